@@ -1,0 +1,37 @@
+/* built.c: what this version builds of what the table of settings has. A later version shortens these lists. */
+#include <string.h>
+
+#include "gen/gen.h"
+#include "gen/settings.h"
+#include "gen/settle.h"
+
+/* Settings of which this version builds some choices alone. */
+static const struct {
+  const char *path, *choices;
+} built[] = {
+    {"model.dtype", "f32"},
+    {"data_parallel.shard", "none"},
+    {"cluster.device", "auto cpu"},
+    {"cluster.transport", "auto shm"},
+};
+
+static void check_choices(const struct pen_topology *topology) {
+  for (size_t i = 0; i < sizeof built / sizeof *built; i++) {
+    const struct pen_setting *setting = pen_setting_find_path(built[i].path);
+    const char *value = *(const char *const *)((const char *)topology + setting->offset);
+    if (!pen_setting_has_choice(built[i].choices, value))
+      pen_topology_fail(topology, built[i].path, "this version allows %s", pen_setting_quoted(built[i].choices));
+  }
+}
+
+void pen_topology_check_built(const struct pen_topology *topology) {
+  check_choices(topology);
+  if (topology->data_parallel_replicas > 1) pen_topology_fail(topology, "data_parallel.replicas", "this version allows 1");
+  if (topology->cluster_hosts.count > 1) pen_topology_fail(topology, "cluster.hosts", "this version allows one host");
+  if (topology->model_tie_embeddings && strcmp(topology->model_family, "mlp"))
+    pen_topology_fail(topology, "model.tie_embeddings", "this version allows false");
+  for (size_t i = 0; i < topology->memory_recompute.count; i++) {
+    if (strcmp(topology->memory_recompute.value[i], "none"))
+      pen_topology_fail(topology, "memory.recompute", "this version allows \"none\"");
+  }
+}

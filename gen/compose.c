@@ -1,0 +1,71 @@
+/* compose.c: finds the schedule's row in schedules.def and lets its rule fill the order. (What a row demands of the stages a rank and
+ * of their placement was checked when the topology was settled; what a rule demands of other numbers it checks itself.) */
+#include <string.h>
+
+#include "gen/schedules.h"
+
+const struct pen_schedule pen_schedules[] = {
+#define PEN_SCHEDULE(function, name, placement, strict, minimum, maximum, trains, rule, source)                                \
+  {name, placement, strict, minimum, maximum, trains, rule, source, pen_schedule_##function},
+#include "gen/schedules.def"
+};
+const uint32_t pen_schedule_count = sizeof pen_schedules / sizeof pen_schedules[0];
+
+const struct pen_schedule *pen_schedule_of(const char *name) {
+  for (uint32_t index = 0; index < pen_schedule_count; index++)
+    if (strcmp(pen_schedules[index].name, name) == 0) return &pen_schedules[index];
+  return 0;
+}
+
+void pen_order_add(const struct pen_composer *composer, uint32_t rank, int kind, uint32_t local_stage, uint32_t microbatch) {
+  struct pen_order *order = composer->order;
+  uint32_t stage = composer->stages[(size_t)rank * composer->stages_per_rank + local_stage];
+  if (order->count[rank] == composer->rank_capacity) pen_stop(1, "a schedule's rule made more actions than there are");
+  order->action[rank][order->count[rank]++] =
+      (struct pen_compute){.kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch};
+}
+
+/* The stages of each rank in rising order. */
+static uint32_t *list_stages(const struct pen_partition *partition) {
+  uint32_t *stages = pen_new(partition->stage_count, sizeof *stages);
+  uint32_t *filled = pen_new(partition->rank_count, sizeof *filled);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
+    uint32_t rank = partition->rank_of[stage];
+    stages[(size_t)rank * partition->stages_per_rank + filled[rank]++] = stage;
+  }
+  return stages;
+}
+
+static struct pen_composer start(const struct pen_topology *topology, const struct pen_partition *partition,
+                                 uint32_t kinds) {
+  struct pen_order *order = pen_new(1, sizeof *order);
+  struct pen_composer composer = {.topology = topology,
+                                  .rank_count = partition->rank_count,
+                                  .stages_per_rank = partition->stages_per_rank,
+                                  .microbatch_count = partition->microbatch_count,
+                                  .stages = list_stages(partition),
+                                  .order = order,
+                                  .rank_capacity = kinds * partition->stages_per_rank * partition->microbatch_count};
+  order->rank_count = partition->rank_count;
+  order->count = pen_new(partition->rank_count, sizeof *order->count);
+  order->action = pen_new(partition->rank_count, sizeof *order->action);
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++)
+    order->action[rank] = pen_new(composer.rank_capacity, sizeof **order->action);
+  return composer;
+}
+
+struct pen_order *pen_compose(const struct pen_topology *topology, const struct pen_partition *partition) {
+  const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
+  if (!schedule) pen_topology_fail(topology, "pipeline.schedule", "there is no such schedule");
+  if (!schedule->trains) /* until a plan may do without training */
+    pen_topology_fail(topology, "pipeline.schedule", "schedule %s runs forwards alone; a plan trains", schedule->name);
+  struct pen_composer composer = start(topology, partition, 3);
+  schedule->compose(&composer);
+  return composer.order;
+}
+
+struct pen_order *pen_compose_forward(const struct pen_partition *partition) {
+  struct pen_composer composer = start(0, partition, 1);
+  pen_schedule_inference(&composer);
+  return composer.order;
+}

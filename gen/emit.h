@@ -1,0 +1,21 @@
+/* emit.h: the last pass: the plan as C tables, and its digest. */
+#ifndef PEN_EMIT_H
+#define PEN_EMIT_H
+
+#include "gen/actions.h"
+#include "gen/gen.h"
+
+/* What stands on top of the file besides the plan. */
+struct pen_emit_header {
+  const char *command; /* paths by base name */
+  const unsigned char *source_digest;
+  const char *cost_unit;
+  const struct pen_timing *timing;
+};
+
+/* Sets plan->digest from the settings, the version and the tables. */
+void pen_plan_digest(struct pen_plan *plan);
+
+void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header);
+
+#endif

@@ -1,0 +1,160 @@
+/* gen.h: the generator's passes and what flows between them. Each pass is one file and one pure function:
+ *
+ *   topology   file + overrides           -> struct pen_topology (settled settings)          gen/topology.c
+ *   partition  topology                   -> layers over stages, stages over ranks           gen/partition.c
+ *   model      topology, one stage's span -> forward ops and tensors of the stage            gen/model.c, gen/families/
+ *   derive     forward ops                -> programs F, I, W, B, eval's F; tensors' lives   gen/derive.c
+ *   compose    topology, placement        -> compute order of every rank                     gen/compose.c, gen/schedules/
+ *   simulate   order, costs               -> when each action starts and ends                gen/simulate.c
+ *   lower      order, timing              -> rows: with sends, receives, waits, step's end   gen/lower.c
+ *   layout     rows, programs             -> slots, credits, offsets: a struct pen_plan      gen/layout.c
+ *   verify     the finished plan          -> nothing, or the first thing wrong with it       gen/verify.c
+ *   emit       plan, timing               -> C tables, or any picture of them                gen/emit.c, gen/print.c
+ *
+ * Memory: everything lives until the generator ends; pen_new() zeroes, and fails rather than return null.
+ */
+#ifndef PEN_GEN_H
+#define PEN_GEN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "gen/topology.h"
+#include "runtime/plan.h"
+
+#define PEN_VERSION_TEXT "0.1"
+
+/* Exit statuses of design.md section 10. */
+enum { PEN_EXIT_USAGE = 64, PEN_EXIT_DATA = 65, PEN_EXIT_NO_INPUT = 66, PEN_EXIT_CREATE = 73, PEN_EXIT_WRITE = 74,
+       PEN_EXIT_TOPOLOGY = 78 };
+
+/* ---- memory.c ---- */
+void *pen_new(size_t count, size_t bytes); /* zeroed; count*bytes checked */
+void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes); /* doubles; new part zeroed */
+char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+void pen_free_all(void);
+/* Ends the generator: prints the message alone on a line of standard error. */
+_Noreturn void pen_stop(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+/* ---- partition.c ---- */
+
+/* Which layers a stage holds: [first, past). Stage 0 has the embedding as well, the last stage the head. */
+struct pen_span {
+  uint32_t first_layer, past_last_layer;
+};
+
+struct pen_partition {
+  uint32_t rank_count, stage_count, stages_per_rank, microbatch_count;
+  struct pen_span *span;     /* [stage_count] */
+  uint32_t *rank_of;         /* [stage_count] */
+};
+
+/* Loop: stage s on rank s mod ranks. V: stage s on rank s for s < ranks, else on 2*ranks-1-s (two stages a rank; more: the
+ * zigzag goes on). Fails (78) when a stage would be left with no layer, or a list does not fit. */
+struct pen_partition *pen_partition(const struct pen_topology *topology);
+
+/* ---- model.c, derive.c: see model.h ---- */
+struct pen_model;
+struct pen_stage_programs;
+
+/* ---- compose.c ---- */
+
+/* One compute action; `overlaps` says that it forms a pair a|b with the action after it. */
+struct pen_compute {
+  uint8_t kind; /* PEN_F, PEN_B, PEN_I, PEN_W */
+  bool overlaps;
+  uint16_t stage;
+  uint32_t microbatch;
+};
+
+struct pen_order {
+  uint32_t rank_count;
+  uint32_t *count;             /* [rank_count] */
+  struct pen_compute **action; /* [rank_count][count] */
+};
+
+/* The compute order of the topology's schedule, by the rule of its row in schedules.def. Fails (78) when the settings do not
+ * suit the schedule, saying which number must divide, exceed or equal which. */
+struct pen_order *pen_compose(const struct pen_topology *topology, const struct pen_partition *partition);
+
+/* Forward only: what eval runs on the same placement. */
+struct pen_order *pen_compose_forward(const struct pen_partition *partition);
+
+/* ---- simulate.c ---- */
+
+/* Seconds, or whatever unit the file's costs are in, of one action of one stage. */
+struct pen_stage_cost {
+  double forward, backward_input, backward_weight; /* a fused B costs the sum of the latter two */
+  double send; /* from the end of the action to the message's arrival at the other rank */
+};
+
+struct pen_timing {
+  bool complete;          /* false: the order can never finish; times of unreached actions are NaN */
+  double **start, **end;  /* [rank][compute action] */
+  uint64_t **turn;        /* [rank][compute action]: place in one global order in which everything could run one by one */
+  double makespan;        /* last end - first start over all ranks */
+  double span;            /* greatest over ranks of last end - first start */
+  double work;            /* the busiest rank's */
+  double bubble;          /* (span-work)/span */
+  double lower_bound;     /* no order of these actions on this placement has a smaller makespan */
+  double gap;             /* (makespan-lower_bound)/lower_bound */
+  double *busy, *idle;    /* [rank]; idle = makespan - busy */
+};
+
+/* Runs each rank's list in order: an action starts when its rank is free and what it needs has come (F of s: F of s-1; B, I of s:
+ * B or I of s+1, and the own F; W: the own I). What comes from another rank comes `send` of the producing stage later. A pair
+ * a|b takes overlap (or, with overlap_cost < 0, the sum) and both end together. */
+struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
+                                const struct pen_stage_cost *cost, double overlap_cost);
+
+/* ---- lower.c ---- */
+
+/* Rows of every rank without frames, messages without places and credits. */
+struct pen_lowered {
+  uint32_t rank_count;
+  uint32_t *count;
+  struct pen_action **action; /* [rank_count][count]; program and frame are PEN_NONE */
+  struct pen_message *message;
+  uint32_t message_count;
+  struct pen_channel *channel;
+  uint32_t channel_count;
+};
+
+/* Adds sends, receives and waits in one global order (a message enters both ranks' lists at the same turn), so that every model of
+ * section 3.8 is free of deadlock by construction; and the step's end (kind: PEN_TRAIN or PEN_EVAL). */
+struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
+                              const struct pen_timing *timing, int profile_kind, bool gather_before_update);
+
+/* The same from rows that somebody wrote (--actions): they already hold sends and receives; only waits and the step's end are
+ * added. Needs rows that pen_verify_rows() accepts. */
+struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
+                                    const struct pen_partition *partition, bool gather_before_update);
+
+/* ---- actions.c: `RANK: ACTION ACTION ...` ---- */
+
+/* Reads a complete lowered order. Fails (65 bad text, 66 absent). Only the columns kind, stage and microbatch are set; every rank
+ * has a list. The stage of a row is the acting rank's own, which is checked. */
+void pen_actions_read(const char *path, const struct pen_partition *partition, struct pen_action ***action, uint32_t **count);
+/* Writes an action as in `6RECV_F3` into text[32]; returns text. */
+const char *pen_action_text(char text[32], int kind, uint32_t stage, uint32_t microbatch);
+
+/* ---- verify.c: shares nothing with the passes above ---- */
+
+/* The first thing wrong with a plan. */
+struct pen_problem {
+  char reason[200];
+  uint32_t rank;   /* PEN_NONE: of the plan as a whole */
+  uint32_t action; /* index into that rank's rows, or PEN_NONE */
+};
+
+/* Order, completeness, matching and deadlock of bare rows (columns kind, stage, microbatch), before there is any memory. WAIT and
+ * step-end rows may be absent. Returns true when all is well. */
+bool pen_verify_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count, uint32_t stage_count,
+                     uint32_t microbatch_count, const uint32_t *rank_of, int profile_kind, struct pen_problem *problem);
+
+/* All of section 3.8 on the finished plan, every profile: rows, messages, credits, programs, tensors, slots, over two steps. */
+bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem);
+
+#endif

@@ -1,0 +1,73 @@
+/* laying.h: what layout.c, place.c and tables.c share while one profile is laid out. */
+#ifndef PEN_LAYING_H
+#define PEN_LAYING_H
+
+#include "gen/layout.h"
+
+enum { NO_ROW = UINT32_MAX };
+
+/* Rows of one stage and microbatch on its rank. */
+struct rows {
+  uint32_t program[PEN_PROGRAMS]; /* F, I, W, B */
+  uint32_t send_f, send_b, recv_f, recv_b;
+};
+
+/* Where one block of a stage and microbatch went, by base. */
+struct places {
+  uint64_t base[PEN_BASES];
+};
+
+/* One profile while it is laid out. */
+struct pen_laying {
+  const struct pen_topology *topology;
+  const struct pen_partition *partition;
+  const struct pen_profile_input *input;
+  struct pen_plan *plan;
+  struct pen_weight *weights;       /* the plan's, writable */
+  struct pen_rank_memory *memory;   /* the plan's, writable */
+  uint32_t *first_weight;           /* [stage]: index of its first weight in the plan */
+  struct pen_blocks *blocks;        /* [stage] */
+  struct rows *rows;                /* [stage * microbatches + microbatch] */
+  struct places *places;            /* the same */
+  uint64_t *window_bytes;           /* [rank] */
+  uint32_t *slot_count;             /* [rank] */
+  uint64_t *activation_bytes;       /* [rank] */
+  int64_t *live_bytes;              /* [rank]: activations and messages alone */
+  uint64_t **scratch;               /* [rank][row] */
+  uint32_t **tensor_of;             /* [stage][value]: index into its rank's tensors */
+};
+
+static inline struct rows *pen_rows_of(const struct pen_laying *l, uint32_t stage, uint32_t microbatch) {
+  return &l->rows[(size_t)stage * l->partition->microbatch_count + microbatch];
+}
+
+static inline struct places *pen_places_of(const struct pen_laying *l, uint32_t stage, uint32_t microbatch) {
+  return &l->places[(size_t)stage * l->partition->microbatch_count + microbatch];
+}
+
+static inline int pen_program_of(int action_kind) {
+  switch (action_kind) {
+    case PEN_F: return PEN_PROGRAM_F;
+    case PEN_I: return PEN_PROGRAM_I;
+    case PEN_W: return PEN_PROGRAM_W;
+    case PEN_B: return PEN_PROGRAM_B;
+    default: return -1;
+  }
+}
+
+static inline bool pen_same_rank(const struct pen_laying *l, uint32_t stage, uint32_t other) {
+  return l->partition->rank_of[stage] == l->partition->rank_of[other];
+}
+
+/* ---- place.c ---- */
+
+/* Slots for messages, then the activation part of every rank: fills places, scratch, window_bytes, slot_count, activation_bytes
+ * and live_bytes. */
+void pen_place(struct pen_laying *l);
+
+/* ---- tables.c ---- */
+
+/* The profile's tables, once persistent offsets are known. */
+struct pen_profile pen_tables(struct pen_laying *l);
+
+#endif

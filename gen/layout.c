@@ -1,0 +1,186 @@
+/* layout.c: the finished plan: what persists in each arena, then every profile on top of it. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/laying.h"
+
+/* ---- weights ---- */
+
+/* All weights in model order, and where each stage's begin. */
+static struct pen_weight *list_weights(const struct pen_partition *partition, struct pen_graph *const *graph,
+                                       uint32_t *first_weight, uint32_t *count) {
+  size_t total = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    first_weight[s] = (uint32_t)total;
+    total += graph[s]->weight_count;
+  }
+  struct pen_weight *weights = pen_new(total + 1, sizeof *weights);
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    for (size_t i = 0; i < graph[s]->weight_count; i++) {
+      struct pen_weight *weight = &weights[first_weight[s] + i];
+      *weight = graph[s]->weight[i];
+      weight->rank = partition->rank_of[s];
+    }
+  *count = (uint32_t)total;
+  return weights;
+}
+
+/* An ending in model.frozen that no weight has is a mistake. */
+static void check_frozen(const struct pen_topology *topology, const struct pen_weight *weights, uint32_t count) {
+  for (size_t i = 0; i < topology->model_frozen.count; i++) {
+    const char *ending = topology->model_frozen.value[i];
+    size_t tail = strlen(ending), matches = 0;
+    for (uint32_t w = 0; w < count; w++) {
+      size_t length = strlen(weights[w].name);
+      matches += tail && tail <= length && strcmp(weights[w].name + length - tail, ending) == 0;
+    }
+    if (!matches)
+      pen_topology_fail(topology, "model.frozen", "endings of the model's tensor names, such as \"%s\"; none ends in \"%s\"",
+                        count ? weights[0].name : "", ending);
+  }
+}
+
+static uint64_t take(uint64_t *end, uint64_t bytes, uint64_t *counted) {
+  uint64_t offset = *end;
+  if (__builtin_add_overflow(*end, pen_aligned(bytes), end)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
+  *counted += pen_aligned(bytes);
+  return offset;
+}
+
+/* Bytes of a rank's constants: one tensor a name. */
+static uint64_t constant_bytes(const struct pen_partition *partition, struct pen_graph *const *graph, uint32_t rank) {
+  const char *seen[8];
+  size_t seen_count = 0;
+  uint64_t bytes = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    for (size_t v = 0; partition->rank_of[s] == rank && v < graph[s]->value_count; v++) {
+      const struct pen_value *value = &graph[s]->value[v];
+      bool known = value->role != PEN_ROLE_CONSTANT;
+      for (size_t i = 0; i < seen_count; i++) known = known || strcmp(seen[i], value->name) == 0;
+      if (known) continue;
+      if (seen_count == sizeof seen / sizeof *seen) pen_stop(70, "layout: too many constants");
+      seen[seen_count++] = value->name;
+      bytes += pen_aligned(value->bytes);
+    }
+  return bytes;
+}
+
+/* Weights, then gradients, then moments, then the loss table, then constants, from the end of the window on. */
+static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, struct pen_rank_memory *memory,
+                             const struct pen_partition *partition, struct pen_graph *const *graph, uint32_t rank) {
+  uint64_t end = memory->window_bytes;
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    if (weights[i].rank == rank) weights[i].value_offset = take(&end, weights[i].count * 4, &memory->weight_bytes);
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    if (weights[i].rank == rank)
+      weights[i].gradient_offset = weights[i].frozen ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->gradient_bytes);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (weights[i].rank != rank) continue;
+    weights[i].exp_avg_offset = weights[i].frozen ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->moment_bytes);
+    weights[i].exp_avg_sq_offset = weights[i].frozen ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->moment_bytes);
+  }
+  uint64_t loss_bytes = 0;
+  if (partition->rank_of[partition->stage_count - 1] == rank)
+    plan->loss_offset = take(&end, (uint64_t)partition->microbatch_count * sizeof(double), &loss_bytes);
+  memory->constant_bytes = constant_bytes(partition, graph, rank);
+  memory->persistent_end = end + memory->constant_bytes;
+}
+
+/* ---- the pass ---- */
+
+static struct pen_optimizer optimizer_of(const struct pen_topology *t) {
+  uint8_t decay = strcmp(t->optimizer_decay, "linear") == 0   ? PEN_DECAY_LINEAR
+                  : strcmp(t->optimizer_decay, "cosine") == 0 ? PEN_DECAY_COSINE
+                                                              : PEN_DECAY_CONSTANT;
+  return (struct pen_optimizer){t->optimizer_learning_rate, t->optimizer_minimum_ratio, t->optimizer_beta1,
+                                t->optimizer_beta2, t->optimizer_epsilon, t->optimizer_weight_decay, t->optimizer_clip_norm,
+                                (uint64_t)t->optimizer_warmup_steps, (uint64_t)t->optimizer_steps, decay};
+}
+
+static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_partition *partition) {
+  const struct pen_family *family = pen_family_find(t->model_family);
+  struct pen_plan *plan = pen_new(1, sizeof *plan);
+  plan->name = t->name;
+  plan->schedule = t->pipeline_schedule;
+  plan->family = t->model_family;
+  plan->version = PEN_VERSION_TEXT;
+  plan->device = t->cluster_device;
+  plan->transport = t->cluster_transport;
+  plan->rank_count = partition->rank_count;
+  plan->stages_per_rank = partition->stages_per_rank;
+  plan->stage_count = partition->stage_count;
+  plan->microbatch_count = partition->microbatch_count;
+  plan->microbatch = (uint32_t)t->batch_microbatch;
+  plan->sequence = (uint32_t)t->model_sequence;
+  plan->vocab = (uint32_t)t->model_vocab;
+  plan->layers = (uint32_t)t->model_layers;
+  plan->threads_per_rank = (uint32_t)t->cluster_threads_per_rank;
+  plan->needs_tokens = family->needs_tokens;
+  plan->loss_is_mean = strcmp(t->model_loss, "cross_entropy") == 0;
+  plan->optimizer = optimizer_of(t);
+  plan->config_json = family->config_json(t);
+  plan->settings = pen_topology_canonical(t);
+  return plan;
+}
+
+static void check_limit(const struct pen_topology *t, const struct pen_plan *plan) {
+  if (!t->memory_limit_mib) return;
+  uint64_t limit = (uint64_t)t->memory_limit_mib << 20;
+  for (uint32_t r = 0; r < plan->rank_count; r++)
+    if (plan->memory[r].arena_bytes > limit)
+      pen_topology_fail(t, "memory.limit_mib", "0 (none) or at least %llu, which rank %u needs",
+                        (unsigned long long)((plan->memory[r].arena_bytes + (1 << 20) - 1) >> 20), r);
+}
+
+static uint64_t pages(uint64_t bytes) { return (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES; }
+
+/* Sizes of every arena, from what the profiles need. */
+static void size_arenas(struct pen_laying *l, size_t profile_count, const struct pen_partition *partition) {
+  for (uint32_t r = 0; r < partition->rank_count; r++) {
+    struct pen_rank_memory *memory = &l[0].memory[r];
+    memory->receive_slots = l[0].slot_count[r];
+    for (size_t i = 0; i < profile_count; i++)
+      if (pages(l[i].window_bytes[r]) > memory->window_bytes) memory->window_bytes = pages(l[i].window_bytes[r]);
+    place_persistent(l[0].plan, l[0].weights, memory, partition, l[0].input->graph, r);
+    uint64_t most = 0;
+    int64_t live = 0;
+    for (size_t i = 0; i < profile_count; i++) {
+      if (l[i].activation_bytes[r] > most) most = l[i].activation_bytes[r];
+      if (l[i].live_bytes[r] > live) live = l[i].live_bytes[r];
+    }
+    memory->arena_bytes = pages(memory->persistent_end + most);
+    memory->activation_bytes = memory->arena_bytes - memory->persistent_end;
+    memory->live_bytes = memory->persistent_end - memory->window_bytes + (uint64_t)live;
+  }
+}
+
+struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pen_partition *partition,
+                            const struct pen_profile_input *profile, size_t profile_count) {
+  struct pen_plan *plan = plan_of(topology, partition);
+  uint32_t *first_weight = pen_new(partition->stage_count, sizeof *first_weight);
+  struct pen_weight *weights = list_weights(partition, profile[0].graph, first_weight, &plan->weight_count);
+  check_frozen(topology, weights, plan->weight_count);
+  struct pen_rank_memory *memory = pen_new(partition->rank_count, sizeof *memory);
+  plan->weights = weights;
+  plan->memory = memory;
+  struct pen_laying *l = pen_new(profile_count, sizeof *l);
+  for (size_t i = 0; i < profile_count; i++) {
+    size_t ranks = partition->rank_count;
+    l[i] = (struct pen_laying){.topology = topology, .partition = partition, .input = &profile[i], .plan = plan,
+                               .weights = weights, .memory = memory, .first_weight = first_weight,
+                               .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
+                               .window_bytes = pen_new(ranks, sizeof(uint64_t)), .slot_count = pen_new(ranks, sizeof(uint32_t)),
+                               .activation_bytes = pen_new(ranks, sizeof(uint64_t)),
+                               .live_bytes = pen_new(ranks, sizeof(int64_t)), .scratch = pen_new(ranks, sizeof(uint64_t *))};
+    for (uint32_t s = 0; s < partition->stage_count; s++) l[i].blocks[s] = pen_blocks_of(profile[i].graph[s]);
+    pen_place(&l[i]);
+  }
+  size_arenas(l, profile_count, partition);
+  struct pen_profile *profiles = pen_new(profile_count, sizeof *profiles);
+  for (size_t i = 0; i < profile_count; i++) profiles[i] = pen_tables(&l[i]);
+  plan->profiles = profiles;
+  plan->profile_count = (uint32_t)profile_count;
+  pen_files(plan, weights);
+  check_limit(topology, plan);
+  return plan;
+}

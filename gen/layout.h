@@ -1,0 +1,71 @@
+/* layout.h: the place of every byte. layout.c joins what the parts below find into a struct pen_plan.
+ *
+ *   pack.c   offsets of rectangles (bytes x lifetime) in one range
+ *   slots.c  receive slots and credits
+ *   block.c  within a program: where values lie in their base's block; how much is live at once
+ *   files.c  the checkpoint's two files: headers and offsets
+ */
+#ifndef PEN_LAYOUT_H
+#define PEN_LAYOUT_H
+
+#include "gen/model.h"
+
+static inline uint64_t pen_aligned(uint64_t bytes) {
+  return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+}
+
+/* ---- pack.c ---- */
+
+/* Something that occupies `bytes` from row `first` to row `last`, both included. */
+struct pen_rectangle {
+  uint64_t bytes;
+  uint32_t first, last;
+  uint64_t offset; /* found by pen_pack */
+};
+
+/* Places all; returns the bytes used. */
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t count);
+
+/* ---- block.c ---- */
+
+/* What a stage's values need, base by base. */
+struct pen_blocks {
+  uint64_t *offset;               /* [value]: within its base's block */
+  uint64_t bytes[PEN_BASES];      /* of one block; SCRATCH: see scratch */
+  uint64_t scratch[PEN_PROGRAMS]; /* of one run of the program */
+  /* Last program that uses a boundary value (PEN_PROGRAM_F, _I, _W) when backward is split. */
+  int input_last, output_last, output_gradient_last, input_gradient_last;
+  /* Live bytes relative to those before the program: the most at any op, and what remains after it. A fused F equals a split F. */
+  int64_t peak[PEN_PROGRAMS], remains[PEN_PROGRAMS];
+};
+
+struct pen_blocks pen_blocks_of(const struct pen_graph *graph);
+
+/* ---- slots.c ---- */
+
+/* Gives every message to a rank a slot in its window and decides which need credits. target_offset, credit and the channels'
+ * credit counts are set; window_bytes and slot_count are per rank. `last_reader` is [message]: the row of the receiver that
+ * reads it last. `barrier`: every rank gathers at the end of a step. */
+void pen_slots(struct pen_lowered *lowered, const uint32_t *last_reader, const uint64_t *bytes, bool barrier,
+               uint64_t *window_bytes, uint32_t *slot_count);
+
+/* ---- files.c ---- */
+
+/* Sets the plan's headers, file sizes and the weights' places in the files. */
+void pen_files(struct pen_plan *plan, struct pen_weight *weights);
+
+/* ---- layout.c ---- */
+
+/* What the earlier passes found, for one profile. */
+struct pen_profile_input {
+  const char *name;
+  int kind; /* PEN_TRAIN, PEN_EVAL */
+  struct pen_lowered *lowered;
+  struct pen_graph **graph; /* [stage] */
+};
+
+/* The finished plan but for its digest. */
+struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pen_partition *partition,
+                            const struct pen_profile_input *profile, size_t profile_count);
+
+#endif

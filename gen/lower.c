@@ -1,0 +1,241 @@
+/* lower.c: from a compute order to rows: sends, receives, waits, and the end of the step.
+ *
+ * The simulated run is replayed in global order. When an action whose result another rank needs ends, its message is entered: SEND
+ * into the sender's list, RECV into the receiver's, at the same turn; so the receive stands before the first action that the
+ * receiver starts after the message left, and both ranks hold their communication in one common order. One common order of all rows
+ * exists, hence no deadlock however little the transport buffers (the argument of PyTorch's _add_send_recv, with time instead of
+ * list position as the clock). A WAIT stands right before the action that reads the message, so that a RECV never holds up
+ * computation that does not need it.
+ *
+ * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping all gather them before the
+ * update; without, only rank 0 gathers, for the log, and nobody waits for it. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/gen.h"
+
+struct pending {
+  double end;
+  uint64_t turn;
+  struct pen_compute compute;
+};
+
+struct lowering {
+  const struct pen_partition *partition;
+  struct pen_lowered *out;
+  size_t *capacity;       /* [rank] */
+  size_t message_capacity;
+  uint32_t *message_of[2]; /* F, B: [stage * microbatches + microbatch], by sending stage */
+  struct pending *heap;
+  size_t heap_count, heap_capacity;
+};
+
+static void append(struct lowering *l, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch, uint32_t message) {
+  uint32_t n = l->out->count[rank]++;
+  l->out->action[rank] = pen_grow(l->out->action[rank], &l->capacity[rank], n + 1u, sizeof **l->out->action);
+  l->out->action[rank][n] = (struct pen_action){.kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch,
+                                                .program = PEN_NONE, .frame = PEN_NONE, .message = message};
+}
+
+/* ---- channels ---- */
+
+static int compare_channels(const void *a, const void *b) {
+  const struct pen_channel *x = a, *y = b;
+  if (x->from_rank != y->from_rank) return x->from_rank < y->from_rank ? -1 : 1;
+  return (x->to_rank > y->to_rank) - (x->to_rank < y->to_rank);
+}
+
+/* Every directed pair of ranks that may talk in this profile, sorted, once. */
+static void make_channels(struct lowering *l, bool backward) {
+  const struct pen_partition *p = l->partition;
+  struct pen_channel *channel = pen_new(2 * (size_t)p->stage_count + 1, sizeof *channel);
+  uint32_t count = 0, kept = 0;
+  for (uint32_t s = 0; s + 1 < p->stage_count; s++) {
+    uint32_t from = p->rank_of[s], to = p->rank_of[s + 1];
+    if (from == to) continue;
+    channel[count++] = (struct pen_channel){.from_rank = from, .to_rank = to};
+    if (backward) channel[count++] = (struct pen_channel){.from_rank = to, .to_rank = from};
+  }
+  qsort(channel, count, sizeof *channel, compare_channels);
+  for (uint32_t i = 0; i < count; i++)
+    if (!kept || compare_channels(&channel[kept - 1], &channel[i])) channel[kept++] = channel[i];
+  l->out->channel = channel;
+  l->out->channel_count = kept;
+}
+
+static uint32_t channel_of(const struct lowering *l, uint32_t from, uint32_t to) {
+  struct pen_channel key = {.from_rank = from, .to_rank = to};
+  struct pen_channel *found = bsearch(&key, l->out->channel, l->out->channel_count, sizeof key, compare_channels);
+  return found ? (uint32_t)(found - l->out->channel) : PEN_NONE;
+}
+
+/* ---- messages ---- */
+
+static size_t slot_of(const struct lowering *l, uint32_t stage, uint32_t microbatch) {
+  return (size_t)stage * l->partition->microbatch_count + microbatch;
+}
+
+/* The stage that reads what `stage` sends, or PEN_NONE at the end of the model. */
+static uint32_t reader_of(const struct lowering *l, bool backward, uint32_t stage) {
+  if (backward) return stage ? stage - 1 : PEN_NONE;
+  return stage + 1 < l->partition->stage_count ? stage + 1 : PEN_NONE;
+}
+
+static bool crosses(const struct lowering *l, bool backward, uint32_t stage) {
+  uint32_t reader = reader_of(l, backward, stage);
+  return reader != PEN_NONE && l->partition->rank_of[reader] != l->partition->rank_of[stage];
+}
+
+/* A new message, last on its channel. */
+static uint32_t add_message(struct lowering *l, bool backward, uint32_t stage, uint32_t microbatch) {
+  struct pen_lowered *out = l->out;
+  uint32_t reader = reader_of(l, backward, stage);
+  uint32_t channel = channel_of(l, l->partition->rank_of[stage], l->partition->rank_of[reader]);
+  out->message = pen_grow(out->message, &l->message_capacity, out->message_count + 1u, sizeof *out->message);
+  out->message[out->message_count] =
+      (struct pen_message){.kind = backward ? PEN_SEND_B : PEN_SEND_F, .stage = (uint16_t)stage, .microbatch = microbatch,
+                           .channel = channel, .sequence = out->channel[channel].message_count++, .credit = PEN_NONE};
+  l->message_of[backward][slot_of(l, stage, microbatch)] = out->message_count;
+  return out->message_count++;
+}
+
+/* ---- the replay ---- */
+
+static bool before(const struct pending *a, const struct pending *b) {
+  return a->end != b->end ? a->end < b->end : a->turn < b->turn;
+}
+
+static void push(struct lowering *l, struct pending item) {
+  l->heap = pen_grow(l->heap, &l->heap_capacity, l->heap_count + 1, sizeof *l->heap);
+  size_t i = l->heap_count++;
+  for (; i && before(&item, &l->heap[(i - 1) / 2]); i = (i - 1) / 2) l->heap[i] = l->heap[(i - 1) / 2];
+  l->heap[i] = item;
+}
+
+static struct pending pop(struct lowering *l) {
+  struct pending top = l->heap[0], last = l->heap[--l->heap_count];
+  size_t i = 0;
+  for (size_t child = 1; child < l->heap_count; child = 2 * i + 1) {
+    if (child + 1 < l->heap_count && before(&l->heap[child + 1], &l->heap[child])) child++;
+    if (!before(&l->heap[child], &last)) break;
+    l->heap[i] = l->heap[child];
+    i = child;
+  }
+  l->heap[i] = last;
+  return top;
+}
+
+/* Enters the messages of all actions that have ended by `time` into both ranks' lists. */
+static void deliver(struct lowering *l, double time) {
+  while (l->heap_count && l->heap[0].end <= time) {
+    struct pen_compute c = pop(l).compute;
+    bool backward = c.kind != PEN_F;
+    uint32_t reader = reader_of(l, backward, c.stage);
+    uint32_t message = add_message(l, backward, c.stage, c.microbatch);
+    append(l, l->partition->rank_of[c.stage], backward ? PEN_SEND_B : PEN_SEND_F, c.stage, c.microbatch, message);
+    append(l, l->partition->rank_of[reader], backward ? PEN_RECV_B : PEN_RECV_F, reader, c.microbatch, message);
+  }
+}
+
+/* The wait for what a compute action reads from another rank, if anything. */
+static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch) {
+  bool backward = kind != PEN_F;
+  if (kind == PEN_W || (backward ? stage + 1 == l->partition->stage_count : stage == 0)) return;
+  uint32_t sender = backward ? stage + 1u : stage - 1u;
+  if (!crosses(l, backward, sender)) return;
+  append(l, rank, backward ? PEN_WAIT_B : PEN_WAIT_F, stage, microbatch, l->message_of[backward][slot_of(l, sender, microbatch)]);
+}
+
+static void end_step(struct lowering *l, int profile_kind, bool gather_before_update) {
+  for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
+    bool train = profile_kind == PEN_TRAIN, gathers = rank == 0 || (train && gather_before_update);
+    if (train) append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
+    append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
+    if (gathers && (gather_before_update || !train)) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
+    if (train) append(l, rank, PEN_UPDATE, 0, 0, PEN_NONE);
+    if (gathers && train && !gather_before_update) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
+  }
+}
+
+static struct lowering start(const struct pen_partition *partition, bool backward) {
+  struct lowering l = {.partition = partition, .out = pen_new(1, sizeof(struct pen_lowered))};
+  size_t slots = (size_t)partition->stage_count * partition->microbatch_count;
+  l.out->rank_count = partition->rank_count;
+  l.out->count = pen_new(partition->rank_count, sizeof *l.out->count);
+  l.out->action = pen_new(partition->rank_count, sizeof *l.out->action);
+  l.capacity = pen_new(partition->rank_count, sizeof *l.capacity);
+  for (int b = 0; b < 2; b++) {
+    l.message_of[b] = pen_new(slots, sizeof **l.message_of);
+    memset(l.message_of[b], 0xff, slots * sizeof **l.message_of);
+  }
+  make_channels(&l, backward);
+  return l;
+}
+
+/* A compute action and its times, to be sorted by turn. */
+struct event {
+  uint64_t turn;
+  double start, end;
+  uint32_t rank, index;
+};
+
+static int compare_events(const void *a, const void *b) {
+  const struct event *x = a, *y = b;
+  return (x->turn > y->turn) - (x->turn < y->turn);
+}
+
+static struct event *sorted_events(const struct pen_order *order, const struct pen_timing *timing, size_t *count) {
+  size_t total = 0, n = 0;
+  for (uint32_t r = 0; r < order->rank_count; r++) total += order->count[r];
+  struct event *event = pen_new(total + 1, sizeof *event);
+  for (uint32_t r = 0; r < order->rank_count; r++)
+    for (uint32_t i = 0; i < order->count[r]; i++)
+      event[n++] = (struct event){timing->turn[r][i], timing->start[r][i], timing->end[r][i], r, i};
+  qsort(event, n, sizeof *event, compare_events);
+  *count = n;
+  return event;
+}
+
+struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
+                              const struct pen_timing *timing, int profile_kind, bool gather_before_update) {
+  struct lowering l = start(partition, profile_kind == PEN_TRAIN);
+  size_t count;
+  const struct event *event = sorted_events(order, timing, &count);
+  for (size_t i = 0; i < count; i++) {
+    const struct pen_compute *c = &order->action[event[i].rank][event[i].index];
+    deliver(&l, event[i].start);
+    append_wait(&l, event[i].rank, c->kind, c->stage, c->microbatch);
+    append(&l, event[i].rank, c->kind, c->stage, c->microbatch, PEN_NONE);
+    if (c->kind != PEN_W && crosses(&l, c->kind != PEN_F, c->stage))
+      push(&l, (struct pending){event[i].end, event[i].turn, *c});
+  }
+  deliver(&l, (double)INFINITY);
+  end_step(&l, profile_kind, gather_before_update);
+  return l.out;
+}
+
+struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
+                                    const struct pen_partition *partition, bool gather_before_update) {
+  struct lowering l = start(partition, true);
+  for (uint32_t r = 0; r < partition->rank_count; r++)
+    for (uint32_t i = 0; i < count[r]; i++) {
+      const struct pen_action *a = &action[r][i];
+      if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) add_message(&l, a->kind == PEN_SEND_B, a->stage, a->microbatch);
+    }
+  for (uint32_t r = 0; r < partition->rank_count; r++)
+    for (uint32_t i = 0; i < count[r]; i++) {
+      const struct pen_action *a = &action[r][i];
+      uint32_t message = PEN_NONE;
+      bool backward = a->kind == PEN_SEND_B || a->kind == PEN_RECV_B;
+      if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B)
+        message = l.message_of[backward][slot_of(&l, a->stage, a->microbatch)];
+      else if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B)
+        message = l.message_of[backward][slot_of(&l, backward ? a->stage + 1u : a->stage - 1u, a->microbatch)];
+      else
+        append_wait(&l, r, a->kind, a->stage, a->microbatch);
+      append(&l, r, a->kind, a->stage, a->microbatch, message);
+    }
+  end_step(&l, PEN_TRAIN, gather_before_update);
+  return l.out;
+}

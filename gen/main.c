@@ -1,0 +1,175 @@
+/* main.c: penstock-gen: the passes in order, from a topology file to tables. */
+#include <errno.h>
+#include <libgen.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "gen/actions.h"
+#include "gen/cost.h"
+#include "gen/emit.h"
+#include "gen/layout.h"
+#include "gen/options.h"
+#include "gen/print.h"
+#include "gen/report.h"
+
+/* Everything that the last pass may show. */
+struct result {
+  const struct pen_topology *topology;
+  const struct pen_partition *partition;
+  const struct pen_order *order;
+  const struct pen_timing *timing;
+  const struct pen_lowered *lowered;
+  struct pen_plan *plan;
+};
+
+/* Rows that somebody wrote are wrong: names file, rank and action as they stand in the file. */
+static _Noreturn void stop_at_action(const char *path, struct pen_action *const *action, const struct pen_problem *problem) {
+  if (problem->rank == PEN_NONE || problem->action == PEN_NONE)
+    pen_stop(PEN_EXIT_DATA, "%s: %s", path, problem->reason);
+  const struct pen_action *a = &action[problem->rank][problem->action];
+  uint32_t place = 0; /* among the actions of the file: waits and the step's end are ours */
+  for (uint32_t i = 0; i < problem->action; i++) place += action[problem->rank][i].kind <= PEN_RECV_B;
+  char text[32];
+  pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): %s", path, problem->rank, place,
+           pen_action_text(text, a->kind, a->stage, a->microbatch), problem->reason);
+}
+
+static struct pen_graph **build_graphs(const struct pen_topology *topology, const struct pen_partition *partition, bool training) {
+  struct pen_graph **graph = pen_new(partition->stage_count, sizeof *graph);
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    graph[s] = pen_model(topology, partition, s, training);
+    pen_derive(graph[s]);
+  }
+  return graph;
+}
+
+/* The compute actions of rows, as an order that can be simulated. */
+static struct pen_order *order_of_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count) {
+  struct pen_order *order = pen_new(1, sizeof *order);
+  *order = (struct pen_order){rank_count, pen_new(rank_count, sizeof(uint32_t)), pen_new(rank_count, sizeof(struct pen_compute *))};
+  for (uint32_t r = 0; r < rank_count; r++) {
+    order->action[r] = pen_new(count[r] + 1u, sizeof **order->action);
+    for (uint32_t i = 0; i < count[r]; i++) {
+      const struct pen_action *a = &action[r][i];
+      if (a->kind <= PEN_W)
+        order->action[r][order->count[r]++] = (struct pen_compute){.kind = a->kind, .stage = a->stage, .microbatch = a->microbatch};
+    }
+  }
+  return order;
+}
+
+/* Order, timing and rows of the train profile: composed, or taken from --actions. */
+static void lower_train(struct result *result, const struct pen_options *options, const struct pen_stage_cost *cost) {
+  const struct pen_partition *partition = result->partition;
+  double overlap = result->topology->has_costs_overlap ? result->topology->costs_overlap : -1;
+  bool gather = result->topology->optimizer_clip_norm > 0;
+  struct pen_problem problem;
+  if (!options->actions) {
+    result->order = pen_compose(result->topology, partition);
+    result->timing = pen_simulate(result->order, partition, cost, overlap);
+    result->lowered = pen_lower(result->order, partition, result->timing, PEN_TRAIN, gather);
+    return;
+  }
+  struct pen_action **action;
+  uint32_t *count;
+  pen_actions_read(options->actions, partition, &action, &count);
+  if (!pen_verify_rows(action, count, partition->rank_count, partition->stage_count, partition->microbatch_count,
+                       partition->rank_of, PEN_TRAIN, &problem))
+    stop_at_action(options->actions, action, &problem);
+  result->order = order_of_rows(action, count, partition->rank_count);
+  result->timing = pen_simulate(result->order, partition, cost, overlap);
+  result->lowered = pen_lower_given(action, count, partition, gather);
+}
+
+static struct pen_lowered *lower_eval(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
+  struct pen_order *order = pen_compose_forward(partition);
+  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
+}
+
+/* No plan leaves the generator unverified. */
+static void verify(const struct result *result, const struct pen_options *options) {
+  struct pen_problem problem;
+  if (pen_verify(result->plan, &problem)) return;
+  if (options->actions) stop_at_action(options->actions, result->lowered->action, &problem);
+  char text[32] = "the plan";
+  if (problem.rank != PEN_NONE && problem.action != PEN_NONE) {
+    const struct pen_action *a = &result->lowered->action[problem.rank][problem.action];
+    pen_action_text(text, a->kind, a->stage, a->microbatch);
+  }
+  pen_stop(70, "penstock-gen: this is our bug: the plan of %s is wrong: rank %u, row %u (%s): %s", result->topology->path,
+           problem.rank, problem.action, text, problem.reason);
+}
+
+static struct result generate(const struct pen_options *options) {
+  struct result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
+  result.partition = pen_partition(result.topology);
+  struct pen_graph **train = build_graphs(result.topology, result.partition, true);
+  struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
+  struct pen_stage_cost *cost = pen_costs(result.topology, result.partition, train);
+  lower_train(&result, options, cost);
+  struct pen_profile_input profile[] = {
+      {"train", PEN_TRAIN, (struct pen_lowered *)result.lowered, train},
+      {"eval", PEN_EVAL, lower_eval(result.partition, cost), eval},
+  };
+  result.plan = pen_layout(result.topology, result.partition, profile, sizeof profile / sizeof *profile);
+  if (options->name) result.plan->name = options->name;
+  pen_plan_digest(result.plan);
+  verify(&result, options);
+  return result;
+}
+
+/* ---- output ---- */
+
+/* The command line with paths by base name, so that the same input gives the same bytes wherever it lies. */
+static const char *command_text(const struct pen_options *options) {
+  const char *text = "penstock-gen";
+  for (size_t i = 0; i < options->override_count; i++) text = pen_text("%s -s %s", text, options->override[i]);
+  if (options->actions) text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
+  return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
+}
+
+static void write_output(FILE *out, const struct result *result, const struct pen_options *options) {
+  const struct pen_plan *plan = result->plan;
+  if (strcmp(options->print, "actions") == 0) {
+    pen_actions_print(out, result->lowered->action, result->lowered->count, result->lowered->rank_count);
+  } else if (strcmp(options->print, "report") == 0) {
+    pen_report(out, plan, result->timing);
+  } else if (strcmp(options->print, "memory") == 0) {
+    pen_print_memory(out, plan);
+  } else {
+    struct pen_emit_header header = {command_text(options), result->topology->source_digest,
+                                     pen_cost_unit(result->topology), result->timing};
+    pen_emit_c(out, plan, &header);
+  }
+}
+
+/* Writes beside the file and renames: a plan is whole or not there. */
+static void write_file(const struct result *result, const struct pen_options *options) {
+  const char *temporary = pen_text("%s.tmp%ld", options->output, (long)getpid());
+  FILE *out = fopen(temporary, "w");
+  if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", options->output, strerror(errno));
+  write_output(out, result, options);
+  int failed = ferror(out);
+  if (fclose(out) || failed || rename(temporary, options->output)) {
+    int cause = errno;
+    unlink(temporary);
+    pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", options->output, strerror(cause));
+  }
+}
+
+int main(int argc, char **argv) {
+  const struct pen_options *options = pen_options_read(argc, argv);
+  struct result result = generate(options);
+  if (options->check) {
+    pen_free_all();
+    return 0;
+  }
+  if (options->output)
+    write_file(&result, options);
+  else
+    write_output(stdout, &result, options);
+  if (options->depend) pen_topology_write_dependencies(result.topology, options->target ? options->target : options->output, options->depend);
+  if (fflush(stdout) || ferror(stdout)) pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
+  pen_free_all();
+  return 0;
+}

@@ -1,0 +1,224 @@
+/* model.c: the builder: a family's calls become forward ops and values with their shapes. */
+#include <string.h>
+
+#include "gen/families/families.h"
+#include "gen/model.h"
+#include "gen/signature.h"
+
+uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role, uint64_t elements) {
+  graph->value = pen_grow(graph->value, &graph->value_capacity, graph->value_count + 1, sizeof *graph->value);
+  struct pen_value *value = &graph->value[graph->value_count];
+  *value = (struct pen_value){.name = name, .dtype = dtype, .role = role, .elements = elements, .weight = PEN_NONE,
+                              .gradient = PEN_NONE};
+  if (__builtin_mul_overflow(elements, pen_dtype_bytes(dtype), &value->bytes))
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s: tensor %s is too large", graph->topology->path, name);
+  value->storage = (uint32_t)graph->value_count;
+  return (uint32_t)graph->value_count++;
+}
+
+struct pen_op *pen_op_append(struct pen_op_list *list, int kind) {
+  list->op = pen_grow(list->op, &list->capacity, list->count + 1, sizeof *list->op);
+  struct pen_op *op = &list->op[list->count++];
+  *op = (struct pen_op){.kind = (uint16_t)kind, .workspace = PEN_NONE};
+  for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op->operand[i] = PEN_NONE;
+  return op;
+}
+
+/* The name of a value inside the current layer. */
+static const char *local_name(struct pen_graph *graph, const char *name) { return pen_text("%s%s", graph->prefix, name); }
+
+/* Appends an op and makes a value for each of its outputs that is not optional, sized by its signature and named after `name`
+ * (further outputs: "name.output"). `input` holds the operands before the outputs. Returns the op. */
+static struct pen_op *emit(struct pen_graph *graph, struct pen_op_list *list, int kind, const char *name,
+                           const uint32_t *input, const int64_t *dim, size_t dim_count, uint8_t role) {
+  const struct pen_signature *signature = pen_signature_of(kind);
+  struct pen_op *op = pen_op_append(list, kind);
+  memcpy(op->dim, dim, dim_count * sizeof *dim);
+  for (uint32_t i = 0; i < signature->input_count; i++) op->operand[i] = input[i];
+  for (uint32_t i = signature->input_count; i < signature->operand_count; i++) {
+    const struct pen_operand *operand = &signature->operand[i];
+    if (operand->optional) continue;
+    bool main_output = i == signature->input_count;
+    const char *text = main_output ? name : pen_text("%s.%s", name, operand->name);
+    op->operand[i] = pen_graph_value(graph, text, operand->dtype, role, pen_operand_elements(operand, op->dim));
+  }
+  return op;
+}
+
+/* What most ops are: appended to the forward list, result in the first output. */
+static uint32_t forward(struct pen_graph *graph, int kind, const char *name, const uint32_t *input, const int64_t *dim,
+                        size_t dim_count) {
+  struct pen_op *op =
+      emit(graph, &graph->forward, kind, local_name(graph, name), input, dim, dim_count, PEN_ROLE_ACTIVATION);
+  return op->operand[pen_signature_of(kind)->input_count];
+}
+
+static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
+  return (int64_t)graph->value[value].elements / graph->rows;
+}
+
+uint32_t pen_graph_input(struct pen_graph *graph, int64_t width) {
+  graph->input = pen_graph_value(graph, "input", PEN_F32, PEN_ROLE_ACTIVATION, (uint64_t)(graph->rows * width));
+  return graph->input;
+}
+
+void pen_graph_output(struct pen_graph *graph, uint32_t value) { graph->output = value; }
+
+/* Whether a name ends in one of model.frozen's endings. */
+static bool is_frozen(const struct pen_topology *topology, const char *name) {
+  for (size_t i = 0; i < topology->model_frozen.count; i++) {
+    const char *ending = topology->model_frozen.value[i];
+    size_t length = strlen(name), tail = strlen(ending);
+    if (tail && tail <= length && strcmp(name + length - tail, ending) == 0) return true;
+  }
+  return false;
+}
+
+uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns, int initial,
+                          double deviation) {
+  graph->weight = pen_grow(graph->weight, &graph->weight_capacity, graph->weight_count + 1, sizeof *graph->weight);
+  uint32_t index = (uint32_t)graph->weight_count++;
+  struct pen_weight *weight = &graph->weight[index];
+  *weight = (struct pen_weight){.name = name, .stage = graph->stage, .dim_count = columns ? 2 : 1, .dim = {(uint64_t)rows,
+                                (uint64_t)columns}, .initial = (uint8_t)initial, .deviation = deviation,
+                                .decays = columns != 0, .frozen = is_frozen(graph->topology, name)};
+  if (__builtin_mul_overflow((uint64_t)rows, columns ? (uint64_t)columns : 1, &weight->count))
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, name);
+  uint32_t value = pen_graph_value(graph, name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);
+  graph->value[value].weight = index;
+  if (graph->training && !weight->frozen) {
+    uint32_t gradient = pen_graph_value(graph, pen_text("%s.grad", name), PEN_F32, PEN_ROLE_GRADIENT, weight->count);
+    graph->value[gradient].weight = index;
+    graph->value[value].gradient = gradient;
+  }
+  return value;
+}
+
+/* ---- the ops that families call ---- */
+
+uint32_t op_tokens(struct pen_graph *graph) {
+  return forward(graph, PEN_OP_TOKENS, "tokens", NULL, (int64_t[]){graph->rows}, 1);
+}
+
+uint32_t op_targets(struct pen_graph *graph) {
+  return forward(graph, PEN_OP_TARGETS, "targets", NULL, (int64_t[]){graph->rows}, 1);
+}
+
+uint32_t op_normal(struct pen_graph *graph, const char *name, int64_t width, int stream) {
+  return forward(graph, PEN_OP_NORMAL, name, NULL,
+                 (int64_t[]){graph->rows, width, stream, graph->topology->model_sequence}, 4);
+}
+
+uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t table) {
+  const struct pen_weight *weight = &graph->weight[graph->value[table].weight];
+  return forward(graph, PEN_OP_EMBEDDING, name, (uint32_t[]){tokens, table},
+                 (int64_t[]){graph->rows, (int64_t)weight->dim[1], (int64_t)weight->dim[0]}, 3);
+}
+
+uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t addend) {
+  const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
+  return forward(graph, PEN_OP_LINEAR, name, (uint32_t[]){x, weight, addend},
+                 (int64_t[]){graph->rows, (int64_t)shape->dim[1], (int64_t)shape->dim[0]}, 3);
+}
+
+uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain) {
+  uint32_t y = forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain}, (int64_t[]){graph->rows, width_of(graph, x)}, 2);
+  graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
+  return y;
+}
+
+uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
+  struct pen_op *op = emit(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
+                           (int64_t[]){graph->topology->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
+  op->real[0] = graph->topology->model_rope_theta;
+  return op->operand[0];
+}
+
+static int64_t sequences(const struct pen_graph *graph) { return graph->rows / graph->topology->model_sequence; }
+
+uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim) {
+  return forward(graph, PEN_OP_ROPE, name, (uint32_t[]){x, table},
+                 (int64_t[]){sequences(graph), graph->topology->model_sequence, heads, head_dim}, 4);
+}
+
+uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, int64_t heads,
+                      int64_t kv_heads, int64_t head_dim) {
+  return forward(graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v},
+                 (int64_t[]){sequences(graph), graph->topology->model_sequence, heads, kv_heads, head_dim}, 5);
+}
+
+/* An op over all elements of its first input. */
+static uint32_t elementwise(struct pen_graph *graph, int kind, const char *name, const uint32_t *input) {
+  return forward(graph, kind, name, input, (int64_t[]){(int64_t)graph->value[input[0]].elements}, 1);
+}
+
+uint32_t op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up) {
+  return elementwise(graph, PEN_OP_SWIGLU, name, (uint32_t[]){gate, up});
+}
+
+uint32_t op_gelu(struct pen_graph *graph, const char *name, uint32_t x) {
+  return elementwise(graph, PEN_OP_GELU, name, (uint32_t[]){x});
+}
+
+uint32_t op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor) {
+  uint32_t y = elementwise(graph, PEN_OP_SCALE, name, (uint32_t[]){x});
+  graph->forward.op[graph->forward.count - 1].real[0] = factor;
+  return y;
+}
+
+uint32_t op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z) {
+  return elementwise(graph, PEN_OP_ADD, name, (uint32_t[]){x, z});
+}
+
+/* Ends the model with a loss whose gradient leaves with it: operand 3 of CROSS_ENTROPY, 2 of SUM_LOSS. */
+static void loss(struct pen_graph *graph, int kind, const uint32_t *input, int64_t second_dim, double scale) {
+  struct pen_op *op =
+      emit(graph, &graph->forward, kind, "loss", input, (int64_t[]){graph->rows, second_dim}, 2, PEN_ROLE_LOSS);
+  op->real[0] = scale;
+  if (!graph->training) return;
+  uint32_t x = input[0], last = pen_signature_of(kind)->operand_count - 1;
+  uint32_t gradient = pen_graph_value(graph, pen_text("%s'", graph->value[x].name), PEN_F32, PEN_ROLE_ACTIVATION,
+                                      graph->value[x].elements);
+  op->operand[last] = gradient;
+  graph->value[x].gradient = gradient;
+}
+
+void op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets) {
+  double step_rows = (double)graph->rows * (double)graph->topology->pipeline_microbatches;
+  loss(graph, PEN_OP_CROSS_ENTROPY, (uint32_t[]){logits, targets}, width_of(graph, logits), 1.0 / step_rows);
+}
+
+void op_sum_loss(struct pen_graph *graph, uint32_t x) {
+  loss(graph, PEN_OP_SUM_LOSS, (uint32_t[]){x}, width_of(graph, x), 1.0);
+}
+
+/* ---- the pass ---- */
+
+static const struct pen_family families[] = {
+#define PEN_FAMILY(name, needs_tokens, loss, meaning) {#name, pen_family_##name, needs_tokens, pen_config_##name},
+#include "gen/families.def"
+};
+
+const struct pen_family *pen_family_find(const char *name) {
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
+    if (strcmp(families[i].name, name) == 0) return &families[i];
+  return NULL;
+}
+
+struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_partition *partition, uint32_t stage,
+                            bool training) {
+  struct pen_graph *graph = pen_new(1, sizeof *graph);
+  *graph = (struct pen_graph){.topology = topology, .stage = stage, .stage_count = partition->stage_count,
+                              .training = training, .rows = topology->batch_microbatch * topology->model_sequence,
+                              .span = partition->span[stage], .prefix = "", .input = PEN_NONE, .output = PEN_NONE,
+                              .output_gradient = PEN_NONE, .input_gradient = PEN_NONE};
+  pen_family_find(topology->model_family)->emit(graph);
+  return graph;
+}
+
+double pen_program_flops(const struct pen_op_list *program) {
+  double flops = 0;
+  for (size_t i = 0; i < program->count; i++)
+    flops += pen_signature_flops(pen_signature_of(program->op[i].kind), program->op[i].dim);
+  return flops;
+}

@@ -1,0 +1,108 @@
+/* model.h: a stage as ops and values; the small builder that families use; what derive adds.
+ *
+ * A value is a named tensor. Ops are struct pen_op of plan.h whose operands are indices into the stage's values. Values are in
+ * single-assignment form; which of them share memory is derive's decision (`storage`).
+ */
+#ifndef PEN_MODEL_H
+#define PEN_MODEL_H
+
+#include "gen/gen.h"
+
+enum pen_role {
+  PEN_ROLE_ACTIVATION, /* lives within one microbatch */
+  PEN_ROLE_WEIGHT,
+  PEN_ROLE_GRADIENT, /* a weight's gradient accumulator */
+  PEN_ROLE_CONSTANT, /* made once at start; values of the same name on one rank are one tensor */
+  PEN_ROLE_LOSS,
+};
+
+struct pen_value {
+  const char *name;
+  uint8_t dtype, role;
+  uint64_t elements, bytes;
+  uint32_t weight;  /* WEIGHT, GRADIENT: index into the stage's weights; else PEN_NONE */
+  uint32_t gradient; /* of a weight: its accumulator (PEN_NONE: frozen); of a value: set by the loss, see pen_graph_loss */
+  bool needs_gradient;
+  /* settled by derive: */
+  uint8_t base;      /* enum pen_base */
+  uint32_t storage;  /* the value whose memory this one uses; itself when it has its own */
+};
+
+struct pen_op_list {
+  struct pen_op *op;
+  size_t count, capacity;
+};
+
+/* The programs of a stage. B is I then W, op by op. EVAL is F with nothing kept. START fills constants. */
+enum pen_program_index { PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W, PEN_PROGRAM_B, PEN_PROGRAMS };
+
+struct pen_graph {
+  const struct pen_topology *topology;
+  uint32_t stage, stage_count;
+  bool training;
+  int64_t rows; /* tokens in a microbatch */
+  struct pen_span span;
+  const char *prefix; /* put before the names of values: "model.layers.3." */
+  struct pen_value *value;
+  size_t value_count, value_capacity;
+  struct pen_op_list forward, start, program[PEN_PROGRAMS];
+  struct pen_weight *weight; /* names, shapes, start values; offsets come in layout */
+  size_t weight_count, weight_capacity;
+  uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
+};
+
+/* ---- for families ---- */
+
+/* The stage's input (rows, width): what the stage before sends. Only on stages that are not the first. */
+uint32_t pen_graph_input(struct pen_graph *graph, int64_t width);
+/* Names the stage's result, which goes to the next stage. Only on stages that are not the last. */
+void pen_graph_output(struct pen_graph *graph, uint32_t value);
+/* A weight of one or two dimensions (second 0: one). Two-dimensional weights decay. */
+uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns, int initial,
+                          double deviation);
+
+uint32_t op_tokens(struct pen_graph *graph);                                             /* (rows) i32 */
+uint32_t op_targets(struct pen_graph *graph);                                            /* (rows) i32 */
+uint32_t op_normal(struct pen_graph *graph, const char *name, int64_t width, int stream); /* (rows, width) */
+uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t table);
+/* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
+uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t addend);
+uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
+uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (sequence, head_dim) */
+uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim);
+uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, int64_t heads,
+                      int64_t kv_heads, int64_t head_dim);
+uint32_t op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
+uint32_t op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
+uint32_t op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);
+uint32_t op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);
+/* Losses end the model: mean cross-entropy over the step's targets, or the sum of x. */
+void op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets);
+void op_sum_loss(struct pen_graph *graph, uint32_t x);
+
+/* A family emits the forward ops of the stage graph->stage, layers graph->span. One row of families.def each. */
+typedef void pen_family_function(struct pen_graph *graph);
+struct pen_family {
+  const char *name;
+  pen_family_function *emit;
+  bool needs_tokens;
+  /* The checkpoint's config.json, as Hugging Face's transformers would want it. */
+  char *(*config_json)(const struct pen_topology *topology);
+};
+const struct pen_family *pen_family_find(const char *name); /* null: no such family */
+
+/* ---- the passes ---- */
+
+/* Forward ops of one stage. */
+struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_partition *partition, uint32_t stage,
+                            bool training);
+/* Adds the programs (training: F, I, W, B; else F alone) and settles bases and storage. */
+void pen_derive(struct pen_graph *graph);
+/* Floating-point operations of a program, for the cost model. */
+double pen_program_flops(const struct pen_op_list *program);
+
+/* ---- used by model.c and derive.c ---- */
+uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role, uint64_t elements);
+struct pen_op *pen_op_append(struct pen_op_list *list, int kind);
+
+#endif

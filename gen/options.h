@@ -1,0 +1,20 @@
+/* options.h: the command line of penstock-gen, as options.def lists it. */
+#ifndef PEN_GEN_OPTIONS_H
+#define PEN_GEN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Null and false: not said. `print` is a name that this version builds; `target` is the output file where nothing else is said. */
+struct pen_options {
+  const char *topology;
+  const char *output, *print, *actions, *depend, *target, *name;
+  const char **override; /* of -s, in order: PATH=VALUE */
+  size_t override_count;
+  bool check, help, version;
+};
+
+/* Reads the command line. --help and --version print and exit 0; what is wrong is said and exits 64. */
+struct pen_options *pen_options_read(int argc, char **argv);
+
+#endif

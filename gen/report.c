@@ -1,0 +1,85 @@
+/* report.c: the plan in figures, as JSON (design.md section 10). */
+#include "gen/report.h"
+
+#include <math.h>
+
+#include <jansson.h>
+
+/* A real number; JSON has no NaN and no infinity. */
+static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+static json_t *integer(uint64_t value) { return json_integer((json_int_t)value); }
+
+static json_t *digest_text(const uint8_t digest[PEN_DIGEST_BYTES]) {
+  char text[2 * PEN_DIGEST_BYTES + 1];
+  for (int index = 0; index < PEN_DIGEST_BYTES; index++) snprintf(text + 2 * index, 3, "%02x", digest[index]);
+  return json_string(text);
+}
+
+static json_t *stages_of(const struct pen_plan *plan) {
+  json_t *stages = json_array();
+  for (uint32_t index = 0; index < plan->stage_count; index++) {
+    const struct pen_stage *stage = &plan->profiles[0].stages[index];
+    json_t *layers = json_array();
+    json_array_append_new(layers, integer(stage->first_layer));
+    json_array_append_new(layers, integer(stage->past_last_layer));
+    json_t *object = json_object();
+    json_object_set_new(object, "stage", integer(index));
+    json_object_set_new(object, "rank", integer(stage->rank));
+    json_object_set_new(object, "layers", layers);
+    json_array_append_new(stages, object);
+  }
+  return stages;
+}
+
+/* Credits that each rank gives as receiver, and those it need not: count[rank][0 and 1]. */
+static uint64_t (*count_credits(const struct pen_plan *plan))[2] {
+  uint64_t(*count)[2] = pen_new(plan->rank_count, sizeof *count);
+  const struct pen_profile *profile = &plan->profiles[0];
+  for (uint32_t index = 0; index < profile->message_count; index++) {
+    const struct pen_message *message = &profile->messages[index];
+    count[profile->channels[message->channel].to_rank][message->credit == PEN_NONE]++;
+  }
+  return count;
+}
+
+static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *timing) {
+  json_t *ranks = json_array();
+  uint64_t(*credits)[2] = count_credits(plan);
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+    const struct pen_rank_memory *memory = &plan->memory[rank];
+    json_t *object = json_object();
+    json_object_set_new(object, "rank", integer(rank));
+    json_object_set_new(object, "busy", real(timing->busy[rank]));
+    json_object_set_new(object, "idle", real(timing->idle[rank]));
+    json_object_set_new(object, "placed_bytes", integer(memory->arena_bytes));
+    json_object_set_new(object, "live_bytes", integer(memory->live_bytes));
+    json_object_set_new(object, "ratio", real((double)memory->arena_bytes / (double)memory->live_bytes));
+    json_object_set_new(object, "receive_slots", integer(memory->receive_slots));
+    json_object_set_new(object, "credits", integer(credits[rank][0]));
+    json_object_set_new(object, "credits_elided", integer(credits[rank][1]));
+    json_array_append_new(ranks, object);
+  }
+  return ranks;
+}
+
+void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing) {
+  json_t *report = json_object();
+  json_object_set_new(report, "name", json_string(plan->name));
+  json_object_set_new(report, "schedule", json_string(plan->schedule));
+  json_object_set_new(report, "ranks", integer(plan->rank_count));
+  json_object_set_new(report, "stages_per_rank", integer(plan->stages_per_rank));
+  json_object_set_new(report, "microbatches", integer(plan->microbatch_count));
+  json_object_set_new(report, "digest", digest_text(plan->digest));
+  json_object_set_new(report, "makespan", real(timing->makespan));
+  json_object_set_new(report, "span", real(timing->span));
+  json_object_set_new(report, "work", real(timing->work));
+  json_object_set_new(report, "bubble", real(timing->bubble));
+  json_object_set_new(report, "lower_bound", real(timing->lower_bound));
+  json_object_set_new(report, "gap", real(timing->gap));
+  json_object_set_new(report, "stages", stages_of(plan));
+  json_object_set_new(report, "rank", ranks_of(plan, timing));
+  json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+  fputc('\n', out);
+  json_decref(report);
+}

@@ -1,0 +1,12 @@
+/* report.h: the plan in figures, as JSON. */
+#ifndef PEN_REPORT_H
+#define PEN_REPORT_H
+
+#include <stdio.h>
+
+#include "gen/gen.h"
+
+/* Writes the report of design.md section 10, fields to the letter, of the train profile. Times are in the costs' unit. */
+void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing);
+
+#endif

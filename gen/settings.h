@@ -1,0 +1,52 @@
+/* settings.h: the table of settings (settings.def) as data, for the parser, the canonical text and the man page. */
+#ifndef PEN_SETTINGS_H
+#define PEN_SETTINGS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+
+enum pen_setting_type {
+  PEN_INTEGER,
+  PEN_REAL,
+  PEN_BOOLEAN,
+  PEN_STRING,
+  PEN_INTEGERS,
+  PEN_REALS,
+  PEN_STRINGS,
+};
+
+struct pen_setting {
+  const char *group, *name;
+  enum pen_setting_type type;
+  double minimum, maximum; /* of numbers; integers' bounds are exact in a double */
+  const char *otherwise;   /* default as text, or null */
+  const char *choices;     /* parted by blanks, or null */
+  const char *help;
+  size_t offset, has_offset; /* in struct pen_topology */
+};
+
+extern const struct pen_setting pen_settings[];
+extern const size_t pen_setting_count;
+
+/* The row of group.name; null when there is none. `bytes` is the length of the group's name. */
+const struct pen_setting *pen_setting_find(const char *group, size_t bytes, const char *name);
+/* The row of "group.name", or null. */
+const struct pen_setting *pen_setting_find_path(const char *path);
+bool pen_setting_is_group(const char *group);
+
+/* Nearest by edit distance: "pipeline.ranks" for a path that is not in the table, "pipeline" for a group that is not. A setting's
+ * own name under a wrong group is the nearest of all; within a group that exists, its settings come before all others. */
+const char *pen_setting_nearest(const char *path);
+const char *pen_setting_nearest_group(const char *group);
+
+/* A list that may also be one value for all its elements. */
+bool pen_setting_takes_one(const struct pen_setting *setting);
+
+/* What a setting allows, in words: `a whole number from 1 to 4096`, `"loop" or "v"`. */
+const char *pen_setting_allowed(const struct pen_setting *setting);
+
+/* `one two three` as `"one", "two" or "three"`. */
+const char *pen_setting_quoted(const char *choices);
+bool pen_setting_has_choice(const char *choices, const char *choice);
+
+#endif

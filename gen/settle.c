@@ -1,0 +1,234 @@
+/* settle.c: defaults that depend on other settings, and all that settings demand of each other. */
+#include "gen/settle.h"
+
+#include <string.h>
+
+#include "gen/gen.h"
+#include "gen/settings.h"
+
+enum { ACTIONS_MAX = 100000000 };
+#define ELEMENTS_MAX (1LL << 40) /* of one tensor: sums over tensors and layers then fit 64 bits */
+
+/* ---- tables ---- */
+
+const char pen_schedule_names[] =
+#define PEN_SCHEDULE(function, name, placement, strict, stages_minimum, stages_maximum, trains, rule, source) " " name
+#include "gen/schedules.def"
+    ;
+const char pen_family_names[] =
+#define PEN_FAMILY(name, needs_tokens, loss, meaning) " " #name
+#include "gen/families.def"
+    ;
+
+static const struct schedule {
+  const char *name, *placement;
+  bool strict;
+  int64_t stages_minimum, stages_maximum;
+  bool trains;
+} schedules[] = {
+#define PEN_SCHEDULE(function, name, placement, strict, stages_minimum, stages_maximum, trains, rule, source) \
+  {name, placement, strict, stages_minimum, stages_maximum, trains},
+#include "gen/schedules.def"
+};
+
+static const struct family {
+  const char *name;
+  bool needs_tokens;
+  const char *loss;
+} families[] = {
+#define PEN_FAMILY(name, needs_tokens, loss, meaning) {#name, needs_tokens, loss},
+#include "gen/families.def"
+};
+
+static const struct schedule *schedule_of(const struct pen_topology *topology) {
+  for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
+    if (!strcmp(schedules[i].name, topology->pipeline_schedule)) return &schedules[i];
+  }
+  pen_topology_fail(topology, "pipeline.schedule", "%s", pen_setting_quoted(pen_schedule_names + 1));
+}
+
+static const struct family *family_of(const struct pen_topology *topology) {
+  for (size_t i = 0; i < sizeof families / sizeof *families; i++) {
+    if (!strcmp(families[i].name, topology->model_family)) return &families[i];
+  }
+  pen_topology_fail(topology, "model.family", "this version allows %s", pen_setting_quoted(pen_family_names + 1));
+}
+
+/* ---- what is missing ---- */
+
+static bool has(const struct pen_topology *topology, const char *path) {
+  return topology->origin[pen_setting_find_path(path) - pen_settings].where != NULL;
+}
+
+static const char *allowed(const char *path) {
+  if (!strcmp(path, "pipeline.schedule")) return pen_setting_quoted(pen_schedule_names + 1);
+  if (!strcmp(path, "model.family")) return pen_setting_quoted(pen_family_names + 1);
+  return pen_setting_allowed(pen_setting_find_path(path));
+}
+
+/* `paths` are parted by blanks; `why` begins what is said of them. */
+static void require(const struct pen_topology *topology, const char *paths, const char *why) {
+  while (*paths) {
+    size_t bytes = strcspn(paths, " ");
+    const char *path = pen_text("%.*s", (int)bytes, paths);
+    if (!has(topology, path))
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: missing; %s%s", topology->path, path, why, allowed(path));
+    paths += bytes + (paths[bytes] == ' ');
+  }
+}
+
+static void require_all(const struct pen_topology *topology) {
+  require(topology, "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch", "");
+  const struct schedule *schedule = schedule_of(topology);
+  const struct family *family = family_of(topology);
+  require(topology, "model.layers model.hidden model.sequence", "");
+  if (family->needs_tokens)
+    require(topology, "model.heads model.ffn model.vocab", pen_text("family %s needs it: ", family->name));
+  if (schedule->trains) require(topology, "optimizer.learning_rate optimizer.steps", "");
+}
+
+/* ---- pipeline ---- */
+
+static void settle_pipeline(struct pen_topology *t) {
+  const struct schedule *schedule = schedule_of(t);
+  int64_t stages = t->pipeline_stages_per_rank;
+  if (stages < schedule->stages_minimum || stages > schedule->stages_maximum) {
+    const char *range = schedule->stages_minimum == schedule->stages_maximum
+                            ? pen_text("%lld", (long long)schedule->stages_minimum)
+                            : pen_text("%lld to %lld", (long long)schedule->stages_minimum, (long long)schedule->stages_maximum);
+    pen_topology_fail(t, "pipeline.stages_per_rank", "%s, with the schedule %s", range, schedule->name);
+  }
+  if (!t->has_pipeline_placement) t->pipeline_placement = schedule->placement;
+  if (schedule->strict && strcmp(t->pipeline_placement, schedule->placement))
+    pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s", schedule->placement, schedule->name);
+  if (!t->has_pipeline_warmup) t->pipeline_warmup = stages == 1 || t->pipeline_zero_bubble ? 1 : 2;
+}
+
+/* Messages between ranks: neighbouring stages on one rank hand over in place. */
+static int64_t boundary_count(const struct pen_topology *t) {
+  int64_t ranks = t->pipeline_ranks, turns = t->pipeline_stages_per_rank - 1, stages = ranks * (turns + 1);
+  if (ranks == 1) return 0;
+  return stages - 1 - (strcmp(t->pipeline_placement, "v") ? 0 : turns);
+}
+
+/* Products of settings that are in bounds by themselves; all fit 64 bits. */
+static void check_actions(const struct pen_topology *t) {
+  bool trains = schedule_of(t)->trains, split = t->pipeline_zero_bubble || !strcmp(t->pipeline_schedule, "zero_bubble_v");
+  int64_t kinds = !trains ? 1 : split ? 3 : 2, transfers = trains ? 4 : 2;
+  int64_t stages = t->pipeline_ranks * t->pipeline_stages_per_rank;
+  int64_t actions = t->pipeline_microbatches * (stages * kinds + boundary_count(t) * transfers);
+  if (actions > ACTIONS_MAX)
+    pen_topology_fail(t, "pipeline.microbatches", "at most %d actions; %lld ranks x %lld stages and these would make %lld",
+                      ACTIONS_MAX, (long long)t->pipeline_ranks, (long long)t->pipeline_stages_per_rank, (long long)actions);
+  int64_t ranks = t->pipeline_ranks, microbatches = t->pipeline_microbatches, slots = microbatches + ranks - 1;
+  if (microbatches < ranks)
+    pen_topology_warn(t, "pipeline.microbatches", "fewer than the %lld ranks; the bubble (P-1)/(m+P-1) is %lld/%lld = %.3f",
+                      (long long)ranks, (long long)(ranks - 1), (long long)slots, (double)(ranks - 1) / (double)slots);
+}
+
+/* ---- model ---- */
+
+static void settle_attention(struct pen_topology *t) {
+  long long heads = t->model_heads, hidden = t->model_hidden;
+  if (!t->has_model_kv_heads) t->model_kv_heads = heads;
+  if (heads % t->model_kv_heads) pen_topology_fail(t, "model.kv_heads", "a divisor of model.heads = %lld", heads);
+  if (!t->has_model_head_dim) {
+    if (hidden % heads)
+      pen_topology_fail(t, "model.heads", "a divisor of model.hidden = %lld, unless model.head_dim is given", hidden);
+    t->model_head_dim = hidden / heads;
+    if (t->model_head_dim % 2)
+      pen_topology_fail(t, "model.heads", "model.hidden/model.heads = %lld must be even, for rotary positions",
+                        (long long)t->model_head_dim);
+  }
+  if (t->model_head_dim % 2) pen_topology_fail(t, "model.head_dim", "an even number, for rotary positions");
+  if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");
+}
+
+static void settle_loss(struct pen_topology *t) {
+  const struct family *family = family_of(t);
+  if (!t->has_model_loss) t->model_loss = family->loss;
+  if (!strcmp(t->model_loss, family->loss)) return;
+  if (!family->needs_tokens)
+    pen_topology_fail(t, "model.loss", "\"%s\"; family %s has no targets", family->loss, family->name);
+  pen_topology_fail(t, "model.loss", "this version allows \"%s\" with family %s", family->loss, family->name);
+}
+
+/* No tensor so large that sizes could overflow. */
+static void check_elements(const struct pen_topology *t) {
+  bool tokens = family_of(t)->needs_tokens;
+  int64_t rows = t->batch_microbatch * t->model_sequence, widest = t->model_hidden, elements;
+  if (tokens && t->model_ffn > widest) widest = t->model_ffn;
+  if (tokens && t->model_vocab > widest) widest = t->model_vocab;
+  if (tokens && t->model_heads * t->model_head_dim > widest) widest = t->model_heads * t->model_head_dim;
+  if (__builtin_mul_overflow(rows, widest, &elements) || elements > ELEMENTS_MAX)
+    pen_topology_fail(t, "batch.microbatch", "at most 2^40 elements a tensor; x model.sequence = %lld x %lld wide is more",
+                      (long long)t->model_sequence, (long long)widest);
+  if (__builtin_mul_overflow(t->model_hidden, widest, &elements) || elements > ELEMENTS_MAX)
+    pen_topology_fail(t, "model.hidden", "at most 2^40 elements a tensor; x %lld wide is more", (long long)widest);
+}
+
+/* ---- the rest ---- */
+
+static void settle_optimizer(struct pen_topology *t) {
+  if (schedule_of(t)->trains && t->optimizer_warmup_steps > t->optimizer_steps)
+    pen_topology_fail(t, "optimizer.warmup_steps", "at most optimizer.steps = %lld", (long long)t->optimizer_steps);
+}
+
+static void settle_cluster(struct pen_topology *t) {
+  int64_t total = t->pipeline_ranks * t->data_parallel_replicas, hosts = (int64_t)t->cluster_hosts.count;
+  if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
+  if (t->has_cluster_ranks_per_host && t->cluster_ranks_per_host * hosts != total)
+    pen_topology_fail(t, "cluster.ranks_per_host", "%lld ranks x replicas on %lld hosts make %s", (long long)total,
+                      (long long)hosts, total % hosts ? "no whole number a host" : pen_text("%lld", (long long)(total / hosts)));
+  if (total % hosts)
+    pen_topology_fail(t, "cluster.hosts", "as many hosts as divide the %lld ranks x replicas", (long long)total);
+  t->cluster_ranks_per_host = total / hosts;
+  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = "cpu";
+  if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = "shm";
+  if (t->cluster_threads_per_rank > 1)
+    pen_topology_warn(t, "cluster.threads_per_rank", "the CPU kernels of this version use one thread a rank");
+}
+
+/* A list has one value a stage; one value is meant for all. */
+static bool spread(size_t *count, void **values, size_t bytes, size_t stages) {
+  if (!*values || *count == stages) return true;
+  if (*count != 1) return false;
+  char *all = pen_new(stages, bytes);
+  for (size_t i = 0; i < stages; i++) memcpy(all + i * bytes, *values, bytes);
+  *values = all;
+  *count = stages;
+  return true;
+}
+
+static void spread_reals(const struct pen_topology *t, const char *path, struct pen_reals *list) {
+  size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
+  void *values = list->value;
+  if (!spread(&list->count, &values, sizeof *list->value, stages))
+    pen_topology_fail(t, path, "one number, or a list of %zu, one a stage", stages);
+  list->value = values;
+}
+
+static void settle_lists(struct pen_topology *t) {
+  spread_reals(t, "costs.forward", &t->costs_forward);
+  spread_reals(t, "costs.backward_input", &t->costs_backward_input);
+  spread_reals(t, "costs.backward_weight", &t->costs_backward_weight);
+  spread_reals(t, "costs.send", &t->costs_send);
+  size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
+  void *values = t->memory_recompute.value;
+  if (!spread(&t->memory_recompute.count, &values, sizeof *t->memory_recompute.value, stages))
+    pen_topology_fail(t, "memory.recompute", "one choice, or a list of %zu, one a stage", stages);
+  t->memory_recompute.value = values;
+}
+
+void pen_topology_settle(struct pen_topology *topology) {
+  require_all(topology);
+  pen_topology_check_built(topology);
+  settle_pipeline(topology);
+  if (family_of(topology)->needs_tokens) settle_attention(topology);
+  settle_loss(topology);
+  settle_optimizer(topology);
+  check_actions(topology);
+  check_elements(topology);
+  settle_cluster(topology);
+  settle_lists(topology);
+}

@@ -1,0 +1,234 @@
+/* signature.c: takes ops.def's signatures and size expressions apart. */
+#include "gen/signature.h"
+
+#include <ctype.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const struct {
+  const char *kind, *dims, *reals, *signature, *flops, *workspace, *meaning;
+  bool is_data;
+} rows[PEN_OP_COUNT] = {
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                        \
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, false},
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                   \
+  [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, true},
+#include "kernels/ops.def"
+};
+
+static const struct {
+  const char *text;
+  uint32_t bytes;
+} dtypes[] = {
+    [PEN_F32] = {"f32", 4},
+    [PEN_BF16] = {"bf16", 2},
+    [PEN_I32] = {"i32", 4},
+    [PEN_F64] = {"f64", 8},
+};
+enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
+
+uint32_t pen_dtype_bytes(int dtype) {
+  return dtype >= 0 && dtype < DTYPE_COUNT ? dtypes[dtype].bytes : 0;
+}
+
+const char *pen_dtype_text(int dtype) {
+  return dtype >= 0 && dtype < DTYPE_COUNT ? dtypes[dtype].text : "?";
+}
+
+static void skip_blanks(const char **at) {
+  while (**at == ' ') (*at)++;
+}
+
+static bool take(const char **at, char wanted) {
+  if (**at != wanted) return false;
+  (*at)++;
+  return true;
+}
+
+/* Reads a name (letters, digits, underscores; no digit first). False when there is none or it is too long. */
+static bool take_name(const char **at, char name[PEN_SIGNATURE_NAME_BYTES]) {
+  size_t length = 0;
+  while (isalnum((unsigned char)(*at)[length]) || (*at)[length] == '_') length++;
+  if (length == 0 || length >= PEN_SIGNATURE_NAME_BYTES || isdigit((unsigned char)**at)) return false;
+  memcpy(name, *at, length);
+  name[length] = 0;
+  *at += length;
+  return true;
+}
+
+static bool take_number(const char **at, int64_t *number) {
+  if (!isdigit((unsigned char)**at)) return false;
+  char *end;
+  *number = strtoll(*at, &end, 10);
+  *at = end;
+  return true;
+}
+
+/* Splits "rows in out" into names. Returns how many, or -1. */
+static int split_names(const char *text, char (*name)[PEN_SIGNATURE_NAME_BYTES], int maximum) {
+  int count = 0;
+  for (skip_blanks(&text); *text; skip_blanks(&text))
+    if (count == maximum || !take_name(&text, name[count++])) return -1;
+  return count;
+}
+
+static int index_of(const char (*name)[PEN_SIGNATURE_NAME_BYTES], int count, const char *wanted) {
+  for (int index = 0; index < count; index++)
+    if (strcmp(name[index], wanted) == 0) return index;
+  return -1;
+}
+
+int pen_signature_dim(const struct pen_signature *signature, const char *name) {
+  return index_of(signature->dim, signature->dim_count, name);
+}
+
+int pen_signature_real(const struct pen_signature *signature, const char *name) {
+  return index_of(signature->real, signature->real_count, name);
+}
+
+int pen_signature_operand(const struct pen_signature *signature, const char *name) {
+  for (int index = 0; index < signature->operand_count; index++)
+    if (strcmp(signature->operand[index].name, name) == 0) return index;
+  return -1;
+}
+
+/* Reads `[dim,2,dim]`. */
+static const char *parse_extents(const struct pen_signature *signature, struct pen_operand *operand, const char **at) {
+  if (!take(at, '[')) return "an operand has no shape";
+  do {
+    char name[PEN_SIGNATURE_NAME_BYTES];
+    int64_t number = 0;
+    int dim = -1;
+    if (operand->extent_count == PEN_EXTENTS_MAX) return "a shape has too many extents";
+    if (take_name(at, name)) {
+      if ((dim = pen_signature_dim(signature, name)) < 0) return "a shape names no dim of the op";
+    } else if (!take_number(at, &number)) {
+      return "an extent is neither a dim nor a number";
+    }
+    operand->extent[operand->extent_count].dim = (int8_t)dim;
+    operand->extent[operand->extent_count++].number = number;
+  } while (take(at, ','));
+  return take(at, ']') ? 0 : "a shape has no end";
+}
+
+static const char *parse_dtype(struct pen_operand *operand, const char **at) {
+  char name[PEN_SIGNATURE_NAME_BYTES];
+  if (!take(at, ':')) return 0;
+  if (!take_name(at, name)) return "':' without a dtype";
+  for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
+    if (strcmp(name, dtypes[dtype].text) == 0) {
+      operand->dtype = (uint8_t)dtype;
+      return 0;
+    }
+  return "unknown dtype";
+}
+
+static const char *parse_operand(struct pen_signature *signature, bool output, const char **at) {
+  char name[PEN_SIGNATURE_NAME_BYTES];
+  const char *wrong;
+  if (signature->operand_count == PEN_OPERANDS_MAX) return "too many operands";
+  struct pen_operand *operand = &signature->operand[signature->operand_count];
+  *operand = (struct pen_operand){.output = output, .dtype = PEN_F32, .alias = -1};
+  if (!take_name(at, operand->name)) return "an operand has no name";
+  if (pen_signature_operand(signature, operand->name) >= 0) return "an operand's name stands twice";
+  operand->optional = take(at, '?');
+  if ((wrong = parse_extents(signature, operand, at)) || (wrong = parse_dtype(operand, at))) return wrong;
+  if (take(at, '@')) {
+    if (!output || !take_name(at, name)) return "'@' without an output and an input";
+    operand->alias = (int8_t)pen_signature_operand(signature, name);
+    if (operand->alias < 0 || signature->operand[operand->alias].output) return "'@' names no input";
+  }
+  operand->accumulates = take(at, '+');
+  if (operand->accumulates && (!output || operand->alias >= 0)) return "'+' belongs to an output of its own";
+  signature->operand_count++;
+  return **at == ' ' || **at == 0 ? 0 : "an operand is followed by what is no blank";
+}
+
+const char *pen_signature_parse(struct pen_signature *signature, const char *dims, const char *reals, const char *text) {
+  *signature = (struct pen_signature){0};
+  int dim_count = split_names(dims, signature->dim, PEN_DIMS_MAX);
+  int real_count = split_names(reals, signature->real, PEN_REALS_MAX);
+  if (dim_count < 0 || real_count < 0) return "bad or too many dims or reals";
+  signature->dim_count = (uint8_t)dim_count;
+  signature->real_count = (uint8_t)real_count;
+  bool output = false;
+  for (skip_blanks(&text); *text; skip_blanks(&text)) {
+    if (!output && strncmp(text, "->", 2) == 0) {
+      output = true;
+      text += 2;
+      continue;
+    }
+    const char *wrong = parse_operand(signature, output, &text);
+    if (wrong) return wrong;
+    if (!output) signature->input_count++;
+  }
+  return output && signature->operand_count > signature->input_count ? 0 : "no output";
+}
+
+static _Noreturn void broken(const char *kind, const char *text, const char *why) {
+  fprintf(stderr, "ops.def: %s: %s: %s\n", kind, text, why);
+  abort();
+}
+
+const struct pen_signature *pen_signature_of(int op_kind) {
+  static struct pen_signature parsed[PEN_OP_COUNT];
+  if (op_kind < 0 || op_kind >= PEN_OP_COUNT) broken("?", "op kind", "out of range");
+  struct pen_signature *signature = &parsed[op_kind];
+  if (!signature->kind) {
+    const char *wrong =
+        pen_signature_parse(signature, rows[op_kind].dims, rows[op_kind].reals, rows[op_kind].signature);
+    if (wrong) broken(rows[op_kind].kind, rows[op_kind].signature, wrong);
+    signature->is_data = rows[op_kind].is_data;
+    signature->flops = rows[op_kind].flops;
+    signature->workspace = rows[op_kind].workspace;
+    signature->meaning = rows[op_kind].meaning;
+    signature->kind = rows[op_kind].kind;
+  }
+  return signature;
+}
+
+uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim) {
+  uint64_t product = 1;
+  for (int index = 0; index < operand->extent_count; index++) {
+    int64_t extent = operand->extent[index].dim >= 0 ? dim[operand->extent[index].dim] : operand->extent[index].number;
+    if (extent <= 0 || __builtin_mul_overflow(product, (uint64_t)extent, &product)) return UINT64_MAX;
+  }
+  return product;
+}
+
+uint64_t pen_operand_bytes(const struct pen_operand *operand, const int64_t *dim) {
+  uint64_t elements = pen_operand_elements(operand, dim), bytes;
+  return __builtin_mul_overflow(elements, (uint64_t)pen_dtype_bytes(operand->dtype), &bytes) ? UINT64_MAX : bytes;
+}
+
+double pen_signature_value(const struct pen_signature *signature, const char *expression, const int64_t *dim) {
+  const char *at = expression;
+  double sum = 0;
+  do {
+    double product = 1;
+    do {
+      char name[PEN_SIGNATURE_NAME_BYTES];
+      int64_t number;
+      if (take_number(&at, &number)) {
+        product *= (double)number;
+        continue;
+      }
+      int index = take_name(&at, name) ? pen_signature_dim(signature, name) : -1;
+      if (index < 0) broken(signature->kind, expression, "not a sum of products of dims and numbers");
+      product *= (double)dim[index];
+    } while (take(&at, '*'));
+    sum += product;
+  } while (take(&at, '+'));
+  if (*at) broken(signature->kind, expression, "not a sum of products of dims and numbers");
+  return sum;
+}
+
+double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim) {
+  return pen_signature_value(signature, signature->flops, dim);
+}
+
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const int64_t *dim) {
+  double bytes = pen_signature_value(signature, signature->workspace, dim);
+  return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;
+}

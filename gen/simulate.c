@@ -1,0 +1,334 @@
+/* simulate.c: when each compute action starts and ends under a cost model, and how far from the best that is.
+ *
+ * The ranks run their lists like players of one event loop: a heap holds the ranks whose next action can start, keyed by its
+ * start time, then by rank. The least is taken, runs, and may free the next action of its own rank and of at most two others.
+ * Starts never fall along the way, so the order of taking is one global order by time, and a topological one even when costs are
+ * zero. n actions on P ranks: O(n log P).
+ *
+ * The lower bound is the greatest of three, each true of any order of these actions on this placement:
+ *   work and ends   a rank's work, plus the shortest way from the start of the step to its first action (the forwards before its
+ *                   first stage), plus, where no weight gradient can come last, the shortest way from its last action to the end;
+ *   critical part   the same without the weight gradients W: after its last I the gradient still travels to stage 0;
+ *   chain           the longest way of one microbatch: forwards, backwards, and one W.
+ */
+#include <math.h>
+#include <string.h>
+
+#include "gen/gen.h"
+
+struct lane {
+  uint32_t next;  /* action to run */
+  double free_at; /* end of the one before */
+  double start;   /* of `next`, when the rank is in the heap */
+};
+
+struct run {
+  const struct pen_order *order;
+  const struct pen_partition *partition;
+  const struct pen_stage_cost *cost;
+  double overlap_cost;
+  struct pen_timing *timing;
+  struct lane *lane;
+  uint32_t *heap, heap_count;
+  bool *waiting; /* [rank] in the heap */
+  double *forward_end, *backward_end; /* [stage][microbatch]; NaN: not yet */
+  bool *split_end; /* [stage][microbatch] its I has run */
+  uint64_t turn;
+};
+
+static size_t cell(const struct run *run, uint32_t stage, uint32_t microbatch) {
+  return (size_t)stage * run->partition->microbatch_count + microbatch;
+}
+
+static double own_cost(const struct pen_stage_cost *cost, const struct pen_compute *action) {
+  switch (action->kind) {
+  case PEN_F: return cost[action->stage].forward;
+  case PEN_I: return cost[action->stage].backward_input;
+  case PEN_W: return cost[action->stage].backward_weight;
+  default: return cost[action->stage].backward_input + cost[action->stage].backward_weight;
+  }
+}
+
+/* ---- heap of ranks by (start, rank) ---- */
+
+static bool before(const struct run *run, uint32_t a, uint32_t b) {
+  double start_a = run->lane[a].start, start_b = run->lane[b].start;
+  return start_a != start_b ? start_a < start_b : a < b;
+}
+
+static void push(struct run *run, uint32_t rank) {
+  uint32_t at = run->heap_count++;
+  for (; at > 0 && before(run, rank, run->heap[(at - 1) / 2]); at = (at - 1) / 2) run->heap[at] = run->heap[(at - 1) / 2];
+  run->heap[at] = rank;
+}
+
+static uint32_t pop(struct run *run) {
+  uint32_t least = run->heap[0], moved = run->heap[--run->heap_count], at = 0;
+  for (;;) {
+    uint32_t child = 2 * at + 1;
+    if (child >= run->heap_count) break;
+    if (child + 1 < run->heap_count && before(run, run->heap[child + 1], run->heap[child])) child++;
+    if (!before(run, run->heap[child], moved)) break;
+    run->heap[at] = run->heap[child];
+    at = child;
+  }
+  run->heap[at] = moved;
+  return least;
+}
+
+/* ---- what an action waits for ---- */
+
+/* When the result of another stage is there for `rank`; NaN when it is not made yet. */
+static double arrival(const struct run *run, const double *end, uint32_t stage, uint32_t microbatch, uint32_t rank) {
+  double sent = end[cell(run, stage, microbatch)];
+  return run->partition->rank_of[stage] == rank ? sent : sent + run->cost[stage].send;
+}
+
+/* When everything an action needs is there; NaN when something is not made yet. */
+static double needs(const struct run *run, uint32_t rank, const struct pen_compute *action) {
+  uint32_t stage = action->stage, microbatch = action->microbatch;
+  size_t own = cell(run, stage, microbatch);
+  if (action->kind == PEN_F) return stage == 0 ? 0 : arrival(run, run->forward_end, stage - 1, microbatch, rank);
+  if (action->kind == PEN_W) return run->split_end[own] ? run->backward_end[own] : NAN;
+  double forward = run->forward_end[own];
+  if (stage + 1 == run->partition->stage_count) return forward;
+  double gradient = arrival(run, run->backward_end, stage + 1, microbatch, rank);
+  return isnan(forward) || isnan(gradient) ? NAN : fmax(forward, gradient);
+}
+
+static bool is_pair(const struct run *run, uint32_t rank, uint32_t index) {
+  return run->order->action[rank][index].overlaps && index + 1 < run->order->count[rank];
+}
+
+/* Puts a rank into the heap if its next action can start. */
+static void wake(struct run *run, uint32_t rank) {
+  struct lane *lane = &run->lane[rank];
+  if (run->waiting[rank] || lane->next == run->order->count[rank]) return;
+  const struct pen_compute *action = &run->order->action[rank][lane->next];
+  double ready = needs(run, rank, action);
+  if (!isnan(ready) && is_pair(run, rank, lane->next)) {
+    double second = needs(run, rank, action + 1);
+    ready = isnan(second) ? NAN : fmax(ready, second);
+  }
+  if (isnan(ready)) return;
+  lane->start = fmax(ready, lane->free_at);
+  run->waiting[rank] = true;
+  push(run, rank);
+}
+
+/* Notes what an action made. Those who may wait for it: the neighbour's rank, and its own. */
+static void finish(struct run *run, uint32_t rank, uint32_t index, double start, double end) {
+  const struct pen_compute *action = &run->order->action[rank][index];
+  size_t own = cell(run, action->stage, action->microbatch);
+  run->timing->start[rank][index] = start;
+  run->timing->end[rank][index] = end;
+  run->timing->turn[rank][index] = run->turn++;
+  if (action->kind == PEN_F) run->forward_end[own] = end;
+  if (action->kind == PEN_B || action->kind == PEN_I) run->backward_end[own] = end;
+  if (action->kind == PEN_I) run->split_end[own] = true;
+}
+
+static void wake_after(struct run *run, uint32_t rank, const struct pen_compute *action) {
+  const uint32_t *rank_of = run->partition->rank_of;
+  if (action->kind == PEN_F && action->stage + 1u < run->partition->stage_count) wake(run, rank_of[action->stage + 1]);
+  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0) wake(run, rank_of[action->stage - 1]);
+  wake(run, rank);
+}
+
+/* Runs the next action of a rank, or the next pair. */
+static void advance(struct run *run, uint32_t rank) {
+  struct lane *lane = &run->lane[rank];
+  const struct pen_compute *action = &run->order->action[rank][lane->next];
+  bool pair = is_pair(run, rank, lane->next);
+  double lasts = own_cost(run->cost, action);
+  if (pair) lasts = run->overlap_cost >= 0 ? run->overlap_cost : lasts + own_cost(run->cost, action + 1);
+  double end = lane->start + lasts;
+  run->timing->busy[rank] += lasts;
+  finish(run, rank, lane->next, lane->start, end);
+  if (pair) finish(run, rank, lane->next + 1, lane->start, end);
+  lane->next += pair ? 2 : 1;
+  lane->free_at = end;
+  run->waiting[rank] = false;
+  wake_after(run, rank, action);
+  if (pair) wake_after(run, rank, action + 1);
+}
+
+/* ---- the lower bound ---- */
+
+/* Least and presence of a stage's actions: how long its forward and its backward hold up a microbatch at least. */
+struct stage_least {
+  double forward, backward, weight; /* weight: 0 unless every microbatch of the stage has a W */
+  bool has_backward;
+};
+
+struct bound {
+  const struct run *run;
+  struct stage_least *least; /* [stage] */
+  double *before;            /* [stage] from the step's start to the first forward of the stage */
+  double *after_forward;     /* [stage] from the end of a forward to the end of the last stage's */
+  double *after_backward;    /* [stage] from the end of a backward to the end of stage 0's, its W included */
+};
+
+static double link_cost(const struct run *run, uint32_t from, uint32_t to) {
+  return run->partition->rank_of[from] == run->partition->rank_of[to] ? 0 : run->cost[from].send;
+}
+
+/* The cost of an action wherever it may stand; inside a pair no more than the pair's. */
+static double least_cost(const struct run *run, uint32_t rank, uint32_t index) {
+  double cost = own_cost(run->cost, &run->order->action[rank][index]);
+  bool paired = is_pair(run, rank, index) || (index > 0 && run->order->action[rank][index - 1].overlaps);
+  return paired && run->overlap_cost >= 0 ? fmin(cost, run->overlap_cost) : cost;
+}
+
+static void find_least(struct bound *bound, uint32_t *weights) {
+  const struct run *run = bound->run;
+  for (uint32_t stage = 0; stage < run->partition->stage_count; stage++)
+    bound->least[stage] = (struct stage_least){INFINITY, INFINITY, INFINITY, false};
+  for (uint32_t rank = 0; rank < run->order->rank_count; rank++)
+    for (uint32_t index = 0; index < run->order->count[rank]; index++) {
+      const struct pen_compute *action = &run->order->action[rank][index];
+      struct stage_least *least = &bound->least[action->stage];
+      double cost = least_cost(run, rank, index);
+      if (action->kind == PEN_F) least->forward = fmin(least->forward, cost);
+      if (action->kind == PEN_B || action->kind == PEN_I) {
+        least->backward = fmin(least->backward, cost);
+        least->has_backward = true;
+      }
+      if (action->kind == PEN_W) {
+        least->weight = fmin(least->weight, cost);
+        weights[action->stage]++;
+      }
+    }
+  for (uint32_t stage = 0; stage < run->partition->stage_count; stage++)
+    if (weights[stage] < run->partition->microbatch_count) bound->least[stage].weight = 0;
+}
+
+static void find_ways(struct bound *bound) {
+  const struct run *run = bound->run;
+  uint32_t stage_count = run->partition->stage_count;
+  const struct stage_least *least = bound->least;
+  bound->after_backward[0] = least[0].weight;
+  for (uint32_t stage = 1; stage < stage_count; stage++) {
+    bound->before[stage] = bound->before[stage - 1] + least[stage - 1].forward + link_cost(run, stage - 1, stage);
+    bound->after_backward[stage] = link_cost(run, stage, stage - 1) + least[stage - 1].backward +
+                                   bound->after_backward[stage - 1];
+  }
+  for (uint32_t stage = stage_count - 1; stage-- > 0;)
+    bound->after_forward[stage] = link_cost(run, stage, stage + 1) + least[stage + 1].forward + bound->after_forward[stage + 1];
+}
+
+/* The bounds of one rank: all its work, and its work without W. */
+static double rank_bound(const struct bound *bound, uint32_t rank) {
+  const struct run *run = bound->run;
+  double head = INFINITY, tail = INFINITY, critical = 0, work = 0;
+  bool weights = false;
+  for (uint32_t index = 0; index < run->order->count[rank]; index++) {
+    const struct pen_compute *action = &run->order->action[rank][index];
+    uint32_t stage = action->stage;
+    double cost = own_cost(run->cost, action);
+    if (is_pair(run, rank, index)) cost = run->overlap_cost >= 0 ? run->overlap_cost : cost;
+    else if (index > 0 && is_pair(run, rank, index - 1) && run->overlap_cost >= 0) cost = 0;
+    head = fmin(head, bound->before[stage]);
+    if (bound->least[stage].has_backward) tail = fmin(tail, bound->after_backward[stage]);
+    else tail = fmin(tail, bound->after_forward[stage]);
+    work += cost;
+    if (action->kind == PEN_W) weights = true;
+    else critical += cost;
+  }
+  if (run->order->count[rank] == 0) return 0;
+  return fmax(head + work + (weights ? 0 : tail), head + critical + tail);
+}
+
+/* The longest way of one microbatch through all stages and back. */
+static double chain_bound(const struct bound *bound) {
+  const struct run *run = bound->run;
+  const struct stage_least *least = bound->least;
+  uint32_t last = run->partition->stage_count - 1;
+  double at = bound->before[last] + least[last].forward, longest = at;
+  for (uint32_t stage = last + 1; stage-- > 0 && least[stage].has_backward;) {
+    at += least[stage].backward;
+    longest = fmax(longest, at + least[stage].weight);
+    if (stage > 0) at += link_cost(run, stage, stage - 1);
+  }
+  return longest;
+}
+
+static double lower_bound(const struct run *run) {
+  uint32_t stage_count = run->partition->stage_count;
+  struct bound bound = {.run = run,
+                        .least = pen_new(stage_count, sizeof *bound.least),
+                        .before = pen_new(stage_count, sizeof(double)),
+                        .after_forward = pen_new(stage_count, sizeof(double)),
+                        .after_backward = pen_new(stage_count, sizeof(double))};
+  find_least(&bound, pen_new(stage_count, sizeof(uint32_t)));
+  find_ways(&bound);
+  double greatest = chain_bound(&bound);
+  for (uint32_t rank = 0; rank < run->order->rank_count; rank++) greatest = fmax(greatest, rank_bound(&bound, rank));
+  return greatest;
+}
+
+/* ---- the whole ---- */
+
+static struct run begin(const struct pen_order *order, const struct pen_partition *partition,
+                        const struct pen_stage_cost *cost, double overlap_cost) {
+  uint32_t ranks = order->rank_count;
+  size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
+  struct pen_timing *timing = pen_new(1, sizeof *timing);
+  struct run run = {.order = order, .partition = partition, .cost = cost, .overlap_cost = overlap_cost, .timing = timing};
+  timing->start = pen_new(ranks, sizeof *timing->start);
+  timing->end = pen_new(ranks, sizeof *timing->end);
+  timing->turn = pen_new(ranks, sizeof *timing->turn);
+  timing->busy = pen_new(ranks, sizeof(double));
+  timing->idle = pen_new(ranks, sizeof(double));
+  run.lane = pen_new(ranks, sizeof *run.lane);
+  run.heap = pen_new(ranks, sizeof *run.heap);
+  run.waiting = pen_new(ranks, sizeof *run.waiting);
+  run.forward_end = pen_new(cells, sizeof(double));
+  run.backward_end = pen_new(cells, sizeof(double));
+  run.split_end = pen_new(cells, sizeof(bool));
+  for (size_t index = 0; index < cells; index++) run.forward_end[index] = run.backward_end[index] = NAN;
+  for (uint32_t rank = 0; rank < ranks; rank++) {
+    timing->start[rank] = pen_new(order->count[rank], sizeof(double));
+    timing->end[rank] = pen_new(order->count[rank], sizeof(double));
+    timing->turn[rank] = pen_new(order->count[rank], sizeof(uint64_t));
+    for (uint32_t index = 0; index < order->count[rank]; index++) {
+      timing->start[rank][index] = timing->end[rank][index] = NAN;
+      timing->turn[rank][index] = UINT64_MAX;
+    }
+  }
+  return run;
+}
+
+/* Sums up a complete run. */
+static void conclude(struct run *run) {
+  struct pen_timing *timing = run->timing;
+  double first = INFINITY, last = -INFINITY;
+  for (uint32_t rank = 0; rank < run->order->rank_count; rank++) {
+    uint32_t count = run->order->count[rank];
+    if (count == 0) continue;
+    double start = timing->start[rank][0], end = run->lane[rank].free_at;
+    first = fmin(first, start);
+    last = fmax(last, end);
+    timing->span = fmax(timing->span, end - start);
+    timing->work = fmax(timing->work, timing->busy[rank]);
+  }
+  timing->makespan = last > first ? last - first : 0;
+  timing->bubble = timing->span > 0 ? (timing->span - timing->work) / timing->span : 0;
+  timing->lower_bound = lower_bound(run);
+  timing->gap = timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
+  for (uint32_t rank = 0; rank < run->order->rank_count; rank++) timing->idle[rank] = timing->makespan - timing->busy[rank];
+}
+
+struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
+                                const struct pen_stage_cost *cost, double overlap_cost) {
+  struct run run = begin(order, partition, cost, overlap_cost);
+  for (uint32_t rank = 0; rank < order->rank_count; rank++) wake(&run, rank);
+  while (run.heap_count > 0) advance(&run, pop(&run));
+  struct pen_timing *timing = run.timing;
+  timing->complete = true;
+  for (uint32_t rank = 0; rank < order->rank_count; rank++)
+    if (run.lane[rank].next < order->count[rank]) timing->complete = false;
+  if (timing->complete) conclude(&run);
+  else timing->makespan = timing->span = timing->work = timing->bubble = timing->lower_bound = timing->gap = NAN;
+  return timing;
+}

@@ -1,0 +1,87 @@
+/* verify.c: proves a plan, or says what is wrong with it first: bare rows (pen_verify_rows), or the finished plan (pen_verify).
+ *
+ * What is proved, in this order; each part rests on those before it:
+ *   rows       every stage and microbatch has one F and one B (or one I and one W), in order, on the rank of the stage; every
+ *              message is sent once after it is made, and received once before it is used; on each directed pair of ranks messages
+ *              are sent and received in the same order                                                        (verify_rows.c)
+ *   tables     every index, dtype, shape, address, count and number of the finished plan                    (verify_tables.c)
+ *   puts       no deadlock with one-sided puts and credits                                                (verify_deadlock.c)
+ *   memory     over two successive steps every read finds, in all its bytes, the value that it means          (verify_memory.c)
+ *   rendezvous no deadlock where a send ends only when its receive does, with one lane a directed pair of ranks, and with one
+ *              lane a rank; here a row also waits for sends that still read what it overwrites              (verify_deadlock.c)
+ *
+ * One step suffices for deadlock: nothing in a step needs a later one, so if every step alone runs to its end, so does their
+ * sequence. Two steps suffice for memory: what a step finds in memory was left by itself or by the one before. */
+#include "gen/verify.h"
+
+#include <stdarg.h>
+
+bool pen_wrong(struct pen_problem *problem, uint32_t rank, uint32_t action, const char *format, ...) {
+  va_list list;
+  va_start(list, format);
+  vsnprintf(problem->reason, sizeof problem->reason, format, list);
+  va_end(list);
+  problem->rank = rank;
+  problem->action = action;
+  return false;
+}
+
+bool pen_verify_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count, uint32_t stage_count,
+                     uint32_t microbatch_count, const uint32_t *rank_of, int profile_kind, struct pen_problem *problem) {
+  const struct pen_action **row = pen_new(rank_count, sizeof *row);
+  for (uint32_t rank = 0; rank < rank_count; rank++) row[rank] = action[rank];
+  struct pen_checked checked = {.problem = problem, .row = row, .count = count, .rank_of = rank_of, .rank_count = rank_count,
+                                .stage_count = stage_count, .microbatch_count = microbatch_count, .profile_kind = profile_kind};
+  return pen_check_rows(&checked) && pen_check_puts(&checked) && pen_check_rendezvous(&checked);
+}
+
+/* The ranks of the stages; false when one does not exist. */
+static bool list_ranks(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t *rank_of,
+                       struct pen_problem *problem) {
+  for (uint32_t stage = 0; stage < plan->stage_count; stage++) {
+    rank_of[stage] = profile->stages[stage].rank;
+    if (rank_of[stage] >= plan->rank_count)
+      return pen_wrong(problem, PEN_NONE, PEN_NONE, "%s: stage %u is on rank %u of %u", profile->name, stage, rank_of[stage],
+                       plan->rank_count);
+  }
+  return true;
+}
+
+/* Which messages have a credit, by sending stage and microbatch. Indices were checked. */
+static void list_credits(struct pen_checked *checked, const struct pen_profile *profile) {
+  size_t cells = (size_t)checked->stage_count * checked->microbatch_count;
+  bool *credited[2] = {pen_new(cells, sizeof(bool)), pen_new(cells, sizeof(bool))};
+  for (uint32_t index = 0; index < profile->message_count; index++) {
+    const struct pen_message *message = &profile->messages[index];
+    credited[message->kind == PEN_SEND_B][pen_cell(checked, message->stage, message->microbatch)] = message->credit != PEN_NONE;
+  }
+  checked->credited[0] = credited[0];
+  checked->credited[1] = credited[1];
+}
+
+static bool verify_profile(const struct pen_plan *plan, const struct pen_profile *profile, struct pen_problem *problem) {
+  uint32_t *rank_of = pen_new(plan->stage_count, sizeof *rank_of), *count = pen_new(plan->rank_count, sizeof *count);
+  const struct pen_action **row = pen_new(plan->rank_count, sizeof *row);
+  if (!list_ranks(plan, profile, rank_of, problem)) return false;
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+    row[rank] = profile->ranks[rank].actions;
+    count[rank] = profile->ranks[rank].action_count;
+  }
+  struct pen_checked checked = {.problem = problem, .row = row, .count = count, .rank_of = rank_of,
+                                .rank_count = plan->rank_count, .stage_count = plan->stage_count,
+                                .microbatch_count = plan->microbatch_count, .profile_kind = profile->kind, .finished = true};
+  struct pen_bench *bench = pen_new(plan->rank_count, sizeof *bench);
+  if (!pen_check_rows(&checked) || !pen_check_tables(&checked, plan, profile, bench)) return false;
+  list_credits(&checked, profile);
+  return pen_check_puts(&checked) && pen_check_memory(&checked, bench) && pen_check_rendezvous(&checked);
+}
+
+bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
+  if (plan->rank_count == 0 || plan->microbatch_count == 0 || plan->profile_count == 0 ||
+      plan->stage_count != (uint64_t)plan->rank_count * plan->stages_per_rank || plan->stage_count == 0)
+    return pen_wrong(problem, PEN_NONE, PEN_NONE, "%u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
+                     plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->profile_count);
+  for (uint32_t index = 0; index < plan->profile_count; index++)
+    if (!verify_profile(plan, &plan->profiles[index], problem)) return false;
+  return true;
+}

@@ -1,0 +1,144 @@
+/* verify.h: what the parts of the verifier share. They use plan.h and the .def lists alone, and nothing that the other passes made.
+ *
+ *   verify.c           the two entries, and the parts in order
+ *   verify_rows.c      one rank's rows by themselves, then against the others: completeness, order, matching
+ *   verify_deadlock.c  the three models of communication
+ *   verify_tables.c    programs, ops, tensors, weights, messages, channels: each entry by itself
+ *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind
+ *   verify_memory.c    every byte of every arena over two steps
+ */
+#ifndef PEN_VERIFY_H
+#define PEN_VERIFY_H
+
+#include "gen/gen.h"
+
+enum { PEN_CELL_KINDS = PEN_NORM }; /* the kinds that have a stage and a microbatch: F ... WAIT_B */
+
+struct pen_pair {
+  uint32_t from_rank, to_rank;
+};
+
+/* A compute row that must not start before an earlier SEND row of its rank has ended: it overwrites what the send reads. */
+struct pen_hold {
+  uint32_t row, send_row;
+};
+
+/* The rows of one profile, taken apart. */
+struct pen_checked {
+  struct pen_problem *problem;
+  const struct pen_action *const *row; /* [rank][count] */
+  const uint32_t *count, *rank_of;
+  uint32_t rank_count, stage_count, microbatch_count;
+  int profile_kind;
+  bool finished; /* a finished plan: waits and the step's end must be there */
+  uint32_t *place[PEN_CELL_KINDS]; /* [stage*microbatches + microbatch]: row + 1, on the rank of the stage; 0: none */
+  /* Directed pairs of ranks that share a border of stages; which pair a stage's output and its input's gradient use. */
+  struct pen_pair *pair;
+  uint32_t pair_count;
+  uint32_t *forward_pair, *backward_pair; /* [sending stage]; PEN_NONE: same rank, or no neighbour */
+  /* For the rendezvous models; null where unknown. Sorted by row. */
+  struct pen_hold **hold; /* [rank] */
+  size_t *hold_count;
+  const bool *credited[2]; /* F, B: [sending stage*microbatches + microbatch]; null: every message has a credit */
+};
+
+/* Notes the problem and returns false. */
+bool pen_wrong(struct pen_problem *problem, uint32_t rank, uint32_t action, const char *format, ...)
+    __attribute__((format(printf, 4, 5)));
+
+static inline size_t pen_cell(const struct pen_checked *c, uint32_t stage, uint32_t microbatch) {
+  return (size_t)stage * c->microbatch_count + microbatch;
+}
+
+/* The row of a kind on the rank of `stage`, or PEN_NONE. */
+static inline uint32_t pen_row_of(const struct pen_checked *c, int kind, uint32_t stage, uint32_t microbatch) {
+  return c->place[kind][pen_cell(c, stage, microbatch)] - 1;
+}
+
+/* The row of a stage's B, or of its I; PEN_NONE when it has neither. */
+static inline uint32_t pen_backward_row(const struct pen_checked *c, uint32_t stage, uint32_t microbatch) {
+  uint32_t row = pen_row_of(c, PEN_B, stage, microbatch);
+  return row != PEN_NONE ? row : pen_row_of(c, PEN_I, stage, microbatch);
+}
+
+/* Does the message that `stage` makes (backward: the gradient of its input) go to another rank, and to which stage? */
+static inline bool pen_crosses(const struct pen_checked *c, bool backward, uint32_t stage) {
+  return (backward ? c->backward_pair : c->forward_pair)[stage] != PEN_NONE;
+}
+static inline uint32_t pen_reader(bool backward, uint32_t stage) { return backward ? stage - 1 : stage + 1; }
+
+/* The message that a row sends, receives, waits for or, if it computes, needs: its sending stage. False when it has none. */
+struct pen_wanted {
+  bool backward;
+  uint32_t from_stage, to_stage;
+};
+bool pen_message_of_row(const struct pen_checked *c, const struct pen_action *row, struct pen_wanted *wanted);
+
+static inline bool pen_is_compute(int kind) { return kind <= PEN_W; }
+static inline bool pen_is_send(int kind) { return kind == PEN_SEND_F || kind == PEN_SEND_B; }
+static inline bool pen_is_receive(int kind) { return kind == PEN_RECV_F || kind == PEN_RECV_B; }
+static inline bool pen_is_wait(int kind) { return kind == PEN_WAIT_F || kind == PEN_WAIT_B; }
+
+/* ---- the parts: each returns true, or notes the first problem ---- */
+
+bool pen_check_rows(struct pen_checked *c);
+/* Model (a) alone, then (b) and (c). */
+bool pen_check_puts(const struct pen_checked *c);
+bool pen_check_rendezvous(const struct pen_checked *c);
+
+/* What a persistent tensor is, found by its address. */
+enum pen_use { PEN_USE_LOCAL, PEN_USE_WEIGHT, PEN_USE_GRADIENT, PEN_USE_CONSTANT };
+
+/* One rank of one profile while its tables and bytes are checked. */
+struct pen_bench {
+  const struct pen_checked *checked;
+  const struct pen_plan *plan;
+  const struct pen_profile *profile;
+  const struct pen_rank_program *tables;
+  const struct pen_rank_memory *memory;
+  uint32_t rank;
+  uint8_t *use;        /* [tensor] enum pen_use */
+  uint32_t *weight;    /* [tensor] index into the plan's weights, or PEN_NONE */
+  bool *received;      /* [tensor] comes by message */
+  uint32_t *same_as;   /* [tensor] the neighbour's tensor on this rank that is the same value, or itself */
+};
+
+bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile,
+                      struct pen_bench *bench);
+
+/* A range of bytes that holds a tensor. `first`, `past`: arena offsets; verify_memory.c turns them into cells. */
+struct pen_extent {
+  uint64_t first, past;
+  uint32_t tensor; /* PEN_NONE: what no other row may read */
+};
+
+/* What one program does in one frame, seen from outside: places in the tracer's lists. */
+struct pen_trace {
+  uint32_t read_first, read_count;     /* extents that it reads from outside */
+  uint32_t left_first, left_count;     /* what its bytes hold afterwards, by rising address */
+  uint32_t weight_first, weight_count; /* the weights whose gradients it adds to, once for each time */
+  uint64_t loss_offset;                /* where it leaves the loss; UINT64_MAX: nowhere */
+};
+
+/* One rank's traces, and what tracing needs. */
+struct pen_tracer {
+  const struct pen_bench *bench;
+  struct pen_extent *extent;
+  uint32_t *weight;
+  size_t extent_count, extent_capacity, weight_count, weight_capacity;
+  struct pen_extent *map; /* bytes that the program at hand has written, apart, by rising address */
+  size_t map_count, map_capacity;
+  uint32_t *written, *read, run; /* [tensor] == run: by the program at hand */
+};
+
+/* Empties a tracer for another rank; keeps its memory. */
+void pen_tracer_start(struct pen_tracer *tracer, const struct pen_bench *bench);
+/* Runs the program of a compute row over its frame. */
+bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace);
+/* The ops that make the constants, once before the first step. */
+bool pen_trace_start(struct pen_tracer *tracer);
+
+/* Two steps of all ranks; fills the holds of `c`. `bench` is [rank]. */
+bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench);
+
+#endif

@@ -1,0 +1,270 @@
+/* verify_deadlock.c: do all ranks reach the end of a step, in each of the three models of communication?
+ *
+ * In all three a rank runs its compute rows in order, and a row blocks until what it waits for has happened; nothing that has
+ * happened can un-happen. In such a monotone system the order of progress does not matter: run whatever can run until nothing can.
+ * Either all is done, or what is left waits for itself.
+ *
+ *   puts        a send blocks until its credit has come (it has one unless proved needless), then is there at once; a receive row
+ *               never blocks; what reads a message blocks until it was sent
+ *   rendezvous  communication rows go to a lane, in the order of the rows, once all compute rows before them have ended. The first
+ *               of a lane ends when its mate on the other rank is first of its lane too. What reads a message blocks until its
+ *               receive has ended; a row that overwrites what a send reads blocks until that send has ended. Lanes: one for sends
+ *               and one for receives with each other rank, or one a rank
+ */
+#include "gen/verify.h"
+
+/* What a rank's run and the lanes have come to. */
+struct state {
+  const struct pen_checked *c;
+  const char *model;
+  uint32_t *next;   /* [rank] first row that has not run (rendezvous: communication rows count as run once they are in a lane) */
+  uint32_t *stack;  /* ranks to look at */
+  bool *stacked;
+  uint32_t stack_count, published;
+  /* rendezvous: */
+  bool one_lane;
+  uint32_t lane_count, *lane_first, *lane_next, *lane_row, *lane_rank; /* [lane], rows in lane_row[lane_first..lane_first of next) */
+  uint32_t *lane_stack, lane_stack_count;
+  bool **ended;       /* [rank][row] communication rows that have met */
+  size_t *hold_next;  /* [rank] */
+};
+
+/* What a row waits for: a row of a rank. */
+struct cause {
+  uint32_t rank, row;
+  bool found, unfinished_send;
+};
+
+static void look_at(struct state *s, uint32_t rank) {
+  if (s->stacked[rank]) return;
+  s->stacked[rank] = true;
+  s->stack[s->stack_count++] = rank;
+}
+
+static struct state begin(const struct pen_checked *c, const char *model) {
+  struct state s = {.c = c, .model = model};
+  s.next = pen_new(c->rank_count, sizeof *s.next);
+  s.stack = pen_new(c->rank_count, sizeof *s.stack);
+  s.stacked = pen_new(c->rank_count, sizeof *s.stacked);
+  for (uint32_t rank = c->rank_count; rank-- > 0;) look_at(&s, rank);
+  return s;
+}
+
+static uint32_t send_row(const struct pen_checked *c, const struct pen_wanted *wanted, uint32_t microbatch) {
+  return pen_row_of(c, wanted->backward ? PEN_SEND_B : PEN_SEND_F, wanted->from_stage, microbatch);
+}
+
+static uint32_t receive_row(const struct pen_checked *c, const struct pen_wanted *wanted, uint32_t microbatch) {
+  return pen_row_of(c, wanted->backward ? PEN_RECV_B : PEN_RECV_F, wanted->to_stage, microbatch);
+}
+
+/* A rank that has not published yet, for GATHER. */
+static struct cause unpublished(const struct state *s) {
+  for (uint32_t rank = 0; rank < s->c->rank_count; rank++)
+    for (uint32_t row = s->next[rank]; row < s->c->count[rank]; row++)
+      if (s->c->row[rank][row].kind == PEN_PUBLISH) return (struct cause){rank, row, true, false};
+  return (struct cause){0};
+}
+
+static bool gather_waits(const struct state *s, const struct pen_action *row) {
+  return row->kind == PEN_GATHER && s->published < s->c->rank_count;
+}
+
+/* Says which rank waits where for what, and where the rank that should provide it stands. */
+static bool report(const struct state *s, uint32_t rank, uint32_t index, struct cause cause) {
+  const struct pen_checked *c = s->c;
+  char wanted[32], other[32] = "its end";
+  if (!cause.found) return pen_wrong(c->problem, rank, index, "deadlock with %s", s->model);
+  const struct pen_action *row = &c->row[cause.rank][cause.row];
+  pen_action_text(wanted, row->kind, row->stage, row->microbatch);
+  if (s->next[cause.rank] < c->count[cause.rank]) {
+    const struct pen_action *at = &c->row[cause.rank][s->next[cause.rank]];
+    pen_action_text(other, at->kind, at->stage, at->microbatch);
+  }
+  return pen_wrong(c->problem, rank, index, "deadlock with %s: it waits for %s%s of rank %u, which waits at %s", s->model,
+                   cause.unfinished_send ? "the end of " : "", wanted, cause.rank, other);
+}
+
+/* ---- one-sided puts ---- */
+
+/* What a row waits for; not found: nothing. */
+static struct cause put_cause(const struct state *s, const struct pen_action *row) {
+  const struct pen_checked *c = s->c;
+  struct pen_wanted wanted;
+  if (gather_waits(s, row)) return unpublished(s);
+  if (pen_is_receive(row->kind) || !pen_message_of_row(c, row, &wanted)) return (struct cause){0};
+  uint32_t from = c->rank_of[wanted.from_stage], to = c->rank_of[wanted.to_stage];
+  if (pen_is_send(row->kind)) {
+    const bool *credited = c->credited[wanted.backward];
+    uint32_t receive = receive_row(c, &wanted, row->microbatch);
+    bool free = (credited && !credited[pen_cell(c, wanted.from_stage, row->microbatch)]) || s->next[to] > receive;
+    return free ? (struct cause){0} : (struct cause){to, receive, true, false};
+  }
+  uint32_t send = send_row(c, &wanted, row->microbatch);
+  return s->next[from] > send ? (struct cause){0} : (struct cause){from, send, true, false};
+}
+
+/* Lets a rank run until it blocks. */
+static void run_puts(struct state *s, uint32_t rank) {
+  const struct pen_checked *c = s->c;
+  while (s->next[rank] < c->count[rank]) {
+    const struct pen_action *row = &c->row[rank][s->next[rank]];
+    struct pen_wanted wanted;
+    if (put_cause(s, row).found) return;
+    s->next[rank]++;
+    if (pen_is_send(row->kind) && pen_message_of_row(c, row, &wanted)) look_at(s, c->rank_of[wanted.to_stage]);
+    if (pen_is_receive(row->kind) && pen_message_of_row(c, row, &wanted)) look_at(s, c->rank_of[wanted.from_stage]);
+    if (row->kind == PEN_PUBLISH && ++s->published == c->rank_count)
+      for (uint32_t other = 0; other < c->rank_count; other++) look_at(s, other);
+  }
+}
+
+bool pen_check_puts(const struct pen_checked *c) {
+  struct state s = begin(c, "one-sided puts");
+  while (s.stack_count > 0) {
+    uint32_t rank = s.stack[--s.stack_count];
+    s.stacked[rank] = false;
+    run_puts(&s, rank);
+  }
+  for (uint32_t rank = 0; rank < c->rank_count; rank++)
+    if (s.next[rank] < c->count[rank]) return report(&s, rank, s.next[rank], put_cause(&s, &c->row[rank][s.next[rank]]));
+  return true;
+}
+
+/* ---- rendezvous ---- */
+
+static uint32_t lane_of(const struct state *s, uint32_t rank, const struct pen_action *row) {
+  struct pen_wanted wanted;
+  if (s->one_lane) return rank;
+  pen_message_of_row(s->c, row, &wanted);
+  uint32_t pair = (wanted.backward ? s->c->backward_pair : s->c->forward_pair)[wanted.from_stage];
+  return 2 * pair + pen_is_receive(row->kind);
+}
+
+static bool uses_lane(const struct pen_action *row) { return pen_is_send(row->kind) || pen_is_receive(row->kind); }
+
+/* Lists each lane's rows in order. */
+static void make_lanes(struct state *s) {
+  const struct pen_checked *c = s->c;
+  uint32_t total = 0;
+  s->lane_count = s->one_lane ? c->rank_count : 2 * c->pair_count;
+  s->lane_first = pen_new((size_t)s->lane_count + 1, sizeof(uint32_t));
+  s->lane_next = pen_new((size_t)s->lane_count + 1, sizeof(uint32_t));
+  s->lane_rank = pen_new((size_t)s->lane_count + 1, sizeof(uint32_t));
+  s->ended = pen_new(c->rank_count, sizeof *s->ended);
+  s->hold_next = pen_new(c->rank_count, sizeof *s->hold_next);
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) {
+    s->ended[rank] = pen_new((size_t)c->count[rank] + 1, sizeof(bool));
+    for (uint32_t row = 0; row < c->count[rank]; row++)
+      if (uses_lane(&c->row[rank][row])) {
+        s->lane_first[lane_of(s, rank, &c->row[rank][row]) + 1]++;
+        total++;
+      }
+  }
+  for (uint32_t lane = 0; lane < s->lane_count; lane++) {
+    s->lane_first[lane + 1] += s->lane_first[lane];
+    s->lane_next[lane] = s->lane_first[lane];
+  }
+  s->lane_row = pen_new((size_t)total + 1, sizeof(uint32_t));
+  s->lane_stack = pen_new((size_t)2 * total + 1, sizeof(uint32_t));
+  for (uint32_t rank = 0; rank < c->rank_count; rank++)
+    for (uint32_t row = 0; row < c->count[rank]; row++)
+      if (uses_lane(&c->row[rank][row])) {
+        uint32_t lane = lane_of(s, rank, &c->row[rank][row]);
+        s->lane_rank[lane] = rank;
+        s->lane_row[s->lane_next[lane]++] = row;
+      }
+  for (uint32_t lane = 0; lane < s->lane_count; lane++) s->lane_next[lane] = s->lane_first[lane];
+}
+
+/* The row at the head of a lane, if it may start; else PEN_NONE. */
+static uint32_t started_head(const struct state *s, uint32_t lane) {
+  if (s->lane_next[lane] == s->lane_first[lane + 1]) return PEN_NONE;
+  uint32_t row = s->lane_row[s->lane_next[lane]];
+  return row < s->next[s->lane_rank[lane]] ? row : PEN_NONE;
+}
+
+/* The other side of a communication row. */
+static struct cause mate_of(const struct pen_checked *c, const struct pen_action *row) {
+  struct pen_wanted wanted;
+  pen_message_of_row(c, row, &wanted);
+  if (pen_is_send(row->kind))
+    return (struct cause){c->rank_of[wanted.to_stage], receive_row(c, &wanted, row->microbatch), true, false};
+  return (struct cause){c->rank_of[wanted.from_stage], send_row(c, &wanted, row->microbatch), true, false};
+}
+
+/* Ends what can end from the head of a lane on. */
+static void run_lanes(struct state *s, uint32_t first) {
+  s->lane_stack[s->lane_stack_count++] = first;
+  while (s->lane_stack_count > 0) {
+    uint32_t lane = s->lane_stack[--s->lane_stack_count], row = started_head(s, lane), rank = s->lane_rank[lane];
+    if (row == PEN_NONE) continue;
+    struct cause mate = mate_of(s->c, &s->c->row[rank][row]);
+    uint32_t other = lane_of(s, mate.rank, &s->c->row[mate.rank][mate.row]);
+    if (started_head(s, other) != mate.row) continue;
+    s->ended[rank][row] = s->ended[mate.rank][mate.row] = true;
+    s->lane_next[lane]++;
+    s->lane_next[other]++;
+    look_at(s, rank);
+    look_at(s, mate.rank);
+    s->lane_stack[s->lane_stack_count++] = lane;
+    s->lane_stack[s->lane_stack_count++] = other;
+  }
+}
+
+/* The first unfinished send that a row must not overtake. Rows come in order, so ended ones are passed for good. */
+static struct cause hold_cause(struct state *s, uint32_t rank, uint32_t row) {
+  const struct pen_checked *c = s->c;
+  if (!c->hold) return (struct cause){0};
+  size_t *next = &s->hold_next[rank];
+  for (; *next < c->hold_count[rank] && c->hold[rank][*next].row <= row; (*next)++)
+    if (!s->ended[rank][c->hold[rank][*next].send_row]) return (struct cause){rank, c->hold[rank][*next].send_row, true, true};
+  return (struct cause){0};
+}
+
+static struct cause rendezvous_cause(struct state *s, uint32_t rank, uint32_t index) {
+  const struct pen_checked *c = s->c;
+  const struct pen_action *row = &c->row[rank][index];
+  struct pen_wanted wanted;
+  if (gather_waits(s, row)) return unpublished(s);
+  if (!pen_is_compute(row->kind)) return (struct cause){0};
+  if (pen_message_of_row(c, row, &wanted)) {
+    uint32_t receive = receive_row(c, &wanted, row->microbatch);
+    if (!s->ended[rank][receive])
+      return (struct cause){c->rank_of[wanted.from_stage], send_row(c, &wanted, row->microbatch), true, true};
+  }
+  return hold_cause(s, rank, index);
+}
+
+static void run_rendezvous(struct state *s, uint32_t rank) {
+  const struct pen_checked *c = s->c;
+  while (s->next[rank] < c->count[rank]) {
+    const struct pen_action *row = &c->row[rank][s->next[rank]];
+    if (rendezvous_cause(s, rank, s->next[rank]).found) return;
+    s->next[rank]++;
+    if (uses_lane(row)) run_lanes(s, lane_of(s, rank, row));
+    if (row->kind == PEN_PUBLISH && ++s->published == c->rank_count)
+      for (uint32_t other = 0; other < c->rank_count; other++) look_at(s, other);
+  }
+}
+
+static bool check_lanes(const struct pen_checked *c, bool one_lane) {
+  struct state s = begin(c, one_lane ? "rendezvous, one lane a rank" : "rendezvous, one lane a pair of ranks");
+  s.one_lane = one_lane;
+  make_lanes(&s);
+  while (s.stack_count > 0) {
+    uint32_t rank = s.stack[--s.stack_count];
+    s.stacked[rank] = false;
+    run_rendezvous(&s, rank);
+  }
+  for (uint32_t rank = 0; rank < c->rank_count; rank++)
+    if (s.next[rank] < c->count[rank]) return report(&s, rank, s.next[rank], rendezvous_cause(&s, rank, s.next[rank]));
+  for (uint32_t lane = 0; lane < s.lane_count; lane++)
+    if (s.lane_next[lane] < s.lane_first[lane + 1]) {
+      uint32_t row = s.lane_row[s.lane_next[lane]];
+      return report(&s, s.lane_rank[lane], row, mate_of(c, &c->row[s.lane_rank[lane]][row]));
+    }
+  return true;
+}
+
+bool pen_check_rendezvous(const struct pen_checked *c) { return check_lanes(c, false) && check_lanes(c, true); }

@@ -1,0 +1,436 @@
+/* verify_memory.c: every byte of every arena over two successive steps.
+ *
+ * A rank's arena is cut into cells at every address where something begins or ends. Each cell has a tag: the tensor, microbatch and
+ * step of what was last written there. The rank's rows run twice; each row's trace says which cells it reads, which must all hold
+ * exactly what it means, and what it leaves in which cells. The value that a stage hands to the next on the same rank is one value.
+ *
+ * A message may change the bytes of its home at any time from the earliest instant at which its sender could write them: after the
+ * receiver's RECV row when there is a credit; else after the last row of the receiver that the sender has heard of when it sends.
+ * A sender has heard of a row when it has waited for a message that the receiver sent after it, or for a credit that the receiver
+ * gave after it, or has run GATHER after the receiver's PUBLISH. (What it could know through third ranks does not count.) From that
+ * instant to its WAIT row the home is in flight: its tag is nobody's to read, and nobody may write there.
+ *
+ * Besides, for the rendezvous models: which rows overwrite what an earlier send of the step reads. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/verify.h"
+
+/* ---- when messages may come ---- */
+
+/* By channel (sender to receiver): how many rows of the receiver, over both steps, the sender knows to be done. */
+struct knowledge {
+  uint32_t *known;   /* [channel] */
+  uint32_t *reverse; /* [channel] the channel back, or PEN_NONE */
+};
+
+/* A channel by its ends, to be sorted. */
+struct ends {
+  uint32_t from_rank, to_rank, channel;
+};
+
+static int compare_ends(const void *a, const void *b) {
+  const struct ends *x = a, *y = b;
+  if (x->from_rank != y->from_rank) return x->from_rank < y->from_rank ? -1 : 1;
+  return (x->to_rank > y->to_rank) - (x->to_rank < y->to_rank);
+}
+
+/* The channels sorted by sender, and the channel back of each. */
+static struct ends *sort_channels(const struct pen_profile *profile, uint32_t *reverse) {
+  uint32_t count = profile->channel_count;
+  struct ends *sorted = pen_new((size_t)count + 1, sizeof *sorted);
+  for (uint32_t index = 0; index < count; index++)
+    sorted[index] = (struct ends){profile->channels[index].from_rank, profile->channels[index].to_rank, index};
+  qsort(sorted, count, sizeof *sorted, compare_ends);
+  for (uint32_t index = 0; index < count; index++) {
+    struct ends back = {profile->channels[index].to_rank, profile->channels[index].from_rank, 0};
+    const struct ends *found = bsearch(&back, sorted, count, sizeof back, compare_ends);
+    reverse[index] = found ? found->channel : PEN_NONE;
+  }
+  return sorted;
+}
+
+static void hear(uint32_t *known, uint32_t rows) {
+  if (rows > *known) *known = rows;
+}
+
+/* The row of a rank's PUBLISH, plus one. */
+static uint32_t published_rows(const struct pen_checked *c, uint32_t rank) {
+  for (uint32_t row = c->count[rank]; row-- > 0;)
+    if (c->row[rank][row].kind == PEN_PUBLISH) return row + 1;
+  return 0;
+}
+
+/* Walks a sender's rows over both steps; sets begin[step][message] of what it sends: rows of the receiver that are done by then. */
+static void walk_sender(const struct pen_checked *c, const struct pen_profile *profile, uint32_t rank, const struct knowledge *k,
+                        const struct ends *out, uint32_t out_count, uint32_t *const begin[2]) {
+  for (uint32_t step = 0; step < 2; step++)
+    for (uint32_t index = 0; index < c->count[rank]; index++) {
+      const struct pen_action *row = &c->row[rank][index];
+      if (row->kind == PEN_GATHER)
+        for (uint32_t n = 0; n < out_count; n++)
+          hear(&k->known[out[n].channel], step * c->count[out[n].to_rank] + published_rows(c, out[n].to_rank));
+      if (!pen_is_wait(row->kind) && !pen_is_send(row->kind)) continue;
+      const struct pen_message *message = &profile->messages[row->message];
+      const struct pen_channel *channel = &profile->channels[message->channel];
+      bool backward = message->kind == PEN_SEND_B;
+      if (pen_is_wait(row->kind)) {
+        uint32_t sent = pen_row_of(c, message->kind, message->stage, message->microbatch);
+        if (k->reverse[message->channel] != PEN_NONE)
+          hear(&k->known[k->reverse[message->channel]], step * c->count[channel->from_rank] + sent);
+        continue;
+      }
+      uint32_t *known = &k->known[message->channel];
+      uint32_t received = pen_row_of(c, backward ? PEN_RECV_B : PEN_RECV_F, pen_reader(backward, message->stage), message->microbatch);
+      if (message->credit != PEN_NONE) hear(known, step * c->count[channel->to_rank] + received + 1);
+      begin[step][row->message] = message->credit != PEN_NONE ? step * c->count[channel->to_rank] + received + 1 : *known;
+    }
+}
+
+static void find_begins(const struct pen_checked *c, const struct pen_profile *profile, uint32_t *const begin[2]) {
+  struct knowledge k = {pen_new((size_t)profile->channel_count + 1, sizeof(uint32_t)),
+                        pen_new((size_t)profile->channel_count + 1, sizeof(uint32_t))};
+  const struct ends *sorted = sort_channels(profile, k.reverse);
+  uint32_t first = 0;
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) {
+    uint32_t past = first;
+    while (past < profile->channel_count && sorted[past].from_rank == rank) past++;
+    walk_sender(c, profile, rank, &k, sorted + first, past - first, begin);
+    first = past;
+  }
+}
+
+/* ---- cells ---- */
+
+/* Addresses and their order: a hash table that becomes, once complete, a map from address to cell. */
+struct edges {
+  uint64_t *key; /* address + 1; 0: free */
+  uint32_t *cell;
+  size_t slots, count;
+};
+
+static size_t edge_slot(const struct edges *e, uint64_t address) {
+  uint64_t hash = address * 0x9e3779b97f4a7c15u;
+  size_t slot = (size_t)(hash >> 20) & (e->slots - 1);
+  while (e->key[slot] != 0 && e->key[slot] != address + 1) slot = (slot + 1) & (e->slots - 1);
+  return slot;
+}
+
+static void edge_add(struct edges *e, uint64_t address) {
+  if (2 * (e->count + 1) > e->slots) {
+    struct edges larger = {.slots = e->slots ? 4 * e->slots : 1024};
+    larger.key = pen_new(larger.slots, sizeof *larger.key);
+    for (size_t slot = 0; slot < e->slots; slot++)
+      if (e->key[slot]) larger.key[edge_slot(&larger, e->key[slot] - 1)] = e->key[slot];
+    larger.count = e->count;
+    *e = larger;
+  }
+  size_t slot = edge_slot(e, address);
+  if (e->key[slot] == 0) e->count++;
+  e->key[slot] = address + 1;
+}
+
+static int compare_addresses(const void *a, const void *b) {
+  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+  return (x > y) - (x < y);
+}
+
+/* Numbers the addresses in order. */
+static void edges_number(struct edges *e) {
+  uint64_t *sorted = pen_new(e->count + 1, sizeof *sorted);
+  size_t count = 0;
+  for (size_t slot = 0; slot < e->slots; slot++)
+    if (e->key[slot]) sorted[count++] = e->key[slot] - 1;
+  qsort(sorted, count, sizeof *sorted, compare_addresses);
+  e->cell = pen_new(e->slots + 1, sizeof *e->cell);
+  for (size_t index = 0; index < count; index++) e->cell[edge_slot(e, sorted[index])] = (uint32_t)index;
+}
+
+/* What a cell holds. */
+struct cell {
+  uint32_t tensor;     /* PEN_NONE: nothing that may be read */
+  uint32_t microbatch;
+  uint32_t writer;     /* row + 1; 0: nothing yet */
+  uint32_t sent;       /* row + 1 of the last send of this step that reads it; 0: none */
+  uint8_t step;
+  bool flight;         /* a message may come at any time */
+};
+
+/* One rank at work. */
+struct memory {
+  struct pen_checked *c;
+  const struct pen_bench *b;
+  struct pen_tracer *tracer;
+  struct pen_trace *trace;
+  uint32_t *trace_of; /* [row] */
+  size_t trace_count, trace_capacity;
+  struct edges edges;
+  struct cell *cell;
+  uint32_t step, row;
+  uint32_t *const *begin; /* [step][message] */
+  uint32_t *first_event, *next_event; /* [rows done over both steps], [step * own messages + n]: lists of what may come then */
+  const uint32_t *message;            /* the rank's incoming messages */
+  uint32_t message_count;
+  uint32_t *own_weight, own_weight_count, *local_weight; /* the rank's trainable weights; [plan's weight] place among them + 1 */
+  uint8_t *added;                                        /* [own weight][microbatch] in this step */
+  size_t hold_capacity;
+};
+
+static const char *tensor_name(const struct memory *m, uint32_t tensor) { return m->b->tables->tensors[tensor].name; }
+
+#define WRONG(m, ...) pen_wrong((m)->c->problem, (m)->b->rank, (m)->row, __VA_ARGS__)
+
+/* Says what lies where something else was meant. */
+static bool wrong_content(const struct memory *m, const char *verb, uint32_t tensor, uint32_t microbatch, const struct cell *cell) {
+  const char *name = tensor_name(m, tensor);
+  const char *step = m->step == 0 ? "" : " (next step)";
+  if (cell->writer == 0) return WRONG(m, "%s %s of microbatch %u%s, which nothing has written", verb, name, microbatch, step);
+  if (cell->flight)
+    return WRONG(m, "%s %s of microbatch %u%s, but the message for %s of microbatch %u%s may come there already", verb, name,
+                 microbatch, step, tensor_name(m, cell->tensor), cell->microbatch,
+                 cell->step > m->step ? " of the next step" : "");
+  if (cell->tensor == PEN_NONE)
+    return WRONG(m, "%s %s of microbatch %u%s, which the scratch of action %u has overwritten", verb, name, microbatch, step,
+                 cell->writer - 1);
+  if (cell->tensor == tensor && cell->microbatch == microbatch)
+    return WRONG(m, "%s %s of microbatch %u%s, but its bytes still hold that of the step before", verb, name, microbatch, step);
+  return WRONG(m, "%s %s of microbatch %u%s, but its bytes hold %s of microbatch %u, from action %u", verb, name, microbatch, step,
+               tensor_name(m, cell->tensor), cell->microbatch, cell->writer - 1);
+}
+
+static bool holds(const struct memory *m, const struct cell *cell, uint32_t tensor, uint32_t microbatch, bool flight) {
+  return cell->writer != 0 && cell->tensor == tensor && cell->microbatch == microbatch && cell->step == m->step && cell->flight == flight;
+}
+
+static uint32_t cell_at(const struct memory *m, uint64_t address) { return m->edges.cell[edge_slot(&m->edges, address)]; }
+
+/* ---- rows ---- */
+
+static void add_hold(struct memory *m, uint32_t send_row) {
+  struct pen_hold **hold = &m->c->hold[m->b->rank];
+  size_t *count = &m->c->hold_count[m->b->rank];
+  for (size_t index = *count; index > 0 && (*hold)[index - 1].row == m->row; index--)
+    if ((*hold)[index - 1].send_row == send_row) return;
+  *hold = pen_grow(*hold, &m->hold_capacity, *count + 1, sizeof **hold);
+  (*hold)[(*count)++] = (struct pen_hold){m->row, send_row};
+}
+
+/* Weight gradients: each microbatch is added once. */
+static bool add_gradients(struct memory *m, const struct pen_trace *trace, uint32_t microbatch) {
+  for (uint32_t n = 0; n < trace->weight_count; n++) {
+    uint32_t weight = m->tracer->weight[trace->weight_first + n];
+    uint8_t *added = &m->added[(size_t)(m->local_weight[weight] - 1) * m->c->microbatch_count + microbatch];
+    if (*added) return WRONG(m, "adds to the gradient of %s twice for microbatch %u", m->b->plan->weights[weight].name, microbatch);
+    *added = 1;
+  }
+  return true;
+}
+
+static bool check_loss(const struct memory *m, const struct pen_trace *trace, const struct pen_action *row) {
+  bool wanted = row->kind == PEN_F && row->stage + 1u == m->c->stage_count;
+  uint64_t place = m->b->plan->loss_offset + (uint64_t)row->microbatch * sizeof(double);
+  if (!wanted) return trace->loss_offset == UINT64_MAX || WRONG(m, "leaves a loss, but is not the last stage's forward");
+  if (trace->loss_offset == UINT64_MAX) return WRONG(m, "leaves no loss");
+  return trace->loss_offset == place || WRONG(m, "leaves its loss at %llu, not at entry %u of the loss table (%llu)",
+                                              (unsigned long long)trace->loss_offset, row->microbatch, (unsigned long long)place);
+}
+
+static bool run_compute(struct memory *m, const struct pen_action *row) {
+  const struct pen_trace *trace = &m->trace[m->trace_of[m->row]];
+  const struct pen_extent *read = m->tracer->extent + trace->read_first, *left = m->tracer->extent + trace->left_first;
+  for (uint32_t n = 0; n < trace->read_count; n++) {
+    uint32_t tensor = m->b->same_as[read[n].tensor];
+    for (uint64_t at = read[n].first; at < read[n].past; at++)
+      if (!holds(m, &m->cell[at], tensor, row->microbatch, false))
+        return wrong_content(m, "reads", read[n].tensor, row->microbatch, &m->cell[at]);
+  }
+  for (uint32_t n = 0; n < trace->left_count; n++) {
+    struct cell made = {left[n].tensor, row->microbatch, m->row + 1, 0, (uint8_t)m->step, false};
+    for (uint64_t at = left[n].first; at < left[n].past; at++) {
+      if (m->cell[at].sent && m->step == 0) add_hold(m, m->cell[at].sent - 1);
+      m->cell[at] = made;
+    }
+  }
+  return check_loss(m, trace, row) && add_gradients(m, trace, row->microbatch);
+}
+
+static bool run_send(struct memory *m, const struct pen_action *row) {
+  const struct pen_message *message = &m->b->profile->messages[row->message];
+  const struct pen_stage *stage = &m->b->profile->stages[row->stage];
+  uint32_t tensor = row->kind == PEN_SEND_B ? stage->input_gradient : stage->output;
+  uint32_t past = cell_at(m, message->source_offset + message->bytes);
+  for (uint32_t at = cell_at(m, message->source_offset); at < past; at++) {
+    if (!holds(m, &m->cell[at], tensor, row->microbatch, false)) return wrong_content(m, "sends", tensor, row->microbatch, &m->cell[at]);
+    if (m->step == 0) m->cell[at].sent = m->row + 1;
+  }
+  return true;
+}
+
+/* The message has come: its home must have been left alone since it could. */
+static bool run_wait(struct memory *m, const struct pen_action *row) {
+  const struct pen_message *message = &m->b->profile->messages[row->message];
+  const struct pen_stage *stage = &m->b->profile->stages[row->stage];
+  uint32_t tensor = row->kind == PEN_WAIT_B ? stage->output_gradient : stage->input;
+  uint32_t past = cell_at(m, message->target_offset + message->bytes);
+  for (uint32_t at = cell_at(m, message->target_offset); at < past; at++) {
+    if (!holds(m, &m->cell[at], tensor, row->microbatch, true))
+      return wrong_content(m, "waits for", tensor, row->microbatch, &m->cell[at]);
+    m->cell[at].flight = false;
+  }
+  return true;
+}
+
+/* At the end of a step every trainable weight has had every microbatch. */
+static bool run_update(struct memory *m) {
+  uint32_t microbatches = m->c->microbatch_count;
+  for (uint32_t n = 0; n < m->own_weight_count; n++)
+    for (uint32_t microbatch = 0; microbatch < microbatches; microbatch++)
+      if (!m->added[(size_t)n * microbatches + microbatch])
+        return WRONG(m, "the gradient of %s lacks microbatch %u", m->b->plan->weights[m->own_weight[n]].name, microbatch);
+  memset(m->added, 0, (size_t)m->own_weight_count * microbatches);
+  return true;
+}
+
+/* From here on some messages may come. */
+static void run_events(struct memory *m, uint32_t rows_done) {
+  for (uint32_t event = m->first_event[rows_done]; event != PEN_NONE; event = m->next_event[event]) {
+    uint32_t step = event >= m->message_count;
+    const struct pen_message *message = &m->b->profile->messages[m->message[event - step * m->message_count]];
+    bool backward = message->kind == PEN_SEND_B;
+    const struct pen_stage *stage = &m->b->profile->stages[pen_reader(backward, message->stage)];
+    uint32_t past = cell_at(m, message->target_offset + message->bytes);
+    struct cell coming = {backward ? stage->output_gradient : stage->input, message->microbatch, PEN_NONE, 0, (uint8_t)step, true};
+    for (uint32_t at = cell_at(m, message->target_offset); at < past; at++) m->cell[at] = coming;
+  }
+}
+
+static bool run_row(struct memory *m) {
+  const struct pen_action *row = &m->b->tables->actions[m->row];
+  if (pen_is_compute(row->kind)) return run_compute(m, row);
+  if (pen_is_send(row->kind)) return run_send(m, row);
+  if (pen_is_wait(row->kind)) return run_wait(m, row);
+  return row->kind != PEN_UPDATE || run_update(m);
+}
+
+/* ---- one rank ---- */
+
+/* Traces every pair of program and frame once. */
+static bool trace_rows(struct memory *m) {
+  uint32_t count = m->b->tables->action_count;
+  size_t slots = 16;
+  while (slots < 2 * (size_t)count) slots *= 2;
+  uint32_t *slot_row = pen_new(slots, sizeof *slot_row); /* row + 1 */
+  m->trace_of = pen_new((size_t)count + 1, sizeof *m->trace_of);
+  if (!pen_trace_start(m->tracer)) return false;
+  for (uint32_t row = 0; row < count; row++) {
+    const struct pen_action *action = &m->b->tables->actions[row], *other;
+    if (!pen_is_compute(action->kind)) continue;
+    uint64_t hash = ((uint64_t)action->program << 32 | action->frame) * 0x9e3779b97f4a7c15u;
+    size_t slot = (size_t)(hash >> 24) & (slots - 1);
+    for (; slot_row[slot]; slot = (slot + 1) & (slots - 1)) {
+      other = &m->b->tables->actions[slot_row[slot] - 1];
+      if (other->program == action->program && other->frame == action->frame) break;
+    }
+    if (slot_row[slot]) {
+      m->trace_of[row] = m->trace_of[slot_row[slot] - 1];
+      continue;
+    }
+    slot_row[slot] = row + 1;
+    m->trace = pen_grow(m->trace, &m->trace_capacity, m->trace_count + 1, sizeof *m->trace);
+    m->trace_of[row] = (uint32_t)m->trace_count;
+    if (!pen_trace_row(m->tracer, row, &m->trace[m->trace_count++])) return false;
+  }
+  return true;
+}
+
+/* Cuts the arena into cells, and turns the extents' addresses into cells. */
+static void cut_cells(struct memory *m) {
+  struct pen_extent *extent = m->tracer->extent;
+  const struct pen_profile *profile = m->b->profile;
+  edge_add(&m->edges, 0);
+  for (size_t index = 0; index < m->tracer->extent_count; index++) {
+    edge_add(&m->edges, extent[index].first);
+    edge_add(&m->edges, extent[index].past);
+  }
+  for (uint32_t n = 0; n < m->message_count; n++) {
+    const struct pen_message *message = &profile->messages[m->message[n]];
+    edge_add(&m->edges, message->target_offset);
+    edge_add(&m->edges, message->target_offset + message->bytes);
+  }
+  for (uint32_t row = 0; row < m->b->tables->action_count; row++)
+    if (pen_is_send(m->b->tables->actions[row].kind)) {
+      const struct pen_message *message = &profile->messages[m->b->tables->actions[row].message];
+      edge_add(&m->edges, message->source_offset);
+      edge_add(&m->edges, message->source_offset + message->bytes);
+    }
+  edges_number(&m->edges);
+  for (size_t index = 0; index < m->tracer->extent_count; index++) {
+    extent[index].first = cell_at(m, extent[index].first);
+    extent[index].past = cell_at(m, extent[index].past);
+  }
+  m->cell = pen_new(m->edges.count + 1, sizeof *m->cell);
+}
+
+/* Hangs each incoming message, in each step, on the row after which it may come. */
+static void list_events(struct memory *m) {
+  size_t moments = 2 * (size_t)m->b->tables->action_count + 1;
+  m->first_event = pen_new(moments, sizeof *m->first_event);
+  m->next_event = pen_new(2 * (size_t)m->message_count + 1, sizeof *m->next_event);
+  for (size_t moment = 0; moment < moments; moment++) m->first_event[moment] = PEN_NONE;
+  for (uint32_t event = 2 * m->message_count; event-- > 0;) {
+    uint32_t step = event >= m->message_count, *first = &m->first_event[m->begin[step][m->message[event - step * m->message_count]]];
+    m->next_event[event] = *first;
+    *first = event;
+  }
+}
+
+static void list_weights(struct memory *m) {
+  const struct pen_plan *plan = m->b->plan;
+  m->local_weight = pen_new((size_t)plan->weight_count + 1, sizeof *m->local_weight);
+  m->own_weight = pen_new((size_t)plan->weight_count + 1, sizeof *m->own_weight);
+  for (uint32_t weight = 0; weight < plan->weight_count; weight++)
+    if (plan->weights[weight].rank == m->b->rank && !plan->weights[weight].frozen) {
+      m->own_weight[m->own_weight_count++] = weight;
+      m->local_weight[weight] = m->own_weight_count;
+    }
+  m->added = pen_new((size_t)m->own_weight_count * m->c->microbatch_count + 1, 1);
+}
+
+static bool run_rank(struct memory *m) {
+  pen_tracer_start(m->tracer, m->b);
+  if (!trace_rows(m)) return false;
+  cut_cells(m);
+  list_events(m);
+  list_weights(m);
+  uint32_t count = m->b->tables->action_count;
+  run_events(m, 0);
+  for (m->step = 0; m->step < 2; m->step++)
+    for (m->row = 0; m->row < count; m->row++) {
+      if (!run_row(m)) return false;
+      run_events(m, m->step * count + m->row + 1);
+    }
+  return true;
+}
+
+bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench) {
+  const struct pen_profile *profile = bench[0].profile;
+  uint32_t *begin[2] = {pen_new((size_t)profile->message_count + 1, sizeof(uint32_t)),
+                        pen_new((size_t)profile->message_count + 1, sizeof(uint32_t))};
+  uint32_t *message = pen_new((size_t)profile->message_count + 1, sizeof *message);
+  uint32_t *first = pen_new((size_t)c->rank_count + 2, sizeof *first);
+  find_begins(c, profile, begin);
+  for (uint32_t index = 0; index < profile->message_count; index++)
+    first[profile->channels[profile->messages[index].channel].to_rank + 2]++;
+  for (uint32_t rank = 0; rank <= c->rank_count; rank++) first[rank + 1] += first[rank];
+  for (uint32_t index = 0; index < profile->message_count; index++)
+    message[first[profile->channels[profile->messages[index].channel].to_rank + 1]++] = index;
+  c->hold = pen_new(c->rank_count, sizeof *c->hold);
+  c->hold_count = pen_new(c->rank_count, sizeof *c->hold_count);
+  struct pen_tracer tracer = {0};
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) {
+    struct memory m = {.c = c, .b = &bench[rank], .tracer = &tracer, .begin = begin, .message = message + first[rank],
+                       .message_count = first[rank + 1] - first[rank]};
+    if (!run_rank(&m)) return false;
+  }
+  return true;
+}

@@ -1,0 +1,208 @@
+/* verify_trace.c: runs one program's ops over one frame and checks them against each other: every read finds its tensor whole,
+ * operands overlap only where the signature lets them, every address is in the part of the arena where it belongs. What is left is
+ * the program seen from outside: what it reads, what its bytes hold afterwards, what it adds to. */
+#include <string.h>
+
+#include "gen/signature.h"
+#include "gen/verify.h"
+
+void pen_tracer_start(struct pen_tracer *tracer, const struct pen_bench *bench) {
+  tracer->bench = bench;
+  tracer->extent_count = tracer->weight_count = 0;
+  tracer->run = 0;
+  tracer->written = pen_new((size_t)bench->tables->tensor_count + 1, sizeof(uint32_t));
+  tracer->read = pen_new((size_t)bench->tables->tensor_count + 1, sizeof(uint32_t));
+}
+
+/* ---- the map of written bytes ---- */
+
+/* The first extent of the map that ends behind `offset`. */
+static size_t map_find(const struct pen_tracer *t, uint64_t offset) {
+  size_t low = 0, high = t->map_count;
+  while (low < high) {
+    size_t middle = (low + high) / 2;
+    if (t->map[middle].past <= offset) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/* Makes [first, past) hold a tensor; what lay there is cut. */
+static void map_write(struct pen_tracer *t, uint64_t first, uint64_t past, uint32_t tensor) {
+  size_t from = map_find(t, first), to = from;
+  struct pen_extent piece[3];
+  size_t pieces = 0;
+  while (to < t->map_count && t->map[to].first < past) to++;
+  if (from < to && t->map[from].first < first) piece[pieces++] = (struct pen_extent){t->map[from].first, first, t->map[from].tensor};
+  piece[pieces++] = (struct pen_extent){first, past, tensor};
+  if (from < to && t->map[to - 1].past > past) piece[pieces++] = (struct pen_extent){past, t->map[to - 1].past, t->map[to - 1].tensor};
+  t->map = pen_grow(t->map, &t->map_capacity, t->map_count + 3, sizeof *t->map);
+  memmove(t->map + from + pieces, t->map + to, (t->map_count - to) * sizeof *t->map);
+  memcpy(t->map + from, piece, pieces * sizeof *piece);
+  t->map_count += pieces - (to - from);
+}
+
+/* ---- one op ---- */
+
+/* One operand with its place. */
+struct seat {
+  uint64_t first, past;
+  uint32_t tensor;
+  bool local; /* within the messages' window or the activation part */
+};
+
+/* The op at hand. */
+struct step {
+  struct pen_tracer *tracer;
+  const struct pen_frame *frame;
+  const struct pen_op *op;
+  const struct pen_signature *signature;
+  uint32_t row, op_index;
+  bool starts; /* an op that makes constants */
+};
+
+static const char *name_of(const struct step *s, uint32_t tensor) {
+  return tensor == PEN_NONE ? "a workspace" : s->tracer->bench->tables->tensors[tensor].name;
+}
+
+#define WRONG(s, format, ...)                                                                                                  \
+  pen_wrong((s)->tracer->bench->checked->problem, (s)->tracer->bench->rank, (s)->row, "op %u (%s) " format, (s)->op_index,     \
+            (s)->signature->kind, __VA_ARGS__)
+
+/* Finds an operand's bytes and checks that they are where such a tensor may be. */
+static bool place(const struct step *s, uint32_t tensor, struct seat *seat) {
+  const struct pen_bench *b = s->tracer->bench;
+  const struct pen_tensor *t = &b->tables->tensors[tensor];
+  *seat = (struct seat){.first = s->frame->base[t->base] + t->offset, .tensor = tensor};
+  seat->past = seat->first + t->bytes;
+  if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS) return true;
+  seat->local = true;
+  uint64_t first = b->received[tensor] ? 0 : b->memory->persistent_end;
+  uint64_t past = b->received[tensor] ? b->memory->window_bytes : b->memory->arena_bytes;
+  if (s->starts) return WRONG(s, "uses %s, which is no constant", t->name);
+  if (seat->past < seat->first || seat->first < first || seat->past > past)
+    return WRONG(s, "has %s at %llu, outside the %s", t->name, (unsigned long long)seat->first,
+                 b->received[tensor] ? "window" : "activation part");
+  return true;
+}
+
+/* Reads an input: its bytes are all of this program's making, or none is. */
+static bool read_input(const struct step *s, const struct seat *seat) {
+  struct pen_tracer *t = s->tracer;
+  const struct pen_bench *b = t->bench;
+  if (b->use[seat->tensor] == PEN_USE_GRADIENT) return WRONG(s, "reads %s, which is still being added to", name_of(s, seat->tensor));
+  if (b->tables->tensors[seat->tensor].base == PEN_BASE_LOSS) return WRONG(s, "reads the loss %s", name_of(s, seat->tensor));
+  if (!seat->local) return true;
+  bool own = t->written[seat->tensor] == t->run;
+  uint64_t at = seat->first;
+  for (size_t index = map_find(t, seat->first); index < t->map_count && t->map[index].first < seat->past; index++) {
+    const struct pen_extent *extent = &t->map[index];
+    if (!own || extent->tensor != seat->tensor || extent->first > at)
+      return WRONG(s, "reads %s, but %s lies on it", name_of(s, seat->tensor), name_of(s, extent->tensor));
+    at = extent->past;
+  }
+  if (own) return at >= seat->past || WRONG(s, "reads %s, which is only partly written", name_of(s, seat->tensor));
+  if (b->tables->tensors[seat->tensor].base == PEN_BASE_SCRATCH)
+    return WRONG(s, "reads %s, which nothing in this program has written", name_of(s, seat->tensor));
+  if (t->read[seat->tensor] == t->run) return true;
+  t->read[seat->tensor] = t->run;
+  t->extent = pen_grow(t->extent, &t->extent_capacity, t->extent_count + 1, sizeof *t->extent);
+  t->extent[t->extent_count++] = (struct pen_extent){seat->first, seat->past, seat->tensor};
+  return true;
+}
+
+/* Two operands of one op, the first an output or the workspace, must not overlap, but for "@". */
+static bool apart(const struct step *s, const struct seat *seat, int first, int second) {
+  const struct seat *a = &seat[first], *b = &seat[second];
+  if (!a->local || !b->local || a->first >= b->past || b->first >= a->past) return true;
+  bool allowed = first < s->signature->operand_count && s->signature->operand[first].alias == second && a->first == b->first;
+  return allowed || WRONG(s, "has %s and %s in the same bytes", name_of(s, a->tensor), name_of(s, b->tensor));
+}
+
+static bool write_output(const struct step *s, const struct seat *seat, const struct pen_operand *operand, struct pen_trace *trace) {
+  struct pen_tracer *t = s->tracer;
+  const struct pen_bench *b = t->bench;
+  int use = b->use[seat->tensor];
+  if (operand->accumulates) {
+    if (use != PEN_USE_GRADIENT) return WRONG(s, "adds to %s, which is no gradient of a trainable weight", name_of(s, seat->tensor));
+    t->weight = pen_grow(t->weight, &t->weight_capacity, t->weight_count + 1, sizeof *t->weight);
+    t->weight[t->weight_count++] = b->weight[seat->tensor];
+    return true;
+  }
+  if (use != PEN_USE_LOCAL && !(s->starts && use == PEN_USE_CONSTANT))
+    return WRONG(s, "writes %s, which only UPDATE may", name_of(s, seat->tensor));
+  if (use == PEN_USE_CONSTANT) return true;
+  if (t->written[seat->tensor] == t->run) return WRONG(s, "writes %s a second time", name_of(s, seat->tensor));
+  t->written[seat->tensor] = t->run;
+  if (b->tables->tensors[seat->tensor].base == PEN_BASE_LOSS) {
+    trace->loss_offset = seat->first;
+    return true;
+  }
+  if (b->received[seat->tensor]) return WRONG(s, "writes %s, which comes by message", name_of(s, seat->tensor));
+  map_write(t, seat->first, seat->past, seat->tensor);
+  return true;
+}
+
+static bool run_op(const struct step *s, struct pen_trace *trace) {
+  struct seat seat[PEN_OPERANDS_MAX + 1] = {{0}};
+  int count = s->signature->operand_count, inputs = s->signature->input_count;
+  for (int k = 0; k < count; k++)
+    if (s->op->operand[k] != PEN_NONE && !place(s, s->op->operand[k], &seat[k])) return false;
+  if (s->op->workspace != PEN_NONE && !place(s, s->op->workspace, &seat[count])) return false;
+  for (int k = 0; k < inputs; k++)
+    if (s->op->operand[k] != PEN_NONE && !read_input(s, &seat[k])) return false;
+  for (int k = inputs; k <= count; k++)
+    for (int other = 0; other < k; other++)
+      if (!apart(s, seat, k, other)) return false;
+  for (int k = inputs; k < count; k++)
+    if (s->op->operand[k] != PEN_NONE && !write_output(s, &seat[k], &s->signature->operand[k], trace)) return false;
+  if (s->op->workspace != PEN_NONE) map_write(s->tracer, seat[count].first, seat[count].past, PEN_NONE);
+  return true;
+}
+
+/* ---- whole programs ---- */
+
+static bool run_ops(struct step *s, uint32_t first, uint32_t count, struct pen_trace *trace) {
+  struct pen_tracer *t = s->tracer;
+  *trace = (struct pen_trace){.read_first = (uint32_t)t->extent_count, .weight_first = (uint32_t)t->weight_count,
+                              .loss_offset = UINT64_MAX};
+  t->run++;
+  t->map_count = 0;
+  for (uint32_t index = 0; index < count; index++) {
+    s->op_index = first + index;
+    s->op = &t->bench->tables->ops[first + index];
+    s->signature = pen_signature_of(s->op->kind);
+    if (!run_op(s, trace)) return false;
+  }
+  trace->read_count = (uint32_t)t->extent_count - trace->read_first;
+  trace->weight_count = (uint32_t)t->weight_count - trace->weight_first;
+  return true;
+}
+
+bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace) {
+  const struct pen_rank_program *tables = tracer->bench->tables;
+  const struct pen_action *action = &tables->actions[row];
+  const struct pen_program *program = &tables->programs[action->program];
+  struct step step = {.tracer = tracer, .frame = &tables->frames[action->frame], .row = row};
+  if (!run_ops(&step, program->first_op, program->op_count, trace)) return false;
+  trace->left_first = (uint32_t)tracer->extent_count;
+  tracer->extent = pen_grow(tracer->extent, &tracer->extent_capacity, tracer->extent_count + tracer->map_count, sizeof *tracer->extent);
+  for (size_t index = 0; index < tracer->map_count; index++) {
+    struct pen_extent extent = tracer->map[index];
+    if (extent.tensor != PEN_NONE && tables->tensors[extent.tensor].base == PEN_BASE_SCRATCH) extent.tensor = PEN_NONE;
+    struct pen_extent *last = tracer->extent_count > trace->left_first ? &tracer->extent[tracer->extent_count - 1] : 0;
+    bool joins = last && extent.tensor == PEN_NONE && last->tensor == PEN_NONE && last->past == extent.first;
+    if (joins) last->past = extent.past;
+    else tracer->extent[tracer->extent_count++] = extent;
+  }
+  trace->left_count = (uint32_t)tracer->extent_count - trace->left_first;
+  return true;
+}
+
+bool pen_trace_start(struct pen_tracer *tracer) {
+  const struct pen_rank_program *tables = tracer->bench->tables;
+  static const struct pen_frame no_frame;
+  struct step step = {.tracer = tracer, .frame = &no_frame, .row = PEN_NONE, .starts = true};
+  struct pen_trace trace;
+  return run_ops(&step, tables->start_first_op, tables->start_op_count, &trace);
+}

@@ -1,0 +1,14 @@
+/* cpu.h: what the files of the CPU backend share with each other. */
+#ifndef PEN_CPU_H
+#define PEN_CPU_H
+
+#include "kernels/kernels.h"
+
+/* matmul.c */
+const char *pen_matmul_open(void); /* readies the library, returns its name and what it chose; static storage */
+pen_kernel pen_linear, pen_linear_dx, pen_linear_dw;
+
+/* tables.c */
+pen_kernel pen_rope_table, pen_embedding;
+
+#endif

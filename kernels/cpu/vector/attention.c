@@ -1,0 +1,139 @@
+/* attention.c: ATTENTION: causal, grouped-query, by blocks, softmax kept up as it goes (Dao et al. 2022; Milakov 2018).
+ *
+ * Work goes by sequence, by key-value head, by query head of its group, by block of QUERY_BLOCK queries, by block of KEY_BLOCK
+ * keys. A block is three steps: scores = q k^T in tiles; each row of scores becomes e^(score - row's maximum), and the row's
+ * sum and the output so far are scaled down when the maximum has grown; output += e v in tiles. Tiles past the diagonal are
+ * skipped, those on it masked.
+ *
+ *   workspace  keys   [padded/PANEL][head_dim][PANEL]   transposed, once a key-value head
+ *              values [padded][stride]
+ *              query  [QUERY_BLOCK][stride]             times 1/sqrt(head_dim)
+ *              output [QUERY_BLOCK][stride]
+ *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]
+ */
+#include <math.h>
+
+#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/isa.h"
+#include "kernels/cpu/vector/tile.h"
+
+enum {
+  KEY_BLOCK = 192,
+  SCORE_STRIDE = KEY_BLOCK + LINE,
+};
+_Static_assert(KEY_BLOCK % PANEL == 0 && QUERY_BLOCK % TILE_ROWS == 0, "blocks are whole tiles");
+
+struct block {
+  const float *keys, *values;
+  float *query, *output, *scores;
+  float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* of the keys so far, by query */
+  size_t head_dim, stride;
+  size_t first_query, query_count;
+};
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+/* How many keys of the block that starts at `first` the query may see. */
+static size_t visible(size_t query, size_t first) {
+  return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
+}
+
+static void score(const struct block *b, size_t first_key) {
+  const size_t end = visible(b->first_query + b->query_count - 1, first_key);
+  for (size_t j = 0; j < end; j += PANEL)
+    for (size_t r = 0; r < b->query_count; r += TILE_ROWS)
+      if (b->first_query + r + TILE_ROWS > first_key + j)
+        product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride,
+                b->keys + (first_key + j) * b->head_dim, PANEL);
+}
+
+/* One row of scores: `count` of them count, those up to `end` become 0. */
+static void soften(struct block *b, size_t row, size_t count, size_t end) {
+  float *s = b->scores + row * SCORE_STRIDE;
+  end = round_up(end, LANES);
+  for (size_t j = count; j < end; j++)
+    s[j] = -INFINITY;
+  vf high = splat(b->most[row]);
+  for (size_t j = 0; j < end; j += LANES)
+    high = maximum(load(s + j), high);
+  const float most = lanes_maximum(high), shrink = expf(b->most[row] - most);
+  vf sum = {0};
+  for (size_t j = 0; j < end; j += LANES) {
+    const vf e = exponential(load(s + j) - most);
+    sum += e;
+    store(s + j, e);
+  }
+  if (shrink != 1.0f && b->sum[row] != 0) /* 0: the first keys, nothing to shrink yet */
+    for (size_t i = 0; i < b->stride; i += LANES)
+      store(b->output + row * b->stride + i, load(b->output + row * b->stride + i) * shrink);
+  b->most[row] = most;
+  b->sum[row] = b->sum[row] * shrink + lanes_sum(sum);
+}
+
+static void work(struct block *b, size_t first_key) {
+  score(b, first_key);
+  for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
+    const size_t last = least(r + TILE_ROWS, b->query_count) - 1;
+    const size_t end = visible(b->first_query + last, first_key);
+    for (size_t row = r; row <= last && end; row++) {
+      const size_t count = visible(b->first_query + row, first_key);
+      if (count)
+        soften(b, row, count, end);
+      else
+        memset(b->scores + row * SCORE_STRIDE, 0, end * sizeof(float));
+    }
+  }
+  for (size_t c = 0; c < b->head_dim; c += PANEL)
+    for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
+      const size_t end = visible(b->first_query + least(r + TILE_ROWS, b->query_count) - 1, first_key);
+      product_add(b->output + r * b->stride + c, b->stride, end, b->scores + r * SCORE_STRIDE, SCORE_STRIDE,
+                  b->values + first_key * b->stride + c, b->stride);
+    }
+}
+
+static void begin(struct block *b, const float *q, size_t q_row, size_t query_count) {
+  b->query_count = query_count;
+  copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim, (float)(1 / sqrt((double)b->head_dim)));
+  memset(b->output, 0, QUERY_BLOCK * b->stride * sizeof(float));
+  for (size_t r = 0; r < QUERY_BLOCK; r++)
+    b->most[r] = -INFINITY, b->sum[r] = 0;
+}
+
+static void finish(const struct block *b, float *o, size_t o_row, float *lse) {
+  for (size_t r = 0; r < b->query_count; r++) {
+    const float factor = 1.0f / b->sum[r];
+    for (size_t i = 0; i < b->head_dim; i += LANES)
+      store_n(o + r * o_row + i, load(b->output + r * b->stride + i) * factor, b->head_dim - i);
+    lse[r] = (float)((double)b->most[r] + log((double)b->sum[r]));
+  }
+}
+
+void PEN_NAME(attention)(const struct pen_call *call) {
+  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1], heads = (size_t)call->dim[2];
+  const size_t kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
+  const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads;
+  const size_t padded = round_up(sequence, PANEL);
+  const float *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
+  float *o = call->operand[3], *lse = call->operand[4], *space = call->workspace;
+  struct block b = { .head_dim = head_dim, .stride = copy_stride(head_dim) };
+  float *keys = take(&space, padded * head_dim), *values = take(&space, padded * b.stride);
+  b.keys = keys, b.values = values;
+  b.query = take(&space, QUERY_BLOCK * b.stride);
+  b.output = take(&space, QUERY_BLOCK * b.stride);
+  b.scores = take(&space, QUERY_BLOCK * SCORE_STRIDE);
+  for (size_t i = 0; i < batch * heads; i++) {
+    const size_t row = i / heads * sequence, head = i % heads;
+    if (head % group == 0) {
+      const size_t at = row * k_row + head / group * head_dim;
+      copy_panels(keys, k + at, k_row, sequence, padded, head_dim);
+      copy_rows(values, v + at, k_row, sequence, sequence, head_dim, 1.0f);
+    }
+    for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {
+      const size_t at = (row + b.first_query) * q_row + head * head_dim;
+      begin(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
+      for (size_t key = 0; key < b.first_query + b.query_count; key += KEY_BLOCK)
+        work(&b, key);
+      finish(&b, o + at, q_row, lse + i * sequence + b.first_query);
+    }
+  }
+}

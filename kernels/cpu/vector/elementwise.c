@@ -1,0 +1,70 @@
+/* elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU and their gradients: one pass, element by element.
+ * An output may lie on the input that ops.def names: each step loads all it needs before it stores. */
+#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/isa.h"
+
+#define FOR_EACH_VECTOR(i, n, count)                                                                                   \
+  for (size_t i = 0, n = (count); i < (size_t)(count); i += LANES, n -= LANES)
+
+void PEN_NAME(scale)(const struct pen_call *call) { /* also SCALE_DX */
+  const float *x = call->operand[0];
+  float *y = call->operand[1];
+  const float factor = (float)call->real[0];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) store_n(y + i, load_n(x + i, n) * factor, n);
+}
+
+void PEN_NAME(add)(const struct pen_call *call) {
+  const float *x = call->operand[0], *z = call->operand[1];
+  float *y = call->operand[2];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) store_n(y + i, load_n(x + i, n) + load_n(z + i, n), n);
+}
+
+void PEN_NAME(accumulate)(const struct pen_call *call) {
+  const float *x = call->operand[0];
+  float *sum = call->operand[1];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) store_n(sum + i, load_n(sum + i, n) + load_n(x + i, n), n);
+}
+
+/* y = gate sigmoid(gate) up (Shazeer 2020) */
+void PEN_NAME(swiglu)(const struct pen_call *call) {
+  const float *gate = call->operand[0], *up = call->operand[1];
+  float *y = call->operand[2];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf g = load_n(gate + i, n);
+    store_n(y + i, g * sigmoid(g) * load_n(up + i, n), n);
+  }
+}
+
+/* With s = sigmoid(gate): dup = dy gate s, dgate = dy up s (1 + gate (1 - s)). */
+void PEN_NAME(swiglu_dx)(const struct pen_call *call) {
+  const float *dy = call->operand[0], *gate = call->operand[1], *up = call->operand[2];
+  float *dgate = call->operand[3], *dup = call->operand[4];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf g = load_n(gate + i, n), u = load_n(up + i, n), d = load_n(dy + i, n);
+    vf s = sigmoid(g);
+    vf ds = d * s;
+    store_n(dgate + i, ds * u * madd(g, 1.0f - s, splat(1.0f)), n);
+    store_n(dup + i, ds * g, n);
+  }
+}
+
+/* y = x Phi(x): the exact form, no tanh (Hendrycks and Gimpel 2016) */
+void PEN_NAME(gelu)(const struct pen_call *call) {
+  const float *x = call->operand[0];
+  float *y = call->operand[1];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf v = load_n(x + i, n), distribution, density;
+    normal_distribution(v, &distribution, &density);
+    store_n(y + i, v * distribution, n);
+  }
+}
+
+void PEN_NAME(gelu_dx)(const struct pen_call *call) {
+  const float *dy = call->operand[0], *x = call->operand[1];
+  float *dx = call->operand[2];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf v = load_n(x + i, n), distribution, density;
+    normal_distribution(v, &distribution, &density);
+    store_n(dx + i, load_n(dy + i, n) * madd(v, density, distribution), n);
+  }
+}

@@ -1,0 +1,50 @@
+/* isa.h: how the sources of vector/ are compiled several times, and what each compilation offers.
+ *
+ * Every .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512 and the -m flags that
+ * go with it. PEN_NAME(x) is x with the set's name in it, so that all of them fit into one binary; table.c gathers the
+ * functions of one set in a struct, and open.c takes one of these structs at start.
+ */
+#ifndef PEN_CPU_ISA_H
+#define PEN_CPU_ISA_H
+
+#include "kernels/kernels.h"
+
+struct pen_vector_kernels {
+  const char *name;
+  pen_kernel *op[PEN_OP_COUNT]; /* null: the op is not here (matmul.c, tables.c) */
+  double (*sum_squares)(const float *x, size_t count);
+  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                     const struct pen_adamw *settings);
+  void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
+};
+
+extern const struct pen_vector_kernels pen_baseline_kernels;
+#if defined __x86_64__
+extern const struct pen_vector_kernels pen_avx2_kernels;
+extern const struct pen_vector_kernels pen_avx512_kernels;
+#endif
+
+#ifdef PEN_ISA
+#define PEN_NAME_OF(isa, name) pen_##isa##_##name
+#define PEN_NAME_IN(isa, name) PEN_NAME_OF(isa, name)
+#define PEN_NAME(name) PEN_NAME_IN(PEN_ISA, name)
+#define PEN_TEXT_OF(isa) #isa
+#define PEN_TEXT_IN(isa) PEN_TEXT_OF(isa)
+#define PEN_ISA_TEXT PEN_TEXT_IN(PEN_ISA)
+
+/* The functions of this instruction set: one for each op that table.c lists, and three that are no ops. */
+#define PEN_VECTOR_OPS(row)                                                                                            \
+  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(ACCUMULATE, accumulate) row(ROPE, rope) row(ROPE_DX, rope_dx)  \
+  row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx)              \
+  row(GELU, gelu) row(GELU_DX, gelu_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add)                           \
+  row(EMBEDDING_DW, embedding_dw) row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
+#define PEN_DECLARE(kind, name) pen_kernel PEN_NAME(name);
+PEN_VECTOR_OPS(PEN_DECLARE)
+#undef PEN_DECLARE
+double PEN_NAME(sum_squares)(const float *x, size_t count);
+void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                          const struct pen_adamw *settings);
+void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
+#endif
+
+#endif

@@ -1,0 +1,105 @@
+/* loss.c: CROSS_ENTROPY and SUM_LOSS, each with its gradient. */
+#include <math.h>
+
+#include "kernels/cpu/vector/functions.h"
+#include "kernels/cpu/vector/isa.h"
+
+enum { SUM_BLOCK = 1024 }; /* elements summed in f32 before they go to an f64 sum: keeps a wide vocabulary exact */
+
+/* The greatest of a row; a NaN may be passed over here, it comes back in the sum of exponentials. */
+static float row_maximum(const float *x, size_t count) {
+  vf most[4];
+  for (int k = 0; k < 4; k++)
+    most[k] = splat(-INFINITY);
+  size_t i = 0;
+  for (; i + 4 * LANES <= count; i += 4 * LANES)
+    for (int k = 0; k < 4; k++)
+      most[k] = maximum(load(x + i + k * LANES), most[k]);
+  for (; i + LANES <= count; i += LANES)
+    most[0] = maximum(load(x + i), most[0]);
+  float result = lanes_maximum(maximum(maximum(most[0], most[1]), maximum(most[2], most[3])));
+  for (; i < count; i++)
+    result = x[i] > result ? x[i] : result;
+  return result;
+}
+
+/* The sum of e^(x - shift) over at most SUM_BLOCK elements; keeps the exponentials in e, which may be x, or be null. */
+static float block_exponentials(float *e, const float *x, size_t count, float shift) {
+  vf sum[2] = {0};
+  size_t i = 0;
+  for (; i + 2 * LANES <= count; i += 2 * LANES)
+    for (int k = 0; k < 2; k++) {
+      vf v = exponential(load(x + i + k * LANES) - shift);
+      sum[k] += v;
+      if (e)
+        store(e + i + k * LANES, v);
+    }
+  for (; i < count; i += LANES) {
+    const size_t n = count - i;
+    vf v = exponential(load_n(x + i, n) - shift);
+    float kept[LANES] = {0};
+    store_n(kept, v, n);
+    sum[0] += load(kept);
+    if (e)
+      store_n(e + i, v, n);
+  }
+  return lanes_sum(sum[0] + sum[1]);
+}
+
+static void scale_row(float *y, const float *x, size_t count, float factor) {
+  for (size_t i = 0; i < count; i += LANES)
+    store_n(y + i, load_n(x + i, count - i) * factor, count - i);
+}
+
+/* One row: returns -log softmax(x)[target]; where dx is there it gets scale (softmax - one-hot). */
+static double row_loss(const float *x, float *dx, size_t count, size_t target, double scale) {
+  const float most = row_maximum(x, count);
+  const float wanted = x[target]; /* dx may lie on x */
+  double sum = 0;
+  for (size_t i = 0; i < count; i += SUM_BLOCK) {
+    const size_t n = count - i < SUM_BLOCK ? count - i : SUM_BLOCK;
+    sum += (double)block_exponentials(dx ? dx + i : NULL, x + i, n, most);
+  }
+  if (dx) {
+    scale_row(dx, dx, count, (float)(scale / sum));
+    dx[target] -= (float)scale;
+  }
+  return log(sum) + ((double)most - (double)wanted);
+}
+
+/* The loss is a sum in f64 over rising rows, not scaled. A target neither ignored nor a token makes the loss NaN:
+ * the runtime checks targets as it reads them, so it is a bug and must not pass for a number. */
+void PEN_NAME(cross_entropy)(const struct pen_call *call) {
+  const float *logits = call->operand[0];
+  const int32_t *targets = call->operand[1];
+  double *loss = call->operand[2];
+  float *dlogits = call->operand[3];
+  const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
+  double sum = 0;
+  for (size_t r = 0; r < rows; r++) {
+    float *dx = dlogits ? dlogits + r * vocab : NULL;
+    if (targets[r] >= 0 && targets[r] < call->dim[1]) {
+      sum += row_loss(logits + r * vocab, dx, vocab, (size_t)targets[r], call->real[0]);
+      continue;
+    }
+    if (targets[r] != PEN_IGNORED_TARGET)
+      sum = NAN;
+    if (dx)
+      memset(dx, 0, vocab * sizeof *dx);
+  }
+  *loss = sum;
+}
+
+/* loss = sum of x in rising order, dx = scale; for the mlp family of tests, so not made fast. */
+void PEN_NAME(sum_loss)(const struct pen_call *call) {
+  const float *x = call->operand[0];
+  double *loss = call->operand[1];
+  float *dx = call->operand[2];
+  const size_t count = (size_t)call->dim[0] * (size_t)call->dim[1];
+  double sum = 0;
+  for (size_t i = 0; i < count; i++)
+    sum += (double)x[i];
+  *loss = sum;
+  for (size_t i = 0; dx && i < count; i += LANES)
+    store_n(dx + i, splat((float)call->real[0]), count - i);
+}

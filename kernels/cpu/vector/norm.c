@@ -1,0 +1,82 @@
+/* norm.c: RMSNORM and RMSNORM_DX (Zhang and Sennrich 2019), a row at a time.
+ * The sum over a row runs in four vectors, element i in vector (i / LANES) mod 4, which are then added pairwise. */
+#include <math.h>
+
+#include "kernels/cpu/vector/isa.h"
+#include "kernels/cpu/vector/vector.h"
+
+static float row_sum_squares(const float *x, size_t width) {
+  vf sum[4] = {0};
+  size_t i = 0;
+  for (; i + 4 * LANES <= width; i += 4 * LANES)
+    for (int k = 0; k < 4; k++) {
+      vf v = load(x + i + k * LANES);
+      sum[k] = madd(v, v, sum[k]);
+    }
+  for (int k = 0; i < width; i += LANES, k++) {
+    vf v = load_n(x + i, width - i);
+    sum[k] = madd(v, v, sum[k]);
+  }
+  return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+void PEN_NAME(rmsnorm)(const struct pen_call *call) {
+  const float *gain = call->operand[1];
+  float *rstd = call->operand[3];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  for (size_t r = 0; r < rows; r++) {
+    const float *x = (const float *)call->operand[0] + r * width;
+    float *y = (float *)call->operand[2] + r * width;
+    const double mean = (double)row_sum_squares(x, width) / (double)width;
+    rstd[r] = (float)(1.0 / sqrt(mean + call->real[0]));
+    const vf factor = splat(rstd[r]);
+    for (size_t i = 0; i < width; i += LANES) {
+      const size_t n = width - i;
+      store_n(y + i, load_n(x + i, n) * factor * load_n(gain + i, n), n);
+    }
+  }
+}
+
+/* Returns the sum of dy gain x over one row; adds dy x rstd to the gain's gradient on the way. */
+static float gain_pass(const float *dy, const float *x, const float *gain, float rstd, float *dgain, size_t width) {
+  vf sum[4] = {0};
+  size_t i = 0;
+  for (; i + 4 * LANES <= width; i += 4 * LANES)
+    for (int k = 0; k < 4; k++) {
+      const size_t at = i + (size_t)k * LANES;
+      vf product = load(dy + at) * load(x + at);
+      sum[k] = madd(product, load(gain + at), sum[k]);
+      store(dgain + at, madd(product, splat(rstd), load(dgain + at)));
+    }
+  for (int k = 0; i < width; i += LANES, k++) {
+    const size_t n = width - i;
+    vf product = load_n(dy + i, n) * load_n(x + i, n);
+    sum[k] = madd(product, load_n(gain + i, n), sum[k]);
+    store_n(dgain + i, madd(product, splat(rstd), load_n(dgain + i, n)), n);
+  }
+  return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
+}
+
+/* dx = rstd dy gain - (rstd^3 mean) x + a, a possibly in dx's place */
+static void input_pass(const float *dy, const float *x, const float *gain, const float *a, float rstd, float mean,
+                       float *dx, size_t width) {
+  const vf factor = splat(rstd), pull = splat(-rstd * rstd * rstd * mean);
+  for (size_t i = 0; i < width; i += LANES) {
+    const size_t n = width - i;
+    vf d = madd(load_n(x + i, n), pull, a ? load_n(a + i, n) : splat(0.0f));
+    store_n(dx + i, madd(load_n(dy + i, n) * load_n(gain + i, n), factor, d), n);
+  }
+}
+
+void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
+  const float *dy = call->operand[0], *x = call->operand[1], *gain = call->operand[2], *rstd = call->operand[3];
+  const float *a = call->operand[4];
+  float *dx = call->operand[5], *dgain = call->operand[6];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  memset(dgain, 0, width * sizeof *dgain);
+  for (size_t r = 0; r < rows; r++) {
+    const size_t at = r * width;
+    const float mean = gain_pass(dy + at, x + at, gain, rstd[r], dgain, width) / (float)width;
+    input_pass(dy + at, x + at, gain, a ? a + at : NULL, rstd[r], mean, dx + at, width);
+  }
+}

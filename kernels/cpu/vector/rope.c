@@ -1,0 +1,33 @@
+/* rope.c: ROPE and ROPE_DX, the rotation of query and key by position (Su et al. 2021), halves split as in Llama. */
+#include "kernels/cpu/vector/isa.h"
+#include "kernels/cpu/vector/vector.h"
+
+/* Rotates one head's vector by the angles of one position: (lo, hi) -> (lo cos - hi sin, hi cos + lo sin).
+ * y may be x: each step loads both halves before it stores. turn is 1, or -1 for the inverse. */
+static inline void rotate(float *y, const float *x, const float *cosine, const float *sine, size_t half, float turn) {
+  for (size_t i = 0; i < half; i += LANES) {
+    const size_t n = half - i;
+    vf lo = load_n(x + i, n), hi = load_n(x + half + i, n);
+    vf c = load_n(cosine + i, n), s = load_n(sine + i, n) * turn;
+    store_n(y + i, lo * c - hi * s, n);
+    store_n(y + half + i, hi * c + lo * s, n);
+  }
+}
+
+static inline void rotate_all(const struct pen_call *call, float turn) {
+  const float *x = call->operand[0], *table = call->operand[1];
+  float *y = call->operand[2];
+  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1];
+  const size_t heads = (size_t)call->dim[2], head_dim = (size_t)call->dim[3];
+  for (size_t b = 0; b < batch; b++)
+    for (size_t t = 0; t < sequence; t++)
+      for (size_t h = 0; h < heads; h++) {
+        const size_t at = ((b * sequence + t) * heads + h) * head_dim;
+        const float *angles = table + t * head_dim;
+        rotate(y + at, x + at, angles, angles + head_dim / 2, head_dim / 2, turn);
+      }
+}
+
+void PEN_NAME(rope)(const struct pen_call *call) { rotate_all(call, 1.0f); }
+
+void PEN_NAME(rope_dx)(const struct pen_call *call) { rotate_all(call, -1.0f); }

@@ -1,0 +1,161 @@
+/* vector.h: f32 vectors as wide as the instruction set has them, on GNU C's vector types.
+ *
+ * Only what the language cannot say is an intrinsic: fused multiply-add, square root, maximum. The sources are compiled with
+ * -ffp-contract=off, so an addition and a multiplication are fused where the code says madd(), and nowhere else: an
+ * element's bits do not depend on whether a loop's body or its tail computed it. `_n` forms handle the n <= LANES elements
+ * that are left at the end of a row; the absent lanes read as zero.
+ */
+#ifndef PEN_CPU_VECTOR_H
+#define PEN_CPU_VECTOR_H
+
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#if defined __x86_64__
+#include <immintrin.h>
+#endif
+
+#ifndef PEN_VECTOR_BYTES
+#if defined __AVX512F__
+#define PEN_VECTOR_BYTES 64
+#elif defined __AVX2__
+#define PEN_VECTOR_BYTES 32
+#else
+#define PEN_VECTOR_BYTES 16
+#endif
+#endif
+
+enum { LANES = PEN_VECTOR_BYTES / 4 };
+
+typedef float vf __attribute__((vector_size(PEN_VECTOR_BYTES)));
+typedef int32_t vi __attribute__((vector_size(PEN_VECTOR_BYTES)));
+typedef uint32_t vu __attribute__((vector_size(PEN_VECTOR_BYTES)));
+
+#define inline_always static inline __attribute__((always_inline, unused))
+
+inline_always vf splat(float x) { return x - (vf){0}; }
+
+inline_always vf load(const float *p) {
+  vf v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+inline_always void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+
+inline_always vf load_n(const float *p, size_t n) {
+  if (n >= LANES)
+    return load(p);
+  vf v = {0};
+  memcpy(&v, p, n * sizeof *p);
+  return v;
+}
+
+inline_always void store_n(float *p, vf v, size_t n) {
+  if (n >= LANES)
+    store(p, v);
+  else
+    memcpy(p, &v, n * sizeof *p);
+}
+
+/* mask ? a : b; each lane of the mask is 0 or -1, as comparisons give it */
+inline_always vf choose(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+
+inline_always vf absolute(vf x) { return (vf)((vi)x & 0x7fffffff); }
+
+/* a b + c, rounded once where the machine can (every set but the baseline) */
+inline_always vf madd(vf a, vf b, vf c) {
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512F__
+  return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif PEN_VECTOR_BYTES == 32 && defined __FMA__
+  return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#else
+  return a * b + c;
+#endif
+}
+
+/* the greater of a and b; b where either is not a number */
+inline_always vf maximum(vf a, vf b) {
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512F__
+  return (vf)_mm512_max_ps((__m512)a, (__m512)b);
+#elif PEN_VECTOR_BYTES == 32 && defined __AVX__
+  return (vf)_mm256_max_ps((__m256)a, (__m256)b);
+#elif PEN_VECTOR_BYTES == 16 && defined __SSE2__
+  return (vf)_mm_max_ps((__m128)a, (__m128)b);
+#else
+  return choose(a > b, a, b);
+#endif
+}
+
+inline_always vf square_root(vf x) {
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512F__
+  return (vf)_mm512_sqrt_ps((__m512)x);
+#elif PEN_VECTOR_BYTES == 32 && defined __AVX__
+  return (vf)_mm256_sqrt_ps((__m256)x);
+#elif PEN_VECTOR_BYTES == 16 && defined __SSE2__
+  return (vf)_mm_sqrt_ps((__m128)x);
+#else
+  vf y;
+  for (int i = 0; i < LANES; i++)
+    y[i] = __builtin_sqrtf(x[i]);
+  return y;
+#endif
+}
+
+#if PEN_VECTOR_BYTES == 64
+#define PEN_ROTATED(v, by)                                                                                             \
+  __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, (by + 8) % 16,             \
+                          (by + 9) % 16, (by + 10) % 16, (by + 11) % 16, (by + 12) % 16, (by + 13) % 16,               \
+                          (by + 14) % 16, (by + 15) % 16)
+#define PEN_ZIPPED(a, b, from)                                                                                         \
+  __builtin_shufflevector(a, b, from, from + 16, from + 1, from + 17, from + 2, from + 18, from + 3, from + 19,        \
+                          from + 4, from + 20, from + 5, from + 21, from + 6, from + 22, from + 7, from + 23)
+#elif PEN_VECTOR_BYTES == 32
+#define PEN_ROTATED(v, by)                                                                                             \
+  __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, (by + 4) % 8, (by + 5) % 8, (by + 6) % 8, (by + 7) % 8)
+#define PEN_ZIPPED(a, b, from)                                                                                         \
+  __builtin_shufflevector(a, b, from, from + 8, from + 1, from + 9, from + 2, from + 10, from + 3, from + 11)
+#else
+#define PEN_ROTATED(v, by) __builtin_shufflevector(v, v, by, by + 1, (by + 2) % 4, (by + 3) % 4)
+#define PEN_ZIPPED(a, b, from) __builtin_shufflevector(a, b, from, from + 4, from + 1, from + 5)
+#endif
+
+/* Sum, or maximum, over the lanes: the upper half on the lower, and again. */
+inline_always float lanes_sum(vf v) {
+#if PEN_VECTOR_BYTES == 64
+  v += PEN_ROTATED(v, 8);
+#endif
+#if PEN_VECTOR_BYTES >= 32
+  v += PEN_ROTATED(v, 4);
+#endif
+  v += PEN_ROTATED(v, 2);
+  return v[0] + v[1];
+}
+
+inline_always float lanes_maximum(vf v) {
+#if PEN_VECTOR_BYTES == 64
+  v = maximum(v, PEN_ROTATED(v, 8));
+#endif
+#if PEN_VECTOR_BYTES >= 32
+  v = maximum(v, PEN_ROTATED(v, 4));
+#endif
+  v = maximum(v, PEN_ROTATED(v, 2));
+  return v[0] > v[1] ? v[0] : v[1];
+}
+
+/* Transposes a LANES x LANES square: log2(LANES) rounds, in each of which row i of the upper half is interleaved with row i of
+ * the lower. A round rotates the bits of an element's index (row, column) by one place. */
+inline_always void transpose(vf row[LANES]) {
+  for (int round = 1; round < LANES; round *= 2) {
+    vf next[LANES];
+#pragma GCC unroll 8
+    for (int i = 0; i < LANES / 2; i++) {
+      next[2 * i] = PEN_ZIPPED(row[i], row[i + LANES / 2], 0);
+      next[2 * i + 1] = PEN_ZIPPED(row[i], row[i + LANES / 2], LANES / 2);
+    }
+    memcpy(row, next, sizeof next);
+  }
+}
+
+#endif

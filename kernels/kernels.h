@@ -1,0 +1,77 @@
+/* kernels.h: what a device backend offers. It knows shapes, never ranks, microbatches or schedules.
+ *
+ * Every operation of ops.def is one function of the same type; its operands stand in call->operand in the order of its
+ * signature there, which also states shapes, meaning and source. Tensors are row-major, 64-byte aligned, f32 unless the
+ * signature says otherwise, and do not overlap but where the signature allows an output to lie on an input ("@").
+ *
+ * Bits: a kernel's result depends on its operands' values and dims alone: not on addresses, threads, or earlier calls.
+ * Allocation: after pen_kernels_prepare() of an op, calling it allocates nothing in our code.
+ */
+#ifndef PEN_KERNELS_H
+#define PEN_KERNELS_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  PEN_OPERANDS_MAX = 9,
+  PEN_DIMS_MAX = 6,
+  PEN_REALS_MAX = 2,
+  PEN_ALIGNMENT_BYTES = 64,   /* of every tensor's address */
+  PEN_NORM_BLOCK = 4096,      /* elements summed in f64 before the partial sums are added */
+  PEN_IGNORED_TARGET = -100,
+};
+
+enum pen_op_kind {
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
+#include "kernels/ops.def"
+  PEN_OP_COUNT
+};
+
+/* One call of one operation. `prepared` is what pen_kernels_prepare() returned for these dims. */
+struct pen_call {
+  void *operand[PEN_OPERANDS_MAX]; /* null where the signature's "?" operand is absent */
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+  void *workspace; /* the op's workspace bytes, 64-byte aligned; null when it wants none */
+  void *prepared;
+};
+
+typedef void pen_kernel(const struct pen_call *call);
+
+/* Chooses code paths by what this CPU has. Call once, before anything else; `threads` is how many threads a call may use.
+ * Returns one line that says what was chosen ("avx2; matrix products: ..."), static storage. Allocates. */
+const char *pen_kernels_open(int threads);
+
+/* The function of an operation, or null for a data op. Valid after pen_kernels_open(). */
+pen_kernel *pen_kernel_of(enum pen_op_kind kind);
+
+/* Readies one op for calls with these dims: the library's primitives and buffers are made here, before the seal.
+ * Returns what must stand in call->prepared (may be null). May allocate. */
+void *pen_kernels_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]);
+
+/* Sum of squares of x[count] in f64: each block of PEN_NORM_BLOCK elements by itself, the blocks' sums in rising order.
+ * A tensor cut at block bounds thus sums to the same bits. Not finite input gives a not finite sum. */
+double pen_sum_squares(const float *x, size_t count);
+
+/* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter 2019). */
+struct pen_adamw {
+  double learning_rate, beta1, beta2, epsilon, weight_decay;
+  double gradient_scale; /* the gradient is multiplied by this first: min(1, clip_norm/(norm + 1e-6)) */
+  double correction1, correction2; /* 1 - beta1^k, 1 - beta2^k for step k */
+};
+
+/* One AdamW step on count elements: g *= scale; m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
+ * p *= 1 - lr weight_decay; p -= lr (m/correction1)/(sqrt(v/correction2) + epsilon); then g = 0 for the next step.
+ * All f32, element by element: bits do not depend on how a tensor is cut. */
+void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                    const struct pen_adamw *settings);
+
+/* y[i] = deviation * n(key, first + i), n a standard normal: Philox4x32-10 (Salmon et al. 2011) on a 128-bit counter,
+ * Box-Muller in f64. The value of an index does not depend on first or count. */
+void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
+
+/* Peak rate helper for benches: one product of LINEAR's kind is 2*rows*in*out flops; see ops.def. */
+
+#endif

@@ -1,0 +1,41 @@
+/* action.c: names of rows. */
+#include "runtime/action.h"
+
+#include <stdio.h>
+
+#include "runtime/check.h"
+
+static const char *const kind_text[] = {
+#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = text,
+#include "runtime/actions.def"
+};
+
+/* What a kind is called in the lost line: itself, but for the two that lowering adds to a row that is printed. */
+static const uint8_t known_kind[] = {
+#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = PEN_##kind == PEN_WAIT_F ? PEN_RECV_F : PEN_##kind == PEN_WAIT_B ? PEN_RECV_B : PEN_##kind,
+#include "runtime/actions.def"
+};
+
+const char *pen_action_kind_text(unsigned kind) {
+  pen_assert(kind < PEN_ACTION_KINDS);
+  return kind_text[kind];
+}
+
+static char *put(char *text, size_t bytes, const struct pen_action *action, unsigned kind) {
+  const char *name = pen_action_kind_text(kind);
+  if (kind >= PEN_NORM) { /* the rows of the step's end belong to no stage */
+    snprintf(text, bytes, "%s", name);
+  } else {
+    snprintf(text, bytes, "%u%s%u", (unsigned)action->stage, name, action->microbatch);
+  }
+  return text;
+}
+
+char *pen_action_text(char *text, size_t bytes, const struct pen_action *action) {
+  return put(text, bytes, action, action->kind);
+}
+
+char *pen_action_text_known(char *text, size_t bytes, const struct pen_action *action) {
+  pen_assert(action->kind < PEN_ACTION_KINDS);
+  return put(text, bytes, action, known_kind[action->kind]);
+}

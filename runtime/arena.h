@@ -1,0 +1,19 @@
+/* arena.h: the one address range that a rank's plan addresses (see plan.h). Its first window_bytes are the rank's window of
+ * the shared memory, where peers write; the rest is its own. All of it is zero and present before the first step. */
+#ifndef PEN_ARENA_H
+#define PEN_ARENA_H
+
+#include <stdint.h>
+
+#include "runtime/control.h"
+#include "runtime/plan.h"
+
+/* Maps and touches the arena of a rank. Ends with a message when the machine has not the memory. */
+unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t rank, const struct pen_shared *shared);
+
+/* Maps the windows that this rank writes to, so that no send meets a page fault. After a barrier: by then every rank has touched
+ * its own window first, and its pages are where it runs. */
+void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
+                           const struct pen_shared *shared);
+
+#endif

@@ -1,0 +1,369 @@
+/* checkpoint.c: saves the state of a run so that a crash at any instant leaves the last good checkpoint in place. */
+#define _GNU_SOURCE 1
+#include "runtime/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/check.h"
+#include "runtime/files.h"
+#include "runtime/manifest.h"
+#include "runtime/safetensors.h"
+
+enum { HASH_BYTES = 1 << 18, FOLDER_NAME_BYTES = 32, ENTRY_BYTES = 4096 };
+
+/* All that a checkpoint's folder holds. */
+static const char *const file_names[] = {"model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
+enum { MODEL_FILE, OPTIMIZER_FILE, MANIFEST_FILE, CONFIG_FILE, FILES };
+
+/* ---- leftovers ---- */
+
+/* Whether a name is step-NNNNNNNN.tmp: ours, and unfinished. */
+static bool is_unfinished(const char *name) {
+  if (strncmp(name, "step-", 5) != 0) {
+    return false;
+  }
+  size_t digits = strspn(name + 5, "0123456789");
+  return digits >= 8 && strcmp(name + 5 + digits, ".tmp") == 0;
+}
+
+/* Removes the files of a checkpoint's folder, and the folder if nothing else is in it. */
+static void remove_checkpoint(const char *folder) {
+  char path[PATH_MAX];
+  for (int i = 0; i < FILES; i++) {
+    if (pen_path_join(path, folder, file_names[i]) == 0) {
+      unlink(path);
+    }
+  }
+  rmdir(folder);
+}
+
+/* readdir() would want an allocator; the system call wants none. */
+void pen_checkpoint_abandon(const char *dir) {
+  _Alignas(struct dirent64) char entries[ENTRY_BYTES];
+  char path[PATH_MAX];
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return;
+  }
+  for (long count; (count = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;) {
+    for (long at = 0; at < count;) {
+      const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
+      if (is_unfinished(entry->d_name) && pen_path_join(path, dir, entry->d_name) == 0) {
+        remove_checkpoint(path);
+      }
+      at += entry->d_reclen;
+    }
+  }
+  close(fd);
+  if (pen_path_join(path, dir, "latest.tmp") == 0) {
+    unlink(path);
+  }
+}
+
+/* ---- saving ---- */
+
+/* The names that one save works with. */
+struct save {
+  const char *dir;
+  char name[FOLDER_NAME_BYTES]; /* step-NNNNNNNN */
+  char folder[PATH_MAX];        /* where it will be */
+  char temporary[PATH_MAX];     /* where it is made */
+};
+
+/* Says what could not be done, after removing what was made; errno holds the cause. */
+static _Noreturn void save_failed(const struct save *save, int status, const char *path) {
+  const char *cause = strerror(errno);
+  pen_checkpoint_abandon(save->dir);
+  pen_fail(status, "%s: cannot %s: %s", path, status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", cause);
+}
+
+static void name_save(struct save *save, const char *dir, uint64_t step) {
+  save->dir = dir;
+  snprintf(save->name, sizeof save->name, "step-%08llu", (unsigned long long)step);
+  if (pen_path_join(save->folder, dir, save->name) || pen_path_suffix(save->temporary, save->folder, ".tmp")) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "%s: %s", dir, strerror(errno));
+  }
+}
+
+/* Opens a file of the save, creating it if flags say so; path receives its name. */
+static int open_part(const struct save *save, int file, int flags, char path[PATH_MAX]) {
+  if (pen_path_join(path, save->temporary, file_names[file])) {
+    return -1;
+  }
+  return open(path, flags | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+static void start_tensors(const struct save *save, int file, const char *header, uint64_t data_offset, uint64_t bytes) {
+  char path[PATH_MAX];
+  int fd = open_part(save, file, O_CREAT | O_EXCL, path);
+  if (fd < 0) {
+    save_failed(save, PEN_EXIT_CANNOT_CREATE, path);
+  }
+  if (pen_file_reserve(fd, bytes) || pen_safetensors_start(fd, header, data_offset)) {
+    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
+  }
+  if (close(fd)) {
+    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
+  }
+}
+
+void pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step) {
+  struct save save;
+  pen_files_take_limits_as_errors();
+  name_save(&save, dir, step);
+  if (pen_folder_make(dir)) {
+    save_failed(&save, PEN_EXIT_CANNOT_CREATE, dir);
+  }
+  pen_checkpoint_abandon(dir);
+  if (mkdir(save.temporary, 0777)) {
+    save_failed(&save, PEN_EXIT_CANNOT_CREATE, save.temporary);
+  }
+  start_tensors(&save, MODEL_FILE, plan->model_header, pen_model_data_offset(plan), plan->model_file_bytes);
+  start_tensors(&save, OPTIMIZER_FILE, plan->optimizer_header, pen_optimizer_data_offset(plan),
+                plan->optimizer_file_bytes);
+}
+
+/* Writes and hashes one tensor, in pieces that stay in the cache between the two. */
+static int write_tensor(int fd, const unsigned char *bytes, uint64_t count, uint64_t offset,
+                        unsigned char digest[PEN_DIGEST_BYTES]) {
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  while (count > 0) {
+    size_t part = count < HASH_BYTES ? (size_t)count : HASH_BYTES;
+    sha256_update(&hash, part, bytes);
+    if (pen_file_write_at(fd, bytes, part, offset)) {
+      return -1;
+    }
+    bytes += part;
+    offset += part;
+    count -= part;
+  }
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+  return 0;
+}
+
+/* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
+ * may still be writing. */
+static void write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t rank,
+                        const unsigned char *arena, enum pen_part first, enum pen_part last,
+                        unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  char path[PATH_MAX];
+  int fd = open_part(save, file, 0, path);
+  int result = fd < 0 ? -1 : 0;
+  for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    for (enum pen_part part = first; part <= last && weight->rank == rank && !result; part++) {
+      if (pen_part_exists(weight, part)) {
+        result = write_tensor(fd, arena + pen_part_arena_offset(weight, part), weight->count * sizeof(float),
+                              pen_part_file_offset(weight, part), digests[PEN_PARTS * i + part]);
+      }
+    }
+  }
+  if (result || pen_file_sync_close(fd)) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "%s: cannot write: %s", path, strerror(errno));
+  }
+}
+
+void pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
+                          uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  struct save save;
+  pen_files_take_limits_as_errors();
+  name_save(&save, dir, step);
+  write_parts(&save, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, digests);
+  write_parts(&save, OPTIMIZER_FILE, plan, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests);
+}
+
+/* Syncs one file of the save again: the sync of a rank need not have covered the header, nor a rank on another host. */
+static void sync_part(const struct save *save, int file) {
+  char path[PATH_MAX];
+  int fd = open_part(save, file, 0, path);
+  if (fd < 0 || pen_file_sync_close(fd)) {
+    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
+  }
+}
+
+static void add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                         unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  char path[PATH_MAX];
+  int fd = open_part(save, MANIFEST_FILE, O_CREAT | O_EXCL, path);
+  if (fd < 0) {
+    save_failed(save, PEN_EXIT_CANNOT_CREATE, path);
+  }
+  if (pen_manifest_write(fd, plan, step, cursor, digests) || pen_file_sync_close(fd)) {
+    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
+  }
+}
+
+static void add_config(const struct save *save, const struct pen_plan *plan) {
+  char path[PATH_MAX];
+  int fd = open_part(save, CONFIG_FILE, O_CREAT | O_EXCL, path);
+  if (fd < 0) {
+    save_failed(save, PEN_EXIT_CANNOT_CREATE, path);
+  }
+  if (pen_file_write(fd, plan->config_json, strlen(plan->config_json)) || pen_file_sync_close(fd)) {
+    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
+  }
+}
+
+/* Gives the finished folder its name. One of that name may be there, from a run before, and `latest` may point at it: the two
+ * then change places at one stroke, and the old one goes. */
+static void take_place(const struct save *save) {
+  int result = rename(save->temporary, save->folder);
+  if (result && (errno == EEXIST || errno == ENOTEMPTY)) {
+    result = renameat2(AT_FDCWD, save->temporary, AT_FDCWD, save->folder, RENAME_EXCHANGE);
+    if (result && (errno == EINVAL || errno == ENOSYS)) {
+      pen_checkpoint_abandon(save->dir);
+      pen_fail(PEN_EXIT_CANNOT_CREATE, "%s: cannot create: it exists, and this file system cannot exchange it: remove it",
+               save->folder);
+    }
+    if (result == 0) {
+      remove_checkpoint(save->temporary);
+    }
+  }
+  if (result) {
+    save_failed(save, PEN_EXIT_CANNOT_CREATE, save->folder);
+  }
+  if (pen_folder_sync(save->dir)) {
+    save_failed(save, PEN_EXIT_CANNOT_WRITE, save->dir);
+  }
+}
+
+/* Points DIR/latest, a relative link, at the new checkpoint. */
+static void point_latest(const struct save *save) {
+  char latest[PATH_MAX], temporary[PATH_MAX];
+  if (pen_path_join(latest, save->dir, "latest") || pen_path_suffix(temporary, latest, ".tmp") ||
+      symlink(save->name, temporary) || rename(temporary, latest)) {
+    save_failed(save, PEN_EXIT_CANNOT_CREATE, latest);
+  }
+  if (pen_folder_sync(save->dir)) {
+    save_failed(save, PEN_EXIT_CANNOT_WRITE, save->dir);
+  }
+}
+
+void pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  struct save save;
+  pen_files_take_limits_as_errors();
+  name_save(&save, dir, step);
+  add_manifest(&save, plan, step, cursor, digests);
+  add_config(&save, plan);
+  sync_part(&save, MODEL_FILE);
+  sync_part(&save, OPTIMIZER_FILE);
+  if (pen_folder_sync(save.temporary)) {
+    save_failed(&save, PEN_EXIT_CANNOT_WRITE, save.temporary);
+  }
+  take_place(&save);
+  point_latest(&save);
+}
+
+/* ---- loading ---- */
+
+/* Opens one tensor file of a checkpoint and meets it with the plan: every part there, none besides. */
+static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *folder, int file,
+                                            const struct pen_plan *plan, enum pen_part first, enum pen_part last) {
+  char name[PEN_STORED_NAME_BYTES];
+  if (pen_path_join(path, folder, file_names[file])) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
+  }
+  struct pen_safetensors *stored = pen_safetensors_open(path);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    for (enum pen_part part = first; part <= last; part++) {
+      if (pen_part_exists(weight, part)) {
+        pen_safetensors_expect(stored, pen_part_name(name, weight, part), weight->dim_count, weight->dim);
+      }
+    }
+  }
+  pen_safetensors_expect_no_more(stored);
+  return stored;
+}
+
+static void check_tensors(const char *folder, int file, const struct pen_plan *plan, enum pen_part first,
+                          enum pen_part last) {
+  char path[PATH_MAX];
+  pen_safetensors_close(open_checked(path, folder, file, plan, first, last));
+}
+
+/* The folder that DIR/latest names: 0, or 1 if there is none. A copy may have turned the link into a folder. */
+static int follow_latest(const char *dir, char folder[PATH_MAX]) {
+  char latest[PATH_MAX], target[PATH_MAX];
+  int result = pen_path_join(latest, dir, "latest");
+  ssize_t length = result ? -1 : readlink(latest, target, sizeof target - 1);
+  if (length < 0 && errno == ENOENT) {
+    return 1;
+  }
+  if (length < 0 && errno == EINVAL) {
+    result = pen_path_suffix(folder, latest, "");
+  } else if (length >= 0) {
+    target[length] = 0;
+    result = target[0] == '/' ? pen_path_suffix(folder, target, "") : pen_path_join(folder, dir, target);
+  } else {
+    result = -1;
+  }
+  if (result) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s/latest: %s", dir, strerror(errno));
+  }
+  return 0;
+}
+
+int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out) {
+  struct pen_manifest manifest;
+  if (follow_latest(dir, out->path)) {
+    return 1;
+  }
+  check_tensors(out->path, MODEL_FILE, plan, PEN_PART_VALUE, PEN_PART_VALUE);
+  check_tensors(out->path, OPTIMIZER_FILE, plan, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ);
+  pen_manifest_read(&manifest, out->path, plan);
+  if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
+    pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model", out->path);
+  }
+  out->step = manifest.step;
+  out->cursor = manifest.cursor;
+  pen_manifest_free(&manifest);
+  return 0;
+}
+
+static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+                       enum pen_part first, enum pen_part last, const struct pen_manifest *manifest) {
+  char path[PATH_MAX], name[PEN_STORED_NAME_BYTES];
+  struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    for (enum pen_part part = first; part <= last; part++) {
+      if (weight->rank == rank && pen_part_exists(weight, part)) {
+        unsigned char digest[PEN_DIGEST_BYTES];
+        pen_part_name(name, weight, part);
+        pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
+                             (float *)(arena + pen_part_arena_offset(weight, part)), digest);
+        if (memcmp(digest, manifest->digests[PEN_PARTS * i + part], sizeof digest) != 0) {
+          pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", path,
+                   name);
+        }
+      }
+    }
+  }
+  pen_safetensors_close(stored);
+}
+
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path) {
+  struct pen_manifest manifest;
+  pen_manifest_read(&manifest, path, plan);
+  load_parts(path, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
+  pen_manifest_free(&manifest);
+}
+
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path) {
+  struct pen_manifest manifest;
+  pen_manifest_read(&manifest, path, plan);
+  load_parts(path, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
+  load_parts(path, OPTIMIZER_FILE, plan, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, &manifest);
+  pen_manifest_free(&manifest);
+}

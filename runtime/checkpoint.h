@@ -1,0 +1,54 @@
+/* checkpoint.h: saving and finding the state of a training run, DIR/step-NNNNNNNN/ (design.md §10).
+ *
+ * A save is begun by rank 0, written by all ranks, each its own tensors in place, and finished by rank 0; the caller puts a
+ * barrier between the three. It happens in DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so that DIR/latest names
+ * a complete checkpoint at every instant. Nothing from begin to abandon calls an allocator.
+ *
+ * The functions fail through pen_fail() with the file and the cause: PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE for saving;
+ * PEN_EXIT_NO_INPUT (absent, unreadable), PEN_EXIT_DATA (damaged, or of another model) for loading. Begin and finish, when
+ * they fail, remove what they made; after a failing write, whoever outlives the ranks calls abandon.
+ */
+#ifndef PEN_CHECKPOINT_H
+#define PEN_CHECKPOINT_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "runtime/parts.h"
+#include "runtime/plan.h"
+
+struct pen_checkpoint_info {
+  uint64_t step, cursor;
+  char path[PATH_MAX]; /* of the checkpoint's folder */
+};
+
+/* Finds what DIR/latest names and checks all of it but the tensors' values: manifest, model digest, headers and sizes of both
+ * files. 0: found, *out is filled; 1: no DIR, or no `latest` in it. Before the seal; call it once, not in every rank. */
+int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
+
+/* Reads the weights and moments of one rank into its arena; each tensor's SHA-256 must be the manifest's, each element finite.
+ * `path` is pen_checkpoint_info.path. Before the seal. */
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path);
+
+/* The same without the moments: enough for evaluation. */
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path);
+
+/* Rank 0: makes DIR and its parents where absent, removes what a killed run left there (step-*.tmp, latest.tmp), and makes
+ * DIR/step-NNNNNNNN.tmp/ with both tensor files at full size, their space reserved. */
+void pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step);
+
+/* Every rank, after begin: writes its tensors, syncs them, and leaves their SHA-256 in digests[PEN_PARTS * weight_index + part]
+ * (shared memory; of [PEN_PARTS * weight_count] each rank writes the entries of its own weights). */
+void pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
+                          uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES]);
+
+/* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder to step-NNNNNNNN (in exchange
+ * for an older one of that step), and points DIR/latest at it. `cursor` is that of the next step. */
+void pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES]);
+
+/* Removes whatever an unfinished save left in DIR, of that step or another. Never fails; complete checkpoints are not touched.
+ * For the launcher when a run ends by a fault. No rank may be writing any more. */
+void pen_checkpoint_abandon(const char *dir);
+
+#endif

@@ -1,0 +1,89 @@
+/* control.c: makes the memory that the ranks of one host share (see control.h). */
+#define _GNU_SOURCE
+#include "runtime/control.h"
+
+#include <fcntl.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runtime/check.h"
+
+static size_t round_up(size_t bytes, size_t unit) {
+  pen_check(bytes <= SIZE_MAX - unit, "a window of %zu bytes is more than this machine can address", bytes);
+  return (bytes + unit - 1) / unit * unit;
+}
+
+/* Gives the next `bytes` of the area, on cache lines of their own. */
+static size_t take(size_t *used, size_t bytes) {
+  size_t offset = *used;
+  *used = round_up(offset + bytes, PEN_FLAG_BYTES);
+  return offset;
+}
+
+static int make_memory(size_t bytes) {
+  int descriptor = memfd_create("penstock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  pen_check(descriptor >= 0, "cannot make shared memory");
+  pen_check(ftruncate(descriptor, (off_t)bytes) == 0, "cannot make %zu bytes of shared memory", bytes);
+  pen_check(fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0, "cannot fix the size of shared memory");
+  return descriptor;
+}
+
+void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile) {
+  size_t used = 0;
+  size_t board_count = plan->weight_count + (size_t)plan->microbatch_count;
+  size_t control_at = take(&used, sizeof(struct pen_control));
+  size_t ranks_at = take(&used, plan->rank_count * sizeof(struct pen_rank_state));
+  size_t arrivals_at = take(&used, profile->channel_count * sizeof(struct pen_flag));
+  size_t credits_at = take(&used, profile->channel_count * sizeof(struct pen_flag));
+  size_t board_at = take(&used, PEN_BOARD_DEPTH * board_count * sizeof(double));
+  size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
+
+  size_t *window_offset = calloc(plan->rank_count, sizeof *window_offset);
+  pen_check(window_offset != NULL, "no memory for %u ranks", plan->rank_count);
+  used = round_up(used, PEN_PAGE_BYTES);
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    window_offset[r] = used;
+    used += round_up(plan->memory[r].window_bytes, PEN_PAGE_BYTES);
+  }
+
+  int descriptor = make_memory(used);
+  unsigned char *memory = mmap(NULL, used, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+  pen_check(memory != MAP_FAILED, "cannot map %zu bytes of shared memory", used);
+  *shared = (struct pen_shared){
+      .descriptor = descriptor,
+      .memory = memory,
+      .bytes = used,
+      .control = (void *)(memory + control_at),
+      .ranks = (void *)(memory + ranks_at),
+      .arrivals = (void *)(memory + arrivals_at),
+      .credits = (void *)(memory + credits_at),
+      .channel_count = profile->channel_count,
+      .board = (void *)(memory + board_at),
+      .board_count = board_count,
+      .checksums = memory + checksums_at,
+      .window_offset = window_offset,
+  };
+  atomic_store(&shared->control->last_step, UINT64_MAX);
+}
+
+void pen_shared_close(struct pen_shared *shared) {
+  munmap(shared->memory, shared->bytes);
+  close(shared->descriptor);
+  free(shared->window_offset);
+}
+
+bool pen_shared_abort(const struct pen_shared *shared, uint32_t rank_count, uint32_t status) {
+  uint32_t none = 0;
+  bool first = atomic_compare_exchange_strong(&shared->control->abort_status, &none, status);
+  for (uint32_t c = 0; c < shared->channel_count; c++) {
+    pen_flag_wake(&shared->arrivals[c]);
+    pen_flag_wake(&shared->credits[c]);
+  }
+  for (uint32_t r = 0; r < rank_count; r++) {
+    pen_flag_wake(&shared->ranks[r].published);
+    pen_flag_wake(&shared->ranks[r].arrived);
+  }
+  pen_flag_wake(&shared->control->logged);
+  return first;
+}

@@ -1,0 +1,72 @@
+/* control.h: the memory that all ranks of a run on one host share: one memfd without a name, made by the parent before it
+ * forks, so that nothing is left behind however the run ends.
+ *
+ *     | control | rank states | flags of the channels | board | checksums |  window of rank 0 | window of rank 1 | ...
+ *
+ * Everything that is not const here is atomic, or guarded by a flag: board entries and checksums by `published` and `arrived`. */
+#ifndef PEN_CONTROL_H
+#define PEN_CONTROL_H
+
+#include <stdatomic.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/flag.h"
+#include "runtime/plan.h"
+
+/* How many steps' boards are kept: where no GATHER parts the steps, a rank may run so far ahead of the rank that logs. */
+enum { PEN_BOARD_DEPTH = 4 };
+
+enum { PEN_CHECKSUM_BYTES = 32 };
+
+/* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. */
+enum pen_phase { PEN_PHASE_START, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
+
+/* What a rank tells of itself, for the lost line. Written by the rank alone, relaxed. */
+struct pen_rank_state {
+  _Alignas(PEN_FLAG_BYTES) _Atomic uint64_t finished; /* actions done since the first step began */
+  _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
+  _Atomic uint32_t phase;                              /* enum pen_phase */
+  struct pen_flag published;                           /* steps whose board entries stand */
+  struct pen_flag arrived;                             /* barriers entered */
+  uint8_t digest[PEN_DIGEST_BYTES];                    /* the plan's, valid after the first barrier */
+};
+
+/* The run's few words. */
+struct pen_control {
+  _Alignas(PEN_FLAG_BYTES) _Atomic uint32_t abort_status; /* not 0: every rank leaves with it */
+  _Atomic uint32_t stop_requested;                         /* a signal asked for the end */
+  _Atomic uint64_t last_step;                              /* steps are counted from 0 in the run; UINT64_MAX: not known yet */
+  _Atomic uint32_t saving;                                 /* a checkpoint is half-written */
+  uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */
+  uint64_t start_ns;                                       /* zero of the trace's clock */
+  struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */
+  double loss_sum;                                         /* eval's result, for the parent: valid after rank 0 has left */
+  uint64_t target_count;
+};
+
+/* A process's view of it. */
+struct pen_shared {
+  int descriptor;
+  unsigned char *memory;
+  size_t bytes;
+  struct pen_control *control;
+  struct pen_rank_state *ranks; /* [rank_count] */
+  struct pen_flag *arrivals;    /* [channel_count]: messages that stand in their homes */
+  struct pen_flag *credits;     /* [channel_count]: homes given free */
+  uint32_t channel_count;
+  double *board;                /* [PEN_BOARD_DEPTH][weight_count + microbatch_count] */
+  size_t board_count;           /* entries of one step */
+  uint8_t *checksums;           /* [3][weight_count][PEN_CHECKSUM_BYTES], for checkpoints */
+  size_t *window_offset;        /* [rank_count], into memory; page aligned */
+};
+
+/* Makes the memory for a profile's channels and all ranks' windows and maps it; pages come when touched. Allocates. */
+void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile);
+void pen_shared_close(struct pen_shared *shared);
+
+/* Sets the status that all ranks are to leave with, once; false when another was first. Wakes whoever sleeps. May be called
+ * from any process. */
+bool pen_shared_abort(const struct pen_shared *shared, uint32_t rank_count, uint32_t status);
+
+#endif

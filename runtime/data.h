@@ -1,0 +1,34 @@
+/* data.h: where a step's inputs come from: windows of a token file in llm.c's format, or counter-based normals (design.md §9).
+ *
+ * Windows are counted by a cursor: row i of microbatch j reads window cursor + j*microbatch + i, modulo the file's windows;
+ * without a file they are counted without end. */
+#ifndef PEN_DATA_H
+#define PEN_DATA_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "runtime/plan.h"
+
+struct pen_data {
+  const char *path;       /* null without a file */
+  const uint16_t *tokens; /* mapped, little-endian; null without a file */
+  uint64_t window_count;  /* floor((tokens - 1)/sequence) */
+  uint64_t sequence, vocab, microbatch;
+  uint32_t normal_key[2][2]; /* of streams x and y */
+  /* Set before each step, and before each row: */
+  uint64_t cursor;
+  uint64_t row_microbatch;
+};
+
+/* Opens and checks a token file (path null: none). Fails: 66 absent, 65 not what it should be. `seed` keys the normals. */
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, const char *path, uint64_t seed);
+
+/* Windows that one step reads. */
+uint64_t pen_data_step_windows(const struct pen_plan *plan);
+
+/* The function of a data op; its call's `prepared` is the struct pen_data. Null for any other op. */
+pen_kernel *pen_data_op(unsigned kind);
+
+#endif

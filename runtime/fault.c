@@ -1,0 +1,249 @@
+/* fault.c: the parent while the ranks run: passes signals on, finds a rank that is dead, stopped or stuck, says which and who
+ * waits for it, and sees that every process is gone. It looks at what each rank tells of itself in shared memory. */
+#define _GNU_SOURCE
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/action.h"
+#include "runtime/check.h"
+#include "runtime/run.h"
+
+static const uint64_t look_ns = 100 * 1000000ull;    /* between two looks at the ranks */
+static const uint64_t look_most_ns = 300 * 1000000ull; /* counted for one look: while we were stopped, nobody stalled */
+static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped so long: a terminal's ^Z stops and wakes all */
+static const uint64_t waiter_ns = 500 * 1000000ull;  /* given the others to come to where they wait for a lost rank */
+static const uint64_t grace_ns = 1000 * 1000000ull;  /* given the others to leave by themselves */
+
+/* What is known of one rank's process. Times grow by what passes between two looks. */
+struct watched {
+  pid_t pid;
+  bool left;
+  bool stopped;
+  uint64_t stopped_ns;
+  uint64_t finished; /* at the last look */
+  uint64_t still_ns; /* since it finished an action */
+  uint64_t busy_ns;  /* since it finished an action or waited */
+};
+
+struct watch {
+  struct pen_run *run;
+  struct watched *ranks;
+  uint32_t rank_count, left_count;
+  uint64_t now_ns;
+  uint32_t lost; /* PEN_NONE while all is well */
+  char cause[64];
+};
+
+static const struct pen_rank_state *state_of(const struct watch *watch, uint32_t rank) {
+  return &watch->run->shared.ranks[rank];
+}
+
+/* The rank that `rank` waits for, or PEN_NONE. */
+static uint32_t waits_for(const struct watch *watch, uint32_t rank) {
+  uint32_t peer = atomic_load_explicit(&state_of(watch, rank)->waits_for, memory_order_relaxed);
+  return peer == 0 || watch->ranks[rank].left ? PEN_NONE : peer - 1;
+}
+
+static void lose(struct watch *watch, uint32_t rank, const char *cause) {
+  if (watch->lost == PEN_NONE) {
+    watch->lost = rank;
+    snprintf(watch->cause, sizeof watch->cause, "%s", cause);
+  }
+}
+
+/* Takes note of a process that has ended. One that ended by an error of its own has said so, and recorded its status. */
+static void note_end(struct watch *watch, uint32_t rank, int status) {
+  char cause[64];
+  uint32_t abort_status = atomic_load(&watch->run->shared.control->abort_status);
+  watch->ranks[rank].left = true;
+  watch->left_count++;
+  if (WIFSIGNALED(status)) {
+    snprintf(cause, sizeof cause, "signal %d", WTERMSIG(status));
+    lose(watch, rank, cause);
+  } else if (WEXITSTATUS(status) != 0 && (uint32_t)WEXITSTATUS(status) != abort_status) {
+    snprintf(cause, sizeof cause, "exit %d", WEXITSTATUS(status));
+    lose(watch, rank, cause);
+  }
+}
+
+static void reap(struct watch *watch) {
+  int status;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+    uint32_t r = 0;
+    while (r < watch->rank_count && watch->ranks[r].pid != pid) {
+      r++;
+    }
+    if (r == watch->rank_count) {
+      continue; /* a child that we had before we became penstock */
+    }
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      watch->ranks[r].stopped = WIFSTOPPED(status);
+      watch->ranks[r].stopped_ns = 0;
+    } else {
+      note_end(watch, r, status);
+    }
+  }
+}
+
+/* Waits for a signal, at most `most_ns`; notes what it says. Returns the time that passed. */
+static uint64_t look(struct watch *watch, uint64_t most_ns) {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  const struct timespec most = {.tv_nsec = (long)most_ns};
+  int signal_number = sigtimedwait(&set, NULL, &most);
+  if (signal_number == SIGTERM || signal_number == SIGINT) {
+    atomic_store(&watch->run->shared.control->stop_requested, 1);
+  }
+  reap(watch);
+  uint64_t before_ns = watch->now_ns;
+  watch->now_ns = pen_now_ns();
+  uint64_t passed_ns = watch->now_ns - before_ns;
+  return passed_ns < look_most_ns ? passed_ns : look_most_ns;
+}
+
+/* Lets each rank's clocks run; a rank that stays stopped is lost. */
+static void count_time(struct watch *watch, uint64_t passed_ns) {
+  for (uint32_t r = 0; r < watch->rank_count; r++) {
+    struct watched *rank = &watch->ranks[r];
+    const struct pen_rank_state *state = state_of(watch, r);
+    uint64_t finished = atomic_load_explicit(&state->finished, memory_order_relaxed);
+    bool steps = atomic_load_explicit(&state->phase, memory_order_relaxed) == PEN_PHASE_STEPS;
+    bool moved = finished != rank->finished || !steps || rank->left;
+    rank->finished = finished;
+    rank->still_ns = moved ? 0 : rank->still_ns + passed_ns;
+    rank->busy_ns = moved || waits_for(watch, r) != PEN_NONE ? 0 : rank->busy_ns + passed_ns;
+    rank->stopped_ns += rank->stopped ? passed_ns : 0;
+    if (rank->stopped && !rank->left && rank->stopped_ns >= stopped_ns) {
+      lose(watch, r, "stopped");
+    }
+  }
+}
+
+/* From each rank that waits, follows the chain of who waits for whom to its end: a rank that is busy, or (which no verified plan
+ * has) a circle. If that one has been so for the timeout, it is lost. */
+static void find_stalled(struct watch *watch) {
+  double timeout_s = watch->run->options->timeout;
+  for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
+    uint32_t root = r, next = waits_for(watch, r);
+    for (uint32_t hops = 0; next != PEN_NONE && hops < watch->rank_count; hops++) {
+      root = next;
+      next = waits_for(watch, root);
+    }
+    uint64_t quiet_ns = next == PEN_NONE ? watch->ranks[root].busy_ns : watch->ranks[root].still_ns;
+    if (root != r && (double)quiet_ns >= timeout_s * 1e9) {
+      char cause[64];
+      snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
+      lose(watch, root, cause);
+    }
+  }
+}
+
+static uint32_t find_waiter(const struct watch *watch, uint32_t rank) {
+  for (uint32_t r = 0; r < watch->rank_count; r++) {
+    if (r != rank && waits_for(watch, r) == rank) {
+      return r;
+    }
+  }
+  return PEN_NONE;
+}
+
+/* The row at `ordinal` of all that a rank has run or will: lists repeat each step. */
+static const char *row_text(const struct watch *watch, uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
+  const struct pen_rank_program *program = &watch->run->profile->ranks[rank];
+  return pen_action_text_known(text, bytes, &program->actions[ordinal % program->action_count]);
+}
+
+static const char *place_text(const struct watch *watch, uint32_t rank, char *text, size_t bytes) {
+  const struct pen_rank_state *state = state_of(watch, rank);
+  uint32_t phase = atomic_load(&state->phase);
+  if (phase != PEN_PHASE_STEPS) {
+    return phase == PEN_PHASE_START ? "START" : "SAVE";
+  }
+  return row_text(watch, rank, atomic_load(&state->finished), text, bytes);
+}
+
+/* design.md §10, "Lost rank". */
+static void say_lost(struct watch *watch, uint32_t waiter) {
+  char host[256] = "?", after[64] = "start", place[64], who[128] = "no rank waits for it", line[768];
+  gethostname(host, sizeof host - 1);
+  uint64_t finished = atomic_load(&state_of(watch, watch->lost)->finished);
+  if (finished > 0) {
+    row_text(watch, watch->lost, finished - 1, after, sizeof after);
+  }
+  if (waiter != PEN_NONE) {
+    snprintf(who, sizeof who, "rank %u waits at %s for rank %u", waiter, place_text(watch, waiter, place, sizeof place),
+             watch->lost);
+  }
+  int bytes = snprintf(line, sizeof line, "%spenstock: rank %u (pid %d, host %s) lost: %s after %s; %s\n",
+                       isatty(STDERR_FILENO) ? "\n" : "", watch->lost, (int)watch->ranks[watch->lost].pid, host, watch->cause,
+                       after, who);
+  ssize_t written = write(STDERR_FILENO, line, (size_t)bytes);
+  (void)written;
+}
+
+/* Names the lost rank once somebody waits for it, or nobody does for a while, and lets all others leave. */
+static void announce(struct watch *watch) {
+  uint32_t waiter = find_waiter(watch, watch->lost);
+  for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->rank_count;) {
+    const struct timespec pause = {.tv_nsec = 5 * 1000000};
+    nanosleep(&pause, NULL);
+    passed_ns += (uint64_t)pause.tv_nsec;
+    reap(watch);
+    waiter = find_waiter(watch, watch->lost);
+  }
+  /* Read before the abort: it ends the waits. */
+  uint32_t none = 0;
+  if (atomic_compare_exchange_strong(&watch->run->shared.control->abort_status, &none, PEN_EXIT_LOST)) {
+    say_lost(watch, waiter);
+  }
+  if (!watch->ranks[watch->lost].left) {
+    kill(watch->ranks[watch->lost].pid, SIGKILL);
+  }
+  pen_shared_abort(&watch->run->shared, watch->rank_count, PEN_EXIT_LOST);
+}
+
+/* Sees every process gone. */
+static void clear_away(struct watch *watch) {
+  uint64_t end_ns = pen_now_ns() + grace_ns;
+  while (watch->left_count < watch->rank_count && pen_now_ns() < end_ns) {
+    look(watch, look_ns / 10);
+  }
+  for (uint32_t r = 0; r < watch->rank_count; r++) {
+    if (!watch->ranks[r].left) {
+      kill(watch->ranks[r].pid, SIGKILL);
+    }
+  }
+  while (watch->left_count < watch->rank_count) {
+    look(watch, look_ns / 10);
+  }
+}
+
+int pen_watch(struct pen_run *run, const pid_t *pids) {
+  uint32_t rank_count = run->plan->rank_count;
+  struct watch watch = {.run = run, .rank_count = rank_count, .now_ns = pen_now_ns(), .lost = PEN_NONE};
+  watch.ranks = calloc(rank_count, sizeof *watch.ranks);
+  pen_check(watch.ranks != NULL, "no memory for %u ranks", rank_count);
+  for (uint32_t r = 0; r < rank_count; r++) {
+    watch.ranks[r].pid = pids[r];
+  }
+  struct pen_control *control = run->shared.control;
+  while (watch.left_count < rank_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0) {
+    count_time(&watch, look(&watch, look_ns));
+    find_stalled(&watch);
+  }
+  if (watch.lost != PEN_NONE) {
+    announce(&watch);
+  }
+  clear_away(&watch);
+  free(watch.ranks);
+  return (int)atomic_load(&control->abort_status);
+}

@@ -1,0 +1,240 @@
+/* files.c: paths, folders, whole writes and text output for checkpoints, without an allocator. */
+#define _GNU_SOURCE 1
+#include "runtime/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+void pen_files_take_limits_as_errors(void) {
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+static int path_of(char path[PATH_MAX], const char *first, const char *second, const char *third) {
+  int length = snprintf(path, PATH_MAX, "%s%s%s", first, second, third);
+  if (length >= 0 && length < PATH_MAX) {
+    return 0;
+  }
+  path[PATH_MAX - 1] = 0;
+  errno = ENAMETOOLONG;
+  return -1;
+}
+
+int pen_path_join(char path[PATH_MAX], const char *folder, const char *name) {
+  return path_of(path, folder, "/", name);
+}
+
+int pen_path_suffix(char path[PATH_MAX], const char *file, const char *suffix) {
+  return path_of(path, file, suffix, "");
+}
+
+/* Makes one folder; 0 also when it was there. */
+static int make_one(const char *path) {
+  struct stat status;
+  if (mkdir(path, 0777) == 0) {
+    return pen_folder_sync_of(path);
+  }
+  int cause = errno;
+  if (stat(path, &status) == 0) {
+    if (S_ISDIR(status.st_mode)) {
+      return 0;
+    }
+    cause = ENOTDIR;
+  }
+  errno = cause;
+  return -1;
+}
+
+int pen_folder_make(const char *path) {
+  char part[PATH_MAX];
+  if (pen_path_suffix(part, path, "")) {
+    return -1;
+  }
+  for (char *slash = part + 1; part[0] && (slash = strchr(slash, '/')); slash++) {
+    *slash = 0;
+    if (make_one(part)) {
+      return -1;
+    }
+    *slash = '/';
+  }
+  return make_one(path);
+}
+
+int pen_folder_sync(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return -1;
+  }
+  int result = fsync(fd), cause = errno;
+  close(fd);
+  if (result && (cause == EINVAL || cause == EROFS || cause == ENOTSUP)) {
+    return 0;
+  }
+  errno = cause;
+  return result;
+}
+
+int pen_folder_sync_of(const char *file) {
+  char folder[PATH_MAX];
+  if (pen_path_suffix(folder, file, "")) {
+    return -1;
+  }
+  size_t end = strlen(folder);
+  while (end > 1 && folder[end - 1] == '/') { /* "a/b/" lies in "a" */
+    end--;
+  }
+  while (end > 0 && folder[end - 1] != '/') {
+    end--;
+  }
+  while (end > 1 && folder[end - 1] == '/') {
+    end--;
+  }
+  folder[end] = 0;
+  return pen_folder_sync(end ? folder : ".");
+}
+
+int pen_file_reserve(int fd, uint64_t bytes) {
+  if (bytes > INT64_MAX) {
+    errno = EFBIG;
+    return -1;
+  }
+  int result;
+  do {
+    result = fallocate(fd, 0, 0, (off_t)bytes);
+  } while (result && errno == EINTR);
+  if (result && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+    result = ftruncate(fd, (off_t)bytes);
+  }
+  return result;
+}
+
+/* One write, at the position or at an offset, which may take less than all. */
+static ssize_t write_some(int fd, const void *bytes, size_t count, const uint64_t *offset) {
+  ssize_t done;
+  do {
+    done = offset != NULL ? pwrite(fd, bytes, count, (off_t)*offset) : write(fd, bytes, count);
+  } while (done < 0 && errno == EINTR);
+  if (done == 0 && count) {
+    errno = ENOSPC;
+    done = -1;
+  }
+  return done;
+}
+
+int pen_file_write(int fd, const void *bytes, size_t count) {
+  for (const char *at = bytes; count;) {
+    ssize_t done = write_some(fd, at, count, NULL);
+    if (done < 0) {
+      return -1;
+    }
+    at += done;
+    count -= (size_t)done;
+  }
+  return 0;
+}
+
+int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset) {
+  for (const char *at = bytes; count;) {
+    ssize_t done = write_some(fd, at, count, &offset);
+    if (done < 0) {
+      return -1;
+    }
+    at += done;
+    count -= (size_t)done;
+    offset += (uint64_t)done;
+  }
+  return 0;
+}
+
+int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset) {
+  size_t total = 0;
+  while (total < count) {
+    ssize_t done = pread(fd, (char *)bytes + total, count - total, (off_t)(offset + total));
+    if (done < 0 && errno == EINTR) {
+      continue;
+    }
+    if (done < 0) {
+      return -1;
+    }
+    if (done == 0) {
+      break;
+    }
+    total += (size_t)done;
+  }
+  return (int64_t)total;
+}
+
+int pen_file_sync_close(int fd) {
+  int result = fsync(fd), cause = errno;
+  if (result && (cause == EINVAL || cause == ENOTSUP)) {
+    result = 0; /* not a thing that can be synced */
+  }
+  if (close(fd) && !result) {
+    return -1;
+  }
+  errno = cause;
+  return result;
+}
+
+/* ---- text ---- */
+
+void pen_writer_open(struct pen_writer *text, int fd) {
+  text->fd = fd;
+  text->failed = 0;
+  text->used = 0;
+}
+
+int pen_writer_flush(struct pen_writer *text) {
+  if (!text->failed && pen_file_write(text->fd, text->buffer, text->used)) {
+    text->failed = errno;
+  }
+  text->used = 0;
+  errno = text->failed;
+  return text->failed ? -1 : 0;
+}
+
+void pen_writer_text(struct pen_writer *text, const char *string) {
+  for (size_t left = strlen(string); left;) {
+    if (text->used == sizeof text->buffer) {
+      pen_writer_flush(text);
+    }
+    size_t room = sizeof text->buffer - text->used, part = left < room ? left : room;
+    memcpy(text->buffer + text->used, string, part);
+    text->used += part;
+    string += part;
+    left -= part;
+  }
+}
+
+void pen_writer_number(struct pen_writer *text, uint64_t number) {
+  char digits[24];
+  snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
+  pen_writer_text(text, digits);
+}
+
+void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    char two[3];
+    snprintf(two, sizeof two, "%02x", bytes[i]);
+    pen_writer_text(text, two);
+  }
+}
+
+void pen_writer_json(struct pen_writer *text, const char *string) {
+  pen_writer_text(text, "\"");
+  for (; *string; string++) {
+    unsigned char c = (unsigned char)*string;
+    char shown[8];
+    if (c < 32) {
+      snprintf(shown, sizeof shown, "\\u%04x", c);
+    } else {
+      snprintf(shown, sizeof shown, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+    }
+    pen_writer_text(text, shown);
+  }
+  pen_writer_text(text, "\"");
+}

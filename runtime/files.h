@@ -1,0 +1,58 @@
+/* files.h: the file operations behind checkpoints. None calls an allocator, so all may run after the seal.
+ *
+ * Functions that return int give 0, or -1 with errno set; they leave it to the caller to say which step of which work failed.
+ */
+#ifndef PEN_FILES_H
+#define PEN_FILES_H
+
+#include <limits.h>
+#include <stddef.h>
+#include <stdint.h>
+
+/* Lets a write past the file size limit of the process fail with EFBIG rather than kill it by SIGXFSZ. */
+void pen_files_take_limits_as_errors(void);
+
+/* path = folder "/" name. ENAMETOOLONG when it does not fit. */
+int pen_path_join(char path[PATH_MAX], const char *folder, const char *name);
+
+/* path = file suffix. ENAMETOOLONG when it does not fit. */
+int pen_path_suffix(char path[PATH_MAX], const char *file, const char *suffix);
+
+/* Makes a folder and the parents that are missing; one that exists is fine. What was made is synced into its parent. */
+int pen_folder_make(const char *path);
+
+/* Syncs the entries of a folder. A file system that cannot do so is taken as it is. */
+int pen_folder_sync(const char *path);
+
+/* As pen_folder_sync() of the folder that holds the file. */
+int pen_folder_sync_of(const char *file);
+
+/* Reserves the first `bytes` of a file, which then reads as zeros: a full disk shows here, not in the middle of the data. Where
+ * the file system cannot reserve, only the length is set. */
+int pen_file_reserve(int fd, uint64_t bytes);
+
+/* Writes all of it, at the file's position or at an offset. */
+int pen_file_write(int fd, const void *bytes, size_t count);
+int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
+
+/* Reads up to `count` bytes, fewer only at the end of the file; returns how many, or -1. */
+int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset);
+
+/* Closes fd whatever happens, syncing it first; 0, or -1 if either failed. */
+int pen_file_sync_close(int fd);
+
+/* A text file that is written in order through a buffer of fixed size. After an error, `failed` is its errno and the rest is
+ * dropped: check it once, by pen_writer_flush(). */
+struct pen_writer {
+  int fd, failed;
+  size_t used;
+  char buffer[4096];
+};
+void pen_writer_open(struct pen_writer *text, int fd);
+void pen_writer_text(struct pen_writer *text, const char *string);
+void pen_writer_number(struct pen_writer *text, uint64_t number);
+void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count);
+void pen_writer_json(struct pen_writer *text, const char *string); /* quoted, escaped */
+int pen_writer_flush(struct pen_writer *text);
+
+#endif

@@ -1,0 +1,99 @@
+/* handlers.c: what each kind of row does: the meanings in actions.def, one function each. */
+#include <string.h>
+
+#include "runtime/check.h"
+#include "runtime/step.h"
+#include "runtime/vm.h"
+
+/* F, B, I, W: the row's program over the row's memory. */
+static bool compute(struct pen_vm *vm, const struct pen_action *action) {
+  pen_assert(action->frame < vm->program->frame_count && action->program < vm->program->program_count);
+  const struct pen_frame *frame = &vm->program->frames[action->frame];
+  const struct pen_program *program = &vm->program->programs[action->program];
+  for (uint32_t b = 0; b < PEN_BASES; b++) {
+    vm->base[b] = (uintptr_t)vm->arena + frame->base[b];
+  }
+  vm->data.row_microbatch = action->microbatch;
+  pen_vm_call(vm, program->first_op, program->op_count);
+  return true;
+}
+
+static const struct pen_message *message_of(const struct pen_vm *vm, const struct pen_action *action) {
+  pen_assert(action->message < vm->profile->message_count);
+  return &vm->profile->messages[action->message];
+}
+
+static bool send(struct pen_vm *vm, const struct pen_action *action) {
+  return vm->transport->kind->send(vm->transport, message_of(vm, action), vm->step);
+}
+
+static bool receive(struct pen_vm *vm, const struct pen_action *action) {
+  vm->transport->kind->credit(vm->transport, message_of(vm, action));
+  return true;
+}
+
+static bool await(struct pen_vm *vm, const struct pen_action *action) {
+  return vm->transport->kind->wait(vm->transport, message_of(vm, action), vm->step);
+}
+
+static bool norm(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  double *board = vm->transport->kind->board(vm->transport, vm->step);
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
+    board[vm->weights[i]] = pen_sum_squares((const float *)(vm->arena + weight->gradient_offset), weight->count);
+  }
+  return true;
+}
+
+static bool publish(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  const struct pen_plan *plan = vm->plan;
+  if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
+    double *board = vm->transport->kind->board(vm->transport, vm->step);
+    memcpy(board + plan->weight_count, vm->arena + plan->loss_offset, plan->microbatch_count * sizeof *board);
+  }
+  vm->transport->kind->publish(vm->transport, vm->step);
+  return true;
+}
+
+static bool gather(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  return vm->transport->kind->gather(vm->transport, vm->step);
+}
+
+static bool update(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  const struct pen_optimizer *optimizer = &vm->plan->optimizer;
+  /* Without clipping nothing of other ranks is read, and no GATHER need have come before. */
+  double norm_before =
+      optimizer->clip_norm == 0.0 ? 0.0 : pen_board_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
+  struct pen_adamw settings = pen_adamw_of_step(optimizer, vm->optimizer_step, norm_before);
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
+    settings.weight_decay = weight->decays ? optimizer->weight_decay : 0.0;
+    pen_adamw_step((float *)(vm->arena + weight->value_offset), (float *)(vm->arena + weight->gradient_offset),
+                   (float *)(vm->arena + weight->exp_avg_offset), (float *)(vm->arena + weight->exp_avg_sq_offset),
+                   weight->count, &settings);
+  }
+  return true;
+}
+
+#define HANDLERS                                                                                                        \
+  [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, [PEN_RECV_F] = receive, \
+  [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_NORM] = norm,             \
+  [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update
+pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {HANDLERS};
+
+/* --trace: any row, with its time taken. */
+static bool traced(struct pen_vm *vm, const struct pen_action *action) {
+  uint64_t start_ns = pen_now_ns();
+  bool going = pen_handlers[action->kind](vm, action);
+  pen_trace_add(vm->trace, (uint32_t)(action - vm->program->actions), start_ns, pen_now_ns());
+  return going;
+}
+
+pen_handler *const pen_handlers_traced[PEN_ACTION_KINDS] = {
+#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = traced,
+#include "runtime/actions.def"
+};

@@ -1,0 +1,153 @@
+/* info.c: prints a plan's identity and its bytes by kind and rank. */
+#include "runtime/info.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "runtime/check.h"
+#include "runtime/files.h"
+
+/* What is told of a rank's memory, in both forms. */
+static const struct column {
+  const char *name, *heading;
+  size_t offset;
+} columns[] = {
+#define COLUMN(field, heading) {#field, heading, offsetof(struct pen_rank_memory, field)}
+    COLUMN(arena_bytes, "arena"),
+    COLUMN(window_bytes, "window"),
+    COLUMN(weight_bytes, "weights"),
+    COLUMN(gradient_bytes, "gradients"),
+    COLUMN(moment_bytes, "moments"),
+    COLUMN(constant_bytes, "constants"),
+    COLUMN(activation_bytes, "activations"),
+    COLUMN(live_bytes, "live"),
+#undef COLUMN
+};
+enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
+
+static uint64_t value_of(const struct pen_rank_memory *memory, const struct column *column) {
+  uint64_t value;
+  memcpy(&value, (const char *)memory + column->offset, sizeof value);
+  return value;
+}
+
+static uint64_t parameter_count(const struct pen_plan *plan) {
+  uint64_t count = 0;
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    count += plan->weights[w].count;
+  }
+  return count;
+}
+
+static void json_text(struct pen_writer *out, const char *name, const char *value) {
+  pen_writer_json(out, name);
+  pen_writer_text(out, ":");
+  pen_writer_json(out, value);
+  pen_writer_text(out, ",");
+}
+
+static void json_number(struct pen_writer *out, const char *name, uint64_t value) {
+  pen_writer_json(out, name);
+  pen_writer_text(out, ":");
+  pen_writer_number(out, value);
+  pen_writer_text(out, ",");
+}
+
+static void json_digest(struct pen_writer *out, const char *name, const uint8_t digest[PEN_DIGEST_BYTES]) {
+  pen_writer_json(out, name);
+  pen_writer_text(out, ":\"");
+  pen_writer_hex(out, digest, PEN_DIGEST_BYTES);
+  pen_writer_text(out, "\",");
+}
+
+static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
+  pen_writer_text(out, "\"rank\":[");
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    pen_writer_text(out, r == 0 ? "{" : ",{");
+    json_number(out, "rank", r);
+    for (unsigned c = 0; c < COLUMN_COUNT; c++) {
+      json_number(out, columns[c].name, value_of(&plan->memory[r], &columns[c]));
+    }
+    json_number(out, "actions", plan->profiles[0].ranks[r].action_count);
+    pen_writer_text(out, "\"receive_slots\":");
+    pen_writer_number(out, plan->memory[r].receive_slots);
+    pen_writer_text(out, "}");
+  }
+  pen_writer_text(out, "]");
+}
+
+static void print_json(const struct pen_plan *plan, const char *kernels) {
+  static struct pen_writer out;
+  pen_writer_open(&out, STDOUT_FILENO);
+  pen_writer_text(&out, "{");
+  json_text(&out, "name", plan->name);
+  json_text(&out, "version", plan->version);
+  json_text(&out, "family", plan->family);
+  json_text(&out, "schedule", plan->schedule);
+  json_text(&out, "device", plan->device);
+  json_text(&out, "transport", plan->transport);
+  json_text(&out, "kernels", kernels);
+  json_digest(&out, "digest", plan->digest);
+  json_digest(&out, "model_digest", plan->model_digest);
+  json_number(&out, "ranks", plan->rank_count);
+  json_number(&out, "stages_per_rank", plan->stages_per_rank);
+  json_number(&out, "stages", plan->stage_count);
+  json_number(&out, "microbatches", plan->microbatch_count);
+  json_number(&out, "microbatch", plan->microbatch);
+  json_number(&out, "sequence", plan->sequence);
+  json_number(&out, "vocab", plan->vocab);
+  json_number(&out, "layers", plan->layers);
+  json_number(&out, "threads_per_rank", plan->threads_per_rank);
+  json_number(&out, "weights", plan->weight_count);
+  json_number(&out, "parameters", parameter_count(plan));
+  json_ranks(&out, plan);
+  pen_writer_text(&out, "}\n");
+  if (pen_writer_flush(&out) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output");
+  }
+}
+
+static void print_digest(const char *name, const uint8_t digest[PEN_DIGEST_BYTES]) {
+  printf("%-14s", name);
+  for (int i = 0; i < PEN_DIGEST_BYTES; i++) {
+    printf("%02x", digest[i]);
+  }
+  printf("\n");
+}
+
+static void print_text(const struct pen_plan *plan, const char *kernels) {
+  printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
+  printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule, plan->rank_count, plan->stages_per_rank,
+         plan->microbatch_count);
+  printf("%-14s%s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family, plan->layers, parameter_count(plan),
+         plan->weight_count);
+  printf("%-14s%u sequences of %u in a microbatch\n", "batch", plan->microbatch, plan->sequence);
+  printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport, plan->threads_per_rank);
+  printf("%-14s%s\n", "kernels", kernels);
+  print_digest("digest", plan->digest);
+  print_digest("model digest", plan->model_digest);
+  printf("\nbytes by rank\n%6s", "rank");
+  for (unsigned c = 0; c < COLUMN_COUNT; c++) {
+    printf(" %13s", columns[c].heading);
+  }
+  printf(" %6s\n", "slots");
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    printf("%6u", r);
+    for (unsigned c = 0; c < COLUMN_COUNT; c++) {
+      printf(" %13" PRIu64, value_of(&plan->memory[r], &columns[c]));
+    }
+    printf(" %6u\n", plan->memory[r].receive_slots);
+  }
+}
+
+void pen_info(const struct pen_plan *plan, bool json) {
+  const char *kernels = pen_kernels_open((int)plan->threads_per_rank);
+  if (json) {
+    print_json(plan, kernels);
+  } else {
+    print_text(plan, kernels);
+  }
+}

@@ -1,0 +1,162 @@
+/* initial.c: the weights that training starts from, by seed or from a safetensors file. */
+#define _GNU_SOURCE 1
+#include "runtime/initial.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/check.h"
+#include "runtime/files.h"
+#include "runtime/parts.h"
+#include "runtime/safetensors.h"
+
+enum { CHUNK_ELEMENTS = 1 << 16 };
+
+void pen_key(uint32_t key[2], uint64_t seed, const char *name) {
+  unsigned char bytes[8];
+  struct sha256_ctx hash;
+  for (int i = 0; i < 8; i++) {
+    bytes[i] = (unsigned char)(seed >> 8 * i);
+  }
+  sha256_init(&hash);
+  sha256_update(&hash, sizeof bytes, bytes);
+  sha256_update(&hash, strlen(name), (const uint8_t *)name);
+  sha256_digest(&hash, sizeof bytes, bytes);
+  for (int i = 0; i < 2; i++) {
+    const unsigned char *b = bytes + 4 * i;
+    key[i] = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+  }
+}
+
+/* Elements first to first + count of one weight. */
+static void fill(float *out, const struct pen_weight *weight, uint64_t first, size_t count, const uint32_t key[2]) {
+  if (weight->initial == PEN_INITIAL_NORMAL) {
+    pen_normal(out, count, first, key, weight->deviation);
+    return;
+  }
+  float constant = weight->initial == PEN_INITIAL_ONES ? 1 : 0;
+  for (size_t i = 0; i < count; i++) {
+    out[i] = constant;
+  }
+}
+
+void pen_weights_initial(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint64_t seed) {
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    if (weight->rank == rank) {
+      uint32_t key[2];
+      pen_key(key, seed, weight->name);
+      fill((float *)(arena + weight->value_offset), weight, 0, (size_t)weight->count, key);
+    }
+  }
+}
+
+/* ---- writing ---- */
+
+static int write_weight(int fd, const struct pen_weight *weight, uint64_t seed) {
+  static float chunk[CHUNK_ELEMENTS];
+  uint32_t key[2];
+  pen_key(key, seed, weight->name);
+  for (uint64_t first = 0; first < weight->count; first += CHUNK_ELEMENTS) {
+    uint64_t left = weight->count - first;
+    size_t count = left < CHUNK_ELEMENTS ? (size_t)left : CHUNK_ELEMENTS;
+    fill(chunk, weight, first, count, key);
+    if (pen_file_write_at(fd, chunk, count * sizeof *chunk, weight->value_file + first * sizeof *chunk)) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static int write_model(int fd, const struct pen_plan *plan, uint64_t seed) {
+  int result = pen_file_reserve(fd, plan->model_file_bytes);
+  if (!result) {
+    result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
+  }
+  for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
+    result = write_weight(fd, &plan->weights[i], seed);
+  }
+  int cause = errno;
+  if (pen_file_sync_close(fd) && !result) {
+    return -1;
+  }
+  errno = cause;
+  return result;
+}
+
+static _Noreturn void write_failed(int status, const char *file, const char *temporary) {
+  const char *cause = strerror(errno);
+  if (temporary != NULL) {
+    unlink(temporary);
+  }
+  pen_fail(status, "%s: cannot %s: %s", file, status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", cause);
+}
+
+void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t seed) {
+  char temporary[PATH_MAX];
+  struct stat status;
+  pen_files_take_limits_as_errors();
+  if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "%s: cannot create: it exists, and is not a regular file", file);
+  }
+  if (pen_path_suffix(temporary, file, ".tmp")) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, file, NULL);
+  }
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, temporary, NULL);
+  }
+  if (write_model(fd, plan, seed)) {
+    write_failed(PEN_EXIT_CANNOT_WRITE, temporary, temporary);
+  }
+  if (rename(temporary, file)) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, file, temporary);
+  }
+  if (pen_folder_sync_of(file)) {
+    write_failed(PEN_EXIT_CANNOT_WRITE, file, NULL);
+  }
+}
+
+/* ---- loading ---- */
+
+/* FILE itself, or the model.safetensors of a folder. */
+static void find_file(char path[PATH_MAX], const char *file) {
+  struct stat status;
+  if (stat(file, &status)) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", file, strerror(errno));
+  }
+  int result = S_ISDIR(status.st_mode) ? pen_path_join(path, file, "model.safetensors") : pen_path_suffix(path, file, "");
+  if (result) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", file, strerror(errno));
+  }
+}
+
+void pen_weights_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *file) {
+  char path[PATH_MAX];
+  find_file(path, file);
+  struct pen_safetensors *stored = pen_safetensors_open(path);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    pen_safetensors_expect(stored, weight->name, weight->dim_count, weight->dim);
+  }
+  pen_safetensors_expect_no_more(stored);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    if (weight->rank == rank) {
+      const struct pen_stored *tensor =
+        pen_safetensors_expect(stored, weight->name, weight->dim_count, weight->dim);
+      pen_safetensors_read(stored, tensor, (float *)(arena + weight->value_offset), NULL);
+    }
+  }
+  pen_safetensors_close(stored);
+}
+
+void pen_weights_check(const struct pen_plan *plan, const char *file) {
+  pen_weights_load(plan, PEN_NONE, NULL, file);
+}

@@ -1,0 +1,104 @@
+/* launch.c: starts one process a rank, each on a core of its own where there are enough, and hands over to the watch. */
+#define _GNU_SOURCE
+#include <sched.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#include "runtime/check.h"
+#include "runtime/checkpoint.h"
+#include "runtime/files.h"
+#include "runtime/run.h"
+#include "runtime/trace.h"
+
+/* A rank that has its core spins: to sleep and be woken costs more than most waits. One that shares it yields soon. */
+static const uint64_t spin_alone_ns = 100 * 1000, spin_shared_ns = 2 * 1000;
+
+/* The cores that this process may use; null when they cannot be known. */
+static cpu_set_t *allowed_cores(size_t *set_bytes, uint32_t *core_count) {
+  for (int cores_max = 1024; cores_max <= 1 << 16; cores_max *= 2) {
+    cpu_set_t *cores = CPU_ALLOC(cores_max);
+    *set_bytes = CPU_ALLOC_SIZE(cores_max);
+    if (cores != NULL && sched_getaffinity(0, *set_bytes, cores) == 0) {
+      *core_count = (uint32_t)CPU_COUNT_S(*set_bytes, cores);
+      return cores;
+    }
+    CPU_FREE(cores);
+  }
+  *core_count = 0;
+  return NULL;
+}
+
+/* Leaves in the set its `count` members after the first `skipped`, and binds this process to them. */
+static void pin(cpu_set_t *cores, size_t set_bytes, uint32_t skipped, uint32_t count) {
+  uint32_t seen = 0;
+  for (size_t core = 0; core < set_bytes * 8; core++) {
+    if (CPU_ISSET_S(core, set_bytes, cores)) {
+      if (seen < skipped || seen >= skipped + count) {
+        CPU_CLR_S(core, set_bytes, cores);
+      }
+      seen++;
+    }
+  }
+  sched_setaffinity(0, set_bytes, cores); /* a wish: unpinned it runs too */
+}
+
+/* The first thing a rank does: it must not outlive its parent, which could die before it says so. */
+static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_set_t *cores, size_t set_bytes, bool alone) {
+  pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "cannot tie a rank to its parent");
+  if (getppid() != run->parent) {
+    _exit(PEN_EXIT_LOST);
+  }
+  if (alone) {
+    pin(cores, set_bytes, rank * run->plan->threads_per_rank, run->plan->threads_per_rank);
+  }
+  pen_rank_live(run, rank);
+}
+
+static void block_signals(void) {
+  struct sigaction plain = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  pen_check(sigaction(SIGCHLD, &plain, NULL) == 0 && sigaction(SIGPIPE, &ignored, NULL) == 0 &&
+                sigprocmask(SIG_BLOCK, &set, NULL) == 0,
+            "cannot hold signals back");
+}
+
+static void start_ranks(struct pen_run *run, pid_t *pids) {
+  size_t set_bytes = 0;
+  uint32_t core_count = 0, rank_count = run->plan->rank_count;
+  cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
+  bool alone = (uint64_t)rank_count * run->plan->threads_per_rank <= core_count;
+  run->shared.control->spin_ns = alone ? spin_alone_ns : spin_shared_ns;
+  run->parent = getpid();
+  for (uint32_t r = 0; r < rank_count; r++) {
+    pids[r] = fork();
+    if (pids[r] == 0) {
+      become_rank(run, r, cores, set_bytes, alone);
+    }
+    pen_check(pids[r] > 0, "cannot start a process for rank %u", r); /* those started die with this process */
+  }
+  CPU_FREE(cores);
+}
+
+int pen_launch(struct pen_run *run) {
+  pen_shared_open(&run->shared, run->plan, run->profile);
+  pid_t *pids = calloc(run->plan->rank_count, sizeof *pids);
+  pen_check(pids != NULL, "no memory for %u ranks", run->plan->rank_count);
+  block_signals();
+  pen_files_take_limits_as_errors();
+  start_ranks(run, pids);
+  int status = pen_watch(run, pids);
+  free(pids);
+  if (atomic_load(&run->shared.control->saving) != 0) {
+    pen_checkpoint_abandon(run->options->checkpoint);
+  }
+  if (run->trace_descriptor >= 0) {
+    pen_trace_finish(run->trace_descriptor, run->options->trace);
+  }
+  return status;
+}

@@ -1,0 +1,52 @@
+/* main.c: penstock-NAME: the plan that this binary was built from, and the four things to do with it. */
+#include <stdio.h>
+
+#include "runtime/check.h"
+#include "runtime/info.h"
+#include "runtime/initial.h"
+#include "runtime/options.h"
+#include "runtime/run.h"
+
+static int train(const struct pen_options *options, uint64_t zero_ns) {
+  return pen_run_train(&pen_plan, options, zero_ns);
+}
+
+static int eval(const struct pen_options *options, uint64_t zero_ns) {
+  return pen_run_eval(&pen_plan, options, zero_ns);
+}
+
+static int init(const struct pen_options *options, uint64_t zero_ns) {
+  (void)zero_ns;
+  if (options->output == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "init needs --output FILE: where to write the weights");
+  }
+  pen_kernels_open((int)pen_plan.threads_per_rank);
+  pen_weights_write(&pen_plan, options->output, options->seed);
+  return 0;
+}
+
+static int info(const struct pen_options *options, uint64_t zero_ns) {
+  (void)zero_ns;
+  pen_info(&pen_plan, options->json);
+  return 0;
+}
+
+static int (*const commands[PEN_COMMANDS])(const struct pen_options *options, uint64_t zero_ns) = {
+    [PEN_COMMAND_TRAIN] = train,
+    [PEN_COMMAND_EVAL] = eval,
+    [PEN_COMMAND_INIT] = init,
+    [PEN_COMMAND_INFO] = info,
+};
+
+int main(int argc, char **argv) {
+  uint64_t zero_ns = pen_now_ns();
+  char program[256];
+  snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
+  struct pen_options options;
+  pen_options_read(&options, program, pen_plan.version, argc, argv);
+  int status = commands[options.command](&options, zero_ns);
+  if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output");
+  }
+  return status;
+}

@@ -1,0 +1,28 @@
+/* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: step, cursor, model digest, and the SHA-256 of every
+ * tensor's bytes.
+ */
+#ifndef PEN_MANIFEST_H
+#define PEN_MANIFEST_H
+
+#include <stdint.h>
+
+#include "runtime/parts.h"
+#include "runtime/plan.h"
+
+/* Writes the manifest to an open, empty file. Calls no allocator. 0, or -1 with errno. */
+int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                       unsigned char (*digests)[PEN_DIGEST_BYTES]);
+
+/* A manifest that was read. */
+struct pen_manifest {
+  uint64_t step, cursor;
+  unsigned char model_digest[PEN_DIGEST_BYTES];
+  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_PARTS * weight_count]; zeros where a part does not exist */
+};
+
+/* Reads and checks FOLDER/manifest.json. Fails with the file's name: PEN_EXIT_NO_INPUT if it is absent or unreadable,
+ * PEN_EXIT_DATA if it is damaged or lacks the checksum of a tensor of the plan. Allocates: pen_manifest_free(). */
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan);
+void pen_manifest_free(struct pen_manifest *manifest);
+
+#endif

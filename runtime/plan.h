@@ -1,0 +1,206 @@
+/* plan.h: the contract between generator and runtime: the tables that penstock-gen writes and the runtime walks.
+ *
+ * One plan serves all ranks of one deployment. It holds one or more profiles (train, eval): in each, every rank has a list of
+ * actions (rows), the programs they run, and the place of every byte. The runtime adds nothing and decides nothing.
+ *
+ * Memory. A rank has one arena, addressed by byte offsets from 0:
+ *
+ *     0            window_bytes          persistent_end                         arena_bytes
+ *     | receive slots | weights, gradients, moments, constants, losses | activations and scratch |
+ *     | peers write   |            own, for the whole run              | one layout a profile    |
+ *
+ * A tensor's address is arena + frame.base[tensor.base] + tensor.offset, with the frame of the row that runs.
+ *
+ * Messages. Every message has a home: target_offset in the receiver's window, known to the sender. On a channel (a directed pair
+ * of ranks) messages leave and arrive in the order of `sequence`; the n-th of step k (both from 0) has come when the channel's
+ * arrival count has reached k*message_count + n + 1. The sender may write a home (a) when the message has a credit, after the
+ * receiver ran its RECV row: the channel's credit count has reached k*credit_count + credit + 1; (b) when it has none, at once:
+ * verify has proved that whatever was in the home before was last used before a row of the receiver that the sender has heard of,
+ * by a message, or by GATHER. This holds across successive steps too.
+ */
+#ifndef PEN_PLAN_H
+#define PEN_PLAN_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+
+enum {
+  PEN_DIGEST_BYTES = 32,
+  PEN_WEIGHT_DIMS_MAX = 2,
+  PEN_PAGE_BYTES = 4096,
+};
+#define PEN_NONE UINT32_MAX /* no such index: program, message, tensor, credit */
+
+enum pen_dtype { PEN_F32, PEN_BF16, PEN_I32, PEN_F64 };
+
+enum pen_action_kind {
+#define PEN_ACTION(kind, text, printed, meaning) PEN_##kind,
+#include "runtime/actions.def"
+  PEN_ACTION_KINDS
+};
+
+enum pen_base {
+#define PEN_BASE(name, text, meaning) PEN_BASE_##name,
+#include "runtime/bases.def"
+  PEN_BASES
+};
+
+/* One row. What a kind uses of it stands in actions.def; the rest is 0 (indices: PEN_NONE). */
+struct pen_action {
+  uint8_t kind;    /* enum pen_action_kind */
+  uint16_t stage;  /* the acting rank's own stage */
+  uint32_t microbatch;
+  uint32_t program; /* index into the rank's programs */
+  uint32_t frame;   /* index into the rank's frames */
+  uint32_t message; /* index into the profile's messages */
+};
+
+/* Where the bases of one row lie, in bytes from the start of the arena. */
+struct pen_frame {
+  uint64_t base[PEN_BASES];
+};
+
+/* One named tensor of one stage (or, with base PERSISTENT, of the rank). Single assignment: within one microbatch exactly one
+ * op writes it (or a message does), but for accumulators, which many add to. */
+struct pen_tensor {
+  const char *name;
+  uint8_t dtype; /* enum pen_dtype */
+  uint8_t base;  /* enum pen_base */
+  uint64_t offset;
+  uint64_t bytes;
+};
+
+/* One call of one kernel: operands are indices into the rank's tensors, PEN_NONE where absent, in ops.def's order. */
+struct pen_op {
+  uint16_t kind; /* enum pen_op_kind */
+  uint32_t operand[PEN_OPERANDS_MAX];
+  uint32_t workspace; /* tensor, or PEN_NONE */
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+};
+
+/* Consecutive ops, run in order. */
+struct pen_program {
+  uint16_t stage;
+  uint8_t kind; /* PEN_F, PEN_B, PEN_I, PEN_W */
+  uint32_t first_op, op_count;
+};
+
+/* A stage as its rank sees it: which tensors meet the neighbours (PEN_NONE at the ends of the model). Neighbours on the same
+ * rank hand over in place: the OUTPUT base of stage s is the INPUT base of s+1, and likewise for gradients. */
+struct pen_stage {
+  uint32_t rank;
+  uint32_t first_layer, past_last_layer;
+  uint32_t input, output, output_gradient, input_gradient; /* indices into the rank's tensors */
+};
+
+/* One message of one step. */
+struct pen_message {
+  uint8_t kind;    /* PEN_SEND_F or PEN_SEND_B */
+  uint16_t stage;  /* the sending stage */
+  uint32_t microbatch;
+  uint32_t channel;
+  uint32_t sequence; /* place on the channel within the step, from 0 */
+  uint32_t credit;   /* place among the channel's credits within the step, or PEN_NONE: proved free */
+  uint64_t source_offset, target_offset; /* in the sender's and in the receiver's arena */
+  uint64_t bytes;
+};
+
+struct pen_channel {
+  uint32_t from_rank, to_rank;
+  uint32_t message_count, credit_count; /* in one step */
+};
+
+/* What one rank does in one profile. */
+struct pen_rank_program {
+  const struct pen_action *actions;
+  const struct pen_program *programs;
+  const struct pen_op *ops;
+  const struct pen_tensor *tensors;
+  const struct pen_frame *frames;
+  uint32_t action_count, program_count, op_count, tensor_count, frame_count;
+  uint32_t start_first_op, start_op_count; /* run once before the first step: constants */
+};
+
+enum pen_profile_kind { PEN_TRAIN, PEN_EVAL };
+
+struct pen_profile {
+  const char *name; /* "train", "eval" */
+  uint8_t kind;
+  const struct pen_stage *stages; /* [stage_count] */
+  const struct pen_message *messages;
+  const struct pen_channel *channels;
+  const struct pen_rank_program *ranks; /* [rank_count] */
+  uint32_t message_count, channel_count;
+};
+
+enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS };
+
+/* One weight of the model, in model order (the order of the files, of the board and of the norm). Offsets into the files are
+ * absolute; offsets into the arena are the owner's. A frozen weight has no gradient, no moments and no place in the optimizer's
+ * file: UINT64_MAX. */
+struct pen_weight {
+  const char *name; /* Hugging Face's */
+  uint32_t stage, rank;
+  uint32_t dim_count;
+  uint64_t dim[PEN_WEIGHT_DIMS_MAX];
+  uint64_t count; /* elements */
+  uint8_t initial; /* enum pen_initial */
+  double deviation;
+  bool frozen, decays;
+  uint64_t value_offset, gradient_offset, exp_avg_offset, exp_avg_sq_offset;       /* arena */
+  uint64_t value_file, exp_avg_file, exp_avg_sq_file;                             /* files */
+};
+
+enum pen_decay { PEN_DECAY_CONSTANT, PEN_DECAY_LINEAR, PEN_DECAY_COSINE };
+
+struct pen_optimizer {
+  double learning_rate, minimum_ratio, beta1, beta2, epsilon, weight_decay, clip_norm;
+  uint64_t warmup_steps, steps;
+  uint8_t decay; /* enum pen_decay */
+};
+
+/* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
+struct pen_rank_memory {
+  uint64_t arena_bytes, window_bytes, persistent_end;
+  uint64_t weight_bytes, gradient_bytes, moment_bytes, constant_bytes;
+  uint64_t activation_bytes; /* arena_bytes - persistent_end */
+  uint64_t live_bytes;       /* lower bound of arena_bytes: the most aligned tensor bytes live at one op */
+  uint32_t receive_slots;
+};
+
+/* The board: one f64 a weight (sum of squares of its gradient, written by its owner), then one a microbatch (loss, written by
+ * the rank of the last stage). Every rank can read it after GATHER. */
+struct pen_plan {
+  const char *name, *schedule, *family, *version;
+  const char *device, *transport;
+  uint8_t digest[PEN_DIGEST_BYTES];       /* of settings, version and tables: all ranks must agree */
+  uint8_t model_digest[PEN_DIGEST_BYTES]; /* of what fixes the weights' names and shapes: checkpoints must agree */
+  uint32_t rank_count, stages_per_rank, stage_count, microbatch_count;
+  uint32_t microbatch; /* sequences */
+  uint32_t sequence, vocab;
+  uint32_t layers;
+  uint32_t threads_per_rank;
+  bool needs_tokens;   /* false: inputs are counter-based normals, no --data */
+  bool loss_is_mean;   /* divide by the step's targets (cross-entropy), or not (sum) */
+  uint64_t loss_offset; /* arena offset of the loss table, f64 [microbatch_count], on the rank of the last stage */
+  struct pen_optimizer optimizer;
+  const struct pen_weight *weights;
+  uint32_t weight_count;
+  const struct pen_rank_memory *memory; /* [rank_count] */
+  const struct pen_profile *profiles;
+  uint32_t profile_count;
+  /* safetensors: 8-byte little-endian length, JSON padded with blanks; then the tensors at the offsets in weights[]. */
+  const char *model_header, *optimizer_header; /* the JSON text */
+  uint64_t model_file_bytes, optimizer_file_bytes;
+  const char *config_json; /* the checkpoint's config.json */
+  const char *settings;    /* canonical text of the settled settings */
+};
+
+/* The plan that this binary was built from. */
+extern const struct pen_plan pen_plan;
+
+#endif

@@ -1,0 +1,182 @@
+/* rank.c: the life of a rank. To follow a microbatch from the token file to the weights, read on from `step` below into vm.c's
+ * loop, handlers.c's functions, and data.c's ops. */
+#define _GNU_SOURCE
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/action.h"
+#include "runtime/arena.h"
+#include "runtime/check.h"
+#include "runtime/checkpoint.h"
+#include "runtime/initial.h"
+#include "runtime/log.h"
+#include "runtime/run.h"
+#include "runtime/save.h"
+#include "runtime/seal.h"
+#include "runtime/trace.h"
+#include "runtime/transport.h"
+#include "runtime/vm.h"
+
+/* A rank is a process, and one alone: what signal handlers and messages need of it stands here. */
+static const struct pen_run *this_run;
+static struct pen_vm vm;
+static struct pen_log log_of_run;
+
+static void ask_to_stop(int signal_number) {
+  (void)signal_number;
+  atomic_store(&this_run->shared.control->stop_requested, 1);
+}
+
+static void describe(char *text, size_t bytes) {
+  text[0] = '\0';
+  if (vm.row != NULL) {
+    pen_action_text(text, bytes, vm.row);
+  }
+}
+
+static bool claim(int status) {
+  return pen_shared_abort(&this_run->shared, this_run->plan->rank_count, (uint32_t)status);
+}
+
+/* Another rank was lost or has failed: whoever found out has said so. */
+static _Noreturn void leave(void) {
+  _exit((int)atomic_load(&this_run->shared.control->abort_status));
+}
+
+static void must(bool going) {
+  if (!going) {
+    leave();
+  }
+}
+
+static void take_signals(void) {
+  struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
+  sigset_t none;
+  sigemptyset(&none);
+  pen_check(sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0, "cannot take signals");
+  pen_check(sigprocmask(SIG_SETMASK, &none, NULL) == 0, "cannot take signals");
+}
+
+static void load_weights(const struct pen_run *run, uint32_t rank, unsigned char *arena) {
+  if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
+    pen_checkpoint_load(run->plan, rank, arena, run->checkpoint_path);
+  } else if (run->checkpoint_path != NULL) {
+    pen_checkpoint_load_weights(run->plan, rank, arena, run->checkpoint_path);
+  } else if (run->weights_path != NULL) {
+    pen_weights_load(run->plan, rank, arena, run->weights_path);
+  } else {
+    pen_weights_initial(run->plan, rank, arena, run->options->seed);
+  }
+}
+
+/* All that is allocated, opened and computed before the first step. */
+static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank) {
+  const struct pen_plan *plan = run->plan;
+  unsigned char *arena = pen_arena_open(plan, rank, &run->shared);
+  const char *kernels = pen_kernels_open((int)plan->threads_per_rank);
+  struct pen_transport *end = pen_shm_open(plan, run->profile, &run->shared, rank, arena);
+  struct pen_trace *trace = NULL;
+  if (run->trace_descriptor >= 0) {
+    trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[rank], run->steps);
+  }
+  pen_vm_open(&vm, plan, run->profile, rank, arena, end, &run->data, trace);
+  load_weights(run, rank, arena);
+  pen_vm_start(&vm);
+  if (rank == 0 && run->announces) {
+    fprintf(stderr, "%s: %u ranks, %s, %u microbatches of %u sequences; cpu: %s\n", plan->name, plan->rank_count, plan->schedule,
+            plan->microbatch_count, plan->microbatch, kernels);
+  }
+  return end;
+}
+
+/* Every rank has its memory, and the same plan. */
+static void meet(const struct pen_run *run, struct pen_transport *end) {
+  bool aborted;
+  uint32_t other = pen_transport_agree(end, &aborted);
+  must(!aborted);
+  if (other != PEN_NONE) {
+    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->rank);
+  }
+  pen_arena_reach_peers(run->plan, run->profile, end->rank, end->shared);
+  must(end->kind->barrier(end));
+}
+
+/* Rank 0 decides, before it sends anything of a step, whether that step is the last; whatever another rank receives in the step
+ * was sent after. So all read the same answer at the step's end. */
+static void decide_last_step(const struct pen_run *run, uint32_t rank, uint64_t step) {
+  struct pen_control *control = run->shared.control;
+  if (rank == 0 && (step + 1 == run->steps || atomic_load(&control->stop_requested) != 0)) {
+    atomic_store(&control->last_step, step);
+  }
+}
+
+/* One step and what stands between it and the next. Returns whether it was the last. */
+static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
+  const struct pen_options *options = run->options;
+  uint64_t step_windows = pen_data_step_windows(run->plan);
+  vm.step = step_index;
+  vm.optimizer_step = run->first_step + step_index + 1;
+  vm.data.cursor = run->cursor + step_index * step_windows;
+  decide_last_step(run, end->rank, step_index);
+  must(end->kind->board_free(end, step_index));
+  must(pen_vm_step(&vm));
+
+  bool last = step_index == atomic_load(&run->shared.control->last_step) || step_index + 1 == run->steps;
+  bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
+  bool saves = trains && (last || (options->given.save_every && vm.optimizer_step % options->save_every == 0));
+  if (end->rank == 0) {
+    must(pen_log_step(&log_of_run, end, step_index, saves || last));
+  }
+  if (saves) {
+    must(pen_save(end, options->checkpoint, vm.optimizer_step, vm.data.cursor + step_windows));
+  }
+  return last;
+}
+
+static void open_log(const struct pen_run *run) {
+  log_of_run = (struct pen_log){
+      .plan = run->plan,
+      .trains = run->profile->kind == PEN_TRAIN,
+      .descriptor = run->log_descriptor,
+      .path = run->options->log,
+      .terminal = isatty(STDERR_FILENO),
+      .quiet = run->options->quiet,
+      .first_step = run->first_step,
+      .steps = run->steps,
+  };
+  pen_log_start(&log_of_run);
+}
+
+/* Eval's result, for the parent to print when all is well. */
+static void report(const struct pen_run *run) {
+  struct pen_control *control = run->shared.control;
+  control->loss_sum = log_of_run.loss_sum;
+  control->target_count = log_of_run.told * pen_data_step_windows(run->plan) * run->plan->sequence;
+  pen_log_finish(&log_of_run);
+}
+
+void pen_rank_live(const struct pen_run *run, uint32_t rank) {
+  this_run = run;
+  pen_check_speaker(&(struct pen_speaker){.rank = (int)rank, .describe = describe, .claim = claim});
+  take_signals();
+  struct pen_transport *end = open_rank(run, rank);
+  meet(run, end);
+  open_log(run);
+  atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
+  pen_seal();
+  uint64_t step_index = 0;
+  while (!step(run, end, step_index)) {
+    step_index++;
+  }
+  pen_unseal();
+  if (rank == 0) {
+    report(run);
+  }
+  if (vm.trace != NULL) {
+    pen_trace_write(vm.trace, vm.program, rank, run->zero_ns);
+  }
+  _exit(0);
+}

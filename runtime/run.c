@@ -1,0 +1,177 @@
+/* run.c: the commands train and eval: everything that a user can have got wrong is found here, by one process, before ranks
+ * exist; what holds for all ranks is settled once. */
+#include "runtime/run.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/check.h"
+#include "runtime/checkpoint.h"
+#include "runtime/files.h"
+#include "runtime/initial.h"
+#include "runtime/log.h"
+#include "runtime/step.h"
+#include "runtime/trace.h"
+
+static const struct pen_profile *profile_of(const struct pen_plan *plan, enum pen_profile_kind kind, const char *command) {
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    if (plan->profiles[p].kind == kind) {
+      return &plan->profiles[p];
+    }
+  }
+  pen_fail(PEN_EXIT_USAGE, "%s: this binary was built without a plan for it", command);
+}
+
+static void need_data(const struct pen_plan *plan, const struct pen_options *options, const char *command) {
+  if (plan->needs_tokens && options->data == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: a token file, as penstock-tokens writes it", command);
+  }
+}
+
+/* A model that makes its own inputs has no use for a token file. */
+static void open_data(struct pen_run *run) {
+  const char *path = run->plan->needs_tokens ? run->options->data : NULL;
+  pen_data_open(&run->data, run->plan, path, run->options->seed);
+}
+
+static void open_trace(struct pen_run *run) {
+  run->trace_descriptor = -1;
+  if (run->options->trace != NULL) {
+    run->trace_descriptor = pen_trace_create(run->options->trace, run->plan, run->zero_ns);
+  }
+}
+
+/* Where the weights come from, and which step is next. */
+static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
+  const struct pen_options *options = run->options;
+  if (options->resume && pen_checkpoint_find(options->checkpoint, run->plan, found) == 0) {
+    run->checkpoint_path = found->path;
+    run->first_step = found->step;
+    run->cursor = found->cursor;
+    return;
+  }
+  if (options->resume) {
+    fprintf(stderr, "%s: no checkpoint in %s: starting at step 1\n", run->plan->name, options->checkpoint);
+  }
+  if (options->init != NULL) {
+    pen_weights_check(run->plan, options->init);
+    run->weights_path = options->init;
+  }
+}
+
+static void check_train(const struct pen_plan *plan, const struct pen_options *options) {
+  need_data(plan, options, "train");
+  if (options->resume && options->checkpoint == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");
+  }
+  if (options->given.save_every && options->checkpoint == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "--save-every %" PRIu64 " needs --checkpoint DIR: where to save", options->save_every);
+  }
+}
+
+int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  check_train(plan, options);
+  struct pen_run run = {
+      .plan = plan,
+      .profile = profile_of(plan, PEN_TRAIN, "train"),
+      .options = options,
+      .announces = !options->quiet,
+      .zero_ns = zero_ns,
+  };
+  struct pen_checkpoint_info found;
+  open_data(&run);
+  find_start(&run, &found);
+  uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
+  if (run.first_step >= past_step) {
+    fprintf(stderr, "%s: %s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64 "\n", plan->name,
+            run.checkpoint_path == NULL ? "the run" : run.checkpoint_path, run.first_step, past_step);
+    return 0;
+  }
+  run.steps = past_step - run.first_step;
+  /* Better now than after a week of training. */
+  if (options->checkpoint != NULL && pen_folder_make(options->checkpoint) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", options->checkpoint, strerror(errno));
+  }
+  run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
+  open_trace(&run);
+  int status = pen_launch(&run);
+  pen_shared_close(&run.shared);
+  return status;
+}
+
+/* DIR itself when it holds weights, else what DIR/latest names. With a manifest, checksums are verified too. */
+static void find_weights(struct pen_run *run, struct pen_checkpoint_info *found) {
+  const struct pen_options *options = run->options;
+  if ((options->checkpoint == NULL) == (options->init == NULL)) {
+    pen_fail(PEN_EXIT_USAGE, "eval needs weights: either --checkpoint DIR or --init FILE");
+  }
+  if (options->init != NULL) {
+    run->weights_path = options->init;
+    pen_weights_check(run->plan, run->weights_path);
+    return;
+  }
+  char path[PATH_MAX];
+  if (pen_path_join(path, options->checkpoint, "model.safetensors") == 0 && access(path, F_OK) == 0) {
+    pen_weights_check(run->plan, options->checkpoint);
+    bool whole = pen_path_join(path, options->checkpoint, "manifest.json") == 0 && access(path, F_OK) == 0;
+    *(whole ? &run->checkpoint_path : &run->weights_path) = options->checkpoint;
+  } else if (pen_checkpoint_find(options->checkpoint, run->plan, found) == 0) {
+    run->checkpoint_path = found->path;
+  } else {
+    pen_fail(PEN_EXIT_NO_INPUT, "--checkpoint %s: holds neither model.safetensors nor a checkpoint named latest",
+             options->checkpoint);
+  }
+}
+
+/* All full steps of the file, once; without a file there is no natural end, and one step is made. */
+static uint64_t steps_of_file(const struct pen_run *run) {
+  uint64_t step_windows = pen_data_step_windows(run->plan);
+  if (run->data.tokens == NULL) {
+    return 1;
+  }
+  uint64_t steps = run->data.window_count / step_windows;
+  if (steps == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " windows of sequence %u: a step reads %" PRIu64, run->data.path,
+             run->data.window_count, run->plan->sequence, step_windows);
+  }
+  return steps;
+}
+
+/* The result line. A loss that is a sum is given for one step, as training logs it. */
+static void print_result(const struct pen_run *run) {
+  const struct pen_control *control = run->shared.control;
+  double count = (double)control->target_count;
+  double loss = control->loss_sum / (run->plan->loss_is_mean ? count : count / (double)pen_step_targets(run->plan));
+  char loss_text[32], perplexity_text[32];
+  pen_json_number(loss_text, sizeof loss_text, loss);
+  pen_json_number(perplexity_text, sizeof perplexity_text, exp(loss));
+  printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text, control->target_count);
+}
+
+int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  need_data(plan, options, "eval");
+  struct pen_run run = {
+      .plan = plan,
+      .profile = profile_of(plan, PEN_EVAL, "eval"),
+      .options = options,
+      .log_descriptor = -1,
+      .announces = !options->quiet,
+      .zero_ns = zero_ns,
+  };
+  struct pen_checkpoint_info found;
+  find_weights(&run, &found);
+  open_data(&run);
+  run.steps = options->given.steps ? options->steps : steps_of_file(&run);
+  open_trace(&run);
+  int status = pen_launch(&run);
+  if (status == 0) {
+    print_result(&run);
+  }
+  pen_shared_close(&run.shared);
+  return status;
+}

@@ -1,0 +1,26 @@
+/* step.h: the arithmetic of a training step that is not a kernel's: learning rate, clipping, the step's loss (design.md §9). */
+#ifndef PEN_STEP_H
+#define PEN_STEP_H
+
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "runtime/plan.h"
+
+/* The learning rate of optimizer step k, from 1. */
+double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
+
+/* The gradients' norm before clipping, from a step's board: tensors in model order. */
+double pen_board_norm(const struct pen_plan *plan, const double *board);
+
+/* The step's loss: microbatches in rising order; pen_board_loss_sum() before it is divided by the targets. */
+double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
+double pen_board_loss(const struct pen_plan *plan, const double *board);
+
+/* Targets of a step: all its tokens. */
+uint64_t pen_step_targets(const struct pen_plan *plan);
+
+/* What AdamW needs in step k, from 1; the weight decay is that of weights that decay. norm is used when clip_norm is not 0. */
+struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64_t step, double norm);
+
+#endif

@@ -1,0 +1,58 @@
+/* transport.h: how a rank reaches the others. One kind for each way there is (shm.c now; ipc, nccl, mpi are to come), one end
+ * for each rank. Steps are counted from 0 in the run. A call that may block returns false when the run was aborted meanwhile:
+ * the rank then leaves. After open nothing here allocates. */
+#ifndef PEN_TRANSPORT_H
+#define PEN_TRANSPORT_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/control.h"
+#include "runtime/plan.h"
+
+struct pen_transport;
+
+struct pen_transport_kind {
+  const char *name; /* as the topology's cluster.transport */
+
+  /* Rows SEND_F, SEND_B: blocks until the message's home is free, puts it there, tells the receiver. */
+  bool (*send)(struct pen_transport *end, const struct pen_message *message, uint64_t step);
+  /* Rows RECV_F, RECV_B: the message's home is free from here on; tells the sender if it wants to know. */
+  void (*credit)(struct pen_transport *end, const struct pen_message *message);
+  /* Rows WAIT_F, WAIT_B: blocks until the message stands in its home. */
+  bool (*wait)(struct pen_transport *end, const struct pen_message *message, uint64_t step);
+
+  /* The board of a step: own entries may be written until publish(), others' be read after gather(). Entries: see plan.h. */
+  double *(*board)(struct pen_transport *end, uint64_t step);
+  void (*publish)(struct pen_transport *end, uint64_t step);
+  bool (*gather)(struct pen_transport *end, uint64_t step);
+  bool (*gathered)(struct pen_transport *end, uint64_t step); /* would gather() return at once? */
+  /* The rank that logs says that it has read a step's board; the others wait before they write over it. */
+  void (*logged)(struct pen_transport *end);
+  bool (*board_free)(struct pen_transport *end, uint64_t step);
+
+  /* Blocks until every rank has come here. Between steps only. */
+  bool (*barrier)(struct pen_transport *end);
+  void (*close)(struct pen_transport *end);
+};
+
+struct pen_transport {
+  const struct pen_transport_kind *kind;
+  const struct pen_plan *plan;
+  const struct pen_profile *profile;
+  const struct pen_shared *shared;
+  struct pen_rank_state *self; /* where this rank says how far it is */
+  unsigned char *arena;
+  uint32_t rank;
+};
+
+/* Opens this rank's end over shared memory; `arena` is where its own memory lies, whose first window_bytes are its window of
+ * `shared`. Ends may be in processes or in threads. Allocates. */
+struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen_profile *profile, const struct pen_shared *shared,
+                                   uint32_t rank, unsigned char *arena);
+
+/* A barrier in which all ranks compare their plans' digests. Returns the lowest rank whose digest differs from this rank's,
+ * PEN_NONE when all agree; *aborted when the run was. */
+uint32_t pen_transport_agree(struct pen_transport *end, bool *aborted);
+
+#endif

@@ -1,0 +1,70 @@
+/* vm.h: what walks a rank's rows. Everything that can be known before the first step is resolved by pen_vm_open(); running a row
+ * is then a look into a table, some additions, and the calls of its program. */
+#ifndef PEN_VM_H
+#define PEN_VM_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "runtime/data.h"
+#include "runtime/plan.h"
+#include "runtime/trace.h"
+#include "runtime/transport.h"
+
+/* Where one operand lies: an address is base[place.base] + place.offset. */
+struct pen_place {
+  uint64_t offset;
+  uint32_t base; /* enum pen_base; PEN_BASES: no such operand, and the sum is a null pointer */
+};
+
+/* One op of a program, ready to be called: dims, reals and handle never change, operands are set by each row. */
+struct pen_ready_op {
+  pen_kernel *run;
+  uint32_t operand_count;
+  struct pen_place workspace;
+  struct pen_place operand[PEN_OPERANDS_MAX];
+  struct pen_call call;
+};
+
+struct pen_vm;
+typedef bool pen_handler(struct pen_vm *vm, const struct pen_action *action); /* false: the run was aborted */
+
+/* One rank in one profile. */
+struct pen_vm {
+  const struct pen_plan *plan;
+  const struct pen_profile *profile;
+  const struct pen_rank_program *program; /* the rank's rows */
+  const struct pen_action *row;           /* the one that runs, for messages; null outside steps */
+  uint32_t rank;
+  struct pen_transport *transport;
+  pen_handler *const *handlers; /* [PEN_ACTION_KINDS] */
+  struct pen_ready_op *ops;     /* [program->op_count] */
+  uintptr_t base[PEN_BASES + 1]; /* the current row's; the last is 0 */
+  unsigned char *arena;
+  struct pen_data data;
+  struct pen_trace *trace;  /* used by the traced handlers alone */
+  const uint32_t *weights;  /* [weight_count]: own weights that learn, in model order */
+  uint32_t weight_count;
+  uint64_t step;            /* in the run, from 0 */
+  uint64_t optimizer_step;  /* from 1, over all runs */
+};
+
+/* Resolves a rank's rows against its arena and transport; trace null: not traced. Kernels must be open. Allocates. */
+void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
+                 unsigned char *arena, struct pen_transport *transport, const struct pen_data *data, struct pen_trace *trace);
+
+/* Computes the constants. Once, before the first step. */
+void pen_vm_start(struct pen_vm *vm);
+
+/* Runs all rows once. False when the run was aborted meanwhile. */
+bool pen_vm_step(struct pen_vm *vm);
+
+/* handlers.c: what each kind of row does, and the same with its time taken. */
+extern pen_handler *const pen_handlers[PEN_ACTION_KINDS];
+extern pen_handler *const pen_handlers_traced[PEN_ACTION_KINDS];
+
+/* Calls ops [first, first + count) with the bases as they stand. */
+void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count);
+
+#endif

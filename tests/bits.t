@@ -1,0 +1,80 @@
+#!/bin/sh
+# bits.t: topologies of one model that run a stage's backward in the same order of microbatches give the same bits: losses, norms and
+# checkpoints. gpipe, which runs it in falling order, agrees with them to 1e-5. Checkpoints carry over from one to the other.
+. "${top_srcdir:-.}/tests/lib.sh"
+
+steps=4
+cat >"$scratch/model.cfg" <<'END'
+model = { family = "llama"; layers = 16; hidden = 48; heads = 4; kv_heads = 2; ffn = 80; vocab = 256; sequence = 32; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
+pipeline = { ranks = 1; microbatches = 8; schedule = "1f1b"; };
+END
+make_tokens "$scratch/data.bin" 40000
+
+# train NAME OPTIONS...: builds and trains; leaves NAME.bits (step, loss, norm) and NAME.sums (of the checkpoint's files).
+train() {
+  train_name=$1
+  shift
+  build "$train_name" "$scratch/model.cfg" "$@" || return 1
+  "$scratch/$train_name" train --data "$scratch/data.bin" --steps $steps --seed 7 --quiet --log "$scratch/$train_name.log" \
+    --checkpoint "$scratch/$train_name.ckpt" || return 1
+  log_field "$scratch/$train_name.log" loss >"$scratch/$train_name.bits"
+  log_field "$scratch/$train_name.log" grad_norm >>"$scratch/$train_name.bits"
+  (cd "$scratch/$train_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$train_name.sums"
+}
+
+# same NAME OTHER: bits and checkpoints agree.
+same() {
+  test "$(wc -l <"$scratch/$2.bits")" -eq $((2 * steps)) && cmp "$scratch/$1.bits" "$scratch/$2.bits" &&
+    cmp "$scratch/$1.sums" "$scratch/$2.sums"
+}
+
+# close_to NAME OTHER: losses and norms agree to 1e-5, relatively.
+close_to() {
+  paste "$scratch/$1.bits" "$scratch/$2.bits" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > 1e-5 * ($1 < 0 ? -$1 : $1)) bad = 1 }
+    END { exit bad || NR == 0 }'
+}
+
+ok "one rank trains" train one
+while read -r name options; do
+  ok "$name trains" train "$name" $options
+  ok "$name has the same bits as one rank" same one "$name"
+done <<'END'
+one_zb       -s pipeline.zero_bubble=true
+one_stages4  -s pipeline.stages_per_rank=4
+two          -s pipeline.ranks=2
+two_zb       -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+two_looped   -s pipeline.ranks=2 -s pipeline.stages_per_rank=2
+two_v        -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
+two_unclip   -s pipeline.ranks=2 -s partition.layers=[5,11]
+four         -s pipeline.ranks=4
+four_warm2   -s pipeline.ranks=4 -s pipeline.warmup=2
+four_loop_zb -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.zero_bubble=true
+four_v       -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
+eight        -s pipeline.ranks=8
+eight_v      -s pipeline.ranks=8 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
+END
+
+ok "gpipe on one rank trains" train gpipe_one -s pipeline.schedule=gpipe
+for ranks in 2 4 8; do
+  ok "gpipe on $ranks ranks trains" train gpipe_$ranks -s pipeline.schedule=gpipe -s pipeline.ranks=$ranks
+  ok "gpipe on $ranks ranks has the same bits as on one" same gpipe_one gpipe_$ranks
+done
+ok "gpipe and 1f1b agree to 1e-5" close_to one gpipe_one
+ok "gpipe and 1f1b are not the same bits (the test can tell)" sh -c "! cmp -s '$scratch/one.bits' '$scratch/gpipe_one.bits'"
+
+# Resume: four ranks go on where one stopped, and the other way round, as if nothing had happened.
+ok "four ranks train 8 steps without a stop" "$scratch/four" train --data "$scratch/data.bin" --seed 7 --quiet --steps 8 \
+  --log "$scratch/whole.log" --checkpoint "$scratch/whole.ckpt"
+ok "zero_bubble_v goes on from one rank's checkpoint" "$scratch/four_v" train --data "$scratch/data.bin" --seed 7 --quiet --steps 8 \
+  --log "$scratch/resumed.log" --checkpoint "$scratch/one.ckpt" --resume
+is "the resumed losses are those of the whole run" "$(log_field "$scratch/resumed.log" loss)" \
+  "$(log_field "$scratch/whole.log" loss | tail -n 4)"
+for file in model.safetensors optimizer.safetensors; do
+  ok "the resumed $file is the whole run's" cmp "$scratch/whole.ckpt/latest/$file" "$scratch/one.ckpt/latest/$file"
+done
+loss_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/whole.ckpt" --steps 2 2>/dev/null | tail -n 1; }
+is "eval gives the same bits on one rank and on eight, V and not" "$(loss_of eight_v)" "$(loss_of one)"
+matches "eval's last line is as agreed" "$(loss_of four)" '{"loss":*,"perplexity":*,"tokens":*}'
+finish

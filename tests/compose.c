@@ -1,0 +1,182 @@
+/* compose.c: every golden order action for action, the rules beyond the golden sizes, and what schedules refuse. */
+#include <stdio.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "tests/plans.h"
+
+/* Compares one golden file with what we compose; returns how many orders it holds. */
+static unsigned match_file(const char *name, const char *schedule, int warmup, bool zero_bubble) {
+  const char *path = tests_path(pen_text("golden/%s", name));
+  FILE *file = fopen(path, "r");
+  if (!file) fail_msg("%s is missing", path);
+  char *line = NULL;
+  const char *expected = "";
+  size_t capacity = 0;
+  unsigned count = 0, ranks = 0, left = 0, stages, microbatches;
+  struct pen_partition *partition;
+  while (getline(&line, &capacity, file) >= 0) {
+    if (sscanf(line, "# ranks=%u stages_per_rank=%u microbatches=%u", &ranks, &stages, &microbatches) == 3) {
+      assert_int_equal(left, 0);
+      left = ranks;
+      expected = "";
+      continue;
+    }
+    expected = pen_text("%s%s", expected, line);
+    if (--left > 0) continue;
+    char *text = order_text(make_order(schedule, warmup, zero_bubble, ranks, stages, microbatches, &partition));
+    if (strcmp(text, expected) != 0)
+      fail_msg("%s: ranks=%u stages_per_rank=%u microbatches=%u:\n%swanted\n%s", name, ranks, stages, microbatches, text, expected);
+    free(text);
+    count++;
+  }
+  free(line);
+  fclose(file);
+  return count;
+}
+
+static void golden_orders_match(void **state) {
+  (void)state;
+  unsigned counts[] = {match_file("gpipe.txt", "gpipe", 0, false), match_file("inference.txt", "inference", 0, false),
+                       match_file("looped_bfs.txt", "looped_bfs", 0, false), match_file("1f1b.txt", "1f1b", 2, false),
+                       match_file("1f1b_zb.txt", "1f1b", 0, true), match_file("zero_bubble_v.txt", "zero_bubble_v", 0, false)};
+  static const unsigned expected[] = {20, 20, 40, 40, 40, 20};
+  unsigned total = 0;
+  for (size_t index = 0; index < 6; index++) {
+    assert_int_equal(counts[index], expected[index]);
+    total += counts[index];
+  }
+  print_message("# %u golden orders match\n", total);
+}
+
+/* The default warm-up: classic with one stage a rank or with zero_bubble, else doubled. */
+static void warmup_defaults_follow_the_design(void **state) {
+  (void)state;
+  struct pen_partition *partition;
+  for (unsigned stages = 1; stages <= 2; stages++)
+    for (int split = 0; split < 2; split++) {
+      char *settled = order_text(make_order("1f1b", stages == 1 || split ? 1 : 2, split, 4, stages, 8, &partition));
+      char *unset = order_text(make_order("1f1b", 0, split, 4, stages, 8, &partition));
+      assert_string_equal(settled, unset);
+      free(settled);
+      free(unset);
+    }
+}
+
+static const struct {
+  const char *schedule;
+  int warmup;
+  bool zero_bubble;
+  unsigned ranks, stages, microbatches;
+} beyond[] = {
+    {"gpipe", 0, false, 64, 1, 512},         {"inference", 0, false, 3, 1, 7},
+    {"looped_bfs", 0, false, 64, 4, 48},     {"1f1b", 0, false, 64, 1, 512},
+    {"1f1b", 2, false, 7, 1, 5},             {"1f1b", 1, true, 64, 1, 512},
+    {"1f1b", 2, true, 16, 1, 64},            {"1f1b", 0, false, 64, 4, 512},
+    {"1f1b", 0, true, 8, 4, 64},             {"1f1b", 2, false, 3, 3, 5},
+    {"zero_bubble_v", 0, false, 64, 2, 512}, {"zero_bubble_v", 0, false, 5, 2, 3},
+    {"zero_bubble_v", 0, false, 7, 2, 100},  {"1f1b", 1, false, 4, 2, 4},
+};
+
+/* Every action once, on the rank of its stage; and the ranks together finish. */
+static void rules_hold_beyond_golden_sizes(void **state) {
+  (void)state;
+  for (size_t row = 0; row < sizeof beyond / sizeof beyond[0]; row++) {
+    struct pen_partition *partition;
+    struct pen_order *order = make_order(beyond[row].schedule, beyond[row].warmup, beyond[row].zero_bubble, beyond[row].ranks,
+                                         beyond[row].stages, beyond[row].microbatches, &partition);
+    size_t cells = (size_t)partition->stage_count * partition->microbatch_count, count[PEN_ACTION_KINDS] = {0};
+    bool (*seen)[PEN_ACTION_KINDS] = pen_new(cells, sizeof *seen);
+    for (uint32_t rank = 0; rank < order->rank_count; rank++)
+      for (uint32_t index = 0; index < order->count[rank]; index++) {
+        const struct pen_compute *action = &order->action[rank][index];
+        bool *cell = &seen[(size_t)action->stage * partition->microbatch_count + action->microbatch][action->kind];
+        assert_int_equal(partition->rank_of[action->stage], rank);
+        assert_false(*cell);
+        *cell = true;
+        count[action->kind]++;
+      }
+    assert_int_equal(count[PEN_F], cells);
+    assert_int_equal(count[PEN_B] + count[PEN_I], pen_schedule_of(beyond[row].schedule)->trains ? cells : 0);
+    assert_int_equal(count[PEN_I], count[PEN_W]);
+    struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
+    for (uint32_t stage = 0; stage < partition->stage_count; stage++) cost[stage] = (struct pen_stage_cost){1, 1, 1, 0};
+    if (!pen_simulate(order, partition, cost, -1)->complete) fail_msg("row %zu (%s) never ends", row, beyond[row].schedule);
+    pen_free_all();
+  }
+}
+
+/* Eval's order holds few finished forwards back: on every placement each rank is never idle while it could run. */
+static void forward_orders_complete_on_any_placement(void **state) {
+  (void)state;
+  for (unsigned ranks = 1; ranks <= 6; ranks++)
+    for (unsigned stages = 1; stages <= 4; stages++)
+      for (int zigzag = 0; zigzag < 2; zigzag++) {
+        struct pen_partition *partition = make_partition(ranks, stages, 9, zigzag);
+        struct pen_order *order = pen_compose_forward(partition);
+        struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
+        for (uint32_t stage = 0; stage < partition->stage_count; stage++) cost[stage].forward = 1;
+        struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+        assert_true(timing->complete);
+        for (uint32_t rank = 0; rank < ranks; rank++) assert_int_equal(order->count[rank], stages * 9);
+        assert_true(timing->makespan <= stages * (9 + ranks));
+        pen_free_all();
+      }
+}
+
+/* ---- refusals: run as penstock-gen would, in a child whose standard error is read ---- */
+
+static void expect_refusal(const char *schedule, unsigned ranks, unsigned stages, unsigned microbatches, const char *placement,
+                           const char *words) {
+  int ends[2], status;
+  char message[1024] = "", path[] = "/tmp/penstock-compose-XXXXXX";
+  int file = mkstemp(path);
+  assert_true(file >= 0);
+  dprintf(file, "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\";%s };\n"
+                "model = { family = \"mlp\"; layers = %u; hidden = 8; sequence = 4; };\nbatch = { microbatch = 1; };\n"
+                "optimizer = { learning_rate = 1e-3; steps = 10; };\n",
+          ranks, stages, microbatches, schedule, placement, ranks * stages);
+  close(file);
+  assert_int_equal(pipe(ends), 0);
+  fflush(NULL);
+  pid_t child = fork();
+  if (child == 0) {
+    dup2(ends[1], STDERR_FILENO);
+    struct pen_topology *topology = pen_topology_read(path, NULL, 0);
+    pen_compose(topology, pen_partition(topology));
+    _exit(0);
+  }
+  close(ends[1]);
+  ssize_t length = read(ends[0], message, sizeof message - 1);
+  message[length > 0 ? length : 0] = 0;
+  close(ends[0]);
+  waitpid(child, &status, 0);
+  unlink(path);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) != PEN_EXIT_TOPOLOGY || !strstr(message, words) || !strstr(message, path))
+    fail_msg("%s %u x %u x %u: status %d, \"%s\", wanted \"%s\"", schedule, ranks, stages, microbatches, status, message, words);
+}
+
+static void unfit_numbers_are_refused(void **state) {
+  (void)state;
+  expect_refusal("gpipe", 2, 2, 4, "", "stages_per_rank = 2: 1, with the schedule gpipe");
+  expect_refusal("zero_bubble_v", 2, 1, 4, "", "stages_per_rank = 1: 2, with the schedule zero_bubble_v");
+  expect_refusal("zero_bubble_v", 2, 3, 4, "", "stages_per_rank = 3: 2, with the schedule zero_bubble_v");
+  expect_refusal("1f1b", 2, 2, 7, "", "microbatches = 7: with several stages a rank, 1f1b needs rounds = microbatches div ranks = 3"
+                                      " to divide it");
+  expect_refusal("zero_bubble_v", 2, 2, 4, " placement = \"loop\";", "placement = \"loop\": \"v\", with the schedule zero_bubble_v");
+  expect_refusal("1f1b", 2, 2, 4, " placement = \"v\";", "placement = \"v\": \"loop\", with the schedule 1f1b");
+  expect_refusal("inference", 2, 1, 4, "", "schedule inference runs forwards alone");
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(golden_orders_match),
+      cmocka_unit_test(warmup_defaults_follow_the_design),
+      cmocka_unit_test(rules_hold_beyond_golden_sizes),
+      cmocka_unit_test(forward_orders_complete_on_any_placement),
+      cmocka_unit_test(unfit_numbers_are_refused),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  pen_free_all();
+  return failed != 0;
+}

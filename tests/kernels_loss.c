@@ -1,0 +1,136 @@
+/* kernels_loss.c: CROSS_ENTROPY with its gradient, SUM_LOSS, against f64; targets that are ignored. */
+#include "tests/kernels_support.h"
+
+static const size_t shapes[][2] = { { 1, 1 }, { 1, 2 }, { 3, 7 }, { 2, 16 }, { 4, 257 }, { 2, 5003 }, { 2, 2048 } };
+enum { SHAPES = sizeof shapes / sizeof *shapes };
+
+struct problem {
+  size_t rows, vocab;
+  double *logits;
+  const int32_t *targets;
+};
+
+static double cross_entropy(const void *context) {
+  const struct problem *p = context;
+  double loss = 0;
+  for (size_t r = 0; r < p->rows; r++) {
+    const double *x = p->logits + r * p->vocab;
+    double most = x[0], sum = 0;
+    for (size_t i = 0; i < p->vocab; i++)
+      most = fmax(most, x[i]);
+    for (size_t i = 0; i < p->vocab; i++)
+      sum += exp(x[i] - most);
+    if (p->targets[r] != PEN_IGNORED_TARGET)
+      loss += log(sum) + most - x[p->targets[r]];
+  }
+  return loss;
+}
+
+static int32_t *some_targets(size_t rows, size_t vocab) {
+  int32_t *targets = bytes_at(rows * sizeof *targets, 0);
+  for (size_t r = 0; r < rows; r++)
+    targets[r] = r % 3 == 1 ? PEN_IGNORED_TARGET : (int32_t)((r * 7 + 1) % vocab);
+  return targets;
+}
+
+static void check(size_t rows, size_t vocab, double scale) {
+  const size_t count = rows * vocab;
+  float *logits = random_floats(count, 1), *dlogits = floats(count);
+  for (size_t i = 0; i < count; i++)
+    logits[i] *= 15;
+  int32_t *targets = some_targets(rows, vocab);
+  double *loss = doubles(1), *expected = doubles(count);
+  struct problem p = { rows, vocab, widened(logits, count), targets };
+  struct pen_call call = { .operand = { logits, targets, loss, dlogits }, .dim = { (int64_t)rows, (int64_t)vocab },
+                           .real = { scale } };
+  run(PEN_OP_CROSS_ENTROPY, &call);
+  const double wanted = cross_entropy(&p);
+  assert_true(fabs(*loss - wanted) <= 1e-6 * fmax(1, fabs(wanted)));
+  if (count < 3000) {
+    differences(cross_entropy, &p, p.logits, count, expected);
+    for (size_t i = 0; i < count; i++)
+      expected[i] *= scale;
+    assert_near("dlogits", dlogits, expected, count, 1e-6, 1);
+  }
+  const double with_gradient = *loss; /* and without it, for those who only score */
+  call.operand[3] = NULL;
+  run(PEN_OP_CROSS_ENTROPY, &call);
+  assert_same_bits("loss", loss, &with_gradient, sizeof *loss);
+}
+
+static void cross_entropy_and_gradient(void **state) {
+  for (int s = 0; s < SHAPES; s++) {
+    check(shapes[s][0], shapes[s][1], 1);
+    check(shapes[s][0], shapes[s][1], 1.0 / 1024);
+    free_tensors(state);
+  }
+}
+
+/* The gradient of a row sums to nothing: softmax sums to one, as does the one-hot. */
+static void gradient_sums_to_zero(void **state) {
+  (void)state;
+  enum { VOCAB = 32003 };
+  float *logits = random_floats(VOCAB, 1);
+  int32_t *target = bytes_at(sizeof *target, 0);
+  *target = VOCAB - 1;
+  struct pen_call call = { .operand = { logits, target, doubles(1), logits }, .dim = { 1, VOCAB }, .real = { 1 } };
+  run(PEN_OP_CROSS_ENTROPY, &call);
+  double sum = 0;
+  for (int i = 0; i < VOCAB; i++)
+    sum += (double)logits[i];
+  assert_true(fabs(sum) < 1e-6);
+}
+
+static void ignored_rows_give_nothing(void **state) {
+  (void)state;
+  float *logits = random_floats(3 * 20, 1);
+  logits[25] = NAN;
+  int32_t *targets = bytes_at(3 * sizeof *targets, 0);
+  double *loss = doubles(1);
+  for (int r = 0; r < 3; r++)
+    targets[r] = PEN_IGNORED_TARGET;
+  struct pen_call call = { .operand = { logits, targets, loss, logits }, .dim = { 3, 20 }, .real = { 1 } };
+  run(PEN_OP_CROSS_ENTROPY, &call);
+  assert_true(*loss == 0);
+  for (int i = 0; i < 60; i++)
+    assert_true(logits[i] == 0);
+}
+
+static void a_target_out_of_range_is_no_number(void **state) {
+  (void)state;
+  float *logits = random_floats(20, 1);
+  int32_t *target = bytes_at(sizeof *target, 0);
+  double *loss = doubles(1);
+  *target = 20;
+  struct pen_call call = { .operand = { logits, target, loss, logits }, .dim = { 1, 20 }, .real = { 1 } };
+  run(PEN_OP_CROSS_ENTROPY, &call);
+  assert_true(isnan(*loss));
+}
+
+static void sum_loss(void **state) {
+  (void)state;
+  enum { ROWS = 5, WIDTH = 13 };
+  float *x = random_floats(ROWS * WIDTH, 1);
+  double *loss = doubles(1), expected = 0;
+  for (int i = 0; i < ROWS * WIDTH; i++)
+    expected += (double)x[i];
+  struct pen_call call = { .operand = { x, loss, NULL }, .dim = { ROWS, WIDTH }, .real = { 0.25 } };
+  run(PEN_OP_SUM_LOSS, &call);
+  assert_true(*loss == expected);
+  call.operand[2] = x;
+  run(PEN_OP_SUM_LOSS, &call);
+  assert_true(*loss == expected);
+  for (int i = 0; i < ROWS * WIDTH; i++)
+    assert_true(x[i] == 0.25f);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(cross_entropy_and_gradient),
+    cmocka_unit_test(gradient_sums_to_zero),
+    cmocka_unit_test(ignored_rows_give_nothing),
+    cmocka_unit_test(a_target_out_of_range_is_no_number),
+    cmocka_unit_test(sum_loss),
+  };
+  return RUN_ON_EVERY_SET(tests);
+}

@@ -1,0 +1,129 @@
+/* kernels_optimizer.c: pen_sum_squares and its block rule, pen_adamw_step against f64. */
+#include "tests/kernels_support.h"
+
+static const size_t counts[] = { 0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77 };
+enum { COUNTS = sizeof counts / sizeof *counts };
+
+static void squares_are_summed(void **state) {
+  for (int c = 0; c < COUNTS; c++) {
+    float *x = random_floats(counts[c] + 1, 1);
+    double expected = 0;
+    for (size_t i = 0; i < counts[c]; i++)
+      expected += (double)x[i] * (double)x[i];
+    assert_true(fabs(pen_sum_squares(x, counts[c]) - expected) <= 1e-13 * expected);
+    free_tensors(state);
+  }
+}
+
+/* A shard's owner sums its blocks; the blocks' sums, added in rising order, are the whole tensor's sum to the bit. */
+static void blocks_add_to_the_whole(void **state) {
+  (void)state;
+  const size_t count = 5 * PEN_NORM_BLOCK + 77;
+  float *x = random_floats(count, 1);
+  double sum = 0;
+  for (size_t i = 0; i < count; i += PEN_NORM_BLOCK)
+    sum += pen_sum_squares(x + i, count - i < PEN_NORM_BLOCK ? count - i : PEN_NORM_BLOCK);
+  const double whole = pen_sum_squares(x, count);
+  assert_same_bits("sum", &sum, &whole, sizeof sum);
+}
+
+static void squares_depend_neither_on_address_nor_on_instructions(void **state) {
+  const size_t count = 2 * PEN_NORM_BLOCK + 1001;
+  float *x = random_floats(count, 1), *moved = bytes_at(count * sizeof(float), 5);
+  memcpy(moved, x, count * sizeof *x);
+  const double here = pen_sum_squares(x, count), there = pen_sum_squares(moved, count);
+  assert_same_bits("sum", &here, &there, sizeof here);
+  setenv("PEN_ISA", "baseline", 1);
+  pen_kernels_open(1);
+  const double plain = pen_sum_squares(x, count);
+  open_set(state);
+  assert_same_bits("sum", &here, &plain, sizeof here);
+}
+
+static void squares_of_no_numbers_are_no_number(void **state) {
+  (void)state;
+  float *x = random_floats(5000, 1);
+  x[4999] = NAN;
+  assert_true(isnan(pen_sum_squares(x, 5000)));
+  x[4999] = INFINITY;
+  assert_true(isinf(pen_sum_squares(x, 5000)));
+  x[4999] = 3e38f;
+  assert_true(isfinite(pen_sum_squares(x, 5000)));
+}
+
+static const struct pen_adamw settings = {
+  .learning_rate = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1,
+  .gradient_scale = 0.37, .correction1 = 1 - 0.9 * 0.9 * 0.9, .correction2 = 1 - 0.95 * 0.95 * 0.95,
+};
+
+struct state {
+  float *p, *g, *m, *v;
+};
+
+static struct state fresh(size_t count) {
+  struct state s = { random_floats(count, 1), random_floats(count, 2), random_floats(count, 3), random_floats(count, 4) };
+  for (size_t i = 0; i < count; i++)
+    s.v[i] = fabsf(s.v[i]);
+  return s;
+}
+
+static void adamw_matches_the_formula(void **state) {
+  for (int c = 0; c < COUNTS; c++) {
+    const size_t n = counts[c] + 1;
+    const struct state old = fresh(n), new = fresh(n);
+    double *expected[3] = { doubles(n), doubles(n), doubles(n) };
+    for (size_t i = 0; i < n; i++) {
+      const double g = (double)old.g[i] * settings.gradient_scale;
+      const double m = settings.beta1 * (double)old.m[i] + (1 - settings.beta1) * g;
+      const double v = settings.beta2 * (double)old.v[i] + (1 - settings.beta2) * g * g;
+      const double step = m / settings.correction1 / (sqrt(v / settings.correction2) + settings.epsilon);
+      expected[0][i] = (double)old.p[i] * (1 - settings.learning_rate * settings.weight_decay) -
+                       settings.learning_rate * step;
+      expected[1][i] = m;
+      expected[2][i] = v;
+    }
+    pen_adamw_step(new.p, new.g, new.m, new.v, n, &settings);
+    assert_near("p", new.p, expected[0], n, 3e-7, 1e-2);
+    assert_near("m", new.m, expected[1], n, 3e-7, 1);
+    assert_near("v", new.v, expected[2], n, 5e-7, 0);
+    for (size_t i = 0; i < n; i++)
+      assert_true(new.g[i] == 0);
+    free_tensors(state);
+  }
+}
+
+static void adamw_may_be_cut_anywhere(void **state) {
+  const size_t n = 1003;
+  for (size_t cut = 1; cut < n; cut += 67) {
+    const struct state whole = fresh(n), cuts = fresh(n);
+    pen_adamw_step(whole.p, whole.g, whole.m, whole.v, n, &settings);
+    pen_adamw_step(cuts.p, cuts.g, cuts.m, cuts.v, cut, &settings);
+    pen_adamw_step(cuts.p + cut, cuts.g + cut, cuts.m + cut, cuts.v + cut, n - cut, &settings);
+    assert_same_bits("p", whole.p, cuts.p, n * sizeof(float));
+    assert_same_bits("m", whole.m, cuts.m, n * sizeof(float));
+    assert_same_bits("v", whole.v, cuts.v, n * sizeof(float));
+    free_tensors(state);
+  }
+}
+
+static void a_gradient_that_is_no_number_reaches_the_weight(void **state) {
+  (void)state;
+  const struct state s = fresh(20);
+  s.g[3] = NAN;
+  pen_adamw_step(s.p, s.g, s.m, s.v, 20, &settings);
+  for (int i = 0; i < 20; i++)
+    assert_int_equal(isnan(s.p[i]) != 0, i == 3);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test(squares_are_summed),
+    cmocka_unit_test(blocks_add_to_the_whole),
+    cmocka_unit_test(squares_depend_neither_on_address_nor_on_instructions),
+    cmocka_unit_test(squares_of_no_numbers_are_no_number),
+    cmocka_unit_test(adamw_matches_the_formula),
+    cmocka_unit_test(adamw_may_be_cut_anywhere),
+    cmocka_unit_test(a_gradient_that_is_no_number_reaches_the_weight),
+  };
+  return RUN_ON_EVERY_SET(tests);
+}

@@ -1,0 +1,180 @@
+/* kernels_support.h: what the tests of the kernels share: tensors, comparisons, f64 differences, every instruction set. */
+#ifndef PEN_KERNELS_SUPPORT_H
+#define PEN_KERNELS_SUPPORT_H
+
+#include <math.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#include "kernels/kernels.h"
+
+#define UNUSED_MAYBE __attribute__((unused))
+
+enum { TENSORS_MAX = 256 };
+static void *tensor_blocks[TENSORS_MAX];
+static size_t tensor_count;
+
+/* Memory aligned as the kernels may expect and no more: 64 bytes past a multiple of 4096 when `shift` is 1, and so on. It ends
+ * where the tensor ends, so that an address sanitizer sees a kernel that goes on. Freed after each test. */
+UNUSED_MAYBE static void *bytes_at(size_t bytes, size_t shift) {
+  char *block = NULL;
+  assert_true(tensor_count < TENSORS_MAX);
+  assert_int_equal(posix_memalign((void **)&block, 4096, shift * PEN_ALIGNMENT_BYTES + bytes), 0);
+  memset(block, 0x7f, shift * PEN_ALIGNMENT_BYTES + bytes); /* large numbers, so that what is not written shows */
+  tensor_blocks[tensor_count++] = block;
+  return block + shift * PEN_ALIGNMENT_BYTES;
+}
+
+UNUSED_MAYBE static float *floats(size_t count) { return bytes_at(count * sizeof(float), 0); }
+UNUSED_MAYBE static double *doubles(size_t count) { return bytes_at(count * sizeof(double), 0); }
+
+/* Evenly spread over -1 .. 1, from a 64-bit congruence (Knuth's constants); the same for a seed on every machine. */
+UNUSED_MAYBE static void spread(float *x, size_t count, uint64_t seed) {
+  uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
+  for (size_t i = 0; i < count; i++) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    x[i] = (float)((double)(state >> 40) * 0x1p-23 - 1);
+  }
+}
+
+UNUSED_MAYBE static float *random_floats(size_t count, uint64_t seed) {
+  float *x = floats(count);
+  spread(x, count, seed);
+  return x;
+}
+
+UNUSED_MAYBE static float *copy_of(const float *x, size_t count) {
+  return memcpy(floats(count), x, count * sizeof *x);
+}
+
+UNUSED_MAYBE static double *widened(const float *x, size_t count) {
+  double *y = doubles(count);
+  for (size_t i = 0; i < count; i++)
+    y[i] = (double)x[i];
+  return y;
+}
+
+/* Every element within tolerance * (its own size + `floor_share` of the greatest). */
+UNUSED_MAYBE static void assert_near(const char *what, const float *actual, const double *expected, size_t count,
+                                     double tolerance, double floor_share) {
+  double most = 0;
+  for (size_t i = 0; i < count; i++)
+    most = fmax(most, fabs(expected[i]));
+  for (size_t i = 0; i < count; i++) {
+    const double allowed = tolerance * (fabs(expected[i]) + floor_share * most);
+    if (!(fabs((double)actual[i] - expected[i]) <= allowed))
+      fail_msg("%s[%zu] is %.9g, expected %.9g within %.2g", what, i, (double)actual[i], expected[i], allowed);
+  }
+}
+
+UNUSED_MAYBE static void assert_same_bits(const char *what, const void *a, const void *b, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++)
+    if (((const unsigned char *)a)[i] != ((const unsigned char *)b)[i])
+      fail_msg("%s differs at byte %zu of %zu", what, i, bytes);
+}
+
+/* Central differences in f64: gradient[i] = d f / d x[i]. x is left as it was. */
+UNUSED_MAYBE static void differences(double (*f)(const void *), const void *context, double *x, size_t count,
+                                     double *gradient) {
+  const double step = 1e-5;
+  for (size_t i = 0; i < count; i++) {
+    const double kept = x[i];
+    x[i] = kept + step;
+    const double up = f(context);
+    x[i] = kept - step;
+    gradient[i] = (up - f(context)) / (2 * step);
+    x[i] = kept;
+  }
+}
+
+/* What the columns of ops.def say of one op. */
+struct op_row {
+  const char *name, *dims, *signature, *workspace;
+};
+
+UNUSED_MAYBE static const struct op_row op_rows[PEN_OP_COUNT] = {
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                \
+  [PEN_OP_##kind] = { #kind, dims, signature, workspace },
+#include "kernels/ops.def"
+};
+
+/* The value of a dim by its name, for one op. */
+UNUSED_MAYBE static int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, size_t length) {
+  const char *at = op_rows[kind].dims;
+  for (int i = 0; *at; i++) {
+    const size_t here = strcspn(at, " ");
+    if (here == length && !strncmp(at, name, length))
+      return dim[i];
+    at += here + strspn(at + here, " ");
+  }
+  fail_msg("%s has no dim %.*s", op_rows[kind].name, (int)length, name);
+  return 0;
+}
+
+/* A formula of ops.def: a sum of products of numbers and dims. */
+UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, const int64_t *dim, const char *text) {
+  size_t sum = 0, product = 1;
+  for (;;) {
+    const size_t length = strcspn(text, "*+");
+    product *= *text >= '0' && *text <= '9' ? strtoul(text, NULL, 10) : (size_t)dim_value(kind, dim, text, length);
+    text += length;
+    if (*text != '*')
+      sum += product, product = 1;
+    if (!*text++)
+      return sum;
+  }
+}
+
+/* Runs a call as the runtime does, with exactly the workspace that ops.def grants. */
+UNUSED_MAYBE static void run(enum pen_op_kind kind, struct pen_call *call) {
+  const size_t bytes = formula(kind, call->dim, op_rows[kind].workspace);
+  call->workspace = bytes ? bytes_at(bytes, 0) : NULL;
+  call->prepared = pen_kernels_prepare(kind, call->dim, call->real);
+  pen_kernel_of(kind)(call);
+}
+
+static int open_set(void **state) {
+  setenv("PEN_ISA", *state, 1);
+  pen_kernels_open(1);
+  return 0;
+}
+
+static int free_tensors(void **state) {
+  (void)state;
+  while (tensor_count)
+    free(tensor_blocks[--tensor_count]);
+  return 0;
+}
+
+/* Whether this CPU has the instruction set: asked for by name, it is chosen. */
+UNUSED_MAYBE static int has_set(const char *name) {
+  setenv("PEN_ISA", name, 1);
+  return !strncmp(pen_kernels_open(1), name, strlen(name));
+}
+
+/* Runs each test once for every instruction set of this CPU, all in one group. */
+UNUSED_MAYBE static int run_on_every_set(const struct CMUnitTest *tests, size_t count) {
+  static char *const sets[] = { "baseline", "avx2", "avx512" };
+  static char names[TENSORS_MAX][96];
+  struct CMUnitTest all[3 * count];
+  size_t total = 0;
+  memset(all, 0, sizeof all);
+  for (size_t s = 0; s < 3; s++)
+    for (size_t i = 0; i < count && has_set(sets[s]); i++) {
+      snprintf(names[total], sizeof names[total], "%s: %s", sets[s], tests[i].name);
+      all[total] = (struct CMUnitTest){ names[total], tests[i].test_func, open_set, free_tensors, sets[s] };
+      total++;
+    }
+  return _cmocka_run_group_tests("kernels", all, total, NULL, NULL);
+}
+
+#define RUN_ON_EVERY_SET(tests) run_on_every_set(tests, sizeof tests / sizeof *tests)
+
+#endif

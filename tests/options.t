@@ -1,0 +1,90 @@
+#!/bin/sh
+# options.t: the command line of penstock-gen: forms of an option, usage errors, help. PENSTOCK_GEN names another program.
+
+program=${PENSTOCK_GEN:-${top_builddir:-.}/penstock-gen}
+case $program in /*) ;; *) program=$PWD/$program ;; esac
+if [ ! -x "$program" ]; then
+  echo "1..0 # SKIP $program is not built"
+  exit 0
+fi
+topology=$(cd "${top_srcdir:-.}" && pwd)/topologies/mlp_1.cfg
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+cd "$work" || exit 99
+cp "$topology" t.cfg && cp -r "${topology%/*}/model" "${topology%/*}/optimizer" . || exit 99
+tab='	'
+count=0
+
+ok() { # NAME COMMAND...
+  name=$1
+  shift
+  count=$((count + 1))
+  if "$@"; then
+    echo "ok $count - $name"
+  else
+    echo "not ok $count - $name"
+    head -3 err | sed 's/^/# /'
+  fi
+}
+
+refused() { # MESSAGE ARGUMENT...
+  message=$1
+  shift
+  "$program" "$@" >out 2>err
+  [ $? -eq 64 ] && [ ! -s out ] && [ "$(cat err)" = "penstock-gen: $message" ]
+}
+
+while IFS=$tab read -r arguments message; do
+  # shellcheck disable=SC2086 # words are meant to part here
+  ok "penstock-gen $arguments" refused "$message" $arguments
+done <<'END'
+--check	TOPOLOGY.cfg is missing; see penstock-gen --help
+--bogus t.cfg	--bogus: no such option; see penstock-gen --help
+--chec t.cfg	--chec: no such option; see penstock-gen --help
+-q t.cfg	-q: no such option; see penstock-gen --help
+-p svg t.cfg	-p svg: not made by this version; it makes c, actions, memory, report
+--print=nope t.cfg	--print nope: no such kind; one of c, actions, memory, report
+t.cfg --print	--print: needs KIND
+t.cfg -o	-o: needs FILE
+--output= t.cfg	--output: needs FILE, which may not be empty
+--check=1 t.cfg	--check: takes no value
+-s foo t.cfg	-s foo: needs PATH=VALUE, as in pipeline.ranks=2
+-s =3 t.cfg	-s =3: needs PATH=VALUE, as in pipeline.ranks=2
+t.cfg u.cfg	u.cfg: one topology at a time
+--depend=d t.cfg	--depend: needs --target, or --output
+END
+
+# Whatever form an option has, the same comes out.
+"$program" --print=actions --set=pipeline.microbatches=3 t.cfg >wanted
+same() { # ARGUMENT...
+  "$program" "$@" >out 2>err && cmp -s out wanted
+}
+ok "the reference has one line" test "$(wc -l <wanted)" -eq 1
+ok "long options with a value apart" same --print actions --set pipeline.microbatches=3 t.cfg
+ok "short options" same -p actions -s pipeline.microbatches=3 t.cfg
+ok "short options with a value attached" same -pactions -spipeline.microbatches=3 t.cfg
+ok "options after the topology" same t.cfg -p actions -s pipeline.microbatches=3
+ok "two dashes end the options" same -p actions -s pipeline.microbatches=3 -- t.cfg
+into_file() { "$program" -p actions -s pipeline.microbatches=3 -o file t.cfg >out 2>err && [ ! -s out ] && cmp -s file wanted; }
+ok "output into a file" into_file
+checks() { "$program" --check --output=none t.cfg >out 2>err && [ ! -s out ] && [ ! -e none ]; }
+ok "--check writes nothing" checks
+
+helps() {
+  "$program" --help >out 2>err && [ ! -s err ] || return 1
+  for option in output print set actions check depend target name help version; do
+    grep -q -- "--$option" out || return 1
+  done
+}
+ok "--help names every option" helps
+version() { [ "$("$program" --version 2>err)" = "penstock-gen 0.1" ]; }
+ok "--version" version
+
+depends() {
+  "$program" -o x.c --depend=x.d t.cfg >out 2>err || return 1
+  printf 'x.c: t.cfg model/mlp.cfg optimizer/plain.cfg\n\nt.cfg:\n\nmodel/mlp.cfg:\n\noptimizer/plain.cfg:\n' | cmp -s - x.d
+}
+ok "--depend names every source, and outlives each" depends
+
+echo "1..$count"

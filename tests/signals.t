@@ -1,0 +1,79 @@
+#!/bin/sh
+# signals.t: SIGTERM and SIGINT, to the parent, to a rank, to all: every rank leaves after the same step, saved, status 0; and the run
+# goes on from there as if nothing had been.
+. "${top_srcdir:-.}/tests/lib.sh"
+
+cat >"$scratch/four.cfg" <<'END'
+pipeline = { ranks = 4; stages_per_rank = 2; microbatches = 8; schedule = "zero_bubble_v"; };
+model = { family = "mlp"; layers = 8; hidden = 32; sequence = 32; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-6; steps = 100000000; };
+END
+ok "a plan is built" build four "$scratch/four.cfg"
+ok "a plan without clipping is built" build free "$scratch/four.cfg" -s optimizer.clip_norm=0
+
+children() {
+  sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
+}
+
+# interrupt NAME SIGNAL WHOM: trains, then sends the signal to `parent`, `all`, or the rank of that number; sets status.
+interrupt() {
+  rm -rf "$scratch/log" "$scratch/trace" "$scratch/ckpt"
+  "$scratch/$1" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" --trace "$scratch/trace" 2>"$scratch/err" &
+  run=$!
+  tries=0
+  while test "$(cat "$scratch/log" 2>/dev/null | wc -l)" -lt 3 && test $tries -lt 200; do
+    sleep 0.05
+    tries=$((tries + 1))
+  done
+  ranks=$(children "$run")
+  case $3 in
+    parent) kill -"$2" "$run" ;;
+    all) kill -"$2" $ranks "$run" ;;
+    *) kill -"$2" "$(echo "$ranks" | sed -n "$(($3 + 1))p")" ;;
+  esac
+  wait "$run"
+  status=$?
+}
+
+# saved_last_step: the checkpoint is that of the last step logged.
+saved_last_step() {
+  last=$(log_field "$scratch/log" step | tail -n 1)
+  test "$(readlink "$scratch/ckpt/latest")" = "$(printf 'step-%08d' "$last")"
+}
+
+whole_json() {
+  head -c 1 "$1" | grep -q '{' && tail -n 1 "$1" | grep -q '^]}$' && ! grep -q '^,' "$1" &&
+    if command -v python3 >/dev/null; then python3 -c 'import json, sys; json.load(open(sys.argv[1]))' "$1"; fi
+}
+
+while read -r name signal whom; do
+  interrupt "$name" "$signal" "$whom"
+  is "$name: $signal to $whom: status" "$status" 0
+  is "$name: $signal to $whom: no complaint" "$(cat "$scratch/err")" ""
+  ok "$name: $signal to $whom: the last step is saved" saved_last_step
+  ok "$name: $signal to $whom: the trace is whole" whole_json "$scratch/trace"
+done <<'END'
+four TERM parent
+four INT parent
+four TERM 0
+four INT 3
+four TERM all
+free TERM parent
+free INT 2
+END
+
+# Interrupted and resumed, against not interrupted.
+last=$(log_field "$scratch/log" step | tail -n 1)
+more=$((last + 3))
+"$scratch/free" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" --resume --steps $more
+is "the run is resumed" $? 0
+"$scratch/free" train --quiet --log "$scratch/straight" --checkpoint "$scratch/straight.ckpt" --steps $more
+is "an uninterrupted run of as many steps" $? 0
+for field in step loss grad_norm lr; do
+  is "$field is the same in both" "$(log_field "$scratch/log" $field | cksum)" "$(log_field "$scratch/straight" $field | cksum)"
+done
+for file in model optimizer; do
+  ok "$file.safetensors is the same in both" cmp "$scratch/ckpt/latest/$file.safetensors" "$scratch/straight.ckpt/latest/$file.safetensors"
+done
+finish

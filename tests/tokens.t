@@ -1,0 +1,185 @@
+#!/bin/sh
+# tokens.t: penstock-tokens: the format, joined files, and every way it can be refused.
+# Runs in the build folder; PENSTOCK_TOKENS names another program.
+
+program=${PENSTOCK_TOKENS:-./penstock-tokens}
+case $program in /*) ;; *) program=$PWD/$program ;; esac
+if [ ! -x "$program" ]; then
+  echo "1..0 # SKIP $program is not built"
+  exit 0
+fi
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+cd "$work" || exit 99
+
+count=0
+# ok NAME COMMAND...: one test, passed if the command succeeds.
+ok() {
+  name=$1
+  shift
+  count=$((count + 1))
+  if "$@"; then
+    echo "ok $count - $name"
+  else
+    echo "not ok $count - $name"
+    sed 's/^/# /' err 2>/dev/null
+  fi
+}
+
+# Status of the program in $status, its standard error in the file err, its output in out.
+tokens() {
+  "$program" "$@" >out 2>err
+  status=$?
+}
+
+# refused STATUS TEXT: the last run ended so, said so, and left neither output nor leftovers.
+refused() {
+  [ "$status" -eq "$1" ] && grep -qF -- "$2" err && [ ! -e t.bin ] && [ ! -e t.bin.tmp ]
+}
+
+# int32 INDEX FILE: one number of the header.
+int32() {
+  od -An -td4 -j "$((4 * $1))" -N 4 "$2" | tr -d ' '
+}
+
+# The bytes that the tokens of a file stand for, by an independent way: each uint16 as a character. $1 FILE
+decode() {
+  od -An -v -tu2 -w2 -j 1024 "$1" | awk '{ if ($1 > 255) exit 1; printf "%03o\n", $1 }' |
+    while read -r octal; do printf "\\$octal"; done
+}
+
+valid() { # FILE COUNT
+  [ "$(int32 0 "$1")" = 20240520 ] && [ "$(int32 1 "$1")" = 1 ] && [ "$(int32 2 "$1")" = "$2" ] &&
+    [ "$(wc -c <"$1")" -eq $((1024 + 2 * $2)) ] &&
+    [ -z "$(od -An -v -td4 -w4 -j 12 -N 1012 "$1" | grep -v '^ *0$')" ]
+}
+
+same_bytes() { # FILE EXPECTED
+  decode "$1" | cmp -s - "$2"
+}
+
+# ---- what it writes ----
+printf 'A penstock\n' >a
+printf '\000\001\177\200\376\377' >b
+: >empty
+tokens --bytes -o t.bin a b
+ok 'two files: exit 0' [ "$status" -eq 0 ]
+ok 'two files: header and size' valid t.bin 17
+cat a b >joined
+ok 'two files: joined without separators, all byte values' same_bytes t.bin joined
+ok 'reports tokens and bytes on standard error' grep -q 't\.bin: 17 tokens, 1058 bytes' err
+ok 'nothing on standard output' [ ! -s out ]
+ok 'no leftover' [ ! -e t.bin.tmp ]
+
+cp t.bin before
+tokens --output=t.bin --bytes -- b
+ok 'an older file is replaced' valid t.bin 6
+rm -f t.bin
+tokens --bytes -o t.bin a - b <b
+cat a b b >joined
+ok 'standard input in its place among files' same_bytes t.bin joined
+rm -f t.bin
+tokens --bytes -o t.bin empty
+ok 'an empty file gives no tokens' valid t.bin 0
+rm -f t.bin
+tokens --bytes -o t.bin empty a empty
+ok 'empty files between others' same_bytes t.bin a
+rm -f t.bin
+head -c 3000017 /dev/urandom >large
+tokens --bytes -o t.bin large
+ok 'a large file: header and size' valid t.bin 3000017
+# Every second byte is the token's low byte, the others are 0.
+tail -c +1025 t.bin | od -An -v -tu1 -w2 | awk '$2 != 0 { exit 1 } { print $1 }' >low
+od -An -v -tu1 -w1 large | tr -d ' ' >bytes
+ok 'a large file: every byte' cmp -s low bytes
+rm -f t.bin low bytes
+(printf 'slow '; sleep 0.1; printf 'pipe') | "$program" --bytes -o t.bin - 2>err
+printf 'slow pipe' >joined
+ok 'a pipe that delivers in pieces' same_bytes t.bin joined
+rm -f t.bin
+umask 027
+tokens --bytes -o t.bin a
+umask 022
+ok 'respects the umask' [ "$(stat -c %a t.bin)" = 640 ]
+rm -f t.bin
+
+# ---- usage: 64 ----
+tokens --bytes a
+ok 'no output: 64' refused 64 '-o OUT'
+tokens -o t.bin a
+ok 'no encoding: 64' refused 64 '--bytes'
+tokens --bytes -o t.bin
+ok 'no file: 64' refused 64 'standard input'
+tokens --bytes --octets -o t.bin a
+ok 'unknown option: 64' refused 64 'octets'
+tokens --bytes a -o
+ok 'option without its argument: 64' refused 64 'requires an argument'
+tokens --bytes -o - a
+ok 'a stream as output: 64' refused 64 'not a stream'
+tokens --help
+ok '--help: exit 0, every option' sh -c '[ '"$status"' -eq 0 ] && grep -q -- --bytes out && grep -q -- "-o, --output FILE" out'
+tokens --version
+ok '--version: exit 0' sh -c '[ '"$status"' -eq 0 ] && grep -q "^penstock-tokens " out'
+
+# ---- input: 65 and 66 ----
+tokens --bytes -o t.bin a absent
+ok 'an absent file: 66' refused 66 'absent: No such file'
+mkdir folder
+tokens --bytes -o t.bin a folder
+ok 'a folder: 66' refused 66 'folder: is a directory'
+tokens --bytes -o t.bin - <folder
+ok 'a folder as standard input: 66' refused 66 'is a directory'
+if [ "$(id -u)" -ne 0 ]; then
+  cp a locked
+  chmod 0 locked
+  tokens --bytes -o t.bin locked
+  ok 'an unreadable file: 66' refused 66 'locked: Permission denied'
+fi
+truncate -s 2147483637 huge # with the 11 bytes of a: one too many
+(ulimit -f 2048; exec "$program" --bytes -o t.bin huge a >out 2>err)
+status=$?
+ok 'more tokens than an int32 counts: 65, before anything is written' refused 65 'a: more than 2147483647 tokens'
+rm -f huge
+
+# ---- output: 73 and 74 ----
+tokens --bytes -o nowhere/t.bin a
+ok 'no such folder: 73' sh -c '[ '"$status"' -eq 73 ] && grep -q "nowhere/t.bin.tmp: cannot create: No such file" err'
+tokens --bytes -o folder a
+ok 'a folder as output: 73' sh -c '[ '"$status"' -eq 73 ] && grep -q "folder: cannot create" err && [ -d folder ]'
+tokens --bytes -o /dev/null a
+ok 'a device as output: 73, and it stays' sh -c '[ '"$status"' -eq 73 ] && [ -c /dev/null ]'
+cp a t.bin.tmp
+tokens --bytes -o t.bin t.bin.tmp
+ok 'its own temporary file as input: 73, and it stays' sh -c '[ '"$status"' -eq 73 ] && cmp -s a t.bin.tmp'
+rm -f t.bin.tmp
+(ulimit -f 1; exec "$program" --bytes -o t.bin large >out 2>err)
+status=$?
+ok 'a file size limit: 74, not a signal' refused 74 'File too large'
+cp before t.bin
+(ulimit -f 1; exec "$program" --bytes -o t.bin large >out 2>err)
+status=$?
+ok 'a failed write leaves the older file' sh -c '[ '"$status"' -eq 74 ] && cmp -s before t.bin && [ ! -e t.bin.tmp ]'
+cp a same.bin
+tokens --bytes -o same.bin same.bin
+ok 'the output among the inputs: read before it is replaced' same_bytes same.bin a
+
+# ---- interrupted ----
+rm -f t.bin
+mkfifo never
+exec 3<>never # keeps the pipe open, and empty
+"$program" --bytes -o t.bin large never 2>err &
+process=$!
+tries=0
+while [ ! -e t.bin.tmp ] && [ "$tries" -lt 200 ]; do
+  sleep 0.02
+  tries=$((tries + 1))
+done
+sleep 0.05
+kill -TERM "$process"
+wait "$process" 2>/dev/null
+status=$?
+exec 3<&-
+ok 'SIGTERM: ends as the signal says, nothing left' sh -c '[ '"$status"' -eq 143 ] && [ ! -e t.bin ] && [ ! -e t.bin.tmp ]'
+
+echo "1..$count"

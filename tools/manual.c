@@ -1,0 +1,257 @@
+/* manual.c: fills in a manual page: `manual TEMPLATE >PAGE`.
+ *
+ * Most of a template is copied. @VERSION@ becomes the version, and a line of its own that is one of the directives below becomes
+ * what the .def tables say, so that parser, --help and manual cannot disagree:
+ *
+ *   @settings GROUP@             the settings of a group of the topology file
+ *   @schedules@, @families@      what pipeline.schedule and model.family may name
+ *   @options penstock-gen@       a list of options, of the generator,
+ *   @options penstock@           of the deployed binary with the commands that take them,
+ *   @options penstock-tokens@    and of the tool
+ *   @prints@                     what penstock-gen --print makes
+ *   @commands@                   the commands of the deployed binary
+ */
+#include <ctype.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/gen.h"
+#include "gen/settings.h"
+#include "gen/settle.h"
+
+enum { LINE_BYTES_MAX = 78 };
+
+/* ---- text in mdoc ---- */
+
+static void print_escaped(const char *word, size_t bytes) {
+  for (size_t i = 0; i < bytes; i++) {
+    if (word[i] == '\\') {
+      fputs("\\e", stdout);
+    } else {
+      putchar(word[i]);
+    }
+  }
+}
+
+static bool ends_sentence(const char *word, size_t bytes) {
+  return strchr(".:?!", word[bytes - 1]) && word[bytes] == ' ' && isupper((unsigned char)word[bytes + 1]);
+}
+
+/* Text in lines of a modest length, a new line for each sentence, none that looks like a request. */
+static void print_text(const char *text) {
+  size_t column = 0;
+  while (*text) {
+    size_t bytes = strcspn(text, " ");
+    if (column && column + 1 + bytes > LINE_BYTES_MAX) column = 0, putchar('\n');
+    if (column) column++, putchar(' ');
+    if (!column && (*text == '.' || *text == '\'')) fputs("\\&", stdout);
+    print_escaped(text, bytes);
+    column += bytes;
+    if (ends_sentence(text, bytes)) column = 0, putchar('\n');
+    text += bytes + (text[bytes] == ' ');
+  }
+  if (column) putchar('\n');
+}
+
+/* As a sentence: a capital in front, a full stop behind. */
+static void print_sentence(const char *text) {
+  char *sentence = pen_text("%s%s", text, text[strlen(text) - 1] == '.' ? "" : ".");
+  if (!isdigit((unsigned char)sentence[1])) sentence[0] = (char)toupper((unsigned char)sentence[0]);
+  print_text(sentence);
+}
+
+static void print_options_begin(void) { printf(".Bl -tag -width Ds\n"); }
+static void print_list_end(void) { printf(".El\n"); }
+
+static void print_option(char letter, const char *name, const char *argument) {
+  printf(".It ");
+  if (letter && *argument) printf("Fl %c Ar %s , ", letter, argument);
+  if (letter && !*argument) printf("Fl %c , ", letter);
+  printf("Fl Fl %s", name);
+  if (*argument) printf(" Ns = Ns Ar %s", argument);
+  printf("\n");
+}
+
+/* ---- the topology file ---- */
+
+/* A default that depends on other settings stands in brackets at the end of the help. */
+static void print_setting(const struct pen_setting *setting) {
+  const char *bracket = strrchr(setting->help, '['), *allowed = pen_setting_allowed(setting), *otherwise = setting->otherwise;
+  size_t help = bracket ? (size_t)(bracket - setting->help) - 1 : strlen(setting->help);
+  if (!strcmp(setting->name, "schedule")) allowed = pen_setting_quoted(pen_schedule_names + 1);
+  if (!strcmp(setting->name, "family")) allowed = pen_setting_quoted(pen_family_names + 1);
+  printf(".It Va %s\n", setting->name);
+  print_sentence(pen_text("%.*s", (int)help, setting->help));
+  print_sentence(pen_text("Allowed: %s", allowed));
+  if (bracket) {
+    print_sentence(pen_text("Default: %.*s", (int)strlen(bracket) - 2, bracket + 1));
+  } else if (otherwise && setting->choices && !strchr("[(", *otherwise)) {
+    print_sentence(pen_text("Default: \"%s\"", otherwise));
+  } else if (otherwise) {
+    print_sentence(pen_text("Default: %s", otherwise));
+  }
+}
+
+static void print_settings(const char *group) {
+  printf(".Bl -tag -width Ds\n");
+  for (size_t i = 0; i < pen_setting_count; i++) {
+    if (!strcmp(pen_settings[i].group, group)) print_setting(&pen_settings[i]);
+  }
+  print_list_end();
+}
+
+static void print_row(const char *name, const char *meaning, const char *source) {
+  printf(".It Cm %s\n", name);
+  print_sentence(meaning);
+  if (*source) print_sentence(source);
+}
+
+static void print_schedules(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_SCHEDULE(function, name, placement, strict, stages_minimum, stages_maximum, trains, rule, source) \
+  print_row(name, rule, source);
+#include "gen/schedules.def"
+  print_list_end();
+}
+
+static void print_families(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_FAMILY(name, needs_tokens, loss, meaning) print_row(#name, meaning, "");
+#include "gen/families.def"
+  print_list_end();
+}
+
+/* ---- command lines ---- */
+
+static void print_prints(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_PRINT(name, built, meaning) \
+  if (built) print_row(name, meaning, "");
+#include "gen/options.def"
+  print_list_end();
+}
+
+static void print_generator_options(void) {
+#define PEN_OPTION(field, letter, name, type, argument, meaning) \
+  print_option(letter, name, argument);                          \
+  print_sentence(*name == 'p' ? "What to write, of the kinds below; c when nothing else is said." : meaning);
+#include "gen/options.def"
+}
+
+enum {
+#define PEN_COMMAND(kind, name, synopsis, meaning) COMMAND_##kind,
+#include "runtime/options.def"
+};
+enum {
+#define PEN_COMMAND(kind, name, synopsis, meaning) PEN_IN_##kind = 1 << COMMAND_##kind,
+#include "runtime/options.def"
+};
+
+/* One option of the deployed binary: what it does, its default, and the commands that take it. */
+static void print_deployed_option(const char *name, const char *argument, const char *otherwise, unsigned commands,
+                                  const char *meaning) {
+  const char *takers = "";
+#define PEN_COMMAND(kind, command, synopsis, meaning) \
+  if (commands & PEN_IN_##kind) takers = pen_text("%s%s%s", takers, *takers ? ", " : "", command);
+#include "runtime/options.def"
+  print_option(0, name, argument);
+  print_sentence(meaning);
+  if (*otherwise) print_sentence(pen_text("Default: %s", otherwise));
+  print_text(pen_text("Taken by %s.", takers));
+}
+
+static void print_deployed_options(void) {
+#define PEN_OPTION(field, name, type, least, argument, otherwise, commands, meaning) \
+  print_deployed_option(name, argument, otherwise, commands, meaning);
+#include "runtime/options.def"
+}
+
+static void print_tokens_options(void) {
+#define PEN_OPTION(NAME, letter, text, argument, meaning) \
+  print_option(letter, text, argument);                   \
+  print_sentence(meaning);
+#include "tools/tokens_options.def"
+}
+
+static void print_options(const char *program) {
+  static const struct {
+    const char *program;
+    void (*print)(void);
+  } programs[] = {
+      {"penstock-gen", print_generator_options},
+      {"penstock", print_deployed_options},
+      {"penstock-tokens", print_tokens_options},
+  };
+  print_options_begin();
+  for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {
+    if (!strcmp(programs[i].program, program)) programs[i].print();
+  }
+  print_list_end();
+}
+
+/* The options of a synopsis are said again, each with its meaning, in the list of options. */
+static void print_commands(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_COMMAND(kind, name, synopsis, meaning) \
+  printf(".It Cm %s\n", name);                     \
+  print_text(synopsis);                            \
+  printf(".Pp\n");                                 \
+  print_sentence(meaning);
+#include "runtime/options.def"
+  print_list_end();
+}
+
+/* ---- templates ---- */
+
+static const struct {
+  const char *name;
+  void (*print)(const char *argument);
+} directives[] = {
+    {"settings", print_settings}, {"schedules", print_schedules}, {"families", print_families},
+    {"options", print_options},   {"prints", print_prints},       {"commands", print_commands},
+};
+
+/* Runs `@name argument@`; false when the line is none. */
+static bool run_directive(const char *line) {
+  size_t bytes = strlen(line);
+  if (bytes < 3 || *line != '@' || line[bytes - 1] != '@') return false;
+  const char *name = pen_text("%.*s", (int)strcspn(line + 1, " @"), line + 1);
+  size_t begin = strlen(name) + 1 + (line[strlen(name) + 1] == ' ');
+  const char *argument = begin < bytes - 1 ? pen_text("%.*s", (int)(bytes - 1 - begin), line + begin) : "";
+  for (size_t i = 0; i < sizeof directives / sizeof *directives; i++) {
+    if (strcmp(directives[i].name, name)) continue;
+    directives[i].print(argument);
+    return true;
+  }
+  pen_stop(PEN_EXIT_DATA, "manual: %s: no such directive", line);
+}
+
+static void copy_line(const char *line) {
+  static const char mark[] = "@VERSION@";
+  for (const char *found; (found = strstr(line, mark)); line = found + strlen(mark))
+    printf("%.*s%s", (int)(found - line), line, PEN_VERSION_TEXT);
+  printf("%s\n", line);
+}
+
+int main(int argc, char **argv) {
+  if (argc != 2) pen_stop(PEN_EXIT_USAGE, "usage: manual TEMPLATE >PAGE");
+  FILE *in = fopen(argv[1], "r");
+  if (!in) pen_stop(PEN_EXIT_NO_INPUT, "manual: %s: %s", argv[1], strerror(errno));
+  char *line = NULL;
+  size_t capacity = 0;
+  while (getline(&line, &capacity, in) > 0) {
+    line[strcspn(line, "\n")] = 0;
+    if (!run_directive(line)) copy_line(line);
+  }
+  free(line);
+  fclose(in);
+  if (fflush(stdout) || ferror(stdout)) pen_stop(PEN_EXIT_WRITE, "manual: cannot write");
+  pen_free_all();
+  return 0;
+}
