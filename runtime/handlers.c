@@ -10,11 +10,8 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->frame < vm->program->frame_count && action->program < vm->program->program_count);
   const struct pen_frame *frame = &vm->program->frames[action->frame];
   const struct pen_program *program = &vm->program->programs[action->program];
-  for (uint32_t b = 0; b < PEN_BASES; b++) {
-    vm->base[b] = (uintptr_t)vm->arena + frame->base[b];
-  }
   vm->data.row_microbatch = action->microbatch;
-  pen_vm_call(vm, program->first_op, program->op_count);
+  pen_vm_call(vm, program->first_op, program->op_count, frame);
   return true;
 }
 

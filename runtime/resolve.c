@@ -25,22 +25,50 @@ static const char *const signature_of[] = {
 #include "kernels/ops.def"
 };
 
-static struct pen_place place_of(const struct pen_rank_program *program, uint32_t tensor) {
-  if (tensor == PEN_NONE) {
-    return (struct pen_place){.base = PEN_BASES};
+/* What resolving one rank needs to remember. */
+struct resolving {
+  struct pen_vm *vm;
+  bool fixed[PEN_BASES]; /* bases that are the same in every frame: their operands are set once */
+  uint32_t patch_count;
+};
+
+static void find_fixed_bases(struct resolving *resolving) {
+  const struct pen_rank_program *program = resolving->vm->program;
+  for (uint32_t b = 0; b < PEN_BASES; b++) {
+    resolving->fixed[b] = program->frame_count > 0;
+    for (uint32_t f = 1; f < program->frame_count; f++) {
+      resolving->fixed[b] = resolving->fixed[b] && program->frames[f].base[b] == program->frames[0].base[b];
+    }
   }
-  pen_assert(tensor < program->tensor_count && program->tensors[tensor].base < PEN_BASES);
-  return (struct pen_place){.base = program->tensors[tensor].base, .offset = program->tensors[tensor].offset};
+  resolving->fixed[PEN_BASE_PERSISTENT] = true; /* constants are computed before any row */
 }
 
-static void resolve_op(struct pen_vm *vm, struct pen_ready_op *ready, const struct pen_op *op) {
-  pen_assert(op->kind < PEN_OP_COUNT);
-  ready->operand_count = count_operands(signature_of[op->kind]);
-  pen_assert(ready->operand_count <= PEN_OPERANDS_MAX);
-  for (uint32_t i = 0; i < ready->operand_count; i++) {
-    ready->operand[i] = place_of(vm->program, op->operand[i]);
+/* Sets an address in a call, or notes that each row must. */
+static void resolve_address(struct resolving *resolving, void **where, uint32_t index) {
+  struct pen_vm *vm = resolving->vm;
+  const struct pen_rank_program *program = vm->program;
+  if (index == PEN_NONE) {
+    return; /* the operand is absent: null */
   }
-  ready->workspace = place_of(vm->program, op->workspace);
+  pen_assert(index < program->tensor_count && program->tensors[index].base < PEN_BASES);
+  const struct pen_tensor *tensor = &program->tensors[index];
+  if (!resolving->fixed[tensor->base]) {
+    vm->patches[resolving->patch_count++] = (struct pen_patch){.where = where, .offset = tensor->offset, .base = tensor->base};
+    return;
+  }
+  uint64_t base = program->frame_count > 0 ? program->frames[0].base[tensor->base] : 0;
+  *where = vm->arena + base + tensor->offset;
+}
+
+static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, const struct pen_op *op) {
+  struct pen_vm *vm = resolving->vm;
+  pen_assert(op->kind < PEN_OP_COUNT);
+  uint32_t operand_count = count_operands(signature_of[op->kind]);
+  pen_assert(operand_count <= PEN_OPERANDS_MAX);
+  for (uint32_t i = 0; i < operand_count; i++) {
+    resolve_address(resolving, &ready->call.operand[i], op->operand[i]);
+  }
+  resolve_address(resolving, &ready->call.workspace, op->workspace);
   memcpy(ready->call.dim, op->dim, sizeof op->dim);
   memcpy(ready->call.real, op->real, sizeof op->real);
   ready->run = pen_data_op(op->kind);
@@ -51,6 +79,21 @@ static void resolve_op(struct pen_vm *vm, struct pen_ready_op *ready, const stru
     ready->call.prepared = pen_kernels_prepare(op->kind, op->dim, op->real);
   }
   pen_assert(ready->run != NULL);
+}
+
+static void resolve_ops(struct pen_vm *vm) {
+  uint32_t op_count = vm->program->op_count;
+  struct resolving resolving = {.vm = vm};
+  find_fixed_bases(&resolving);
+  vm->ops = calloc(op_count + 1u, sizeof *vm->ops);
+  vm->patches = calloc((size_t)op_count * (PEN_OPERANDS_MAX + 1) + 1, sizeof *vm->patches);
+  vm->first_patch = calloc(op_count + 1u, sizeof *vm->first_patch);
+  pen_check(vm->ops != NULL && vm->patches != NULL && vm->first_patch != NULL, "no memory for %u operations", op_count);
+  for (uint32_t i = 0; i < op_count; i++) {
+    vm->first_patch[i] = resolving.patch_count;
+    resolve_op(&resolving, &vm->ops[i], &vm->program->ops[i]);
+  }
+  vm->first_patch[op_count] = resolving.patch_count;
 }
 
 /* The rank's weights that learn. */
@@ -78,18 +121,12 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
       .data = *data,
       .trace = trace,
   };
-  vm->ops = calloc(vm->program->op_count + 1u, sizeof *vm->ops);
-  pen_check(vm->ops != NULL, "no memory for %u operations", vm->program->op_count);
-  for (uint32_t i = 0; i < vm->program->op_count; i++) {
-    resolve_op(vm, &vm->ops[i], &vm->program->ops[i]);
-  }
+  resolve_ops(vm);
   list_weights(vm);
 }
 
-/* Constants are persistent tensors: they need no frame. */
+/* Constants are persistent tensors: whatever frame, they lie at the same place. */
 void pen_vm_start(struct pen_vm *vm) {
-  for (uint32_t b = 0; b < PEN_BASES; b++) {
-    vm->base[b] = (uintptr_t)vm->arena;
-  }
-  pen_vm_call(vm, vm->program->start_first_op, vm->program->start_op_count);
+  static const struct pen_frame arena = {{0}};
+  pen_vm_call(vm, vm->program->start_first_op, vm->program->start_op_count, &arena);
 }

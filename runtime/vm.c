@@ -19,13 +19,14 @@ bool pen_vm_step(struct pen_vm *vm) {
   return going;
 }
 
-void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count) {
-  struct pen_ready_op *op = vm->ops + first, *past = op + count;
-  for (; op < past; op++) {
-    for (uint32_t i = 0; i < op->operand_count; i++) {
-      op->call.operand[i] = (void *)(vm->base[op->operand[i].base] + op->operand[i].offset);
-    }
-    op->call.workspace = (void *)(vm->base[op->workspace.base] + op->workspace.offset);
+void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame) {
+  const struct pen_patch *patch = vm->patches + vm->first_patch[first];
+  const struct pen_patch *past_patch = vm->patches + vm->first_patch[first + count];
+  for (; patch < past_patch; patch++) {
+    *patch->where = vm->arena + frame->base[patch->base] + patch->offset;
+  }
+  const struct pen_ready_op *op = vm->ops + first, *past_op = op + count;
+  for (; op < past_op; op++) {
     op->run(&op->call);
   }
 }

@@ -12,19 +12,17 @@
 #include "runtime/trace.h"
 #include "runtime/transport.h"
 
-/* Where one operand lies: an address is base[place.base] + place.offset. */
-struct pen_place {
-  uint64_t offset;
-  uint32_t base; /* enum pen_base; PEN_BASES: no such operand, and the sum is a null pointer */
-};
-
-/* One op of a program, ready to be called: dims, reals and handle never change, operands are set by each row. */
+/* One op of a program, ready to be called: all that never changes is set. */
 struct pen_ready_op {
   pen_kernel *run;
-  uint32_t operand_count;
-  struct pen_place workspace;
-  struct pen_place operand[PEN_OPERANDS_MAX];
   struct pen_call call;
+};
+
+/* An address in a call that depends on the row: *where = base + offset, with the base that the row's frame gives. */
+struct pen_patch {
+  void **where;
+  uint64_t offset;
+  uint32_t base; /* enum pen_base */
 };
 
 struct pen_vm;
@@ -40,7 +38,8 @@ struct pen_vm {
   struct pen_transport *transport;
   pen_handler *const *handlers; /* [PEN_ACTION_KINDS] */
   struct pen_ready_op *ops;     /* [program->op_count] */
-  uintptr_t base[PEN_BASES + 1]; /* the current row's; the last is 0 */
+  struct pen_patch *patches;    /* in the order of the ops that they belong to */
+  uint32_t *first_patch;        /* [program->op_count + 1] */
   unsigned char *arena;
   struct pen_data data;
   struct pen_trace *trace;  /* used by the traced handlers alone */
@@ -64,7 +63,7 @@ bool pen_vm_step(struct pen_vm *vm);
 extern pen_handler *const pen_handlers[PEN_ACTION_KINDS];
 extern pen_handler *const pen_handlers_traced[PEN_ACTION_KINDS];
 
-/* Calls ops [first, first + count) with the bases as they stand. */
-void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count);
+/* Calls ops [first, first + count) over the memory of a frame. */
+void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame);
 
 #endif

@@ -132,6 +132,8 @@ int main(void) {
     }
     munmap(end.arena, plan->memory[rank].arena_bytes);
     free(vm.ops);
+    free(vm.patches);
+    free(vm.first_patch);
     free((void *)vm.weights);
   }
   printf("{\"plan\":\"%s\",\"rows\":%" PRIu64 ",\"compute_rows\":%" PRIu64 ",\"operations\":%" PRIu64

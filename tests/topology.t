@@ -270,6 +270,8 @@ echo 'microbatch = 3;' >microbatch.cfg
 refused "lines count on after an include" 78 "inner.cfg:4: cluster = 3: a group: cluster = { NAME = VALUE; ... };" inner.cfg
 printf '\n@include "absent.cfg"\n' >text.cfg
 refused "an absent include" 66 'text.cfg:2: @include "absent.cfg": No such file or directory' text.cfg
+printf '@include "\377.cfg"\n' >text.cfg
+refused "an absent include whose name is no UTF-8" 66 'text.cfg:1: @include "?.cfg": No such file or directory' text.cfg
 mkdir -p ring
 echo '@include "b.cfg"' >ring/a.cfg
 printf '\n@include "../ring/a.cfg"\n' >ring/b.cfg

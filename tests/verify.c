@@ -474,13 +474,13 @@ static const struct {
     {"dropped publish", dropped_publish, {"PUBLISH is missing"}},
     {"dropped update", dropped_update, {"UPDATE must come after"}},
     {"dropped gather", dropped_gather, {"GATHER does not come before", "GATHER must come after"}},
-    {"wrong output", wrong_output, {"second time", "nothing", "hold", "in the same bytes", "by message", "o"}},
+    {"wrong output", wrong_output, {"a second time", "nothing has written", "nothing in this program", "hold", "in the same bytes", "by message", "lies on it", "overwritten"}},
     {"input made later", later_input, {"nothing in this program has written", "lies on it"}},
     {"missing operand", missing_operand, {"is missing"}},
     {"extra operand", extra_operand, {"more operands than its signature"}},
     {"no such tensor", no_tensor, {"is tensor"}},
     {"wrong dim", wrong_dim, {"bytes, but"}},
-    {"wrong dtype", wrong_dtype, {"is i32, but", "is f32, but", "is f64, but"}},
+    {"wrong dtype", wrong_dtype, {"is i32, but", "is f32, but", "is f64, but", "bytes of"}},
     {"no such op", wrong_kind_of_op, {"there is no kind"}},
     {"small workspace", small_workspace, {"its workspace has not"}},
     {"gradient added to another", swapped_gradients, {"twice for microbatch", "lacks microbatch"}},
@@ -517,7 +517,6 @@ static void defects_are_rejected(void **state) {
       if (defects[which].apply(&part)) {
         applied++;
         bool accepted = pen_verify(part.plan, &problem), known = false;
-        if (getenv("SHOW")) print_message("# %s: %s\n", defects[which].name, problem.reason);
         for (size_t n = 0; n < 8 && defects[which].reasons[n]; n++) known |= strstr(problem.reason, defects[which].reasons[n]) != NULL;
         if (accepted || !known)
           fail_msg("%s, seed %lu, %s %s: %s", defects[which].name, (unsigned long)here, shapes[round % SHAPES].family,
