@@ -147,10 +147,8 @@ static void settle_attention(struct pen_topology *t) {
 static void settle_loss(struct pen_topology *t) {
   const struct family *family = family_of(t);
   if (!t->has_model_loss) t->model_loss = family->loss;
-  if (!strcmp(t->model_loss, family->loss)) return;
-  if (!family->needs_tokens)
+  if (!strcmp(t->model_loss, "cross_entropy") && !family->needs_tokens)
     pen_topology_fail(t, "model.loss", "\"%s\"; family %s has no targets", family->loss, family->name);
-  pen_topology_fail(t, "model.loss", "this version allows \"%s\" with family %s", family->loss, family->name);
 }
 
 /* No tensor so large that sizes could overflow. */

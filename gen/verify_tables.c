@@ -291,6 +291,10 @@ static bool check_message(const struct pen_checked *c, const struct pen_plan *pl
   if (message->source_offset != place_of(profile, rank, made, source))
     return pen_wrong(c->problem, rank, row, "its message leaves from %llu, but what it sends is made at %llu",
                      (unsigned long long)message->source_offset, (unsigned long long)place_of(profile, rank, made, source));
+  if (message->source_offset < plan->memory[rank].persistent_end || message->source_offset > plan->memory[rank].arena_bytes ||
+      message->bytes > plan->memory[rank].arena_bytes - message->source_offset)
+    return pen_wrong(c->problem, rank, row, "its message leaves from %llu, outside the activation part",
+                     (unsigned long long)message->source_offset);
   if (message->target_offset != place_of(profile, to, used, target))
     return pen_wrong(c->problem, rank, row, "its message's home is at %llu, but rank %u reads it at %llu",
                      (unsigned long long)message->target_offset, to, (unsigned long long)place_of(profile, to, used, target));

@@ -3,6 +3,7 @@
  * Names and shapes are those of Hugging Face's LlamaForCausalLM. A residual projection starts smaller, as in GPT-2, so that
  * the residual stream's variance does not grow with depth. */
 #include <math.h>
+#include <string.h>
 
 #include "gen/families/families.h"
 
@@ -73,7 +74,10 @@ void pen_family_llama(struct pen_graph *graph) {
   }
   x = op_rmsnorm(graph, "norm", x, gain(graph, "model.norm.weight"));
   uint32_t logits = op_linear(graph, "logits", x, matrix(graph, "lm_head.weight", t->model_vocab, t->model_hidden), PEN_NONE);
-  op_cross_entropy(graph, logits, op_targets(graph));
+  if (strcmp(t->model_loss, "sum") == 0)
+    op_sum_loss(graph, logits);
+  else
+    op_cross_entropy(graph, logits, op_targets(graph));
 }
 
 char *pen_config_llama(const struct pen_topology *t) {

@@ -1,0 +1,146 @@
+/* broken.h: finished plans to break, and the runner that expects the verifier to reject each. */
+#ifndef PEN_TESTS_BROKEN_H
+#define PEN_TESTS_BROKEN_H
+
+#include <stdio.h>
+
+#include "gen/signature.h"
+#include "tests/whole.h"
+
+/* ---- plans to break ---- */
+
+static const struct {
+  const char *family, *schedule;
+  uint32_t ranks, stages, microbatches;
+  const char *more;
+} shapes[] = {
+    {"mlp", "gpipe", 2, 1, 4, ""},
+    {"mlp", "1f1b", 3, 1, 6, ""},
+    {"llama", "1f1b", 2, 1, 8, "warmup = 2; /* no clip */"},
+    {"llama", "1f1b", 2, 1, 4, "zero_bubble = true;"},
+    {"mlp", "1f1b", 2, 2, 8, "/* no clip */"},
+    {"llama", "zero_bubble_v", 3, 2, 6, ""},
+    {"mlp", "zero_bubble_v", 4, 2, 8, "/* no clip */"},
+    {"mlp", "looped_bfs", 2, 3, 4, ""},
+};
+enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+
+static inline struct pen_plan *shape_plan(size_t which) {
+  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks, shapes[which].stages,
+                                 shapes[which].microbatches, shapes[which].more));
+}
+
+/* A plan's tables are const to its readers; a test that breaks them is none. */
+#define WRITABLE(type, pointer) ((type *)(uintptr_t)(pointer))
+
+/* The part of a plan that a defect is put into. */
+struct part {
+  struct pen_plan *plan;
+  struct pen_profile *profile;
+  uint32_t rank;
+  struct pen_rank_program *tables;
+  struct pen_action *action;
+  uint64_t *seed;
+};
+
+static inline struct part some_part(struct pen_plan *plan, uint64_t *seed) {
+  struct part p = {.plan = plan, .seed = seed};
+  p.profile = WRITABLE(struct pen_profile, &plan->profiles[draw(seed, 4) == 0]);
+  p.rank = (uint32_t)draw(seed, plan->rank_count);
+  p.tables = WRITABLE(struct pen_rank_program, &p.profile->ranks[p.rank]);
+  p.action = WRITABLE(struct pen_action, p.tables->actions);
+  return p;
+}
+
+/* A random row of one of the kinds [first, last], or PEN_NONE. */
+static inline uint32_t some_row(struct part *p, int first, int last) {
+  for (unsigned tries = 0; tries < 1000; tries++) {
+    uint32_t row = (uint32_t)draw(p->seed, p->tables->action_count);
+    if (p->action[row].kind >= first && p->action[row].kind <= last) return row;
+  }
+  return PEN_NONE;
+}
+
+static inline uint32_t find_row(const struct part *p, int kind, uint32_t stage, uint32_t microbatch) {
+  for (uint32_t row = 0; row < p->tables->action_count; row++)
+    if (p->action[row].kind == kind && p->action[row].stage == stage && p->action[row].microbatch == microbatch) return row;
+  return PEN_NONE;
+}
+
+static inline struct pen_message *some_message(struct part *p) {
+  if (p->profile->message_count == 0) return NULL;
+  return WRITABLE(struct pen_message, &p->profile->messages[draw(p->seed, p->profile->message_count)]);
+}
+
+static inline struct pen_op *ops_of(const struct part *p) { return WRITABLE(struct pen_op, p->tables->ops); }
+
+/* An op of a random program that rows run. */
+static inline struct pen_op *some_op(struct part *p) {
+  const struct pen_program *program = &p->tables->programs[draw(p->seed, p->tables->program_count)];
+  return program->op_count ? ops_of(p) + program->first_op + draw(p->seed, program->op_count) : NULL;
+}
+
+/* Gives a row a frame of its own with one base moved. */
+static inline void set_base(struct part *p, uint32_t row, int base, uint64_t offset) {
+  struct pen_frame *frames = pen_new(p->tables->frame_count + 1, sizeof *frames);
+  memcpy(frames, p->tables->frames, p->tables->frame_count * sizeof *frames);
+  frames[p->tables->frame_count] = frames[p->action[row].frame];
+  frames[p->tables->frame_count].base[base] = offset;
+  p->tables->frames = frames;
+  p->action[row].frame = p->tables->frame_count++;
+}
+
+static inline uint64_t base_of(const struct part *p, uint32_t row, int base) { return p->tables->frames[p->action[row].frame].base[base]; }
+
+/* Moves one base of all rows of a stage and microbatch. */
+static inline void set_all_bases(struct part *p, uint32_t stage, uint32_t microbatch, int base, uint64_t offset) {
+  for (int kind = PEN_F; kind <= PEN_W; kind++) {
+    uint32_t row = find_row(p, kind, stage, microbatch);
+    if (row != PEN_NONE) set_base(p, row, base, offset);
+  }
+}
+
+static inline bool uses_base(const struct part *p, uint32_t row, int base) {
+  const struct pen_program *program = &p->tables->programs[p->action[row].program];
+  for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
+      uint32_t tensor = p->tables->ops[op].operand[k];
+      if (tensor != PEN_NONE && p->tables->tensors[tensor].base == base) return true;
+    }
+  return false;
+}
+
+/* ---- the runner ---- */
+
+struct defect {
+  const char *name;
+  bool (*apply)(struct part *part); /* false: there was no place for it */
+  const char *reasons[8];           /* words of which one must stand in the message */
+};
+
+/* Puts each defect into each shape, several times; all must be rejected, with their own words. */
+static inline void reject_all(const struct defect *defects, size_t count, uint64_t seed) {
+  unsigned total = 0;
+  for (size_t which = 0; which < count; which++) {
+    unsigned applied = 0;
+    for (unsigned round = 0; round < 6 * SHAPES; round++) {
+      uint64_t here = seed;
+      struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+      struct part part = some_part(shape_plan(round % SHAPES), &seed);
+      if (defects[which].apply(&part)) {
+        applied++;
+        bool accepted = pen_verify(part.plan, &problem), known = false;
+        for (size_t n = 0; n < 8 && defects[which].reasons[n]; n++) known |= strstr(problem.reason, defects[which].reasons[n]) != NULL;
+        if (accepted || !known)
+          fail_msg("%s, seed %lu, %s %s: %s", defects[which].name, (unsigned long)here, shapes[round % SHAPES].family,
+                   shapes[round % SHAPES].schedule, accepted ? "accepted" : problem.reason);
+      }
+      pen_free_all();
+    }
+    if (applied == 0) fail_msg("%s was never applied", defects[which].name);
+    total += applied;
+  }
+  print_message("# %u defects of %u kinds rejected\n", total, (unsigned)count);
+}
+
+#endif

@@ -1,0 +1,72 @@
+#!/bin/sh
+# build.t: make TOPOLOGY=... rebuilds exactly what a change touches; a build folder elsewhere, an installation and odd names work.
+. "${top_srcdir:-.}/tests/lib.sh"
+
+# A build folder of our own on top of the one under test: its Makefile with the same configuration, its archives linked in.
+work=$scratch/build
+mkdir "$work"
+for file in penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES; do ln -s "$top_builddir/$file" "$work/$file"; done
+cp "$top_builddir/Makefile" "$top_builddir/config.status" "$work"
+# Only the part under test runs there: its prerequisites are up to date as they stand.
+plan_make() { # NAME ARGUMENT...
+  target=penstock-$1
+  shift
+  (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL &&
+    make -o penstock-gen -o penstock-tokens -o libruntime.a $(printf -- '-o %s ' $KERNEL_ARCHIVES) -o Makefile -o config.status \
+      srcdir="$top_srcdir" top_srcdir="$top_srcdir" "$@" "$target" >"$scratch/make.log" 2>&1) ||
+    { sed 's/^/# /' "$scratch/make.log" | tail -n 20; return 1; }
+}
+inode() { ls -i "$work/$1" | awk '{ print $1 }'; }
+
+mkdir "$scratch/top"
+cat >"$scratch/top/model.cfg" <<'END'
+model = { family = "mlp"; layers = 2; hidden = 16; sequence = 4; };
+END
+cat >"$scratch/top/mine.cfg" <<'END'
+@include "model.cfg"
+pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-3; steps = 2; };
+END
+
+ok "a path that ends in .cfg is built" plan_make mine TOPOLOGY="$scratch/top/mine.cfg"
+ok "and runs" "$work/penstock-mine" train --quiet
+first=$(inode plan/mine.c)
+ok "again" plan_make mine TOPOLOGY="$scratch/top/mine.cfg"
+is "nothing is rebuilt when nothing changed" "$(inode plan/mine.c)" "$first"
+sleep 0.01
+touch "$scratch/top/model.cfg"
+ok "a touched fragment" plan_make mine TOPOLOGY="$scratch/top/mine.cfg"
+ok "rebuilds the plan" test "$(inode plan/mine.c)" != "$first"
+second=$(inode plan/mine.c)
+ok "SETTINGS" plan_make mine TOPOLOGY="$scratch/top/mine.cfg" SETTINGS='pipeline.ranks=1 pipeline.microbatches=4'
+ok "change the plan" test "$(inode plan/mine.c)" != "$second"
+matches "as they say" "$("$work/penstock-mine" info --json | tr -d ' \n')" '*"microbatches":4*'
+ok "NAME renames" plan_make other TOPOLOGY="$scratch/top/mine.cfg" NAME=other
+ok "the renamed binary runs" "$work/penstock-other" train --quiet
+ok "a name in topologies/ is built" plan_make mlp_1 TOPOLOGY=mlp_1
+
+# A fragment that vanishes: what depends on it is built again, and make does not stop at the missing file.
+cat >"$scratch/top/mine.cfg" <<'END'
+model = { family = "mlp"; layers = 2; hidden = 16; sequence = 4; };
+pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-3; steps = 2; };
+END
+rm "$scratch/top/model.cfg"
+ok "a vanished fragment breaks nothing" plan_make other TOPOLOGY="$scratch/top/mine.cfg" NAME=other
+
+# The same input gives the same bytes, from wherever it is read.
+"$gen" "$scratch/top/mine.cfg" >"$scratch/a.c"
+mkdir "$scratch/elsewhere"
+cp "$scratch/top/mine.cfg" "$scratch/elsewhere"
+(cd "$scratch/elsewhere" && "$gen" mine.cfg) >"$scratch/b.c"
+ok "the same input gives the same bytes from another folder" cmp "$scratch/a.c" "$scratch/b.c"
+{ echo "# a comment"; cat "$scratch/top/mine.cfg"; } >"$scratch/elsewhere/mine.cfg"
+digest() { sed -n 's/^  \.digest = //p' "$1"; }
+"$gen" "$scratch/elsewhere/mine.cfg" >"$scratch/c.c"
+is "a comment does not enter the digest" "$(digest "$scratch/c.c")" "$(digest "$scratch/a.c")"
+"$gen" -s optimizer.learning_rate=2e-3 "$scratch/elsewhere/mine.cfg" >"$scratch/d.c"
+ok "a setting does" test "$(digest "$scratch/d.c")" != "$(digest "$scratch/a.c")"
+ok "a plan names neither folder nor date" sh -c "! grep -q '$scratch' '$scratch/a.c'"
+finish

@@ -1,0 +1,61 @@
+#!/bin/sh
+# sanitize.t: the generator and the CPU runtime under AddressSanitizer and UndefinedBehaviorSanitizer: their own tests, plans
+# of every schedule, training, a checkpoint, its resumption and eval; and the transport's two ends under ThreadSanitizer.
+. "${top_srcdir:-.}/tests/lib.sh"
+echo 'int main(void) { return 0; }' >"$scratch/probe.c"
+$CC -fsanitize=address,undefined -o "$scratch/probe" "$scratch/probe.c" 2>/dev/null && "$scratch/probe" ||
+  skip_all "$CC has no address sanitizer here"
+
+work=$scratch/asan
+mkdir "$work"
+flags='-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
+(cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$top_srcdir/configure" -q CC="$CC" CFLAGS="$flags" && make -j2 -s) >"$scratch/log" 2>&1
+ok "everything builds" test -x "$work/penstock-gen"
+test -x "$work/penstock-gen" || { tail -n 30 "$scratch/log" | sed 's/^/# /'; finish; }
+
+gen=$work/penstock-gen tokens=$work/penstock-tokens top_builddir=$work CFLAGS=$flags
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
+for topology in "$topologies"/*.cfg; do
+  for kind in c actions memory report; do
+    ok "$kind of $(basename "$topology")" "$gen" --print=$kind -o "$scratch/out" "$topology"
+  done
+done
+cat >"$scratch/llama.cfg" <<'END'
+pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "zero_bubble_v"; };
+model = { family = "llama"; layers = 4; hidden = 40; heads = 4; kv_heads = 2; head_dim = 10; ffn = 56; vocab = 256; sequence = 24; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 4; };
+END
+make_tokens "$scratch/data.bin" 5000
+run() { "$scratch/$1" train --data "$scratch/data.bin" --quiet --log "$scratch/train.log" --checkpoint "$scratch/ckpt" "$2" "$3" $4 2>"$scratch/err" || { sed 's/^/# /' "$scratch/err"; return 1; }; }
+ok "llama is built" build llama "$scratch/llama.cfg"
+ok "llama trains" run llama --steps 2
+ok "on another topology it is built" build llama1 "$scratch/llama.cfg" -s pipeline.schedule=1f1b -s pipeline.stages_per_rank=1
+ok "and goes on" run llama1 --steps 4 --resume
+ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2
+ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
+ok "info" "$scratch/llama" info --json
+is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 "
+
+tests='canonical compose partition simulate verify_rows verify safetensors initial checkpoint kernels_attention kernels_loss kernels_norm kernels_matmul'
+(cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
+for test in $tests; do
+  if (cd "$work" && CMOCKA_MESSAGE_OUTPUT=TAP "tests/$test") >"$scratch/test.log" 2>&1; then
+    result 0 "tests/$test"
+  else
+    result 1 "tests/$test"
+    grep -E '^not ok|ERROR|runtime error' "$scratch/test.log" | sed 's/^/# /' | head
+  fi
+done
+
+# The transport under ThreadSanitizer.
+if $CC -fsanitize=thread -o "$scratch/probe" "$scratch/probe.c" 2>/dev/null && "$scratch/probe"; then
+  tsan=$scratch/tsan
+  mkdir "$tsan"
+  (cd "$tsan" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$top_srcdir/configure" -q CC="$CC" CFLAGS='-g -O1 -fsanitize=thread' &&
+    make -j2 -s tests/transport) >"$scratch/log" 2>&1
+  ok "tests/transport under ThreadSanitizer" env CMOCKA_MESSAGE_OUTPUT=STDOUT "$tsan/tests/transport"
+else
+  skip "tests/transport under ThreadSanitizer" "$CC has none here"
+fi
+finish
