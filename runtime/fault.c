@@ -14,8 +14,8 @@
 #include "runtime/run.h"
 
 static const uint64_t look_ns = 100 * 1000000ull;    /* between two looks at the ranks */
-static const uint64_t look_most_ns = 300 * 1000000ull; /* counted for one look: while we were stopped, nobody stalled */
-static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped so long: a terminal's ^Z stops and wakes all */
+static const uint64_t look_most_ns = 120 * 1000000ull; /* counted for one look: while we were stopped, nobody stalled */
+static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped so long, that is, for two looks: ^Z stops and `fg` wakes all */
 static const uint64_t waiter_ns = 500 * 1000000ull;  /* given the others to come to where they wait for a lost rank */
 static const uint64_t grace_ns = 1000 * 1000000ull;  /* given the others to leave by themselves */
 

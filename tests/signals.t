@@ -63,7 +63,28 @@ free TERM parent
 free INT 2
 END
 
+# What ^Z and fg do: all are stopped for longer than any limit, and go on.
+rm -rf "$scratch/log"
+"$scratch/four" train --quiet --log "$scratch/log" --timeout 1 2>"$scratch/err" &
+run=$!
+tries=0
+while test "$(cat "$scratch/log" 2>/dev/null | wc -l)" -lt 3 && test $tries -lt 200; do
+  sleep 0.05
+  tries=$((tries + 1))
+done
+ranks=$(children "$run")
+kill -STOP "$run" && kill -STOP $ranks
+stopped_at=$(wc -l <"$scratch/log")
+sleep 1.5
+kill -CONT "$run" $ranks
+sleep 0.5
+kill -TERM "$run"
+wait "$run"
+is "stopped and continued: status" "$?: $(cat "$scratch/err")" "0: "
+ok "stopped and continued: it went on" test "$(wc -l <"$scratch/log")" -gt "$stopped_at"
+
 # Interrupted and resumed, against not interrupted.
+interrupt free TERM 1
 last=$(log_field "$scratch/log" step | tail -n 1)
 more=$((last + 3))
 "$scratch/free" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" --resume --steps $more

@@ -3,7 +3,8 @@
  *
  *     machine, settings                        where, and how much was run
  *     matrix_products.rounds[]                 {one_process, two_processes}: what bench_matmul prints
- *     plans.NAME.rounds[]                      {ours, start, peer?}: one run each, see below
+ *     hop.rounds[]                             what bench_hop prints
+ *     plans.NAME.rounds[]                      {dispatch, start, ours, peer?}: one run each, see below
  *     plans.NAME.*, hop.*                      figures, most of them medians over the rounds
  *
  * Whatever fails ends the program with a line that says what. */
@@ -19,7 +20,7 @@
 #define BENCH_FOLDER "bench"
 #define BENCH_TOKENS BENCH_FOLDER "/tokens.bin"
 #define BENCH_WEIGHTS BENCH_FOLDER "/weights.safetensors"
-enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 3, BENCH_PATH_BYTES = 4096 };
+enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 3, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
 
 struct bench_settings {
   const char *peer;        /* Python with PyTorch; null: only ours */
@@ -44,16 +45,14 @@ struct bench_child {
   size_t process_count;
   struct bench_process processes[BENCH_PROCESSES_MAX]; /* the child, then its own children in the order of their start */
   char *output;                                        /* its standard output; the caller's to free */
+  double others_share; /* of the cores' time meanwhile, what others had: a bench is right when that is near 0 */
 };
 
-/* Runs a program to its end, which must be with status 0. `sampled`: notes resident sizes, every 50 ms. arguments end with null. */
+/* Runs a program to its end, which must be with status 0. `sampled`: notes resident sizes, every 50 ms. A null ends arguments. */
 void bench_run(struct bench_child *child, const char *const arguments[], bool sampled);
 
 /* Runs a program and reads what it prints: a JSON object, which may follow lines of other kinds. A new reference. */
 json_t *bench_run_json(const char *const arguments[]);
-
-/* The last object in a text that starts a line with its brace. A new reference; `whose` is for the message. */
-json_t *bench_last_object(const char *text, const char *whose);
 
 /* ---- bench_tokens.c ---- */
 
@@ -68,7 +67,8 @@ json_t *bench_plan(const struct bench_settings *settings, const char *plan);
 /* The weights that both start from, made by `init`. */
 void bench_weights(const char *plan);
 
-/* One training run: {"step_ms":[…], "step_ms_median":…, "losses":[…], "rank_peak_resident_bytes":[…], "launcher_…":…} */
+/* One training run: {"step_ms":[…], "step_ms_median":…, "losses":[…], "rank_peak_resident_bytes":[…],
+ * "launcher_peak_resident_bytes":…, "others_share":…} */
 json_t *bench_train(const struct bench_settings *settings, const char *plan);
 
 /* One step with a trace: {"exec_to_first_action_s":…, "exec_to_first_step_end_s":…} */
@@ -76,13 +76,14 @@ json_t *bench_start(const char *plan);
 
 /* ---- bench_peer.c ---- */
 
-/* The same training by PyTorch: its JSON line. `model` is bench_matmul's, `info` ours. Null for a plan that it has no schedule for. */
+/* The same training by PyTorch: its JSON line, and "others_share". `model` is bench_matmul's, `info` ours. Null for a plan that it
+ * has no schedule for. */
 json_t *bench_peer(const struct bench_settings *settings, const json_t *model, const json_t *info);
 
 /* ---- bench_figures.c ---- */
 
-/* From the rounds, all other figures of a plan, into the plan's object. */
-void bench_figures(json_t *document, const char *plan);
+/* From the rounds, all other figures, into the plans' objects and the hop's. */
+void bench_figures(json_t *document);
 
 double bench_median(double *values, size_t count); /* sorts them */
 double bench_number(const json_t *object, const char *path); /* "a.b.c"; NAN where absent */

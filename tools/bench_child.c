@@ -3,12 +3,14 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <math.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -122,6 +124,35 @@ static uint64_t now_ns(void) {
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
+/* ---- who had the cores ---- */
+
+/* Seconds for which the cores worked, for whomever; a hypervisor's other guests too. */
+static double machine_busy_s(void) {
+  double user = 0, nice = 0, system = 0, idle, wait, interrupts = 0, soft = 0, steal = 0;
+  FILE *file = fopen("/proc/stat", "re");
+  if (file == NULL ||
+      fscanf(file, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &wait, &interrupts, &soft, &steal) != 8) {
+    user = NAN;
+  }
+  if (file != NULL) {
+    fclose(file);
+  }
+  return (user + nice + system + interrupts + soft + steal) / (double)sysconf(_SC_CLK_TCK);
+}
+
+static double seconds_of(struct timeval time) {
+  return (double)time.tv_sec + 1e-6 * (double)time.tv_usec;
+}
+
+/* Seconds that all ended children had, and theirs. */
+static double children_busy_s(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_CHILDREN, &usage);
+  return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+}
+
+/* ---- one run ---- */
+
 /* Its status; a sampled one is looked at until it ends. */
 static int wait_for(struct bench_child *child, bool sampled) {
   pid_t pid = child->processes[0].pid, ended;
@@ -134,6 +165,7 @@ static int wait_for(struct bench_child *child, bool sampled) {
 }
 
 void bench_run(struct bench_child *child, const char *const arguments[], bool sampled) {
+  double machine_s = machine_busy_s(), children_s = children_busy_s();
   *child = (struct bench_child){.process_count = 1, .start_ns = now_ns()};
   child->processes[0].pid = fork();
   if (child->processes[0].pid == 0) {
@@ -148,10 +180,13 @@ void bench_run(struct bench_child *child, const char *const arguments[], bool sa
     bench_fail("%s: %s %d\n%s", arguments[0], WIFSIGNALED(status) ? "ended by signal" : "left with status",
                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), errors);
   }
+  double passed_s = (double)(now_ns() - child->start_ns) / 1e9 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+  child->others_share = fmax(0, (machine_busy_s() - machine_s) - (children_busy_s() - children_s)) / passed_s;
   child->output = read_whole(OUTPUT);
 }
 
-json_t *bench_last_object(const char *text, const char *whose) {
+/* The last object in a text that starts a line with its brace. */
+static json_t *last_object(const char *text, const char *whose) {
   const char *last = NULL;
   for (const char *line = text; line != NULL; line = strchr(line, '\n')) {
     line += *line == '\n';
@@ -168,7 +203,8 @@ json_t *bench_last_object(const char *text, const char *whose) {
 json_t *bench_run_json(const char *const arguments[]) {
   struct bench_child child;
   bench_run(&child, arguments, false);
-  json_t *object = bench_last_object(child.output, arguments[0]);
+  json_t *object = last_object(child.output, arguments[0]);
   free(child.output);
+  json_object_set_new(object, "others_share", json_real(child.others_share));
   return object;
 }

@@ -77,8 +77,9 @@ json_t *bench_train(const struct bench_settings *settings, const char *plan) {
   for (size_t i = 1; i < child.process_count; i++) {
     json_array_append_new(peaks, json_integer((json_int_t)child.processes[i].peak_bytes));
   }
-  return json_pack("{s:f,s:o,s:o,s:o,s:I}", "step_ms_median", median_of(step_ms), "step_ms", step_ms, "losses", losses,
-                   "rank_peak_resident_bytes", peaks, "launcher_peak_resident_bytes", (json_int_t)child.processes[0].peak_bytes);
+  return json_pack("{s:f,s:o,s:o,s:o,s:I,s:f}", "step_ms_median", median_of(step_ms), "step_ms", step_ms, "losses", losses,
+                   "rank_peak_resident_bytes", peaks, "launcher_peak_resident_bytes", (json_int_t)child.processes[0].peak_bytes,
+                   "others_share", child.others_share);
 }
 
 /* ---- a start ---- */
