@@ -125,10 +125,11 @@ static void read_line(struct reader *reader, const char *at) {
   for (at = skip_space(at); *at || second; at = skip_space(at)) {
     const char *word = at;
     struct pen_action row;
-    if (!take_action(&at, &row))
-      pen_stop(PEN_EXIT_DATA, "%s:%lu: rank %u, action %u: \"%.*s\" is no action such as 3F1, 3SEND_F1 or 3F1|4B0", reader->path,
-               reader->line, rank, reader->count[rank], (int)strcspn(word, " \t\r\n") < SHOWN_BYTES
-               ? (int)strcspn(word, " \t\r\n") : SHOWN_BYTES, word);
+    if (!take_action(&at, &row)) {
+      int length = (int)strcspn(word, " \t\r\n");
+      pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%.*s): no action such as 3F1, 3SEND_F1 or 3F1|4B0", reader->path, rank,
+               reader->count[rank], length < SHOWN_BYTES ? length : SHOWN_BYTES, word);
+    }
     check_action(reader, rank, &row);
     reader->action[rank] = pen_grow(reader->action[rank], &reader->capacity[rank], reader->count[rank] + 1, sizeof row);
     reader->action[rank][reader->count[rank]++] = row;

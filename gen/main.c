@@ -2,6 +2,7 @@
 #include <errno.h>
 #include <libgen.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "gen/actions.h"
@@ -143,16 +144,23 @@ static void write_output(FILE *out, const struct result *result, const struct pe
   }
 }
 
+/* What is there already and no plain file (a device, a link) is written through, never replaced. */
+static bool is_replaceable(const char *path) {
+  struct stat status;
+  return lstat(path, &status) || S_ISREG(status.st_mode);
+}
+
 /* Writes beside the file and renames: a plan is whole or not there. */
 static void write_file(const struct result *result, const struct pen_options *options) {
-  const char *temporary = pen_text("%s.tmp%ld", options->output, (long)getpid());
-  FILE *out = fopen(temporary, "w");
+  bool replace = is_replaceable(options->output);
+  const char *path = replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
+  FILE *out = fopen(path, "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", options->output, strerror(errno));
   write_output(out, result, options);
   int failed = ferror(out);
-  if (fclose(out) || failed || rename(temporary, options->output)) {
+  if (fclose(out) || failed || (replace && rename(path, options->output))) {
     int cause = errno;
-    unlink(temporary);
+    if (replace) unlink(path);
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", options->output, strerror(cause));
   }
 }

@@ -37,31 +37,43 @@ struct placing {
   size_t slot_count, slot_capacity;
 };
 
-/* Fills receive_row, send_row and known by walking every rank's rows; known_before by what the walk ends with. */
-static void gather_facts(struct placing *p, bool barrier) {
-  struct pen_lowered *l = p->lowered;
+/* Fills receive_row and send_row. */
+static void find_ends(struct placing *p) {
+  const struct pen_lowered *l = p->lowered;
   for (uint32_t r = 0; r < l->rank_count; r++)
     for (uint32_t i = 0; i < l->count[r]; i++) {
       const struct pen_action *a = &l->action[r][i];
       if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) p->fact[a->message].send_row = i;
       if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B) p->fact[a->message].receive_row = i;
     }
-  int64_t *known = pen_new(l->rank_count, sizeof *known);
-  for (uint32_t r = 0; r < l->rank_count; r++) {
-    for (uint32_t other = 0; other < l->rank_count; other++) known[other] = -1;
-    for (uint32_t i = 0; i < l->count[r]; i++) {
-      const struct pen_action *a = &l->action[r][i];
-      if (a->message == PEN_NONE) continue;
-      const struct pen_channel *channel = &l->channel[l->message[a->message].channel];
-      if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) p->fact[a->message].known = known[channel->to_rank];
-      if ((a->kind == PEN_WAIT_F || a->kind == PEN_WAIT_B) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank])
-        known[channel->from_rank] = p->fact[a->message].send_row;
-    }
-    for (uint32_t m = 0; m < l->message_count; m++) {
-      const struct pen_channel *channel = &l->channel[l->message[m].channel];
-      if (channel->from_rank == r) p->fact[m].known_before = barrier ? INT64_MAX : known[channel->to_rank];
-    }
+}
+
+/* Fills `known` by walking one rank's rows; known_at_end is [channel]. `known` is scratch, [rank], all -1 before and after. */
+static void walk_rank(struct placing *p, uint32_t rank, int64_t *known, int64_t *known_at_end) {
+  const struct pen_lowered *l = p->lowered;
+  for (uint32_t i = 0; i < l->count[rank]; i++) {
+    const struct pen_action *a = &l->action[rank][i];
+    if (a->message == PEN_NONE) continue;
+    const struct pen_channel *channel = &l->channel[l->message[a->message].channel];
+    if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) p->fact[a->message].known = known[channel->to_rank];
+    if ((a->kind == PEN_WAIT_F || a->kind == PEN_WAIT_B) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank])
+      known[channel->from_rank] = p->fact[a->message].send_row;
   }
+  for (uint32_t c = 0; c < l->channel_count; c++)
+    if (l->channel[c].from_rank == rank) known_at_end[c] = known[l->channel[c].to_rank];
+  for (uint32_t c = 0; c < l->channel_count; c++)
+    if (l->channel[c].to_rank == rank) known[l->channel[c].from_rank] = -1;
+}
+
+static void gather_facts(struct placing *p, bool barrier) {
+  const struct pen_lowered *l = p->lowered;
+  find_ends(p);
+  int64_t *known = pen_new(l->rank_count, sizeof *known);
+  int64_t *known_at_end = pen_new(l->channel_count + 1u, sizeof *known_at_end);
+  for (uint32_t r = 0; r < l->rank_count; r++) known[r] = -1;
+  for (uint32_t r = 0; r < l->rank_count; r++) walk_rank(p, r, known, known_at_end);
+  for (uint32_t m = 0; m < l->message_count; m++)
+    p->fact[m].known_before = barrier ? INT64_MAX : known_at_end[l->message[m].channel];
 }
 
 /* Whether the sender of `next` knows that `before`, an earlier message of the same step in the same slot, has been read. */

@@ -286,7 +286,6 @@ static void scan_file(struct scanner *scanner, const char *path, const struct re
   }
   uint64_t bytes = (uint64_t)(reading.end - reading.start);
   scanner->total_bytes += bytes;
-  sha256_update(scanner->hash, sizeof bytes, (const uint8_t *)&bytes);
   sha256_update(scanner->hash, bytes, (const uint8_t *)reading.start);
   reading.file = file_index(scanner->source, path);
   reading.visit = scanner->visits++;

@@ -42,7 +42,7 @@ struct pen_topology {
   const char *path;           /* as given on the command line */
   const char *name;           /* base name without .cfg */
   struct pen_strings sources; /* the file and every file it includes, for make */
-  unsigned char source_digest[32]; /* SHA-256 of the sources' bytes and the overrides */
+  unsigned char source_digest[32]; /* SHA-256 of the sources' bytes, as sha256sum gives it, and of any overrides */
 };
 
 /* Reads, checks and settles. `override` are the PATH=VALUE of -s, in order. Ends the generator (66 absent, 78 wrong) with

@@ -86,11 +86,11 @@ static void start_ranks(struct pen_run *run, pid_t *pids) {
 }
 
 int pen_launch(struct pen_run *run) {
+  pen_files_take_limits_as_errors(); /* the shared memory is a file too */
   pen_shared_open(&run->shared, run->plan, run->profile);
   pid_t *pids = calloc(run->plan->rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", run->plan->rank_count);
   block_signals();
-  pen_files_take_limits_as_errors();
   start_ranks(run, pids);
   int status = pen_watch(run, pids);
   free(pids);

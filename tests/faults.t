@@ -148,4 +148,8 @@ if test -c /dev/full; then
   is "a full disk under the log: status" $? 74
   matches "a full disk under the log: the message" "$(cat "$scratch/err")" "penstock: --log /dev/full: *"
 fi
+(ulimit -f 1; exec "$scratch/four" train --quiet --steps 1 >"$scratch/out" 2>"$scratch/err")
+status=$?
+ok "shared memory over the limit of files is a message, no signal" test "$status" -eq 71
+matches "shared memory over the limit of files: the message" "$(cat "$scratch/err")" "penstock: *shared memory: File too large"
 finish

@@ -12,7 +12,7 @@ options_of() { "$@" --help 2>&1 | grep -oE -- '--[a-z][a-z-]*' | sort -u; }
 covers() { # PAGE COMMAND...
   page=$1
   shift
-  text=$(mandoc -Tascii "$top_builddir/man/$page" | col -b 2>/dev/null || mandoc -Tascii "$top_builddir/man/$page")
+  text=$(mandoc -Tascii "$top_builddir/man/$page" | sed "s/.$(printf '\b')//g") # bold is a letter over itself
   for option in $(options_of "$@"); do
     case "$text" in
       *"$option"*) ;;

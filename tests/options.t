@@ -68,6 +68,13 @@ ok "options after the topology" same t.cfg -p actions -s pipeline.microbatches=3
 ok "two dashes end the options" same -p actions -s pipeline.microbatches=3 -- t.cfg
 into_file() { "$program" -p actions -s pipeline.microbatches=3 -o file t.cfg >out 2>err && [ ! -s out ] && cmp -s file wanted; }
 ok "output into a file" into_file
+into_link() { ln -s linked link && "$program" -o link t.cfg >out 2>err && [ -L link ] && [ -s linked ]; }
+ok "output into what a link names" into_link
+into_device() { # written through: by root it was replaced once
+  "$program" -o full t.cfg >out 2>err
+  [ $? -eq 74 ] && [ -c full ]
+}
+if mknod full c 1 7 2>err && (: >full) 2>err; then ok "a device is no file to replace" into_device; fi
 checks() { "$program" --check --output=none t.cfg >out 2>err && [ ! -s out ] && [ ! -e none ]; }
 ok "--check writes nothing" checks
 
@@ -86,5 +93,11 @@ depends() {
   printf 'x.c: t.cfg model/mlp.cfg optimizer/plain.cfg\n\nt.cfg:\n\nmodel/mlp.cfg:\n\noptimizer/plain.cfg:\n' | cmp -s - x.d
 }
 ok "--depend names every source, and outlives each" depends
+
+names_input() { # a fragment's bytes follow those of the file that names it
+  sum=$(cat t.cfg model/mlp.cfg optimizer/plain.cfg | sha256sum | cut -d' ' -f1)
+  "$program" t.cfg 2>err | grep -qx " \*   input SHA-256 $sum"
+}
+ok "the tables name the input by what sha256sum says" names_input
 
 echo "1..$count"

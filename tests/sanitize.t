@@ -6,10 +6,17 @@ echo 'int main(void) { return 0; }' >"$scratch/probe.c"
 $CC -fsanitize=address,undefined -o "$scratch/probe" "$scratch/probe.c" 2>/dev/null && "$scratch/probe" ||
   skip_all "$CC has no address sanitizer here"
 
+# A copy of the sources alone: a source folder that was built in cannot be built from elsewhere.
+source=$scratch/source
+mkdir "$source"
+(cd "$top_srcdir" && tar cf - --exclude='*.o' --exclude='*.a' --exclude=.deps --exclude=.dirstamp --exclude='*.log' --exclude='*.trs' \
+  configure configure.ac aclocal.m4 Makefile.am Makefile.in build-aux m4 gen runtime kernels tools tests topologies man) |
+  (cd "$source" && tar xf -)
+
 work=$scratch/asan
 mkdir "$work"
 flags='-g -O1 -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
-(cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$top_srcdir/configure" -q CC="$CC" CFLAGS="$flags" && make -j2 -s) >"$scratch/log" 2>&1
+(cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$source/configure" -q CC="$CC" CFLAGS="$flags" && make -j2 -s) >"$scratch/log" 2>&1
 ok "everything builds" test -x "$work/penstock-gen"
 test -x "$work/penstock-gen" || { tail -n 30 "$scratch/log" | sed 's/^/# /'; finish; }
 
@@ -52,7 +59,7 @@ done
 if $CC -fsanitize=thread -o "$scratch/probe" "$scratch/probe.c" 2>/dev/null && "$scratch/probe"; then
   tsan=$scratch/tsan
   mkdir "$tsan"
-  (cd "$tsan" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$top_srcdir/configure" -q CC="$CC" CFLAGS='-g -O1 -fsanitize=thread' &&
+  (cd "$tsan" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$source/configure" -q CC="$CC" CFLAGS='-g -O1 -fsanitize=thread' &&
     make -j2 -s tests/transport) >"$scratch/log" 2>&1
   ok "tests/transport under ThreadSanitizer" env CMOCKA_MESSAGE_OUTPUT=STDOUT "$tsan/tests/transport"
 else

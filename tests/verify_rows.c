@@ -496,12 +496,12 @@ static void expect_stop(const char *text, int wanted_status, const char *words) 
 static void bad_texts_are_named(void **state) {
   (void)state;
   expect_stop(NULL, PEN_EXIT_NO_INPUT, "/nonexistent/actions: No such file");
-  expect_stop("0: 0F0\n1: 1F0 1X0\n", PEN_EXIT_DATA, ":2: rank 1, action 1: \"1X0\" is no action");
-  expect_stop("0: 0F0 0F\n1:\n", PEN_EXIT_DATA, ":1: rank 0, action 1: \"0F\" is no action");
-  expect_stop("0: 0F0|\n1:\n", PEN_EXIT_DATA, "is no action");
-  expect_stop("0: 0F0x\n1:\n", PEN_EXIT_DATA, "\"0F0x\" is no action");
-  expect_stop("0: 0WAIT_F0\n1:\n", PEN_EXIT_DATA, "is no action");
-  expect_stop("0: 0F99999999999999999999\n1:\n", PEN_EXIT_DATA, "is no action");
+  expect_stop("0: 0F0\n1: 1F0 1X0\n", PEN_EXIT_DATA, ": rank 1, action 1 (1X0): no action such as");
+  expect_stop("0: 0F0 0F\n1:\n", PEN_EXIT_DATA, ": rank 0, action 1 (0F): no action such as");
+  expect_stop("0: 0F0|\n1:\n", PEN_EXIT_DATA, "rank 0, action 1 (): no action such as");
+  expect_stop("0: 0F0x\n1:\n", PEN_EXIT_DATA, ": rank 0, action 0 (0F0x): no action such as");
+  expect_stop("0: 0WAIT_F0\n1:\n", PEN_EXIT_DATA, "): no action such as");
+  expect_stop("0: 0F99999999999999999999\n1:\n", PEN_EXIT_DATA, "): no action such as");
   expect_stop("0: 0F0\n\n# more\nzero: 1F0\n", PEN_EXIT_DATA, ":4: \"zero: 1F0");
   expect_stop("0: 0F0\n", PEN_EXIT_DATA, "rank 1 has no line");
   expect_stop("0: 0F0\n0: 0F1\n1:\n", PEN_EXIT_DATA, ":2: rank 0 has a line already");

@@ -96,7 +96,7 @@ static void redirect(const char *path, int descriptor) {
 }
 
 static _Noreturn void become(const char *const arguments[]) {
-  prctl(PR_SET_PDEATHSIG, SIGTERM);
+  prctl(PR_SET_PDEATHSIG, SIGINT); /* which lets either of the two end its ranks */
   redirect(OUTPUT, STDOUT_FILENO);
   redirect(ERRORS, STDERR_FILENO);
   execvp(arguments[0], (char *const *)arguments); /* execvp() leaves its arguments as they are */
