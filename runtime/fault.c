@@ -36,6 +36,8 @@ struct watch {
   uint32_t rank_count, left_count;
   uint64_t now_ns;
   uint32_t lost; /* PEN_NONE while all is well */
+  uint32_t asked; /* signals that asked for the end */
+  int asked_by;   /* the last of them */
   char cause[64];
 };
 
@@ -102,6 +104,8 @@ static uint64_t look(struct watch *watch, uint64_t most_ns) {
   int signal_number = sigtimedwait(&set, NULL, &most);
   if (signal_number == SIGTERM || signal_number == SIGINT) {
     atomic_store(&watch->run->shared.control->stop_requested, 1);
+    watch->asked++;
+    watch->asked_by = signal_number;
   }
   reap(watch);
   uint64_t before_ns = watch->now_ns;
@@ -236,9 +240,12 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
     watch.ranks[r].pid = pids[r];
   }
   struct pen_control *control = run->shared.control;
-  while (watch.left_count < rank_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0) {
+  while (watch.left_count < rank_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && watch.asked < 2) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
+  }
+  if (watch.asked >= 2) { /* who asks twice does not want to wait for the step's end */
+    pen_shared_abort(&run->shared, rank_count, 128 + watch.asked_by);
   }
   if (watch.lost != PEN_NONE) {
     announce(&watch);

@@ -145,6 +145,7 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
 
 void pen_info(const struct pen_plan *plan, bool json) {
   const char *kernels = pen_kernels_open((int)plan->threads_per_rank);
+  pen_check(kernels != NULL, "no memory for the buffers of matrix products");
   if (json) {
     print_json(plan, kernels);
   } else {

@@ -98,6 +98,7 @@ static void tell(struct pen_log *log, const double *board) {
       .tokens_per_second = (double)pen_step_targets(plan) / step_ms * 1e3,
   };
   log->loss_sum += pen_board_loss_sum(plan, board);
+  log->finite = isfinite(told.loss) && isfinite(told.norm);
   log->told_end_ns = end_ns;
   log->smooth_ms = log->told == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->told++;

@@ -29,6 +29,7 @@ struct pen_log {
   uint64_t shown_ns;                /* when progress was last shown */
   double smooth_ms;                 /* moving average of step times, for the time left */
   double loss_sum;                  /* of all steps told, before division */
+  bool finite;                      /* loss and norm of the last step told were */
 };
 
 /* The parent: opens --log (path null: none); `append` keeps what is there. Fails: 73. Returns its descriptor, or -1. */

@@ -77,6 +77,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
   const struct pen_plan *plan = run->plan;
   unsigned char *arena = pen_arena_open(plan, rank, &run->shared);
   const char *kernels = pen_kernels_open((int)plan->threads_per_rank);
+  pen_check(kernels != NULL, "no memory for the buffers of matrix products");
   struct pen_transport *end = pen_shm_open(plan, run->profile, &run->shared, rank, arena);
   struct pen_trace *trace = NULL;
   if (run->trace_descriptor >= 0) {
@@ -113,6 +114,14 @@ static void decide_last_step(const struct pen_run *run, uint32_t rank, uint64_t 
   }
 }
 
+/* A checkpoint with infinite or undefined weights would take the place of one that is good. Rank 0 knows what the step gave. */
+static void refuse_to_save_nonsense(const struct pen_transport *end, const char *directory) {
+  if (end->rank == 0 && !log_of_run.finite) {
+    pen_fail(PEN_EXIT_DATA, "step %llu: the loss or the norm of the gradient is not finite; not saved, what is in %s stays",
+             (unsigned long long)vm.optimizer_step, directory);
+  }
+}
+
 /* One step and what stands between it and the next. Returns whether it was the last. */
 static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
   const struct pen_options *options = run->options;
@@ -131,6 +140,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
     must(pen_log_step(&log_of_run, end, step_index, saves || last));
   }
   if (saves) {
+    refuse_to_save_nonsense(end, options->checkpoint);
     must(pen_save(end, options->checkpoint, vm.optimizer_step, vm.data.cursor + step_windows));
   }
   return last;

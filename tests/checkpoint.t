@@ -101,6 +101,11 @@ ok "the good one still goes on" train two --resume --checkpoint "$ckpt" --steps 
 echo x >"$scratch/file"
 refuses "a DIR that is a file" 73 "*$scratch/file*" train two --checkpoint "$scratch/file/ckpt" --steps 1
 
+# A run that has diverged is not saved over one that has not.
+ok "a learning rate far too high" build wild "$scratch/model.cfg" -s optimizer.learning_rate=1e30 -s optimizer.clip_norm=0
+refuses "a run that diverges" 65 "*not finite*not saved*" train wild --steps 5 --checkpoint "$scratch/wild"
+ok "leaves no checkpoint that cannot be loaded" test ! -e "$scratch/wild/latest"
+
 # kill -9 while it saves every step: latest is whole, and training goes on from it.
 for delay in 0.05 0.11 0.17 0.23 0.31; do
   "$scratch/two" train --data "$scratch/data.bin" --quiet --steps 100000 --save-every 1 --checkpoint "$scratch/killed" 2>/dev/null &

@@ -97,4 +97,17 @@ done
 for file in model optimizer; do
   ok "$file.safetensors is the same in both" cmp "$scratch/ckpt/latest/$file.safetensors" "$scratch/straight.ckpt/latest/$file.safetensors"
 done
+# Who asks twice does not wait for the end of a long step.
+ok "a plan with a long step" build long "$topologies/mlp_1.cfg" -s pipeline.ranks=2 -s pipeline.microbatches=60000 -s model.hidden=128
+"$scratch/long" train --quiet 2>/dev/null &
+pid=$!
+sleep 1
+began=$(date +%s)
+kill -TERM $pid
+sleep 0.3
+ok "one signal waits for the step's end" kill -0 $pid
+kill -TERM $pid
+wait $pid
+is "two end the run, with the signal's status" $? 143
+ok "at once" test $(($(date +%s) - began)) -le 4
 finish

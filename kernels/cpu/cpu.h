@@ -5,7 +5,8 @@
 #include "kernels/kernels.h"
 
 /* matmul.c */
-const char *pen_matmul_open(void); /* readies the library, returns its name and what it chose; static storage */
+const char *pen_matmul_open(void); /* readies the library, returns its name and what it chose, static
+                                      storage; null without memory for its buffers */
 pen_kernel pen_linear, pen_linear_dx, pen_linear_dw;
 
 /* tables.c */

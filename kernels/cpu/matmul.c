@@ -26,6 +26,7 @@
 #include <cblas.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "kernels/cpu/cpu.h"
 
@@ -33,8 +34,18 @@
 extern void openblas_set_num_threads(int threads) __attribute__((weak));
 extern char *openblas_get_corename(void) __attribute__((weak));
 
+/* OpenBLAS asks for its packing buffer again and again when it gets none: ask first whether there is so much. */
+enum { BUFFER_BYTES_MIN = 64 << 20 };
+
+static int has_room(void) {
+  void *probe = mmap(NULL, BUFFER_BYTES_MIN, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  return probe != MAP_FAILED && munmap(probe, BUFFER_BYTES_MIN) == 0;
+}
+
 const char *pen_matmul_open(void) {
   static char name[80] = "CBLAS";
+  if (!has_room())
+    return NULL;
   if (openblas_set_num_threads)
     openblas_set_num_threads(1);
   if (openblas_get_corename)

@@ -47,7 +47,10 @@ const char *pen_kernels_open(int threads) {
   (void)threads;
   static char line[160];
   chosen = choose_set();
-  snprintf(line, sizeof line, "%s; matrix products: %s", chosen->name, pen_matmul_open());
+  const char *matmul = pen_matmul_open();
+  if (!matmul)
+    return NULL;
+  snprintf(line, sizeof line, "%s; matrix products: %s", chosen->name, matmul);
   return line;
 }
 
