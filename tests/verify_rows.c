@@ -62,10 +62,11 @@ static struct rows read_rows(const char *text, uint32_t ranks, uint32_t stages, 
   char path[] = "/tmp/penstock-actions-XXXXXX";
   int file = mkstemp(path);
   assert_true(file >= 0);
+  unlink(path); /* now: the reader may end the process */
   assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
+  assert_int_equal(lseek(file, 0, SEEK_SET), 0);
+  pen_actions_read(pen_text("/dev/fd/%d", file), rows.partition, &rows.action, &rows.count);
   close(file);
-  pen_actions_read(path, rows.partition, &rows.action, &rows.count);
-  unlink(path);
   return rows;
 }
 
