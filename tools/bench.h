@@ -27,6 +27,7 @@ struct bench_settings {
   const char *peer_folder; /* where torch_llama.py lies */
   const char *topologies;
   unsigned rounds, steps; /* steps of a run, the warm-up among them */
+  unsigned patience;      /* how often a run that others disturbed is done again */
 };
 
 extern const char *const bench_plans[BENCH_PLANS]; /* the first has one rank */
@@ -51,7 +52,11 @@ struct bench_child {
 /* Runs a program to its end, which must be with status 0. `sampled`: notes resident sizes, every 50 ms. A null ends arguments. */
 void bench_run(struct bench_child *child, const char *const arguments[], bool sampled);
 
-/* Runs a program and reads what it prints: a JSON object, which may follow lines of other kinds. A new reference. */
+/* Returns when the cores have been idle for two seconds, or the seconds given are over. */
+void bench_wait_for_quiet(unsigned seconds_max);
+
+/* Runs a program and reads what it prints: a JSON object, which may follow lines of other kinds. To it is added "others_share".
+ * A new reference. */
 json_t *bench_run_json(const char *const arguments[]);
 
 /* ---- bench_tokens.c ---- */
@@ -71,13 +76,15 @@ void bench_weights(const char *plan);
  * "launcher_peak_resident_bytes":…, "others_share":…} */
 json_t *bench_train(const struct bench_settings *settings, const char *plan);
 
-/* One step with a trace: {"exec_to_first_action_s":…, "exec_to_first_step_end_s":…} */
+/* One step with a trace: {"exec_to_first_action_s":…, "exec_to_first_step_end_s":…, "others_share":…} */
 json_t *bench_start(const char *plan);
 
 /* ---- bench_peer.c ---- */
 
-/* The same training by PyTorch: its JSON line, and "others_share". `model` is bench_matmul's, `info` ours. Null for a plan that it
- * has no schedule for. */
+/* Whether the peer has the plan's schedule; `info` is the plan's. */
+bool bench_peer_can(const json_t *info);
+
+/* The same training by PyTorch: its JSON line. `model` is bench_matmul's. */
 json_t *bench_peer(const struct bench_settings *settings, const json_t *model, const json_t *info);
 
 /* ---- bench_figures.c ---- */

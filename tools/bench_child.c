@@ -151,6 +151,16 @@ static double children_busy_s(void) {
   return seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
 }
 
+void bench_wait_for_quiet(unsigned seconds_max) {
+  unsigned quiet = 0;
+  for (unsigned second = 0; second < seconds_max && quiet < 2; second++) {
+    double before_s = machine_busy_s();
+    sleep(1);
+    bool busy = machine_busy_s() - before_s > 0.05 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+    quiet = busy ? 0 : quiet + 1;
+  }
+}
+
 /* ---- one run ---- */
 
 /* Its status; a sampled one is looked at until it ends. */

@@ -114,6 +114,6 @@ json_t *bench_start(const char *plan) {
   double zero_s = ((double)strtoull(zero, NULL, 10) - (double)child.start_ns) / 1e9;
   find_ends(trace, &first_us, &last_us);
   json_decref(trace);
-  return json_pack("{s:f,s:f}", "exec_to_first_action_s", zero_s + first_us / 1e6, "exec_to_first_step_end_s",
-                   zero_s + last_us / 1e6);
+  return json_pack("{s:f,s:f,s:f}", "exec_to_first_action_s", zero_s + first_us / 1e6, "exec_to_first_step_end_s",
+                   zero_s + last_us / 1e6, "others_share", child.others_share);
 }

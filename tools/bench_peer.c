@@ -36,11 +36,12 @@ static const char *schedule_of(const json_t *info) {
   return NULL;
 }
 
+bool bench_peer_can(const json_t *info) {
+  return bench_number(info, "ranks") > 1 && schedule_of(info) != NULL;
+}
+
 json_t *bench_peer(const struct bench_settings *settings, const json_t *model, const json_t *info) {
   const char *schedule = schedule_of(info), *arguments[BENCH_ARGUMENTS_MAX];
-  if (schedule == NULL) {
-    return NULL;
-  }
   char script[BENCH_PATH_BYTES], steps[NUMBER_BYTES], warm_up[NUMBER_BYTES], numbers[NUMBER_OPTIONS][NUMBER_BYTES];
   snprintf(script, sizeof script, "%s/torch_llama.py", settings->peer_folder);
   snprintf(steps, sizeof steps, "%u", settings->steps);
