@@ -76,7 +76,9 @@ void bench_weights(const char *plan);
  * "launcher_peak_resident_bytes":…, "others_share":…} */
 json_t *bench_train(const struct bench_settings *settings, const char *plan);
 
-/* One step with a trace: {"exec_to_first_action_s":…, "exec_to_first_step_end_s":…, "others_share":…} */
+/* One step with a trace, twice: {"exec_to_first_action_s":…, "exec_to_first_step_end_s":…, "exec_to_first_action_after_idle_s":…,
+ * "others_share":…}. The first start follows an idle time: a virtual machine may by then have given free memory back to its host,
+ * and fetches it again; the second finds it there. */
 json_t *bench_start(const char *plan);
 
 /* ---- bench_peer.c ---- */

@@ -132,6 +132,7 @@ static void dispatch(json_t *figures, const json_t *rounds) {
 
 static void starts(json_t *figures, const json_t *rounds) {
   put(figures, "exec_to_first_action_s", over_rounds(rounds, "start.exec_to_first_action_s"));
+  put(figures, "exec_to_first_action_after_idle_s", over_rounds(rounds, "start.exec_to_first_action_after_idle_s"));
   put(figures, "exec_to_first_step_end_s", over_rounds(rounds, "start.exec_to_first_step_end_s"));
   put(figures, "peer_launch_to_first_step_end_s", over_rounds(rounds, "peer.launch_to_first_step_s"));
 }

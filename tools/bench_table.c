@@ -33,6 +33,7 @@ static const struct row {
     {"  peer", "peer_peak_resident_bytes", 0x1p-20, 1, ""},
     {"  ratio", "peak_resident_ratio", 1, 3, "0.25"},
     {"exec to first action, s", "exec_to_first_action_s", 1, 4, "0.15"},
+    {"  after idle, s", "exec_to_first_action_after_idle_s", 1, 4, ""},
     {"exec to end of first step, s", "exec_to_first_step_end_s", 1, 2, ""},
     {"  peer", "peer_launch_to_first_step_end_s", 1, 2, ""},
     {"others' share of the cores, %", "others_share", 100, 1, "0"},
