@@ -129,19 +129,41 @@ static const char *command_text(const struct pen_options *options) {
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
 }
 
+static void write_c(FILE *out, const struct result *result, const struct pen_options *options) {
+  struct pen_emit_header header = {command_text(options), result->topology->source_digest, pen_cost_unit(result->topology),
+                                   result->timing};
+  pen_emit_c(out, result->plan, &header);
+}
+
+static void write_actions(FILE *out, const struct result *result, const struct pen_options *options) {
+  (void)options;
+  pen_actions_print(out, result->lowered->action, result->lowered->count, result->lowered->rank_count);
+}
+
+static void write_memory(FILE *out, const struct result *result, const struct pen_options *options) {
+  (void)options;
+  pen_print_memory(out, result->plan);
+}
+
+static void write_report(FILE *out, const struct result *result, const struct pen_options *options) {
+  (void)options;
+  pen_report(out, result->plan, result->timing);
+}
+
+/* The kinds of options.def that this version makes. */
+static const struct {
+  const char *name;
+  void (*write)(FILE *out, const struct result *result, const struct pen_options *options);
+} writers[] = {
+    {"c", write_c},
+    {"actions", write_actions},
+    {"memory", write_memory},
+    {"report", write_report},
+};
+
 static void write_output(FILE *out, const struct result *result, const struct pen_options *options) {
-  const struct pen_plan *plan = result->plan;
-  if (strcmp(options->print, "actions") == 0) {
-    pen_actions_print(out, result->lowered->action, result->lowered->count, result->lowered->rank_count);
-  } else if (strcmp(options->print, "report") == 0) {
-    pen_report(out, plan, result->timing);
-  } else if (strcmp(options->print, "memory") == 0) {
-    pen_print_memory(out, plan);
-  } else {
-    struct pen_emit_header header = {command_text(options), result->topology->source_digest,
-                                     pen_cost_unit(result->topology), result->timing};
-    pen_emit_c(out, plan, &header);
-  }
+  for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
+    if (strcmp(writers[i].name, options->print) == 0) writers[i].write(out, result, options);
 }
 
 /* What is there already and no plain file (a device, a link) is written through, never replaced. */
