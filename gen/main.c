@@ -10,6 +10,7 @@
 #include "gen/emit.h"
 #include "gen/layout.h"
 #include "gen/options.h"
+#include "gen/passes.h"
 #include "gen/print.h"
 #include "gen/report.h"
 
@@ -66,23 +67,30 @@ static void lower_train(struct result *result, const struct pen_options *options
   bool gather = result->topology->optimizer_clip_norm > 0;
   struct pen_problem problem;
   if (!options->actions) {
+    pen_pass("compose");
     result->order = pen_compose(result->topology, partition);
+    pen_pass("simulate");
     result->timing = pen_simulate(result->order, partition, cost, overlap);
+    pen_pass("lower");
     result->lowered = pen_lower(result->order, partition, result->timing, PEN_TRAIN, gather);
     return;
   }
   struct pen_action **action;
   uint32_t *count;
+  pen_pass("actions");
   pen_actions_read(options->actions, partition, &action, &count);
   if (!pen_verify_rows(action, count, partition->rank_count, partition->stage_count, partition->microbatch_count,
                        partition->rank_of, PEN_TRAIN, &problem))
     stop_at_action(options->actions, action, &problem);
   result->order = order_of_rows(action, count, partition->rank_count);
+  pen_pass("simulate");
   result->timing = pen_simulate(result->order, partition, cost, overlap);
+  pen_pass("lower");
   result->lowered = pen_lower_given(action, count, partition, gather);
 }
 
 static struct pen_lowered *lower_eval(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
+  pen_pass("lower eval");
   struct pen_order *order = pen_compose_forward(partition);
   return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
 }
@@ -102,19 +110,26 @@ static void verify(const struct result *result, const struct pen_options *option
 }
 
 static struct result generate(const struct pen_options *options) {
+  pen_pass("topology");
   struct result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
+  pen_pass("partition");
   result.partition = pen_partition(result.topology);
+  pen_pass("model and derive");
   struct pen_graph **train = build_graphs(result.topology, result.partition, true);
   struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
+  pen_pass("costs");
   struct pen_stage_cost *cost = pen_costs(result.topology, result.partition, train);
   lower_train(&result, options, cost);
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN, (struct pen_lowered *)result.lowered, train},
       {"eval", PEN_EVAL, lower_eval(result.partition, cost), eval},
   };
+  pen_pass("layout");
   result.plan = pen_layout(result.topology, result.partition, profile, sizeof profile / sizeof *profile);
   if (options->name) result.plan->name = options->name;
+  pen_pass("digest");
   pen_plan_digest(result.plan);
+  pen_pass("verify");
   verify(&result, options);
   return result;
 }
@@ -187,18 +202,25 @@ static void write_file(const struct result *result, const struct pen_options *op
   }
 }
 
+static uint64_t row_count(const struct result *result) {
+  uint64_t rows = 0;
+  for (uint32_t rank = 0; rank < result->lowered->rank_count; rank++) rows += result->lowered->count[rank];
+  return rows;
+}
+
 int main(int argc, char **argv) {
   const struct pen_options *options = pen_options_read(argc, argv);
   struct result result = generate(options);
-  if (options->check) {
-    pen_free_all();
-    return 0;
+  if (!options->check) {
+    pen_pass(options->print);
+    if (options->output)
+      write_file(&result, options);
+    else
+      write_output(stdout, &result, options);
   }
-  if (options->output)
-    write_file(&result, options);
-  else
-    write_output(stdout, &result, options);
-  if (options->depend) pen_topology_write_dependencies(result.topology, options->target ? options->target : options->output, options->depend);
+  if (options->times) pen_passes_write(options->times, row_count(&result));
+  if (options->depend && !options->check)
+    pen_topology_write_dependencies(result.topology, options->target ? options->target : options->output, options->depend);
   if (fflush(stdout) || ferror(stdout)) pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
   pen_free_all();
   return 0;

@@ -80,7 +80,7 @@ ok "--check writes nothing" checks
 
 helps() {
   "$program" --help >out 2>err && [ ! -s err ] || return 1
-  for option in output print set actions check depend target name help version; do
+  for option in output print set actions check depend target name times help version; do
     grep -q -- "--$option" out || return 1
   done
 }
@@ -93,6 +93,15 @@ depends() {
   printf 'x.c: t.cfg model/mlp.cfg optimizer/plain.cfg\n\nt.cfg:\n\nmodel/mlp.cfg:\n\noptimizer/plain.cfg:\n' | cmp -s - x.d
 }
 ok "--depend names every source, and outlives each" depends
+
+times() { # every pass once, with its time and memory
+  "$program" --check --times=x.json t.cfg >out 2>err && [ ! -s out ] || return 1
+  for pass in topology partition compose simulate lower layout verify; do
+    [ "$(grep -c "\"name\": \"$pass\"" x.json)" -eq 1 ] || return 1
+  done
+  [ "$(grep -c '"seconds": [0-9]' x.json)" -gt 7 ] && [ "$(grep -c '"peak_kib": [1-9]' x.json)" -gt 7 ]
+}
+ok "--times names the passes" times
 
 names_input() { # a fragment's bytes follow those of the file that names it
   sum=$(cat t.cfg model/mlp.cfg optimizer/plain.cfg | sha256sum | cut -d' ' -f1)

@@ -46,6 +46,8 @@ struct bench_child {
   size_t process_count;
   struct bench_process processes[BENCH_PROCESSES_MAX]; /* the child, then its own children in the order of their start */
   char *output;                                        /* its standard output; the caller's to free */
+  double cpu_s;         /* user and system, of all its processes */
+  uint64_t peak_bytes;  /* resident, of the largest of its processes */
   double others_share; /* of the cores' time meanwhile, what others had: a bench is right when that is near 0 */
 };
 

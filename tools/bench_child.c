@@ -166,11 +166,14 @@ void bench_wait_for_quiet(unsigned seconds_max) {
 /* Its status; a sampled one is looked at until it ends. */
 static int wait_for(struct bench_child *child, bool sampled) {
   pid_t pid = child->processes[0].pid, ended;
+  struct rusage usage = {0};
   int status = 0;
-  while ((ended = waitpid(pid, &status, sampled ? WNOHANG : 0)) == 0 || (ended < 0 && errno == EINTR)) {
+  while ((ended = wait4(pid, &status, sampled ? WNOHANG : 0, &usage)) == 0 || (ended < 0 && errno == EINTR)) {
     sample(child);
     nanosleep(&sample_interval, NULL);
   }
+  child->cpu_s = seconds_of(usage.ru_utime) + seconds_of(usage.ru_stime);
+  child->peak_bytes = (uint64_t)usage.ru_maxrss * 1024;
   return ended == pid ? status : -1;
 }
 
