@@ -18,6 +18,7 @@
 struct result {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
+  const struct pen_stage_cost *cost;
   const struct pen_order *order;
   const struct pen_timing *timing;
   const struct pen_lowered *lowered;
@@ -61,7 +62,7 @@ static struct pen_order *order_of_rows(struct pen_action *const *action, const u
 }
 
 /* Order, timing and rows of the train profile: composed, or taken from --actions. */
-static void lower_train(struct result *result, const struct pen_options *options, const struct pen_stage_cost *cost) {
+static void lower_train(struct result *result, const struct pen_options *options) {
   const struct pen_partition *partition = result->partition;
   double overlap = result->topology->has_costs_overlap ? result->topology->costs_overlap : -1;
   bool gather = result->topology->optimizer_clip_norm > 0;
@@ -70,7 +71,7 @@ static void lower_train(struct result *result, const struct pen_options *options
     pen_pass("compose");
     result->order = pen_compose(result->topology, partition);
     pen_pass("simulate");
-    result->timing = pen_simulate(result->order, partition, cost, overlap);
+    result->timing = pen_simulate(result->order, partition, result->cost, overlap);
     pen_pass("lower");
     result->lowered = pen_lower(result->order, partition, result->timing, PEN_TRAIN, gather);
     return;
@@ -84,7 +85,7 @@ static void lower_train(struct result *result, const struct pen_options *options
     stop_at_action(options->actions, action, &problem);
   result->order = order_of_rows(action, count, partition->rank_count);
   pen_pass("simulate");
-  result->timing = pen_simulate(result->order, partition, cost, overlap);
+  result->timing = pen_simulate(result->order, partition, result->cost, overlap);
   pen_pass("lower");
   result->lowered = pen_lower_given(action, count, partition, gather);
 }
@@ -118,11 +119,11 @@ static struct result generate(const struct pen_options *options) {
   struct pen_graph **train = build_graphs(result.topology, result.partition, true);
   struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
   pen_pass("costs");
-  struct pen_stage_cost *cost = pen_costs(result.topology, result.partition, train);
-  lower_train(&result, options, cost);
+  result.cost = pen_costs(result.topology, result.partition, train);
+  lower_train(&result, options);
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN, (struct pen_lowered *)result.lowered, train},
-      {"eval", PEN_EVAL, lower_eval(result.partition, cost), eval},
+      {"eval", PEN_EVAL, lower_eval(result.partition, result.cost), eval},
   };
   pen_pass("layout");
   result.plan = pen_layout(result.topology, result.partition, profile, sizeof profile / sizeof *profile);
@@ -162,7 +163,8 @@ static void write_memory(FILE *out, const struct result *result, const struct pe
 
 static void write_report(FILE *out, const struct result *result, const struct pen_options *options) {
   (void)options;
-  pen_report(out, result->plan, result->timing);
+  const struct pen_path *path = pen_critical_path(result->order, result->partition, result->cost, result->timing);
+  pen_report(out, result->plan, result->timing, result->order, path);
 }
 
 /* The kinds of options.def that this version makes. */

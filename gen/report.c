@@ -2,8 +2,11 @@
 #include "gen/report.h"
 
 #include <math.h>
+#include <stdlib.h>
 
 #include <jansson.h>
+
+#include "gen/actions.h"
 
 /* A real number; JSON has no NaN and no infinity. */
 static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
@@ -63,7 +66,48 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
   return ranks;
 }
 
-void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing) {
+/* A leg's actions as --print=actions writes them, a pair as `a|b`. */
+static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg *leg, const struct pen_order *order) {
+  char *text = NULL, word[32];
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  if (!out) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
+  for (size_t i = leg->first; i < leg->first + leg->count; i++) {
+    const struct pen_path_step *step = &path->step[i];
+    for (uint32_t index = step->index; index <= step->index + step->pair; index++) {
+      const struct pen_compute *action = &order->action[step->rank][index];
+      const char *gap = index > step->index ? "|" : i > leg->first ? " " : "";
+      fprintf(out, "%s%s", gap, pen_action_text(word, action->kind, action->stage, action->microbatch));
+    }
+  }
+  fclose(out);
+  json_t *actions = json_string(text);
+  free(text);
+  return actions;
+}
+
+/* The critical path, leg by leg: what ran on one rank, from when to when, and the message before it. */
+static json_t *path_of(const struct pen_path *path, const struct pen_order *order) {
+  json_t *object = json_object(), *legs = json_array();
+  for (size_t i = 0; i < path->leg_count; i++) {
+    const struct pen_path_leg *leg = &path->leg[i];
+    json_t *part = json_object();
+    json_object_set_new(part, "rank", integer(leg->rank));
+    json_object_set_new(part, "sent", real(path->step[leg->first].sent));
+    json_object_set_new(part, "start", real(path->step[leg->first].start));
+    json_object_set_new(part, "end", real(path->step[leg->first + leg->count - 1].end));
+    json_object_set_new(part, "actions", actions_of(path, leg, order));
+    json_array_append_new(legs, part);
+  }
+  json_object_set_new(object, "actions", integer(path->count));
+  json_object_set_new(object, "computing", real(path->compute));
+  json_object_set_new(object, "sending", real(path->sent));
+  json_object_set_new(object, "legs", legs);
+  return object;
+}
+
+void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing, const struct pen_order *order,
+                const struct pen_path *path) {
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
   json_object_set_new(report, "schedule", json_string(plan->schedule));
@@ -77,6 +121,7 @@ void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing 
   json_object_set_new(report, "bubble", real(timing->bubble));
   json_object_set_new(report, "lower_bound", real(timing->lower_bound));
   json_object_set_new(report, "gap", real(timing->gap));
+  json_object_set_new(report, "critical_path", path_of(path, order));
   json_object_set_new(report, "stages", stages_of(plan));
   json_object_set_new(report, "rank", ranks_of(plan, timing));
   json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));

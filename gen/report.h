@@ -4,9 +4,11 @@
 
 #include <stdio.h>
 
-#include "gen/gen.h"
+#include "gen/critical.h"
 
-/* Writes the report of design.md section 10, fields to the letter, of the train profile. Times are in the costs' unit. */
-void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing);
+/* Writes the report of design.md section 10, fields to the letter, of the train profile, and its critical path. Times are in the
+ * costs' unit. */
+void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing, const struct pen_order *order,
+                const struct pen_path *path);
 
 #endif
