@@ -1,6 +1,6 @@
 /* actions.c: reads and writes orders as text: one line a rank, `RANK: ACTION ACTION ...`, an action is <stage><kind><microbatch>.
  *
- * The reader takes blank lines and lines that begin with '#' for comments, and `a|b` for a and b in turn. Each rank has one line,
+ * The reader takes blank lines and lines that begin with '#' for comments, and `a|b` for a pair: a overlaps b. Each rank has one line,
  * in any order. */
 #include "gen/actions.h"
 
@@ -29,7 +29,9 @@ void pen_actions_print(FILE *file, struct pen_action *const *action, const uint3
     fprintf(file, "%u:", rank);
     for (uint32_t index = 0; index < count[rank]; index++) {
       const struct pen_action *row = &action[rank][index];
-      if (kinds[row->kind].printed) fprintf(file, " %s", pen_action_text(text, row->kind, row->stage, row->microbatch));
+      bool second = index > 0 && row[-1].overlaps;
+      if (kinds[row->kind].printed)
+        fprintf(file, "%c%s", second ? '|' : ' ', pen_action_text(text, row->kind, row->stage, row->microbatch));
     }
     fputc('\n', file);
   }
@@ -134,6 +136,7 @@ static void read_line(struct reader *reader, const char *at) {
     reader->action[rank] = pen_grow(reader->action[rank], &reader->capacity[rank], reader->count[rank] + 1, sizeof row);
     reader->action[rank][reader->count[rank]++] = row;
     second = *at == '|';
+    reader->action[rank][reader->count[rank] - 1].overlaps = second;
     if (second) at++;
   }
 }

@@ -63,9 +63,9 @@ static void write_actions(FILE *out, const char *prefix, const struct pen_rank_p
   for (uint32_t i = 0; i < rank->action_count; i++) {
     const struct pen_action *a = &rank->actions[i];
     char name[32], program[16], frame[16], message[16];
-    fprintf(out, "  [%" PRIu32 "] = {%s, %u, %" PRIu32 ", %s, %s, %s}, /* %s */\n", i, action_kinds[a->kind], a->stage,
-            a->microbatch, index_text(program, a->program), index_text(frame, a->frame), index_text(message, a->message),
-            pen_action_text(name, a->kind, a->stage, a->microbatch));
+    fprintf(out, "  [%" PRIu32 "] = {%s, %s, %u, %" PRIu32 ", %s, %s, %s}, /* %s%s */\n", i, action_kinds[a->kind],
+            a->overlaps ? "true" : "false", a->stage, a->microbatch, index_text(program, a->program), index_text(frame, a->frame),
+            index_text(message, a->message), pen_action_text(name, a->kind, a->stage, a->microbatch), a->overlaps ? "|" : "");
   }
   fputs("};\n", out);
 }

@@ -130,11 +130,11 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
 /* The same from rows that somebody wrote (--actions): they already hold sends and receives; only waits and the step's end are
  * added. Needs rows that pen_verify_rows() accepts. */
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
-                                    const struct pen_partition *partition, bool gather_before_update);
+                                    const struct pen_partition *partition, int profile_kind, bool gather_before_update);
 
 /* ---- actions.c: `RANK: ACTION ACTION ...` ---- */
 
-/* Reads a complete lowered order. Fails (65 bad text, 66 absent). Only the columns kind, stage and microbatch are set; every rank
+/* Reads a complete lowered order. Fails (65 bad text, 66 absent). Only the columns kind, overlaps, stage and microbatch are set; every rank
  * has a list. The stage of a row is the acting rank's own, which is checked. */
 void pen_actions_read(const char *path, const struct pen_partition *partition, struct pen_action ***action, uint32_t **count);
 /* Writes an action as in `6RECV_F3` into text[32]; returns text. */
@@ -149,7 +149,7 @@ struct pen_problem {
   uint32_t action; /* index into that rank's rows, or PEN_NONE */
 };
 
-/* Order, completeness, matching and deadlock of bare rows (columns kind, stage, microbatch), before there is any memory. WAIT and
+/* Order, completeness, matching and deadlock of bare rows (columns kind, overlaps, stage, microbatch), before there is any memory. WAIT and
  * step-end rows may be absent. Returns true when all is well. */
 bool pen_verify_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count, uint32_t stage_count,
                      uint32_t microbatch_count, const uint32_t *rank_of, int profile_kind, struct pen_problem *problem);

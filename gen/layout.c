@@ -65,24 +65,27 @@ static uint64_t constant_bytes(const struct pen_partition *partition, struct pen
   return bytes;
 }
 
-/* Weights, then gradients, then moments, then the loss table, then constants, from the end of the window on. */
+/* Weights, then gradients, then moments, then the loss table, then constants, from the end of the window on. A plan that does not
+ * train has neither gradients nor moments. */
 static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, struct pen_rank_memory *memory,
-                             const struct pen_partition *partition, struct pen_graph *const *graph, uint32_t rank) {
+                             const struct pen_partition *partition, const struct pen_profile_input *input, uint32_t rank) {
   uint64_t end = memory->window_bytes;
+  bool trains = input->kind == PEN_TRAIN;
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank) weights[i].value_offset = take(&end, weights[i].count * 4, &memory->weight_bytes);
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank)
-      weights[i].gradient_offset = weights[i].frozen ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->gradient_bytes);
+      weights[i].gradient_offset = weights[i].frozen || !trains ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->gradient_bytes);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;
-    weights[i].exp_avg_offset = weights[i].frozen ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->moment_bytes);
-    weights[i].exp_avg_sq_offset = weights[i].frozen ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->moment_bytes);
+    bool learns = trains && !weights[i].frozen;
+    weights[i].exp_avg_offset = learns ? take(&end, weights[i].count * 4, &memory->moment_bytes) : UINT64_MAX;
+    weights[i].exp_avg_sq_offset = learns ? take(&end, weights[i].count * 4, &memory->moment_bytes) : UINT64_MAX;
   }
   uint64_t loss_bytes = 0;
   if (partition->rank_of[partition->stage_count - 1] == rank)
     plan->loss_offset = take(&end, (uint64_t)partition->microbatch_count * sizeof(double), &loss_bytes);
-  memory->constant_bytes = constant_bytes(partition, graph, rank);
+  memory->constant_bytes = constant_bytes(partition, input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;
 }
 
@@ -141,7 +144,7 @@ static void size_arenas(struct pen_laying *l, size_t profile_count, const struct
     memory->receive_slots = l[0].slot_count[r];
     for (size_t i = 0; i < profile_count; i++)
       if (pages(l[i].window_bytes[r]) > memory->window_bytes) memory->window_bytes = pages(l[i].window_bytes[r]);
-    place_persistent(l[0].plan, l[0].weights, memory, partition, l[0].input->graph, r);
+    place_persistent(l[0].plan, l[0].weights, memory, partition, l[0].input, r);
     uint64_t most = 0;
     int64_t live = 0;
     for (size_t i = 0; i < profile_count; i++) {

@@ -5,7 +5,7 @@
  * receiver starts after the message left, and both ranks hold their communication in one common order. One common order of all rows
  * exists, hence no deadlock however little the transport buffers (the argument of PyTorch's _add_send_recv, with time instead of
  * list position as the clock). A WAIT stands right before the action that reads the message, so that a RECV never holds up
- * computation that does not need it.
+ * computation that does not need it; the waits of both of a pair a|b stand before a, for b starts with it.
  *
  * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping all gather them before the
  * update; without, only rank 0 gathers, for the log, and nobody waits for it. */
@@ -31,11 +31,13 @@ struct lowering {
   size_t heap_count, heap_capacity;
 };
 
-static void append(struct lowering *l, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch, uint32_t message) {
+/* Returns the new row, for columns that are set nowhere else. */
+static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch, uint32_t message) {
   uint32_t n = l->out->count[rank]++;
   l->out->action[rank] = pen_grow(l->out->action[rank], &l->capacity[rank], n + 1u, sizeof **l->out->action);
   l->out->action[rank][n] = (struct pen_action){.kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch,
                                                 .program = PEN_NONE, .frame = PEN_NONE, .message = message};
+  return &l->out->action[rank][n];
 }
 
 /* ---- channels ---- */
@@ -204,9 +206,11 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
   const struct event *event = sorted_events(order, timing, &count);
   for (size_t i = 0; i < count; i++) {
     const struct pen_compute *c = &order->action[event[i].rank][event[i].index];
-    deliver(&l, event[i].start);
-    append_wait(&l, event[i].rank, c->kind, c->stage, c->microbatch);
-    append(&l, event[i].rank, c->kind, c->stage, c->microbatch, PEN_NONE);
+    bool second = event[i].index > 0 && c[-1].overlaps; /* of a pair: it comes at the next turn, and stands right behind the first */
+    if (!second) deliver(&l, event[i].start);
+    if (!second) append_wait(&l, event[i].rank, c->kind, c->stage, c->microbatch);
+    if (c->overlaps) append_wait(&l, event[i].rank, c[1].kind, c[1].stage, c[1].microbatch);
+    append(&l, event[i].rank, c->kind, c->stage, c->microbatch, PEN_NONE)->overlaps = c->overlaps;
     if (c->kind != PEN_W && crosses(&l, c->kind != PEN_F, c->stage))
       push(&l, (struct pending){event[i].end, event[i].turn, *c});
   }
@@ -216,8 +220,8 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
 }
 
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
-                                    const struct pen_partition *partition, bool gather_before_update) {
-  struct lowering l = start(partition, true);
+                                    const struct pen_partition *partition, int profile_kind, bool gather_before_update) {
+  struct lowering l = start(partition, profile_kind == PEN_TRAIN);
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
@@ -232,10 +236,11 @@ struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint
         message = l.message_of[backward][slot_of(&l, a->stage, a->microbatch)];
       else if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B)
         message = l.message_of[backward][slot_of(&l, backward ? a->stage + 1u : a->stage - 1u, a->microbatch)];
-      else
+      else if (i == 0 || !a[-1].overlaps)
         append_wait(&l, r, a->kind, a->stage, a->microbatch);
-      append(&l, r, a->kind, a->stage, a->microbatch, message);
+      if (a->overlaps) append_wait(&l, r, a[1].kind, a[1].stage, a[1].microbatch);
+      append(&l, r, a->kind, a->stage, a->microbatch, message)->overlaps = a->overlaps;
     }
-  end_step(&l, PEN_TRAIN, gather_before_update);
+  end_step(&l, profile_kind, gather_before_update);
   return l.out;
 }

@@ -13,6 +13,7 @@
 #include "gen/passes.h"
 #include "gen/print.h"
 #include "gen/report.h"
+#include "gen/schedules.h"
 
 /* Everything that the last pass may show. */
 struct result {
@@ -55,17 +56,17 @@ static struct pen_order *order_of_rows(struct pen_action *const *action, const u
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
       if (a->kind <= PEN_W)
-        order->action[r][order->count[r]++] = (struct pen_compute){.kind = a->kind, .stage = a->stage, .microbatch = a->microbatch};
+        order->action[r][order->count[r]++] = (struct pen_compute){a->kind, a->overlaps, a->stage, a->microbatch};
     }
   }
   return order;
 }
 
-/* Order, timing and rows of the train profile: composed, or taken from --actions. */
-static void lower_train(struct result *result, const struct pen_options *options) {
+/* Order, timing and rows of the topology's own profile: composed, or taken from --actions. */
+static void lower_own(struct result *result, const struct pen_options *options, int kind) {
   const struct pen_partition *partition = result->partition;
   double overlap = result->topology->has_costs_overlap ? result->topology->costs_overlap : -1;
-  bool gather = result->topology->optimizer_clip_norm > 0;
+  bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
   struct pen_problem problem;
   if (!options->actions) {
     pen_pass("compose");
@@ -73,7 +74,7 @@ static void lower_train(struct result *result, const struct pen_options *options
     pen_pass("simulate");
     result->timing = pen_simulate(result->order, partition, result->cost, overlap);
     pen_pass("lower");
-    result->lowered = pen_lower(result->order, partition, result->timing, PEN_TRAIN, gather);
+    result->lowered = pen_lower(result->order, partition, result->timing, kind, gather);
     return;
   }
   struct pen_action **action;
@@ -81,13 +82,13 @@ static void lower_train(struct result *result, const struct pen_options *options
   pen_pass("actions");
   pen_actions_read(options->actions, partition, &action, &count);
   if (!pen_verify_rows(action, count, partition->rank_count, partition->stage_count, partition->microbatch_count,
-                       partition->rank_of, PEN_TRAIN, &problem))
+                       partition->rank_of, kind, &problem))
     stop_at_action(options->actions, action, &problem);
   result->order = order_of_rows(action, count, partition->rank_count);
   pen_pass("simulate");
   result->timing = pen_simulate(result->order, partition, result->cost, overlap);
   pen_pass("lower");
-  result->lowered = pen_lower_given(action, count, partition, gather);
+  result->lowered = pen_lower_given(action, count, partition, kind, gather);
 }
 
 static struct pen_lowered *lower_eval(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
@@ -115,18 +116,19 @@ static struct result generate(const struct pen_options *options) {
   struct result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
   pen_pass("partition");
   result.partition = pen_partition(result.topology);
+  bool trains = pen_schedule_of(result.topology->pipeline_schedule)->trains;
   pen_pass("model and derive");
-  struct pen_graph **train = build_graphs(result.topology, result.partition, true);
   struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
+  struct pen_graph **own = trains ? build_graphs(result.topology, result.partition, true) : eval;
   pen_pass("costs");
-  result.cost = pen_costs(result.topology, result.partition, train);
-  lower_train(&result, options);
-  struct pen_profile_input profile[] = {
-      {"train", PEN_TRAIN, (struct pen_lowered *)result.lowered, train},
-      {"eval", PEN_EVAL, lower_eval(result.partition, result.cost), eval},
+  result.cost = pen_costs(result.topology, result.partition, own);
+  lower_own(&result, options, trains ? PEN_TRAIN : PEN_EVAL);
+  struct pen_profile_input profile[2] = {
+      {trains ? "train" : "eval", trains ? PEN_TRAIN : PEN_EVAL, (struct pen_lowered *)result.lowered, own},
   };
+  if (trains) profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, lower_eval(result.partition, result.cost), eval};
   pen_pass("layout");
-  result.plan = pen_layout(result.topology, result.partition, profile, sizeof profile / sizeof *profile);
+  result.plan = pen_layout(result.topology, result.partition, profile, trains ? 2 : 1);
   if (options->name) result.plan->name = options->name;
   pen_pass("digest");
   pen_plan_digest(result.plan);

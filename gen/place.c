@@ -73,14 +73,18 @@ static void place_messages(struct pen_laying *l) {
 
 /* Rectangles, and where each one's offset goes when it is found. */
 struct packing {
+  const struct pen_action *row; /* the rank's */
   struct pen_rectangle *rectangle;
   uint64_t **target;
   uint64_t **second; /* a hand-over on one rank has two names; may be null */
   size_t count, capacity, target_capacity, second_capacity;
 };
 
+/* Both of a pair a|b are at work from the start of a to the end of b: what either uses lives through both rows. */
 static void add_block(struct packing *p, uint64_t bytes, uint32_t first, uint32_t last, uint64_t *target, uint64_t *second) {
   if (!bytes) return;
+  if (first > 0 && p->row[first - 1].overlaps) first--;
+  if (p->row[last].overlaps) last++;
   p->rectangle = pen_grow(p->rectangle, &p->capacity, p->count + 1, sizeof *p->rectangle);
   p->target = pen_grow(p->target, &p->target_capacity, p->count + 1, sizeof *p->target);
   p->second = pen_grow(p->second, &p->second_capacity, p->count + 1, sizeof *p->second);
@@ -131,7 +135,7 @@ static void add_stage_blocks(struct pen_laying *l, struct packing *p, uint32_t s
 
 static void pack_rank(struct pen_laying *l, uint32_t rank) {
   const struct pen_lowered *lowered = l->input->lowered;
-  struct packing p = {0};
+  struct packing p = {.row = lowered->action[rank]};
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
     if (l->partition->rank_of[s] == rank)
       for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, &p, s, m);

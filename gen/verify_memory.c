@@ -10,6 +10,8 @@
  * gave after it, or has run GATHER after the receiver's PUBLISH. (What it could know through third ranks does not count.) From that
  * instant to its WAIT row the home is in flight: its tag is nobody's to read, and nobody may write there.
  *
+ * The two rows of a pair a|b may run at the same time: besides being right in turn, their bytes must be apart.
+ *
  * Besides, for the rendezvous models: which rows overwrite what an earlier send of the step reads. */
 #include <stdlib.h>
 #include <string.h>
@@ -166,6 +168,7 @@ struct memory {
   size_t trace_count, trace_capacity;
   struct edges edges;
   struct cell *cell;
+  uint32_t *mark, mark_count; /* [cell]; a pair's writes are marked by a number of their own */
   uint32_t step, row;
   uint32_t *const *begin; /* [step][message] */
   uint32_t *first_event, *next_event; /* [rows done over both steps], [step * own messages + n]: lists of what may come then */
@@ -254,6 +257,32 @@ static bool run_compute(struct memory *m, const struct pen_action *row) {
   return check_loss(m, trace, row) && add_gradients(m, trace, row->microbatch);
 }
 
+/* The first of some extents that has a cell with this mark, or null. */
+static const struct pen_extent *find_marked(const struct memory *m, uint32_t mark, uint32_t first, uint32_t count) {
+  for (const struct pen_extent *extent = m->tracer->extent + first; count-- > 0; extent++)
+    for (uint64_t at = extent->first; at < extent->past; at++)
+      if (m->mark[at] == mark) return extent;
+  return NULL;
+}
+
+/* Neither of a pair a|b writes what the other reads or writes: they may run at the same time. */
+static bool check_apart(struct memory *m, const struct pen_trace *writer, const struct pen_trace *other) {
+  const struct pen_extent *left = m->tracer->extent + writer->left_first;
+  m->mark_count++;
+  for (const struct pen_extent *extent = left; extent < left + writer->left_count; extent++)
+    for (uint64_t at = extent->first; at < extent->past; at++) m->mark[at] = m->mark_count;
+  const struct pen_extent *met = find_marked(m, m->mark_count, other->read_first, other->read_count);
+  if (!met) met = find_marked(m, m->mark_count, other->left_first, other->left_count);
+  return !met || WRONG(m, "overlaps the action after it, but one writes where the other has %s",
+                       met->tensor == PEN_NONE ? "its scratch" : tensor_name(m, met->tensor));
+}
+
+/* Two rows that may run at the same time. That they add to no common gradient follows from their stages (verify_rows.c). */
+static bool check_pair(struct memory *m) {
+  const struct pen_trace *a = &m->trace[m->trace_of[m->row]], *b = &m->trace[m->trace_of[m->row + 1]];
+  return check_apart(m, a, b) && check_apart(m, b, a);
+}
+
 static bool run_send(struct memory *m, const struct pen_action *row) {
   const struct pen_message *message = &m->b->profile->messages[row->message];
   const struct pen_stage *stage = &m->b->profile->stages[row->stage];
@@ -306,7 +335,7 @@ static void run_events(struct memory *m, uint32_t rows_done) {
 
 static bool run_row(struct memory *m) {
   const struct pen_action *row = &m->b->tables->actions[m->row];
-  if (pen_is_compute(row->kind)) return run_compute(m, row);
+  if (pen_is_compute(row->kind)) return (!row->overlaps || m->step > 0 || check_pair(m)) && run_compute(m, row);
   if (pen_is_send(row->kind)) return run_send(m, row);
   if (pen_is_wait(row->kind)) return run_wait(m, row);
   return row->kind != PEN_UPDATE || run_update(m);
@@ -369,6 +398,7 @@ static void cut_cells(struct memory *m) {
     extent[index].past = cell_at(m, extent[index].past);
   }
   m->cell = pen_new(m->edges.count + 1, sizeof *m->cell);
+  m->mark = pen_new(m->edges.count + 1, sizeof *m->mark);
 }
 
 /* Hangs each incoming message, in each step, on the row after which it may come. */

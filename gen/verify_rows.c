@@ -88,6 +88,33 @@ static bool check_row(struct pen_checked *c, uint32_t rank, uint32_t index) {
   return true;
 }
 
+/* ---- pairs ---- */
+
+/* Does one action need at once what the other makes, or do both add to one weight gradient? (What one needs of the other by way of a
+ * third action is out of order, or a deadlock, since nothing stands between the two.) */
+static bool at_odds(const struct pen_action *a, const struct pen_action *b) {
+  bool adds = (a->kind == PEN_B || a->kind == PEN_W) && (b->kind == PEN_B || b->kind == PEN_W);
+  if (a->stage == b->stage && (adds || a->microbatch == b->microbatch)) return true;
+  if (a->microbatch != b->microbatch) return false;
+  bool neighbours = a->stage + 1 == b->stage || b->stage + 1 == a->stage;
+  return neighbours && a->kind != PEN_W && b->kind != PEN_W && (a->kind == PEN_F) == (b->kind == PEN_F);
+}
+
+/* What overlaps is a pair of compute rows, one behind the other, neither of which needs the other. */
+static bool check_pair(const struct pen_checked *c, uint32_t rank, uint32_t index) {
+  const struct pen_action *row = &c->row[rank][index];
+  char text[2][32];
+  if (!row->overlaps) return true;
+  if (!pen_is_compute(row->kind)) return pen_wrong(c->problem, rank, index, "%s overlaps, but only F, B, I and W may", word(text[0], row));
+  if (index + 1 == c->count[rank] || !pen_is_compute(row[1].kind))
+    return pen_wrong(c->problem, rank, index, "%s overlaps the next action, but no F, B, I or W comes next", word(text[0], row));
+  if (row[1].overlaps) return pen_wrong(c->problem, rank, index, "%s is the first of more than two that overlap", word(text[0], row));
+  if (at_odds(row, row + 1))
+    return pen_wrong(c->problem, rank, index, "%s cannot overlap %s: one needs what the other makes, or both add to one gradient",
+                     word(text[0], row), word(text[1], row + 1));
+  return true;
+}
+
 /* ---- the step's end ---- */
 
 /* NORM, PUBLISH, GATHER and UPDATE come last, each at most once; in a finished plan each where it is needed. */
@@ -199,6 +226,9 @@ bool pen_check_rows(struct pen_checked *c) {
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t index = 0; index < c->count[rank]; index++)
       if (!check_row(c, rank, index)) return false;
+  for (uint32_t rank = 0; rank < c->rank_count; rank++)
+    for (uint32_t index = 0; index < c->count[rank]; index++)
+      if (!check_pair(c, rank, index)) return false;
   for (uint32_t stage = 0; stage < c->stage_count; stage++)
     for (uint32_t microbatch = 0; microbatch < c->microbatch_count; microbatch++)
       if (!check_compute(c, stage, microbatch)) return false;

@@ -30,9 +30,17 @@ static void add_range(struct range *range, size_t *count, uint64_t first, uint64
   range[(*count)++] = (struct range){first, first + bytes, name, what};
 }
 
+/* Gradients and moments exist for a plan with a train profile alone. */
+static bool has_training(const struct pen_plan *plan) {
+  for (uint32_t index = 0; index < plan->profile_count; index++)
+    if (plan->profiles[index].kind == PEN_TRAIN) return true;
+  return false;
+}
+
 /* Weights, gradients, moments, losses and constants of a rank lie in the persistent part and apart from each other. */
 static bool check_persistent(struct pen_bench *b) {
   const struct pen_plan *plan = b->plan;
+  bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
   struct range *range = pen_new(4 * (size_t)plan->weight_count + b->tables->tensor_count + 1, sizeof *range);
@@ -41,7 +49,7 @@ static bool check_persistent(struct pen_bench *b) {
     if (weight->rank != b->rank) continue;
     uint64_t bytes = weight->count * sizeof(float);
     add_range(range, &count, weight->value_offset, bytes, weight->name, "value");
-    if (weight->frozen) continue;
+    if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, bytes, weight->name, "exp_avg");
     add_range(range, &count, weight->exp_avg_sq_offset, bytes, weight->name, "exp_avg_sq");

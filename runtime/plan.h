@@ -51,6 +51,8 @@ enum pen_base {
 /* One row. What a kind uses of it stands in actions.def; the rest is 0 (indices: PEN_NONE). */
 struct pen_action {
   uint8_t kind;    /* enum pen_action_kind */
+  bool overlaps;   /* F, B, I, W: the first of a pair a|b. The next row, also one of these, may run at the same time: neither needs
+                    * what the other makes, their bytes are apart, and what follows waits for both. Or they run in turn. */
   uint16_t stage;  /* the acting rank's own stage */
   uint32_t microbatch;
   uint32_t program; /* index into the rank's programs */
@@ -141,7 +143,7 @@ enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS };
 
 /* One weight of the model, in model order (the order of the files, of the board and of the norm). Offsets into the files are
  * absolute; offsets into the arena are the owner's. A frozen weight has no gradient, no moments and no place in the optimizer's
- * file: UINT64_MAX. */
+ * file: UINT64_MAX. Nor has any weight a gradient or moments in the arena of a plan without a train profile. */
 struct pen_weight {
   const char *name; /* Hugging Face's */
   uint32_t stage, rank;

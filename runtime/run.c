@@ -24,7 +24,8 @@ static const struct pen_profile *profile_of(const struct pen_plan *plan, enum pe
       return &plan->profiles[p];
     }
   }
-  pen_fail(PEN_EXIT_USAGE, "%s: this binary was built without a plan for it", command);
+  pen_fail(PEN_EXIT_USAGE, "%s: this binary has no plan for it: its schedule is %s; build one whose schedule trains", command,
+           plan->schedule);
 }
 
 static void need_data(const struct pen_plan *plan, const struct pen_options *options, const char *command) {
@@ -75,10 +76,11 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
 }
 
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  const struct pen_profile *profile = profile_of(plan, PEN_TRAIN, "train");
   check_train(plan, options);
   struct pen_run run = {
       .plan = plan,
-      .profile = profile_of(plan, PEN_TRAIN, "train"),
+      .profile = profile,
       .options = options,
       .announces = !options->quiet,
       .zero_ns = zero_ns,

@@ -122,7 +122,7 @@ static bool shared_weight(struct part *p) {
   uint32_t index = (uint32_t)draw(p->seed, p->plan->weight_count);
   struct pen_weight *weight = WRITABLE(struct pen_weight, &p->plan->weights[index]);
   weight->exp_avg_offset = weight->exp_avg_sq_offset;
-  return true;
+  return weight->exp_avg_offset != UINT64_MAX; /* without training there are no moments */
 }
 static bool moved_weight(struct part *p) {
   struct pen_weight *weight = WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);

@@ -29,19 +29,20 @@ static inline struct pen_graph **graphs_of(const struct pen_topology *topology, 
   return graph;
 }
 
-/* The plan of a topology's text, not verified; both profiles. */
+/* The plan of a topology's text, not verified; both profiles, or eval alone when the schedule does not train. */
 static inline struct pen_plan *make_plan(const char *text) {
   struct pen_topology *topology = read_topology(text);
   struct pen_partition *partition = pen_partition(topology);
   struct pen_graph **train = graphs_of(topology, partition, true), **eval = graphs_of(topology, partition, false);
   struct pen_stage_cost *cost = pen_costs(topology, partition, train);
   struct pen_order *order = pen_compose(topology, partition), *forward = pen_compose_forward(partition);
+  bool trains = pen_schedule_of(topology->pipeline_schedule)->trains;
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN,
        pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_TRAIN, topology->optimizer_clip_norm > 0), train},
       {"eval", PEN_EVAL, pen_lower(forward, partition, pen_simulate(forward, partition, cost, -1), PEN_EVAL, false), eval},
   };
-  return pen_layout(topology, partition, profile, 2);
+  return trains ? pen_layout(topology, partition, profile, 2) : pen_layout(topology, partition, profile + 1, 1);
 }
 
 /* Topology text for tests: mlp or llama, small. */
