@@ -4,9 +4,10 @@
 
 #include "gen/schedules.h"
 
+#define PEN_SCHEDULE(key, function, label, bubble_expression, peak_expression, holds_expression, ...)                        \
+  {.name = label, .bubble = #bubble_expression, .peak = #peak_expression, .holds = #holds_expression,                        \
+   .compose = pen_schedule_##function, __VA_ARGS__},
 const struct pen_schedule pen_schedules[] = {
-#define PEN_SCHEDULE(function, name, placement, strict, minimum, maximum, trains, rule, source)                                \
-  {name, placement, strict, minimum, maximum, trains, rule, source, pen_schedule_##function},
 #include "gen/schedules.def"
 };
 const uint32_t pen_schedule_count = sizeof pen_schedules / sizeof pen_schedules[0];
@@ -17,12 +18,26 @@ const struct pen_schedule *pen_schedule_of(const char *name) {
   return 0;
 }
 
+uint32_t pen_schedule_warmup(const struct pen_schedule *schedule, const struct pen_topology *topology, uint32_t stages_per_rank) {
+  if (schedule->warmup) return schedule->warmup;
+  if (topology->has_pipeline_warmup) return (uint32_t)topology->pipeline_warmup;
+  return stages_per_rank == 1 || pen_schedule_splits(schedule, topology) ? 1 : 2;
+}
+
+bool pen_schedule_splits(const struct pen_schedule *schedule, const struct pen_topology *topology) {
+  return schedule->split == PEN_SPLIT_ALWAYS || (schedule->split == PEN_SPLIT_SETTING && topology->pipeline_zero_bubble);
+}
+
 void pen_order_add(const struct pen_composer *composer, uint32_t rank, int kind, uint32_t local_stage, uint32_t microbatch) {
   struct pen_order *order = composer->order;
   uint32_t stage = composer->stages[(size_t)rank * composer->stages_per_rank + local_stage];
   if (order->count[rank] == composer->rank_capacity) pen_stop(1, "a schedule's rule made more actions than there are");
   order->action[rank][order->count[rank]++] =
       (struct pen_compute){.kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch};
+}
+
+void pen_order_overlap(const struct pen_composer *composer, uint32_t rank) {
+  composer->order->action[rank][composer->order->count[rank] - 1].overlaps = true;
 }
 
 /* The stages of each rank in rising order. */
@@ -57,9 +72,9 @@ static struct pen_composer start(const struct pen_topology *topology, const stru
 struct pen_order *pen_compose(const struct pen_topology *topology, const struct pen_partition *partition) {
   const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
   if (!schedule) pen_topology_fail(topology, "pipeline.schedule", "there is no such schedule");
-  if (!schedule->trains) /* until a plan may do without training */
-    pen_topology_fail(topology, "pipeline.schedule", "schedule %s runs forwards alone; a plan trains", schedule->name);
-  struct pen_composer composer = start(topology, partition, 3);
+  struct pen_composer composer = start(topology, partition, schedule->trains ? 3 : 1);
+  composer.warmup = pen_schedule_warmup(schedule, topology, partition->stages_per_rank);
+  composer.splits = pen_schedule_splits(schedule, topology);
   schedule->compose(&composer);
   return composer.order;
 }

@@ -8,18 +8,27 @@
 struct pen_composer {
   const struct pen_topology *topology;
   uint32_t rank_count, stages_per_rank, microbatch_count;
+  uint32_t warmup; /* as the schedule's row or the topology says; see pen_schedule_warmup() */
+  bool splits;     /* backward is I and W; see pen_schedule_splits() */
   const uint32_t *stages; /* [rank][local stage] */
   struct pen_order *order;
   uint32_t rank_capacity; /* actions that fit a rank: F, I and W of every stage and microbatch */
 };
 
+/* Whether a schedule takes the backward apart: never, as pipeline.zero_bubble says, or always (some of it or all). */
+enum pen_split { PEN_SPLIT_NEVER, PEN_SPLIT_SETTING, PEN_SPLIT_ALWAYS };
+
 /* The columns of schedules.def. */
 struct pen_schedule {
-  const char *name, *placement;
-  bool strict;
-  uint32_t stages_minimum, stages_maximum;
-  bool trains;
-  const char *rule, *source;
+  const char *name;
+  const char *placement;                   /* "loop" or "v": where the stages lie, unless pipeline.placement says otherwise */
+  bool strict;                             /* the rule holds on this placement alone */
+  uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
+  bool trains;                             /* false: forwards alone */
+  uint32_t warmup;                         /* 0: as pipeline.warmup says */
+  enum pen_split split;
+  const char *rule, *source;               /* one sentence for --list-schedules and the manual; where it is from */
+  const char *bubble, *peak, *holds;       /* expressions as text; see schedules.def */
   void (*compose)(const struct pen_composer *composer);
 };
 
@@ -29,11 +38,17 @@ extern const uint32_t pen_schedule_count;
 /* The row of that name, or null. */
 const struct pen_schedule *pen_schedule_of(const char *name);
 
+/* 1 or 2: the row's, else the topology's, else 1 with one stage a rank or with zero_bubble, else 2. */
+uint32_t pen_schedule_warmup(const struct pen_schedule *schedule, const struct pen_topology *topology, uint32_t stages_per_rank);
+bool pen_schedule_splits(const struct pen_schedule *schedule, const struct pen_topology *topology);
+
 /* Appends an action of a rank's local stage to its order. */
 void pen_order_add(const struct pen_composer *composer, uint32_t rank, int kind, uint32_t local_stage, uint32_t microbatch);
 
-#define PEN_SCHEDULE(function, name, placement, strict, minimum, maximum, trains, rule, source)                                \
-  void pen_schedule_##function(const struct pen_composer *composer);
+/* Makes the last action of the rank the first of a pair a|b with the one that is added next. */
+void pen_order_overlap(const struct pen_composer *composer, uint32_t rank);
+
+#define PEN_SCHEDULE(key, function, ...) void pen_schedule_##function(const struct pen_composer *composer);
 #include "gen/schedules.def"
 
 #endif

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/schedules.h"
 #include "gen/settings.h"
 
 enum { ACTIONS_MAX = 100000000 };
@@ -12,24 +12,13 @@ enum { ACTIONS_MAX = 100000000 };
 /* ---- tables ---- */
 
 const char pen_schedule_names[] =
-#define PEN_SCHEDULE(function, name, placement, strict, stages_minimum, stages_maximum, trains, rule, source) " " name
+#define PEN_SCHEDULE(key, function, name, ...) " " name
 #include "gen/schedules.def"
     ;
 const char pen_family_names[] =
 #define PEN_FAMILY(name, needs_tokens, loss, meaning) " " #name
 #include "gen/families.def"
     ;
-
-static const struct schedule {
-  const char *name, *placement;
-  bool strict;
-  int64_t stages_minimum, stages_maximum;
-  bool trains;
-} schedules[] = {
-#define PEN_SCHEDULE(function, name, placement, strict, stages_minimum, stages_maximum, trains, rule, source) \
-  {name, placement, strict, stages_minimum, stages_maximum, trains},
-#include "gen/schedules.def"
-};
 
 static const struct family {
   const char *name;
@@ -40,11 +29,10 @@ static const struct family {
 #include "gen/families.def"
 };
 
-static const struct schedule *schedule_of(const struct pen_topology *topology) {
-  for (size_t i = 0; i < sizeof schedules / sizeof *schedules; i++) {
-    if (!strcmp(schedules[i].name, topology->pipeline_schedule)) return &schedules[i];
-  }
-  pen_topology_fail(topology, "pipeline.schedule", "%s", pen_setting_quoted(pen_schedule_names + 1));
+static const struct pen_schedule *schedule_of(const struct pen_topology *topology) {
+  const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
+  if (!schedule) pen_topology_fail(topology, "pipeline.schedule", "%s", pen_setting_quoted(pen_schedule_names + 1));
+  return schedule;
 }
 
 static const struct family *family_of(const struct pen_topology *topology) {
@@ -79,7 +67,7 @@ static void require(const struct pen_topology *topology, const char *paths, cons
 
 static void require_all(const struct pen_topology *topology) {
   require(topology, "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch", "");
-  const struct schedule *schedule = schedule_of(topology);
+  const struct pen_schedule *schedule = schedule_of(topology);
   const struct family *family = family_of(topology);
   require(topology, "model.layers model.hidden model.sequence", "");
   if (family->needs_tokens)
@@ -89,19 +77,31 @@ static void require_all(const struct pen_topology *topology) {
 
 /* ---- pipeline ---- */
 
+/* Settings that the schedule's row fixes: given, they must agree with it. */
+static void settle_row(struct pen_topology *t, const struct pen_schedule *schedule) {
+  if (schedule->warmup && t->has_pipeline_warmup && t->pipeline_warmup != schedule->warmup)
+    pen_topology_fail(t, "pipeline.warmup", "%u, with the schedule %s", schedule->warmup, schedule->name);
+  if (schedule->warmup && schedule->split == PEN_SPLIT_ALWAYS && t->has_pipeline_zero_bubble && !t->pipeline_zero_bubble)
+    pen_topology_fail(t, "pipeline.zero_bubble", "true, with the schedule %s", schedule->name);
+  t->pipeline_warmup = pen_schedule_warmup(schedule, t, (uint32_t)t->pipeline_stages_per_rank);
+}
+
 static void settle_pipeline(struct pen_topology *t) {
-  const struct schedule *schedule = schedule_of(t);
-  int64_t stages = t->pipeline_stages_per_rank;
+  const struct pen_schedule *schedule = schedule_of(t);
+  uint32_t stages = (uint32_t)t->pipeline_stages_per_rank;
   if (stages < schedule->stages_minimum || stages > schedule->stages_maximum) {
     const char *range = schedule->stages_minimum == schedule->stages_maximum
-                            ? pen_text("%lld", (long long)schedule->stages_minimum)
-                            : pen_text("%lld to %lld", (long long)schedule->stages_minimum, (long long)schedule->stages_maximum);
+                            ? pen_text("%u", schedule->stages_minimum)
+                            : pen_text("%u to %u", schedule->stages_minimum, schedule->stages_maximum);
     pen_topology_fail(t, "pipeline.stages_per_rank", "%s, with the schedule %s", range, schedule->name);
   }
+  if (t->pipeline_ranks * stages > UINT16_MAX)
+    pen_topology_fail(t, "pipeline.stages_per_rank", "at most %d stages in all; %lld ranks would have %lld", UINT16_MAX,
+                      (long long)t->pipeline_ranks, (long long)(t->pipeline_ranks * stages));
   if (!t->has_pipeline_placement) t->pipeline_placement = schedule->placement;
   if (schedule->strict && strcmp(t->pipeline_placement, schedule->placement))
     pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s", schedule->placement, schedule->name);
-  if (!t->has_pipeline_warmup) t->pipeline_warmup = stages == 1 || t->pipeline_zero_bubble ? 1 : 2;
+  settle_row(t, schedule);
 }
 
 /* Messages between ranks: neighbouring stages on one rank hand over in place. */
@@ -113,7 +113,8 @@ static int64_t boundary_count(const struct pen_topology *t) {
 
 /* Products of settings that are in bounds by themselves; all fit 64 bits. */
 static void check_actions(const struct pen_topology *t) {
-  bool trains = schedule_of(t)->trains, split = t->pipeline_zero_bubble || !strcmp(t->pipeline_schedule, "zero_bubble_v");
+  const struct pen_schedule *schedule = schedule_of(t);
+  bool trains = schedule->trains, split = pen_schedule_splits(schedule, t);
   int64_t kinds = !trains ? 1 : split ? 3 : 2, transfers = trains ? 4 : 2;
   int64_t stages = t->pipeline_ranks * t->pipeline_stages_per_rank;
   int64_t actions = t->pipeline_microbatches * (stages * kinds + boundary_count(t) * transfers);

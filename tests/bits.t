@@ -52,6 +52,10 @@ four         -s pipeline.ranks=4
 four_warm2   -s pipeline.ranks=4 -s pipeline.warmup=2
 four_loop_zb -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.zero_bubble=true
 four_v       -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
+four_dual    -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
+two_inter    -s pipeline.ranks=2 -s pipeline.stages_per_rank=4 -s pipeline.schedule=interleaved
+four_h1      -s pipeline.ranks=4 -s pipeline.schedule=zb_h1
+four_h2      -s pipeline.ranks=4 -s pipeline.schedule=zb_h2
 eight        -s pipeline.ranks=8
 eight_v      -s pipeline.ranks=8 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 END
@@ -76,5 +80,14 @@ for file in model.safetensors optimizer.safetensors; do
 done
 loss_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/whole.ckpt" --steps 2 2>/dev/null | tail -n 1; }
 is "eval gives the same bits on one rank and on eight, V and not" "$(loss_of eight_v)" "$(loss_of one)"
+# A plan of inference evaluates with the same bits, holds neither gradients nor moments, and cannot train.
+ok "a plan of inference is built" build score "$scratch/model.cfg" -s pipeline.ranks=4 -s pipeline.schedule=inference
+ok "and one with two stages a rank" build score_v "$scratch/model.cfg" -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 \
+  -s pipeline.schedule=inference -s pipeline.placement=v
+is "its eval gives the same bits" "$(loss_of score)" "$(loss_of one)"
+is "in a V too" "$(loss_of score_v)" "$(loss_of one)"
+is "train is refused with status 64" "$("$scratch/score" train --data "$scratch/data.bin" 2>"$scratch/refusal"; echo $?)" 64
+matches "and says why" "$(cat "$scratch/refusal")" "*train: this binary has no plan for it: its schedule is inference*"
+matches "info shows no bytes of gradients or moments" "$("$scratch/score" info --json)" '*"gradient_bytes":0,"moment_bytes":0,*'
 matches "eval's last line is as agreed" "$(loss_of four)" '{"loss":*,"perplexity":*,"tokens":*}'
 finish

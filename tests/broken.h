@@ -22,6 +22,8 @@ static const struct {
     {"llama", "zero_bubble_v", 3, 2, 6, ""},
     {"mlp", "zero_bubble_v", 4, 2, 8, "/* no clip */"},
     {"mlp", "looped_bfs", 2, 3, 4, ""},
+    {"llama", "dual_pipe_v", 2, 2, 6, ""},
+    {"mlp", "inference", 3, 2, 4, ""},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -45,7 +47,7 @@ struct part {
 
 static inline struct part some_part(struct pen_plan *plan, uint64_t *seed) {
   struct part p = {.plan = plan, .seed = seed};
-  p.profile = WRITABLE(struct pen_profile, &plan->profiles[draw(seed, 4) == 0]);
+  p.profile = WRITABLE(struct pen_profile, &plan->profiles[draw(seed, 4) == 0 && plan->profile_count > 1]);
   p.rank = (uint32_t)draw(seed, plan->rank_count);
   p.tables = WRITABLE(struct pen_rank_program, &p.profile->ranks[p.rank]);
   p.action = WRITABLE(struct pen_action, p.tables->actions);

@@ -1,4 +1,5 @@
 /* compose.c: every golden order action for action, the rules beyond the golden sizes, and what schedules refuse. */
+#include <math.h>
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -39,10 +40,11 @@ static void golden_orders_match(void **state) {
   (void)state;
   unsigned counts[] = {match_file("gpipe.txt", "gpipe", 0, false), match_file("inference.txt", "inference", 0, false),
                        match_file("looped_bfs.txt", "looped_bfs", 0, false), match_file("1f1b.txt", "1f1b", 2, false),
-                       match_file("1f1b_zb.txt", "1f1b", 0, true), match_file("zero_bubble_v.txt", "zero_bubble_v", 0, false)};
-  static const unsigned expected[] = {20, 20, 40, 40, 40, 20};
+                       match_file("1f1b_zb.txt", "1f1b", 0, true), match_file("zero_bubble_v.txt", "zero_bubble_v", 0, false),
+                       match_file("dual_pipe_v.txt", "dual_pipe_v", 0, false)};
+  static const unsigned expected[] = {20, 20, 40, 40, 40, 20, 10};
   unsigned total = 0;
-  for (size_t index = 0; index < 6; index++) {
+  for (size_t index = 0; index < 7; index++) {
     assert_int_equal(counts[index], expected[index]);
     total += counts[index];
   }
@@ -106,6 +108,70 @@ static void rules_hold_beyond_golden_sizes(void **state) {
   }
 }
 
+/* ---- what schedules.def says of bubble and peak ---- */
+
+#define least(a, b) ((a) < (b) ? (a) : (b))
+#define PEN_SCHEDULE(key, function, name, bubble, peak, holds, ...)                                                            \
+  static double bubble_of_##key(double P, double s, double m, double w) { return (void)P, (void)s, (void)m, (void)w, bubble; } \
+  static long peak_of_##key(long P, long s, long m, long w) { return (void)P, (void)s, (void)m, (void)w, peak; }             \
+  static bool holds_of_##key(long P, long s, long m, long w) { return (void)P, (void)s, (void)m, (void)w, holds; }
+#include "gen/schedules.def"
+static const struct {
+  double (*bubble)(double, double, double, double);
+  long (*peak)(long, long, long, long);
+  bool (*holds)(long, long, long, long);
+} claimed[] = {
+#define PEN_SCHEDULE(key, ...) {bubble_of_##key, peak_of_##key, holds_of_##key},
+#include "gen/schedules.def"
+};
+
+/* The most stages and microbatches of one rank between the start of F and the end of W or B. */
+static long peak_of(const struct pen_order *order) {
+  long most = 0;
+  for (uint32_t rank = 0; rank < order->rank_count; rank++) {
+    long live = 0;
+    for (uint32_t index = 0; index < order->count[rank]; index++) {
+      const struct pen_compute *action = &order->action[rank][index];
+      if (action->kind == PEN_F && ++live > most) most = live;
+      if (action->overlaps) continue; /* a pair holds both at once */
+      if (index > 0 && action[-1].overlaps && (action[-1].kind == PEN_B || action[-1].kind == PEN_W)) live--;
+      if (action->kind == PEN_B || action->kind == PEN_W) live--;
+    }
+  }
+  return most;
+}
+
+static void compare_claims(size_t index, uint32_t ranks, uint32_t stages, uint32_t microbatches, unsigned *compared) {
+  const struct pen_schedule *schedule = &pen_schedules[index];
+  long warmup = pen_schedule_warmup(schedule, make_topology(schedule->name, 0, false), stages);
+  if (!claimed[index].holds(ranks, stages, microbatches, warmup)) return;
+  struct pen_partition *partition;
+  struct pen_order *order = make_order(schedule->name, 0, false, ranks, stages, microbatches, &partition);
+  struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) cost[stage] = (struct pen_stage_cost){1, 1, 1, 0};
+  double bubble = pen_simulate(order, partition, cost, -1)->bubble;
+  double claim = claimed[index].bubble(ranks, stages, microbatches, (double)warmup);
+  long peak = schedule->trains ? peak_of(order) : 0, peak_claim = claimed[index].peak(ranks, stages, microbatches, warmup);
+  if (fabs(bubble - claim) > 1e-12 || peak != peak_claim)
+    fail_msg("%s, P=%u s=%u m=%u: bubble %.4f, said to be %s = %.4f; peak %ld, said to be %s = %ld", schedule->name, ranks, stages,
+             microbatches, bubble, schedule->bubble, claim, peak, schedule->peak, peak_claim);
+  ++*compared;
+}
+
+static void bubbles_and_peaks_are_as_said(void **state) {
+  (void)state;
+  for (size_t index = 0; index < pen_schedule_count; index++) {
+    unsigned compared = 0;
+    for (uint32_t ranks = 1; ranks <= 9; ranks++)
+      for (uint32_t stages = pen_schedules[index].stages_minimum; stages <= least(pen_schedules[index].stages_maximum, 4); stages++)
+        for (uint32_t microbatches = 1; microbatches <= 36; microbatches++) {
+          compare_claims(index, ranks, stages, microbatches, &compared);
+          pen_free_all();
+        }
+    if (compared < 40) fail_msg("%s: only %u plans compared", pen_schedules[index].name, compared);
+  }
+}
+
 /* Eval's order holds few finished forwards back: on every placement each rank is never idle while it could run. */
 static void forward_orders_complete_on_any_placement(void **state) {
   (void)state;
@@ -165,7 +231,12 @@ static void unfit_numbers_are_refused(void **state) {
                                       " to divide it");
   expect_refusal("zero_bubble_v", 2, 2, 4, " placement = \"loop\";", "placement = \"loop\": \"v\", with the schedule zero_bubble_v");
   expect_refusal("1f1b", 2, 2, 4, " placement = \"v\";", "placement = \"v\": \"loop\", with the schedule 1f1b");
-  expect_refusal("inference", 2, 1, 4, "", "schedule inference runs forwards alone");
+  expect_refusal("dual_pipe_v", 3, 2, 5, "", "microbatches = 5: with the schedule dual_pipe_v at least 2 x ranks = 6");
+  expect_refusal("interleaved", 2, 1, 4, "", "stages_per_rank = 1: 2 to 64, with the schedule interleaved");
+  expect_refusal("interleaved", 2, 2, 7, "", "interleaved needs rounds = microbatches div ranks = 3 to divide it");
+  expect_refusal("interleaved", 2, 2, 4, " warmup = 1;", "warmup = 1: 2, with the schedule interleaved");
+  expect_refusal("zb_h1", 2, 2, 4, "", "stages_per_rank = 2: 1, with the schedule zb_h1");
+  expect_refusal("zb_h2", 2, 1, 4, " zero_bubble = false;", "zero_bubble = false: true, with the schedule zb_h2");
 }
 
 int main(void) {
@@ -173,6 +244,7 @@ int main(void) {
       cmocka_unit_test(golden_orders_match),
       cmocka_unit_test(warmup_defaults_follow_the_design),
       cmocka_unit_test(rules_hold_beyond_golden_sizes),
+      cmocka_unit_test(bubbles_and_peaks_are_as_said),
       cmocka_unit_test(forward_orders_complete_on_any_placement),
       cmocka_unit_test(unfit_numbers_are_refused),
   };

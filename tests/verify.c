@@ -185,6 +185,48 @@ static bool wrong_frame(struct part *p) { /* that of another microbatch, so that
   p->action[row].frame = p->action[other].frame;
   return true;
 }
+/* The first row of a pair, or PEN_NONE. */
+static uint32_t some_pair(struct part *p) {
+  uint32_t count = p->tables->action_count, first = (uint32_t)draw(p->seed, count);
+  for (uint32_t n = 0; n < count; n++)
+    if (p->action[(first + n) % count].overlaps) return (first + n) % count;
+  return PEN_NONE;
+}
+static bool pair_shares_scratch(struct part *p) {
+  uint32_t row = some_pair(p);
+  if (row == PEN_NONE || !uses_base(p, row, PEN_BASE_SCRATCH) || !uses_base(p, row + 1, PEN_BASE_SCRATCH)) return false;
+  set_base(p, row + 1, PEN_BASE_SCRATCH, base_of(p, row, PEN_BASE_SCRATCH));
+  return true;
+}
+static bool pair_writes_what_is_read(struct part *p) { /* what the backward reads for the last time, the forward would overwrite */
+  uint32_t row = some_pair(p);
+  if (row == PEN_NONE || !uses_base(p, row + 1, PEN_BASE_SAVED_W)) return false; /* F has its workspace in scratch */
+  struct pen_action first = p->action[row];
+  p->action[row] = p->action[row + 1]; /* in turn this would be right: the backward, then the forward over its remains */
+  p->action[row + 1] = first;
+  p->action[row].overlaps = true;
+  p->action[row + 1].overlaps = false;
+  set_base(p, row + 1, PEN_BASE_SCRATCH, base_of(p, row, PEN_BASE_SAVED_W));
+  return true;
+}
+static bool pair_of_one(struct part *p) {
+  uint32_t row = some_row(p, PEN_SEND_F, PEN_WAIT_B);
+  if (row == PEN_NONE) return false;
+  p->action[row].overlaps = true;
+  return true;
+}
+static bool pair_in_need(struct part *p) {
+  uint32_t row = some_row(p, PEN_I, PEN_I);
+  if (row == PEN_NONE || p->action[row + 1].kind != PEN_W || p->action[row + 1].microbatch != p->action[row].microbatch) return false;
+  p->action[row].overlaps = true;
+  return true;
+}
+static bool three(struct part *p) {
+  uint32_t row = some_pair(p);
+  if (row == PEN_NONE) return false;
+  p->action[row + 1].overlaps = true;
+  return true;
+}
 static bool remove_row(struct part *p, uint32_t row) {
   if (row == PEN_NONE) return false;
   memmove(p->action + row, p->action + row + 1, (--p->tables->action_count - row) * sizeof *p->action);
@@ -209,10 +251,14 @@ static const struct defect defects[] = {
     {"wrong counts", wrong_counts, {"counts"}},
     {"wrong credit", wrong_credit, {"it gives credit"}},
     {"wrong slot", wrong_slot, {"may come there already", "but its bytes hold", "step before"}},
-    {"overlap", overlap, {"but its bytes hold", "scratch of action", "in the same bytes", "lies on it"}},
-    {"shifted block", shifted, {"but its bytes hold", "scratch of action", "nothing has written", "outside", "lies on it", "in the same"}},
-    {"scratch over kept", scratch_over_kept, {"in the same bytes", "lies on it", "scratch of action", "outside", "hold"}},
-    {"output elsewhere", output_elsewhere, {"but what it sends is made at", "hold", "outside", "lies on it", "in the same bytes", "nothing has"}},
+    {"overlap", overlap, {"one writes where the other has", "but its bytes hold", "scratch of action",
+      "in the same bytes", "lies on it"}},
+    {"shifted block", shifted, {"one writes where the other has", "but its bytes hold", "scratch of action",
+      "nothing has written", "outside", "lies on it", "in the same"}},
+    {"scratch over kept", scratch_over_kept, {"one writes where the other has", "in the same bytes", "lies on it",
+      "scratch of action", "outside", "hold"}},
+    {"output elsewhere", output_elsewhere, {"one writes where", "but what it sends is made at", "hold", "outside",
+      "lies on it", "in the same bytes", "nothing has"}},
     {"scratch in the window", into_window, {"outside the activation part"}},
     {"outside the arena", outside_arena, {"outside the activation part", "do not follow"}},
     {"small window", small_window, {"is outside the window", "outside the window"}},
@@ -220,7 +266,14 @@ static const struct defect defects[] = {
     {"tensor not aligned", crooked_tensor, {"not a multiple of"}},
     {"wrong loss entry", wrong_loss, {"of the loss table"}},
     {"wrong program", wrong_program, {"of another stage or kind"}},
-    {"wrong frame", wrong_frame, {"but its bytes hold", "scratch of action", "nothing has written", "may come", "but rank", "step before", "is made at"}},
+    {"pair shares its scratch", pair_shares_scratch, {"one writes where the other has", "in the same bytes", "lies on it"}},
+    {"pair writes what is read", pair_writes_what_is_read,
+      {"one writes where the other has", "outside the activation part", "in the same bytes", "lies on it"}},
+    {"pair of one", pair_of_one, {"only F, B, I and W may"}},
+    {"pair in need", pair_in_need, {"cannot overlap"}},
+    {"pair of three", three, {"more than two that overlap", "but no F, B, I or W comes next"}},
+    {"wrong frame", wrong_frame, {"one writes where", "but its bytes hold", "scratch of action",
+      "nothing has written", "may come", "but rank", "step before", "is made at"}},
     {"dropped row", dropped, {"is missing"}},
     {"dropped wait", dropped_wait, {"is missing"}},
     {"dropped publish", dropped_publish, {"PUBLISH is missing"}},

@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/schedules.h"
 #include "gen/settings.h"
 #include "gen/settle.h"
 
@@ -111,9 +111,7 @@ static void print_row(const char *name, const char *meaning, const char *source)
 static void print_schedules(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_SCHEDULE(function, name, placement, strict, stages_minimum, stages_maximum, trains, rule, source) \
-  print_row(name, rule, source);
-#include "gen/schedules.def"
+  for (uint32_t i = 0; i < pen_schedule_count; i++) print_row(pen_schedules[i].name, pen_schedules[i].rule, pen_schedules[i].source);
   print_list_end();
 }
 

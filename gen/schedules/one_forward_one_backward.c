@@ -16,28 +16,25 @@ static void add_backward(const struct pen_composer *composer, const struct shape
   pen_order_add(composer, rank, kind, shape->stages - 1 - n / shape->round % shape->stages, microbatch);
 }
 
-static uint32_t settled_warmup(const struct pen_topology *topology, uint32_t stages) {
-  if (topology->has_pipeline_warmup) return (uint32_t)topology->pipeline_warmup;
-  return stages == 1 || topology->pipeline_zero_bubble ? 1 : 2;
-}
-
 /* With s stages a rank: rounds = max(1, m div P) must divide m (one stage a rank: no matter), a round is R = m/rounds
  * microbatches. Rank r warms up with min((s-1) R + warmup (P-1-r), m s) forwards, then runs a forward and a backward in turn,
  * then the backwards left. warmup is 1 (classic) or 2 (doubled: a rank runs ahead, so messages hide behind work).
- * zero_bubble: backward is I, and after the n-th (from 0), once n >= warmup r, comes the oldest waiting W; the rest at the end.
+ * zero_bubble (zb_h1 and zb_h2 always): backward is I, and after the n-th (from 0), once n >= warmup r, comes the oldest waiting W;
+ * the rest at the end.
  * Classic bubble (P-1)/(m+P-1), divided by s with interleaving.
  * Sources: Narayanan et al., PipeDream 2019, arXiv 1806.03377; Narayanan et al., Megatron-LM 2021, arXiv 2104.04473, section 2.2;
- * Qi et al., Zero Bubble 2023, arXiv 2401.10241 (ZB-H1); doubled warm-up and rounds as in PyTorch's and d9d's Interleaved1F1B. */
+ * Qi et al., Zero Bubble 2023, arXiv 2401.10241 (ZB-H1 with warmup 1, ZB-H2 with 2); doubled warm-up and rounds as in
+ * PyTorch's and d9d's Interleaved1F1B. */
 void pen_schedule_one_forward_one_backward(const struct pen_composer *composer) {
   const struct pen_topology *topology = composer->topology;
   uint32_t ranks = composer->rank_count, microbatches = composer->microbatch_count, stages = composer->stages_per_rank;
-  uint32_t rounds = microbatches / ranks > 1 ? microbatches / ranks : 1, warmup = settled_warmup(topology, stages);
-  bool split = topology->pipeline_zero_bubble;
+  uint32_t rounds = microbatches / ranks > 1 ? microbatches / ranks : 1, warmup = composer->warmup;
+  bool split = composer->splits;
   if (stages > 1 && microbatches % rounds != 0)
     pen_topology_fail(topology, "pipeline.microbatches",
-                      "with several stages a rank, 1f1b needs rounds = microbatches div ranks = %u to divide it"
+                      "with several stages a rank, %s needs rounds = microbatches div ranks = %u to divide it"
                       " (the next below that fits: %u)",
-                      rounds, rounds * (microbatches / rounds));
+                      topology->pipeline_schedule, rounds, rounds * (microbatches / rounds));
   struct shape shape = {.stages = stages, .round = stages > 1 ? microbatches / rounds : microbatches, .total = stages * microbatches};
   for (uint32_t rank = 0; rank < ranks; rank++) {
     uint64_t wanted = (uint64_t)(stages - 1) * shape.round + (uint64_t)warmup * (ranks - 1 - rank);
