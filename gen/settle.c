@@ -95,9 +95,6 @@ static void settle_pipeline(struct pen_topology *t) {
                             : pen_text("%u to %u", schedule->stages_minimum, schedule->stages_maximum);
     pen_topology_fail(t, "pipeline.stages_per_rank", "%s, with the schedule %s", range, schedule->name);
   }
-  if (t->pipeline_ranks * stages > UINT16_MAX)
-    pen_topology_fail(t, "pipeline.stages_per_rank", "at most %d stages in all; %lld ranks would have %lld", UINT16_MAX,
-                      (long long)t->pipeline_ranks, (long long)(t->pipeline_ranks * stages));
   if (!t->has_pipeline_placement) t->pipeline_placement = schedule->placement;
   if (schedule->strict && strcmp(t->pipeline_placement, schedule->placement))
     pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s", schedule->placement, schedule->name);
@@ -121,6 +118,9 @@ static void check_actions(const struct pen_topology *t) {
   if (actions > ACTIONS_MAX)
     pen_topology_fail(t, "pipeline.microbatches", "at most %d actions; %lld ranks x %lld stages and these would make %lld",
                       ACTIONS_MAX, (long long)t->pipeline_ranks, (long long)t->pipeline_stages_per_rank, (long long)actions);
+  if (stages > UINT16_MAX) /* struct pen_action's stage */
+    pen_topology_fail(t, "pipeline.stages_per_rank", "at most %d stages in all; %lld ranks would have %lld", UINT16_MAX,
+                      (long long)t->pipeline_ranks, (long long)stages);
   int64_t ranks = t->pipeline_ranks, microbatches = t->pipeline_microbatches, slots = microbatches + ranks - 1;
   if (microbatches < ranks)
     pen_topology_warn(t, "pipeline.microbatches", "fewer than the %lld ranks; the bubble (P-1)/(m+P-1) is %lld/%lld = %.3f",

@@ -193,15 +193,20 @@ while IFS=$tab read -r path type allowed; do
   result "$path: wrong values as an override" $good
 done <settings
 
+# SCHEDULES in a message stands for the names of the table.
+schedules=$(sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, \("[^"]*"\),.*/\1/p' "$top_srcdir/gen/schedules.def" |
+  awk '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) printf "%s%s", line[i], i == NR - 1 ? " or " : i < NR ? ", " : "" }')
+say() { printf '%s\n' "$1" | sed "s/SCHEDULES/$schedules/"; }
+
 # ---- missing ----
 while IFS=$tab read -r path what; do
   name=${path#*.}
   grep -v "^  $name = " base.cfg >less.cfg
-  refused "$path is missing" 78 "less.cfg: $path: missing; $what" less.cfg
+  refused "$path is missing" 78 "less.cfg: $path: missing; $(say "$what")" less.cfg
 done <<'END'
 pipeline.ranks	a whole number from 1 to 4096
 pipeline.microbatches	a whole number from 1 to 65536
-pipeline.schedule	"inference", "gpipe", "looped_bfs", "1f1b" or "zero_bubble_v"
+pipeline.schedule	SCHEDULES
 model.family	"mlp" or "llama"
 model.layers	a whole number from 1 to 32768
 model.hidden	a whole number from 1 to 1048576
@@ -290,10 +295,10 @@ grammar "no include within a comment or a string" '/*\n@include "absent.cfg"\n*/
 while IFS=$tab read -r overrides message; do
   set --
   for override in $overrides; do set -- "$@" -s "$override"; done
-  refused "$overrides" 78 "$message" "$@" base.cfg
+  refused "$overrides" 78 "$(say "$message")" "$@" base.cfg
 done <<'END'
-pipeline.schedule=1f1c	-s pipeline.schedule = 1f1c: "inference", "gpipe", "looped_bfs", "1f1b" or "zero_bubble_v"
-pipeline.schedule=""	-s pipeline.schedule = "": "inference", "gpipe", "looped_bfs", "1f1b" or "zero_bubble_v"
+pipeline.schedule=1f1c	-s pipeline.schedule = 1f1c: SCHEDULES
+pipeline.schedule=""	-s pipeline.schedule = "": SCHEDULES
 pipeline.schedule=zero_bubble_v	base.cfg: pipeline.stages_per_rank = 1: 2, with the schedule zero_bubble_v
 pipeline.schedule=gpipe pipeline.stages_per_rank=2	-s pipeline.stages_per_rank = 2: 1, with the schedule gpipe
 pipeline.schedule=zero_bubble_v pipeline.stages_per_rank=2 pipeline.placement=loop	-s pipeline.placement = loop: "v", with the schedule zero_bubble_v
