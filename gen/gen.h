@@ -123,9 +123,10 @@ struct pen_lowered {
 };
 
 /* Adds sends, receives and waits in one global order (a message enters both ranks' lists at the same turn), so that every model of
- * section 3.8 is free of deadlock by construction; and the step's end (kind: PEN_TRAIN or PEN_EVAL). */
-struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
-                              const struct pen_timing *timing, int profile_kind, bool gather_before_update);
+ * section 3.8 is free of deadlock by construction; and the step's end (kind: PEN_TRAIN or PEN_EVAL). `cost` gives the latency of
+ * messages by sending stage, which receives are placed to hide; null: none. Needs a complete timing. */
+struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
+                              const struct pen_stage_cost *cost, int profile_kind, bool gather_before_update);
 
 /* The same from rows that somebody wrote (--actions): they already hold sends and receives; only waits and the step's end are
  * added. Needs rows that pen_verify_rows() accepts. */

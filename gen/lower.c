@@ -7,6 +7,10 @@
  * list position as the clock). A WAIT stands right before the action that reads the message, so that a RECV never holds up
  * computation that does not need it; the waits of both of a pair a|b stand before a, for b starts with it.
  *
+ * A transport may begin to move a message only when its receive stands. Where the receiver computes while the message leaves, the
+ * receive after that computation would add its latency to the reader's start; there, and only there (it costs memory), the receive
+ * is put before the computation, which then hides the way. Receives keep their order: those already behind it go along.
+ *
  * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping all gather them before the
  * update; without, only rank 0 gathers, for the log, and nobody waits for it. */
 #include <math.h>
@@ -15,14 +19,26 @@
 
 #include "gen/gen.h"
 
+enum { MOVED_MAX = 4 }; /* rows of a pair with a WAIT each */
+
+/* A message that waits to leave. */
 struct pending {
   double end;
   uint64_t turn;
   struct pen_compute compute;
 };
 
+/* The compute action that a rank is at: its first row (a pair's, a WAIT's) and when it ends. */
+struct running {
+  uint32_t first_row, row_count;
+  double end;
+};
+
 struct lowering {
   const struct pen_partition *partition;
+  const struct pen_stage_cost *cost; /* [stage] */
+  double *reader_start[2];           /* F, B: [stage * microbatches + microbatch] of the reading action; null: nothing takes time */
+  struct running *running;           /* [rank] */
   struct pen_lowered *out;
   size_t *capacity;       /* [rank] */
   size_t message_capacity;
@@ -128,15 +144,37 @@ static struct pending pop(struct lowering *l) {
   return top;
 }
 
+/* Whether a message that leaves at `time` would keep its reader waiting if its receive stood after what the receiver computes. */
+static bool must_hurry(const struct lowering *l, const struct pen_compute *sent, bool backward, uint32_t reader, double time) {
+  const struct running *running = &l->running[l->partition->rank_of[reader]];
+  if (!l->reader_start[0] || running->end <= time) return false;
+  double start = l->reader_start[backward][slot_of(l, reader, sent->microbatch)];
+  return running->end + l->cost[sent->stage].send > start;
+}
+
+/* Moves what a rank computes behind the receives that follow it. */
+static void postpone(struct lowering *l, uint32_t rank) {
+  struct running *running = &l->running[rank];
+  struct pen_action *row = &l->out->action[rank][running->first_row], moved[MOVED_MAX];
+  uint32_t after = l->out->count[rank] - running->first_row - running->row_count;
+  if (running->row_count > MOVED_MAX) return;
+  memcpy(moved, row, running->row_count * sizeof *row);
+  memmove(row, row + running->row_count, after * sizeof *row);
+  memcpy(row + after, moved, running->row_count * sizeof *row);
+  running->first_row += after;
+}
+
 /* Enters the messages of all actions that have ended by `time` into both ranks' lists. */
 static void deliver(struct lowering *l, double time) {
   while (l->heap_count && l->heap[0].end <= time) {
-    struct pen_compute c = pop(l).compute;
+    struct pending item = pop(l);
+    struct pen_compute c = item.compute;
     bool backward = c.kind != PEN_F;
     uint32_t reader = reader_of(l, backward, c.stage);
     uint32_t message = add_message(l, backward, c.stage, c.microbatch);
     append(l, l->partition->rank_of[c.stage], backward ? PEN_SEND_B : PEN_SEND_F, c.stage, c.microbatch, message);
     append(l, l->partition->rank_of[reader], backward ? PEN_RECV_B : PEN_RECV_F, reader, c.microbatch, message);
+    if (must_hurry(l, &c, backward, reader, item.end)) postpone(l, l->partition->rank_of[reader]);
   }
 }
 
@@ -175,44 +213,88 @@ static struct lowering start(const struct pen_partition *partition, bool backwar
   return l;
 }
 
-/* A compute action and its times, to be sorted by turn. */
+/* A compute action by its place in the orders. */
 struct event {
-  uint64_t turn;
-  double start, end;
   uint32_t rank, index;
 };
 
-static int compare_events(const void *a, const void *b) {
-  const struct event *x = a, *y = b;
-  return (x->turn > y->turn) - (x->turn < y->turn);
-}
-
+/* All compute actions by turn, which numbers them from 0. */
 static struct event *sorted_events(const struct pen_order *order, const struct pen_timing *timing, size_t *count) {
-  size_t total = 0, n = 0;
-  for (uint32_t r = 0; r < order->rank_count; r++) total += order->count[r];
-  struct event *event = pen_new(total + 1, sizeof *event);
+  *count = 0;
+  for (uint32_t r = 0; r < order->rank_count; r++) *count += order->count[r];
+  struct event *event = pen_new(*count + 1, sizeof *event);
   for (uint32_t r = 0; r < order->rank_count; r++)
-    for (uint32_t i = 0; i < order->count[r]; i++)
-      event[n++] = (struct event){timing->turn[r][i], timing->start[r][i], timing->end[r][i], r, i};
-  qsort(event, n, sizeof *event, compare_events);
-  *count = n;
+    for (uint32_t i = 0; i < order->count[r]; i++) {
+      if (timing->turn[r][i] >= *count) pen_stop(70, "lower: the order of rank %u stops at action %u", r, i);
+      event[timing->turn[r][i]] = (struct event){r, i};
+    }
   return event;
 }
 
-struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
-                              const struct pen_timing *timing, int profile_kind, bool gather_before_update) {
+/* Makes room for the rows of every rank. */
+static void reserve(struct lowering *l, const struct pen_order *order) {
+  enum { STEP_END_MAX = 4 };
+  size_t messages = 0, *rows = pen_new(order->rank_count, sizeof *rows);
+  for (uint32_t r = 0; r < order->rank_count; r++)
+    for (uint32_t i = 0; i < order->count[r]; i++) {
+      const struct pen_compute *c = &order->action[r][i];
+      bool backward = c->kind != PEN_F;
+      rows[r]++;
+      if (c->kind == PEN_W || !crosses(l, backward, c->stage)) continue;
+      messages++;
+      rows[r]++;
+      rows[l->partition->rank_of[reader_of(l, backward, c->stage)]] += 2;
+    }
+  for (uint32_t r = 0; r < order->rank_count; r++) {
+    l->capacity[r] = rows[r] + STEP_END_MAX;
+    l->out->action[r] = pen_new(l->capacity[r], sizeof **l->out->action);
+  }
+  l->message_capacity = messages + 1;
+  l->out->message = pen_new(l->message_capacity, sizeof *l->out->message);
+}
+
+/* Notes when every reader of a message starts, if messages take time at all. */
+static void find_readers(struct lowering *l, const struct pen_order *order, const struct pen_timing *timing) {
+  bool any = false;
+  for (uint32_t s = 0; l->cost && s < l->partition->stage_count; s++) any = any || l->cost[s].send > 0;
+  if (!any) return;
+  for (int b = 0; b < 2; b++) l->reader_start[b] = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof(double));
+  for (uint32_t r = 0; r < order->rank_count; r++)
+    for (uint32_t i = 0; i < order->count[r]; i++) {
+      const struct pen_compute *c = &order->action[r][i];
+      if (c->kind != PEN_W) l->reader_start[c->kind != PEN_F][slot_of(l, c->stage, c->microbatch)] = timing->start[r][i];
+    }
+}
+
+/* Appends a compute action; the second of a pair runs with the first, before which the waits of both stand. */
+static void append_compute(struct lowering *l, uint32_t rank, const struct pen_compute *c, double end, bool second) {
+  struct running *running = &l->running[rank];
+  if (!second) {
+    *running = (struct running){l->out->count[rank], 0, end};
+    append_wait(l, rank, c->kind, c->stage, c->microbatch);
+  }
+  if (c->overlaps) append_wait(l, rank, c[1].kind, c[1].stage, c[1].microbatch);
+  append(l, rank, c->kind, c->stage, c->microbatch, PEN_NONE)->overlaps = c->overlaps;
+  running->row_count = l->out->count[rank] - running->first_row;
+}
+
+struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
+                              const struct pen_stage_cost *cost, int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
+  l.cost = cost;
+  l.running = pen_new(partition->rank_count, sizeof *l.running);
+  reserve(&l, order);
+  find_readers(&l, order, timing);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);
   for (size_t i = 0; i < count; i++) {
-    const struct pen_compute *c = &order->action[event[i].rank][event[i].index];
-    bool second = event[i].index > 0 && c[-1].overlaps; /* of a pair: it comes at the next turn, and stands right behind the first */
-    if (!second) deliver(&l, event[i].start);
-    if (!second) append_wait(&l, event[i].rank, c->kind, c->stage, c->microbatch);
-    if (c->overlaps) append_wait(&l, event[i].rank, c[1].kind, c[1].stage, c[1].microbatch);
-    append(&l, event[i].rank, c->kind, c->stage, c->microbatch, PEN_NONE)->overlaps = c->overlaps;
-    if (c->kind != PEN_W && crosses(&l, c->kind != PEN_F, c->stage))
-      push(&l, (struct pending){event[i].end, event[i].turn, *c});
+    uint32_t rank = event[i].rank, index = event[i].index;
+    const struct pen_compute *c = &order->action[rank][index];
+    bool second = index > 0 && c[-1].overlaps; /* of a pair: it comes at the next turn, and stands right behind the first */
+    double ends = timing->end[rank][index];
+    if (!second) deliver(&l, timing->start[rank][index]);
+    append_compute(&l, rank, c, ends, second);
+    if (c->kind != PEN_W && crosses(&l, c->kind != PEN_F, c->stage)) push(&l, (struct pending){ends, i, *c});
   }
   deliver(&l, (double)INFINITY);
   end_step(&l, profile_kind, gather_before_update);

@@ -74,7 +74,7 @@ static void lower_own(struct result *result, const struct pen_options *options, 
     pen_pass("simulate");
     result->timing = pen_simulate(result->order, partition, result->cost, overlap);
     pen_pass("lower");
-    result->lowered = pen_lower(result->order, partition, result->timing, kind, gather);
+    result->lowered = pen_lower(result->order, partition, result->timing, result->cost, kind, gather);
     return;
   }
   struct pen_action **action;
@@ -94,7 +94,7 @@ static void lower_own(struct result *result, const struct pen_options *options, 
 static struct pen_lowered *lower_eval(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
   pen_pass("lower eval");
   struct pen_order *order = pen_compose_forward(partition);
-  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
+  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), cost, PEN_EVAL, false);
 }
 
 /* No plan leaves the generator unverified. */

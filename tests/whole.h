@@ -39,8 +39,8 @@ static inline struct pen_plan *make_plan(const char *text) {
   bool trains = pen_schedule_of(topology->pipeline_schedule)->trains;
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN,
-       pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_TRAIN, topology->optimizer_clip_norm > 0), train},
-      {"eval", PEN_EVAL, pen_lower(forward, partition, pen_simulate(forward, partition, cost, -1), PEN_EVAL, false), eval},
+       pen_lower(order, partition, pen_simulate(order, partition, cost, -1), cost, PEN_TRAIN, topology->optimizer_clip_norm > 0), train},
+      {"eval", PEN_EVAL, pen_lower(forward, partition, pen_simulate(forward, partition, cost, -1), cost, PEN_EVAL, false), eval},
   };
   return trains ? pen_layout(topology, partition, profile, 2) : pen_layout(topology, partition, profile + 1, 1);
 }
