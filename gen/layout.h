@@ -43,11 +43,29 @@ struct pen_blocks pen_blocks_of(const struct pen_graph *graph);
 
 /* ---- slots.c ---- */
 
-/* Gives every message to a rank a slot in its window and decides which need credits. target_offset, credit and the channels'
- * credit counts are set; window_bytes and slot_count are per rank. `last_reader` is [message]: the row of the receiver that
- * reads it last. `barrier`: every rank gathers at the end of a step. */
-void pen_slots(struct pen_lowered *lowered, const uint32_t *last_reader, const uint64_t *bytes, bool barrier,
-               uint64_t *window_bytes, uint32_t *slot_count);
+/* Where a message lies in its receiver's window, and how long nothing else may: rows `first` to `last`, both included; and, unless
+ * PEN_NONE, from row `before` to the end of the step before. */
+struct pen_home {
+  uint64_t offset, bytes;
+  uint32_t first, last, before;
+};
+
+/* The slots of one rank. */
+struct pen_window {
+  uint64_t bytes;
+  uint32_t slot_count;
+  struct pen_home *home; /* [home_count], in the order of RECV rows */
+  size_t home_count;
+};
+
+/* Slots in three steps. `last_reader` and `bytes` are [message]: the row of the receiver that reads it last, and its size; they stay
+ * the caller's. */
+struct pen_slotting *pen_slots_begin(struct pen_lowered *lowered, const uint32_t *last_reader, const uint64_t *bytes);
+/* Gives every message to a rank a slot in its window, of each size up to `spare` more than needed, and decides which messages need
+ * credits: sets target_offset, and credit to PEN_NONE or 0. May be called again with another `spare`. */
+struct pen_window pen_slots_place(struct pen_slotting *slotting, uint32_t rank, uint32_t spare);
+/* When all ranks have slots: numbers the credits and sets the channels' credit counts. */
+void pen_slots_end(struct pen_slotting *slotting);
 
 /* ---- files.c ---- */
 

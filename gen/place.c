@@ -7,6 +7,8 @@
 
 #include "gen/laying.h"
 
+enum { SPARE_SLOTS = 2 };
+
 static void find_rows(struct pen_laying *l) {
   const struct pen_lowered *lowered = l->input->lowered;
   size_t count = (size_t)l->partition->stage_count * l->partition->microbatch_count;
@@ -60,8 +62,13 @@ static void place_messages(struct pen_laying *l) {
       last_reader[m] = backward_row(pen_rows_of(l, reader, message->microbatch)); /* nobody reads it: all that follows is frozen */
     bytes[m] = message->bytes = graph->value[forward ? graph->input : graph->output_gradient].bytes;
   }
-  bool barrier = l->input->kind == PEN_TRAIN && l->topology->optimizer_clip_norm > 0;
-  pen_slots(lowered, last_reader, bytes, barrier, l->window_bytes, l->slot_count);
+  struct pen_slotting *slotting = pen_slots_begin(lowered, last_reader, bytes);
+  for (uint32_t r = 0; r < lowered->rank_count; r++) {
+    struct pen_window window = pen_slots_place(slotting, r, SPARE_SLOTS);
+    l->window_bytes[r] = window.bytes;
+    l->slot_count[r] = window.slot_count;
+  }
+  pen_slots_end(slotting);
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     const struct pen_message *message = &lowered->message[m];
     int base = message->kind == PEN_SEND_F ? PEN_BASE_INPUT : PEN_BASE_OUTPUT_GRADIENT;
