@@ -201,7 +201,7 @@ static void mark_needs(struct pen_graph *graph) {
     struct pen_value *value = &graph->value[i];
     value->needs_gradient = value->role == PEN_ROLE_WEIGHT && value->gradient != PEN_NONE;
   }
-  if (graph->input != PEN_NONE) graph->value[graph->input].needs_gradient = true;
+  if (graph->input != PEN_NONE) graph->value[graph->input].needs_gradient = !graph->input_is_given;
   for (size_t i = 0; i < graph->forward.count; i++) {
     const struct pen_op *op = &graph->forward.op[i];
     const struct pen_signature *signature = pen_signature_of(op->kind);

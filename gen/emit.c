@@ -148,9 +148,9 @@ static void write_stages(FILE *out, const struct pen_plan *plan, const struct pe
   for (uint32_t i = 0; i < plan->stage_count; i++) {
     const struct pen_stage *s = &profile->stages[i];
     char a[16], b[16], c[16], d[16];
-    fprintf(out, "  [%" PRIu32 "] = {%" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %s, %s, %s, %s},\n", i, s->rank, s->first_layer,
-            s->past_last_layer, index_text(a, s->input), index_text(b, s->output), index_text(c, s->output_gradient),
-            index_text(d, s->input_gradient));
+    fprintf(out, "  [%" PRIu32 "] = {%" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %s, %s, %s, %s, \"%s\"},\n", i, s->rank,
+            s->first_layer, s->past_last_layer, index_text(a, s->input), index_text(b, s->output), index_text(c, s->output_gradient),
+            index_text(d, s->input_gradient), s->first_block);
   }
   fputs("};\n", out);
 }

@@ -1,8 +1,9 @@
 /* gen.h: the generator's passes and what flows between them. Each pass is one file and one pure function:
  *
  *   topology   file + overrides           -> struct pen_topology (settled settings)          gen/topology.c
- *   partition  topology                   -> layers over stages, stages over ranks           gen/partition.c
- *   model      topology, one stage's span -> forward ops and tensors of the stage            gen/model.c, gen/families/
+ *   partition  topology, family's blocks  -> blocks over stages, stages over ranks           gen/partition.c, gen/balance.c
+ *   model      topology, a stage's blocks -> forward ops and tensors of the stage            gen/model.c, gen/families/
+ *   shapes     topology, partition        -> named tensors at every border of stages         gen/shapes.c
  *   derive     forward ops                -> programs F, I, W, B, eval's F; tensors' lives   gen/derive.c
  *   compose    topology, placement        -> compute order of every rank                     gen/compose.c, gen/schedules/
  *   simulate   order, costs               -> when each action starts and ends                gen/simulate.c
@@ -40,20 +41,30 @@ _Noreturn void pen_stop(int status, const char *format, ...) __attribute__((form
 
 /* ---- partition.c ---- */
 
-/* Which layers a stage holds: [first, past). Stage 0 has the embedding as well, the last stage the head. */
+/* What a stage holds: blocks [first, past) of the model's, and the layers that begin in it. */
 struct pen_span {
   uint32_t first_layer, past_last_layer;
+  uint32_t first_block, past_last_block;
 };
+
+struct pen_family;      /* gen/families/families.h */
+struct pen_model_block; /* there too */
 
 struct pen_partition {
   uint32_t rank_count, stage_count, stages_per_rank, microbatch_count;
   struct pen_span *span;     /* [stage_count] */
   uint32_t *rank_of;         /* [stage_count] */
+  const struct pen_family *family;
+  const struct pen_model_block *block; /* all of the model's, in order */
+  uint32_t block_count;
 };
 
 /* Loop: stage s on rank s mod ranks. V: stage s on rank s for s < ranks, else on 2*ranks-1-s (two stages a rank; more: the
- * zigzag goes on). Fails (78) when a stage would be left with no layer, or a list does not fit. */
+ * zigzag goes on). Fails (78) when a stage would be left with nothing, or a list does not fit. */
 struct pen_partition *pen_partition(const struct pen_topology *topology);
+
+/* The same with the blocks of a family that is perhaps not in the table. */
+struct pen_partition *pen_partition_of(const struct pen_topology *topology, const struct pen_family *family);
 
 /* ---- model.c, derive.c: see model.h ---- */
 struct pen_model;

@@ -1,8 +1,7 @@
-/* model.c: the builder: a family's calls become forward ops and values with their shapes. */
+/* model.c: the builder: a family's calls become forward ops and values with their shapes; a stage is its blocks in order. */
 #include <string.h>
 
-#include "gen/families/families.h"
-#include "gen/model.h"
+#include "gen/shapes.h"
 #include "gen/signature.h"
 
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role, uint64_t elements) {
@@ -57,13 +56,6 @@ static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
   return (int64_t)graph->value[value].elements / graph->rows;
 }
 
-uint32_t pen_graph_input(struct pen_graph *graph, int64_t width) {
-  graph->input = pen_graph_value(graph, "input", PEN_F32, PEN_ROLE_ACTIVATION, (uint64_t)(graph->rows * width));
-  return graph->input;
-}
-
-void pen_graph_output(struct pen_graph *graph, uint32_t value) { graph->output = value; }
-
 /* Whether a name ends in one of model.frozen's endings. */
 static bool is_frozen(const struct pen_topology *topology, const char *name) {
   for (size_t i = 0; i < topology->model_frozen.count; i++) {
@@ -95,6 +87,22 @@ uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t row
 }
 
 /* ---- the ops that families call ---- */
+
+uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared) {
+  for (size_t i = 0; i < graph->datum_count; i++)
+    if (graph->datum[i].declared == declared) return graph->datum[i].value;
+  pen_shape_check_receiver(graph, declared);
+  const char *prefix = graph->prefix;
+  graph->prefix = "";
+  uint32_t value = declared->emit(graph);
+  const struct pen_op *op = &graph->forward.op[graph->forward.count - 1];
+  double flops = pen_signature_flops(pen_signature_of(op->kind), op->dim);
+  graph->prefix = prefix;
+  pen_shape_check_value(graph, declared, value, "makes");
+  graph->datum = pen_grow(graph->datum, &graph->datum_capacity, graph->datum_count + 1, sizeof *graph->datum);
+  graph->datum[graph->datum_count++] = (struct pen_datum){declared, value, flops};
+  return value;
+}
 
 uint32_t op_tokens(struct pen_graph *graph) {
   return forward(graph, PEN_OP_TOKENS, "tokens", NULL, (int64_t[]){graph->rows}, 1);
@@ -128,6 +136,9 @@ uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint3
 }
 
 uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
+  for (size_t i = 0; i < graph->start.count; i++)
+    if (graph->start.op[i].kind == PEN_OP_ROPE_TABLE && graph->start.op[i].dim[1] == head_dim / 2)
+      return graph->start.op[i].operand[0];
   struct pen_op *op = emit(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
                            (int64_t[]){graph->topology->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
   op->real[0] = graph->topology->model_rope_theta;
@@ -194,25 +205,40 @@ void op_sum_loss(struct pen_graph *graph, uint32_t x) {
 
 /* ---- the pass ---- */
 
-static const struct pen_family families[] = {
-#define PEN_FAMILY(name, needs_tokens, loss, meaning) {#name, pen_family_##name, needs_tokens, pen_config_##name},
-#include "gen/families.def"
-};
+/* What passes between two blocks is rounded to the dtype that it has on the wire, whether or not a stage ends there, so that bits do
+ * not depend on the cuts (design.md section 9); its gradient likewise. The wire carries f32, which is what the ops make: nothing to
+ * do, but for what a family declares of another dtype, which pen_shape_check_value refuses. A narrower wire has its ops here alone. */
+static uint32_t round_to_wire(struct pen_graph *graph, const struct pen_declared *declared, uint32_t value) {
+  pen_shape_check_value(graph, declared, value, "gives");
+  return value;
+}
 
-const struct pen_family *pen_family_find(const char *name) {
-  for (size_t i = 0; i < sizeof families / sizeof *families; i++)
-    if (strcmp(families[i].name, name) == 0) return &families[i];
-  return NULL;
+/* The ops of one block; returns what it gives. */
+static uint32_t emit_block(struct pen_graph *graph, uint32_t x) {
+  const struct pen_model_block *block = &graph->partition->block[graph->block];
+  graph->prefix = block->layer == PEN_NONE ? "" : pen_text("layers.%u.", block->layer);
+  uint32_t value = block->kind->emit(graph, block->layer, x);
+  graph->prefix = "";
+  return block->kind->gives ? round_to_wire(graph, block->kind->gives, value) : PEN_NONE;
 }
 
 struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_partition *partition, uint32_t stage,
                             bool training) {
   struct pen_graph *graph = pen_new(1, sizeof *graph);
-  *graph = (struct pen_graph){.topology = topology, .stage = stage, .stage_count = partition->stage_count,
-                              .training = training, .rows = topology->batch_microbatch * topology->model_sequence,
-                              .span = partition->span[stage], .prefix = "", .input = PEN_NONE, .output = PEN_NONE,
+  const struct pen_span *span = &partition->span[stage];
+  *graph = (struct pen_graph){.topology = topology, .partition = partition, .stage = stage,
+                              .stage_count = partition->stage_count, .training = training,
+                              .rows = topology->batch_microbatch * topology->model_sequence, .prefix = "",
+                              .block = span->first_block, .input = PEN_NONE, .output = PEN_NONE,
                               .output_gradient = PEN_NONE, .input_gradient = PEN_NONE};
-  pen_family_find(topology->model_family)->emit(graph);
+  const struct pen_declared *takes = partition->block[span->first_block].kind->takes;
+  if (takes) {
+    struct pen_shape shape = pen_shape_of(topology, partition->family, takes);
+    graph->input = pen_graph_value(graph, "input", takes->dtype, PEN_ROLE_ACTIVATION, shape.elements);
+  }
+  uint32_t value = graph->input;
+  for (; graph->block < span->past_last_block; graph->block++) value = emit_block(graph, value);
+  graph->output = value;
   return graph;
 }
 

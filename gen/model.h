@@ -8,6 +8,8 @@
 
 #include "gen/gen.h"
 
+struct pen_declared; /* gen/families/families.h */
+
 enum pen_role {
   PEN_ROLE_ACTIVATION, /* lives within one microbatch */
   PEN_ROLE_WEIGHT,
@@ -36,15 +38,26 @@ struct pen_op_list {
 /* The programs of a stage. B is I then W, op by op. EVAL is F with nothing kept. START fills constants. */
 enum pen_program_index { PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W, PEN_PROGRAM_B, PEN_PROGRAMS };
 
+/* An input of the step and the value that holds a microbatch's part of it. */
+struct pen_datum {
+  const struct pen_declared *declared;
+  uint32_t value;
+  double flops; /* of the op that makes it */
+};
+
 struct pen_graph {
   const struct pen_topology *topology;
   uint32_t stage, stage_count;
   bool training;
   int64_t rows; /* tokens in a microbatch */
-  struct pen_span span;
-  const char *prefix; /* put before the names of values: "model.layers.3." */
+  const struct pen_partition *partition;
+  uint32_t block;     /* the one whose ops are emitted, while they are */
+  const char *prefix; /* put before the names of values: "layers.3." */
+  struct pen_datum *datum; /* inputs of the step that were asked for */
+  size_t datum_count, datum_capacity;
   struct pen_value *value;
   size_t value_count, value_capacity;
+  bool input_is_given; /* nothing trains before the stage: its input needs no gradient (gen/block_cost.c alone) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
   struct pen_weight *weight; /* names, shapes, start values; offsets come in layout */
   size_t weight_count, weight_capacity;
@@ -53,10 +66,8 @@ struct pen_graph {
 
 /* ---- for families ---- */
 
-/* The stage's input (rows, width): what the stage before sends. Only on stages that are not the first. */
-uint32_t pen_graph_input(struct pen_graph *graph, int64_t width);
-/* Names the stage's result, which goes to the next stage. Only on stages that are not the last. */
-void pen_graph_output(struct pen_graph *graph, uint32_t value);
+/* The value of an input that the family declares; its op is emitted when the stage's first block asks. */
+uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared);
 /* A weight of one or two dimensions (second 0: one). Two-dimensional weights decay. */
 uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns, int initial,
                           double deviation);
@@ -68,7 +79,7 @@ uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens
 /* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
 uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t addend);
 uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
-uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (sequence, head_dim) */
+uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (sequence, head_dim), one a stage */
 uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim);
 uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, int64_t heads,
                       int64_t kv_heads, int64_t head_dim);
@@ -80,20 +91,9 @@ uint32_t op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t 
 void op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets);
 void op_sum_loss(struct pen_graph *graph, uint32_t x);
 
-/* A family emits the forward ops of the stage graph->stage, layers graph->span. One row of families.def each. */
-typedef void pen_family_function(struct pen_graph *graph);
-struct pen_family {
-  const char *name;
-  pen_family_function *emit;
-  bool needs_tokens;
-  /* The checkpoint's config.json, as Hugging Face's transformers would want it. */
-  char *(*config_json)(const struct pen_topology *topology);
-};
-const struct pen_family *pen_family_find(const char *name); /* null: no such family */
-
 /* ---- the passes ---- */
 
-/* Forward ops of one stage. */
+/* Forward ops of one stage: those of its blocks, in order. Fails (78) when a family's ops are at odds with what it declares. */
 struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_partition *partition, uint32_t stage,
                             bool training);
 /* Adds the programs (training: F, I, W, B; else F alone) and settles bases and storage. */

@@ -42,8 +42,8 @@ bool pen_setting_is_group(const char *group) {
 
 enum { NAME_BYTES_MAX = 64 }; /* what is longer is as far from every name as its first bytes */
 
-/* Levenshtein's edit distance, one row at a time. */
-static size_t distance(const char *a, const char *b) {
+/* One row of the table at a time. */
+size_t pen_name_distance(const char *a, const char *b) {
   size_t row[NAME_BYTES_MAX + 1], length = strnlen(b, NAME_BYTES_MAX);
   for (size_t j = 0; j <= length; j++) row[j] = j;
   for (size_t i = 0; i < NAME_BYTES_MAX && a[i]; i++) {
@@ -62,7 +62,7 @@ static size_t distance(const char *a, const char *b) {
 /* How far a row is from a path that is not in the table: its own name under a wrong group is near, whatever the group; another
  * name in the same group is next; anything else is far. */
 static size_t path_distance(const struct pen_setting *setting, const char *group, const char *name) {
-  size_t names = distance(name, setting->name), groups = *group ? distance(group, setting->group) : 0;
+  size_t names = pen_name_distance(name, setting->name), groups = *group ? pen_name_distance(group, setting->group) : 0;
   size_t far = 4 * NAME_BYTES_MAX;
   if (names == 0) return groups;
   return far + 2 * names + (groups ? far + groups : 0);
@@ -87,7 +87,7 @@ const char *pen_setting_nearest_group(const char *group) {
   const char *nearest = "";
   size_t least = SIZE_MAX;
   for (size_t i = 0; i < pen_setting_count; i++) {
-    size_t found = distance(group, pen_settings[i].group);
+    size_t found = pen_name_distance(group, pen_settings[i].group);
     if (found < least) {
       least = found;
       nearest = pen_settings[i].group;

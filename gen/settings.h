@@ -39,6 +39,9 @@ bool pen_setting_is_group(const char *group);
 const char *pen_setting_nearest(const char *path);
 const char *pen_setting_nearest_group(const char *group);
 
+/* Levenshtein's edit distance between two names. */
+size_t pen_name_distance(const char *a, const char *b);
+
 /* A list that may also be one value for all its elements. */
 bool pen_setting_takes_one(const struct pen_setting *setting);
 

@@ -1,6 +1,7 @@
 /* tables.c: one profile's tables of every rank: tensors, programs, ops, frames, and where messages leave from. */
 #include <string.h>
 
+#include "gen/families/families.h"
 #include "gen/laying.h"
 
 /* ---- tables of one rank ---- */
@@ -178,7 +179,8 @@ struct pen_profile pen_tables(struct pen_laying *l) {
     stages[s] = (struct pen_stage){partition->rank_of[s], partition->span[s].first_layer, partition->span[s].past_last_layer,
                                    tensor_index(l, s, graph->input), tensor_index(l, s, graph->output),
                                    tensor_index(l, s, graph->output_gradient),
-                                   tensor_index(l, s, graph->input_gradient)};
+                                   tensor_index(l, s, graph->input_gradient),
+                                   partition->block[partition->span[s].first_block].name};
   }
   const struct pen_lowered *lowered = l->input->lowered;
   return (struct pen_profile){l->input->name, (uint8_t)l->input->kind, stages, lowered->message, lowered->channel, ranks,

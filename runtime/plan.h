@@ -97,6 +97,7 @@ struct pen_stage {
   uint32_t rank;
   uint32_t first_layer, past_last_layer;
   uint32_t input, output, output_gradient, input_gradient; /* indices into the rank's tensors */
+  const char *first_block; /* what it begins with: "model.layers.3.mlp"; layers count where they begin */
 };
 
 /* One message of one step. */

@@ -48,7 +48,11 @@ two_zb       -s pipeline.ranks=2 -s pipeline.zero_bubble=true
 two_looped   -s pipeline.ranks=2 -s pipeline.stages_per_rank=2
 two_v        -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 two_unclip   -s pipeline.ranks=2 -s partition.layers=[5,11]
+two_cut_mlp  -s pipeline.ranks=2 -s partition.before=[model.layers.7.mlp]
+two_cut_ends -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s partition.before=[model.layers.0,model.layers.3.mlp,lm_head]
 four         -s pipeline.ranks=4
+four_timed   -s pipeline.ranks=4 -s partition.balance=time -s partition.unit=block
+four_v_cut   -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block -s partition.virtual_post=1
 four_warm2   -s pipeline.ranks=4 -s pipeline.warmup=2
 four_loop_zb -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.zero_bubble=true
 four_v       -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v

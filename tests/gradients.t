@@ -26,6 +26,9 @@ ok "eight stages on four ranks, V: the same gradients" same_gradient four_v
 ok "eight stages on two ranks" train two -s pipeline.ranks=2 -s pipeline.stages_per_rank=4 -s pipeline.zero_bubble=true
 ok "eight stages on two ranks: the same gradients" same_gradient two
 
+ok "four ranks cut within layers" train four_cut -s pipeline.ranks=4 -s 'partition.before=[layers.1.w2,layers.4.w3,loss]'
+ok "four ranks cut within layers: the same gradients" same_gradient four_cut
+
 # One microbatch of 8 sequences has the same sum of gradients as four of 2 (mlp's loss is a sum), up to rounding.
 ok "one large microbatch" train large -s pipeline.microbatches=1 -s batch.microbatch=8
 floats() { tail -c $((4 * 24 * 24 * 2)) "$scratch/$1.ckpt/latest/optimizer.safetensors" | od -An -v -tf4 -w4 | head -n 576; }

@@ -31,7 +31,7 @@ static inline struct pen_partition *make_partition(uint32_t ranks, uint32_t stag
   partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     uint32_t place = stage % ranks;
-    partition->span[stage] = (struct pen_span){stage, stage + 1};
+    partition->span[stage] = (struct pen_span){.first_layer = stage, .past_last_layer = stage + 1};
     partition->rank_of[stage] = zigzag && stage / ranks % 2 == 1 ? ranks - 1 - place : place;
   }
   return partition;

@@ -112,6 +112,9 @@ batch.microbatch	INTEGER	a whole number from 1 to 65536
 partition.virtual_pre	INTEGER	a whole number from 0 to 32768
 partition.virtual_post	INTEGER	a whole number from 0 to 32768
 partition.layers	INTEGERS	a list of whole numbers from 0 to 32768
+partition.before	STRINGS	a list of strings in quotes
+partition.balance	CHOICE	"count" or "time"
+partition.unit	CHOICE	"layer" or "block"
 data_parallel.replicas	INTEGER	a whole number from 1 to 4096
 data_parallel.shard	CHOICE	"none", "optimizer" or "weights"
 optimizer.name	CHOICE	"adamw"
@@ -338,6 +341,16 @@ partition.layers=[4]	-s partition.layers = [4]: a list of 2 counts, one a stage;
 partition.layers=[1,2]	-s partition.layers = [1,2]: counts whose sum is model.layers = 4, not 3
 partition.layers=[32768,32768]	-s partition.layers = [32768,32768]: counts whose sum is model.layers = 4, not 65536
 pipeline.ranks=4 partition.layers=[2,0,1,1]	-s partition.layers = [2,0,1,1]: stage 1 has no layer; only the first and the last may have none
+partition.before=[]	-s partition.before = []: a list of 1 names, one for each stage but the first; here are 0
+partition.before=[model.layers.1.mlq]	-s partition.before = [model.layers.1.mlq]: family llama of 4 layers has no block "model.layers.1.mlq"; did you mean "model.layers.1.mlp"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
+partition.before=[model.layers.4]	-s partition.before = [model.layers.4]: family llama of 4 layers has no block "model.layers.4"; did you mean "model.layers.3"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
+partition.before=[model.layers.1.]	-s partition.before = [model.layers.1.]: family llama of 4 layers has no block "model.layers.1."; did you mean "model.layers.1"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
+partition.before=[model.embed_tokens]	-s partition.before = [model.embed_tokens]: "model.embed_tokens" is the model's first block: stage 0 would be left with nothing
+pipeline.ranks=3 partition.before=[model.layers.1.mlp,model.layers.1]	-s partition.before = [model.layers.1.mlp,model.layers.1]: names in the order of the model; "model.layers.1" does not come after "model.layers.1.mlp"
+pipeline.ranks=3 partition.before=[lm_head,lm_head]	-s partition.before = [lm_head,lm_head]: names in the order of the model; "lm_head" does not come after "lm_head"
+partition.layers=[2,2] partition.before=[lm_head]	-s partition.before = [lm_head]: not together with partition.layers
+partition.layers=[2,2] partition.balance=time	-s partition.balance = time: "count", together with partition.layers, which leaves nothing to balance
+pipeline.ranks=4 pipeline.stages_per_rank=2 partition.balance=time	base.cfg:8: model.layers = 4: leaves a stage with no layer: the model can be cut into at most 6 stages, ranks x stages_per_rank is 8
 pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 100000000 actions; 4096 ranks x 64 stages and these would make 103078952960
 model.sequence=1048576 batch.microbatch=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 64 wide is more
 model.sequence=1048576 batch.microbatch=65536 model.heads=65536 model.head_dim=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 4294967296 wide is more

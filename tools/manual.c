@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/families/families.h"
 #include "gen/schedules.h"
 #include "gen/settings.h"
 #include "gen/settle.h"
@@ -123,6 +124,15 @@ static void print_families(const char *argument) {
   print_list_end();
 }
 
+static void print_blocks(const char *argument) {
+  (void)argument;
+  printf(".Bl -tag -width Ds\n");
+#define PEN_FAMILY(name, needs_tokens, loss, meaning)                                      \
+  print_row(#name, pen_text("blocks %s", pen_family_block_names(&pen_family_##name)), "");
+#include "gen/families.def"
+  print_list_end();
+}
+
 /* ---- command lines ---- */
 
 static void print_prints(const char *argument) {
@@ -212,7 +222,7 @@ static const struct {
   void (*print)(const char *argument);
 } directives[] = {
     {"settings", print_settings}, {"schedules", print_schedules}, {"families", print_families},
-    {"options", print_options},   {"prints", print_prints},       {"commands", print_commands},
+    {"options", print_options},   {"prints", print_prints},       {"commands", print_commands}, {"blocks", print_blocks},
 };
 
 /* Runs `@name argument@`; false when the line is none. */

@@ -1,13 +1,19 @@
 /* llama.c: Llama (Touvron et al. 2023): pre-norm blocks of rotary grouped-query causal attention and SwiGLU, untied head.
  *
  * Names and shapes are those of Hugging Face's LlamaForCausalLM. A residual projection starts smaller, as in GPT-2, so that
- * the residual stream's variance does not grow with depth. */
+ * the residual stream's variance does not grow with depth. Between blocks (embedding, the attention half and the feed-forward half
+ * of each layer, final norm, head with loss) passes the residual stream alone. */
 #include <math.h>
 #include <string.h>
 
 #include "gen/families/families.h"
 
 #define DEVIATION 0.02
+
+static const struct pen_declared tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens};
+static const struct pen_declared targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets};
+static const struct pen_declared hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden", .split = 0,
+                                                  .dtype = PEN_F32};
 
 static uint32_t matrix(struct pen_graph *graph, const char *name, int64_t out, int64_t in) {
   return pen_graph_weight(graph, name, out, in, PEN_INITIAL_NORMAL, DEVIATION);
@@ -26,10 +32,18 @@ static uint32_t gain(struct pen_graph *graph, const char *name) {
   return pen_graph_weight(graph, name, graph->topology->model_hidden, 0, PEN_INITIAL_ONES, 0);
 }
 
-static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x, uint32_t table) {
+static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer, (void)x;
+  const struct pen_topology *t = graph->topology;
+  uint32_t table = matrix(graph, "model.embed_tokens.weight", t->model_vocab, t->model_hidden);
+  return op_embedding(graph, "embedding", pen_graph_data(graph, &tokens), table);
+}
+
+static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   const struct pen_topology *t = graph->topology;
   int64_t hidden = t->model_hidden, head = t->model_head_dim;
   int64_t q_width = t->model_heads * head, kv_width = t->model_kv_heads * head;
+  uint32_t table = op_rope_table(graph, head);
   uint32_t norm = op_rmsnorm(graph, "input_norm", x, gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n)));
   uint32_t q = op_linear(graph, "q", norm, layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
   uint32_t k = op_linear(graph, "k", norm, layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
@@ -50,37 +64,23 @@ static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   return op_linear(graph, "output", y, residual_matrix(graph, n, "mlp.down_proj", hidden, ffn), x);
 }
 
-void pen_family_llama(struct pen_graph *graph) {
+static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer;
+  return op_rmsnorm(graph, "norm", x, gain(graph, "model.norm.weight"));
+}
+
+static uint32_t head_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer;
   const struct pen_topology *t = graph->topology;
-  bool first = graph->stage == 0, last = graph->stage + 1 == graph->stage_count;
-  uint32_t x;
-  if (first) {
-    uint32_t table = matrix(graph, "model.embed_tokens.weight", t->model_vocab, t->model_hidden);
-    x = op_embedding(graph, "embedding", op_tokens(graph), table);
-  } else {
-    x = pen_graph_input(graph, t->model_hidden);
-  }
-  uint32_t rope = PEN_NONE;
-  if (graph->span.first_layer < graph->span.past_last_layer) rope = op_rope_table(graph, t->model_head_dim);
-  for (uint32_t n = graph->span.first_layer; n < graph->span.past_last_layer; n++) {
-    graph->prefix = pen_text("layers.%u.", n);
-    x = attention_block(graph, n, x, rope);
-    x = mlp_block(graph, n, x);
-  }
-  graph->prefix = "";
-  if (!last) {
-    pen_graph_output(graph, x);
-    return;
-  }
-  x = op_rmsnorm(graph, "norm", x, gain(graph, "model.norm.weight"));
   uint32_t logits = op_linear(graph, "logits", x, matrix(graph, "lm_head.weight", t->model_vocab, t->model_hidden), PEN_NONE);
   if (strcmp(t->model_loss, "sum") == 0)
     op_sum_loss(graph, logits);
   else
-    op_cross_entropy(graph, logits, op_targets(graph));
+    op_cross_entropy(graph, logits, pen_graph_data(graph, &targets));
+  return PEN_NONE;
 }
 
-char *pen_config_llama(const struct pen_topology *t) {
+static char *config_json(const struct pen_topology *t) {
   return pen_text("{\n"
                   "  \"architectures\": [\"LlamaForCausalLM\"],\n"
                   "  \"model_type\": \"llama\",\n"
@@ -94,3 +94,17 @@ char *pen_config_llama(const struct pen_topology *t) {
                   (long long)t->model_heads, (long long)t->model_kv_heads, (long long)t->model_head_dim,
                   (long long)t->model_vocab, (long long)t->model_sequence, t->model_norm_epsilon, t->model_rope_theta);
 }
+
+const struct pen_family pen_family_llama = {
+    .name = "llama",
+    .before = (const struct pen_block_kind[]){{"model.embed_tokens", embedding_block, NULL, &hidden_states}, {0}},
+    .layers_prefix = "model.layers.",
+    .layer = (const struct pen_block_kind[]){{"self_attn", attention_block, &hidden_states, &hidden_states},
+                                             {"mlp", mlp_block, &hidden_states, &hidden_states},
+                                             {0}},
+    .after = (const struct pen_block_kind[]){{"model.norm", norm_block, &hidden_states, &hidden_states},
+                                             {"lm_head", head_block, &hidden_states, NULL},
+                                             {0}},
+    .input = (const struct pen_declared *const[]){&tokens, &targets, NULL},
+    .config_json = config_json,
+};

@@ -1,37 +1,58 @@
 /* mlp.c: the family for tests (design.md section 8): layer n is w3(gelu(w2(1.05 w1(x))) + y).
  *
- * x enters the first stage, y every stage; both are counter-based normals. The loss is the sum of the last output. */
+ * x enters the first stage, y every stage; both are counter-based normals. The loss is the sum of the last output. A layer is three
+ * blocks, one a matrix. */
 #include "gen/families/families.h"
 
-static uint32_t weight(struct pen_graph *graph, uint32_t layer, const char *name) {
-  int64_t hidden = graph->topology->model_hidden;
-  return pen_graph_weight(graph, pen_text("layers.%u.%s.weight", layer, name), hidden, hidden, PEN_INITIAL_NORMAL, 0.25);
+static uint32_t make_x(struct pen_graph *graph) { return op_normal(graph, "x", graph->topology->model_hidden, 0); }
+static uint32_t make_y(struct pen_graph *graph) { return op_normal(graph, "y", graph->topology->model_hidden, 1); }
+
+static const struct pen_declared x_input = {"x", "batch sequence hidden", 0, PEN_F32, PEN_TO_FIRST, make_x};
+static const struct pen_declared y_input = {"y", "batch sequence hidden", 0, PEN_F32, PEN_TO_EVERY, make_y};
+static const struct pen_declared hidden = {.name = "hidden", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_F32};
+
+static uint32_t multiply(struct pen_graph *graph, const char *name, uint32_t layer, const char *weight, uint32_t x) {
+  int64_t width = graph->topology->model_hidden;
+  const char *weight_name = pen_text("layers.%u.%s.weight", layer, weight);
+  return op_linear(graph, name, x, pen_graph_weight(graph, weight_name, width, width, PEN_INITIAL_NORMAL, 0.25), PEN_NONE);
 }
 
-static uint32_t layer(struct pen_graph *graph, uint32_t index, uint32_t x, uint32_t y) {
-  graph->prefix = pen_text("layers.%u.", index);
-  uint32_t h = op_linear(graph, "h1", x, weight(graph, index, "w1"), PEN_NONE);
-  h = op_scale(graph, "h1_scaled", h, 1.05);
-  h = op_linear(graph, "h2", h, weight(graph, index, "w2"), PEN_NONE);
-  h = op_gelu(graph, "gelu", h);
-  h = op_add(graph, "h2_y", h, y);
-  return op_linear(graph, "h3", h, weight(graph, index, "w3"), PEN_NONE);
+static uint32_t input_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer, (void)x;
+  return pen_graph_data(graph, &x_input);
 }
 
-void pen_family_mlp(struct pen_graph *graph) {
-  int64_t hidden = graph->topology->model_hidden;
-  bool first = graph->stage == 0, last = graph->stage + 1 == graph->stage_count;
-  uint32_t x = first ? op_normal(graph, "x", hidden, 0) : pen_graph_input(graph, hidden);
-  uint32_t y = op_normal(graph, "y", hidden, 1);
-  for (uint32_t n = graph->span.first_layer; n < graph->span.past_last_layer; n++) x = layer(graph, n, x, y);
-  graph->prefix = "";
-  if (last)
-    op_sum_loss(graph, x);
-  else
-    pen_graph_output(graph, x);
+static uint32_t first_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  return op_scale(graph, "h1_scaled", multiply(graph, "h1", layer, "w1", x), 1.05);
 }
 
-char *pen_config_mlp(const struct pen_topology *topology) {
+static uint32_t second_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  uint32_t h = op_gelu(graph, "gelu", multiply(graph, "h2", layer, "w2", x));
+  return op_add(graph, "h2_y", h, pen_graph_data(graph, &y_input));
+}
+
+static uint32_t third_block(struct pen_graph *graph, uint32_t layer, uint32_t x) { return multiply(graph, "h3", layer, "w3", x); }
+
+static uint32_t loss_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer;
+  op_sum_loss(graph, x);
+  return PEN_NONE;
+}
+
+static char *config_json(const struct pen_topology *topology) {
   return pen_text("{\"model_type\": \"penstock_mlp\", \"hidden_size\": %lld, \"num_hidden_layers\": %lld}\n",
                   (long long)topology->model_hidden, (long long)topology->model_layers);
 }
+
+const struct pen_family pen_family_mlp = {
+    .name = "mlp",
+    .before = (const struct pen_block_kind[]){{"input", input_block, NULL, &hidden}, {0}},
+    .layers_prefix = "layers.",
+    .layer = (const struct pen_block_kind[]){{"w1", first_block, &hidden, &hidden},
+                                             {"w2", second_block, &hidden, &hidden},
+                                             {"w3", third_block, &hidden, &hidden},
+                                             {0}},
+    .after = (const struct pen_block_kind[]){{"loss", loss_block, &hidden, NULL}, {0}},
+    .input = (const struct pen_declared *const[]){&x_input, &y_input, NULL},
+    .config_json = config_json,
+};

@@ -1,0 +1,95 @@
+/* shapes.c: named tensors: shapes, splits, and who gets them.
+ *
+ * A family declares every tensor that enters the model or passes between blocks by its shape over one step of one replica ("batch
+ * sequence hidden"), and which extent the microbatches share out evenly. All shapes follow from the settings: nothing is traced, and
+ * no block is run. What the family's blocks then emit is checked against it. */
+#include "gen/shapes.h"
+
+#include <ctype.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "gen/signature.h"
+
+/* ---- shapes ---- */
+
+#define FAIL(topology, family, declared, format, ...)                                                             \
+  pen_stop(PEN_EXIT_TOPOLOGY, "%s: family %s: tensor %s " format, (topology)->path, (family)->name, (declared)->name, __VA_ARGS__)
+
+/* The value of one word of a declaration; 0 when it has none. */
+static uint64_t extent_of(const struct pen_topology *t, const char *word, size_t length) {
+  const struct {
+    const char *name;
+    int64_t value;
+  } names[] = {
+      {"batch", t->pipeline_microbatches * t->batch_microbatch},
+      {"sequence", t->model_sequence},
+      {"hidden", t->model_hidden},
+      {"ffn", t->model_ffn},
+      {"vocab", t->model_vocab},
+  };
+  for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+    if (strlen(names[i].name) == length && memcmp(names[i].name, word, length) == 0) return (uint64_t)names[i].value;
+  return isdigit((unsigned char)*word) ? strtoull(word, NULL, 10) : 0;
+}
+
+struct pen_shape pen_shape_of(const struct pen_topology *t, const struct pen_family *family, const struct pen_declared *declared) {
+  struct pen_shape shape = {.elements = 1};
+  for (const char *word = declared->extents; *word;) {
+    size_t length = strcspn(word, " ");
+    uint32_t index = shape.extent_count++;
+    if (index == PEN_SHAPE_EXTENTS_MAX)
+      FAIL(t, family, declared, "has more than %d extents: \"%s\"", PEN_SHAPE_EXTENTS_MAX, declared->extents);
+    shape.whole[index] = shape.extent[index] = extent_of(t, word, length);
+    if (shape.whole[index] == 0) FAIL(t, family, declared, "has an extent that is no number: \"%.*s\"", (int)length, word);
+    word += length + (word[length] == ' ');
+  }
+  if (declared->split >= 0) {
+    uint64_t microbatches = (uint64_t)t->pipeline_microbatches;
+    if ((uint32_t)declared->split >= shape.extent_count)
+      FAIL(t, family, declared, "is split by its extent %d, but has %u", declared->split, shape.extent_count);
+    uint64_t *extent = &shape.extent[declared->split];
+    if (*extent % microbatches)
+      FAIL(t, family, declared, "is split by its extent %d, which is %llu, no multiple of the %llu microbatches", declared->split,
+           (unsigned long long)*extent, (unsigned long long)microbatches);
+    *extent /= microbatches;
+  }
+  for (uint32_t i = 0; i < shape.extent_count; i++)
+    if (__builtin_mul_overflow(shape.elements, shape.extent[i], &shape.elements)) FAIL(t, family, declared, "is %s", "too large");
+  if (__builtin_mul_overflow(shape.elements, pen_dtype_bytes(declared->dtype), &shape.bytes))
+    FAIL(t, family, declared, "is %s", "too large");
+  return shape;
+}
+
+const char *pen_shape_text(const struct pen_shape *shape, int dtype) {
+  const char *text = "(";
+  for (uint32_t i = 0; i < shape->extent_count; i++)
+    text = pen_text("%s%s%llu", text, i ? ", " : "", (unsigned long long)shape->extent[i]);
+  return pen_text("%s) of %s", text, pen_dtype_text(dtype));
+}
+
+/* ---- what blocks emit ---- */
+
+void pen_shape_check_value(const struct pen_graph *graph, const struct pen_declared *declared, uint32_t value, const char *verb) {
+  const struct pen_family *family = graph->partition->family;
+  struct pen_shape shape = pen_shape_of(graph->topology, family, declared);
+  const char *block = graph->partition->block[graph->block].name;
+  if (value == PEN_NONE) FAIL(graph->topology, family, declared, "is declared, but block %s %s none", block, verb);
+  const struct pen_value *made = &graph->value[value];
+  if (made->elements == shape.elements && made->dtype == declared->dtype) return;
+  FAIL(graph->topology, family, declared, "is declared as %s, but block %s %s %llu elements of %s",
+       pen_shape_text(&shape, declared->dtype), block, verb, (unsigned long long)made->elements, pen_dtype_text(made->dtype));
+}
+
+void pen_shape_check_receiver(const struct pen_graph *graph, const struct pen_declared *declared) {
+  const struct pen_family *family = graph->partition->family;
+  const char *block = graph->partition->block[graph->block].name;
+  bool listed = false;
+  for (const struct pen_declared *const *input = family->input; *input; input++) listed = listed || *input == declared;
+  if (!listed) FAIL(graph->topology, family, declared, "is read by block %s, but is not among the family's inputs", block);
+  bool first = graph->stage == 0, last = graph->stage + 1 == graph->stage_count;
+  if (declared->receivers == PEN_TO_FIRST && !first)
+    FAIL(graph->topology, family, declared, "goes to the first stage alone, but block %s of stage %u reads it", block, graph->stage);
+  if (declared->receivers == PEN_TO_LAST && !last)
+    FAIL(graph->topology, family, declared, "goes to the last stage alone, but block %s of stage %u reads it", block, graph->stage);
+}
