@@ -25,6 +25,7 @@ struct pen_schedule {
   bool strict;                             /* the rule holds on this placement alone */
   uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
   bool trains;                             /* false: forwards alone */
+  bool given;                              /* the order is no rule's: it is read or searched for, and so are bubble and peak */
   uint32_t warmup;                         /* 0: as pipeline.warmup says */
   enum pen_split split;
   const char *rule, *source;               /* one sentence for --list-schedules and the manual; where it is from */
@@ -47,6 +48,20 @@ void pen_order_add(const struct pen_composer *composer, uint32_t rank, int kind,
 
 /* Makes the last action of the rank the first of a pair a|b with the one that is added next. */
 void pen_order_overlap(const struct pen_composer *composer, uint32_t rank);
+
+/* ---- schedules/building_block.c ---- */
+
+enum { PEN_BLOCK_TICKS = 6 };
+
+/* When a rank runs the F and I of microbatch 0, in ticks: F of its stage on the way down, F of its stage on the way up, I of that, I of
+ * the first. */
+struct pen_block {
+  uint32_t offset[4];
+};
+
+/* Repeats the block, [rank], for every microbatch, squeezes out what time it can, and fills with W; a rank holds at most `limit`
+ * stage activations. Two stages a rank in a V. */
+void pen_compose_block(const struct pen_composer *composer, const struct pen_block *block, uint32_t limit);
 
 #define PEN_SCHEDULE(key, function, ...) void pen_schedule_##function(const struct pen_composer *composer);
 #include "gen/schedules.def"

@@ -60,6 +60,8 @@ four_dual    -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.sched
 two_inter    -s pipeline.ranks=2 -s pipeline.stages_per_rank=4 -s pipeline.schedule=interleaved
 four_h1      -s pipeline.ranks=4 -s pipeline.schedule=zb_h1
 four_h2      -s pipeline.ranks=4 -s pipeline.schedule=zb_h2
+four_half    -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=v_half
+four_min     -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=v_min
 eight        -s pipeline.ranks=8
 eight_v      -s pipeline.ranks=8 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 END
