@@ -11,7 +11,7 @@
 #include "gen/layout.h"
 #include "gen/options.h"
 #include "gen/passes.h"
-#include "gen/print.h"
+#include "gen/picture.h"
 #include "gen/report.h"
 #include "gen/schedules.h"
 
@@ -158,10 +158,24 @@ static void write_actions(FILE *out, const struct result *result, const struct p
   pen_actions_print(out, result->lowered->action, result->lowered->count, result->lowered->rank_count);
 }
 
-static void write_memory(FILE *out, const struct result *result, const struct pen_options *options) {
-  (void)options;
-  pen_print_memory(out, result->plan);
+static struct pen_picture picture_of(FILE *out, const struct result *result, const struct pen_options *options) {
+  return (struct pen_picture){.plan = result->plan, .partition = result->partition, .order = result->order, .timing = result->timing,
+                              .cost = result->cost, .lowered = result->lowered, .unit = pen_cost_unit(result->topology),
+                              .arrows = options->arrows, .critical = options->critical, .columns = pen_terminal_columns(out),
+                              .colour = pen_terminal_colour(out)};
 }
+
+/* A picture is drawn from one description, whatever its kind. */
+#define WRITE_PICTURE(kind)                                                                                     \
+  static void write_##kind(FILE *out, const struct result *result, const struct pen_options *options) {         \
+    struct pen_picture picture = picture_of(out, result, options);                                              \
+    pen_picture_##kind(out, &picture);                                                                          \
+  }
+WRITE_PICTURE(comms)
+WRITE_PICTURE(memory)
+WRITE_PICTURE(svg)
+WRITE_PICTURE(text)
+WRITE_PICTURE(trace)
 
 static void write_report(FILE *out, const struct result *result, const struct pen_options *options) {
   (void)options;
@@ -176,8 +190,12 @@ static const struct {
 } writers[] = {
     {"c", write_c},
     {"actions", write_actions},
+    {"csv-comms", write_comms},
     {"memory", write_memory},
     {"report", write_report},
+    {"svg", write_svg},
+    {"text", write_text},
+    {"trace", write_trace},
 };
 
 static void write_output(FILE *out, const struct result *result, const struct pen_options *options) {

@@ -11,7 +11,7 @@ struct pen_options {
   const char *output, *print, *actions, *depend, *target, *name, *times;
   const char **override; /* of -s, in order: PATH=VALUE */
   size_t override_count;
-  bool check, help, version;
+  bool arrows, check, critical, help, version;
 };
 
 /* Reads the command line. --help and --version print and exit 0; what is wrong is said and exits 64. */

@@ -318,7 +318,7 @@ static void conclude(struct run *run) {
     timing->work = fmax(timing->work, timing->busy[rank]);
   }
   timing->makespan = last > first ? last - first : 0;
-  timing->bubble = timing->span > 0 ? (timing->span - timing->work) / timing->span : 0;
+  timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span : 0; /* below: by rounding */
   timing->lower_bound = within_rounding(lower_bound(run), timing->makespan);
   timing->gap = timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++) timing->idle[rank] = timing->makespan - timing->busy[rank];

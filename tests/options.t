@@ -43,8 +43,8 @@ done <<'END'
 --bogus t.cfg	--bogus: no such option; see penstock-gen --help
 --chec t.cfg	--chec: no such option; see penstock-gen --help
 -q t.cfg	-q: no such option; see penstock-gen --help
--p svg t.cfg	-p svg: not made by this version; it makes c, actions, memory, report
---print=nope t.cfg	--print nope: no such kind; one of c, actions, memory, report
+-p csv t.cfg	-p csv: not made by this version; it makes c, actions, memory, report, csv-comms, text, svg, trace
+--print=nope t.cfg	--print nope: no such kind; one of c, actions, memory, report, csv-comms, text, svg, trace
 t.cfg --print	--print: needs KIND
 t.cfg -o	-o: needs FILE
 --output= t.cfg	--output: needs FILE, which may not be empty
@@ -80,7 +80,7 @@ ok "--check writes nothing" checks
 
 helps() {
   "$program" --help >out 2>err && [ ! -s err ] || return 1
-  for option in output print set actions check depend target name times help version; do
+  for option in output print arrows critical set actions check depend target name times help version; do
     grep -q -- "--$option" out || return 1
   done
 }
@@ -94,14 +94,14 @@ depends() {
 }
 ok "--depend names every source, and outlives each" depends
 
-times() { # every pass once, with its time and memory
+timed() { # every pass once, with its time and memory
   "$program" --check --times=x.json t.cfg >out 2>err && [ ! -s out ] || return 1
   for pass in topology partition compose simulate lower layout verify; do
     [ "$(grep -c "\"name\": \"$pass\"" x.json)" -eq 1 ] || return 1
   done
   [ "$(grep -c '"seconds": [0-9]' x.json)" -gt 7 ] && [ "$(grep -c '"peak_kib": [1-9]' x.json)" -gt 7 ]
 }
-ok "--times names the passes" times
+ok "--times names the passes" timed
 
 names_input() { # a fragment's bytes follow those of the file that names it
   sum=$(cat t.cfg model/mlp.cfg optimizer/plain.cfg | sha256sum | cut -d' ' -f1)

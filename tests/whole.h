@@ -29,21 +29,38 @@ static inline struct pen_graph **graphs_of(const struct pen_topology *topology, 
   return graph;
 }
 
-/* The plan of a topology's text, not verified; both profiles, or eval alone when the schedule does not train. */
-static inline struct pen_plan *make_plan(const char *text) {
-  struct pen_topology *topology = read_topology(text);
-  struct pen_partition *partition = pen_partition(topology);
-  struct pen_graph **train = graphs_of(topology, partition, true), **eval = graphs_of(topology, partition, false);
-  struct pen_stage_cost *cost = pen_costs(topology, partition, train);
-  struct pen_order *order = pen_compose(topology, partition), *forward = pen_compose_forward(partition);
-  bool trains = pen_schedule_of(topology->pipeline_schedule)->trains;
+/* A plan and what it was made from; `order`, `timing` and `lowered` are of its first profile. */
+struct whole {
+  struct pen_topology *topology;
+  struct pen_partition *partition;
+  struct pen_stage_cost *cost;
+  struct pen_order *order;
+  struct pen_timing *timing;
+  struct pen_lowered *lowered;
+  struct pen_plan *plan;
+};
+
+/* All passes on a topology's text but verify; both profiles, or eval alone when the schedule does not train. */
+static inline struct whole make_whole(const char *text) {
+  struct whole w = {.topology = read_topology(text)};
+  w.partition = pen_partition(w.topology);
+  struct pen_graph **train = graphs_of(w.topology, w.partition, true), **eval = graphs_of(w.topology, w.partition, false);
+  w.cost = pen_costs(w.topology, w.partition, train);
+  struct pen_order *forward = pen_compose_forward(w.partition);
+  bool trains = pen_schedule_of(w.topology->pipeline_schedule)->trains;
+  w.order = trains ? pen_compose(w.topology, w.partition) : forward;
+  w.timing = pen_simulate(w.order, w.partition, w.cost, -1);
+  w.lowered = pen_lower(w.order, w.partition, w.timing, w.cost, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
   struct pen_profile_input profile[] = {
-      {"train", PEN_TRAIN,
-       pen_lower(order, partition, pen_simulate(order, partition, cost, -1), cost, PEN_TRAIN, topology->optimizer_clip_norm > 0), train},
-      {"eval", PEN_EVAL, pen_lower(forward, partition, pen_simulate(forward, partition, cost, -1), cost, PEN_EVAL, false), eval},
+      {"train", PEN_TRAIN, w.lowered, train},
+      {"eval", PEN_EVAL, pen_lower(forward, w.partition, pen_simulate(forward, w.partition, w.cost, -1), w.cost, PEN_EVAL, false), eval},
   };
-  return trains ? pen_layout(topology, partition, profile, 2) : pen_layout(topology, partition, profile + 1, 1);
+  if (!trains) profile[1].lowered = w.lowered;
+  w.plan = trains ? pen_layout(w.topology, w.partition, profile, 2) : pen_layout(w.topology, w.partition, profile + 1, 1);
+  return w;
 }
+
+static inline struct pen_plan *make_plan(const char *text) { return make_whole(text).plan; }
 
 /* Topology text for tests: mlp or llama, small. */
 static inline const char *topology_text(const char *family, const char *schedule, unsigned ranks, unsigned stages, unsigned microbatches,

@@ -1,0 +1,94 @@
+#!/bin/sh
+# pictures.t: the kinds of --print that draw, as commands: width and colour of a terminal, other programs' readers, the same bytes.
+. "${top_srcdir:-.}/tests/lib.sh"
+cd "$scratch" || exit 99
+topology=$topologies/pp8_zbv.cfg
+unset COLUMNS NO_COLOR
+
+for kind in text svg trace csv-comms memory; do
+  "$gen" -p $kind "$topology" >first 2>err
+  is "$kind is made" "$?: $(cat err)" "0: "
+  "$gen" -p $kind -o second "$topology"
+  ok "$kind has the same bytes in a file" cmp -s first second
+  mv first "$kind.out"
+done
+
+longest() { awk 'length > most { most = length } END { print most }'; }
+ok "text is no wider than 80 where nothing is said" test "$(longest <text.out)" -le 80
+for columns in 40 100 237; do
+  ok "text fits COLUMNS=$columns" test "$(COLUMNS=$columns "$gen" -p text "$topology" | longest)" -le $columns
+done
+ok "text fills what it has" test "$(COLUMNS=237 "$gen" -p text "$topology" | longest)" -eq 237
+is "COLUMNS that is no number is passed over" "$(COLUMNS=wide "$gen" -p text "$topology" | longest)" "$(longest <text.out)"
+is "a pipe has no colours" "$(grep -c "$(printf '\033')" text.out)" 0
+
+# A terminal of 100 columns: script(1) makes one.
+if script --version >/dev/null 2>&1; then
+  on_terminal() { script -qec "stty cols 100; $* '$gen' -p text '$topology'" /dev/null; }
+  on_terminal TERM=xterm >terminal
+  escape=$(printf '\033')
+  ok "a terminal has colours" grep -q "$escape\[48" terminal
+  is "and its own width" "$(sed "s/$escape\[[0-9;]*m//g" terminal | tr -d '\r' | longest)" 100
+  on_terminal TERM=xterm NO_COLOR=1 >terminal
+  is "but not with NO_COLOR" "$(grep -c "$escape" terminal)" 0
+  on_terminal TERM=dumb >terminal
+  is "nor when it is dumb" "$(grep -c "$escape" terminal)" 0
+else
+  skip "a terminal has colours" "script(1) is not here"
+fi
+
+"$gen" -p svg --arrows --critical "$topology" >marked.svg
+for word in marker-end 'stroke-width="1.4"'; do
+  ok "svg has $word when asked" grep -q "$word" marked.svg
+  ok "svg has no $word otherwise" test "$(grep -c "$word" svg.out)" -eq 0
+done
+if command -v xmllint >/dev/null; then
+  ok "xmllint reads the svg" xmllint --noout svg.out marked.svg
+else
+  skip "xmllint reads the svg" "xmllint is not here"
+fi
+
+if python3 -c 'import json, csv, xml.dom.minidom' 2>/dev/null; then
+  ok "Python reads the svg" python3 -c 'import sys, xml.dom.minidom as m; m.parse(sys.argv[1])' marked.svg
+  ok "Python reads the trace" python3 -c 'import json, sys; assert json.load(open(sys.argv[1]))["traceEvents"]' trace.out
+  ok "Python reads the report" python3 -c 'import json, subprocess, sys
+report = json.loads(subprocess.run(sys.argv[1:], stdout=subprocess.PIPE, check=True).stdout)
+path = report["critical_path"]
+assert abs(path["computing"] + path["sending"] - report["makespan"]) < 1e-9
+assert sum(len(leg["actions"].split()) for leg in path["legs"]) == path["actions"]
+assert path["legs"][-1]["end"] == report["makespan"]' "$gen" -p report "$topology"
+else
+  skip "Python reads the svg, the trace and the report" "python3 is not here"
+fi
+
+# PyTorch's own reader, its check of waits, and its simulator of what can deadlock.
+python=${PEER:-python3}
+if "$python" -c 'from torch.distributed.pipelining.schedules import _validate_send_waits' 2>/dev/null; then
+  cat >read.py <<'END'
+import csv, sys
+from torch.distributed.pipelining import schedules as s
+actions = {}
+with open(sys.argv[1], newline="") as file:
+    for rank, row in enumerate(csv.reader(file)):
+        actions[rank] = [s._Action.from_str(word) for word in row]
+s._validate_send_waits(actions)
+rank_of = {a.stage_index: r for r in actions for b in actions[r] for a in (b.sub_actions or (b,))}
+stages = len(rank_of)
+plain = {r: [a for b in actions[r] for a in (b.sub_actions or (b,)) if a.microbatch_index is not None] for r in actions}
+s._simulate_comms_compute(plain, lambda stage: rank_of[stage], stages)
+compute = {r: [a for a in actions[r] if a.is_compute_op] for r in actions}
+theirs = s._add_send_recv({r: list(compute[r]) for r in compute}, lambda stage: rank_of[stage], stages)
+for r in actions:  # PyTorch's lowering sends and receives the same, if in another order
+    ours = [a for a in actions[r] if a.computation_type in (s.SEND_F, s.SEND_B, s.RECV_F, s.RECV_B)]
+    assert sorted(map(str, ours)) == sorted(str(a) for a in theirs[r] if not a.is_compute_op), r
+END
+  for schedule in 1f1b gpipe looped_bfs zero_bubble_v dual_pipe_v; do
+    stages=2
+    test $schedule = gpipe && stages=1
+    "$gen" -p csv-comms -s pipeline.schedule=$schedule -s pipeline.stages_per_rank=$stages -o comms.csv "$topology"
+    ok "PyTorch takes $schedule with its messages" "$python" read.py comms.csv
+  done
+else
+  skip "PyTorch takes the lowered order" "no Python with torch: say PEER=PYTHON"
+fi
+finish
