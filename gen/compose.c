@@ -31,7 +31,7 @@ bool pen_schedule_splits(const struct pen_schedule *schedule, const struct pen_t
 void pen_order_add(const struct pen_composer *composer, uint32_t rank, int kind, uint32_t local_stage, uint32_t microbatch) {
   struct pen_order *order = composer->order;
   uint32_t stage = composer->stages[(size_t)rank * composer->stages_per_rank + local_stage];
-  if (order->count[rank] == composer->rank_capacity) pen_stop(1, "a schedule's rule made more actions than there are");
+  if (order->count[rank] == composer->rank_capacity) pen_stop(70, "compose: a schedule's rule made more actions than there are");
   order->action[rank][order->count[rank]++] =
       (struct pen_compute){.kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch};
 }
