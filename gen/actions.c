@@ -68,8 +68,7 @@ static int kind_of(const char *at, size_t length) {
   return -1;
 }
 
-/* Reads `6RECV_F3`. The word ends at a blank, '|' or the end of the line. */
-static bool take_action(const char **at, struct pen_action *row) {
+bool pen_action_take(const char **at, struct pen_action *row) {
   uint32_t stage, microbatch;
   if (!take_count(at, &stage)) return false;
   size_t length = 0;
@@ -127,7 +126,7 @@ static void read_line(struct reader *reader, const char *at) {
   for (at = skip_space(at); *at || second; at = skip_space(at)) {
     const char *word = at;
     struct pen_action row;
-    if (!take_action(&at, &row)) {
+    if (!pen_action_take(&at, &row)) {
       int length = (int)strcspn(word, " \t\r\n");
       pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%.*s): no action such as 3F1, 3SEND_F1 or 3F1|4B0", reader->path, rank,
                reader->count[rank], length < SHOWN_BYTES ? length : SHOWN_BYTES, word);

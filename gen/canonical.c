@@ -2,15 +2,31 @@
 #include <errno.h>
 #include <string.h>
 
+#include <nettle/sha2.h>
+
 #include "gen/gen.h"
 #include "gen/settings.h"
 #include "gen/value.h"
+
+/* A path does not enter the digest, but what lies there: the SHA-256 of the schedule's file, when it is used. */
+static const char *canonical_value(const struct pen_topology *topology, const struct pen_setting *setting) {
+  if (setting->offset != offsetof(struct pen_topology, pipeline_schedule_file)) return pen_value_text(topology, setting);
+  if (!topology->schedule_text) return NULL;
+  uint8_t digest[SHA256_DIGEST_SIZE];
+  char text[2 * sizeof digest + 1];
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  sha256_update(&hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
+  sha256_digest(&hash, sizeof digest, digest);
+  for (size_t i = 0; i < sizeof digest; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
+  return pen_text("sha256 %s", text);
+}
 
 const char *pen_topology_canonical(const struct pen_topology *topology) {
   char *text = NULL;
   size_t bytes = 0, capacity = 0;
   for (size_t i = 0; i < pen_setting_count; i++) {
-    const char *value = pen_value_text(topology, &pen_settings[i]);
+    const char *value = canonical_value(topology, &pen_settings[i]);
     if (!value) continue;
     const char *line = pen_text("%s.%s = %s\n", pen_settings[i].group, pen_settings[i].name, value);
     text = pen_grow(text, &capacity, bytes + strlen(line) + 1, 1);

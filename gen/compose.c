@@ -55,6 +55,7 @@ static struct pen_composer start(const struct pen_topology *topology, const stru
                                  uint32_t kinds) {
   struct pen_order *order = pen_new(1, sizeof *order);
   struct pen_composer composer = {.topology = topology,
+                                  .partition = partition,
                                   .rank_count = partition->rank_count,
                                   .stages_per_rank = partition->stages_per_rank,
                                   .microbatch_count = partition->microbatch_count,

@@ -7,13 +7,13 @@
 
 #include "gen/actions.h"
 #include "gen/cost.h"
+#include "gen/csv.h"
 #include "gen/emit.h"
 #include "gen/layout.h"
 #include "gen/options.h"
 #include "gen/passes.h"
 #include "gen/picture.h"
 #include "gen/report.h"
-#include "gen/schedules.h"
 
 /* Everything that the last pass may show. */
 struct result {
@@ -116,7 +116,7 @@ static struct result generate(const struct pen_options *options) {
   struct result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
   pen_pass("partition");
   result.partition = pen_partition(result.topology);
-  bool trains = pen_schedule_of(result.topology->pipeline_schedule)->trains;
+  bool trains = result.topology->trains;
   pen_pass("model and derive");
   struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
   struct pen_graph **own = trains ? build_graphs(result.topology, result.partition, true) : eval;
@@ -158,6 +158,11 @@ static void write_actions(FILE *out, const struct result *result, const struct p
   pen_actions_print(out, result->lowered->action, result->lowered->count, result->lowered->rank_count);
 }
 
+static void write_csv(FILE *out, const struct result *result, const struct pen_options *options) {
+  (void)options;
+  pen_csv_print(out, result->order);
+}
+
 static struct pen_picture picture_of(FILE *out, const struct result *result, const struct pen_options *options) {
   return (struct pen_picture){.plan = result->plan, .partition = result->partition, .order = result->order, .timing = result->timing,
                               .cost = result->cost, .lowered = result->lowered, .unit = pen_cost_unit(result->topology),
@@ -190,6 +195,7 @@ static const struct {
 } writers[] = {
     {"c", write_c},
     {"actions", write_actions},
+    {"csv", write_csv},
     {"csv-comms", write_comms},
     {"memory", write_memory},
     {"report", write_report},

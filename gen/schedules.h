@@ -7,6 +7,7 @@
 /* What a rule gets and what it fills. Stages of a rank are counted from 0 in rising order: its local stages. */
 struct pen_composer {
   const struct pen_topology *topology;
+  const struct pen_partition *partition;
   uint32_t rank_count, stages_per_rank, microbatch_count;
   uint32_t warmup; /* as the schedule's row or the topology says; see pen_schedule_warmup() */
   bool splits;     /* backward is I and W; see pen_schedule_splits() */
@@ -24,7 +25,7 @@ struct pen_schedule {
   const char *placement;                   /* "loop" or "v": where the stages lie, unless pipeline.placement says otherwise */
   bool strict;                             /* the rule holds on this placement alone */
   uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
-  bool trains;                             /* false: forwards alone */
+  bool trains;                             /* false: forwards alone; see also struct pen_topology */
   bool given;                              /* the order is no rule's: it is read or searched for, and so are bubble and peak */
   uint32_t warmup;                         /* 0: as pipeline.warmup says */
   enum pen_split split;

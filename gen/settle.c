@@ -65,14 +65,24 @@ static void require(const struct pen_topology *topology, const char *paths, cons
   }
 }
 
-static void require_all(const struct pen_topology *topology) {
+/* A file may give forwards alone. Any of these letters in it is a backward, or an error that csv.c finds. */
+static void take_schedule(struct pen_topology *topology, const struct pen_schedule *schedule) {
+  topology->trains = schedule->trains;
+  if (strcmp(schedule->name, "file")) return;
+  require(topology, "pipeline.schedule_file", "schedule file needs it: the path of a CSV, ");
+  pen_topology_take_schedule_file(topology);
+  topology->trains = false;
+  for (size_t i = 0; i < topology->schedule_bytes; i++) topology->trains |= strchr("BIW", topology->schedule_text[i]) != NULL;
+}
+
+static void require_all(struct pen_topology *topology) {
   require(topology, "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch", "");
-  const struct pen_schedule *schedule = schedule_of(topology);
+  take_schedule(topology, schedule_of(topology));
   const struct family *family = family_of(topology);
   require(topology, "model.layers model.hidden model.sequence", "");
   if (family->needs_tokens)
     require(topology, "model.heads model.ffn model.vocab", pen_text("family %s needs it: ", family->name));
-  if (schedule->trains) require(topology, "optimizer.learning_rate optimizer.steps", "");
+  if (topology->trains) require(topology, "optimizer.learning_rate optimizer.steps", "");
 }
 
 /* ---- pipeline ---- */
@@ -111,7 +121,7 @@ static int64_t boundary_count(const struct pen_topology *t) {
 /* Products of settings that are in bounds by themselves; all fit 64 bits. */
 static void check_actions(const struct pen_topology *t) {
   const struct pen_schedule *schedule = schedule_of(t);
-  bool trains = schedule->trains, split = pen_schedule_splits(schedule, t);
+  bool trains = t->trains, split = pen_schedule_splits(schedule, t);
   int64_t kinds = !trains ? 1 : split ? 3 : 2, transfers = trains ? 4 : 2;
   int64_t stages = t->pipeline_ranks * t->pipeline_stages_per_rank;
   int64_t actions = t->pipeline_microbatches * (stages * kinds + boundary_count(t) * transfers);
@@ -169,7 +179,7 @@ static void check_elements(const struct pen_topology *t) {
 /* ---- the rest ---- */
 
 static void settle_optimizer(struct pen_topology *t) {
-  if (schedule_of(t)->trains && t->optimizer_warmup_steps > t->optimizer_steps)
+  if (t->trains && t->optimizer_warmup_steps > t->optimizer_steps)
     pen_topology_fail(t, "optimizer.warmup_steps", "at most optimizer.steps = %lld", (long long)t->optimizer_steps);
 }
 

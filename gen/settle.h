@@ -11,6 +11,9 @@ void pen_topology_settle(struct pen_topology *topology);
 /* built.c: refuses what the table of settings has but this version does not build. */
 void pen_topology_check_built(const struct pen_topology *topology);
 
+/* schedule_file.c: reads pipeline.schedule_file and counts it among the sources. Ends the generator (66) when it cannot be read. */
+void pen_topology_take_schedule_file(struct pen_topology *topology);
+
 /* The names in schedules.def and families.def, parted by blanks. */
 extern const char pen_schedule_names[], pen_family_names[];
 

@@ -48,8 +48,8 @@ void pen_topology_warn(const struct pen_topology *topology, const char *path, co
 }
 
 static void set(struct pen_topology *topology, const struct pen_setting *setting, const struct pen_written_value *value,
-                const char *where, const char *text) {
-  *origin_of(topology, setting) = (struct pen_origin){where, text};
+                struct pen_origin origin) {
+  *origin_of(topology, setting) = origin;
   *(bool *)((char *)topology + setting->has_offset) = true;
   if (!pen_value_set(topology, setting, value))
     pen_topology_fail(topology, pen_text("%s.%s", setting->group, setting->name), "%s", pen_setting_allowed(setting));
@@ -61,8 +61,8 @@ static void set(struct pen_topology *topology, const struct pen_setting *setting
 static struct pen_origin origin_in(const struct pen_source *source, size_t depth, const char *group,
                                    const config_setting_t *written) {
   const struct pen_written *found = pen_source_find(source, depth, group, config_setting_name(written));
-  if (!found) return (struct pen_origin){pen_source_where(source, config_setting_source_line(written)), "..."};
-  return (struct pen_origin){pen_text("%s:%zu: ", source->file[found->file], found->line), found->value};
+  if (!found) return (struct pen_origin){pen_source_where(source, config_setting_source_line(written)), "...", source->file[0]};
+  return (struct pen_origin){pen_text("%s:%zu: ", source->file[found->file], found->line), found->value, source->file[found->file]};
 }
 
 static bool take_literal(const struct pen_source *source, const config_setting_t *from, struct pen_literal *literal) {
@@ -96,7 +96,7 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
   struct pen_written_value value;
   if (!take_value(source, from, &value))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text, pen_setting_allowed(setting));
-  set(topology, setting, &value, origin.where, origin.text);
+  set(topology, setting, &value, origin);
 }
 
 static void take_group(struct pen_topology *topology, const struct pen_source *source, const config_setting_t *from) {
@@ -157,7 +157,7 @@ static void take_override(struct pen_topology *topology, const char *override) {
     pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; did you mean %s?", pen_source_shown(path, bytes), shown,
              pen_setting_nearest(path));
   struct pen_written_value value = pen_value_from_text(setting, text);
-  set(topology, setting, &value, "-s ", shown);
+  set(topology, setting, &value, (struct pen_origin){"-s ", shown, NULL});
 }
 
 static void take_defaults(struct pen_topology *topology) {
@@ -190,8 +190,9 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
     take_override(topology, override[i]);
     sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *)override[i]);
   }
-  sha256_digest(&hash, sizeof topology->source_digest, topology->source_digest);
   take_defaults(topology);
   pen_topology_settle(topology);
+  sha256_update(&hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
+  sha256_digest(&hash, sizeof topology->source_digest, topology->source_digest);
   return topology;
 }

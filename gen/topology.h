@@ -23,6 +23,7 @@ struct pen_strings {
 struct pen_origin {
   const char *where; /* "FILE:LINE: " or "-s " */
   const char *text;  /* the value as it was written */
+  const char *file;  /* null: on the command line */
 };
 
 /* One field a row of settings.def, named group_name: pipeline_ranks, model_layers, ... */
@@ -42,6 +43,10 @@ struct pen_topology {
   const char *path;           /* as given on the command line */
   const char *name;           /* base name without .cfg */
   struct pen_strings sources; /* the file and every file it includes, for make */
+  const char *schedule_path;  /* pipeline.schedule_file as it was found, and what it holds; null for other schedules */
+  const char *schedule_text;
+  size_t schedule_bytes;
+  bool trains;                /* false: the schedule runs forwards alone */
   unsigned char source_digest[32]; /* SHA-256 of the sources' bytes, as sha256sum gives it, and of any overrides */
 };
 

@@ -47,7 +47,7 @@ static inline struct whole make_whole(const char *text) {
   struct pen_graph **train = graphs_of(w.topology, w.partition, true), **eval = graphs_of(w.topology, w.partition, false);
   w.cost = pen_costs(w.topology, w.partition, train);
   struct pen_order *forward = pen_compose_forward(w.partition);
-  bool trains = pen_schedule_of(w.topology->pipeline_schedule)->trains;
+  bool trains = w.topology->trains;
   w.order = trains ? pen_compose(w.topology, w.partition) : forward;
   w.timing = pen_simulate(w.order, w.partition, w.cost, -1);
   w.lowered = pen_lower(w.order, w.partition, w.timing, w.cost, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);

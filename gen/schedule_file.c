@@ -1,0 +1,38 @@
+/* schedule_file.c: finds and reads pipeline.schedule_file when the topology is settled: its content belongs to the digest, and make
+ * must know of it. What it says is csv.c's. */
+#include <errno.h>
+#include <string.h>
+
+#include "gen/gen.h"
+#include "gen/settings.h"
+#include "gen/settle.h"
+
+/* Relative to the file that names it; from the command line, to the current folder. */
+static const char *find_path(const struct pen_topology *t) {
+  const char *named = t->pipeline_schedule_file;
+  const char *by = t->origin[pen_setting_find_path("pipeline.schedule_file") - pen_settings].file;
+  const char *slash = by ? strrchr(by, '/') : NULL;
+  return *named == '/' || !slash ? named : pen_text("%.*s%s", (int)(slash - by) + 1, by, named);
+}
+
+void pen_topology_take_schedule_file(struct pen_topology *t) {
+  enum { CHUNK_BYTES = 1 << 16 };
+  t->schedule_path = find_path(t);
+  FILE *file = fopen(t->schedule_path, "r");
+  if (!file) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(errno));
+  char *text = NULL;
+  size_t capacity = 0, got;
+  do {
+    text = pen_grow(text, &capacity, t->schedule_bytes + CHUNK_BYTES, 1);
+    got = fread(text + t->schedule_bytes, 1, CHUNK_BYTES, file);
+    t->schedule_bytes += got;
+  } while (got > 0);
+  int failed = ferror(file) ? errno : 0;
+  fclose(file);
+  if (failed) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(failed));
+  t->schedule_text = text;
+  const char **source = pen_new(t->sources.count + 1, sizeof *source);
+  memcpy(source, t->sources.value, t->sources.count * sizeof *source);
+  source[t->sources.count] = t->schedule_path;
+  t->sources = (struct pen_strings){t->sources.count + 1, source};
+}
