@@ -43,8 +43,7 @@ done <<'END'
 --bogus t.cfg	--bogus: no such option; see penstock-gen --help
 --chec t.cfg	--chec: no such option; see penstock-gen --help
 -q t.cfg	-q: no such option; see penstock-gen --help
--p csv t.cfg	-p csv: not made by this version; it makes c, actions, memory, report, csv-comms, text, svg, trace
---print=nope t.cfg	--print nope: no such kind; one of c, actions, memory, report, csv-comms, text, svg, trace
+--print=nope t.cfg	--print nope: no such kind; one of c, actions, memory, report, csv, csv-comms, text, svg, trace
 t.cfg --print	--print: needs KIND
 t.cfg -o	-o: needs FILE
 --output= t.cfg	--output: needs FILE, which may not be empty
