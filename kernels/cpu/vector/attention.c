@@ -131,6 +131,8 @@ void PEN_NAME(attention)(const struct pen_call *call) {
     for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * head_dim;
       begin(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
+      const struct next_block next = block_after(at, b.first_query, sequence, head, heads, head_dim);
+      prefetch_rows(q + next.at, q_row, next.rows, head_dim);
       for (size_t key = 0; key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       finish(&b, o + at, q_row, lse + i * sequence + b.first_query);

@@ -159,6 +159,10 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
       const size_t at = (row + b.first_query) * q_row + head * b.head_dim;
       b.query_count = least(QUERY_BLOCK, b.sequence - b.first_query);
       begin(&b, q + at, dout + at, o + at, lse + i * b.sequence + b.first_query, q_row);
+      const struct next_block next = block_after(at, b.first_query, b.sequence, head, heads, b.head_dim);
+      const float *const soon[] = {q, dout, o};
+      for (size_t operand = 0; operand < sizeof soon / sizeof *soon; operand++)
+        prefetch_rows(soon[operand] + next.at, q_row, next.rows, b.head_dim);
       for (size_t key = 0; key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       write_rows(dq + at, q_row, b.dq, b.query_count, b.head_dim, b.scale);

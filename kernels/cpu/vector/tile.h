@@ -60,8 +60,12 @@ inline_always void tile_store(const struct tile *t, float *c, size_t c_row) {
       store(c + r * c_row + v * LANES, t->sum[r][v]);
 }
 
+/* The products stay functions of their own: within the kernels' loops the compiler runs out of registers (10% of the time of
+ * ATTENTION and ATTENTION_DX at head size 32 on Zen 3). */
+#define TILE_FUNCTION __attribute__((noinline, unused)) static
+
 /* C[TILE_ROWS][PANEL] = A B, for A by rows (element (row, step) at a[row a_row + step]). */
-static inline void product(float *c, size_t c_row, size_t steps, const float *a, size_t a_row, const float *b,
+TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const float *a, size_t a_row, const float *b,
                            size_t b_step) {
   struct tile t = {0};
   tile_multiply(&t, steps, a, a_row, 1, b, b_step);
@@ -69,7 +73,7 @@ static inline void product(float *c, size_t c_row, size_t steps, const float *a,
 }
 
 /* C += A B, for A by rows. */
-static inline void product_add(float *c, size_t c_row, size_t steps, const float *a, size_t a_row, const float *b,
+TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const float *a, size_t a_row, const float *b,
                                size_t b_step) {
   struct tile t;
   tile_load(&t, c, c_row);
@@ -78,12 +82,35 @@ static inline void product_add(float *c, size_t c_row, size_t steps, const float
 }
 
 /* C += A^T B, for A^T by columns (element (row, step) at a[step a_step + row]). */
-static inline void product_add_transposed(float *c, size_t c_row, size_t steps, const float *a, size_t a_step,
+TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, const float *a, size_t a_step,
                                           const float *b, size_t b_step) {
   struct tile t;
   tile_load(&t, c, c_row);
   tile_multiply(&t, steps, a, 1, a_step, b, b_step);
   tile_store(&t, c, c_row);
+}
+
+/* Asks for rows that are copied next: `width` floats each, too far apart for the machine to guess. */
+static inline void prefetch_rows(const float *from, size_t from_row, size_t rows, size_t width) {
+  for (size_t r = 0; r < rows; r++)
+    for (size_t i = 0; i < width; i += LINE)
+      __builtin_prefetch(from + r * from_row + i);
+}
+
+/* The block of queries after this one: where its first row starts, counted like `at` in floats, and how many rows it has, 0 after
+ * the last. Blocks follow each other within a head, heads within a sequence. */
+struct next_block {
+  size_t at, rows;
+};
+
+static inline struct next_block block_after(size_t at, size_t first_query, size_t sequence, size_t head, size_t heads,
+                                            size_t head_dim) {
+  const size_t row = heads * head_dim, following = first_query + QUERY_BLOCK;
+  if (following < sequence)
+    return (struct next_block){at + QUERY_BLOCK * row, sequence - following < QUERY_BLOCK ? sequence - following : QUERY_BLOCK};
+  if (head + 1 < heads)
+    return (struct next_block){at - first_query * row + head_dim, sequence < QUERY_BLOCK ? sequence : QUERY_BLOCK};
+  return (struct next_block){at, 0};
 }
 
 /* Copies rows times factor to rows of copy_stride(width); zero past the width up to PANEL, and `padded` rows in all. */
