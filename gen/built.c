@@ -30,8 +30,4 @@ void pen_topology_check_built(const struct pen_topology *topology) {
   if (topology->cluster_hosts.count > 1) pen_topology_fail(topology, "cluster.hosts", "this version allows one host");
   if (topology->model_tie_embeddings && strcmp(topology->model_family, "mlp"))
     pen_topology_fail(topology, "model.tie_embeddings", "this version allows false");
-  for (size_t i = 0; i < topology->memory_recompute.count; i++) {
-    if (strcmp(topology->memory_recompute.value[i], "none"))
-      pen_topology_fail(topology, "memory.recompute", "this version allows \"none\"");
-  }
 }

@@ -1,4 +1,5 @@
 /* derive.c: backward programs from the forward ops, by the rules of ops.def; then where each value lives and how long.
+ * (A stage that recomputes, see recompute.c, has the forward ops once more at the head of its I and B, and those are what is walked.)
  *
  * Rules. The forward ops are walked backwards. For each, its PEN_PASS rows hand an output's gradient to an input as it is; its I
  * rows make input gradients, its W rows add to weight gradients. When a value has several users its gradient is a sum: the next op
@@ -11,7 +12,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "gen/model.h"
+#include "gen/recompute.h"
 #include "gen/signature.h"
 
 struct rule {
@@ -173,19 +174,19 @@ static bool output_needs_gradient(const struct pen_graph *graph, const struct pe
   return false;
 }
 
-/* Walks the forward ops backwards, once, into the two lists (which may be the same). */
-static void walk_back(struct pen_graph *graph, struct pen_op_list *input_list, struct pen_op_list *weight_list,
-                      const char *suffix) {
+/* Walks the forward ops, or their copies, backwards, once, into the two lists (which may be the same). */
+static void walk_back(struct pen_graph *graph, const struct pen_again *forwards, struct pen_op_list *input_list,
+                      struct pen_op_list *weight_list, const char *suffix) {
   struct walk walk = {.graph = graph, .input_list = input_list, .weight_list = weight_list, .suffix = suffix};
   size_t values = graph->value_count; /* the forward's; the walk adds more, which have no gradients themselves */
   walk.gradient = pen_new(values + 1, sizeof *walk.gradient);
-  for (size_t i = 0; i < values; i++) {
-    bool seeded = graph->value[i].role == PEN_ROLE_ACTIVATION;
-    walk.gradient[i] = seeded ? graph->value[i].gradient : PEN_NONE;
-  }
-  if (graph->output != PEN_NONE) walk.gradient[graph->output] = graph->output_gradient;
-  for (size_t i = graph->forward.count; i-- > 0;) {
-    const struct pen_op forward = graph->forward.op[i];
+  for (size_t i = 0; i < values; i++) walk.gradient[i] = PEN_NONE;
+  for (uint32_t i = 0; i < values; i++) /* what a loss makes */
+    if (graph->value[i].role == PEN_ROLE_ACTIVATION && graph->value[i].gradient != PEN_NONE)
+      walk.gradient[pen_again_of(forwards, i)] = pen_again_of(forwards, graph->value[i].gradient);
+  if (forwards->output != PEN_NONE) walk.gradient[forwards->output] = graph->output_gradient;
+  for (size_t i = forwards->op.count; i-- > 0;) {
+    const struct pen_op forward = forwards->op.op[i];
     if (!output_needs_gradient(graph, &forward)) continue;
     pass_through(&walk, &forward);
     for (size_t part = 0; part < 2; part++)
@@ -344,15 +345,29 @@ static void unify_input_gradient(struct pen_graph *graph, uint32_t wanted) {
       if (list->op[i].operand[k] == made) list->op[i].operand[k] = wanted;
 }
 
+/* Whether the stage is a loss alone, whose F would make the gradient that I must hand on: then I runs the loss again, so that the
+ * gradient's memory begins with the row that sends it. */
+static bool is_loss_alone(const struct pen_graph *graph) {
+  return graph->input != PEN_NONE && graph->value[graph->input].gradient != PEN_NONE;
+}
+
 static void derive_backward(struct pen_graph *graph) {
   mark_needs(graph);
   if (graph->output != PEN_NONE)
     graph->output_gradient = pen_graph_value(graph, "output'", graph->value[graph->output].dtype, PEN_ROLE_ACTIVATION,
                                              graph->value[graph->output].elements);
-  walk_back(graph, &graph->program[PEN_PROGRAM_I], &graph->program[PEN_PROGRAM_W], "");
+  bool again = graph->recomputes || is_loss_alone(graph);
+  struct pen_again plain = {.op = graph->forward, .output = graph->output};
+  struct pen_again split = again ? pen_recompute_copy(graph, "(again)") : plain;
+  struct pen_again fused = again ? pen_recompute_copy(graph, "(again)(B)") : plain;
+  struct pen_op_list *i = &graph->program[PEN_PROGRAM_I], *w = &graph->program[PEN_PROGRAM_W], *b = &graph->program[PEN_PROGRAM_B];
+  walk_back(graph, &split, i, w, "");
+  if (again) graph->again_count[PEN_PROGRAM_I] = pen_recompute_prepend(graph, &split, i, w);
   uint32_t input_gradient = graph->input_gradient;
-  walk_back(graph, &graph->program[PEN_PROGRAM_B], &graph->program[PEN_PROGRAM_B], "(B)");
+  walk_back(graph, &fused, b, b, again ? "" : "(B)");
+  if (again) graph->again_count[PEN_PROGRAM_B] = pen_recompute_prepend(graph, &fused, b, NULL);
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
+  if (again) pen_recompute_strip(graph);
 }
 
 void pen_derive(struct pen_graph *graph) {

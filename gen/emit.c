@@ -74,8 +74,8 @@ static void write_programs(FILE *out, const char *prefix, const struct pen_rank_
   fprintf(out, "static const struct pen_program %s_programs[] = {\n", prefix);
   for (uint32_t i = 0; i < rank->program_count; i++) {
     const struct pen_program *p = &rank->programs[i];
-    fprintf(out, "  [%" PRIu32 "] = {%u, %s, %" PRIu32 ", %" PRIu32 "},\n", i, p->stage, action_kinds[p->kind], p->first_op,
-            p->op_count);
+    fprintf(out, "  [%" PRIu32 "] = {%u, %s, %" PRIu32 ", %" PRIu32 ", %" PRIu32 "},%s\n", i, p->stage, action_kinds[p->kind],
+            p->first_op, p->op_count, p->again_count, p->again_count ? " /* begins with F again */" : "");
   }
   fputs("};\n", out);
 }
@@ -148,9 +148,9 @@ static void write_stages(FILE *out, const struct pen_plan *plan, const struct pe
   for (uint32_t i = 0; i < plan->stage_count; i++) {
     const struct pen_stage *s = &profile->stages[i];
     char a[16], b[16], c[16], d[16];
-    fprintf(out, "  [%" PRIu32 "] = {%" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %s, %s, %s, %s, \"%s\"},\n", i, s->rank,
+    fprintf(out, "  [%" PRIu32 "] = {%" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %s, %s, %s, %s, %s, \"%s\"},\n", i, s->rank,
             s->first_layer, s->past_last_layer, index_text(a, s->input), index_text(b, s->output), index_text(c, s->output_gradient),
-            index_text(d, s->input_gradient), s->first_block);
+            index_text(d, s->input_gradient), s->recomputes ? "true" : "false", s->first_block);
   }
   fputs("};\n", out);
 }

@@ -95,12 +95,14 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
   const char *prefix = graph->prefix;
   graph->prefix = "";
   uint32_t value = declared->emit(graph);
-  const struct pen_op *op = &graph->forward.op[graph->forward.count - 1];
-  double flops = pen_signature_flops(pen_signature_of(op->kind), op->dim);
   graph->prefix = prefix;
   pen_shape_check_value(graph, declared, value, "makes");
+  const struct pen_op *op = &graph->forward.op[graph->forward.count - 1];
   graph->datum = pen_grow(graph->datum, &graph->datum_capacity, graph->datum_count + 1, sizeof *graph->datum);
-  graph->datum[graph->datum_count++] = (struct pen_datum){declared, value, flops};
+  struct pen_datum *datum = &graph->datum[graph->datum_count++];
+  *datum = (struct pen_datum){.declared = declared, .value = value, .kind = op->kind,
+                              .flops = pen_signature_flops(pen_signature_of(op->kind), op->dim)};
+  memcpy(datum->dim, op->dim, sizeof datum->dim);
   return value;
 }
 
@@ -231,6 +233,8 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
                               .rows = topology->batch_microbatch * topology->model_sequence, .prefix = "",
                               .block = span->first_block, .input = PEN_NONE, .output = PEN_NONE,
                               .output_gradient = PEN_NONE, .input_gradient = PEN_NONE};
+  if (training && stage < topology->memory_recompute.count)
+    graph->recomputes = strcmp(topology->memory_recompute.value[stage], "full") == 0;
   const struct pen_declared *takes = partition->block[span->first_block].kind->takes;
   if (takes) {
     struct pen_shape shape = pen_shape_of(topology, partition->family, takes);
@@ -247,4 +251,9 @@ double pen_program_flops(const struct pen_op_list *program) {
   for (size_t i = 0; i < program->count; i++)
     flops += pen_signature_flops(pen_signature_of(program->op[i].kind), program->op[i].dim);
   return flops;
+}
+
+double pen_again_flops(const struct pen_graph *graph) {
+  struct pen_op_list again = {.op = graph->program[PEN_PROGRAM_I].op, .count = graph->again_count[PEN_PROGRAM_I]};
+  return pen_program_flops(&again);
 }

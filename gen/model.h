@@ -42,7 +42,9 @@ enum pen_program_index { PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W, PEN_PROGRA
 struct pen_datum {
   const struct pen_declared *declared;
   uint32_t value;
-  double flops; /* of the op that makes it */
+  uint16_t kind; /* of the op that makes it, with its dims and what it costs */
+  int64_t dim[PEN_DIMS_MAX];
+  double flops;
 };
 
 struct pen_graph {
@@ -57,8 +59,10 @@ struct pen_graph {
   size_t datum_count, datum_capacity;
   struct pen_value *value;
   size_t value_count, value_capacity;
+  bool recomputes;     /* memory.recompute: F keeps nothing for the backward */
   bool input_is_given; /* nothing trains before the stage: its input needs no gradient (gen/block_cost.c alone) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
+  uint32_t again_count[PEN_PROGRAMS]; /* ops at the head of a program that run F again */
   struct pen_weight *weight; /* names, shapes, start values; offsets come in layout */
   size_t weight_count, weight_capacity;
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
@@ -100,6 +104,8 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
 void pen_derive(struct pen_graph *graph);
 /* Floating-point operations of a program, for the cost model. */
 double pen_program_flops(const struct pen_op_list *program);
+/* Those of the ops that a recomputing stage's I (or B) runs again; 0 in any other. */
+double pen_again_flops(const struct pen_graph *graph);
 
 /* ---- used by model.c and derive.c ---- */
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role, uint64_t elements);

@@ -31,6 +31,7 @@ static json_t *stages_of(const struct pen_plan *plan) {
     json_object_set_new(object, "rank", integer(stage->rank));
     json_object_set_new(object, "layers", layers);
     json_object_set_new(object, "first_block", json_string(stage->first_block));
+    json_object_set_new(object, "recompute", json_string(stage->recomputes ? "full" : "none"));
     json_array_append_new(stages, object);
   }
   return stages;

@@ -73,7 +73,7 @@ static void add_programs(struct pen_laying *l, struct tables *t, const struct pe
     if (!wanted[p]) continue;
     t->program = pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
     t->program[t->program_count] = (struct pen_program){(uint16_t)graph->stage, kind[p], (uint32_t)t->op_count,
-                                                        (uint32_t)graph->program[p].count};
+                                                        (uint32_t)graph->program[p].count, graph->again_count[p]};
     t->program_index[graph->stage][p] = (uint32_t)t->program_count++;
     add_ops(t, &graph->program[p], l->tensor_of[graph->stage]);
   }
@@ -179,7 +179,7 @@ struct pen_profile pen_tables(struct pen_laying *l) {
     stages[s] = (struct pen_stage){partition->rank_of[s], partition->span[s].first_layer, partition->span[s].past_last_layer,
                                    tensor_index(l, s, graph->input), tensor_index(l, s, graph->output),
                                    tensor_index(l, s, graph->output_gradient),
-                                   tensor_index(l, s, graph->input_gradient),
+                                   tensor_index(l, s, graph->input_gradient), graph->recomputes,
                                    partition->block[partition->span[s].first_block].name};
   }
   const struct pen_lowered *lowered = l->input->lowered;

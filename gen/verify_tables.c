@@ -219,6 +219,9 @@ static bool check_ops(const struct pen_bench *b) {
     return pen_wrong(problem, b->rank, PEN_NONE, "the start's ops are beyond the table");
   for (uint32_t index = 0; index < tables->program_count; index++) {
     const struct pen_program *program = &tables->programs[index];
+    bool backward = program->kind == PEN_I || program->kind == PEN_B;
+    if (program->again_count > (backward ? program->op_count : 0))
+      return pen_wrong(problem, b->rank, PEN_NONE, "program %u: it cannot run %u ops of F again", index, program->again_count);
     if ((uint64_t)program->first_op + program->op_count > tables->op_count)
       return pen_wrong(problem, b->rank, PEN_NONE, "program %u: its ops are beyond the table", index);
   }

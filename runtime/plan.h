@@ -89,6 +89,7 @@ struct pen_program {
   uint16_t stage;
   uint8_t kind; /* PEN_F, PEN_B, PEN_I, PEN_W */
   uint32_t first_op, op_count;
+  uint32_t again_count; /* ops at its head that run the stage's F again (memory.recompute) */
 };
 
 /* A stage as its rank sees it: which tensors meet the neighbours (PEN_NONE at the ends of the model). Neighbours on the same
@@ -97,6 +98,7 @@ struct pen_stage {
   uint32_t rank;
   uint32_t first_layer, past_last_layer;
   uint32_t input, output, output_gradient, input_gradient; /* indices into the rank's tensors */
+  bool recomputes;         /* memory.recompute = "full" */
   const char *first_block; /* what it begins with: "model.layers.3.mlp"; layers count where they begin */
 };
 

@@ -120,6 +120,7 @@ static void every_setting_enters(void **state) {
       "optimizer.epsilon=0", "optimizer.weight_decay=0", "optimizer.clip_norm=0", "cluster.hosts=[other]",
       "cluster.threads_per_rank=2", "cluster.port=1", "costs.forward=1", "costs.backward_input=1",
       "costs.backward_weight=1", "costs.send=0", "costs.overlap=0", "memory.limit_mib=1",
+      "memory.recompute=full",
   };
   const char *same = pen_topology_canonical(settle(base, NULL));
   for (size_t i = 0; i < sizeof override / sizeof *override; i++) {

@@ -232,7 +232,9 @@ static void ties_go_to_the_early(void **state) {
 }
 
 /* What block_cost.c foretells of a run of blocks is what the built stage costs. */
-static void check_costs(struct pen_topology *t) {
+static void check_costs(struct pen_topology *t, const char *recompute) {
+  t->memory_recompute = (struct pen_strings){3, (const char *[]){recompute, recompute, recompute}};
+  t->pipeline_ranks = 3;
   struct pen_partition *p = pen_partition(t);
   struct pen_block_costs *costs = pen_block_costs(t, p);
   struct pen_span span[3];
@@ -257,13 +259,22 @@ static const char *const frozen[] = {"", "frozen = (\"embed_tokens.weight\");",
                                      "frozen = (\"layers.0.input_layernorm.weight\", \"embed_tokens.weight\");",
                                      "frozen = (\"mlp.down_proj.weight\", \"q_proj.weight\", \"norm.weight\");"};
 
+static void check_all_costs(const char *recompute) {
+  for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++) check_costs(llama(pen_text("%s%s", frozen[i], tail)), recompute);
+  struct pen_topology *mlp = read_topology(topology_text("mlp", "1f1b", 4, 1, 4, ""));
+  check_costs(mlp, recompute);
+  mlp->model_frozen = (struct pen_strings){2, (const char *[]){"w1.weight", "layers.0.w2.weight"}};
+  check_costs(mlp, recompute);
+}
+
 static void costs_are_foretold(void **state) {
   (void)state;
-  for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++) check_costs(llama(pen_text("%s%s", frozen[i], tail)));
-  struct pen_topology *mlp = read_topology(topology_text("mlp", "1f1b", 4, 1, 4, ""));
-  check_costs(mlp);
-  mlp->model_frozen = (struct pen_strings){2, (const char *[]){"w1.weight", "layers.0.w2.weight"}};
-  check_costs(mlp);
+  check_all_costs("none");
+}
+
+static void costs_of_recomputing_are_foretold(void **state) {
+  (void)state;
+  check_all_costs("full");
 }
 
 /* The greatest stage time by the costs of the finished partition. */
@@ -314,6 +325,7 @@ int main(void) {
                                      cmocka_unit_test(lists_are_taken), cmocka_unit_test(stages_are_placed),
                                      cmocka_unit_test(blocks_are_named), cmocka_unit_test(blocks_are_even),
                                      cmocka_unit_test(balance_is_exact), cmocka_unit_test(ties_go_to_the_early),
-                                     cmocka_unit_test(costs_are_foretold), cmocka_unit_test(balance_by_time_is_least)};
+                                     cmocka_unit_test(costs_are_foretold),
+                                     cmocka_unit_test(costs_of_recomputing_are_foretold), cmocka_unit_test(balance_by_time_is_least)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

@@ -323,7 +323,6 @@ cluster.transport=nccl	-s cluster.transport = nccl: this version allows "auto" o
 cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: this version allows one host
 cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
-memory.recompute=full	-s memory.recompute = full: this version allows "none"
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
 costs.send=[]	-s costs.send = []: one number, or a list of 2, one a stage
