@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/schedules.h"
 
 enum option_type { TEXT, LIST, PRINT, FLAG };
 
@@ -175,6 +175,10 @@ struct pen_options *pen_options_read(int argc, char **argv) {
   read_words(options, argc, argv);
   if (options->help) {
     print_help();
+    finish();
+  }
+  if (options->list_schedules) {
+    pen_schedules_list(stdout);
     finish();
   }
   if (options->version) {

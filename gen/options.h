@@ -11,10 +11,10 @@ struct pen_options {
   const char *output, *print, *actions, *depend, *target, *name, *times;
   const char **override; /* of -s, in order: PATH=VALUE */
   size_t override_count;
-  bool arrows, check, critical, help, version;
+  bool arrows, check, critical, list_schedules, help, version;
 };
 
-/* Reads the command line. --help and --version print and exit 0; what is wrong is said and exits 64. */
+/* Reads the command line. --help, --version and --list-schedules print and exit 0; what is wrong is said and exits 64. */
 struct pen_options *pen_options_read(int argc, char **argv);
 
 #endif

@@ -50,6 +50,16 @@ void pen_order_add(const struct pen_composer *composer, uint32_t rank, int kind,
 /* Makes the last action of the rank the first of a pair a|b with the one that is added next. */
 void pen_order_overlap(const struct pen_composer *composer, uint32_t rank);
 
+/* ---- schedule_list.c: the table in words, for --list-schedules and the manual ---- */
+
+/* What P, s, m, w, bubble and peak mean. */
+extern const char pen_schedule_notation[];
+/* `2 a rank, in a V`. */
+const char *pen_schedule_stages(const struct pen_schedule *schedule);
+/* The row's bubble or peak, and where it holds. */
+const char *pen_schedule_figure(const struct pen_schedule *schedule, const char *expression);
+void pen_schedules_list(FILE *out);
+
 /* ---- schedules/building_block.c ---- */
 
 enum { PEN_BLOCK_TICKS = 6 };

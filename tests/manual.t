@@ -3,7 +3,7 @@
 . "${top_srcdir:-.}/tests/lib.sh"
 command -v mandoc >/dev/null || skip_all "mandoc is not here"
 
-for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock.cfg.5; do
+for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock.cfg.5 penstock-schedules.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
   is "$page is clean" "$(mandoc -Tlint "$top_builddir/man/$page" | grep -v 'referenced manual not found')" ""
 done
@@ -22,6 +22,17 @@ covers() { # PAGE COMMAND...
 }
 ok "penstock-gen.1 has every option" covers penstock-gen.1 "$gen"
 ok "penstock-tokens.1 has every option" covers penstock-tokens.1 "$tokens"
+covers_schedules() {
+  text=$(mandoc -Tascii "$top_builddir/man/penstock-schedules.7" | sed "s/.$(printf '\b')//g")
+  for name in $("$gen" --list-schedules | sed -n 's/^\([a-z0-9_]*\)$/\1/p'); do
+    case "$text" in
+      *"   $name
+"*) ;;
+      *) echo "# penstock-schedules.7 lacks $name"; return 1 ;;
+    esac
+  done
+}
+ok "penstock-schedules.7 has every schedule" covers_schedules
 build mlp "$topologies/mlp_1.cfg"
 for command in train eval init info; do ok "penstock.1 has every option of $command" covers penstock.1 "$scratch/mlp" $command; done
 finish

@@ -5,6 +5,8 @@
  *
  *   @settings GROUP@             the settings of a group of the topology file
  *   @schedules@, @families@      what pipeline.schedule and model.family may name
+ *   @rules@                      the same schedules with all that their table says of them
+ *   @notation@                   what its expressions mean
  *   @options penstock-gen@       a list of options, of the generator,
  *   @options penstock@           of the deployed binary with the commands that take them,
  *   @options penstock-tokens@    and of the tool
@@ -116,6 +118,29 @@ static void print_schedules(const char *argument) {
   print_list_end();
 }
 
+static void print_labelled(const char *label, const char *text) {
+  printf(".Pp\n");
+  print_sentence(pen_text("%s: %s", label, text));
+}
+
+static void print_rules(const char *argument) {
+  (void)argument;
+  for (uint32_t i = 0; i < pen_schedule_count; i++) {
+    const struct pen_schedule *schedule = &pen_schedules[i];
+    printf(".Ss %s\n", schedule->name);
+    print_sentence(schedule->rule);
+    print_labelled("Source", schedule->source);
+    print_labelled("Stages", pen_schedule_stages(schedule));
+    print_labelled("Bubble", pen_schedule_figure(schedule, schedule->bubble));
+    if (schedule->trains) print_labelled("Peak", pen_schedule_figure(schedule, schedule->peak));
+  }
+}
+
+static void print_notation(const char *argument) {
+  (void)argument;
+  print_text(pen_schedule_notation);
+}
+
 static void print_families(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
@@ -221,7 +246,7 @@ static const struct {
   const char *name;
   void (*print)(const char *argument);
 } directives[] = {
-    {"settings", print_settings}, {"schedules", print_schedules}, {"families", print_families},
+    {"settings", print_settings}, {"schedules", print_schedules}, {"rules", print_rules}, {"notation", print_notation}, {"families", print_families},
     {"options", print_options},   {"prints", print_prints},       {"commands", print_commands}, {"blocks", print_blocks},
 };
 
