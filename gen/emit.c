@@ -1,41 +1,7 @@
-/* emit.c: the plan as C: tables made to be read, the same bytes for the same input.
- *
- * The tables are written to memory first, since the digest on top of the plan covers them: SHA-256 over the settled settings, the
- * generator's version and the tables' text. */
+/* emit.c: the plan as C: tables made to be read, the same bytes for the same input. emit_tables.c writes the tables themselves. */
 #include <inttypes.h>
-#include <stdlib.h>
-#include <string.h>
-
-#include <nettle/sha2.h>
 
 #include "gen/emit.h"
-#include "gen/signature.h"
-
-static const char *const action_kinds[] = {
-#define PEN_ACTION(kind, text, printed, meaning) "PEN_" #kind,
-#include "runtime/actions.def"
-};
-
-static const char *const bases[] = {
-#define PEN_BASE(name, text, meaning) "PEN_BASE_" #name,
-#include "runtime/bases.def"
-};
-
-static const char *const dtypes[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64"};
-
-/* An index, or PEN_NONE by name. */
-static const char *index_text(char text[16], uint32_t index) {
-  if (index == PEN_NONE) return "PEN_NONE";
-  snprintf(text, 16, "%" PRIu32, index);
-  return text;
-}
-
-/* An offset, or UINT64_MAX by name. */
-static const char *offset_text(char text[24], uint64_t offset) {
-  if (offset == UINT64_MAX) return "UINT64_MAX";
-  snprintf(text, 24, "%" PRIu64, offset);
-  return text;
-}
 
 /* A C string literal, in pieces of one line each at most. */
 static void write_string(FILE *out, const char *text) {
@@ -58,180 +24,12 @@ static void write_string(FILE *out, const char *text) {
   fputs("\"", out);
 }
 
-static void write_actions(FILE *out, const char *prefix, const struct pen_rank_program *rank) {
-  fprintf(out, "static const struct pen_action %s_actions[] = {\n", prefix);
-  for (uint32_t i = 0; i < rank->action_count; i++) {
-    const struct pen_action *a = &rank->actions[i];
-    char name[32], program[16], frame[16], message[16];
-    fprintf(out, "  [%" PRIu32 "] = {%s, %s, %u, %" PRIu32 ", %s, %s, %s}, /* %s%s */\n", i, action_kinds[a->kind],
-            a->overlaps ? "true" : "false", a->stage, a->microbatch, index_text(program, a->program), index_text(frame, a->frame),
-            index_text(message, a->message), pen_action_text(name, a->kind, a->stage, a->microbatch), a->overlaps ? "|" : "");
-  }
-  fputs("};\n", out);
-}
-
-static void write_programs(FILE *out, const char *prefix, const struct pen_rank_program *rank) {
-  fprintf(out, "static const struct pen_program %s_programs[] = {\n", prefix);
-  for (uint32_t i = 0; i < rank->program_count; i++) {
-    const struct pen_program *p = &rank->programs[i];
-    fprintf(out, "  [%" PRIu32 "] = {%u, %s, %" PRIu32 ", %" PRIu32 ", %" PRIu32 "},%s\n", i, p->stage, action_kinds[p->kind],
-            p->first_op, p->op_count, p->again_count, p->again_count ? " /* begins with F again */" : "");
-  }
-  fputs("};\n", out);
-}
-
-static void write_tensors(FILE *out, const char *prefix, const struct pen_rank_program *rank) {
-  fprintf(out, "static const struct pen_tensor %s_tensors[] = {\n", prefix);
-  for (uint32_t i = 0; i < rank->tensor_count; i++) {
-    const struct pen_tensor *t = &rank->tensors[i];
-    fprintf(out, "  [%" PRIu32 "] = {\"%s\", %s, %s, %" PRIu64 ", %" PRIu64 "},\n", i, t->name, dtypes[t->dtype], bases[t->base],
-            t->offset, t->bytes);
-  }
-  fputs("};\n", out);
-}
-
-/* One op, its operands named in the comment. */
-static void write_op(FILE *out, uint32_t index, const struct pen_op *op) {
-  const struct pen_signature *signature = pen_signature_of(op->kind);
-  char text[16];
-  fprintf(out, "  [%" PRIu32 "] = {PEN_OP_%s, {", index, signature->kind);
-  for (size_t k = 0; k < PEN_OPERANDS_MAX; k++) fprintf(out, "%s%s", k ? ", " : "", index_text(text, op->operand[k]));
-  fprintf(out, "}, %s, {", index_text(text, op->workspace));
-  for (size_t k = 0; k < PEN_DIMS_MAX; k++) fprintf(out, "%s%" PRId64, k ? ", " : "", op->dim[k]);
-  fputs("}, {", out);
-  for (size_t k = 0; k < PEN_REALS_MAX; k++) fprintf(out, "%s%.17g", k ? ", " : "", op->real[k]);
-  fputs("}}, /*", out);
-  for (uint32_t k = 0; k < signature->operand_count; k++)
-    fprintf(out, "%s %s", k == signature->input_count ? " ->" : "", signature->operand[k].name);
-  fputs(" */\n", out);
-}
-
-static void write_ops(FILE *out, const char *prefix, const struct pen_rank_program *rank) {
-  fprintf(out, "static const struct pen_op %s_ops[] = {\n", prefix);
-  for (uint32_t i = 0; i < rank->op_count; i++) write_op(out, i, &rank->ops[i]);
-  fputs("};\n", out);
-}
-
-static void write_frames(FILE *out, const char *prefix, const struct pen_rank_program *rank) {
-  fprintf(out, "static const struct pen_frame %s_frames[] = {\n", prefix);
-  for (uint32_t i = 0; i < rank->frame_count; i++) {
-    fprintf(out, "  [%" PRIu32 "] = {{", i);
-    for (size_t b = 0; b < PEN_BASES; b++) fprintf(out, "%s%" PRIu64, b ? ", " : "", rank->frames[i].base[b]);
-    fputs("}},\n", out);
-  }
-  fputs("};\n", out);
-}
-
-static void write_messages(FILE *out, const struct pen_profile *profile) {
-  fprintf(out, "static const struct pen_message %s_messages[] = {\n", profile->name);
-  for (uint32_t i = 0; i < profile->message_count; i++) {
-    const struct pen_message *m = &profile->messages[i];
-    char name[32], credit[16];
-    fprintf(out, "  [%" PRIu32 "] = {%s, %u, %" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %s, %" PRIu64 ", %" PRIu64 ", %" PRIu64
-            "}, /* %s */\n", i, action_kinds[m->kind], m->stage, m->microbatch, m->channel, m->sequence,
-            index_text(credit, m->credit), m->source_offset, m->target_offset, m->bytes,
-            pen_action_text(name, m->kind, m->stage, m->microbatch));
-  }
-  if (!profile->message_count) fputs("  [0] = {0}, /* none */\n", out);
-  fprintf(out, "};\nstatic const struct pen_channel %s_channels[] = {\n", profile->name);
-  for (uint32_t i = 0; i < profile->channel_count; i++) {
-    const struct pen_channel *c = &profile->channels[i];
-    fprintf(out, "  [%" PRIu32 "] = {%" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %" PRIu32 "},\n", i, c->from_rank, c->to_rank,
-            c->message_count, c->credit_count);
-  }
-  if (!profile->channel_count) fputs("  [0] = {0}, /* none */\n", out);
-  fputs("};\n", out);
-}
-
-static void write_stages(FILE *out, const struct pen_plan *plan, const struct pen_profile *profile) {
-  fprintf(out, "static const struct pen_stage %s_stages[] = {\n", profile->name);
-  for (uint32_t i = 0; i < plan->stage_count; i++) {
-    const struct pen_stage *s = &profile->stages[i];
-    char a[16], b[16], c[16], d[16];
-    fprintf(out, "  [%" PRIu32 "] = {%" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %s, %s, %s, %s, %s, \"%s\"},\n", i, s->rank,
-            s->first_layer, s->past_last_layer, index_text(a, s->input), index_text(b, s->output), index_text(c, s->output_gradient),
-            index_text(d, s->input_gradient), s->recomputes ? "true" : "false", s->first_block);
-  }
-  fputs("};\n", out);
-}
-
-static void write_profile(FILE *out, const struct pen_plan *plan, const struct pen_profile *profile) {
-  fprintf(out, "\n/* ======== profile %s ======== */\n\n", profile->name);
-  write_stages(out, plan, profile);
-  write_messages(out, profile);
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
-    const char *prefix = pen_text("%s_rank%u", profile->name, r);
-    fprintf(out, "\n/* -- rank %" PRIu32 " -- */\n", r);
-    write_actions(out, prefix, &profile->ranks[r]);
-    write_programs(out, prefix, &profile->ranks[r]);
-    write_ops(out, prefix, &profile->ranks[r]);
-    write_tensors(out, prefix, &profile->ranks[r]);
-    write_frames(out, prefix, &profile->ranks[r]);
-  }
-  fprintf(out, "\nstatic const struct pen_rank_program %s_ranks[] = {\n", profile->name);
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
-    const struct pen_rank_program *rank = &profile->ranks[r];
-    const char *p = pen_text("%s_rank%u", profile->name, r);
-    fprintf(out, "  [%" PRIu32 "] = {%s_actions, %s_programs, %s_ops, %s_tensors, %s_frames, %" PRIu32 ", %" PRIu32 ", %" PRIu32
-            ", %" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %" PRIu32 "},\n", r, p, p, p, p, p, rank->action_count,
-            rank->program_count, rank->op_count, rank->tensor_count, rank->frame_count, rank->start_first_op, rank->start_op_count);
-  }
-  fputs("};\n", out);
-}
-
-static void write_weights(FILE *out, const struct pen_plan *plan) {
-  fputs("/* ======== weights, in model order ======== */\n\nstatic const struct pen_weight weights[] = {\n", out);
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *w = &plan->weights[i];
-    static const char *const initial[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES", "PEN_INITIAL_ZEROS"};
-    char a[24], b[24], c[24], d[24], e[24];
-    fprintf(out, "  [%" PRIu32 "] = {\"%s\", %" PRIu32 ", %" PRIu32 ", %" PRIu32 ", {%" PRIu64 ", %" PRIu64 "}, %" PRIu64
-            ", %s, %.17g, %s, %s,\n    %" PRIu64 ", %s, %s, %s, %" PRIu64 ", %s, %s},\n", i, w->name, w->stage, w->rank,
-            w->dim_count, w->dim[0], w->dim[1], w->count, initial[w->initial], w->deviation, w->frozen ? "true" : "false",
-            w->decays ? "true" : "false", w->value_offset, offset_text(a, w->gradient_offset), offset_text(b, w->exp_avg_offset),
-            offset_text(c, w->exp_avg_sq_offset), w->value_file, offset_text(d, w->exp_avg_file), offset_text(e, w->exp_avg_sq_file));
-  }
-  fputs("};\n", out);
-}
-
-static void write_memory(FILE *out, const struct pen_plan *plan) {
-  fputs("\nstatic const struct pen_rank_memory memory[] = {\n", out);
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
-    const struct pen_rank_memory *m = &plan->memory[r];
-    fprintf(out, "  [%" PRIu32 "] = {%" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64 ", %" PRIu64
-            ", %" PRIu64 ", %" PRIu32 "},\n", r, m->arena_bytes, m->window_bytes, m->persistent_end, m->weight_bytes, m->gradient_bytes,
-            m->moment_bytes, m->constant_bytes, m->activation_bytes, m->live_bytes, m->receive_slots);
-  }
-  fputs("};\n", out);
-}
-
-/* The tables: everything but the plan itself. */
-static char *tables_text(const struct pen_plan *plan) {
-  char *text = NULL;
-  size_t length = 0;
-  FILE *out = open_memstream(&text, &length);
-  if (!out) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
-  write_weights(out, plan);
-  write_memory(out, plan);
-  for (uint32_t i = 0; i < plan->profile_count; i++) write_profile(out, plan, &plan->profiles[i]);
+static void write_files(FILE *out, const struct pen_plan *plan) {
   fputs("\n/* ======== files ======== */\n\nstatic const char model_header[] =\n    ", out);
   write_string(out, plan->model_header);
   fputs(";\nstatic const char optimizer_header[] =\n    ", out);
   write_string(out, plan->optimizer_header);
   fputs(";\n", out);
-  if (fclose(out)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
-  return text;
-}
-
-void pen_plan_digest(struct pen_plan *plan) {
-  char *text = tables_text(plan);
-  struct sha256_ctx hash;
-  sha256_init(&hash);
-  sha256_update(&hash, strlen(plan->settings), (const uint8_t *)plan->settings);
-  sha256_update(&hash, strlen(plan->version) + 1, (const uint8_t *)plan->version);
-  sha256_update(&hash, strlen(text), (const uint8_t *)text);
-  sha256_digest(&hash, PEN_DIGEST_BYTES, plan->digest);
-  free(text);
 }
 
 static void write_bytes(FILE *out, const char *field, const uint8_t *bytes) {
@@ -306,10 +104,9 @@ void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_he
   for (uint32_t r = 0; r < plan->rank_count; r++)
     fprintf(out, " * rank %" PRIu32 ": %" PRIu64 " bytes placed, %" PRIu64 " live at the peak\n", r, plan->memory[r].arena_bytes,
             plan->memory[r].live_bytes);
-  fputs(" */\n#include \"runtime/plan.h\"\n\n", out);
-  char *text = tables_text(plan);
-  fputs(text, out);
-  free(text);
+  fputs(" */\n#include \"runtime/plan.h\"\n\n#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\" /* what is left out is 0 */\n\n", out);
+  pen_emit_tables(out, plan);
+  write_files(out, plan);
   write_plan(out, plan);
   write_assertions(out, plan);
 }

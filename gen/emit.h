@@ -13,8 +13,11 @@ struct pen_emit_header {
   const struct pen_timing *timing;
 };
 
-/* Sets plan->digest from the settings, the version and the tables. */
+/* Sets plan->digest from the settings, the version and the tables (digest.c). */
 void pen_plan_digest(struct pen_plan *plan);
+
+/* Writes every table of the plan as C (emit_tables.c). */
+void pen_emit_tables(FILE *out, const struct pen_plan *plan);
 
 void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header);
 

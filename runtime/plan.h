@@ -48,16 +48,16 @@ enum pen_base {
   PEN_BASES
 };
 
-/* One row. What a kind uses of it stands in actions.def; the rest is 0 (indices: PEN_NONE). */
+/* One row. What a kind uses of it stands in actions.def; nobody reads the rest. */
 struct pen_action {
   uint8_t kind;    /* enum pen_action_kind */
   bool overlaps;   /* F, B, I, W: the first of a pair a|b. The next row, also one of these, may run at the same time: neither needs
                     * what the other makes, their bytes are apart, and what follows waits for both. Or they run in turn. */
   uint16_t stage;  /* the acting rank's own stage */
   uint32_t microbatch;
+  uint32_t message; /* index into the profile's messages */
   uint32_t program; /* index into the rank's programs */
   uint32_t frame;   /* index into the rank's frames */
-  uint32_t message; /* index into the profile's messages */
 };
 
 /* Where the bases of one row lie, in bytes from the start of the arena. */

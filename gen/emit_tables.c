@@ -1,0 +1,233 @@
+/* emit_tables.c: the plan's tables as C, one designated initialiser a row.
+ *
+ * Large plans have millions of rows, and what a compiler takes for them is what it takes to read their tokens. So within a row values
+ * stand by position, macros are avoided (PEN_NONE is written -1), and of an action what its kind does not use, and of an array the
+ * zeros at its end, are left out. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "gen/columns.h"
+#include "gen/emit.h"
+#include "gen/signature.h"
+
+static const char *const action_kinds[] = {
+#define PEN_ACTION(kind, text, printed, meaning) "PEN_" #kind,
+#include "runtime/actions.def"
+};
+
+static const char *const bases[] = {
+#define PEN_BASE(name, text, meaning) "PEN_BASE_" #name,
+#include "runtime/bases.def"
+};
+
+static const char *const dtypes[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64"};
+static const char *const initials[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES", "PEN_INITIAL_ZEROS"};
+
+/* ---- one line ---- */
+
+enum { LINE_BYTES = 4096, NUMBER_BYTES = 32, ACTION_COLUMNS_MIN = 4 }; /* kind to microbatch */
+
+struct line {
+  FILE *out;
+  size_t used;
+  char text[LINE_BYTES];
+};
+
+static void put_bytes(struct line *line, const char *text, size_t bytes) {
+  if (line->used + bytes > LINE_BYTES) { /* a name may be of any length */
+    fwrite(line->text, 1, line->used, line->out);
+    line->used = 0;
+    if (bytes > LINE_BYTES) {
+      fwrite(text, 1, bytes, line->out);
+      return;
+    }
+  }
+  memcpy(line->text + line->used, text, bytes);
+  line->used += bytes;
+}
+
+static void put(struct line *line, const char *text) { put_bytes(line, text, strlen(text)); }
+
+static void put_number(struct line *line, uint64_t number) {
+  char digits[NUMBER_BYTES];
+  size_t at = NUMBER_BYTES;
+  do digits[--at] = (char)('0' + number % 10);
+  while (number /= 10);
+  put_bytes(line, digits + at, NUMBER_BYTES - at);
+}
+
+static void put_signed(struct line *line, int64_t number) {
+  if (number < 0) put(line, "-");
+  put_number(line, number < 0 ? -(uint64_t)number : (uint64_t)number);
+}
+
+static void end_line(struct line *line) {
+  put(line, "\n");
+  fwrite(line->text, 1, line->used, line->out);
+  line->used = 0;
+}
+
+/* ---- one row ---- */
+
+static void put_value(struct line *line, const struct pen_column *column, const char *row, size_t index) {
+  uint64_t value = pen_column_value(column, row, index);
+  char text[NUMBER_BYTES];
+  double real;
+  switch (column->format) {
+  case PEN_AS_SIGNED: put_signed(line, (int64_t)value); break;
+  case PEN_AS_INDEX: value == PEN_NONE ? put(line, "-1") : put_number(line, value); break;
+  case PEN_AS_OFFSET: value == UINT64_MAX ? put(line, "-1") : put_number(line, value); break;
+  case PEN_AS_ACTION: put(line, action_kinds[value]); break;
+  case PEN_AS_DTYPE: put(line, dtypes[value]); break;
+  case PEN_AS_BASE: put(line, bases[value]); break;
+  case PEN_AS_INITIAL: put(line, initials[value]); break;
+  case PEN_AS_OP:
+    put(line, "PEN_OP_");
+    put(line, pen_signature_of((int)value)->kind);
+    break;
+  case PEN_AS_REAL:
+    memcpy(&real, &value, sizeof real);
+    snprintf(text, sizeof text, "%.17g", real);
+    put(line, text);
+    break;
+  case PEN_AS_TEXT: /* names are plain words */
+    put(line, "\"");
+    put(line, *(const char *const *)(row + column->offset));
+    put(line, "\"");
+    break;
+  default: put_number(line, value); break;
+  }
+}
+
+static void put_array(struct line *line, const struct pen_column *column, const char *row) {
+  size_t count = column->count;
+  while (count > 1 && pen_column_value(column, row, count - 1) == 0) count--;
+  put(line, "{");
+  for (size_t index = 0; index < count; index++) {
+    if (index) put(line, ", ");
+    put_value(line, column, row, index);
+  }
+  put(line, "}");
+}
+
+/* An index that a row's kind does not use is left out like a zero: compute rows have no message, others neither program nor frame. */
+static bool is_unused(const struct pen_column *column, const char *row) {
+  return column->format == PEN_AS_INDEX && pen_column_value(column, row, 0) == PEN_NONE;
+}
+
+static void put_columns(struct line *line, const struct pen_form *form, const char *row) {
+  bool action = form == &pen_forms[PEN_FORM_ACTION];
+  size_t count = form->column_count;
+  for (; action && count > ACTION_COLUMNS_MIN; count--) {
+    const struct pen_column *last = &form->column[count - 1];
+    if (pen_column_value(last, row, 0) != 0 && !is_unused(last, row)) break;
+  }
+  for (size_t n = 0; n < count; n++) {
+    const struct pen_column *column = &form->column[n];
+    if (n) put(line, ", ");
+    if (column->count) put_array(line, column, row);
+    else if (action && is_unused(column, row)) put(line, "0");
+    else put_value(line, column, row, 0);
+  }
+}
+
+/* ---- comments ---- */
+
+static void put_action_text(struct line *line, int kind, uint32_t stage, uint32_t microbatch) {
+  char text[32];
+  put(line, pen_action_text(text, kind, stage, microbatch));
+}
+
+static void comment_action(struct line *line, const void *row) {
+  const struct pen_action *action = row;
+  put_action_text(line, action->kind, action->stage, action->microbatch);
+  if (action->overlaps) put(line, "|");
+}
+
+static void comment_message(struct line *line, const void *row) {
+  const struct pen_message *message = row;
+  put_action_text(line, message->kind, message->stage, message->microbatch);
+}
+
+/* The operands by name. */
+static void comment_op(struct line *line, const void *row) {
+  const struct pen_signature *signature = pen_signature_of(((const struct pen_op *)row)->kind);
+  for (uint32_t k = 0; k < signature->operand_count; k++) {
+    if (k == signature->input_count) put(line, "-> ");
+    put(line, signature->operand[k].name);
+    if (k + 1 < signature->operand_count) put(line, " ");
+  }
+}
+
+static void comment_program(struct line *line, const void *row) {
+  const struct pen_program *program = row;
+  put(line, action_kinds[program->kind] + strlen("PEN_"));
+  put(line, " of stage ");
+  put_number(line, program->stage);
+  if (program->again_count) put(line, ", begins with F again");
+}
+
+static void (*const comments[PEN_FORMS])(struct line *line, const void *row) = {
+    [PEN_FORM_ACTION] = comment_action, [PEN_FORM_MESSAGE] = comment_message, [PEN_FORM_OP] = comment_op,
+    [PEN_FORM_PROGRAM] = comment_program,
+};
+
+/* ---- tables ---- */
+
+/* What each kind of table is called behind its profile, and its rank if it has one. */
+static const char *const names[PEN_FORMS] = {
+    [PEN_FORM_ACTION] = "actions", [PEN_FORM_PROGRAM] = "programs", [PEN_FORM_OP] = "ops",         [PEN_FORM_TENSOR] = "tensors",
+    [PEN_FORM_FRAME] = "frames",   [PEN_FORM_STAGE] = "stages",     [PEN_FORM_MESSAGE] = "messages", [PEN_FORM_CHANNEL] = "channels",
+    [PEN_FORM_WEIGHT] = "weights", [PEN_FORM_MEMORY] = "memory",    [PEN_FORM_RANK_PROGRAM] = "ranks",
+};
+
+/* A rank's own tables, named in the table of ranks. */
+static void put_pointers(struct line *line, const char *profile, size_t rank) {
+  for (int form = PEN_FORM_ACTION; form <= PEN_FORM_FRAME; form++) {
+    put(line, profile);
+    put(line, "_rank");
+    put_number(line, rank);
+    put(line, "_");
+    put(line, names[form]);
+    put(line, ", ");
+  }
+}
+
+static void write_head(FILE *out, const struct pen_table *table) {
+  ptrdiff_t form = table->form - pen_forms;
+  if (form == PEN_FORM_WEIGHT) fputs("/* ======== weights, in model order ======== */\n", out);
+  if (form == PEN_FORM_STAGE) fprintf(out, "\n/* ======== profile %s ======== */\n", table->profile->name);
+  if (form == PEN_FORM_ACTION) fprintf(out, "\n/* -- rank %" PRIu32 " -- */\n", table->rank);
+  fprintf(out, "\nstatic const struct %s ", table->form->type);
+  if (table->profile) fprintf(out, "%s_", table->profile->name);
+  if (table->rank != PEN_NONE) fprintf(out, "rank%" PRIu32 "_", table->rank);
+  fprintf(out, "%s[] = {\n", names[form]);
+}
+
+static void write_table(const struct pen_table *table, void *context) {
+  struct line *line = context;
+  ptrdiff_t form = table->form - pen_forms;
+  write_head(line->out, table);
+  for (size_t index = 0; index < table->count; index++) {
+    const char *row = (const char *)table->rows + index * table->form->row_bytes;
+    put(line, "  [");
+    put_number(line, index);
+    put(line, "] = {");
+    if (form == PEN_FORM_RANK_PROGRAM) put_pointers(line, table->profile->name, index);
+    put_columns(line, table->form, row);
+    put(line, "},");
+    if (comments[form]) {
+      put(line, " /* ");
+      comments[form](line, row);
+      put(line, " */");
+    }
+    end_line(line);
+  }
+  fputs(table->count ? "};\n" : "  [0] = {0}, /* none */\n};\n", line->out);
+}
+
+void pen_emit_tables(FILE *out, const struct pen_plan *plan) {
+  struct line *line = pen_new(1, sizeof *line);
+  line->out = out;
+  pen_tables_each(plan, write_table, line);
+}
