@@ -3,7 +3,7 @@
  * The tables of a plan say it all: a row's program names tensors, a tensor its base and its place there, the row's frame where the
  * base lies. A block is what one base holds for one stage and microbatch; it is in use from the first row that touches it to the
  * last. Two bases are one block where neighbours on the same rank hand over in place: the input of stage s is the output of s-1,
- * and likewise for gradients. A stage that runs F twice (recompute) drops between the two what F saved. */
+ * and likewise for gradients. What a backward that runs F again makes anew is its own. */
 #include "gen/lives.h"
 
 #include <math.h>
@@ -76,8 +76,8 @@ static void touch_compute(struct search *search, uint32_t row) {
   const struct pen_frame *frame = &search->program->frames[action->frame];
   for (int base = PEN_BASE_SCRATCH; base < PEN_BASES; base++) {
     uint64_t bytes = search->extent[action->program][base];
-    bool made = base == PEN_BASE_SCRATCH || (action->kind == PEN_F && (base == PEN_BASE_SAVED_I || base == PEN_BASE_SAVED_W));
-    if (bytes && base != PEN_BASE_LOSS) touch(search, row, action->stage, base, frame->base[base], bytes, made);
+    bool anew = base == PEN_BASE_SCRATCH; /* each row's is a block of its own */
+    if (bytes && base != PEN_BASE_LOSS) touch(search, row, action->stage, base, frame->base[base], bytes, anew);
   }
 }
 

@@ -10,6 +10,7 @@
 #include "gen/csv.h"
 #include "gen/emit.h"
 #include "gen/layout.h"
+#include "gen/measured.h"
 #include "gen/options.h"
 #include "gen/passes.h"
 #include "gen/picture.h"
@@ -20,6 +21,7 @@ struct result {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_stage_cost *cost;
+  const struct pen_measured *measured; /* null: costs are the topology's */
   const struct pen_order *order;
   const struct pen_timing *timing;
   const struct pen_lowered *lowered;
@@ -65,7 +67,7 @@ static struct pen_order *order_of_rows(struct pen_action *const *action, const u
 /* Order, timing and rows of the topology's own profile: composed, or taken from --actions. */
 static void lower_own(struct result *result, const struct pen_options *options, int kind) {
   const struct pen_partition *partition = result->partition;
-  double overlap = result->topology->has_costs_overlap ? result->topology->costs_overlap : -1;
+  double overlap = result->topology->has_costs_overlap && !result->measured ? result->topology->costs_overlap : -1;
   bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
   struct pen_problem problem;
   if (!options->actions) {
@@ -121,7 +123,8 @@ static struct result generate(const struct pen_options *options) {
   struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
   struct pen_graph **own = trains ? build_graphs(result.topology, result.partition, true) : eval;
   pen_pass("costs");
-  result.cost = pen_costs(result.topology, result.partition, own);
+  if (options->costs) result.measured = pen_measured_read(options->costs, result.partition, own);
+  result.cost = result.measured ? result.measured->cost : pen_costs(result.topology, result.partition, own);
   lower_own(&result, options, trains ? PEN_TRAIN : PEN_EVAL);
   struct pen_profile_input profile[2] = {
       {trains ? "train" : "eval", trains ? PEN_TRAIN : PEN_EVAL, (struct pen_lowered *)result.lowered, own},
@@ -129,6 +132,7 @@ static struct result generate(const struct pen_options *options) {
   if (trains) profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, lower_eval(result.partition, result.cost), eval};
   pen_pass("layout");
   result.plan = pen_layout(result.topology, result.partition, profile, trains ? 2 : 1);
+  if (result.measured) pen_measured_check(result.measured, result.plan);
   if (options->name) result.plan->name = options->name;
   pen_pass("digest");
   pen_plan_digest(result.plan);
@@ -144,11 +148,16 @@ static const char *command_text(const struct pen_options *options) {
   const char *text = "penstock-gen";
   for (size_t i = 0; i < options->override_count; i++) text = pen_text("%s -s %s", text, options->override[i]);
   if (options->actions) text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
+  if (options->costs) text = pen_text("%s --costs=%s", text, basename(pen_text("%s", options->costs)));
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
 }
 
+static const char *unit_of(const struct result *result) {
+  return result->measured ? "in ms" : pen_cost_unit(result->topology);
+}
+
 static void write_c(FILE *out, const struct result *result, const struct pen_options *options) {
-  struct pen_emit_header header = {command_text(options), result->topology->source_digest, pen_cost_unit(result->topology),
+  struct pen_emit_header header = {command_text(options), result->topology->source_digest, unit_of(result),
                                    result->timing};
   pen_emit_c(out, result->plan, &header);
 }
@@ -165,7 +174,7 @@ static void write_csv(FILE *out, const struct result *result, const struct pen_o
 
 static struct pen_picture picture_of(FILE *out, const struct result *result, const struct pen_options *options) {
   return (struct pen_picture){.plan = result->plan, .partition = result->partition, .order = result->order, .timing = result->timing,
-                              .cost = result->cost, .lowered = result->lowered, .unit = pen_cost_unit(result->topology),
+                              .cost = result->cost, .lowered = result->lowered, .unit = unit_of(result),
                               .arrows = options->arrows, .critical = options->critical, .columns = pen_terminal_columns(out),
                               .colour = pen_terminal_colour(out)};
 }

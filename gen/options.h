@@ -8,7 +8,7 @@
 /* Null and false: not said. `print` is a name that this version builds; `target` is the output file where nothing else is said. */
 struct pen_options {
   const char *topology;
-  const char *output, *print, *actions, *depend, *target, *name, *times;
+  const char *output, *print, *actions, *costs, *depend, *target, *name, *times;
   const char **override; /* of -s, in order: PATH=VALUE */
   size_t override_count;
   bool arrows, check, critical, list_schedules, help, version;

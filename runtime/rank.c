@@ -80,7 +80,10 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
   pen_check(kernels != NULL, "no memory for the buffers of matrix products");
   struct pen_transport *end = pen_shm_open(plan, run->profile, &run->shared, rank, arena);
   struct pen_trace *trace = NULL;
-  if (run->trace_descriptor >= 0) {
+  if (run->measure.rings != NULL) {
+    trace = &run->measure.rings[rank];
+    pen_trace_touch(trace, run->trace_descriptor);
+  } else if (run->trace_descriptor >= 0) {
     trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[rank], run->steps);
   }
   pen_vm_open(&vm, plan, run->profile, rank, arena, end, &run->data, trace);
@@ -185,7 +188,7 @@ void pen_rank_live(const struct pen_run *run, uint32_t rank) {
   if (rank == 0) {
     report(run);
   }
-  if (vm.trace != NULL) {
+  if (run->trace_descriptor >= 0) {
     pen_trace_write(vm.trace, vm.program, rank, run->zero_ns);
   }
   _exit(0);

@@ -101,7 +101,13 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   }
   run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
   open_trace(&run);
+  if (options->measure != NULL) {
+    pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);
+  }
   int status = pen_launch(&run);
+  if (options->measure != NULL) {
+    pen_measure_write(&run.measure, status == 0);
+  }
   pen_shared_close(&run.shared);
   return status;
 }

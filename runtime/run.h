@@ -14,6 +14,7 @@
 
 #include "runtime/control.h"
 #include "runtime/data.h"
+#include "runtime/measure.h"
 #include "runtime/options.h"
 #include "runtime/plan.h"
 
@@ -31,6 +32,7 @@ struct pen_run {
   uint64_t steps;              /* of this run */
   uint64_t cursor;             /* of its first step */
   int log_descriptor, trace_descriptor; /* or -1 */
+  struct pen_measure measure;  /* rings null: not measured */
   uint64_t zero_ns;            /* of the trace's clock: when the process began */
   pid_t parent;
 };

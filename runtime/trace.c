@@ -61,8 +61,13 @@ struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *
   pen_check(trace != NULL, "no memory for the trace");
   *trace = (struct pen_trace){.events = malloc(capacity * sizeof *trace->events), .capacity = capacity, .descriptor = descriptor};
   pen_check(trace->events != NULL, "no memory for %" PRIu64 " events of the trace", capacity);
-  memset(trace->events, 0, capacity * sizeof *trace->events); /* present before the first row is timed */
+  pen_trace_touch(trace, descriptor);
   return trace;
+}
+
+void pen_trace_touch(struct pen_trace *trace, int descriptor) {
+  trace->descriptor = descriptor;
+  memset(trace->events, 0, trace->capacity * sizeof *trace->events);
 }
 
 void pen_trace_write(const struct pen_trace *trace, const struct pen_rank_program *program, uint32_t rank, uint64_t zero_ns) {

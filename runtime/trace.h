@@ -30,6 +30,9 @@ void pen_trace_finish(int descriptor, const char *path);
 enum { PEN_TRACE_EVENTS_MAX = 1 << 19 };
 struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *program, uint64_t steps);
 
+/* A rank: makes a ring's memory present, before the first row is timed. */
+void pen_trace_touch(struct pen_trace *trace, int descriptor);
+
 static inline void pen_trace_add(struct pen_trace *trace, uint32_t row, uint64_t start_ns, uint64_t end_ns) {
   trace->events[trace->count++ % trace->capacity] = (struct pen_trace_event){.start_ns = start_ns, .end_ns = end_ns, .row = row};
 }

@@ -51,6 +51,7 @@ refuses 66 "penstock: *none*" train --data data.bin --init none.safetensors
 refuses 66 "penstock: *none*" eval --data data.bin --checkpoint none
 refuses 73 "penstock: --log *" train --data data.bin --log none/log
 refuses 73 "penstock: --trace *" train --data data.bin --trace none/trace
+refuses 73 "penstock: --measure *" train --data data.bin --measure none/costs
 refuses 73 "penstock: --checkpoint *" train --data data.bin --checkpoint data.bin/ckpt
 
 for command in "" train eval init info; do

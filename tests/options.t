@@ -79,7 +79,7 @@ ok "--check writes nothing" checks
 
 helps() {
   "$program" --help >out 2>err && [ ! -s err ] || return 1
-  for option in output print arrows critical set actions check depend target name times help version; do
+  for option in output print arrows critical set actions costs check depend target name times help version; do
     grep -q -- "--$option" out || return 1
   done
 }
