@@ -16,7 +16,7 @@ sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, "\([^"]*\)",.*/\1/p' "$top_srcdi
 case_of() { # NAME: the settings of its plan
   case $1 in
     zero_bubble_v | dual_pipe_v | v_half | v_min) echo "-s pipeline.stages_per_rank=2 -s pipeline.placement=v" ;;
-    interleaved | looped_bfs) echo "-s pipeline.stages_per_rank=2" ;;
+    interleaved | looped*) echo "-s pipeline.stages_per_rank=2" ;;
   esac
 }
 # back NAME: prints both ways; the lowered order is the same.
@@ -117,13 +117,31 @@ for candidate in ${PEER:-} /opt/peer/bin/peer-python; do
   test -z "$python" && "$candidate" -c 'import torch.distributed.pipelining.schedules' 2>/dev/null && python=$candidate
 done
 if test -z "$python"; then
-  while read -r name; do skip "PyTorch reads $name" "no Python with torch here: set PEER"; done <ruled
+  skip "PyTorch reads our orders, and we its" "no Python with torch here: set PEER"
   finish
 fi
-"$python" "$top_srcdir/tests/csv_torch.py" 4 8 $(sed 's/$/.csv/' ruled) >torch.out 2>&1 || sed 's/^/# /' torch.out
+"$python" "$top_srcdir/tests/csv_torch.py" read 4 8 $(sed 's/$/.csv/' ruled) >torch.out 2>&1 || sed 's/^/# /' torch.out
 while read -r name; do
   sed -n "s/^$name.csv: //p" torch.out >torch.rows
   awk -F, '{ printf "%d:", NR - 1; for (i = 1; i <= NF; i++) printf " %s", $i; print "" }' "$name.csv" >our.rows
   ok "PyTorch reads the same actions of $name" cmp torch.rows our.rows
 done <ruled
+
+# PyTorch's own schedules, bubbles and all: those whose rule is ours give our order, another is good too.
+"$python" "$top_srcdir/tests/csv_torch.py" dump 4 8 ScheduleLoopedBFS ScheduleInterleaved1F1B ScheduleInterleavedZeroBubble \
+  ScheduleZBVZeroBubble ScheduleDualPipeV >torch.out 2>&1 || sed 's/^/# /' torch.out
+while read -r class name; do
+  "$gen" -s pipeline.schedule=file -s pipeline.schedule_file="$class.csv" $(case_of "$name") -p csv -o theirs.csv base.cfg
+  case $name in
+    looped) ok "$class of PyTorch is a good order" test -s theirs.csv ;;
+    *) ok "$class of PyTorch is our $name" cmp theirs.csv "$name.csv" ;;
+  esac
+  rm -f theirs.csv
+done <<'EOF'
+ScheduleLoopedBFS looped_bfs
+ScheduleInterleaved1F1B interleaved
+ScheduleInterleavedZeroBubble looped
+ScheduleZBVZeroBubble zero_bubble_v
+ScheduleDualPipeV dual_pipe_v
+EOF
 finish
