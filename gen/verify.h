@@ -110,14 +110,28 @@ bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, 
 struct pen_extent {
   uint64_t first, past;
   uint32_t tensor; /* PEN_NONE: what no other row may read */
+  uint8_t base;    /* enum pen_base: what its address counts from */
+};
+
+/* A program's operands that count from one base and are received, or are not: from the first byte to behind the last, counted from
+ * the base. first >= past: none. */
+struct pen_operand_block {
+  uint64_t first, past;
 };
 
 /* What one program does in one frame, seen from outside: places in the tracer's lists. */
 struct pen_trace {
   uint32_t read_first, read_count;     /* extents that it reads from outside */
-  uint32_t left_first, left_count;     /* what its bytes hold afterwards, by rising address */
+  uint32_t left_first, left_count;     /* what its bytes hold afterwards */
   uint32_t weight_first, weight_count; /* the weights whose gradients it adds to, once for each time */
   uint64_t loss_offset;                /* where it leaves the loss; UINT64_MAX: nowhere */
+};
+
+/* What tracing a program in one frame has found, to be moved into others. */
+struct pen_mould {
+  const struct pen_frame *frame; /* null: not traced yet in a frame where its blocks are apart */
+  struct pen_operand_block block[PEN_BASES][2]; /* [base][received] */
+  struct pen_trace trace;
 };
 
 /* One rank's traces, and what tracing needs. */
@@ -129,6 +143,7 @@ struct pen_tracer {
   struct pen_extent *map; /* bytes that the program at hand has written, apart, by rising address */
   size_t map_count, map_capacity;
   uint32_t *written, *read, run; /* [tensor] == run: by the program at hand */
+  struct pen_mould *mould;   /* [program] */
 };
 
 /* Empties a tracer for another rank; keeps its memory. */

@@ -1,6 +1,11 @@
 /* verify_trace.c: runs one program's ops over one frame and checks them against each other: every read finds its tensor whole,
  * operands overlap only where the signature lets them, every address is in the part of the arena where it belongs. What is left is
- * the program seen from outside: what it reads, what its bytes hold afterwards, what it adds to. */
+ * the program seen from outside: what it reads, what its bytes hold afterwards, what it adds to.
+ *
+ * A program runs in as many frames as there are microbatches. All that is checked here depends on where its operands lie relative to
+ * each other. In two frames in each of which the blocks that count from different bases are apart, they overlap in the same way: only
+ * within a block. So the program is traced in the first such frame, and what was found moves with the blocks to the others; in frames
+ * where blocks overlap it is traced anew. */
 #include <string.h>
 
 #include "gen/signature.h"
@@ -10,6 +15,7 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_bench *bench) 
   tracer->bench = bench;
   tracer->extent_count = tracer->weight_count = 0;
   tracer->run = 0;
+  tracer->mould = pen_new((size_t)bench->tables->program_count + 1, sizeof *tracer->mould);
   tracer->written = pen_new((size_t)bench->tables->tensor_count + 1, sizeof(uint32_t));
   tracer->read = pen_new((size_t)bench->tables->tensor_count + 1, sizeof(uint32_t));
 }
@@ -27,15 +33,22 @@ static size_t map_find(const struct pen_tracer *t, uint64_t offset) {
   return low;
 }
 
-/* Makes [first, past) hold a tensor; what lay there is cut. */
-static void map_write(struct pen_tracer *t, uint64_t first, uint64_t past, uint32_t tensor) {
+/* Makes an extent hold its tensor; what lay there is cut. */
+static void map_write(struct pen_tracer *t, struct pen_extent made) {
+  uint64_t first = made.first, past = made.past;
   size_t from = map_find(t, first), to = from;
   struct pen_extent piece[3];
   size_t pieces = 0;
   while (to < t->map_count && t->map[to].first < past) to++;
-  if (from < to && t->map[from].first < first) piece[pieces++] = (struct pen_extent){t->map[from].first, first, t->map[from].tensor};
-  piece[pieces++] = (struct pen_extent){first, past, tensor};
-  if (from < to && t->map[to - 1].past > past) piece[pieces++] = (struct pen_extent){past, t->map[to - 1].past, t->map[to - 1].tensor};
+  if (from < to && t->map[from].first < first) {
+    piece[pieces] = t->map[from];
+    piece[pieces++].past = first;
+  }
+  piece[pieces++] = made;
+  if (from < to && t->map[to - 1].past > past) {
+    piece[pieces] = t->map[to - 1];
+    piece[pieces++].first = past;
+  }
   t->map = pen_grow(t->map, &t->map_capacity, t->map_count + 3, sizeof *t->map);
   memmove(t->map + from + pieces, t->map + to, (t->map_count - to) * sizeof *t->map);
   memcpy(t->map + from, piece, pieces * sizeof *piece);
@@ -64,6 +77,8 @@ struct step {
 static const char *name_of(const struct step *s, uint32_t tensor) {
   return tensor == PEN_NONE ? "a workspace" : s->tracer->bench->tables->tensors[tensor].name;
 }
+
+static uint8_t base_of(const struct step *s, uint32_t tensor) { return s->tracer->bench->tables->tensors[tensor].base; }
 
 #define WRONG(s, format, ...)                                                                                                  \
   pen_wrong((s)->tracer->bench->checked->problem, (s)->tracer->bench->rank, (s)->row, "op %u (%s) " format, (s)->op_index,     \
@@ -107,7 +122,7 @@ static bool read_input(const struct step *s, const struct seat *seat) {
   if (t->read[seat->tensor] == t->run) return true;
   t->read[seat->tensor] = t->run;
   t->extent = pen_grow(t->extent, &t->extent_capacity, t->extent_count + 1, sizeof *t->extent);
-  t->extent[t->extent_count++] = (struct pen_extent){seat->first, seat->past, seat->tensor};
+  t->extent[t->extent_count++] = (struct pen_extent){seat->first, seat->past, seat->tensor, base_of(s, seat->tensor)};
   return true;
 }
 
@@ -139,7 +154,7 @@ static bool write_output(const struct step *s, const struct seat *seat, const st
     return true;
   }
   if (b->received[seat->tensor]) return WRONG(s, "writes %s, which comes by message", name_of(s, seat->tensor));
-  map_write(t, seat->first, seat->past, seat->tensor);
+  map_write(t, (struct pen_extent){seat->first, seat->past, seat->tensor, base_of(s, seat->tensor)});
   return true;
 }
 
@@ -156,7 +171,7 @@ static bool run_op(const struct step *s, struct pen_trace *trace) {
       if (!apart(s, seat, k, other)) return false;
   for (int k = inputs; k < count; k++)
     if (s->op->operand[k] != PEN_NONE && !write_output(s, &seat[k], &s->signature->operand[k], trace)) return false;
-  if (s->op->workspace != PEN_NONE) map_write(s->tracer, seat[count].first, seat[count].past, PEN_NONE);
+  if (s->op->workspace != PEN_NONE) map_write(s->tracer, (struct pen_extent){seat[count].first, seat[count].past, PEN_NONE, base_of(s, s->op->workspace)});
   return true;
 }
 
@@ -179,7 +194,7 @@ static bool run_ops(struct step *s, uint32_t first, uint32_t count, struct pen_t
   return true;
 }
 
-bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace) {
+static bool trace_anew(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace) {
   const struct pen_rank_program *tables = tracer->bench->tables;
   const struct pen_action *action = &tables->actions[row];
   const struct pen_program *program = &tables->programs[action->program];
@@ -191,11 +206,89 @@ bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *tr
     struct pen_extent extent = tracer->map[index];
     if (extent.tensor != PEN_NONE && tables->tensors[extent.tensor].base == PEN_BASE_SCRATCH) extent.tensor = PEN_NONE;
     struct pen_extent *last = tracer->extent_count > trace->left_first ? &tracer->extent[tracer->extent_count - 1] : 0;
-    bool joins = last && extent.tensor == PEN_NONE && last->tensor == PEN_NONE && last->past == extent.first;
+    bool joins = last && extent.tensor == PEN_NONE && last->tensor == PEN_NONE && last->past == extent.first && last->base == extent.base;
     if (joins) last->past = extent.past;
     else tracer->extent[tracer->extent_count++] = extent;
   }
   trace->left_count = (uint32_t)tracer->extent_count - trace->left_first;
+  return true;
+}
+
+/* ---- the same program in other frames ---- */
+
+/* Notes which bytes, counted from each base, the program's operands take. False when one has an end that no number can say. */
+static bool find_blocks(const struct pen_bench *b, const struct pen_program *program, struct pen_operand_block block[PEN_BASES][2]) {
+  for (int base = 0; base < PEN_BASES; base++)
+    for (int received = 0; received < 2; received++) block[base][received] = (struct pen_operand_block){UINT64_MAX, 0};
+  for (uint32_t index = program->first_op; index < program->first_op + program->op_count; index++) {
+    const struct pen_op *op = &b->tables->ops[index];
+    for (int k = 0; k <= PEN_OPERANDS_MAX; k++) {
+      uint32_t tensor = k < PEN_OPERANDS_MAX ? op->operand[k] : op->workspace;
+      if (tensor == PEN_NONE) continue;
+      const struct pen_tensor *t = &b->tables->tensors[tensor];
+      struct pen_operand_block *own = &block[t->base][b->received[tensor]];
+      uint64_t past;
+      if (__builtin_add_overflow(t->offset, t->bytes, &past)) return false;
+      if (t->offset < own->first) own->first = t->offset;
+      if (past > own->past) own->past = past;
+    }
+  }
+  return true;
+}
+
+/* Are the blocks, in this frame, where such tensors may be, and apart from each other? */
+static bool blocks_fit(const struct pen_bench *b, const struct pen_frame *frame, const struct pen_operand_block block[PEN_BASES][2]) {
+  struct pen_operand_block placed[2 * PEN_BASES];
+  size_t count = 0;
+  for (int base = 0; base < PEN_BASES; base++)
+    for (int received = 0; received < 2 && base != PEN_BASE_PERSISTENT && base != PEN_BASE_LOSS; received++) {
+      const struct pen_operand_block *own = &block[base][received];
+      struct pen_operand_block *at = &placed[count];
+      if (own->first >= own->past) continue;
+      if (__builtin_add_overflow(frame->base[base], own->first, &at->first) ||
+          __builtin_add_overflow(frame->base[base], own->past, &at->past))
+        return false;
+      if (at->first < (received ? 0 : b->memory->persistent_end)) return false;
+      if (at->past > (received ? b->memory->window_bytes : b->memory->arena_bytes)) return false;
+      for (size_t other = 0; other < count; other++)
+        if (at->first < placed[other].past && placed[other].first < at->past) return false;
+      count++;
+    }
+  return true;
+}
+
+/* Repeats some extents where their bases are in another frame. Returns the first. */
+static uint32_t move_extents(struct pen_tracer *t, const struct pen_frame *from, const struct pen_frame *to, uint32_t first, uint32_t count) {
+  uint32_t moved = (uint32_t)t->extent_count;
+  t->extent = pen_grow(t->extent, &t->extent_capacity, t->extent_count + count, sizeof *t->extent);
+  for (uint32_t index = first; index < first + count; index++) {
+    struct pen_extent extent = t->extent[index];
+    uint64_t distance = to->base[extent.base] - from->base[extent.base]; /* modulo 2^64 */
+    extent.first += distance;
+    extent.past += distance;
+    t->extent[t->extent_count++] = extent;
+  }
+  return moved;
+}
+
+bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace) {
+  const struct pen_rank_program *tables = tracer->bench->tables;
+  const struct pen_action *action = &tables->actions[row];
+  const struct pen_frame *frame = &tables->frames[action->frame];
+  struct pen_mould *mould = &tracer->mould[action->program];
+  if (mould->frame && blocks_fit(tracer->bench, frame, mould->block)) {
+    *trace = mould->trace;
+    trace->read_first = move_extents(tracer, mould->frame, frame, mould->trace.read_first, trace->read_count);
+    trace->left_first = move_extents(tracer, mould->frame, frame, mould->trace.left_first, trace->left_count);
+    if (trace->loss_offset != UINT64_MAX) trace->loss_offset += frame->base[PEN_BASE_LOSS] - mould->frame->base[PEN_BASE_LOSS];
+    return true;
+  }
+  if (!trace_anew(tracer, row, trace)) return false;
+  if (!mould->frame && find_blocks(tracer->bench, &tables->programs[action->program], mould->block) &&
+      blocks_fit(tracer->bench, frame, mould->block)) {
+    mould->trace = *trace;
+    mould->frame = frame;
+  }
   return true;
 }
 
