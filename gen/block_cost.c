@@ -56,7 +56,7 @@ static struct pen_graph *build_alone(const struct pen_topology *t, const struct 
   struct pen_partition alone = *p;
   alone.span = span;
   alone.stage_count = 3;
-  struct pen_graph *graph = pen_model(t, &alone, stage, true);
+  struct pen_graph *graph = pen_model(t, &alone, stage, t->trains);
   graph->input_is_given = leads;
   graph->recomputes = recomputes;
   pen_derive(graph);
@@ -119,7 +119,7 @@ struct pen_block_costs *pen_block_costs(const struct pen_topology *t, const stru
   costs->leading = new_sums(p->block_count);
   costs->inner = new_sums(p->block_count);
   costs->recomputes = pen_new(p->stage_count, sizeof *costs->recomputes);
-  for (uint32_t stage = 0; stage < p->stage_count && stage < t->memory_recompute.count; stage++)
+  for (uint32_t stage = 0; t->trains && stage < p->stage_count && stage < t->memory_recompute.count; stage++)
     costs->recomputes[stage] = strcmp(t->memory_recompute.value[stage], "full") == 0;
   bool leads = true;
   for (uint32_t block = 0; block < p->block_count; block++) {

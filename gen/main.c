@@ -15,11 +15,13 @@
 #include "gen/passes.h"
 #include "gen/picture.h"
 #include "gen/report.h"
+#include "gen/shapes.h"
 
 /* Everything that the last pass may show. */
 struct result {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
+  struct pen_shapes shapes;
   const struct pen_stage_cost *cost;
   const struct pen_measured *measured; /* null: costs are the topology's */
   const struct pen_order *order;
@@ -118,6 +120,7 @@ static struct result generate(const struct pen_options *options) {
   struct result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
   pen_pass("partition");
   result.partition = pen_partition(result.topology);
+  result.shapes = pen_shapes(result.topology, result.partition);
   bool trains = result.topology->trains;
   pen_pass("model and derive");
   struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
@@ -197,6 +200,11 @@ static void write_report(FILE *out, const struct result *result, const struct pe
   pen_report(out, result->plan, result->timing, result->order, path);
 }
 
+static void write_shapes(FILE *out, const struct result *result, const struct pen_options *options) {
+  (void)options;
+  pen_shapes_print(out, result->topology, result->partition, &result->shapes);
+}
+
 /* The kinds of options.def that this version makes. */
 static const struct {
   const char *name;
@@ -208,6 +216,7 @@ static const struct {
     {"csv-comms", write_comms},
     {"memory", write_memory},
     {"report", write_report},
+    {"shapes", write_shapes},
     {"svg", write_svg},
     {"text", write_text},
     {"trace", write_trace},

@@ -91,17 +91,20 @@ uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t row
 uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared) {
   for (size_t i = 0; i < graph->datum_count; i++)
     if (graph->datum[i].declared == declared) return graph->datum[i].value;
-  pen_shape_check_receiver(graph, declared);
+  pen_shape_check_reader(graph, declared);
   const char *prefix = graph->prefix;
+  size_t ops = graph->forward.count;
   graph->prefix = "";
   uint32_t value = declared->emit(graph);
   graph->prefix = prefix;
   pen_shape_check_value(graph, declared, value, "makes");
-  const struct pen_op *op = &graph->forward.op[graph->forward.count - 1];
   graph->datum = pen_grow(graph->datum, &graph->datum_capacity, graph->datum_count + 1, sizeof *graph->datum);
   struct pen_datum *datum = &graph->datum[graph->datum_count++];
-  *datum = (struct pen_datum){.declared = declared, .value = value, .kind = op->kind,
-                              .flops = pen_signature_flops(pen_signature_of(op->kind), op->dim)};
+  *datum = (struct pen_datum){.declared = declared, .value = value, .kind = PEN_OP_COUNT};
+  if (graph->forward.count == ops) return value; /* made at start */
+  const struct pen_op *op = &graph->forward.op[ops];
+  datum->kind = op->kind;
+  datum->flops = pen_signature_flops(pen_signature_of(op->kind), op->dim);
   memcpy(datum->dim, op->dim, sizeof datum->dim);
   return value;
 }
@@ -138,9 +141,6 @@ uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint3
 }
 
 uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
-  for (size_t i = 0; i < graph->start.count; i++)
-    if (graph->start.op[i].kind == PEN_OP_ROPE_TABLE && graph->start.op[i].dim[1] == head_dim / 2)
-      return graph->start.op[i].operand[0];
   struct pen_op *op = emit(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
                            (int64_t[]){graph->topology->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
   op->real[0] = graph->topology->model_rope_theta;

@@ -42,7 +42,7 @@ enum pen_program_index { PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W, PEN_PROGRA
 struct pen_datum {
   const struct pen_declared *declared;
   uint32_t value;
-  uint16_t kind; /* of the op that makes it, with its dims and what it costs */
+  uint16_t kind; /* of the op that makes it, with its dims and what it costs; PEN_OP_COUNT: made at start */
   int64_t dim[PEN_DIMS_MAX];
   double flops;
 };
@@ -70,7 +70,7 @@ struct pen_graph {
 
 /* ---- for families ---- */
 
-/* The value of an input that the family declares; its op is emitted when the stage's first block asks. */
+/* The value of an input that the family and the block at hand declare; its op is emitted when the stage's first block asks. */
 uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared);
 /* A weight of one or two dimensions (second 0: one). Two-dimensional weights decay. */
 uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns, int initial,
@@ -83,7 +83,7 @@ uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens
 /* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
 uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t addend);
 uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
-uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (sequence, head_dim), one a stage */
+uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (sequence, head_dim) */
 uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim);
 uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, int64_t heads,
                       int64_t kv_heads, int64_t head_dim);

@@ -4,8 +4,8 @@
  *
  *   evenly      the embedding counts for virtual_pre layers and the head for virtual_post. Every stage gets (layers + pre + post) /
  *               stages, the early ones one more until the remainder is spent; then the virtual layers come off the first and the
- *               last stage (the rule of d9d's and of PyTorch's pipeline builders). With partition.unit = "block" the same is done
- *               with the blocks within layers, of which a virtual layer counts for as many as a layer has
+ *               last stage (design.md section 8). With partition.unit = "block" the same is done with the blocks within layers,
+ *               of which a virtual layer counts for as many as a layer has
  *   as listed   partition.layers: a count of layers for each stage
  *   as named    partition.before: the block with which each stage but the first begins
  *   by time     partition.balance = "time": the least greatest stage time, see balance.c

@@ -20,9 +20,38 @@ struct pen_shape pen_shape_of(const struct pen_topology *topology, const struct 
 /* "(2, 8, 32) of f32" */
 const char *pen_shape_text(const struct pen_shape *shape, int dtype);
 
+/* ---- the pass ---- */
+
+/* Where a tensor at a stage's border comes from, or goes to, besides a stage's number. */
+enum { PEN_FROM_DATA = -1, PEN_FROM_START = -2 };
+
+/* A named tensor that enters or leaves a stage in each microbatch. */
+struct pen_border {
+  const struct pen_declared *declared;
+  const char *name; /* the declared one, or NAME.grad */
+  uint32_t stage;
+  int64_t from, to; /* stages, or the above */
+  struct pen_shape shape;
+};
+
+struct pen_shapes {
+  struct pen_border *border; /* stage by stage: inputs of the step, what it takes, what it gives, then the gradients of both */
+  uint32_t count;
+};
+
+/* All named tensors at every stage's border; nothing is built. Fails (78) with the tensor's name when blocks that are neighbours
+ * disagree, when a stage reads an input that does not go there, and as pen_shape_of does. */
+struct pen_shapes pen_shapes(const struct pen_topology *topology, const struct pen_partition *partition);
+
+/* --print=shapes: the same as JSON. */
+void pen_shapes_print(FILE *out, const struct pen_topology *topology, const struct pen_partition *partition,
+                      const struct pen_shapes *shapes);
+
+/* ---- for model.c: what blocks emit, against what is declared ---- */
+
 /* Fails (78) unless a value of the graph has the elements and dtype that were declared: "block BLOCK VERB TENSOR ...". */
 void pen_shape_check_value(const struct pen_graph *graph, const struct pen_declared *declared, uint32_t value, const char *verb);
-/* Fails (78) unless the graph's stage gets that input. */
-void pen_shape_check_receiver(const struct pen_graph *graph, const struct pen_declared *declared);
+/* Fails (78) unless the block at hand declares that it reads that input, and its stage gets it. */
+void pen_shape_check_reader(const struct pen_graph *graph, const struct pen_declared *declared);
 
 #endif

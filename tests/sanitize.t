@@ -23,7 +23,7 @@ test -x "$work/penstock-gen" || { tail -n 30 "$scratch/log" | sed 's/^/# /'; fin
 gen=$work/penstock-gen tokens=$work/penstock-tokens top_builddir=$work CFLAGS=$flags
 export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
 for topology in "$topologies"/*.cfg; do
-  for kind in c actions memory report csv-comms text svg trace; do
+  for kind in c actions memory report shapes csv-comms text svg trace; do
     ok "$kind of $(basename "$topology")" "$gen" --print=$kind -o "$scratch/out" "$topology"
   done
 done

@@ -9,7 +9,8 @@
 
 #include "gen/model.h"
 
-enum { PEN_REPLICATED = -1 }; /* a tensor that every microbatch gets whole */
+enum { PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */
+       PEN_BLOCK_READS_MAX = 4 };
 
 /* Which stages get an input of the step. */
 enum pen_receivers { PEN_TO_FIRST, PEN_TO_LAST, PEN_TO_EVERY };
@@ -22,7 +23,7 @@ struct pen_declared {
   uint8_t dtype;       /* enum pen_dtype, as on the wire */
   /* of inputs alone: */
   uint8_t receivers;                          /* enum pen_receivers */
-  uint32_t (*emit)(struct pen_graph *graph);  /* the op that makes a microbatch's part of it */
+  uint32_t (*emit)(struct pen_graph *graph);  /* the op that makes a microbatch's part of it, or at start what all share */
 };
 
 /* A kind of block; a null name ends a list. */
@@ -31,6 +32,7 @@ struct pen_block_kind {
   /* Emits the forward ops; x is what the block takes. Returns what it gives; PEN_NONE when it ends the model. */
   uint32_t (*emit)(struct pen_graph *graph, uint32_t layer, uint32_t x);
   const struct pen_declared *takes, *gives; /* null: nothing */
+  const struct pen_declared *reads[PEN_BLOCK_READS_MAX]; /* inputs of the step, before the first null */
 };
 
 struct pen_family {

@@ -10,8 +10,11 @@
 
 #define DEVIATION 0.02
 
+static uint32_t make_rope_table(struct pen_graph *graph) { return op_rope_table(graph, graph->topology->model_head_dim); }
+
 static const struct pen_declared tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens};
 static const struct pen_declared targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets};
+static const struct pen_declared rope_table = {"rope_table", "sequence head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY, make_rope_table};
 static const struct pen_declared hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden", .split = 0,
                                                   .dtype = PEN_F32};
 
@@ -43,7 +46,7 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
   const struct pen_topology *t = graph->topology;
   int64_t hidden = t->model_hidden, head = t->model_head_dim;
   int64_t q_width = t->model_heads * head, kv_width = t->model_kv_heads * head;
-  uint32_t table = op_rope_table(graph, head);
+  uint32_t table = pen_graph_data(graph, &rope_table);
   uint32_t norm = op_rmsnorm(graph, "input_norm", x, gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n)));
   uint32_t q = op_linear(graph, "q", norm, layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
   uint32_t k = op_linear(graph, "k", norm, layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
@@ -97,14 +100,14 @@ static char *config_json(const struct pen_topology *t) {
 
 const struct pen_family pen_family_llama = {
     .name = "llama",
-    .before = (const struct pen_block_kind[]){{"model.embed_tokens", embedding_block, NULL, &hidden_states}, {0}},
+    .before = (const struct pen_block_kind[]){{"model.embed_tokens", embedding_block, NULL, &hidden_states, {&tokens}}, {0}},
     .layers_prefix = "model.layers.",
-    .layer = (const struct pen_block_kind[]){{"self_attn", attention_block, &hidden_states, &hidden_states},
-                                             {"mlp", mlp_block, &hidden_states, &hidden_states},
+    .layer = (const struct pen_block_kind[]){{"self_attn", attention_block, &hidden_states, &hidden_states, {&rope_table}},
+                                             {"mlp", mlp_block, &hidden_states, &hidden_states, {0}},
                                              {0}},
-    .after = (const struct pen_block_kind[]){{"model.norm", norm_block, &hidden_states, &hidden_states},
-                                             {"lm_head", head_block, &hidden_states, NULL},
+    .after = (const struct pen_block_kind[]){{"model.norm", norm_block, &hidden_states, &hidden_states, {0}},
+                                             {"lm_head", head_block, &hidden_states, NULL, {&targets}},
                                              {0}},
-    .input = (const struct pen_declared *const[]){&tokens, &targets, NULL},
+    .input = (const struct pen_declared *const[]){&tokens, &targets, &rope_table, NULL},
     .config_json = config_json,
 };

@@ -46,13 +46,13 @@ static char *config_json(const struct pen_topology *topology) {
 
 const struct pen_family pen_family_mlp = {
     .name = "mlp",
-    .before = (const struct pen_block_kind[]){{"input", input_block, NULL, &hidden}, {0}},
+    .before = (const struct pen_block_kind[]){{"input", input_block, NULL, &hidden, {&x_input}}, {0}},
     .layers_prefix = "layers.",
-    .layer = (const struct pen_block_kind[]){{"w1", first_block, &hidden, &hidden},
-                                             {"w2", second_block, &hidden, &hidden},
-                                             {"w3", third_block, &hidden, &hidden},
+    .layer = (const struct pen_block_kind[]){{"w1", first_block, &hidden, &hidden, {0}},
+                                             {"w2", second_block, &hidden, &hidden, {&y_input}},
+                                             {"w3", third_block, &hidden, &hidden, {0}},
                                              {0}},
-    .after = (const struct pen_block_kind[]){{"loss", loss_block, &hidden, NULL}, {0}},
+    .after = (const struct pen_block_kind[]){{"loss", loss_block, &hidden, NULL, {0}}, {0}},
     .input = (const struct pen_declared *const[]){&x_input, &y_input, NULL},
     .config_json = config_json,
 };
