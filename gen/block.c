@@ -1,10 +1,24 @@
 /* block.c: within one stage: where each value lies in its base's block, and how many bytes are live at each op.
  *
- * Values kept for backward simply stand one behind the other: they are all live together. Scratch is packed by the ops between
- * which a value is used. */
+ * A block is given to one stage and microbatch for whole rows, but its values fill it one by one while F runs and leave it one by
+ * one while I, W or B runs. What is free of it meanwhile serves others:
+ *
+ *   kept values  stand one behind the other in the order in which F makes them, so that what is not yet made, and what is dead
+ *                already, is one range at the block's end: layers die in reverse.
+ *   KEPT_W       (made by I for W) takes the place of what I alone needed. Such a value is kept to W then, in name (SAVED_W): its
+ *                bytes are. Pairs are made of the first dead and the least that is large enough.
+ *   gradient     of the stage's input: likewise takes the place of a value for I, which then lies in its block.
+ *   pieces       SAVED_W may be cut into pieces that are placed one by one: between layers, which are alike where stages are not, or
+ *                into even ones, small enough to go where something large was.
+ *   scratch      goes, the largest first, as high as it fits between the ops that use it, into the blocks that the row holds
+ *                anyway; what fits nowhere is packed into the row's scratch block.
+ *
+ * This is offset packing (pack.c) of a program's ops, with the blocks as ranges that are there already. */
+#include <stdlib.h>
 #include <string.h>
 
 #include "gen/layout.h"
+#include "gen/signature.h"
 
 /* Uses of a storage within one program: first and last op. */
 struct range {
@@ -33,36 +47,284 @@ static bool is_scratch_root(const struct pen_graph *graph, uint32_t value) {
   return graph->value[value].storage == value && graph->value[value].base == PEN_BASE_SCRATCH;
 }
 
-/* Packs the scratch of one program; returns its bytes. */
-static uint64_t place_scratch(const struct pen_graph *graph, const struct range *range, uint64_t *offset) {
-  struct pen_rectangle *rectangle = pen_new(graph->value_count + 1, sizeof *rectangle);
-  uint32_t *owner = pen_new(graph->value_count + 1, sizeof *owner);
-  size_t count = 0;
-  for (uint32_t v = 0; v < graph->value_count; v++) {
-    if (!range[v].used || !is_scratch_root(graph, v)) continue;
-    owner[count] = v;
-    rectangle[count++] = (struct pen_rectangle){pen_aligned(graph->value[v].bytes), range[v].first, range[v].last, 0};
+/* ---- blocks and who is in them ---- */
+
+/* The ops of a program during which a value holds its bytes; first > last: none. */
+struct stay {
+  uint32_t first, last;
+};
+
+static const struct stay always = {0, UINT32_MAX}, never = {1, 0};
+
+struct tenant {
+  uint64_t offset, bytes;
+  struct stay stay[PEN_PROGRAMS];
+};
+
+/* One base's block while it fills; tenants by falling end. */
+struct block {
+  struct tenant *tenant;
+  size_t count, capacity;
+  uint64_t bytes;
+};
+
+/* A stage at work. */
+struct filling {
+  const struct pen_graph *graph;
+  struct range *range[PEN_PROGRAMS];
+  struct pen_blocks *blocks;
+  struct block block[PEN_BASES];
+  enum pen_cut cut;
+  uint32_t parts_a_piece;
+};
+
+/* The part that every value belongs to, from 0: values made one after another under one prefix. Returns how many parts there are. */
+static uint32_t number_parts(const struct pen_graph *graph, uint32_t *part) {
+  const char *prefix = NULL;
+  uint32_t count = 0;
+  for (size_t i = 0; i < graph->program[PEN_PROGRAM_F].count; i++) {
+    const struct pen_op *op = &graph->program[PEN_PROGRAM_F].op[i];
+    for (size_t k = pen_signature_of(op->kind)->input_count; k < PEN_OPERANDS_MAX; k++) {
+      if (op->operand[k] == PEN_NONE) continue;
+      const struct pen_value *value = &graph->value[op->operand[k]];
+      if (!prefix || strcmp(prefix, value->prefix)) count++;
+      prefix = value->prefix;
+      if (part) part[op->operand[k]] = count - 1;
+    }
   }
-  uint64_t bytes = pen_pack(rectangle, count);
-  for (size_t i = 0; i < count; i++) offset[owner[i]] = rectangle[i].offset;
-  return bytes;
+  return count;
 }
 
-static bool used_anywhere(struct range *const range[PEN_PROGRAMS], uint32_t value) {
+uint32_t pen_parts_of(const struct pen_graph *graph) { return number_parts(graph, NULL); }
+
+static bool used_anywhere(const struct filling *f, uint32_t value) {
   for (size_t p = 0; p < PEN_PROGRAMS; p++)
-    if (range[p][value].used) return true;
+    if (f->range[p][value].used) return true;
   return false;
 }
 
-/* Stands the kept values of each base one behind the other. */
-static void place_kept(const struct pen_graph *graph, struct range *const range[PEN_PROGRAMS], struct pen_blocks *blocks) {
-  for (uint32_t v = 0; v < graph->value_count; v++) {
-    const struct pen_value *value = &graph->value[v];
-    if (value->storage != v || !used_anywhere(range, v)) continue;
-    if (value->base == PEN_BASE_SCRATCH || value->base == PEN_BASE_PERSISTENT) continue;
-    blocks->offset[v] = blocks->bytes[value->base];
-    blocks->bytes[value->base] += pen_aligned(value->bytes);
+static struct stay from_first(const struct range *r) { return r->used ? (struct stay){r->first, UINT32_MAX} : always; }
+static struct stay to_last(const struct range *r) { return r->used ? (struct stay){0, r->last} : always; }
+
+/* When a value holds its bytes, by its base as derive settled it. */
+static struct tenant tenant_of(const struct filling *f, uint32_t value) {
+  struct tenant t = {.bytes = pen_aligned(f->graph->value[value].bytes)};
+  const struct range *r[PEN_PROGRAMS];
+  for (int p = 0; p < PEN_PROGRAMS; p++) {
+    r[p] = &f->range[p][value];
+    t.stay[p] = always;
   }
+  switch (f->graph->value[value].base) {
+    case PEN_BASE_SAVED_I:
+    case PEN_BASE_SAVED_W:
+      t.stay[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]);
+      t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
+      if (f->graph->value[value].base == PEN_BASE_SAVED_W) t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      else t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]), t.stay[PEN_PROGRAM_W] = never;
+      break;
+    case PEN_BASE_KEPT_W:
+      t.stay[PEN_PROGRAM_F] = t.stay[PEN_PROGRAM_B] = never;
+      t.stay[PEN_PROGRAM_I] = from_first(r[PEN_PROGRAM_I]);
+      t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      break;
+    case PEN_BASE_OUTPUT_GRADIENT:
+      t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
+      if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
+      break;
+    case PEN_BASE_OUTPUT: t.stay[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]); break;
+    case PEN_BASE_INPUT_GRADIENT:
+      t.stay[PEN_PROGRAM_I] = from_first(r[PEN_PROGRAM_I]);
+      t.stay[PEN_PROGRAM_B] = from_first(r[PEN_PROGRAM_B]);
+      break;
+    case PEN_BASE_SCRATCH:
+      for (int p = 0; p < PEN_PROGRAMS; p++) t.stay[p] = r[p]->used ? (struct stay){r[p]->first, r[p]->last} : never;
+      break;
+    default: break;
+  }
+  return t;
+}
+
+static bool meet(const struct tenant *a, const struct tenant *b) {
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    if (a->stay[p].first <= b->stay[p].last && b->stay[p].first <= a->stay[p].last && a->stay[p].first <= a->stay[p].last &&
+        b->stay[p].first <= b->stay[p].last)
+      return true;
+  return false;
+}
+
+static uint64_t end_of(const struct tenant *tenant) { return tenant->offset + tenant->bytes; }
+
+static void move_in(struct filling *f, int base, uint32_t value, const struct tenant *tenant) {
+  struct block *block = &f->block[base];
+  block->tenant = pen_grow(block->tenant, &block->capacity, block->count + 1, sizeof *block->tenant);
+  size_t at = block->count++;
+  for (; at && end_of(&block->tenant[at - 1]) < end_of(tenant); at--) block->tenant[at] = block->tenant[at - 1];
+  block->tenant[at] = *tenant;
+  if (end_of(tenant) > block->bytes) block->bytes = end_of(tenant);
+  f->blocks->base[value] = (uint8_t)base;
+  f->blocks->offset[value] = tenant->offset;
+}
+
+/* The highest offset in a block where a tenant fits without making it larger; false: none. */
+static bool fits(const struct block *block, struct tenant *tenant) {
+  uint64_t top = block->bytes;
+  for (size_t i = 0; i < block->count && top >= tenant->bytes; i++) {
+    const struct tenant *other = &block->tenant[i];
+    if (!meet(other, tenant)) continue;
+    if (end_of(other) + tenant->bytes <= top) break;
+    if (other->offset < top) top = other->offset;
+  }
+  if (top < tenant->bytes) return false;
+  tenant->offset = top - tenant->bytes;
+  return true;
+}
+
+/* ---- kept values ---- */
+
+/* Values sorted by a number each, then by index. */
+struct ranked {
+  uint64_t key;
+  uint32_t value;
+};
+
+static int by_key(const void *a, const void *b) {
+  const struct ranked *x = a, *y = b;
+  if (x->key != y->key) return x->key < y->key ? -1 : 1;
+  return (x->value > y->value) - (x->value < y->value);
+}
+
+/* The storages of a base in the order of their first use in a program. */
+static struct ranked *by_birth(const struct filling *f, int base, int program, size_t *count) {
+  struct ranked *list = pen_new(f->graph->value_count + 1, sizeof *list);
+  *count = 0;
+  for (uint32_t v = 0; v < f->graph->value_count; v++)
+    if (f->graph->value[v].storage == v && f->graph->value[v].base == base && used_anywhere(f, v))
+      list[(*count)++] = (struct ranked){f->range[program][v].used ? f->range[program][v].first : 0, v};
+  qsort(list, *count, sizeof *list, by_key);
+  return list;
+}
+
+/* The value for I that dies before `made` is born, the least that is large enough and not much larger; PEN_NONE: none. */
+static uint32_t dead_before(const struct filling *f, const struct ranked *dying, size_t count, const bool *stays, uint32_t made) {
+  uint64_t bytes = pen_aligned(f->graph->value[made].bytes), least = bytes + bytes / 4 + 1;
+  uint32_t best = PEN_NONE;
+  for (size_t k = count; k-- > 0;) {
+    uint32_t v = dying[k].value;
+    uint64_t has = pen_aligned(f->graph->value[v].bytes);
+    bool dead = !stays[v] && has >= bytes && has < least;
+    for (int p = PEN_PROGRAM_I; dead && p < PEN_PROGRAMS; p++) {
+      const struct range *made_in = &f->range[p][made], *used_in = &f->range[p][v];
+      if (p != PEN_PROGRAM_W && made_in->used) dead = used_in->used && used_in->last < made_in->first;
+    }
+    if (!dead) continue;
+    best = v;
+    least = has;
+  }
+  return best;
+}
+
+/* Marks the values for I that stay until W, so that what I makes for W may take their bytes. Then finds one for the gradient of the
+ * stage's input: what has its bytes before lies in its block, which is there from F on. */
+static bool *pair_up(const struct filling *f, uint32_t *before_gradient) {
+  bool *stays = pen_new(f->graph->value_count + 1, sizeof *stays);
+  size_t made_count, dying_count;
+  const struct ranked *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count);
+  const struct ranked *dying = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &dying_count);
+  for (size_t i = 0; i < made_count; i++) {
+    uint32_t dead = dead_before(f, dying, dying_count, stays, made[i].value);
+    if (dead != PEN_NONE) stays[dead] = true;
+  }
+  uint32_t gradient = f->graph->input_gradient;
+  *before_gradient = gradient == PEN_NONE ? PEN_NONE : dead_before(f, dying, dying_count, stays, gradient);
+  return stays;
+}
+
+static void place_kept(struct filling *f) {
+  static const uint8_t boundary[] = {PEN_BASE_INPUT, PEN_BASE_OUTPUT, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT_GRADIENT};
+  for (uint32_t v = 0; v < f->graph->value_count; v++)
+    for (size_t i = 0; i < sizeof boundary; i++)
+      if (f->graph->value[v].storage == v && f->graph->value[v].base == boundary[i] && used_anywhere(f, v)) {
+        struct tenant t = tenant_of(f, v);
+        move_in(f, boundary[i], v, &t);
+      }
+  uint32_t before_gradient;
+  const bool *stays = pair_up(f, &before_gradient);
+  f->blocks->gradient_from_f = before_gradient != PEN_NONE;
+  uint32_t *part = pen_new(f->graph->value_count + 1, sizeof *part);
+  number_parts(f->graph, part);
+  static const uint8_t kept[] = {PEN_BASE_SAVED_W, PEN_BASE_SAVED_I, PEN_BASE_KEPT_W};
+  size_t counts[2];
+  const struct ranked *saved[2];
+  for (int i = 0; i < 2; i++) saved[i] = by_birth(f, kept[i], PEN_PROGRAM_F, &counts[i]);
+  uint64_t total = 0, before = 0;
+  for (size_t i = 0; i < counts[0]; i++) total += pen_aligned(f->graph->value[saved[0][i].value].bytes);
+  for (size_t i = 0; i < counts[1]; i++) total += stays[saved[1][i].value] ? pen_aligned(f->graph->value[saved[1][i].value].bytes) : 0;
+  for (size_t a = 0, b = 0; a < counts[0] || b < counts[1];) { /* both lists in one order */
+    bool first = b == counts[1] || (a < counts[0] && by_key(&saved[0][a], &saved[1][b]) < 0);
+    uint32_t v = first ? saved[0][a++].value : saved[1][b++].value;
+    struct tenant t = tenant_of(f, v);
+    bool piecewise = first || stays[v];
+    uint32_t piece = 0;
+    if (f->cut == PEN_CUT_LAYERS) piece = part[v] / f->parts_a_piece;
+    if (f->cut == PEN_CUT_EVEN) piece = (uint32_t)(before * PEN_PIECES / total);
+    int base = piecewise ? pen_piece_base(piece) : v == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
+    before += piecewise ? t.bytes : 0;
+    t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
+    move_in(f, base, v, &t);
+  }
+  size_t count;
+  const struct ranked *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
+  for (size_t i = 0; i < count; i++) {
+    struct tenant t = tenant_of(f, made[i].value);
+    uint32_t piece = PEN_PIECES;
+    while (piece && !fits(&f->block[pen_piece_base(piece - 1)], &t)) piece--;
+    if (!piece) t.offset = f->block[PEN_BASE_KEPT_W].bytes;
+    move_in(f, piece ? pen_piece_base(piece - 1) : PEN_BASE_KEPT_W, made[i].value, &t);
+  }
+}
+
+/* ---- scratch ---- */
+
+/* The blocks of its own stage that a row holds in full while a program runs, beside SAVED_W's and scratch; 0: no more. */
+static const uint8_t at_hand[PEN_PROGRAMS][5] = {
+    [PEN_PROGRAM_F] = {PEN_BASE_SAVED_I, PEN_BASE_OUTPUT},
+    [PEN_PROGRAM_I] = {PEN_BASE_SAVED_I, PEN_BASE_KEPT_W, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT},
+    [PEN_PROGRAM_W] = {PEN_BASE_KEPT_W},
+    [PEN_PROGRAM_B] = {PEN_BASE_SAVED_I, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT},
+};
+
+/* Finds room for scratch in a block that the row holds anyway; PEN_BASE_SCRATCH: there is none. */
+static int lodge(const struct filling *f, int program, struct tenant *tenant) {
+  for (uint32_t piece = PEN_PIECES; piece-- > 0;)
+    if (fits(&f->block[pen_piece_base(piece)], tenant)) return pen_piece_base(piece);
+  for (const uint8_t *base = at_hand[program]; *base; base++)
+    if (fits(&f->block[*base], tenant)) return *base;
+  return PEN_BASE_SCRATCH;
+}
+
+/* Places the scratch of one program; the block's size goes to blocks->scratch. */
+static void place_scratch(struct filling *f, int program) {
+  const struct pen_graph *graph = f->graph;
+  struct ranked *list = pen_new(graph->value_count + 1, sizeof *list);
+  struct pen_rectangle *rectangle = pen_new(graph->value_count + 1, sizeof *rectangle);
+  uint32_t *owner = pen_new(graph->value_count + 1, sizeof *owner);
+  size_t count = 0, left = 0;
+  for (uint32_t v = 0; v < graph->value_count; v++)
+    if (f->range[program][v].used && is_scratch_root(graph, v)) list[count++] = (struct ranked){~graph->value[v].bytes, v};
+  qsort(list, count, sizeof *list, by_key);
+  for (size_t i = 0; i < count; i++) {
+    uint32_t v = list[i].value;
+    struct tenant t = tenant_of(f, v);
+    int base = lodge(f, program, &t);
+    if (base != PEN_BASE_SCRATCH) {
+      move_in(f, base, v, &t);
+      continue;
+    }
+    owner[left] = v;
+    rectangle[left++] = (struct pen_rectangle){.bytes = t.bytes, .first = f->range[program][v].first, .last = f->range[program][v].last};
+  }
+  f->blocks->scratch[program] = pen_pack(rectangle, 0, left, 0, UINT64_MAX);
+  for (size_t i = 0; i < left; i++) f->blocks->offset[owner[i]] = rectangle[i].offset;
 }
 
 /* The last program of F, I, W in which a boundary value is used; PEN_PROGRAM_F when never. */
@@ -103,24 +365,51 @@ static void count_live(const struct pen_graph *graph, struct range *const range[
   blocks->remains[program] = live + (ops ? change[ops] : 0);
 }
 
-struct pen_blocks pen_blocks_of(const struct pen_graph *graph) {
-  struct pen_blocks blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t))};
-  struct range *range[PEN_PROGRAMS];
-  for (int p = 0; p < PEN_PROGRAMS; p++) {
-    range[p] = ranges_in(graph, p);
-    blocks.scratch[p] = place_scratch(graph, range[p], blocks.offset);
+struct pen_blocks pen_blocks_of(const struct pen_graph *graph, enum pen_cut cut, uint32_t parts_a_piece) {
+  struct pen_blocks blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
+                              .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
+  struct filling filling = {.graph = graph, .blocks = &blocks, .cut = cut, .parts_a_piece = parts_a_piece};
+  for (uint32_t v = 0; v < graph->value_count; v++) blocks.base[v] = graph->value[v].base;
+  for (int p = 0; p < PEN_PROGRAMS; p++) filling.range[p] = ranges_in(graph, p);
+  place_kept(&filling);
+  for (int p = 0; p < PEN_PROGRAMS; p++) place_scratch(&filling, p);
+  for (int b = 0; b < PEN_BASES; b++) blocks.bytes[b] = filling.block[b].bytes;
+  for (uint32_t v = 0; v < graph->value_count; v++) {
+    blocks.offset[v] = blocks.offset[graph->value[v].storage];
+    blocks.base[v] = blocks.base[graph->value[v].storage];
   }
-  place_kept(graph, range, &blocks);
-  for (uint32_t v = 0; v < graph->value_count; v++) blocks.offset[v] = blocks.offset[graph->value[v].storage];
-  blocks.input_last = last_program(range, graph->input);
-  blocks.output_last = last_program(range, graph->output);
-  blocks.output_gradient_last = last_program(range, graph->output_gradient);
-  blocks.input_gradient_last = last_program(range, graph->input_gradient);
+  blocks.input_last = last_program(filling.range, graph->input);
+  blocks.output_last = last_program(filling.range, graph->output);
+  blocks.output_gradient_last = last_program(filling.range, graph->output_gradient);
+  blocks.input_gradient_last = last_program(filling.range, graph->input_gradient);
   static const int f[] = {PEN_PROGRAM_F}, fi[] = {PEN_PROGRAM_F, PEN_PROGRAM_I}, iw[] = {PEN_PROGRAM_I, PEN_PROGRAM_W},
                    w[] = {PEN_PROGRAM_W};
-  count_live(graph, range, PEN_PROGRAM_F, NULL, 0, iw, 2, &blocks);
-  count_live(graph, range, PEN_PROGRAM_I, f, 1, w, 1, &blocks);
-  count_live(graph, range, PEN_PROGRAM_W, fi, 2, NULL, 0, &blocks);
-  count_live(graph, range, PEN_PROGRAM_B, f, 1, NULL, 0, &blocks);
+  count_live(graph, filling.range, PEN_PROGRAM_F, NULL, 0, iw, 2, &blocks);
+  count_live(graph, filling.range, PEN_PROGRAM_I, f, 1, w, 1, &blocks);
+  count_live(graph, filling.range, PEN_PROGRAM_W, fi, 2, NULL, 0, &blocks);
+  count_live(graph, filling.range, PEN_PROGRAM_B, f, 1, NULL, 0, &blocks);
   return blocks;
+}
+
+static bool lists_alike(const struct pen_op_list *a, const struct pen_op_list *b) {
+  if (a->count != b->count) return false;
+  for (size_t i = 0; i < a->count; i++)
+    if (a->op[i].kind != b->op[i].kind || a->op[i].workspace != b->op[i].workspace ||
+        memcmp(a->op[i].operand, b->op[i].operand, sizeof a->op[i].operand))
+      return false;
+  return true;
+}
+
+bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b) {
+  if (a->value_count != b->value_count || a->input != b->input || a->output != b->output || a->training != b->training ||
+      a->output_gradient != b->output_gradient || a->input_gradient != b->input_gradient)
+    return false;
+  for (size_t v = 0; v < a->value_count; v++) {
+    const struct pen_value *x = &a->value[v], *y = &b->value[v];
+    bool parts = v == 0 || !strcmp(x->prefix, x[-1].prefix) == !strcmp(y->prefix, y[-1].prefix);
+    if (x->bytes != y->bytes || x->base != y->base || x->storage != y->storage || x->role != y->role || !parts) return false;
+  }
+  for (size_t p = 0; p < PEN_PROGRAMS; p++)
+    if (!lists_alike(&a->program[p], &b->program[p])) return false;
+  return true;
 }

@@ -19,6 +19,7 @@ struct places {
 
 /* One profile while it is laid out. */
 struct pen_laying {
+  const struct pen_laying *before;  /* the profile laid out before, or null */
   const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_profile_input *input;
@@ -27,13 +28,16 @@ struct pen_laying {
   struct pen_rank_memory *memory;   /* the plan's, writable */
   uint32_t *first_weight;           /* [stage]: index of its first weight in the plan */
   struct pen_blocks *blocks;        /* [stage] */
+  struct {
+    uint32_t *count, **stage;
+  } stages_of;                      /* [rank] */
   struct rows *rows;                /* [stage * microbatches + microbatch] */
   struct places *places;            /* the same */
   uint64_t *window_bytes;           /* [rank] */
   uint32_t *slot_count;             /* [rank] */
   uint64_t *activation_bytes;       /* [rank] */
   int64_t *live_bytes;              /* [rank]: activations and messages alone */
-  uint64_t **scratch;               /* [rank][row] */
+  uint64_t **scratch;               /* [rank][row]; like places: window and activations in one, see pen_arena_offset */
   uint32_t **tensor_of;             /* [stage][value]: index into its rank's tensors */
 };
 
@@ -59,10 +63,16 @@ static inline bool pen_same_rank(const struct pen_laying *l, uint32_t stage, uin
   return l->partition->rank_of[stage] == l->partition->rank_of[other];
 }
 
+/* Places are packed as if the window and the activation part were one range; what persists lies between the two. */
+static inline uint64_t pen_arena_offset(const struct pen_laying *l, uint32_t rank, uint64_t place) {
+  uint64_t window = l->window_bytes[rank];
+  return place < window ? place : l->memory[rank].persistent_end + (place - window);
+}
+
 /* ---- place.c ---- */
 
-/* Slots for messages, then the activation part of every rank: fills places, scratch, window_bytes, slot_count, activation_bytes
- * and live_bytes. */
+/* Slots for messages, then the activation part of every rank: fills blocks, places, scratch, window_bytes, slot_count,
+ * activation_bytes and live_bytes. */
 void pen_place(struct pen_laying *l);
 
 /* ---- tables.c ---- */

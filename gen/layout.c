@@ -136,15 +136,13 @@ static void check_limit(const struct pen_topology *t, const struct pen_plan *pla
                         (unsigned long long)((plan->memory[r].arena_bytes + (1 << 20) - 1) >> 20), r);
 }
 
-static uint64_t pages(uint64_t bytes) { return (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES; }
-
 /* Sizes of every arena, from what the profiles need. */
 static void size_arenas(struct pen_laying *l, size_t profile_count, const struct pen_partition *partition) {
   for (uint32_t r = 0; r < partition->rank_count; r++) {
     struct pen_rank_memory *memory = &l[0].memory[r];
     memory->receive_slots = l[0].slot_count[r];
     for (size_t i = 0; i < profile_count; i++)
-      if (pages(l[i].window_bytes[r]) > memory->window_bytes) memory->window_bytes = pages(l[i].window_bytes[r]);
+      if (l[i].window_bytes[r] > memory->window_bytes) memory->window_bytes = l[i].window_bytes[r];
     place_persistent(l[0].plan, l[0].weights, memory, partition, l[0].input, r);
     uint64_t most = 0;
     int64_t live = 0;
@@ -152,7 +150,7 @@ static void size_arenas(struct pen_laying *l, size_t profile_count, const struct
       if (l[i].activation_bytes[r] > most) most = l[i].activation_bytes[r];
       if (l[i].live_bytes[r] > live) live = l[i].live_bytes[r];
     }
-    memory->arena_bytes = pages(memory->persistent_end + most);
+    memory->arena_bytes = memory->persistent_end + most;
     memory->activation_bytes = memory->arena_bytes - memory->persistent_end;
     memory->live_bytes = memory->persistent_end - memory->window_bytes + (uint64_t)live;
   }
@@ -170,13 +168,12 @@ struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pe
   struct pen_laying *l = pen_new(profile_count, sizeof *l);
   for (size_t i = 0; i < profile_count; i++) {
     size_t ranks = partition->rank_count;
-    l[i] = (struct pen_laying){.topology = topology, .partition = partition, .input = &profile[i], .plan = plan,
+    l[i] = (struct pen_laying){.before = i ? &l[i - 1] : NULL, .topology = topology, .partition = partition, .input = &profile[i], .plan = plan,
                                .weights = weights, .memory = memory, .first_weight = first_weight,
                                .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
                                .window_bytes = pen_new(ranks, sizeof(uint64_t)), .slot_count = pen_new(ranks, sizeof(uint32_t)),
                                .activation_bytes = pen_new(ranks, sizeof(uint64_t)),
                                .live_bytes = pen_new(ranks, sizeof(int64_t)), .scratch = pen_new(ranks, sizeof(uint64_t *))};
-    for (uint32_t s = 0; s < partition->stage_count; s++) l[i].blocks[s] = pen_blocks_of(profile[i].graph[s]);
     pen_place(&l[i]);
   }
   size_arenas(l, profile_count, partition);

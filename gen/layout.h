@@ -23,23 +23,37 @@ struct pen_rectangle {
   uint64_t offset; /* found by pen_pack */
 };
 
-/* Places all; returns the bytes used. */
-uint64_t pen_pack(struct pen_rectangle *rectangle, size_t count);
+/* Places all but the first `fixed`, which have their places, around those; nothing crosses the offset `wall`. Returns the bytes
+ * used, those of the fixed ones included; or UINT64_MAX, with nothing placed, when they cannot be as few as `limit`. */
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit);
 
 /* ---- block.c ---- */
 
 /* What a stage's values need, base by base. */
 struct pen_blocks {
   uint64_t *offset;               /* [value]: within its base's block */
+  uint8_t *base;                  /* [value]: whose block, which need not be derive's: see block.c */
   uint64_t bytes[PEN_BASES];      /* of one block; SCRATCH: see scratch */
   uint64_t scratch[PEN_PROGRAMS]; /* of one run of the program */
+  bool gradient_from_f;           /* the block of INPUT_GRADIENT is there from F on: it holds a value for I before */
   /* Last program that uses a boundary value (PEN_PROGRAM_F, _I, _W) when backward is split. */
   int input_last, output_last, output_gradient_last, input_gradient_last;
   /* Live bytes relative to those before the program: the most at any op, and what remains after it. A fused F equals a split F. */
   int64_t peak[PEN_PROGRAMS], remains[PEN_PROGRAMS];
 };
 
-struct pen_blocks pen_blocks_of(const struct pen_graph *graph);
+/* The bases of SAVED_W's pieces. */
+enum { PEN_PIECES = 1 + PEN_BASE_SAVED_W_7 - PEN_BASE_SAVED_W_1 + 1 };
+static inline int pen_piece_base(uint32_t piece) { return piece ? PEN_BASE_SAVED_W_1 + (int)piece - 1 : PEN_BASE_SAVED_W; }
+
+/* How many parts (layers, and what stands before, between and after them) a stage's values come from. */
+uint32_t pen_parts_of(const struct pen_graph *graph);
+/* How SAVED_W is cut into pieces: not at all; after every `parts_a_piece` parts, of which no more than PEN_PIECES pieces may come; into
+ * PEN_PIECES of about the same size. */
+enum pen_cut { PEN_CUT_NOT, PEN_CUT_LAYERS, PEN_CUT_EVEN, PEN_CUTS };
+struct pen_blocks pen_blocks_of(const struct pen_graph *graph, enum pen_cut cut, uint32_t parts_a_piece);
+/* Whether two stages have the same blocks: they differ in names alone. */
+bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b);
 
 /* ---- slots.c ---- */
 

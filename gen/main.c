@@ -95,8 +95,12 @@ static void lower_own(struct result *result, const struct pen_options *options, 
   result->lowered = pen_lower_given(action, count, partition, kind, gather);
 }
 
-static struct pen_lowered *lower_eval(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
+/* Eval's rows are those of stages that take equally long: where a late stage is the slowest, messages would pile up before it in as
+ * many slots as there are microbatches, and to no end. */
+static struct pen_lowered *lower_eval(const struct pen_partition *partition) {
   pen_pass("lower eval");
+  struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
+  for (uint32_t s = 0; s < partition->stage_count; s++) cost[s].forward = 1;
   struct pen_order *order = pen_compose_forward(partition);
   return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), cost, PEN_EVAL, false);
 }
@@ -132,7 +136,7 @@ static struct result generate(const struct pen_options *options) {
   struct pen_profile_input profile[2] = {
       {trains ? "train" : "eval", trains ? PEN_TRAIN : PEN_EVAL, (struct pen_lowered *)result.lowered, own},
   };
-  if (trains) profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, lower_eval(result.partition, result.cost), eval};
+  if (trains) profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, lower_eval(result.partition), eval};
   pen_pass("layout");
   result.plan = pen_layout(result.topology, result.partition, profile, trains ? 2 : 1);
   if (result.measured) pen_measured_check(result.measured, result.plan);

@@ -1,100 +1,233 @@
 /* pack.c: dynamic storage allocation with known lifetimes: put rectangles (bytes x rows) at offsets so that no two that live at
  * the same time overlap, in as few bytes as we can.
  *
- * The problem is NP-hard (Garey and Johnson, SR2); two greedy orders are tried and the better one kept: (1) largest first, each at
- * the lowest offset where it fits among those placed (the rule of TensorFlow Lite Micro's planner); (2) by first row, same rule,
- * which is exact interval colouring when all sizes are equal. */
+ * The problem is NP-hard (Garey and Johnson, SR2). Rectangles are taken one by one, each put at the lowest offset where it fits
+ * among those there (first fit), or into the smallest gap that holds it (best fit). What differs is the order:
+ *
+ *   start     by first row: exact interval colouring when all sizes are equal (Gupta, Lee and Leung 1979); a sweep that keeps
+ *             only what is alive, so it serves any number of rectangles
+ *   size      largest first (TensorFlow Lite Micro's greedy planner; Pisarchyk and Lee, arXiv 2001.03288)
+ *   area      bytes x rows, largest first (XLA's heap simulator, GlobalDecreasingSizeBestFitHeap's temporal order has it too)
+ *   rows      longest first
+ *
+ * The bytes alive in one row are a lower bound; the first order that comes within a part in SLACK of it ends the search. If none
+ * does and there are few enough rectangles, the best order is repaired: what sticks out above the bound goes to the front, with
+ * what stood in its way behind it, and all are placed anew (the backtracking of Telamalloc, ASPLOS 2022, without its solver), a
+ * fixed number of times. */
 #include <stdlib.h>
 #include <string.h>
 
 #include "gen/layout.h"
 
-/* Above this many rectangles the quadratic orders are too slow, and (2) alone is used, with a window of live ones. */
-enum { QUADRATIC_MAX = 6000 };
-
-static const struct pen_rectangle *sorting; /* qsort has no argument for it */
-
-static int by_size(const void *a, const void *b) {
-  const struct pen_rectangle *x = &sorting[*(const uint32_t *)a], *y = &sorting[*(const uint32_t *)b];
-  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return x < y ? -1 : x > y;
-}
-
-static int by_start(const void *a, const void *b) {
-  const struct pen_rectangle *x = &sorting[*(const uint32_t *)a], *y = &sorting[*(const uint32_t *)b];
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  if (x->bytes != y->bytes) return x->bytes > y->bytes ? -1 : 1;
-  return x < y ? -1 : x > y;
-}
-
-/* Placed rectangles in rising offset, as indices. */
-struct placed {
-  uint32_t *index;
-  size_t count;
+enum {
+  SLACK = 1000,         /* near enough to the bound: one part in so many */
+  QUADRATIC_MAX = 3000, /* rectangles; above, only sweeps */
+  STEPS_MAX = 3000000,  /* comparisons that orders and repairs may cost */
 };
 
-static void insert(struct placed *placed, const struct pen_rectangle *rectangle, uint32_t item) {
-  size_t low = 0, high = placed->count;
+/* A placed rectangle. */
+struct placed {
+  uint64_t offset, end;
+  uint32_t first, last;
+};
+
+struct packing {
+  struct pen_rectangle *rectangle; /* the first `fixed` have their places */
+  size_t fixed, count;
+  uint64_t wall, bound, floor;     /* floor: the end of the fixed ones */
+  uint32_t *order, *fixed_order;
+  uint64_t *best_offset, best;
+  uint32_t *best_order;
+  struct placed *placed;           /* by rising offset */
+  size_t placed_count, steps;
+};
+
+/* ---- one rectangle ---- */
+
+static void insert(struct packing *p, const struct pen_rectangle *r) {
+  size_t low = 0, high = p->placed_count;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (rectangle[placed->index[middle]].offset <= rectangle[item].offset)
-      low = middle + 1;
-    else
-      high = middle;
+    if (p->placed[middle].offset <= r->offset) low = middle + 1;
+    else high = middle;
   }
-  memmove(&placed->index[low + 1], &placed->index[low], (placed->count - low) * sizeof *placed->index);
-  placed->index[low] = item;
-  placed->count++;
+  memmove(&p->placed[low + 1], &p->placed[low], (p->placed_count - low) * sizeof *p->placed);
+  p->placed[low] = (struct placed){r->offset, r->offset + r->bytes, r->first, r->last};
+  p->placed_count++;
 }
 
-/* The lowest offset where `item` fits among those placed that live while it does. */
-static uint64_t first_fit(const struct placed *placed, const struct pen_rectangle *rectangle, uint32_t item) {
-  const struct pen_rectangle *r = &rectangle[item];
-  uint64_t offset = 0;
-  for (size_t i = 0; i < placed->count; i++) {
-    const struct pen_rectangle *other = &rectangle[placed->index[i]];
-    if (other->last < r->first || r->last < other->first) continue;
-    if (other->offset >= offset + r->bytes) break;
-    uint64_t end = other->offset + other->bytes;
-    if (end > offset) offset = end;
-  }
-  return offset;
+/* The least offset from `from` on where `bytes` do not cross the wall. */
+static uint64_t behind_wall(const struct packing *p, uint64_t from, uint64_t bytes) {
+  return from < p->wall && from + bytes > p->wall ? p->wall : from;
 }
 
-/* Drops those that ended before `row`; only when items come by first row. */
-static void forget(struct placed *placed, const struct pen_rectangle *rectangle, uint32_t row) {
+/* The place of `r` among those placed that live while it does. */
+static uint64_t find_place(struct packing *p, const struct pen_rectangle *r, bool best_fit) {
+  uint64_t offset = 0, found = UINT64_MAX, waste = UINT64_MAX;
+  for (size_t i = 0; i < p->placed_count; i++) {
+    const struct placed *other = &p->placed[i];
+    if (other->last < r->first || r->last < other->first || other->end <= offset) continue;
+    uint64_t at = behind_wall(p, offset, r->bytes);
+    if (other->offset >= at + r->bytes && other->offset - at - r->bytes < waste) {
+      found = at;
+      waste = other->offset - at - r->bytes;
+      if (!best_fit) break;
+    }
+    offset = other->end;
+  }
+  p->steps += p->placed_count;
+  return found != UINT64_MAX ? found : behind_wall(p, offset, r->bytes);
+}
+
+/* ---- one order ---- */
+
+static void keep_if_best(struct packing *p, uint64_t total) {
+  if (total >= p->best) return;
+  p->best = total;
+  memcpy(p->best_order, p->order, (p->count - p->fixed) * sizeof *p->order);
+  for (size_t i = p->fixed; i < p->count; i++) p->best_offset[i] = p->rectangle[i].offset;
+}
+
+/* Drops what ended before `row`. */
+static void forget(struct packing *p, uint32_t row) {
   size_t kept = 0;
-  for (size_t i = 0; i < placed->count; i++)
-    if (rectangle[placed->index[i]].last >= row) placed->index[kept++] = placed->index[i];
-  placed->count = kept;
+  for (size_t i = 0; i < p->placed_count; i++)
+    if (p->placed[i].last >= row) p->placed[kept++] = p->placed[i];
+  p->placed_count = kept;
 }
 
-static uint64_t place_in_order(struct pen_rectangle *rectangle, size_t count, const uint32_t *order, bool by_row) {
-  struct placed placed = {.index = pen_new(count + 1, sizeof(uint32_t))};
-  uint64_t total = 0;
-  for (size_t i = 0; i < count; i++) {
-    struct pen_rectangle *r = &rectangle[order[i]];
-    if (by_row) forget(&placed, rectangle, r->first);
-    r->offset = first_fit(&placed, rectangle, order[i]);
-    insert(&placed, rectangle, order[i]);
+/* Rectangles by first row. What has ended is dropped when it may be half; the fixed ones come when somebody lives long enough. */
+static void sweep(struct packing *p, bool best_fit) {
+  uint64_t total = p->floor;
+  size_t fixed = 0, alive = 0;
+  p->placed_count = 0;
+  for (size_t i = 0; i < p->count - p->fixed; i++) {
+    struct pen_rectangle *r = &p->rectangle[p->order[i]];
+    for (; fixed < p->fixed && p->rectangle[p->fixed_order[fixed]].first <= r->last; fixed++)
+      if (p->rectangle[p->fixed_order[fixed]].last >= r->first) insert(p, &p->rectangle[p->fixed_order[fixed]]);
+    if (p->placed_count > alive + alive / 4 + 16) {
+      forget(p, r->first);
+      alive = p->placed_count;
+    }
+    r->offset = find_place(p, r, best_fit);
+    insert(p, r);
     if (r->offset + r->bytes > total) total = r->offset + r->bytes;
   }
-  return total;
+  keep_if_best(p, total);
 }
 
-uint64_t pen_pack(struct pen_rectangle *rectangle, size_t count) {
-  uint32_t *order = pen_new(count + 1, sizeof *order);
-  uint64_t *kept = pen_new(count + 1, sizeof *kept);
-  sorting = rectangle;
-  for (size_t i = 0; i < count; i++) order[i] = (uint32_t)i;
-  qsort(order, count, sizeof *order, by_start);
-  uint64_t best = place_in_order(rectangle, count, order, true);
-  if (count > QUADRATIC_MAX) return best;
-  for (size_t i = 0; i < count; i++) kept[i] = rectangle[i].offset;
-  qsort(order, count, sizeof *order, by_size);
-  uint64_t other = place_in_order(rectangle, count, order, false);
-  if (other < best) return other;
-  for (size_t i = 0; i < count; i++) rectangle[i].offset = kept[i];
-  return best;
+/* Rectangles in any order. */
+static void place_all(struct packing *p, bool best_fit) {
+  uint64_t total = p->floor;
+  p->placed_count = 0;
+  for (size_t i = 0; i < p->fixed; i++) insert(p, &p->rectangle[p->fixed_order[i]]);
+  for (size_t i = 0; i < p->count - p->fixed; i++) {
+    struct pen_rectangle *r = &p->rectangle[p->order[i]];
+    r->offset = find_place(p, r, best_fit);
+    insert(p, r);
+    if (r->offset + r->bytes > total) total = r->offset + r->bytes;
+  }
+  keep_if_best(p, total);
+}
+
+/* ---- orders ---- */
+
+/* A rectangle's rank in an order: rising keys, then rising index. */
+struct key {
+  uint64_t key, second;
+  uint32_t index;
+};
+
+static int compare_keys(const void *a, const void *b) {
+  const struct key *x = a, *y = b;
+  if (x->key != y->key) return x->key < y->key ? -1 : 1;
+  if (x->second != y->second) return x->second < y->second ? -1 : 1;
+  return (x->index > y->index) - (x->index < y->index);
+}
+
+enum order { BY_START, BY_SIZE, BY_AREA, BY_ROWS, ORDERS };
+
+static void sort_by(const struct packing *p, enum order order, size_t from, size_t past, uint32_t *out) {
+  struct key *key = pen_new(past - from + 1, sizeof *key);
+  for (size_t i = from; i < past; i++) {
+    const struct pen_rectangle *r = &p->rectangle[i];
+    uint64_t rows = (uint64_t)r->last - r->first + 1;
+    struct key k[ORDERS] = {{r->first, ~r->bytes, 0}, {~r->bytes, r->first, 0}, {~(r->bytes / PEN_ALIGNMENT_BYTES * rows), r->first, 0},
+                            {~rows, ~r->bytes, 0}};
+    key[i - from] = k[order];
+    key[i - from].index = (uint32_t)i;
+  }
+  qsort(key, past - from, sizeof *key, compare_keys);
+  for (size_t i = 0; i < past - from; i++) out[i] = key[i].index;
+}
+
+/* The most bytes alive in one row. */
+static uint64_t most_alive(const struct packing *p) {
+  uint32_t rows = 0;
+  for (size_t i = 0; i < p->count; i++)
+    if (p->rectangle[i].last >= rows) rows = p->rectangle[i].last + 1;
+  int64_t *change = pen_new(rows + 2u, sizeof *change), alive = 0, most = 0;
+  for (size_t i = 0; i < p->count; i++) {
+    const struct pen_rectangle *r = &p->rectangle[i];
+    change[r->first] += (int64_t)r->bytes;
+    change[r->last + 1] -= (int64_t)r->bytes;
+  }
+  for (uint32_t row = 0; row < rows; row++) {
+    alive += change[row];
+    if (alive > most) most = alive;
+  }
+  return (uint64_t)most;
+}
+
+static bool is_near(const struct packing *p) { return p->best <= p->bound + p->bound / SLACK; }
+
+/* ---- repair ---- */
+
+/* Puts what ends above the bound to the front of the best order. Returns how many did. */
+static size_t promote(struct packing *p) {
+  size_t n = p->count - p->fixed, front = 0, back = 0;
+  uint32_t *rest = p->fixed_order + p->fixed; /* room for n */
+  for (size_t i = 0; i < n; i++) {
+    uint32_t item = p->best_order[i];
+    if (p->best_offset[item] + p->rectangle[item].bytes > p->bound + p->bound / SLACK) p->order[front++] = item;
+    else rest[back++] = item;
+  }
+  memcpy(p->order + front, rest, back * sizeof *rest);
+  return front;
+}
+
+static void repair(struct packing *p, bool best_fit) {
+  uint64_t before = UINT64_MAX;
+  while (!is_near(p) && p->steps < STEPS_MAX && p->best < before) {
+    before = p->best;
+    if (!promote(p)) return;
+    place_all(p, best_fit);
+  }
+}
+
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit) {
+  struct packing p = {.rectangle = rectangle, .fixed = fixed, .count = count, .wall = wall, .best = UINT64_MAX};
+  if (!count) return 0;
+  for (size_t i = 0; i < fixed; i++)
+    if (rectangle[i].offset + rectangle[i].bytes > p.floor) p.floor = rectangle[i].offset + rectangle[i].bytes;
+  p.bound = most_alive(&p);
+  if (p.floor > p.bound) p.bound = p.floor;
+  if (p.bound > limit) return UINT64_MAX;
+  p.order = pen_new(count + 1, sizeof *p.order);
+  p.best_order = pen_new(count + 1, sizeof *p.best_order);
+  p.fixed_order = pen_new(count + 1, sizeof *p.fixed_order);
+  p.best_offset = pen_new(count + 1, sizeof *p.best_offset);
+  p.placed = pen_new(count + 1, sizeof *p.placed);
+  sort_by(&p, BY_START, 0, fixed, p.fixed_order);
+  sort_by(&p, BY_START, fixed, count, p.order);
+  sweep(&p, false);
+  if (!is_near(&p)) sweep(&p, true);
+  for (enum order order = BY_SIZE; order < ORDERS && count <= QUADRATIC_MAX; order++)
+    for (int best_fit = 0; best_fit < 2 && !is_near(&p) && p.steps < STEPS_MAX; best_fit++) {
+      sort_by(&p, order, fixed, count, p.order);
+      place_all(&p, best_fit);
+      repair(&p, best_fit);
+    }
+  for (size_t i = fixed; i < count; i++) rectangle[i].offset = p.best_offset[i];
+  return p.best;
 }

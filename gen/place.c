@@ -1,13 +1,18 @@
 /* place.c: the places of activations and messages in every rank's arena, for one profile.
  *
- * The activation part is packed per profile and rank: each row's scratch, and for each stage and microbatch the blocks that F keeps
- * for I, F for W, I for W, outputs until they are sent, and what is handed over between two stages of one rank. A block is a
- * rectangle (bytes x rows), see pack.c; receive slots are slots.c's. */
+ * Everything is packed per profile and rank: each row's scratch, and for each stage and microbatch the blocks that F keeps for I, F for
+ * W, I for W, outputs until they are sent, and what is handed over between two stages of one rank. A block is a rectangle (bytes x
+ * rows), see pack.c. Receive slots come first (slots.c), below all else; a slot serves as memory like any other while no message may
+ * come. The rest goes around them; nothing lies across the end of the slots, where the window ends and what persists begins.
+ *
+ * Two things can be had for a few bytes or saved for them: slots beyond the least, which spare credits; and blocks in one piece, which
+ * keep the tables small. So a rank is packed with both, and when that takes more than one part in NEAR above what is live, with blocks
+ * cut into layers, or fewer slots, or both; the least is taken. */
 #include <string.h>
 
 #include "gen/laying.h"
 
-enum { SPARE_SLOTS = 2 };
+enum { NEAR = 125 };
 
 static void find_rows(struct pen_laying *l) {
   const struct pen_lowered *lowered = l->input->lowered;
@@ -46,7 +51,8 @@ static uint32_t reader_stage(const struct pen_message *message) {
   return message->kind == PEN_SEND_F ? message->stage + 1u : message->stage - 1u;
 }
 
-static void place_messages(struct pen_laying *l) {
+/* What slots need to know of the messages: bytes and last readers. */
+static struct pen_slotting *begin_slots(struct pen_laying *l) {
   struct pen_lowered *lowered = l->input->lowered;
   uint32_t *last_reader = pen_new(lowered->message_count + 1u, sizeof *last_reader);
   uint64_t *bytes = pen_new(lowered->message_count + 1u, sizeof *bytes);
@@ -62,13 +68,12 @@ static void place_messages(struct pen_laying *l) {
       last_reader[m] = backward_row(pen_rows_of(l, reader, message->microbatch)); /* nobody reads it: all that follows is frozen */
     bytes[m] = message->bytes = graph->value[forward ? graph->input : graph->output_gradient].bytes;
   }
-  struct pen_slotting *slotting = pen_slots_begin(lowered, last_reader, bytes);
-  for (uint32_t r = 0; r < lowered->rank_count; r++) {
-    struct pen_window window = pen_slots_place(slotting, r, SPARE_SLOTS);
-    l->window_bytes[r] = window.bytes;
-    l->slot_count[r] = window.slot_count;
-  }
-  pen_slots_end(slotting);
+  return pen_slots_begin(lowered, last_reader, bytes);
+}
+
+/* Where the readers of messages find them. */
+static void note_homes(struct pen_laying *l) {
+  const struct pen_lowered *lowered = l->input->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     const struct pen_message *message = &lowered->message[m];
     int base = message->kind == PEN_SEND_F ? PEN_BASE_INPUT : PEN_BASE_OUTPUT_GRADIENT;
@@ -84,7 +89,7 @@ struct packing {
   struct pen_rectangle *rectangle;
   uint64_t **target;
   uint64_t **second; /* a hand-over on one rank has two names; may be null */
-  size_t count, capacity, target_capacity, second_capacity;
+  size_t count, capacity, target_capacity, second_capacity, fixed;
 };
 
 /* Both of a pair a|b are at work from the start of a to the end of b: what either uses lives through both rows. */
@@ -95,68 +100,61 @@ static void add_block(struct packing *p, uint64_t bytes, uint32_t first, uint32_
   p->rectangle = pen_grow(p->rectangle, &p->capacity, p->count + 1, sizeof *p->rectangle);
   p->target = pen_grow(p->target, &p->target_capacity, p->count + 1, sizeof *p->target);
   p->second = pen_grow(p->second, &p->second_capacity, p->count + 1, sizeof *p->second);
-  p->rectangle[p->count] = (struct pen_rectangle){bytes, first, last, 0};
+  p->rectangle[p->count] = (struct pen_rectangle){.bytes = bytes, .first = first, .last = last};
   p->target[p->count] = target;
   p->second[p->count++] = second;
 }
 
 static uint32_t later(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-/* An output (of F, or the gradient that backward makes) until its reader on this rank, or its send, and its own stage are done. */
-static void add_output(struct pen_laying *l, struct packing *p, uint32_t stage, uint32_t microbatch, bool backward) {
-  const struct pen_graph *graph = l->input->graph[stage];
+/* How long an output (of F, or the gradient that backward makes) lives: until its reader on this rank, or its send, and its own stage
+ * are done; and its second name, if it is handed over on the rank. */
+static uint32_t output_life(struct pen_laying *l, uint32_t stage, uint32_t microbatch, bool backward, uint64_t **second) {
   const struct pen_blocks *own = &l->blocks[stage];
   struct rows *rows = pen_rows_of(l, stage, microbatch);
-  int base = backward ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_OUTPUT;
-  if ((backward ? graph->input_gradient : graph->output) == PEN_NONE) return;
   uint32_t reader = backward ? stage - 1 : stage + 1;
   uint32_t first = backward ? backward_row(rows) : rows->program[PEN_PROGRAM_F];
   uint32_t last = later(first, end_row(rows, backward ? own->input_gradient_last : own->output_last));
+  if (!pen_same_rank(l, stage, reader)) return later(last, backward ? rows->send_b : rows->send_f);
+  const struct pen_blocks *other = &l->blocks[reader];
+  struct rows *reader_rows = pen_rows_of(l, reader, microbatch);
+  last = later(last, backward ? backward_row(reader_rows) : reader_rows->program[PEN_PROGRAM_F]);
+  *second = &pen_places_of(l, reader, microbatch)->base[backward ? PEN_BASE_OUTPUT_GRADIENT : PEN_BASE_INPUT];
+  return later(last, end_row(reader_rows, backward ? other->output_gradient_last : other->input_last));
+}
+
+/* An output, or the gradient of the input: from the row that makes it, or from F on when its block holds something else before. */
+static void add_output(struct pen_laying *l, struct packing *p, uint32_t stage, uint32_t microbatch, bool backward) {
+  const struct pen_graph *graph = l->input->graph[stage];
+  const struct pen_blocks *own = &l->blocks[stage];
+  const struct rows *rows = pen_rows_of(l, stage, microbatch);
+  if ((backward ? graph->input_gradient : graph->output) == PEN_NONE) return;
+  int base = backward ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_OUTPUT;
+  bool early = !backward || own->gradient_from_f;
   uint64_t *second = NULL;
-  if (pen_same_rank(l, stage, reader)) {
-    const struct pen_blocks *other = &l->blocks[reader];
-    struct rows *reader_rows = pen_rows_of(l, reader, microbatch);
-    last = later(last, backward ? backward_row(reader_rows) : reader_rows->program[PEN_PROGRAM_F]);
-    last = later(last, end_row(reader_rows, backward ? other->output_gradient_last : other->input_last));
-    second = &pen_places_of(l, reader, microbatch)->base[backward ? PEN_BASE_OUTPUT_GRADIENT : PEN_BASE_INPUT];
-  } else {
-    last = later(last, backward ? rows->send_b : rows->send_f);
-  }
-  add_block(p, own->bytes[base], first, last, &pen_places_of(l, stage, microbatch)->base[base], second);
+  uint32_t last = output_life(l, stage, microbatch, backward, &second);
+  add_block(p, own->bytes[base], early ? rows->program[PEN_PROGRAM_F] : backward_row(rows), last,
+            &pen_places_of(l, stage, microbatch)->base[base], second);
 }
 
 static void add_stage_blocks(struct pen_laying *l, struct packing *p, uint32_t stage, uint32_t microbatch) {
   const struct pen_blocks *blocks = &l->blocks[stage];
   const struct rows *rows = pen_rows_of(l, stage, microbatch);
-  uint64_t *base = pen_places_of(l, stage, microbatch)->base;
+  uint64_t *base = pen_places_of(l, stage, microbatch)->base, *scratch = l->scratch[l->partition->rank_of[stage]];
+  for (int program = 0; program < PEN_PROGRAMS; program++) {
+    uint32_t row = rows->program[program];
+    if (row != NO_ROW) add_block(p, blocks->scratch[program], row, row, &scratch[row], NULL);
+  }
   add_output(l, p, stage, microbatch, false);
   if (l->input->kind != PEN_TRAIN) return;
+  add_output(l, p, stage, microbatch, true);
   uint32_t forward = rows->program[PEN_PROGRAM_F];
   add_block(p, blocks->bytes[PEN_BASE_SAVED_I], forward, end_row(rows, PEN_PROGRAM_I), &base[PEN_BASE_SAVED_I], NULL);
-  add_block(p, blocks->bytes[PEN_BASE_SAVED_W], forward, end_row(rows, PEN_PROGRAM_W), &base[PEN_BASE_SAVED_W], NULL);
+  for (uint32_t piece = 0; piece < PEN_PIECES; piece++)
+    add_block(p, blocks->bytes[pen_piece_base(piece)], forward, end_row(rows, PEN_PROGRAM_W), &base[pen_piece_base(piece)], NULL);
   if (rows->program[PEN_PROGRAM_B] == NO_ROW)
     add_block(p, blocks->bytes[PEN_BASE_KEPT_W], rows->program[PEN_PROGRAM_I], rows->program[PEN_PROGRAM_W],
               &base[PEN_BASE_KEPT_W], NULL);
-  add_output(l, p, stage, microbatch, true);
-}
-
-static void pack_rank(struct pen_laying *l, uint32_t rank) {
-  const struct pen_lowered *lowered = l->input->lowered;
-  struct packing p = {.row = lowered->action[rank]};
-  for (uint32_t s = 0; s < l->partition->stage_count; s++)
-    if (l->partition->rank_of[s] == rank)
-      for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, &p, s, m);
-  l->scratch[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->scratch);
-  for (uint32_t i = 0; i < lowered->count[rank]; i++) {
-    int program = pen_program_of(lowered->action[rank][i].kind);
-    if (program >= 0)
-      add_block(&p, l->blocks[lowered->action[rank][i].stage].scratch[program], i, i, &l->scratch[rank][i], NULL);
-  }
-  l->activation_bytes[rank] = pen_pack(p.rectangle, p.count);
-  for (size_t i = 0; i < p.count; i++) {
-    *p.target[i] = p.rectangle[i].offset;
-    if (p.second[i]) *p.second[i] = p.rectangle[i].offset;
-  }
 }
 
 /* The most bytes live at one op of the rank, whatever the slots: messages count from RECV to their last use. */
@@ -180,12 +178,155 @@ static int64_t live_of(const struct pen_laying *l, uint32_t rank) {
   return most;
 }
 
+/* The homes of messages, whose places are settled. */
+static void add_homes(struct packing *p, const struct pen_window *window, uint32_t last_row) {
+  for (size_t i = 0; i < window->home_count; i++) {
+    const struct pen_home *home = &window->home[i];
+    add_block(p, pen_aligned(home->bytes), home->first, home->last, NULL, NULL);
+    p->rectangle[p->count - 1].offset = home->offset;
+    if (home->before == PEN_NONE || home->before > last_row) continue;
+    add_block(p, pen_aligned(home->bytes), home->before, last_row, NULL, NULL);
+    p->rectangle[p->count - 1].offset = home->offset;
+  }
+  p->fixed = p->count;
+}
+
+/* Packs a rank with `spare` slots; returns the bytes of its window and activations, UINT64_MAX if they must be more than `limit`. */
+static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, uint32_t spare,
+                          uint64_t limit) {
+  const struct pen_lowered *lowered = l->input->lowered;
+  struct pen_window window = pen_slots_place(slotting, rank, spare);
+  l->window_bytes[rank] = window.bytes;
+  l->slot_count[rank] = window.slot_count;
+  if (!l->scratch[rank]) l->scratch[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->scratch);
+  p->count = 0;
+  p->row = lowered->action[rank];
+  add_homes(p, &window, lowered->count[rank] - 1);
+  for (uint32_t i = 0; i < l->stages_of.count[rank]; i++)
+    for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, l->stages_of.stage[rank][i], m);
+  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, window.bytes, limit);
+  if (bytes == UINT64_MAX) return bytes;
+  if (bytes < window.bytes) bytes = window.bytes;
+  l->activation_bytes[rank] = bytes - window.bytes;
+  for (size_t i = p->fixed; i < p->count; i++) {
+    *p->target[i] = p->rectangle[i].offset;
+    if (p->second[i]) *p->second[i] = p->rectangle[i].offset;
+  }
+  return bytes;
+}
+
+/* ---- the blocks of stages, whole or cut ---- */
+
+/* Blocks by stage, made when they are wanted; stages that are alike share them. */
+struct cutting {
+  uint32_t *alike;                     /* [stage] the first stage that it is like */
+  struct pen_blocks *blocks[PEN_CUTS]; /* [stage] */
+  bool *made[PEN_CUTS];
+  uint32_t parts_a_piece, parts;
+};
+
+static struct cutting start_cutting(const struct pen_laying *l) {
+  uint32_t stages = l->partition->stage_count;
+  struct cutting c = {.alike = pen_new(stages, sizeof *c.alike)};
+  for (int k = 0; k < PEN_CUTS; k++) {
+    c.blocks[k] = pen_new(stages, sizeof **c.blocks);
+    c.made[k] = pen_new(stages, sizeof **c.made);
+  }
+  for (uint32_t s = 0; s < stages; s++) {
+    c.alike[s] = s && pen_graphs_alike(l->input->graph[s - 1], l->input->graph[s]) ? c.alike[s - 1] : s;
+    uint32_t parts = c.alike[s] == s ? pen_parts_of(l->input->graph[s]) : 0;
+    if (parts > c.parts) c.parts = parts;
+  }
+  c.parts_a_piece = (c.parts + PEN_PIECES - 1) / PEN_PIECES;
+  return c;
+}
+
+static void use_blocks(struct pen_laying *l, struct cutting *c, uint32_t stage, enum pen_cut cut) {
+  uint32_t first = c->alike[stage];
+  struct pen_blocks *blocks = &c->blocks[cut][first];
+  if (!c->made[cut][first]) *blocks = pen_blocks_of(l->input->graph[first], cut, c->parts_a_piece);
+  c->made[cut][first] = true;
+  l->blocks[stage] = *blocks;
+}
+
+/* ---- one rank ---- */
+
+/* What a rank holds whatever its activations: weights, gradients, moments. */
+static uint64_t resident_bytes(const struct pen_laying *l, uint32_t rank) {
+  uint64_t bytes = 0;
+  for (uint32_t i = 0; i < l->stages_of.count[rank]; i++) {
+    uint32_t stage = l->stages_of.stage[rank][i];
+    for (size_t w = 0; w < l->input->graph[stage]->weight_count; w++)
+      bytes += (l->weights[l->first_weight[stage] + w].frozen ? 1 : 4) * pen_aligned(l->weights[l->first_weight[stage] + w].count * 4);
+  }
+  return bytes;
+}
+
+/* What a rank's arena takes beside what persists when this profile is packed in so many bytes: other profiles use it, too. */
+static uint64_t arena_part(const struct pen_laying *l, uint32_t rank, uint64_t bytes) {
+  uint64_t window = l->window_bytes[rank], activations = bytes - window;
+  for (const struct pen_laying *other = l->before; other; other = other->before) {
+    if (other->window_bytes[rank] > window) window = other->window_bytes[rank];
+    if (other->activation_bytes[rank] > activations) activations = other->activation_bytes[rank];
+  }
+  return window + activations;
+}
+
+/* The most that is live in any profile so far. */
+static uint64_t most_live(const struct pen_laying *l, uint32_t rank) {
+  int64_t most = 0;
+  for (; l; l = l->before)
+    if (l->live_bytes[rank] > most) most = l->live_bytes[rank];
+  return (uint64_t)most;
+}
+
+/* Tries whole blocks and spare slots first; see the top of the file. */
+static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, struct cutting *c, struct packing *p, uint32_t rank) {
+  static const struct {
+    enum pen_cut cut;
+    uint32_t spare;
+  } attempt[] = {{PEN_CUT_NOT, 2}, {PEN_CUT_LAYERS, 2}, {PEN_CUT_EVEN, 2}, {PEN_CUT_NOT, 1}, {PEN_CUT_LAYERS, 1},
+                 {PEN_CUT_EVEN, 1}, {PEN_CUT_NOT, 0}, {PEN_CUT_LAYERS, 0}, {PEN_CUT_EVEN, 0}};
+  enum { ATTEMPTS = sizeof attempt / sizeof *attempt };
+  l->live_bytes[rank] = live_of(l, rank);
+  uint64_t live = most_live(l, rank), enough = live + (live + resident_bytes(l, rank)) / NEAR, least = UINT64_MAX;
+  size_t best = 0, last = 0;
+  for (size_t i = 0; i < ATTEMPTS && least > enough; i++) {
+    if (attempt[i].cut == PEN_CUT_LAYERS && c->parts < 2) continue;
+    if (attempt[i].cut != PEN_CUT_NOT && l->input->kind != PEN_TRAIN) continue; /* nothing is saved */
+    for (uint32_t k = 0; k < l->stages_of.count[rank]; k++) use_blocks(l, c, l->stages_of.stage[rank][k], attempt[i].cut);
+    uint64_t bytes = pack_rank(l, slotting, p, rank, attempt[i].spare, attempt[i].spare ? enough : least);
+    last = i;
+    if (bytes == UINT64_MAX || arena_part(l, rank, bytes) >= least) continue;
+    least = arena_part(l, rank, bytes);
+    best = i;
+  }
+  if (best == last) return;
+  for (uint32_t k = 0; k < l->stages_of.count[rank]; k++) use_blocks(l, c, l->stages_of.stage[rank][k], attempt[best].cut);
+  pack_rank(l, slotting, p, rank, attempt[best].spare, UINT64_MAX);
+}
+
+/* The stages of every rank. */
+static void list_stages(struct pen_laying *l) {
+  const struct pen_partition *partition = l->partition;
+  l->stages_of.count = pen_new(partition->rank_count, sizeof *l->stages_of.count);
+  l->stages_of.stage = pen_new(partition->rank_count, sizeof *l->stages_of.stage);
+  for (uint32_t r = 0; r < partition->rank_count; r++) l->stages_of.stage[r] = pen_new(partition->stages_per_rank, sizeof(uint32_t));
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    uint32_t rank = partition->rank_of[s];
+    l->stages_of.stage[rank][l->stages_of.count[rank]++] = s;
+  }
+}
+
 void pen_place(struct pen_laying *l) {
+  struct cutting cutting = start_cutting(l);
+  for (uint32_t s = 0; s < l->partition->stage_count; s++) use_blocks(l, &cutting, s, PEN_CUT_NOT);
+  list_stages(l);
   find_rows(l);
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof *l->places);
-  place_messages(l);
-  for (uint32_t r = 0; r < l->partition->rank_count; r++) {
-    pack_rank(l, r);
-    l->live_bytes[r] = live_of(l, r);
-  }
+  struct pen_slotting *slotting = begin_slots(l);
+  struct packing packing = {0};
+  for (uint32_t r = 0; r < l->partition->rank_count; r++) place_rank(l, slotting, &cutting, &packing, r);
+  pen_slots_end(slotting);
+  note_homes(l);
 }

@@ -4,8 +4,8 @@
  * one that was given up first: an interval colouring (Gupta, Lee and Leung 1979), so as few slots as can be. With so few a sender
  * must often wait for word that the slot is free. A few more (`spare`) let it take one whose last reader it has heard of already.
  *
- * What a sender knows of a receiver: when it has waited for a message that the receiver sent in row q, all the receiver's rows up to
- * q are done; when it has taken a credit of a message received in row q, likewise. A message needs a credit only when what was in
+ * What a sender knows of a receiver: when it has waited for a message that the receiver sent in row q, all the receiver's rows before
+ * q are done; when it has taken a credit of a message received in row q, those up to q. A message needs a credit only when what was in
  * its slot before was last read in a row that its sender knows nothing of by then. Messages arrive on a channel in the order in
  * which they are sent, so one walk over the receiver's RECV rows sees each sender's knowledge grow; and a credit given to the first
  * message that needs one serves as many of the following as any choice could.
@@ -95,8 +95,8 @@ static void walk_rank(struct pen_slotting *p, uint32_t rank, const uint32_t *fir
     if (a->message == PEN_NONE) continue;
     const struct pen_channel *channel = &l->channel[l->message[a->message].channel];
     if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) p->fact[a->message].known = known[channel->to_rank];
-    if ((a->kind == PEN_WAIT_F || a->kind == PEN_WAIT_B) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank])
-      known[channel->from_rank] = p->fact[a->message].send_row;
+    if ((a->kind == PEN_WAIT_F || a->kind == PEN_WAIT_B) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank] + 1)
+      known[channel->from_rank] = (int64_t)p->fact[a->message].send_row - 1;
   }
   for (uint32_t c = first_channel[rank]; c < first_channel[rank + 1]; c++) known_at_end[c] = gathers ? INT64_MAX : known[l->channel[c].to_rank];
   for (uint32_t i = 0; i < l->count[rank]; i++)

@@ -48,7 +48,7 @@ static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen
     }
     const char *name = value->role == PEN_ROLE_ACTIVATION ? pen_text("%s%s", stage_name, value->name) : value->name;
     t->tensor = pen_grow(t->tensor, &t->tensor_capacity, t->tensor_count + 1, sizeof *t->tensor);
-    t->tensor[t->tensor_count] = (struct pen_tensor){name, value->dtype, value->base, offset, value->bytes};
+    t->tensor[t->tensor_count] = (struct pen_tensor){name, value->dtype, blocks->base[v], offset, value->bytes};
     map[v] = (uint32_t)t->tensor_count++;
   }
 }
@@ -100,14 +100,13 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
   return (uint32_t)t->frame_count - 1;
 }
 
-/* The bases of one compute row: blocks are relative to the activation part, receive slots to the arena. */
+/* The bases of one compute row. */
 static struct pen_frame frame_of(const struct pen_laying *l, uint32_t rank, const struct pen_action *a, uint32_t row) {
   const struct places *places = pen_places_of(l, a->stage, a->microbatch);
-  uint64_t start = l->memory[rank].persistent_end;
   struct pen_frame frame = {{0}};
-  for (int b = PEN_BASE_INPUT; b <= PEN_BASE_KEPT_W; b++)
-    if (l->blocks[a->stage].bytes[b]) frame.base[b] = start + places->base[b];
-  frame.base[PEN_BASE_SCRATCH] = start + l->scratch[rank][row];
+  for (int b = PEN_BASE_INPUT; b < PEN_BASES; b++)
+    if (l->blocks[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
+  frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, l->scratch[rank][row]);
   uint32_t stage = a->stage;
   if (stage && !pen_same_rank(l, stage, stage - 1)) frame.base[PEN_BASE_INPUT] = places->base[PEN_BASE_INPUT];
   if (stage + 1 < l->partition->stage_count && !pen_same_rank(l, stage, stage + 1) && l->input->kind == PEN_TRAIN)
@@ -158,8 +157,8 @@ static void place_sources(struct pen_laying *l) {
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     struct pen_message *message = &lowered->message[m];
     int base = message->kind == PEN_SEND_F ? PEN_BASE_OUTPUT : PEN_BASE_INPUT_GRADIENT;
-    uint64_t start = l->memory[l->partition->rank_of[message->stage]].persistent_end;
-    message->source_offset = start + pen_places_of(l, message->stage, message->microbatch)->base[base];
+    message->source_offset = pen_arena_offset(l, l->partition->rank_of[message->stage],
+                                              pen_places_of(l, message->stage, message->microbatch)->base[base]);
   }
 }
 

@@ -302,9 +302,11 @@ static bool check_message(const struct pen_checked *c, const struct pen_plan *pl
   if (message->source_offset != place_of(profile, rank, made, source))
     return pen_wrong(c->problem, rank, row, "its message leaves from %llu, but what it sends is made at %llu",
                      (unsigned long long)message->source_offset, (unsigned long long)place_of(profile, rank, made, source));
-  if (message->source_offset < plan->memory[rank].persistent_end || message->source_offset > plan->memory[rank].arena_bytes ||
-      message->bytes > plan->memory[rank].arena_bytes - message->source_offset)
-    return pen_wrong(c->problem, rank, row, "its message leaves from %llu, outside the activation part",
+  const struct pen_rank_memory *own = &plan->memory[rank];
+  bool in_window = message->source_offset < own->window_bytes;
+  uint64_t first = in_window ? 0 : own->persistent_end, past = in_window ? own->window_bytes : own->arena_bytes;
+  if (message->source_offset < first || message->source_offset > past || message->bytes > past - message->source_offset)
+    return pen_wrong(c->problem, rank, row, "its message leaves from %llu, outside window and activation part",
                      (unsigned long long)message->source_offset);
   if (message->target_offset != place_of(profile, to, used, target))
     return pen_wrong(c->problem, rank, row, "its message's home is at %llu, but rank %u reads it at %llu",

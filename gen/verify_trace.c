@@ -92,12 +92,13 @@ static bool place(const struct step *s, uint32_t tensor, struct seat *seat) {
   seat->past = seat->first + t->bytes;
   if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS) return true;
   seat->local = true;
-  uint64_t first = b->received[tensor] ? 0 : b->memory->persistent_end;
-  uint64_t past = b->received[tensor] ? b->memory->window_bytes : b->memory->arena_bytes;
+  bool in_window = b->received[tensor] || seat->first < b->memory->window_bytes;
+  uint64_t first = in_window ? 0 : b->memory->persistent_end;
+  uint64_t past = in_window ? b->memory->window_bytes : b->memory->arena_bytes;
   if (s->starts) return WRONG(s, "uses %s, which is no constant", t->name);
   if (seat->past < seat->first || seat->first < first || seat->past > past)
     return WRONG(s, "has %s at %llu, outside the %s", t->name, (unsigned long long)seat->first,
-                 b->received[tensor] ? "window" : "activation part");
+                 in_window ? "window" : "activation part");
   return true;
 }
 

@@ -9,6 +9,8 @@
  *     | receive slots | weights, gradients, moments, constants, losses | activations and scratch |
  *     | peers write   |            own, for the whole run              | one layout a profile    |
  *
+ * The window also holds activations and scratch in rows in which no message may come to their bytes. Nothing lies across its end.
+ *
  * A tensor's address is arena + frame.base[tensor.base] + tensor.offset, with the frame of the row that runs.
  *
  * Messages. Every message has a home: target_offset in the receiver's window, known to the sender. On a channel (a directed pair

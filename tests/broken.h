@@ -117,7 +117,7 @@ static inline bool uses_base(const struct part *p, uint32_t row, int base) {
 struct defect {
   const char *name;
   bool (*apply)(struct part *part); /* false: there was no place for it */
-  const char *reasons[8];           /* words of which one must stand in the message */
+  const char *reasons[10];          /* words of which one must stand in the message */
 };
 
 /* Puts each defect into each shape, several times; all must be rejected, with their own words. */
@@ -132,7 +132,7 @@ static inline void reject_all(const struct defect *defects, size_t count, uint64
       if (defects[which].apply(&part)) {
         applied++;
         bool accepted = pen_verify(part.plan, &problem), known = false;
-        for (size_t n = 0; n < 8 && defects[which].reasons[n]; n++) known |= strstr(problem.reason, defects[which].reasons[n]) != NULL;
+        for (size_t n = 0; n < 10 && defects[which].reasons[n]; n++) known |= strstr(problem.reason, defects[which].reasons[n]) != NULL;
         if (accepted || !known)
           fail_msg("%s, seed %lu, %s %s: %s", defects[which].name, (unsigned long)here, shapes[round % SHAPES].family,
                    shapes[round % SHAPES].schedule, accepted ? "accepted" : problem.reason);
