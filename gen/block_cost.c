@@ -15,62 +15,59 @@
 #include "gen/families/families.h"
 #include "gen/signature.h"
 
-enum { INPUTS_MAX = 8 };
+enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* blocks back that are looked at */ };
 
-/* What the backward of a block runs again when nobody else needs what it gives. */
-struct again {
-  double work;              /* without the inputs' */
-  bool reads[INPUTS_MAX];   /* those inputs */
-  bool needs_input;         /* what the block takes must be there, for this or for the backward itself */
+/* One block as a stage of its own; inputs of the step count apart. */
+struct figures {
+  double work;              /* of all programs */
+  double forward;           /* of F alone */
+  double alone;             /* what a stage of this block alone runs again without being told to: a loss */
+  bool reads[INPUTS_MAX];   /* inputs of the step */
+  /* where the stage recomputes, and nobody else needs what the block gives: */
+  double again;                 /* what its backward runs again */
+  bool reads_again[INPUTS_MAX]; /* inputs that it reads again */
+  bool needs_input;             /* what the block takes must be there, for that or for the backward itself */
 };
 
-/* Sums over blocks 0 ... k-1: differences of two are those of a run. */
+/* Of all blocks, and sums over blocks 0 ... k-1: differences of two are those of a run. */
 struct sums {
-  double *work;                    /* of all programs, without the inputs' */
-  double *forward;                 /* of F alone */
-  uint32_t *readers[INPUTS_MAX];   /* blocks that read that input */
-  struct again *again;             /* [block] */
-  double *alone;                   /* [block]: what it runs again as a stage of its own without being told to: a loss */
+  struct figures *block;
+  double *work, *forward;
+  uint32_t *readers[INPUTS_MAX]; /* blocks that read that input */
 };
 
 struct pen_block_costs {
+  const struct pen_family *family;
   uint32_t input_count;
   double input_work[INPUTS_MAX];
   struct sums leading, inner; /* in the first stage, and in any other */
   bool *recomputes;           /* [stage] */
 };
 
-static struct sums new_sums(uint32_t blocks) {
-  struct sums sums = {.work = pen_new(blocks + 1u, sizeof *sums.work), .forward = pen_new(blocks + 1u, sizeof *sums.forward),
-                      .again = pen_new(blocks + 1u, sizeof *sums.again), .alone = pen_new(blocks + 1u, sizeof *sums.alone)};
-  for (int i = 0; i < INPUTS_MAX; i++) sums.readers[i] = pen_new(blocks + 1u, sizeof **sums.readers);
-  return sums;
+/* ---- one block ---- */
+
+/* The ops of a block as a stage of its own: the first, the last or one between, so that it emits what it does in the model. */
+static struct pen_graph *emit_alone(const struct pen_topology *t, const struct pen_partition *p, uint32_t block) {
+  struct pen_partition *alone = pen_new(1, sizeof *alone);
+  uint32_t stage = block == 0 ? 0 : block + 1 == p->block_count ? 2 : 1;
+  *alone = *p;
+  alone->stage_count = 3;
+  alone->span = pen_new(3, sizeof *alone->span);
+  alone->span[stage] = (struct pen_span){.first_block = block, .past_last_block = block + 1};
+  return pen_model(t, alone, stage, t->trains);
 }
 
-/* A block as a stage of its own: the first, the last or one between, so that it emits what it does in the model. */
-static struct pen_graph *build_alone(const struct pen_topology *t, const struct pen_partition *p, uint32_t block, bool leads,
-                                     bool recomputes) {
-  struct pen_span span[3] = {{0}};
-  uint32_t stage = block == 0 ? 0 : block + 1 == p->block_count ? 2 : 1;
-  span[stage] = (struct pen_span){.first_block = block, .past_last_block = block + 1};
-  struct pen_partition alone = *p;
-  alone.span = span;
-  alone.stage_count = 3;
-  struct pen_graph *graph = pen_model(t, &alone, stage, t->trains);
+static struct pen_graph *derive_alone(const struct pen_topology *t, const struct pen_partition *p, uint32_t block, bool leads,
+                                      bool recomputes) {
+  struct pen_graph *graph = emit_alone(t, p, block);
   graph->input_is_given = leads;
   graph->recomputes = recomputes;
   pen_derive(graph);
   return graph;
 }
 
-static bool trains(const struct pen_graph *graph) {
-  for (size_t i = 0; i < graph->weight_count; i++)
-    if (!graph->weight[i].frozen) return true;
-  return false;
-}
-
-static bool reads(const struct pen_op_list *list, size_t count, uint32_t value) {
-  for (size_t i = 0; i < count; i++)
+static bool reads(const struct pen_op_list *list, uint32_t value) {
+  for (size_t i = 0; i < list->count; i++)
     for (uint32_t k = 0; value != PEN_NONE && k < pen_signature_of(list->op[i].kind)->input_count; k++)
       if (list->op[i].operand[k] == value) return true;
   return false;
@@ -84,36 +81,78 @@ static bool makes_again(const struct pen_graph *graph, const struct pen_datum *d
   return false;
 }
 
-/* Adds a block to the sums: the operations of its programs, those of inputs apart. `again` is the block where it recomputes. */
-static void add_block(struct pen_block_costs *costs, struct sums *sums, uint32_t block, const struct pen_graph *graph,
-                      const struct pen_graph *again, const struct pen_family *family) {
-  double work = 0, forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]);
-  struct again *run = &sums->again[block];
-  for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++) work += pen_program_flops(&graph->program[program]);
-  sums->alone[block] = pen_again_flops(graph);
-  work -= sums->alone[block];
-  run->work = pen_again_flops(again);
-  run->needs_input = reads(&again->program[PEN_PROGRAM_I], again->program[PEN_PROGRAM_I].count, again->input) ||
-                     reads(&again->program[PEN_PROGRAM_W], again->program[PEN_PROGRAM_W].count, again->input);
-  for (uint32_t i = 0; i < costs->input_count; i++) {
-    sums->readers[i][block + 1] = sums->readers[i][block];
-    for (size_t k = 0; k < graph->datum_count; k++) {
-      const struct pen_datum *datum = &graph->datum[k];
-      if (datum->declared != family->input[i]) continue;
-      sums->readers[i][block + 1]++;
-      costs->input_work[i] = datum->flops;
-      work -= datum->flops;
-      forward -= datum->flops;
-      run->reads[i] = makes_again(again, datum);
-      if (run->reads[i]) run->work -= datum->flops;
-    }
+static uint32_t input_index(const struct pen_block_costs *costs, const struct pen_declared *declared) {
+  uint32_t i = 0;
+  while (costs->family->input[i] != declared) i++;
+  return i;
+}
+
+static struct figures measure(struct pen_block_costs *costs, const struct pen_topology *t, const struct pen_partition *p,
+                              uint32_t block, bool leads) {
+  const struct pen_graph *graph = derive_alone(t, p, block, leads, false), *again = derive_alone(t, p, block, leads, true);
+  struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]), .alone = pen_again_flops(graph),
+                      .again = pen_again_flops(again)};
+  for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++) f.work += pen_program_flops(&graph->program[program]);
+  f.work -= f.alone;
+  f.needs_input = reads(&again->program[PEN_PROGRAM_I], again->input) || reads(&again->program[PEN_PROGRAM_W], again->input);
+  for (size_t k = 0; k < graph->datum_count; k++) {
+    const struct pen_datum *datum = &graph->datum[k];
+    uint32_t i = input_index(costs, datum->declared);
+    costs->input_work[i] = datum->flops;
+    f.work -= datum->flops;
+    f.forward -= datum->flops;
+    f.reads[i] = true;
+    f.reads_again[i] = makes_again(again, datum);
+    if (f.reads_again[i]) f.again -= datum->flops;
   }
-  sums->work[block + 1] = sums->work[block] + work;
-  sums->forward[block + 1] = sums->forward[block] + forward;
+  return f;
+}
+
+/* ---- all blocks ---- */
+
+/* Whether two blocks of one kind are the same but for their weights' names: then so are their figures. */
+static bool same_ops(const struct pen_graph *a, const struct pen_graph *b) {
+  if (a->forward.count != b->forward.count || a->weight_count != b->weight_count) return false;
+  for (size_t i = 0; i < a->weight_count; i++)
+    if (a->weight[i].frozen != b->weight[i].frozen) return false;
+  for (size_t i = 0; i < a->forward.count; i++) {
+    const struct pen_op *x = &a->forward.op[i], *y = &b->forward.op[i];
+    if (x->kind != y->kind || memcmp(x->operand, y->operand, sizeof x->operand) || memcmp(x->dim, y->dim, sizeof x->dim)) return false;
+  }
+  return true;
+}
+
+static bool trains(const struct pen_graph *graph) {
+  for (size_t i = 0; i < graph->weight_count; i++)
+    if (!graph->weight[i].frozen) return true;
+  return false;
+}
+
+/* The figures of a block, or of one shortly before that is the same. */
+static struct figures figures_of(struct pen_block_costs *costs, const struct pen_topology *t, const struct pen_partition *p,
+                                 uint32_t block, struct pen_graph *const *emitted) {
+  for (uint32_t other = block; other-- > 0 && block - other <= KINDS_MAX;)
+    if (p->block[other].kind == p->block[block].kind && same_ops(emitted[other], emitted[block])) return costs->inner.block[other];
+  return measure(costs, t, p, block, false);
+}
+
+static void add(struct sums *sums, uint32_t block, const struct figures *figures) {
+  sums->block[block] = *figures;
+  sums->work[block + 1] = sums->work[block] + figures->work;
+  sums->forward[block + 1] = sums->forward[block] + figures->forward;
+  for (uint32_t i = 0; i < INPUTS_MAX; i++) sums->readers[i][block + 1] = sums->readers[i][block] + figures->reads[i];
+}
+
+static struct sums new_sums(uint32_t blocks) {
+  struct sums sums = {.block = pen_new(blocks + 1u, sizeof *sums.block), .work = pen_new(blocks + 1u, sizeof *sums.work),
+                      .forward = pen_new(blocks + 1u, sizeof *sums.forward)};
+  for (int i = 0; i < INPUTS_MAX; i++) sums.readers[i] = pen_new(blocks + 1u, sizeof **sums.readers);
+  return sums;
 }
 
 struct pen_block_costs *pen_block_costs(const struct pen_topology *t, const struct pen_partition *p) {
   struct pen_block_costs *costs = pen_new(1, sizeof *costs);
+  costs->family = p->family;
   while (p->family->input[costs->input_count]) costs->input_count++;
   if (costs->input_count > INPUTS_MAX) pen_stop(70, "block_cost: family %s has too many inputs", p->family->name);
   costs->leading = new_sums(p->block_count);
@@ -121,36 +160,35 @@ struct pen_block_costs *pen_block_costs(const struct pen_topology *t, const stru
   costs->recomputes = pen_new(p->stage_count, sizeof *costs->recomputes);
   for (uint32_t stage = 0; t->trains && stage < p->stage_count && stage < t->memory_recompute.count; stage++)
     costs->recomputes[stage] = strcmp(t->memory_recompute.value[stage], "full") == 0;
-  bool leads = true;
+  struct pen_graph **emitted = pen_new(p->block_count + 1u, sizeof *emitted);
+  bool leads = true; /* nothing trains before the block */
   for (uint32_t block = 0; block < p->block_count; block++) {
-    const struct pen_graph *graph = build_alone(t, p, block, false, false);
-    const struct pen_graph *again = build_alone(t, p, block, false, true);
-    add_block(costs, &costs->inner, block, graph, again, p->family);
-    if (leads && block) {
-      const struct pen_graph *leading = build_alone(t, p, block, true, false);
-      add_block(costs, &costs->leading, block, leading, build_alone(t, p, block, true, true), p->family);
-    } else {
-      add_block(costs, &costs->leading, block, graph, again, p->family);
-    }
-    leads = leads && !trains(graph);
+    emitted[block] = emit_alone(t, p, block);
+    struct figures inner = figures_of(costs, t, p, block, emitted);
+    struct figures leading = leads && block ? measure(costs, t, p, block, true) : inner;
+    add(&costs->inner, block, &inner);
+    add(&costs->leading, block, &leading);
+    leads = leads && !trains(emitted[block]);
   }
   return costs;
 }
 
+/* ---- runs of blocks ---- */
+
 /* What a recomputing stage runs again. */
 static double again_work(const struct pen_block_costs *costs, const struct sums *sums, uint32_t first, uint32_t past) {
   double work = 0;
-  bool reads[INPUTS_MAX] = {false}, needed = false;
+  bool read[INPUTS_MAX] = {false}, needed = false;
   uint32_t block = past;
   while (block > first && !needed) {
-    const struct again *again = &sums->again[--block];
-    work += again->work;
-    for (uint32_t i = 0; i < costs->input_count; i++) reads[i] = reads[i] || again->reads[i];
-    needed = again->needs_input;
+    const struct figures *figures = &sums->block[--block];
+    work += figures->again;
+    for (uint32_t i = 0; i < costs->input_count; i++) read[i] = read[i] || figures->reads_again[i];
+    needed = figures->needs_input;
   }
   work += sums->forward[block] - sums->forward[first];
   for (uint32_t i = 0; i < costs->input_count; i++)
-    if (reads[i] || sums->readers[i][block] > sums->readers[i][first]) work += costs->input_work[i];
+    if (read[i] || sums->readers[i][block] > sums->readers[i][first]) work += costs->input_work[i];
   return work;
 }
 
@@ -163,6 +201,6 @@ double pen_span_cost(const void *context, uint32_t stage, uint32_t first, uint32
   if (costs->recomputes[stage])
     work += again_work(costs, sums, first, past);
   else if (past - first == 1)
-    work += sums->alone[first];
+    work += sums->block[first].alone;
   return 1e-9 * work;
 }
