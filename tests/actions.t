@@ -11,8 +11,10 @@ optimizer = { learning_rate = 1e-3; steps = 10; };
 pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "dual_pipe_v"; };
 EOF
 
-# rows FILE: the action rows of a plan's C, but for the columns that layout settles (program, frame) and lowering numbers (message).
-rows() { sed -n 's/^  \[[0-9]*\] = {\(PEN_[A-Z_]*\), *\(true\|false\), *\([0-9]*\), *\([0-9]*\),.*/\1 \2 \3 \4/p' "$1"; }
+# rows FILE: of the action rows of a plan's C the first two columns, kind and overlaps, and the comment: stage, kind and microbatch.
+rows() {
+  sed -n '/_actions\[\] = {/,/^};/ s/^  \[[0-9]*\] = {\(PEN_[A-Z_]*\), \([01]\),.*\/\* \([^ ]*\) \*\/$/\1 \2 \3/p' "$1"
+}
 back() { # SETTING...
   for setting; do set -- "$@" -s "$setting"; shift; done
   "$gen" "$@" -p actions -o written base.cfg && "$gen" "$@" -p actions --actions=written -o again base.cfg && cmp written again &&
@@ -29,10 +31,10 @@ done
 "$gen" -p actions -o pairs base.cfg
 matches "a pair is one word" "$(head -n 1 pairs)" '* 0F3|3B1 *'
 "$gen" -o pairs.c --actions=pairs base.cfg
-is "and one column of the first row" "$(grep -c '{PEN_F, *true,' pairs.c)" "$(tr ' ' '\n' <pairs | grep -c '|')"
+is "and one column of the first row" "$(grep -c '{PEN_F, 1,' pairs.c)" "$(tr ' ' '\n' <pairs | grep -c '|')"
 tr '|' ' ' <pairs >alone
 "$gen" -o alone.c --actions=alone base.cfg
-is "two words are no pair" "$(grep -c '{PEN_F, *true,' alone.c)" 0
+is "two words are no pair" "$(grep -c '{PEN_F, 1,' alone.c)" 0
 
 refused() { # NAME EDIT MESSAGE: of what the edit makes of the pairs
   sed "$2" pairs >bad
