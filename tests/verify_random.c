@@ -198,7 +198,10 @@ static struct pen_plan *some_plan(uint64_t *seed) {
   uint32_t ranks = 2 + (uint32_t)draw(seed, 2), stages = which == 1 ? 2 : which == 2 ? 1 : 1 + (uint32_t)draw(seed, 2);
   const char *more = draw(seed, 2) ? "" : "/* no clip */";
   if (which == 0 && draw(seed, 2)) more = "zero_bubble = true; /* no clip */";
-  return make_plan(topology_text(draw(seed, 8) ? "mlp" : "llama", schedules[which], ranks, stages, ranks * (1 + (uint32_t)draw(seed, 3)), more));
+  const char *text =
+      topology_text(draw(seed, 8) ? "mlp" : "llama", schedules[which], ranks, stages, ranks * (1 + (uint32_t)draw(seed, 3)), more);
+  const char *memory = draw(seed, 3) ? "" : "memory = { recompute = \"full\"; };";
+  return make_plan(pen_text("%s%s%s", text, memory, draw(seed, 3) ? "" : "partition = { unit = \"block\"; balance = \"time\"; };"));
 }
 
 static void accepted_plans_run_right(void **state) {
