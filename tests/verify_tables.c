@@ -116,6 +116,12 @@ static bool ops_beyond(struct part *p) {
   return true;
 }
 
+static bool runs_too_much_again(struct part *p) { /* more of F than the program has ops, or any in what is no backward */
+  struct pen_program *program = WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
+  program->again_count = program->kind == PEN_I || program->kind == PEN_B ? program->op_count + 1 : 1;
+  return true;
+}
+
 /* ---- defects of stages and weights ---- */
 
 static bool shared_weight(struct part *p) {
@@ -154,6 +160,7 @@ static const struct defect defects[] = {
     {"gradient not added", dropped_op, {"lacks microbatch"}},
     {"weight written", written_weight, {"which only UPDATE may"}},
     {"ops beyond the table", ops_beyond, {"beyond the table"}},
+    {"runs too much again", runs_too_much_again, {"of F again"}},
     {"weights overlap", shared_weight, {"overlaps"}},
     {"weight moved", moved_weight, {"no weight, gradient or constant", "overlaps"}},
     {"wrong stage tensor", wrong_stage, {"counts from", "bytes of"}},
