@@ -1,6 +1,6 @@
 /* svg.c: --print=svg: a Gantt chart fit for a paper, with each rank's memory below it.
  *
- * Lanes are ranks, time runs to the right. Colours part the kinds by lightness as well as by hue (L* about 85, 67, 46 and 34), so that
+ * Lanes are ranks, time runs to the right. Colours part the kinds by lightness as well as by hue (L* about 83, 67, 46 and 34), so that
  * they stay apart for colour-blind eyes and in grey. Where a rank has several stages, the height of a dark mark at an action's left
  * edge tells which: at the top the rank's first. Halves of a pair a|b share their lane's height. */
 #include <math.h>
@@ -20,7 +20,7 @@ static const double font_most = 11, font_least = 4.5;
 static const struct {
   const char *fill, *text, *meaning;
 } kinds[KINDS] = {
-    [PEN_F] = {"#c3def5", "#000", "F forward"},
+    [PEN_F] = {"#b5d5f2", "#000", "F forward"},
     [PEN_B] = {"#44508f", "#fff", "B backward"},
     [PEN_I] = {"#ec9532", "#000", "I backward for the input"},
     [PEN_W] = {"#1b7a55", "#fff", "W backward for the weights"},
@@ -229,7 +229,7 @@ static void draw_axis(const struct drawing *d, double y) {
   fputs("</g>\n", d->out);
   for (int tick = 0; tick * step <= span * (1 + 1e-9); tick++)
     put_label(d, x_of(d, tick * step), y + 14, 10, "middle", pen_text("%.6g", tick * step));
-  put_label(d, d->past + 6, y + 14, 10, "start", pen_text("time, %s", d->picture->unit));
+  put_label(d, d->past, y + 27, 10, "end", pen_text("time, %s", d->picture->unit));
 }
 
 /* ---- memory ---- */
@@ -317,7 +317,7 @@ void pen_picture_svg(FILE *out, const struct pen_picture *picture) {
   d.past = left + fmax(chart_least, fmin(chart_most, most * action_wide));
   d.per_unit = timing->makespan > 0 ? (d.past - left) / timing->makespan : 0;
   d.font = find_font(&d);
-  double axis = d.top + d.lane * plan->rank_count + 2, memory = axis + 40;
+  double axis = d.top + d.lane * plan->rank_count + 2, memory = axis + 48;
   double memory_lane = shrunk(memory_tall, memory_least, plan->rank_count);
   double height = memory + memory_lane * plan->rank_count + 10, width = d.past + right;
   fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\""

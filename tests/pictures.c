@@ -105,7 +105,7 @@ static void the_reader_of_xml_sees_mistakes(void **state) {
 
 /* The boxes of a kind, summed: the width of all actions together is the ranks' work. */
 static double work_drawn(const char *svg, const struct pen_picture *picture) {
-  static const char *const fills[] = {"#c3def5", "#44508f", "#ec9532", "#1b7a55"};
+  static const char *const fills[] = {"#b5d5f2", "#44508f", "#ec9532", "#1b7a55"};
   double drawn_width = 0, chart = 0;
   sscanf(strstr(svg, "<g fill=\"#f1f2f4\">") + strlen("<g fill=\"#f1f2f4\">"), " <rect x=\"%*f\" y=\"%*f\" width=\"%lf\"", &chart);
   for (size_t i = 0; i < 4; i++) {
