@@ -13,7 +13,7 @@ ok "a plan is built" build llama "$scratch/llama.cfg"
 make_tokens "$scratch/data.bin" 20000
 
 train() {
-  "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --steps "$steps" 2>"$scratch/err"
+  "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --steps "$steps" 2>"$scratch/err"
 }
 
 # ---- system calls ----
