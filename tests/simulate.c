@@ -94,12 +94,10 @@ static void published_bubbles_match(void **state) {
   (void)state;
   static const struct {
     const char *name;
-    int warmup;
-    bool split;
     size_t column;
-  } schedules[] = {{"1F1B", 1, false, offsetof(struct published, one_f_one_b)},
-                   {"ZB-H1", 1, true, offsetof(struct published, zb_h1)},
-                   {"ZB-H2", 2, true, offsetof(struct published, zb_h2)}};
+  } schedules[] = {{"1f1b", offsetof(struct published, one_f_one_b)},
+                   {"zb_h1", offsetof(struct published, zb_h1)},
+                   {"zb_h2", offsetof(struct published, zb_h2)}};
   enum { SCHEDULES = sizeof schedules / sizeof *schedules };
   unsigned rows = 0, matched[SCHEDULES] = {0};
   struct published row;
@@ -107,15 +105,14 @@ static void published_bubbles_match(void **state) {
   for (; next_row(file, &row); rows++)
     for (unsigned which = 0; which < SCHEDULES; which++) {
       double wanted = *(double *)((char *)&row + schedules[which].column);
-      double bubble = time_schedule("1f1b", schedules[which].warmup, schedules[which].split, row.ranks, 1, row.microbatches, row.f,
-                                    row.i, row.w, row.send)->bubble;
+      double bubble = time_schedule(schedules[which].name, 0, false, row.ranks, 1, row.microbatches, row.f, row.i, row.w, row.send)->bubble;
       matched[which] += equal_in_four_decimals(bubble, wanted);
       if (!equal_in_four_decimals(bubble, wanted))
         print_message("# %s p=%u m=%u %s: %.5f, published %.4f\n", row.model, row.ranks, row.microbatches, schedules[which].name, bubble, wanted);
       pen_free_all();
     }
   fclose(file);
-  print_message("# of %u rows: 1F1B matches %u, ZB-H1 %u, ZB-H2 %u\n", rows, matched[0], matched[1], matched[2]);
+  print_message("# of %u rows: 1f1b matches %u, zb_h1 %u, zb_h2 %u\n", rows, matched[0], matched[1], matched[2]);
   assert_int_equal(rows, 12);
   for (unsigned which = 0; which < SCHEDULES; which++) assert_int_equal(matched[which], rows);
 }
@@ -156,7 +153,7 @@ static void interleaved_bubbles_differ_for_one_reason(void **state) {
   FILE *file = open_table5();
   for (; next_row(file, &row); rows++) {
     struct pen_partition *partition;
-    struct pen_order *order = make_order("1f1b", 2, false, row.ranks, row.chunks, row.microbatches, &partition);
+    struct pen_order *order = make_order("interleaved", 0, false, row.ranks, row.chunks, row.microbatches, &partition);
     double f = row.f / row.chunks, i = row.i / row.chunks, w = row.w / row.chunks, work = row.microbatches * (row.f + row.i + row.w);
     struct pen_timing *timing = pen_simulate(order, partition, even_costs(partition, f, i, w, row.send), -1);
     double loose = span_with_loose_turns(order, partition, f, i + w, row.send), loose_bubble = (loose - work) / loose;
