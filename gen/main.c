@@ -13,6 +13,7 @@
 #include "gen/measured.h"
 #include "gen/options.h"
 #include "gen/passes.h"
+#include "gen/promela.h"
 #include "gen/picture.h"
 #include "gen/report.h"
 #include "gen/shapes.h"
@@ -66,6 +67,17 @@ static struct pen_order *order_of_rows(struct pen_action *const *action, const u
   return order;
 }
 
+/* The model of rows that can deadlock, so that SPIN can be asked too; nothing when more is wrong with them. */
+static void write_deadlock(const struct pen_lowered *rows, const struct result *result, const struct pen_options *options, int kind) {
+  const char *name = result->topology->name;
+  if (!pen_promela_rows(NULL, name, rows, result->partition, kind)) return;
+  FILE *out = options->output ? fopen(options->output, "w") : stdout;
+  if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", options->output, strerror(errno));
+  pen_promela_rows(out, name, rows, result->partition, kind);
+  if ((options->output ? fclose(out) : fflush(out)) != 0)
+    pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", options->output ? options->output : "standard output", strerror(errno));
+}
+
 /* Order, timing and rows of the topology's own profile: composed, or taken from --actions. */
 static void lower_own(struct result *result, const struct pen_options *options, int kind) {
   const struct pen_partition *partition = result->partition;
@@ -86,8 +98,11 @@ static void lower_own(struct result *result, const struct pen_options *options, 
   pen_pass("actions");
   pen_actions_read(options->actions, partition, &action, &count);
   if (!pen_verify_rows(action, count, partition->rank_count, partition->stage_count, partition->microbatch_count,
-                       partition->rank_of, kind, &problem))
+                       partition->rank_of, kind, &problem)) {
+    struct pen_lowered rows = {.rank_count = partition->rank_count, .count = count, .action = action};
+    if (strcmp(options->print, "promela") == 0 && !options->check) write_deadlock(&rows, result, options, kind);
     stop_at_action(options->actions, action, &problem);
+  }
   result->order = order_of_rows(action, count, partition->rank_count);
   pen_pass("simulate");
   result->timing = pen_simulate(result->order, partition, result->cost, overlap);
@@ -209,6 +224,11 @@ static void write_shapes(FILE *out, const struct result *result, const struct pe
   pen_shapes_print(out, result->topology, result->partition, &result->shapes);
 }
 
+static void write_promela(FILE *out, const struct result *result, const struct pen_options *options) {
+  (void)options;
+  pen_promela(out, result->plan);
+}
+
 /* The kinds of options.def that this version makes. */
 static const struct {
   const char *name;
@@ -219,6 +239,7 @@ static const struct {
     {"csv", write_csv},
     {"csv-comms", write_comms},
     {"memory", write_memory},
+    {"promela", write_promela},
     {"report", write_report},
     {"shapes", write_shapes},
     {"svg", write_svg},

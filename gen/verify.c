@@ -5,8 +5,8 @@
  *              message is sent once after it is made, and received once before it is used; on each directed pair of ranks messages
  *              are sent and received in the same order                                                        (verify_rows.c)
  *   tables     every index, dtype, shape, address, count and number of the finished plan                    (verify_tables.c)
- *   puts       no deadlock with one-sided puts and credits                                                (verify_deadlock.c)
  *   memory     over two successive steps every read finds, in all its bytes, the value that it means          (verify_memory.c)
+ *   puts       no deadlock with one-sided puts and credits                                                (verify_deadlock.c)
  *   rendezvous no deadlock where a send ends only when its receive does, with one lane a directed pair of ranks, and with one
  *              lane a rank; here a row also waits for sends that still read what it overwrites              (verify_deadlock.c)
  *
@@ -26,12 +26,27 @@ bool pen_wrong(struct pen_problem *problem, uint32_t rank, uint32_t action, cons
   return false;
 }
 
+/* Bare rows, not looked at yet. */
+static struct pen_checked bare_rows(struct pen_action *const *action, const uint32_t *count, const struct pen_partition *partition,
+                                    int profile_kind, struct pen_problem *problem) {
+  const struct pen_action **row = pen_new(partition->rank_count, sizeof *row);
+  for (uint32_t rank = 0; rank < partition->rank_count; rank++) row[rank] = action[rank];
+  return (struct pen_checked){.problem = problem, .row = row, .count = count, .rank_of = partition->rank_of,
+                              .rank_count = partition->rank_count, .stage_count = partition->stage_count,
+                              .microbatch_count = partition->microbatch_count, .profile_kind = profile_kind};
+}
+
+bool pen_verify_order(struct pen_action *const *action, const uint32_t *count, const struct pen_partition *partition,
+                      int profile_kind, struct pen_problem *problem, struct pen_checked *checked) {
+  *checked = bare_rows(action, count, partition, profile_kind, problem);
+  return pen_check_rows(checked);
+}
+
 bool pen_verify_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count, uint32_t stage_count,
                      uint32_t microbatch_count, const uint32_t *rank_of, int profile_kind, struct pen_problem *problem) {
-  const struct pen_action **row = pen_new(rank_count, sizeof *row);
-  for (uint32_t rank = 0; rank < rank_count; rank++) row[rank] = action[rank];
-  struct pen_checked checked = {.problem = problem, .row = row, .count = count, .rank_of = rank_of, .rank_count = rank_count,
-                                .stage_count = stage_count, .microbatch_count = microbatch_count, .profile_kind = profile_kind};
+  struct pen_partition partition = {.rank_count = rank_count, .stage_count = stage_count, .microbatch_count = microbatch_count,
+                                    .rank_of = (uint32_t *)(uintptr_t)rank_of};
+  struct pen_checked checked = bare_rows(action, count, &partition, profile_kind, problem);
   return pen_check_rows(&checked) && pen_check_puts(&checked) && pen_check_rendezvous(&checked);
 }
 
@@ -59,7 +74,8 @@ static void list_credits(struct pen_checked *checked, const struct pen_profile *
   checked->credited[1] = credited[1];
 }
 
-static bool verify_profile(const struct pen_plan *plan, const struct pen_profile *profile, struct pen_problem *problem) {
+bool pen_verify_before_deadlock(const struct pen_plan *plan, const struct pen_profile *profile, struct pen_problem *problem,
+                                struct pen_checked *checked) {
   uint32_t *rank_of = pen_new(plan->stage_count, sizeof *rank_of), *count = pen_new(plan->rank_count, sizeof *count);
   const struct pen_action **row = pen_new(plan->rank_count, sizeof *row);
   if (!list_ranks(plan, profile, rank_of, problem)) return false;
@@ -67,13 +83,18 @@ static bool verify_profile(const struct pen_plan *plan, const struct pen_profile
     row[rank] = profile->ranks[rank].actions;
     count[rank] = profile->ranks[rank].action_count;
   }
-  struct pen_checked checked = {.problem = problem, .row = row, .count = count, .rank_of = rank_of,
-                                .rank_count = plan->rank_count, .stage_count = plan->stage_count,
-                                .microbatch_count = plan->microbatch_count, .profile_kind = profile->kind, .finished = true};
+  *checked = (struct pen_checked){.problem = problem, .row = row, .count = count, .rank_of = rank_of,
+                                  .rank_count = plan->rank_count, .stage_count = plan->stage_count,
+                                  .microbatch_count = plan->microbatch_count, .profile_kind = profile->kind, .finished = true};
   struct pen_bench *bench = pen_new(plan->rank_count, sizeof *bench);
-  if (!pen_check_rows(&checked) || !pen_check_tables(&checked, plan, profile, bench)) return false;
-  list_credits(&checked, profile);
-  return pen_check_puts(&checked) && pen_check_memory(&checked, bench) && pen_check_rendezvous(&checked);
+  if (!pen_check_rows(checked) || !pen_check_tables(checked, plan, profile, bench)) return false;
+  list_credits(checked, profile);
+  return pen_check_memory(checked, bench);
+}
+
+static bool verify_profile(const struct pen_plan *plan, const struct pen_profile *profile, struct pen_problem *problem) {
+  struct pen_checked checked;
+  return pen_verify_before_deadlock(plan, profile, problem, &checked) && pen_check_puts(&checked) && pen_check_rendezvous(&checked);
 }
 
 bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {

@@ -85,6 +85,7 @@ bool pen_check_rows(struct pen_checked *c);
 /* Model (a) alone, then (b) and (c). */
 bool pen_check_puts(const struct pen_checked *c);
 bool pen_check_rendezvous(const struct pen_checked *c);
+bool pen_check_lanes(const struct pen_checked *c, bool one_lane_a_rank);
 
 /* What a persistent tensor is, found by its address. */
 enum pen_use { PEN_USE_LOCAL, PEN_USE_WEIGHT, PEN_USE_GRADIENT, PEN_USE_CONSTANT };
@@ -155,5 +156,14 @@ bool pen_trace_start(struct pen_tracer *tracer);
 
 /* Two steps of all ranks; fills the holds of `c`. `bench` is [rank]. */
 bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench);
+
+/* ---- parts of the two entries, for promela.c ---- */
+
+/* Bare rows, but for deadlock: fills `checked`. */
+bool pen_verify_order(struct pen_action *const *action, const uint32_t *count, const struct pen_partition *partition,
+                      int profile_kind, struct pen_problem *problem, struct pen_checked *checked);
+/* One profile of a finished plan, but for deadlock. */
+bool pen_verify_before_deadlock(const struct pen_plan *plan, const struct pen_profile *profile, struct pen_problem *problem,
+                                struct pen_checked *checked);
 
 #endif

@@ -248,7 +248,7 @@ static void run_rendezvous(struct state *s, uint32_t rank) {
   }
 }
 
-static bool check_lanes(const struct pen_checked *c, bool one_lane) {
+bool pen_check_lanes(const struct pen_checked *c, bool one_lane) {
   struct state s = begin(c, one_lane ? "rendezvous, one lane a rank" : "rendezvous, one lane a pair of ranks");
   s.one_lane = one_lane;
   make_lanes(&s);
@@ -267,4 +267,4 @@ static bool check_lanes(const struct pen_checked *c, bool one_lane) {
   return true;
 }
 
-bool pen_check_rendezvous(const struct pen_checked *c) { return check_lanes(c, false) && check_lanes(c, true); }
+bool pen_check_rendezvous(const struct pen_checked *c) { return pen_check_lanes(c, false) && pen_check_lanes(c, true); }
