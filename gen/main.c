@@ -168,7 +168,12 @@ static struct result generate(const struct pen_options *options) {
 /* The command line with paths by base name, so that the same input gives the same bytes wherever it lies. */
 static const char *command_text(const struct pen_options *options) {
   const char *text = "penstock-gen";
-  for (size_t i = 0; i < options->override_count; i++) text = pen_text("%s -s %s", text, options->override[i]);
+  for (size_t i = 0; i < options->override_count; i++) {
+    static const char file[] = "pipeline.schedule_file=";
+    bool path = strncmp(options->override[i], file, sizeof file - 1) == 0;
+    const char *value = path ? pen_text("%s%s", file, basename(pen_text("%s", options->override[i] + sizeof file - 1))) : options->override[i];
+    text = pen_text("%s -s %s", text, value);
+  }
   if (options->actions) text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
   if (options->costs) text = pen_text("%s --costs=%s", text, basename(pen_text("%s", options->costs)));
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));

@@ -106,6 +106,9 @@ matches "make knows of the file" "$(cat out.d)" '*fragments/order.csv*'
 digest() { "$gen" -o plan.c "$@" && sed -n 's/^  \.digest = //p' plan.c; }
 first=$(digest top.cfg)
 cp fragments/order.csv orders/same.csv
+"$gen" -o here.c -s pipeline.schedule=file -s pipeline.schedule_file=orders/same.csv base.cfg
+"$gen" -o there.c -s pipeline.schedule=file -s "pipeline.schedule_file=$PWD/orders/same.csv" base.cfg
+ok "nor its folder the C" cmp here.c there.c
 is "its path does not enter the digest" "$(digest -s pipeline.schedule_file=orders/same.csv top.cfg)" "$first"
 cp gpipe.csv fragments/order.csv
 ok "its content does" test "$(digest top.cfg)" != "$first"
