@@ -13,16 +13,30 @@
 static const struct {
   const char *family, *schedule, *more;
   unsigned ranks, stages, microbatches;
+  const char *groups; /* of the topology, added at its end */
 } plans[] = {
-    {"mlp", "1f1b", "", 1, 1, 1},          {"mlp", "1f1b", "", 2, 1, 4},           {"mlp", "gpipe", "", 4, 1, 8},
-    {"llama", "1f1b", "", 3, 2, 6},        {"mlp", "1f1b", "zero_bubble = true;", 4, 1, 8}, {"mlp", "looped_bfs", "", 2, 3, 5},
-    {"llama", "zero_bubble_v", "", 4, 2, 9}, {"mlp", "dual_pipe_v", "", 4, 2, 10}, {"mlp", "inference", "", 3, 1, 5},
+    {"mlp", "1f1b", "", 1, 1, 1, ""},
+    {"mlp", "1f1b", "", 2, 1, 4, ""},
+    {"mlp", "gpipe", "", 4, 1, 8, ""},
+    {"llama", "1f1b", "", 3, 2, 6, ""},
+    {"mlp", "1f1b", "zero_bubble = true;", 4, 1, 8, ""},
+    {"mlp", "looped_bfs", "", 2, 3, 5, ""},
+    {"llama", "zero_bubble_v", "", 4, 2, 9, ""},
+    {"mlp", "dual_pipe_v", "", 4, 2, 10, ""},
+    {"mlp", "inference", "", 3, 1, 5, ""},
+    {"llama", "v_half", "", 4, 2, 8, ""},
+    {"mlp", "v_min", "/* no clip */", 4, 2, 8, ""},
+    {"llama", "zb_h2", "", 3, 1, 8, "memory = { recompute = \"full\"; };\n"},
+    {"llama", "interleaved", "", 2, 2, 6, "memory = { recompute = [\"none\", \"full\", \"full\", \"none\"]; };\n"},
+    {"llama", "zero_bubble_v", "/* no clip */", 2, 2, 5,
+     "partition = { before = [\"model.layers.0.mlp\", \"model.layers.2\", \"lm_head\"]; };\n"},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
 /* The picture of a row of the table; costs with and without latencies in turn. */
 static struct pen_picture picture_of(struct whole *whole, unsigned row) {
   const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks, plans[row].stages, plans[row].microbatches, plans[row].more);
+  text = pen_text("%s%s", text, plans[row].groups);
   if (row % 2) text = pen_text("%scosts = { forward = 1; backward_input = 1.1; backward_weight = 0.9; send = 0.25; };\n", text);
   *whole = make_whole(text);
   return (struct pen_picture){.plan = whole->plan, .partition = whole->partition, .order = whole->order, .timing = whole->timing,
