@@ -139,6 +139,10 @@ struct pen_lowered {
 struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
                               const struct pen_stage_cost *cost, int profile_kind, bool gather_before_update);
 
+/* The same for eval, as if every stage took equally long: where a late stage is the slowest, messages would else pile up before it in
+ * as many slots as there are microbatches, and to no end. */
+struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struct pen_partition *partition);
+
 /* The same from rows that somebody wrote (--actions): they already hold sends and receives; only waits and the step's end are
  * added. Needs rows that pen_verify_rows() accepts. */
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,

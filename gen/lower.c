@@ -301,6 +301,12 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
   return l.out;
 }
 
+struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struct pen_partition *partition) {
+  struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
+  for (uint32_t s = 0; s < partition->stage_count; s++) cost[s].forward = 1;
+  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), cost, PEN_EVAL, false);
+}
+
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition, int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);

@@ -90,7 +90,8 @@ static void lower_own(struct result *result, const struct pen_options *options, 
     pen_pass("simulate");
     result->timing = pen_simulate(result->order, partition, result->cost, overlap);
     pen_pass("lower");
-    result->lowered = pen_lower(result->order, partition, result->timing, result->cost, kind, gather);
+    result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, partition)
+                                       : pen_lower(result->order, partition, result->timing, result->cost, kind, gather);
     return;
   }
   struct pen_action **action;
@@ -108,16 +109,6 @@ static void lower_own(struct result *result, const struct pen_options *options, 
   result->timing = pen_simulate(result->order, partition, result->cost, overlap);
   pen_pass("lower");
   result->lowered = pen_lower_given(action, count, partition, kind, gather);
-}
-
-/* Eval's rows are those of stages that take equally long: where a late stage is the slowest, messages would pile up before it in as
- * many slots as there are microbatches, and to no end. */
-static struct pen_lowered *lower_eval(const struct pen_partition *partition) {
-  pen_pass("lower eval");
-  struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
-  for (uint32_t s = 0; s < partition->stage_count; s++) cost[s].forward = 1;
-  struct pen_order *order = pen_compose_forward(partition);
-  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), cost, PEN_EVAL, false);
 }
 
 /* No plan leaves the generator unverified. */
@@ -151,7 +142,11 @@ static struct result generate(const struct pen_options *options) {
   struct pen_profile_input profile[2] = {
       {trains ? "train" : "eval", trains ? PEN_TRAIN : PEN_EVAL, (struct pen_lowered *)result.lowered, own},
   };
-  if (trains) profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, lower_eval(result.partition), eval};
+  if (trains) {
+    pen_pass("lower eval");
+    struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result.partition), result.partition);
+    profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, forward, eval};
+  }
   pen_pass("layout");
   result.plan = pen_layout(result.topology, result.partition, profile, trains ? 2 : 1);
   if (result.measured) pen_measured_check(result.measured, result.plan);

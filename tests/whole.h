@@ -53,7 +53,7 @@ static inline struct whole make_whole(const char *text) {
   w.lowered = pen_lower(w.order, w.partition, w.timing, w.cost, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN, w.lowered, train},
-      {"eval", PEN_EVAL, pen_lower(forward, w.partition, pen_simulate(forward, w.partition, w.cost, -1), w.cost, PEN_EVAL, false), eval},
+      {"eval", PEN_EVAL, pen_lower_forward(forward, w.partition), eval},
   };
   if (!trains) profile[1].lowered = w.lowered;
   w.plan = trains ? pen_layout(w.topology, w.partition, profile, 2) : pen_layout(w.topology, w.partition, profile + 1, 1);

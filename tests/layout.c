@@ -1,0 +1,167 @@
+/* layout.c: how close placed bytes come to live bytes over a grid of shapes; and the packer alone, against random rectangles.
+ * `tests/layout wide` walks a wider grid and prints every case (make bench-layout). */
+#include "tests/whole.h"
+
+/* ---- the grid ---- */
+
+struct shape {
+  const char *name, *family;
+  unsigned layers_a_stage, hidden, heads, kv_heads, ffn, vocab, sequence, microbatch;
+};
+
+static const struct shape shapes[] = {
+    {"mlp", "mlp", 1, 64, 1, 1, 1, 64, 16, 2},
+    {"mlp, 3 layers a stage", "mlp", 3, 32, 1, 1, 1, 64, 64, 1},
+    {"llama", "llama", 1, 64, 4, 2, 176, 256, 64, 2},
+    {"llama, 2 layers a stage", "llama", 2, 128, 8, 4, 352, 1024, 128, 1},
+    {"llama, vocabulary 8192", "llama", 1, 128, 4, 4, 512, 8192, 64, 2},
+    {"llama, long", "llama", 3, 64, 4, 1, 176, 512, 512, 1},
+};
+
+struct case_of_schedule {
+  const char *schedule, *more;
+  unsigned stages_per_rank;
+};
+
+static const struct case_of_schedule schedules[] = {
+    {"gpipe", "", 1},          {"1f1b", "", 1},          {"1f1b", "", 2},       {"1f1b", "zero_bubble = true;", 1},
+    {"1f1b", "warmup = 2;", 1}, {"looped_bfs", "", 2},    {"zero_bubble_v", "", 2}, {"dual_pipe_v", "", 2},
+    {"zb_h1", "", 1},          {"zb_h2", "", 1},         {"v_half", "", 2},     {"v_min", "", 2},
+};
+
+/* How many layers more than stages there are: stages then differ. */
+static const unsigned uneven[] = {0, 1};
+
+static const char *text_of(const struct shape *shape, const struct case_of_schedule *c, unsigned ranks, unsigned microbatches,
+                           unsigned more_layers) {
+  return pen_text("pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; %s };\n"
+                  "model = { family = \"%s\"; layers = %u; hidden = %u; heads = %u; kv_heads = %u; ffn = %u; vocab = %u; sequence = %u; };\n"
+                  "batch = { microbatch = %u; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n",
+                  ranks, c->stages_per_rank, microbatches, c->schedule, c->more, shape->family,
+                  shape->layers_a_stage * ranks * c->stages_per_rank + more_layers, shape->hidden, shape->heads, shape->kv_heads,
+                  shape->ffn, shape->vocab, shape->sequence, shape->microbatch);
+}
+
+/* The worst ratio over the ranks of a case's plan. */
+static double worst_ratio(const struct pen_plan *plan, uint32_t *worst) {
+  double most = 0;
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+    double ratio = (double)plan->memory[rank].arena_bytes / (double)plan->memory[rank].live_bytes;
+    if (ratio <= most) continue;
+    most = ratio;
+    *worst = rank;
+  }
+  return most;
+}
+
+struct tally {
+  unsigned cases, above_1, above_3;
+  double worst, sum;
+  const char *worst_name;
+};
+
+static void try_case(struct tally *tally, const struct shape *shape, const struct case_of_schedule *c, unsigned ranks,
+                     unsigned microbatches, unsigned more_layers, bool print) {
+  char name[160];
+  snprintf(name, sizeof name, "%-26s %-14s %-20s %2u x %u x %-3u %s", shape->name, c->schedule, c->more, ranks, c->stages_per_rank,
+           microbatches, more_layers ? "uneven" : "");
+  struct pen_plan *plan = make_plan(text_of(shape, c, ranks, microbatches, more_layers));
+  struct pen_problem problem;
+  if (!pen_verify(plan, &problem)) fail_msg("%s: rank %u, row %u: %s", name, problem.rank, problem.action, problem.reason);
+  uint32_t rank = 0;
+  double ratio = worst_ratio(plan, &rank);
+  tally->cases++;
+  tally->above_1 += ratio > 1.01;
+  tally->above_3 += ratio > 1.03;
+  tally->sum += ratio;
+  if (ratio > tally->worst) {
+    tally->worst = ratio;
+    tally->worst_name = strdup(name);
+  }
+  if (print || ratio > 1.03)
+    print_message("# %.4f rank %u  %s  %llu placed, %llu live\n", ratio, rank, name, (unsigned long long)plan->memory[rank].arena_bytes,
+                  (unsigned long long)plan->memory[rank].live_bytes);
+  pen_free_all();
+}
+
+/* Microbatches that a schedule takes: those of rounds of ranks, and twice the ranks for the V schedules that want no fewer. */
+static unsigned microbatches_of(const struct case_of_schedule *c, unsigned ranks, unsigned times) {
+  bool rounds = c->stages_per_rank > 1;
+  unsigned count = ranks * times;
+  return rounds && times == 1 ? 2 * ranks : count;
+}
+
+static struct tally walk_grid(bool wide) {
+  static const unsigned ranks[] = {1, 2, 3, 4, 8};
+  struct tally tally = {0};
+  for (size_t s = 0; s < sizeof shapes / sizeof *shapes; s++)
+    for (size_t c = 0; c < sizeof schedules / sizeof *schedules; c++)
+      for (size_t r = 0; r < sizeof ranks / sizeof *ranks; r++)
+        for (size_t u = 0; u < 2; u++)
+          for (unsigned times = wide ? 1 : 2; times <= (wide ? 4u : 2u); times++) {
+            if (!wide && (s + c + r + u) % 4 != 0) continue; /* each value of each axis with a quarter of the others */
+            try_case(&tally, &shapes[s], &schedules[c], ranks[r], microbatches_of(&schedules[c], ranks[r], times), uneven[u], wide);
+          }
+  print_message("# %u cases: worst %.4f (%s), mean %.4f, above 1.01: %u, above 1.03: %u\n", tally.cases, tally.worst, tally.worst_name,
+                tally.sum / tally.cases, tally.above_1, tally.above_3);
+  return tally;
+}
+
+static void test_grid(void **state) {
+  (void)state;
+  assert_int_equal(walk_grid(false).above_3, 0);
+}
+
+/* ---- the packer alone ---- */
+
+static void test_packer(void **state) {
+  (void)state;
+  uint64_t seed = 20260101;
+  for (unsigned round = 0; round < 300; round++) {
+    size_t count = 1 + draw(&seed, 120), fixed = draw(&seed, 4);
+    uint32_t rows = 1 + (uint32_t)draw(&seed, 60);
+    uint64_t wall = fixed * 256, most = 0;
+    struct pen_rectangle *r = pen_new(count + fixed, sizeof *r);
+    for (size_t i = 0; i < fixed + count; i++) {
+      uint32_t first = (uint32_t)draw(&seed, rows), length = (uint32_t)draw(&seed, rows - first);
+      r[i] = (struct pen_rectangle){64 * (1 + draw(&seed, i < fixed ? 4 : 40)), first, first + length, i < fixed ? i * 256 : 0};
+    }
+    uint64_t bytes = pen_pack(r, fixed, fixed + count, wall, UINT64_MAX);
+    for (size_t i = fixed; i < fixed + count; i++) {
+      if (r[i].offset + r[i].bytes > most) most = r[i].offset + r[i].bytes;
+      assert_true(r[i].offset >= wall || r[i].offset + r[i].bytes <= wall);
+      for (size_t k = 0; k < i; k++) {
+        bool together = r[i].first <= r[k].last && r[k].first <= r[i].last;
+        assert_true(!together || r[i].offset >= r[k].offset + r[k].bytes || r[k].offset >= r[i].offset + r[i].bytes);
+      }
+    }
+    assert_true(bytes >= most);
+    pen_free_all();
+  }
+}
+
+/* Equal sizes need no more than are alive at once: interval colouring is exact. */
+static void test_colouring(void **state) {
+  (void)state;
+  uint64_t seed = 7;
+  for (unsigned round = 0; round < 50; round++) {
+    enum { COUNT = 4000, ROWS = 900 };
+    struct pen_rectangle *r = pen_new(COUNT, sizeof *r);
+    unsigned alive[ROWS] = {0}, most = 0;
+    for (size_t i = 0; i < COUNT; i++) {
+      uint32_t first = (uint32_t)draw(&seed, ROWS), length = (uint32_t)draw(&seed, ROWS - first < 40 ? ROWS - first : 40);
+      r[i] = (struct pen_rectangle){640, first, first + length, 0};
+      for (uint32_t row = first; row <= first + length; row++)
+        if (++alive[row] > most) most = alive[row];
+    }
+    assert_int_equal(pen_pack(r, 0, COUNT, 0, UINT64_MAX), most * 640);
+    assert_true(pen_pack(r, 0, COUNT, 0, most * 640 - 1) == UINT64_MAX);
+    pen_free_all();
+  }
+}
+
+int main(int argc, char **argv) {
+  if (argc > 1 && strcmp(argv[1], "wide") == 0) return walk_grid(true).above_3 != 0;
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_packer), cmocka_unit_test(test_colouring), cmocka_unit_test(test_grid)};
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}
