@@ -323,7 +323,7 @@ static void place_scratch(struct filling *f, int program) {
     owner[left] = v;
     rectangle[left++] = (struct pen_rectangle){.bytes = t.bytes, .first = f->range[program][v].first, .last = f->range[program][v].last};
   }
-  f->blocks->scratch[program] = pen_pack(rectangle, 0, left, 0, UINT64_MAX);
+  f->blocks->scratch[program] = pen_pack(rectangle, 0, left, 0, UINT64_MAX, 0);
   for (size_t i = 0; i < left; i++) f->blocks->offset[owner[i]] = rectangle[i].offset;
 }
 

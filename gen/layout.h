@@ -23,9 +23,10 @@ struct pen_rectangle {
   uint64_t offset; /* found by pen_pack */
 };
 
-/* Places all but the first `fixed`, which have their places, around those; nothing crosses the offset `wall`. Returns the bytes
- * used, those of the fixed ones included; or UINT64_MAX, with nothing placed, when they cannot be as few as `limit`. */
-uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit);
+/* Places all but the first `fixed`, which have their places, around those; nothing crosses the offset `wall`. Returns the bytes used,
+ * those of the fixed ones included; or UINT64_MAX, with nothing placed, when they cannot be as few as `limit`. Looks no further once
+ * they are as few as `goal`. */
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal);
 
 /* ---- block.c ---- */
 

@@ -10,7 +10,7 @@
  *   area      bytes x rows, largest first (XLA's heap simulator, GlobalDecreasingSizeBestFitHeap's temporal order has it too)
  *   rows      longest first
  *
- * The bytes alive in one row are a lower bound; the first order that comes within a part in SLACK of it ends the search. If none
+ * The bytes alive in one row are a lower bound; the first order that comes to it, or to the caller's goal, ends the search. If none
  * does and there are few enough rectangles, the best order is repaired: what sticks out above the bound goes to the front, with
  * what stood in its way behind it, and all are placed anew (the backtracking of Telamalloc, ASPLOS 2022, without its solver), a
  * fixed number of times. */
@@ -20,21 +20,21 @@
 #include "gen/layout.h"
 
 enum {
-  SLACK = 1000,         /* near enough to the bound: one part in so many */
   QUADRATIC_MAX = 3000, /* rectangles; above, only sweeps */
-  STEPS_MAX = 3000000,  /* comparisons that orders and repairs may cost */
+  STEPS_MAX = 400000,   /* comparisons that orders and repairs may cost */
 };
 
-/* A placed rectangle. */
+/* A placed rectangle; offsets in units. */
 struct placed {
-  uint64_t offset, end;
-  uint32_t first, last;
+  uint32_t offset, end, first, last;
 };
 
 struct packing {
   struct pen_rectangle *rectangle; /* the first `fixed` have their places */
   size_t fixed, count;
-  uint64_t wall, bound, floor;     /* floor: the end of the fixed ones */
+  uint64_t bound, goal;
+  uint64_t unit;                   /* bytes: what offsets are counted in while rectangles are placed */
+  uint32_t wall, floor;            /* floor: the end of the fixed ones */
   uint32_t *order, *fixed_order;
   uint64_t *best_offset, best;
   uint32_t *best_order;
@@ -44,7 +44,9 @@ struct packing {
 
 /* ---- one rectangle ---- */
 
-static void insert(struct packing *p, const struct pen_rectangle *r) {
+static uint32_t units_of(const struct packing *p, uint64_t bytes) { return (uint32_t)((bytes + p->unit - 1) / p->unit); }
+
+static void insert(struct packing *p, const struct placed *r) {
   size_t low = 0, high = p->placed_count;
   while (low < high) {
     size_t middle = (low + high) / 2;
@@ -52,36 +54,49 @@ static void insert(struct packing *p, const struct pen_rectangle *r) {
     else high = middle;
   }
   memmove(&p->placed[low + 1], &p->placed[low], (p->placed_count - low) * sizeof *p->placed);
-  p->placed[low] = (struct placed){r->offset, r->offset + r->bytes, r->first, r->last};
+  p->placed[low] = *r;
   p->placed_count++;
 }
 
-/* The least offset from `from` on where `bytes` do not cross the wall. */
-static uint64_t behind_wall(const struct packing *p, uint64_t from, uint64_t bytes) {
-  return from < p->wall && from + bytes > p->wall ? p->wall : from;
+static void insert_fixed(struct packing *p, const struct pen_rectangle *r) {
+  uint32_t offset = (uint32_t)(r->offset / p->unit);
+  insert(p, &(struct placed){offset, units_of(p, r->offset + r->bytes), r->first, r->last});
 }
 
-/* The place of `r` among those placed that live while it does. */
-static uint64_t find_place(struct packing *p, const struct pen_rectangle *r, bool best_fit) {
-  uint64_t offset = 0, found = UINT64_MAX, waste = UINT64_MAX;
-  for (size_t i = 0; i < p->placed_count; i++) {
-    const struct placed *other = &p->placed[i];
-    if (other->last < r->first || r->last < other->first || other->end <= offset) continue;
-    uint64_t at = behind_wall(p, offset, r->bytes);
-    if (other->offset >= at + r->bytes && other->offset - at - r->bytes < waste) {
+/* The least offset from `from` on where `size` units do not cross the wall. */
+static uint32_t behind_wall(const struct packing *p, uint32_t from, uint32_t size) {
+  return from < p->wall && size > p->wall - from ? p->wall : from;
+}
+
+/* The place of `size` units among those placed that live while they do. */
+static uint32_t find_place(struct packing *p, uint32_t size, uint32_t first, uint32_t last, bool best_fit) {
+  uint32_t offset = 0, found = UINT32_MAX, waste = UINT32_MAX;
+  p->steps += p->placed_count;
+  for (const struct placed *other = p->placed, *past = other + p->placed_count; other < past; other++) {
+    if ((other->last < first) | (last < other->first) | (other->end <= offset)) continue;
+    uint32_t at = behind_wall(p, offset, size);
+    if (other->offset >= at && other->offset - at >= size && other->offset - at - size < waste) {
+      if (!best_fit) return at;
       found = at;
-      waste = other->offset - at - r->bytes;
-      if (!best_fit) break;
+      waste = other->offset - at - size;
     }
     offset = other->end;
   }
-  p->steps += p->placed_count;
-  return found != UINT64_MAX ? found : behind_wall(p, offset, r->bytes);
+  return found != UINT32_MAX ? found : behind_wall(p, offset, size);
+}
+
+/* Places one rectangle; returns its end in units. */
+static uint32_t place(struct packing *p, struct pen_rectangle *r, bool best_fit) {
+  uint32_t size = units_of(p, r->bytes), offset = find_place(p, size, r->first, r->last, best_fit);
+  insert(p, &(struct placed){offset, offset + size, r->first, r->last});
+  r->offset = offset * p->unit;
+  return offset + size;
 }
 
 /* ---- one order ---- */
 
-static void keep_if_best(struct packing *p, uint64_t total) {
+static void keep_if_best(struct packing *p, uint32_t units) {
+  uint64_t total = units * p->unit;
   if (total >= p->best) return;
   p->best = total;
   memcpy(p->best_order, p->order, (p->count - p->fixed) * sizeof *p->order);
@@ -98,34 +113,31 @@ static void forget(struct packing *p, uint32_t row) {
 
 /* Rectangles by first row. What has ended is dropped when it may be half; the fixed ones come when somebody lives long enough. */
 static void sweep(struct packing *p, bool best_fit) {
-  uint64_t total = p->floor;
+  uint32_t total = p->floor;
   size_t fixed = 0, alive = 0;
   p->placed_count = 0;
   for (size_t i = 0; i < p->count - p->fixed; i++) {
     struct pen_rectangle *r = &p->rectangle[p->order[i]];
     for (; fixed < p->fixed && p->rectangle[p->fixed_order[fixed]].first <= r->last; fixed++)
-      if (p->rectangle[p->fixed_order[fixed]].last >= r->first) insert(p, &p->rectangle[p->fixed_order[fixed]]);
+      if (p->rectangle[p->fixed_order[fixed]].last >= r->first) insert_fixed(p, &p->rectangle[p->fixed_order[fixed]]);
     if (p->placed_count > alive + alive / 4 + 16) {
       forget(p, r->first);
       alive = p->placed_count;
     }
-    r->offset = find_place(p, r, best_fit);
-    insert(p, r);
-    if (r->offset + r->bytes > total) total = r->offset + r->bytes;
+    uint32_t end = place(p, r, best_fit);
+    if (end > total) total = end;
   }
   keep_if_best(p, total);
 }
 
 /* Rectangles in any order. */
 static void place_all(struct packing *p, bool best_fit) {
-  uint64_t total = p->floor;
+  uint32_t total = p->floor;
   p->placed_count = 0;
-  for (size_t i = 0; i < p->fixed; i++) insert(p, &p->rectangle[p->fixed_order[i]]);
+  for (size_t i = 0; i < p->fixed; i++) insert_fixed(p, &p->rectangle[p->fixed_order[i]]);
   for (size_t i = 0; i < p->count - p->fixed; i++) {
-    struct pen_rectangle *r = &p->rectangle[p->order[i]];
-    r->offset = find_place(p, r, best_fit);
-    insert(p, r);
-    if (r->offset + r->bytes > total) total = r->offset + r->bytes;
+    uint32_t end = place(p, &p->rectangle[p->order[i]], best_fit);
+    if (end > total) total = end;
   }
   keep_if_best(p, total);
 }
@@ -179,7 +191,7 @@ static uint64_t most_alive(const struct packing *p) {
   return (uint64_t)most;
 }
 
-static bool is_near(const struct packing *p) { return p->best <= p->bound + p->bound / SLACK; }
+static bool is_near(const struct packing *p) { return p->best <= p->goal || p->best <= p->bound; }
 
 /* ---- repair ---- */
 
@@ -189,7 +201,7 @@ static size_t promote(struct packing *p) {
   uint32_t *rest = p->fixed_order + p->fixed; /* room for n */
   for (size_t i = 0; i < n; i++) {
     uint32_t item = p->best_order[i];
-    if (p->best_offset[item] + p->rectangle[item].bytes > p->bound + p->bound / SLACK) p->order[front++] = item;
+    if (p->best_offset[item] + p->rectangle[item].bytes > (p->goal > p->bound ? p->goal : p->bound)) p->order[front++] = item;
     else rest[back++] = item;
   }
   memcpy(p->order + front, rest, back * sizeof *rest);
@@ -205,13 +217,26 @@ static void repair(struct packing *p, bool best_fit) {
   }
 }
 
-uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit) {
-  struct packing p = {.rectangle = rectangle, .fixed = fixed, .count = count, .wall = wall, .best = UINT64_MAX};
+/* Units are small enough for any offset to be counted in 32 bits. */
+static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, size_t count) {
+  uint64_t all = 0, unit = PEN_ALIGNMENT_BYTES;
+  for (size_t i = 0; i < count; i++) {
+    uint64_t bytes = rectangle[i].bytes + (i < fixed ? rectangle[i].offset : 0);
+    if (__builtin_add_overflow(all, pen_aligned(bytes), &all)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
+  }
+  while (all / unit + count >= UINT32_MAX) unit *= 2;
+  return unit;
+}
+
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal) {
+  struct packing p = {.rectangle = rectangle, .fixed = fixed, .count = count, .goal = goal, .best = UINT64_MAX};
   if (!count) return 0;
+  p.unit = unit_of(rectangle, fixed, count);
+  p.wall = units_of(&p, wall);
   for (size_t i = 0; i < fixed; i++)
-    if (rectangle[i].offset + rectangle[i].bytes > p.floor) p.floor = rectangle[i].offset + rectangle[i].bytes;
+    if (units_of(&p, rectangle[i].offset + rectangle[i].bytes) > p.floor) p.floor = units_of(&p, rectangle[i].offset + rectangle[i].bytes);
   p.bound = most_alive(&p);
-  if (p.floor > p.bound) p.bound = p.floor;
+  if (p.floor * p.unit > p.bound) p.bound = p.floor * p.unit;
   if (p.bound > limit) return UINT64_MAX;
   p.order = pen_new(count + 1, sizeof *p.order);
   p.best_order = pen_new(count + 1, sizeof *p.best_order);

@@ -191,9 +191,10 @@ static void add_homes(struct packing *p, const struct pen_window *window, uint32
   p->fixed = p->count;
 }
 
-/* Packs a rank with `spare` slots; returns the bytes of its window and activations, UINT64_MAX if they must be more than `limit`. */
+/* Packs a rank with `spare` slots; returns the bytes of its window and activations, UINT64_MAX if they must be
+ * more than `limit`. */
 static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, uint32_t spare,
-                          uint64_t limit) {
+                          uint64_t limit, uint64_t goal) {
   const struct pen_lowered *lowered = l->input->lowered;
   struct pen_window window = pen_slots_place(slotting, rank, spare);
   l->window_bytes[rank] = window.bytes;
@@ -204,7 +205,7 @@ static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, s
   add_homes(p, &window, lowered->count[rank] - 1);
   for (uint32_t i = 0; i < l->stages_of.count[rank]; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, l->stages_of.stage[rank][i], m);
-  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, window.bytes, limit);
+  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, window.bytes, limit, goal);
   if (bytes == UINT64_MAX) return bytes;
   if (bytes < window.bytes) bytes = window.bytes;
   l->activation_bytes[rank] = bytes - window.bytes;
@@ -295,7 +296,7 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
     if (attempt[i].cut == PEN_CUT_LAYERS && c->parts < 2) continue;
     if (attempt[i].cut != PEN_CUT_NOT && l->input->kind != PEN_TRAIN) continue; /* nothing is saved */
     for (uint32_t k = 0; k < l->stages_of.count[rank]; k++) use_blocks(l, c, l->stages_of.stage[rank][k], attempt[i].cut);
-    uint64_t bytes = pack_rank(l, slotting, p, rank, attempt[i].spare, attempt[i].spare ? enough : least);
+    uint64_t bytes = pack_rank(l, slotting, p, rank, attempt[i].spare, attempt[i].spare ? enough : least, enough);
     last = i;
     if (bytes == UINT64_MAX || arena_part(l, rank, bytes) >= least) continue;
     least = arena_part(l, rank, bytes);
@@ -303,7 +304,7 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   }
   if (best == last) return;
   for (uint32_t k = 0; k < l->stages_of.count[rank]; k++) use_blocks(l, c, l->stages_of.stage[rank][k], attempt[best].cut);
-  pack_rank(l, slotting, p, rank, attempt[best].spare, UINT64_MAX);
+  pack_rank(l, slotting, p, rank, attempt[best].spare, UINT64_MAX, enough);
 }
 
 /* The stages of every rank. */

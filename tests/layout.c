@@ -126,7 +126,7 @@ static void test_packer(void **state) {
       uint32_t first = (uint32_t)draw(&seed, rows), length = (uint32_t)draw(&seed, rows - first);
       r[i] = (struct pen_rectangle){64 * (1 + draw(&seed, i < fixed ? 4 : 40)), first, first + length, i < fixed ? i * 256 : 0};
     }
-    uint64_t bytes = pen_pack(r, fixed, fixed + count, wall, UINT64_MAX);
+    uint64_t bytes = pen_pack(r, fixed, fixed + count, wall, UINT64_MAX, 0);
     for (size_t i = fixed; i < fixed + count; i++) {
       if (r[i].offset + r[i].bytes > most) most = r[i].offset + r[i].bytes;
       assert_true(r[i].offset >= wall || r[i].offset + r[i].bytes <= wall);
@@ -154,8 +154,8 @@ static void test_colouring(void **state) {
       for (uint32_t row = first; row <= first + length; row++)
         if (++alive[row] > most) most = alive[row];
     }
-    assert_int_equal(pen_pack(r, 0, COUNT, 0, UINT64_MAX), most * 640);
-    assert_true(pen_pack(r, 0, COUNT, 0, most * 640 - 1) == UINT64_MAX);
+    assert_int_equal(pen_pack(r, 0, COUNT, 0, UINT64_MAX, 0), most * 640);
+    assert_true(pen_pack(r, 0, COUNT, 0, most * 640 - 1, 0) == UINT64_MAX);
     pen_free_all();
   }
 }
