@@ -199,11 +199,16 @@ static uint32_t some_pair(struct part *p) {
     if (p->action[(first + n) % count].overlaps) return (first + n) % count;
   return PEN_NONE;
 }
-static bool pair_shares_scratch(struct part *p) {
+static bool pair_shares_bytes(struct part *p) { /* the scratch of one lies on what the other works with */
   uint32_t row = some_pair(p);
-  if (row == PEN_NONE || !uses_base(p, row, PEN_BASE_SCRATCH) || !uses_base(p, row + 1, PEN_BASE_SCRATCH)) return false;
-  set_base(p, row + 1, PEN_BASE_SCRATCH, base_of(p, row, PEN_BASE_SCRATCH));
-  return true;
+  if (row == PEN_NONE) return false;
+  for (uint32_t side = 0; side < 2; side++) {
+    uint32_t own = row + side, other = row + 1 - side;
+    if (!uses_base(p, own, PEN_BASE_SCRATCH) || !uses_base(p, other, PEN_BASE_SAVED_W)) continue;
+    set_base(p, own, PEN_BASE_SCRATCH, base_of(p, other, PEN_BASE_SAVED_W));
+    return true;
+  }
+  return false;
 }
 static bool pair_writes_what_is_read(struct part *p) { /* what the backward reads for the last time, the forward would overwrite */
   uint32_t row = some_pair(p);
@@ -276,7 +281,7 @@ static const struct defect defects[] = {
     {"tensor not aligned", crooked_tensor, {"not a multiple of"}},
     {"wrong loss entry", wrong_loss, {"of the loss table"}},
     {"wrong program", wrong_program, {"of another stage or kind"}},
-    {"pair shares its scratch", pair_shares_scratch, {"one writes where the other has", "in the same bytes", "lies on it"}},
+    {"pair shares bytes", pair_shares_bytes, {"one writes where the other has", "outside the"}},
     {"pair writes what is read", pair_writes_what_is_read,
       {"one writes where the other has", "outside the activation part", "in the same bytes", "lies on it"}},
     {"pair of one", pair_of_one, {"only F, B, I and W may"}},
@@ -284,7 +289,7 @@ static const struct defect defects[] = {
     {"pair of three", three, {"more than two that overlap", "but no F, B, I or W comes next"}},
     {"wrong frame", wrong_frame, {"one writes where", "but its bytes hold", "scratch of action",
       "nothing has written", "may come", "but rank", "step before", "is made at"}},
-    {"dropped row", dropped, {"is missing"}},
+    {"dropped row", dropped, {"is missing", "comes next", "more than two that overlap", "cannot overlap"}},
     {"dropped wait", dropped_wait, {"is missing"}},
     {"dropped publish", dropped_publish, {"PUBLISH is missing"}},
     {"dropped update", dropped_update, {"UPDATE must come after"}},

@@ -108,7 +108,7 @@ static bool run(const struct pen_plan *plan, const struct pen_profile *profile, 
   struct machine m = {.plan = plan, .profile = profile, .block = pen_new(ranks, sizeof *m.block), .next = pen_new(ranks, 4),
                       .step = pen_new(ranks, 4), .arrived = pen_new(profile->channel_count + 1, 8),
                       .credits = pen_new(profile->channel_count + 1, 8), .published = pen_new(ranks, 4)};
-  for (uint32_t rank = 0; rank < ranks; rank++) m.block[rank] = pen_new(blocks_of(plan->memory[rank].arena_bytes) + 1, 8);
+  for (uint32_t rank = 0; rank < ranks; rank++) m.block[rank] = pen_new(2 * blocks_of(plan->memory[rank].arena_bytes) + 1, 8); /* what is rejected may reach beyond */
   while (still < ranks && !m.wrong) {
     uint32_t rank = (uint32_t)draw(seed, ranks);
     bool moved = false;
