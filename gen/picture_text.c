@@ -157,12 +157,34 @@ static void print_path(const struct chart *chart) {
   free(text);
 }
 
+/* A time of which every action takes a whole number, or 0 where there is none: the shortest action's, if it divides all others. */
+static double common_time(const struct pen_picture *picture) {
+  double least = INFINITY;
+  for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
+    for (uint32_t index = 0; index < picture->order->count[rank]; index++)
+      least = fmin(least, picture->timing->end[rank][index] - picture->timing->start[rank][index]);
+  for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
+    for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
+      double times = (picture->timing->end[rank][index] - picture->timing->start[rank][index]) / least;
+      if (!(fabs(times - round(times)) < 1e-6)) return 0;
+    }
+  return isfinite(least) ? least : 0;
+}
+
+/* The time of a column: the step fills the line, or less of it by a fifth at most, if every action has whole columns then. */
+static double unit_of(const struct pen_picture *picture, int columns) {
+  double unit = picture->timing->makespan > 0 ? picture->timing->makespan / columns : 1, common = common_time(picture);
+  double whole = floor(common / unit + 1e-9);
+  return whole >= 1 && common / whole <= 1.25 * unit ? common / whole : unit;
+}
+
 void pen_picture_text(FILE *out, const struct pen_picture *picture) {
   const struct pen_plan *plan = picture->plan;
   int label = snprintf(NULL, 0, "%u", plan->rank_count - 1) + 2;
   struct chart chart = {.picture = picture, .out = out, .local = pen_local_stages(picture->partition), .label = label,
                         .columns = picture->columns - label - 1};
-  chart.unit = picture->timing->makespan > 0 ? picture->timing->makespan / chart.columns : 1;
+  chart.unit = unit_of(picture, chart.columns);
+  if (picture->timing->makespan > 0) chart.columns = (int)ceil(picture->timing->makespan / chart.unit - 1e-6);
   print_wrapped(&chart, pen_text("%s: %s, %s x %s, %s", plan->name, plan->schedule, pen_counted(plan->rank_count, "rank"),
                                  pen_counted(plan->stages_per_rank, "stage"), pen_counted(plan->microbatch_count, "microbatch")));
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) print_lane(&chart, rank);
