@@ -1,5 +1,5 @@
 #!/bin/sh
-# checkpoint.t: what the deployed binary saves and takes back: names and contents, resumption, damage of every kind, and that what was
+# checkpoints.t: what the deployed binary saves and takes back: names and contents, resumption, damage of every kind, and that what was
 # good on disk stays good.
 . "${top_srcdir:-.}/tests/lib.sh"
 
@@ -103,8 +103,8 @@ refuses "a DIR that is a file" 73 "*$scratch/file*" train two --checkpoint "$scr
 
 # A run that has diverged is not saved over one that has not.
 ok "a learning rate far too high" build wild "$scratch/model.cfg" -s optimizer.learning_rate=1e30 -s optimizer.clip_norm=0
-refuses "a run that diverges" 65 "*not finite*not saved*" train wild --steps 5 --checkpoint "$scratch/wild"
-ok "leaves no checkpoint that cannot be loaded" test ! -e "$scratch/wild/latest"
+refuses "a run that diverges" 65 "*not finite*not saved*" train wild --steps 5 --checkpoint "$scratch/diverged"
+ok "leaves no checkpoint that cannot be loaded" test ! -e "$scratch/diverged/latest"
 
 # kill -9 while it saves every step: latest is whole, and training goes on from it.
 for delay in 0.05 0.11 0.17 0.23 0.31; do

@@ -1,5 +1,5 @@
 #!/bin/sh
-# pictures.t: the kinds of --print that draw, as commands: width and colour of a terminal, other programs' readers, the same bytes.
+# print.t: the kinds of --print that draw, as commands: width and colour of a terminal, other programs' readers, the same bytes.
 . "${top_srcdir:-.}/tests/lib.sh"
 cd "$scratch" || exit 99
 topology=$topologies/pp8_zbv.cfg
