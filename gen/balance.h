@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* The time of a stage that holds blocks [first, past); must not fall when a block is added in front. Any unit, 0 or more. */
+/* The time of a stage that holds blocks [first, past); must not fall when a block is added at either end. Any unit, 0 or more. */
 typedef double pen_part_cost(const void *context, uint32_t stage, uint32_t first, uint32_t past);
 
 /* Chooses where each of `stages` stages begins among place[0..count-1], which rise from place[0]; place[count] is the end. Stage 0

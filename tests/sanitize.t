@@ -62,7 +62,7 @@ ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
 ok "info" "$scratch/llama" info --json
 is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 "
 
-tests='canonical compose partition simulate verify_rows verify safetensors initial checkpoint kernels_attention kernels_loss kernels_norm kernels_matmul'
+tests='canonical compose partition shapes simulate verify_rows verify safetensors initial checkpoint kernels_attention kernels_loss kernels_norm kernels_matmul'
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
 for test in $tests; do
   if (cd "$work" && CMOCKA_MESSAGE_OUTPUT=TAP "tests/$test") >"$scratch/test.log" 2>&1; then
