@@ -266,7 +266,7 @@ static void place_kept(struct filling *f) {
     bool piecewise = first || stays[v];
     uint32_t piece = 0;
     if (f->cut == PEN_CUT_LAYERS) piece = part[v] / f->parts_a_piece;
-    if (f->cut == PEN_CUT_EVEN) piece = (uint32_t)(before * PEN_PIECES / total);
+    if (f->cut == PEN_CUT_EVEN && total) piece = (uint32_t)(before * PEN_PIECES / total); /* 0: F keeps nothing */
     int base = piecewise ? pen_piece_base(piece) : v == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
     before += piecewise ? t.bytes : 0;
     t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
