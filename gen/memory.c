@@ -1,4 +1,4 @@
-/* memory.c: the generator's allocator (everything lives until the end) and its one way to give up. */
+/* memory.c: the generator's allocator (nearly everything lives until the end) and its one way to give up. */
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -63,6 +63,14 @@ char *pen_text(const char *format, ...) {
   vsnprintf(text, (size_t)length + 1, format, again);
   va_end(again);
   return text;
+}
+
+void pen_free(void *array) {
+  if (!array) return;
+  struct block *block = (struct block *)array - 1;
+  block->previous->next = block->next;
+  block->next->previous = block->previous;
+  free(block);
 }
 
 void pen_free_all(void) {

@@ -94,7 +94,10 @@ bool pen_verify_before_deadlock(const struct pen_plan *plan, const struct pen_pr
 
 static bool verify_profile(const struct pen_plan *plan, const struct pen_profile *profile, struct pen_problem *problem) {
   struct pen_checked checked;
-  return pen_verify_before_deadlock(plan, profile, problem, &checked) && pen_check_puts(&checked) && pen_check_rendezvous(&checked);
+  if (!pen_verify_before_deadlock(plan, profile, problem, &checked) || !pen_check_puts(&checked) || !pen_check_rendezvous(&checked))
+    return false;
+  for (int kind = 0; kind < PEN_CELL_KINDS; kind++) pen_free(checked.place[kind]);
+  return true;
 }
 
 bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {

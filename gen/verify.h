@@ -98,6 +98,9 @@ struct pen_bench {
   const struct pen_rank_program *tables;
   const struct pen_rank_memory *memory;
   uint32_t rank;
+  const uint32_t *own_weight;   /* [own_weight_count]: the rank's among the plan's weights */
+  const uint32_t *weight_place; /* [plan's weight]: its place among its rank's */
+  uint32_t own_weight_count;
   uint8_t *use;        /* [tensor] enum pen_use */
   uint32_t *weight;    /* [tensor] index into the plan's weights, or PEN_NONE */
   bool *received;      /* [tensor] comes by message */
@@ -130,9 +133,17 @@ struct pen_trace {
 
 /* What tracing a program in one frame has found, to be moved into others. */
 struct pen_mould {
-  const struct pen_frame *frame; /* null: not traced yet in a frame where its blocks are apart */
-  struct pen_operand_block block[PEN_BASES][2]; /* [base][received] */
+  const struct pen_frame *frame;
   struct pen_trace trace;
+  struct pen_mould *next; /* of the same program */
+};
+
+/* The traces of one program. */
+struct pen_moulds {
+  bool known;                                   /* the blocks are */
+  struct pen_operand_block block[PEN_BASES][2]; /* [base][received] */
+  struct pen_mould *first;
+  uint32_t count;
 };
 
 /* One rank's traces, and what tracing needs. */
@@ -144,7 +155,7 @@ struct pen_tracer {
   struct pen_extent *map; /* bytes that the program at hand has written, apart, by rising address */
   size_t map_count, map_capacity;
   uint32_t *written, *read, run; /* [tensor] == run: by the program at hand */
-  struct pen_mould *mould;   /* [program] */
+  struct pen_moulds *moulds;     /* [program] */
 };
 
 /* Empties a tracer for another rank; keeps its memory. */

@@ -50,6 +50,14 @@ static struct state begin(const struct pen_checked *c, const char *model) {
   return s;
 }
 
+/* What was allocated; a problem's message is made before. Returns `fine`. */
+static bool end(struct state *s, bool fine) {
+  void *const arrays[] = {s->next, s->stack, s->stacked, s->lane_first, s->lane_next, s->lane_row, s->lane_rank, s->lane_stack};
+  for (size_t index = 0; index < sizeof arrays / sizeof *arrays; index++) pen_free(arrays[index]);
+  for (uint32_t rank = 0; s->ended && rank < s->c->rank_count; rank++) pen_free(s->ended[rank]);
+  return fine;
+}
+
 static uint32_t send_row(const struct pen_checked *c, const struct pen_wanted *wanted, uint32_t microbatch) {
   return pen_row_of(c, wanted->backward ? PEN_SEND_B : PEN_SEND_F, wanted->from_stage, microbatch);
 }
@@ -127,8 +135,8 @@ bool pen_check_puts(const struct pen_checked *c) {
     run_puts(&s, rank);
   }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    if (s.next[rank] < c->count[rank]) return report(&s, rank, s.next[rank], put_cause(&s, &c->row[rank][s.next[rank]]));
-  return true;
+    if (s.next[rank] < c->count[rank]) return end(&s, report(&s, rank, s.next[rank], put_cause(&s, &c->row[rank][s.next[rank]])));
+  return end(&s, true);
 }
 
 /* ---- rendezvous ---- */
@@ -258,13 +266,13 @@ bool pen_check_lanes(const struct pen_checked *c, bool one_lane) {
     run_rendezvous(&s, rank);
   }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    if (s.next[rank] < c->count[rank]) return report(&s, rank, s.next[rank], rendezvous_cause(&s, rank, s.next[rank]));
+    if (s.next[rank] < c->count[rank]) return end(&s, report(&s, rank, s.next[rank], rendezvous_cause(&s, rank, s.next[rank])));
   for (uint32_t lane = 0; lane < s.lane_count; lane++)
     if (s.lane_next[lane] < s.lane_first[lane + 1]) {
       uint32_t row = s.lane_row[s.lane_next[lane]];
-      return report(&s, s.lane_rank[lane], row, mate_of(c, &c->row[s.lane_rank[lane]][row]));
+      return end(&s, report(&s, s.lane_rank[lane], row, mate_of(c, &c->row[s.lane_rank[lane]][row])));
     }
-  return true;
+  return end(&s, true);
 }
 
 bool pen_check_rendezvous(const struct pen_checked *c) { return pen_check_lanes(c, false) && pen_check_lanes(c, true); }

@@ -125,6 +125,7 @@ static void edge_add(struct edges *e, uint64_t address) {
     for (size_t slot = 0; slot < e->slots; slot++)
       if (e->key[slot]) larger.key[edge_slot(&larger, e->key[slot] - 1)] = e->key[slot];
     larger.count = e->count;
+    pen_free(e->key);
     *e = larger;
   }
   size_t slot = edge_slot(e, address);
@@ -146,6 +147,7 @@ static void edges_number(struct edges *e) {
   qsort(sorted, count, sizeof *sorted, compare_addresses);
   e->cell = pen_new(e->slots + 1, sizeof *e->cell);
   for (size_t index = 0; index < count; index++) e->cell[edge_slot(e, sorted[index])] = (uint32_t)index;
+  pen_free(sorted);
 }
 
 /* What a cell holds. */
@@ -174,8 +176,7 @@ struct memory {
   uint32_t *first_event, *next_event; /* [rows done over both steps], [step * own messages + n]: lists of what may come then */
   const uint32_t *message;            /* the rank's incoming messages */
   uint32_t message_count;
-  uint32_t *own_weight, own_weight_count, *local_weight; /* the rank's trainable weights; [plan's weight] place among them + 1 */
-  uint8_t *added;                                        /* [own weight][microbatch] in this step */
+  uint8_t *added; /* [own weight][microbatch] in this step */
   size_t hold_capacity;
 };
 
@@ -222,7 +223,7 @@ static void add_hold(struct memory *m, uint32_t send_row) {
 static bool add_gradients(struct memory *m, const struct pen_trace *trace, uint32_t microbatch) {
   for (uint32_t n = 0; n < trace->weight_count; n++) {
     uint32_t weight = m->tracer->weight[trace->weight_first + n];
-    uint8_t *added = &m->added[(size_t)(m->local_weight[weight] - 1) * m->c->microbatch_count + microbatch];
+    uint8_t *added = &m->added[(size_t)m->b->weight_place[weight] * m->c->microbatch_count + microbatch];
     if (*added) return WRONG(m, "adds to the gradient of %s twice for microbatch %u", m->b->plan->weights[weight].name, microbatch);
     *added = 1;
   }
@@ -312,11 +313,13 @@ static bool run_wait(struct memory *m, const struct pen_action *row) {
 /* At the end of a step every trainable weight has had every microbatch. */
 static bool run_update(struct memory *m) {
   uint32_t microbatches = m->c->microbatch_count;
-  for (uint32_t n = 0; n < m->own_weight_count; n++)
-    for (uint32_t microbatch = 0; microbatch < microbatches; microbatch++)
+  for (uint32_t n = 0; n < m->b->own_weight_count; n++) {
+    const struct pen_weight *weight = &m->b->plan->weights[m->b->own_weight[n]];
+    for (uint32_t microbatch = 0; microbatch < microbatches && !weight->frozen; microbatch++)
       if (!m->added[(size_t)n * microbatches + microbatch])
-        return WRONG(m, "the gradient of %s lacks microbatch %u", m->b->plan->weights[m->own_weight[n]].name, microbatch);
-  memset(m->added, 0, (size_t)m->own_weight_count * microbatches);
+        return WRONG(m, "the gradient of %s lacks microbatch %u", weight->name, microbatch);
+  }
+  memset(m->added, 0, (size_t)m->b->own_weight_count * microbatches);
   return true;
 }
 
@@ -369,6 +372,7 @@ static bool trace_rows(struct memory *m) {
     m->trace_of[row] = (uint32_t)m->trace_count;
     if (!pen_trace_row(m->tracer, row, &m->trace[m->trace_count++])) return false;
   }
+  pen_free(slot_row);
   return true;
 }
 
@@ -414,16 +418,11 @@ static void list_events(struct memory *m) {
   }
 }
 
-static void list_weights(struct memory *m) {
-  const struct pen_plan *plan = m->b->plan;
-  m->local_weight = pen_new((size_t)plan->weight_count + 1, sizeof *m->local_weight);
-  m->own_weight = pen_new((size_t)plan->weight_count + 1, sizeof *m->own_weight);
-  for (uint32_t weight = 0; weight < plan->weight_count; weight++)
-    if (plan->weights[weight].rank == m->b->rank && !plan->weights[weight].frozen) {
-      m->own_weight[m->own_weight_count++] = weight;
-      m->local_weight[weight] = m->own_weight_count;
-    }
-  m->added = pen_new((size_t)m->own_weight_count * m->c->microbatch_count + 1, 1);
+/* What one rank took. */
+static void forget(struct memory *m) {
+  void *const arrays[] = {m->trace,       m->trace_of,   m->edges.key, m->edges.cell,      m->cell,           m->mark,
+                          m->first_event, m->next_event, m->added,     m->tracer->written, m->tracer->read};
+  for (size_t index = 0; index < sizeof arrays / sizeof *arrays; index++) pen_free(arrays[index]);
 }
 
 static bool run_rank(struct memory *m) {
@@ -431,7 +430,7 @@ static bool run_rank(struct memory *m) {
   if (!trace_rows(m)) return false;
   cut_cells(m);
   list_events(m);
-  list_weights(m);
+  m->added = pen_new((size_t)m->b->own_weight_count * m->c->microbatch_count + 1, 1);
   uint32_t count = m->b->tables->action_count;
   run_events(m, 0);
   for (m->step = 0; m->step < 2; m->step++)
@@ -439,6 +438,7 @@ static bool run_rank(struct memory *m) {
       if (!run_row(m)) return false;
       run_events(m, m->step * count + m->row + 1);
     }
+  forget(m);
   return true;
 }
 

@@ -43,10 +43,9 @@ static bool check_persistent(struct pen_bench *b) {
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
-  struct range *range = pen_new(4 * (size_t)plan->weight_count + b->tables->tensor_count + 1, sizeof *range);
-  for (uint32_t index = 0; index < plan->weight_count; index++) {
-    const struct pen_weight *weight = &plan->weights[index];
-    if (weight->rank != b->rank) continue;
+  struct range *range = pen_new(4 * (size_t)b->own_weight_count + b->tables->tensor_count + 1, sizeof *range);
+  for (uint32_t index = 0; index < b->own_weight_count; index++) {
+    const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     uint64_t bytes = weight->count * sizeof(float);
     add_range(range, &count, weight->value_offset, bytes, weight->name, "value");
     if (weight->frozen || !trains) continue;
@@ -69,19 +68,20 @@ static bool check_persistent(struct pen_bench *b) {
     if (index > 0 && at->first < at[-1].past)
       return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what, at->name, at[-1].what, at[-1].name);
   }
+  pen_free(range);
   return true;
 }
 
 /* The weight whose value or gradient lies exactly at a persistent tensor's place. */
-static void find_weight(struct pen_bench *b, uint32_t tensor, const uint32_t *own, uint32_t own_count) {
+static void find_weight(struct pen_bench *b, uint32_t tensor) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
-  for (uint32_t index = 0; index < own_count; index++) {
-    const struct pen_weight *weight = &b->plan->weights[own[index]];
+  for (uint32_t index = 0; index < b->own_weight_count; index++) {
+    const struct pen_weight *weight = &b->plan->weights[b->own_weight[index]];
     if (weight->count * sizeof(float) != t->bytes) continue;
     if (weight->value_offset == t->offset) b->use[tensor] = PEN_USE_WEIGHT;
     else if (!weight->frozen && weight->gradient_offset == t->offset) b->use[tensor] = PEN_USE_GRADIENT;
     else continue;
-    b->weight[tensor] = own[index];
+    b->weight[tensor] = b->own_weight[index];
     return;
   }
 }
@@ -141,9 +141,6 @@ static bool check_stage(struct pen_bench *b, uint32_t index) {
 static bool check_tensors(struct pen_bench *b) {
   const struct pen_rank_program *tables = b->tables;
   struct pen_problem *problem = b->checked->problem;
-  uint32_t own_count = 0, *own = pen_new((size_t)b->plan->weight_count + 1, sizeof *own);
-  for (uint32_t index = 0; index < b->plan->weight_count; index++)
-    if (b->plan->weights[index].rank == b->rank) own[own_count++] = index;
   for (uint32_t index = 0; index < tables->tensor_count; index++) {
     const struct pen_tensor *tensor = &tables->tensors[index];
     if (tensor->base >= PEN_BASES) return pen_wrong(problem, b->rank, PEN_NONE, "tensor %s has no base", tensor->name);
@@ -152,7 +149,7 @@ static bool check_tensors(struct pen_bench *b) {
                        (unsigned long long)tensor->offset, PEN_ALIGNMENT_BYTES);
     b->weight[index] = PEN_NONE;
     b->same_as[index] = index;
-    if (tensor->base == PEN_BASE_PERSISTENT) find_weight(b, index, own, own_count);
+    if (tensor->base == PEN_BASE_PERSISTENT) find_weight(b, index);
   }
   for (uint32_t index = 0; index < tables->start_op_count; index++) { /* what start ops make is a constant */
     const struct pen_op *op = &tables->ops[tables->start_first_op + index];
@@ -367,6 +364,22 @@ static bool check_rank(struct pen_bench *b) {
   return check_gather(b) && check_persistent(b);
 }
 
+/* The plan's weights by rank, in order: which are whose, where each rank's begin ([rank_count + 1]), each one's place among its rank's. */
+struct shares {
+  uint32_t *weight, *first, *place;
+};
+
+static struct shares share_weights(const struct pen_plan *plan) {
+  size_t count = plan->weight_count;
+  struct shares shares = {pen_new(count + 1, sizeof(uint32_t)), pen_new((size_t)plan->rank_count + 2, sizeof(uint32_t)),
+                          pen_new(count + 1, sizeof(uint32_t))};
+  for (size_t index = 0; index < count; index++) shares.place[index] = shares.first[plan->weights[index].rank + 1]++;
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) shares.first[rank + 1] += shares.first[rank];
+  for (size_t index = 0; index < count; index++)
+    shares.weight[shares.first[plan->weights[index].rank] + shares.place[index]] = (uint32_t)index;
+  return shares;
+}
+
 bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile,
                       struct pen_bench *bench) {
   for (uint32_t index = 0; index < plan->weight_count; index++) {
@@ -374,11 +387,14 @@ bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, 
     if (weight->stage >= c->stage_count || weight->rank != c->rank_of[weight->stage])
       return pen_wrong(c->problem, PEN_NONE, PEN_NONE, "weight %s is on rank %u, but its stage is not", weight->name, weight->rank);
   }
+  struct shares shares = share_weights(plan);
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     const struct pen_rank_program *tables = &profile->ranks[rank];
     size_t tensors = (size_t)tables->tensor_count + 1;
     bench[rank] = (struct pen_bench){.checked = c, .plan = plan, .profile = profile, .tables = tables, .rank = rank,
-                                     .memory = &plan->memory[rank], .use = pen_new(tensors, sizeof(uint8_t)),
+                                     .memory = &plan->memory[rank], .own_weight = shares.weight + shares.first[rank],
+                                     .own_weight_count = shares.first[rank + 1] - shares.first[rank], .weight_place = shares.place,
+                                     .use = pen_new(tensors, sizeof(uint8_t)),
                                      .weight = pen_new(tensors, sizeof(uint32_t)), .received = pen_new(tensors, sizeof(bool)),
                                      .same_as = pen_new(tensors, sizeof(uint32_t))};
     if (!check_rank(&bench[rank])) return false;

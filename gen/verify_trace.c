@@ -3,19 +3,21 @@
  * the program seen from outside: what it reads, what its bytes hold afterwards, what it adds to.
  *
  * A program runs in as many frames as there are microbatches. All that is checked here depends on where its operands lie relative to
- * each other. In two frames in each of which the blocks that count from different bases are apart, they overlap in the same way: only
- * within a block. So the program is traced in the first such frame, and what was found moves with the blocks to the others; in frames
- * where blocks overlap it is traced anew. */
+ * each other. Take the blocks of operands that count from one base: if every two of them are apart in both of two frames, or are at the
+ * same distance in both, then operands overlap in the one as in the other. So a program is traced in the first such frame, and what was
+ * found moves with the blocks to the others. */
 #include <string.h>
 
 #include "gen/signature.h"
 #include "gen/verify.h"
 
+enum { MOULDS_MAX = 16 }; /* traces of one program that are kept to be moved */
+
 void pen_tracer_start(struct pen_tracer *tracer, const struct pen_bench *bench) {
   tracer->bench = bench;
   tracer->extent_count = tracer->weight_count = 0;
   tracer->run = 0;
-  tracer->mould = pen_new((size_t)bench->tables->program_count + 1, sizeof *tracer->mould);
+  tracer->moulds = pen_new((size_t)bench->tables->program_count + 1, sizeof *tracer->moulds);
   tracer->written = pen_new((size_t)bench->tables->tensor_count + 1, sizeof(uint32_t));
   tracer->read = pen_new((size_t)bench->tables->tensor_count + 1, sizeof(uint32_t));
 }
@@ -237,23 +239,41 @@ static bool find_blocks(const struct pen_bench *b, const struct pen_program *pro
   return true;
 }
 
-/* Are the blocks, in this frame, where such tensors may be, and apart from each other? */
-static bool blocks_fit(const struct pen_bench *b, const struct pen_frame *frame, const struct pen_operand_block block[PEN_BASES][2]) {
-  struct pen_operand_block placed[2 * PEN_BASES];
-  size_t count = 0;
+/* A program's blocks in one frame. */
+struct placed {
+  struct pen_operand_block at[2 * PEN_BASES];
+  size_t count;
+};
+
+/* Places the blocks in a frame. False unless all are where such tensors may be. */
+static bool place_blocks(const struct pen_bench *b, const struct pen_frame *frame, const struct pen_operand_block block[PEN_BASES][2],
+                         struct placed *placed) {
+  placed->count = 0;
   for (int base = 0; base < PEN_BASES; base++)
     for (int received = 0; received < 2 && base != PEN_BASE_PERSISTENT && base != PEN_BASE_LOSS; received++) {
       const struct pen_operand_block *own = &block[base][received];
-      struct pen_operand_block *at = &placed[count];
+      struct pen_operand_block *at = &placed->at[placed->count];
       if (own->first >= own->past) continue;
       if (__builtin_add_overflow(frame->base[base], own->first, &at->first) ||
           __builtin_add_overflow(frame->base[base], own->past, &at->past))
         return false;
       if (at->first < (received ? 0 : b->memory->persistent_end)) return false;
       if (at->past > (received ? b->memory->window_bytes : b->memory->arena_bytes)) return false;
-      for (size_t other = 0; other < count; other++)
-        if (at->first < placed[other].past && placed[other].first < at->past) return false;
-      count++;
+      placed->count++;
+    }
+  return true;
+}
+
+static bool are_apart(const struct placed *placed, size_t a, size_t b) {
+  return placed->at[a].first >= placed->at[b].past || placed->at[b].first >= placed->at[a].past;
+}
+
+/* Do the blocks overlap in the one placing as in the other? Both are of the same blocks. */
+static bool overlap_alike(const struct placed *x, const struct placed *y) {
+  for (size_t a = 1; a < x->count; a++)
+    for (size_t b = 0; b < a; b++) {
+      bool same = x->at[a].first - x->at[b].first == y->at[a].first - y->at[b].first; /* modulo 2^64 */
+      if (!same && !(are_apart(x, a, b) && are_apart(y, a, b))) return false;
     }
   return true;
 }
@@ -272,24 +292,46 @@ static uint32_t move_extents(struct pen_tracer *t, const struct pen_frame *from,
   return moved;
 }
 
+/* The program's trace in a frame where its blocks overlap as they do here, or null. */
+static const struct pen_mould *find_mould(const struct pen_tracer *t, const struct pen_moulds *moulds, const struct placed *here) {
+  for (const struct pen_mould *mould = moulds->first; mould; mould = mould->next) {
+    struct placed there;
+    place_blocks(t->bench, mould->frame, moulds->block, &there);
+    if (overlap_alike(here, &there)) return mould;
+  }
+  return NULL;
+}
+
+static void keep_mould(struct pen_moulds *moulds, const struct pen_frame *frame, const struct pen_trace *trace) {
+  if (moulds->count == MOULDS_MAX) return;
+  struct pen_mould *mould = pen_new(1, sizeof *mould);
+  *mould = (struct pen_mould){frame, *trace, moulds->first};
+  moulds->first = mould;
+  moulds->count++;
+}
+
 bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace) {
   const struct pen_rank_program *tables = tracer->bench->tables;
   const struct pen_action *action = &tables->actions[row];
   const struct pen_frame *frame = &tables->frames[action->frame];
-  struct pen_mould *mould = &tracer->mould[action->program];
-  if (mould->frame && blocks_fit(tracer->bench, frame, mould->block)) {
-    *trace = mould->trace;
-    trace->read_first = move_extents(tracer, mould->frame, frame, mould->trace.read_first, trace->read_count);
-    trace->left_first = move_extents(tracer, mould->frame, frame, mould->trace.left_first, trace->left_count);
-    if (trace->loss_offset != UINT64_MAX) trace->loss_offset += frame->base[PEN_BASE_LOSS] - mould->frame->base[PEN_BASE_LOSS];
+  struct pen_moulds *moulds = &tracer->moulds[action->program];
+  struct placed here;
+  if (!moulds->known) {
+    moulds->known = true;
+    if (!find_blocks(tracer->bench, &tables->programs[action->program], moulds->block)) moulds->count = MOULDS_MAX;
+  }
+  if (moulds->count == MOULDS_MAX && !moulds->first) return trace_anew(tracer, row, trace);
+  bool fits = place_blocks(tracer->bench, frame, moulds->block, &here);
+  const struct pen_mould *mould = fits ? find_mould(tracer, moulds, &here) : NULL;
+  if (!mould) {
+    if (!trace_anew(tracer, row, trace)) return false;
+    if (fits) keep_mould(moulds, frame, trace);
     return true;
   }
-  if (!trace_anew(tracer, row, trace)) return false;
-  if (!mould->frame && find_blocks(tracer->bench, &tables->programs[action->program], mould->block) &&
-      blocks_fit(tracer->bench, frame, mould->block)) {
-    mould->trace = *trace;
-    mould->frame = frame;
-  }
+  *trace = mould->trace;
+  trace->read_first = move_extents(tracer, mould->frame, frame, trace->read_first, trace->read_count);
+  trace->left_first = move_extents(tracer, mould->frame, frame, trace->left_first, trace->left_count);
+  if (trace->loss_offset != UINT64_MAX) trace->loss_offset += frame->base[PEN_BASE_LOSS] - mould->frame->base[PEN_BASE_LOSS];
   return true;
 }
 
