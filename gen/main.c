@@ -1,6 +1,7 @@
 /* main.c: penstock-gen: the passes in order, from a topology file to tables. */
 #include <errno.h>
 #include <libgen.h>
+#include <math.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -78,17 +79,25 @@ static void write_deadlock(const struct pen_lowered *rows, const struct result *
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", options->output ? options->output : "standard output", strerror(errno));
 }
 
+/* Costs are finite, but their sum may not be. */
+static void simulate(struct result *result) {
+  pen_pass("simulate");
+  double overlap = result->topology->has_costs_overlap && !result->measured ? result->topology->costs_overlap : -1;
+  result->timing = pen_simulate(result->order, result->partition, result->cost, overlap);
+  if (!result->timing->complete || isfinite(result->timing->makespan)) return;
+  pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say",
+           result->measured ? result->measured->path : result->topology->path);
+}
+
 /* Order, timing and rows of the topology's own profile: composed, or taken from --actions. */
 static void lower_own(struct result *result, const struct pen_options *options, int kind) {
   const struct pen_partition *partition = result->partition;
-  double overlap = result->topology->has_costs_overlap && !result->measured ? result->topology->costs_overlap : -1;
   bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
   struct pen_problem problem;
   if (!options->actions) {
     pen_pass("compose");
     result->order = pen_compose(result->topology, partition);
-    pen_pass("simulate");
-    result->timing = pen_simulate(result->order, partition, result->cost, overlap);
+    simulate(result);
     pen_pass("lower");
     result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, partition)
                                        : pen_lower(result->order, partition, result->timing, result->cost, kind, gather);
@@ -105,8 +114,7 @@ static void lower_own(struct result *result, const struct pen_options *options, 
     stop_at_action(options->actions, action, &problem);
   }
   result->order = order_of_rows(action, count, partition->rank_count);
-  pen_pass("simulate");
-  result->timing = pen_simulate(result->order, partition, result->cost, overlap);
+  simulate(result);
   pen_pass("lower");
   result->lowered = pen_lower_given(action, count, partition, kind, gather);
 }

@@ -37,6 +37,7 @@ uint32_t *pen_local_stages(const struct pen_partition *partition) {
 double pen_scale_step(double span, int steps) {
   if (!(span > 0) || steps < 1) return 1;
   double least = span / steps, power = pow(10, floor(log10(least)));
+  if (!(power > 0)) return span; /* too small for a power of ten */
   for (int factor = 1; factor <= 5; factor += factor == 1 ? 1 : 3)
     if (factor * power >= least) return factor * power;
   return 10 * power;

@@ -173,7 +173,8 @@ static double common_time(const struct pen_picture *picture) {
 
 /* The time of a column: the step fills the line, or less of it by a fifth at most, if every action has whole columns then. */
 static double unit_of(const struct pen_picture *picture, int columns) {
-  double unit = picture->timing->makespan > 0 ? picture->timing->makespan / columns : 1, common = common_time(picture);
+  double unit = picture->timing->makespan / columns, common = common_time(picture);
+  if (!(unit > 0)) return 1;
   double whole = floor(common / unit + 1e-9);
   return whole >= 1 && common / whole <= 1.25 * unit ? common / whole : unit;
 }

@@ -32,13 +32,15 @@ struct drawing {
   const uint32_t *local;
   double past;           /* the chart's right edge */
   double top, lane, bar; /* first lane's top; from lane to lane; height of an action */
-  double per_unit;       /* width of one unit of time */
   double font;
 };
 
 /* ---- small parts ---- */
 
-static double x_of(const struct drawing *d, double time) { return left + time * d->per_unit; }
+static double x_of(const struct drawing *d, double time) {
+  double makespan = d->picture->timing->makespan;
+  return makespan > 0 ? left + time / makespan * (d->past - left) : left;
+}
 static double y_of(const struct drawing *d, uint32_t rank) { return d->top + rank * d->lane; }
 
 /* A text of the user's, as XML takes it. */
@@ -183,7 +185,7 @@ static void draw_critical(const struct drawing *d) {
   fputs("<g fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\">\n", d->out);
   for (size_t i = 0; i < path->count; i++) {
     const struct pen_path_step *step = &path->step[i];
-    put_box(d, x_of(d, step->start), y_of(d, step->rank), (step->end - step->start) * d->per_unit, d->bar);
+    put_box(d, x_of(d, step->start), y_of(d, step->rank), x_of(d, step->end) - x_of(d, step->start), d->bar);
     if (i > 0 && step->rank != path->step[i - 1].rank) draw_line(d, path->step[i - 1].end, path->step[i - 1].rank, step->start, step->rank);
   }
   fputs("</g>\n", d->out);
@@ -315,7 +317,6 @@ void pen_picture_svg(FILE *out, const struct pen_picture *picture) {
   uint32_t most = 0;
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) most = picture->order->count[rank] > most ? picture->order->count[rank] : most;
   d.past = left + fmax(chart_least, fmin(chart_most, most * action_wide));
-  d.per_unit = timing->makespan > 0 ? (d.past - left) / timing->makespan : 0;
   d.font = find_font(&d);
   double axis = d.top + d.lane * plan->rank_count + 2, memory = axis + 48;
   double memory_lane = shrunk(memory_tall, memory_least, plan->rank_count);

@@ -37,6 +37,17 @@ else
   skip "a terminal has colours" "script(1) is not here"
 fi
 
+# Costs from nothing to what no sum can hold.
+for cost in 0 4e-324 1e-310 1e-9 1e300; do
+  for kind in text svg trace memory report; do
+    "$gen" -p $kind -s costs.forward=$cost -s costs.backward_input=$cost -s costs.backward_weight=$cost -s costs.send=$cost -o costly "$topology" 2>err
+    is "$kind under costs of $cost" "$?: $(cat err)" "0: "
+    is "$kind under costs of $cost shows no odd number" "$(grep -cE '[^a-z](nan|inf)[^a-z]' costly)" 0
+  done
+done
+"$gen" -p svg -s costs.forward=1e308 "$topology" >out 2>err
+is "costs beyond all numbers" "$?: $(cat err)" "78: $topology: costs: the step takes longer than a number can say"
+
 "$gen" -p svg --arrows --critical "$topology" >marked.svg
 for word in marker-end 'stroke-width="1.4"'; do
   ok "svg has $word when asked" grep -q "$word" marked.svg
