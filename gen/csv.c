@@ -141,18 +141,22 @@ static void read_rows(struct reader *r, const char *text, size_t bytes) {
 
 /* ---- the whole ---- */
 
+/* Of the kinds that a stage and microbatch has, as bits, the first that lacks; -1: none does. */
+static int missing_kind(unsigned seen, bool trains) {
+  unsigned input = 1 << PEN_I, weight = 1 << PEN_W;
+  if (!(seen & 1 << PEN_F)) return PEN_F;
+  if (!trains || seen & 1 << PEN_B) return -1;
+  if (!(seen & (input | weight))) return PEN_B;
+  if (!(seen & input)) return PEN_I;
+  return seen & weight ? -1 : PEN_W;
+}
+
 static void check_complete(const struct reader *r) {
   const struct pen_partition *p = r->partition;
   char text[32];
   for (uint32_t stage = 0; stage < p->stage_count; stage++)
     for (uint32_t microbatch = 0; microbatch < p->microbatch_count; microbatch++) {
-      unsigned seen = r->seen[(size_t)stage * p->microbatch_count + microbatch], split = seen & (1 << PEN_I | 1 << PEN_W);
-      int missing = !(seen & 1 << PEN_F)                                ? PEN_F
-                    : !r->trains || seen & 1 << PEN_B                   ? -1
-                    : !split                                            ? PEN_B
-                    : !(split & 1 << PEN_I)                             ? PEN_I
-                    : !(split & 1 << PEN_W)                             ? PEN_W
-                                                                        : -1;
+      int missing = missing_kind(r->seen[(size_t)stage * p->microbatch_count + microbatch], r->trains);
       if (missing < 0) continue;
       pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u): %s is missing", r->path, p->rank_of[stage] + 1, p->rank_of[stage],
                pen_action_text(text, missing, stage, microbatch));
