@@ -246,7 +246,7 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
       uint32_t stage = first == 0 ? 0 : past == p->block_count ? 2 : 1;
       if (first == 0 && past == p->block_count) part.stage_count = 1;
       span[stage] = (struct pen_span){.first_block = first, .past_last_block = past};
-      struct pen_graph *graph = pen_model(t, &part, stage, true);
+      struct pen_graph *graph = pen_model(t, &part, stage, t->trains);
       pen_derive(graph);
       double built = 0, foretold = pen_span_cost(costs, stage, first, past);
       for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++) built += 1e-9 * pen_program_flops(&graph->program[program]);
@@ -265,6 +265,8 @@ static void check_all_costs(const char *recompute) {
   check_costs(mlp, recompute);
   mlp->model_frozen = (struct pen_strings){2, (const char *[]){"w1.weight", "layers.0.w2.weight"}};
   check_costs(mlp, recompute);
+  check_costs(read_topology(topology_text("llama", "inference", 3, 1, 4, "")), recompute); /* F alone */
+  check_costs(read_topology(topology_text("mlp", "inference", 3, 1, 4, "")), recompute);
 }
 
 static void costs_are_foretold(void **state) {
