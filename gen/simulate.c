@@ -5,16 +5,12 @@
  * Starts never fall along the way, so the order of taking is one global order by time, and a topological one even when costs are
  * zero. n actions on P ranks: O(n log P).
  *
- * The lower bound is the greatest of three, each true of any order of these actions on this placement:
- *   work and ends   a rank's work, plus the shortest way from the start of the step to its first action (the forwards before its
- *                   first stage), plus, where no weight gradient can come last, the shortest way from its last action to the end;
- *   critical part   the same without the weight gradients W: after its last I the gradient still travels to stage 0;
- *   chain           the longest way of one microbatch: forwards, backwards, and one W.
+ * How far from the best that is, bounds.c says.
  */
 #include <math.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/bounds.h"
 
 struct lane {
   uint32_t next;  /* action to run */
@@ -153,120 +149,6 @@ static void advance(struct run *run, uint32_t rank) {
   if (pair) wake_after(run, rank, action + 1);
 }
 
-/* ---- the lower bound ---- */
-
-/* Least and presence of a stage's actions: how long its forward and its backward hold up a microbatch at least. */
-struct stage_least {
-  double forward, backward, weight; /* weight: 0 unless every microbatch of the stage has a W */
-  bool has_backward;
-};
-
-struct bound {
-  const struct run *run;
-  struct stage_least *least; /* [stage] */
-  double *before;            /* [stage] from the step's start to the first forward of the stage */
-  double *after_forward;     /* [stage] from the end of a forward to the end of the last stage's */
-  double *after_backward;    /* [stage] from the end of a backward to the end of stage 0's, its W included */
-};
-
-static double link_cost(const struct run *run, uint32_t from, uint32_t to) {
-  return run->partition->rank_of[from] == run->partition->rank_of[to] ? 0 : run->cost[from].send;
-}
-
-/* The cost of an action wherever it may stand; inside a pair no more than the pair's. */
-static double least_cost(const struct run *run, uint32_t rank, uint32_t index) {
-  double cost = own_cost(run->cost, &run->order->action[rank][index]);
-  bool paired = is_pair(run, rank, index) || (index > 0 && run->order->action[rank][index - 1].overlaps);
-  return paired && run->overlap_cost >= 0 ? fmin(cost, run->overlap_cost) : cost;
-}
-
-static void find_least(struct bound *bound, uint32_t *weights) {
-  const struct run *run = bound->run;
-  for (uint32_t stage = 0; stage < run->partition->stage_count; stage++)
-    bound->least[stage] = (struct stage_least){INFINITY, INFINITY, INFINITY, false};
-  for (uint32_t rank = 0; rank < run->order->rank_count; rank++)
-    for (uint32_t index = 0; index < run->order->count[rank]; index++) {
-      const struct pen_compute *action = &run->order->action[rank][index];
-      struct stage_least *least = &bound->least[action->stage];
-      double cost = least_cost(run, rank, index);
-      if (action->kind == PEN_F) least->forward = fmin(least->forward, cost);
-      if (action->kind == PEN_B || action->kind == PEN_I) {
-        least->backward = fmin(least->backward, cost);
-        least->has_backward = true;
-      }
-      if (action->kind == PEN_W) {
-        least->weight = fmin(least->weight, cost);
-        weights[action->stage]++;
-      }
-    }
-  for (uint32_t stage = 0; stage < run->partition->stage_count; stage++)
-    if (weights[stage] < run->partition->microbatch_count) bound->least[stage].weight = 0;
-}
-
-static void find_ways(struct bound *bound) {
-  const struct run *run = bound->run;
-  uint32_t stage_count = run->partition->stage_count;
-  const struct stage_least *least = bound->least;
-  bound->after_backward[0] = least[0].weight;
-  for (uint32_t stage = 1; stage < stage_count; stage++) {
-    bound->before[stage] = bound->before[stage - 1] + least[stage - 1].forward + link_cost(run, stage - 1, stage);
-    bound->after_backward[stage] = link_cost(run, stage, stage - 1) + least[stage - 1].backward +
-                                   bound->after_backward[stage - 1];
-  }
-  for (uint32_t stage = stage_count - 1; stage-- > 0;)
-    bound->after_forward[stage] = link_cost(run, stage, stage + 1) + least[stage + 1].forward + bound->after_forward[stage + 1];
-}
-
-/* The bounds of one rank: all its work, and its work without W. */
-static double rank_bound(const struct bound *bound, uint32_t rank) {
-  const struct run *run = bound->run;
-  double head = INFINITY, tail = INFINITY, critical = 0, work = 0;
-  bool weights = false;
-  for (uint32_t index = 0; index < run->order->count[rank]; index++) {
-    const struct pen_compute *action = &run->order->action[rank][index];
-    uint32_t stage = action->stage;
-    double cost = own_cost(run->cost, action);
-    if (is_pair(run, rank, index)) cost = run->overlap_cost >= 0 ? run->overlap_cost : cost;
-    else if (index > 0 && is_pair(run, rank, index - 1) && run->overlap_cost >= 0) cost = 0;
-    head = fmin(head, bound->before[stage]);
-    if (bound->least[stage].has_backward) tail = fmin(tail, bound->after_backward[stage]);
-    else tail = fmin(tail, bound->after_forward[stage]);
-    work += cost;
-    if (action->kind == PEN_W) weights = true;
-    else critical += cost;
-  }
-  if (run->order->count[rank] == 0) return 0;
-  return fmax(head + work + (weights ? 0 : tail), head + critical + tail);
-}
-
-/* The longest way of one microbatch through all stages and back. */
-static double chain_bound(const struct bound *bound) {
-  const struct run *run = bound->run;
-  const struct stage_least *least = bound->least;
-  uint32_t last = run->partition->stage_count - 1;
-  double at = bound->before[last] + least[last].forward, longest = at;
-  for (uint32_t stage = last + 1; stage-- > 0 && least[stage].has_backward;) {
-    at += least[stage].backward;
-    longest = fmax(longest, at + least[stage].weight);
-    if (stage > 0) at += link_cost(run, stage, stage - 1);
-  }
-  return longest;
-}
-
-static double lower_bound(const struct run *run) {
-  uint32_t stage_count = run->partition->stage_count;
-  struct bound bound = {.run = run,
-                        .least = pen_new(stage_count, sizeof *bound.least),
-                        .before = pen_new(stage_count, sizeof(double)),
-                        .after_forward = pen_new(stage_count, sizeof(double)),
-                        .after_backward = pen_new(stage_count, sizeof(double))};
-  find_least(&bound, pen_new(stage_count, sizeof(uint32_t)));
-  find_ways(&bound);
-  double greatest = chain_bound(&bound);
-  for (uint32_t rank = 0; rank < run->order->rank_count; rank++) greatest = fmax(greatest, rank_bound(&bound, rank));
-  return greatest;
-}
-
 /* ---- the whole ---- */
 
 static struct run begin(const struct pen_order *order, const struct pen_partition *partition,
@@ -299,11 +181,6 @@ static struct run begin(const struct pen_order *order, const struct pen_partitio
   return run;
 }
 
-/* The bound adds the same costs in another order: where rounding alone parts it from the makespan, it is the makespan. */
-static double within_rounding(double bound, double makespan) {
-  return fabs(makespan - bound) <= 1e-9 * makespan ? makespan : bound;
-}
-
 /* Sums up a complete run. */
 static void conclude(struct run *run) {
   struct pen_timing *timing = run->timing;
@@ -319,7 +196,8 @@ static void conclude(struct run *run) {
   }
   timing->makespan = last > first ? last - first : 0;
   timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span : 0; /* below: by rounding */
-  timing->lower_bound = within_rounding(lower_bound(run), timing->makespan);
+  double bound = pen_bounds_of(run->order, run->partition, run->cost, run->overlap_cost, NULL).makespan.greatest;
+  timing->lower_bound = pen_bound_rounded(bound, timing->makespan);
   timing->gap = timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++) timing->idle[rank] = timing->makespan - timing->busy[rank];
 }

@@ -182,7 +182,7 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
   topology->origin = pen_new(pen_setting_count, sizeof *topology->origin);
   topology->path = path;
   topology->name = base_name(path);
-  topology->costs_overlap = -1;
+  topology->costs_overlap = topology->costs_live_weight = -1;
   struct sha256_ctx hash;
   sha256_init(&hash);
   take_file(topology, pen_source_read(path, &hash));

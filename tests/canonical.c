@@ -59,6 +59,7 @@ static void text_is_settled(void **state) {
       pen_topology_canonical(settle(base, NULL)),
       "pipeline.ranks = 2\npipeline.stages_per_rank = 1\npipeline.microbatches = 4\npipeline.schedule = \"1f1b\"\n"
       "pipeline.zero_bubble = false\npipeline.warmup = 1\npipeline.placement = \"loop\"\n"
+      "pipeline.objective = \"makespan\"\n"
       "model.family = \"llama\"\nmodel.layers = 4\nmodel.hidden = 32\nmodel.heads = 4\nmodel.kv_heads = 4\n"
       "model.head_dim = 8\nmodel.ffn = 48\nmodel.vocab = 64\nmodel.sequence = 8\nmodel.rope_theta = 10000\n"
       "model.norm_epsilon = 1.0000000000000001e-05\nmodel.tie_embeddings = false\nmodel.dtype = \"f32\"\n"
@@ -72,6 +73,7 @@ static void text_is_settled(void **state) {
       "optimizer.weight_decay = 0.10000000000000001\noptimizer.clip_norm = 1\n"
       "cluster.device = \"cpu\"\ncluster.transport = \"shm\"\ncluster.hosts = [\"localhost\"]\n"
       "cluster.ranks_per_host = 2\ncluster.threads_per_rank = 1\n"
+      "costs.live_backward = 1\n"
       "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\n");
 }
 

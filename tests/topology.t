@@ -93,6 +93,8 @@ pipeline.schedule	NAME	a string in quotes
 pipeline.zero_bubble	BOOLEAN	true or false
 pipeline.warmup	INTEGER	a whole number from 1 to 2
 pipeline.placement	CHOICE	"loop" or "v"
+pipeline.live_limit	REAL	a finite number above 0
+pipeline.objective	CHOICE	"makespan" or "span"
 model.family	NAME	a string in quotes
 model.layers	INTEGER	a whole number from 1 to 32768
 model.hidden	INTEGER	a whole number from 1 to 1048576
@@ -139,6 +141,8 @@ costs.backward_input	REALS	a finite number, 0 or more, or a list of such
 costs.backward_weight	REALS	a finite number, 0 or more, or a list of such
 costs.send	REALS	a finite number, 0 or more, or a list of such
 costs.overlap	REAL	a finite number, 0 or more
+costs.live_backward	REAL	a finite number, 0 or more
+costs.live_weight	REAL	a finite number, 0 or more
 memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
 memory.recompute	CHOICES	"none" or "full", or a list of such
 END
