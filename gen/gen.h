@@ -67,6 +67,9 @@ struct pen_partition *pen_partition(const struct pen_topology *topology);
 /* The same with the blocks of a family that is perhaps not in the table. */
 struct pen_partition *pen_partition_of(const struct pen_topology *topology, const struct pen_family *family);
 
+/* Sets rank_of anew; what a stage holds does not depend on it. */
+void pen_partition_place(struct pen_partition *partition, bool zigzag);
+
 /* ---- model.c, derive.c: see model.h ---- */
 struct pen_model;
 struct pen_stage_programs;

@@ -127,7 +127,7 @@ static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_p
   return plan;
 }
 
-static void check_limit(const struct pen_topology *t, const struct pen_plan *plan) {
+void pen_layout_check_limit(const struct pen_topology *t, const struct pen_plan *plan) {
   if (!t->memory_limit_mib) return;
   uint64_t limit = (uint64_t)t->memory_limit_mib << 20;
   for (uint32_t r = 0; r < plan->rank_count; r++)
@@ -182,6 +182,5 @@ struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pe
   plan->profiles = profiles;
   plan->profile_count = (uint32_t)profile_count;
   pen_files(plan, weights);
-  check_limit(topology, plan);
   return plan;
 }

@@ -101,4 +101,7 @@ struct pen_profile_input {
 struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pen_partition *partition,
                             const struct pen_profile_input *profile, size_t profile_count);
 
+/* Fails (78), naming the rank, when an arena is larger than memory.limit_mib. */
+void pen_layout_check_limit(const struct pen_topology *topology, const struct pen_plan *plan);
+
 #endif

@@ -17,17 +17,22 @@
 #include "gen/promela.h"
 #include "gen/picture.h"
 #include "gen/report.h"
+#include "gen/search.h"
 #include "gen/shapes.h"
+
+enum { LAYOUTS_MAXIMUM = 6 };
 
 /* Everything that the last pass may show. */
 struct result {
-  const struct pen_topology *topology;
-  const struct pen_partition *partition;
+  struct pen_topology *topology;
+  struct pen_partition *partition;
   struct pen_shapes shapes;
   const struct pen_stage_cost *cost;
   const struct pen_measured *measured; /* null: costs are the topology's */
   const struct pen_order *order;
   const struct pen_timing *timing;
+  struct pen_graph **own;          /* [stage] of the topology's own profile */
+  const struct pen_search *search; /* null: the order is not searched for */
   const struct pen_lowered *lowered;
   struct pen_plan *plan;
 };
@@ -79,24 +84,41 @@ static void write_deadlock(const struct pen_lowered *rows, const struct result *
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", options->output ? options->output : "standard output", strerror(errno));
 }
 
+/* What a pair a|b takes; below 0 the sum. */
+static double overlap_of(const struct result *result) {
+  return result->topology->has_costs_overlap && !result->measured ? result->topology->costs_overlap : -1;
+}
+
 /* Costs are finite, but their sum may not be. */
 static void simulate(struct result *result) {
   pen_pass("simulate");
-  double overlap = result->topology->has_costs_overlap && !result->measured ? result->topology->costs_overlap : -1;
-  result->timing = pen_simulate(result->order, result->partition, result->cost, overlap);
+  result->timing = pen_simulate(result->order, result->partition, result->cost, overlap_of(result));
   if (!result->timing->complete || isfinite(result->timing->makespan)) return;
   pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say",
            result->measured ? result->measured->path : result->topology->path);
 }
 
+/* The order of the topology's schedule. `own`: the graphs of its profile. */
+static void compose(struct result *result, const struct pen_options *options, struct pen_graph *const *own, const double *slack) {
+  if (strcmp(result->topology->pipeline_schedule, "search")) {
+    pen_pass("compose");
+    result->order = pen_compose(result->topology, result->partition);
+    return;
+  }
+  pen_pass("search");
+  struct pen_search_effort effort = {options->search_seconds, options->search_seed};
+  result->search = pen_search(result->topology, result->partition, own, result->cost, overlap_of(result), &effort, slack);
+  result->order = result->search->order;
+}
+
 /* Order, timing and rows of the topology's own profile: composed, or taken from --actions. */
-static void lower_own(struct result *result, const struct pen_options *options, int kind) {
+static void lower_own(struct result *result, const struct pen_options *options, int kind, struct pen_graph *const *own,
+                      const double *slack) {
   const struct pen_partition *partition = result->partition;
   bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
   struct pen_problem problem;
   if (!options->actions) {
-    pen_pass("compose");
-    result->order = pen_compose(result->topology, partition);
+    compose(result, options, own, slack);
     simulate(result);
     pen_pass("lower");
     result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, partition)
@@ -133,6 +155,45 @@ static void verify(const struct result *result, const struct pen_options *option
            problem.rank, problem.action, text, problem.reason);
 }
 
+static const char *unit_of(const struct result *result) {
+  return result->measured ? "in ms" : pen_cost_unit(result->topology);
+}
+
+/* By how much each rank's arena exceeds the limit, added to `slack`. False: none does. */
+static bool add_excess(const struct result *result, double *slack) {
+  bool exceeds = false;
+  double limit = (double)result->topology->memory_limit_mib * 1048576.0;
+  for (uint32_t rank = 0; rank < result->partition->rank_count; rank++) {
+    double excess = (double)result->plan->memory[rank].arena_bytes - limit;
+    if (excess > 0) slack[rank] += excess;
+    exceeds = exceeds || excess > 0;
+  }
+  return exceeds;
+}
+
+/* From graphs to the plan: once, or, since a search goes by an estimate of bytes, until the layout confirms it. */
+static void lay_out(struct result *result, const struct pen_options *options, struct pen_graph **own, struct pen_graph **eval) {
+  bool trains = result->topology->trains, again = true;
+  double *slack = pen_new(result->partition->rank_count, sizeof *slack);
+  for (int attempt = 0; attempt < LAYOUTS_MAXIMUM && again; attempt++) {
+    lower_own(result, options, trains ? PEN_TRAIN : PEN_EVAL, own, slack);
+    struct pen_profile_input profile[2] = {
+        {trains ? "train" : "eval", trains ? PEN_TRAIN : PEN_EVAL, (struct pen_lowered *)result->lowered, own},
+    };
+    if (trains) {
+      pen_pass("lower eval");
+      struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result->partition), result->partition);
+      profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, forward, eval};
+    }
+    pen_pass("layout");
+    result->plan = pen_layout(result->topology, result->partition, profile, trains ? 2 : 1);
+    again = result->search && result->topology->memory_limit_mib && !result->topology->has_pipeline_live_limit &&
+            add_excess(result, slack);
+  }
+  pen_layout_check_limit(result->topology, result->plan);
+  if (result->search) pen_search_print(result->search, unit_of(result));
+}
+
 static struct result generate(const struct pen_options *options) {
   pen_pass("topology");
   struct result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
@@ -146,17 +207,8 @@ static struct result generate(const struct pen_options *options) {
   pen_pass("costs");
   if (options->costs) result.measured = pen_measured_read(options->costs, result.partition, own);
   result.cost = result.measured ? result.measured->cost : pen_costs(result.topology, result.partition, own);
-  lower_own(&result, options, trains ? PEN_TRAIN : PEN_EVAL);
-  struct pen_profile_input profile[2] = {
-      {trains ? "train" : "eval", trains ? PEN_TRAIN : PEN_EVAL, (struct pen_lowered *)result.lowered, own},
-  };
-  if (trains) {
-    pen_pass("lower eval");
-    struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result.partition), result.partition);
-    profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, forward, eval};
-  }
-  pen_pass("layout");
-  result.plan = pen_layout(result.topology, result.partition, profile, trains ? 2 : 1);
+  result.own = own;
+  lay_out(&result, options, own, eval);
   if (result.measured) pen_measured_check(result.measured, result.plan);
   if (options->name) result.plan->name = options->name;
   pen_pass("digest");
@@ -169,7 +221,7 @@ static struct result generate(const struct pen_options *options) {
 /* ---- output ---- */
 
 /* The command line with paths by base name, so that the same input gives the same bytes wherever it lies. */
-static const char *command_text(const struct pen_options *options) {
+static const char *command_text(const struct result *result, const struct pen_options *options) {
   const char *text = "penstock-gen";
   for (size_t i = 0; i < options->override_count; i++) {
     static const char file[] = "pipeline.schedule_file=";
@@ -179,15 +231,14 @@ static const char *command_text(const struct pen_options *options) {
   }
   if (options->actions) text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
   if (options->costs) text = pen_text("%s --costs=%s", text, basename(pen_text("%s", options->costs)));
+  if (result->search)
+    text = pen_text("%s --search-seconds=%llu --search-seed=%llu", text, (unsigned long long)options->search_seconds,
+                    (unsigned long long)options->search_seed);
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
 }
 
-static const char *unit_of(const struct result *result) {
-  return result->measured ? "in ms" : pen_cost_unit(result->topology);
-}
-
 static void write_c(FILE *out, const struct result *result, const struct pen_options *options) {
-  struct pen_emit_header header = {command_text(options), result->topology->source_digest, unit_of(result),
+  struct pen_emit_header header = {command_text(result, options), result->topology->source_digest, unit_of(result),
                                    result->timing};
   pen_emit_c(out, result->plan, &header);
 }
@@ -224,7 +275,9 @@ WRITE_PICTURE(trace)
 static void write_report(FILE *out, const struct result *result, const struct pen_options *options) {
   (void)options;
   const struct pen_path *path = pen_critical_path(result->order, result->partition, result->cost, result->timing);
-  pen_report(out, result->plan, result->timing, result->order, path);
+  const struct pen_budget *budget = result->topology->trains ? pen_budget_of(result->topology, result->partition, result->own, NULL) : NULL;
+  struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->cost, overlap_of(result), budget);
+  pen_report(out, result->plan, result->timing, result->order, path, &bounds, result->search);
 }
 
 static void write_shapes(FILE *out, const struct result *result, const struct pen_options *options) {

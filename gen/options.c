@@ -6,7 +6,8 @@
 
 #include "gen/schedules.h"
 
-enum option_type { TEXT, LIST, PRINT, FLAG };
+enum option_type { TEXT, LIST, PRINT, COUNT, FLAG };
+enum { COUNT_MAXIMUM = 1000000, SEARCH_SECONDS = 2 };
 
 static const struct option {
   const char *name, *argument, *meaning;
@@ -99,6 +100,18 @@ static void add_override(struct pen_options *options, struct word word, const ch
   options->override[options->override_count++] = value;
 }
 
+static uint64_t read_count(struct word word, const char *value) {
+  uint64_t count = 0;
+  bool fits = *value != 0;
+  for (const char *digit = value; fits && *digit; digit++) {
+    fits = *digit >= '0' && *digit <= '9';
+    count = 10 * count + (uint64_t)(*digit - '0');
+    fits = fits && count <= COUNT_MAXIMUM;
+  }
+  if (!fits) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: needs a whole number, at most %d", word.text, value, COUNT_MAXIMUM);
+  return count;
+}
+
 static void set(struct pen_options *options, struct word word, const char *value) {
   void *field = (char *)options + word.option->offset;
   switch (word.option->type) {
@@ -107,6 +120,7 @@ static void set(struct pen_options *options, struct word word, const char *value
     *(const char **)field = value;
     break;
   case PRINT: *(const char **)field = checked_print(word, value); break;
+  case COUNT: *(uint64_t *)field = read_count(word, value); break;
   case LIST: add_override(options, word, value); break;
   case FLAG: *(bool *)field = true; break;
   }
@@ -172,6 +186,7 @@ struct pen_options *pen_options_read(int argc, char **argv) {
   struct pen_options *options = pen_new(1, sizeof *options);
   options->override = pen_new((size_t)argc + 1, sizeof *options->override);
   options->print = "c";
+  options->search_seconds = SEARCH_SECONDS;
   read_words(options, argc, argv);
   if (options->help) {
     print_help();

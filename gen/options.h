@@ -4,6 +4,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 /* Null and false: not said. `print` is a name that this version builds; `target` is the output file where nothing else is said. */
 struct pen_options {
@@ -11,6 +12,7 @@ struct pen_options {
   const char *output, *print, *actions, *costs, *depend, *target, *name, *times;
   const char **override; /* of -s, in order: PATH=VALUE */
   size_t override_count;
+  uint64_t search_seconds, search_seed;
   bool arrows, check, critical, list_schedules, help, version;
 };
 

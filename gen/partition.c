@@ -198,6 +198,13 @@ static void fill_spans(struct pen_partition *p, const uint32_t *first_block) {
   }
 }
 
+void pen_partition_place(struct pen_partition *partition, bool zigzag) {
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
+    uint32_t round = stage / partition->rank_count, place = stage % partition->rank_count;
+    partition->rank_of[stage] = zigzag && round % 2 ? partition->rank_count - 1 - place : place;
+  }
+}
+
 struct pen_partition *pen_partition_of(const struct pen_topology *t, const struct pen_family *family) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   partition->rank_count = (uint32_t)t->pipeline_ranks;
@@ -211,11 +218,7 @@ struct pen_partition *pen_partition_of(const struct pen_topology *t, const struc
   uint32_t *first_block = pen_new(partition->stage_count, sizeof *first_block);
   cut(t, partition, first_block);
   fill_spans(partition, first_block);
-  bool zigzag = !strcmp(t->pipeline_placement, "v");
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    uint32_t round = stage / partition->rank_count, place = stage % partition->rank_count;
-    partition->rank_of[stage] = zigzag && round % 2 ? partition->rank_count - 1 - place : place;
-  }
+  pen_partition_place(partition, !strcmp(t->pipeline_placement, "v"));
   return partition;
 }
 

@@ -108,8 +108,40 @@ static json_t *path_of(const struct pen_path *path, const struct pen_order *orde
   return object;
 }
 
+static json_t *bound_of(const struct pen_bound *bound) {
+  json_t *object = json_object();
+  json_object_set_new(object, "work", real(bound->work));
+  json_object_set_new(object, "ends", real(bound->ends));
+  json_object_set_new(object, "chain", real(bound->chain));
+  json_object_set_new(object, "memory", real(bound->memory));
+  return object;
+}
+
+/* Lower bounds by what proves them: see bounds.h. */
+static json_t *bounds_of(const struct pen_bounds *bounds) {
+  json_t *object = json_object();
+  json_object_set_new(object, "makespan", bound_of(&bounds->makespan));
+  json_object_set_new(object, "span", bound_of(&bounds->span));
+  return object;
+}
+
+/* How a search ended, by its objective. */
+static json_t *search_of(const struct pen_search *search) {
+  json_t *object = json_object();
+  json_object_set_new(object, "objective", json_string(search->objective));
+  json_object_set_new(object, "makespan", real(search->makespan));
+  json_object_set_new(object, "span", real(search->span));
+  json_object_set_new(object, "lower_bound", real(search->lower_bound));
+  json_object_set_new(object, "gap", real(search->gap));
+  json_object_set_new(object, "from", json_string(search->start));
+  json_object_set_new(object, "placement", json_string(search->placement));
+  json_object_set_new(object, "starts", integer(search->starts));
+  json_object_set_new(object, "actions_timed", integer(search->work));
+  return object;
+}
+
 void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing, const struct pen_order *order,
-                const struct pen_path *path) {
+                const struct pen_path *path, const struct pen_bounds *bounds, const struct pen_search *search) {
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
   json_object_set_new(report, "schedule", json_string(plan->schedule));
@@ -123,6 +155,8 @@ void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing 
   json_object_set_new(report, "bubble", real(timing->bubble));
   json_object_set_new(report, "lower_bound", real(timing->lower_bound));
   json_object_set_new(report, "gap", real(timing->gap));
+  json_object_set_new(report, "bounds", bounds_of(bounds));
+  if (search) json_object_set_new(report, "search", search_of(search));
   json_object_set_new(report, "critical_path", path_of(path, order));
   json_object_set_new(report, "stages", stages_of(plan));
   json_object_set_new(report, "rank", ranks_of(plan, timing));

@@ -27,12 +27,17 @@ struct pen_schedule {
   uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
   bool trains;                             /* false: forwards alone; see also struct pen_topology */
   bool given;                              /* the order is no rule's: it is read or searched for, and so are bubble and peak */
+  bool (*suits)(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches); /* null: all that the columns allow */
   uint32_t warmup;                         /* 0: as pipeline.warmup says */
   enum pen_split split;
   const char *rule, *source;               /* one sentence for --list-schedules and the manual; where it is from */
   const char *bubble, *peak, *holds;       /* expressions as text; see schedules.def */
   void (*compose)(const struct pen_composer *composer);
 };
+
+/* Of the rows that have one: what their rules demand of numbers, without a word. */
+bool pen_rounds_divide(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches); /* one_forward_one_backward.c */
+bool pen_two_a_rank(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches);    /* dual_pipe_v.c */
 
 extern const struct pen_schedule pen_schedules[];
 extern const uint32_t pen_schedule_count;

@@ -57,6 +57,8 @@ four_warm2   -s pipeline.ranks=4 -s pipeline.warmup=2
 four_loop_zb -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.zero_bubble=true
 four_v       -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 four_dual    -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
+four_search  -s pipeline.ranks=4 -s pipeline.schedule=search --search-seconds=0
+four_v_srch  -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=search -s pipeline.live_limit=5 --search-seconds=1
 two_inter    -s pipeline.ranks=2 -s pipeline.stages_per_rank=4 -s pipeline.schedule=interleaved
 four_h1      -s pipeline.ranks=4 -s pipeline.schedule=zb_h1
 four_h2      -s pipeline.ranks=4 -s pipeline.schedule=zb_h2

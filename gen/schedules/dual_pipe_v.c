@@ -85,8 +85,13 @@ static void compose_rank(struct state *state) {
   for (uint32_t n = 0; n < rank + 1; n++) oldest_weight(state);
 }
 
+bool pen_two_a_rank(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches) {
+  (void)stages_per_rank;
+  return microbatches >= 2 * ranks;
+}
+
 void pen_schedule_dual_pipe_v(const struct pen_composer *composer) {
-  if (composer->microbatch_count < 2 * composer->rank_count)
+  if (!pen_two_a_rank(composer->rank_count, composer->stages_per_rank, composer->microbatch_count))
     pen_topology_fail(composer->topology, "pipeline.microbatches", "with the schedule dual_pipe_v at least 2 x ranks = %u",
                       2 * composer->rank_count);
   struct pen_compute *waiting = pen_new(2 * (size_t)composer->microbatch_count, sizeof *waiting);

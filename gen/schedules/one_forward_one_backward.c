@@ -16,6 +16,12 @@ static void add_backward(const struct pen_composer *composer, const struct shape
   pen_order_add(composer, rank, kind, shape->stages - 1 - n / shape->round % shape->stages, microbatch);
 }
 
+static uint32_t rounds_of(uint32_t ranks, uint32_t microbatches) { return microbatches / ranks > 1 ? microbatches / ranks : 1; }
+
+bool pen_rounds_divide(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches) {
+  return stages_per_rank == 1 || microbatches % rounds_of(ranks, microbatches) == 0;
+}
+
 /* With s stages a rank: rounds = max(1, m div P) must divide m (one stage a rank: no matter), a round is R = m/rounds
  * microbatches. Rank r warms up with min((s-1) R + warmup (P-1-r), m s) forwards, then runs a forward and a backward in turn,
  * then the backwards left. warmup is 1 (classic) or 2 (doubled: a rank runs ahead, so messages hide behind work).
@@ -28,9 +34,9 @@ static void add_backward(const struct pen_composer *composer, const struct shape
 void pen_schedule_one_forward_one_backward(const struct pen_composer *composer) {
   const struct pen_topology *topology = composer->topology;
   uint32_t ranks = composer->rank_count, microbatches = composer->microbatch_count, stages = composer->stages_per_rank;
-  uint32_t rounds = microbatches / ranks > 1 ? microbatches / ranks : 1, warmup = composer->warmup;
+  uint32_t rounds = rounds_of(ranks, microbatches), warmup = composer->warmup;
   bool split = composer->splits;
-  if (stages > 1 && microbatches % rounds != 0)
+  if (!pen_rounds_divide(ranks, stages, microbatches))
     pen_topology_fail(topology, "pipeline.microbatches",
                       "with several stages a rank, %s needs rounds = microbatches div ranks = %u to divide it"
                       " (the next below that fits: %u)",

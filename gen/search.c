@@ -1,0 +1,213 @@
+/* search.c: orders of F, I and W that no rule gives: schedule = "search".
+ *
+ * The search begins with every named schedule that suits the topology and keeps within the limit, and with list schedules of many rules
+ * (search_build.c). The best of them are improved by annealing (search_improve.c), in rounds of falling temperature, until the work
+ * given is spent or the objective has met its lower bound. Where the placement is free, both are begun, and the better goes on.
+ *
+ * All orders searched run the microbatches of a stage in rising order and take every backward apart. Neither loses anything. Costs do
+ * not depend on the microbatch: let in any order the n-th F (I, W) of each stage be that of microbatch n instead; what the n-th waits
+ * for is then the n-th of another stage, which is made no later than n of those were, so nothing starts later, and a rank holds as much.
+ * And an I followed at once by its W ends with the B that they would be, its message earlier. At last such an I and W become a B again
+ * where the message is not waited for: fewer actions, the same times.
+ *
+ * The order found is never worse than a named one by the objective: a named one that is better (pairs that overlap may be) is the
+ * result. The same topology, seed and amount of work give the same order. */
+#include "gen/search.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "gen/search_starts.h"
+
+/* Actions timed for each second that was asked for: about that on the machine where this was written. */
+#define WORK_A_SECOND 80000000.0
+
+/* One round: a share of the work, and the temperature in parts of the mean cost of an action. */
+static const struct round {
+  double share, temperature;
+} rounds[] = {{0.06, 0.005}, {0.08, 0.015}, {0.1, 0.03}, {0.76, 0.065}};
+enum { ROUNDS = sizeof rounds / sizeof *rounds, STARTS_SHARE = 4 /* no more than one part in that many goes into starts */ };
+
+/* The search on one placement. */
+struct side {
+  const struct pen_search_case *search;
+  struct pen_search_board *board;
+  struct pen_search_starts *starts;
+  struct pen_order *order; /* the best, and its times */
+  const struct pen_timing *timing;
+  const char *from;
+  bool is_named;           /* it is a named schedule's own, not made of lists */
+  uint32_t *best;          /* the best of lists */
+  double bound;
+};
+
+static double objective(const struct side *side, const struct pen_timing *timing) {
+  return side->search->by_span ? timing->span : timing->makespan;
+}
+
+/* The objective first, the other where they are the same. */
+static bool is_better(const struct side *side, const struct pen_timing *timing) {
+  if (!side->timing) return true;
+  double one = objective(side, timing), other = objective(side, side->timing);
+  double rest = timing->makespan + timing->span - one, other_rest = side->timing->makespan + side->timing->span - other;
+  if (fabs(one - other) > 1e-12 * fabs(other)) return one < other;
+  return rest < other_rest - 1e-12 * fabs(other_rest);
+}
+
+/* Takes lists as the side's best if they are. */
+static void offer(struct side *side, const uint32_t *list, const char *from) {
+  const struct pen_search_case *c = side->search;
+  struct pen_order *order = pen_search_order(c, list);
+  const struct pen_timing *timing = pen_simulate(order, c->partition, c->stage_cost, -1);
+  if (!is_better(side, timing)) return;
+  side->order = order;
+  side->timing = timing;
+  side->from = from;
+  side->is_named = false;
+  if (!side->best) side->best = pen_new((size_t)c->rank_count * c->count, sizeof *side->best);
+  memcpy(side->best, list, (size_t)c->rank_count * c->count * sizeof *list);
+}
+
+static double bound_of(const struct side *side, const struct pen_order *order, double overlap) {
+  const struct pen_search_case *c = side->search;
+  struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->stage_cost, overlap, c->budget);
+  return c->by_span ? bounds.span.greatest : bounds.makespan.greatest;
+}
+
+/* The starts, and the best of them. A named schedule's own order is taken where it beats the lists made of it. */
+static struct side *begin(const struct pen_topology *topology, const struct pen_partition *partition, const struct pen_budget *budget,
+                          const struct pen_stage_cost *cost, double overlap_cost, uint64_t work) {
+  bool by_span = !strcmp(topology->pipeline_objective, "span");
+  struct side *side = pen_new(1, sizeof *side);
+  side->search = pen_search_case(partition, cost, overlap_cost, budget, by_span);
+  side->board = pen_search_board(side->search);
+  side->starts = pen_search_starts(topology, side->board, work);
+  for (uint32_t i = 0; i < side->starts->count; i++) offer(side, side->starts->start[i].list, side->starts->start[i].name);
+  if (side->order) side->bound = bound_of(side, side->order, -1);
+  for (size_t i = 0; i < side->starts->named_count; i++) {
+    const struct pen_search_named *named = &side->starts->named[i];
+    if (!is_better(side, named->timing)) continue;
+    side->order = named->order;
+    side->timing = named->timing;
+    side->from = named->name;
+    side->is_named = true;
+  }
+  return side;
+}
+
+static double mean_cost(const struct pen_search_case *c) {
+  double sum = 0;
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) sum += c->work[rank];
+  return sum / c->rank_count / c->count;
+}
+
+/* One round of annealing from a start's lists. */
+static void improve(struct side *side, const uint32_t *list, const char *from, uint64_t seed, uint64_t work, double temperature) {
+  const struct pen_search_case *c = side->search;
+  struct pen_search_value value;
+  if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
+  if (!pen_search_set(side->board, list, &value)) return;
+  uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
+  struct pen_search_anneal anneal = {seed, work, temperature * mean_cost(c), side->bound * (1 + 1e-12)};
+  pen_search_improve(side->board, &anneal, value, best);
+  offer(side, best, from);
+}
+
+/* Round `index` of all: from the best so far, but the last round of each second from the next of the starts. */
+static void run_round(struct side *side, uint64_t index, uint64_t work, uint64_t seed) {
+  if (side->starts->count == 0) return;
+  const struct round *round = &rounds[index % ROUNDS];
+  const struct pen_search_start *start = &side->starts->start[index / ROUNDS % side->starts->count];
+  bool fresh = index % ROUNDS == ROUNDS - 1;
+  seed = (seed + 1) * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u;
+  improve(side, fresh ? start->list : side->best, fresh ? start->name : side->from, seed ? seed : 1,
+          (uint64_t)((double)work * round->share), round->temperature);
+}
+
+static struct pen_partition *placed(const struct pen_partition *partition, bool zigzag) {
+  struct pen_partition *other = pen_new(1, sizeof *other);
+  *other = *partition;
+  other->rank_of = pen_new(partition->stage_count, sizeof *other->rank_of);
+  pen_partition_place(other, zigzag);
+  return other;
+}
+
+/* What one microbatch needs at least on a rank: its stages' forwards on top of each other, the last one's I and W at once. */
+static double least_limit(const struct pen_search_case *c, uint32_t rank) {
+  double least = 0;
+  for (uint32_t local = c->stages_per_rank; local-- > 0;) {
+    uint32_t stage = c->stages[(size_t)rank * c->stages_per_rank + local];
+    least = fmax(pen_budget_least(c->budget, stage), c->budget->hold[stage][PEN_PROGRAM_F].remains + least);
+  }
+  return least;
+}
+
+static _Noreturn void fail_limit(const struct pen_topology *t, const struct pen_search_case *c) {
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) {
+    double least = least_limit(c, rank), missing = least - c->budget->limit[rank];
+    if (missing <= 1e-9 * least) continue;
+    if (t->has_pipeline_live_limit)
+      pen_topology_fail(t, "pipeline.live_limit", "at least %g, which one microbatch needs on rank %u", least, rank);
+    pen_topology_fail(t, "memory.limit_mib", "0 (none) or at least %.0f, which one microbatch needs on rank %u",
+                      ceil((double)t->memory_limit_mib + missing / 1048576.0), rank);
+  }
+  pen_stop(70, "penstock-gen: this is our bug: the search finds no order of %s", t->path);
+}
+
+static bool has_pair(const struct pen_order *order) {
+  for (uint32_t rank = 0; rank < order->rank_count; rank++)
+    for (uint32_t i = 0; i < order->count[rank]; i++)
+      if (order->action[rank][i].overlaps) return true;
+  return false;
+}
+
+static struct pen_search *conclude(const struct pen_topology *t, const struct side *side, const char *placement) {
+  double goal = objective(side, side->timing), bound = side->bound;
+  if (!side->is_named) pen_search_fuse(side->search, side->order, side->timing);
+  /* Pairs that take less than their sum may beat the bound of what was searched. */
+  if (has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost));
+  bound = pen_bound_rounded(bound, goal);
+  struct pen_search *search = pen_new(1, sizeof *search);
+  *search = (struct pen_search){.order = side->order, .placement = placement, .start = side->from,
+                                .objective = t->pipeline_objective, .makespan = side->timing->makespan, .span = side->timing->span,
+                                .lower_bound = bound, .gap = bound > 0 ? (goal - bound) / bound : 0,
+                                .starts = side->starts->tried, .work = side->board->work};
+  return search;
+}
+
+/* Times stay numbers: no action starts later than all actions and messages take together. */
+static bool is_finite(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
+  double sum = 0;
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++)
+    sum += partition->microbatch_count *
+           (cost[stage].forward + cost[stage].backward_input + cost[stage].backward_weight + 2 * cost[stage].send);
+  return isfinite(2 * sum);
+}
+
+struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *partition, struct pen_graph *const *graph,
+                              const struct pen_stage_cost *cost, double overlap_cost, const struct pen_search_effort *effort,
+                              const double *slack) {
+  const char *const placements[] = {"loop", "v"};
+  bool free = !t->has_pipeline_placement && partition->stages_per_rank == 2 && partition->rank_count > 1;
+  uint32_t first = !free && !strcmp(t->pipeline_placement, "v"), count = free ? 2 : 1, chosen = first;
+  struct side *side[2] = {NULL, NULL};
+  uint64_t work = (uint64_t)WORK_A_SECOND;
+  if (!is_finite(partition, cost)) pen_stop(PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say", t->path);
+  for (uint32_t i = first; i < first + count; i++) {
+    const struct pen_partition *here = placed(partition, i);
+    side[i] = begin(t, here, pen_budget_of(t, here, graph, slack), cost, overlap_cost, work / STARTS_SHARE / count);
+    for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, effort->seed);
+  }
+  if (free && side[1]->timing && is_better(side[0], side[1]->timing)) chosen = 1;
+  if (!side[chosen]->timing) fail_limit(t, side[chosen]->search);
+  for (uint64_t round = ROUNDS - 1; round < effort->seconds * ROUNDS; round++) run_round(side[chosen], round, work, effort->seed);
+  t->pipeline_placement = placements[chosen];
+  pen_partition_place(partition, chosen);
+  return conclude(t, side[chosen], placements[chosen]);
+}
+
+void pen_search_print(const struct pen_search *search, const char *unit) {
+  fprintf(stderr, "penstock-gen: search: makespan %.6g, span %.6g %s; the %s is %.3f%% above the bound %.6g; from %s, placement %s\n",
+          search->makespan, search->span, unit, search->objective, 100 * search->gap, search->lower_bound, search->start,
+          search->placement);
+}

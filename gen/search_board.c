@@ -1,0 +1,255 @@
+/* search_board.c: one order of F, I and W, and its times while actions move.
+ *
+ * A move shifts one action within its rank's list. Whatever started before the end of the action in front of the first one that
+ * shifted stays as it was, for effects only go forward in time; the rest is timed again: each rank runs its list until it must wait for
+ * a cell that another rank has not made yet, and goes on when that is made. Times of a trial are kept apart from those that stand, each
+ * with the number of its trial, so that a refused trial costs nothing to forget. Idle time only grows along a list: a trial is given up
+ * as soon as one rank's is too much.
+ *
+ * What a rank holds depends on its list alone and is checked before anything is timed. */
+#include "gen/search.h"
+
+#include <math.h>
+#include <string.h>
+
+struct pen_search_board *pen_search_board(const struct pen_search_case *search) {
+  size_t ranks = search->rank_count, actions = ranks * search->count;
+  struct pen_search_board *board = pen_new(1, sizeof *board);
+  board->search = search;
+  board->list = pen_new(actions, sizeof *board->list);
+  board->place = pen_new(search->cell_count, sizeof *board->place);
+  board->held = pen_new(actions + ranks, sizeof *board->held);
+  board->times = pen_new(search->cell_count + 1u, sizeof *board->times);
+  board->trial = pen_new(search->cell_count + 1u, sizeof *board->trial);
+  board->times[search->cell_count].start = -INFINITY;
+  board->from = pen_new(ranks, sizeof *board->from);
+  board->at = pen_new(ranks, sizeof *board->at);
+  board->stack = pen_new(ranks, sizeof *board->stack);
+  board->waits = pen_new(ranks, sizeof *board->waits);
+  return board;
+}
+
+/* ---- what a rank holds ---- */
+
+static inline const struct pen_hold *hold_of(const struct pen_search_case *search, uint32_t cell) {
+  return &search->type[search->cell[cell].type].hold;
+}
+
+static double *held_by(struct pen_search_board *board, uint32_t rank) { return board->held + (size_t)rank * (board->search->count + 1u); }
+
+/* Whether the rank may hold that much: limits are inclusive, and sums round. */
+static inline bool may_hold(const struct pen_search_case *search, uint32_t rank, double held) {
+  return held <= search->budget->limit[rank] * (1 + 1e-9);
+}
+
+/* Numbers places and adds up holds of a rank; false where it would hold too much. */
+static bool index_rank(struct pen_search_board *board, uint32_t rank) {
+  const struct pen_search_case *search = board->search;
+  const uint32_t *list = board->list + (size_t)rank * search->count;
+  double *held = held_by(board, rank);
+  bool fits = true;
+  held[0] = 0;
+  for (uint32_t i = 0; i < search->count; i++) {
+    const struct pen_hold *hold = hold_of(search, list[i]);
+    board->place[list[i]] = i;
+    if (!may_hold(search, rank, held[i] + hold->peak)) fits = false;
+    held[i + 1] = held[i] + hold->remains;
+  }
+  return fits;
+}
+
+/* Whether an action may move: it peaks at its new place, and those that it passes stand on what it leaves or no longer takes away. */
+static bool move_fits(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to) {
+  const struct pen_search_case *search = board->search;
+  if (!search->budget->limited) return true;
+  const uint32_t *list = board->list + (size_t)rank * search->count;
+  const double *held = held_by(board, rank);
+  const struct pen_hold *moved = hold_of(search, list[from]);
+  double more = to < from ? moved->remains : -moved->remains;
+  double before = to < from ? held[to] : held[to + 1] - moved->remains;
+  uint32_t first = to < from ? to : from + 1, past = to < from ? from : to + 1;
+  if (!may_hold(search, rank, before + moved->peak)) return false;
+  for (uint32_t i = first; more > 0 && i < past; i++)
+    if (!may_hold(search, rank, held[i] + more + hold_of(search, list[i])->peak)) return false;
+  return true;
+}
+
+static void move(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to) {
+  const struct pen_search_case *search = board->search;
+  uint32_t *list = board->list + (size_t)rank * search->count, cell = list[from];
+  double *held = held_by(board, rank), remains = hold_of(search, cell)->remains;
+  for (uint32_t i = from; i > to; i--) {
+    list[i] = list[i - 1];
+    board->place[list[i]] = i;
+    held[i] = held[i - 1] + remains;
+  }
+  for (uint32_t i = from; i < to; i++) {
+    list[i] = list[i + 1];
+    board->place[list[i]] = i;
+    held[i + 1] = held[i + 2] - remains;
+  }
+  list[to] = cell;
+  board->place[cell] = to;
+}
+
+/* ---- reach ---- */
+
+/* The place of a cell of the rank, plus or minus one. */
+struct reach {
+  const struct pen_search_board *board;
+  uint32_t lowest, highest;
+};
+
+static void after(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+  const struct pen_search_case *search = reach->board->search;
+  uint32_t place = reach->board->place[(kind * search->stage_count + stage) * search->microbatch_count + microbatch];
+  if (place + 1 > reach->lowest) reach->lowest = place + 1;
+}
+
+static void ahead(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+  const struct pen_search_case *search = reach->board->search;
+  uint32_t place = reach->board->place[(kind * search->stage_count + stage) * search->microbatch_count + microbatch];
+  if (place - 1 < reach->highest) reach->highest = place - 1;
+}
+
+void pen_search_reach(const struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t *lowest, uint32_t *highest) {
+  const struct pen_search_case *search = board->search;
+  uint32_t cell = board->list[(size_t)rank * search->count + from], microbatches = search->microbatch_count;
+  uint32_t microbatch = cell % microbatches, type = cell / microbatches;
+  uint32_t stage = type % search->stage_count, kind = type / search->stage_count, last = search->stage_count - 1;
+  const uint32_t *rank_of = search->partition->rank_of;
+  struct reach reach = {board, 0, search->count - 1};
+  if (microbatch > 0) after(&reach, kind, stage, microbatch - 1);
+  if (microbatch + 1 < microbatches) ahead(&reach, kind, stage, microbatch + 1);
+  if (kind > PEN_PROGRAM_F) after(&reach, kind - 1, stage, microbatch);
+  if (kind < PEN_PROGRAM_W) ahead(&reach, kind + 1, stage, microbatch);
+  bool below = stage > 0 && rank_of[stage - 1] == rank, above = stage < last && rank_of[stage + 1] == rank;
+  if (kind == PEN_PROGRAM_F && below) after(&reach, kind, stage - 1, microbatch);
+  if (kind == PEN_PROGRAM_F && above) ahead(&reach, kind, stage + 1, microbatch);
+  if (kind == PEN_PROGRAM_I && below) ahead(&reach, kind, stage - 1, microbatch);
+  if (kind == PEN_PROGRAM_I && above) after(&reach, kind, stage + 1, microbatch);
+  *lowest = reach.lowest;
+  *highest = reach.highest;
+}
+
+/* ---- times ---- */
+
+/* The first of a rank's actions that starts at `time` or later; times that stand rise along the list. */
+static uint32_t first_from(const struct pen_search_board *board, uint32_t rank, double time) {
+  const uint32_t *list = board->list + (size_t)rank * board->search->count;
+  uint32_t low = 0, high = board->search->count;
+  while (low < high) {
+    uint32_t middle = (low + high) / 2;
+    if (board->times[list[middle]].start < time) low = middle + 1;
+    else high = middle;
+  }
+  return low;
+}
+
+/* Times a rank's list from where it is to its end or to a cell that is not made yet. Pushes ranks that waited for what it made.
+ * False: the rank's idle time exceeds `most`. */
+static bool run_rank(struct pen_search_board *board, uint32_t rank, double since, double most, uint32_t *stacked) {
+  const struct pen_search_case *search = board->search;
+  const uint32_t *list = board->list + (size_t)rank * search->count;
+  struct pen_search_trial *trial = board->trial;
+  uint64_t epoch = board->epoch;
+  uint32_t i = board->at[rank], first = i;
+  double end = 0, idle = 0;
+  if (i > 0) {
+    uint32_t cell = list[i - 1];
+    const struct pen_search_times *last = i == board->from[rank] ? &board->times[cell] : &trial[cell].times;
+    end = last->start + search->type[search->cell[cell].type].cost;
+    idle = last->idle;
+  }
+  for (; i < search->count; i++) {
+    uint32_t cell = list[i], need = search->cell[cell].need;
+    double ready = board->times[need].arrival;
+    if (board->times[need].start >= since) {
+      if (trial[need].epoch != epoch) {
+        board->waits[rank] = need;
+        break;
+      }
+      ready = trial[need].times.arrival;
+    }
+    double start = ready > end ? ready : end;
+    if (i > 0 || !search->by_span) idle += start - end;
+    if (idle > most) return false;
+    const struct pen_search_type *type = &search->type[search->cell[cell].type];
+    end = start + type->cost;
+    trial[cell] = (struct pen_search_trial){{start, end + type->send, idle}, epoch};
+    uint32_t consumer = type->consumer;
+    if (consumer != PEN_NONE && board->waits[consumer] == cell) {
+      board->waits[consumer] = PEN_NONE;
+      board->stack[(*stacked)++] = consumer;
+    }
+  }
+  board->work += i - first;
+  board->at[rank] = i;
+  return true;
+}
+
+/* Times everything that starts at `since` or later, of the moved rank from index `from` on; all of it when `since` is below 0. */
+static bool run_from(struct pen_search_board *board, double since, uint32_t moved, uint32_t from, double most,
+                     struct pen_search_value *value) {
+  const struct pen_search_case *search = board->search;
+  uint32_t stacked = 0;
+  board->epoch++;
+  for (uint32_t rank = search->rank_count; rank-- > 0;) {
+    board->from[rank] = board->at[rank] = since < 0 ? 0 : rank == moved ? from : first_from(board, rank, since);
+    board->waits[rank] = PEN_NONE;
+    if (board->at[rank] < search->count) board->stack[stacked++] = rank;
+  }
+  while (stacked > 0) {
+    uint32_t rank = board->stack[--stacked];
+    if (!run_rank(board, rank, since, most - search->work[rank], &stacked)) return false;
+  }
+  *value = (struct pen_search_value){-INFINITY, 0};
+  for (uint32_t rank = 0; rank < search->rank_count; rank++) {
+    if (board->at[rank] < search->count) return false;
+    uint32_t last = board->list[(size_t)rank * search->count + search->count - 1];
+    double idle = board->from[rank] < search->count ? board->trial[last].times.idle : board->times[last].idle;
+    value->greatest = fmax(value->greatest, search->work[rank] + idle);
+    value->mean += (search->work[rank] + idle) / search->rank_count;
+  }
+  return true;
+}
+
+void pen_search_keep(struct pen_search_board *board) {
+  const struct pen_search_case *search = board->search;
+  for (uint32_t rank = 0; rank < search->rank_count; rank++) {
+    const uint32_t *list = board->list + (size_t)rank * search->count;
+    for (uint32_t i = board->from[rank]; i < search->count; i++) board->times[list[i]] = board->trial[list[i]].times;
+  }
+}
+
+bool pen_search_set(struct pen_search_board *board, const uint32_t *list, struct pen_search_value *value) {
+  const struct pen_search_case *search = board->search;
+  bool fits = true;
+  memcpy(board->list, list, (size_t)search->rank_count * search->count * sizeof *list);
+  for (uint32_t rank = 0; rank < search->rank_count; rank++) fits &= index_rank(board, rank);
+  for (uint32_t cell = 0; cell < search->cell_count; cell++) board->times[cell].start = INFINITY; /* nothing stands yet */
+  if (!fits || !run_from(board, -1, 0, 0, INFINITY, value)) return false;
+  pen_search_keep(board);
+  return true;
+}
+
+bool pen_search_try(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to, double most,
+                    struct pen_search_value *value) {
+  const struct pen_search_case *search = board->search;
+  if (!move_fits(board, rank, from, to)) return false;
+  uint32_t first = from < to ? from : to;
+  double since = 0;
+  if (first > 0) {
+    uint32_t ahead_of = board->list[(size_t)rank * search->count + first - 1];
+    since = board->times[ahead_of].start + search->type[search->cell[ahead_of].type].cost;
+  }
+  /* Actions without cost may start at that time and stand before the first that shifts: they are timed again. */
+  move(board, rank, from, to);
+  const uint32_t *list = board->list + (size_t)rank * search->count;
+  while (first > 0 && board->times[list[first - 1]].start >= since) first--;
+  if (run_from(board, since, rank, first, most, value)) return true;
+  move(board, rank, to, from);
+  return false;
+}
+
+void pen_search_take_back(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to) { move(board, rank, to, from); }

@@ -1,0 +1,75 @@
+/* search_improve.c: local search by annealing.
+ *
+ * A move takes one action of one rank and puts it elsewhere in the rank's list: one place on, a few, or anywhere within its reach. A
+ * position's energy is its greatest span (or end) and a hundredth of the ranks' mean, so that work on ranks which do not decide yet
+ * counts a little. A move that raises the energy is kept with the probability exp(-rise/temperature); drawn before the move is timed,
+ * that is a threshold, at which the timing gives up. The temperature falls with the square of the work that is left, so most of it is
+ * spent where few rises pass.
+ * Source: Kirkpatrick, Gelatt, Vecchi 1983, Optimization by simulated annealing; thresholds drawn first are our own. */
+#include <math.h>
+#include <string.h>
+
+#include "gen/search.h"
+
+#define MEAN_SHARE 0.01
+enum { NEAR_MAXIMUM = 8 };
+
+static double uniform(uint64_t *seed) { return (double)(pen_search_draw(seed) >> 11) * 0x1p-53; }
+
+static uint32_t below(uint64_t *seed, uint32_t count) { return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32); }
+
+static double energy(struct pen_search_value value) { return value.greatest + MEAN_SHARE * value.mean; }
+
+/* Where to: one place, up to NEAR_MAXIMUM places, or anywhere, one move in four, two, one. */
+static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint32_t highest) {
+  uint32_t way = below(seed, 4);
+  if (way == 3) return lowest + below(seed, highest - lowest + 1);
+  uint32_t far = way == 0 ? 1 : 1 + below(seed, NEAR_MAXIMUM);
+  if (below(seed, 2)) return highest - from < far ? highest : from + far;
+  return from - lowest < far ? lowest : from - far;
+}
+
+/* Least mean that any position can have: its ranks' work. */
+static double least_mean(const struct pen_search_case *search) {
+  double sum = 0;
+  for (uint32_t rank = 0; rank < search->rank_count; rank++) sum += search->work[rank];
+  return sum / search->rank_count;
+}
+
+static void save(const struct pen_search_board *board, uint32_t *list) {
+  memcpy(list, board->list, (size_t)board->search->rank_count * board->search->count * sizeof *list);
+}
+
+struct pen_search_value pen_search_improve(struct pen_search_board *board, const struct pen_search_anneal *anneal,
+                                           struct pen_search_value value, uint32_t *best) {
+  const struct pen_search_case *search = board->search;
+  struct pen_search_value now = value, least = value;
+  uint64_t seed = anneal->seed, start = board->work, idle = 0;
+  double mean = least_mean(search);
+  save(board, best);
+  while (board->work - start + idle < anneal->work && least.greatest > anneal->good_enough) {
+    double left = 1 - (double)(board->work - start + idle) / (double)anneal->work;
+    double temperature = anneal->temperature * left * left;
+    uint32_t rank = below(&seed, search->rank_count), from = below(&seed, search->count), lowest, highest;
+    idle += 4; /* moves that time nothing are not for nothing */
+    pen_search_reach(board, rank, from, &lowest, &highest);
+    if (lowest >= highest) continue;
+    uint32_t to = draw_place(&seed, from, lowest, highest);
+    if (to == from) continue;
+    double threshold = energy(now) - temperature * log(uniform(&seed) + 1e-300);
+    struct pen_search_value next;
+    if (!pen_search_try(board, rank, from, to, threshold - MEAN_SHARE * mean, &next)) continue;
+    if (energy(next) > threshold) {
+      pen_search_take_back(board, rank, from, to);
+      continue;
+    }
+    pen_search_keep(board);
+    now = next;
+    if (now.greatest < least.greatest || (now.greatest == least.greatest && now.mean < least.mean)) {
+      least = now;
+      save(board, best);
+    }
+  }
+  board->work += idle;
+  return least;
+}

@@ -1,0 +1,320 @@
+/* search.c: schedules by search: the board against the simulator, optima of tiny cases against all orders, bounds, named schedules,
+ * limits, and published cases. */
+#include <math.h>
+#include <stdio.h>
+
+#include "gen/search.h"
+#include "tests/plans.h"
+
+/* ---- cases ---- */
+
+static struct pen_stage_cost *random_costs(const struct pen_partition *partition, uint64_t *seed, uint64_t most) {
+  struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++)
+    cost[stage] = (struct pen_stage_cost){1 + (double)draw(seed, most), 1 + (double)draw(seed, most), (double)draw(seed, most),
+                                          0.25 * (double)draw(seed, most)};
+  return cost;
+}
+
+/* What the search asks of a topology. live_limit 0: none. */
+static struct pen_topology *search_topology(const char *objective, double limit, double backward, double weight) {
+  struct pen_topology *topology = make_topology("search", 0, false);
+  topology->pipeline_objective = objective;
+  topology->pipeline_placement = "loop";
+  topology->has_pipeline_live_limit = limit > 0;
+  topology->pipeline_live_limit = limit;
+  topology->costs_live_backward = backward;
+  topology->has_costs_live_weight = true;
+  topology->costs_live_weight = weight;
+  return topology;
+}
+
+/* Searches on the partition's own placement. */
+static struct pen_search *run_search(struct pen_topology *topology, struct pen_partition *partition, const struct pen_stage_cost *cost,
+                                     bool zigzag, uint64_t seconds, uint64_t seed) {
+  struct pen_search_effort effort = {seconds, seed};
+  topology->has_pipeline_placement = true;
+  topology->pipeline_placement = zigzag ? "v" : "loop";
+  return pen_search(topology, partition, NULL, cost, topology->has_costs_overlap ? topology->costs_overlap : -1, &effort, NULL);
+}
+
+static double goal_of(const struct pen_topology *topology, const struct pen_timing *timing) {
+  return strcmp(topology->pipeline_objective, "span") ? timing->makespan : timing->span;
+}
+
+/* ---- the board ---- */
+
+/* Random moves, kept and taken back: the board's times are the simulator's, and what it refuses is too much or never ends. */
+static void moves_keep_the_simulators_times(void **state) {
+  (void)state;
+  uint64_t seed = 4711, kept = 0, full = 0;
+  for (unsigned round = 0; round < 40; round++) {
+    uint32_t ranks = 1 + (uint32_t)draw(&seed, 5), stages = 1 + (uint32_t)draw(&seed, 3);
+    struct pen_partition *partition = make_partition(ranks, stages, 2 + (uint32_t)draw(&seed, 8), draw(&seed, 2));
+    struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 5));
+    if (round % 4 == 0) cost[draw(&seed, partition->stage_count)] = (struct pen_stage_cost){0, 0, 0, 0};
+    double weight[16];
+    for (int i = 0; i < 16; i++) weight[i] = 0.25 * (double)draw(&seed, 6);
+    struct pen_budget *budget = pen_budget_live(ranks, partition->stage_count, (double)(stages + 2 + draw(&seed, 6)), 1, weight);
+    const struct pen_search_case *c = pen_search_case(partition, cost, -1, budget, round % 2);
+    struct pen_search_board *board = pen_search_board(c);
+    struct pen_search_rule rule = {100, 0, 0.5, true, false};
+    uint32_t *list = pen_new((size_t)ranks * c->count, sizeof *list);
+    struct pen_search_value value;
+    assert_true(pen_search_build(pen_search_builder(c), &rule, list));
+    assert_true(pen_search_set(board, list, &value));
+    for (unsigned n = 0; n < 400; n++) {
+      uint32_t rank = (uint32_t)draw(&seed, ranks), from = (uint32_t)draw(&seed, c->count), lowest, highest;
+      pen_search_reach(board, rank, from, &lowest, &highest);
+      if (lowest > from || highest < from) fail_msg("round %u: an action at %u may stand from %u to %u", round, from, lowest, highest);
+      uint32_t to = lowest + (uint32_t)draw(&seed, highest - lowest + 1);
+      if (to == from || !pen_search_try(board, rank, from, to, INFINITY, &value)) {
+        full += to != from;
+        continue;
+      }
+      if (draw(&seed, 3) == 0) pen_search_take_back(board, rank, from, to);
+      else pen_search_keep(board), kept++;
+      struct pen_order *order = pen_search_order(c, board->list);
+      struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+      assert_true(timing->complete);
+      if (!pen_budget_holds(budget, order)) fail_msg("round %u, move %u: the order holds too much", round, n);
+      for (uint32_t r = 0; r < ranks; r++)
+        for (uint32_t i = 0; i < c->count; i++)
+          if (fabs(board->times[board->list[r * c->count + i]].start - timing->start[r][i]) > 1e-9)
+            fail_msg("round %u, move %u: rank %u, action %u starts at %g, simulated %g", round, n, r, i,
+                     board->times[board->list[r * c->count + i]].start, timing->start[r][i]);
+    }
+    pen_free_all();
+  }
+  assert_true(kept > 1000 && full > 100);
+}
+
+/* ---- all orders of tiny cases ---- */
+
+/* Tries every order in which each rank runs F before I before W of a stage and microbatch. */
+struct trial_of_all {
+  const struct pen_partition *partition;
+  const struct pen_stage_cost *cost;
+  const struct pen_budget *budget;
+  struct pen_order *order;
+  bool rising; /* only orders in which each stage's microbatches rise */
+  double makespan, span;
+  uint64_t orders;
+};
+
+static bool may_follow(const struct trial_of_all *all, uint32_t rank, const struct pen_compute *next, uint32_t before) {
+  static const int rank_of_kind[] = {[PEN_F] = 0, [PEN_I] = 1, [PEN_W] = 2};
+  uint32_t ahead = 0, lower = 0;
+  for (uint32_t i = 0; i < before; i++) {
+    const struct pen_compute *a = &all->order->action[rank][i];
+    if (a->stage != next->stage) continue;
+    if (a->microbatch == next->microbatch && rank_of_kind[a->kind] < rank_of_kind[next->kind]) ahead++;
+    if (a->kind == next->kind && a->microbatch < next->microbatch) lower++;
+  }
+  return ahead == (uint32_t)rank_of_kind[next->kind] && (!all->rising || lower == next->microbatch);
+}
+
+static void try_all(struct trial_of_all *all, uint32_t rank, uint32_t fixed) {
+  struct pen_order *order = all->order;
+  if (rank == order->rank_count) {
+    if (!pen_budget_holds(all->budget, order)) return;
+    struct pen_timing *timing = pen_simulate(order, all->partition, all->cost, -1);
+    all->orders++;
+    if (!timing->complete) return;
+    all->makespan = fmin(all->makespan, timing->makespan);
+    all->span = fmin(all->span, timing->span);
+    return;
+  }
+  if (fixed == order->count[rank]) {
+    try_all(all, rank + 1, 0);
+    return;
+  }
+  struct pen_compute *action = order->action[rank];
+  for (uint32_t index = fixed; index < order->count[rank]; index++) {
+    struct pen_compute moved = action[index];
+    if (!may_follow(all, rank, &moved, fixed)) continue;
+    memmove(action + fixed + 1, action + fixed, (index - fixed) * sizeof moved);
+    action[fixed] = moved;
+    try_all(all, rank, fixed + 1);
+    memmove(action + fixed, action + fixed + 1, (index - fixed) * sizeof moved);
+    action[index] = moved;
+  }
+}
+
+static const struct tiny {
+  uint32_t ranks, stages, microbatches;
+  bool zigzag, rising;
+} tinies[] = {{2, 1, 2, false, false}, {2, 1, 3, false, true}, {3, 1, 2, false, true}, {2, 2, 1, true, false}, {2, 2, 1, false, false},
+              {1, 2, 2, false, true},  {1, 1, 3, false, false}};
+
+/* No order beats a bound, and the search finds the best order, for both objectives, with and without a limit. */
+static void tiny_cases_are_solved(void **state) {
+  (void)state;
+  uint64_t seed = 20231130;
+  unsigned tight[2] = {0, 0}, total = 0;
+  for (unsigned round = 0; round < 70; round++) {
+    const struct tiny *tiny = &tinies[round % (sizeof tinies / sizeof *tinies)];
+    struct pen_partition *partition = make_partition(tiny->ranks, tiny->stages, tiny->microbatches, tiny->zigzag);
+    struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 6));
+    double weight = 0.25 * (double)draw(&seed, 6), most = tiny->stages * tiny->microbatches;
+    double limit = round % 2 ? tiny->stages + fmax(0, weight - 1) + 0.25 * (double)draw(&seed, (uint64_t)(4 * most)) : 0;
+    double weights[] = {weight, weight, weight, weight};
+    struct pen_budget *budget = limit > 0 ? pen_budget_live(tiny->ranks, partition->stage_count, limit, 1, weights)
+                                          : pen_budget_none(tiny->ranks, partition->stage_count);
+    const struct pen_search_case *c = pen_search_case(partition, cost, -1, budget, false);
+    uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
+    struct pen_search_rule rule = {100, 0, 1, false, false};
+    assert_true(pen_search_build(pen_search_builder(c), &rule, list));
+    struct trial_of_all all = {partition, cost, budget, pen_search_order(c, list), tiny->rising, INFINITY, INFINITY, 0};
+    try_all(&all, 0, 0);
+    const struct pen_bounds bounds = pen_bounds_of(all.order, partition, cost, -1, budget);
+    if (all.makespan < bounds.makespan.greatest - 1e-9 || all.span < bounds.span.greatest - 1e-9)
+      fail_msg("round %u: of %lu orders the best take %g and %g, the bounds are %g and %g", round, (unsigned long)all.orders,
+               all.makespan, all.span, bounds.makespan.greatest, bounds.span.greatest);
+    for (int by_span = 0; by_span < 2; by_span++) {
+      struct pen_topology *topology = search_topology(by_span ? "span" : "makespan", limit, 1, weight);
+      const struct pen_search *search = run_search(topology, partition, cost, tiny->zigzag, 0, round);
+      double found = by_span ? search->span : search->makespan, best = by_span ? all.span : all.makespan;
+      if (fabs(found - best) > 1e-9) fail_msg("round %u: found %s %g, the best is %g", round, search->objective, found, best);
+      assert_true(pen_budget_holds(budget, search->order));
+      tight[by_span] += search->gap == 0;
+      total += !by_span;
+    }
+    pen_free_all();
+  }
+  print_message("# of %u tiny cases the bound is met in %u by makespan, %u by span\n", total, tight[0], tight[1]);
+  assert_true(tight[0] > total / 2 && tight[1] > total / 2);
+}
+
+/* ---- named schedules, limits, the same result again ---- */
+
+static struct pen_topology *named_topology(const struct pen_topology *base, const char *schedule, int warmup, bool zero_bubble) {
+  struct pen_topology *topology = make_topology(schedule, warmup, zero_bubble);
+  topology->has_costs_overlap = base->has_costs_overlap;
+  topology->costs_overlap = base->costs_overlap;
+  return topology;
+}
+
+static const struct {
+  const char *name;
+  int warmup;
+  bool zero_bubble;
+} named[] = {{"gpipe", 0, false}, {"looped_bfs", 0, false}, {"1f1b", 1, false}, {"1f1b", 2, false}, {"1f1b", 1, true}, {"1f1b", 2, true},
+             {"zb_h1", 0, false}, {"zb_h2", 0, false}, {"interleaved", 0, true}, {"zero_bubble_v", 0, false}, {"dual_pipe_v", 0, false},
+             {"v_half", 0, false}, {"v_min", 0, false}};
+
+/* By its objective the search is never worse than any named schedule of the same case that keeps within the limit. */
+static void no_named_schedule_is_better(void **state) {
+  (void)state;
+  uint64_t seed = 99;
+  unsigned compared = 0;
+  for (unsigned round = 0; round < 30; round++) {
+    uint32_t ranks = 2 + (uint32_t)draw(&seed, 4), stages = 1 + (uint32_t)draw(&seed, 2);
+    bool zigzag = stages == 2 && draw(&seed, 2);
+    struct pen_partition *partition = make_partition(ranks, stages, ranks * (1 + (uint32_t)draw(&seed, 3)), zigzag);
+    struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 6));
+    double weight = 0.5, limit = draw(&seed, 3) ? (double)(2 * stages + draw(&seed, 3 * ranks * stages)) : 0, weights[64];
+    for (int i = 0; i < 64; i++) weights[i] = weight;
+    struct pen_topology *topology = search_topology(draw(&seed, 2) ? "span" : "makespan", limit, 1, weight);
+    topology->has_costs_overlap = draw(&seed, 2);
+    topology->costs_overlap = 2;
+    struct pen_search *search = run_search(topology, partition, cost, zigzag, 0, round);
+    struct pen_budget *budget = limit > 0 ? pen_budget_live(ranks, partition->stage_count, limit, 1, weights)
+                                          : pen_budget_none(ranks, partition->stage_count);
+    double overlap = topology->has_costs_overlap ? topology->costs_overlap : -1;
+    struct pen_timing *own = pen_simulate(search->order, partition, cost, overlap);
+    assert_true(own->complete && pen_budget_holds(budget, search->order));
+    if (fabs(own->makespan - search->makespan) > 1e-9 || fabs(own->span - search->span) > 1e-9)
+      fail_msg("round %u: the search says %g and %g, the simulator %g and %g", round, search->makespan, search->span, own->makespan, own->span);
+    if (goal_of(topology, own) < search->lower_bound - 1e-9) fail_msg("round %u: %g is below the bound", round, goal_of(topology, own));
+    for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
+      const struct pen_schedule *schedule = pen_schedule_of(named[i].name);
+      bool placed = stages == 1 || !schedule->strict || zigzag == !strcmp(schedule->placement, "v");
+      if (stages < schedule->stages_minimum || stages > schedule->stages_maximum || !placed) continue;
+      if (schedule->suits && !schedule->suits(ranks, stages, partition->microbatch_count)) continue;
+      struct pen_order *order = pen_compose(named_topology(topology, named[i].name, named[i].warmup, named[i].zero_bubble), partition);
+      if (!pen_budget_holds(budget, order)) continue;
+      double other = goal_of(topology, pen_simulate(order, partition, cost, overlap));
+      compared++;
+      if (goal_of(topology, own) > other + 1e-9)
+        fail_msg("round %u: %s %g, but %s %g (limit %g)", round, topology->pipeline_objective, goal_of(topology, own), named[i].name, other, limit);
+    }
+    pen_free_all();
+  }
+  print_message("# %u comparisons\n", compared);
+  assert_true(compared > 60);
+}
+
+static void the_same_seed_gives_the_same_order(void **state) {
+  (void)state;
+  char *text[3];
+  for (int run = 0; run < 3; run++) {
+    uint64_t seed = 5;
+    struct pen_partition *partition = make_partition(4, 2, 12, false);
+    struct pen_stage_cost *cost = random_costs(partition, &seed, 7);
+    struct pen_topology *topology = search_topology("makespan", 9, 1, 0.5);
+    struct pen_search_effort effort = {1, run == 2};
+    struct pen_search *search = pen_search(topology, partition, NULL, cost, -1, &effort, NULL); /* both placements are open */
+    assert_string_equal(topology->pipeline_placement, search->placement);
+    assert_true((partition->rank_of[4] != 0) == !strcmp(search->placement, "v"));
+    text[run] = order_text(search->order);
+  }
+  assert_string_equal(text[0], text[1]);
+  assert_string_not_equal(text[0], text[2]);
+  for (int run = 0; run < 3; run++) free(text[run]);
+}
+
+/* ---- published cases ---- */
+
+/* Zero Bubble (arXiv 2401.10241), costs of table 9 as in zb_table5.csv; the limit in microbatches is that many times p. `most` is the
+ * bubble that we reach; the paper's heuristic gives .0719, .0827 and .0029. */
+static const struct {
+  const char *model;
+  uint32_t microbatches;
+  double limit, weight, most;
+} published[] = {{"1.5B", 24, 1.5, 0.366, 0.05237}, {"1.5B", 32, 1.25, 0.366, 0.07348}, {"6.2B", 24, 2, 0.432, 0.00124}};
+
+static struct pen_stage_cost published_cost(const char *model, uint32_t microbatches, uint32_t *ranks) {
+  const char *path = tests_path("zb_table5.csv");
+  FILE *file = fopen(path, "r");
+  if (!file) fail_msg("%s is missing", path);
+  char line[256], name[16];
+  struct pen_stage_cost cost = {0, 0, 0, 0};
+  unsigned p, m;
+  while (fgets(line, sizeof line, file))
+    if (sscanf(line, "%15[^,],%u,%u,%lf,%lf,%lf,%lf", name, &p, &m, &cost.forward, &cost.backward_input, &cost.backward_weight,
+               &cost.send) == 7 && !strcmp(name, model) && m == microbatches)
+      break;
+  fclose(file);
+  *ranks = p;
+  return cost;
+}
+
+static void published_cases_are_beaten(void **state) {
+  (void)state;
+  for (size_t row = 0; row < sizeof published / sizeof *published; row++) {
+    uint32_t ranks;
+    struct pen_stage_cost one = published_cost(published[row].model, published[row].microbatches, &ranks);
+    struct pen_partition *partition = make_partition(ranks, 1, published[row].microbatches, false);
+    struct pen_stage_cost *cost = pen_new(ranks, sizeof *cost);
+    for (uint32_t stage = 0; stage < ranks; stage++) cost[stage] = one;
+    struct pen_topology *topology = search_topology("span", published[row].limit * ranks, 1, published[row].weight);
+    struct pen_search *search = run_search(topology, partition, cost, false, 2, 0);
+    struct pen_timing *timing = pen_simulate(search->order, partition, cost, -1);
+    print_message("# %s m=%u at %g p: bubble %.5f, at most %.5f; bound %.5f\n", published[row].model, published[row].microbatches,
+                  published[row].limit, timing->bubble, published[row].most, 1 - timing->work / search->lower_bound);
+    if (timing->bubble > published[row].most) fail_msg("%s: bubble %.5f", published[row].model, timing->bubble);
+    pen_free_all();
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(moves_keep_the_simulators_times), cmocka_unit_test(tiny_cases_are_solved),
+      cmocka_unit_test(no_named_schedule_is_better),     cmocka_unit_test(the_same_seed_gives_the_same_order),
+      cmocka_unit_test(published_cases_are_beaten),
+  };
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  pen_free_all();
+  return failed != 0;
+}
