@@ -105,6 +105,7 @@ static void print_rank(struct map *map) {
   print_part(map->out, "constants", m->constant_bytes);
   print_part(map->out, "activations", m->activation_bytes);
   print_part(map->out, "in use", peak);
+  fputs("  addresses upwards, time to the right; microbatches in base 36, . is free\n", map->out);
   print_chart(map);
   print_lives(map);
 }
