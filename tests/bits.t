@@ -68,6 +68,11 @@ eight        -s pipeline.ranks=8
 eight_v      -s pipeline.ranks=8 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 END
 
+"$gen" -p csv -o "$scratch/dual.csv" -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v "$scratch/model.cfg"
+ok "an order from a file trains" train four_file -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.placement=v \
+  -s pipeline.schedule=file -s "pipeline.schedule_file=$scratch/dual.csv"
+ok "with the same bits too" same one four_file
+
 ok "gpipe on one rank trains" train gpipe_one -s pipeline.schedule=gpipe
 for ranks in 2 4 8; do
   ok "gpipe on $ranks ranks trains" train gpipe_$ranks -s pipeline.schedule=gpipe -s pipeline.ranks=$ranks
