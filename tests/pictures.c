@@ -35,7 +35,8 @@ enum { PLANS = sizeof plans / sizeof *plans };
 
 /* The picture of a row of the table; costs with and without latencies in turn. */
 static struct pen_picture picture_of(struct whole *whole, unsigned row) {
-  const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks, plans[row].stages, plans[row].microbatches, plans[row].more);
+  const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks, plans[row].stages,
+                                   plans[row].microbatches, plans[row].more);
   text = pen_text("%s%s", text, plans[row].groups);
   if (row % 2) text = pen_text("%scosts = { forward = 1; backward_input = 1.1; backward_weight = 0.9; send = 0.25; };\n", text);
   *whole = make_whole(text);
