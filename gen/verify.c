@@ -9,6 +9,7 @@
  *   puts       no deadlock with one-sided puts and credits                                                (verify_deadlock.c)
  *   rendezvous no deadlock where a send ends only when its receive does, with one lane a directed pair of ranks, and with one
  *              lane a rank; here a row also waits for sends that still read what it overwrites              (verify_deadlock.c)
+ *   profiles   a step of one profile may follow a step of another                                        (verify_profiles.c)
  *
  * One step suffices for deadlock: nothing in a step needs a later one, so if every step alone runs to its end, so does their
  * sequence. Two steps suffice for memory: what a step finds in memory was left by itself or by the one before. */
@@ -107,5 +108,5 @@ bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
                      plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->profile_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (!verify_profile(plan, &plan->profiles[index], problem)) return false;
-  return true;
+  return pen_check_profiles(plan, problem);
 }

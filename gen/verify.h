@@ -6,6 +6,7 @@
  *   verify_tables.c    programs, ops, tensors, weights, messages, channels: each entry by itself
  *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind
  *   verify_memory.c    every byte of every arena over two steps
+ *   verify_profiles.c  a step of one profile behind a step of another
  */
 #ifndef PEN_VERIFY_H
 #define PEN_VERIFY_H
@@ -167,6 +168,9 @@ bool pen_trace_start(struct pen_tracer *tracer);
 
 /* Two steps of all ranks; fills the holds of `c`. `bench` is [rank]. */
 bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench);
+
+/* What profiles share; each by itself was checked. */
+bool pen_check_profiles(const struct pen_plan *plan, struct pen_problem *problem);
 
 /* ---- parts of the two entries, for promela.c ---- */
 

@@ -221,6 +221,9 @@ static void add_hold(struct memory *m, uint32_t send_row) {
 
 /* Weight gradients: each microbatch is added once. */
 static bool add_gradients(struct memory *m, const struct pen_trace *trace, uint32_t microbatch) {
+  if (trace->weight_count > 0 && m->c->profile_kind != PEN_TRAIN)
+    return WRONG(m, "adds to the gradient of %s, but its profile does not train",
+                 m->b->plan->weights[m->tracer->weight[trace->weight_first]].name);
   for (uint32_t n = 0; n < trace->weight_count; n++) {
     uint32_t weight = m->tracer->weight[trace->weight_first + n];
     uint8_t *added = &m->added[(size_t)m->b->weight_place[weight] * m->c->microbatch_count + microbatch];

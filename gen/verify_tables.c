@@ -72,18 +72,29 @@ static bool check_persistent(struct pen_bench *b) {
   return true;
 }
 
-/* The weight whose value or gradient lies exactly at a persistent tensor's place. */
-static void find_weight(struct pen_bench *b, uint32_t tensor) {
+/* Is the tensor named as a weight, or as its gradient? */
+static bool is_named(const char *name, const struct pen_weight *weight, const char *ending) {
+  size_t length = strlen(weight->name);
+  return strncmp(name, weight->name, length) == 0 && strcmp(name + length, ending) == 0;
+}
+
+/* The weight whose value or gradient lies exactly at a persistent tensor's place. The tensor must have its name: weights of one size
+ * could take each other's place unseen. */
+static bool find_weight(struct pen_bench *b, uint32_t tensor) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[index]];
     if (weight->count * sizeof(float) != t->bytes) continue;
-    if (weight->value_offset == t->offset) b->use[tensor] = PEN_USE_WEIGHT;
-    else if (!weight->frozen && weight->gradient_offset == t->offset) b->use[tensor] = PEN_USE_GRADIENT;
-    else continue;
+    bool gradient = weight->value_offset != t->offset;
+    if (gradient && (weight->frozen || weight->gradient_offset != t->offset)) continue;
+    if (!is_named(t->name, weight, gradient ? ".grad" : ""))
+      return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s lies where %s of %s is", t->name, gradient ? "the gradient" : "the value",
+                       weight->name);
+    b->use[tensor] = gradient ? PEN_USE_GRADIENT : PEN_USE_WEIGHT;
     b->weight[tensor] = b->own_weight[index];
-    return;
+    return true;
   }
+  return true;
 }
 
 /* ---- tensors ---- */
@@ -149,7 +160,7 @@ static bool check_tensors(struct pen_bench *b) {
                        (unsigned long long)tensor->offset, PEN_ALIGNMENT_BYTES);
     b->weight[index] = PEN_NONE;
     b->same_as[index] = index;
-    if (tensor->base == PEN_BASE_PERSISTENT) find_weight(b, index);
+    if (tensor->base == PEN_BASE_PERSISTENT && !find_weight(b, index)) return false;
   }
   for (uint32_t index = 0; index < tables->start_op_count; index++) { /* what start ops make is a constant */
     const struct pen_op *op = &tables->ops[tables->start_first_op + index];
@@ -354,7 +365,8 @@ static bool check_messages(const struct pen_checked *c, const struct pen_plan *p
 
 static bool check_rank(struct pen_bench *b) {
   const struct pen_rank_memory *memory = b->memory;
-  if (memory->window_bytes > memory->persistent_end || memory->persistent_end > memory->arena_bytes)
+  if (memory->window_bytes > memory->persistent_end || memory->persistent_end > memory->arena_bytes ||
+      memory->activation_bytes != memory->arena_bytes - memory->persistent_end)
     return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "window, persistent part and arena do not follow each other");
   if (!check_ops(b) || !check_tensors(b)) return false;
   for (uint32_t stage = 0; stage < b->checked->stage_count; stage++)

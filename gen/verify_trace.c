@@ -167,6 +167,8 @@ static bool run_op(const struct step *s, struct pen_trace *trace) {
   for (int k = 0; k < count; k++)
     if (s->op->operand[k] != PEN_NONE && !place(s, s->op->operand[k], &seat[k])) return false;
   if (s->op->workspace != PEN_NONE && !place(s, s->op->workspace, &seat[count])) return false;
+  if (s->op->workspace != PEN_NONE && (!seat[count].local || s->tracer->bench->received[s->op->workspace]))
+    return WRONG(s, "has %s for its workspace, which is not of the activation part", name_of(s, s->op->workspace));
   for (int k = 0; k < inputs; k++)
     if (s->op->operand[k] != PEN_NONE && !read_input(s, &seat[k])) return false;
   for (int k = inputs; k <= count; k++)

@@ -18,7 +18,8 @@
  * arrival count has reached k*message_count + n + 1. The sender may write a home (a) when the message has a credit, after the
  * receiver ran its RECV row: the channel's credit count has reached k*credit_count + credit + 1; (b) when it has none, at once:
  * verify has proved that whatever was in the home before was last used before a row of the receiver that the sender has heard of,
- * by a message, or by GATHER. This holds across successive steps too.
+ * by a message, or by GATHER. This holds across successive steps of a profile too. A step of another profile may begin once every
+ * rank has ended the step before (the runtime runs one profile a process); arrivals and credits are counted by profile.
  */
 #ifndef PEN_PLAN_H
 #define PEN_PLAN_H
@@ -68,7 +69,8 @@ struct pen_frame {
 };
 
 /* One named tensor of one stage (or, with base PERSISTENT, of the rank). Single assignment: within one microbatch exactly one
- * op writes it (or a message does), but for accumulators, which many add to. */
+ * op writes it (or a message does), but for accumulators, which many add to. A weight has its name in the files, its gradient that
+ * with ".grad" behind it. */
 struct pen_tensor {
   const char *name;
   uint8_t dtype; /* enum pen_dtype */
