@@ -132,12 +132,7 @@ struct pen_trace {
   uint64_t loss_offset;                /* where it leaves the loss; UINT64_MAX: nowhere */
 };
 
-/* What tracing a program in one frame has found, to be moved into others. */
-struct pen_mould {
-  const struct pen_frame *frame;
-  struct pen_trace trace;
-  struct pen_mould *next; /* of the same program */
-};
+struct pen_mould; /* what tracing a program in one frame has found, to be moved into others */
 
 /* The traces of one program. */
 struct pen_moulds {

@@ -294,20 +294,25 @@ static uint32_t move_extents(struct pen_tracer *t, const struct pen_frame *from,
   return moved;
 }
 
+struct pen_mould {
+  const struct pen_frame *frame;
+  struct placed placed; /* the blocks, in that frame */
+  struct pen_trace trace;
+  struct pen_mould *next; /* of the same program */
+};
+
 /* The program's trace in a frame where its blocks overlap as they do here, or null. */
-static const struct pen_mould *find_mould(const struct pen_tracer *t, const struct pen_moulds *moulds, const struct placed *here) {
-  for (const struct pen_mould *mould = moulds->first; mould; mould = mould->next) {
-    struct placed there;
-    place_blocks(t->bench, mould->frame, moulds->block, &there);
-    if (overlap_alike(here, &there)) return mould;
-  }
+static const struct pen_mould *find_mould(const struct pen_moulds *moulds, const struct placed *here) {
+  for (const struct pen_mould *mould = moulds->first; mould; mould = mould->next)
+    if (overlap_alike(here, &mould->placed)) return mould;
   return NULL;
 }
 
-static void keep_mould(struct pen_moulds *moulds, const struct pen_frame *frame, const struct pen_trace *trace) {
+static void keep_mould(struct pen_moulds *moulds, const struct pen_frame *frame, const struct placed *placed,
+                       const struct pen_trace *trace) {
   if (moulds->count == MOULDS_MAX) return;
   struct pen_mould *mould = pen_new(1, sizeof *mould);
-  *mould = (struct pen_mould){frame, *trace, moulds->first};
+  *mould = (struct pen_mould){frame, *placed, *trace, moulds->first};
   moulds->first = mould;
   moulds->count++;
 }
@@ -324,10 +329,10 @@ bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *tr
   }
   if (moulds->count == MOULDS_MAX && !moulds->first) return trace_anew(tracer, row, trace);
   bool fits = place_blocks(tracer->bench, frame, moulds->block, &here);
-  const struct pen_mould *mould = fits ? find_mould(tracer, moulds, &here) : NULL;
+  const struct pen_mould *mould = fits ? find_mould(moulds, &here) : NULL;
   if (!mould) {
     if (!trace_anew(tracer, row, trace)) return false;
-    if (fits) keep_mould(moulds, frame, trace);
+    if (fits) keep_mould(moulds, frame, &here, trace);
     return true;
   }
   *trace = mould->trace;
