@@ -8,8 +8,7 @@
  *   KEPT_W       (made by I for W) takes the place of what I alone needed. Such a value is kept to W then, in name (SAVED_W): its
  *                bytes are. Pairs are made of the first dead and the least that is large enough.
  *   gradient     of the stage's input: likewise takes the place of a value for I, which then lies in its block.
- *   pieces       SAVED_W may be cut into pieces that are placed one by one: between layers, which are alike where stages are not, or
- *                into even ones, small enough to go where something large was.
+ *   pieces       SAVED_W may be cut into pieces that are placed one by one (cut.c).
  *   scratch      goes, the largest first, as high as it fits between the ops that use it, into the blocks that the row holds
  *                anyway; what fits nowhere is packed into the row's scratch block.
  *
@@ -19,6 +18,8 @@
 
 #include "gen/layout.h"
 #include "gen/signature.h"
+
+enum { SCRATCH_STEPS = 50000 }; /* of packing one program's scratch */
 
 /* Uses of a storage within one program: first and last op. */
 struct range {
@@ -74,8 +75,6 @@ struct filling {
   struct range *range[PEN_PROGRAMS];
   struct pen_blocks *blocks;
   struct block block[PEN_BASES];
-  enum pen_cut cut;
-  uint32_t parts_a_piece;
 };
 
 /* The part that every value belongs to, from 0: values made one after another under one prefix. Returns how many parts there are. */
@@ -239,7 +238,8 @@ static bool *pair_up(const struct filling *f, uint32_t *before_gradient) {
   return stays;
 }
 
-static void place_kept(struct filling *f) {
+/* What meets a neighbour: one value a block. */
+static void place_boundaries(struct filling *f) {
   static const uint8_t boundary[] = {PEN_BASE_INPUT, PEN_BASE_OUTPUT, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT_GRADIENT};
   for (uint32_t v = 0; v < f->graph->value_count; v++)
     for (size_t i = 0; i < sizeof boundary; i++)
@@ -247,39 +247,52 @@ static void place_kept(struct filling *f) {
         struct tenant t = tenant_of(f, v);
         move_in(f, boundary[i], v, &t);
       }
+}
+
+/* What is kept until W, in name or in fact, in the order in which F makes it. */
+static struct pen_saved *list_saved(const struct filling *f, const bool *stays, size_t *count) {
+  uint32_t *part = pen_new(f->graph->value_count + 1, sizeof *part);
+  number_parts(f->graph, part);
+  size_t counts[2];
+  const struct ranked *kept[2] = {by_birth(f, PEN_BASE_SAVED_W, PEN_PROGRAM_F, &counts[0]),
+                                  by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &counts[1])};
+  struct pen_saved *saved = pen_new(counts[0] + counts[1] + 1, sizeof *saved);
+  *count = 0;
+  for (size_t a = 0, b = 0; a < counts[0] || b < counts[1];) { /* both lists in one order */
+    bool first = b == counts[1] || (a < counts[0] && by_key(&kept[0][a], &kept[1][b]) < 0);
+    uint32_t v = first ? kept[0][a++].value : kept[1][b++].value;
+    if (first || stays[v]) saved[(*count)++] = (struct pen_saved){v, part[v], pen_aligned(f->graph->value[v].bytes)};
+  }
+  return saved;
+}
+
+static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
   uint32_t before_gradient;
   const bool *stays = pair_up(f, &before_gradient);
   f->blocks->gradient_from_f = before_gradient != PEN_NONE;
-  uint32_t *part = pen_new(f->graph->value_count + 1, sizeof *part);
-  number_parts(f->graph, part);
-  static const uint8_t kept[] = {PEN_BASE_SAVED_W, PEN_BASE_SAVED_I, PEN_BASE_KEPT_W};
-  size_t counts[2];
-  const struct ranked *saved[2];
-  for (int i = 0; i < 2; i++) saved[i] = by_birth(f, kept[i], PEN_PROGRAM_F, &counts[i]);
-  uint64_t total = 0, before = 0;
-  for (size_t i = 0; i < counts[0]; i++) total += pen_aligned(f->graph->value[saved[0][i].value].bytes);
-  for (size_t i = 0; i < counts[1]; i++) total += stays[saved[1][i].value] ? pen_aligned(f->graph->value[saved[1][i].value].bytes) : 0;
-  for (size_t a = 0, b = 0; a < counts[0] || b < counts[1];) { /* both lists in one order */
-    bool first = b == counts[1] || (a < counts[0] && by_key(&saved[0][a], &saved[1][b]) < 0);
-    uint32_t v = first ? saved[0][a++].value : saved[1][b++].value;
-    struct tenant t = tenant_of(f, v);
-    bool piecewise = first || stays[v];
-    uint32_t piece = 0;
-    if (f->cut == PEN_CUT_LAYERS) piece = part[v] / f->parts_a_piece;
-    if (f->cut == PEN_CUT_EVEN && total) piece = (uint32_t)(before * PEN_PIECES / total); /* 0: F keeps nothing */
-    int base = piecewise ? pen_piece_base(piece) : v == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
-    before += piecewise ? t.bytes : 0;
-    t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
-    move_in(f, base, v, &t);
-  }
   size_t count;
+  const struct pen_saved *saved = list_saved(f, stays, &count);
+  const uint8_t *piece = pen_cut(saved, count, cutting);
+  for (size_t i = 0; i < count; i++) {
+    struct tenant t = tenant_of(f, saved[i].value);
+    t.offset = f->block[pen_piece_base(piece[i])].bytes;
+    move_in(f, pen_piece_base(piece[i]), saved[i].value, &t);
+  }
+  const struct ranked *for_i = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &count);
+  for (size_t i = 0; i < count; i++) {
+    if (stays[for_i[i].value]) continue;
+    struct tenant t = tenant_of(f, for_i[i].value);
+    int base = for_i[i].value == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
+    t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
+    move_in(f, base, for_i[i].value, &t);
+  }
   const struct ranked *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
   for (size_t i = 0; i < count; i++) {
     struct tenant t = tenant_of(f, made[i].value);
-    uint32_t piece = PEN_PIECES;
-    while (piece && !fits(&f->block[pen_piece_base(piece - 1)], &t)) piece--;
-    if (!piece) t.offset = f->block[PEN_BASE_KEPT_W].bytes;
-    move_in(f, piece ? pen_piece_base(piece - 1) : PEN_BASE_KEPT_W, made[i].value, &t);
+    uint32_t within = PEN_PIECES;
+    while (within && !fits(&f->block[pen_piece_base(within - 1)], &t)) within--;
+    if (!within) t.offset = f->block[PEN_BASE_KEPT_W].bytes;
+    move_in(f, within ? pen_piece_base(within - 1) : PEN_BASE_KEPT_W, made[i].value, &t);
   }
 }
 
@@ -323,7 +336,7 @@ static void place_scratch(struct filling *f, int program) {
     owner[left] = v;
     rectangle[left++] = (struct pen_rectangle){.bytes = t.bytes, .first = f->range[program][v].first, .last = f->range[program][v].last};
   }
-  f->blocks->scratch[program] = pen_pack(rectangle, 0, left, 0, UINT64_MAX, 0);
+  f->blocks->scratch[program] = pen_pack(rectangle, 0, left, 0, UINT64_MAX, 0, SCRATCH_STEPS);
   for (size_t i = 0; i < left; i++) f->blocks->offset[owner[i]] = rectangle[i].offset;
 }
 
@@ -365,13 +378,25 @@ static void count_live(const struct pen_graph *graph, struct range *const range[
   blocks->remains[program] = live + (ops ? change[ops] : 0);
 }
 
-struct pen_blocks pen_blocks_of(const struct pen_graph *graph, enum pen_cut cut, uint32_t parts_a_piece) {
+static struct filling start(const struct pen_graph *graph, struct pen_blocks *blocks) {
+  struct filling filling = {.graph = graph, .blocks = blocks};
+  for (int p = 0; p < PEN_PROGRAMS; p++) filling.range[p] = ranges_in(graph, p);
+  return filling;
+}
+
+struct pen_saved *pen_saved_of(const struct pen_graph *graph, size_t *count) {
+  struct filling filling = start(graph, NULL);
+  uint32_t before_gradient;
+  return list_saved(&filling, pair_up(&filling, &before_gradient), count);
+}
+
+struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_cutting *cutting) {
   struct pen_blocks blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
                               .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
-  struct filling filling = {.graph = graph, .blocks = &blocks, .cut = cut, .parts_a_piece = parts_a_piece};
+  struct filling filling = start(graph, &blocks);
   for (uint32_t v = 0; v < graph->value_count; v++) blocks.base[v] = graph->value[v].base;
-  for (int p = 0; p < PEN_PROGRAMS; p++) filling.range[p] = ranges_in(graph, p);
-  place_kept(&filling);
+  place_boundaries(&filling);
+  place_kept(&filling, cutting);
   for (int p = 0; p < PEN_PROGRAMS; p++) place_scratch(&filling, p);
   for (int b = 0; b < PEN_BASES; b++) blocks.bytes[b] = filling.block[b].bytes;
   for (uint32_t v = 0; v < graph->value_count; v++) {

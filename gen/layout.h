@@ -2,6 +2,7 @@
  *
  *   pack.c   offsets of rectangles (bytes x lifetime) in one range
  *   slots.c  receive slots and credits
+ *   cut.c    into which pieces a stage's kept values are cut
  *   block.c  within a program: where values lie in their base's block; how much is live at once
  *   files.c  the checkpoint's two files: headers and offsets
  */
@@ -25,8 +26,8 @@ struct pen_rectangle {
 
 /* Places all but the first `fixed`, which have their places, around those; nothing crosses the offset `wall`. Returns the bytes used,
  * those of the fixed ones included; or UINT64_MAX, with nothing placed, when they cannot be as few as `limit`. Looks no further once
- * they are as few as `goal`. */
-uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal);
+ * they are as few as `goal`, or when it has compared `steps` pairs of rectangles. */
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal, size_t steps);
 
 /* ---- block.c ---- */
 
@@ -47,12 +48,41 @@ struct pen_blocks {
 enum { PEN_PIECES = 1 + PEN_BASE_SAVED_W_7 - PEN_BASE_SAVED_W_1 + 1 };
 static inline int pen_piece_base(uint32_t piece) { return piece ? PEN_BASE_SAVED_W_1 + (int)piece - 1 : PEN_BASE_SAVED_W; }
 
+/* ---- cut.c ---- */
+
+/* How SAVED_W is cut into pieces: see cut.c. */
+enum pen_cut { PEN_CUT_NOT, PEN_CUT_LAYERS, PEN_CUT_ALIKE, PEN_CUT_EVEN, PEN_CUTS };
+
+/* A value that is kept until W, in the order in which F makes them. */
+struct pen_saved {
+  uint32_t value, part;
+  uint64_t bytes; /* aligned */
+};
+
+/* Sizes, falling, that most parts have in common. */
+struct pen_common {
+  const uint64_t *size;
+  size_t count;
+  uint64_t bytes; /* their sum */
+};
+
+struct pen_cutting {
+  enum pen_cut cut;
+  uint32_t parts_a_piece;   /* LAYERS: no more than PEN_PIECES pieces may come of it */
+  struct pen_common common; /* ALIKE */
+};
+
+/* What the parts of a rank's stages have in common; [stages]. */
+struct pen_common pen_common_of(const struct pen_saved *const *saved, const size_t *count, size_t stages);
+/* The piece of each value, [count]. */
+uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_cutting *cutting);
+
+/* ---- block.c, again ---- */
+
 /* How many parts (layers, and what stands before, between and after them) a stage's values come from. */
 uint32_t pen_parts_of(const struct pen_graph *graph);
-/* How SAVED_W is cut into pieces: not at all; after every `parts_a_piece` parts, of which no more than PEN_PIECES pieces may come; into
- * PEN_PIECES of about the same size. */
-enum pen_cut { PEN_CUT_NOT, PEN_CUT_LAYERS, PEN_CUT_EVEN, PEN_CUTS };
-struct pen_blocks pen_blocks_of(const struct pen_graph *graph, enum pen_cut cut, uint32_t parts_a_piece);
+struct pen_saved *pen_saved_of(const struct pen_graph *graph, size_t *count);
+struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_cutting *cutting);
 /* Whether two stages have the same blocks: they differ in names alone. */
 bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b);
 

@@ -11,18 +11,15 @@
  *   rows      longest first
  *
  * The bytes alive in one row are a lower bound; the first order that comes to it, or to the caller's goal, ends the search. If none
- * does and there are few enough rectangles, the best order is repaired: what sticks out above the bound goes to the front, with
- * what stood in its way behind it, and all are placed anew (the backtracking of Telamalloc, ASPLOS 2022, without its solver), a
- * fixed number of times. */
+ * does and there are few enough rectangles, each order is climbed from: what ends above the bound is put to the front, as long as that
+ * helps; then two rectangles change places, all are placed anew, and what is no worse is kept, until a fixed number of comparisons is
+ * spent. The choice is random from a fixed seed. (Exact solvers: Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
 #include <stdlib.h>
 #include <string.h>
 
 #include "gen/layout.h"
 
-enum {
-  QUADRATIC_MAX = 3000, /* rectangles; above, only sweeps */
-  STEPS_MAX = 400000,   /* comparisons that orders and repairs may cost */
-};
+enum { QUADRATIC_MAX = 3000 /* rectangles; above, only sweeps */ };
 
 /* A placed rectangle; offsets in units. */
 struct placed {
@@ -36,8 +33,9 @@ struct packing {
   uint64_t unit;                   /* bytes: what offsets are counted in while rectangles are placed */
   uint32_t wall, floor;            /* floor: the end of the fixed ones */
   uint32_t *order, *fixed_order;
-  uint64_t *best_offset, best;
-  uint32_t *best_order;
+  uint64_t *best_offset, best;     /* of all tries */
+  uint64_t *here_end, here;        /* of the climb at hand: ends, total */
+  uint32_t *here_order;
   struct placed *placed;           /* by rising offset */
   size_t placed_count, steps;
 };
@@ -97,10 +95,12 @@ static uint32_t place(struct packing *p, struct pen_rectangle *r, bool best_fit)
 
 static void keep_if_best(struct packing *p, uint32_t units) {
   uint64_t total = units * p->unit;
-  if (total >= p->best) return;
-  p->best = total;
-  memcpy(p->best_order, p->order, (p->count - p->fixed) * sizeof *p->order);
-  for (size_t i = p->fixed; i < p->count; i++) p->best_offset[i] = p->rectangle[i].offset;
+  for (size_t i = p->fixed; total < p->best && i < p->count; i++) p->best_offset[i] = p->rectangle[i].offset;
+  if (total < p->best) p->best = total;
+  if (total > p->here) return;
+  p->here = total;
+  memcpy(p->here_order, p->order, (p->count - p->fixed) * sizeof *p->order);
+  for (size_t i = p->fixed; i < p->count; i++) p->here_end[i] = p->rectangle[i].offset + p->rectangle[i].bytes;
 }
 
 /* Drops what ended before `row`. */
@@ -195,25 +195,53 @@ static bool is_near(const struct packing *p) { return p->best <= p->goal || p->b
 
 /* ---- repair ---- */
 
-/* Puts what ends above the bound to the front of the best order. Returns how many did. */
+/* Puts what ends above the bound to the front of the order. Returns how many did. */
 static size_t promote(struct packing *p) {
   size_t n = p->count - p->fixed, front = 0, back = 0;
   uint32_t *rest = p->fixed_order + p->fixed; /* room for n */
   for (size_t i = 0; i < n; i++) {
-    uint32_t item = p->best_order[i];
-    if (p->best_offset[item] + p->rectangle[item].bytes > (p->goal > p->bound ? p->goal : p->bound)) p->order[front++] = item;
+    uint32_t item = p->here_order[i];
+    if (p->here_end[item] > (p->goal > p->bound ? p->goal : p->bound)) p->order[front++] = item;
     else rest[back++] = item;
   }
   memcpy(p->order + front, rest, back * sizeof *rest);
   return front;
 }
 
-static void repair(struct packing *p, bool best_fit) {
-  uint64_t before = UINT64_MAX;
-  while (!is_near(p) && p->steps < STEPS_MAX && p->best < before) {
-    before = p->best;
-    if (!promote(p)) return;
+/* Climbs from one order: while it helps, what ends above the bound is put to the front; then two rectangles at random change places,
+ * and what is no worse is kept, until the steps are spent. */
+static void climb(struct packing *p, bool best_fit, size_t steps) {
+  uint64_t before = UINT64_MAX, seed = 0x9e3779b97f4a7c15u;
+  size_t n = p->count - p->fixed;
+  while (!is_near(p) && p->steps < steps && p->here < before) {
+    before = p->here;
+    if (promote(p)) place_all(p, best_fit);
+  }
+  while (!is_near(p) && p->steps < steps) {
+    memcpy(p->order, p->here_order, n * sizeof *p->order);
+    size_t place[2];
+    for (int i = 0; i < 2; i++) { /* xorshift64: Marsaglia 2003 */
+      seed ^= seed << 13;
+      seed ^= seed >> 7;
+      seed ^= seed << 17;
+      place[i] = (size_t)(seed % n);
+    }
+    uint32_t item = p->order[place[0]];
+    p->order[place[0]] = p->order[place[1]];
+    p->order[place[1]] = item;
     place_all(p, best_fit);
+  }
+}
+
+/* Every order but the sweeps', with its share of the steps. */
+static void search(struct packing *p, size_t steps) {
+  enum { WAYS = 2 * (ORDERS - BY_SIZE) };
+  for (int way = 0; way < WAYS && !is_near(p) && p->steps < steps; way++) {
+    enum order order = BY_SIZE + way / 2;
+    p->here = UINT64_MAX;
+    sort_by(p, order, p->fixed, p->count, p->order);
+    place_all(p, way % 2);
+    climb(p, way % 2, p->steps + (steps > p->steps ? steps - p->steps : 0) / (size_t)(WAYS - way));
   }
 }
 
@@ -228,8 +256,10 @@ static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, siz
   return unit;
 }
 
-uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal) {
-  struct packing p = {.rectangle = rectangle, .fixed = fixed, .count = count, .goal = goal, .best = UINT64_MAX};
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal,
+                  size_t steps) {
+  struct packing p = {.rectangle = rectangle, .fixed = fixed, .count = count, .goal = goal, .best = UINT64_MAX,
+                      .here = UINT64_MAX};
   if (!count) return 0;
   p.unit = unit_of(rectangle, fixed, count);
   p.wall = units_of(&p, wall);
@@ -239,7 +269,8 @@ uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, u
   if (p.floor * p.unit > p.bound) p.bound = p.floor * p.unit;
   if (p.bound > limit) return UINT64_MAX;
   p.order = pen_new(count + 1, sizeof *p.order);
-  p.best_order = pen_new(count + 1, sizeof *p.best_order);
+  p.here_order = pen_new(count + 1, sizeof *p.here_order);
+  p.here_end = pen_new(count + 1, sizeof *p.here_end);
   p.fixed_order = pen_new(count + 1, sizeof *p.fixed_order);
   p.best_offset = pen_new(count + 1, sizeof *p.best_offset);
   p.placed = pen_new(count + 1, sizeof *p.placed);
@@ -247,12 +278,7 @@ uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, u
   sort_by(&p, BY_START, fixed, count, p.order);
   sweep(&p, false);
   if (!is_near(&p)) sweep(&p, true);
-  for (enum order order = BY_SIZE; order < ORDERS && count <= QUADRATIC_MAX; order++)
-    for (int best_fit = 0; best_fit < 2 && !is_near(&p) && p.steps < STEPS_MAX; best_fit++) {
-      sort_by(&p, order, fixed, count, p.order);
-      place_all(&p, best_fit);
-      repair(&p, best_fit);
-    }
+  if (count <= QUADRATIC_MAX) search(&p, steps);
   for (size_t i = fixed; i < count; i++) rectangle[i].offset = p.best_offset[i];
   return p.best;
 }

@@ -12,7 +12,10 @@
 
 #include "gen/laying.h"
 
-enum { NEAR = 125 };
+enum {
+  NEAR = 125,
+  FEW_STEPS = 300000, MANY_STEPS = 2000000, /* of packing, while there are slots to spare, and without */
+};
 
 static void find_rows(struct pen_laying *l) {
   const struct pen_lowered *lowered = l->input->lowered;
@@ -205,7 +208,7 @@ static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, s
   add_homes(p, &window, lowered->count[rank] - 1);
   for (uint32_t i = 0; i < l->stages_of.count[rank]; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, l->stages_of.stage[rank][i], m);
-  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, window.bytes, limit, goal);
+  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, window.bytes, limit, goal, spare ? FEW_STEPS : MANY_STEPS);
   if (bytes == UINT64_MAX) return bytes;
   if (bytes < window.bytes) bytes = window.bytes;
   l->activation_bytes[rank] = bytes - window.bytes;
@@ -219,16 +222,16 @@ static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, s
 /* ---- the blocks of stages, whole or cut ---- */
 
 /* Blocks by stage, made when they are wanted; stages that are alike share them. */
-struct cutting {
+struct templates {
   uint32_t *alike;                     /* [stage] the first stage that it is like */
   struct pen_blocks *blocks[PEN_CUTS]; /* [stage] */
   bool *made[PEN_CUTS];
   uint32_t parts_a_piece, parts;
 };
 
-static struct cutting start_cutting(const struct pen_laying *l) {
+static struct templates start_templates(const struct pen_laying *l) {
   uint32_t stages = l->partition->stage_count;
-  struct cutting c = {.alike = pen_new(stages, sizeof *c.alike)};
+  struct templates c = {.alike = pen_new(stages, sizeof *c.alike)};
   for (int k = 0; k < PEN_CUTS; k++) {
     c.blocks[k] = pen_new(stages, sizeof **c.blocks);
     c.made[k] = pen_new(stages, sizeof **c.made);
@@ -242,12 +245,26 @@ static struct cutting start_cutting(const struct pen_laying *l) {
   return c;
 }
 
-static void use_blocks(struct pen_laying *l, struct cutting *c, uint32_t stage, enum pen_cut cut) {
+static void use_blocks(struct pen_laying *l, struct templates *c, uint32_t stage, const struct pen_cutting *cutting) {
   uint32_t first = c->alike[stage];
-  struct pen_blocks *blocks = &c->blocks[cut][first];
-  if (!c->made[cut][first]) *blocks = pen_blocks_of(l->input->graph[first], cut, c->parts_a_piece);
-  c->made[cut][first] = true;
+  struct pen_blocks *blocks = &c->blocks[cutting->cut][first];
+  bool lasting = cutting->cut != PEN_CUT_ALIKE; /* that depends on the rank's other stages */
+  if (!c->made[cutting->cut][first]) *blocks = pen_blocks_of(l->input->graph[first], cutting);
+  c->made[cutting->cut][first] = lasting;
   l->blocks[stage] = *blocks;
+}
+
+/* Cuts the stages of a rank. */
+static void cut_rank(struct pen_laying *l, struct templates *c, uint32_t rank, enum pen_cut cut) {
+  uint32_t stages = l->stages_of.count[rank];
+  struct pen_cutting cutting = {.cut = cut, .parts_a_piece = c->parts_a_piece};
+  if (cut == PEN_CUT_ALIKE) {
+    const struct pen_saved **saved = pen_new(stages, sizeof *saved);
+    size_t *count = pen_new(stages, sizeof *count);
+    for (uint32_t i = 0; i < stages; i++) saved[i] = pen_saved_of(l->input->graph[l->stages_of.stage[rank][i]], &count[i]);
+    cutting.common = pen_common_of(saved, count, stages);
+  }
+  for (uint32_t i = 0; i < stages; i++) use_blocks(l, c, l->stages_of.stage[rank][i], &cutting);
 }
 
 /* ---- one rank ---- */
@@ -282,12 +299,13 @@ static uint64_t most_live(const struct pen_laying *l, uint32_t rank) {
 }
 
 /* Tries whole blocks and spare slots first; see the top of the file. */
-static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, struct cutting *c, struct packing *p, uint32_t rank) {
+static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, struct templates *c, struct packing *p, uint32_t rank) {
   static const struct {
     enum pen_cut cut;
     uint32_t spare;
-  } attempt[] = {{PEN_CUT_NOT, 2}, {PEN_CUT_LAYERS, 2}, {PEN_CUT_EVEN, 2}, {PEN_CUT_NOT, 1}, {PEN_CUT_LAYERS, 1},
-                 {PEN_CUT_EVEN, 1}, {PEN_CUT_NOT, 0}, {PEN_CUT_LAYERS, 0}, {PEN_CUT_EVEN, 0}};
+  } attempt[] = {{PEN_CUT_NOT, 2},   {PEN_CUT_ALIKE, 2}, {PEN_CUT_LAYERS, 2}, {PEN_CUT_EVEN, 2},
+                 {PEN_CUT_NOT, 1},   {PEN_CUT_ALIKE, 1}, {PEN_CUT_LAYERS, 1}, {PEN_CUT_EVEN, 1},
+                 {PEN_CUT_NOT, 0},   {PEN_CUT_ALIKE, 0}, {PEN_CUT_LAYERS, 0}, {PEN_CUT_EVEN, 0}};
   enum { ATTEMPTS = sizeof attempt / sizeof *attempt };
   l->live_bytes[rank] = live_of(l, rank);
   uint64_t live = most_live(l, rank), enough = live + (live + resident_bytes(l, rank)) / NEAR, least = UINT64_MAX;
@@ -295,7 +313,7 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   for (size_t i = 0; i < ATTEMPTS && least > enough; i++) {
     if (attempt[i].cut == PEN_CUT_LAYERS && c->parts < 2) continue;
     if (attempt[i].cut != PEN_CUT_NOT && l->input->kind != PEN_TRAIN) continue; /* nothing is saved */
-    for (uint32_t k = 0; k < l->stages_of.count[rank]; k++) use_blocks(l, c, l->stages_of.stage[rank][k], attempt[i].cut);
+    cut_rank(l, c, rank, attempt[i].cut);
     uint64_t bytes = pack_rank(l, slotting, p, rank, attempt[i].spare, attempt[i].spare ? enough : least, enough);
     last = i;
     if (bytes == UINT64_MAX || arena_part(l, rank, bytes) >= least) continue;
@@ -303,7 +321,7 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
     best = i;
   }
   if (best == last) return;
-  for (uint32_t k = 0; k < l->stages_of.count[rank]; k++) use_blocks(l, c, l->stages_of.stage[rank][k], attempt[best].cut);
+  cut_rank(l, c, rank, attempt[best].cut);
   pack_rank(l, slotting, p, rank, attempt[best].spare, UINT64_MAX, enough);
 }
 
@@ -320,14 +338,14 @@ static void list_stages(struct pen_laying *l) {
 }
 
 void pen_place(struct pen_laying *l) {
-  struct cutting cutting = start_cutting(l);
-  for (uint32_t s = 0; s < l->partition->stage_count; s++) use_blocks(l, &cutting, s, PEN_CUT_NOT);
+  struct templates templates = start_templates(l);
   list_stages(l);
+  for (uint32_t r = 0; r < l->partition->rank_count; r++) cut_rank(l, &templates, r, PEN_CUT_NOT);
   find_rows(l);
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof *l->places);
   struct pen_slotting *slotting = begin_slots(l);
   struct packing packing = {0};
-  for (uint32_t r = 0; r < l->partition->rank_count; r++) place_rank(l, slotting, &cutting, &packing, r);
+  for (uint32_t r = 0; r < l->partition->rank_count; r++) place_rank(l, slotting, &templates, &packing, r);
   pen_slots_end(slotting);
   note_homes(l);
 }

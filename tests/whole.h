@@ -41,8 +41,8 @@ struct whole {
 };
 
 /* All passes on a topology's text but verify; both profiles, or eval alone when the schedule does not train. */
-static inline struct whole make_whole(const char *text) {
-  struct whole w = {.topology = read_topology(text)};
+static inline struct whole make_whole_of(struct pen_topology *topology) {
+  struct whole w = {.topology = topology};
   w.partition = pen_partition(w.topology);
   struct pen_graph **train = graphs_of(w.topology, w.partition, true), **eval = graphs_of(w.topology, w.partition, false);
   w.cost = pen_costs(w.topology, w.partition, train);
@@ -59,6 +59,8 @@ static inline struct whole make_whole(const char *text) {
   w.plan = trains ? pen_layout(w.topology, w.partition, profile, 2) : pen_layout(w.topology, w.partition, profile + 1, 1);
   return w;
 }
+
+static inline struct whole make_whole(const char *text) { return make_whole_of(read_topology(text)); }
 
 static inline struct pen_plan *make_plan(const char *text) { return make_whole(text).plan; }
 
