@@ -135,7 +135,8 @@ uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32
 }
 
 uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain) {
-  uint32_t y = forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain}, (int64_t[]){graph->rows, width_of(graph, x)}, 2);
+  int64_t width = (int64_t)graph->value[gain].elements, rows = (int64_t)graph->value[x].elements / width;
+  uint32_t y = forward(graph, PEN_OP_RMSNORM, name, (uint32_t[]){x, gain}, (int64_t[]){rows, width}, 2);
   graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
   return y;
 }

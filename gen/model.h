@@ -83,6 +83,7 @@ uint32_t op_normal(struct pen_graph *graph, const char *name, int64_t width, int
 uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t table);
 /* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
 uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t addend);
+/* Every `width of the gain` elements of x are a row of their own. */
 uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
 uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (sequence, head_dim) */
 uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim);

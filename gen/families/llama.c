@@ -1,113 +1,12 @@
-/* llama.c: Llama (Touvron et al. 2023): pre-norm blocks of rotary grouped-query causal attention and SwiGLU, untied head.
- *
- * Names and shapes are those of Hugging Face's LlamaForCausalLM. A residual projection starts smaller, as in GPT-2, so that
- * the residual stream's variance does not grow with depth. Between blocks (embedding, the attention half and the feed-forward half
- * of each layer, final norm, head with loss) passes the residual stream alone. */
-#include <math.h>
-#include <string.h>
-
-#include "gen/families/families.h"
-
-#define DEVIATION 0.02
-
-static uint32_t make_rope_table(struct pen_graph *graph) { return op_rope_table(graph, graph->topology->model_head_dim); }
-
-static const struct pen_declared tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens};
-static const struct pen_declared targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets};
-static const struct pen_declared rope_table = {"rope_table", "sequence head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY, make_rope_table};
-static const struct pen_declared hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden", .split = 0,
-                                                  .dtype = PEN_F32};
-
-static uint32_t matrix(struct pen_graph *graph, const char *name, int64_t out, int64_t in) {
-  return pen_graph_weight(graph, name, out, in, PEN_INITIAL_NORMAL, DEVIATION);
-}
-
-static uint32_t layer_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out, int64_t in) {
-  return matrix(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in);
-}
-
-static uint32_t residual_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out, int64_t in) {
-  double deviation = DEVIATION / sqrt(2.0 * (double)graph->topology->model_layers);
-  return pen_graph_weight(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in, PEN_INITIAL_NORMAL, deviation);
-}
-
-static uint32_t gain(struct pen_graph *graph, const char *name) {
-  return pen_graph_weight(graph, name, graph->topology->model_hidden, 0, PEN_INITIAL_ONES, 0);
-}
-
-static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
-  (void)layer, (void)x;
-  const struct pen_topology *t = graph->topology;
-  uint32_t table = matrix(graph, "model.embed_tokens.weight", t->model_vocab, t->model_hidden);
-  return op_embedding(graph, "embedding", pen_graph_data(graph, &tokens), table);
-}
+/* llama.c: Llama (Touvron et al. 2023), as Hugging Face's LlamaForCausalLM names it; all of it is in rotary.c. */
+#include "gen/families/rotary.h"
 
 static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
-  const struct pen_topology *t = graph->topology;
-  int64_t hidden = t->model_hidden, head = t->model_head_dim;
-  int64_t q_width = t->model_heads * head, kv_width = t->model_kv_heads * head;
-  uint32_t table = pen_graph_data(graph, &rope_table);
-  uint32_t norm = op_rmsnorm(graph, "input_norm", x, gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n)));
-  uint32_t q = op_linear(graph, "q", norm, layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
-  uint32_t k = op_linear(graph, "k", norm, layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
-  uint32_t v = op_linear(graph, "v", norm, layer_matrix(graph, n, "self_attn.v_proj", kv_width, hidden), PEN_NONE);
-  q = op_rope(graph, "q_rope", q, table, t->model_heads, head);
-  k = op_rope(graph, "k_rope", k, table, t->model_kv_heads, head);
-  uint32_t o = op_attention(graph, "attention", q, k, v, t->model_heads, t->model_kv_heads, head);
-  return op_linear(graph, "residual", o, residual_matrix(graph, n, "self_attn.o_proj", hidden, q_width), x);
-}
-
-static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
-  int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  uint32_t norm =
-      op_rmsnorm(graph, "mlp_norm", x, gain(graph, pen_text("model.layers.%u.post_attention_layernorm.weight", n)));
-  uint32_t gate = op_linear(graph, "gate", norm, layer_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-  uint32_t up = op_linear(graph, "up", norm, layer_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
-  uint32_t y = op_swiglu(graph, "swiglu", gate, up);
-  return op_linear(graph, "output", y, residual_matrix(graph, n, "mlp.down_proj", hidden, ffn), x);
-}
-
-static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
-  (void)layer;
-  return op_rmsnorm(graph, "norm", x, gain(graph, "model.norm.weight"));
-}
-
-static uint32_t head_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
-  (void)layer;
-  const struct pen_topology *t = graph->topology;
-  uint32_t logits = op_linear(graph, "logits", x, matrix(graph, "lm_head.weight", t->model_vocab, t->model_hidden), PEN_NONE);
-  if (strcmp(t->model_loss, "sum") == 0)
-    op_sum_loss(graph, logits);
-  else
-    op_cross_entropy(graph, logits, pen_graph_data(graph, &targets));
-  return PEN_NONE;
+  return pen_rotary_attention(graph, n, x, false);
 }
 
 static char *config_json(const struct pen_topology *t) {
-  return pen_text("{\n"
-                  "  \"architectures\": [\"LlamaForCausalLM\"],\n"
-                  "  \"model_type\": \"llama\",\n"
-                  "  \"hidden_size\": %lld,\n  \"intermediate_size\": %lld,\n  \"num_hidden_layers\": %lld,\n"
-                  "  \"num_attention_heads\": %lld,\n  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n"
-                  "  \"vocab_size\": %lld,\n  \"max_position_embeddings\": %lld,\n"
-                  "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n"
-                  "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  \"mlp_bias\": false,\n"
-                  "  \"tie_word_embeddings\": false,\n  \"torch_dtype\": \"float32\"\n}\n",
-                  (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers,
-                  (long long)t->model_heads, (long long)t->model_kv_heads, (long long)t->model_head_dim,
-                  (long long)t->model_vocab, (long long)t->model_sequence, t->model_norm_epsilon, t->model_rope_theta);
+  return pen_rotary_config(t, "LlamaForCausalLM", "llama", "\"mlp_bias\": false");
 }
 
-const struct pen_family pen_family_llama = {
-    .name = "llama",
-    .before = (const struct pen_block_kind[]){{"model.embed_tokens", embedding_block, NULL, &hidden_states, {&tokens}}, {0}},
-    .layers_prefix = "model.layers.",
-    .layer = (const struct pen_block_kind[]){{"self_attn", attention_block, &hidden_states, &hidden_states, {&rope_table}},
-                                             {"mlp", mlp_block, &hidden_states, &hidden_states, {0}},
-                                             {0}},
-    .after = (const struct pen_block_kind[]){{"model.norm", norm_block, &hidden_states, &hidden_states, {0}},
-                                             {"lm_head", head_block, &hidden_states, NULL, {&targets}},
-                                             {0}},
-    .input = (const struct pen_declared *const[]){&tokens, &targets, &rope_table, NULL},
-    .config_json = config_json,
-};
+const struct pen_family pen_family_llama = PEN_ROTARY_FAMILY("llama", attention_block, config_json);

@@ -1,0 +1,13 @@
+/* qwen3.c: Qwen3 (Yang et al. 2025), dense, as Hugging Face's Qwen3ForCausalLM names it: Llama with an RMSNorm over each head of q
+ * and k before their rotary positions, which keeps the scores bounded however long the heads grow (Henry et al. 2020). */
+#include "gen/families/rotary.h"
+
+static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
+  return pen_rotary_attention(graph, n, x, true);
+}
+
+static char *config_json(const struct pen_topology *t) {
+  return pen_rotary_config(t, "Qwen3ForCausalLM", "qwen3", "\"use_sliding_window\": false");
+}
+
+const struct pen_family pen_family_qwen3 = PEN_ROTARY_FAMILY("qwen3", attention_block, config_json);

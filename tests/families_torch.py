@@ -1,0 +1,80 @@
+"""The first step's loss and gradient norm of a family, in f64 by PyTorch's own operators, to hold a log against.
+
+families_torch.py CONFIG.json WEIGHTS.safetensors TOKENS MICROBATCHES*MICROBATCH: prints LOSS NORM."""
+import json
+import struct
+import sys
+
+import torch
+import torch.nn.functional as F
+
+config = json.load(open(sys.argv[1]))
+LAYERS = config.get("num_hidden_layers") or config["n_layer"]
+
+
+def read_weights(path):
+    data = open(path, "rb").read()
+    length = struct.unpack("<Q", data[:8])[0]
+    weights = {}
+    for name, entry in json.loads(data[8:8 + length]).items():
+        if name == "__metadata__":
+            continue
+        begin, end = (8 + length + offset for offset in entry["data_offsets"])
+        tensor = torch.frombuffer(bytearray(data[begin:end]), dtype=torch.float32).reshape(entry["shape"])
+        weights[name] = tensor.double().requires_grad_()
+    return weights
+
+
+def rotate(x):
+    """Half-split rotary positions of x (batch, heads, sequence, head_dim)."""
+    sequence, half = x.shape[-2], x.shape[-1] // 2
+    frequency = config["rope_theta"] ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = torch.arange(sequence, dtype=torch.float64)[:, None] * frequency
+    low, high = x[..., :half], x[..., half:]
+    return torch.cat((low * angle.cos() - high * angle.sin(), high * angle.cos() + low * angle.sin()), -1)
+
+
+def rms(x, gain):
+    return F.rms_norm(x, gain.shape, gain, config["rms_norm_eps"])
+
+
+def heads_of(x, count):
+    return x.unflatten(-1, (count, -1)).transpose(1, 2)
+
+
+def attend(q, k, v):
+    groups = q.shape[1] // k.shape[1]
+    k, v = k.repeat_interleave(groups, 1), v.repeat_interleave(groups, 1)
+    return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
+
+
+def rotary_model(w, tokens):
+    """Llama and Qwen3."""
+    heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+    x = w["model.embed_tokens.weight"][tokens]
+    for layer in range(LAYERS):
+        at = f"model.layers.{layer}."
+        h = rms(x, w[at + "input_layernorm.weight"])
+        q, k, v = (heads_of(F.linear(h, w[f"{at}self_attn.{name}_proj.weight"]), count)
+                   for name, count in (("q", heads), ("k", kv_heads), ("v", kv_heads)))
+        if config["model_type"] == "qwen3":
+            q, k = rms(q, w[at + "self_attn.q_norm.weight"]), rms(k, w[at + "self_attn.k_norm.weight"])
+        x = x + F.linear(attend(rotate(q), rotate(k), v), w[at + "self_attn.o_proj.weight"])
+        h = rms(x, w[at + "post_attention_layernorm.weight"])
+        gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
+        x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"])
+    return F.linear(rms(x, w["model.norm.weight"]), w["lm_head.weight"])
+
+
+MODELS = {"llama": rotary_model, "qwen3": rotary_model}
+
+sequence = config.get("max_position_embeddings") or config["n_positions"]
+rows = int(sys.argv[4])
+stream = open(sys.argv[3], "rb").read()[1024:1024 + 2 * (rows * sequence + 1)]
+stream = torch.tensor(struct.unpack(f"<{len(stream) // 2}H", stream))
+weights = read_weights(sys.argv[2])
+logits = MODELS[config["model_type"]](weights, stream[:-1].reshape(rows, sequence))
+loss = F.cross_entropy(logits.flatten(0, 1), stream[1:])
+loss.backward()
+norm = sum(float((tensor.grad ** 2).sum()) for tensor in weights.values()) ** 0.5
+print(f"{float(loss.detach()):.9g} {norm:.9g}")
