@@ -38,7 +38,7 @@ struct side {
   const char *from;
   bool is_named;           /* it is a named schedule's own, not made of lists */
   uint32_t *best;          /* the best of lists */
-  double bound;
+  double bound, other_bound; /* of the objective, and of the one that breaks ties */
 };
 
 static double objective(const struct side *side, const struct pen_timing *timing) {
@@ -68,10 +68,11 @@ static void offer(struct side *side, const uint32_t *list, const char *from) {
   memcpy(side->best, list, (size_t)c->rank_count * c->count * sizeof *list);
 }
 
-static double bound_of(const struct side *side, const struct pen_order *order, double overlap) {
+/* The bound of the objective, or of the other. */
+static double bound_of(const struct side *side, const struct pen_order *order, double overlap, bool other) {
   const struct pen_search_case *c = side->search;
   struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->stage_cost, overlap, c->budget);
-  return c->by_span ? bounds.span.greatest : bounds.makespan.greatest;
+  return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
 }
 
 /* The starts, and the best of them. A named schedule's own order is taken where it beats the lists made of it. */
@@ -83,7 +84,8 @@ static struct side *begin(const struct pen_topology *topology, const struct pen_
   side->board = pen_search_board(side->search);
   side->starts = pen_search_starts(topology, side->board, work);
   for (uint32_t i = 0; i < side->starts->count; i++) offer(side, side->starts->start[i].list, side->starts->start[i].name);
-  if (side->order) side->bound = bound_of(side, side->order, -1);
+  if (side->order) side->bound = bound_of(side, side->order, -1, false);
+  if (side->order) side->other_bound = bound_of(side, side->order, -1, true);
   for (size_t i = 0; i < side->starts->named_count; i++) {
     const struct pen_search_named *named = &side->starts->named[i];
     if (!is_better(side, named->timing)) continue;
@@ -108,7 +110,8 @@ static void improve(struct side *side, const uint32_t *list, const char *from, u
   if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
   if (!pen_search_set(side->board, list, &value)) return;
   uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
-  struct pen_search_anneal anneal = {seed, work, temperature * mean_cost(c), side->bound * (1 + 1e-12)};
+  struct pen_search_anneal anneal = {.seed = seed, .work = work, .temperature = temperature * mean_cost(c),
+                                     .good_enough = side->bound * (1 + 1e-12)};
   pen_search_improve(side->board, &anneal, value, best);
   offer(side, best, from);
 }
@@ -122,6 +125,19 @@ static void run_round(struct side *side, uint64_t index, uint64_t work, uint64_t
   seed = (seed + 1) * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u;
   improve(side, fresh ? start->list : side->best, fresh ? start->name : side->from, seed ? seed : 1,
           (uint64_t)((double)work * round->share), round->temperature);
+}
+
+/* A last round by the other objective, which may cost the first nothing. */
+static void break_ties(struct side *side, uint64_t work, uint64_t seed) {
+  const struct pen_search_case *c = side->search;
+  struct pen_search_value value;
+  if (side->is_named || !side->best || !pen_search_set(side->board, side->best, &value)) return;
+  uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
+  struct pen_search_anneal anneal = {.seed = ~seed, .work = (uint64_t)((double)work * rounds[0].share),
+                                     .temperature = rounds[0].temperature * mean_cost(c), .good_enough = side->other_bound * (1 + 1e-12),
+                                     .breaks_ties = true, .most = value.greatest * (1 + 1e-13)};
+  pen_search_improve(side->board, &anneal, value, best);
+  offer(side, best, side->from);
 }
 
 static struct pen_partition *placed(const struct pen_partition *partition, bool zigzag) {
@@ -165,7 +181,7 @@ static struct pen_search *conclude(const struct pen_topology *t, const struct si
   double goal = objective(side, side->timing), bound = side->bound;
   if (!side->is_named) pen_search_fuse(side->search, side->order, side->timing);
   /* Pairs that take less than their sum may beat the bound of what was searched. */
-  if (has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost));
+  if (has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
   bound = pen_bound_rounded(bound, goal);
   struct pen_search *search = pen_new(1, sizeof *search);
   *search = (struct pen_search){.order = side->order, .placement = placement, .start = side->from,
@@ -201,6 +217,7 @@ struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *part
   if (free && side[1]->timing && is_better(side[0], side[1]->timing)) chosen = 1;
   if (!side[chosen]->timing) fail_limit(t, side[chosen]->search);
   for (uint64_t round = ROUNDS - 1; round < effort->seconds * ROUNDS; round++) run_round(side[chosen], round, work, effort->seed);
+  break_ties(side[chosen], work, effort->seed);
   t->pipeline_placement = placements[chosen];
   pen_partition_place(partition, chosen);
   return conclude(t, side[chosen], placements[chosen]);

@@ -63,6 +63,7 @@ void pen_search_fuse(const struct pen_search_case *search, struct pen_order *ord
 struct pen_search_value {
   double greatest; /* of the ranks' spans or, for makespans, ends: the objective */
   double mean;     /* of the same */
+  double other;    /* the objective that breaks ties */
 };
 
 /* Times of a cell. */
@@ -125,7 +126,9 @@ struct pen_search_anneal {
   uint64_t seed;
   uint64_t work;      /* actions to time before it ends */
   double temperature; /* at its start, in units of cost; it falls to nothing */
-  double good_enough; /* it ends when the greatest is no more than this */
+  double good_enough; /* it ends when what it minimises is no more than this */
+  bool breaks_ties;   /* it minimises the other objective, and the greatest may not exceed `most` */
+  double most;
 };
 
 /* Improves the board's position from `value` on; `best`, lists as of pen_search_set(), receives the best position seen. Returns its

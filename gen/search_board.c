@@ -203,13 +203,16 @@ static bool run_from(struct pen_search_board *board, double since, uint32_t move
     uint32_t rank = board->stack[--stacked];
     if (!run_rank(board, rank, since, most - search->work[rank], &stacked)) return false;
   }
-  *value = (struct pen_search_value){-INFINITY, 0};
+  *value = (struct pen_search_value){-INFINITY, 0, -INFINITY};
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
     if (board->at[rank] < search->count) return false;
     uint32_t last = board->list[(size_t)rank * search->count + search->count - 1];
     double idle = board->from[rank] < search->count ? board->trial[last].times.idle : board->times[last].idle;
+    uint32_t head = board->list[(size_t)rank * search->count];
+    double start = board->from[rank] == 0 ? board->trial[head].times.start : board->times[head].start;
     value->greatest = fmax(value->greatest, search->work[rank] + idle);
     value->mean += (search->work[rank] + idle) / search->rank_count;
+    value->other = fmax(value->other, search->work[rank] + idle + (search->by_span ? start : -start));
   }
   return true;
 }

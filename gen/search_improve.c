@@ -2,7 +2,7 @@
  *
  * A move takes one action of one rank and puts it elsewhere in the rank's list: one place on, a few, or anywhere within its reach. A
  * position's energy is its greatest span (or end) and a hundredth of the ranks' mean, so that work on ranks which do not decide yet
- * counts a little. A move that raises the energy is kept with the probability exp(-rise/temperature); drawn before the move is timed,
+ * counts a little; where ties are broken, of the other objective, and the first is a limit. A move that raises the energy is kept with the probability exp(-rise/temperature); drawn before the move is timed,
  * that is a threshold, at which the timing gives up. The temperature falls with the square of the work that is left, so most of it is
  * spent where few rises pass.
  * Source: Kirkpatrick, Gelatt, Vecchi 1983, Optimization by simulated annealing; thresholds drawn first are our own. */
@@ -18,7 +18,14 @@ static double uniform(uint64_t *seed) { return (double)(pen_search_draw(seed) >>
 
 static uint32_t below(uint64_t *seed, uint32_t count) { return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32); }
 
-static double energy(struct pen_search_value value) { return value.greatest + MEAN_SHARE * value.mean; }
+/* What is minimised. */
+static double goal(const struct pen_search_anneal *anneal, struct pen_search_value value) {
+  return anneal->breaks_ties ? value.other : value.greatest;
+}
+
+static double energy(const struct pen_search_anneal *anneal, struct pen_search_value value) {
+  return goal(anneal, value) + MEAN_SHARE * value.mean;
+}
 
 /* Where to: one place, up to NEAR_MAXIMUM places, or anywhere, one move in four, two, one. */
 static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint32_t highest) {
@@ -47,7 +54,7 @@ struct pen_search_value pen_search_improve(struct pen_search_board *board, const
   uint64_t seed = anneal->seed, start = board->work, idle = 0;
   double mean = least_mean(search);
   save(board, best);
-  while (board->work - start + idle < anneal->work && least.greatest > anneal->good_enough) {
+  while (board->work - start + idle < anneal->work && goal(anneal, least) > anneal->good_enough) {
     double left = 1 - (double)(board->work - start + idle) / (double)anneal->work;
     double temperature = anneal->temperature * left * left;
     uint32_t rank = below(&seed, search->rank_count), from = below(&seed, search->count), lowest, highest;
@@ -56,16 +63,17 @@ struct pen_search_value pen_search_improve(struct pen_search_board *board, const
     if (lowest >= highest) continue;
     uint32_t to = draw_place(&seed, from, lowest, highest);
     if (to == from) continue;
-    double threshold = energy(now) - temperature * log(uniform(&seed) + 1e-300);
+    double threshold = energy(anneal, now) - temperature * log(uniform(&seed) + 1e-300);
     struct pen_search_value next;
-    if (!pen_search_try(board, rank, from, to, threshold - MEAN_SHARE * mean, &next)) continue;
-    if (energy(next) > threshold) {
+    double most = anneal->breaks_ties ? anneal->most : threshold - MEAN_SHARE * mean;
+    if (!pen_search_try(board, rank, from, to, most, &next)) continue;
+    if (energy(anneal, next) > threshold) {
       pen_search_take_back(board, rank, from, to);
       continue;
     }
     pen_search_keep(board);
     now = next;
-    if (now.greatest < least.greatest || (now.greatest == least.greatest && now.mean < least.mean)) {
+    if (goal(anneal, now) < goal(anneal, least) || (goal(anneal, now) == goal(anneal, least) && now.mean < least.mean)) {
       least = now;
       save(board, best);
     }

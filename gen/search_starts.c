@@ -94,7 +94,7 @@ static struct pen_search_rule rule_of(const struct pen_search_case *c, uint32_t 
 static void try_rules(struct pen_search_starts *starts, struct pen_search_board *board, uint64_t work, uint32_t *list) {
   const struct pen_search_case *c = board->search;
   struct pen_search_builder *builder = pen_search_builder(c);
-  uint64_t actions = (uint64_t)c->rank_count * c->count, each = 5 * actions + actions * c->rank_count / 16;
+  uint64_t actions = (uint64_t)c->rank_count * c->count, each = actions * (4 + c->stages_per_rank + c->rank_count / 16);
   enum { GRID = 4 * PATIENCES * SLOPES * FLIGHTS, STRIDE = 1193 }; /* a prime that does not divide the grid */
   uint32_t deep = c->stages_per_rank > 1 ? 1 : 0;
   for (uint32_t n = 0, index = 1; n < GRID && (n == 0 || (uint64_t)n * each <= work); n++, index = (index + STRIDE) % GRID) {
