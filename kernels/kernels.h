@@ -13,6 +13,10 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 enum {
   PEN_OPERANDS_MAX = 9,
   PEN_DIMS_MAX = 6,
@@ -36,6 +40,7 @@ struct pen_call {
   double real[PEN_REALS_MAX];
   void *workspace; /* the op's workspace bytes, 64-byte aligned; null when it wants none */
   void *prepared;
+  void *stream; /* of the device: the call is put there, behind what came before; null where calls run at once */
 };
 
 typedef void pen_kernel(const struct pen_call *call);
@@ -74,5 +79,46 @@ void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *ex
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
 
 /* Peak rate helper for benches: one product of LINEAR's kind is 2*rows*in*out flops; see ops.def. */
+
+/* ---- devices: the CPU, and what stands behind the same operations ----
+ *
+ * Operands, workspaces and what is marked "there" lie in the device's memory, the rest in the host's. On the CPU both are one,
+ * and every call is done when it returns. On a GPU a call only enqueues: it neither waits nor allocates, so that a whole step can be
+ * captured as a graph. What fails there shows in error() at the latest after wait().
+ */
+struct pen_device {
+  const char *name; /* "cpu", "cuda" */
+  /* Opens the device of that number; once a process. Returns one line that says what was chosen, static storage; null when there is
+   * no such device, and error() then says why. Allocates. */
+  const char *(*open)(int number);
+  /* What went wrong first since open(), in words, static storage; null when nothing did. */
+  const char *(*error)(void);
+  pen_kernel *(*kernel_of)(enum pen_op_kind kind); /* as pen_kernel_of() */
+  void *(*prepare)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]);
+  /* The bytes that call->workspace must have on this device; after open(). */
+  size_t (*workspace_bytes)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);
+  /* Memory there, aligned to at least 256 bytes; null when there is not so much. Before the seal, one block a rank. */
+  void *(*allocate)(size_t bytes);
+  void (*release)(void *there);
+  void *(*stream_open)(void); /* a queue of calls, run in order; before the seal; null: see error() */
+  void (*copy_in)(void *there, const void *here, size_t bytes, void *stream);
+  void (*copy_out)(void *here, const void *there, size_t bytes, void *stream);
+  void (*zero)(void *there, size_t bytes, void *stream);
+  void (*wait)(void *stream); /* until all that was put on the stream is done */
+  /* As pen_sum_squares() and with its bits; the sum is one f64 there. Workspace: 8 bytes for each block of PEN_NORM_BLOCK. */
+  void (*sum_squares)(double *sum, const float *x, size_t count, void *workspace, void *stream);
+  /* As pen_adamw_step(); the settings lie there. */
+  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                     const struct pen_adamw *settings, void *stream);
+  /* As pen_normal(), and with its bits; the key lies here. */
+  void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
+};
+
+extern const struct pen_device pen_cpu;
+extern const struct pen_device pen_cuda; /* in libkernels_cuda.a alone */
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -1,68 +1,6 @@
 /* kernels_contract.c: what kernels.h and ops.def promise of every op alike, read from the op's own signature: the same bits at
  * every address and every time, outputs that may lie on inputs, inputs left alone, no number lost that is not one. */
-#include "tests/kernels_support.h"
-
-struct operand {
-  char name[16], shares[16]; /* shares: the input that this output may lie on */
-  size_t count, element_bytes;
-  int output, accumulates, optional, integer;
-};
-
-struct signature {
-  struct operand operand[PEN_OPERANDS_MAX];
-  size_t count;
-};
-
-/* One operand of a signature: NAME[?]['[' DIM,DIM ']'][:TYPE][@OTHER][+] */
-static struct operand parse_operand(enum pen_op_kind kind, const int64_t *dim, const char *text, size_t length) {
-  struct operand o = { .count = 1, .element_bytes = sizeof(float) };
-  const char *end = text + length;
-  const size_t name = strcspn(text, "?[");
-  snprintf(o.name, sizeof o.name, "%.*s", (int)name, text);
-  text += name;
-  o.optional = *text == '?';
-  text += strcspn(text, "[") + 1;
-  while (text[-1] != ']') {
-    const size_t here = strcspn(text, ",]");
-    o.count *= *text >= '0' && *text <= '9' ? strtoul(text, NULL, 10) : (size_t)dim_value(kind, dim, text, here);
-    text += here + 1;
-  }
-  for (; text < end; text++) {
-    o.accumulates |= *text == '+';
-    o.integer |= !strncmp(text, ":i32", 4);
-    if (!strncmp(text, ":f64", 4))
-      o.element_bytes = sizeof(double);
-    if (*text == '@')
-      snprintf(o.shares, sizeof o.shares, "%.*s", (int)(end - text - 1), text + 1);
-  }
-  return o;
-}
-
-static struct signature parse(enum pen_op_kind kind, const int64_t *dim) {
-  struct signature s = { 0 };
-  const char *text = op_rows[kind].signature;
-  for (int output = 0; *text; text += strspn(text, " ")) {
-    const size_t length = strcspn(text, " ");
-    if (length == 2 && !strncmp(text, "->", 2)) {
-      output = 1;
-    } else {
-      s.operand[s.count] = parse_operand(kind, dim, text, length);
-      s.operand[s.count++].output = output;
-    }
-    text += length;
-  }
-  return s;
-}
-
-static size_t find(const struct signature *s, const char *name) {
-  for (size_t i = 0; i < s->count; i++)
-    if (!strcmp(s->operand[i].name, name))
-      return i;
-  fail_msg("no operand %s", name);
-  return 0;
-}
-
-static size_t operand_bytes(const struct operand *o) { return o->count * o->element_bytes; }
+#include "tests/kernels_signature.h"
 
 /* A case: an op, dims, reals; integer operands get values below `integers`. */
 struct subject {

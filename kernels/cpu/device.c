@@ -1,0 +1,110 @@
+/* device.c: the CPU as a device: its memory is the host's, a call is done when it returns, and there is nothing to wait for. */
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+static const char *error_text;
+
+static const char *open_cpu(int number) {
+  const char *line = number == 0 ? pen_kernels_open(1) : NULL;
+  if (line == NULL)
+    error_text = number == 0 ? "no memory for the buffers of matrix products" : "the CPU is device 0";
+  return line;
+}
+
+static const char *error(void) { return error_text; }
+
+struct op_row {
+  const char *dims, *workspace;
+};
+
+static const struct op_row rows[PEN_OP_COUNT] = {
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) [PEN_OP_##kind] = { dims, workspace },
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) [PEN_OP_##kind] = { dims, workspace },
+#include "kernels/ops.def"
+};
+
+/* The number of a dim in a row's list of names. */
+static int dim_index(const char *dims, const char *name, size_t length) {
+  int index = 0;
+  while (strncmp(dims, name, length) != 0 || (dims[length] != ' ' && dims[length] != '\0')) {
+    dims += strcspn(dims, " ");
+    if (*dims++ == '\0')
+      abort(); /* ops.def names a dim that it has not */
+    index++;
+  }
+  return index;
+}
+
+/* The column of ops.def: a sum of products of numbers and dims. */
+static size_t workspace_bytes(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
+  size_t sum = 0, product = 1;
+  for (const char *text = rows[kind].workspace;; text++) {
+    const size_t length = strcspn(text, "*+");
+    const int is_number = *text >= '0' && *text <= '9';
+    product *= is_number ? strtoul(text, NULL, 10) : (size_t)dim[dim_index(rows[kind].dims, text, length)];
+    text += length;
+    if (*text != '*')
+      sum += product, product = 1;
+    if (*text == '\0')
+      return sum;
+  }
+}
+
+static void *allocate(size_t bytes) {
+  void *block = NULL;
+  return posix_memalign(&block, 256, bytes) == 0 ? block : NULL;
+}
+
+static void *stream_open(void) {
+  static char only;
+  return &only;
+}
+
+static void copy(void *to, const void *from, size_t bytes, void *stream) {
+  (void)stream;
+  memcpy(to, from, bytes);
+}
+
+static void zero(void *there, size_t bytes, void *stream) {
+  (void)stream;
+  memset(there, 0, bytes);
+}
+
+static void wait(void *stream) { (void)stream; }
+
+static void sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream) {
+  (void)workspace, (void)stream;
+  *sum = pen_sum_squares(x, count);
+}
+
+static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                       const struct pen_adamw *settings, void *stream) {
+  (void)stream;
+  pen_adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);
+}
+
+static void normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream) {
+  (void)stream;
+  pen_normal(y, count, first, key, deviation);
+}
+
+const struct pen_device pen_cpu = {
+  .name = "cpu",
+  .open = open_cpu,
+  .error = error,
+  .kernel_of = pen_kernel_of,
+  .prepare = pen_kernels_prepare,
+  .workspace_bytes = workspace_bytes,
+  .allocate = allocate,
+  .release = free,
+  .stream_open = stream_open,
+  .copy_in = copy,
+  .copy_out = copy,
+  .zero = zero,
+  .wait = wait,
+  .sum_squares = sum_squares,
+  .adamw_step = adamw_step,
+  .normal = normal,
+};
