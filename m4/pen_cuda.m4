@@ -1,19 +1,37 @@
-# PEN_CUDA: --with-cuda[=DIR]. Finds nvcc, cuBLASLt and NCCL; off unless asked for. Sets NVCC, CUDA_CPPFLAGS, CUDA_LIBS, HAVE_CUDA.
+# PEN_CUDA: --with-cuda[=DIR|check|no]. Finds nvcc, the CUDA runtime and cuBLASLt, and tries them. Sets NVCC, NVCCFLAGS, CUDA_CPPFLAGS,
+# CUDA_LIBS; conditionals CUDA (they are there) and CUDA_WANTED (asked for by name: part of a plain make, else of make check alone).
+# The kernels are compiled for sm_80 and sm_90a, and as PTX that later chips' drivers compile.
 AC_DEFUN([PEN_CUDA], [
-  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@], [look for the CUDA toolkit (in DIR) @<:@no@:>@])], [], [with_cuda=no])
+  AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
+    [build the CUDA backend with the toolkit in DIR @<:@/usr/local/cuda@:>@; check: compile it in `make check` where it is found @<:@check@:>@])],
+    [], [with_cuda=check])
+  AC_ARG_VAR([NVCC], [CUDA compiler])
+  AC_ARG_VAR([NVCCFLAGS], [CUDA compiler flags @<:@-O3@:>@])
+  AS_CASE([$with_cuda], [yes|check|no], [cuda_dir=/usr/local/cuda], [cuda_dir=$with_cuda])
+  have_cuda=no
   AS_IF([test "x$with_cuda" != xno], [
-    AS_IF([test "x$with_cuda" = xyes], [cuda_dir=/usr/local/cuda], [cuda_dir=$with_cuda])
     AC_PATH_PROG([NVCC], [nvcc], [], [$cuda_dir/bin:$PATH])
-    AS_IF([test -z "$NVCC"], [AC_MSG_ERROR([--with-cuda: no nvcc in $cuda_dir/bin or on PATH])])
-    CUDA_CPPFLAGS="-I$cuda_dir/include"
-    CUDA_LIBS="-L$cuda_dir/lib64 -lcublasLt -lnccl -lcudart"
-    pen_save_cppflags=$CPPFLAGS
-    CPPFLAGS="$CUDA_CPPFLAGS $CPPFLAGS"
-    AC_CHECK_HEADERS([cuda_runtime.h cublasLt.h nccl.h], [], [AC_MSG_ERROR([--with-cuda: a header is missing in $cuda_dir/include])])
-    CPPFLAGS=$pen_save_cppflags
-    AC_MSG_NOTICE([CUDA toolkit found; this version has no kernels for it yet: the plans run on the CPU])
+    CUDA_CPPFLAGS="-isystem $cuda_dir/include"
+    CUDA_LIBS="-L$cuda_dir/lib64 -Wl,-rpath,$cuda_dir/lib64 -lcublasLt -lcudart"
+    AC_MSG_CHECKING([for the CUDA toolkit in $cuda_dir])
+    pen_save_cppflags=$CPPFLAGS pen_save_libs=$LIBS
+    CPPFLAGS="$CUDA_CPPFLAGS $CPPFLAGS" LIBS="$CUDA_LIBS $LIBS"
+    AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <cuda_runtime_api.h>
+#include <cublasLt.h>]], [[int count; cublasLtHandle_t handle; return cudaGetDeviceCount(&count) || cublasLtCreate(&handle)]])],
+      [have_cuda=yes], [have_cuda='no: the runtime or cuBLASLt is missing'])
+    CPPFLAGS=$pen_save_cppflags LIBS=$pen_save_libs
+    AS_IF([test -z "$NVCC"], [have_cuda='no: nvcc is missing'])
+    AS_IF([test "$have_cuda" = yes], [
+      echo '__global__ void nothing() {}' >conftest.cu
+      AS_IF([$NVCC -std=c++17 -gencode arch=compute_90a,code=sm_90a -c -o conftest.o conftest.cu >&AS_MESSAGE_LOG_FD 2>&1], [],
+        [have_cuda="no: $NVCC does not compile for sm_90a"])
+      rm -f conftest.cu conftest.o])
+    AC_MSG_RESULT([$have_cuda])
+    AS_IF([test "$have_cuda" != yes && test "x$with_cuda" != xcheck], [AC_MSG_ERROR([--with-cuda: $have_cuda; see config.log])])
   ])
+  : "${NVCCFLAGS=-O3}"
   AC_SUBST([CUDA_CPPFLAGS])
   AC_SUBST([CUDA_LIBS])
-  AM_CONDITIONAL([CUDA], [test "x$with_cuda" != xno])
+  AM_CONDITIONAL([CUDA], [test "$have_cuda" = yes])
+  AM_CONDITIONAL([CUDA_WANTED], [test "$have_cuda" = yes && test "x$with_cuda" != xcheck])
 ])

@@ -1,0 +1,72 @@
+/* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the bits of a CPU that fuses
+ * multiply-adds: what is fused there is fused here, what is rounded there is rounded here.
+ * The settings lie in device memory, so that a captured step reads new ones each time it is replayed.
+ * Launch: at most 4096 blocks, each over every so many runs of 1024 elements. Moves 32 bytes an element. */
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+const int64_t BLOCKS_MAX = 4096;
+
+/* The settings as the loop wants them: what is the same for all elements is computed once a block, in f64, and rounded. */
+struct factors {
+  float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
+};
+
+__device__ inline factors settle(const struct pen_adamw *s) {
+  return {(float)s->gradient_scale,
+          (float)s->beta1,
+          (float)(1 - s->beta1),
+          (float)s->beta2,
+          (float)(1 - s->beta2),
+          (float)__dadd_rn(1, -__dmul_rn(s->learning_rate, s->weight_decay)),
+          (float)(-s->learning_rate / s->correction1),
+          (float)(1 / s->correction2),
+          (float)s->epsilon};
+}
+
+struct step {
+  float *parameter, *gradient, *exp_avg, *exp_avg_sq;
+  template <int N> __device__ void run(int64_t i, const factors &s) const {
+    lanes<N> p = load<N>(parameter + i), m = load<N>(exp_avg + i), v = load<N>(exp_avg_sq + i);
+    const lanes<N> gradients = load<N>(gradient + i);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      const float g = __fmul_rn(gradients.v[k], s.scale);
+      m.v[k] = __fmaf_rn(m.v[k], s.beta1, __fmul_rn(g, s.rest1));
+      v.v[k] = __fmaf_rn(v.v[k], s.beta2, __fmul_rn(__fmul_rn(g, g), s.rest2));
+      const float divisor = __fadd_rn(__fsqrt_rn(__fmul_rn(v.v[k], s.correction)), s.epsilon);
+      p.v[k] = __fmaf_rn(__fdiv_rn(m.v[k], divisor), s.rate, __fmul_rn(p.v[k], s.keep));
+    }
+    store(parameter + i, p);
+    store(exp_avg + i, m);
+    store(exp_avg_sq + i, v);
+    store(gradient + i, lanes<N>{});
+  }
+};
+
+__global__ void __launch_bounds__(THREADS) adamw(step op, int64_t count, const struct pen_adamw *settings) {
+  __shared__ factors shared;
+  if (threadIdx.x == 0)
+    shared = settle(settings);
+  __syncthreads();
+  const factors s = shared;
+  for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4; i < count; i += (int64_t)gridDim.x * THREADS * 4) {
+    if (i + 4 <= count)
+      op.run<4>(i, s);
+    else
+      for (int64_t k = i; k < count; k++)
+        op.run<1>(k, s);
+  }
+}
+
+} /* namespace */
+
+void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                         const struct pen_adamw *settings, void *stream) {
+  if (count == 0)
+    return;
+  const int64_t blocks = ceiling((int64_t)count, 4 * THREADS);
+  const step op = {parameter, gradient, exp_avg, exp_avg_sq};
+  PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0, stream, op, (int64_t)count, settings);
+}

@@ -1,0 +1,141 @@
+/* attention.cu: ATTENTION over f32 without tensor cores, whose f32 would be TF32: causal, grouped-query, softmax kept up as it goes
+ * (Milakov and Gimelshein 2018; Dao 2023). The same walk as attention_bf16.cu, which is the fast one.
+ *
+ * Launch: (blocks of 64 queries, the longest first) x heads x batch, 256 threads; keys by blocks of 32 up to the diagonal, rising.
+ * head_dim is at most 256. Shared memory: q, a block of keys, one of values, and e^scores. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/plain_product.cuh"
+
+namespace {
+
+enum { R = 4, QUERIES = SIDE * R, C = 2, KEYS = SIDE * C, CHANCE_STRIDE = KEYS + 4 };
+
+/* What a thread carries along for its R queries: sum over this thread's columns alone until the end. */
+template <int D> struct carried {
+  float output[R][D / SIDE], most[R], sum[R];
+};
+
+__device__ inline float half_warp_maximum(float x) {
+#pragma unroll
+  for (int apart = SIDE / 2; apart; apart /= 2)
+    x = fmaxf(x, __shfl_xor_sync(0xffffffffu, x, apart));
+  return x;
+}
+
+__device__ inline float half_warp_sum(float x) {
+#pragma unroll
+  for (int apart = SIDE / 2; apart; apart /= 2)
+    x += __shfl_xor_sync(0xffffffffu, x, apart);
+  return x;
+}
+
+/* Scores become chances e^(score - the row's maximum); `ahead` is the first key less the first query. */
+template <int D> __device__ inline void soften(carried<D> &carry, float scores[R][C], float *chance, float scale, int ahead) {
+#pragma unroll
+  for (int r = 0; r < R; r++) {
+    const int row = team() * R + r;
+    float most = carry.most[r];
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+      scores[r][c] = ahead + place() + SIDE * c <= row ? scores[r][c] * scale : -INFINITY;
+      most = fmaxf(most, scores[r][c]);
+    }
+    most = half_warp_maximum(most);
+    const float shrink = expf(carry.most[r] - most); /* finite: every row sees the first key */
+    carry.most[r] = most;
+    carry.sum[r] *= shrink;
+#pragma unroll
+    for (int j = 0; j < D / SIDE; j++)
+      carry.output[r][j] *= shrink;
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+      const float e = expf(scores[r][c] - most);
+      carry.sum[r] += e;
+      chance[row * CHANCE_STRIDE + place() + SIDE * c] = e;
+    }
+  }
+}
+
+template <int D> __device__ inline void finish(const carried<D> &carry, float *o, float *lse, const attention_shape &s, int first_query) {
+#pragma unroll
+  for (int r = 0; r < R; r++) {
+    const int query = first_query + team() * R + r;
+    const float sum = half_warp_sum(carry.sum[r]), factor = 1.0f / sum;
+    if (query >= s.sequence)
+      continue;
+    if (place() == 0)
+      lse[query] = carry.most[r] + logf(sum);
+#pragma unroll
+    for (int j = 0; j < D / SIDE; j++)
+      if (place() + SIDE * j < s.head_dim)
+        o[query * s.q_row + place() + SIDE * j] = carry.output[r][j] * factor;
+  }
+}
+
+template <int D>
+__global__ void __launch_bounds__(THREADS)
+attend(float *o, float *lse, const float *q, const float *k, const float *v, attention_shape s) {
+  enum { STRIDE = plain_tile<D>::STRIDE };
+  PEN_SHARED(shared);
+  const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
+  float *const chance = v_tile.at + KEYS * STRIDE;
+  const int head = (int)blockIdx.y, first_query = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES;
+  const int64_t batch = blockIdx.z;
+  const int64_t q_from = batch * s.sequence * s.q_row + head * s.head_dim;
+  const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+  const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
+  carried<D> carry = {};
+#pragma unroll
+  for (int r = 0; r < R; r++)
+    carry.most[r] = -INFINITY;
+  copy_plain<D, QUERIES>(q_tile, q + q_from + first_query * s.q_row, s.q_row, s.sequence - first_query, s.head_dim);
+  for (int first_key = 0; first_key < past; first_key += KEYS) {
+    __syncthreads(); /* nobody reads the block before any more */
+    copy_plain<D, KEYS>(k_tile, k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
+    copy_plain<D, KEYS>(v_tile, v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
+    __syncthreads();
+    float scores[R][C];
+    plain_products<D, R, C>(scores, q_tile, k_tile);
+    soften<D>(carry, scores, chance, s.scale, first_key - first_query);
+    __syncwarp(); /* a row's chances are written and read by one warp */
+    add_plain_products<D, R, KEYS>(carry.output, chance, CHANCE_STRIDE, v_tile);
+    __syncwarp();
+  }
+  finish<D>(carry, o + q_from, lse + (batch * s.heads + head) * s.sequence, s, first_query);
+}
+
+typedef void attend_kernel(float *, float *, const float *, const float *, const float *, attention_shape);
+
+const struct variant {
+  attend_kernel *kernel;
+  int head_dim;
+} variants[] = {{attend<32>, 32}, {attend<64>, 64}, {attend<128>, 128}, {attend<256>, 256}};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+size_t shared_bytes(const variant &v) {
+  return (size_t)((QUERIES + 2 * KEYS) * (v.head_dim + 4) + QUERIES * CHANCE_STRIDE) * sizeof(float);
+}
+
+} /* namespace */
+
+void pen_cuda_attention_open(void) {
+  for (int i = 0; i < VARIANTS; i++)
+    pen_cuda_note("shared memory for ATTENTION", cudaFuncSetAttribute((const void *)variants[i].kernel,
+                                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                                      (int)shared_bytes(variants[i])));
+}
+
+void pen_cuda_attention(const struct pen_call *call) {
+  const int64_t *dim = call->dim;
+  const variant *chosen = variants;
+  while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
+    chosen++;
+  if (chosen == variants + VARIANTS) {
+    pen_cuda_note_text("ATTENTION", "head_dim must be at most 256");
+    return;
+  }
+  const dim3 grid((unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[2], (unsigned)dim[0]);
+  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, (float *)call->operand[3],
+             (float *)call->operand[4], (const float *)call->operand[0], (const float *)call->operand[1],
+             (const float *)call->operand[2], shape_of(dim));
+}

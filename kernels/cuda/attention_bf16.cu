@@ -1,0 +1,180 @@
+/* attention_bf16.cu: ATTENTION over bf16 on tensor cores: causal, grouped-query, softmax kept up as it goes
+ * (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
+ *
+ * A block has one head and QUERIES queries, 16 M of them a warp; it walks the keys by blocks of KEYS up to the diagonal. Scores stand in
+ * registers; rounded to bf16 they are at once the left operand of the product with v. Keys and values come by cp.async: the next
+ * block's keys while scores are softened, its values while its scores are made. Sums of e^score are of the f32 values, before rounding.
+ *
+ * Launch: (blocks of queries, the longest first) x heads x batch, 128 threads. Order: blocks of keys, rising. Shared memory: q, and one
+ * block of keys and of values, so that two blocks of threads fit a processor. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/mma.cuh"
+
+namespace {
+
+enum { WARPS = 4, BLOCK = WARPS * WARP };
+
+/* What a warp carries along for its 16 M queries. */
+template <int D, int M> struct carried {
+  float output[M][D / 8][4];
+  float most[M][2], sum[M][2]; /* of lane's rows g and g + 8; sum: of this lane's columns alone until the end */
+};
+
+/* Scores past the diagonal become -infinity: of row r, columns above r + above. */
+template <int M, int KEYS> __device__ inline void mask(float scores[M][KEYS / 8][4], int above) {
+  const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        if (n * 8 + lane % 4 * 2 + i % 2 > above + m * 16 + lane / 4 + i / 2 * 8)
+          scores[m][n][i] = -INFINITY;
+}
+
+/* Scores become e^(score - the row's maximum); what was gathered before is scaled down where the maximum has grown. */
+template <int D, int M, int KEYS>
+__device__ inline void soften(carried<D, M> &c, float scores[M][KEYS / 8][4], float scale) {
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float most = c.most[m][half];
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; n++)
+        most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
+      most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
+      /* The diagonal is in a row's reach from its first block on, so most is finite; rows past the end see zeros. */
+      const float shrink = power_of_two((c.most[m][half] - most) * scale), shift = most * scale;
+      c.most[m][half] = most;
+      float sum = c.sum[m][half] * shrink;
+#pragma unroll
+      for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+        for (int i = 2 * half; i < 2 * half + 2; i++) {
+          scores[m][n][i] = power_of_two(fmaf(scores[m][n][i], scale, -shift));
+          sum += scores[m][n][i];
+        }
+      c.sum[m][half] = sum;
+#pragma unroll
+      for (int n = 0; n < D / 8; n++) {
+        c.output[m][n][2 * half] *= shrink;
+        c.output[m][n][2 * half + 1] *= shrink;
+      }
+    }
+}
+
+/* Divides by the sums and writes o and lse of the rows that there are. */
+template <int D, int M>
+__device__ inline void finish(const carried<D, M> &c, bf16 *o, float *lse, const attention_shape &s, int first_query) {
+  const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      float sum = c.sum[m][half];
+      sum += __shfl_xor_sync(0xffffffffu, sum, 1);
+      sum += __shfl_xor_sync(0xffffffffu, sum, 2);
+      const int query = first_query + m * 16 + half * 8 + lane / 4;
+      if (query >= s.sequence)
+        continue;
+      const float factor = 1.0f / sum;
+      if (lane % 4 == 0)
+        lse[query] = 0.693147181f * fmaf(c.most[m][half], s.scale, log2f(sum));
+#pragma unroll
+      for (int n = 0; n < D / 8; n++) {
+        const int column = n * 8 + lane % 4 * 2;
+        if (column < s.head_dim)
+          *(uint32_t *)(o + query * s.q_row + column) =
+            pack(c.output[m][n][2 * half] * factor, c.output[m][n][2 * half + 1] * factor);
+      }
+    }
+}
+
+template <int D, int M, int KEYS>
+__global__ void __launch_bounds__(BLOCK) attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, attention_shape s) {
+  enum { QUERIES = WARPS * M * 16, STRIDE = tile_of<D>::STRIDE };
+  PEN_SHARED(shared);
+  const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
+  const int head = (int)blockIdx.y, first_query = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES;
+  const int64_t batch = blockIdx.z;
+  q += batch * s.sequence * s.q_row + head * s.head_dim + first_query * s.q_row;
+  k += batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+  v += batch * s.sequence * s.k_row + head / s.group * s.head_dim;
+  o += batch * s.sequence * s.q_row + head * s.head_dim;
+  lse += (batch * s.heads + head) * s.sequence;
+  const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
+  const int own_row = (int)threadIdx.x / WARP * M * 16;
+  carried<D, M> carry = {};
+#pragma unroll
+  for (int m = 0; m < M; m++)
+    carry.most[m][0] = carry.most[m][1] = -INFINITY;
+  copy_tile<D, QUERIES, BLOCK>(q_tile, q, s.q_row, s.sequence - first_query, s.head_dim);
+  copy_tile<D, KEYS, BLOCK>(k_tile, k, s.k_row, s.sequence, s.head_dim);
+  copies_commit();
+  for (int first_key = 0; first_key < past; first_key += KEYS) {
+    const int next = first_key + KEYS;
+    copy_tile<D, KEYS, BLOCK>(v_tile, v + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
+    copies_commit();
+    copies_wait<1>();
+    __syncthreads(); /* q and this block's keys are there */
+    float scores[M][KEYS / 8][4];
+    products<D, M, KEYS>(scores, q_tile, k_tile, own_row);
+    __syncthreads(); /* nobody reads the keys any more */
+    if (next < past)
+      copy_tile<D, KEYS, BLOCK>(k_tile, k + next * s.k_row, s.k_row, s.sequence - next, s.head_dim);
+    copies_commit();
+    if (next > first_query + own_row + 1)
+      mask<M, KEYS>(scores, first_query + own_row - first_key);
+    soften<D, M, KEYS>(carry, scores, s.scale);
+    copies_wait<1>();
+    __syncthreads(); /* the values are there */
+    add_products<D, M, KEYS>(carry.output, scores, v_tile);
+    __syncthreads(); /* nobody reads the values any more */
+  }
+  copies_wait<0>();
+  finish<D, M>(carry, o, lse, s, first_query + own_row);
+}
+
+typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *, attention_shape);
+
+/* Of what head_dim is at most; 32 queries a warp where registers hold them. */
+const struct variant {
+  attend_kernel *kernel;
+  int head_dim, queries, keys;
+} variants[] = {
+  {attend<32, 2, 64>, 32, 128, 64},
+  {attend<64, 2, 64>, 64, 128, 64},
+  {attend<96, 1, 64>, 96, 64, 64},
+  {attend<128, 2, 64>, 128, 128, 64},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+size_t shared_bytes(const variant &v) { return (size_t)((v.queries + 2 * v.keys) * (v.head_dim + 8)) * sizeof(bf16); }
+
+} /* namespace */
+
+void pen_cuda_attention_bf16_open(void) {
+  for (int i = 0; i < VARIANTS; i++)
+    pen_cuda_note("shared memory for ATTENTION", cudaFuncSetAttribute((const void *)variants[i].kernel,
+                                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                                                      (int)shared_bytes(variants[i])));
+}
+
+void pen_cuda_attention_bf16(const struct pen_call *call) {
+  const int64_t *dim = call->dim;
+    const variant *chosen = variants;
+  while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
+    chosen++;
+  if (chosen == variants + VARIANTS || dim[4] % 8 != 0) {
+    pen_cuda_note_text("ATTENTION over bf16", "head_dim must be a multiple of 8, at most 128");
+    return;
+  }
+  attention_shape s = shape_of(dim);
+  s.scale *= 1.44269504f; /* for powers of two */
+  const dim3 grid((unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[2], (unsigned)dim[0]);
+  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, (bf16 *)call->operand[3],
+             (float *)call->operand[4], (const bf16 *)call->operand[0], (const bf16 *)call->operand[1], (const bf16 *)call->operand[2], s);
+}

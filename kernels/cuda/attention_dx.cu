@@ -1,0 +1,170 @@
+/* attention_dx.cu: ATTENTION_DX over f32 without tensor cores: attention_dx_bf16.cu says how the work is cut; here the probabilities and
+ * their slopes pass through shared memory.
+ *
+ * Launch: delta; (blocks of queries, the longest walk first) x heads x batch; (blocks of keys) x kv_heads x batch; 256 threads.
+ * 64 rows stand and 32 walk; past a head_dim of 128, 32 and 32. head_dim is at most 256.
+ * Order: queries' heads rising, in each blocks rising. Workspace: see attention.cuh. */
+#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/plain_product.cuh"
+
+namespace {
+
+enum { C = 2, WALK = SIDE * C, CHANCE_STRIDE = WALK + 4 };
+
+struct operands {
+  const float *dout, *q, *k, *v;
+  const float *lse, *delta;
+  float *dq, *dk, *dv;
+};
+
+/* The walk of one block: step i is a head and the first row of the rows that walk. */
+template <int STAND, bool KEYS_STAND> struct walk {
+  int head, start, blocks, steps; /* head: the first of the group, or the block's own */
+  __device__ walk(const attention_shape &s, int first_row) {
+    head = (int)blockIdx.y * (KEYS_STAND ? s.group : 1);
+    start = KEYS_STAND ? first_row / WALK * WALK : 0;
+    const int past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
+    blocks = (past - start + WALK - 1) / WALK;
+    steps = KEYS_STAND ? s.group * blocks : blocks;
+  }
+  __device__ int head_of(int step) const { return head + step / blocks; }
+  __device__ int row_of(int step) const { return start + step % blocks * WALK; }
+};
+
+/* Queries' lse and delta; of a row past the end p shall be 0. */
+struct statistic {
+  float lse, delta;
+};
+
+__device__ inline statistic statistic_of(const operands &p, const attention_shape &s, int64_t batch, int head, int query) {
+  if (query >= s.sequence)
+    return {INFINITY, 0};
+  const int64_t at = (batch * s.heads + head) * s.sequence + query;
+  return {p.lse[at], p.delta[at]};
+}
+
+/* chance = p, slope = ds, of scores and of do v^T; `ahead` is the first walking row less the first standing one. */
+template <int R, bool KEYS_STAND>
+__device__ inline void recall(float *chance, float *slope, float scores[R][C], float slopes[R][C], const statistic *of_query,
+                              float scale, int ahead) {
+#pragma unroll
+  for (int r = 0; r < R; r++)
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+      const int row = team() * R + r, column = place() + SIDE * c;
+      const statistic query = of_query[KEYS_STAND ? column : row];
+      const bool seen = KEYS_STAND ? ahead + column >= row : ahead + column <= row;
+      const float p = seen ? expf(fmaf(scores[r][c], scale, -query.lse)) : 0.0f;
+      chance[row * CHANCE_STRIDE + column] = p;
+      slope[row * CHANCE_STRIDE + column] = p * (slopes[r][c] - query.delta);
+    }
+}
+
+template <int D, int R>
+__device__ inline void write_rows(float *to, int64_t to_row, float sum[R][D / SIDE], int first_row, const attention_shape &s, float factor) {
+#pragma unroll
+  for (int r = 0; r < R; r++)
+#pragma unroll
+    for (int j = 0; j < D / SIDE; j++) {
+      const int row = first_row + team() * R + r, column = place() + SIDE * j;
+      if (row < s.sequence && column < s.head_dim)
+        to[row * to_row + column] = sum[r][j] * factor;
+    }
+}
+
+template <int D, int R, bool KEYS_STAND>
+__global__ void __launch_bounds__(THREADS) differentiate(operands p, attention_shape s) {
+  enum { STAND = SIDE * R, STRIDE = plain_tile<D>::STRIDE, STATISTICS = KEYS_STAND ? WALK : STAND };
+  PEN_SHARED(shared);
+  __shared__ statistic of_query[STATISTICS];
+  const plain_tile<D> stand1 = {(float *)shared}, stand2 = {stand1.at + STAND * STRIDE};
+  const plain_tile<D> walk1 = {stand2.at + STAND * STRIDE}, walk2 = {walk1.at + WALK * STRIDE};
+  float *const chance = walk2.at + WALK * STRIDE, *const slope = chance + STAND * CHANCE_STRIDE;
+  const int64_t batch = blockIdx.z;
+  const int first_row = (int)(KEYS_STAND ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * STAND, thread = (int)threadIdx.x;
+  const walk<STAND, KEYS_STAND> way(s, first_row);
+  const int kv_head = KEYS_STAND ? (int)blockIdx.y : (int)blockIdx.y / s.group;
+  const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
+  const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
+  const int64_t stand_from = KEYS_STAND ? k_from : q_from + way.head * s.head_dim;
+  const int64_t stand_at = stand_from + first_row * stand_row;
+  copy_plain<D, STAND>(stand1, (KEYS_STAND ? p.k : p.q) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
+  copy_plain<D, STAND>(stand2, (KEYS_STAND ? p.v : p.dout) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
+  float sum1[R][D / SIDE] = {}, sum2[R][D / SIDE] = {}; /* dk or dq; dv */
+  for (int step = 0; step < way.steps; step++) {
+    const int row = way.row_of(step), head = way.head_of(step);
+    const int64_t at = row * walk_row + (KEYS_STAND ? q_from + head * s.head_dim : k_from);
+    __syncthreads(); /* nobody reads the step before any more */
+    copy_plain<D, WALK>(walk1, (KEYS_STAND ? p.q : p.k) + at, walk_row, s.sequence - row, s.head_dim);
+    copy_plain<D, WALK>(walk2, (KEYS_STAND ? p.dout : p.v) + at, walk_row, s.sequence - row, s.head_dim);
+    if (thread < STATISTICS)
+      of_query[thread] = statistic_of(p, s, batch, head, (KEYS_STAND ? row : first_row) + thread);
+    __syncthreads();
+    float scores[R][C], slopes[R][C];
+    plain_products<D, R, C>(scores, stand1, walk1);
+    plain_products<D, R, C>(slopes, stand2, walk2);
+    recall<R, KEYS_STAND>(chance, slope, scores, slopes, of_query, s.scale, row - first_row);
+    __syncwarp(); /* a row is written and read by one warp */
+    add_plain_products<D, R, WALK>(sum1, slope, CHANCE_STRIDE, walk1);
+    if (KEYS_STAND)
+      add_plain_products<D, R, WALK>(sum2, chance, CHANCE_STRIDE, walk2);
+  }
+  write_rows<D, R>((KEYS_STAND ? p.dk : p.dq) + stand_from, stand_row, sum1, first_row, s, s.scale);
+  if (KEYS_STAND)
+    write_rows<D, R>(p.dv + stand_from, stand_row, sum2, first_row, s, 1.0f);
+}
+
+typedef void differentiate_kernel(operands, attention_shape);
+
+const struct variant {
+  differentiate_kernel *of_keys, *of_queries;
+  int head_dim, stand;
+} variants[] = {
+  {differentiate<32, 4, true>, differentiate<32, 4, false>, 32, 64},
+  {differentiate<64, 4, true>, differentiate<64, 4, false>, 64, 64},
+  {differentiate<128, 4, true>, differentiate<128, 4, false>, 128, 64},
+  {differentiate<256, 2, true>, differentiate<256, 2, false>, 256, 32},
+};
+enum { VARIANTS = sizeof variants / sizeof *variants };
+
+size_t shared_bytes(const variant &v) {
+  return (size_t)(2 * (v.stand + WALK) * (v.head_dim + 4) + 2 * v.stand * CHANCE_STRIDE) * sizeof(float);
+}
+
+void grant(differentiate_kernel *kernel, size_t bytes) {
+  pen_cuda_note("shared memory for ATTENTION_DX",
+                cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
+}
+
+} /* namespace */
+
+void pen_cuda_attention_dx_open(void) {
+  for (int i = 0; i < VARIANTS; i++) {
+    grant(variants[i].of_keys, shared_bytes(variants[i]));
+    grant(variants[i].of_queries, shared_bytes(variants[i]));
+  }
+}
+
+size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
+  return delta_bytes(dim) + (size_t)q_count(dim) * sizeof(float);
+}
+
+void pen_cuda_attention_dx(const struct pen_call *call) {
+  const int64_t *dim = call->dim;
+  const variant *chosen = variants;
+  while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
+    chosen++;
+  if (chosen == variants + VARIANTS) {
+    pen_cuda_note_text("ATTENTION_DX", "head_dim must be at most 256");
+    return;
+  }
+  const operands p = {(const float *)call->operand[0], (const float *)call->operand[1], (const float *)call->operand[2],
+                      (const float *)call->operand[3], (const float *)call->operand[5], (const float *)call->workspace,
+                      (float *)dq_place(call),         (float *)call->operand[7],       (float *)call->operand[8]};
+  const unsigned blocks = (unsigned)ceiling(dim[1], chosen->stand);
+  const attention_shape s = shape_of(dim);
+  launch_delta<float>(call);
+  PEN_LAUNCH(chosen->of_queries, dim3(blocks, (unsigned)dim[2], (unsigned)dim[0]), dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
+  PEN_LAUNCH(chosen->of_keys, dim3(blocks, (unsigned)dim[3], (unsigned)dim[0]), dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
+  move_dq(call, sizeof(float));
+}

@@ -1,0 +1,132 @@
+/* cross_entropy.cu: CROSS_ENTROPY with its gradient: loss = sum over rows of -log softmax(logits)[target],
+ * dlogits = scale (softmax - one-hot), possibly on the logits' place. An ignored target adds nothing and has a zero gradient; a target
+ * that is neither ignored nor a token makes the loss NaN (the runtime checks targets).
+ *
+ * Launch: a block of 1024 threads a row, 256 where the vocabulary is at most 4096; then one block that adds the rows' losses.
+ * Sums: a thread keeps a maximum and a sum of e^(x - maximum) in f32 as it goes (Milakov and Gimelshein 2018), the threads' sums
+ * are added in f64, the rows' losses in f64 in rising order. Workspace: an f64 a row. Moves 12 bytes an element with gradient. */
+#include <float.h>
+#include <math.h>
+
+#include "kernels/cuda/serial_sum.cuh"
+
+namespace {
+
+/* A row starts where it starts: `head` elements by one, then `fours` of four that are 16-byte aligned, then the rest by one. */
+struct span {
+  int head, fours, count;
+};
+
+__device__ inline span span_of(int64_t at, int count) {
+  const int head = (int)((4 - at % 4) % 4);
+  const int from = head < count ? head : count;
+  return {from, (count - from) / 4, count};
+}
+
+/* Does f.run<4>(i) and f.run<1>(i) over a row by B threads. */
+template <int B, class F> __device__ inline void over_row(const span &s, F &f) {
+  for (int i = (int)threadIdx.x; i < s.fours; i += B)
+    f.template run<4>(s.head + 4 * i);
+  for (int i = (int)threadIdx.x; i < s.count - 4 * s.fours; i += B)
+    f.template run<1>(i < s.head ? i : i + 4 * s.fours);
+}
+
+struct soft_sum {
+  const float *x;
+  float most, sum;
+  template <int N> __device__ void run(int i) {
+    const lanes<N> a = load<N>(x + i);
+    float high = a.v[0];
+#pragma unroll
+    for (int k = 1; k < N; k++)
+      high = fmaxf(high, a.v[k]);
+    if (high > most) {
+      sum *= expf(most - high);
+      most = high;
+    }
+#pragma unroll
+    for (int k = 0; k < N; k++)
+      sum += expf(a.v[k] - most);
+  }
+};
+
+struct gradient {
+  const float *x;
+  float *dx, most, factor;
+  int target;
+  float scale;
+  template <int N> __device__ void run(int i) {
+    lanes<N> a = load<N>(x + i);
+#pragma unroll
+    for (int k = 0; k < N; k++) {
+      a.v[k] = expf(a.v[k] - most) * factor;
+      if (i + k == target)
+        a.v[k] -= scale;
+    }
+    store(dx + i, a);
+  }
+};
+
+struct nothing {
+  float *dx;
+  template <int N> __device__ void run(int i) { store(dx + i, lanes<N>{}); }
+};
+
+template <int B> __device__ inline float block_maximum(float x) {
+  __shared__ float of_warp[B / WARP];
+  x = warp_maximum(x);
+  if (threadIdx.x % WARP == 0)
+    of_warp[threadIdx.x / WARP] = x;
+  __syncthreads();
+  float most = of_warp[0];
+#pragma unroll
+  for (int w = 1; w < B / WARP; w++)
+    most = fmaxf(most, of_warp[w]);
+  return most;
+}
+
+template <int B>
+__global__ void __launch_bounds__(B)
+row_loss(double *losses, const float *logits, float *dlogits, const int32_t *targets, int vocab, double scale) {
+  const int64_t row = blockIdx.x, at = row * vocab;
+  const int target = targets[row];
+  const span s = span_of(at, vocab);
+  if (target < 0 || target >= vocab) { /* the same for the whole block */
+    nothing none = {dlogits + at};
+    if (dlogits)
+      over_row<B>(s, none);
+    if (threadIdx.x == 0)
+      losses[row] = target == PEN_IGNORED_TARGET ? 0.0 : nan("");
+    return;
+  }
+  const float wanted = logits[at + target]; /* before anybody writes: dlogits may lie on logits */
+  soft_sum soft = {logits + at, -FLT_MAX, 0}; /* finite, so that a logit of -infinity adds e^-infinity */
+  over_row<B>(s, soft);
+  const float most = block_maximum<B>(soft.most);
+  const double sum = block_sum<B>((double)soft.sum * (double)expf(soft.most - most));
+  if (dlogits) {
+    gradient g = {logits + at, dlogits + at, most, (float)(scale / sum), target, (float)scale};
+    over_row<B>(s, g);
+  }
+  if (threadIdx.x == 0)
+    losses[row] = log(sum) + ((double)most - (double)wanted);
+}
+
+} /* namespace */
+
+size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]) { return (size_t)dim[0] * sizeof(double); }
+
+void pen_cuda_cross_entropy(const struct pen_call *call) {
+  const float *logits = (const float *)call->operand[0];
+  const int32_t *targets = (const int32_t *)call->operand[1];
+  float *dlogits = (float *)call->operand[3];
+  double *losses = (double *)call->workspace;
+  const int64_t rows = call->dim[0];
+  const int vocab = (int)call->dim[1];
+  if (vocab > 4096)
+    PEN_LAUNCH(row_loss<1024>, dim3((unsigned)rows), dim3(1024), 0, call->stream, losses, logits, dlogits, targets, vocab, call->real[0]);
+  else
+    PEN_LAUNCH(row_loss<THREADS>, dim3((unsigned)rows), dim3(THREADS), 0, call->stream, losses, logits, dlogits, targets, vocab,
+               call->real[0]);
+  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[2], losses, rows);
+}

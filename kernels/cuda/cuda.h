@@ -1,0 +1,71 @@
+/* cuda.h: what the files of the CUDA backend share with each other: the functions of the operations, and the errors.
+ *
+ * One operation a file. A function here has an operation's type (kernels.h): it reads shapes from call->dim, enqueues its kernels on
+ * call->stream and returns; nothing in it waits, allocates or looks at a value. Grids and blocks follow from shapes alone, and no
+ * kernel adds floats atomically: the bits of a result depend on values and shapes, and on the kind of device where a library is asked.
+ * The launch rule, the order of the sums and the workspace stand on top of each file.
+ */
+#ifndef PEN_CUDA_H
+#define PEN_CUDA_H
+
+#include <cuda_runtime_api.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* Every operation that has a kernel here, with the name of its function. */
+#define PEN_CUDA_OPS(row)                                                                                              \
+  row(ROPE_TABLE, rope_table) row(LINEAR, linear) row(LINEAR_DX, linear_dx) row(LINEAR_DW, linear_dw)                  \
+  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(ACCUMULATE, accumulate) row(ROPE, rope) row(ROPE_DX, rope_dx)  \
+  row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx)              \
+  row(GELU, gelu) row(GELU_DX, gelu_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add)                           \
+  row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw) row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
+#define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name;
+PEN_CUDA_OPS(PEN_CUDA_DECLARE)
+#undef PEN_CUDA_DECLARE
+
+/* Attention over bf16: the same operands and dims, q k v o and their gradients bf16, lse f32; head_dim is a multiple of 8, at most 128.
+ * No plan names them yet. */
+pen_kernel pen_cuda_attention_bf16, pen_cuda_attention_dx_bf16;
+size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]);
+
+/* attention*.cu: what must be settled once, before the seal: the shared memory that the kernels may have. */
+void pen_cuda_attention_open(void);
+void pen_cuda_attention_dx_open(void);
+void pen_cuda_attention_bf16_open(void);
+void pen_cuda_attention_dx_bf16_open(void);
+void pen_cuda_rmsnorm_dx_open(void);
+
+/* linear.c. The products' workspace is one size for all shapes: what cuBLASLt is told to keep to. */
+enum { PEN_CUDA_PRODUCT_WORKSPACE_BYTES = 32 << 20 };
+const char *pen_cuda_linear_open(void); /* the library's name and version; null: noted as an error */
+void *pen_cuda_linear_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);      /* null: noted as an error */
+void *pen_cuda_linear_prepare_bf16(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]); /* operands bf16, but dw f32 */
+
+/* The bytes of call->workspace, for ops that want some. */
+size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
+
+/* What is no operation. */
+void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream);
+void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                         const struct pen_adamw *settings, void *stream);
+void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
+
+/* open.c: keeps the first error in words: what was done, and what CUDA says of it. */
+void pen_cuda_note(const char *what, cudaError_t error);
+void pen_cuda_note_text(const char *what, const char *why);
+extern struct pen_cuda_chip { /* of the device that is open; for limits, never for the order of a sum */
+  int processors;
+  size_t shared_bytes; /* that a block may have at most */
+} pen_cuda_chip;
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif

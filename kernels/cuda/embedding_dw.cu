@@ -1,0 +1,90 @@
+/* embedding_dw.cu: EMBEDDING_DW: dtable[tokens[r]] += dy[r], rows in rising order, without atomics and with the CPU's bits.
+ *
+ * A block stands for one row and one run of columns. If an earlier row has the same token it leaves; else it owns the token: it
+ * looks through the rows from its own on, a block's width at a time, lists those with the token in rising order, and adds them.
+ * Launch: rows x runs of 256 x 4 columns (256 where width is not a multiple of 4). Reads each token rows/2 times at worst, from
+ * the second-level cache: 16 Ki rows, 1 GB; text repeats its tokens, and most blocks leave at the first look. */
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+/* Whether a row before `row` has the token; the same answer in every thread. */
+__device__ inline bool seen_before(const int32_t *tokens, int row, int token) {
+  for (int base = 0; base < row; base += 4 * THREADS) {
+    bool found = false;
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      const int other = base + k * THREADS + (int)threadIdx.x;
+      found |= other < row && tokens[other] == token;
+    }
+    if (__syncthreads_or(found))
+      return true;
+  }
+  return false;
+}
+
+/* Lists the rows of [base, base + THREADS) with the token, rising; returns how many. */
+__device__ inline int list_rows(int *list, const int32_t *tokens, int rows, int base, int token) {
+  __shared__ int of_warp[THREADS / WARP];
+  const int row = base + (int)threadIdx.x, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+  const bool match = row < rows && tokens[row] == token;
+  const unsigned matches = __ballot_sync(0xffffffffu, match);
+  if (lane == 0)
+    of_warp[warp] = __popc(matches);
+  __syncthreads();
+  int before = 0, all = 0;
+#pragma unroll
+  for (int w = 0; w < THREADS / WARP; w++) {
+    before += w < warp ? of_warp[w] : 0;
+    all += of_warp[w];
+  }
+  if (match)
+    list[before + __popc(matches & ((1u << lane) - 1))] = row;
+  __syncthreads();
+  return all;
+}
+
+template <int N>
+__global__ void __launch_bounds__(THREADS)
+gather_rows(float *dtable, const float *dy, const int32_t *tokens, int rows, int width, int vocab) {
+  __shared__ int list[THREADS];
+  const int owner = (int)blockIdx.x, token = tokens[owner];
+  if (token < 0 || token >= vocab || seen_before(tokens, owner, token))
+    return;
+  const int column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * N;
+  const bool works = column < width;
+  float *to = dtable + (int64_t)token * width + column;
+  lanes<N> sum = {};
+  if (works)
+    sum = load<N>(to);
+  for (int base = owner; base < rows; base += THREADS) {
+    const int count = list_rows(list, tokens, rows, base, token);
+#pragma unroll 4
+    for (int m = 0; m < count; m++) {
+      if (!works)
+        continue;
+      const lanes<N> d = load<N>(dy + (int64_t)list[m] * width + column);
+#pragma unroll
+      for (int k = 0; k < N; k++)
+        sum.v[k] += d.v[k];
+    }
+    __syncthreads(); /* the list is written anew */
+  }
+  if (works)
+    store(to, sum);
+}
+
+} /* namespace */
+
+void pen_cuda_embedding_dw(const struct pen_call *call) {
+  const float *dy = (const float *)call->operand[0];
+  const int32_t *tokens = (const int32_t *)call->operand[1];
+  float *dtable = (float *)call->operand[2];
+  const int rows = (int)call->dim[0], width = (int)call->dim[1], vocab = (int)call->dim[2];
+  const int wide = width % 4 == 0;
+  const dim3 grid((unsigned)rows, (unsigned)ceiling(width, wide ? 4 * THREADS : THREADS));
+  if (wide)
+    PEN_LAUNCH(gather_rows<4>, grid, dim3(THREADS), 0, call->stream, dtable, dy, tokens, rows, width, vocab);
+  else
+    PEN_LAUNCH(gather_rows<1>, grid, dim3(THREADS), 0, call->stream, dtable, dy, tokens, rows, width, vocab);
+}

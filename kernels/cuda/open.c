@@ -1,0 +1,154 @@
+/* open.c: the CUDA backend behind kernels.h: opens a GPU, hands out its operations, its memory and its streams, keeps the first error. */
+#include <assert.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+enum { CAPABILITY_MIN = 80 }; /* bf16 products, copies beside the work */
+
+struct pen_cuda_chip pen_cuda_chip;
+
+static char error_text[200];
+
+void pen_cuda_note_text(const char *what, const char *why) {
+  if (error_text[0] == '\0')
+    snprintf(error_text, sizeof error_text, "%s: %s", what, why);
+}
+
+void pen_cuda_note(const char *what, cudaError_t error) {
+  if (error != cudaSuccess)
+    pen_cuda_note_text(what, cudaGetErrorString(error));
+}
+
+static const char *error(void) { return error_text[0] == '\0' ? NULL : error_text; }
+
+/* True when all is well so far. */
+static int well(const char *what, cudaError_t result) {
+  pen_cuda_note(what, result);
+  return error_text[0] == '\0';
+}
+
+static int find(int number) {
+  int count = 0;
+  if (!well("looking for a GPU", cudaGetDeviceCount(&count)))
+    return 0;
+  char wanted[40];
+  snprintf(wanted, sizeof wanted, "opening GPU %d of %d", number, count);
+  if (number < 0 || number >= count)
+    pen_cuda_note_text(wanted, "there is no such GPU");
+  return well(wanted, cudaSuccess) && well(wanted, cudaSetDevice(number));
+}
+
+/* What a kernel must know of the chip, and whether it is one that the kernels were built for. */
+static int measure(int number, int *capability) {
+  int major = 0, minor = 0, shared_bytes = 0;
+  if (!well("asking the GPU", cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number)) ||
+      !well("asking the GPU", cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number)) ||
+      !well("asking the GPU", cudaDeviceGetAttribute(&pen_cuda_chip.processors, cudaDevAttrMultiProcessorCount, number)) ||
+      !well("asking the GPU", cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number)))
+    return 0;
+  pen_cuda_chip.shared_bytes = (size_t)shared_bytes;
+  *capability = 10 * major + minor;
+  if (*capability < CAPABILITY_MIN)
+    pen_cuda_note_text("asking the GPU", "it is older than compute capability 8.0");
+  return error() == NULL;
+}
+
+static const char *open_cuda(int number) {
+  static char line[120];
+  int capability = 0;
+  error_text[0] = '\0';
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* all code is on the GPU before the seal */
+  if (!find(number) || !measure(number, &capability))
+    return NULL;
+  pen_cuda_rmsnorm_dx_open();
+  pen_cuda_attention_open();
+  pen_cuda_attention_dx_open();
+  pen_cuda_attention_bf16_open();
+  pen_cuda_attention_dx_bf16_open();
+  const char *products = pen_cuda_linear_open();
+  if (error() != NULL)
+    return NULL;
+  snprintf(line, sizeof line, "GPU %d, compute capability %d.%d, %d processors; matrix products: %s", number, capability / 10,
+           capability % 10, pen_cuda_chip.processors, products);
+  return line;
+}
+
+static pen_kernel *kernel_of(enum pen_op_kind kind) {
+  static pen_kernel *const kernels[PEN_OP_COUNT] = {
+#define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = pen_cuda_##name,
+    PEN_CUDA_OPS(PEN_CUDA_ENTRY)
+#undef PEN_CUDA_ENTRY
+  };
+  assert(kind >= 0 && kind < PEN_OP_COUNT);
+  return kernels[kind];
+}
+
+static int is_product(enum pen_op_kind kind) { return kind == PEN_OP_LINEAR || kind == PEN_OP_LINEAR_DX || kind == PEN_OP_LINEAR_DW; }
+
+static void *prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
+  (void)real;
+  return is_product(kind) ? pen_cuda_linear_prepare(kind, dim) : NULL;
+}
+
+static size_t workspace_bytes(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
+  static size_t (*const rules[PEN_OP_COUNT])(const int64_t *) = {
+    [PEN_OP_RMSNORM_DX] = pen_cuda_rmsnorm_dx_workspace,
+    [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
+    [PEN_OP_CROSS_ENTROPY] = pen_cuda_cross_entropy_workspace,
+  };
+  if (is_product(kind))
+    return PEN_CUDA_PRODUCT_WORKSPACE_BYTES;
+  return rules[kind] ? rules[kind](dim) : 0;
+}
+
+static void *allocate(size_t bytes) {
+  void *block = NULL;
+  char what[60];
+  snprintf(what, sizeof what, "%zu bytes of the GPU's memory", bytes);
+  pen_cuda_note(what, cudaMalloc(&block, bytes));
+  return block;
+}
+
+static void release(void *there) { pen_cuda_note("freeing the GPU's memory", cudaFree(there)); }
+
+static void *stream_open(void) {
+  cudaStream_t stream = NULL;
+  pen_cuda_note("a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  return stream;
+}
+
+static void copy_in(void *there, const void *here, size_t bytes, void *stream) {
+  pen_cuda_note("a copy to the GPU", cudaMemcpyAsync(there, here, bytes, cudaMemcpyHostToDevice, stream));
+}
+
+static void copy_out(void *here, const void *there, size_t bytes, void *stream) {
+  pen_cuda_note("a copy from the GPU", cudaMemcpyAsync(here, there, bytes, cudaMemcpyDeviceToHost, stream));
+}
+
+static void zero(void *there, size_t bytes, void *stream) {
+  pen_cuda_note("clearing the GPU's memory", cudaMemsetAsync(there, 0, bytes, stream));
+}
+
+static void wait(void *stream) { pen_cuda_note("waiting for the GPU", cudaStreamSynchronize(stream)); }
+
+const struct pen_device pen_cuda = {
+  .name = "cuda",
+  .open = open_cuda,
+  .error = error,
+  .kernel_of = kernel_of,
+  .prepare = prepare,
+  .workspace_bytes = workspace_bytes,
+  .allocate = allocate,
+  .release = release,
+  .stream_open = stream_open,
+  .copy_in = copy_in,
+  .copy_out = copy_out,
+  .zero = zero,
+  .wait = wait,
+  .sum_squares = pen_cuda_sum_squares,
+  .adamw_step = pen_cuda_adamw_step,
+  .normal = pen_cuda_normal,
+};

@@ -1,0 +1,25 @@
+/* rope_table.cu: ROPE_TABLE: table[t,0,i] = cos(t theta^(-i/half)), table[t,1,i] = sin of it, in f64 (Su et al. 2021).
+ * CUDA's pow, sin and cos may differ from the C library's in the last bit of an f64; of the rounded f32 few do.
+ * Launch: a thread for each angle; once at start. */
+#include "kernels/cuda/device.cuh"
+
+namespace {
+
+__global__ void __launch_bounds__(THREADS) fill_table(float *table, int64_t count, int half, double theta) {
+  const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
+  if (thread >= count)
+    return;
+  const int64_t t = thread / half;
+  const int i = (int)(thread - t * half);
+  const double angle = (double)t * pow(theta, -(double)i / (double)half);
+  table[t * 2 * half + i] = (float)cos(angle);
+  table[t * 2 * half + half + i] = (float)sin(angle);
+}
+
+} /* namespace */
+
+void pen_cuda_rope_table(const struct pen_call *call) {
+  const int64_t count = call->dim[0] * call->dim[1];
+  PEN_LAUNCH(fill_table, dim3((unsigned)ceiling(count, THREADS)), dim3(THREADS), 0, call->stream, (float *)call->operand[0], count,
+             (int)call->dim[1], call->real[0]);
+}

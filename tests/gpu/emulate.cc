@@ -1,0 +1,287 @@
+/* emulate.cc: runs the blocks of a launch on the host, and stands in for the dozen calls of the CUDA runtime that the backend makes. */
+#include "tests/gpu/emulate.h"
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <ucontext.h>
+
+#include <map>
+#include <vector>
+
+namespace emulated {
+
+place here;
+
+namespace {
+
+enum { THREADS_MAX = 1024, STACK_BYTES = 64 << 10, SHARED_BYTES_MAX = 227 << 10, SHARED_BYTES_PLAIN = 48 << 10, PAGE = 4096 };
+enum state { RUNS, WAITS_WARP, WAITS_BLOCK, DONE };
+
+struct copy {
+  void *to;
+  const void *from;
+  size_t bytes, there;
+  int group;
+};
+
+struct fiber {
+  ucontext_t context; /* to enter it; from then on the two jump, which takes no system call */
+  jmp_buf left;
+  bool entered;
+  uint3 index;
+  state now;
+  unsigned turn; /* exchanges so far: which of two sets of slots comes next */
+  int group;     /* of copies, that is open */
+  std::vector<copy> copies;
+};
+
+fiber fibers[THREADS_MAX];
+jmp_buf scheduler;
+unsigned current, thread_count;
+unsigned char slots[THREADS_MAX / LANES][2][LANES * SLOT_BYTES];
+int any; /* of __syncthreads_or */
+int any_result;
+const std::function<void()> *body_now;
+const char *name_now;
+unsigned char *shared_now;
+std::map<const void *, size_t> granted; /* shared memory past 48 KiB */
+
+unsigned char *map_guarded(size_t bytes, size_t alignment) {
+  const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+  unsigned char *block = (unsigned char *)mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED || mprotect(block + whole, PAGE, PROT_NONE) != 0)
+    fail("no memory");
+  return block + whole - (bytes + alignment - 1) / alignment * alignment;
+}
+
+void enter() {
+  (*body_now)();
+  fibers[current].now = DONE;
+  _longjmp(scheduler, 1);
+}
+
+void pause(state why) {
+  fiber &self = fibers[current];
+  self.now = why;
+  if (_setjmp(self.left) == 0)
+    _longjmp(scheduler, 1);
+}
+
+/* Runs a fiber until it waits or is done. */
+void resume(fiber &f) {
+  here.thread = f.index;
+  if (_setjmp(scheduler) != 0)
+    return;
+  if (f.entered)
+    _longjmp(f.left, 1);
+  f.entered = true;
+  setcontext(&f.context);
+}
+
+/* Whether every thread of [from, past) waits for this, or is done; then they go on. */
+bool release(unsigned from, unsigned past, state what) {
+  bool some = false;
+  for (unsigned t = from; t < past; t++) {
+    if (fibers[t].now != what && fibers[t].now != DONE)
+      return false;
+    some |= fibers[t].now == what;
+  }
+  for (unsigned t = from; t < past && some; t++)
+    if (fibers[t].now == what)
+      fibers[t].now = RUNS;
+  return some;
+}
+
+/* The i-th of `count` things in the order of this launch. */
+unsigned in_order(unsigned i, unsigned count, unsigned launch_number) {
+  if (launch_number % 3 == 0)
+    return i;
+  if (launch_number % 3 == 1)
+    return count - 1 - i;
+  unsigned step = 7919; /* a prime: reaches all unless it divides count */
+  while (count % step == 0)
+    step++;
+  return (unsigned)(((uint64_t)i * step + launch_number) % count);
+}
+
+void run_block(unsigned launch_number) {
+  static unsigned char *stacks = map_guarded((size_t)THREADS_MAX * STACK_BYTES, PAGE);
+  for (unsigned t = 0; t < thread_count; t++) {
+    fiber &f = fibers[t];
+    getcontext(&f.context);
+    f.context.uc_stack.ss_sp = stacks + (size_t)t * STACK_BYTES;
+    f.context.uc_stack.ss_size = STACK_BYTES;
+    makecontext(&f.context, enter, 0);
+    f.index.x = t % here.threads.x, f.index.y = t / here.threads.x % here.threads.y, f.index.z = t / here.threads.x / here.threads.y;
+    f.now = RUNS, f.turn = 0, f.group = 0, f.entered = false;
+    f.copies.clear();
+  }
+  any = 0;
+  for (;;) {
+    bool moved = false, left = false;
+    for (unsigned i = 0; i < thread_count; i++) {
+      const unsigned t = in_order(i, thread_count, launch_number);
+      if (fibers[t].now != RUNS)
+        continue;
+      current = t;
+      resume(fibers[t]);
+      moved = true;
+    }
+    for (unsigned from = 0; from < thread_count; from += LANES)
+      moved |= release(from, from + LANES < thread_count ? from + LANES : thread_count, WAITS_WARP);
+    if (release(0, thread_count, WAITS_BLOCK)) {
+      any_result = any, any = 0;
+      moved = true;
+    }
+    for (unsigned t = 0; t < thread_count; t++)
+      left |= fibers[t].now != DONE;
+    if (!left)
+      break;
+    if (!moved)
+      fail("threads wait for each other: some of a warp or block never come to a barrier");
+  }
+  for (unsigned t = 0; t < thread_count; t++)
+    if (!fibers[t].copies.empty())
+      fail("a thread ends with copies under way");
+}
+
+} // namespace
+
+void fail(const char *what) {
+  fprintf(stderr, "Bail out! %s: %s\n", name_now ? name_now : "emulation", what);
+  abort();
+}
+
+unsigned char *shared_memory() { return shared_now; }
+
+void wait_block() { pause(WAITS_BLOCK); }
+
+int wait_block_or(int value) {
+  any |= value;
+  pause(WAITS_BLOCK);
+  return any_result;
+}
+
+const unsigned char *exchange(const void *value, size_t bytes) {
+  fiber &self = fibers[current];
+  unsigned char *set = slots[current / LANES][self.turn++ % 2];
+  if (bytes > SLOT_BYTES)
+    fail("a value is too large for its slot");
+  memcpy(set + current % LANES * SLOT_BYTES, value, bytes);
+  pause(WAITS_WARP);
+  return set;
+}
+
+void copy_later(void *to, const void *from, size_t bytes, size_t there) {
+  fibers[current].copies.push_back({to, from, bytes, there, fibers[current].group});
+}
+
+void copies_commit() { fibers[current].group++; }
+
+void copies_wait(int left) {
+  fiber &self = fibers[current];
+  std::vector<copy> still;
+  for (const copy &c : self.copies)
+    if (c.group >= self.group - left) {
+      still.push_back(c);
+    } else {
+      memset(c.to, 0, c.bytes);
+      memcpy(c.to, c.from, c.there);
+    }
+  self.copies = still;
+}
+
+void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body) {
+  static unsigned launch_number;
+  static unsigned char *shared_end = map_guarded(SHARED_BYTES_MAX, PAGE) + (SHARED_BYTES_MAX + PAGE - 1) / PAGE * PAGE;
+  name_now = name, body_now = &body;
+  here.threads = threads, here.blocks = blocks;
+  thread_count = threads.x * threads.y * threads.z;
+  const unsigned block_count = blocks.x * blocks.y * blocks.z;
+  if (thread_count == 0 || thread_count > THREADS_MAX || block_count == 0 || blocks.y > 65535 || blocks.z > 65535)
+    fail("a grid that no GPU takes");
+  if (shared_bytes > SHARED_BYTES_PLAIN && (granted.count(kernel) == 0 || granted[kernel] < shared_bytes))
+    fail("more shared memory than was granted");
+  shared_now = shared_end - (shared_bytes + 15) / 16 * 16;
+  for (unsigned i = 0; i < block_count; i++) {
+    const unsigned b = in_order(i, block_count, launch_number / 3);
+    here.block.x = b % blocks.x, here.block.y = b / blocks.x % blocks.y, here.block.z = b / blocks.x / blocks.y;
+    memset(shared_now, 0xff, (shared_bytes + 15) / 16 * 16);
+    run_block(launch_number);
+  }
+  launch_number++;
+  name_now = NULL;
+}
+
+} // namespace emulated
+
+/* ---- the runtime's calls, as far as kernels/cuda and the tests make them ---- */
+using namespace emulated;
+
+static std::map<void *, size_t> &allocations() {
+  static std::map<void *, size_t> map;
+  return map;
+}
+
+extern "C" {
+
+cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaGetLastError(void) { return cudaSuccess; }
+const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error"; }
+cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
+  *value = what == cudaDevAttrComputeCapabilityMajor    ? 9
+           : what == cudaDevAttrMultiProcessorCount     ? 132
+           : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? (int)SHARED_BYTES_MAX
+                                                        : 0;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int value) {
+  if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value > SHARED_BYTES_MAX)
+    return cudaErrorInvalidValue;
+  granted[kernel] = (size_t)value;
+  return cudaSuccess;
+}
+
+/* On 64 bytes and no more, as tensors in an arena are; filled with large numbers, so that what is not written shows. */
+cudaError_t cudaMalloc(void **block, size_t bytes) {
+  *block = map_guarded(bytes ? bytes : 1, 64);
+  memset(*block, 0x7f, bytes);
+  allocations()[*block] = bytes;
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *block) {
+  if (block == NULL)
+    return cudaSuccess;
+  const auto found = allocations().find(block);
+  if (found == allocations().end())
+    return cudaErrorInvalidValue;
+  const size_t whole = (found->second + PAGE - 1) / PAGE * PAGE;
+  munmap((void *)((uintptr_t)block / PAGE * PAGE), whole + PAGE);
+  allocations().erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
+  static char only;
+  *stream = (cudaStream_t)&only;
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
+  memmove(to, from, bytes);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t) {
+  memset(to, value, bytes);
+  return cudaSuccess;
+}
+
+}

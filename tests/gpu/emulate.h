@@ -1,0 +1,173 @@
+/* emulate.h: CUDA's own words for a host compiler, so that the very kernels of kernels/cuda run here, thread by thread.
+ *
+ * Each thread of a block is a fiber. It runs until it waits for its warp or its block; when all that live wait for the same, they go
+ * on. Blocks and threads run in an order that changes from launch to launch (rising, falling, mixed), so that a missing barrier, or a
+ * sum whose order is not fixed, shows as other bits. Shared memory is poisoned before each block and ends at a guarded page, as
+ * do the device's allocations; asynchronous copies happen when they are waited for, and not before.
+ * Not shown: timing, memory order within a warp, how the hardware rounds its special functions.
+ */
+#ifndef PEN_EMULATE_H
+#define PEN_EMULATE_H
+
+#include <math.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <functional>
+
+#include <cuda_runtime_api.h>
+#include <vector_functions.h>
+
+#undef __global__
+#undef __device__
+#undef __shared__
+#undef __launch_bounds__
+#define __global__
+#define __device__
+#define __shared__ static
+#define __launch_bounds__(...)
+
+namespace emulated {
+extern struct place { /* of the thread that runs */
+  uint3 thread, block;
+  dim3 threads, blocks;
+} here;
+enum { LANES = 32, SLOT_BYTES = 32 };
+
+void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body);
+unsigned char *shared_memory();
+void wait_block();
+int wait_block_or(int value);
+/* Gives this lane's value to its warp, waits, and points to the values of all lanes: lane i's at [i * SLOT_BYTES]. */
+const unsigned char *exchange(const void *value, size_t bytes);
+void copy_later(void *to, const void *from, size_t bytes, size_t there);
+void copies_commit();
+void copies_wait(int left);
+[[noreturn]] void fail(const char *what);
+
+template <class T> T of_lane(T value, unsigned lane) {
+  T other;
+  memcpy(&other, exchange(&value, sizeof value) + lane * SLOT_BYTES, sizeof other);
+  return other;
+}
+
+inline unsigned lane() {
+  return (here.thread.x + here.threads.x * (here.thread.y + here.threads.y * here.thread.z)) % LANES;
+}
+} // namespace emulated
+
+#define threadIdx (emulated::here.thread)
+#define blockIdx (emulated::here.block)
+#define blockDim (emulated::here.threads)
+#define gridDim (emulated::here.blocks)
+#define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                     \
+  do {                                                                                                                 \
+    (void)(stream);                                                                                                    \
+    emulated::launch(#kernel, (const void *)(kernel), grid, block, shared_bytes, [&] { (kernel)(__VA_ARGS__); });      \
+  } while (0)
+#define PEN_SHARED(name) unsigned char *const name = emulated::shared_memory()
+
+inline void __syncthreads() { emulated::wait_block(); }
+inline int __syncthreads_or(int value) { return emulated::wait_block_or(value); }
+inline void __syncwarp() {
+  const char nothing = 0;
+  emulated::exchange(&nothing, 1);
+}
+
+template <class T> T __shfl_xor_sync(unsigned, T value, int apart) {
+  return emulated::of_lane(value, emulated::lane() ^ (unsigned)apart);
+}
+
+template <class T> T __shfl_down_sync(unsigned, T value, unsigned apart, int width = 32) {
+  const unsigned lane = emulated::lane(), from = lane % (unsigned)width + apart;
+  return emulated::of_lane(value, from < (unsigned)width ? lane + apart : lane);
+}
+
+inline unsigned __ballot_sync(unsigned, int predicate) {
+  const unsigned char *values = emulated::exchange(&predicate, sizeof predicate);
+  unsigned ballot = 0;
+  for (unsigned i = 0; i < emulated::LANES; i++) {
+    int other;
+    memcpy(&other, values + i * emulated::SLOT_BYTES, sizeof other);
+    ballot |= (unsigned)(other != 0) << i;
+  }
+  return ballot;
+}
+
+inline int __popc(unsigned x) { return __builtin_popcount(x); }
+inline float __fmul_rn(float a, float b) { return a * b; }
+inline float __fadd_rn(float a, float b) { return a + b; }
+inline float __fdiv_rn(float a, float b) { return a / b; }
+inline float __fsqrt_rn(float a) { return sqrtf(a); }
+inline float __fmaf_rn(float a, float b, float c) { return fmaf(a, b, c); }
+inline double __dmul_rn(double a, double b) { return a * b; }
+inline double __dadd_rn(double a, double b) { return a + b; }
+inline double __ddiv_rn(double a, double b) { return a / b; }
+inline double __dsqrt_rn(double a) { return sqrt(a); }
+
+template <class TO, class FROM> TO pen_bits(FROM from) {
+  TO to;
+  static_assert(sizeof to == sizeof from, "the same bits");
+  memcpy(&to, &from, sizeof to);
+  return to;
+}
+inline float __uint_as_float(uint32_t x) { return pen_bits<float>(x); }
+inline long long __double_as_longlong(double x) { return pen_bits<long long>(x); }
+inline double __longlong_as_double(long long x) { return pen_bits<double>(x); }
+
+/* ---- mma.cuh's words ---- */
+inline uint32_t pen_round(float x) { /* to bf16, to nearest even */
+  const uint32_t bits = pen_bits<uint32_t>(x);
+  return isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
+}
+inline uint32_t pack(float low, float high) { return pen_round(low) | pen_round(high) << 16; }
+inline float power_of_two(float x) { return exp2f(x); }
+
+/* Element `half` (0 low, 1 high) of register `number` of a lane's exchanged registers. */
+inline float pen_element(const unsigned char *values, unsigned lane, unsigned number, unsigned half) {
+  uint32_t both;
+  memcpy(&both, values + lane * emulated::SLOT_BYTES + number * sizeof both, sizeof both);
+  return __uint_as_float(half ? both & 0xffff0000u : both << 16);
+}
+
+/* The fragments as mma.cuh draws them, read the other way round: which lane, register and half hold A (row, k) and B (k, column). */
+inline void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
+  const uint32_t given[6] = {a[0], a[1], a[2], a[3], b0, b1};
+  const unsigned char *values = emulated::exchange(given, sizeof given);
+  for (unsigned i = 0; i < 4; i++) {
+    const unsigned row = emulated::lane() / 4 + i / 2 * 8, column = emulated::lane() % 4 * 2 + i % 2;
+    float sum = c[i];
+    for (unsigned k = 0; k < 16; k++)
+      sum += pen_element(values, row % 8 * 4 + k % 8 / 2, k / 8 * 2 + row / 8, k % 2) *
+             pen_element(values, column * 4 + k % 8 / 2, 4 + k / 8, k % 2);
+    c[i] = sum;
+  }
+}
+
+inline void pen_load_squares(uint32_t r[4], const uint16_t *row, bool transposed) {
+  if ((uintptr_t)row % 16 != 0)
+    emulated::fail("ldmatrix: a row is not on 16 bytes");
+  const unsigned char *values = emulated::exchange(&row, sizeof row);
+  for (unsigned i = 0; i < 4; i++) {
+    uint32_t element[2];
+    for (unsigned j = 0; j < 2; j++) {
+      const unsigned major = emulated::lane() / 4, minor = emulated::lane() % 4 * 2 + j;
+      const uint16_t *from;
+      memcpy(&from, values + (i * 8 + (transposed ? minor : major)) * emulated::SLOT_BYTES, sizeof from);
+      element[j] = from[transposed ? major : minor];
+    }
+    r[i] = element[0] | element[1] << 16;
+  }
+}
+inline void load_squares(uint32_t r[4], const uint16_t *row) { pen_load_squares(r, row, false); }
+inline void load_squares_transposed(uint32_t r[4], const uint16_t *row) { pen_load_squares(r, row, true); }
+
+inline void copy_async(uint16_t *shared, const uint16_t *global, bool there) {
+  if ((uintptr_t)shared % 16 != 0 || (uintptr_t)global % 16 != 0)
+    emulated::fail("cp.async: an address is not on 16 bytes");
+  emulated::copy_later(shared, global, 16, there ? 16 : 0);
+}
+inline void copies_commit() { emulated::copies_commit(); }
+template <int LEFT> void copies_wait() { emulated::copies_wait(LEFT); }
+
+#endif

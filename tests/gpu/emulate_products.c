@@ -1,0 +1,147 @@
+/* emulate_products.c: the calls of cuBLASLt that kernels/cuda/linear.c makes, carried out by a CPU's BLAS that counts by columns
+ * too: whatever is wrong in a transpose, a leading dimension or an addend gives wrong numbers here as it would there. */
+#include <cblas.h>
+#include <cublasLt.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernels/kernels.h"
+
+struct description {
+  cublasOperation_t transpose[2];
+};
+
+struct layout {
+  cudaDataType_t type;
+  int rows, columns, leading;
+};
+
+struct preference {
+  uint32_t alignment[4];
+  uint64_t workspace_bytes;
+};
+
+const char *cublasLtGetStatusString(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS ? "success" : "a value that is not valid"; }
+size_t cublasLtGetVersion(void) { return 0; }
+
+cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
+  static char only;
+  *handle = (cublasLtHandle_t)&only;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *description, cublasComputeType_t compute, cudaDataType_t scale) {
+  *description = calloc(1, sizeof(struct description));
+  struct description *made = (struct description *)*description;
+  made->transpose[0] = made->transpose[1] = CUBLAS_OP_N;
+  return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t what, const void *value,
+                                              size_t bytes) {
+  struct description *d = (struct description *)description;
+  if ((what != CUBLASLT_MATMUL_DESC_TRANSA && what != CUBLASLT_MATMUL_DESC_TRANSB) || bytes != sizeof(cublasOperation_t))
+    return CUBLAS_STATUS_INVALID_VALUE;
+  memcpy(&d->transpose[what == CUBLASLT_MATMUL_DESC_TRANSB], value, bytes);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type, uint64_t rows, uint64_t columns,
+                                          int64_t leading) {
+  struct layout *made = calloc(1, sizeof *made);
+  *made = (struct layout){ type, (int)rows, (int)columns, (int)leading };
+  *layout = (cublasLtMatrixLayout_t)made;
+  return (uint64_t)leading >= rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
+  struct preference *made = calloc(1, sizeof *made);
+  for (int i = 0; i < 4; i++)
+    made->alignment[i] = 256; /* the library's own */
+  *preference = (cublasLtMatmulPreference_t)made;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t preference) {
+  free(preference);
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
+                                                    cublasLtMatmulPreferenceAttributes_t what, const void *value, size_t bytes) {
+  struct preference *p = (struct preference *)preference;
+  if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof p->workspace_bytes)
+    memcpy(&p->workspace_bytes, value, bytes);
+  else if (what >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && what <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && bytes == 4)
+    memcpy(&p->alignment[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
+  else if (what != CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK || bytes != 4)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+/* The algorithm remembers what it may rely on; cublasLtMatmul() below holds the caller to it. */
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
+                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+                                              cublasLtMatmulPreference_t preference, int wanted,
+                                              cublasLtMatmulHeuristicResult_t results[], int *found) {
+  (void)handle, (void)description, (void)a, (void)b, (void)c, (void)d;
+  memset(&results[0], 0, sizeof results[0]);
+  memcpy(&results[0].algo, preference, sizeof(struct preference));
+  *found = wanted > 0;
+  return CUBLAS_STATUS_SUCCESS;
+}
+
+static float *widened(const void *from, const struct layout *l) {
+  const size_t count = (size_t)l->leading * (size_t)l->columns;
+  float *wide = malloc(count * sizeof *wide);
+  if (l->type == CUDA_R_32F)
+    return memcpy(wide, from, count * sizeof *wide);
+  for (size_t i = 0; i < count; i++) {
+    const uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
+    memcpy(&wide[i], &bits, sizeof bits);
+  }
+  return wide;
+}
+
+static void narrow(void *to, const float *from, const struct layout *l) {
+  const size_t count = (size_t)l->leading * (size_t)l->columns;
+  if (l->type == CUDA_R_32F) {
+    memcpy(to, from, count * sizeof *from);
+    return;
+  }
+  for (size_t i = 0; i < count; i++) {
+    uint32_t bits;
+    memcpy(&bits, &from[i], sizeof bits);
+    ((uint16_t *)to)[i] = (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+  }
+}
+
+static enum CBLAS_TRANSPOSE transpose_of(cublasOperation_t o) { return o == CUBLAS_OP_T ? CblasTrans : CblasNoTrans; }
+
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void *alpha, const void *a,
+                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes, cudaStream_t stream) {
+  (void)handle, (void)stream;
+  const struct description *t = (const struct description *)description;
+  const struct layout *al = (const struct layout *)a_layout, *bl = (const struct layout *)b_layout;
+  const struct layout *cl = (const struct layout *)c_layout, *dl = (const struct layout *)d_layout;
+  struct preference may;
+  memcpy(&may, algorithm, sizeof may);
+  const int m = t->transpose[0] == CUBLAS_OP_T ? al->columns : al->rows, k = t->transpose[0] == CUBLAS_OP_T ? al->rows : al->columns;
+  const int n = t->transpose[1] == CUBLAS_OP_T ? bl->rows : bl->columns, kb = t->transpose[1] == CUBLAS_OP_T ? bl->columns : bl->rows;
+  const void *address[4] = { a, b, c, d };
+  for (int i = 0; i < 4; i++)
+    if ((uintptr_t)address[i] % may.alignment[i] != 0)
+      return CUBLAS_STATUS_INVALID_VALUE;
+  if (k != kb || dl->rows != m || dl->columns != n || cl->rows != m || cl->columns != n || workspace == NULL ||
+      workspace_bytes < may.workspace_bytes)
+    return CUBLAS_STATUS_INVALID_VALUE;
+  memset(workspace, 0x7f, workspace_bytes > 4096 ? 4096 : workspace_bytes); /* it is the product's to write on */
+  float *wide_a = widened(a, al), *wide_b = widened(b, bl), *sum = widened(*(const float *)beta == 0 ? d : c, cl);
+  cblas_sgemm(CblasColMajor, transpose_of(t->transpose[0]), transpose_of(t->transpose[1]), m, n, k, *(const float *)alpha, wide_a,
+              al->leading, wide_b, bl->leading, *(const float *)beta, sum, cl->leading);
+  narrow(d, sum, dl);
+  free(wide_a), free(wide_b), free(sum);
+  return CUBLAS_STATUS_SUCCESS;
+}

@@ -1,0 +1,287 @@
+/* kernels.c: every kernel of the CUDA backend against the CPU's, on shapes odd and even: values, bits from run to run, outputs in
+ * inputs' places, inputs left alone. Skips without a GPU. Built a second time, over tests/gpu/emulate.h, it runs on the host.
+ *
+ * Tolerances. Both sides are f32 with different orders of sums, so a sum of n terms may differ by some sqrt(n) units of 2^-24 of
+ * its greatest partial sums; functions (exp, erfc) by a few units in the last place. A tolerance is a share of the value plus `floor` times
+ * the greatest value of the tensor: 0 where every element is computed by itself, 1 where sums can cancel.
+ *   element by element          2e-6 of the value: sigmoid, erfc and their products, each a few units of 6e-8
+ *   moves and single additions  the same bits
+ *   norms, losses               4e-6: sums over a row of a few thousand
+ *   products, attention         4e-6 to 1e-5 of the greatest: sums over at most a few thousand terms
+ *   over bf16                   inputs are rounded beforehand, so what is left is the rounding of p and ds to 8 bits before their second
+ *                               product and of the result: 2^-9 each of sums of magnitudes: 1e-2 of the greatest
+ */
+#include "tests/gpu/device.h"
+
+struct subject {
+  enum pen_op_kind kind;
+  int64_t dim[PEN_DIMS_MAX];
+  double real[PEN_REALS_MAX];
+  int integers;            /* integer operands get values below this, and -100 here and there for targets */
+  double tolerance, floor; /* 0: the same bits */
+  int large;               /* for a real GPU alone */
+};
+
+static const struct subject subjects[] = {
+  { PEN_OP_ACCUMULATE, { 45 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_ACCUMULATE, { 4096 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_ADD, { 77 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_ADD, { 5001 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_SCALE, { 77 }, { 1.5 }, 0, 0, 0, 0 },
+  { PEN_OP_SCALE_DX, { 1025 }, { 1.05 }, 0, 0, 0, 0 },
+  { PEN_OP_SWIGLU, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
+  { PEN_OP_SWIGLU, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
+  { PEN_OP_SWIGLU_DX, { 4099 }, { 0 }, 0, 2e-6, 0, 0 },
+  { PEN_OP_GELU, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
+  { PEN_OP_GELU, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
+  { PEN_OP_GELU_DX, { 4099 }, { 0 }, 0, 2e-6, 0.1, 0 }, /* Phi + x phi passes through 0 */
+  { PEN_OP_ROPE, { 2, 5, 3, 14 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE, { 1, 9, 2, 64 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE_DX, { 2, 5, 3, 64 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE_DX, { 2, 5, 3, 6 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE_TABLE, { 33, 8 }, { 10000 }, 0, 1e-7, 1, 0 },
+  { PEN_OP_ROPE_TABLE, { 50, 5 }, { 500000 }, 0, 1e-7, 1, 0 },
+  { PEN_OP_RMSNORM, { 3, 37 }, { 1e-5 }, 0, 4e-6, 0, 0 },
+  { PEN_OP_RMSNORM, { 19, 768 }, { 1e-5 }, 0, 4e-6, 0, 0 },
+  { PEN_OP_RMSNORM, { 3, 1536 }, { 1e-5 }, 0, 4e-6, 0, 0 },
+  { PEN_OP_RMSNORM, { 2, 4099 }, { 1e-5 }, 0, 4e-6, 0, 0 },
+  { PEN_OP_RMSNORM_DX, { 3, 101 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 1, 1 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 1030, 36 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 5, 1028 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 3, 1029 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 2, 14000 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* more than 48 KiB of sums */
+  { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7, 0, 0, 0 },
+  { PEN_OP_EMBEDDING, { 9, 64, 7 }, { 0 }, 7, 0, 0, 0 },
+  { PEN_OP_EMBEDDING_DW, { 9, 21, 7 }, { 0 }, 7, 0, 0, 0 },
+  { PEN_OP_EMBEDDING_DW, { 600, 8, 5 }, { 0 }, 5, 0, 0, 0 },
+  { PEN_OP_EMBEDDING_DW, { 300, 258, 200 }, { 0 }, 200, 0, 0, 0 },
+  { PEN_OP_EMBEDDING_DW, { 40, 1028, 9 }, { 0 }, 9, 0, 0, 0 },
+  { PEN_OP_CROSS_ENTROPY, { 4, 11 }, { 0.5 }, 11, 4e-6, 1e-2, 0 },
+  { PEN_OP_CROSS_ENTROPY, { 5, 1111 }, { 0.5 }, 1111, 4e-6, 1e-2, 0 },
+  { PEN_OP_CROSS_ENTROPY, { 3, 5003 }, { 1e-3 }, 5003, 4e-6, 1e-2, 0 },
+  { PEN_OP_CROSS_ENTROPY, { 1300, 3 }, { 1e-3 }, 3, 4e-6, 1e-2, 0 },
+  { PEN_OP_SUM_LOSS, { 4, 31 }, { 0.5 }, 0, 0, 0, 0 },
+  { PEN_OP_SUM_LOSS, { 50, 67 }, { 0.5 }, 0, 0, 0, 0 },
+  { PEN_OP_LINEAR, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LINEAR, { 300, 256, 130 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LINEAR_DX, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LINEAR_DX, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LINEAR_DW, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LINEAR_DW, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 1, 1, 1, 1, 1 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 2, 53, 4, 2, 18 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 1, 130, 2, 1, 64 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 1, 97, 3, 3, 96 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 1, 65, 2, 1, 200 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 1, 1, 1, 1, 1 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 2, 53, 4, 2, 18 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 1, 130, 2, 1, 64 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 1, 97, 3, 3, 96 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 1, 65, 2, 1, 200 }, { 0 }, 0, 1e-5, 1, 0 },
+  /* What is too slow thread by thread. */
+  { PEN_OP_SWIGLU_DX, { 10000019 }, { 0 }, 0, 2e-6, 0, 1 },
+  { PEN_OP_RMSNORM, { 4096, 2048 }, { 1e-5 }, 0, 4e-6, 0, 1 },
+  { PEN_OP_RMSNORM_DX, { 4096, 2048 }, { 1e-5 }, 0, 1e-5, 1, 1 },
+  { PEN_OP_EMBEDDING_DW, { 8192, 768, 50257 }, { 0 }, 50257, 0, 0, 1 },
+  { PEN_OP_CROSS_ENTROPY, { 512, 50257 }, { 1e-3 }, 50257, 1e-5, 1e-2, 1 },
+  { PEN_OP_LINEAR, { 2048, 768, 3072 }, { 0 }, 0, 4e-6, 1, 1 },
+  { PEN_OP_LINEAR_DX, { 2048, 3072, 768 }, { 0 }, 0, 4e-6, 1, 1 },
+  { PEN_OP_LINEAR_DW, { 4096, 768, 3072 }, { 0 }, 0, 1e-5, 1, 1 },
+  { PEN_OP_ATTENTION, { 2, 1000, 8, 2, 64 }, { 0 }, 0, 4e-6, 1, 1 },
+  { PEN_OP_ATTENTION, { 1, 2048, 4, 4, 128 }, { 0 }, 0, 4e-6, 1, 1 },
+  { PEN_OP_ATTENTION_DX, { 2, 1000, 8, 2, 64 }, { 0 }, 0, 2e-5, 1, 1 },
+  { PEN_OP_ATTENTION_DX, { 1, 2048, 4, 4, 128 }, { 0 }, 0, 2e-5, 1, 1 },
+};
+enum { SUBJECTS = sizeof subjects / sizeof *subjects };
+
+static int fits(const struct subject *subject) { return !subject->large || runs_large(); }
+
+/* Host operands of a case. Integers repeat, and where they are targets every seventh is ignored. */
+static struct pen_call fill(const struct subject *subject, const struct signature *s) {
+  struct pen_call call = { 0 };
+  memcpy(call.dim, subject->dim, sizeof call.dim);
+  memcpy(call.real, subject->real, sizeof call.real);
+  for (size_t i = 0; i < s->count; i++) {
+    const struct operand *o = &s->operand[i];
+    call.operand[i] = bytes_at(operand_bytes(o), 0);
+    for (size_t k = 0; o->integer && k < o->count; k++) {
+      const int ignored = subject->kind == PEN_OP_CROSS_ENTROPY && k % 7 == 3;
+      ((int32_t *)call.operand[i])[k] = ignored ? PEN_IGNORED_TARGET : (int32_t)(k * k * 5 % (size_t)subject->integers);
+    }
+    if (!o->integer && (!o->output || o->accumulates))
+      spread(call.operand[i], o->count, i + 1);
+  }
+  return call;
+}
+
+static void compare(const struct subject *subject, const struct operand *o, const void *actual, const void *expected) {
+  char what[64];
+  snprintf(what, sizeof what, "%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name, (long long)subject->dim[0],
+           (long long)subject->dim[1], (long long)subject->dim[2], o->name);
+  if (subject->tolerance == 0) {
+    assert_same_bits(what, actual, expected, operand_bytes(o));
+  } else if (o->element_bytes == sizeof(double)) {
+    const double a = *(const double *)actual, e = *(const double *)expected;
+    if (!(fabs(a - e) <= subject->tolerance * fabs(e)))
+      fail_msg("%s is %.12g, expected %.12g", what, a, e);
+  } else {
+    assert_near(what, actual, widened(expected, o->count), o->count, subject->tolerance, subject->floor);
+  }
+}
+
+/* The CPU's outputs for a case, in new memory. */
+static struct pen_call expected_of(const struct subject *subject, const struct signature *s, int without_optional) {
+  struct pen_call call = fill(subject, s);
+  for (size_t i = 0; i < s->count; i++)
+    if (without_optional && s->operand[i].optional)
+      call.operand[i] = NULL;
+  run(subject->kind, &call);
+  return call;
+}
+
+enum { APART, SHARED, WITHOUT_OPTIONAL, FORMS };
+
+/* Runs a case on the GPU: operands apart, or outputs on the inputs that they may lie on, or what is optional left out. Returns the
+ * operands as they were after it, in host memory. */
+static struct pen_call on_gpu(const struct subject *subject, const struct signature *s, int form) {
+  struct pen_call host = fill(subject, s), call = host;
+  for (size_t i = 0; i < s->count; i++) {
+    const struct operand *o = &s->operand[i];
+    if (form == WITHOUT_OPTIONAL && o->optional)
+      host.operand[i] = call.operand[i] = NULL;
+    else if (form == SHARED && o->shares[0])
+      call.operand[i] = call.operand[find(s, o->shares)];
+    else
+      call.operand[i] = sent(host.operand[i], operand_bytes(o));
+  }
+  run_there(subject->kind, &call);
+  for (size_t i = 0; i < s->count; i++)
+    if (call.operand[i] != NULL)
+      fetch(host.operand[i], call.operand[i], operand_bytes(&s->operand[i]));
+  return host;
+}
+
+static int has_optional(const struct signature *s) {
+  for (size_t i = 0; i < s->count; i++)
+    if (s->operand[i].optional)
+      return 1;
+  return 0;
+}
+
+/* The outputs of two runs have the same bits; of two runs of the same form, everything has. */
+static void assert_same_run(const struct subject *subject, const struct signature *s, const struct pen_call *a, const struct pen_call *b) {
+  for (size_t i = 0; i < s->count; i++)
+    if (s->operand[i].output)
+      assert_same_bits(op_rows[subject->kind].name, a->operand[i], b->operand[i], operand_bytes(&s->operand[i]));
+}
+
+static void check(const struct subject *subject) {
+  const struct signature s = parse(subject->kind, subject->dim);
+  const struct pen_call given = fill(subject, &s), expected = expected_of(subject, &s, 0), actual = on_gpu(subject, &s, APART);
+  for (size_t i = 0; i < s.count; i++)
+    if (s.operand[i].output)
+      compare(subject, &s.operand[i], actual.operand[i], expected.operand[i]);
+    else
+      assert_same_bits(s.operand[i].name, actual.operand[i], given.operand[i], operand_bytes(&s.operand[i]));
+  const struct pen_call again = on_gpu(subject, &s, APART), shared = on_gpu(subject, &s, SHARED);
+  assert_same_run(subject, &s, &actual, &again);
+  assert_same_run(subject, &s, &actual, &shared);
+  if (!has_optional(&s))
+    return;
+  const struct pen_call less = expected_of(subject, &s, 1), without = on_gpu(subject, &s, WITHOUT_OPTIONAL);
+  for (size_t i = 0; i < s.count; i++)
+    if (s.operand[i].output && less.operand[i] != NULL)
+      compare(subject, &s.operand[i], without.operand[i], less.operand[i]);
+}
+
+/* Values as the CPU's, inputs as they were, the same bits again and with outputs on inputs, and what is optional left out. */
+static void agrees_with_the_cpu(void **state) {
+  for (int n = 0; n < SUBJECTS; n++) {
+    if (!fits(&subjects[n]))
+      continue;
+    check(&subjects[n]);
+    tidy(state);
+  }
+}
+
+/* A token out of range: NaN from a look-up, nothing from its gradient, NaN as a loss. */
+static void bad_tokens(void **state) {
+  const struct subject cases[] = { { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7, 0, 0, 0 },
+                                   { PEN_OP_EMBEDDING_DW, { 9, 20, 7 }, { 0 }, 7, 0, 0, 0 },
+                                   { PEN_OP_CROSS_ENTROPY, { 5, 30 }, { 1 }, 30, 1e-6, 0, 0 } };
+  for (int n = 0; n < 3; n++)
+    for (int bad = -1; bad <= 1; bad += 2) {
+      const struct signature s = parse(cases[n].kind, cases[n].dim);
+      struct pen_call host = fill(&cases[n], &s), call = host;
+      for (size_t i = 0; i < s.count; i++) {
+        if (s.operand[i].integer)
+          ((int32_t *)host.operand[i])[2] = bad < 0 ? -1 : cases[n].integers;
+        call.operand[i] = sent(host.operand[i], operand_bytes(&s.operand[i]));
+      }
+      run(cases[n].kind, &host);
+      run_there(cases[n].kind, &call);
+      const size_t last = cases[n].kind == PEN_OP_CROSS_ENTROPY ? 2 : s.count - 1;
+      const size_t bytes = operand_bytes(&s.operand[last]);
+      unsigned char *actual = bytes_at(bytes, 0);
+      fetch(actual, call.operand[last], bytes);
+      if (cases[n].kind == PEN_OP_EMBEDDING_DW)
+        assert_same_bits("dtable", actual, host.operand[last], bytes);
+      else if (cases[n].kind == PEN_OP_EMBEDDING)
+        assert_true(isnan(((float *)actual)[2 * 21]) && isnan(((float *)actual)[3 * 21 - 1]) && !isnan(((float *)actual)[3 * 21]));
+      else
+        assert_true(isnan(*(double *)actual));
+      free_tensors(state);
+      release_all();
+    }
+}
+
+enum { NAN_SIZE_MAX = 20000 };
+
+static int64_t product_of(const int64_t dim[PEN_DIMS_MAX]) {
+  int64_t product = 1;
+  for (int i = 0; i < PEN_DIMS_MAX && dim[i] > 0; i++)
+    product *= dim[i];
+  return product;
+}
+
+/* A NaN at the front and at the end of each input reaches an output where it does on the CPU. */
+static void nan_comes_through(void **state) {
+  for (int n = 0; n < SUBJECTS; n++) {
+    const struct signature s = parse(subjects[n].kind, subjects[n].dim);
+    for (size_t i = 0; i < s.count && !subjects[n].large && product_of(subjects[n].dim) <= NAN_SIZE_MAX; i++)
+      for (size_t place = 0; place < 3; place += 2) {
+        const struct operand *o = &s.operand[i];
+        if (o->integer || (o->output && !o->accumulates) || subjects[n].kind == PEN_OP_EMBEDDING || subjects[n].integers > 64)
+          continue; /* tables: not every row is looked up */
+        struct pen_call host = fill(&subjects[n], &s), call = host;
+        ((float *)host.operand[i])[place * (o->count - 1) / 2] = NAN;
+        for (size_t k = 0; k < s.count; k++)
+          call.operand[k] = sent(host.operand[k], operand_bytes(&s.operand[k]));
+        run(subjects[n].kind, &host);
+        run_there(subjects[n].kind, &call);
+        int ours = 0, theirs = 0;
+        for (size_t k = 0; k < s.count; k++)
+          if (s.operand[k].output) {
+            theirs |= any_nan(host.operand[k], &s.operand[k]);
+            fetch(host.operand[k], call.operand[k], operand_bytes(&s.operand[k]));
+            ours |= any_nan(host.operand[k], &s.operand[k]);
+          }
+        if (ours != theirs)
+          fail_msg("%s: a NaN in %s %s", op_rows[subjects[n].kind].name, o->name, ours ? "is made up" : "is lost");
+        free_tensors(state);
+        release_all();
+      }
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+    cmocka_unit_test_teardown(agrees_with_the_cpu, tidy),
+    cmocka_unit_test_teardown(bad_tokens, tidy),
+    cmocka_unit_test_teardown(nan_comes_through, tidy),
+  };
+  if (!open_devices())
+    return 0;
+  return cmocka_run_group_tests_name("gpu kernels", tests, NULL, NULL);
+}
