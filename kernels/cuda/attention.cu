@@ -120,9 +120,7 @@ size_t shared_bytes(const variant &v) {
 
 void pen_cuda_attention_open(void) {
   for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_note("shared memory for ATTENTION", cudaFuncSetAttribute((const void *)variants[i].kernel,
-                                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                                      (int)shared_bytes(variants[i])));
+    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel, shared_bytes(variants[i]));
 }
 
 void pen_cuda_attention(const struct pen_call *call) {

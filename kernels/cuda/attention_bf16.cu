@@ -158,9 +158,7 @@ size_t shared_bytes(const variant &v) { return (size_t)((v.queries + 2 * v.keys)
 
 void pen_cuda_attention_bf16_open(void) {
   for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_note("shared memory for ATTENTION", cudaFuncSetAttribute((const void *)variants[i].kernel,
-                                                                      cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                                      (int)shared_bytes(variants[i])));
+    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel, shared_bytes(variants[i]));
 }
 
 void pen_cuda_attention_bf16(const struct pen_call *call) {

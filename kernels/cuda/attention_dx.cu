@@ -131,17 +131,12 @@ size_t shared_bytes(const variant &v) {
   return (size_t)(2 * (v.stand + WALK) * (v.head_dim + 4) + 2 * v.stand * CHANCE_STRIDE) * sizeof(float);
 }
 
-void grant(differentiate_kernel *kernel, size_t bytes) {
-  pen_cuda_note("shared memory for ATTENTION_DX",
-                cudaFuncSetAttribute((const void *)kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)bytes));
-}
-
 } /* namespace */
 
 void pen_cuda_attention_dx_open(void) {
   for (int i = 0; i < VARIANTS; i++) {
-    grant(variants[i].of_keys, shared_bytes(variants[i]));
-    grant(variants[i].of_queries, shared_bytes(variants[i]));
+    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)variants[i].of_keys, shared_bytes(variants[i]));
+    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)variants[i].of_queries, shared_bytes(variants[i]));
   }
 }
 

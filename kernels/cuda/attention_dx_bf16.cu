@@ -176,12 +176,8 @@ size_t shared_bytes(const variant &v) {
 
 void pen_cuda_attention_dx_bf16_open(void) {
   for (int i = 0; i < VARIANTS; i++) {
-    pen_cuda_note("shared memory for ATTENTION_DX", cudaFuncSetAttribute((const void *)variants[i].of_keys,
-                                                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                                         (int)shared_bytes(variants[i])));
-    pen_cuda_note("shared memory for ATTENTION_DX", cudaFuncSetAttribute((const void *)variants[i].of_queries,
-                                                                         cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                                                         (int)shared_bytes(variants[i])));
+    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)variants[i].of_keys, shared_bytes(variants[i]));
+    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)variants[i].of_queries, shared_bytes(variants[i]));
   }
 }
 

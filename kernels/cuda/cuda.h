@@ -56,9 +56,12 @@ void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, floa
                          const struct pen_adamw *settings, void *stream);
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
 
-/* open.c: keeps the first error in words: what was done, and what CUDA says of it. */
+/* open.c. Keeps the first error in words: what was done, and what CUDA says of it. */
 void pen_cuda_note(const char *what, cudaError_t error);
 void pen_cuda_note_text(const char *what, const char *why);
+/* Lets a kernel have so much shared memory a block, past the 48 KiB that all may have. Where the chip has less it stays as it is, and only
+ * a launch that needs it fails. */
+void pen_cuda_grant(const char *what, const void *kernel, size_t shared_bytes);
 extern struct pen_cuda_chip { /* of the device that is open; for limits, never for the order of a sum */
   int processors;
   size_t shared_bytes; /* that a block may have at most */

@@ -22,6 +22,11 @@ void pen_cuda_note(const char *what, cudaError_t error) {
     pen_cuda_note_text(what, cudaGetErrorString(error));
 }
 
+void pen_cuda_grant(const char *what, const void *kernel, size_t shared_bytes) {
+  if (shared_bytes <= pen_cuda_chip.shared_bytes)
+    pen_cuda_note(what, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
+}
+
 static const char *error(void) { return error_text[0] == '\0' ? NULL : error_text; }
 
 /* True when all is well so far. */

@@ -108,9 +108,7 @@ size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
 /* A row of sums stands in shared memory: past 48 KiB, 12288 wide, a kernel must be granted it. */
 void pen_cuda_rmsnorm_dx_open(void) {
   for (int n = 0; n < 2; n++)
-    pen_cuda_note("shared memory for RMSNORM_DX",
-                  cudaFuncSetAttribute((const void *)kernels[1][n], cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                       (int)pen_cuda_chip.shared_bytes - 1024 /* for what is static */));
+    pen_cuda_grant("shared memory for RMSNORM_DX", (const void *)kernels[1][n], pen_cuda_chip.shared_bytes - 1024 /* what is static */);
 }
 
 void pen_cuda_rmsnorm_dx(const struct pen_call *call) {
