@@ -46,6 +46,7 @@ int any_result;
 const std::function<void()> *body_now;
 const char *name_now;
 unsigned char *shared_now;
+bool copies_at_once;
 std::map<const void *, size_t> granted; /* shared memory past 48 KiB */
 
 unsigned char *map_guarded(size_t bytes, size_t alignment) {
@@ -175,6 +176,11 @@ const unsigned char *exchange(const void *value, size_t bytes) {
 }
 
 void copy_later(void *to, const void *from, size_t bytes, size_t there) {
+  if (copies_at_once) {
+    memset(to, 0, bytes);
+    memcpy(to, from, there);
+    return;
+  }
   fibers[current].copies.push_back({to, from, bytes, there, fibers[current].group});
 }
 
@@ -197,6 +203,7 @@ void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, siz
   static unsigned launch_number;
   static unsigned char *shared_end = map_guarded(SHARED_BYTES_MAX, PAGE) + (SHARED_BYTES_MAX + PAGE - 1) / PAGE * PAGE;
   name_now = name, body_now = &body;
+  copies_at_once = launch_number * 2654435761u >> 16 & 1;
   here.threads = threads, here.blocks = blocks;
   thread_count = threads.x * threads.y * threads.z;
   const unsigned block_count = blocks.x * blocks.y * blocks.z;
