@@ -50,8 +50,8 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
   }
   struct pen_search_case *search = pen_new(1, sizeof *search);
   *search = (struct pen_search_case){
-      .partition = partition, .stage_cost = cost, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span, .rank_count = partition->rank_count,
-      .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
+      .partition = partition, .stage_cost = cost, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
+      .rank_count = partition->rank_count, .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
       .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches, .cell_count = types * microbatches,
       .stages = list_stages(partition), .type = type, .cell = cell, .work = work};
   return search;

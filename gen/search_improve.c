@@ -2,9 +2,9 @@
  *
  * A move takes one action of one rank and puts it elsewhere in the rank's list: one place on, a few, or anywhere within its reach. A
  * position's energy is its greatest span (or end) and a hundredth of the ranks' mean, so that work on ranks which do not decide yet
- * counts a little; where ties are broken, of the other objective, and the first is a limit. A move that raises the energy is kept with the probability exp(-rise/temperature); drawn before the move is timed,
- * that is a threshold, at which the timing gives up. The temperature falls with the square of the work that is left, so most of it is
- * spent where few rises pass.
+ * counts a little; where ties are broken, of the other objective, and the first is a limit. A move that raises the energy is kept with
+ * the probability exp(-rise/temperature); drawn before the move is timed, that is a threshold, at which the timing gives up. The
+ * temperature falls with the square of the work that is left, so most of it is spent where few rises pass.
  * Source: Kirkpatrick, Gelatt, Vecchi 1983, Optimization by simulated annealing; thresholds drawn first are our own. */
 #include <math.h>
 #include <string.h>
