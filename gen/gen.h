@@ -138,10 +138,10 @@ struct pen_lowered {
 };
 
 /* Adds sends, receives and waits in one global order (a message enters both ranks' lists at the same turn), so that every model of
- * section 3.8 is free of deadlock by construction; and the step's end (kind: PEN_TRAIN or PEN_EVAL). `cost` gives the latency of
- * messages by sending stage, which receives are placed to hide; null: none. Needs a complete timing. */
+ * section 3.8 is free of deadlock by construction; and the step's end (kind: PEN_TRAIN or PEN_EVAL). By `timing`, which must be
+ * complete, every receive stands when its message leaves. */
 struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
-                              const struct pen_stage_cost *cost, int profile_kind, bool gather_before_update);
+                              int profile_kind, bool gather_before_update);
 
 /* The same for eval, as if every stage took equally long: where a late stage is the slowest, messages would else pile up before it in
  * as many slots as there are microbatches, and to no end. */

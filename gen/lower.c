@@ -7,9 +7,9 @@
  * list position as the clock). A WAIT stands right before the action that reads the message, so that a RECV never holds up
  * computation that does not need it; the waits of both of a pair a|b stand before a, for b starts with it.
  *
- * A transport may begin to move a message only when its receive stands. Where the receiver computes while the message leaves, the
- * receive after that computation would add its latency to the reader's start; there, and only there (it costs memory), the receive
- * is put before the computation, which then hides the way. Receives keep their order: those already behind it go along.
+ * A transport may begin to move a message only when its receive stands, and until then the sender may have to wait (for the credit of
+ * a put, for its partner in a rendezvous). So where the receiver computes while the message leaves, the receive is put before that
+ * computation, which then hides the way. Receives keep their order: those already behind it go along.
  *
  * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping all gather them before the
  * update; without, only rank 0 gathers, for the log, and nobody waits for it. */
@@ -36,9 +36,7 @@ struct running {
 
 struct lowering {
   const struct pen_partition *partition;
-  const struct pen_stage_cost *cost; /* [stage] */
-  double *reader_start[2];           /* F, B: [stage * microbatches + microbatch] of the reading action; null: nothing takes time */
-  struct running *running;           /* [rank] */
+  struct running *running; /* [rank] */
   struct pen_lowered *out;
   size_t *capacity;       /* [rank] */
   size_t message_capacity;
@@ -144,14 +142,6 @@ static struct pending pop(struct lowering *l) {
   return top;
 }
 
-/* Whether a message that leaves at `time` would keep its reader waiting if its receive stood after what the receiver computes. */
-static bool must_hurry(const struct lowering *l, const struct pen_compute *sent, bool backward, uint32_t reader, double time) {
-  const struct running *running = &l->running[l->partition->rank_of[reader]];
-  if (!l->reader_start[0] || running->end <= time) return false;
-  double start = l->reader_start[backward][slot_of(l, reader, sent->microbatch)];
-  return running->end + l->cost[sent->stage].send > start;
-}
-
 /* Moves what a rank computes behind the receives that follow it. */
 static void postpone(struct lowering *l, uint32_t rank) {
   struct running *running = &l->running[rank];
@@ -174,7 +164,7 @@ static void deliver(struct lowering *l, double time) {
     uint32_t message = add_message(l, backward, c.stage, c.microbatch);
     append(l, l->partition->rank_of[c.stage], backward ? PEN_SEND_B : PEN_SEND_F, c.stage, c.microbatch, message);
     append(l, l->partition->rank_of[reader], backward ? PEN_RECV_B : PEN_RECV_F, reader, c.microbatch, message);
-    if (must_hurry(l, &c, backward, reader, item.end)) postpone(l, l->partition->rank_of[reader]);
+    if (l->running[l->partition->rank_of[reader]].end > item.end) postpone(l, l->partition->rank_of[reader]);
   }
 }
 
@@ -253,19 +243,6 @@ static void reserve(struct lowering *l, const struct pen_order *order) {
   l->out->message = pen_new(l->message_capacity, sizeof *l->out->message);
 }
 
-/* Notes when every reader of a message starts, if messages take time at all. */
-static void find_readers(struct lowering *l, const struct pen_order *order, const struct pen_timing *timing) {
-  bool any = false;
-  for (uint32_t s = 0; l->cost && s < l->partition->stage_count; s++) any = any || l->cost[s].send > 0;
-  if (!any) return;
-  for (int b = 0; b < 2; b++) l->reader_start[b] = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof(double));
-  for (uint32_t r = 0; r < order->rank_count; r++)
-    for (uint32_t i = 0; i < order->count[r]; i++) {
-      const struct pen_compute *c = &order->action[r][i];
-      if (c->kind != PEN_W) l->reader_start[c->kind != PEN_F][slot_of(l, c->stage, c->microbatch)] = timing->start[r][i];
-    }
-}
-
 /* Appends a compute action; the second of a pair runs with the first, before which the waits of both stand. */
 static void append_compute(struct lowering *l, uint32_t rank, const struct pen_compute *c, double end, bool second) {
   struct running *running = &l->running[rank];
@@ -279,12 +256,10 @@ static void append_compute(struct lowering *l, uint32_t rank, const struct pen_c
 }
 
 struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
-                              const struct pen_stage_cost *cost, int profile_kind, bool gather_before_update) {
+                              int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
-  l.cost = cost;
   l.running = pen_new(partition->rank_count, sizeof *l.running);
   reserve(&l, order);
-  find_readers(&l, order, timing);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);
   for (size_t i = 0; i < count; i++) {
@@ -304,7 +279,7 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
 struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struct pen_partition *partition) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++) cost[s].forward = 1;
-  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), cost, PEN_EVAL, false);
+  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
 }
 
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,

@@ -122,7 +122,7 @@ static void lower_own(struct result *result, const struct pen_options *options, 
     simulate(result);
     pen_pass("lower");
     result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, partition)
-                                       : pen_lower(result->order, partition, result->timing, result->cost, kind, gather);
+                                       : pen_lower(result->order, partition, result->timing, kind, gather);
     return;
   }
   struct pen_action **action;

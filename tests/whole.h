@@ -50,7 +50,7 @@ static inline struct whole make_whole_of(struct pen_topology *topology) {
   bool trains = w.topology->trains;
   w.order = trains ? pen_compose(w.topology, w.partition) : forward;
   w.timing = pen_simulate(w.order, w.partition, w.cost, -1);
-  w.lowered = pen_lower(w.order, w.partition, w.timing, w.cost, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
+  w.lowered = pen_lower(w.order, w.partition, w.timing, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN, w.lowered, train},
       {"eval", PEN_EVAL, pen_lower_forward(forward, w.partition), eval},
