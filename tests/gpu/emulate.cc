@@ -107,6 +107,20 @@ unsigned in_order(unsigned i, unsigned count, unsigned launch_number) {
   return (unsigned)(((uint64_t)i * step + launch_number) % count);
 }
 
+/* Runs one warp as far as it comes without the others: what they must not see yet, or must have seen before, is then there, or gone. */
+void run_warp(unsigned first, unsigned launch_number) {
+  const unsigned past = first + LANES < thread_count ? first + LANES : thread_count;
+  do {
+    for (unsigned i = 0; i < past - first; i++) {
+      const unsigned t = first + in_order(i, past - first, launch_number);
+      if (fibers[t].now != RUNS)
+        continue;
+      current = t;
+      resume(fibers[t]);
+    }
+  } while (release(first, past, WAITS_WARP));
+}
+
 void run_block(unsigned launch_number) {
   static unsigned char *stacks = map_guarded((size_t)THREADS_MAX * STACK_BYTES, PAGE);
   for (unsigned t = 0; t < thread_count; t++) {
@@ -120,28 +134,18 @@ void run_block(unsigned launch_number) {
     f.copies.clear();
   }
   any = 0;
+  const unsigned warps = (thread_count + LANES - 1) / LANES;
   for (;;) {
-    bool moved = false, left = false;
-    for (unsigned i = 0; i < thread_count; i++) {
-      const unsigned t = in_order(i, thread_count, launch_number);
-      if (fibers[t].now != RUNS)
-        continue;
-      current = t;
-      resume(fibers[t]);
-      moved = true;
-    }
-    for (unsigned from = 0; from < thread_count; from += LANES)
-      moved |= release(from, from + LANES < thread_count ? from + LANES : thread_count, WAITS_WARP);
-    if (release(0, thread_count, WAITS_BLOCK)) {
-      any_result = any, any = 0;
-      moved = true;
-    }
+    for (unsigned i = 0; i < warps; i++)
+      run_warp(in_order(i, warps, launch_number) * LANES, launch_number);
+    bool left = false;
     for (unsigned t = 0; t < thread_count; t++)
       left |= fibers[t].now != DONE;
     if (!left)
       break;
-    if (!moved)
+    if (!release(0, thread_count, WAITS_BLOCK))
       fail("threads wait for each other: some of a warp or block never come to a barrier");
+    any_result = any, any = 0;
   }
   for (unsigned t = 0; t < thread_count; t++)
     if (!fibers[t].copies.empty())

@@ -1,9 +1,10 @@
 /* emulate.h: CUDA's own words for a host compiler, so that the very kernels of kernels/cuda run here, thread by thread.
  *
  * Each thread of a block is a fiber. It runs until it waits for its warp or its block; when all that live wait for the same, they go
- * on. Blocks and threads run in an order that changes from launch to launch (rising, falling, mixed), so that a missing barrier, or a
- * sum whose order is not fixed, shows as other bits. Shared memory is poisoned before each block and ends at a guarded page, as
- * do the device's allocations; asynchronous copies happen when they are waited for, and not before, or else at once.
+ * on. A warp runs as far ahead of the others as barriers let it. Blocks, warps and threads run in an order that changes from launch to
+ * launch (rising, falling, mixed), so that a missing barrier, or a sum whose order is not fixed, shows as other numbers. Shared memory
+ * is poisoned before each block and ends at a guarded page, as do the device's allocations; asynchronous copies happen when they are
+ * waited for, and not before, or else at once.
  * Not shown: timing, memory order within a warp, how the hardware rounds its special functions.
  */
 #ifndef PEN_EMULATE_H
