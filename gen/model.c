@@ -141,6 +141,28 @@ uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint3
   return y;
 }
 
+uint32_t op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t bias, uint32_t addend) {
+  const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
+  return forward(graph, PEN_OP_AFFINE, name, (uint32_t[]){x, weight, bias, addend},
+                 (int64_t[]){graph->rows, (int64_t)shape->dim[0], (int64_t)shape->dim[1]}, 3);
+}
+
+uint32_t op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain, uint32_t bias) {
+  uint32_t y = forward(graph, PEN_OP_LAYERNORM, name, (uint32_t[]){x, gain, bias}, (int64_t[]){graph->rows, width_of(graph, x)}, 2);
+  graph->forward.op[graph->forward.count - 1].real[0] = graph->topology->model_norm_epsilon;
+  return y;
+}
+
+uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table) {
+  return forward(graph, PEN_OP_POSITION, name, (uint32_t[]){x, table},
+                 (int64_t[]){graph->rows, width_of(graph, x), graph->topology->model_sequence}, 3);
+}
+
+void op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t part[3]) {
+  forward(graph, PEN_OP_SPLIT, name, (uint32_t[]){x}, (int64_t[]){graph->rows, width_of(graph, x) / 3}, 2);
+  memcpy(part, &graph->forward.op[graph->forward.count - 1].operand[1], 3 * sizeof *part);
+}
+
 uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
   struct pen_op *op = emit(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
                            (int64_t[]){graph->topology->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
@@ -172,6 +194,10 @@ uint32_t op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uin
 
 uint32_t op_gelu(struct pen_graph *graph, const char *name, uint32_t x) {
   return elementwise(graph, PEN_OP_GELU, name, (uint32_t[]){x});
+}
+
+uint32_t op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x) {
+  return elementwise(graph, PEN_OP_GELU_TANH, name, (uint32_t[]){x});
 }
 
 uint32_t op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor) {

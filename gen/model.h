@@ -89,6 +89,12 @@ uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (
 uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim);
 uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, int64_t heads,
                       int64_t kv_heads, int64_t head_dim);
+/* x (rows, in) times the weight (in, out), plus bias (out), plus addend (rows, out) unless PEN_NONE. */
+uint32_t op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t bias, uint32_t addend);
+uint32_t op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain, uint32_t bias);
+uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table); /* the table (sequence, width) added */
+void op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t part[3]); /* x (rows, 3, width) */
+uint32_t op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x);
 uint32_t op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
 uint32_t op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
 uint32_t op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);

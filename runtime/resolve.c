@@ -60,6 +60,11 @@ static void resolve_address(struct resolving *resolving, void **where, uint32_t 
   *where = vm->arena + base + tensor->offset;
 }
 
+static const char *const name_of[PEN_OP_COUNT] = {
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) [PEN_OP_##kind] = #kind,
+#include "kernels/ops.def"
+};
+
 static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, const struct pen_op *op) {
   struct pen_vm *vm = resolving->vm;
   pen_assert(op->kind < PEN_OP_COUNT);
@@ -76,9 +81,9 @@ static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, 
     ready->call.prepared = &vm->data;
   } else {
     ready->run = pen_kernel_of(op->kind);
+    pen_check(ready->run != NULL, "this device has no kernel for the operation %s", name_of[op->kind]);
     ready->call.prepared = pen_kernels_prepare(op->kind, op->dim, op->real);
   }
-  pen_assert(ready->run != NULL);
 }
 
 static void resolve_ops(struct pen_vm *vm) {

@@ -14,6 +14,7 @@ pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
 END
 }
 describe llama "kv_heads = 2;"
+describe gpt2 ""
 describe qwen3 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 
 # train NAME FAMILY OPTIONS...: leaves NAME.bits (losses, norms) and NAME.sums (of the checkpoint's files).
@@ -43,6 +44,12 @@ qwen3 recomputed -s memory.recompute=full
 qwen3 two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
 qwen3 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
 qwen3 four       -s pipeline.ranks=4
+gpt2 one
+gpt2 one_zb      -s pipeline.zero_bubble=true
+gpt2 recomputed  -s memory.recompute=full
+gpt2 two_cut     -s pipeline.ranks=2 -s partition.before=[transformer.h.2.mlp]
+gpt2 two_v       -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+gpt2 four        -s pipeline.ranks=4
 END
 
 # ---- an independent model ----
@@ -60,7 +67,7 @@ loss_and_norm() {
   sed -n '1p;4p' "$scratch/$1_one.bits" | tr '\n' ' ' | paste -d ' ' - "$scratch/$1.torch" |
     awk '{ a = $1 - $3; b = $2 - $4; exit !(NF == 4 && a * a <= 1e-10 * $3 * $3 && b * b <= 1e-10 * $4 * $4 && $4 > 0) }'
 }
-for family in llama qwen3; do
+for family in llama qwen3 gpt2; do
   if test -z "$python"; then
     skip "$family has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
   else

@@ -66,7 +66,24 @@ def rotary_model(w, tokens):
     return F.linear(rms(x, w["model.norm.weight"]), w["lm_head.weight"])
 
 
-MODELS = {"llama": rotary_model, "qwen3": rotary_model}
+def gpt2_model(w, tokens):
+    def affine(name, x):
+        return x @ w[name + ".weight"] + w[name + ".bias"]
+
+    def norm(name, x):
+        return F.layer_norm(x, x.shape[-1:], w[name + ".weight"], w[name + ".bias"], config["layer_norm_epsilon"])
+
+    x = w["transformer.wte.weight"][tokens] + w["transformer.wpe.weight"][:tokens.shape[1]]
+    for layer in range(LAYERS):
+        at = f"transformer.h.{layer}."
+        parts = affine(at + "attn.c_attn", norm(at + "ln_1", x)).chunk(3, -1)
+        x = x + affine(at + "attn.c_proj", attend(*(heads_of(part, config["n_head"]) for part in parts)))
+        h = affine(at + "mlp.c_fc", norm(at + "ln_2", x))
+        x = x + affine(at + "mlp.c_proj", F.gelu(h, approximate="tanh"))
+    return F.linear(norm("transformer.ln_f", x), w["lm_head.weight"])
+
+
+MODELS = {"gpt2": gpt2_model, "llama": rotary_model, "qwen3": rotary_model}
 
 sequence = config.get("max_position_embeddings") or config["n_positions"]
 rows = int(sys.argv[4])

@@ -25,7 +25,14 @@ static const struct subject subjects[] = {
   { PEN_OP_SCALE, { 77 }, { 1.5 }, 0 },               { PEN_OP_SCALE_DX, { 77 }, { 1.5 }, 0 },
   { PEN_OP_ADD, { 77 }, { 0 }, 0 },                   { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7 },
   { PEN_OP_EMBEDDING_DW, { 9, 21, 7 }, { 0 }, 7 },    { PEN_OP_CROSS_ENTROPY, { 4, 1111 }, { 0.5 }, 1111 },
-  { PEN_OP_SUM_LOSS, { 4, 31 }, { 0.5 }, 0 },
+  { PEN_OP_SUM_LOSS, { 4, 31 }, { 0.5 }, 0 },         { PEN_OP_AFFINE, { 7, 13, 5 }, { 0 }, 0 },
+  { PEN_OP_AFFINE, { 300, 256, 130 }, { 0 }, 0 },     { PEN_OP_AFFINE_DX, { 7, 13, 5 }, { 0 }, 0 },
+  { PEN_OP_AFFINE_DX, { 300, 130, 256 }, { 0 }, 0 },  { PEN_OP_AFFINE_DW, { 300, 130, 256 }, { 0 }, 0 },
+  { PEN_OP_BIAS_DW, { 9, 21 }, { 0 }, 0 },            { PEN_OP_LAYERNORM, { 3, 37 }, { 1e-5 }, 0 },
+  { PEN_OP_LAYERNORM_DX, { 3, 101 }, { 1e-5 }, 0 },   { PEN_OP_SPLIT, { 5, 21 }, { 0 }, 0 },
+  { PEN_OP_SPLIT_DX, { 5, 21 }, { 0 }, 0 },           { PEN_OP_GELU_TANH, { 77 }, { 0 }, 0 },
+  { PEN_OP_GELU_TANH_DX, { 77 }, { 0 }, 0 },          { PEN_OP_POSITION, { 10, 21, 5 }, { 0 }, 0 },
+  { PEN_OP_POSITION_DW, { 10, 21, 5 }, { 0 }, 0 },
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 

@@ -1,4 +1,4 @@
-/* kernels_elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU and gradients, each element against f64. */
+/* kernels_elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU, GELU_TANH and gradients, each element against f64. */
 #include "tests/kernels_support.h"
 
 static const size_t counts[] = { 1, 2, 7, 8, 15, 16, 31, 1003 };
@@ -21,11 +21,19 @@ static double gauss_slope(double x) {
   return 0.5 * erfc(-x / sqrt(2)) + x * exp(-x * x / 2) / sqrt(2 * acos(-1));
 }
 
+static double curved(double x) { return 2 * sqrt(2 / acos(-1)) * (x + 0.044715 * x * x * x); }
+static double tanh_gauss(double x) { return x * logistic(curved(x)); }
+static double tanh_gauss_slope(double x) {
+  return logistic(curved(x)) * (1 + x * logistic(-curved(x)) * 2 * sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x));
+}
+
 static void slopes_agree_with_differences(void **state) {
   (void)state;
   for (double x = -9; x < 9; x += 0.37) {
     assert_true(fabs((swish(x + 1e-5) - swish(x - 1e-5)) / 2e-5 - swish_slope(x)) < 1e-8);
     assert_true(fabs((gauss(x + 1e-5) - gauss(x - 1e-5)) / 2e-5 - gauss_slope(x)) < 1e-8);
+    assert_true(fabs((tanh_gauss(x + 1e-5) - tanh_gauss(x - 1e-5)) / 2e-5 - tanh_gauss_slope(x)) < 1e-8);
+    assert_true(fabs(tanh_gauss(x) - x * (1 + tanh(curved(x) / 2)) / 2) < 1e-14);
   }
 }
 
@@ -71,23 +79,41 @@ static void swiglu_and_gradient(void **state) {
   }
 }
 
-static void gelu_and_gradient(void **state) {
+struct activation {
+  enum pen_op_kind kind, gradient_kind;
+  double (*f)(double), (*slope)(double);
+  double tolerance, share; /* of y: relative, and what tails may miss, as a share of the greatest */
+  double gradient_tolerance;
+};
+
+static void check_activation(const struct activation *a) {
   for (int c = 0; c < COUNTS; c++) {
     const size_t n = counts[c];
     float *x = arguments(n, 1), *dy = arguments(n, 3), *y = floats(n);
     double *expected[2] = { doubles(n), doubles(n) };
     for (size_t i = 0; i < n; i++) {
-      expected[0][i] = gauss((double)x[i]);
-      expected[1][i] = (double)dy[i] * gauss_slope((double)x[i]);
+      expected[0][i] = a->f((double)x[i]);
+      expected[1][i] = (double)dy[i] * a->slope((double)x[i]);
     }
     struct pen_call call = { .operand = { x, y }, .dim = { (int64_t)n } };
-    run(PEN_OP_GELU, &call);
+    run(a->kind, &call);
     struct pen_call back = { .operand = { dy, x, x }, .dim = { (int64_t)n } };
-    run(PEN_OP_GELU_DX, &back);
-    assert_near("y", y, expected[0], n, 5e-7, 1e-9);
-    assert_near("dx", x, expected[1], n, 1e-6, 1e-2);
-    free_tensors(state);
+    run(a->gradient_kind, &back);
+    assert_near("y", y, expected[0], n, a->tolerance, a->share);
+    assert_near("dx", x, expected[1], n, a->gradient_tolerance, 1e-2);
   }
+}
+
+static void gelu_and_gradient(void **state) {
+  check_activation(&(struct activation){ PEN_OP_GELU, PEN_OP_GELU_DX, gauss, gauss_slope, 5e-7, 1e-9, 1e-6 });
+  free_tensors(state);
+}
+
+/* An error of 2u in its last place is one of e^2u of 2u such places: the tails lose digits, but they are small. */
+static void gelu_tanh_and_gradient(void **state) {
+  check_activation(
+      &(struct activation){ PEN_OP_GELU_TANH, PEN_OP_GELU_TANH_DX, tanh_gauss, tanh_gauss_slope, 1e-6, 1e-2, 2e-6 });
+  free_tensors(state);
 }
 
 /* The distribution function behind GELU over a fine grid, half a dozen deviations either way. */
@@ -117,6 +143,8 @@ static void extremes_stay_numbers(void **state) {
   assert_true(y[0] == 3e38f && y[1] == 0 && y[2] >= 0 && y[2] <= 1e-40f && isinf(y[3]));
   run(PEN_OP_GELU, &gelu);
   assert_true(y[0] == 3e38f && y[1] == 0 && y[2] >= 0 && y[2] <= 1e-40f && isinf(y[3]));
+  run(PEN_OP_GELU_TANH, &gelu);
+  assert_true(y[0] == 3e38f && y[1] == 0 && y[2] >= 0 && y[2] <= 1e-40f && isinf(y[3]));
 }
 
 int main(void) {
@@ -125,6 +153,7 @@ int main(void) {
     cmocka_unit_test(scale_add_accumulate),
     cmocka_unit_test(swiglu_and_gradient),
     cmocka_unit_test(gelu_and_gradient),
+    cmocka_unit_test(gelu_tanh_and_gradient),
     cmocka_unit_test(gelu_is_exact_to_f32),
     cmocka_unit_test(extremes_stay_numbers),
   };

@@ -7,14 +7,13 @@
 #include "gen/families/rotary.h"
 
 #include <math.h>
-#include <string.h>
+
+#include "gen/families/language.h"
 
 #define DEVIATION 0.02
 
 static uint32_t make_rope_table(struct pen_graph *graph) { return op_rope_table(graph, graph->topology->model_head_dim); }
 
-static const struct pen_declared tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens};
-static const struct pen_declared targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets};
 const struct pen_declared pen_rotary_table = {"rope_table", "sequence head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY,
                                               make_rope_table};
 const struct pen_declared pen_rotary_hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden",
@@ -41,7 +40,7 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
   (void)layer, (void)x;
   const struct pen_topology *t = graph->topology;
   uint32_t table = matrix(graph, "model.embed_tokens.weight", t->model_vocab, t->model_hidden);
-  return op_embedding(graph, "embedding", pen_graph_data(graph, &tokens), table);
+  return op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), table);
 }
 
 uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, bool norms_heads) {
@@ -78,29 +77,18 @@ static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) 
   return op_rmsnorm(graph, "norm", x, gain(graph, "model.norm.weight", graph->topology->model_hidden));
 }
 
-static uint32_t head_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
-  (void)layer;
-  const struct pen_topology *t = graph->topology;
-  uint32_t logits = op_linear(graph, "logits", x, matrix(graph, "lm_head.weight", t->model_vocab, t->model_hidden), PEN_NONE);
-  if (strcmp(t->model_loss, "sum") == 0)
-    op_sum_loss(graph, logits);
-  else
-    op_cross_entropy(graph, logits, pen_graph_data(graph, &targets));
-  return PEN_NONE;
-}
-
 const struct pen_block_kind pen_rotary_before[] = {
-    {"model.embed_tokens", embedding_block, NULL, &pen_rotary_hidden_states, {&tokens}},
+    {"model.embed_tokens", embedding_block, NULL, &pen_rotary_hidden_states, {&pen_language_tokens}},
     {0},
 };
 
 const struct pen_block_kind pen_rotary_after[] = {
     {"model.norm", norm_block, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}},
-    {"lm_head", head_block, &pen_rotary_hidden_states, NULL, {&targets}},
+    {"lm_head", pen_language_head, &pen_rotary_hidden_states, NULL, {&pen_language_targets}},
     {0},
 };
 
-const struct pen_declared *const pen_rotary_input[] = {&tokens, &targets, &pen_rotary_table, NULL};
+const struct pen_declared *const pen_rotary_input[] = {&pen_language_tokens, &pen_language_targets, &pen_rotary_table, NULL};
 
 char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type, const char *more) {
   return pen_text("{\n"

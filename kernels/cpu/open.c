@@ -13,6 +13,8 @@ static const struct pen_vector_kernels *chosen = &pen_baseline_kernels;
 /* The kernels that are not compiled per instruction set. */
 static pen_kernel *const plain[PEN_OP_COUNT] = {
   [PEN_OP_LINEAR] = pen_linear,         [PEN_OP_LINEAR_DX] = pen_linear_dx, [PEN_OP_LINEAR_DW] = pen_linear_dw,
+  [PEN_OP_AFFINE] = pen_affine,         [PEN_OP_AFFINE_DX] = pen_affine_dx, [PEN_OP_AFFINE_DW] = pen_affine_dw,
+  [PEN_OP_SPLIT] = pen_split,           [PEN_OP_SPLIT_DX] = pen_split_dx,
   [PEN_OP_ROPE_TABLE] = pen_rope_table, [PEN_OP_EMBEDDING] = pen_embedding,
 };
 

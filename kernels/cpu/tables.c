@@ -1,4 +1,4 @@
-/* tables.c: ROPE_TABLE and EMBEDDING: f64 library calls and copies, the same for every instruction set. */
+/* tables.c: ROPE_TABLE, EMBEDDING, SPLIT and SPLIT_DX: f64 library calls and copies, the same for every instruction set. */
 #include <math.h>
 #include <string.h>
 
@@ -29,4 +29,21 @@ void pen_embedding(const struct pen_call *call) {
       memcpy(y, table + (size_t)tokens[r] * width, width * sizeof *y);
     else
       memset(y, 0xff, width * sizeof *y);
+}
+
+/* q, k and v of a row stand one after the other in x[rows,3,width]. */
+void pen_split(const struct pen_call *call) {
+  const float *x = call->operand[0];
+  const size_t width = (size_t)call->dim[1];
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++)
+    for (size_t part = 0; part < 3; part++, x += width)
+      memcpy((float *)call->operand[1 + part] + r * width, x, width * sizeof *x);
+}
+
+void pen_split_dx(const struct pen_call *call) {
+  float *dx = call->operand[3];
+  const size_t width = (size_t)call->dim[1];
+  for (size_t r = 0; r < (size_t)call->dim[0]; r++)
+    for (size_t part = 0; part < 3; part++, dx += width)
+      memcpy(dx, (const float *)call->operand[part] + r * width, width * sizeof *dx);
 }

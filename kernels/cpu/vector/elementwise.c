@@ -1,4 +1,4 @@
-/* elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU and their gradients: one pass, element by element.
+/* elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU, GELU_TANH and their gradients: one pass, element by element.
  * An output may lie on the input that ops.def names: each step loads all it needs before it stores. */
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
@@ -66,5 +66,35 @@ void PEN_NAME(gelu_dx)(const struct pen_call *call) {
     vf v = load_n(x + i, n), distribution, density;
     normal_distribution(v, &distribution, &density);
     store_n(dx + i, load_n(dy + i, n) * madd(v, density, distribution), n);
+  }
+}
+
+/* The greatest |x| that counts: past it GELU_TANH is 0 or x, to the last bit, and x^3 never overflows. */
+#define GELU_TANH_LIMIT 16.0f
+
+/* sigmoid(2u) and the slope of 2u, u = sqrt(2/pi) (x + 0.044715 x^3) */
+inline_always vf gelu_tanh_gate(vf x, vf *slope) {
+  x = choose(x > GELU_TANH_LIMIT, splat(GELU_TANH_LIMIT), choose(x < -GELU_TANH_LIMIT, splat(-GELU_TANH_LIMIT), x));
+  const vf square = x * x;
+  *slope = madd(square, splat(0.2140644490f), splat(1.5957691216f));              /* 2 sqrt(2/pi) (1 + 3 0.044715 x^2) */
+  return sigmoid(x * madd(square, splat(0.0713548163f), splat(1.5957691216f))); /* 2 sqrt(2/pi) (1 + 0.044715 x^2) x */
+}
+
+/* y = x (1 + tanh(u))/2 = x sigmoid(2u) (Hendrycks and Gimpel 2016) */
+void PEN_NAME(gelu_tanh)(const struct pen_call *call) {
+  const float *x = call->operand[0];
+  float *y = call->operand[1];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf v = load_n(x + i, n), slope;
+    store_n(y + i, v * gelu_tanh_gate(v, &slope), n);
+  }
+}
+
+void PEN_NAME(gelu_tanh_dx)(const struct pen_call *call) {
+  const float *dy = call->operand[0], *x = call->operand[1];
+  float *dx = call->operand[2];
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
+    vf v = load_n(x + i, n), slope, gate = gelu_tanh_gate(v, &slope);
+    store_n(dx + i, load_n(dy + i, n) * madd(v * gate, (1.0f - gate) * slope, gate), n);
   }
 }

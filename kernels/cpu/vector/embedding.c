@@ -1,4 +1,5 @@
-/* embedding.c: EMBEDDING_DW, the gradient of a table look-up (the look-up itself is in tables.c). */
+/* embedding.c: what is added row by row: POSITION, and the gradients of tables and biases: EMBEDDING_DW (the look-up itself is in
+ * tables.c), POSITION_DW, BIAS_DW. */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -17,5 +18,42 @@ void PEN_NAME(embedding_dw)(const struct pen_call *call) {
       const size_t n = width - i;
       store_n(to + i, load_n(to + i, n) + load_n(dy + r * width + i, n), n);
     }
+  }
+}
+
+/* y[r] = x[r] + table[r mod sequence]: rows stand sequence by sequence */
+void PEN_NAME(position)(const struct pen_call *call) {
+  const float *x = call->operand[0], *table = call->operand[1];
+  float *y = call->operand[2];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
+  for (size_t r = 0; r < rows; r++)
+    for (size_t i = 0; i < width; i += LANES) {
+      const size_t n = width - i, at = r * width + i;
+      store_n(y + at, load_n(x + at, n) + load_n(table + r % sequence * width + i, n), n);
+    }
+}
+
+void PEN_NAME(position_dw)(const struct pen_call *call) {
+  const float *dy = call->operand[0];
+  float *dtable = call->operand[1];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
+  for (size_t r = 0; r < rows; r++)
+    for (size_t i = 0; i < width; i += LANES) {
+      const size_t n = width - i;
+      float *to = dtable + r % sequence * width + i;
+      store_n(to, load_n(to, n) + load_n(dy + r * width + i, n), n);
+    }
+}
+
+/* dbias += the sum of dy over the rows, a vector of columns at a time */
+void PEN_NAME(bias_dw)(const struct pen_call *call) {
+  const float *dy = call->operand[0];
+  float *dbias = call->operand[1];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
+  for (size_t i = 0; i < width; i += LANES) {
+    const size_t n = width - i;
+    vf sum = {0};
+    for (size_t r = 0; r < rows; r++) sum += load_n(dy + r * width + i, n);
+    store_n(dbias + i, load_n(dbias + i, n) + sum, n);
   }
 }

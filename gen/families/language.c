@@ -1,0 +1,21 @@
+/* language.c: what all families of language models share: tokens in, cross-entropy (or, for tests, the sum of the logits) out. */
+#include "gen/families/language.h"
+
+#include <string.h>
+
+#define DEVIATION 0.02
+
+const struct pen_declared pen_language_tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens};
+const struct pen_declared pen_language_targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets};
+
+uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  (void)layer;
+  const struct pen_topology *t = graph->topology;
+  uint32_t weight = pen_graph_weight(graph, "lm_head.weight", t->model_vocab, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
+  uint32_t logits = op_linear(graph, "logits", x, weight, PEN_NONE);
+  if (strcmp(t->model_loss, "sum") == 0)
+    op_sum_loss(graph, logits);
+  else
+    op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));
+  return PEN_NONE;
+}
