@@ -3,7 +3,7 @@
 . "${top_srcdir:-.}/tests/lib.sh"
 command -v mandoc >/dev/null || skip_all "mandoc is not here"
 
-for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock.cfg.5 penstock-schedules.7; do
+for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
   is "$page is clean" "$(mandoc -Tlint "$top_builddir/man/$page" | grep -v 'referenced manual not found')" ""
 done
