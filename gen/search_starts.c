@@ -61,11 +61,12 @@ static void try_row(struct pen_search_starts *starts, const struct pen_topology 
 static void try_table(struct pen_search_starts *starts, const struct pen_topology *topology, struct pen_search_board *board,
                       bool zigzag, uint32_t *list) {
   const struct pen_search_case *c = board->search;
+  bool same = c->stages_per_rank == 1 || c->rank_count == 1; /* loop and V */
   for (uint32_t i = 0; i < pen_schedule_count; i++) {
     const struct pen_schedule *schedule = &pen_schedules[i];
     if (!schedule->trains || schedule->given) continue;
     if (c->stages_per_rank < schedule->stages_minimum || c->stages_per_rank > schedule->stages_maximum) continue;
-    if (schedule->strict && c->stages_per_rank > 1 && zigzag != !strcmp(schedule->placement, "v")) continue;
+    if (schedule->strict && !same && zigzag != !strcmp(schedule->placement, "v")) continue;
     if (schedule->suits && !schedule->suits(c->rank_count, c->stages_per_rank, c->microbatch_count)) continue;
     try_row(starts, topology, board, schedule, list);
   }

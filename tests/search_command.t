@@ -44,6 +44,13 @@ ok "half a pipeline's memory: a V" grep -q '"placement": "v"' "$scratch/report"
 ok "the V is the better" at_most "$(field "$scratch/report" span)" "$(field "$scratch/loop" span)"
 matches "a placement that is asked for is kept" "$(cat "$scratch/said")" "*placement loop"
 
+# On one rank a loop is a V: what a V's schedule can do, the search can.
+for placement in loop v; do
+  "$gen" -p report --search-seconds=0 "$scratch/zb.cfg" -s pipeline.ranks=1 -s pipeline.stages_per_rank=2 -s costs.overlap=20 \
+    -s pipeline.placement=$placement >"$scratch/report" 2>"$scratch/said"
+  ok "pairs on one rank, placed as a $placement" grep -q '"from": "dual_pipe_v"' "$scratch/report"
+done
+
 # ---- limits ----
 # arena REPORT: the largest arena.
 arena() { sed -n 's/^ *"placed_bytes": \([0-9]*\),*$/\1/p' "$1" | sort -n | tail -1; }
