@@ -91,6 +91,7 @@ static json_t *load(const char *path) {
   if (!file) pen_stop(PEN_EXIT_NO_INPUT, "penstock-gen: %s: %s", path, strerror(errno));
   json_error_t error;
   json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
+  if (ferror(file)) pen_stop(PEN_EXIT_NO_INPUT, "penstock-gen: %s: %s", path, strerror(errno));
   fclose(file);
   if (!root) pen_stop(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, error.text);
   return root;
