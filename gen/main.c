@@ -17,6 +17,7 @@
 #include "gen/promela.h"
 #include "gen/picture.h"
 #include "gen/report.h"
+#include "gen/schedules.h"
 #include "gen/search.h"
 #include "gen/shapes.h"
 
@@ -100,7 +101,7 @@ static void simulate(struct result *result) {
 
 /* The order of the topology's schedule. `own`: the graphs of its profile. */
 static void compose(struct result *result, const struct pen_options *options, struct pen_graph *const *own, const double *slack) {
-  if (strcmp(result->topology->pipeline_schedule, "search")) {
+  if (pen_schedule_of(result->topology->pipeline_schedule)->given != PEN_GIVEN_BY_SEARCH) {
     pen_pass("compose");
     result->order = pen_compose(result->topology, result->partition);
     return;

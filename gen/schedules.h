@@ -19,6 +19,9 @@ struct pen_composer {
 /* Whether a schedule takes the backward apart: never, as pipeline.zero_bubble says, or always (some of it or all). */
 enum pen_split { PEN_SPLIT_NEVER, PEN_SPLIT_SETTING, PEN_SPLIT_ALWAYS };
 
+/* Where the order is from, if no rule makes it. */
+enum pen_given { PEN_GIVEN_BY_RULE, PEN_GIVEN_BY_FILE, PEN_GIVEN_BY_SEARCH };
+
 /* The columns of schedules.def. */
 struct pen_schedule {
   const char *name;
@@ -26,7 +29,7 @@ struct pen_schedule {
   bool strict;                             /* the rule holds on this placement alone */
   uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
   bool trains;                             /* false: forwards alone; see also struct pen_topology */
-  bool given;                              /* the order is no rule's: it is read or searched for, and so are bubble and peak */
+  enum pen_given given;                    /* but for a rule's, bubble and peak are as the order has them */
   bool (*suits)(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches); /* null: all that the columns allow */
   uint32_t warmup;                         /* 0: as pipeline.warmup says */
   enum pen_split split;

@@ -68,8 +68,8 @@ static void require(const struct pen_topology *topology, const char *paths, cons
 /* A file may give forwards alone. Any of these letters in it is a backward, or an error that csv.c finds. */
 static void take_schedule(struct pen_topology *topology, const struct pen_schedule *schedule) {
   topology->trains = schedule->trains;
-  if (strcmp(schedule->name, "file")) return;
-  require(topology, "pipeline.schedule_file", "schedule file needs it: the path of a CSV, ");
+  if (schedule->given != PEN_GIVEN_BY_FILE) return;
+  require(topology, "pipeline.schedule_file", pen_text("schedule %s needs it: the path of a CSV, ", schedule->name));
   pen_topology_take_schedule_file(topology);
   topology->trains = false;
   for (size_t i = 0; i < topology->schedule_bytes; i++) topology->trains |= strchr("BIW", topology->schedule_text[i]) != NULL;
