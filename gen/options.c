@@ -33,9 +33,11 @@ enum { PRINTS = sizeof prints / sizeof *prints };
 
 /* ---- help ---- */
 
-/* Prints a text from HELP_COLUMN on, in lines of at most HELP_WIDTH; the cursor stands at `column`. */
+/* Prints a text from HELP_COLUMN on, in lines of at most HELP_WIDTH; the cursor stands at `column`, and past HELP_COLUMN a new line
+ * is begun. */
 static void print_wrapped(int column, const char *text) {
-  column += printf("%*s", column < HELP_COLUMN ? HELP_COLUMN - column : 1, "");
+  if (column >= HELP_COLUMN) column = printf("\n") - 1;
+  column += printf("%*s", HELP_COLUMN - column, "");
   for (const char *gap = ""; *text; gap = " ") {
     int length = (int)strcspn(text, " ");
     if (*gap && column + length >= HELP_WIDTH) {

@@ -84,6 +84,10 @@ helps() {
   done
 }
 ok "--help names every option" helps
+aligned() { # what an option means begins in one column, on a line of its own where the option is too long
+  "$program" --help >out && ! grep -nE '^ .{22}[^ ].*[^ ]' out | grep -vE '^[0-9]+: +--[a-z-]+=[A-Z]+$' | sed 's/^/# /' | grep .
+}
+ok "--help keeps its column" aligned
 version() { [ "$("$program" --version 2>err)" = "penstock-gen 0.1" ]; }
 ok "--version" version
 
