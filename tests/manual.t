@@ -21,6 +21,20 @@ covers() { # PAGE COMMAND...
   done
 }
 ok "penstock-gen.1 has every option" covers penstock-gen.1 "$gen"
+synopsis_covers() { # every option is in penstock-gen.1's SYNOPSIS, by its short form if it has one
+  mandoc -Tascii -O width=200 "$top_builddir/man/penstock-gen.1" | sed "s/.$(printf '\b')//g" |
+    sed -n '/^SYNOPSIS/,/^DESCRIPTION/p' | grep -oE -- '-[a-zA-Z-]+' | sort -u >"$scratch/synopsis"
+  "$gen" --help | sed -nE 's/^  (-[a-zA-Z]), --.*/\1/p; s/^      (--[a-z-]+).*/\1/p' | sort -u >"$scratch/options"
+  [ "$(wc -l <"$scratch/options")" -gt 12 ] && ! comm -13 "$scratch/synopsis" "$scratch/options" | sed 's/^/# SYNOPSIS lacks /' | grep .
+}
+ok "penstock-gen.1 begins with every option" synopsis_covers
+environment() { # the variables alone stand there
+  mandoc -Tascii "$top_builddir/man/penstock-gen.1" | sed "s/.$(printf '\b')//g" | sed -n '/^ENVIRONMENT/,/^EXIT/p' | grep -qE '^   [A-Z][a-z]' && return 1
+  return 0
+}
+ok "penstock-gen.1 keeps other matter out of ENVIRONMENT" environment
+names_kept() { mandoc -Tascii -O width=200 "$top_builddir/man/penstock.cfg.5" | sed "s/.$(printf '\b')//g" | grep -E '(Zb_h|Torch\.)' && return 1; return 0; }
+ok "a sentence that begins with a name keeps it as it is" names_kept
 ok "penstock-tokens.1 has every option" covers penstock-tokens.1 "$tokens"
 covers_schedules() {
   text=$(mandoc -Tascii "$top_builddir/man/penstock-schedules.7" | sed "s/.$(printf '\b')//g")

@@ -58,10 +58,11 @@ static void print_text(const char *text) {
   if (column) putchar('\n');
 }
 
-/* As a sentence: a capital in front, a full stop behind. */
+/* As a sentence: a capital in front, a full stop behind. A name (zb_h1, 1f1b, torch.distributed, and `file:`) stays as it is. */
 static void print_sentence(const char *text) {
   char *sentence = pen_text("%s%s", text, text[strlen(text) - 1] == '.' ? "" : ".");
-  if (!isdigit((unsigned char)sentence[1])) sentence[0] = (char)toupper((unsigned char)sentence[0]);
+  size_t word = strcspn(sentence, " "), name = strcspn(sentence, "_:.0123456789");
+  if (name >= word || !sentence[name + 1]) sentence[0] = (char)toupper((unsigned char)sentence[0]);
   print_text(sentence);
 }
 
