@@ -11,8 +11,6 @@
 
 #include "gen/layout.h"
 
-static const int program_of[] = {[PEN_F] = PEN_PROGRAM_F, [PEN_I] = PEN_PROGRAM_I, [PEN_W] = PEN_PROGRAM_W, [PEN_B] = PEN_PROGRAM_B};
-
 struct pen_budget *pen_budget_none(uint32_t rank_count, uint32_t stage_count) {
   struct pen_budget *budget = pen_new(1, sizeof *budget);
   budget->limit = pen_new(rank_count, sizeof *budget->limit);
@@ -56,14 +54,11 @@ static void hold_bytes(const struct pen_graph *graph, struct pen_hold hold[PEN_P
   }
 }
 
-/* Weights, their gradients and the optimizer's two moments. */
-static double persistent_bytes(const struct pen_partition *partition, struct pen_graph *const *graph, uint32_t rank) {
+static double resident_bytes(const struct pen_partition *partition, struct pen_graph *const *graph, uint32_t rank) {
   double bytes = 0;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    for (size_t i = 0; partition->rank_of[stage] == rank && i < graph[stage]->weight_count; i++) {
-      const struct pen_weight *weight = &graph[stage]->weight[i];
-      bytes += (double)pen_aligned(weight->count * 4) * (weight->frozen ? 1 : 4);
-    }
+    for (size_t i = 0; partition->rank_of[stage] == rank && i < graph[stage]->weight_count; i++)
+      bytes += (double)pen_resident_bytes(&graph[stage]->weight[i], true);
   return bytes;
 }
 
@@ -73,7 +68,7 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t, const st
   budget->limited = true;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) hold_bytes(graph[stage], budget->hold[stage]);
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)
-    budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 - persistent_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
+    budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 - resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
   return budget;
 }
 
@@ -103,11 +98,11 @@ bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *o
     double held = 0;
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
-      const struct pen_hold *hold = &budget->hold[action->stage][program_of[action->kind]];
+      const struct pen_hold *hold = &budget->hold[action->stage][pen_program_of(action->kind)];
       /* A pair runs at once: its second peak stands on what the first one adds, and before what it takes away. */
       bool second = i > 0 && action[-1].overlaps;
       double before = held;
-      if (second) before -= fmin(0, budget->hold[action[-1].stage][program_of[action[-1].kind]].remains);
+      if (second) before -= fmin(0, budget->hold[action[-1].stage][pen_program_of(action[-1].kind)].remains);
       if (!within(before + hold->peak, budget->limit[rank])) return false;
       held += hold->remains;
     }

@@ -13,13 +13,11 @@ static const char *canonical_value(const struct pen_topology *topology, const st
   if (setting->offset != offsetof(struct pen_topology, pipeline_schedule_file)) return pen_value_text(topology, setting);
   if (!topology->schedule_text) return NULL;
   uint8_t digest[SHA256_DIGEST_SIZE];
-  char text[2 * sizeof digest + 1];
   struct sha256_ctx hash;
   sha256_init(&hash);
   sha256_update(&hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
   sha256_digest(&hash, sizeof digest, digest);
-  for (size_t i = 0; i < sizeof digest; i++) snprintf(text + 2 * i, 3, "%02x", digest[i]);
-  return pen_text("sha256 %s", text);
+  return pen_text("sha256 %s", pen_hex(digest, sizeof digest));
 }
 
 const char *pen_topology_canonical(const struct pen_topology *topology) {

@@ -40,17 +40,6 @@ void pen_order_overlap(const struct pen_composer *composer, uint32_t rank) {
   composer->order->action[rank][composer->order->count[rank] - 1].overlaps = true;
 }
 
-/* The stages of each rank in rising order. */
-static uint32_t *list_stages(const struct pen_partition *partition) {
-  uint32_t *stages = pen_new(partition->stage_count, sizeof *stages);
-  uint32_t *filled = pen_new(partition->rank_count, sizeof *filled);
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    uint32_t rank = partition->rank_of[stage];
-    stages[(size_t)rank * partition->stages_per_rank + filled[rank]++] = stage;
-  }
-  return stages;
-}
-
 static struct pen_composer start(const struct pen_topology *topology, const struct pen_partition *partition,
                                  uint32_t kinds) {
   struct pen_order *order = pen_new(1, sizeof *order);
@@ -59,7 +48,7 @@ static struct pen_composer start(const struct pen_topology *topology, const stru
                                   .rank_count = partition->rank_count,
                                   .stages_per_rank = partition->stages_per_rank,
                                   .microbatch_count = partition->microbatch_count,
-                                  .stages = list_stages(partition),
+                                  .stages = pen_partition_stages(partition),
                                   .order = order,
                                   .rank_capacity = kinds * partition->stages_per_rank * partition->microbatch_count};
   order->rank_count = partition->rank_count;

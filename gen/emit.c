@@ -96,15 +96,15 @@ static void write_assertions(FILE *out, const struct pen_plan *plan) {
 void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header) {
   fprintf(out, "/* %s: a plan. Generated; change the topology, not this file.\n *\n *   %s\n *   input SHA-256 ", plan->name,
           header->command);
-  for (size_t i = 0; i < PEN_DIGEST_BYTES; i++) fprintf(out, "%02x", header->source_digest[i]);
-  fprintf(out, "\n *\n * %" PRIu32 " ranks x %" PRIu32 " stages, %" PRIu32 " microbatches, schedule %s\n", plan->rank_count,
-          plan->stages_per_rank, plan->microbatch_count, plan->schedule);
+  fprintf(out, "%s\n *\n * %" PRIu32 " ranks x %" PRIu32 " stages, %" PRIu32 " microbatches, schedule %s\n",
+          pen_hex(header->source_digest, PEN_DIGEST_BYTES), plan->rank_count, plan->stages_per_rank, plan->microbatch_count, plan->schedule);
   fprintf(out, " * predicted (%s): makespan %.6g, span %.6g, bubble %.4f, gap to the lower bound %.4f\n", header->cost_unit,
           header->timing->makespan, header->timing->span, header->timing->bubble, header->timing->gap);
   for (uint32_t r = 0; r < plan->rank_count; r++)
     fprintf(out, " * rank %" PRIu32 ": %" PRIu64 " bytes placed, %" PRIu64 " live at the peak\n", r, plan->memory[r].arena_bytes,
             plan->memory[r].live_bytes);
-  fputs(" */\n#include \"runtime/plan.h\"\n\n#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\" /* what is left out is 0 */\n\n", out);
+  fputs(" */\n#include \"runtime/plan.h\"\n\n"
+        "#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\" /* what is left out is 0 */\n\n", out);
   pen_emit_tables(out, plan);
   write_files(out, plan);
   write_plan(out, plan);

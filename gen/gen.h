@@ -10,7 +10,7 @@
  *   lower      order, timing              -> rows: with sends, receives, waits, step's end   gen/lower.c
  *   layout     rows, programs             -> slots, credits, offsets: a struct pen_plan      gen/layout.c
  *   verify     the finished plan          -> nothing, or the first thing wrong with it       gen/verify.c
- *   emit       plan, timing               -> C tables, or any picture of them                gen/emit.c, gen/print.c
+ *   emit       plan, timing               -> C tables, or any picture of them                gen/emit.c, gen/output.c
  *
  * Memory: everything lives until the generator ends; pen_new() zeroes, and fails rather than return null.
  */
@@ -37,6 +37,7 @@ void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes); /* d
 char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void pen_free(void *array); /* early: for what is large and needed no more; null is fine */
 void pen_free_all(void);
+char *pen_hex(const uint8_t *bytes, size_t count); /* two small digits a byte */
 /* Ends the generator: prints the message alone on a line of standard error. */
 _Noreturn void pen_stop(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
@@ -69,6 +70,9 @@ struct pen_partition *pen_partition_of(const struct pen_topology *topology, cons
 
 /* Sets rank_of anew; what a stage holds does not depend on it. */
 void pen_partition_place(struct pen_partition *partition, bool zigzag);
+
+/* The stages of every rank, rising: [rank * stages_per_rank + local stage]. */
+uint32_t *pen_partition_stages(const struct pen_partition *partition);
 
 /* ---- model.c, derive.c: see model.h ---- */
 struct pen_model;

@@ -28,9 +28,7 @@ struct pen_laying {
   struct pen_rank_memory *memory;   /* the plan's, writable */
   uint32_t *first_weight;           /* [stage]: index of its first weight in the plan */
   struct pen_blocks *blocks;        /* [stage] */
-  struct {
-    uint32_t *count, **stage;
-  } stages_of;                      /* [rank] */
+  uint32_t *stages;                 /* pen_partition_stages() */
   struct rows *rows;                /* [stage * microbatches + microbatch] */
   struct places *places;            /* the same */
   uint64_t *window_bytes;           /* [rank] */
@@ -49,14 +47,8 @@ static inline struct places *pen_places_of(const struct pen_laying *l, uint32_t 
   return &l->places[(size_t)stage * l->partition->microbatch_count + microbatch];
 }
 
-static inline int pen_program_of(int action_kind) {
-  switch (action_kind) {
-    case PEN_F: return PEN_PROGRAM_F;
-    case PEN_I: return PEN_PROGRAM_I;
-    case PEN_W: return PEN_PROGRAM_W;
-    case PEN_B: return PEN_PROGRAM_B;
-    default: return -1;
-  }
+static inline uint32_t pen_stage_at(const struct pen_laying *l, uint32_t rank, uint32_t local_stage) {
+  return l->stages[(size_t)rank * l->partition->stages_per_rank + local_stage];
 }
 
 static inline bool pen_same_rank(const struct pen_laying *l, uint32_t stage, uint32_t other) {

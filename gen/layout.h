@@ -15,6 +15,11 @@ static inline uint64_t pen_aligned(uint64_t bytes) {
   return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
 }
 
+/* What a weight keeps on its rank whatever the activations: itself and, if it learns, its gradient and two moments. */
+static inline uint64_t pen_resident_bytes(const struct pen_weight *weight, bool trains) {
+  return pen_aligned(weight->count * 4) * (trains && !weight->frozen ? 4 : 1);
+}
+
 /* ---- pack.c ---- */
 
 /* Something that occupies `bytes` from row `first` to row `last`, both included. */

@@ -65,6 +65,12 @@ char *pen_text(const char *format, ...) {
   return text;
 }
 
+char *pen_hex(const uint8_t *bytes, size_t count) {
+  char *text = pen_new(2 * count + 1, 1);
+  for (size_t i = 0; i < count; i++) sprintf(text + 2 * i, "%02x", bytes[i]);
+  return text;
+}
+
 void pen_free(void *array) {
   if (!array) return;
   struct block *block = (struct block *)array - 1;

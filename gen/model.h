@@ -39,6 +39,17 @@ struct pen_op_list {
 /* The programs of a stage. B is I then W, op by op. EVAL is F with nothing kept. START fills constants. */
 enum pen_program_index { PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W, PEN_PROGRAM_B, PEN_PROGRAMS };
 
+/* The program that a compute action runs; -1: the row is none. */
+static inline int pen_program_of(int action_kind) {
+  switch (action_kind) {
+    case PEN_F: return PEN_PROGRAM_F;
+    case PEN_I: return PEN_PROGRAM_I;
+    case PEN_W: return PEN_PROGRAM_W;
+    case PEN_B: return PEN_PROGRAM_B;
+    default: return -1;
+  }
+}
+
 /* An input of the step and the value that holds a microbatch's part of it. */
 struct pen_datum {
   const struct pen_declared *declared;

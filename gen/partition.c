@@ -205,6 +205,17 @@ void pen_partition_place(struct pen_partition *partition, bool zigzag) {
   }
 }
 
+uint32_t *pen_partition_stages(const struct pen_partition *partition) {
+  uint32_t *stages = pen_new(partition->stage_count, sizeof *stages);
+  uint32_t *filled = pen_new(partition->rank_count, sizeof *filled);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
+    uint32_t rank = partition->rank_of[stage];
+    stages[(size_t)rank * partition->stages_per_rank + filled[rank]++] = stage;
+  }
+  pen_free(filled);
+  return stages;
+}
+
 struct pen_partition *pen_partition_of(const struct pen_topology *t, const struct pen_family *family) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   partition->rank_count = (uint32_t)t->pipeline_ranks;

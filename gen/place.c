@@ -206,8 +206,8 @@ static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, s
   p->count = 0;
   p->row = lowered->action[rank];
   add_homes(p, &window, lowered->count[rank] - 1);
-  for (uint32_t i = 0; i < l->stages_of.count[rank]; i++)
-    for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, l->stages_of.stage[rank][i], m);
+  for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
+    for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
   uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, window.bytes, limit, goal, spare ? FEW_STEPS : MANY_STEPS);
   if (bytes == UINT64_MAX) return bytes;
   if (bytes < window.bytes) bytes = window.bytes;
@@ -256,26 +256,26 @@ static void use_blocks(struct pen_laying *l, struct templates *c, uint32_t stage
 
 /* Cuts the stages of a rank. */
 static void cut_rank(struct pen_laying *l, struct templates *c, uint32_t rank, enum pen_cut cut) {
-  uint32_t stages = l->stages_of.count[rank];
+  uint32_t stages = l->partition->stages_per_rank;
   struct pen_cutting cutting = {.cut = cut, .parts_a_piece = c->parts_a_piece};
   if (cut == PEN_CUT_ALIKE) {
     const struct pen_saved **saved = pen_new(stages, sizeof *saved);
     size_t *count = pen_new(stages, sizeof *count);
-    for (uint32_t i = 0; i < stages; i++) saved[i] = pen_saved_of(l->input->graph[l->stages_of.stage[rank][i]], &count[i]);
+    for (uint32_t i = 0; i < stages; i++) saved[i] = pen_saved_of(l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
     cutting.common = pen_common_of(saved, count, stages);
   }
-  for (uint32_t i = 0; i < stages; i++) use_blocks(l, c, l->stages_of.stage[rank][i], &cutting);
+  for (uint32_t i = 0; i < stages; i++) use_blocks(l, c, pen_stage_at(l, rank, i), &cutting);
 }
 
 /* ---- one rank ---- */
 
-/* What a rank holds whatever its activations: weights, gradients, moments. */
+/* What a rank holds whatever its activations. */
 static uint64_t resident_bytes(const struct pen_laying *l, uint32_t rank) {
   uint64_t bytes = 0;
-  for (uint32_t i = 0; i < l->stages_of.count[rank]; i++) {
-    uint32_t stage = l->stages_of.stage[rank][i];
+  for (uint32_t i = 0; i < l->partition->stages_per_rank; i++) {
+    uint32_t stage = pen_stage_at(l, rank, i);
     for (size_t w = 0; w < l->input->graph[stage]->weight_count; w++)
-      bytes += (l->weights[l->first_weight[stage] + w].frozen ? 1 : 4) * pen_aligned(l->weights[l->first_weight[stage] + w].count * 4);
+      bytes += pen_resident_bytes(&l->weights[l->first_weight[stage] + w], l->input->kind == PEN_TRAIN);
   }
   return bytes;
 }
@@ -325,21 +325,9 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   pack_rank(l, slotting, p, rank, attempt[best].spare, UINT64_MAX, enough);
 }
 
-/* The stages of every rank. */
-static void list_stages(struct pen_laying *l) {
-  const struct pen_partition *partition = l->partition;
-  l->stages_of.count = pen_new(partition->rank_count, sizeof *l->stages_of.count);
-  l->stages_of.stage = pen_new(partition->rank_count, sizeof *l->stages_of.stage);
-  for (uint32_t r = 0; r < partition->rank_count; r++) l->stages_of.stage[r] = pen_new(partition->stages_per_rank, sizeof(uint32_t));
-  for (uint32_t s = 0; s < partition->stage_count; s++) {
-    uint32_t rank = partition->rank_of[s];
-    l->stages_of.stage[rank][l->stages_of.count[rank]++] = s;
-  }
-}
-
 void pen_place(struct pen_laying *l) {
   struct templates templates = start_templates(l);
-  list_stages(l);
+  l->stages = pen_partition_stages(l->partition);
   for (uint32_t r = 0; r < l->partition->rank_count; r++) cut_rank(l, &templates, r, PEN_CUT_NOT);
   find_rows(l);
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof *l->places);

@@ -13,12 +13,6 @@ static json_t *real(double value) { return isfinite(value) ? json_real(value) : 
 
 static json_t *integer(uint64_t value) { return json_integer((json_int_t)value); }
 
-static json_t *digest_text(const uint8_t digest[PEN_DIGEST_BYTES]) {
-  char text[2 * PEN_DIGEST_BYTES + 1];
-  for (int index = 0; index < PEN_DIGEST_BYTES; index++) snprintf(text + 2 * index, 3, "%02x", digest[index]);
-  return json_string(text);
-}
-
 static json_t *stages_of(const struct pen_plan *plan) {
   json_t *stages = json_array();
   for (uint32_t index = 0; index < plan->stage_count; index++) {
@@ -148,7 +142,7 @@ void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing 
   json_object_set_new(report, "ranks", integer(plan->rank_count));
   json_object_set_new(report, "stages_per_rank", integer(plan->stages_per_rank));
   json_object_set_new(report, "microbatches", integer(plan->microbatch_count));
-  json_object_set_new(report, "digest", digest_text(plan->digest));
+  json_object_set_new(report, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
   json_object_set_new(report, "makespan", real(timing->makespan));
   json_object_set_new(report, "span", real(timing->span));
   json_object_set_new(report, "work", real(timing->work));

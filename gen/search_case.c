@@ -5,15 +5,6 @@
 
 static const int kind_of[PEN_SEARCH_KINDS] = {[PEN_PROGRAM_F] = PEN_F, [PEN_PROGRAM_I] = PEN_I, [PEN_PROGRAM_W] = PEN_W};
 
-static uint32_t *list_stages(const struct pen_partition *partition) {
-  uint32_t *stages = pen_new(partition->stage_count, sizeof *stages), *filled = pen_new(partition->rank_count, sizeof *filled);
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    uint32_t rank = partition->rank_of[stage];
-    stages[(size_t)rank * partition->stages_per_rank + filled[rank]++] = stage;
-  }
-  return stages;
-}
-
 /* The stage's three types. */
 static void fill_stage(const struct pen_partition *partition, const struct pen_stage_cost *cost, const struct pen_budget *budget,
                        uint32_t stage, struct pen_search_type *type) {
@@ -53,7 +44,7 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
       .partition = partition, .stage_cost = cost, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
       .rank_count = partition->rank_count, .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
       .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches, .cell_count = types * microbatches,
-      .stages = list_stages(partition), .type = type, .cell = cell, .work = work};
+      .stages = pen_partition_stages(partition), .type = type, .cell = cell, .work = work};
   return search;
 }
 
@@ -124,14 +115,13 @@ void pen_search_fuse(const struct pen_search_case *c, struct pen_order *order, c
     uint32_t kept = 0;
     double held = 0;
     for (uint32_t i = 0; i < order->count[rank]; i++) {
-      static const int program_of[] = {[PEN_F] = PEN_PROGRAM_F, [PEN_I] = PEN_PROGRAM_I, [PEN_W] = PEN_PROGRAM_W};
       struct pen_compute moved = action[i];
       if (moved.kind == PEN_I && may_fuse(c, order, timing, read, rank, i, held)) {
         moved.kind = PEN_B;
         held += c->budget->hold[moved.stage][PEN_PROGRAM_I].remains;
         i++;
       }
-      held += c->budget->hold[moved.stage][moved.kind == PEN_B ? PEN_PROGRAM_W : program_of[moved.kind]].remains;
+      held += c->budget->hold[moved.stage][moved.kind == PEN_B ? PEN_PROGRAM_W : pen_program_of(moved.kind)].remains;
       action[kept++] = moved;
     }
     order->count[rank] = kept;

@@ -216,10 +216,16 @@ void pen_writer_number(struct pen_writer *text, uint64_t number) {
   pen_writer_text(text, digits);
 }
 
+void pen_hex_text(char *text, const unsigned char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+  }
+}
+
 void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count) {
   for (size_t i = 0; i < count; i++) {
     char two[3];
-    snprintf(two, sizeof two, "%02x", bytes[i]);
+    pen_hex_text(two, bytes + i, 1);
     pen_writer_text(text, two);
   }
 }

@@ -41,6 +41,9 @@ int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset);
 /* Closes fd whatever happens, syncing it first; 0, or -1 if either failed. */
 int pen_file_sync_close(int fd);
 
+/* Writes 2*count small hexadecimal digits and a 0 into text. */
+void pen_hex_text(char *text, const unsigned char *bytes, size_t count);
+
 /* A text file that is written in order through a buffer of fixed size. After an error, `failed` is its errno and the rest is
  * dropped: check it once, by pen_writer_flush(). */
 struct pen_writer {

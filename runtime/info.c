@@ -111,11 +111,9 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
 }
 
 static void print_digest(const char *name, const uint8_t digest[PEN_DIGEST_BYTES]) {
-  printf("%-14s", name);
-  for (int i = 0; i < PEN_DIGEST_BYTES; i++) {
-    printf("%02x", digest[i]);
-  }
-  printf("\n");
+  char text[2 * PEN_DIGEST_BYTES + 1];
+  pen_hex_text(text, digest, PEN_DIGEST_BYTES);
+  printf("%-14s%s\n", name, text);
 }
 
 static void print_text(const struct pen_plan *plan, const char *kernels) {

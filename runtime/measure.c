@@ -212,9 +212,7 @@ static json_t *stage_json(const struct work *work, uint32_t index) {
 static json_t *measured_json(const struct work *work, double step_ns) {
   const struct pen_plan *plan = work->measure->plan;
   char digest[2 * PEN_DIGEST_BYTES + 1];
-  for (int i = 0; i < PEN_DIGEST_BYTES; i++) {
-    snprintf(digest + 2 * i, 3, "%02x", plan->model_digest[i]);
-  }
+  pen_hex_text(digest, plan->model_digest, PEN_DIGEST_BYTES);
   uint64_t quiet = 0;
   for (uint64_t step = 0; step < work->steps; step++) {
     quiet += work->quiet[step];
