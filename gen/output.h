@@ -1,0 +1,38 @@
+/* output.h: what --print shows, and where it goes. */
+#ifndef PEN_OUTPUT_H
+#define PEN_OUTPUT_H
+
+#include "gen/measured.h"
+#include "gen/options.h"
+#include "gen/search.h"
+#include "gen/shapes.h"
+
+/* Everything that the last pass may show. */
+struct pen_result {
+  struct pen_topology *topology;
+  struct pen_partition *partition;
+  struct pen_shapes shapes;
+  const struct pen_stage_cost *cost;
+  const struct pen_measured *measured; /* null: costs are the topology's */
+  const struct pen_order *order;
+  const struct pen_timing *timing;
+  struct pen_graph **own;          /* [stage] of the topology's own profile */
+  const struct pen_search *search; /* null: the order is not searched for */
+  const struct pen_lowered *lowered;
+  struct pen_plan *plan;           /* null: the rows did not pass */
+};
+
+/* What a pair a|b takes; below 0 the sum. */
+double pen_overlap_of(const struct pen_result *result);
+
+/* The unit of the costs, as in "in ms". */
+const char *pen_unit_of(const struct pen_result *result);
+
+/* Prints what the options ask for, to standard output or to their file, which is whole or not there. Fails (73, 74). */
+void pen_output(const struct pen_result *result, const struct pen_options *options);
+
+/* Rows that are refused, with no plan: when it is their model that is asked for, and a deadlock is all that is wrong with them, prints
+ * the model, so that SPIN can be asked too. */
+void pen_output_deadlock(const struct pen_result *result, const struct pen_options *options);
+
+#endif
