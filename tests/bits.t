@@ -12,23 +12,14 @@ pipeline = { ranks = 1; microbatches = 8; schedule = "1f1b"; };
 END
 make_tokens "$scratch/data.bin" 40000
 
-# train NAME OPTIONS...: builds and trains; leaves NAME.bits (step, loss, norm) and NAME.sums (of the checkpoint's files).
+# train NAME OPTIONS...: builds and trains.
 train() {
   train_name=$1
   shift
-  build "$train_name" "$scratch/model.cfg" "$@" || return 1
-  "$scratch/$train_name" train --data "$scratch/data.bin" --steps $steps --seed 7 --quiet --log "$scratch/$train_name.log" \
-    --checkpoint "$scratch/$train_name.ckpt" || return 1
-  log_field "$scratch/$train_name.log" loss >"$scratch/$train_name.bits"
-  log_field "$scratch/$train_name.log" grad_norm >>"$scratch/$train_name.bits"
-  (cd "$scratch/$train_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$train_name.sums"
+  build "$train_name" "$scratch/model.cfg" "$@" && train_bits "$train_name" --data "$scratch/data.bin" --steps $steps
 }
 
-# same NAME OTHER: bits and checkpoints agree.
-same() {
-  test "$(wc -l <"$scratch/$2.bits")" -eq $((2 * steps)) && cmp "$scratch/$1.bits" "$scratch/$2.bits" &&
-    cmp "$scratch/$1.sums" "$scratch/$2.sums"
-}
+same() { same_bits $steps "$1" "$2"; }
 
 # close_to NAME OTHER: losses and norms agree to 1e-5, relatively.
 close_to() {

@@ -11,11 +11,6 @@ optimizer = { learning_rate = 1e-3; steps = 10; };
 END
 ok "a plan is built" build four "$scratch/four.cfg"
 
-# children PID: its processes, in the order in which they were started.
-children() {
-  sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
-}
-
 now_ms() {
   awk '{ printf "%d\n", $1 * 1000 }' /proc/uptime
 }
@@ -28,11 +23,7 @@ start() {
   "$scratch/$start_name" train --steps 100000000 --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" "$@" \
     >"$scratch/out" 2>"$scratch/err" &
   run=$!
-  tries=0
-  while test "$(cat "$scratch/log" 2>/dev/null | wc -l)" -lt 3 && test $tries -lt 200; do
-    sleep 0.05
-    tries=$((tries + 1))
-  done
+  await_steps "$scratch/log" 3
   ranks=$(children "$run")
 }
 

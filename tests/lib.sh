@@ -92,3 +92,34 @@ make_tokens() {
 log_field() {
   sed -n "s/.*\"$2\":\\([^,}]*\\).*/\\1/p" "$1"
 }
+
+# train_bits NAME TRAIN OPTION...: trains $scratch/NAME with seed 7; leaves NAME.bits (losses, then norms) and NAME.sums (of the
+# checkpoint's files).
+train_bits() {
+  bits_name=$1
+  shift
+  "$scratch/$bits_name" train --seed 7 --quiet --log "$scratch/$bits_name.log" --checkpoint "$scratch/$bits_name.ckpt" "$@" || return 1
+  log_field "$scratch/$bits_name.log" loss >"$scratch/$bits_name.bits"
+  log_field "$scratch/$bits_name.log" grad_norm >>"$scratch/$bits_name.bits"
+  (cd "$scratch/$bits_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$bits_name.sums"
+}
+
+# same_bits STEPS NAME OTHER: losses, norms and checkpoints of so many steps agree.
+same_bits() {
+  test "$(wc -l <"$scratch/$3.bits")" -eq $((2 * $1)) && cmp "$scratch/$2.bits" "$scratch/$3.bits" &&
+    cmp "$scratch/$2.sums" "$scratch/$3.sums"
+}
+
+# children PID: its processes, in the order in which they were started.
+children() {
+  sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
+}
+
+# await_steps LOG COUNT: until so many steps are in the log, or ten seconds have passed.
+await_steps() {
+  await_tries=0
+  while test "$(cat "$1" 2>/dev/null | wc -l)" -lt "$2" && test $await_tries -lt 200; do
+    sleep 0.05
+    await_tries=$((await_tries + 1))
+  done
+}

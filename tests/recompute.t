@@ -12,23 +12,16 @@ END
 sed 's/^model.*/model = { family = "mlp"; layers = 8; hidden = 24; sequence = 4; };/' "$scratch/llama.cfg" >"$scratch/mlp.cfg"
 make_tokens "$scratch/data.bin" 40000
 
-# train NAME FAMILY OPTIONS...: builds and trains; leaves NAME.bits (losses, norms) and NAME.sums (of the checkpoint's files).
+# train NAME FAMILY OPTIONS...: builds and trains.
 train() {
   train_name=$1 family=$2
   shift 2
   data=
   test "$family" = mlp || data="--data $scratch/data.bin"
-  build "$train_name" "$scratch/$family.cfg" "$@" || return 1
-  "$scratch/$train_name" train $data --steps $steps --seed 7 --quiet --log "$scratch/$train_name.log" \
-    --checkpoint "$scratch/$train_name.ckpt" || return 1
-  log_field "$scratch/$train_name.log" loss >"$scratch/$train_name.bits"
-  log_field "$scratch/$train_name.log" grad_norm >>"$scratch/$train_name.bits"
-  (cd "$scratch/$train_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$train_name.sums"
+  build "$train_name" "$scratch/$family.cfg" "$@" && train_bits "$train_name" $data --steps $steps
 }
-same() {
-  test "$(wc -l <"$scratch/$2.bits")" -eq $((2 * steps)) && cmp "$scratch/$1.bits" "$scratch/$2.bits" &&
-    cmp "$scratch/$1.sums" "$scratch/$2.sums"
-}
+
+same() { same_bits $steps "$1" "$2"; }
 
 # figures NAME FAMILY OPTIONS...: every figure of that name in the report, one a line.
 figures() {

@@ -12,20 +12,12 @@ END
 ok "a plan is built" build four "$scratch/four.cfg"
 ok "a plan without clipping is built" build free "$scratch/four.cfg" -s optimizer.clip_norm=0
 
-children() {
-  sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
-}
-
 # interrupt NAME SIGNAL WHOM: trains, then sends the signal to `parent`, `all`, or the rank of that number; sets status.
 interrupt() {
   rm -rf "$scratch/log" "$scratch/trace" "$scratch/ckpt"
   "$scratch/$1" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" --trace "$scratch/trace" 2>"$scratch/err" &
   run=$!
-  tries=0
-  while test "$(cat "$scratch/log" 2>/dev/null | wc -l)" -lt 3 && test $tries -lt 200; do
-    sleep 0.05
-    tries=$((tries + 1))
-  done
+  await_steps "$scratch/log" 3
   ranks=$(children "$run")
   case $3 in
     parent) kill -"$2" "$run" ;;
@@ -67,11 +59,7 @@ END
 rm -rf "$scratch/log"
 "$scratch/four" train --quiet --log "$scratch/log" --timeout 1 2>"$scratch/err" &
 run=$!
-tries=0
-while test "$(cat "$scratch/log" 2>/dev/null | wc -l)" -lt 3 && test $tries -lt 200; do
-  sleep 0.05
-  tries=$((tries + 1))
-done
+await_steps "$scratch/log" 3
 ranks=$(children "$run")
 kill -STOP "$run" && kill -STOP $ranks
 stopped_at=$(wc -l <"$scratch/log")
