@@ -18,8 +18,7 @@ static int32_t little_endian_i32(const unsigned char *from) {
   return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
 }
 
-/* The token of the file at `index`. */
-static uint32_t token_at(const struct pen_data *data, uint64_t index) {
+uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
   const unsigned char *from = (const unsigned char *)(data->tokens + index);
   return (uint32_t)from[0] | (uint32_t)from[1] << 8;
 }
@@ -91,7 +90,7 @@ static void copy_tokens(const struct pen_call *call, uint64_t shift) {
   for (uint64_t row = 0; row < rows; row++) {
     uint64_t first = window_of(data, row) % data->window_count * data->sequence + shift;
     for (uint64_t t = 0; t < data->sequence; t++) {
-      uint32_t token = token_at(data, first + t);
+      uint32_t token = pen_data_token(data, first + t);
       if (__builtin_expect(token >= data->vocab, 0)) {
         pen_fail(PEN_EXIT_DATA, "%s: token %" PRIu64 " is %u: the model's vocab is %" PRIu64, data->path, first + t, token,
                  data->vocab);

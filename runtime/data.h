@@ -28,6 +28,9 @@ void pen_data_open(struct pen_data *data, const struct pen_plan *plan, const cha
 /* Windows that one step reads. */
 uint64_t pen_data_step_windows(const struct pen_plan *plan);
 
+/* The file's token at an index below window_count * sequence + 1. */
+uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
+
 /* The function of a data op; its call's `prepared` is the struct pen_data. Null for any other op. */
 pen_kernel *pen_data_op(unsigned kind);
 

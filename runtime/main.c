@@ -1,4 +1,4 @@
-/* main.c: penstock-NAME: the plan that this binary was built from, and the four things to do with it. */
+/* main.c: penstock-NAME: the plan that this binary was built from, and what there is to do with it. */
 #include <stdio.h>
 
 #include "runtime/check.h"
@@ -13,6 +13,10 @@ static int train(const struct pen_options *options, uint64_t zero_ns) {
 
 static int eval(const struct pen_options *options, uint64_t zero_ns) {
   return pen_run_eval(&pen_plan, options, zero_ns);
+}
+
+static int score(const struct pen_options *options, uint64_t zero_ns) {
+  return pen_run_score(&pen_plan, options, zero_ns);
 }
 
 static int init(const struct pen_options *options, uint64_t zero_ns) {
@@ -34,6 +38,7 @@ static int info(const struct pen_options *options, uint64_t zero_ns) {
 static int (*const commands[PEN_COMMANDS])(const struct pen_options *options, uint64_t zero_ns) = {
     [PEN_COMMAND_TRAIN] = train,
     [PEN_COMMAND_EVAL] = eval,
+    [PEN_COMMAND_SCORE] = score,
     [PEN_COMMAND_INIT] = init,
     [PEN_COMMAND_INFO] = info,
 };

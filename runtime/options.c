@@ -178,8 +178,13 @@ static enum pen_command read_command(const char *program, const char *name) {
       return (enum pen_command)c;
     }
   }
-  pen_fail(PEN_EXIT_USAGE, "%s%s train, eval, init or info; '%s --help' tells more", name == NULL ? "" : name,
-           name == NULL ? "a command is needed:" : ": no such command; there are", program);
+  char list[128];
+  size_t used = 0;
+  for (unsigned c = 0; c < PEN_COMMANDS && used < sizeof list; c++) {
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", c == 0 ? "" : c + 1 < PEN_COMMANDS ? ", " : " or ", commands[c].name);
+  }
+  pen_fail(PEN_EXIT_USAGE, "%s%s %s; '%s --help' tells more", name == NULL ? "" : name,
+           name == NULL ? "a command is needed:" : ": no such command; there are", list, program);
 }
 
 void pen_options_read(struct pen_options *options, const char *program, const char *version, int argc, char **argv) {

@@ -16,6 +16,7 @@
 #include "runtime/run.h"
 #include "runtime/save.h"
 #include "runtime/seal.h"
+#include "runtime/tap.h"
 #include "runtime/trace.h"
 #include "runtime/transport.h"
 #include "runtime/vm.h"
@@ -87,6 +88,9 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
     trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[rank], run->steps);
   }
   pen_vm_open(&vm, plan, run->profile, rank, arena, end, &run->data, trace);
+  if (run->hooks != NULL) {
+    run->hooks->opened(run, &vm);
+  }
   load_weights(run, rank, arena);
   pen_vm_start(&vm);
   if (rank == 0 && run->announces) {
@@ -135,6 +139,9 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   decide_last_step(run, end->rank, step_index);
   must(end->kind->board_free(end, step_index));
   must(pen_vm_step(&vm));
+  if (run->hooks != NULL) {
+    run->hooks->stepped(run, &vm);
+  }
 
   bool last = step_index == atomic_load(&run->shared.control->last_step) || step_index + 1 == run->steps;
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
@@ -166,8 +173,10 @@ static void open_log(const struct pen_run *run) {
 /* Eval's result, for the parent to print when all is well. */
 static void report(const struct pen_run *run) {
   struct pen_control *control = run->shared.control;
-  control->loss_sum = log_of_run.loss_sum;
-  control->target_count = log_of_run.told * pen_data_step_windows(run->plan) * run->plan->sequence;
+  if (run->hooks == NULL) {
+    control->loss_sum = log_of_run.loss_sum;
+    control->target_count = log_of_run.told * pen_data_step_windows(run->plan) * run->plan->sequence;
+  }
   pen_log_finish(&log_of_run);
 }
 
@@ -185,6 +194,9 @@ void pen_rank_live(const struct pen_run *run, uint32_t rank) {
     step_index++;
   }
   pen_unseal();
+  if (run->hooks != NULL) {
+    run->hooks->left(run, &vm);
+  }
   if (rank == 0) {
     report(run);
   }

@@ -1,4 +1,4 @@
-/* run.c: the commands train and eval: everything that a user can have got wrong is found here, by one process, before ranks
+/* run.c: the commands that run steps: everything that a user can have got wrong is found here, by one process, before ranks
  * exist; what holds for all ranks is settled once. */
 #include "runtime/run.h"
 
@@ -15,7 +15,9 @@
 #include "runtime/files.h"
 #include "runtime/initial.h"
 #include "runtime/log.h"
+#include "runtime/score.h"
 #include "runtime/step.h"
+#include "runtime/tap.h"
 #include "runtime/trace.h"
 
 static const struct pen_profile *profile_of(const struct pen_plan *plan, enum pen_profile_kind kind, const char *command) {
@@ -113,10 +115,10 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
 }
 
 /* DIR itself when it holds weights, else what DIR/latest names. With a manifest, checksums are verified too. */
-static void find_weights(struct pen_run *run, struct pen_checkpoint_info *found) {
+static void find_weights(struct pen_run *run, const char *command, struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
   if ((options->checkpoint == NULL) == (options->init == NULL)) {
-    pen_fail(PEN_EXIT_USAGE, "eval needs weights: either --checkpoint DIR or --init FILE");
+    pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init FILE", command);
   }
   if (options->init != NULL) {
     run->weights_path = options->init;
@@ -161,25 +163,53 @@ static void print_result(const struct pen_run *run) {
   printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text, control->target_count);
 }
 
-int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  need_data(plan, options, "eval");
-  struct pen_run run = {
+/* Runs the steps of eval or score, and prints what came of them. */
+static int run_forward(struct pen_run *run) {
+  open_trace(run);
+  int status = pen_launch(run);
+  if (status == 0) {
+    print_result(run);
+  }
+  pen_shared_close(&run->shared);
+  return status;
+}
+
+static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, const char *command, uint64_t zero_ns) {
+  return (struct pen_run){
       .plan = plan,
-      .profile = profile_of(plan, PEN_EVAL, "eval"),
+      .profile = profile_of(plan, PEN_EVAL, command),
       .options = options,
       .log_descriptor = -1,
       .announces = !options->quiet,
       .zero_ns = zero_ns,
   };
+}
+
+int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  need_data(plan, options, "eval");
+  struct pen_run run = forward_run(plan, options, "eval", zero_ns);
   struct pen_checkpoint_info found;
-  find_weights(&run, &found);
+  find_weights(&run, "eval", &found);
   open_data(&run);
   run.steps = options->given.steps ? options->steps : steps_of_file(&run);
-  open_trace(&run);
-  int status = pen_launch(&run);
-  if (status == 0) {
-    print_result(&run);
+  return run_forward(&run);
+}
+
+int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  if (!plan->needs_tokens || !plan->loss_is_mean) {
+    pen_fail(PEN_EXIT_USAGE, "score: this binary's model foretells no tokens: its loss is a sum");
   }
-  pen_shared_close(&run.shared);
-  return status;
+  need_data(plan, options, "score");
+  if (options->output == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
+  }
+  struct pen_run run = forward_run(plan, options, "score", zero_ns);
+  struct pen_checkpoint_info found;
+  find_weights(&run, "score", &found);
+  open_data(&run);
+  uint64_t step_windows = pen_data_step_windows(plan);
+  run.steps = (run.data.window_count + step_windows - 1) / step_windows;
+  run.hooks = &pen_score_hooks;
+  pen_score_open(options);
+  return run_forward(&run);
 }

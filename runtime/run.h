@@ -18,6 +18,8 @@
 #include "runtime/options.h"
 #include "runtime/plan.h"
 
+struct pen_command_hooks; /* tap.h */
+
 /* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on (but for shared memory). */
 struct pen_run {
   const struct pen_plan *plan;
@@ -32,14 +34,16 @@ struct pen_run {
   uint64_t steps;              /* of this run */
   uint64_t cursor;             /* of its first step */
   int log_descriptor, trace_descriptor; /* or -1 */
+  const struct pen_command_hooks *hooks; /* or null */
   struct pen_measure measure;  /* rings null: not measured */
   uint64_t zero_ns;            /* of the trace's clock: when the process began */
   pid_t parent;
 };
 
-/* run.c: the commands train and eval. Return the exit status. */
+/* run.c: the commands that run steps. Return the exit status. */
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
+int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 
 /* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control, which the caller reads and
  * then closes. Returns the exit status. */

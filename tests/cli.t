@@ -30,6 +30,10 @@ refuses 64 "penstock: eval*--data*" eval --init x
 refuses 64 "penstock: eval*--checkpoint*--init*" eval --data data.bin
 refuses 64 "penstock: eval*--checkpoint*--init*" eval --data data.bin --init x --checkpoint y
 refuses 64 "penstock: init*--output*" init
+refuses 64 "penstock: score*--data*" score --init x
+refuses 64 "penstock: score*--output*" score --data data.bin --init x
+refuses 64 "penstock: score*--checkpoint*--init*" score --data data.bin --output scores
+refuses 64 "penstock: --end-of-text -1: *0 or more*" score --end-of-text -1
 refuses 64 "penstock: --steps 0: *1 or more*" train --steps 0
 refuses 64 "penstock: --steps -1: *1 or more*" train --steps -1
 refuses 64 "penstock: --steps 3x: *" train --steps 3x
@@ -45,16 +49,18 @@ refuses 64 "penstock: --json: *--data*" train --json
 refuses 64 "penstock: data.bin: not an option*" train data.bin
 refuses 64 "penstock: --resume *--checkpoint*" train --data data.bin --resume
 refuses 64 "penstock: --save-every 2 *--checkpoint*" train --data data.bin --save-every 2
+ok "weights to score with" ./tiny init --output init.safetensors
 refuses 66 "penstock: none.bin: *" train --data none.bin
 refuses 65 "penstock: llama.cfg: *" train --data llama.cfg
 refuses 66 "penstock: *none*" train --data data.bin --init none.safetensors
 refuses 66 "penstock: *none*" eval --data data.bin --checkpoint none
 refuses 73 "penstock: --log *" train --data data.bin --log none/log
+refuses 73 "penstock: --output *" score --data data.bin --init init.safetensors --output none/scores
 refuses 73 "penstock: --trace *" train --data data.bin --trace none/trace
 refuses 73 "penstock: --measure *" train --data data.bin --measure none/costs
 refuses 73 "penstock: --checkpoint *" train --data data.bin --checkpoint data.bin/ckpt
 
-for command in "" train eval init info; do
+for command in "" train eval init info score; do
   ./tiny $command --help >out 2>err
   is "status of '$command --help'" $? 0
   ok "'$command --help' speaks on standard output" test -s out -a ! -s err

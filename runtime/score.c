@@ -1,0 +1,176 @@
+/* score.c: log-probabilities by token, and their sums by document (see score.h).
+ *
+ * The last stage's op CROSS_ENTROPY is tapped: run row by row it gives each token's -ln p instead of their sum, which is kept for a
+ * step and then written in the order of the windows. */
+#include "runtime/score.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/check.h"
+#include "runtime/files.h"
+#include "runtime/log.h"
+#include "runtime/tap.h"
+
+enum { NUMBER_BYTES = 40 };
+
+/* The document that is being written. */
+struct document {
+  uint64_t index, first_token, tokens, scored;
+  double sum;
+};
+
+static struct {
+  const char *path;
+  int descriptor;
+  bool ends;            /* documents end with a token: */
+  int64_t end_of_text;
+  struct pen_tap tap;
+  double *minus_log;    /* [windows of a step][sequence]; NaN: not scored */
+  int32_t *target;      /* the same */
+  struct pen_writer out;
+  struct document document;
+  uint64_t scored;
+  double sum;
+} score;
+
+void pen_score_open(const struct pen_options *options) {
+  score.path = options->output;
+  score.ends = options->given.end_of_text;
+  score.end_of_text = (int64_t)options->end_of_text;
+  score.descriptor = open(options->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (score.descriptor < 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
+  }
+}
+
+/* ---- within a step ---- */
+
+/* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in rising order has the bits of one call. */
+static void score_rows(const struct pen_call *call) {
+  const struct pen_tap *tap = call->prepared;
+  const struct pen_vm *vm = tap->context;
+  const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
+  const int32_t *targets = call->operand[1];
+  size_t first = (size_t)vm->data.row_microbatch * rows;
+  double sum = 0.0;
+  for (size_t r = 0; r < rows; r++) {
+    double loss = 0.0;
+    struct pen_call one = *call;
+    one.operand[0] = (float *)call->operand[0] + r * vocab;
+    one.operand[1] = (int32_t *)call->operand[1] + r;
+    one.operand[2] = &loss;
+    one.dim[0] = 1;
+    one.prepared = tap->prepared;
+    tap->kernel(&one);
+    sum += loss;
+    score.target[first + r] = targets[r];
+    score.minus_log[first + r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
+  }
+  *(double *)call->operand[2] = sum;
+}
+
+static void opened(const struct pen_run *run, struct pen_vm *vm) {
+  const struct pen_plan *plan = run->plan;
+  if (run->profile->stages[plan->stage_count - 1].rank != vm->rank) {
+    return;
+  }
+  size_t count = pen_data_step_windows(plan) * plan->sequence;
+  score.minus_log = calloc(count, sizeof *score.minus_log);
+  score.target = calloc(count, sizeof *score.target);
+  pen_check(score.minus_log != NULL && score.target != NULL, "no memory for the scores of %zu tokens", count);
+  score.tap = (struct pen_tap){.run = score_rows, .context = vm};
+  pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
+  pen_writer_open(&score.out, score.descriptor);
+}
+
+/* ---- documents ---- */
+
+static void put(const char *name, uint64_t number) {
+  pen_writer_text(&score.out, name);
+  pen_writer_number(&score.out, number);
+}
+
+static void end_document(void) {
+  struct document *document = &score.document;
+  char sum[NUMBER_BYTES];
+  pen_json_number(sum, sizeof sum, document->sum);
+  put("],\"tokens\":", document->tokens);
+  put(",\"scored\":", document->scored);
+  pen_writer_text(&score.out, ",\"log_probability\":");
+  pen_writer_text(&score.out, sum);
+  pen_writer_text(&score.out, "}\n");
+  *document = (struct document){.index = document->index + 1, .first_token = document->first_token + document->tokens};
+}
+
+/* The next token of the file; `minus_log` is NaN where nothing foretells it. */
+static void add_token(double minus_log, bool ends) {
+  struct document *document = &score.document;
+  char text[NUMBER_BYTES] = "null";
+  if (document->tokens == 0) {
+    put("{\"document\":", document->index);
+    put(",\"first_token\":", document->first_token);
+    pen_writer_text(&score.out, ",\"log_probabilities\":[");
+  }
+  if (!isnan(minus_log)) {
+    pen_json_number(text, sizeof text, 0.0 - minus_log); /* not -0 */
+    document->sum -= minus_log;
+    document->scored++;
+    score.sum += minus_log;
+    score.scored++;
+  }
+  pen_writer_text(&score.out, document->tokens == 0 ? "" : ",");
+  pen_writer_text(&score.out, text);
+  document->tokens++;
+  if (ends) {
+    end_document();
+  }
+}
+
+static void flush(void) {
+  if (pen_writer_flush(&score.out) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--output %s: %s", score.path, strerror(errno));
+  }
+}
+
+static void stepped(const struct pen_run *run, struct pen_vm *vm) {
+  if (score.minus_log == NULL) {
+    return;
+  }
+  uint64_t sequence = run->plan->sequence, windows = pen_data_step_windows(run->plan);
+  if (vm->data.cursor == 0) {
+    add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
+  }
+  for (uint64_t w = 0; w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
+    for (uint64_t t = 0; t < sequence; t++) {
+      uint64_t at = w * sequence + t;
+      add_token(score.minus_log[at], score.ends && score.target[at] == score.end_of_text);
+    }
+  }
+  flush();
+}
+
+static void left(const struct pen_run *run, struct pen_vm *vm) {
+  (void)vm;
+  if (score.minus_log == NULL) {
+    return;
+  }
+  if (score.document.tokens > 0) {
+    end_document();
+  }
+  flush();
+  if (close(score.descriptor) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--output %s: %s", score.path, strerror(errno));
+  }
+  struct pen_control *control = run->shared.control;
+  control->loss_sum = score.sum;
+  control->target_count = score.scored;
+}
+
+const struct pen_command_hooks pen_score_hooks = {.opened = opened, .stepped = stepped, .left = left};

@@ -1,0 +1,102 @@
+#!/bin/sh
+# score.t: score gives every token of a file its log-probability, in the order of the file, and every document its sum: the same bits on
+# any ranks, and the loss that eval gives.
+. "${top_srcdir:-.}/tests/lib.sh"
+
+cat >"$scratch/model.cfg" <<'END'
+model = { family = "llama"; layers = 4; hidden = 32; heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; };
+pipeline = { ranks = 1; microbatches = 1; schedule = "1f1b"; };
+END
+cd "$scratch" || exit 99
+ok "one rank" build one model.cfg
+ok "one window a step" build single model.cfg -s batch.microbatch=1
+ok "two ranks" build two model.cfg -s pipeline.ranks=2 -s pipeline.microbatches=4
+ok "a V" build vee model.cfg -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.microbatches=3 -s pipeline.schedule=zero_bubble_v
+ok "without training" build plain model.cfg -s pipeline.schedule=inference -s pipeline.stages_per_rank=2 -s pipeline.ranks=2
+make_tokens data.bin 2000
+./two train --data data.bin --quiet --checkpoint ckpt
+is "trained a little" $? 0
+make_tokens text.bin 433 7 # 27 windows
+
+score() { # NAME OUTPUT OPTION...
+  score_name=$1 score_output=$2
+  shift 2
+  "./$score_name" score --data text.bin --checkpoint ckpt --output "$score_output" --quiet "$@"
+}
+last=$(score single single.json | tail -n 1)
+matches "the last line is eval's" "$last" '{"loss":*,"perplexity":*,"tokens":432}'
+is "and the loss is eval's" "$last" "$(./single eval --data text.bin --checkpoint ckpt --quiet | tail -n 1)"
+score one one.json >result
+is "one: status" $? 0
+for name in two vee plain; do
+  score $name $name.json >result
+  is "$name: status" $? 0
+  ok "$name: the same bits, though its steps do not divide the file" cmp one.json $name.json
+done
+is "without an end-of-text token the file is one document" "$(wc -l <one.json | tr -d ' ')" 1
+matches "its first token is not foretold" "$(cat one.json)" '{"document":0,"first_token":0,"log_probabilities":\[null,-*'
+matches "all others are" "$(cat one.json)" '*"tokens":433,"scored":432,"log_probability":-*'
+
+# Documents end with 'E' (69).
+score two documents.json --end-of-text 69 >result
+is "documents: status" $? 0
+tail -c +1025 text.bin | od -An -v -tu2 -w2 | awk '{ n++; if ($1 == 69) { print n; n = 0 } } END { if (n) print n }' >wanted
+sed 's/.*"tokens":\([0-9]*\).*/\1/' documents.json >got
+ok "there are several" test "$(wc -l <wanted)" -ge 3
+ok "each document has its tokens" cmp wanted got
+is "they follow each other" "$(sed 's/.*"first_token":\([0-9]*\),.*/\1/' documents.json | tr '\n' ' ')" \
+  "$(awk '{ printf "%d ", first; first += $1 }' wanted)"
+values() { # FILE: all log-probabilities, one a line
+  sed 's/.*\[\(.*\)\].*/\1/' "$1" | tr ',' '\n'
+}
+is "cut into documents, the tokens have the same" "$(values documents.json | cksum)" "$(values one.json | cksum)"
+ok "each sum is that of its tokens" awk '{
+    sum = $0; sub(/.*"log_probability":/, "", sum); sub(/}.*/, "", sum)
+    list = $0; sub(/.*\[/, "", list); sub(/\].*/, "", list)
+    n = split(list, value, ","); total = 0
+    for (i = 1; i <= n; i++) if (value[i] != "null") total += value[i]
+    if (total - sum > 1e-9 || sum - total > 1e-9) exit 1
+  }' documents.json
+
+# Every window by itself: eval's mean over a file of that window alone.
+window() { # NUMBER FILE: a token file of that window
+  {
+    head -c 8 text.bin
+    printf '\021\0\0\0'
+    head -c 1024 text.bin | tail -c +13
+    tail -c +$((1025 + $1 * 32)) text.bin | head -c 34
+  } >"$2"
+}
+values single.json >single.values
+for number in 0 13 26; do
+  window $number window.bin
+  mean=$(./single eval --data window.bin --checkpoint ckpt --quiet | tail -n 1 | sed 's/.*"loss":\([^,]*\),.*/\1/')
+  ok "window $number has the mean of its tokens" awk -v mean="$mean" -v first=$((number * 16 + 2)) '
+    NR >= first && NR < first + 16 { sum -= $1 } END { d = sum / 16 - mean; exit !(d < 1e-12 && d > -1e-12) }' single.values
+done
+
+# What a token gets depends on it and those before it alone: with another last token all others keep theirs.
+./single score --data window.bin --checkpoint ckpt --output before.json --quiet >result
+printf '\060' | dd of=window.bin bs=1 seek=$((1024 + 32)) conv=notrunc 2>/dev/null
+./single score --data window.bin --checkpoint ckpt --output after.json --quiet >result
+is "the tokens before the last keep theirs" "$(values after.json | head -n 16)" "$(values before.json | head -n 16)"
+ok "the last one gets another" test "$(values after.json | tail -n 1)" != "$(values before.json | tail -n 1)"
+
+if command -v python3 >/dev/null; then
+  ok "every line is JSON" python3 -c 'import json, sys
+for line in open(sys.argv[1]): d = json.loads(line); assert len(d["log_probabilities"]) == d["tokens"]' documents.json
+else
+  skip "every line is JSON" "no python3"
+fi
+if test -w /dev/full; then
+  score one /dev/full >result 2>err
+  is "a full disk: status" $? 74
+  matches "a full disk: message" "$(cat err)" "penstock: --output /dev/full: *"
+fi
+ok "a model without tokens" build mlp "$topologies/mlp_1.cfg"
+./mlp score --init none --output x 2>err
+is "has nothing to score: status" $? 64
+matches "has nothing to score: message" "$(cat err)" "penstock: score: *loss is a sum"
+finish
