@@ -1,66 +1,135 @@
-/* memory.c: the generator's allocator (nearly everything lives until the end) and its one way to give up. */
+/* memory.c: the generator's allocator (nearly everything lives until the end) and its one way to give up.
+ *
+ * A plan takes thousands of arrays, nearly all of them until the end, and what that costs is the first touch of each page. So memory
+ * comes from the system in large regions, in huge pages where it has them, and is handed out piece by piece, zero as it came. What
+ * is freed early goes to a list of its size, and is cleared when it is taken again. Sizes are rounded up to three binary digits behind the first, so
+ * there are few lists. */
+#define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+
+#if __has_include(<sanitizer/asan_interface.h>)
+#include <sanitizer/asan_interface.h> /* nothing without AddressSanitizer; with it, bytes that nobody asked for may not be touched */
+#else
+#define ASAN_POISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
+#endif
 
 #include "gen/gen.h"
 
-/* Every allocation starts with this header, so that all of them can be freed together and a leak checker stays quiet. */
-struct block {
-  struct block *previous, *next;
+enum { ALIGNMENT = 16, DIGITS = 3, LISTS = 64 << DIGITS };
+static const size_t huge_page_bytes = 2u << 20, region_bytes = 64u << 20;
+
+/* A range of addresses from the system, and what of it is left. */
+struct region {
+  struct region *before;
+  void *map;
+  size_t map_bytes;
+  char *free, *past;
 };
 
-static struct block all = {&all, &all};
+/* Stands before every array. */
+struct piece {
+  size_t bytes;      /* room behind it */
+  struct piece *next; /* while it is free: of the same size */
+};
 
-static void link_in(struct block *block) {
-  block->previous = &all;
-  block->next = all.next;
-  all.next->previous = block;
-  all.next = block;
-}
+static struct region *newest;
+static struct piece *freed[LISTS];
 
 static size_t checked_bytes(size_t count, size_t bytes) {
-  size_t total;
-  if (__builtin_mul_overflow(count, bytes, &total) || __builtin_add_overflow(total, sizeof(struct block), &total))
+  size_t total, with_all;
+  if (__builtin_mul_overflow(count, bytes, &total) || __builtin_add_overflow(total, total / 4 + 2 * huge_page_bytes, &with_all))
     pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the plan is too large for this machine's memory");
   return total;
 }
 
+static int log_of(size_t bytes) { return (int)(8 * sizeof bytes) - 1 - __builtin_clzl(bytes); }
+
+static size_t room_for(size_t bytes) {
+  if (bytes < ALIGNMENT) return ALIGNMENT;
+  size_t unit = (size_t)1 << (log_of(bytes) > DIGITS ? log_of(bytes) - DIGITS : 0);
+  if (unit < ALIGNMENT) unit = ALIGNMENT;
+  return (bytes + unit - 1) / unit * unit;
+}
+
+static struct piece **list_of(size_t room) {
+  int log = log_of(room);
+  return &freed[((size_t)log << DIGITS) + (room >> (log - DIGITS)) % (1 << DIGITS)];
+}
+
+/* A new region with room for so many bytes at least. */
+static bool open_region(size_t bytes) {
+  size_t wanted = bytes + sizeof(struct region) > region_bytes ? bytes + sizeof(struct region) : region_bytes;
+  size_t map_bytes = wanted + 2 * huge_page_bytes;
+  void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (map == MAP_FAILED) return false;
+  uintptr_t aligned = ((uintptr_t)map + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
+  struct region *region = (struct region *)aligned;
+  madvise(region, map_bytes - (aligned - (uintptr_t)map), MADV_HUGEPAGE); /* or small ones, then */
+  *region = (struct region){newest, map, map_bytes, (char *)region + (sizeof *region + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, (char *)map + map_bytes};
+  ASAN_POISON_MEMORY_REGION(region->free, (size_t)(region->past - region->free));
+  newest = region;
+  return true;
+}
+
 void *pen_new(size_t count, size_t bytes) {
-  struct block *block = calloc(1, checked_bytes(count, bytes));
-  if (!block) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", count, bytes);
-  link_in(block);
-  return block + 1;
+  size_t wanted = checked_bytes(count, bytes), room = room_for(wanted);
+  struct piece **list = list_of(room), *piece = *list;
+  if (piece) {
+    ASAN_UNPOISON_MEMORY_REGION(piece, sizeof *piece + room);
+    *list = piece->next;
+    memset(piece + 1, 0, room);
+    ASAN_POISON_MEMORY_REGION((char *)(piece + 1) + wanted, room - wanted);
+    return piece + 1;
+  }
+  if (!newest || (size_t)(newest->past - newest->free) < sizeof *piece + room)
+    if (!open_region(sizeof *piece + room)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", count, bytes);
+  piece = (struct piece *)(void *)newest->free;
+  newest->free += sizeof *piece + room;
+  ASAN_UNPOISON_MEMORY_REGION(piece, sizeof *piece + wanted);
+  piece->bytes = room;
+  return piece + 1;
+}
+
+/* Makes the newest piece larger where it is, if it is that one and there is room. */
+static bool extend(void *array, size_t bytes) {
+  struct piece *piece = (struct piece *)array - 1;
+  size_t room = room_for(bytes);
+  char *at = array;
+  if (at + piece->bytes != newest->free || (size_t)(newest->past - at) < room) return false;
+  newest->free = at + room;
+  piece->bytes = room;
+  ASAN_UNPOISON_MEMORY_REGION(at, bytes);
+  return true;
 }
 
 void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes) {
   if (needed <= *capacity) return array;
-  size_t wanted = *capacity ? *capacity : 16;
+  size_t wanted = *capacity ? *capacity : 16, before = *capacity;
   while (wanted < needed) wanted *= 2;
-  if (!array) {
-    *capacity = wanted;
-    return pen_new(wanted, bytes);
-  }
-  struct block *old = (struct block *)array - 1;
-  old->previous->next = old->next;
-  old->next->previous = old->previous;
-  struct block *block = realloc(old, checked_bytes(wanted, bytes));
-  if (!block) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", wanted, bytes);
-  link_in(block);
-  memset((char *)(block + 1) + *capacity * bytes, 0, (wanted - *capacity) * bytes);
   *capacity = wanted;
-  return block + 1;
+  if (!array) return pen_new(wanted, bytes);
+  if (extend(array, checked_bytes(wanted, bytes))) return array;
+  void *grown = pen_new(wanted, bytes);
+  memcpy(grown, array, before * bytes);
+  pen_free(array);
+  return grown;
 }
 
 char *pen_text(const char *format, ...) {
+  char common[256];
   va_list list, again;
   va_start(list, format);
   va_copy(again, list);
-  int length = vsnprintf(NULL, 0, format, list);
+  int length = vsnprintf(common, sizeof common, format, list);
   va_end(list);
   if (length < 0) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: cannot format a text");
   char *text = pen_new((size_t)length + 1, 1);
-  vsnprintf(text, (size_t)length + 1, format, again);
+  if ((size_t)length < sizeof common) memcpy(text, common, (size_t)length);
+  else vsnprintf(text, (size_t)length + 1, format, again);
   va_end(again);
   return text;
 }
@@ -73,19 +142,20 @@ char *pen_hex(const uint8_t *bytes, size_t count) {
 
 void pen_free(void *array) {
   if (!array) return;
-  struct block *block = (struct block *)array - 1;
-  block->previous->next = block->next;
-  block->next->previous = block->previous;
-  free(block);
+  struct piece *piece = (struct piece *)array - 1, **list = list_of(piece->bytes);
+  piece->next = *list;
+  *list = piece;
+  ASAN_POISON_MEMORY_REGION(piece, sizeof *piece + piece->bytes);
 }
 
 void pen_free_all(void) {
-  while (all.next != &all) {
-    struct block *block = all.next;
-    all.next = block->next;
-    free(block);
+  while (newest) {
+    struct region region = *newest;
+    ASAN_UNPOISON_MEMORY_REGION(region.map, region.map_bytes);
+    munmap(region.map, region.map_bytes);
+    newest = region.before;
   }
-  all.previous = &all;
+  memset(freed, 0, sizeof freed);
 }
 
 void pen_stop(int status, const char *format, ...) {
