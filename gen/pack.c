@@ -4,8 +4,8 @@
  * The problem is NP-hard (Garey and Johnson, SR2). Rectangles are taken one by one, each put at the lowest offset where it fits
  * among those there (first fit), or into the smallest gap that holds it (best fit). What differs is the order:
  *
- *   start     by first row: exact interval colouring when all sizes are equal (Gupta, Lee and Leung 1979); a sweep that keeps
- *             only what is alive, so it serves any number of rectangles
+ *   start     by first row: exact interval colouring when all sizes are equal (Gupta, Lee and Leung 1979); sweep.c, which serves any number
+ *             of rectangles
  *   size      largest first (TensorFlow Lite Micro's greedy planner; Pisarchyk and Lee, arXiv 2001.03288)
  *   area      bytes x rows, largest first (XLA's heap simulator, GlobalDecreasingSizeBestFitHeap's temporal order has it too)
  *   rows      longest first
@@ -17,7 +17,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/layout.h"
+#include "gen/packing.h"
 
 enum { QUADRATIC_MAX = 3000 /* rectangles; above, only sweeps */ };
 
@@ -26,117 +26,103 @@ struct placed {
   uint32_t offset, end, first, last;
 };
 
+/* A range of offsets, and what lies in it by rising offset. Two: below the wall, and above. */
+struct shelf {
+  uint32_t offset, end;
+  struct placed *placed;
+  size_t count;
+};
+
 struct packing {
-  struct pen_rectangle *rectangle; /* the first `fixed` have their places */
-  size_t fixed, count;
+  struct pen_packing base;
   uint64_t bound, goal;
-  uint64_t unit;                   /* bytes: what offsets are counted in while rectangles are placed */
-  uint32_t wall, floor;            /* floor: the end of the fixed ones */
-  uint32_t *order, *fixed_order;
+  uint32_t floor;                  /* the end of the fixed ones */
+  uint32_t *order;                 /* of those to be placed */
   uint64_t *best_offset, best;     /* of all tries */
   uint64_t *here_end, here;        /* of the climb at hand: ends, total */
-  uint32_t *here_order;
-  struct placed *placed;           /* by rising offset */
-  size_t placed_count, steps;
+  uint32_t *here_order, *rest;
+  struct placed *fixed;            /* by rising offset */
+  struct shelf shelf[2];
+  size_t steps;
 };
 
 /* ---- one rectangle ---- */
 
-static uint32_t units_of(const struct packing *p, uint64_t bytes) { return (uint32_t)((bytes + p->unit - 1) / p->unit); }
-
-static void insert(struct packing *p, const struct placed *r) {
-  size_t low = 0, high = p->placed_count;
+static void insert(struct shelf *shelf, const struct placed *r) {
+  size_t low = 0, high = shelf->count;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (p->placed[middle].offset <= r->offset) low = middle + 1;
+    if (shelf->placed[middle].offset <= r->offset) low = middle + 1;
     else high = middle;
   }
-  memmove(&p->placed[low + 1], &p->placed[low], (p->placed_count - low) * sizeof *p->placed);
-  p->placed[low] = *r;
-  p->placed_count++;
+  memmove(&shelf->placed[low + 1], &shelf->placed[low], (shelf->count - low) * sizeof *shelf->placed);
+  shelf->placed[low] = *r;
+  shelf->count++;
 }
 
-static void insert_fixed(struct packing *p, const struct pen_rectangle *r) {
-  uint32_t offset = (uint32_t)(r->offset / p->unit);
-  insert(p, &(struct placed){offset, units_of(p, r->offset + r->bytes), r->first, r->last});
-}
-
-/* The least offset from `from` on where `size` units do not cross the wall. */
-static uint32_t behind_wall(const struct packing *p, uint32_t from, uint32_t size) {
-  return from < p->wall && size > p->wall - from ? p->wall : from;
-}
-
-/* The place of `size` units among those placed that live while they do. */
-static uint32_t find_place(struct packing *p, uint32_t size, uint32_t first, uint32_t last, bool best_fit) {
-  uint32_t offset = 0, found = UINT32_MAX, waste = UINT32_MAX;
-  p->steps += p->placed_count;
-  for (const struct placed *other = p->placed, *past = other + p->placed_count; other < past; other++) {
-    if ((other->last < first) | (last < other->first) | (other->end <= offset)) continue;
-    uint32_t at = behind_wall(p, offset, size);
-    if (other->offset >= at && other->offset - at >= size && other->offset - at - size < waste) {
-      if (!best_fit) return at;
-      found = at;
-      waste = other->offset - at - size;
+/* The place on a shelf of `size` units among those that live while they do, where less than *waste is left beside it; UINT32_MAX: none. */
+static uint32_t find_place(struct packing *p, const struct shelf *shelf, uint32_t size, uint32_t first, uint32_t last, bool best_fit,
+                           uint32_t *waste) {
+  enum { AT_ONCE = 32 };
+  uint32_t offset = shelf->offset, found = UINT32_MAX;
+  for (size_t from = 0; from <= shelf->count; from += AT_ONCE) {
+    uint32_t met[AT_ONCE + 1], count = 0;
+    size_t past = from + AT_ONCE < shelf->count ? from + AT_ONCE : shelf->count;
+    for (size_t i = from; i < past; i++) { /* without a branch: whether two lives meet is hard to foresee */
+      met[count] = (uint32_t)i;
+      count += (shelf->placed[i].last >= first) & (shelf->placed[i].first <= last);
     }
-    offset = other->end;
+    p->steps += past - from;
+    for (uint32_t n = 0; n <= count; n++) {
+      bool ends = n == count;
+      if (ends && past < shelf->count) break;
+      uint32_t gap_end = ends ? shelf->end : shelf->placed[met[n]].offset;
+      if (gap_end > offset && gap_end - offset >= size && gap_end - offset - size < *waste) {
+        found = offset;
+        *waste = gap_end - offset - size;
+        if (!best_fit) return found;
+      }
+      if (!ends && shelf->placed[met[n]].end > offset) offset = shelf->placed[met[n]].end;
+    }
   }
-  return found != UINT32_MAX ? found : behind_wall(p, offset, size);
+  return found;
 }
 
 /* Places one rectangle; returns its end in units. */
 static uint32_t place(struct packing *p, struct pen_rectangle *r, bool best_fit) {
-  uint32_t size = units_of(p, r->bytes), offset = find_place(p, size, r->first, r->last, best_fit);
-  insert(p, &(struct placed){offset, offset + size, r->first, r->last});
-  r->offset = offset * p->unit;
+  uint32_t size = pen_units(&p->base, r->bytes), waste = UINT32_MAX, offset = UINT32_MAX;
+  if (size <= p->base.wall) offset = find_place(p, &p->shelf[0], size, r->first, r->last, best_fit, &waste);
+  if (offset == UINT32_MAX || best_fit) {
+    uint32_t above = find_place(p, &p->shelf[1], size, r->first, r->last, best_fit, &waste);
+    if (above != UINT32_MAX) offset = above;
+  }
+  insert(&p->shelf[offset >= p->base.wall], &(struct placed){offset, offset + size, r->first, r->last});
+  r->offset = offset * p->base.unit;
   return offset + size;
 }
 
 /* ---- one order ---- */
 
 static void keep_if_best(struct packing *p, uint32_t units) {
-  uint64_t total = units * p->unit;
-  for (size_t i = p->fixed; total < p->best && i < p->count; i++) p->best_offset[i] = p->rectangle[i].offset;
+  uint64_t total = units * p->base.unit;
+  size_t fixed = p->base.fixed, count = p->base.count;
+  const struct pen_rectangle *rectangle = p->base.rectangle;
+  for (size_t i = fixed; total < p->best && i < count; i++) p->best_offset[i] = rectangle[i].offset;
   if (total < p->best) p->best = total;
   if (total > p->here) return;
   p->here = total;
-  memcpy(p->here_order, p->order, (p->count - p->fixed) * sizeof *p->order);
-  for (size_t i = p->fixed; i < p->count; i++) p->here_end[i] = p->rectangle[i].offset + p->rectangle[i].bytes;
-}
-
-/* Drops what ended before `row`. */
-static void forget(struct packing *p, uint32_t row) {
-  size_t kept = 0;
-  for (size_t i = 0; i < p->placed_count; i++)
-    if (p->placed[i].last >= row) p->placed[kept++] = p->placed[i];
-  p->placed_count = kept;
-}
-
-/* Rectangles by first row. What has ended is dropped when it may be half; the fixed ones come when somebody lives long enough. */
-static void sweep(struct packing *p, bool best_fit) {
-  uint32_t total = p->floor;
-  size_t fixed = 0, alive = 0;
-  p->placed_count = 0;
-  for (size_t i = 0; i < p->count - p->fixed; i++) {
-    struct pen_rectangle *r = &p->rectangle[p->order[i]];
-    for (; fixed < p->fixed && p->rectangle[p->fixed_order[fixed]].first <= r->last; fixed++)
-      if (p->rectangle[p->fixed_order[fixed]].last >= r->first) insert_fixed(p, &p->rectangle[p->fixed_order[fixed]]);
-    if (p->placed_count > alive + alive / 4 + 16) {
-      forget(p, r->first);
-      alive = p->placed_count;
-    }
-    uint32_t end = place(p, r, best_fit);
-    if (end > total) total = end;
-  }
-  keep_if_best(p, total);
+  memcpy(p->here_order, p->order, (count - fixed) * sizeof *p->order);
+  for (size_t i = fixed; i < count; i++) p->here_end[i] = rectangle[i].offset + rectangle[i].bytes;
 }
 
 /* Rectangles in any order. */
 static void place_all(struct packing *p, bool best_fit) {
   uint32_t total = p->floor;
-  p->placed_count = 0;
-  for (size_t i = 0; i < p->fixed; i++) insert_fixed(p, &p->rectangle[p->fixed_order[i]]);
-  for (size_t i = 0; i < p->count - p->fixed; i++) {
-    uint32_t end = place(p, &p->rectangle[p->order[i]], best_fit);
+  memcpy(p->shelf[0].placed, p->fixed, p->base.fixed * sizeof *p->fixed);
+  p->shelf[0].count = p->base.fixed;
+  p->shelf[1].count = 0;
+  for (size_t i = 0; i < p->base.count - p->base.fixed; i++) {
+    uint32_t end = place(p, &p->base.rectangle[p->order[i]], best_fit);
     if (end > total) total = end;
   }
   keep_if_best(p, total);
@@ -157,37 +143,56 @@ static int compare_keys(const void *a, const void *b) {
   return (x->index > y->index) - (x->index < y->index);
 }
 
-enum order { BY_START, BY_SIZE, BY_AREA, BY_ROWS, ORDERS };
+enum order { BY_SIZE, BY_AREA, BY_ROWS, ORDERS };
 
-static void sort_by(const struct packing *p, enum order order, size_t from, size_t past, uint32_t *out) {
-  struct key *key = pen_new(past - from + 1, sizeof *key);
-  for (size_t i = from; i < past; i++) {
-    const struct pen_rectangle *r = &p->rectangle[i];
+static void sort_by(const struct packing *p, enum order order) {
+  size_t count = p->base.count - p->base.fixed;
+  struct key *key = pen_new(count + 1, sizeof *key);
+  for (size_t i = 0; i < count; i++) {
+    const struct pen_rectangle *r = &p->base.rectangle[p->base.fixed + i];
     uint64_t rows = (uint64_t)r->last - r->first + 1;
-    struct key k[ORDERS] = {{r->first, ~r->bytes, 0}, {~r->bytes, r->first, 0}, {~(r->bytes / PEN_ALIGNMENT_BYTES * rows), r->first, 0},
-                            {~rows, ~r->bytes, 0}};
-    key[i - from] = k[order];
-    key[i - from].index = (uint32_t)i;
+    struct key k[ORDERS] = {{~r->bytes, r->first, 0}, {~(r->bytes / PEN_ALIGNMENT_BYTES * rows), r->first, 0}, {~rows, ~r->bytes, 0}};
+    key[i] = k[order];
+    key[i].index = (uint32_t)(p->base.fixed + i);
   }
-  qsort(key, past - from, sizeof *key, compare_keys);
-  for (size_t i = 0; i < past - from; i++) out[i] = key[i].index;
+  qsort(key, count, sizeof *key, compare_keys);
+  for (size_t i = 0; i < count; i++) p->order[i] = key[i].index;
+  pen_free(key);
+}
+
+/* Sorts rectangles [from, past) by first row, the larger first, or by last row: by counting, and then among those of one row. */
+static void sort_by_row(struct pen_packing *p, size_t from, size_t past, bool by_last, uint32_t *out) {
+  uint32_t *place = pen_new(p->rows + 1u, sizeof *place), before = (uint32_t)from;
+  for (size_t i = from; i < past; i++) place[by_last ? p->rectangle[i].last : p->rectangle[i].first]++;
+  for (uint32_t row = 0; row < p->rows; row++) {
+    uint32_t here = place[row];
+    place[row] = before;
+    before += here;
+  }
+  for (size_t i = from; i < past; i++) out[place[by_last ? p->rectangle[i].last : p->rectangle[i].first]++] = (uint32_t)i;
+  pen_free(place);
+  for (size_t i = from + 1; i < past && !by_last; i++) {
+    const struct pen_rectangle *r = &p->rectangle[out[i]];
+    uint32_t index = out[i];
+    size_t at = i;
+    for (; at > from && p->rectangle[out[at - 1]].first == r->first && p->rectangle[out[at - 1]].bytes < r->bytes; at--) out[at] = out[at - 1];
+    out[at] = index;
+  }
 }
 
 /* The most bytes alive in one row. */
-static uint64_t most_alive(const struct packing *p) {
-  uint32_t rows = 0;
-  for (size_t i = 0; i < p->count; i++)
-    if (p->rectangle[i].last >= rows) rows = p->rectangle[i].last + 1;
-  int64_t *change = pen_new(rows + 2u, sizeof *change), alive = 0, most = 0;
+static uint64_t most_alive(const struct pen_packing *p) {
+  int64_t *change = pen_new(p->rows + 2u, sizeof *change), alive = 0, most = 0;
   for (size_t i = 0; i < p->count; i++) {
     const struct pen_rectangle *r = &p->rectangle[i];
     change[r->first] += (int64_t)r->bytes;
     change[r->last + 1] -= (int64_t)r->bytes;
   }
-  for (uint32_t row = 0; row < rows; row++) {
+  for (uint32_t row = 0; row < p->rows; row++) {
     alive += change[row];
     if (alive > most) most = alive;
   }
+  pen_free(change);
   return (uint64_t)most;
 }
 
@@ -197,14 +202,13 @@ static bool is_near(const struct packing *p) { return p->best <= p->goal || p->b
 
 /* Puts what ends above the bound to the front of the order. Returns how many did. */
 static size_t promote(struct packing *p) {
-  size_t n = p->count - p->fixed, front = 0, back = 0;
-  uint32_t *rest = p->fixed_order + p->fixed; /* room for n */
+  size_t n = p->base.count - p->base.fixed, front = 0, back = 0;
   for (size_t i = 0; i < n; i++) {
     uint32_t item = p->here_order[i];
     if (p->here_end[item] > (p->goal > p->bound ? p->goal : p->bound)) p->order[front++] = item;
-    else rest[back++] = item;
+    else p->rest[back++] = item;
   }
-  memcpy(p->order + front, rest, back * sizeof *rest);
+  memcpy(p->order + front, p->rest, back * sizeof *p->rest);
   return front;
 }
 
@@ -212,7 +216,7 @@ static size_t promote(struct packing *p) {
  * and what is no worse is kept, until the steps are spent. */
 static void climb(struct packing *p, bool best_fit, size_t steps) {
   uint64_t before = UINT64_MAX, seed = 0x9e3779b97f4a7c15u;
-  size_t n = p->count - p->fixed;
+  size_t n = p->base.count - p->base.fixed;
   while (!is_near(p) && p->steps < steps && p->here < before) {
     before = p->here;
     if (promote(p)) place_all(p, best_fit);
@@ -235,15 +239,16 @@ static void climb(struct packing *p, bool best_fit, size_t steps) {
 
 /* Every order but the sweeps', with its share of the steps. */
 static void search(struct packing *p, size_t steps) {
-  enum { WAYS = 2 * (ORDERS - BY_SIZE) };
+  enum { WAYS = 2 * ORDERS };
   for (int way = 0; way < WAYS && !is_near(p) && p->steps < steps; way++) {
-    enum order order = BY_SIZE + way / 2;
     p->here = UINT64_MAX;
-    sort_by(p, order, p->fixed, p->count, p->order);
+    sort_by(p, way / 2);
     place_all(p, way % 2);
     climb(p, way % 2, p->steps + (steps > p->steps ? steps - p->steps : 0) / (size_t)(WAYS - way));
   }
 }
+
+/* ---- the whole ---- */
 
 /* Units are small enough for any offset to be counted in 32 bits. */
 static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, size_t count) {
@@ -256,29 +261,76 @@ static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, siz
   return unit;
 }
 
+static struct packing begin(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t goal) {
+  struct packing p = {.base = {.rectangle = rectangle, .fixed = fixed, .count = count, .unit = unit_of(rectangle, fixed, count)},
+                      .goal = goal, .best = UINT64_MAX, .here = UINT64_MAX};
+  p.base.wall = pen_units(&p.base, wall);
+  for (size_t i = 0; i < count; i++)
+    if (rectangle[i].last >= p.base.rows) p.base.rows = rectangle[i].last + 1;
+  for (size_t i = 0; i < fixed; i++) {
+    uint32_t end = pen_units(&p.base, rectangle[i].offset + rectangle[i].bytes);
+    if (end > p.floor) p.floor = end;
+  }
+  p.bound = most_alive(&p.base);
+  if (p.floor * p.base.unit > p.bound) p.bound = p.floor * p.base.unit;
+  return p;
+}
+
+/* What the sweeps need, and what holds their best. */
+static void open(struct packing *p) {
+  size_t fixed = p->base.fixed, count = p->base.count;
+  p->base.start = pen_new(count + 1, sizeof *p->base.start);
+  p->base.end = pen_new(count + 1, sizeof *p->base.end);
+  p->best_offset = pen_new(count + 1, sizeof *p->best_offset);
+  p->order = pen_new(count + 1, sizeof *p->order);
+  p->here_order = pen_new(count + 1, sizeof *p->here_order);
+  p->here_end = pen_new(count + 1, sizeof *p->here_end);
+  sort_by_row(&p->base, 0, fixed, false, p->base.start);
+  sort_by_row(&p->base, fixed, count, false, p->base.start);
+  sort_by_row(&p->base, fixed, count, true, p->base.end);
+}
+
+/* What other orders need besides. */
+static void open_shelves(struct packing *p) {
+  size_t fixed = p->base.fixed, count = p->base.count;
+  p->rest = pen_new(count + 1, sizeof *p->rest);
+  p->shelf[0] = (struct shelf){0, p->base.wall, pen_new(count + 1, sizeof(struct placed)), 0};
+  p->shelf[1] = (struct shelf){p->base.wall, UINT32_MAX, pen_new(count + 1, sizeof(struct placed)), 0};
+  for (size_t i = 0; i < fixed; i++) {
+    const struct pen_rectangle *r = &p->base.rectangle[p->base.start[i]];
+    insert(&p->shelf[0], &(struct placed){(uint32_t)(r->offset / p->base.unit), pen_units(&p->base, r->offset + r->bytes), r->first, r->last});
+  }
+  p->fixed = pen_new(fixed + 1, sizeof *p->fixed);
+  memcpy(p->fixed, p->shelf[0].placed, fixed * sizeof *p->fixed);
+}
+
+static void close(struct packing *p) {
+  void *const arrays[] = {p->base.start, p->base.end, p->best_offset, p->order, p->here_order, p->here_end,
+                          p->rest, p->shelf[0].placed, p->shelf[1].placed, p->fixed};
+  for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
+}
+
+static void sweep(struct packing *p) {
+  struct pen_sweep *sweep = pen_sweep_begin(&p->base);
+  for (int best_fit = 0; best_fit < 2 && !is_near(p); best_fit++) {
+    uint32_t total = pen_sweep_place(sweep, best_fit);
+    keep_if_best(p, total > p->floor ? total : p->floor);
+  }
+  pen_sweep_free(sweep);
+}
+
 uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal,
                   size_t steps) {
-  struct packing p = {.rectangle = rectangle, .fixed = fixed, .count = count, .goal = goal, .best = UINT64_MAX,
-                      .here = UINT64_MAX};
   if (!count) return 0;
-  p.unit = unit_of(rectangle, fixed, count);
-  p.wall = units_of(&p, wall);
-  for (size_t i = 0; i < fixed; i++)
-    if (units_of(&p, rectangle[i].offset + rectangle[i].bytes) > p.floor) p.floor = units_of(&p, rectangle[i].offset + rectangle[i].bytes);
-  p.bound = most_alive(&p);
-  if (p.floor * p.unit > p.bound) p.bound = p.floor * p.unit;
+  struct packing p = begin(rectangle, fixed, count, wall, goal);
   if (p.bound > limit) return UINT64_MAX;
-  p.order = pen_new(count + 1, sizeof *p.order);
-  p.here_order = pen_new(count + 1, sizeof *p.here_order);
-  p.here_end = pen_new(count + 1, sizeof *p.here_end);
-  p.fixed_order = pen_new(count + 1, sizeof *p.fixed_order);
-  p.best_offset = pen_new(count + 1, sizeof *p.best_offset);
-  p.placed = pen_new(count + 1, sizeof *p.placed);
-  sort_by(&p, BY_START, 0, fixed, p.fixed_order);
-  sort_by(&p, BY_START, fixed, count, p.order);
-  sweep(&p, false);
-  if (!is_near(&p)) sweep(&p, true);
-  if (count <= QUADRATIC_MAX) search(&p, steps);
+  open(&p);
+  sweep(&p);
+  if (count <= QUADRATIC_MAX && !is_near(&p)) {
+    open_shelves(&p);
+    search(&p, steps);
+  }
   for (size_t i = fixed; i < count; i++) rectangle[i].offset = p.best_offset[i];
+  close(&p);
   return p.best;
 }
