@@ -5,7 +5,8 @@
  * among those there (first fit), or into the smallest gap that holds it (best fit). What differs is the order:
  *
  *   start     by first row: exact interval colouring when all sizes are equal (Gupta, Lee and Leung 1979); sweep.c, which serves any number
- *             of rectangles
+ *             of rectangles. Of those of one row the longest first: what a row keeps then lies below what it only borrows, and what
+ *             is borrowed next finds the same place
  *   size      largest first (TensorFlow Lite Micro's greedy planner; Pisarchyk and Lee, arXiv 2001.03288)
  *   area      bytes x rows, largest first (XLA's heap simulator, GlobalDecreasingSizeBestFitHeap's temporal order has it too)
  *   rows      longest first
@@ -160,22 +161,30 @@ static void sort_by(const struct packing *p, enum order order) {
   pen_free(key);
 }
 
-/* Sorts rectangles [from, past) by first row, the larger first, or by last row: by counting, and then among those of one row. */
-static void sort_by_row(struct pen_packing *p, size_t from, size_t past, bool by_last, uint32_t *out) {
+/* What rectangles are sorted by: first row, and of one row the longer or the larger first; or last row. */
+enum row_order { LONGER_FIRST, LARGER_FIRST, LAST_ROW };
+
+static bool comes_before(const struct pen_rectangle *a, const struct pen_rectangle *b, enum row_order order) {
+  if (order == LARGER_FIRST) return a->bytes > b->bytes;
+  return a->last != b->last ? a->last > b->last : a->bytes > b->bytes;
+}
+
+/* Sorts rectangles [from, past): by counting their rows, then among those of one row. */
+static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum row_order order, uint32_t *out) {
   uint32_t *place = pen_new(p->rows + 1u, sizeof *place), before = (uint32_t)from;
-  for (size_t i = from; i < past; i++) place[by_last ? p->rectangle[i].last : p->rectangle[i].first]++;
+  for (size_t i = from; i < past; i++) place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++;
   for (uint32_t row = 0; row < p->rows; row++) {
     uint32_t here = place[row];
     place[row] = before;
     before += here;
   }
-  for (size_t i = from; i < past; i++) out[place[by_last ? p->rectangle[i].last : p->rectangle[i].first]++] = (uint32_t)i;
+  for (size_t i = from; i < past; i++) out[place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++] = (uint32_t)i;
   pen_free(place);
-  for (size_t i = from + 1; i < past && !by_last; i++) {
-    const struct pen_rectangle *r = &p->rectangle[out[i]];
+  for (size_t i = from + 1; i < past && order != LAST_ROW; i++) {
     uint32_t index = out[i];
+    const struct pen_rectangle *r = &p->rectangle[index];
     size_t at = i;
-    for (; at > from && p->rectangle[out[at - 1]].first == r->first && p->rectangle[out[at - 1]].bytes < r->bytes; at--) out[at] = out[at - 1];
+    for (; at > from && p->rectangle[out[at - 1]].first == r->first && comes_before(r, &p->rectangle[out[at - 1]], order); at--) out[at] = out[at - 1];
     out[at] = index;
   }
 }
@@ -237,7 +246,7 @@ static void climb(struct packing *p, bool best_fit, size_t steps) {
   }
 }
 
-/* Every order but the sweeps', with its share of the steps. */
+/* Every order but the sweeps', in both ways, with its share of the steps. */
 static void search(struct packing *p, size_t steps) {
   enum { WAYS = 2 * ORDERS };
   for (int way = 0; way < WAYS && !is_near(p) && p->steps < steps; way++) {
@@ -285,9 +294,8 @@ static void open(struct packing *p) {
   p->order = pen_new(count + 1, sizeof *p->order);
   p->here_order = pen_new(count + 1, sizeof *p->here_order);
   p->here_end = pen_new(count + 1, sizeof *p->here_end);
-  sort_by_row(&p->base, 0, fixed, false, p->base.start);
-  sort_by_row(&p->base, fixed, count, false, p->base.start);
-  sort_by_row(&p->base, fixed, count, true, p->base.end);
+  sort_by_row(&p->base, 0, fixed, LONGER_FIRST, p->base.start);
+  sort_by_row(&p->base, fixed, count, LAST_ROW, p->base.end);
 }
 
 /* What other orders need besides. */
@@ -310,12 +318,11 @@ static void close(struct packing *p) {
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
 }
 
-static void sweep(struct packing *p) {
+static void sweep(struct packing *p, enum row_order order, bool best_fit) {
+  sort_by_row(&p->base, p->base.fixed, p->base.count, order, p->base.start);
   struct pen_sweep *sweep = pen_sweep_begin(&p->base);
-  for (int best_fit = 0; best_fit < 2 && !is_near(p); best_fit++) {
-    uint32_t total = pen_sweep_place(sweep, best_fit);
-    keep_if_best(p, total > p->floor ? total : p->floor);
-  }
+  uint32_t total = pen_sweep_place(sweep, best_fit);
+  keep_if_best(p, total > p->floor ? total : p->floor);
   pen_sweep_free(sweep);
 }
 
@@ -323,13 +330,18 @@ uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, u
                   size_t steps) {
   if (!count) return 0;
   struct packing p = begin(rectangle, fixed, count, wall, goal);
+  bool few = count <= QUADRATIC_MAX;
   if (p.bound > limit) return UINT64_MAX;
   open(&p);
-  sweep(&p);
-  if (count <= QUADRATIC_MAX && !is_near(&p)) {
+  sweep(&p, LONGER_FIRST, false);
+  if (!is_near(&p) && few) {
     open_shelves(&p);
-    search(&p, steps);
+    sort_by(&p, BY_SIZE);
+    place_all(&p, false);
   }
+  if (!is_near(&p)) sweep(&p, LARGER_FIRST, false);
+  if (!is_near(&p)) sweep(&p, LARGER_FIRST, true);
+  if (!is_near(&p) && few) search(&p, steps);
   for (size_t i = fixed; i < count; i++) rectangle[i].offset = p.best_offset[i];
   close(&p);
   return p.best;

@@ -14,6 +14,7 @@
 
 enum {
   NEAR = 125,
+  SPARE_MAX = 2, /* slots of each size */
   FEW_STEPS = 300000, MANY_STEPS = 2000000, /* of packing, while there are slots to spare, and without */
 };
 
@@ -93,6 +94,9 @@ struct packing {
   uint64_t **target;
   uint64_t **second; /* a hand-over on one rank has two names; may be null */
   size_t count, capacity, target_capacity, second_capacity, fixed;
+  bool begun;                  /* the homes are those of: */
+  uint32_t rank, spare;
+  struct pen_window window;
 };
 
 /* Both of a pair a|b are at work from the start of a to the end of b: what either uses lives through both rows. */
@@ -194,24 +198,35 @@ static void add_homes(struct packing *p, const struct pen_window *window, uint32
   p->fixed = p->count;
 }
 
+/* Gives a rank's messages slots, and begins the list of what is to be packed with their homes; nothing, if that was the last to be done. */
+static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, uint32_t spare) {
+  const struct pen_lowered *lowered = l->input->lowered;
+  p->count = p->fixed;
+  if (p->begun && p->rank == rank && p->spare == spare) return;
+  p->window = pen_slots_place(slotting, rank, spare);
+  p->begun = true;
+  p->rank = rank;
+  p->spare = spare;
+  p->row = lowered->action[rank];
+  l->window_bytes[rank] = p->window.bytes;
+  l->slot_count[rank] = p->window.slot_count;
+  if (!l->scratch[rank]) l->scratch[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->scratch);
+  p->count = 0;
+  add_homes(p, &p->window, lowered->count[rank] - 1);
+  pen_free(p->window.home);
+}
+
 /* Packs a rank with `spare` slots; returns the bytes of its window and activations, UINT64_MAX if they must be
  * more than `limit`. */
 static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, uint32_t spare,
-                          uint64_t limit, uint64_t goal) {
-  const struct pen_lowered *lowered = l->input->lowered;
-  struct pen_window window = pen_slots_place(slotting, rank, spare);
-  l->window_bytes[rank] = window.bytes;
-  l->slot_count[rank] = window.slot_count;
-  if (!l->scratch[rank]) l->scratch[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->scratch);
-  p->count = 0;
-  p->row = lowered->action[rank];
-  add_homes(p, &window, lowered->count[rank] - 1);
+                          uint64_t limit, uint64_t goal, size_t steps) {
+  begin_packing(l, slotting, p, rank, spare);
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
-  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, window.bytes, limit, goal, spare ? FEW_STEPS : MANY_STEPS);
+  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, p->window.bytes, limit, goal, steps);
   if (bytes == UINT64_MAX) return bytes;
-  if (bytes < window.bytes) bytes = window.bytes;
-  l->activation_bytes[rank] = bytes - window.bytes;
+  if (bytes < p->window.bytes) bytes = p->window.bytes;
+  l->activation_bytes[rank] = bytes - p->window.bytes;
   for (size_t i = p->fixed; i < p->count; i++) {
     *p->target[i] = p->rectangle[i].offset;
     if (p->second[i]) *p->second[i] = p->rectangle[i].offset;
@@ -298,31 +313,54 @@ static uint64_t most_live(const struct pen_laying *l, uint32_t rank) {
   return (uint64_t)most;
 }
 
+/* A way to lay out a rank. */
+struct way {
+  enum pen_cut cut;
+  uint32_t spare;
+  size_t steps; /* of packing; 0: quickly */
+};
+
+/* The ways of a rank, and the best so far. */
+struct trial {
+  struct pen_laying *l;
+  struct pen_slotting *slotting;
+  struct templates *templates;
+  struct packing *packing;
+  uint32_t rank;
+  uint64_t enough, least; /* bytes */
+  struct way best, last;
+};
+
+static uint64_t pack_so(struct trial *t, const struct way *way, uint64_t limit) {
+  cut_rank(t->l, t->templates, t->rank, way->cut);
+  t->last = *way;
+  return pack_rank(t->l, t->slotting, t->packing, t->rank, way->spare, limit, t->enough, way->steps);
+}
+
+/* Every cut, first quickly, then thoroughly those that can come near. */
+static void try_cuts(struct trial *t, uint32_t spare) {
+  static const enum pen_cut cuts[PEN_CUTS] = {PEN_CUT_NOT, PEN_CUT_ALIKE, PEN_CUT_LAYERS, PEN_CUT_EVEN};
+  bool hopeless[PEN_CUTS] = {[PEN_CUT_LAYERS] = t->templates->parts < 2};
+  for (size_t i = 0; i < 2 * PEN_CUTS && t->least > t->enough; i++) {
+    struct way way = {cuts[i % PEN_CUTS], spare, i < PEN_CUTS ? 0 : spare ? FEW_STEPS : MANY_STEPS};
+    if (hopeless[way.cut] || (way.cut != PEN_CUT_NOT && t->l->input->kind != PEN_TRAIN)) continue; /* eval saves nothing */
+    uint64_t bytes = pack_so(t, &way, spare ? t->enough : t->least);
+    hopeless[way.cut] = bytes == UINT64_MAX;
+    if (hopeless[way.cut] || arena_part(t->l, t->rank, bytes) >= t->least) continue;
+    t->least = arena_part(t->l, t->rank, bytes);
+    t->best = way;
+  }
+}
+
 /* Tries whole blocks and spare slots first; see the top of the file. */
 static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, struct templates *c, struct packing *p, uint32_t rank) {
-  static const struct {
-    enum pen_cut cut;
-    uint32_t spare;
-  } attempt[] = {{PEN_CUT_NOT, 2},   {PEN_CUT_ALIKE, 2}, {PEN_CUT_LAYERS, 2}, {PEN_CUT_EVEN, 2},
-                 {PEN_CUT_NOT, 1},   {PEN_CUT_ALIKE, 1}, {PEN_CUT_LAYERS, 1}, {PEN_CUT_EVEN, 1},
-                 {PEN_CUT_NOT, 0},   {PEN_CUT_ALIKE, 0}, {PEN_CUT_LAYERS, 0}, {PEN_CUT_EVEN, 0}};
-  enum { ATTEMPTS = sizeof attempt / sizeof *attempt };
   l->live_bytes[rank] = live_of(l, rank);
-  uint64_t live = most_live(l, rank), enough = live + (live + resident_bytes(l, rank)) / NEAR, least = UINT64_MAX;
-  size_t best = 0, last = 0;
-  for (size_t i = 0; i < ATTEMPTS && least > enough; i++) {
-    if (attempt[i].cut == PEN_CUT_LAYERS && c->parts < 2) continue;
-    if (attempt[i].cut != PEN_CUT_NOT && l->input->kind != PEN_TRAIN) continue; /* nothing is saved */
-    cut_rank(l, c, rank, attempt[i].cut);
-    uint64_t bytes = pack_rank(l, slotting, p, rank, attempt[i].spare, attempt[i].spare ? enough : least, enough);
-    last = i;
-    if (bytes == UINT64_MAX || arena_part(l, rank, bytes) >= least) continue;
-    least = arena_part(l, rank, bytes);
-    best = i;
-  }
-  if (best == last) return;
-  cut_rank(l, c, rank, attempt[best].cut);
-  pack_rank(l, slotting, p, rank, attempt[best].spare, UINT64_MAX, enough);
+  uint64_t live = most_live(l, rank);
+  struct trial trial = {.l = l, .slotting = slotting, .templates = c, .packing = p, .rank = rank,
+                        .enough = live + (live + resident_bytes(l, rank)) / NEAR, .least = UINT64_MAX};
+  for (uint32_t spare = SPARE_MAX + 1; spare-- > 0 && trial.least > trial.enough;) try_cuts(&trial, spare);
+  if (memcmp(&trial.best, &trial.last, sizeof trial.best) == 0) return;
+  pack_so(&trial, &trial.best, UINT64_MAX);
 }
 
 void pen_place(struct pen_laying *l) {
