@@ -259,8 +259,9 @@ static bool place_blocks(const struct pen_bench *b, const struct pen_frame *fram
       if (__builtin_add_overflow(frame->base[base], own->first, &at->first) ||
           __builtin_add_overflow(frame->base[base], own->past, &at->past))
         return false;
-      if (at->first < (received ? 0 : b->memory->persistent_end)) return false;
-      if (at->past > (received ? b->memory->window_bytes : b->memory->arena_bytes)) return false;
+      bool in_window = received || at->first < b->memory->window_bytes;
+      if (at->first < (in_window ? 0 : b->memory->persistent_end)) return false;
+      if (at->past > (in_window ? b->memory->window_bytes : b->memory->arena_bytes)) return false;
       placed->count++;
     }
   return true;
