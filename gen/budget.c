@@ -110,12 +110,18 @@ bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *o
   return true;
 }
 
+/* What I and the W right after it add at their most. */
+static double split_peak(const struct pen_hold *hold) {
+  return fmax(hold[PEN_PROGRAM_I].peak, hold[PEN_PROGRAM_I].remains + hold[PEN_PROGRAM_W].peak);
+}
+
+bool pen_budget_prefers_whole(const struct pen_budget *budget, uint32_t stage) {
+  const struct pen_hold *hold = budget->hold[stage];
+  return hold[PEN_PROGRAM_B].peak < split_peak(hold);
+}
+
 double pen_budget_least(const struct pen_budget *budget, uint32_t stage) {
   const struct pen_hold *hold = budget->hold[stage];
-  double most = 0, held = 0;
-  for (int p = PEN_PROGRAM_F; p <= PEN_PROGRAM_W; p++) {
-    most = fmax(most, held + hold[p].peak);
-    held += hold[p].remains;
-  }
-  return most;
+  double backward = fmin(split_peak(hold), hold[PEN_PROGRAM_B].peak);
+  return fmax(hold[PEN_PROGRAM_F].peak, hold[PEN_PROGRAM_F].remains + backward);
 }

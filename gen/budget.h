@@ -32,7 +32,11 @@ struct pen_budget *pen_budget_of(const struct pen_topology *topology, const stru
 /* Whether an order keeps within the budget at every action. */
 bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *order);
 
-/* The same for one stage: what it needs at least, if everything else were done before: the most over F, I, W in turn. */
+/* Whether a stage's B adds less at its most than I and the W right after it. */
+bool pen_budget_prefers_whole(const struct pen_budget *budget, uint32_t stage);
+
+/* The same for one stage: what it needs at least, if everything else were done before: the most over F and its backward, split or
+ * whole. */
 double pen_budget_least(const struct pen_budget *budget, uint32_t stage);
 
 #endif

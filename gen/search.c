@@ -4,11 +4,15 @@
  * (search_build.c). The best of them are improved by annealing (search_improve.c), in rounds of falling temperature, until the work
  * given is spent or the objective has met its lower bound. Where the placement is free, both are begun, and the better goes on.
  *
- * All orders searched run the microbatches of a stage in rising order and take every backward apart. Neither loses anything. Costs do
- * not depend on the microbatch: let in any order the n-th F (I, W) of each stage be that of microbatch n instead; what the n-th waits
- * for is then the n-th of another stage, which is made no later than n of those were, so nothing starts later, and a rank holds as much.
- * And an I followed at once by its W ends with the B that they would be, its message earlier. At last such an I and W become a B again
- * where the message is not waited for: fewer actions, the same times.
+ * All orders searched run the microbatches of a stage in rising order. That loses nothing: costs do not depend on the microbatch. Let in
+ * any order the n-th F (I, W) of each stage be that of microbatch n instead; what the n-th waits for is then the n-th of another stage,
+ * which is made no later than n of those were, so nothing starts later, and a rank holds as much. And a B before which a W of its stage
+ * still waits may be that W and an I instead, the W of its own microbatch coming where the other stood.
+ *
+ * Backwards are taken apart as it pays. An I followed at once by its W ends with the B that they would be, its message earlier: a B gains
+ * only room, where what is kept for W is more than what F left (live_weight above live_backward; memory.recompute). Of stages where it
+ * is, list schedules and moves join and part I and W; all other backwards are split. At last an I and a W that follow each other become
+ * a B again where the message is not waited for: fewer actions, the same times.
  *
  * The order found is never worse than a named one by the objective: a named one that is better (pairs that overlap may be) is the
  * result. The same topology, seed and amount of work give the same order. */
@@ -68,6 +72,20 @@ static void offer(struct side *side, const uint32_t *list, const char *from) {
   memcpy(side->best, list, (size_t)c->rank_count * c->count * sizeof *list);
 }
 
+/* F, I and W of every stage and microbatch, in no order that could run. Their bounds hold for orders with some backwards whole too: let
+ * each of those be I and then W, and nothing ends later; and what it holds, it held for longer. */
+static struct pen_order *all_split(const struct pen_search_case *c) {
+  uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list), *next = pen_new(c->rank_count, sizeof *next);
+  for (uint32_t cell = 0; cell < c->cell_count; cell++) {
+    uint32_t rank = c->partition->rank_of[cell / c->microbatch_count % c->stage_count];
+    list[(size_t)rank * c->count + next[rank]++] = cell;
+  }
+  struct pen_order *order = pen_search_order(c, list);
+  pen_free(list);
+  pen_free(next);
+  return order;
+}
+
 /* The bound of the objective, or of the other. */
 static double bound_of(const struct side *side, const struct pen_order *order, double overlap, bool other) {
   const struct pen_search_case *c = side->search;
@@ -84,8 +102,9 @@ static struct side *begin(const struct pen_topology *topology, const struct pen_
   side->board = pen_search_board(side->search);
   side->starts = pen_search_starts(topology, side->board, work);
   for (uint32_t i = 0; i < side->starts->count; i++) offer(side, side->starts->start[i].list, side->starts->start[i].name);
-  if (side->order) side->bound = bound_of(side, side->order, -1, false);
-  if (side->order) side->other_bound = bound_of(side, side->order, -1, true);
+  const struct pen_order *any = all_split(side->search);
+  side->bound = bound_of(side, any, -1, false);
+  side->other_bound = bound_of(side, any, -1, true);
   for (size_t i = 0; i < side->starts->named_count; i++) {
     const struct pen_search_named *named = &side->starts->named[i];
     if (!is_better(side, named->timing)) continue;

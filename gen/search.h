@@ -14,12 +14,12 @@
 
 /* ---- the case ---- */
 
-/* F, I and W of one stage, in this order. */
+/* F, I and W of one stage, in this order: the kinds of cells. */
 enum { PEN_SEARCH_KINDS = 3 };
 
-/* F, I or W of one stage. */
+/* F, I, W or B of one stage. */
 struct pen_search_type {
-  double cost, send;        /* send: from its end to its use by the next stage (F) or the one before (I) */
+  double cost, send;        /* send: from its end to its use by the next stage (F) or the one before (I, B) */
   struct pen_hold hold;
   uint32_t consumer;        /* the rank of that stage; PEN_NONE where there is none */
 };
@@ -31,7 +31,10 @@ struct pen_search_cell {
 
 /* What all parts read. Microbatches of a stage cost the same, so the n-th F (I, W) of a stage is always that of microbatch n: an order
  * in which they change places is no better (see search.c). Indices: type = kind * stages + stage, cell = type * microbatches +
- * microbatch. */
+ * microbatch.
+ *
+ * Lists of cells, [rank][count], say what order the ranks run. Where the W of a stage and microbatch is in no list, its I stands for
+ * B, and the rank's list ends with PEN_NONE in its place. */
 struct pen_search_case {
   const struct pen_partition *partition;
   const struct pen_stage_cost *stage_cost;
@@ -42,15 +45,22 @@ struct pen_search_case {
   uint32_t count;           /* actions of a rank */
   uint32_t cell_count;
   const uint32_t *stages;   /* [rank][stages_per_rank] rising */
-  const struct pen_search_type *type; /* [type] */
-  const struct pen_search_cell *cell; /* [cell] */
+  const struct pen_search_type *type; /* [type], kinds as PEN_PROGRAM_F ... PEN_PROGRAM_B */
+  const struct pen_search_cell *cell; /* [cell], as when every backward is split */
+  const bool *whole;        /* [stage] B needs less room than I and W: else it is never worth while (see search.c) */
+  bool any_whole;
   const double *work;       /* [rank] sum of its actions' costs */
 };
 
 struct pen_search_case *pen_search_case(const struct pen_partition *partition, const struct pen_stage_cost *cost,
                                         double overlap_cost, const struct pen_budget *budget, bool by_span);
 
-/* A list of cells as an order, every backward split; and an order, whatever its splits and pairs, as lists of cells. */
+/* The cell of a kind, stage and microbatch. */
+static inline uint32_t pen_search_cell_of(const struct pen_search_case *search, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+  return (kind * search->stage_count + stage) * search->microbatch_count + microbatch;
+}
+
+/* Lists of cells as an order; and an order, whatever its splits and pairs, as lists of cells: of its B those stay whole that pay. */
 struct pen_order *pen_search_order(const struct pen_search_case *search, const uint32_t *list);
 void pen_search_lists(const struct pen_search_case *search, const struct pen_order *order, uint32_t *list);
 
@@ -80,7 +90,9 @@ struct pen_search_trial {
 struct pen_search_board {
   const struct pen_search_case *search;
   uint32_t *list;   /* [rank][count] cells in the order of running */
-  uint32_t *place;  /* [cell] index in its rank's list */
+  uint32_t *length; /* [rank] of its list: count, less the W that are in none */
+  uint32_t *place;  /* [cell] index in its rank's list; PEN_NONE: the W of a B */
+  struct pen_search_cell *cell; /* [cell] as the case has it, but an I that stands for B has the type of B */
   double *held;     /* [rank][count + 1] what the rank holds before each action */
   struct pen_search_times *times; /* [cell], and one more that is there from the start */
   struct pen_search_trial *trial; /* the same */
@@ -94,16 +106,24 @@ struct pen_search_board *pen_search_board(const struct pen_search_case *search);
 /* Takes lists [rank][count] of cells. False: they can never finish, or hold more than the budget; the board is then no position. */
 bool pen_search_set(struct pen_search_board *board, const uint32_t *list, struct pen_search_value *value);
 
-/* Where an action may stand among its rank's others, so that the rank itself never waits for what comes later in its own list. */
-void pen_search_reach(const struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t *lowest, uint32_t *highest);
+/* From one place in its rank's list to another. Of a W, PEN_NONE is a place too: its I becomes a B, or is one no more. */
+struct pen_search_move {
+  uint32_t rank, cell, from, to;
+};
+
+/* Where an action may stand among its rank's others, so that the rank itself never waits for what comes later in its own list, and
+ * the stage's weight gradients rise. Of a W that is in no list: where it could come in. */
+void pen_search_reach(const struct pen_search_board *board, uint32_t cell, uint32_t *lowest, uint32_t *highest);
+
+/* Whether a W in a list may leave it, so that the stage's weight gradients still rise. */
+bool pen_search_may_leave(const struct pen_search_board *board, uint32_t cell);
 
 /* Moves an action to another place within its reach and times what follows. False, and nothing has changed: what the rank would hold
  * is too much, or the order could never finish, or its greatest would exceed `most`. True: the move stands as a trial, to be kept or
  * taken back. */
-bool pen_search_try(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to, double most,
-                    struct pen_search_value *value);
+bool pen_search_try(struct pen_search_board *board, const struct pen_search_move *move, double most, struct pen_search_value *value);
 void pen_search_keep(struct pen_search_board *board);
-void pen_search_take_back(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to);
+void pen_search_take_back(struct pen_search_board *board, const struct pen_search_move *move);
 
 /* ---- list scheduling: search_build.c ---- */
 
@@ -113,6 +133,7 @@ struct pen_search_rule {
   double patience;       /* a rank rather runs W than wait longer than this share of the W */
   bool backward_first;   /* I before F when both are there */
   bool deep_first;       /* of several stages the last rather than the first */
+  bool whole;            /* every backward that may be whole is; else only those that have no room for I and W */
 };
 
 struct pen_search_builder *pen_search_builder(const struct pen_search_case *search);

@@ -3,7 +3,8 @@
  * Time goes forward; of all ranks the one whose next action can start first takes it, so what another rank has begun, and when it will
  * arrive, is known. A rank that is free takes the first I or F to come; while it would wait longer than its patience allows, or while
  * the limit forbids an F, it runs the W that it has. An F is allowed while the rank's forwards in flight are less than the rule's number,
- * and while what remains of the limit is enough for the same microbatch to go on, there and on the rank's later stages. With one
+ * and while what remains of the limit is enough for the same microbatch to go on, there and on the rank's later stages. A backward is
+ * split; where B needs less room than I and W it is whole if the rule says so, or if there is no room for I and W. With one
  * forward in flight a rank holds one microbatch and what waits for W, so any limit that holds one microbatch leaves a way.
  * Source: the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (fill the limit before the first I; then an I, an F, and W
  * where there is room), with the warm-up of each rank and the use of W as numbers to be searched. */
@@ -40,9 +41,19 @@ static bool forward_fits(const struct pen_search_builder *b, uint32_t rank, uint
   return stage >= b->search->rank_count || b->flight[rank] < (flight < 1 ? 1 : flight);
 }
 
-/* An I may need room too: where W keeps more than I did. Then the W that wait make it. */
-static bool backward_fits(const struct pen_search_builder *b, uint32_t rank, uint32_t stage) {
-  return b->held[rank] + b->search->budget->hold[stage][PEN_PROGRAM_I].peak <= b->search->budget->limit[rank] * (1 + 1e-9);
+enum { NO_ROOM = -1 };
+
+/* What the next backward of a stage can be. An I may need room too: where W keeps more than I did; then B has it, or the W that wait
+ * make it. Weight gradients rise: no B goes before a W that waits. */
+static int backward_kind(const struct pen_search_builder *b, uint32_t rank, uint32_t stage) {
+  const struct pen_hold *hold = b->search->budget->hold[stage];
+  double limit = b->search->budget->limit[rank] * (1 + 1e-9), held = b->held[rank];
+  bool may = b->search->whole[stage], rises = b->next[PEN_PROGRAM_I][stage] == b->next[PEN_PROGRAM_W][stage];
+  bool whole = may && rises && held + hold[PEN_PROGRAM_B].peak <= limit;
+  bool split = held + (may ? fmax(hold[PEN_PROGRAM_I].peak, hold[PEN_PROGRAM_I].remains + hold[PEN_PROGRAM_W].peak)
+                           : hold[PEN_PROGRAM_I].peak) <= limit;
+  if (whole && (b->rule->whole || !split)) return PEN_PROGRAM_B;
+  return split ? PEN_PROGRAM_I : NO_ROOM;
 }
 
 /* The earlier of two choices; of those at once the one that the rule prefers. */
@@ -58,8 +69,9 @@ static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) 
   for (uint32_t local = 0; local < per_rank; local++) {
     uint32_t stage = c->stages[(size_t)rank * per_rank + local];
     uint32_t f = b->next[PEN_PROGRAM_F][stage], i = b->next[PEN_PROGRAM_I][stage], w = b->next[PEN_PROGRAM_W][stage];
-    if (i < f && backward_fits(b, rank, stage))
-      prefer(&back, (struct choice){fmax(now, b->backward[(size_t)stage * m + i]), PEN_PROGRAM_I, stage}, b->rule->deep_first);
+    int kind = i < f ? backward_kind(b, rank, stage) : NO_ROOM;
+    if (kind != NO_ROOM)
+      prefer(&back, (struct choice){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage}, b->rule->deep_first);
     if (f < m && forward_fits(b, rank, stage))
       prefer(&ahead, (struct choice){fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage}, b->rule->deep_first);
     if (w < i) prefer(&weight, (struct choice){now, PEN_PROGRAM_W, stage}, false);
@@ -70,22 +82,26 @@ static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) 
   return best;
 }
 
-static void run(struct pen_search_builder *b, uint32_t rank, struct choice choice, uint32_t *list) {
+/* Returns how many of F, I and W that was. */
+static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice choice, uint32_t *list) {
   const struct pen_search_case *c = b->search;
+  bool whole = choice.kind == PEN_PROGRAM_B;
   uint32_t m = c->microbatch_count, stage = choice.stage, type = (uint32_t)choice.kind * c->stage_count + stage;
-  uint32_t microbatch = b->next[choice.kind][stage]++;
+  uint32_t kind = whole ? PEN_PROGRAM_I : (uint32_t)choice.kind, microbatch = b->next[kind][stage]++;
   double end = choice.start + c->type[type].cost;
-  list[(size_t)rank * c->count + b->count[rank]++] = type * m + microbatch;
+  list[(size_t)rank * c->count + b->count[rank]++] = pen_search_cell_of(c, kind, stage, microbatch);
+  if (whole) b->next[PEN_PROGRAM_W][stage]++;
   b->free_at[rank] = end;
   b->held[rank] += c->budget->hold[stage][choice.kind].remains;
   if (choice.kind == PEN_PROGRAM_F) {
     b->flight[rank]++;
     if (stage + 1 < c->stage_count) b->forward[(size_t)(stage + 1) * m + microbatch] = end + c->type[type].send;
     else b->backward[(size_t)stage * m + microbatch] = end;
-  } else if (choice.kind == PEN_PROGRAM_I) {
+  } else if (kind == PEN_PROGRAM_I) {
     b->flight[rank]--;
     if (stage > 0) b->backward[(size_t)(stage - 1) * m + microbatch] = end + c->type[type].send;
   }
+  return whole ? 2 : 1;
 }
 
 struct pen_search_builder *pen_search_builder(const struct pen_search_case *c) {
@@ -124,16 +140,19 @@ bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule
   const struct pen_search_case *c = b->search;
   b->rule = rule;
   clear(b);
-  for (uint64_t left = (uint64_t)c->rank_count * c->count; left > 0; left--) {
+  uint64_t left = (uint64_t)c->rank_count * c->count;
+  while (left > 0) {
     uint32_t rank = 0;
     for (uint32_t other = 1; other < c->rank_count; other++)
       if (b->choice[other].start < b->choice[rank].start) rank = other;
     struct choice choice = b->choice[rank];
     if (choice.start == INFINITY) return false;
-    run(b, rank, choice, list);
+    left -= run(b, rank, choice, list);
     uint32_t consumer = c->type[(uint32_t)choice.kind * c->stage_count + choice.stage].consumer;
     b->choice[rank] = best_of(b, rank);
     if (consumer != PEN_NONE) b->choice[consumer] = best_of(b, consumer);
   }
+  for (uint32_t rank = 0; rank < c->rank_count; rank++)
+    for (uint32_t i = b->count[rank]; i < c->count; i++) list[(size_t)rank * c->count + i] = PEN_NONE;
   return true;
 }

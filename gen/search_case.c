@@ -5,13 +5,15 @@
 
 static const int kind_of[PEN_SEARCH_KINDS] = {[PEN_PROGRAM_F] = PEN_F, [PEN_PROGRAM_I] = PEN_I, [PEN_PROGRAM_W] = PEN_W};
 
-/* The stage's three types. */
+/* The stage's four types. */
 static void fill_stage(const struct pen_partition *partition, const struct pen_stage_cost *cost, const struct pen_budget *budget,
                        uint32_t stage, struct pen_search_type *type) {
   uint32_t stages = partition->stage_count;
-  const double costs[PEN_SEARCH_KINDS] = {cost[stage].forward, cost[stage].backward_input, cost[stage].backward_weight};
-  const uint32_t other[PEN_SEARCH_KINDS] = {stage + 1 < stages ? stage + 1 : PEN_NONE, stage > 0 ? stage - 1 : PEN_NONE, PEN_NONE};
-  for (uint32_t kind = 0; kind < PEN_SEARCH_KINDS; kind++) {
+  uint32_t below = stage > 0 ? stage - 1 : PEN_NONE, above = stage + 1 < stages ? stage + 1 : PEN_NONE;
+  const double costs[PEN_PROGRAMS] = {cost[stage].forward, cost[stage].backward_input, cost[stage].backward_weight,
+                                      cost[stage].backward_input + cost[stage].backward_weight};
+  const uint32_t other[PEN_PROGRAMS] = {above, below, PEN_NONE, below};
+  for (uint32_t kind = 0; kind < PEN_PROGRAMS; kind++) {
     uint32_t consumer = other[kind] == PEN_NONE ? PEN_NONE : partition->rank_of[other[kind]];
     double send = consumer == PEN_NONE || consumer == partition->rank_of[stage] ? 0 : cost[stage].send;
     type[kind * stages + stage] = (struct pen_search_type){costs[kind], send, budget->hold[stage][kind], consumer};
@@ -28,11 +30,14 @@ static uint32_t need_of(uint32_t kind, uint32_t stage, uint32_t microbatch, uint
 struct pen_search_case *pen_search_case(const struct pen_partition *partition, const struct pen_stage_cost *cost,
                                         double overlap_cost, const struct pen_budget *budget, bool by_span) {
   uint32_t stages = partition->stage_count, microbatches = partition->microbatch_count, types = PEN_SEARCH_KINDS * stages;
+  bool *whole = pen_new(stages, sizeof *whole), any_whole = false;
   double *work = pen_new(partition->rank_count, sizeof *work);
-  struct pen_search_type *type = pen_new(types, sizeof *type);
+  struct pen_search_type *type = pen_new((size_t)PEN_PROGRAMS * stages, sizeof *type);
   struct pen_search_cell *cell = pen_new((size_t)types * microbatches, sizeof *cell);
   for (uint32_t stage = 0; stage < stages; stage++) {
     fill_stage(partition, cost, budget, stage, type);
+    whole[stage] = pen_budget_prefers_whole(budget, stage);
+    any_whole = any_whole || whole[stage];
     for (uint32_t own = stage, kind = 0; kind < PEN_SEARCH_KINDS; kind++, own += stages) {
       work[partition->rank_of[stage]] += type[own].cost * microbatches;
       for (uint32_t m = 0; m < microbatches; m++)
@@ -44,7 +49,7 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
       .partition = partition, .stage_cost = cost, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
       .rank_count = partition->rank_count, .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
       .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches, .cell_count = types * microbatches,
-      .stages = pen_partition_stages(partition), .type = type, .cell = cell, .work = work};
+      .stages = pen_partition_stages(partition), .type = type, .cell = cell, .whole = whole, .any_whole = any_whole, .work = work};
   return search;
 }
 
@@ -53,44 +58,55 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
 struct pen_order *pen_search_order(const struct pen_search_case *c, const uint32_t *list) {
   struct pen_order *order = pen_new(1, sizeof *order);
   *order = (struct pen_order){c->rank_count, pen_new(c->rank_count, sizeof *order->count), pen_new(c->rank_count, sizeof *order->action)};
+  bool *listed = pen_new(c->cell_count, sizeof *listed);
+  for (size_t i = 0; i < (size_t)c->rank_count * c->count; i++)
+    if (list[i] != PEN_NONE) listed[list[i]] = true;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
-    order->count[rank] = c->count;
+    const uint32_t *own = list + (size_t)rank * c->count;
     order->action[rank] = pen_new(c->count, sizeof **order->action);
-    for (uint32_t i = 0; i < c->count; i++) {
-      uint32_t cell = list[(size_t)rank * c->count + i], type = cell / c->microbatch_count;
-      order->action[rank][i] = (struct pen_compute){.kind = (uint8_t)kind_of[type / c->stage_count],
-                                                    .stage = (uint16_t)(type % c->stage_count),
-                                                    .microbatch = cell % c->microbatch_count};
+    for (uint32_t i = 0; i < c->count && own[i] != PEN_NONE; i++) {
+      uint32_t type = own[i] / c->microbatch_count, kind = type / c->stage_count;
+      bool whole = kind == PEN_PROGRAM_I && !listed[own[i] + c->stage_count * c->microbatch_count];
+      order->action[rank][order->count[rank]++] =
+          (struct pen_compute){.kind = whole ? PEN_B : (uint8_t)kind_of[kind], .stage = (uint16_t)(type % c->stage_count),
+                               .microbatch = own[i] % c->microbatch_count};
     }
   }
+  pen_free(listed);
   return order;
 }
 
 void pen_search_lists(const struct pen_search_case *c, const struct pen_order *order, uint32_t *list) {
   uint32_t *next = pen_new((size_t)PEN_SEARCH_KINDS * c->stage_count, sizeof *next);
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
-    uint32_t *at = list + (size_t)rank * c->count;
+    uint32_t *at = list + (size_t)rank * c->count, *end = at + c->count;
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
+      /* While an earlier W waits, I and that W take as long as B does, and as much room. */
+      bool fused = action->kind == PEN_B, whole = fused && c->whole[action->stage] &&
+                   next[PEN_PROGRAM_I * c->stage_count + action->stage] == next[PEN_PROGRAM_W * c->stage_count + action->stage];
       for (uint32_t kind = 0; kind < PEN_SEARCH_KINDS; kind++) {
         uint32_t type = kind * c->stage_count + action->stage;
-        bool fused = action->kind == PEN_B && kind != PEN_PROGRAM_F;
-        if (fused || action->kind == kind_of[kind]) *at++ = type * c->microbatch_count + next[type]++;
+        if (!(fused && kind != PEN_PROGRAM_F) && action->kind != kind_of[kind]) continue;
+        uint32_t cell = type * c->microbatch_count + next[type]++;
+        if (!whole || kind != PEN_PROGRAM_W) *at++ = cell;
       }
     }
+    while (at < end) *at++ = PEN_NONE;
   }
+  pen_free(next);
 }
 
 /* ---- whole backwards ---- */
 
-/* When the message of an I is read: the start of I of the stage before. */
+/* When the message of an I is read: the start of I, or B, of the stage before. */
 static double **find_reads(const struct pen_search_case *c, const struct pen_order *order, const struct pen_timing *timing) {
   double **read = pen_new(c->stage_count, sizeof *read);
   for (uint32_t stage = 0; stage < c->stage_count; stage++) read[stage] = pen_new(c->microbatch_count, sizeof **read);
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
-      if (action->kind == PEN_I && action->stage + 1u < c->stage_count)
+      if ((action->kind == PEN_I || action->kind == PEN_B) && action->stage + 1u < c->stage_count)
         read[action->stage + 1][action->microbatch] = timing->start[rank][i];
     }
   return read;
@@ -118,10 +134,9 @@ void pen_search_fuse(const struct pen_search_case *c, struct pen_order *order, c
       struct pen_compute moved = action[i];
       if (moved.kind == PEN_I && may_fuse(c, order, timing, read, rank, i, held)) {
         moved.kind = PEN_B;
-        held += c->budget->hold[moved.stage][PEN_PROGRAM_I].remains;
         i++;
       }
-      held += c->budget->hold[moved.stage][moved.kind == PEN_B ? PEN_PROGRAM_W : pen_program_of(moved.kind)].remains;
+      held += c->budget->hold[moved.stage][pen_program_of(moved.kind)].remains;
       action[kept++] = moved;
     }
     order->count[rank] = kept;

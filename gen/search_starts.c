@@ -87,6 +87,7 @@ static struct pen_search_rule rule_of(const struct pen_search_case *c, uint32_t 
   rule.slope = slopes[index % SLOPES];
   index /= SLOPES;
   rule.flight = 1 + (most - 1) * (FLIGHTS - 1 - index % FLIGHTS) / (FLIGHTS - 1);
+  rule.whole = index / FLIGHTS;
   return rule;
 }
 
@@ -98,7 +99,8 @@ static void try_rules(struct pen_search_starts *starts, struct pen_search_board 
   uint64_t actions = (uint64_t)c->rank_count * c->count, each = actions * (4 + c->stages_per_rank + c->rank_count / 16);
   enum { GRID = 4 * PATIENCES * SLOPES * FLIGHTS, STRIDE = 1193 }; /* a prime that does not divide the grid */
   uint32_t deep = c->stages_per_rank > 1 ? 1 : 0;
-  for (uint32_t n = 0, index = 1; n < GRID && (n == 0 || (uint64_t)n * each <= work); n++, index = (index + STRIDE) % GRID) {
+  uint32_t grid = c->any_whole ? 2 * GRID : GRID;
+  for (uint32_t n = 0, index = 1; n < grid && (n == 0 || (uint64_t)n * each <= work); n++, index = (index + STRIDE) % grid) {
     struct pen_search_rule rule = rule_of(c, index);
     struct pen_search_value value;
     if (!deep && rule.deep_first) continue;
@@ -108,8 +110,8 @@ static void try_rules(struct pen_search_starts *starts, struct pen_search_board 
 }
 
 /* One microbatch after another: this fits if anything does. */
-static void try_serial(struct pen_search_starts *starts, struct pen_search_board *board, uint32_t *list) {
-  struct pen_search_rule serial = {.flight = 1, .slope = 0, .patience = 0};
+static void try_serial(struct pen_search_starts *starts, struct pen_search_board *board, bool whole, uint32_t *list) {
+  struct pen_search_rule serial = {.flight = 1, .slope = 0, .patience = 0, .whole = whole};
   struct pen_search_value value;
   starts->tried++;
   if (pen_search_build(pen_search_builder(board->search), &serial, list) && pen_search_set(board, list, &value))
@@ -123,6 +125,6 @@ struct pen_search_starts *pen_search_starts(const struct pen_topology *topology,
   bool zigzag = c->stages_per_rank > 1 && c->rank_count > 1 && c->partition->rank_of[c->rank_count] != 0;
   try_table(starts, topology, board, zigzag, list);
   try_rules(starts, board, work, list);
-  if (starts->count == 0) try_serial(starts, board, list);
+  for (int whole = 0; whole <= c->any_whole && starts->count == 0; whole++) try_serial(starts, board, whole, list);
   return starts;
 }

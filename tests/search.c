@@ -44,10 +44,41 @@ static double goal_of(const struct pen_topology *topology, const struct pen_timi
 
 /* ---- the board ---- */
 
+/* A move of one action, or one that joins or parts I and W, of all that may be. False: none. */
+static bool random_move(const struct pen_search_board *board, uint64_t *seed, struct pen_search_move *move) {
+  const struct pen_search_case *c = board->search;
+  uint32_t lowest, highest, stage = (uint32_t)draw(seed, c->stage_count), microbatch = (uint32_t)draw(seed, c->microbatch_count);
+  bool splits = draw(seed, 2);
+  move->cell = pen_search_cell_of(c, splits ? PEN_PROGRAM_W : (uint32_t)draw(seed, 3), stage, microbatch);
+  move->rank = c->partition->rank_of[stage];
+  move->from = board->place[move->cell];
+  pen_search_reach(board, move->cell, &lowest, &highest);
+  if (move->from != PEN_NONE && (lowest > move->from || highest < move->from))
+    fail_msg("an action at %u may stand from %u to %u", move->from, lowest, highest);
+  move->to = lowest + (uint32_t)draw(seed, highest - lowest + 1);
+  if (move->from == PEN_NONE) return c->whole[stage] && splits;
+  if (splits && draw(seed, 2)) move->to = PEN_NONE;
+  return move->to == PEN_NONE ? pen_search_may_leave(board, move->cell) : move->to != move->from;
+}
+
+/* The board's lists say what its order says, and weight gradients rise. */
+static void check_lists(const struct pen_search_board *board, const struct pen_order *order) {
+  const struct pen_search_case *c = board->search;
+  uint32_t *next = pen_new(c->stage_count, sizeof *next), *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
+  for (uint32_t r = 0; r < c->rank_count; r++)
+    for (uint32_t i = 0; i < order->count[r]; i++) {
+      const struct pen_compute *a = &order->action[r][i];
+      if (a->kind == PEN_W || a->kind == PEN_B) assert_int_equal(next[a->stage]++, a->microbatch);
+    }
+  for (uint32_t stage = 0; stage < c->stage_count; stage++) assert_int_equal(next[stage], c->microbatch_count);
+  pen_search_lists(c, order, list);
+  assert_memory_equal(list, board->list, (size_t)c->rank_count * c->count * sizeof *list);
+}
+
 /* Random moves, kept and taken back: the board's times are the simulator's, and what it refuses is too much or never ends. */
 static void moves_keep_the_simulators_times(void **state) {
   (void)state;
-  uint64_t seed = 4711, kept = 0, full = 0;
+  uint64_t seed = 4711, kept = 0, full = 0, joined = 0;
   for (unsigned round = 0; round < 40; round++) {
     uint32_t ranks = 1 + (uint32_t)draw(&seed, 5), stages = 1 + (uint32_t)draw(&seed, 3);
     struct pen_partition *partition = make_partition(ranks, stages, 2 + (uint32_t)draw(&seed, 8), draw(&seed, 2));
@@ -58,45 +89,45 @@ static void moves_keep_the_simulators_times(void **state) {
     struct pen_budget *budget = pen_budget_live(ranks, partition->stage_count, (double)(stages + 2 + draw(&seed, 6)), 1, weight);
     const struct pen_search_case *c = pen_search_case(partition, cost, -1, budget, round % 2);
     struct pen_search_board *board = pen_search_board(c);
-    struct pen_search_rule rule = {100, 0, 0.5, true, false};
+    struct pen_search_rule rule = {100, 0, 0.5, true, false, round % 3 == 0};
     uint32_t *list = pen_new((size_t)ranks * c->count, sizeof *list);
     struct pen_search_value value;
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
     assert_true(pen_search_set(board, list, &value));
     for (unsigned n = 0; n < 400; n++) {
-      uint32_t rank = (uint32_t)draw(&seed, ranks), from = (uint32_t)draw(&seed, c->count), lowest, highest;
-      pen_search_reach(board, rank, from, &lowest, &highest);
-      if (lowest > from || highest < from) fail_msg("round %u: an action at %u may stand from %u to %u", round, from, lowest, highest);
-      uint32_t to = lowest + (uint32_t)draw(&seed, highest - lowest + 1);
-      if (to == from || !pen_search_try(board, rank, from, to, INFINITY, &value)) {
-        full += to != from;
+      struct pen_search_move move;
+      if (!random_move(board, &seed, &move)) continue;
+      if (!pen_search_try(board, &move, INFINITY, &value)) {
+        full++;
         continue;
       }
-      if (draw(&seed, 3) == 0) pen_search_take_back(board, rank, from, to);
-      else pen_search_keep(board), kept++;
+      if (draw(&seed, 3) == 0) pen_search_take_back(board, &move);
+      else pen_search_keep(board), kept++, joined += move.to == PEN_NONE;
       struct pen_order *order = pen_search_order(c, board->list);
+      check_lists(board, order);
       struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
       assert_true(timing->complete);
       if (!pen_budget_holds(budget, order)) fail_msg("round %u, move %u: the order holds too much", round, n);
       for (uint32_t r = 0; r < ranks; r++)
-        for (uint32_t i = 0; i < c->count; i++)
+        for (uint32_t i = 0; i < order->count[r]; i++)
           if (fabs(board->times[board->list[r * c->count + i]].start - timing->start[r][i]) > 1e-9)
             fail_msg("round %u, move %u: rank %u, action %u starts at %g, simulated %g", round, n, r, i,
                      board->times[board->list[r * c->count + i]].start, timing->start[r][i]);
     }
     pen_free_all();
   }
-  assert_true(kept > 1000 && full > 100);
+  print_message("# %lu moves kept, %lu of them made a B; %lu refused\n", (unsigned long)kept, (unsigned long)joined, (unsigned long)full);
+  assert_true(kept > 1000 && full > 100 && joined > 100);
 }
 
 /* ---- all orders of tiny cases ---- */
 
-/* Tries every order in which each rank runs F before I before W of a stage and microbatch. */
+/* Tries every order in which each rank runs F before I before W of a stage and microbatch, or B for an I and a W. */
 struct trial_of_all {
   const struct pen_partition *partition;
   const struct pen_stage_cost *cost;
   const struct pen_budget *budget;
-  struct pen_order *order;
+  struct pen_order *order, *joined;
   bool rising; /* only orders in which each stage's microbatches rise */
   double makespan, span;
   uint64_t orders;
@@ -114,15 +145,48 @@ static bool may_follow(const struct trial_of_all *all, uint32_t rank, const stru
   return ahead == (uint32_t)rank_of_kind[next->kind] && (!all->rising || lower == next->microbatch);
 }
 
+static bool time_one(struct trial_of_all *all, const struct pen_order *order) {
+  if (!pen_budget_holds(all->budget, order)) return false;
+  struct pen_timing *timing = pen_simulate(order, all->partition, all->cost, -1);
+  all->orders++;
+  if (!timing->complete) return true;
+  all->makespan = fmin(all->makespan, timing->makespan);
+  all->span = fmin(all->span, timing->span);
+  return true;
+}
+
+/* The order with those of its I made a B with the W after it whose bit is set in `joins`. Returns how many there are to set. */
+static unsigned join(const struct pen_order *order, unsigned joins, struct pen_order *joined) {
+  unsigned pairs = 0;
+  for (uint32_t rank = 0; rank < order->rank_count; rank++) {
+    joined->count[rank] = 0;
+    for (uint32_t i = 0; i < order->count[rank]; i++) {
+      struct pen_compute a = order->action[rank][i], next = i + 1 < order->count[rank] ? order->action[rank][i + 1] : a;
+      bool pair = a.kind == PEN_I && next.kind == PEN_W && a.stage == next.stage && a.microbatch == next.microbatch;
+      if (pair && joins >> pairs++ & 1) {
+        a.kind = PEN_B;
+        i++;
+      }
+      joined->action[rank][joined->count[rank]++] = a;
+    }
+  }
+  return pairs;
+}
+
+/* An order, and where that holds too much, all that it can be with some of its backwards whole. */
+static void time_all(struct trial_of_all *all) {
+  if (time_one(all, all->order)) return;
+  unsigned pairs = join(all->order, 0, all->joined);
+  for (unsigned joins = 1; joins < 1u << pairs; joins++) {
+    join(all->order, joins, all->joined);
+    time_one(all, all->joined);
+  }
+}
+
 static void try_all(struct trial_of_all *all, uint32_t rank, uint32_t fixed) {
   struct pen_order *order = all->order;
   if (rank == order->rank_count) {
-    if (!pen_budget_holds(all->budget, order)) return;
-    struct pen_timing *timing = pen_simulate(order, all->partition, all->cost, -1);
-    all->orders++;
-    if (!timing->complete) return;
-    all->makespan = fmin(all->makespan, timing->makespan);
-    all->span = fmin(all->span, timing->span);
+    time_all(all);
     return;
   }
   if (fixed == order->count[rank]) {
@@ -156,17 +220,19 @@ static void tiny_cases_are_solved(void **state) {
     const struct tiny *tiny = &tinies[round % (sizeof tinies / sizeof *tinies)];
     struct pen_partition *partition = make_partition(tiny->ranks, tiny->stages, tiny->microbatches, tiny->zigzag);
     struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 6));
-    double weight = 0.25 * (double)draw(&seed, 6), most = tiny->stages * tiny->microbatches;
-    double limit = round % 2 ? tiny->stages + fmax(0, weight - 1) + 0.25 * (double)draw(&seed, (uint64_t)(4 * most)) : 0;
+    double weight = 0.25 * (double)draw(&seed, 9), most = tiny->stages * tiny->microbatches;
+    double limit = round % 2 ? tiny->stages + 0.25 * (double)draw(&seed, (uint64_t)(4 * most)) : 0;
     double weights[] = {weight, weight, weight, weight};
     struct pen_budget *budget = limit > 0 ? pen_budget_live(tiny->ranks, partition->stage_count, limit, 1, weights)
                                           : pen_budget_none(tiny->ranks, partition->stage_count);
-    const struct pen_search_case *c = pen_search_case(partition, cost, -1, budget, false);
+    struct pen_budget *none = pen_budget_none(tiny->ranks, partition->stage_count);
+    const struct pen_search_case *c = pen_search_case(partition, cost, -1, none, false);
     uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
-    struct pen_search_rule rule = {100, 0, 1, false, false};
+    struct pen_search_rule rule = {100, 0, 1, false, false, false};
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
-    struct trial_of_all all = {partition, cost, budget, pen_search_order(c, list), tiny->rising, INFINITY, INFINITY, 0};
+    struct trial_of_all all = {partition, cost, budget, pen_search_order(c, list), pen_search_order(c, list), tiny->rising, INFINITY, INFINITY, 0};
     try_all(&all, 0, 0);
+    assert_true(isfinite(all.span));
     const struct pen_bounds bounds = pen_bounds_of(all.order, partition, cost, -1, budget);
     if (all.makespan < bounds.makespan.greatest - 1e-9 || all.span < bounds.span.greatest - 1e-9)
       fail_msg("round %u: of %lu orders the best take %g and %g, the bounds are %g and %g", round, (unsigned long)all.orders,
@@ -203,21 +269,55 @@ static const struct {
              {"zb_h1", 0, false}, {"zb_h2", 0, false}, {"interleaved", 0, true}, {"zero_bubble_v", 0, false}, {"dual_pipe_v", 0, false},
              {"v_half", 0, false}, {"v_min", 0, false}};
 
+/* The order of row `index` of `named`, or null where it does not suit the placement or the numbers. */
+static struct pen_order *named_order(const struct pen_topology *topology, const struct pen_partition *partition, bool zigzag, size_t index) {
+  const struct pen_schedule *schedule = pen_schedule_of(named[index].name);
+  uint32_t ranks = partition->rank_count, stages = partition->stages_per_rank;
+  bool placed = stages == 1 || !schedule->strict || zigzag == !strcmp(schedule->placement, "v");
+  if (stages < schedule->stages_minimum || stages > schedule->stages_maximum || !placed) return NULL;
+  if (schedule->suits && !schedule->suits(ranks, stages, partition->microbatch_count)) return NULL;
+  return pen_compose(named_topology(topology, named[index].name, named[index].warmup, named[index].zero_bubble), partition);
+}
+
+/* The least limit within which an order keeps, to 2^-20. */
+static double peak_of(const struct pen_order *order, const double *weight, uint32_t stage_count) {
+  double low = 0, high = 1e4;
+  while (high - low > 0x1p-20) {
+    double middle = (low + high) / 2;
+    if (pen_budget_holds(pen_budget_live(order->rank_count, stage_count, middle, 1, weight), order)) high = middle;
+    else low = middle;
+  }
+  return high;
+}
+
+/* One of three: none, what a named schedule needs exactly, any. */
+static double draw_limit(uint64_t *seed, const struct pen_topology *topology, const struct pen_partition *partition, bool zigzag,
+                         const double *weight) {
+  uint64_t way = draw(seed, 3);
+  struct pen_order *order = named_order(topology, partition, zigzag, draw(seed, sizeof named / sizeof *named));
+  if (way == 0) return 0;
+  if (way == 1 && order) return peak_of(order, weight, partition->stage_count);
+  return partition->stages_per_rank + 0.25 * (double)draw(seed, 12 * partition->stage_count);
+}
+
 /* By its objective the search is never worse than any named schedule of the same case that keeps within the limit. */
 static void no_named_schedule_is_better(void **state) {
   (void)state;
   uint64_t seed = 99;
   unsigned compared = 0;
-  for (unsigned round = 0; round < 30; round++) {
-    uint32_t ranks = 2 + (uint32_t)draw(&seed, 4), stages = 1 + (uint32_t)draw(&seed, 2);
+  for (unsigned round = 0; round < 40; round++) {
+    uint32_t ranks = 1 + (uint32_t)draw(&seed, 5), stages = 1 + (uint32_t)draw(&seed, round % 4 == 3 ? 4 : 2);
     bool zigzag = stages == 2 && draw(&seed, 2);
     struct pen_partition *partition = make_partition(ranks, stages, ranks * (1 + (uint32_t)draw(&seed, 3)), zigzag);
     struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 6));
-    double weight = 0.5, limit = draw(&seed, 3) ? (double)(2 * stages + draw(&seed, 3 * ranks * stages)) : 0, weights[64];
+    double weight = 0.5 * (double)draw(&seed, 6), weights[64];
     for (int i = 0; i < 64; i++) weights[i] = weight;
-    struct pen_topology *topology = search_topology(draw(&seed, 2) ? "span" : "makespan", limit, 1, weight);
+    struct pen_topology *topology = search_topology(draw(&seed, 2) ? "span" : "makespan", 0, 1, weight);
     topology->has_costs_overlap = draw(&seed, 2);
     topology->costs_overlap = 2;
+    double limit = draw_limit(&seed, topology, partition, zigzag, weights);
+    topology->has_pipeline_live_limit = limit > 0;
+    topology->pipeline_live_limit = limit;
     struct pen_search *search = run_search(topology, partition, cost, zigzag, 0, round);
     struct pen_budget *budget = limit > 0 ? pen_budget_live(ranks, partition->stage_count, limit, 1, weights)
                                           : pen_budget_none(ranks, partition->stage_count);
@@ -228,12 +328,8 @@ static void no_named_schedule_is_better(void **state) {
       fail_msg("round %u: the search says %g and %g, the simulator %g and %g", round, search->makespan, search->span, own->makespan, own->span);
     if (goal_of(topology, own) < search->lower_bound - 1e-9) fail_msg("round %u: %g is below the bound", round, goal_of(topology, own));
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
-      const struct pen_schedule *schedule = pen_schedule_of(named[i].name);
-      bool placed = stages == 1 || !schedule->strict || zigzag == !strcmp(schedule->placement, "v");
-      if (stages < schedule->stages_minimum || stages > schedule->stages_maximum || !placed) continue;
-      if (schedule->suits && !schedule->suits(ranks, stages, partition->microbatch_count)) continue;
-      struct pen_order *order = pen_compose(named_topology(topology, named[i].name, named[i].warmup, named[i].zero_bubble), partition);
-      if (!pen_budget_holds(budget, order)) continue;
+      struct pen_order *order = named_order(topology, partition, zigzag, i);
+      if (!order || !pen_budget_holds(budget, order)) continue;
       double other = goal_of(topology, pen_simulate(order, partition, cost, overlap));
       compared++;
       if (goal_of(topology, own) > other + 1e-9)
@@ -242,7 +338,7 @@ static void no_named_schedule_is_better(void **state) {
     pen_free_all();
   }
   print_message("# %u comparisons\n", compared);
-  assert_true(compared > 60);
+  assert_true(compared > 100);
 }
 
 static void the_same_seed_gives_the_same_order(void **state) {
