@@ -264,7 +264,7 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order, const struct pen_
   bounds.span.work = bounds.makespan.work;
   bounds.makespan.chain = chain_bound(&b);
   find_ends(&b, false, &bounds.makespan.ends, &bounds.span.ends);
-  if (budget && budget->limited) {
+  if (budget && budget->limited && !budget->estimated) {
     find_ends(&b, true, &bounds.makespan.memory, &bounds.span.memory);
     const double *time = find_occupied(&b);
     for (uint32_t rank = 0; rank < order->rank_count; rank++) {

@@ -65,7 +65,7 @@ static double resident_bytes(const struct pen_partition *partition, struct pen_g
 static struct pen_budget *budget_in_bytes(const struct pen_topology *t, const struct pen_partition *partition,
                                           struct pen_graph *const *graph, const double *slack) {
   struct pen_budget *budget = pen_budget_none(partition->rank_count, partition->stage_count);
-  budget->limited = true;
+  budget->limited = budget->estimated = true;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) hold_bytes(graph[stage], budget->hold[stage]);
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)
     budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 - resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
@@ -118,6 +118,11 @@ static double split_peak(const struct pen_hold *hold) {
 bool pen_budget_prefers_whole(const struct pen_budget *budget, uint32_t stage) {
   const struct pen_hold *hold = budget->hold[stage];
   return hold[PEN_PROGRAM_B].peak < split_peak(hold);
+}
+
+bool pen_budget_forces_whole(const struct pen_budget *budget, uint32_t rank, uint32_t stage) {
+  const struct pen_hold *hold = budget->hold[stage];
+  return budget->limited && !budget->estimated && !within(hold[PEN_PROGRAM_F].remains + split_peak(hold), budget->limit[rank]);
 }
 
 double pen_budget_least(const struct pen_budget *budget, uint32_t stage) {

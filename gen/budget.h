@@ -12,6 +12,7 @@ struct pen_hold {
 
 struct pen_budget {
   bool limited;                         /* false: all limits are infinite, all holds 0 */
+  bool estimated;                       /* in bytes: the layout may need somewhat more or less, so nothing is proved by it */
   double *limit;                        /* [rank], inclusive */
   struct pen_hold (*hold)[PEN_PROGRAMS]; /* [stage][F, I, W, B] */
 };
@@ -35,7 +36,10 @@ bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *o
 /* Whether a stage's B adds less at its most than I and the W right after it. */
 bool pen_budget_prefers_whole(const struct pen_budget *budget, uint32_t stage);
 
-/* The same for one stage: what it needs at least, if everything else were done before: the most over F and its backward, split or
+/* Whether the rank's limit has no room for I and W of one microbatch of its stage, nothing else held. */
+bool pen_budget_forces_whole(const struct pen_budget *budget, uint32_t rank, uint32_t stage);
+
+/* What one stage needs at least, if everything else were done before: the most over F and its backward, split or
  * whole. */
 double pen_budget_least(const struct pen_budget *budget, uint32_t stage);
 

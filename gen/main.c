@@ -58,33 +58,20 @@ static void simulate(struct pen_result *result) {
            result->measured ? result->measured->path : result->topology->path);
 }
 
-/* The order of the topology's schedule. `own`: the graphs of its profile. */
-static void compose(struct pen_result *result, const struct pen_options *options, struct pen_graph *const *own, const double *slack) {
-  if (pen_schedule_of(result->topology->pipeline_schedule)->given != PEN_GIVEN_BY_SEARCH) {
-    pen_pass("compose");
-    result->order = pen_compose(result->topology, result->partition);
-    return;
-  }
-  pen_pass("search");
-  struct pen_search_effort effort = {options->search_seconds, options->search_seed};
-  result->search = pen_search(result->topology, result->partition, own, result->cost, pen_overlap_of(result), &effort, slack);
-  result->order = result->search->order;
+/* Timing and rows of the result's order. */
+static void lower_own(struct pen_result *result, int kind) {
+  simulate(result);
+  pen_pass("lower");
+  bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
+  result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, result->partition)
+                                     : pen_lower(result->order, result->partition, result->timing, kind, gather);
 }
 
-/* Order, timing and rows of the topology's own profile: composed, or taken from --actions. */
-static void lower_own(struct pen_result *result, const struct pen_options *options, int kind, struct pen_graph *const *own,
-                      const double *slack) {
+/* Order, timing and rows from --actions. */
+static void lower_given(struct pen_result *result, const struct pen_options *options, int kind) {
   const struct pen_partition *partition = result->partition;
   bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
   struct pen_problem problem;
-  if (!options->actions) {
-    compose(result, options, own, slack);
-    simulate(result);
-    pen_pass("lower");
-    result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, partition)
-                                       : pen_lower(result->order, partition, result->timing, kind, gather);
-    return;
-  }
   struct pen_action **action;
   uint32_t *count;
   pen_pass("actions");
@@ -116,39 +103,98 @@ static void verify(const struct pen_result *result, const struct pen_options *op
            problem.rank, problem.action, text, problem.reason);
 }
 
-/* By how much each rank's arena exceeds the limit, added to `slack`. False: none does. */
-static bool add_excess(const struct pen_result *result, double *slack) {
-  bool exceeds = false;
+/* From rows to the plan. */
+static void lay_out_rows(struct pen_result *result, int kind, struct pen_graph **eval) {
+  bool trains = kind == PEN_TRAIN;
+  struct pen_profile_input profile[2] = {{trains ? "train" : "eval", kind, (struct pen_lowered *)result->lowered, result->own}};
+  if (trains) {
+    pen_pass("lower eval");
+    struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result->partition), result->partition);
+    profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, forward, eval};
+  }
+  pen_pass("layout");
+  result->plan = pen_layout(result->topology, result->partition, profile, trains ? 2 : 1);
+}
+
+/* ---- orders that are searched for ---- */
+
+static void search(struct pen_result *result, const struct pen_options *options, const double *slack) {
+  pen_pass("search");
+  struct pen_search_effort effort = {options->search_seconds, options->search_seed};
+  result->search = pen_search(result->topology, result->partition, result->own, result->cost, pen_overlap_of(result), &effort, slack);
+  result->order = result->search->order;
+}
+
+/* By how much each rank's arena exceeds the limit, `times` so much added to `slack` if there is any. False: none does. */
+static bool exceeds(const struct pen_result *result, double *slack, double times) {
+  bool any = false;
   double limit = (double)result->topology->memory_limit_mib * 1048576.0;
   for (uint32_t rank = 0; rank < result->partition->rank_count; rank++) {
     double excess = (double)result->plan->memory[rank].arena_bytes - limit;
-    if (excess > 0) slack[rank] += excess;
-    exceeds = exceeds || excess > 0;
+    if (excess <= 0) continue;
+    if (slack) slack[rank] += excess * times;
+    any = true;
   }
-  return exceeds;
+  return any;
 }
 
-/* From graphs to the plan: once, or, since a search goes by an estimate of bytes, until the layout confirms it. */
-static void lay_out(struct pen_result *result, const struct pen_options *options, struct pen_graph **own, struct pen_graph **eval) {
-  bool trains = result->topology->trains, again = true;
+/* Named orders that are better than what was found, or all when nothing was: the first whose layout keeps within the limit is taken. */
+static bool take_named(struct pen_result *result, struct pen_graph **eval) {
+  struct pen_search *search = result->search;
+  struct pen_result before = *result;
+  struct pen_search found = *search;
+  for (size_t i = 0; i < found.named_count && pen_search_is_better(&found, &found.named[i]); i++) {
+    pen_search_take(search, &found.named[i], result->topology, result->partition);
+    result->order = search->order;
+    lower_own(result, PEN_TRAIN);
+    lay_out_rows(result, PEN_TRAIN, eval);
+    if (!exceeds(result, NULL, 0)) return true;
+  }
+  *result = before;
+  *search = found;
+  if (found.order) pen_search_place(search, result->topology, result->partition);
+  return found.order != NULL;
+}
+
+/* The search goes by an estimate of bytes; the layout decides. What it needs more, the next search has less, ever more so; and no named
+ * schedule that keeps within the limit is better than what is taken. */
+static void lay_out_search(struct pen_result *result, const struct pen_options *options, struct pen_graph **eval) {
+  bool in_bytes = result->topology->memory_limit_mib && !result->topology->has_pipeline_live_limit, again = true;
   double *slack = pen_new(result->partition->rank_count, sizeof *slack);
-  for (int attempt = 0; attempt < LAYOUTS_MAXIMUM && again; attempt++) {
-    lower_own(result, options, trains ? PEN_TRAIN : PEN_EVAL, own, slack);
-    struct pen_profile_input profile[2] = {
-        {trains ? "train" : "eval", trains ? PEN_TRAIN : PEN_EVAL, (struct pen_lowered *)result->lowered, own},
-    };
-    if (trains) {
-      pen_pass("lower eval");
-      struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result->partition), result->partition);
-      profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, forward, eval};
+  struct pen_search *first = NULL;
+  for (int attempt = 1; attempt <= LAYOUTS_MAXIMUM && again; attempt++) {
+    search(result, options, slack);
+    if (!first) first = result->search;
+    if (!result->order) break;
+    lower_own(result, PEN_TRAIN);
+    lay_out_rows(result, PEN_TRAIN, eval);
+    again = in_bytes && exceeds(result, slack, attempt);
+  }
+  if (again) result->search->order = NULL;
+  if (in_bytes ? !take_named(result, eval) : !result->order) {
+    pen_search_refuse(first, result->topology);
+    if (result->plan) pen_layout_check_limit(result->topology, result->plan);
+    pen_stop(70, "penstock-gen: this is our bug: the search finds no order of %s", result->topology->path);
+  }
+  pen_search_print(result->search, pen_unit_of(result));
+}
+
+/* From graphs to the plan. */
+static void lay_out(struct pen_result *result, const struct pen_options *options, struct pen_graph **eval) {
+  int kind = result->topology->trains ? PEN_TRAIN : PEN_EVAL;
+  if (!options->actions && pen_schedule_of(result->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
+    lay_out_search(result, options, eval);
+  } else {
+    if (options->actions) {
+      lower_given(result, options, kind);
+    } else {
+      pen_pass("compose");
+      result->order = pen_compose(result->topology, result->partition);
+      lower_own(result, kind);
     }
-    pen_pass("layout");
-    result->plan = pen_layout(result->topology, result->partition, profile, trains ? 2 : 1);
-    again = result->search && result->topology->memory_limit_mib && !result->topology->has_pipeline_live_limit &&
-            add_excess(result, slack);
+    lay_out_rows(result, kind, eval);
   }
   pen_layout_check_limit(result->topology, result->plan);
-  if (result->search) pen_search_print(result->search, pen_unit_of(result));
 }
 
 static struct pen_result generate(const struct pen_options *options) {
@@ -165,7 +211,7 @@ static struct pen_result generate(const struct pen_options *options) {
   if (options->costs) result.measured = pen_measured_read(options->costs, result.partition, own);
   result.cost = result.measured ? result.measured->cost : pen_costs(result.topology, result.partition, own);
   result.own = own;
-  lay_out(&result, options, own, eval);
+  lay_out(&result, options, eval);
   if (result.measured) pen_measured_check(result.measured, result.plan);
   if (options->name) result.plan->name = options->name;
   pen_pass("digest");

@@ -17,7 +17,7 @@ struct pen_result {
   const struct pen_order *order;
   const struct pen_timing *timing;
   struct pen_graph **own;          /* [stage] of the topology's own profile */
-  const struct pen_search *search; /* null: the order is not searched for */
+  struct pen_search *search; /* null: the order is not searched for */
   const struct pen_lowered *lowered;
   struct pen_plan *plan;           /* null: the rows did not pass */
 };

@@ -33,24 +33,24 @@ static const struct round {
 enum { ROUNDS = sizeof rounds / sizeof *rounds, STARTS_SHARE = 4 /* no more than one part in that many goes into starts */ };
 
 /* The search on one placement. */
-struct side {
+struct pen_search_side {
   const struct pen_search_case *search;
   struct pen_search_board *board;
   struct pen_search_starts *starts;
   struct pen_order *order; /* the best, and its times */
   const struct pen_timing *timing;
-  const char *from;
+  const char *from, *placement;
   bool is_named;           /* it is a named schedule's own, not made of lists */
   uint32_t *best;          /* the best of lists */
   double bound, other_bound; /* of the objective, and of the one that breaks ties */
 };
 
-static double objective(const struct side *side, const struct pen_timing *timing) {
+static double objective(const struct pen_search_side *side, const struct pen_timing *timing) {
   return side->search->by_span ? timing->span : timing->makespan;
 }
 
 /* The objective first, the other where they are the same. */
-static bool is_better(const struct side *side, const struct pen_timing *timing) {
+static bool is_better(const struct pen_search_side *side, const struct pen_timing *timing) {
   if (!side->timing) return true;
   double one = objective(side, timing), other = objective(side, side->timing);
   double rest = timing->makespan + timing->span - one, other_rest = side->timing->makespan + side->timing->span - other;
@@ -59,7 +59,7 @@ static bool is_better(const struct side *side, const struct pen_timing *timing) 
 }
 
 /* Takes lists as the side's best if they are. */
-static void offer(struct side *side, const uint32_t *list, const char *from) {
+static void offer(struct pen_search_side *side, const uint32_t *list, const char *from) {
   const struct pen_search_case *c = side->search;
   struct pen_order *order = pen_search_order(c, list);
   const struct pen_timing *timing = pen_simulate(order, c->partition, c->stage_cost, -1);
@@ -72,14 +72,17 @@ static void offer(struct side *side, const uint32_t *list, const char *from) {
   memcpy(side->best, list, (size_t)c->rank_count * c->count * sizeof *list);
 }
 
-/* F, I and W of every stage and microbatch, in no order that could run. Their bounds hold for orders with some backwards whole too: let
- * each of those be I and then W, and nothing ends later; and what it holds, it held for longer. */
-static struct pen_order *all_split(const struct pen_search_case *c) {
+/* F, I and W of every stage and microbatch, in no order that could run; B where I and W never have room. Their bounds hold for orders
+ * with more backwards whole too: let each of those be I and then W, and nothing ends later; and what it holds, it held for longer. */
+static struct pen_order *any_order(const struct pen_search_case *c) {
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list), *next = pen_new(c->rank_count, sizeof *next);
   for (uint32_t cell = 0; cell < c->cell_count; cell++) {
-    uint32_t rank = c->partition->rank_of[cell / c->microbatch_count % c->stage_count];
-    list[(size_t)rank * c->count + next[rank]++] = cell;
+    uint32_t stage = cell / c->microbatch_count % c->stage_count, rank = c->partition->rank_of[stage];
+    bool weight = cell / c->microbatch_count / c->stage_count == PEN_PROGRAM_W;
+    if (!weight || !pen_budget_forces_whole(c->budget, rank, stage)) list[(size_t)rank * c->count + next[rank]++] = cell;
   }
+  for (uint32_t rank = 0; rank < c->rank_count; rank++)
+    while (next[rank] < c->count) list[(size_t)rank * c->count + next[rank]++] = PEN_NONE;
   struct pen_order *order = pen_search_order(c, list);
   pen_free(list);
   pen_free(next);
@@ -87,31 +90,34 @@ static struct pen_order *all_split(const struct pen_search_case *c) {
 }
 
 /* The bound of the objective, or of the other. */
-static double bound_of(const struct side *side, const struct pen_order *order, double overlap, bool other) {
+static double bound_of(const struct pen_search_side *side, const struct pen_order *order, double overlap, bool other) {
   const struct pen_search_case *c = side->search;
   struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->stage_cost, overlap, c->budget);
   return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
 }
 
+static void take_named(struct pen_search_side *side, const struct pen_search_named *named) {
+  side->order = named->order;
+  side->timing = named->timing;
+  side->from = named->name;
+  side->is_named = true;
+}
+
 /* The starts, and the best of them. A named schedule's own order is taken where it beats the lists made of it. */
-static struct side *begin(const struct pen_topology *topology, const struct pen_partition *partition, const struct pen_budget *budget,
-                          const struct pen_stage_cost *cost, double overlap_cost, uint64_t work) {
-  bool by_span = !strcmp(topology->pipeline_objective, "span");
-  struct side *side = pen_new(1, sizeof *side);
-  side->search = pen_search_case(partition, cost, overlap_cost, budget, by_span);
+static struct pen_search_side *begin(const struct pen_topology *topology, const struct pen_search_case *search, const char *placement,
+                                     uint64_t work) {
+  struct pen_search_side *side = pen_new(1, sizeof *side);
+  side->search = search;
+  side->placement = placement;
   side->board = pen_search_board(side->search);
-  side->starts = pen_search_starts(topology, side->board, work);
+  side->starts = pen_search_starts(topology, placement, side->board, work);
   for (uint32_t i = 0; i < side->starts->count; i++) offer(side, side->starts->start[i].list, side->starts->start[i].name);
-  const struct pen_order *any = all_split(side->search);
+  const struct pen_order *any = any_order(side->search);
   side->bound = bound_of(side, any, -1, false);
   side->other_bound = bound_of(side, any, -1, true);
   for (size_t i = 0; i < side->starts->named_count; i++) {
     const struct pen_search_named *named = &side->starts->named[i];
-    if (!is_better(side, named->timing)) continue;
-    side->order = named->order;
-    side->timing = named->timing;
-    side->from = named->name;
-    side->is_named = true;
+    if (named->fits && is_better(side, named->timing)) take_named(side, named);
   }
   return side;
 }
@@ -123,7 +129,7 @@ static double mean_cost(const struct pen_search_case *c) {
 }
 
 /* One round of annealing from a start's lists. */
-static void improve(struct side *side, const uint32_t *list, const char *from, uint64_t seed, uint64_t work, double temperature) {
+static void improve(struct pen_search_side *side, const uint32_t *list, const char *from, uint64_t seed, uint64_t work, double temperature) {
   const struct pen_search_case *c = side->search;
   struct pen_search_value value;
   if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
@@ -136,7 +142,7 @@ static void improve(struct side *side, const uint32_t *list, const char *from, u
 }
 
 /* Round `index` of all: from the best so far, but the last round of each second from the next of the starts. */
-static void run_round(struct side *side, uint64_t index, uint64_t work, uint64_t seed) {
+static void run_round(struct pen_search_side *side, uint64_t index, uint64_t work, uint64_t seed) {
   if (side->starts->count == 0) return;
   const struct round *round = &rounds[index % ROUNDS];
   const struct pen_search_start *start = &side->starts->start[index / ROUNDS % side->starts->count];
@@ -147,7 +153,7 @@ static void run_round(struct side *side, uint64_t index, uint64_t work, uint64_t
 }
 
 /* A last round by the other objective, which may cost the first nothing. */
-static void break_ties(struct side *side, uint64_t work, uint64_t seed) {
+static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t seed) {
   const struct pen_search_case *c = side->search;
   struct pen_search_value value;
   if (side->is_named || !side->best || !pen_search_set(side->board, side->best, &value)) return;
@@ -177,7 +183,8 @@ static double least_limit(const struct pen_search_case *c, uint32_t rank) {
   return least;
 }
 
-static _Noreturn void fail_limit(const struct pen_topology *t, const struct pen_search_case *c) {
+void pen_search_refuse(const struct pen_search *search, const struct pen_topology *t) {
+  const struct pen_search_case *c = search->side[search->side[0] ? 0 : 1]->search;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     double least = least_limit(c, rank), missing = least - c->budget->limit[rank];
     if (missing <= 1e-9 * least) continue;
@@ -186,7 +193,6 @@ static _Noreturn void fail_limit(const struct pen_topology *t, const struct pen_
     pen_topology_fail(t, "memory.limit_mib", "0 (none) or at least %.0f, which one microbatch needs on rank %u",
                       ceil((double)t->memory_limit_mib + missing / 1048576.0), rank);
   }
-  pen_stop(70, "penstock-gen: this is our bug: the search finds no order of %s", t->path);
 }
 
 static bool has_pair(const struct pen_order *order) {
@@ -196,18 +202,57 @@ static bool has_pair(const struct pen_order *order) {
   return false;
 }
 
-static struct pen_search *conclude(const struct pen_topology *t, const struct side *side, const char *placement) {
+/* What was found on a side. */
+static void conclude(struct pen_search *search, const struct pen_search_side *side) {
   double goal = objective(side, side->timing), bound = side->bound;
   if (!side->is_named) pen_search_fuse(side->search, side->order, side->timing);
   /* Pairs that take less than their sum may beat the bound of what was searched. */
   if (has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
   bound = pen_bound_rounded(bound, goal);
-  struct pen_search *search = pen_new(1, sizeof *search);
-  *search = (struct pen_search){.order = side->order, .placement = placement, .start = side->from,
-                                .objective = t->pipeline_objective, .makespan = side->timing->makespan, .span = side->timing->span,
-                                .lower_bound = bound, .gap = bound > 0 ? (goal - bound) / bound : 0,
-                                .starts = side->starts->tried, .work = side->board->work};
-  return search;
+  search->order = side->order;
+  search->placement = side->placement;
+  search->start = side->from;
+  search->makespan = side->timing->makespan;
+  search->span = side->timing->span;
+  search->lower_bound = bound;
+  search->gap = bound > 0 ? (goal - bound) / bound : 0;
+  search->starts = side->starts->tried;
+  search->work = side->board->work;
+}
+
+/* The named orders of all sides, by insertion: they are few. */
+static void list_named(struct pen_search *search) {
+  for (int i = 0; i < 2; i++)
+    if (search->side[i]) search->named_count += search->side[i]->starts->named_count;
+  search->named = pen_new(search->named_count + 1, sizeof *search->named);
+  size_t count = 0;
+  for (int i = 0; i < 2; i++)
+    for (size_t n = 0; search->side[i] && n < search->side[i]->starts->named_count; n++) {
+      const struct pen_search_named *named = &search->side[i]->starts->named[n];
+      size_t at = count++;
+      for (; at > 0 && objective(search->side[i], named->timing) < objective(search->side[i], search->named[at - 1].timing); at--)
+        search->named[at] = search->named[at - 1];
+      search->named[at] = *named;
+    }
+}
+
+bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named) {
+  double found = strcmp(search->objective, "span") ? search->makespan : search->span;
+  double other = strcmp(search->objective, "span") ? named->timing->makespan : named->timing->span;
+  return !search->order || other < found * (1 - 1e-12);
+}
+
+void pen_search_place(const struct pen_search *search, struct pen_topology *t, struct pen_partition *partition) {
+  t->pipeline_placement = search->placement;
+  pen_partition_place(partition, !strcmp(search->placement, "v"));
+}
+
+void pen_search_take(struct pen_search *search, const struct pen_search_named *named, struct pen_topology *t,
+                     struct pen_partition *partition) {
+  struct pen_search_side *side = search->side[!strcmp(named->placement, "v")];
+  take_named(side, named);
+  conclude(search, side);
+  pen_search_place(search, t, partition);
 }
 
 /* Times stay numbers: no action starts later than all actions and messages take together. */
@@ -224,22 +269,27 @@ struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *part
                               const double *slack) {
   const char *const placements[] = {"loop", "v"};
   bool free = !t->has_pipeline_placement && partition->stages_per_rank == 2 && partition->rank_count > 1;
+  bool by_span = !strcmp(t->pipeline_objective, "span");
   uint32_t first = !free && !strcmp(t->pipeline_placement, "v"), count = free ? 2 : 1, chosen = first;
-  struct side *side[2] = {NULL, NULL};
   uint64_t work = (uint64_t)WORK_A_SECOND;
   if (!is_finite(partition, cost)) pen_stop(PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say", t->path);
+  struct pen_search *search = pen_new(1, sizeof *search);
+  struct pen_search_side **side = search->side;
+  search->objective = t->pipeline_objective;
   for (uint32_t i = first; i < first + count; i++) {
     const struct pen_partition *here = placed(partition, i);
-    side[i] = begin(t, here, pen_budget_of(t, here, graph, slack), cost, overlap_cost, work / STARTS_SHARE / count);
+    const struct pen_budget *budget = pen_budget_of(t, here, graph, slack);
+    side[i] = begin(t, pen_search_case(here, cost, overlap_cost, budget, by_span), placements[i], work / STARTS_SHARE / count);
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, effort->seed);
   }
+  list_named(search);
   if (free && side[1]->timing && is_better(side[0], side[1]->timing)) chosen = 1;
-  if (!side[chosen]->timing) fail_limit(t, side[chosen]->search);
+  if (!side[chosen]->timing) return search;
   for (uint64_t round = ROUNDS - 1; round < effort->seconds * ROUNDS; round++) run_round(side[chosen], round, work, effort->seed);
   break_ties(side[chosen], work, effort->seed);
-  t->pipeline_placement = placements[chosen];
-  pen_partition_place(partition, chosen);
-  return conclude(t, side[chosen], placements[chosen]);
+  conclude(search, side[chosen]);
+  pen_search_place(search, t, partition);
+  return search;
 }
 
 void pen_search_print(const struct pen_search *search, const char *unit) {

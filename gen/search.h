@@ -167,14 +167,27 @@ static inline uint64_t pen_search_draw(uint64_t *seed) {
 
 /* ---- the pass: search.c ---- */
 
-struct pen_search {
+/* A named schedule as it is. */
+struct pen_search_named {
+  const char *name, *placement;
   struct pen_order *order;
+  const struct pen_timing *timing;
+  bool fits; /* it keeps within the budget */
+};
+
+struct pen_search_side;
+
+struct pen_search {
+  struct pen_order *order; /* null: none was found that keeps within the limit */
   const char *placement; /* "loop" or "v" */
   const char *start;     /* the schedule, or kind of start, that the best came from */
   const char *objective;
   double makespan, span;
   double lower_bound, gap; /* of the objective */
   uint64_t starts, work;   /* orders that the search began with; actions timed in all */
+  struct pen_search_named *named; /* [named_count] all that suit, whether they fit or not, the best by the objective first */
+  size_t named_count;
+  struct pen_search_side *side[2]; /* [loop, v] what was searched; null: that placement was not */
 };
 
 struct pen_search_effort {
@@ -183,10 +196,23 @@ struct pen_search_effort {
 };
 
 /* Searches for the topology's schedule. Sets the placement of partition and topology where it chose one. `slack`: see
- * pen_budget_of(). Fails (78) when not even one microbatch fits the limit. */
+ * pen_budget_of(). */
 struct pen_search *pen_search(struct pen_topology *topology, struct pen_partition *partition, struct pen_graph *const *graph,
                               const struct pen_stage_cost *cost, double overlap_cost, const struct pen_search_effort *effort,
                               const double *slack);
+
+/* Whether a named order is better than the one found, if one was. */
+bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named);
+
+/* Takes a named order for the one found, with its placement: one that was thought not to fit, but does. */
+void pen_search_take(struct pen_search *search, const struct pen_search_named *named, struct pen_topology *topology,
+                     struct pen_partition *partition);
+
+/* Sets the placement of topology and partition to that of what was found. */
+void pen_search_place(const struct pen_search *search, struct pen_topology *topology, struct pen_partition *partition);
+
+/* Fails (78): says what one microbatch needs, which is more than the limit. Returns where that is not so. */
+void pen_search_refuse(const struct pen_search *search, const struct pen_topology *topology);
 
 /* Says on one line of standard error what came of it. */
 void pen_search_print(const struct pen_search *search, const char *unit);

@@ -1,10 +1,10 @@
 /* search_board.c: one order of F, I and W, and its times while actions move.
  *
- * A move shifts one action within its rank's list, or takes a W out of it, whose I is then a B, or puts it in again. Whatever started before the end of the action in front of the first one that
- * changed stays as it was, for effects only go forward in time; the rest is timed again: each rank runs its list until it must wait for
- * a cell that another rank has not made yet, and goes on when that is made. Times of a trial are kept apart from those that stand, each
- * with the number of its trial, so that a refused trial costs nothing to forget. Idle time only grows along a list: a trial is given up
- * as soon as one rank's is too much.
+ * A move shifts one action within its rank's list, or takes a W out of it, whose I is then a B, or puts it in again. Whatever started before
+ * the end of the action in front of the first one that changed stays as it was, for effects only go forward in time; the rest is timed
+ * again: each rank runs its list until it must wait for a cell that another rank has not made yet, and goes on when that is made. Times of a
+ * trial are kept apart from those that stand, each with the number of its trial, so that a refused trial costs nothing to forget. Idle time
+ * only grows along a list: a trial is given up as soon as one rank's is too much.
  *
  * What a rank holds depends on its list alone and is checked before anything is timed. */
 #include "gen/search.h"

@@ -32,11 +32,12 @@ static void try_named(struct pen_search_starts *starts, const struct pen_topolog
   struct pen_order *order = pen_compose(topology, c->partition);
   struct pen_search_value value;
   starts->tried++;
-  if (!pen_budget_holds(c->budget, order)) return;
   struct pen_timing *timing = pen_simulate(order, c->partition, c->stage_cost, c->overlap_cost);
   if (!timing->complete) return;
+  bool fits = pen_budget_holds(c->budget, order);
   starts->named = pen_grow(starts->named, &starts->named_capacity, starts->named_count + 1, sizeof *starts->named);
-  starts->named[starts->named_count++] = (struct pen_search_named){name, order, timing};
+  starts->named[starts->named_count++] = (struct pen_search_named){name, starts->placement, order, timing, fits};
+  if (!fits) return;
   pen_search_lists(c, order, list);
   if (pen_search_set(board, list, &value)) keep(starts, board, name, value);
 }
@@ -118,11 +119,13 @@ static void try_serial(struct pen_search_starts *starts, struct pen_search_board
     keep(starts, board, "list schedule", value);
 }
 
-struct pen_search_starts *pen_search_starts(const struct pen_topology *topology, struct pen_search_board *board, uint64_t work) {
+struct pen_search_starts *pen_search_starts(const struct pen_topology *topology, const char *placement, struct pen_search_board *board,
+                                            uint64_t work) {
   const struct pen_search_case *c = board->search;
   struct pen_search_starts *starts = pen_new(1, sizeof *starts);
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
   bool zigzag = c->stages_per_rank > 1 && c->rank_count > 1 && c->partition->rank_of[c->rank_count] != 0;
+  starts->placement = placement;
   try_table(starts, topology, board, zigzag, list);
   try_rules(starts, board, work, list);
   for (int whole = 0; whole <= c->any_whole && starts->count == 0; whole++) try_serial(starts, board, whole, list);

@@ -11,24 +11,20 @@ struct pen_search_start {
   struct pen_search_value value;
 };
 
-/* A named schedule as it is; it keeps within the budget. */
-struct pen_search_named {
-  const char *name;
-  struct pen_order *order;
-  const struct pen_timing *timing;
-};
 
 enum { PEN_SEARCH_STARTS = 8 };
 
 struct pen_search_starts {
   struct pen_search_start start[PEN_SEARCH_STARTS]; /* the best, no two of one value, by rising value */
   uint32_t count;
-  struct pen_search_named *named;
+  struct pen_search_named *named; /* all that suit */
   size_t named_count, named_capacity;
   uint64_t tried;
+  const char *placement;
 };
 
 /* All named schedules that suit the topology on the board's placement, and list schedules until about `work` actions were timed. */
-struct pen_search_starts *pen_search_starts(const struct pen_topology *topology, struct pen_search_board *board, uint64_t work);
+struct pen_search_starts *pen_search_starts(const struct pen_topology *topology, const char *placement, struct pen_search_board *board,
+                                            uint64_t work);
 
 #endif

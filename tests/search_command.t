@@ -68,6 +68,28 @@ ok "no worse than 1f1b" at_most "$(field "$scratch/limited" makespan)" "$(field 
 "$gen" -p report --search-seconds=0 -s pipeline.live_limit=4 -s costs.live_weight=0 "$scratch/llama.cfg" >"$scratch/nothing" 2>"$scratch/said"
 ok "what a stage keeps for W counts, as its tensors say" test "$(field "$scratch/shares" makespan)" != "$(field "$scratch/nothing" makespan)"
 
+# Whatever a named schedule needs in bytes, the search does as well in.
+# as_well NAME ARGUMENTS...: in the memory that the schedule takes with these.
+as_well() {
+  as_well_name=$1
+  shift
+  "$gen" -p report "$scratch/llama.cfg" -s pipeline.schedule="$as_well_name" "$@" >"$scratch/named" 2>"$scratch/said" || return 1
+  as_well_mib=$((($(arena "$scratch/named") + 1048575) / 1048576))
+  "$gen" -p report --search-seconds=0 "$scratch/llama.cfg" -s memory.limit_mib=$as_well_mib "$@" >"$scratch/found" 2>"$scratch/said" || return 1
+  at_most "$(arena "$scratch/found")" $((as_well_mib * 1048576)) && at_most "$(field "$scratch/found" makespan)" "$(field "$scratch/named" makespan)"
+}
+large="-s model.hidden=128 -s model.sequence=256 -s model.ffn=320 -s batch.microbatch=8"
+ok "as well as zb_h1 in its bytes" as_well zb_h1 $large
+ok "as well as interleaved in its bytes, on loop or V" as_well interleaved -s pipeline.stages_per_rank=2 $large
+ok "as well as 1f1b in its bytes, all run again" as_well 1f1b -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s memory.recompute=full $large
+ok "as well as zb_h2 in its bytes, all run again" as_well zb_h2 -s memory.recompute=full $large
+
+# A whole backward needs no more than its forward left: what one microbatch holds is enough, and twice that gets more.
+"$gen" -p report --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=1 -s costs.live_weight=3 >"$scratch/one" 2>"$scratch/said"
+"$gen" -p report --search-seconds=0 "$scratch/zb.cfg" -s pipeline.live_limit=2 -s costs.live_weight=3 >"$scratch/two" 2>>"$scratch/said"
+ok "one microbatch at a time, all backwards whole" at_most "$(field "$scratch/two" span)" "$(field "$scratch/one" span)"
+matches "which its bound says is the best" "$(head -n 1 "$scratch/said")" "*the span is 0.000% above the bound*"
+
 # ---- refusals ----
 # refused NAME STATUS MESSAGE ARGUMENT...
 refused() {
