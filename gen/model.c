@@ -210,26 +210,32 @@ uint32_t op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t 
   return elementwise(graph, PEN_OP_ADD, name, (uint32_t[]){x, z});
 }
 
-/* Ends the model with a loss whose gradient leaves with it: operand 3 of CROSS_ENTROPY, 2 of SUM_LOSS. */
-static void loss(struct pen_graph *graph, int kind, const uint32_t *input, int64_t second_dim, double scale) {
+/* Ends the model with a loss whose gradient leaves with it, as the last operand. */
+static struct pen_op *loss(struct pen_graph *graph, int kind, const uint32_t *input, int64_t second_dim) {
   struct pen_op *op =
       emit(graph, &graph->forward, kind, "loss", input, (int64_t[]){graph->rows, second_dim}, 2, PEN_ROLE_LOSS);
-  op->real[0] = scale;
-  if (!graph->training) return;
+  if (!graph->training) return op;
   uint32_t x = input[0], last = pen_signature_of(kind)->operand_count - 1;
   uint32_t gradient = pen_graph_value(graph, pen_text("%s'", graph->value[x].name), PEN_F32, PEN_ROLE_ACTIVATION,
                                       graph->value[x].elements);
   op->operand[last] = gradient;
   graph->value[x].gradient = gradient;
+  return op;
+}
+
+/* The share of one target in the step's loss, which leaves TARGETS beside the targets. */
+static uint32_t share_of(const struct pen_graph *graph, uint32_t targets) {
+  size_t i = 0;
+  while (graph->forward.op[i].kind != PEN_OP_TARGETS || graph->forward.op[i].operand[0] != targets) i++;
+  return graph->forward.op[i].operand[1];
 }
 
 void op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets) {
-  double step_rows = (double)graph->rows * (double)graph->topology->pipeline_microbatches;
-  loss(graph, PEN_OP_CROSS_ENTROPY, (uint32_t[]){logits, targets}, width_of(graph, logits), 1.0 / step_rows);
+  loss(graph, PEN_OP_CROSS_ENTROPY, (uint32_t[]){logits, targets, share_of(graph, targets)}, width_of(graph, logits));
 }
 
 void op_sum_loss(struct pen_graph *graph, uint32_t x) {
-  loss(graph, PEN_OP_SUM_LOSS, (uint32_t[]){x}, width_of(graph, x), 1.0);
+  loss(graph, PEN_OP_SUM_LOSS, (uint32_t[]){x}, width_of(graph, x))->real[0] = 1.0;
 }
 
 /* ---- the pass ---- */

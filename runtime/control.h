@@ -42,7 +42,7 @@ struct pen_control {
   uint64_t start_ns;                                       /* zero of the trace's clock */
   struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */
   double loss_sum;                                         /* eval's result, for the parent: valid after rank 0 has left */
-  uint64_t target_count;
+  uint64_t target_count, step_count;
 };
 
 /* A process's view of it. */

@@ -77,6 +77,16 @@ uint64_t pen_data_step_windows(const struct pen_plan *plan) {
   return (uint64_t)plan->microbatch_count * plan->microbatch;
 }
 
+uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
+  (void)first;
+  return count * data->sequence;
+}
+
+void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
+  data->cursor = cursor;
+  data->step_targets = pen_data_targets(data, cursor, count);
+}
+
 /* The window that row `row` of the current microbatch reads, as it is counted: not yet folded into the file. */
 static uint64_t window_of(const struct pen_data *data, uint64_t row) {
   return data->cursor + data->row_microbatch * data->microbatch + row;
@@ -105,7 +115,10 @@ static void tokens_op(const struct pen_call *call) {
 }
 
 static void targets_op(const struct pen_call *call) {
+  const struct pen_data *data = call->prepared;
+  double *share = call->operand[1];
   copy_tokens(call, 1);
+  *share = 1.0 / (double)data->step_targets;
 }
 
 /* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a window's numbers do not depend

@@ -17,8 +17,9 @@ struct pen_data {
   uint64_t window_count;  /* floor((tokens - 1)/sequence) */
   uint64_t sequence, vocab, microbatch;
   uint32_t normal_key[2][2]; /* of streams x and y */
-  /* Set before each step, and before each row: */
+  /* Set before each step, by pen_data_begin_step(), and before each row: */
   uint64_t cursor;
+  uint64_t step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
   uint64_t row_microbatch;
 };
 
@@ -30,6 +31,13 @@ uint64_t pen_data_step_windows(const struct pen_plan *plan);
 
 /* The file's token at an index below window_count * sequence + 1. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
+
+/* How many targets of the windows [first, first + count), as they are counted, are not ignored: what those windows' own counts add up
+ * to. No token is read. */
+uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
+
+/* Readies a step that begins at window `cursor` and reads `count` windows over all replicas. */
+void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count);
 
 /* The function of a data op; its call's `prepared` is the struct pen_data. Null for any other op. */
 pen_kernel *pen_data_op(unsigned kind);

@@ -85,19 +85,20 @@ static void show(struct pen_log *log, const struct told_step *told) {
 
 static void tell(struct pen_log *log, const double *board) {
   const struct pen_plan *plan = log->plan;
-  uint64_t end_ns = log->end_ns[log->told % PEN_BOARD_DEPTH];
+  uint64_t end_ns = log->end_ns[log->told % PEN_BOARD_DEPTH], targets = log->targets[log->told % PEN_BOARD_DEPTH];
   double step_ms = (double)(end_ns - log->told_end_ns) / 1e6;
   uint64_t step = log->first_step + log->told + 1;
   struct told_step told = {
       .step = step,
-      .loss = pen_board_loss(plan, board),
+      .loss = pen_board_loss(plan, board, targets),
       .norm = pen_board_norm(plan, board),
       .learning_rate = pen_learning_rate(&plan->optimizer, step),
       .step_ms = step_ms,
-      .tokens = pen_step_targets(plan),
-      .tokens_per_second = (double)pen_step_targets(plan) / step_ms * 1e3,
+      .tokens = targets,
+      .tokens_per_second = (double)targets / step_ms * 1e3,
   };
   log->loss_sum += pen_board_loss_sum(plan, board);
+  log->target_count += targets;
   log->finite = isfinite(told.loss) && isfinite(told.norm);
   log->told_end_ns = end_ns;
   log->smooth_ms = log->told == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
@@ -112,7 +113,8 @@ static void tell(struct pen_log *log, const double *board) {
   }
 }
 
-bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, bool all) {
+bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all) {
+  log->targets[step % PEN_BOARD_DEPTH] = targets;
   log->end_ns[step % PEN_BOARD_DEPTH] = pen_now_ns();
   /* The next step may write over the board of step + 1 - DEPTH: that one must be told now. */
   while (log->told <= step) {

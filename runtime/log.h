@@ -24,11 +24,12 @@ struct pen_log {
   uint64_t steps;      /* that this run is to make */
   /* Since the run began: */
   uint64_t told;                    /* steps told */
-  uint64_t end_ns[PEN_BOARD_DEPTH]; /* of the steps not yet told */
+  uint64_t end_ns[PEN_BOARD_DEPTH], targets[PEN_BOARD_DEPTH]; /* of the steps not yet told */
   uint64_t told_end_ns;             /* end of the last step told; before: when the first began */
   uint64_t shown_ns;                /* when progress was last shown */
   double smooth_ms;                 /* moving average of step times, for the time left */
   double loss_sum;                  /* of all steps told, before division */
+  uint64_t target_count;            /* of the same */
   bool finite;                      /* loss and norm of the last step told were */
 };
 
@@ -38,9 +39,9 @@ int pen_log_create(const char *path, bool append);
 /* Rank 0, as the first step begins. */
 void pen_log_start(struct pen_log *log);
 
-/* Rank 0, after its own end of a step: tells what can be told; with `all`, blocks until everything up to `step` is told. False:
+/* Rank 0, after its own end of a step of so many targets: tells what can be told; with `all`, blocks until everything up to `step` is told. False:
  * the run was aborted. */
-bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, bool all);
+bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all);
 
 /* Ends the progress line. */
 void pen_log_finish(struct pen_log *log);

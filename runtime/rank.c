@@ -135,7 +135,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   uint64_t step_windows = pen_data_step_windows(run->plan);
   vm.step = step_index;
   vm.optimizer_step = run->first_step + step_index + 1;
-  vm.data.cursor = run->cursor + step_index * step_windows;
+  pen_data_begin_step(&vm.data, run->cursor + step_index * step_windows, step_windows);
   decide_last_step(run, end->rank, step_index);
   must(end->kind->board_free(end, step_index));
   must(pen_vm_step(&vm));
@@ -147,7 +147,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
   bool saves = trains && (last || (options->given.save_every && vm.optimizer_step % options->save_every == 0));
   if (end->rank == 0) {
-    must(pen_log_step(&log_of_run, end, step_index, saves || last));
+    must(pen_log_step(&log_of_run, end, step_index, vm.data.step_targets, saves || last));
   }
   if (saves) {
     refuse_to_save_nonsense(end, options->checkpoint);
@@ -175,7 +175,8 @@ static void report(const struct pen_run *run) {
   struct pen_control *control = run->shared.control;
   if (run->hooks == NULL) {
     control->loss_sum = log_of_run.loss_sum;
-    control->target_count = log_of_run.told * pen_data_step_windows(run->plan) * run->plan->sequence;
+    control->target_count = log_of_run.target_count;
+    control->step_count = log_of_run.told;
   }
   pen_log_finish(&log_of_run);
 }

@@ -155,8 +155,8 @@ static uint64_t steps_of_file(const struct pen_run *run) {
 /* The result line. A loss that is a sum is given for one step, as training logs it. */
 static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
-  double count = (double)control->target_count;
-  double loss = control->loss_sum / (run->plan->loss_is_mean ? count : count / (double)pen_step_targets(run->plan));
+  uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
+  double loss = control->loss_sum / (double)(divisor == 0 ? 1 : divisor);
   char loss_text[32], perplexity_text[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
   pen_json_number(perplexity_text, sizeof perplexity_text, exp(loss));

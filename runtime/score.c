@@ -65,7 +65,7 @@ static void score_rows(const struct pen_call *call) {
     struct pen_call one = *call;
     one.operand[0] = (float *)call->operand[0] + r * vocab;
     one.operand[1] = (int32_t *)call->operand[1] + r;
-    one.operand[2] = &loss;
+    one.operand[3] = &loss;
     one.dim[0] = 1;
     one.prepared = tap->prepared;
     tap->kernel(&one);
@@ -73,7 +73,7 @@ static void score_rows(const struct pen_call *call) {
     score.target[first + r] = targets[r];
     score.minus_log[first + r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
   }
-  *(double *)call->operand[2] = sum;
+  *(double *)call->operand[3] = sum;
 }
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {

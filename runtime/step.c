@@ -38,13 +38,9 @@ double pen_board_loss_sum(const struct pen_plan *plan, const double *board) {
   return sum;
 }
 
-uint64_t pen_step_targets(const struct pen_plan *plan) {
-  return (uint64_t)plan->microbatch_count * plan->microbatch * plan->sequence;
-}
-
-double pen_board_loss(const struct pen_plan *plan, const double *board) {
+double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets) {
   double sum = pen_board_loss_sum(plan, board);
-  return plan->loss_is_mean ? sum / (double)pen_step_targets(plan) : sum;
+  return plan->loss_is_mean && targets != 0 ? sum / (double)targets : sum;
 }
 
 /* A norm that is not finite leaves a scale that is not: the damage shows in the log rather than hide in the weights. */

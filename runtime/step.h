@@ -13,12 +13,10 @@ double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
 /* The gradients' norm before clipping, from a step's board: tensors in model order. */
 double pen_board_norm(const struct pen_plan *plan, const double *board);
 
-/* The step's loss: microbatches in rising order; pen_board_loss_sum() before it is divided by the targets. */
+/* The step's loss: microbatches in rising order; pen_board_loss_sum() before it is divided by the targets that count. A step without
+ * any has the mean 0. */
 double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
-double pen_board_loss(const struct pen_plan *plan, const double *board);
-
-/* Targets of a step: all its tokens. */
-uint64_t pen_step_targets(const struct pen_plan *plan);
+double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
 
 /* What AdamW needs in step k, from 1; the weight decay is that of weights that decay. norm is used when clip_norm is not 0. */
 struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64_t step, double norm);

@@ -24,7 +24,7 @@ static const struct subject subjects[] = {
   { PEN_OP_GELU, { 77 }, { 0 }, 0 },                  { PEN_OP_GELU_DX, { 77 }, { 0 }, 0 },
   { PEN_OP_SCALE, { 77 }, { 1.5 }, 0 },               { PEN_OP_SCALE_DX, { 77 }, { 1.5 }, 0 },
   { PEN_OP_ADD, { 77 }, { 0 }, 0 },                   { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7 },
-  { PEN_OP_EMBEDDING_DW, { 9, 21, 7 }, { 0 }, 7 },    { PEN_OP_CROSS_ENTROPY, { 4, 1111 }, { 0.5 }, 1111 },
+  { PEN_OP_EMBEDDING_DW, { 9, 21, 7 }, { 0 }, 7 },    { PEN_OP_CROSS_ENTROPY, { 4, 1111 }, { 0 }, 1111 },
   { PEN_OP_SUM_LOSS, { 4, 31 }, { 0.5 }, 0 },         { PEN_OP_AFFINE, { 7, 13, 5 }, { 0 }, 0 },
   { PEN_OP_AFFINE, { 300, 256, 130 }, { 0 }, 0 },     { PEN_OP_AFFINE_DX, { 7, 13, 5 }, { 0 }, 0 },
   { PEN_OP_AFFINE_DX, { 300, 130, 256 }, { 0 }, 0 },  { PEN_OP_AFFINE_DW, { 300, 130, 256 }, { 0 }, 0 },
@@ -48,7 +48,7 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
       for (size_t k = 0; k < o->count; k++)
         ((int32_t *)call.operand[i])[k] = (int32_t)(k * 5 % (size_t)subject->integers);
     else if (!o->output || o->accumulates)
-      spread(call.operand[i], o->count, i + 1);
+      spread_operand(call.operand[i], o, i + 1);
   }
   return call;
 }
@@ -123,7 +123,10 @@ static void nan_comes_through(void **state) {
         if (o->integer || (o->output && !o->accumulates))
           continue;
         struct pen_call call = fill(&subjects[n], &s, 0);
-        ((float *)call.operand[i])[place * (o->count - 1) / 2] = NAN;
+        if (o->element_bytes == sizeof(double))
+          ((double *)call.operand[i])[place * (o->count - 1) / 2] = (double)NAN;
+        else
+          ((float *)call.operand[i])[place * (o->count - 1) / 2] = NAN;
         run(subjects[n].kind, &call);
         if (!any_nan(&s, &call))
           fail_msg("%s loses a NaN in %s", op_rows[subjects[n].kind].name, o->name);

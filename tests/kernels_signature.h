@@ -66,4 +66,17 @@ UNUSED_MAYBE static size_t find(const struct signature *s, const char *name) {
 
 UNUSED_MAYBE static size_t operand_bytes(const struct operand *o) { return o->count * o->element_bytes; }
 
+/* Real numbers for an operand of either width. */
+UNUSED_MAYBE static void spread_operand(void *to, const struct operand *o, uint64_t seed) {
+  if (o->element_bytes == sizeof(float)) {
+    spread(to, o->count, seed);
+    return;
+  }
+  float number;
+  for (size_t i = 0; i < o->count; i++) {
+    spread(&number, 1, seed + i);
+    ((double *)to)[i] = (double)number;
+  }
+}
+
 #endif

@@ -41,7 +41,8 @@ static void write_file(int32_t magic, int32_t version, int32_t count, uint32_t t
 }
 
 static void read_tokens(struct pen_data *data, unsigned kind, int32_t to[MICROBATCH * SEQUENCE]) {
-  struct pen_call call = {.operand = {to}, .dim = {MICROBATCH * SEQUENCE}, .prepared = data};
+  double share = 0;
+  struct pen_call call = {.operand = {to, &share}, .dim = {MICROBATCH * SEQUENCE}, .prepared = data};
   pen_data_op(kind)(&call);
 }
 

@@ -83,11 +83,14 @@ static void test_board_sums_in_rising_order(void **state) {
   double board[] = {9.0, 16.0, 1e16, 1.0, 1.0, -1e16};
   struct pen_plan plan = {.weight_count = 2, .microbatch_count = 4, .microbatch = 2, .sequence = 8};
   assert_near(pen_board_norm(&plan, board), 5.0, 0);
-  assert_near(pen_board_loss(&plan, board), 0.0, 0);
+  assert_near(pen_board_loss(&plan, board, 64), 0.0, 0);
   plan.loss_is_mean = true;
   board[2] = 64;
   board[5] = 62;
-  assert_near(pen_board_loss(&plan, board), 2.0, 0);
+  assert_near(pen_board_loss(&plan, board, 64), 2.0, 0);
+  assert_near(pen_board_loss(&plan, board, 32), 4.0, 0);
+  board[2] = board[3] = board[4] = board[5] = 0; /* no target counts */
+  assert_near(pen_board_loss(&plan, board, 0), 0.0, 0);
 }
 
 static void test_logged_numbers_read_back_exactly(void **state) {

@@ -186,7 +186,7 @@ static void signatures_parse(void **state) {
   int64_t huge[PEN_DIMS_MAX] = {INT64_MAX, INT64_MAX, INT64_MAX};
   assert_true(pen_operand_bytes(&dx->operand[1], huge) == UINT64_MAX);
   assert_true(pen_signature_of(PEN_OP_LINEAR_DW)->operand[2].accumulates);
-  assert_int_equal(pen_signature_of(PEN_OP_CROSS_ENTROPY)->operand[2].dtype, PEN_F64);
+  assert_int_equal(pen_signature_of(PEN_OP_CROSS_ENTROPY)->operand[3].dtype, PEN_F64);
   static const char *const bad[] = {"x[rows] y[rows]", "x -> y[rows]", "x[row] -> y[rows]", "x[rows] -> x[rows]", "x[rows]:f31 -> y[rows]",
                                     "x[rows] -> y[rows]@z", "x[rows]@y -> y[rows]", "x[rows -> y[rows]", "x[rows]? -> y[rows]", "->"};
   for (size_t index = 0; index < sizeof bad / sizeof bad[0]; index++)

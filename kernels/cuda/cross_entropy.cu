@@ -87,8 +87,9 @@ template <int B> __device__ inline float block_maximum(float x) {
 
 template <int B>
 __global__ void __launch_bounds__(B)
-row_loss(double *losses, const float *logits, float *dlogits, const int32_t *targets, int vocab, double scale) {
+row_loss(double *losses, const float *logits, float *dlogits, const int32_t *targets, const double *share, int vocab) {
   const int64_t row = blockIdx.x, at = row * vocab;
+  const double scale = *share;
   const int target = targets[row];
   const span s = span_of(at, vocab);
   if (target < 0 || target >= vocab) { /* the same for the whole block */
@@ -119,14 +120,15 @@ size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]) { retur
 void pen_cuda_cross_entropy(const struct pen_call *call) {
   const float *logits = (const float *)call->operand[0];
   const int32_t *targets = (const int32_t *)call->operand[1];
-  float *dlogits = (float *)call->operand[3];
+  const double *share = (const double *)call->operand[2];
+  float *dlogits = (float *)call->operand[4];
   double *losses = (double *)call->workspace;
   const int64_t rows = call->dim[0];
   const int vocab = (int)call->dim[1];
   if (vocab > 4096)
-    PEN_LAUNCH(row_loss<1024>, dim3((unsigned)rows), dim3(1024), 0, call->stream, losses, logits, dlogits, targets, vocab, call->real[0]);
+    PEN_LAUNCH(row_loss<1024>, dim3((unsigned)rows), dim3(1024), 0, call->stream, losses, logits, dlogits, targets, share, vocab);
   else
-    PEN_LAUNCH(row_loss<THREADS>, dim3((unsigned)rows), dim3(THREADS), 0, call->stream, losses, logits, dlogits, targets, vocab,
-               call->real[0]);
-  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[2], losses, rows);
+    PEN_LAUNCH(row_loss<THREADS>, dim3((unsigned)rows), dim3(THREADS), 0, call->stream, losses, logits, dlogits, targets, share,
+               vocab);
+  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[3], losses, rows);
 }

@@ -110,7 +110,7 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
       ((int32_t *)call.operand[i])[k] = ignored ? PEN_IGNORED_TARGET : (int32_t)(k * k * 5 % (size_t)subject->integers);
     }
     if (!o->integer && (!o->output || o->accumulates))
-      spread(call.operand[i], o->count, i + 1);
+      spread_operand(call.operand[i], o, i + 1);
   }
   return call;
 }
@@ -221,7 +221,7 @@ static void bad_tokens(void **state) {
       }
       run(cases[n].kind, &host);
       run_there(cases[n].kind, &call);
-      const size_t last = cases[n].kind == PEN_OP_CROSS_ENTROPY ? 2 : s.count - 1;
+      const size_t last = cases[n].kind == PEN_OP_CROSS_ENTROPY ? 3 : s.count - 1;
       const size_t bytes = operand_bytes(&s.operand[last]);
       unsigned char *actual = bytes_at(bytes, 0);
       fetch(actual, call.operand[last], bytes);

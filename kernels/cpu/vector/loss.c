@@ -72,14 +72,15 @@ static double row_loss(const float *x, float *dx, size_t count, size_t target, d
 void PEN_NAME(cross_entropy)(const struct pen_call *call) {
   const float *logits = call->operand[0];
   const int32_t *targets = call->operand[1];
-  double *loss = call->operand[2];
-  float *dlogits = call->operand[3];
+  const double share = *(const double *)call->operand[2];
+  double *loss = call->operand[3];
+  float *dlogits = call->operand[4];
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
   double sum = 0;
   for (size_t r = 0; r < rows; r++) {
     float *dx = dlogits ? dlogits + r * vocab : NULL;
     if (targets[r] >= 0 && targets[r] < call->dim[1]) {
-      sum += row_loss(logits + r * vocab, dx, vocab, (size_t)targets[r], call->real[0]);
+      sum += row_loss(logits + r * vocab, dx, vocab, (size_t)targets[r], share);
       continue;
     }
     if (targets[r] != PEN_IGNORED_TARGET)
