@@ -117,6 +117,10 @@ uint32_t op_targets(struct pen_graph *graph) {
   return forward(graph, PEN_OP_TARGETS, "targets", NULL, (int64_t[]){graph->rows}, 1);
 }
 
+uint32_t op_starts(struct pen_graph *graph) {
+  return forward(graph, PEN_OP_STARTS, "starts", NULL, (int64_t[]){graph->rows}, 1);
+}
+
 uint32_t op_normal(struct pen_graph *graph, const char *name, int64_t width, int stream) {
   return forward(graph, PEN_OP_NORMAL, name, NULL,
                  (int64_t[]){graph->rows, width, stream, graph->topology->model_sequence}, 4);
@@ -153,9 +157,10 @@ uint32_t op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uin
   return y;
 }
 
-uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table) {
-  return forward(graph, PEN_OP_POSITION, name, (uint32_t[]){x, table},
-                 (int64_t[]){graph->rows, width_of(graph, x), graph->topology->model_sequence}, 3);
+uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, uint32_t starts) {
+  const struct pen_weight *shape = &graph->weight[graph->value[table].weight];
+  return forward(graph, PEN_OP_POSITION, name, (uint32_t[]){x, table, starts},
+                 (int64_t[]){graph->rows, width_of(graph, x), graph->topology->model_sequence, (int64_t)shape->dim[0]}, 4);
 }
 
 void op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t part[3]) {
@@ -172,14 +177,16 @@ uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
 
 static int64_t sequences(const struct pen_graph *graph) { return graph->rows / graph->topology->model_sequence; }
 
-uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim) {
-  return forward(graph, PEN_OP_ROPE, name, (uint32_t[]){x, table},
-                 (int64_t[]){sequences(graph), graph->topology->model_sequence, heads, head_dim}, 4);
+uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, uint32_t starts, int64_t heads,
+                 int64_t head_dim) {
+  int64_t positions = (int64_t)graph->value[table].elements / head_dim;
+  return forward(graph, PEN_OP_ROPE, name, (uint32_t[]){x, table, starts},
+                 (int64_t[]){sequences(graph), graph->topology->model_sequence, heads, head_dim, positions}, 5);
 }
 
-uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, int64_t heads,
+uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, uint32_t starts, int64_t heads,
                       int64_t kv_heads, int64_t head_dim) {
-  return forward(graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v},
+  return forward(graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v, starts},
                  (int64_t[]){sequences(graph), graph->topology->model_sequence, heads, kv_heads, head_dim}, 5);
 }
 

@@ -96,14 +96,18 @@ uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens
 uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t addend);
 /* Every `width of the gain` elements of x are a row of their own. */
 uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
-uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (sequence, head_dim) */
-uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, int64_t heads, int64_t head_dim);
-uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, int64_t heads,
+uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim); /* constant (positions, head_dim) */
+/* `starts` (rows) i32: where each token's document starts in its sequence; PEN_NONE: every sequence is one document. */
+uint32_t op_starts(struct pen_graph *graph);
+uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, uint32_t starts, int64_t heads,
+                 int64_t head_dim);
+uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, uint32_t starts, int64_t heads,
                       int64_t kv_heads, int64_t head_dim);
 /* x (rows, in) times the weight (in, out), plus bias (out), plus addend (rows, out) unless PEN_NONE. */
 uint32_t op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight, uint32_t bias, uint32_t addend);
 uint32_t op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain, uint32_t bias);
-uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table); /* the table (sequence, width) added */
+/* The row of the table (positions, width) of each token's position added. */
+uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, uint32_t starts);
 void op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t part[3]); /* x (rows, 3, width) */
 uint32_t op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x);
 uint32_t op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);

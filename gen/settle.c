@@ -193,6 +193,8 @@ static void settle_cluster(struct pen_topology *t) {
     pen_topology_fail(t, "cluster.hosts", "as many hosts as divide the %lld ranks x replicas", (long long)total);
   t->cluster_ranks_per_host = total / hosts;
   if (!strcmp(t->cluster_device, "auto")) t->cluster_device = "cpu";
+  if (t->batch_packed && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "batch.packed", "false, with cluster.device = \"cuda\": attention on a GPU knows no documents in this version");
   if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = "shm";
   if (t->cluster_threads_per_rank > 1)
     pen_topology_warn(t, "cluster.threads_per_rank", "the CPU kernels of this version use one thread a rank");

@@ -18,7 +18,7 @@ extern "C" {
 #endif
 
 enum {
-  PEN_OPERANDS_MAX = 9,
+  PEN_OPERANDS_MAX = 10,
   PEN_DIMS_MAX = 6,
   PEN_REALS_MAX = 2,
   PEN_ALIGNMENT_BYTES = 64,   /* of every tensor's address */

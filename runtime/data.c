@@ -121,6 +121,11 @@ static void targets_op(const struct pen_call *call) {
   *share = 1.0 / (double)data->step_targets;
 }
 
+/* A window of a plain file is one document. */
+static void starts_op(const struct pen_call *call) {
+  memset(call->operand[0], 0, (size_t)call->dim[0] * sizeof(int32_t));
+}
+
 /* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a window's numbers do not depend
  * on the microbatch that reads it. */
 static void normal_op(const struct pen_call *call) {
@@ -138,6 +143,7 @@ pen_kernel *pen_data_op(unsigned kind) {
   static pen_kernel *const op[PEN_OP_COUNT] = {
       [PEN_OP_TOKENS] = tokens_op,
       [PEN_OP_TARGETS] = targets_op,
+      [PEN_OP_STARTS] = starts_op,
       [PEN_OP_NORMAL] = normal_op,
   };
   return op[kind];

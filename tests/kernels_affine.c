@@ -95,22 +95,36 @@ static void parts_come_apart_and_together(void **state) {
   assert_same_bits("joined", joined, x, ROWS * 3 * WIDTH * sizeof *x);
 }
 
-/* Every sequence of the rows gets the same positions; their gradients are added in rising order of rows. */
-static void positions_go_round(void **state) {
-  (void)state;
-  float *x = random_floats(ROWS * WIDTH, 1), *table = random_floats(SEQUENCE * WIDTH, 2), *y = floats(ROWS * WIDTH);
-  float *dtable = random_floats(SEQUENCE * WIDTH, 3), *expected = copy_of(dtable, SEQUENCE * WIDTH);
-  struct pen_call forward = { .operand = { x, table, y }, .dim = { ROWS, WIDTH, SEQUENCE } };
-  struct pen_call back = { .operand = { x, dtable }, .dim = { ROWS, WIDTH, SEQUENCE } };
+/* Every sequence of the rows gets the same positions, or they restart at each document, here of two tokens; their gradients are added
+ * in rising order of rows. The table may know more positions than a sequence has. */
+static void check_positions(int packed) {
+  enum { POSITIONS = SEQUENCE + 1 };
+  int32_t starts[ROWS], *given = packed ? starts : NULL;
+  for (int r = 0; r < ROWS; r++)
+    starts[r] = r % SEQUENCE / 2 * 2;
+  float *x = random_floats(ROWS * WIDTH, 1), *table = random_floats(POSITIONS * WIDTH, 2), *y = floats(ROWS * WIDTH);
+  float *dtable = random_floats(POSITIONS * WIDTH, 3), *expected = copy_of(dtable, POSITIONS * WIDTH);
+  struct pen_call forward = { .operand = { x, table, given, y }, .dim = { ROWS, WIDTH, SEQUENCE, POSITIONS } };
+  struct pen_call back = { .operand = { x, given, dtable }, .dim = { ROWS, WIDTH, SEQUENCE, POSITIONS } };
   run(PEN_OP_POSITION, &forward);
   run(PEN_OP_POSITION_DW, &back);
   for (int r = 0; r < ROWS; r++)
     for (int i = 0; i < WIDTH; i++) {
-      const int at = r % SEQUENCE * WIDTH + i;
+      const int at = (r % SEQUENCE - (packed ? starts[r] : 0)) * WIDTH + i;
       assert_true(y[r * WIDTH + i] == x[r * WIDTH + i] + table[at]);
       expected[at] += x[r * WIDTH + i];
     }
-  assert_same_bits("dtable", dtable, expected, SEQUENCE * WIDTH * sizeof *dtable);
+  assert_same_bits("dtable", dtable, expected, POSITIONS * WIDTH * sizeof *dtable);
+}
+
+static void positions_go_round(void **state) {
+  (void)state;
+  check_positions(0);
+}
+
+static void positions_restart_at_documents(void **state) {
+  (void)state;
+  check_positions(1);
 }
 
 int main(void) {
@@ -119,6 +133,7 @@ int main(void) {
     cmocka_unit_test(weight_gradients_add_up),
     cmocka_unit_test(parts_come_apart_and_together),
     cmocka_unit_test(positions_go_round),
+    cmocka_unit_test(positions_restart_at_documents),
   };
   return RUN_ON_EVERY_SET(tests);
 }

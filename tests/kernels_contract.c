@@ -15,8 +15,8 @@ static const struct subject subjects[] = {
   { PEN_OP_LINEAR_DX, { 7, 13, 5 }, { 0 }, 0 },       { PEN_OP_LINEAR_DX, { 300, 130, 256 }, { 0 }, 0 },
   { PEN_OP_LINEAR_DW, { 7, 13, 5 }, { 0 }, 0 },       { PEN_OP_LINEAR_DW, { 300, 130, 256 }, { 0 }, 0 },
   { PEN_OP_RMSNORM, { 3, 37 }, { 1e-5 }, 0 },         { PEN_OP_RMSNORM_DX, { 3, 101 }, { 1e-5 }, 0 },
-  { PEN_OP_ACCUMULATE, { 45 }, { 0 }, 0 },            { PEN_OP_ROPE, { 2, 5, 3, 14 }, { 0 }, 0 },
-  { PEN_OP_ROPE_DX, { 2, 5, 3, 64 }, { 0 }, 0 },      { PEN_OP_ATTENTION, { 2, 53, 4, 2, 18 }, { 0 }, 0 },
+  { PEN_OP_ACCUMULATE, { 45 }, { 0 }, 0 },            { PEN_OP_ROPE, { 2, 5, 3, 14, 5 }, { 0 }, 0 },
+  { PEN_OP_ROPE_DX, { 2, 5, 3, 64, 5 }, { 0 }, 0 },      { PEN_OP_ATTENTION, { 2, 53, 4, 2, 18 }, { 0 }, 0 },
   { PEN_OP_ATTENTION, { 1, 200, 2, 1, 32 }, { 0 }, 0 },
   { PEN_OP_ATTENTION_DX, { 2, 53, 4, 2, 18 }, { 0 }, 0 },
   { PEN_OP_ATTENTION_DX, { 1, 200, 2, 1, 32 }, { 0 }, 0 },
@@ -31,8 +31,8 @@ static const struct subject subjects[] = {
   { PEN_OP_BIAS_DW, { 9, 21 }, { 0 }, 0 },            { PEN_OP_LAYERNORM, { 3, 37 }, { 1e-5 }, 0 },
   { PEN_OP_LAYERNORM_DX, { 3, 101 }, { 1e-5 }, 0 },   { PEN_OP_SPLIT, { 5, 21 }, { 0 }, 0 },
   { PEN_OP_SPLIT_DX, { 5, 21 }, { 0 }, 0 },           { PEN_OP_GELU_TANH, { 77 }, { 0 }, 0 },
-  { PEN_OP_GELU_TANH_DX, { 77 }, { 0 }, 0 },          { PEN_OP_POSITION, { 10, 21, 5 }, { 0 }, 0 },
-  { PEN_OP_POSITION_DW, { 10, 21, 5 }, { 0 }, 0 },
+  { PEN_OP_GELU_TANH_DX, { 77 }, { 0 }, 0 },          { PEN_OP_POSITION, { 10, 21, 5, 5 }, { 0 }, 0 },
+  { PEN_OP_POSITION_DW, { 10, 21, 5, 5 }, { 0 }, 0 },
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -44,7 +44,9 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
     call.operand[i] = bytes_at(operand_bytes(o), (shift * (i + 1)) % 64);
-    if (o->integer)
+    if (!strcmp(o->name, "starts"))
+      fill_starts(call.operand[i], o->count, starts_sequence(subject->kind, subject->dim));
+    else if (o->integer)
       for (size_t k = 0; k < o->count; k++)
         ((int32_t *)call.operand[i])[k] = (int32_t)(k * 5 % (size_t)subject->integers);
     else if (!o->output || o->accumulates)

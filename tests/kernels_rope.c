@@ -23,17 +23,19 @@ static void table_holds_cosines_and_sines(void **state) {
 static const int64_t shapes[][4] = { { 1, 1, 1, 2 }, { 2, 5, 3, 6 }, { 1, 4, 2, 34 }, { 2, 3, 4, 64 }, { 1, 7, 1, 128 } };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-static void rotation_matches_the_formula(void **state) {
+static void check_rotation(void **state, int packed) {
   for (int s = 0; s < SHAPES; s++) {
     const int64_t *d = shapes[s], half = d[3] / 2;
     const size_t count = (size_t)(d[0] * d[1] * d[2] * d[3]);
-    float *x = random_floats(count, 1), *y = floats(count), *table = make_table(d[1], half, 10000);
-    struct pen_call call = { .operand = { x, table, y }, .dim = { d[0], d[1], d[2], d[3] } };
+    float *x = random_floats(count, 1), *y = floats(count), *table = make_table(d[1] + 2, half, 10000);
+    int32_t *starts = packed ? bytes_at((size_t)(d[0] * d[1]) * sizeof *starts, 0) : NULL;
+    for (int64_t i = 0; packed && i < d[0] * d[1]; i++) starts[i] = (int32_t)(i % d[1] / 3 * 3);
+    struct pen_call call = { .operand = { x, table, starts, y }, .dim = { d[0], d[1], d[2], d[3], d[1] + 2 } };
     run(PEN_OP_ROPE, &call);
     double *expected = doubles(count);
     for (size_t i = 0; i < count; i += (size_t)d[3])
       for (int64_t k = 0; k < half; k++) {
-        const int64_t t = (int64_t)i / (d[2] * d[3]) % d[1];
+        const int64_t row = (int64_t)i / (d[2] * d[3]), t = packed ? row % d[1] % 3 : row % d[1];
         const double angle = (double)t * pow(10000, -(double)k / (double)half);
         const double lo = (double)x[i + (size_t)k], hi = (double)x[i + (size_t)(k + half)];
         expected[i + (size_t)k] = lo * cos(angle) - hi * sin(angle);
@@ -44,13 +46,18 @@ static void rotation_matches_the_formula(void **state) {
   }
 }
 
+static void rotation_matches_the_formula(void **state) { check_rotation(state, 0); }
+
+/* Documents of three tokens: positions restart at each. */
+static void positions_restart_at_documents(void **state) { check_rotation(state, 1); }
+
 /* The rotation is orthogonal, so its gradient is its inverse: rotated there and back a vector is as before. */
 static void gradient_turns_back(void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const int64_t *d = shapes[s];
     const size_t count = (size_t)(d[0] * d[1] * d[2] * d[3]);
     float *x = random_floats(count, 1), *y = copy_of(x, count), *table = make_table(d[1], d[3] / 2, 10000);
-    struct pen_call call = { .operand = { y, table, y }, .dim = { d[0], d[1], d[2], d[3] } };
+    struct pen_call call = { .operand = { y, table, NULL, y }, .dim = { d[0], d[1], d[2], d[3], d[1] } };
     run(PEN_OP_ROPE, &call);
     run(PEN_OP_ROPE_DX, &call);
     assert_near("x", y, widened(x, count), count, 3e-7, 1);
@@ -62,6 +69,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(table_holds_cosines_and_sines),
     cmocka_unit_test(rotation_matches_the_formula),
+    cmocka_unit_test(positions_restart_at_documents),
     cmocka_unit_test(gradient_turns_back),
   };
   return RUN_ON_EVERY_SET(tests);

@@ -66,6 +66,19 @@ UNUSED_MAYBE static size_t find(const struct signature *s, const char *name) {
 
 UNUSED_MAYBE static size_t operand_bytes(const struct operand *o) { return o->count * o->element_bytes; }
 
+/* The sequence of an op that takes starts of documents. */
+UNUSED_MAYBE static size_t starts_sequence(enum pen_op_kind kind, const int64_t *dim) {
+  return (size_t)dim_value(kind, dim, "sequence", strlen("sequence"));
+}
+
+/* One document in the first sequence, two in the second, and so on. */
+UNUSED_MAYBE static void fill_starts(int32_t *starts, size_t count, size_t sequence) {
+  for (size_t i = 0; i < count; i++) {
+    const size_t length = sequence / (i / sequence + 1) + (sequence % (i / sequence + 1) != 0);
+    starts[i] = (int32_t)(i % sequence / length * length);
+  }
+}
+
 /* Real numbers for an operand of either width. */
 UNUSED_MAYBE static void spread_operand(void *to, const struct operand *o, uint64_t seed) {
   if (o->element_bytes == sizeof(float)) {

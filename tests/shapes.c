@@ -141,10 +141,10 @@ static const struct pen_declared unknown = {.name = "unknown", .extents = "batch
 static const struct pen_declared long_one = {.name = "long", .extents = "batch 2 3 4 5", .split = 0, .dtype = PEN_F32};
 
 static uint32_t make_x(struct pen_graph *graph) { return op_normal(graph, "x", graph->topology->model_hidden, 0); }
-static const struct pen_declared x = {"x", "batch sequence hidden", 0, PEN_F32, PEN_TO_FIRST, make_x};
-static const struct pen_declared x_last = {"x_last", "batch sequence hidden", 0, PEN_F32, PEN_TO_LAST, make_x};
-static const struct pen_declared x_wide = {"x_wide", "batch sequence ffn", 0, PEN_F32, PEN_TO_FIRST, make_x};
-static const struct pen_declared x_by_tokens = {"x_by_tokens", "batch sequence hidden", 1, PEN_F32, PEN_TO_FIRST, make_x};
+static const struct pen_declared x = {"x", "batch sequence hidden", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
+static const struct pen_declared x_last = {"x_last", "batch sequence hidden", 0, PEN_F32, PEN_TO_LAST, make_x, NULL};
+static const struct pen_declared x_wide = {"x_wide", "batch sequence ffn", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
+static const struct pen_declared x_by_tokens = {"x_by_tokens", "batch sequence hidden", 1, PEN_F32, PEN_TO_FIRST, make_x, NULL};
 
 static uint32_t start(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   (void)layer, (void)value;

@@ -24,6 +24,7 @@ struct pen_declared {
   /* of inputs alone: */
   uint8_t receivers;                          /* enum pen_receivers */
   uint32_t (*emit)(struct pen_graph *graph);  /* the op that makes a microbatch's part of it, or at start what all share */
+  bool (*wanted)(const struct pen_topology *topology); /* whether the step brings it; null: always */
 };
 
 /* A kind of block; a null name ends a list. */
@@ -54,6 +55,8 @@ struct pen_model_block {
 
 const struct pen_family *pen_family_find(const char *name); /* null: no such family */
 bool pen_family_needs_tokens(const struct pen_family *family);
+/* Whether the step brings an input. */
+bool pen_declared_wanted(const struct pen_topology *topology, const struct pen_declared *declared);
 
 /* All blocks of a model of that many layers, in order. */
 struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers, uint32_t *count);

@@ -38,7 +38,7 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
   uint32_t positions =
       pen_graph_weight(graph, "transformer.wpe.weight", t->model_sequence, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
   uint32_t embedded = op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), tokens);
-  return op_position(graph, "positioned", embedded, positions);
+  return op_position(graph, "positioned", embedded, positions, pen_language_starts_of(graph));
 }
 
 /* q, k and v are as wide as the residual stream, each. */
@@ -55,7 +55,7 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
   uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), q[3];
   uint32_t joined = affine(graph, "qkv", part(n, "attn.c_attn"), norm, hidden, 3 * hidden, DEVIATION, PEN_NONE);
   op_split(graph, "q", joined, q);
-  uint32_t o = op_attention(graph, "attention", q[0], q[1], q[2], t->model_heads, t->model_heads, t->model_head_dim);
+  uint32_t o = op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph), t->model_heads, t->model_heads, t->model_head_dim);
   return affine(graph, "residual", part(n, "attn.c_proj"), o, hidden, hidden, residual_deviation(graph), x);
 }
 
@@ -87,14 +87,15 @@ static char *config_json(const struct pen_topology *t) {
 
 const struct pen_family pen_family_gpt2 = {
     .name = "gpt2",
-    .before = (const struct pen_block_kind[]){{"transformer.wte", embedding_block, NULL, &hidden_states, {&pen_language_tokens}}, {0}},
+    .before = (const struct pen_block_kind[]){{"transformer.wte", embedding_block, NULL, &hidden_states,
+                                              {&pen_language_tokens, &pen_language_starts}}, {0}},
     .layers_prefix = "transformer.h.",
-    .layer = (const struct pen_block_kind[]){{"attn", attention_block, &hidden_states, &hidden_states, {0}},
+    .layer = (const struct pen_block_kind[]){{"attn", attention_block, &hidden_states, &hidden_states, {&pen_language_starts}},
                                              {"mlp", mlp_block, &hidden_states, &hidden_states, {0}},
                                              {0}},
     .after = (const struct pen_block_kind[]){{"transformer.ln_f", norm_block, &hidden_states, &hidden_states, {0}},
                                              {"lm_head", pen_language_head, &hidden_states, NULL, {&pen_language_targets}},
                                              {0}},
-    .input = (const struct pen_declared *const[]){&pen_language_tokens, &pen_language_targets, NULL},
+    .input = (const struct pen_declared *const[]){&pen_language_tokens, &pen_language_targets, &pen_language_starts, NULL},
     .config_json = config_json,
 };

@@ -5,8 +5,15 @@
 
 #define DEVIATION 0.02
 
-const struct pen_declared pen_language_tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens};
-const struct pen_declared pen_language_targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets};
+const struct pen_declared pen_language_tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens, NULL};
+const struct pen_declared pen_language_targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets, NULL};
+
+static bool is_packed(const struct pen_topology *topology) { return topology->batch_packed; }
+const struct pen_declared pen_language_starts = {"starts", "batch sequence", 0, PEN_I32, PEN_TO_EVERY, op_starts, is_packed};
+
+uint32_t pen_language_starts_of(struct pen_graph *graph) {
+  return is_packed(graph->topology) ? pen_graph_data(graph, &pen_language_starts) : PEN_NONE;
+}
 
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;

@@ -15,7 +15,7 @@
 static uint32_t make_rope_table(struct pen_graph *graph) { return op_rope_table(graph, graph->topology->model_head_dim); }
 
 const struct pen_declared pen_rotary_table = {"rope_table", "sequence head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY,
-                                              make_rope_table};
+                                              make_rope_table, NULL};
 const struct pen_declared pen_rotary_hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden",
                                                       .split = 0, .dtype = PEN_F32};
 
@@ -56,9 +56,10 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, b
     q = op_rmsnorm(graph, "q_norm", q, gain(graph, pen_text("model.layers.%u.self_attn.q_norm.weight", n), head));
     k = op_rmsnorm(graph, "k_norm", k, gain(graph, pen_text("model.layers.%u.self_attn.k_norm.weight", n), head));
   }
-  q = op_rope(graph, "q_rope", q, table, t->model_heads, head);
-  k = op_rope(graph, "k_rope", k, table, t->model_kv_heads, head);
-  uint32_t o = op_attention(graph, "attention", q, k, v, t->model_heads, t->model_kv_heads, head);
+  uint32_t starts = pen_language_starts_of(graph);
+  q = op_rope(graph, "q_rope", q, table, starts, t->model_heads, head);
+  k = op_rope(graph, "k_rope", k, table, starts, t->model_kv_heads, head);
+  uint32_t o = op_attention(graph, "attention", q, k, v, starts, t->model_heads, t->model_kv_heads, head);
   return op_linear(graph, "residual", o, residual_matrix(graph, n, "self_attn.o_proj", hidden, q_width), x);
 }
 
@@ -88,7 +89,8 @@ const struct pen_block_kind pen_rotary_after[] = {
     {0},
 };
 
-const struct pen_declared *const pen_rotary_input[] = {&pen_language_tokens, &pen_language_targets, &pen_rotary_table, NULL};
+const struct pen_declared *const pen_rotary_input[] = {&pen_language_tokens, &pen_language_targets, &pen_language_starts,
+                                                       &pen_rotary_table, NULL};
 
 char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type, const char *more) {
   return pen_text("{\n"

@@ -2,7 +2,7 @@
 #ifndef PEN_FAMILIES_ROTARY_H
 #define PEN_FAMILIES_ROTARY_H
 
-#include "gen/families/families.h"
+#include "gen/families/language.h"
 
 extern const struct pen_declared pen_rotary_hidden_states; /* (batch, sequence, hidden): the residual stream */
 extern const struct pen_declared pen_rotary_table;         /* (sequence, head_dim): ROPE_TABLE's */
@@ -23,7 +23,7 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
   {                                                                                                                              \
     .name = title, .before = pen_rotary_before, .layers_prefix = "model.layers.",                                                \
     .layer = (const struct pen_block_kind[]){{"self_attn", attention, &pen_rotary_hidden_states, &pen_rotary_hidden_states,       \
-                                              {&pen_rotary_table}},                                                              \
+                                              {&pen_rotary_table, &pen_language_starts}},                                        \
                                              {"mlp", pen_rotary_mlp, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}}, \
                                              {0}},                                                                               \
     .after = pen_rotary_after, .input = pen_rotary_input, .config_json = config,                                                 \

@@ -133,7 +133,7 @@ void pen_cuda_attention(const struct pen_call *call) {
     return;
   }
   const dim3 grid((unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[2], (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, (float *)call->operand[3],
-             (float *)call->operand[4], (const float *)call->operand[0], (const float *)call->operand[1],
+  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, (float *)call->operand[4],
+             (float *)call->operand[5], (const float *)call->operand[0], (const float *)call->operand[1],
              (const float *)call->operand[2], shape_of(dim));
 }

@@ -49,12 +49,12 @@ template <class T> static inline void launch_delta(const struct pen_call *call) 
 
 /* Where dq is made: in the workspace when its own place is q's, which the kernel of dk and dv reads after it. */
 static inline void *dq_place(const struct pen_call *call) {
-  return call->operand[6] == call->operand[1] ? (char *)call->workspace + delta_bytes(call->dim) : (char *)call->operand[6];
+  return call->operand[7] == call->operand[1] ? (char *)call->workspace + delta_bytes(call->dim) : (char *)call->operand[7];
 }
 
 static inline void move_dq(const struct pen_call *call, size_t element_bytes) {
-  if (dq_place(call) != call->operand[6])
-    pen_cuda_note("dq to its place", cudaMemcpyAsync(call->operand[6], dq_place(call), (size_t)q_count(call->dim) * element_bytes,
+  if (dq_place(call) != call->operand[7])
+    pen_cuda_note("dq to its place", cudaMemcpyAsync(call->operand[7], dq_place(call), (size_t)q_count(call->dim) * element_bytes,
                                                      cudaMemcpyDeviceToDevice, (cudaStream_t)call->stream));
 }
 

@@ -173,6 +173,6 @@ void pen_cuda_attention_bf16(const struct pen_call *call) {
   attention_shape s = shape_of(dim);
   s.scale *= 1.44269504f; /* for powers of two */
   const dim3 grid((unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[2], (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, (bf16 *)call->operand[3],
-             (float *)call->operand[4], (const bf16 *)call->operand[0], (const bf16 *)call->operand[1], (const bf16 *)call->operand[2], s);
+  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, (bf16 *)call->operand[4],
+             (float *)call->operand[5], (const bf16 *)call->operand[0], (const bf16 *)call->operand[1], (const bf16 *)call->operand[2], s);
 }

@@ -155,7 +155,7 @@ void pen_cuda_attention_dx(const struct pen_call *call) {
   }
   const operands p = {(const float *)call->operand[0], (const float *)call->operand[1], (const float *)call->operand[2],
                       (const float *)call->operand[3], (const float *)call->operand[5], (const float *)call->workspace,
-                      (float *)dq_place(call),         (float *)call->operand[7],       (float *)call->operand[8]};
+                      (float *)dq_place(call),         (float *)call->operand[8],       (float *)call->operand[9]};
   const unsigned blocks = (unsigned)ceiling(dim[1], chosen->stand);
   const attention_shape s = shape_of(dim);
   launch_delta<float>(call);

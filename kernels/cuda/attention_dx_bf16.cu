@@ -196,7 +196,7 @@ void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
   }
   const operands p = {(const bf16 *)call->operand[0],  (const bf16 *)call->operand[1],   (const bf16 *)call->operand[2],
                       (const bf16 *)call->operand[3],  (const float *)call->operand[5],  (const float *)call->workspace,
-                      (bf16 *)dq_place(call),          (bf16 *)call->operand[7],         (bf16 *)call->operand[8]};
+                      (bf16 *)dq_place(call),          (bf16 *)call->operand[8],         (bf16 *)call->operand[9]};
   const unsigned blocks = (unsigned)ceiling(dim[1], STAND);
   const attention_shape s = shape_of(dim);
   launch_delta<bf16>(call);

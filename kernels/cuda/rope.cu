@@ -31,7 +31,7 @@ rotate(float *y, const float *x, const float *table, int64_t count, int sequence
 
 void rotate_all(const struct pen_call *call, float turn) {
   const float *x = (const float *)call->operand[0], *table = (const float *)call->operand[1];
-  float *y = (float *)call->operand[2];
+  float *y = (float *)call->operand[3];
   const int sequence = (int)call->dim[1], heads = (int)call->dim[2], half = (int)call->dim[3] / 2;
   const int64_t pairs = call->dim[0] * call->dim[1] * call->dim[2] * half;
   const int64_t count = half % 4 ? pairs : pairs / 4;

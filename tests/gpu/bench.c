@@ -154,7 +154,8 @@ static void bench_op(const struct subject *subject) {
     memcpy(call->dim, subject->dim, sizeof call->dim);
     memcpy(call->real, subject->real, sizeof call->real);
     for (size_t i = 0; i < s.count; i++)
-      call->operand[i] = filled(&s.operand[i], subject->dim, i + 1);
+      if (strcmp(s.operand[i].name, "starts"))
+        call->operand[i] = filled(&s.operand[i], subject->dim, i + 1);
     call->workspace = workspace;
     call->stream = stream;
     call->prepared = pen_cuda.prepare(subject->kind, subject->dim, subject->real);
@@ -236,11 +237,12 @@ static void bench_attention_bf16(int64_t sequence, int64_t heads, int64_t kv_hea
   struct pen_call call = { .dim = { batch, sequence, heads, kv_heads, head_dim }, .stream = stream };
   void *operand[] = { narrow_numbers(q, 1), narrow_numbers(k, 2), narrow_numbers(k, 3), there(2 * q), there(4 * lse), narrow_numbers(q, 4),
                       there(2 * q), there(2 * k), there(2 * k) };
-  memcpy(call.operand, operand, 5 * sizeof *operand);
+  memcpy(call.operand, operand, 3 * sizeof *operand);
+  memcpy(call.operand + 4, operand + 3, 2 * sizeof *operand); /* between the two: the starts of documents, of which there are none */
   forward.call[0] = call;
-  const int of[] = { 5, 0, 1, 2, 3, 4, 6, 7, 8 };
-  for (int i = 0; i < 9; i++)
-    call.operand[i] = operand[of[i]];
+  const int of[] = { 5, 0, 1, 2, 3, 4, -1, 6, 7, 8 };
+  for (int i = 0; i < PEN_OPERANDS_MAX; i++)
+    call.operand[i] = of[i] < 0 ? NULL : operand[of[i]];
   call.workspace = there(pen_cuda_attention_dx_bf16_workspace(call.dim));
   backward.call[0] = call;
   char shape[60];

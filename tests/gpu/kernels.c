@@ -35,10 +35,10 @@ static const struct subject subjects[] = {
   { PEN_OP_GELU, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
   { PEN_OP_GELU, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
   { PEN_OP_GELU_DX, { 4099 }, { 0 }, 0, 2e-6, 0.1, 0 }, /* Phi + x phi passes through 0 */
-  { PEN_OP_ROPE, { 2, 5, 3, 14 }, { 0 }, 0, 1e-6, 1, 0 },
-  { PEN_OP_ROPE, { 1, 9, 2, 64 }, { 0 }, 0, 1e-6, 1, 0 },
-  { PEN_OP_ROPE_DX, { 2, 5, 3, 64 }, { 0 }, 0, 1e-6, 1, 0 },
-  { PEN_OP_ROPE_DX, { 2, 5, 3, 6 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE, { 2, 5, 3, 14, 5 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE, { 1, 9, 2, 64, 9 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE_DX, { 2, 5, 3, 64, 5 }, { 0 }, 0, 1e-6, 1, 0 },
+  { PEN_OP_ROPE_DX, { 2, 5, 3, 6, 5 }, { 0 }, 0, 1e-6, 1, 0 },
   { PEN_OP_ROPE_TABLE, { 33, 8 }, { 10000 }, 0, 1e-7, 1, 0 },
   { PEN_OP_ROPE_TABLE, { 50, 5 }, { 500000 }, 0, 1e-7, 1, 0 },
   { PEN_OP_RMSNORM, { 3, 37 }, { 1e-5 }, 0, 4e-6, 0, 0 },
@@ -104,6 +104,8 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
   memcpy(call.real, subject->real, sizeof call.real);
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
+    if (!strcmp(o->name, "starts"))
+      continue; /* one document a sequence: the generator refuses others on a GPU */
     call.operand[i] = bytes_at(operand_bytes(o), 0);
     for (size_t k = 0; o->integer && k < o->count; k++) {
       const int ignored = subject->kind == PEN_OP_CROSS_ENTROPY && k % 7 == 3;
@@ -148,6 +150,8 @@ static struct pen_call on_gpu(const struct subject *subject, const struct signat
   struct pen_call host = fill(subject, s), call = host;
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
+    if (call.operand[i] == NULL)
+      continue;
     if (form == WITHOUT_OPTIONAL && o->optional)
       host.operand[i] = call.operand[i] = NULL;
     else if (form == SHARED && o->shares[0])
@@ -182,7 +186,7 @@ static void check(const struct subject *subject) {
   for (size_t i = 0; i < s.count; i++)
     if (s.operand[i].output)
       compare(subject, &s.operand[i], actual.operand[i], expected.operand[i]);
-    else
+    else if (given.operand[i] != NULL)
       assert_same_bits(s.operand[i].name, actual.operand[i], given.operand[i], operand_bytes(&s.operand[i]));
   const struct pen_call again = on_gpu(subject, &s, APART), shared = on_gpu(subject, &s, SHARED);
   assert_same_run(subject, &s, &actual, &again);
@@ -252,12 +256,12 @@ static void nan_comes_through(void **state) {
     for (size_t i = 0; i < s.count && !subjects[n].large && product_of(subjects[n].dim) <= NAN_SIZE_MAX; i++)
       for (size_t place = 0; place < 3; place += 2) {
         const struct operand *o = &s.operand[i];
-        if (o->integer || (o->output && !o->accumulates) || subjects[n].kind == PEN_OP_EMBEDDING || subjects[n].integers > 64)
+        if (o->integer || (o->output && !o->accumulates) || o->element_bytes == sizeof(double) || subjects[n].kind == PEN_OP_EMBEDDING || subjects[n].integers > 64)
           continue; /* tables: not every row is looked up */
         struct pen_call host = fill(&subjects[n], &s), call = host;
         ((float *)host.operand[i])[place * (o->count - 1) / 2] = NAN;
         for (size_t k = 0; k < s.count; k++)
-          call.operand[k] = sent(host.operand[k], operand_bytes(&s.operand[k]));
+          call.operand[k] = host.operand[k] == NULL ? NULL : sent(host.operand[k], operand_bytes(&s.operand[k]));
         run(subjects[n].kind, &host);
         run_there(subjects[n].kind, &call);
         int ours = 0, theirs = 0;

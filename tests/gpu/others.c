@@ -141,25 +141,25 @@ static void check_attention(const int64_t *dim, int shared) {
   const size_t lse_count = rows * (size_t)dim[2];
   const struct pair q = numbers(q_count, 1), k = numbers(k_count, 2), v = numbers(k_count, 3), dout = numbers(q_count, 4);
   float *o = floats(q_count), *lse = floats(lse_count), *lse_over = there(lse_count * sizeof *lse);
-  struct pen_call ours = { .operand = { q.here, k.here, v.here, o, lse }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
-  struct pen_call theirs = { .operand = { q.over, k.over, v.over, there(q_count * 2), lse_over }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
+  struct pen_call ours = { .operand = { q.here, k.here, v.here, NULL, o, lse }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
+  struct pen_call theirs = { .operand = { q.over, k.over, v.over, NULL, there(q_count * 2), lse_over }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
   run(PEN_OP_ATTENTION, &ours);
   run_bf16(pen_cuda_attention_bf16, &theirs, 0);
-  assert_close("o", dim, theirs.operand[3], o, q_count, 1e-2);
+  assert_close("o", dim, theirs.operand[4], o, q_count, 1e-2);
   float *lse_actual = floats(lse_count);
   fetch(lse_actual, lse_over, lse_count * sizeof *lse);
   assert_near("lse", lse_actual, widened(lse, lse_count), lse_count, 1e-5, 1);
 
   float *dq = floats(q_count), *dk = floats(k_count), *dv = floats(k_count);
-  struct pen_call back = { .operand = { dout.here, q.here, k.here, v.here, o, lse, dq, dk, dv }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
-  struct pen_call back_there = { .operand = { dout.over, q.over, k.over, v.over, theirs.operand[3], lse_over, shared ? q.over : there(q_count * 2),
+  struct pen_call back = { .operand = { dout.here, q.here, k.here, v.here, o, lse, NULL, dq, dk, dv }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
+  struct pen_call back_there = { .operand = { dout.over, q.over, k.over, v.over, theirs.operand[4], lse_over, NULL, shared ? q.over : there(q_count * 2),
                                               shared ? k.over : there(k_count * 2), shared ? v.over : there(k_count * 2) },
                                  .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
   run(PEN_OP_ATTENTION_DX, &back);
   run_bf16(pen_cuda_attention_dx_bf16, &back_there, pen_cuda_attention_dx_bf16_workspace(dim));
-  assert_close("dq", dim, back_there.operand[6], dq, q_count, 1e-2);
-  assert_close("dk", dim, back_there.operand[7], dk, k_count, 1e-2);
-  assert_close("dv", dim, back_there.operand[8], dv, k_count, 1e-2);
+  assert_close("dq", dim, back_there.operand[7], dq, q_count, 1e-2);
+  assert_close("dk", dim, back_there.operand[8], dk, k_count, 1e-2);
+  assert_close("dv", dim, back_there.operand[9], dv, k_count, 1e-2);
 }
 
 static void attention(void **state) {

@@ -3,7 +3,7 @@
  * Work goes by sequence, by key-value head, by query head of its group, by block of QUERY_BLOCK queries, by block of KEY_BLOCK
  * keys. A block is three steps: scores = q k^T in tiles; each row of scores becomes e^(score - row's maximum), and the row's
  * sum and the output so far are scaled down when the maximum has grown; output += e v in tiles. Tiles past the diagonal are
- * skipped, those on it masked.
+ * skipped, those on it masked; likewise at the other end, where the query's document starts.
  *
  *   workspace  keys   [padded/PANEL][head_dim][PANEL]   transposed, once a key-value head
  *              values [padded][stride]
@@ -25,6 +25,7 @@ _Static_assert(KEY_BLOCK % PANEL == 0 && QUERY_BLOCK % TILE_ROWS == 0, "blocks a
 
 struct block {
   const float *keys, *values;
+  const int32_t *starts; /* of the sequence's tokens; null: one document */
   float *query, *output, *scores;
   float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* of the keys so far, by query */
   size_t head_dim, stride;
@@ -38,27 +39,40 @@ static size_t visible(size_t query, size_t first) {
   return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
 }
 
+/* Where the document of a row's query starts, which rises from row to row. */
+static size_t start_of(const struct block *b, size_t row) {
+  return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
+}
+
+/* How many keys at the head of the block that starts at `first` stand before the row's document. */
+static size_t hidden(const struct block *b, size_t row, size_t first) {
+  const size_t start = start_of(b, row);
+  return start < first ? 0 : least(start - first, KEY_BLOCK);
+}
+
 static void score(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += TILE_ROWS)
-      if (b->first_query + r + TILE_ROWS > first_key + j)
+      if (b->first_query + r + TILE_ROWS > first_key + j && hidden(b, r, first_key) < j + PANEL)
         product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride,
                 b->keys + (first_key + j) * b->head_dim, PANEL);
 }
 
-/* One row of scores: `count` of them count, those up to `end` become 0. */
-static void soften(struct block *b, size_t row, size_t count, size_t end) {
+/* One row of scores, from `begin` to `end`: those from `from` to `count` count, the others become 0. */
+static void soften(struct block *b, size_t row, size_t begin, size_t from, size_t count, size_t end) {
   float *s = b->scores + row * SCORE_STRIDE;
   end = round_up(end, LANES);
+  for (size_t j = begin; j < from; j++)
+    s[j] = -INFINITY;
   for (size_t j = count; j < end; j++)
     s[j] = -INFINITY;
   vf high = splat(b->most[row]);
-  for (size_t j = 0; j < end; j += LANES)
+  for (size_t j = begin; j < end; j += LANES)
     high = maximum(load(s + j), high);
   const float most = lanes_maximum(high), shrink = expf(b->most[row] - most);
   vf sum = {0};
-  for (size_t j = 0; j < end; j += LANES) {
+  for (size_t j = begin; j < end; j += LANES) {
     const vf e = exponential(load(s + j) - most);
     sum += e;
     store(s + j, e);
@@ -74,20 +88,22 @@ static void work(struct block *b, size_t first_key) {
   score(b, first_key);
   for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
     const size_t last = least(r + TILE_ROWS, b->query_count) - 1;
-    const size_t end = visible(b->first_query + last, first_key);
-    for (size_t row = r; row <= last && end; row++) {
-      const size_t count = visible(b->first_query + row, first_key);
-      if (count)
-        soften(b, row, count, end);
+    const size_t end = visible(b->first_query + last, first_key), begin = hidden(b, r, first_key) / LANES * LANES;
+    for (size_t row = r; row <= last && begin < end; row++) {
+      const size_t count = visible(b->first_query + row, first_key), from = hidden(b, row, first_key);
+      if (from < count)
+        soften(b, row, begin, from, count, end);
       else
-        memset(b->scores + row * SCORE_STRIDE, 0, end * sizeof(float));
+        memset(b->scores + row * SCORE_STRIDE + begin, 0, (end - begin) * sizeof(float));
     }
   }
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
       const size_t end = visible(b->first_query + least(r + TILE_ROWS, b->query_count) - 1, first_key);
-      product_add(b->output + r * b->stride + c, b->stride, end, b->scores + r * SCORE_STRIDE, SCORE_STRIDE,
-                  b->values + first_key * b->stride + c, b->stride);
+      const size_t begin = hidden(b, r, first_key) / LANES * LANES;
+      if (begin < end)
+        product_add(b->output + r * b->stride + c, b->stride, end - begin, b->scores + r * SCORE_STRIDE + begin, SCORE_STRIDE,
+                    b->values + (first_key + begin) * b->stride + c, b->stride);
     }
 }
 
@@ -114,7 +130,8 @@ void PEN_NAME(attention)(const struct pen_call *call) {
   const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads;
   const size_t padded = round_up(sequence, PANEL);
   const float *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
-  float *o = call->operand[3], *lse = call->operand[4], *space = call->workspace;
+  const int32_t *starts = call->operand[3];
+  float *o = call->operand[4], *lse = call->operand[5], *space = call->workspace;
   struct block b = { .head_dim = head_dim, .stride = copy_stride(head_dim) };
   float *keys = take(&space, padded * head_dim), *values = take(&space, padded * b.stride);
   b.keys = keys, b.values = values;
@@ -128,12 +145,13 @@ void PEN_NAME(attention)(const struct pen_call *call) {
       copy_panels(keys, k + at, k_row, sequence, padded, head_dim);
       copy_rows(values, v + at, k_row, sequence, sequence, head_dim, 1.0f);
     }
+    b.starts = starts ? starts + row : NULL;
     for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * head_dim;
       begin(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
       const struct next_block next = block_after(at, b.first_query, sequence, head, heads, head_dim);
       prefetch_rows(q + next.at, q_row, next.rows, head_dim);
-      for (size_t key = 0; key < b.first_query + b.query_count; key += KEY_BLOCK)
+      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK; key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       finish(&b, o + at, q_row, lse + i * sequence + b.first_query);
     }

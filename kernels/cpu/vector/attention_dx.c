@@ -27,6 +27,7 @@ _Static_assert(KEY_BLOCK % PANEL == 0 && KEY_BLOCK % TILE_ROWS == 0, "blocks are
 struct block {
   float *keys, *values, *key_rows, *dk, *dv;
   float *query, *dout, *dq, *chance, *slope;
+  const int32_t *starts; /* of the sequence's tokens; null: one document */
   float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
   float scale;
   size_t sequence, padded, head_dim, stride;
@@ -39,12 +40,23 @@ static size_t visible(size_t query, size_t first) {
   return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
 }
 
-/* chance = q k^T (scaled), slope = do v^T, for the tiles that reach below the diagonal */
+/* Where the document of a row's query starts, which rises from row to row. */
+static size_t start_of(const struct block *b, size_t row) {
+  return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
+}
+
+/* How many keys at the head of the block that starts at `first` stand before the row's document. */
+static size_t hidden(const struct block *b, size_t row, size_t first) {
+  const size_t start = start_of(b, row);
+  return start < first ? 0 : least(start - first, KEY_BLOCK);
+}
+
+/* chance = q k^T (scaled), slope = do v^T, for the tiles that reach below the diagonal and into the queries' documents */
 static void score(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
-      if (b->first_query + r + TILE_ROWS <= first_key + j)
+      if (b->first_query + r + TILE_ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
         continue;
       const size_t at = r * CHANCE_STRIDE + j, panel = (first_key + j) * b->head_dim;
       product(b->chance + at, CHANCE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride, b->keys + panel, PANEL);
@@ -52,39 +64,50 @@ static void score(const struct block *b, size_t first_key) {
     }
 }
 
-/* One row: scores become p, do v^T becomes ds (without the factor that dq and dk get at the end); past `count`, both 0. */
-static void soften(const struct block *b, size_t row, size_t count, size_t end) {
+/* One row: scores become p, do v^T becomes ds (without the factor that dq and dk get at the end); before `from` and past
+ * `count`, both 0. */
+static void soften(const struct block *b, size_t row, size_t from, size_t count, size_t end) {
   float *p = b->chance + row * CHANCE_STRIDE, *ds = b->slope + row * CHANCE_STRIDE;
   const float lse = b->lse[row], delta = b->delta[row];
-  for (size_t j = 0; j < count; j += LANES) {
+  for (size_t j = from / LANES * LANES; j < count; j += LANES) {
     const vf e = exponential(load(p + j) - lse);
     store(p + j, e);
     store(ds + j, e * (load(ds + j) - delta));
   }
+  memset(p, 0, from * sizeof *p);
+  memset(ds, 0, from * sizeof *ds);
+  if (from > count)
+    count = from;
   if (count < end) {
     memset(p + count, 0, (end - count) * sizeof *p);
     memset(ds + count, 0, (end - count) * sizeof *ds);
   }
 }
 
-/* dq += ds k, by query tiles; a tile stops at the last key that one of its queries sees. */
+/* dq += ds k, by query tiles; a tile starts at the first key that one of its queries sees, and stops at the last. */
 static void add_dq(const struct block *b, size_t first_key) {
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
       const size_t end = visible(b->first_query + least(r + TILE_ROWS, b->query_count) - 1, first_key);
-      product_add(b->dq + r * b->stride + c, b->stride, end, b->slope + r * CHANCE_STRIDE, CHANCE_STRIDE,
-                  b->key_rows + first_key * b->stride + c, b->stride);
+      const size_t begin = hidden(b, r, first_key);
+      if (begin < end)
+        product_add(b->dq + r * b->stride + c, b->stride, end - begin, b->slope + r * CHANCE_STRIDE + begin, CHANCE_STRIDE,
+                    b->key_rows + (first_key + begin) * b->stride + c, b->stride);
     }
 }
 
-/* dv += p^T do, dk += ds^T q, by key tiles; a tile starts at the first query that sees one of its keys. */
+/* dv += p^T do, dk += ds^T q, by key tiles; a tile starts at the first query that sees one of its keys, and stops at
+ * the last. */
 static void add_dk_dv(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t j = 0; j < end; j += TILE_ROWS) {
       const size_t key = first_key + j, to = key * b->stride + c;
       const size_t skip = key > b->first_query ? key - b->first_query : 0;
-      const size_t from = skip * CHANCE_STRIDE + j, row = skip * b->stride + c, steps = b->query_count - skip;
+      size_t past = b->query_count;
+      while (past > skip && start_of(b, past - 1) >= key + TILE_ROWS)
+        past--;
+      const size_t from = skip * CHANCE_STRIDE + j, row = skip * b->stride + c, steps = past - skip;
       product_add_transposed(b->dv + to, b->stride, steps, b->chance + from, CHANCE_STRIDE, b->dout + row, b->stride);
       product_add_transposed(b->dk + to, b->stride, steps, b->slope + from, CHANCE_STRIDE, b->query + row, b->stride);
     }
@@ -94,7 +117,7 @@ static void work(const struct block *b, size_t first_key) {
   score(b, first_key);
   const size_t end = round_up(visible(b->first_query + b->query_count - 1, first_key), PANEL > TILE_ROWS ? PANEL : TILE_ROWS);
   for (size_t r = 0; r < b->query_count; r++)
-    soften(b, r, visible(b->first_query + r, first_key), least(end, KEY_BLOCK));
+    soften(b, r, hidden(b, r, first_key), visible(b->first_query + r, first_key), least(end, KEY_BLOCK));
   add_dq(b, first_key);
   add_dk_dv(b, first_key);
 }
@@ -147,7 +170,8 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
   const size_t batch = (size_t)call->dim[0], heads = (size_t)call->dim[2], kv_heads = (size_t)call->dim[3];
   const float *dout = call->operand[0], *q = call->operand[1], *k = call->operand[2], *v = call->operand[3];
   const float *o = call->operand[4], *lse = call->operand[5];
-  float *dq = call->operand[6], *dk = call->operand[7], *dv = call->operand[8];
+  const int32_t *starts = call->operand[6];
+  float *dq = call->operand[7], *dk = call->operand[8], *dv = call->operand[9];
   struct block b = lay_out(call);
   const size_t q_row = heads * b.head_dim, k_row = kv_heads * b.head_dim, group = heads / kv_heads;
   for (size_t i = 0; i < batch * heads; i++) {
@@ -155,6 +179,7 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
     const size_t k_at = row * k_row + head / group * b.head_dim;
     if (head % group == 0)
       begin_head(&b, k + k_at, v + k_at, k_row);
+    b.starts = starts ? starts + row : NULL;
     for (b.first_query = 0; b.first_query < b.sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * b.head_dim;
       b.query_count = least(QUERY_BLOCK, b.sequence - b.first_query);
@@ -163,7 +188,7 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
       const float *const soon[] = {q, dout, o};
       for (size_t operand = 0; operand < sizeof soon / sizeof *soon; operand++)
         prefetch_rows(soon[operand] + next.at, q_row, next.rows, b.head_dim);
-      for (size_t key = 0; key < b.first_query + b.query_count; key += KEY_BLOCK)
+      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK; key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       write_rows(dq + at, q_row, b.dq, b.query_count, b.head_dim, b.scale);
     }

@@ -21,26 +21,33 @@ void PEN_NAME(embedding_dw)(const struct pen_call *call) {
   }
 }
 
-/* y[r] = x[r] + table[r mod sequence]: rows stand sequence by sequence */
+/* The position of a row's token in its document. */
+static size_t position_of(const int32_t *starts, size_t row, size_t sequence) {
+  return row % sequence - (starts ? (size_t)starts[row] : 0);
+}
+
+/* y[r] = x[r] + table[position]: rows stand sequence by sequence */
 void PEN_NAME(position)(const struct pen_call *call) {
   const float *x = call->operand[0], *table = call->operand[1];
-  float *y = call->operand[2];
+  const int32_t *starts = call->operand[2];
+  float *y = call->operand[3];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i, at = r * width + i;
-      store_n(y + at, load_n(x + at, n) + load_n(table + r % sequence * width + i, n), n);
+      store_n(y + at, load_n(x + at, n) + load_n(table + position_of(starts, r, sequence) * width + i, n), n);
     }
 }
 
 void PEN_NAME(position_dw)(const struct pen_call *call) {
   const float *dy = call->operand[0];
-  float *dtable = call->operand[1];
+  const int32_t *starts = call->operand[1];
+  float *dtable = call->operand[2];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i;
-      float *to = dtable + r % sequence * width + i;
+      float *to = dtable + position_of(starts, r, sequence) * width + i;
       store_n(to, load_n(to, n) + load_n(dy + r * width + i, n), n);
     }
 }

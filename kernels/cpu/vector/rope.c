@@ -16,14 +16,16 @@ static inline void rotate(float *y, const float *x, const float *cosine, const f
 
 static inline void rotate_all(const struct pen_call *call, float turn) {
   const float *x = call->operand[0], *table = call->operand[1];
-  float *y = call->operand[2];
+  const int32_t *starts = call->operand[2];
+  float *y = call->operand[3];
   const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1];
   const size_t heads = (size_t)call->dim[2], head_dim = (size_t)call->dim[3];
   for (size_t b = 0; b < batch; b++)
     for (size_t t = 0; t < sequence; t++)
       for (size_t h = 0; h < heads; h++) {
         const size_t at = ((b * sequence + t) * heads + h) * head_dim;
-        const float *angles = table + t * head_dim;
+        const size_t position = starts ? t - (size_t)starts[b * sequence + t] : t;
+        const float *angles = table + position * head_dim;
         rotate(y + at, x + at, angles, angles + head_dim / 2, head_dim / 2, turn);
       }
 }
