@@ -204,6 +204,8 @@ struct pen_options *pen_options_read(int argc, char **argv) {
   }
   if (!options->topology) pen_stop(PEN_EXIT_USAGE, "penstock-gen: TOPOLOGY.cfg is missing; see penstock-gen --help");
   if (!*options->topology) pen_stop(PEN_EXIT_USAGE, "penstock-gen: the topology's name may not be empty");
+  if ((options->arrows || options->critical) && strcmp(options->print, "svg"))
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: --%s: only with --print=svg", options->arrows ? "arrows" : "critical");
   if (!options->target) options->target = options->output;
   if (options->target == NULL && options->depend)
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: --depend: needs --target, or --output");

@@ -52,6 +52,8 @@ t.cfg -o	-o: needs FILE
 -s =3 t.cfg	-s =3: needs PATH=VALUE, as in pipeline.ranks=2
 t.cfg u.cfg	u.cfg: one topology at a time
 --depend=d t.cfg	--depend: needs --target, or --output
+--arrows t.cfg	--arrows: only with --print=svg
+--critical --print=text t.cfg	--critical: only with --print=svg
 END
 
 # Whatever form an option has, the same comes out.
