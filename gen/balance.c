@@ -1,8 +1,8 @@
 /* balance.c: the partition of a chain into runs with the least greatest cost, exact, by dynamic programming.
  *
- * Of all ways to cut the chain, those with the least greatest time of a stage are wanted (of a stage, not of a rank: where ranks hold
- * several stages, the slowest stage still sets the pace at which microbatches pass). With t(s, j) the least greatest time of stages
- * 0 ... s that together end before place j,
+ * Of all ways to cut the chain, those with the least greatest time of a stage are wanted: of a stage, not of the sum over a rank's
+ * stages, which is no chain's problem; a rank that holds several is busy for no more than that many times the greatest. With t(s, j)
+ * the least greatest time of stages 0 ... s that together end before place j,
  *
  *     t(s, j) = min over i < j of max(t(s-1, i), cost of stage s from i to j)
  *
