@@ -235,13 +235,6 @@ static double chain_of_rank(const struct bound *b, uint32_t rank) {
   return round_trip(b, lowest, lowest) + least->backward + least->weight;
 }
 
-static bool has_pair(const struct pen_order *order) {
-  for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t index = 0; index < order->count[rank]; index++)
-      if (order->action[rank][index].overlaps) return true;
-  return false;
-}
-
 static void conclude(struct pen_bound *bound) {
   bound->greatest = fmax(fmax(bound->work, bound->ends), fmax(bound->chain, bound->memory));
 }
@@ -249,7 +242,7 @@ static void conclude(struct pen_bound *bound) {
 struct pen_bounds pen_bounds_of(const struct pen_order *order, const struct pen_partition *partition,
                                 const struct pen_stage_cost *cost, double overlap_cost, const struct pen_budget *budget) {
   uint32_t stages = partition->stage_count;
-  struct bound b = {order, partition, cost, has_pair(order) ? overlap_cost : -1, budget, .least = pen_new(stages, sizeof *b.least),
+  struct bound b = {order, partition, cost, pen_order_has_pair(order) ? overlap_cost : -1, budget, .least = pen_new(stages, sizeof *b.least),
                     .sum = pen_new(order->rank_count, sizeof *b.sum), .before = pen_new(stages, sizeof(double)),
                     .down = pen_new(stages, sizeof(double)), .back = pen_new(stages, sizeof(double)),
                     .next = pen_new(stages, sizeof(uint32_t))};

@@ -74,3 +74,10 @@ struct pen_order *pen_compose_forward(const struct pen_partition *partition) {
   pen_schedule_inference(&composer);
   return composer.order;
 }
+
+bool pen_order_has_pair(const struct pen_order *order) {
+  for (uint32_t rank = 0; rank < order->rank_count; rank++)
+    for (uint32_t index = 0; index < order->count[rank]; index++)
+      if (order->action[rank][index].overlaps) return true;
+  return false;
+}

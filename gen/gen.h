@@ -98,6 +98,9 @@ struct pen_order {
  * suit the schedule, saying which number must divide, exceed or equal which. */
 struct pen_order *pen_compose(const struct pen_topology *topology, const struct pen_partition *partition);
 
+/* Whether any two of its actions are a pair a|b. */
+bool pen_order_has_pair(const struct pen_order *order);
+
 /* Forward only: what eval runs on the same placement. */
 struct pen_order *pen_compose_forward(const struct pen_partition *partition);
 

@@ -179,6 +179,13 @@ static void lay_out_search(struct pen_result *result, const struct pen_options *
   pen_search_print(result->search, pen_unit_of(result));
 }
 
+/* What a pair takes is in the unit of the topology's costs, and --costs replaces those. */
+static void check_overlap(const struct pen_result *result) {
+  if (!result->measured || result->measured->overlap >= 0 || !result->topology->has_costs_overlap) return;
+  if (pen_order_has_pair(result->order))
+    pen_topology_fail(result->topology, "costs.overlap", "not with --costs, which are in ms: %s has to say \"overlap\"", result->measured->path);
+}
+
 /* From graphs to the plan. */
 static void lay_out(struct pen_result *result, const struct pen_options *options, struct pen_graph **eval) {
   int kind = result->topology->trains ? PEN_TRAIN : PEN_EVAL;
@@ -195,6 +202,7 @@ static void lay_out(struct pen_result *result, const struct pen_options *options
     lay_out_rows(result, kind, eval);
   }
   pen_layout_check_limit(result->topology, result->plan);
+  check_overlap(result);
 }
 
 static struct pen_result generate(const struct pen_options *options) {

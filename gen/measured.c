@@ -112,6 +112,8 @@ struct pen_measured *pen_measured_read(const char *path, const struct pen_partit
   measured->microbatch = small_of(measured, "microbatch", json_object_get(root, "microbatch"));
   measured->sequence = small_of(measured, "sequence", json_object_get(root, "sequence"));
   measured->step = number_of(measured, "step", json_object_get(root, "step"));
+  const json_t *overlap = json_object_get(root, "overlap");
+  measured->overlap = overlap ? number_of(measured, "overlap", overlap) : -1;
   read_stages(measured, json_object_get(root, "stages"), partition, graph);
   json_decref(root);
   return measured;

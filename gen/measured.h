@@ -7,6 +7,7 @@
 struct pen_measured {
   const char *path;
   struct pen_stage_cost *cost; /* [stage_count], in milliseconds */
+  double overlap;              /* what a pair a|b takes; below 0: the file does not say, and it takes the sum */
   double step;                 /* what the measured plan's computation took, in milliseconds */
   uint32_t microbatch, sequence, stage_count;
   uint64_t *parameters;        /* [stage_count] */

@@ -17,7 +17,8 @@
 #include "gen/report.h"
 
 double pen_overlap_of(const struct pen_result *result) {
-  return result->topology->has_costs_overlap && !result->measured ? result->topology->costs_overlap : -1;
+  if (result->measured) return result->measured->overlap;
+  return result->topology->has_costs_overlap ? result->topology->costs_overlap : -1;
 }
 
 const char *pen_unit_of(const struct pen_result *result) {

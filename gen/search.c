@@ -195,19 +195,12 @@ void pen_search_refuse(const struct pen_search *search, const struct pen_topolog
   }
 }
 
-static bool has_pair(const struct pen_order *order) {
-  for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t i = 0; i < order->count[rank]; i++)
-      if (order->action[rank][i].overlaps) return true;
-  return false;
-}
-
 /* What was found on a side. */
 static void conclude(struct pen_search *search, const struct pen_search_side *side) {
   double goal = objective(side, side->timing), bound = side->bound;
   if (!side->is_named) pen_search_fuse(side->search, side->order, side->timing);
   /* Pairs that take less than their sum may beat the bound of what was searched. */
-  if (has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
+  if (pen_order_has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
   bound = pen_bound_rounded(bound, goal);
   search->order = side->order;
   search->placement = side->placement;

@@ -84,6 +84,16 @@ printf '{\n"unit": "ms",\n!\n}\n' >bad.json
 refuses 65 "bad.json:3: string or '}' expected near '!'" bad.json
 echo '[1]' >bad.json
 refuses 65 "bad.json: the file: an object is wanted, as penstock-NAME train --measure writes it" bad.json
+# A pair takes what the file says; the topology's own figure is in another unit.
+pairs="-s pipeline.ranks=1 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v"
+sum=$("$gen" -p report --costs=two.json $pairs two.cfg | sed -n 's/^  "makespan": \(.*\),/\1/p')
+change 's/"unit"/"overlap": 0.001, "unit"/'
+less=$("$gen" -p report --costs=bad.json $pairs -s costs.overlap=100 two.cfg | sed -n 's/^  "makespan": \(.*\),/\1/p')
+ok "a pair takes what the file says" sh -c "awk 'BEGIN { exit !($less > 0 && $less < 0.8 * $sum) }'"
+refuses 78 '-s costs.overlap = 2: not with --costs, which are in ms: two.json has to say "overlap"' two.json $pairs -s costs.overlap=2
+ok "where there are no pairs it is of no use" "$gen" --check --costs=two.json -s costs.overlap=2 two.cfg
+change 's/"unit"/"overlap": -1, "unit"/'
+refuses 65 "bad.json: overlap: a number, 0 or more, is wanted" bad.json
 change 's/"ms"/"s"/'
 refuses 65 'bad.json: unit: "ms" is wanted' bad.json
 change 's/"forward": [0-9.]*/"forward": -1/'
