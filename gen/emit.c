@@ -39,12 +39,20 @@ static void write_bytes(FILE *out, const char *field, const uint8_t *bytes) {
 }
 
 static void write_optimizer(FILE *out, const struct pen_optimizer *o) {
-  static const char *const decay[] = {"PEN_DECAY_CONSTANT", "PEN_DECAY_LINEAR", "PEN_DECAY_COSINE"};
+  static const char *const decay[] = {
+#define PEN_DECAY(name, text, meaning) "PEN_DECAY_" #name,
+#include "runtime/optimizer.def"
+  };
+  static const char *const norm[] = {
+#define PEN_NORM_KIND(name, text, meaning) "PEN_NORM_" #name,
+#include "runtime/optimizer.def"
+  };
   fprintf(out, "  .optimizer = {.learning_rate = %.17g, .minimum_ratio = %.17g, .beta1 = %.17g, .beta2 = %.17g,\n"
-               "                .epsilon = %.17g, .weight_decay = %.17g, .clip_norm = %.17g,\n"
-               "                .warmup_steps = %" PRIu64 ", .steps = %" PRIu64 ", .decay = %s},\n",
-          o->learning_rate, o->minimum_ratio, o->beta1, o->beta2, o->epsilon, o->weight_decay, o->clip_norm, o->warmup_steps,
-          o->steps, decay[o->decay]);
+               "                .epsilon = %.17g, .clip_norm = %.17g,\n"
+               "                .warmup_steps = %" PRIu64 ", .steps = %" PRIu64 ", .decay_steps = %" PRIu64 ",\n"
+               "                .decay = %s, .norm = %s},\n",
+          o->learning_rate, o->minimum_ratio, o->beta1, o->beta2, o->epsilon, o->clip_norm, o->warmup_steps, o->steps,
+          o->decay_steps, decay[o->decay], norm[o->norm]);
 }
 
 static void write_plan(FILE *out, const struct pen_plan *plan) {

@@ -92,13 +92,30 @@ static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, 
 
 /* ---- the pass ---- */
 
+static const char *const decay_text[] = {
+#define PEN_DECAY(name, text, meaning) text,
+#include "runtime/optimizer.def"
+};
+static const char *const norm_text[] = {
+#define PEN_NORM_KIND(name, text, meaning) text,
+#include "runtime/optimizer.def"
+};
+
+/* The place of a choice in optimizer.def. */
+static uint8_t place_of(const char *const *text, size_t count, const char *choice) {
+  size_t place = 0;
+  while (place < count && strcmp(text[place], choice)) place++;
+  if (place == count) pen_stop(70, "layout: optimizer.def has no %s", choice);
+  return (uint8_t)place;
+}
+
 static struct pen_optimizer optimizer_of(const struct pen_topology *t) {
-  uint8_t decay = strcmp(t->optimizer_decay, "linear") == 0   ? PEN_DECAY_LINEAR
-                  : strcmp(t->optimizer_decay, "cosine") == 0 ? PEN_DECAY_COSINE
-                                                              : PEN_DECAY_CONSTANT;
-  return (struct pen_optimizer){t->optimizer_learning_rate, t->optimizer_minimum_ratio, t->optimizer_beta1,
-                                t->optimizer_beta2, t->optimizer_epsilon, t->optimizer_weight_decay, t->optimizer_clip_norm,
-                                (uint64_t)t->optimizer_warmup_steps, (uint64_t)t->optimizer_steps, decay};
+  return (struct pen_optimizer){.learning_rate = t->optimizer_learning_rate, .minimum_ratio = t->optimizer_minimum_ratio,
+                                .beta1 = t->optimizer_beta1, .beta2 = t->optimizer_beta2, .epsilon = t->optimizer_epsilon,
+                                .clip_norm = t->optimizer_clip_norm, .warmup_steps = (uint64_t)t->optimizer_warmup_steps,
+                                .steps = (uint64_t)t->optimizer_steps, .decay_steps = (uint64_t)t->optimizer_decay_steps,
+                                .decay = place_of(decay_text, PEN_DECAYS, t->optimizer_decay),
+                                .norm = place_of(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
 }
 
 static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_partition *partition) {
@@ -162,6 +179,7 @@ struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pe
   uint32_t *first_weight = pen_new(partition->stage_count, sizeof *first_weight);
   struct pen_weight *weights = list_weights(partition, profile[0].graph, first_weight, &plan->weight_count);
   check_frozen(topology, weights, plan->weight_count);
+  pen_weight_decay_check_names(topology, weights, plan->weight_count);
   struct pen_rank_memory *memory = pen_new(partition->rank_count, sizeof *memory);
   plan->weights = weights;
   plan->memory = memory;

@@ -73,7 +73,7 @@ uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t row
   struct pen_weight *weight = &graph->weight[index];
   *weight = (struct pen_weight){.name = name, .stage = graph->stage, .dim_count = columns ? 2 : 1, .dim = {(uint64_t)rows,
                                 (uint64_t)columns}, .initial = (uint8_t)initial, .deviation = deviation,
-                                .decays = columns != 0, .frozen = is_frozen(graph->topology, name)};
+                                .weight_decay = pen_weight_decay_of(graph->topology, name, columns != 0), .frozen = is_frozen(graph->topology, name)};
   if (__builtin_mul_overflow((uint64_t)rows, columns ? (uint64_t)columns : 1, &weight->count))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, name);
   uint32_t value = pen_graph_value(graph, name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);

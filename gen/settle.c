@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "gen/model.h"
 #include "gen/schedules.h"
 #include "gen/settings.h"
 
@@ -181,6 +182,13 @@ static void check_elements(const struct pen_topology *t) {
 static void settle_optimizer(struct pen_topology *t) {
   if (t->trains && t->optimizer_warmup_steps > t->optimizer_steps)
     pen_topology_fail(t, "optimizer.warmup_steps", "at most optimizer.steps = %lld", (long long)t->optimizer_steps);
+  int64_t stable = t->optimizer_steps - t->optimizer_warmup_steps;
+  int64_t tenth = (t->optimizer_steps + 9) / 10;
+  if (!t->has_optimizer_decay_steps && strcmp(t->optimizer_decay, "wsd") == 0)
+    t->optimizer_decay_steps = tenth < stable ? tenth : stable;
+  if (t->trains && t->has_optimizer_decay_steps && t->optimizer_decay_steps > stable)
+    pen_topology_fail(t, "optimizer.decay_steps", "at most optimizer.steps - optimizer.warmup_steps = %lld", (long long)stable);
+  pen_weight_decay_check_groups(t);
 }
 
 static void settle_cluster(struct pen_topology *t) {

@@ -61,6 +61,9 @@ void *pen_kernels_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]
  * A tensor cut at block bounds thus sums to the same bits. Not finite input gives a not finite sum. */
 double pen_sum_squares(const float *x, size_t count);
 
+/* The greatest |x[i]| of x[count], 0 for none; NaN when any is. It does not depend on how a tensor is cut. */
+double pen_greatest_magnitude(const float *x, size_t count);
+
 /* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter 2019). */
 struct pen_adamw {
   double learning_rate, beta1, beta2, epsilon, weight_decay;

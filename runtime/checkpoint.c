@@ -5,6 +5,8 @@
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <float.h>
+#include <math.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
@@ -150,6 +152,18 @@ static int write_tensor(int fd, const unsigned char *bytes, uint64_t count, uint
   return 0;
 }
 
+/* A checkpoint with infinite or undefined numbers would take the place of one that is good. */
+static void refuse_nonsense(const struct save *save, const struct pen_weight *weight, const unsigned char *values) {
+  const float *x = (const float *)values;
+  int bad = 0;
+  for (uint64_t i = 0; i < weight->count; i++) {
+    bad |= !(fabsf(x[i]) <= FLT_MAX);
+  }
+  if (bad) {
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s is not finite; not saved, what is in %s stays", save->name, weight->name, save->dir);
+  }
+}
+
 /* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
  * may still be writing. */
 static void write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t rank,
@@ -162,6 +176,7 @@ static void write_parts(const struct save *save, int file, const struct pen_plan
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_part part = first; part <= last && weight->rank == rank && !result; part++) {
       if (pen_part_exists(weight, part)) {
+        refuse_nonsense(save, weight, arena + pen_part_arena_offset(weight, part));
         result = write_tensor(fd, arena + pen_part_arena_offset(weight, part), weight->count * sizeof(float),
                               pen_part_file_offset(weight, part), digests[PEN_PARTS * i + part]);
       }

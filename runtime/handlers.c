@@ -33,12 +33,19 @@ static bool await(struct pen_vm *vm, const struct pen_action *action) {
   return vm->transport->kind->wait(vm->transport, message_of(vm, action), vm->step);
 }
 
+/* What each gradient adds to the norm, by enum pen_norm_kind. */
+static double (*const norm_parts[PEN_NORM_KINDS])(const float *x, size_t count) = {
+    [PEN_NORM_TWO] = pen_sum_squares,
+    [PEN_NORM_INFINITE] = pen_greatest_magnitude,
+};
+
 static bool norm(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   double *board = vm->transport->kind->board(vm->transport, vm->step);
+  double (*measure)(const float *x, size_t count) = norm_parts[vm->plan->optimizer.norm];
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
-    board[vm->weights[i]] = pen_sum_squares((const float *)(vm->arena + weight->gradient_offset), weight->count);
+    board[vm->weights[i]] = measure((const float *)(vm->arena + weight->gradient_offset), weight->count);
   }
   return true;
 }
@@ -59,16 +66,28 @@ static bool gather(struct pen_vm *vm, const struct pen_action *action) {
   return vm->transport->kind->gather(vm->transport, vm->step);
 }
 
+/* Leaves weights and moments as they are. */
+static void skip(struct pen_vm *vm) {
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
+    memset(vm->arena + weight->gradient_offset, 0, weight->count * sizeof(float));
+  }
+}
+
 static bool update(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_optimizer *optimizer = &vm->plan->optimizer;
   /* Without clipping nothing of other ranks is read, and no GATHER need have come before. */
   double norm_before =
       optimizer->clip_norm == 0.0 ? 0.0 : pen_board_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
+  if (pen_step_skipped(optimizer, norm_before)) {
+    skip(vm);
+    return true;
+  }
   struct pen_adamw settings = pen_adamw_of_step(optimizer, vm->optimizer_step, norm_before);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
-    settings.weight_decay = weight->decays ? optimizer->weight_decay : 0.0;
+    settings.weight_decay = weight->weight_decay;
     pen_adamw_step((float *)(vm->arena + weight->value_offset), (float *)(vm->arena + weight->gradient_offset),
                    (float *)(vm->arena + weight->exp_avg_offset), (float *)(vm->arena + weight->exp_avg_sq_offset),
                    weight->count, &settings);

@@ -43,16 +43,19 @@ void pen_log_start(struct pen_log *log) {
 }
 
 static void write_line(const struct pen_log *log, const struct told_step *told) {
-  char line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32];
+  char line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
   pen_json_number(loss, sizeof loss, told->loss);
   pen_json_number(norm, sizeof norm, told->norm);
   pen_json_number(rate, sizeof rate, told->learning_rate);
   pen_json_number(ms, sizeof ms, told->step_ms);
   pen_json_number(speed, sizeof speed, told->tokens_per_second);
+  if (log->skipped > 0) {
+    snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
+  }
   int bytes = snprintf(line, sizeof line,
                        "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-                       ",\"step_ms\":%s,\"tokens_per_second\":%s}\n",
-                       told->step, loss, norm, rate, told->tokens, ms, speed);
+                       ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
+                       told->step, loss, norm, rate, told->tokens, ms, speed, skipped);
   if (write(log->descriptor, line, (size_t)bytes) != bytes) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s", log->path, strerror(errno));
   }
@@ -77,6 +80,9 @@ static void show(struct pen_log *log, const struct told_step *told) {
   if (log->trains) {
     used += snprintf(line + used, sizeof line - (size_t)used, "  norm %.4g  lr %.4g", told->norm, told->learning_rate);
   }
+  if (log->skipped > 0) {
+    used += snprintf(line + used, sizeof line - (size_t)used, "  %" PRIu64 " skipped", log->skipped);
+  }
   used += snprintf(line + used, sizeof line - (size_t)used, "  %.0f tokens/s  %s left%s", told->tokens_per_second, left,
                    log->terminal ? "" : "\n");
   ssize_t written = write(STDERR_FILENO, line, (size_t)used);
@@ -99,7 +105,7 @@ static void tell(struct pen_log *log, const double *board) {
   };
   log->loss_sum += pen_board_loss_sum(plan, board);
   log->target_count += targets;
-  log->finite = isfinite(told.loss) && isfinite(told.norm);
+  log->skipped += log->trains && pen_step_skipped(&plan->optimizer, told.norm);
   log->told_end_ns = end_ns;
   log->smooth_ms = log->told == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->told++;

@@ -30,7 +30,7 @@ struct pen_log {
   double smooth_ms;                 /* moving average of step times, for the time left */
   double loss_sum;                  /* of all steps told, before division */
   uint64_t target_count;            /* of the same */
-  bool finite;                      /* loss and norm of the last step told were */
+  uint64_t skipped;                 /* steps told that changed nothing: their norm was not finite */
 };
 
 /* The parent: opens --log (path null: none); `append` keeps what is there. Fails: 73. Returns its descriptor, or -1. */

@@ -159,17 +159,29 @@ struct pen_weight {
   uint64_t count; /* elements */
   uint8_t initial; /* enum pen_initial */
   double deviation;
-  bool frozen, decays;
+  bool frozen;
+  double weight_decay; /* 0: it does not decay */
   uint64_t value_offset, gradient_offset, exp_avg_offset, exp_avg_sq_offset;       /* arena */
   uint64_t value_file, exp_avg_file, exp_avg_sq_file;                             /* files */
 };
 
-enum pen_decay { PEN_DECAY_CONSTANT, PEN_DECAY_LINEAR, PEN_DECAY_COSINE };
+enum pen_decay {
+#define PEN_DECAY(name, text, meaning) PEN_DECAY_##name,
+#include "runtime/optimizer.def"
+  PEN_DECAYS
+};
+
+enum pen_norm_kind {
+#define PEN_NORM_KIND(name, text, meaning) PEN_NORM_##name,
+#include "runtime/optimizer.def"
+  PEN_NORM_KINDS
+};
 
 struct pen_optimizer {
-  double learning_rate, minimum_ratio, beta1, beta2, epsilon, weight_decay, clip_norm;
-  uint64_t warmup_steps, steps;
+  double learning_rate, minimum_ratio, beta1, beta2, epsilon, clip_norm; /* weight decay: see struct pen_weight */
+  uint64_t warmup_steps, steps, decay_steps;
   uint8_t decay; /* enum pen_decay */
+  uint8_t norm;  /* enum pen_norm_kind: what clip_norm is compared with, and the log tells */
 };
 
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
@@ -181,7 +193,7 @@ struct pen_rank_memory {
   uint32_t receive_slots;
 };
 
-/* The board: one f64 a weight (sum of squares of its gradient, written by its owner), then one a microbatch (loss, written by
+/* The board: one f64 a weight (sum of squares of its gradient, or its greatest magnitude, written by its owner), then one a microbatch (loss, written by
  * the rank of the last stage). Every rank can read it after GATHER. */
 struct pen_plan {
   const char *name, *schedule, *family, *version;

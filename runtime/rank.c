@@ -121,14 +121,6 @@ static void decide_last_step(const struct pen_run *run, uint32_t rank, uint64_t 
   }
 }
 
-/* A checkpoint with infinite or undefined weights would take the place of one that is good. Rank 0 knows what the step gave. */
-static void refuse_to_save_nonsense(const struct pen_transport *end, const char *directory) {
-  if (end->rank == 0 && !log_of_run.finite) {
-    pen_fail(PEN_EXIT_DATA, "step %llu: the loss or the norm of the gradient is not finite; not saved, what is in %s stays",
-             (unsigned long long)vm.optimizer_step, directory);
-  }
-}
-
 /* One step and what stands between it and the next. Returns whether it was the last. */
 static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
   const struct pen_options *options = run->options;
@@ -150,7 +142,6 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
     must(pen_log_step(&log_of_run, end, step_index, vm.data.step_targets, saves || last));
   }
   if (saves) {
-    refuse_to_save_nonsense(end, options->checkpoint);
     must(pen_save(end, options->checkpoint, vm.optimizer_step, vm.data.cursor + step_windows));
   }
   return last;

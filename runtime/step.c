@@ -3,31 +3,54 @@
 
 #include <math.h>
 
+/* The part of the steps after `first` that are over, up to `steps`. */
+static double part_over(const struct pen_optimizer *optimizer, uint64_t first, uint64_t step) {
+  if (step >= optimizer->steps) {
+    return 1.0;
+  }
+  return step < first ? 0.0 : (double)(step - first) / (double)(optimizer->steps - first);
+}
+
+static double constant(const struct pen_optimizer *optimizer, uint64_t step) {
+  (void)optimizer, (void)step;
+  return 1.0;
+}
+
+static double linear(const struct pen_optimizer *optimizer, uint64_t step) {
+  return 1.0 - (1.0 - optimizer->minimum_ratio) * part_over(optimizer, optimizer->warmup_steps, step);
+}
+
+static double cosine(const struct pen_optimizer *optimizer, uint64_t step) {
+  double ratio = optimizer->minimum_ratio;
+  return ratio + (1.0 - ratio) * (1.0 + cos(M_PI * part_over(optimizer, optimizer->warmup_steps, step))) / 2.0;
+}
+
+static double warmup_stable_decay(const struct pen_optimizer *optimizer, uint64_t step) {
+  return 1.0 - (1.0 - optimizer->minimum_ratio) * part_over(optimizer, optimizer->steps - optimizer->decay_steps, step);
+}
+
+/* What the learning rate is multiplied by after the warm-up. */
+static double (*const factor[PEN_DECAYS])(const struct pen_optimizer *optimizer, uint64_t step) = {
+    [PEN_DECAY_CONSTANT] = constant,
+    [PEN_DECAY_LINEAR] = linear,
+    [PEN_DECAY_COSINE] = cosine,
+    [PEN_DECAY_WSD] = warmup_stable_decay,
+};
+
 double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step) {
   if (step <= optimizer->warmup_steps) {
     return optimizer->learning_rate * (double)step / (double)optimizer->warmup_steps;
   }
-  double t = 1.0;
-  if (step < optimizer->steps) {
-    t = (double)(step - optimizer->warmup_steps) / (double)(optimizer->steps - optimizer->warmup_steps);
-  }
-  double ratio = optimizer->minimum_ratio;
-  switch (optimizer->decay) {
-    case PEN_DECAY_LINEAR:
-      return optimizer->learning_rate * (1.0 - (1.0 - ratio) * t);
-    case PEN_DECAY_COSINE:
-      return optimizer->learning_rate * (ratio + (1.0 - ratio) * (1.0 + cos(M_PI * t)) / 2.0);
-    default:
-      return optimizer->learning_rate;
-  }
+  return optimizer->learning_rate * factor[optimizer->decay](optimizer, step);
 }
 
 double pen_board_norm(const struct pen_plan *plan, const double *board) {
-  double sum = 0.0;
+  double sum = 0.0, most = 0.0; /* a frozen weight's entry is 0 */
   for (uint32_t w = 0; w < plan->weight_count; w++) {
-    sum += board[w]; /* 0 for a frozen weight */
+    sum += board[w];
+    most = board[w] > most ? board[w] : most;
   }
-  return sqrt(sum);
+  return plan->optimizer.norm == PEN_NORM_TWO ? sqrt(sum) : isnan(sum) ? sum : most;
 }
 
 double pen_board_loss_sum(const struct pen_plan *plan, const double *board) {
@@ -43,7 +66,10 @@ double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t
   return plan->loss_is_mean && targets != 0 ? sum / (double)targets : sum;
 }
 
-/* A norm that is not finite leaves a scale that is not: the damage shows in the log rather than hide in the weights. */
+bool pen_step_skipped(const struct pen_optimizer *optimizer, double norm) {
+  return optimizer->clip_norm != 0.0 && !isfinite(norm);
+}
+
 static double gradient_scale(const struct pen_optimizer *optimizer, double norm) {
   if (optimizer->clip_norm == 0.0) {
     return 1.0;
@@ -58,7 +84,6 @@ struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64
       .beta1 = optimizer->beta1,
       .beta2 = optimizer->beta2,
       .epsilon = optimizer->epsilon,
-      .weight_decay = optimizer->weight_decay,
       .gradient_scale = gradient_scale(optimizer, norm),
       .correction1 = 1.0 - pow(optimizer->beta1, (double)step),
       .correction2 = 1.0 - pow(optimizer->beta2, (double)step),

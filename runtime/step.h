@@ -2,6 +2,7 @@
 #ifndef PEN_STEP_H
 #define PEN_STEP_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "kernels/kernels.h"
@@ -10,7 +11,7 @@
 /* The learning rate of optimizer step k, from 1. */
 double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
 
-/* The gradients' norm before clipping, from a step's board: tensors in model order. */
+/* The gradients' norm before clipping, from a step's board: tensors in model order. Not finite when any gradient is not. */
 double pen_board_norm(const struct pen_plan *plan, const double *board);
 
 /* The step's loss: microbatches in rising order; pen_board_loss_sum() before it is divided by the targets that count. A step without
@@ -18,7 +19,11 @@ double pen_board_norm(const struct pen_plan *plan, const double *board);
 double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
 double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
 
-/* What AdamW needs in step k, from 1; the weight decay is that of weights that decay. norm is used when clip_norm is not 0. */
+/* A step is skipped when clip_norm is not 0 (then every rank knows the norm before its UPDATE) and the norm is not finite: weights and
+ * moments stay, the step counts. */
+bool pen_step_skipped(const struct pen_optimizer *optimizer, double norm);
+
+/* What AdamW needs in step k, from 1, but for the weight decay, which is each weight's. norm is used when clip_norm is not 0. */
 struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64_t step, double norm);
 
 #endif

@@ -70,7 +70,8 @@ static void text_is_settled(void **state) {
       "optimizer.name = \"adamw\"\noptimizer.learning_rate = 0.001\noptimizer.warmup_steps = 0\n"
       "optimizer.decay = \"constant\"\noptimizer.steps = 3\noptimizer.minimum_ratio = 0.10000000000000001\n"
       "optimizer.beta1 = 0.90000000000000002\noptimizer.beta2 = 0.94999999999999996\noptimizer.epsilon = 1e-08\n"
-      "optimizer.weight_decay = 0.10000000000000001\noptimizer.clip_norm = 1\n"
+      "optimizer.weight_decay = 0.10000000000000001\noptimizer.weight_decay_groups = []\noptimizer.clip_norm = 1\n"
+      "optimizer.norm = \"2\"\n"
       "cluster.device = \"cpu\"\ncluster.transport = \"shm\"\ncluster.hosts = [\"localhost\"]\n"
       "cluster.ranks_per_host = 2\ncluster.threads_per_rank = 1\n"
       "costs.live_backward = 1\n"
@@ -119,7 +120,8 @@ static void every_setting_enters(void **state) {
       "partition.layers=[2,2]", "partition.before=[lm_head]", "partition.balance=time",
       "partition.unit=block", "optimizer.learning_rate=0.0010000000000000002", "optimizer.warmup_steps=1",
       "optimizer.decay=linear", "optimizer.steps=4", "optimizer.minimum_ratio=0", "optimizer.beta1=0", "optimizer.beta2=0",
-      "optimizer.epsilon=0", "optimizer.weight_decay=0", "optimizer.clip_norm=0", "cluster.hosts=[other]",
+      "optimizer.epsilon=0", "optimizer.weight_decay=0", "optimizer.clip_norm=0", "optimizer.decay_steps=1", "optimizer.norm=inf",
+      "optimizer.weight_decay_groups=[lm_head.weight=0]", "cluster.hosts=[other]",
       "cluster.threads_per_rank=2", "cluster.port=1", "costs.forward=1", "costs.backward_input=1",
       "costs.backward_weight=1", "costs.send=0", "costs.overlap=0", "memory.limit_mib=1",
       "memory.recompute=full",

@@ -47,12 +47,12 @@ struct model {
 };
 
 static const struct pen_weight model_rows[MODEL_WEIGHTS] = {
-  {.name = "model.embed_tokens.weight", .dim_count = 2, .dim = {37, 8}, .deviation = 0.02, .decays = true},
+  {.name = "model.embed_tokens.weight", .dim_count = 2, .dim = {37, 8}, .deviation = 0.02, .weight_decay = 0.1},
   {.name = "model.layers.0.input_layernorm.weight", .dim_count = 1, .dim = {8}, .initial = PEN_INITIAL_ONES},
-  {.name = "model.layers.0.mlp.up_proj.weight", .dim_count = 2, .dim = {301, 257}, .deviation = 0.5, .decays = true},
+  {.name = "model.layers.0.mlp.up_proj.weight", .dim_count = 2, .dim = {301, 257}, .deviation = 0.5, .weight_decay = 0.1},
   {.name = "model.layers.1.frozen.weight", .dim_count = 2, .dim = {5, 3}, .deviation = 1, .frozen = true},
   {.name = "model.norm.bias", .dim_count = 1, .dim = {1}, .initial = PEN_INITIAL_ZEROS},
-  {.name = "lm_head.weight", .dim_count = 2, .dim = {37, 8}, .deviation = 0.02, .decays = true},
+  {.name = "lm_head.weight", .dim_count = 2, .dim = {37, 8}, .deviation = 0.02, .weight_decay = 0.1},
 };
 
 /* One entry of a header; returns the tensor's past-the-end offset. */

@@ -1,4 +1,4 @@
-/* kernels_optimizer.c: pen_sum_squares and its block rule, pen_adamw_step against f64. */
+/* kernels_optimizer.c: pen_sum_squares and its block rule, pen_greatest_magnitude, pen_adamw_step against f64. */
 #include "tests/kernels_support.h"
 
 static const size_t counts[] = { 0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77 };
@@ -49,6 +49,25 @@ static void squares_of_no_numbers_are_no_number(void **state) {
   assert_true(isinf(pen_sum_squares(x, 5000)));
   x[4999] = 3e38f;
   assert_true(isfinite(pen_sum_squares(x, 5000)));
+}
+
+static void the_greatest_magnitude_is_found(void **state) {
+  for (int c = 0; c < COUNTS; c++) {
+    float *x = random_floats(counts[c] + 1, 1);
+    double expected = 0;
+    for (size_t i = 0; i < counts[c]; i++)
+      expected = fmax(expected, fabs((double)x[i]));
+    assert_true(pen_greatest_magnitude(x, counts[c]) - expected == 0);
+    if (counts[c] != 0) {
+      x[counts[c] / 2] = -1000;
+      assert_true(pen_greatest_magnitude(x, counts[c]) - 1000 == 0);
+      x[counts[c] - 1] = -INFINITY;
+      assert_true(isinf(pen_greatest_magnitude(x, counts[c])));
+      x[0] = -NAN;
+      assert_true(isnan(pen_greatest_magnitude(x, counts[c])));
+    }
+    free_tensors(state);
+  }
 }
 
 static const struct pen_adamw settings = {
@@ -121,6 +140,7 @@ int main(void) {
     cmocka_unit_test(blocks_add_to_the_whole),
     cmocka_unit_test(squares_depend_neither_on_address_nor_on_instructions),
     cmocka_unit_test(squares_of_no_numbers_are_no_number),
+    cmocka_unit_test(the_greatest_magnitude_is_found),
     cmocka_unit_test(adamw_matches_the_formula),
     cmocka_unit_test(adamw_may_be_cut_anywhere),
     cmocka_unit_test(a_gradient_that_is_no_number_reaches_the_weight),

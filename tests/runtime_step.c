@@ -16,12 +16,12 @@
 
 static struct pen_optimizer optimizer_of(enum pen_decay decay) {
   return (struct pen_optimizer){.learning_rate = 1e-3, .minimum_ratio = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
-                                .weight_decay = 0.1, .clip_norm = 1.0, .warmup_steps = 10, .steps = 110, .decay = (uint8_t)decay};
+                                .clip_norm = 1.0, .decay_steps = 20, .warmup_steps = 10, .steps = 110, .decay = (uint8_t)decay};
 }
 
 static void test_warmup_rises_to_the_full_rate(void **state) {
   (void)state;
-  for (int decay = PEN_DECAY_CONSTANT; decay <= PEN_DECAY_COSINE; decay++) {
+  for (int decay = PEN_DECAY_CONSTANT; decay < PEN_DECAYS; decay++) {
     struct pen_optimizer optimizer = optimizer_of(decay);
     for (uint64_t k = 1; k <= 10; k++) {
       assert_near(pen_learning_rate(&optimizer, k), 1e-3 * (double)k / 10, 1e-18);
@@ -32,12 +32,13 @@ static void test_warmup_rises_to_the_full_rate(void **state) {
 static void test_decay_follows_its_formula(void **state) {
   (void)state;
   struct pen_optimizer constant = optimizer_of(PEN_DECAY_CONSTANT), linear = optimizer_of(PEN_DECAY_LINEAR),
-                       cosine = optimizer_of(PEN_DECAY_COSINE);
+                       cosine = optimizer_of(PEN_DECAY_COSINE), wsd = optimizer_of(PEN_DECAY_WSD);
   for (uint64_t k = 11; k <= 110; k++) {
     double t = (double)(k - 10) / 100;
     assert_near(pen_learning_rate(&constant, k), 1e-3, 0);
     assert_near(pen_learning_rate(&linear, k), 1e-3 * (1 - 0.9 * t), 1e-18);
     assert_near(pen_learning_rate(&cosine, k), 1e-3 * (0.1 + 0.9 * (1 + cos(3.14159265358979323846 * t)) / 2), 1e-18);
+    assert_near(pen_learning_rate(&wsd, k), k <= 90 ? 1e-3 : 1e-3 * (1 - 0.9 * (double)(k - 90) / 20), 1e-18);
   }
 }
 
@@ -75,6 +76,27 @@ static void test_bias_corrections(void **state) {
   struct pen_adamw third = pen_adamw_of_step(&optimizer, 3, 1.0);
   assert_near(third.correction1, 1 - 0.9 * 0.9 * 0.9, 1e-15);
   assert_near(third.correction2, 1 - 0.95 * 0.95 * 0.95, 1e-15);
+}
+
+static void test_the_greatest_magnitude_is_the_greatest_of_all_tensors(void **state) {
+  (void)state;
+  double board[] = {9.0, 16.0, 4.0, 1.0};
+  struct pen_plan plan = {.weight_count = 3, .microbatch_count = 1, .optimizer.norm = PEN_NORM_INFINITE};
+  assert_near(pen_board_norm(&plan, board), 16.0, 0);
+  board[0] = INFINITY;
+  assert_true(isinf(pen_board_norm(&plan, board)));
+  board[2] = NAN;
+  assert_true(isnan(pen_board_norm(&plan, board)));
+}
+
+static void test_a_step_is_skipped_where_the_norm_is_known_and_not_finite(void **state) {
+  (void)state;
+  struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
+  assert_false(pen_step_skipped(&optimizer, 1e300));
+  assert_true(pen_step_skipped(&optimizer, INFINITY));
+  assert_true(pen_step_skipped(&optimizer, NAN));
+  optimizer.clip_norm = 0;
+  assert_false(pen_step_skipped(&optimizer, NAN));
 }
 
 /* The order of a sum shows in its last bit: 1e16 takes up ones only together. */
@@ -117,6 +139,8 @@ int main(void) {
       cmocka_unit_test(test_no_steps_after_warmup_divides_by_nothing),
       cmocka_unit_test(test_clipping_scales_down_and_never_up),
       cmocka_unit_test(test_bias_corrections),
+      cmocka_unit_test(test_the_greatest_magnitude_is_the_greatest_of_all_tensors),
+      cmocka_unit_test(test_a_step_is_skipped_where_the_norm_is_known_and_not_finite),
       cmocka_unit_test(test_board_sums_in_rising_order),
       cmocka_unit_test(test_logged_numbers_read_back_exactly),
   };

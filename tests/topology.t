@@ -122,14 +122,17 @@ data_parallel.shard	CHOICE	"none", "optimizer" or "weights"
 optimizer.name	CHOICE	"adamw"
 optimizer.learning_rate	REAL	a finite number above 0
 optimizer.warmup_steps	INTEGER	a whole number from 0 to 1000000000000
-optimizer.decay	CHOICE	"constant", "linear" or "cosine"
+optimizer.decay	CHOICE	"constant", "linear", "cosine" or "wsd"
+optimizer.decay_steps	INTEGER	a whole number from 1 to 1000000000000
 optimizer.steps	INTEGER	a whole number from 1 to 1000000000000
 optimizer.minimum_ratio	REAL	a number from 0 to 1
 optimizer.beta1	REAL	a number from 0 to below 1
 optimizer.beta2	REAL	a number from 0 to below 1
 optimizer.epsilon	REAL	a finite number, 0 or more
 optimizer.weight_decay	REAL	a finite number, 0 or more
+optimizer.weight_decay_groups	STRINGS	a list of strings in quotes
 optimizer.clip_norm	REAL	a finite number, 0 or more
+optimizer.norm	CHOICE	"2" or "inf"
 cluster.device	CHOICE	"auto", "cpu" or "cuda"
 cluster.transport	CHOICE	"auto", "shm", "ipc" or "nccl"
 cluster.hosts	STRINGS	a list of strings in quotes

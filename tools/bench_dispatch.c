@@ -40,6 +40,10 @@ double pen_sum_squares(const float *x, size_t count) {
   return (double)count * (double)(x != NULL);
 }
 
+double pen_greatest_magnitude(const float *x, size_t count) {
+  return (double)count * (double)(x != NULL);
+}
+
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                     const struct pen_adamw *settings) {
   (void)parameter, (void)gradient, (void)exp_avg, (void)exp_avg_sq, (void)count, (void)settings;

@@ -72,6 +72,8 @@ void *pen_kernels_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]
 
 double pen_sum_squares(const float *x, size_t count) { return chosen->sum_squares(x, count); }
 
+double pen_greatest_magnitude(const float *x, size_t count) { return chosen->greatest_magnitude(x, count); }
+
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                     const struct pen_adamw *settings) {
   chosen->adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);

@@ -13,6 +13,7 @@ struct pen_vector_kernels {
   const char *name;
   pen_kernel *op[PEN_OP_COUNT]; /* null: the op is not here (matmul.c, tables.c) */
   double (*sum_squares)(const float *x, size_t count);
+  double (*greatest_magnitude)(const float *x, size_t count);
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                      const struct pen_adamw *settings);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
@@ -32,7 +33,7 @@ extern const struct pen_vector_kernels pen_avx512_kernels;
 #define PEN_TEXT_IN(isa) PEN_TEXT_OF(isa)
 #define PEN_ISA_TEXT PEN_TEXT_IN(PEN_ISA)
 
-/* The functions of this instruction set: one for each op that table.c lists, and three that are no ops. */
+/* The functions of this instruction set: one for each op that table.c lists, and four that are no ops. */
 #define PEN_VECTOR_OPS(row)                                                                                            \
   row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm) row(LAYERNORM_DX, layernorm_dx)          \
   row(ACCUMULATE, accumulate) row(BIAS_DW, bias_dw) row(ROPE, rope) row(ROPE_DX, rope_dx)                              \
@@ -44,6 +45,7 @@ extern const struct pen_vector_kernels pen_avx512_kernels;
 PEN_VECTOR_OPS(PEN_DECLARE)
 #undef PEN_DECLARE
 double PEN_NAME(sum_squares)(const float *x, size_t count);
+double PEN_NAME(greatest_magnitude)(const float *x, size_t count);
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                           const struct pen_adamw *settings);
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);

@@ -1,4 +1,4 @@
-/* optimizer.c: pen_sum_squares for the gradient's norm, and pen_adamw_step. */
+/* optimizer.c: pen_sum_squares and pen_greatest_magnitude for the gradient's norm, and pen_adamw_step. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -26,6 +26,20 @@ double PEN_NAME(sum_squares)(const float *x, size_t count) {
   for (size_t i = 0; i < count; i += PEN_NORM_BLOCK)
     sum += block_sum_squares(x + i, count - i < PEN_NORM_BLOCK ? count - i : PEN_NORM_BLOCK);
   return sum;
+}
+
+/* Without their signs, floats are ordered as their bits are, and a NaN stands above all: whole numbers are compared. */
+double PEN_NAME(greatest_magnitude)(const float *x, size_t count) {
+  int32_t most = 0;
+  for (size_t i = 0; i < count; i++) {
+    int32_t bits;
+    memcpy(&bits, x + i, sizeof bits);
+    bits &= INT32_MAX;
+    most = bits > most ? bits : most;
+  }
+  float magnitude;
+  memcpy(&magnitude, &most, sizeof magnitude);
+  return (double)magnitude;
 }
 
 /* The settings as the loop wants them: what is the same for all elements is computed once, in f64, and rounded. */
