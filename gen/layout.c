@@ -137,6 +137,7 @@ static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_p
   plan->layers = (uint32_t)t->model_layers;
   plan->threads_per_rank = (uint32_t)t->cluster_threads_per_rank;
   plan->needs_tokens = pen_family_needs_tokens(family);
+  plan->packed = t->batch_packed;
   plan->loss_is_mean = strcmp(t->model_loss, "cross_entropy") == 0;
   plan->optimizer = optimizer_of(t);
   plan->config_json = family->config_json(t);

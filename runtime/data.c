@@ -12,29 +12,40 @@
 #include "runtime/check.h"
 #include "runtime/initial.h"
 
-enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS, TOKEN_MAGIC = 20240520, TOKEN_VERSION = 1, TOKEN_BYTES = 2 };
+enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS, HEADER_SHORTEST_BYTES = 8 };
+
+/* llm.c's headers: of tokens of 16 bits, and of those of 32 bits, as its Llama 3 has them. */
+static const struct plain {
+  int32_t magic, version;
+  uint32_t token_bytes;
+} plains[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 static int32_t little_endian_i32(const unsigned char *from) {
   return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
 }
 
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
-  const unsigned char *from = (const unsigned char *)(data->tokens + index);
-  return (uint32_t)from[0] | (uint32_t)from[1] << 8;
+  const unsigned char *from = data->tokens + index * data->token_bytes;
+  uint32_t low = (uint32_t)from[0] | (uint32_t)from[1] << 8;
+  return data->token_bytes == 2 ? low : low | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
 }
 
-/* Reads and checks the header; returns the count of tokens. */
-static uint64_t check_header(const char *path, int descriptor, uint64_t file_bytes) {
-  unsigned char header[12];
-  if (file_bytes < HEADER_BYTES || pread(descriptor, header, sizeof header, 0) != (ssize_t)sizeof header) {
+/* Checks the header of a plain file, and sets the bytes of a token; returns the count of tokens. */
+static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header, uint64_t file_bytes) {
+  if (file_bytes < HEADER_BYTES) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path, file_bytes, HEADER_BYTES);
   }
   int32_t magic = little_endian_i32(header), version = little_endian_i32(header + 4), count = little_endian_i32(header + 8);
-  if (magic != TOKEN_MAGIC || version != TOKEN_VERSION) {
-    pen_fail(PEN_EXIT_DATA, "%s: not a token file: it starts with %d, version %d; expected %d, version %d", path, magic, version,
-             TOKEN_MAGIC, TOKEN_VERSION);
+  for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
+    if (magic == plains[i].magic && version == plains[i].version) {
+      data->token_bytes = plains[i].token_bytes;
+    }
   }
-  uint64_t expected = HEADER_BYTES + (uint64_t)(count < 0 ? 0 : count) * TOKEN_BYTES;
+  if (data->token_bytes == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: not a token file: it starts with %d, version %d; expected %d, version %d, or %d, version %d, or %s",
+             path, magic, version, plains[0].magic, plains[0].version, plains[1].magic, plains[1].version, PEN_PACKED_MAGIC);
+  }
+  uint64_t expected = HEADER_BYTES + (uint64_t)(count < 0 ? 0 : count) * data->token_bytes;
   if (count < 0 || file_bytes != expected) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: its header counts %d tokens, which take %" PRIu64 " bytes", path, file_bytes,
              count, expected);
@@ -42,7 +53,40 @@ static uint64_t check_header(const char *path, int descriptor, uint64_t file_byt
   return (uint64_t)count;
 }
 
-static void open_tokens(struct pen_data *data, const char *path) {
+static void take_plain(struct pen_data *data, const char *path, const unsigned char *file, uint64_t file_bytes) {
+  uint64_t count = check_header(data, path, file, file_bytes);
+  data->window_count = count == 0 ? 0 : (count - 1) / data->sequence;
+  if (data->window_count == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path, count,
+             data->sequence, data->sequence + 1);
+  }
+  data->tokens = file + HEADER_BYTES;
+}
+
+/* What the file holds must fit what the plan was made for. */
+static void take_packed(struct pen_data *data, const struct pen_plan *plan, const char *path, const unsigned char *file,
+                        uint64_t file_bytes) {
+  pen_packed_check(&data->packed, path, file, file_bytes);
+  const struct pen_packed_header *header = data->packed.header;
+  if (header->window_count == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: it has no windows", path);
+  }
+  if (header->longest > data->sequence) {
+    pen_fail(PEN_EXIT_DATA, "%s: windows of up to %" PRIu32 " tokens: sequences of this binary hold %" PRIu64, path, header->longest,
+             data->sequence);
+  }
+  for (uint64_t w = 0; w < header->window_count && !plan->packed; w++) {
+    if (data->packed.windows[w].document_count > 1) {
+      pen_fail(PEN_EXIT_DATA, "%s: window %" PRIu64 " holds %" PRIu32 " documents: this binary was built with batch.packed = false",
+               path, w, data->packed.windows[w].document_count);
+    }
+  }
+  data->token_bytes = header->token_bytes;
+  data->window_count = header->window_count;
+  data->tokens = data->packed.tokens;
+}
+
+static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC);
   struct stat status;
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
@@ -51,17 +95,18 @@ static void open_tokens(struct pen_data *data, const char *path) {
   if (!S_ISREG(status.st_mode)) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: not a regular file", path);
   }
-  uint64_t count = check_header(path, descriptor, (uint64_t)status.st_size);
-  data->window_count = count == 0 ? 0 : (count - 1) / data->sequence;
-  if (data->window_count == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path, count,
-             data->sequence, data->sequence + 1);
+  if (status.st_size < HEADER_SHORTEST_BYTES) {
+    pen_fail(PEN_EXIT_DATA, "%s: %jd bytes: a token file has a header of %d bytes", path, (intmax_t)status.st_size, HEADER_BYTES);
   }
-  unsigned char *memory = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
-  pen_check(memory != MAP_FAILED, "%s: cannot map %jd bytes", path, (intmax_t)status.st_size);
+  const unsigned char *file = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  pen_check(file != MAP_FAILED, "%s: cannot map %jd bytes", path, (intmax_t)status.st_size);
   close(descriptor);
   data->path = path;
-  data->tokens = (const uint16_t *)(memory + HEADER_BYTES);
+  if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
+    take_packed(data, plan, path, file, (uint64_t)status.st_size);
+  } else {
+    take_plain(data, path, file, (uint64_t)status.st_size);
+  }
 }
 
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, const char *path, uint64_t seed) {
@@ -69,7 +114,7 @@ void pen_data_open(struct pen_data *data, const struct pen_plan *plan, const cha
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
   if (path != NULL) {
-    open_tokens(data, path);
+    open_tokens(data, plan, path);
   }
 }
 
@@ -78,8 +123,14 @@ uint64_t pen_data_step_windows(const struct pen_plan *plan) {
 }
 
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
-  (void)first;
-  return count * data->sequence;
+  if (data->packed.header == NULL) {
+    return count * data->sequence;
+  }
+  uint64_t targets = 0;
+  for (uint64_t w = 0; w < count; w++) {
+    targets += data->packed.windows[(first + w) % data->window_count].target_count;
+  }
+  return targets;
 }
 
 void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
@@ -92,38 +143,93 @@ static uint64_t window_of(const struct pen_data *data, uint64_t row) {
   return data->cursor + data->row_microbatch * data->microbatch + row;
 }
 
-/* Copies rows of `sequence` tokens, each window's from `shift` on. */
-static void copy_tokens(const struct pen_call *call, uint64_t shift) {
+/* Copies `count` tokens of the file. */
+static void copy_tokens(const struct pen_data *data, int32_t *to, uint64_t first, uint64_t count) {
+  for (uint64_t t = 0; t < count; t++) {
+    uint32_t token = pen_data_token(data, first + t);
+    if (__builtin_expect(token >= data->vocab, 0)) {
+      pen_fail(PEN_EXIT_DATA, "%s: token %" PRIu64 " is %u: the model's vocab is %" PRIu64, data->path, first + t, token,
+               data->vocab);
+    }
+    to[t] = (int32_t)token;
+  }
+}
+
+/* Fills one row of a kind of input, of `sequence` numbers, from window `w` of the file. */
+typedef void fill_row(const struct pen_data *data, int32_t *row, uint64_t w);
+
+static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *packed) {
   const struct pen_data *data = call->prepared;
   int32_t *to = call->operand[0];
   uint64_t rows = (uint64_t)call->dim[0] / data->sequence;
   for (uint64_t row = 0; row < rows; row++) {
-    uint64_t first = window_of(data, row) % data->window_count * data->sequence + shift;
-    for (uint64_t t = 0; t < data->sequence; t++) {
-      uint32_t token = pen_data_token(data, first + t);
-      if (__builtin_expect(token >= data->vocab, 0)) {
-        pen_fail(PEN_EXIT_DATA, "%s: token %" PRIu64 " is %u: the model's vocab is %" PRIu64, data->path, first + t, token,
-                 data->vocab);
-      }
-      to[row * data->sequence + t] = (int32_t)token;
+    uint64_t w = window_of(data, row) % data->window_count;
+    (data->packed.header == NULL ? plain : packed)(data, to + row * data->sequence, w);
+  }
+}
+
+static void plain_tokens(const struct pen_data *data, int32_t *row, uint64_t w) {
+  copy_tokens(data, row, w * data->sequence, data->sequence);
+}
+
+static void plain_targets(const struct pen_data *data, int32_t *row, uint64_t w) {
+  copy_tokens(data, row, w * data->sequence + 1, data->sequence);
+}
+
+/* A window of a plain file is one document. */
+static void plain_starts(const struct pen_data *data, int32_t *row, uint64_t w) {
+  (void)w;
+  memset(row, 0, data->sequence * sizeof *row);
+}
+
+/* What follows the window is token 0: nothing that has a target sees it. */
+static void packed_tokens(const struct pen_data *data, int32_t *row, uint64_t w) {
+  const struct pen_packed_window *window = &data->packed.windows[w];
+  pen_packed_check_window(&data->packed, data->path, w);
+  copy_tokens(data, row, window->first_token, window->length);
+  memset(row + window->length, 0, (data->sequence - window->length) * sizeof *row);
+}
+
+static void packed_targets(const struct pen_data *data, int32_t *row, uint64_t w) {
+  const struct pen_packed_window *window = &data->packed.windows[w];
+  const struct pen_packed_document *document = &data->packed.documents[window->first_document];
+  pen_packed_check_window(&data->packed, data->path, w);
+  for (uint64_t t = 0; t < data->sequence; t++) {
+    row[t] = PEN_IGNORED_TARGET;
+  }
+  uint64_t at = 0;
+  for (uint32_t d = 0; d < window->document_count; at += document[d].length, d++) {
+    copy_tokens(data, row + at, window->first_token + at + 1, document[d].length - 1);
+  }
+}
+
+static void packed_starts(const struct pen_data *data, int32_t *row, uint64_t w) {
+  const struct pen_packed_window *window = &data->packed.windows[w];
+  const struct pen_packed_document *document = &data->packed.documents[window->first_document];
+  uint64_t start = 0, past = document[0].length;
+  uint32_t d = 0;
+  for (uint64_t t = 0; t < data->sequence; t++) {
+    if (t == past && d + 1 < window->document_count) { /* after the last comes padding, which belongs to it */
+      start = past;
+      past += document[++d].length;
     }
+    row[t] = (int32_t)start;
   }
 }
 
 static void tokens_op(const struct pen_call *call) {
-  copy_tokens(call, 0);
+  fill_rows(call, plain_tokens, packed_tokens);
 }
 
 static void targets_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
   double *share = call->operand[1];
-  copy_tokens(call, 1);
-  *share = 1.0 / (double)data->step_targets;
+  fill_rows(call, plain_targets, packed_targets);
+  *share = data->step_targets == 0 ? 0.0 : 1.0 / (double)data->step_targets;
 }
 
-/* A window of a plain file is one document. */
 static void starts_op(const struct pen_call *call) {
-  memset(call->operand[0], 0, (size_t)call->dim[0] * sizeof(int32_t));
+  fill_rows(call, plain_starts, packed_starts);
 }
 
 /* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a window's numbers do not depend

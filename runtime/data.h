@@ -1,4 +1,6 @@
-/* data.h: where a step's inputs come from: windows of a token file in llm.c's format, or counter-based normals (design.md §9).
+/* data.h: where a step's inputs come from: windows of a token file, or counter-based normals (design.md §9). A plain file, in llm.c's
+ * format, is one stream of tokens, cut every `sequence`; a packed file (packed.h) has windows of its own, which may be shorter: then
+ * padding follows.
  *
  * Windows are counted by a cursor: row i of microbatch j reads window cursor + j*microbatch + i, modulo the file's windows;
  * without a file they are counted without end. */
@@ -9,12 +11,15 @@
 #include <stdint.h>
 
 #include "kernels/kernels.h"
+#include "runtime/packed.h"
 #include "runtime/plan.h"
 
 struct pen_data {
-  const char *path;       /* null without a file */
-  const uint16_t *tokens; /* mapped, little-endian; null without a file */
-  uint64_t window_count;  /* floor((tokens - 1)/sequence) */
+  const char *path;            /* null without a file */
+  const unsigned char *tokens; /* mapped, little-endian; null without a file */
+  uint32_t token_bytes;        /* 2 or 4 */
+  struct pen_packed packed;    /* header null: a plain file */
+  uint64_t window_count;       /* the packed file's, or floor((tokens - 1)/sequence) */
   uint64_t sequence, vocab, microbatch;
   uint32_t normal_key[2][2]; /* of streams x and y */
   /* Set before each step, by pen_data_begin_step(), and before each row: */

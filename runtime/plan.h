@@ -206,6 +206,7 @@ struct pen_plan {
   uint32_t layers;
   uint32_t threads_per_rank;
   bool needs_tokens;   /* false: inputs are counter-based normals, no --data */
+  bool packed;         /* windows may hold several documents: attention and positions know them */
   bool loss_is_mean;   /* divide by the step's targets (cross-entropy), or not (sum) */
   uint64_t loss_offset; /* arena offset of the loss table, f64 [microbatch_count], on the rank of the last stage */
   struct pen_optimizer optimizer;

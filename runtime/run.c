@@ -207,6 +207,9 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
   open_data(&run);
+  if (run.data.packed.header != NULL) {
+    pen_fail(PEN_EXIT_DATA, "%s: a packed token file: score reads plain ones", run.data.path);
+  }
   uint64_t step_windows = pen_data_step_windows(plan);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;

@@ -104,7 +104,96 @@ umask 022
 ok 'respects the umask' [ "$(stat -c %a t.bin)" = 640 ]
 rm -f t.bin
 
+# ---- ids, end-of-text, JSON lines ----
+printf '\001\000\002\001\377\377' >ids16
+printf '\001\000\002\000\003\000\000\000' >ids32
+tokens --ids 16 -o t.bin ids16
+ok 'ids of 16 bits: as they are' sh -c 'tail -c +1025 t.bin | cmp -s - ids16'
+rm -f t.bin
+tokens --ids 32 -o t.bin ids32
+ok 'ids of 32 bits: as llm.c has them for Llama 3' sh -c 'tail -c +1025 t.bin | cmp -s - ids32'
+ok 'and its header' [ "$(int32 0 t.bin) $(int32 1 t.bin) $(int32 2 t.bin) $(int32 3 t.bin)" = '20240801 7 2 0' ]
+rm -f t.bin
+tokens --ids 32 -o t.bin ids16
+ok 'half an id: 65' refused 65 'ids16: its bytes are no multiple of 4'
+printf '{"text": "ab", "n": 1}\n\n {"n": 2, "text": "c\\u00e9\\u0000"}' >lines.jsonl
+tokens --field text --end-of-text 10 -o t.bin lines.jsonl
+printf 'ab\nc\303\251\000\n' >joined
+ok 'a field of JSON lines, documents ended' same_bytes t.bin joined
+rm -f t.bin
+tokens --bytes --end-of-text 10 -o t.bin a b
+printf 'A penstock\n\000\001\177\200\376\377\n' >joined
+ok 'text that does not end with it gets the end-of-text token' same_bytes t.bin joined
+rm -f t.bin
+printf '{"text": "ab"}\n{"text": 3}\n' >bad.jsonl
+tokens --field text -o t.bin bad.jsonl
+ok 'a field that is no string: 65, with its line' refused 65 'bad.jsonl:2: the field "text" is no string'
+printf '{"text": "ab"}\n{"txt": "c"}\n' >bad.jsonl
+tokens --field text -o t.bin bad.jsonl
+ok 'no such field: 65, with its line' refused 65 'bad.jsonl:2: no field "text"'
+printf '{"text": "ab"\n' >bad.jsonl
+tokens --field text -o t.bin bad.jsonl
+ok 'no JSON: 65, with its line' refused 65 'bad.jsonl:1: not JSON'
+
+# ---- packed files ----
+# field FILE OFFSET BYTES: an unsigned number.
+field() {
+  od -An -tu"$3" -j "$2" -N "$3" "$1" | tr -d ' '
+}
+# documents FILE: number:first+length of every document, window by window.
+documents() {
+  windows=$(field "$1" 16 8) documents=$(field "$1" 24 8)
+  at=$(($(wc -c <"$1") - 32 * windows - 16 * documents))
+  od -An -v -tu4 -w16 -j $at -N $((16 * documents)) "$1" | awk '{ print $1 ":" $3 "+" $4 }' >listed
+  od -An -v -tu4 -w32 -j $((at + 16 * documents)) "$1" | while read -r _ _ _ _ length count targets _; do
+    echo "$length/$targets $(head -n "$count" listed | tr '\n' ' ')"
+    sed -i "1,${count}d" listed
+  done
+}
+printf '123456789\n123\n12\n1234567\n\n' >text
+tokens --bytes --end-of-text 10 --pack 8 --pad-to 2 -o t.bin text
+ok 'packing: exit 0' [ "$status" -eq 0 ]
+# Pieces of 8 and 3 tokens, then documents of 4, 3, 8 and 1: the 4 joins the 3, then the 1, which fills that window; the 3 is left.
+documents t.bin >got
+printf '%s\n' '8/7 0:0+8 ' '8/7 3:0+8 ' '8/5 0:7+3 1:0+4 4:0+1 ' '4/2 2:0+3 ' >wanted
+ok 'packing: best fit, a long document cut with one token twice' diff wanted got
+ok 'packing: the header counts' [ "$(field t.bin 8 4) $(field t.bin 12 4) $(field t.bin 16 8) $(field t.bin 24 8) $(field t.bin 32 8) $(field t.bin 40 8)" = \
+  '2 8 4 6 28 21' ]
+ok 'packing: every target once' [ "$(field t.bin 40 8)" = $((9 + 3 + 2 + 7)) ]
+ok 'packing: reported' grep -q '5 documents in 6 pieces, 4 windows of up to 8 tokens, 21 targets; fill 84.38% of whole windows, 96.43% of' err
+rm -f t.bin
+tokens --bytes --end-of-text 10 --pack 8 --pad-to 2 --single -o t.bin text
+documents t.bin >got
+printf '%s\n' '8/7 0:0+8 ' '4/2 0:7+3 ' '4/3 1:0+4 ' '4/2 2:0+3 ' '8/7 3:0+8 ' '2/0 4:0+1 ' >wanted
+ok 'one document a window' diff wanted got
+rm -f t.bin
+tokens --ids 32 --pack 6 -o t.bin ids32
+ok 'ids of 32 bits stay so, and padding stops at the window' [ "$(field t.bin 8 4) $(field t.bin 32 8) $(field t.bin 64 4) $(field t.bin 68 4) $(field t.bin 72 4)" = \
+  '4 6 131073 3 0' ]
+rm -f t.bin
+awk 'BEGIN { s = 1; for (d = 0; d < 3000; d++) { s = s * 16807 % 2147483647; printf "%*s\n", 1 + s % 150, "" } }' >many
+tokens --bytes --end-of-text 10 --pack 256 --pad-to 1 -o t.bin many
+ok 'many documents fill their windows' grep -q 'fill 9[89]\.' err
+ok 'and none is lost' [ "$(field t.bin 32 8) $(field t.bin 24 8)" = "$(wc -c <many) 3000" ]
+rm -f t.bin
+: >empty
+tokens --bytes --pack 8 -o t.bin empty
+ok 'nothing to pack' [ "$status $(field t.bin 16 8) $(wc -c <t.bin)" = '0 0 64' ]
+rm -f t.bin
+
 # ---- usage: 64 ----
+tokens --bytes --ids 16 -o t.bin a
+ok 'two kinds of input: 64' refused 64 'choose one of --bytes, --ids and --field'
+tokens --ids 8 -o t.bin a
+ok 'ids of 8 bits: 64' refused 64 '--ids 8: 16 or 32 is wanted'
+tokens --bytes --single -o t.bin a
+ok 'a window without --pack: 64' refused 64 'they need --pack'
+tokens --bytes --pack 1 -o t.bin a
+ok 'a window of one token: 64' refused 64 '--pack 1: a whole number from 2 to 1048576'
+tokens --bytes --pack 8x -o t.bin a
+ok 'no number: 64' refused 64 '--pack 8x: a whole number'
+tokens --bytes --end-of-text 65536 -o t.bin a
+ok 'a token too large for 16 bits: 64' refused 64 '--end-of-text: a token of 16 bits'
 tokens --bytes a
 ok 'no output: 64' refused 64 '-o OUT'
 tokens -o t.bin a

@@ -102,7 +102,7 @@ model.heads	INTEGER	a whole number from 1 to 65536
 model.kv_heads	INTEGER	a whole number from 1 to 65536
 model.head_dim	INTEGER	a whole number from 1 to 65536
 model.ffn	INTEGER	a whole number from 1 to 4194304
-model.vocab	INTEGER	a whole number from 1 to 65536
+model.vocab	INTEGER	a whole number from 1 to 16777216
 model.sequence	INTEGER	a whole number from 1 to 1048576
 model.rope_theta	REAL	a finite number, 0 or more
 model.norm_epsilon	REAL	a finite number, 0 or more
@@ -222,7 +222,7 @@ model.layers	a whole number from 1 to 32768
 model.hidden	a whole number from 1 to 1048576
 model.heads	family llama needs it: a whole number from 1 to 65536
 model.ffn	family llama needs it: a whole number from 1 to 4194304
-model.vocab	family llama needs it: a whole number from 1 to 65536
+model.vocab	family llama needs it: a whole number from 1 to 16777216
 model.sequence	a whole number from 1 to 1048576
 batch.microbatch	a whole number from 1 to 65536
 optimizer.learning_rate	a finite number above 0

@@ -1,7 +1,4 @@
-/* tokens.c: penstock-tokens, which turns files into a token file for training.
- *
- * The format is llm.c's: 256 little-endian int32 (20240520, 1, count of tokens, then zeros), then the tokens as uint16.
- */
+/* tokens.c: penstock-tokens, which turns files into a token file for training: the command line, and the output's coming and going. */
 #define _GNU_SOURCE 1
 #ifdef HAVE_CONFIG_H
 #include <config.h>
@@ -20,19 +17,17 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <sysexits.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "runtime/files.h"
+#include "tools/tokens.h"
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"
 #endif
 
-#if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
-#error "token files are written as they lie in memory: a little-endian machine is needed"
-#endif
-
-enum { HEADER_INTS = 256, MAGIC = 20240520, FORMAT_VERSION = 1, READ_BYTES = 1 << 20 };
+enum { PAD_TO = 128, WINDOW_MAX = 1 << 20 };
 
 /* What getopt_long() returns for each option. */
 enum option_id {
@@ -53,13 +48,6 @@ static const struct option_row option_rows[] = {
 };
 enum { OPTIONS = sizeof option_rows / sizeof *option_rows };
 
-struct settings {
-  bool bytes;
-  const char *output;
-  char **inputs;
-  int input_count;
-};
-
 /* OUT.tmp, and whether it is there by our doing: then whoever gives up has to remove it. */
 static char temporary[PATH_MAX];
 static volatile sig_atomic_t made;
@@ -70,7 +58,7 @@ static void remove_unfinished(void) {
   }
 }
 
-static _Noreturn void fail(int status, const char *format, ...) {
+void tokens_fail(int status, const char *format, ...) {
   va_list arguments;
   remove_unfinished();
   fputs("penstock-tokens: ", stderr);
@@ -90,10 +78,10 @@ static void interrupted(int number) {
 
 /* ---- the command line ---- */
 
-static const char usage_text[] = "usage: penstock-tokens --bytes -o OUT FILE...\n";
+static const char usage_text[] = "usage: penstock-tokens --bytes|--ids BITS|--field NAME [OPTION]... -o OUT FILE...\n";
 
 static _Noreturn void print_help(void) {
-  printf("%sTurns files, joined without separators, into a token file for penstock. `-` is standard input.\n\n", usage_text);
+  printf("%sTurns files into a token file for penstock: joined without separators, or, with --pack, as windows of whole documents. `-` is\nstandard input.\n\n", usage_text);
   for (int i = 0; i < OPTIONS; i++) {
     const struct option_row *row = &option_rows[i];
     char form[64], letter[8] = "    ";
@@ -112,7 +100,7 @@ static _Noreturn void print_version(void) {
 }
 
 static _Noreturn void misused(const char *reason) {
-  fail(EX_USAGE, "%s\n%sTry --help.", reason, usage_text);
+  tokens_fail(EX_USAGE, "%s\n%sTry --help.", reason, usage_text);
 }
 
 static void build_options(struct option longs[OPTIONS + 1], char shorts[2 * OPTIONS + 2]) {
@@ -141,24 +129,69 @@ static int option_id(int code) {
   return code;
 }
 
-static struct settings parse(int count, char **arguments) {
-  struct settings settings = {0};
+/* A whole number of an option, within bounds. */
+static uint32_t number_of(const char *option, const char *text, uint32_t least, uint32_t most) {
+  char *end;
+  errno = 0;
+  long long number = strtoll(text, &end, 10);
+  if (end == text || *end != 0 || errno != 0 || number < least || number > most) {
+    tokens_fail(EX_USAGE, "--%s %s: a whole number from %u to %u is wanted", option, text, least, most);
+  }
+  return (uint32_t)number;
+}
+
+static void take_input(struct tokens_settings *settings, enum tokens_input input, const char *field) {
+  if (settings->input != TOKENS_INPUT_NONE) {
+    misused("choose one of --bytes, --ids and --field");
+  }
+  settings->input = input;
+  settings->field = field;
+}
+
+static void take_option(struct tokens_settings *settings, int id, char *argument) {
+  switch (id) {
+  case OPTION_BYTES: take_input(settings, TOKENS_INPUT_BYTES, NULL); break;
+  case OPTION_IDS:
+    if (strcmp(argument, "16") != 0 && strcmp(argument, "32") != 0) {
+      tokens_fail(EX_USAGE, "--ids %s: 16 or 32 is wanted", argument);
+    }
+    take_input(settings, *argument == '1' ? TOKENS_INPUT_IDS16 : TOKENS_INPUT_IDS32, NULL);
+    break;
+  case OPTION_FIELD: take_input(settings, TOKENS_INPUT_BYTES, argument); break;
+  case OPTION_END_OF_TEXT:
+    settings->has_end_of_text = true;
+    settings->end_of_text = number_of("end-of-text", argument, 0, INT32_MAX);
+    break;
+  case OPTION_PACK: settings->window = number_of("pack", argument, 2, WINDOW_MAX); break;
+  case OPTION_PAD_TO: settings->pad_to = number_of("pad-to", argument, 1, WINDOW_MAX); break;
+  case OPTION_SINGLE: settings->single = true; break;
+  case OPTION_QUIET: settings->quiet = true; break;
+  case OPTION_OUTPUT: settings->output = argument; break;
+  case OPTION_HELP: print_help();
+  case OPTION_VERSION: print_version();
+  default: fprintf(stderr, "%sTry --help.\n", usage_text); exit(EX_USAGE);
+  }
+}
+
+static struct tokens_settings parse(int count, char **arguments) {
+  struct tokens_settings settings = {0};
   struct option longs[OPTIONS + 1];
   char shorts[2 * OPTIONS + 2];
   build_options(longs, shorts);
   for (int code; (code = getopt_long(count, arguments, shorts, longs, NULL)) != -1;) {
-    switch (option_id(code)) {
-    case OPTION_BYTES: settings.bytes = true; break;
-    case OPTION_OUTPUT: settings.output = optarg; break;
-    case OPTION_HELP: print_help();
-    case OPTION_VERSION: print_version();
-    default: fprintf(stderr, "%sTry --help.\n", usage_text); exit(EX_USAGE);
-    }
+    take_option(&settings, option_id(code), optarg);
   }
   settings.inputs = arguments + optind;
   settings.input_count = count - optind;
-  if (!settings.bytes) {
-    misused("choose how text becomes tokens: --bytes");
+  if (settings.input == TOKENS_INPUT_NONE) {
+    misused("choose how inputs become tokens: --bytes, --ids or --field");
+  }
+  if (settings.window == 0 && (settings.single || settings.pad_to != 0)) {
+    misused("--single and --pad-to shape windows: they need --pack");
+  }
+  settings.pad_to = settings.pad_to != 0 ? settings.pad_to : PAD_TO;
+  if (settings.has_end_of_text && tokens_width(&settings) == 2 && settings.end_of_text > UINT16_MAX) {
+    misused("--end-of-text: a token of 16 bits is wanted, unless ids of 32 bits are read");
   }
   if (settings.output == NULL || settings.output[0] == 0) {
     misused("name the token file: -o OUT");
@@ -179,33 +212,34 @@ static int stat_input(const char *path, struct stat *status) {
 }
 
 static _Noreturn void too_many(const char *path) {
-  fail(EX_DATAERR, "%s: more than %d tokens in all, which is what the format can count", path, INT32_MAX);
+  tokens_fail(EX_DATAERR, "%s: more than %d tokens in all, which is what the format can count; --pack has no such bound", path, INT32_MAX);
 }
 
 /* Before anything is written: the mistakes that show at a glance. */
-static void check_files(const struct settings *settings) {
+static void check_files(const struct tokens_settings *settings) {
   struct stat input, output;
   if (stat(settings->output, &output) == 0 && !S_ISREG(output.st_mode)) {
-    fail(EX_CANTCREAT, "%s: cannot create: it exists, and is not a regular file", settings->output);
+    tokens_fail(EX_CANTCREAT, "%s: cannot create: it exists, and is not a regular file", settings->output);
   }
   if (pen_path_suffix(temporary, settings->output, ".tmp")) {
-    fail(EX_CANTCREAT, "%s: cannot create: %s", settings->output, strerror(errno));
+    tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", settings->output, strerror(errno));
   }
   bool stale = stat(temporary, &output) == 0;
   uint64_t known = 0;
   for (int i = 0; i < settings->input_count; i++) {
     const char *path = settings->inputs[i];
     if (stat_input(path, &input)) {
-      fail(EX_NOINPUT, "%s: %s", path, strerror(errno));
+      tokens_fail(EX_NOINPUT, "%s: %s", path, strerror(errno));
     }
     if (S_ISDIR(input.st_mode)) {
-      fail(EX_NOINPUT, "%s: is a directory", path);
+      tokens_fail(EX_NOINPUT, "%s: is a directory", path);
     }
     if (stale && input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
-      fail(EX_CANTCREAT, "%s: cannot create: it is also to be read", temporary);
+      tokens_fail(EX_CANTCREAT, "%s: cannot create: it is also to be read", temporary);
     }
-    known += S_ISREG(input.st_mode) && strcmp(path, "-") != 0 ? (uint64_t)input.st_size : 0;
-    if (known > INT32_MAX) {
+    uint64_t width = settings->input == TOKENS_INPUT_IDS16 ? 2 : settings->input == TOKENS_INPUT_IDS32 ? 4 : 1;
+    known += S_ISREG(input.st_mode) && strcmp(path, "-") != 0 ? (uint64_t)input.st_size / width : 0;
+    if (known > INT32_MAX && settings->window == 0 && settings->field == NULL) {
       too_many(path);
     }
   }
@@ -214,7 +248,7 @@ static void check_files(const struct settings *settings) {
 static int open_output(void) {
   int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) {
-    fail(EX_CANTCREAT, "%s: cannot create: %s", temporary, strerror(errno));
+    tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", temporary, strerror(errno));
   }
   made = 1;
   signal(SIGINT, interrupted);
@@ -223,71 +257,47 @@ static int open_output(void) {
   return fd;
 }
 
-/* Appends one file's bytes as tokens; returns how many. */
-static uint64_t append(int out, const char *path, uint64_t before) {
-  static unsigned char bytes[READ_BYTES];
-  static uint16_t tokens[READ_BYTES];
-  uint64_t total = 0;
-  int in = strcmp(path, "-") == 0 ? STDIN_FILENO : open(path, O_RDONLY | O_CLOEXEC);
-  if (in < 0) {
-    fail(EX_NOINPUT, "%s: %s", path, strerror(errno));
+/* All of the file, in OUT.tmp. */
+static struct tokens_sink *write_output(int out, const struct tokens_settings *settings, uint64_t *read_bytes) {
+  struct tokens_sink *sink = (settings->window == 0 ? tokens_plain : tokens_packer)(settings, out, temporary);
+  *read_bytes = tokens_read(settings, sink);
+  if (pen_file_sync_close(out)) {
+    tokens_fail(EX_IOERR, "%s: cannot write: %s", temporary, strerror(errno));
   }
-  for (ssize_t count; (count = read(in, bytes, sizeof bytes)) != 0;) {
-    if (count < 0) {
-      if (errno == EINTR) {
-        continue;
-      }
-      fail(EX_NOINPUT, "%s: cannot read: %s", path, strerror(errno));
-    }
-    total += (uint64_t)count;
-    if (total > INT32_MAX - before) {
-      too_many(path);
-    }
-    for (ssize_t i = 0; i < count; i++) {
-      tokens[i] = bytes[i];
-    }
-    if (pen_file_write(out, tokens, (size_t)count * sizeof *tokens)) {
-      fail(EX_IOERR, "%s: cannot write: %s", temporary, strerror(errno));
-    }
-  }
-  if (in != STDIN_FILENO) {
-    close(in);
-  }
-  return total;
+  return sink;
 }
 
-/* All of the file: the header last, since it holds the count. */
-static uint64_t write_tokens(int out, const struct settings *settings) {
-  int32_t header[HEADER_INTS] = {MAGIC, FORMAT_VERSION, 0};
-  uint64_t total = 0;
-  if (pen_file_write(out, header, sizeof header)) {
-    fail(EX_IOERR, "%s: cannot write: %s", temporary, strerror(errno));
+static double now_seconds(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
+}
+
+static void report(const struct tokens_settings *settings, const struct tokens_sink *sink, uint64_t read_bytes, double seconds) {
+  struct stat output;
+  uint64_t file_bytes = stat(settings->output, &output) == 0 ? (uint64_t)output.st_size : 0;
+  fprintf(stderr, "penstock-tokens: %s: %llu tokens, %llu bytes; read %.1f MB/s\n", settings->output,
+          (unsigned long long)sink->token_count, (unsigned long long)file_bytes, (double)read_bytes * 1e-6 / (seconds > 0 ? seconds : 1));
+  if (settings->window != 0) {
+    tokens_pack_report(sink);
   }
-  for (int i = 0; i < settings->input_count; i++) {
-    total += append(out, settings->inputs[i], total);
-  }
-  header[2] = (int32_t)total;
-  if (pen_file_write_at(out, header, sizeof header, 0) || pen_file_sync_close(out)) {
-    fail(EX_IOERR, "%s: cannot write: %s", temporary, strerror(errno));
-  }
-  return total;
 }
 
 int main(int count, char **arguments) {
-  struct settings settings = parse(count, arguments);
+  struct tokens_settings settings = parse(count, arguments);
   pen_files_take_limits_as_errors();
   check_files(&settings);
-  int out = open_output();
-  uint64_t tokens = write_tokens(out, &settings);
+  double start_seconds = now_seconds();
+  uint64_t read_bytes;
+  struct tokens_sink *sink = write_output(open_output(), &settings, &read_bytes);
+  double seconds = now_seconds() - start_seconds;
   if (rename(temporary, settings.output)) {
-    fail(EX_CANTCREAT, "%s: cannot create: %s", settings.output, strerror(errno));
+    tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", settings.output, strerror(errno));
   }
   made = 0;
   if (pen_folder_sync_of(settings.output)) {
-    fail(EX_IOERR, "%s: cannot write: %s", settings.output, strerror(errno));
+    tokens_fail(EX_IOERR, "%s: cannot write: %s", settings.output, strerror(errno));
   }
-  uint64_t file_bytes = HEADER_INTS * sizeof(int32_t) + tokens * sizeof(uint16_t);
-  fprintf(stderr, "penstock-tokens: %s: %llu tokens, %llu bytes\n", settings.output, (unsigned long long)tokens,
-          (unsigned long long)file_bytes);
+  report(&settings, sink, read_bytes, seconds);
   return EXIT_SUCCESS;
 }
