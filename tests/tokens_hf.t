@@ -1,0 +1,42 @@
+#!/bin/sh
+# tokens_hf.t: tools/tokens_hf.py makes the files that penstock-tokens makes of the tokenizer's ids. Needs Python's tokenizers package.
+. "${top_srcdir:-.}/tests/lib.sh"
+python=
+for candidate in ${PEER:-} /opt/peer/bin/peer-python python3; do
+  test -z "$python" && "$candidate" -c 'import tokenizers' 2>/dev/null && python=$candidate
+done
+test -n "$python" || skip_all "no Python with the tokenizers package"
+tool() { "$python" "$top_srcdir/tools/tokens_hf.py" --program "$tokens" "$@"; }
+
+# A tokenizer of whole words, and the ids that it must give, without it.
+cat >"$scratch/tokenizer.json" <<'END'
+{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null, "decoder": null,
+ "added_tokens": [{"id": 0, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+ "pre_tokenizer": {"type": "Whitespace"},
+ "model": {"type": "WordLevel", "unk_token": "the", "vocab": {"<|endoftext|>": 0, "the": 1, "water": 2, "turns": 3, "wheel": 4}}}
+END
+printf '{"text": "the water turns the wheel"}\n{"text": "water"}\n\n{"text": "the wheel turns"}\n' >"$scratch/lines.jsonl"
+printf '\1\0\2\0\3\0\1\0\4\0\0\0\2\0\0\0\1\0\4\0\3\0\0\0' >"$scratch/ids"
+ok "a packed file" tool "$scratch/tokenizer.json" --field text --pack 8 --pad-to 2 -o "$scratch/t.bin" "$scratch/lines.jsonl"
+ok "as penstock-tokens packs the ids" "$tokens" --ids 16 --end-of-text 0 --pack 8 --pad-to 2 -o "$scratch/wanted.bin" "$scratch/ids"
+ok "the same bytes" cmp "$scratch/t.bin" "$scratch/wanted.bin"
+printf 'the water turns the wheel' >"$scratch/a"
+printf 'water' >"$scratch/b"
+printf 'the wheel turns' >"$scratch/c"
+ok "a plain file, of a document a file" tool "$scratch/tokenizer.json" -o "$scratch/t.bin" "$scratch/a" "$scratch/b" "$scratch/c"
+ok "holds the ids" sh -c "tail -c +1025 '$scratch/t.bin' | cmp - '$scratch/ids'"
+refused() { # STATUS PATTERN ARGUMENT...
+  wanted=$1 pattern=$2
+  shift 2
+  rm -f "$scratch/t.bin"
+  tool "$@" -o "$scratch/t.bin" 2>"$scratch/err"
+  got=$?
+  matches "$got: $(tail -n 1 "$scratch/err")" "$got $(cat "$scratch/err")" "$wanted *$pattern*"
+  ok "and nothing is left" sh -c "! ls '$scratch'/t.bin*"
+}
+printf '{"text": "the"}\n{"txt": "water"}\n' >"$scratch/bad.jsonl"
+refused 65 'bad.jsonl:2: no field "text"' "$scratch/tokenizer.json" --field text "$scratch/bad.jsonl"
+refused 66 'absent: No such file' "$scratch/tokenizer.json" "$scratch/absent"
+refused 64 'the tokenizer has no such token' "$scratch/tokenizer.json" --end-of-text '</s>' "$scratch/a"
+refused 65 'bad.jsonl: ' "$scratch/bad.jsonl" "$scratch/a"
+finish
