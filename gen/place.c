@@ -5,9 +5,10 @@
  * rows), see pack.c. Receive slots come first (slots.c), below all else; a slot serves as memory like any other while no message may
  * come. The rest goes around them; nothing lies across the end of the slots, where the window ends and what persists begins.
  *
- * Two things can be had for a few bytes or saved for them: slots beyond the least, which spare credits; and blocks in one piece, which
- * keep the tables small. So a rank is packed with both, and when that takes more than one part in NEAR above what is live, with blocks
- * cut into layers, or fewer slots, or both; the least is taken. */
+ * Three things can be had for a few bytes or saved for them: one place for the scratch of all rows, so that those of one stage and
+ * microbatch share a frame; slots beyond the least, which spare credits; and blocks in one piece. All keep the tables small. So a rank
+ * is packed with all three, and when that takes more than one part in NEAR above what is live, with scratch by itself for each row,
+ * with blocks cut, or fewer slots, or all of it; the least is taken. */
 #include <string.h>
 
 #include "gen/laying.h"
@@ -97,6 +98,7 @@ struct packing {
   bool begun;                  /* the homes are those of: */
   uint32_t rank, spare;
   struct pen_window window;
+  uint64_t scratch;            /* where all rows have theirs, if they share it */
 };
 
 /* Both of a pair a|b are at work from the start of a to the end of b: what either uses lives through both rows. */
@@ -144,14 +146,25 @@ static void add_output(struct pen_laying *l, struct packing *p, uint32_t stage, 
             &pen_places_of(l, stage, microbatch)->base[base], second);
 }
 
+/* The scratch of each row; or, where they share it, of the one that needs most, from the first row to the last. */
+static void add_scratch(struct pen_laying *l, struct packing *p, bool shared) {
+  const struct pen_lowered *lowered = l->input->lowered;
+  uint32_t count = lowered->count[p->rank];
+  uint64_t most = 0;
+  for (uint32_t row = 0; row < count; row++) {
+    int program = pen_program_of(p->row[row].kind);
+    uint64_t bytes = program < 0 ? 0 : l->blocks[p->row[row].stage].scratch[program];
+    if (bytes > most) most = bytes;
+    if (!shared) add_block(p, bytes, row, row, &l->scratch[p->rank][row], NULL);
+  }
+  p->scratch = 0;
+  if (shared) add_block(p, most, 0, count - 1, &p->scratch, NULL);
+}
+
 static void add_stage_blocks(struct pen_laying *l, struct packing *p, uint32_t stage, uint32_t microbatch) {
   const struct pen_blocks *blocks = &l->blocks[stage];
   const struct rows *rows = pen_rows_of(l, stage, microbatch);
-  uint64_t *base = pen_places_of(l, stage, microbatch)->base, *scratch = l->scratch[l->partition->rank_of[stage]];
-  for (int program = 0; program < PEN_PROGRAMS; program++) {
-    uint32_t row = rows->program[program];
-    if (row != NO_ROW) add_block(p, blocks->scratch[program], row, row, &scratch[row], NULL);
-  }
+  uint64_t *base = pen_places_of(l, stage, microbatch)->base;
   add_output(l, p, stage, microbatch, false);
   if (l->input->kind != PEN_TRAIN) return;
   add_output(l, p, stage, microbatch, true);
@@ -216,21 +229,35 @@ static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, s
   pen_free(p->window.home);
 }
 
-/* Packs a rank with `spare` slots; returns the bytes of its window and activations, UINT64_MAX if they must be
- * more than `limit`. */
-static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, uint32_t spare,
-                          uint64_t limit, uint64_t goal, size_t steps) {
-  begin_packing(l, slotting, p, rank, spare);
-  for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
-    for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
-  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, p->window.bytes, limit, goal, steps);
-  if (bytes == UINT64_MAX) return bytes;
-  if (bytes < p->window.bytes) bytes = p->window.bytes;
-  l->activation_bytes[rank] = bytes - p->window.bytes;
+/* Gives every block the place that was found for it. */
+static void note_places(struct pen_laying *l, struct packing *p, bool shared) {
   for (size_t i = p->fixed; i < p->count; i++) {
     *p->target[i] = p->rectangle[i].offset;
     if (p->second[i]) *p->second[i] = p->rectangle[i].offset;
   }
+  for (uint32_t row = 0; shared && row < l->input->lowered->count[p->rank]; row++) l->scratch[p->rank][row] = p->scratch;
+}
+
+/* A way to lay out a rank. */
+struct way {
+  enum pen_cut cut;
+  uint32_t spare;      /* slots */
+  bool shared_scratch;
+  size_t steps;        /* of packing; 0: quickly */
+};
+
+/* Packs a rank; returns the bytes of its window and activations, UINT64_MAX if they must be more than `limit`. */
+static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, const struct way *way,
+                          uint64_t limit, uint64_t goal) {
+  begin_packing(l, slotting, p, rank, way->spare);
+  add_scratch(l, p, way->shared_scratch);
+  for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
+    for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
+  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, p->window.bytes, limit, goal, way->steps);
+  if (bytes == UINT64_MAX) return bytes;
+  if (bytes < p->window.bytes) bytes = p->window.bytes;
+  l->activation_bytes[rank] = bytes - p->window.bytes;
+  note_places(l, p, way->shared_scratch);
   return bytes;
 }
 
@@ -313,13 +340,6 @@ static uint64_t most_live(const struct pen_laying *l, uint32_t rank) {
   return (uint64_t)most;
 }
 
-/* A way to lay out a rank. */
-struct way {
-  enum pen_cut cut;
-  uint32_t spare;
-  size_t steps; /* of packing; 0: quickly */
-};
-
 /* The ways of a rank, and the best so far. */
 struct trial {
   struct pen_laying *l;
@@ -327,6 +347,7 @@ struct trial {
   struct templates *templates;
   struct packing *packing;
   uint32_t rank;
+  bool shares_scratch;    /* may */
   uint64_t enough, least; /* bytes */
   struct way best, last;
 };
@@ -334,22 +355,42 @@ struct trial {
 static uint64_t pack_so(struct trial *t, const struct way *way, uint64_t limit) {
   cut_rank(t->l, t->templates, t->rank, way->cut);
   t->last = *way;
-  return pack_rank(t->l, t->slotting, t->packing, t->rank, way->spare, limit, t->enough, way->steps);
+  return pack_rank(t->l, t->slotting, t->packing, t->rank, way, limit, t->enough);
+}
+
+/* Both of a pair are at work at once, so they cannot share their scratch. */
+static bool has_pairs(const struct pen_lowered *lowered, uint32_t rank) {
+  for (uint32_t row = 0; row < lowered->count[rank]; row++)
+    if (lowered->action[rank][row].overlaps) return true;
+  return false;
+}
+
+/* One way; false when it cannot come near, whatever the patience. */
+static bool try_way(struct trial *t, const struct way *way) {
+  uint64_t bytes = pack_so(t, way, way->spare ? t->enough : t->least);
+  if (bytes == UINT64_MAX) return false;
+  if (arena_part(t->l, t->rank, bytes) >= t->least) return true;
+  t->least = arena_part(t->l, t->rank, bytes);
+  t->best = *way;
+  return true;
 }
 
 /* Every cut, first quickly, then thoroughly those that can come near. */
 static void try_cuts(struct trial *t, uint32_t spare) {
   static const enum pen_cut cuts[PEN_CUTS] = {PEN_CUT_NOT, PEN_CUT_ALIKE, PEN_CUT_LAYERS, PEN_CUT_EVEN};
   bool hopeless[PEN_CUTS] = {[PEN_CUT_LAYERS] = t->templates->parts < 2};
-  for (size_t i = 0; i < 2 * PEN_CUTS && t->least > t->enough; i++) {
-    struct way way = {cuts[i % PEN_CUTS], spare, i < PEN_CUTS ? 0 : spare ? FEW_STEPS : MANY_STEPS};
-    if (hopeless[way.cut] || (way.cut != PEN_CUT_NOT && t->l->input->kind != PEN_TRAIN)) continue; /* eval saves nothing */
-    uint64_t bytes = pack_so(t, &way, spare ? t->enough : t->least);
-    hopeless[way.cut] = bytes == UINT64_MAX;
-    if (hopeless[way.cut] || arena_part(t->l, t->rank, bytes) >= t->least) continue;
-    t->least = arena_part(t->l, t->rank, bytes);
-    t->best = way;
+  for (int i = 0; i < PEN_CUTS && t->least > t->enough; i++) {
+    if (hopeless[cuts[i]] || (cuts[i] != PEN_CUT_NOT && t->l->input->kind != PEN_TRAIN)) continue; /* eval saves nothing */
+    if (t->shares_scratch) try_way(t, &(struct way){cuts[i], spare, true, 0});
+    if (t->least > t->enough) hopeless[cuts[i]] = !try_way(t, &(struct way){cuts[i], spare, false, 0});
   }
+  for (int i = 0; i < PEN_CUTS && t->least > t->enough; i++)
+    if (!hopeless[cuts[i]] && (cuts[i] == PEN_CUT_NOT || t->l->input->kind == PEN_TRAIN))
+      try_way(t, &(struct way){cuts[i], spare, false, spare ? FEW_STEPS : MANY_STEPS});
+}
+
+static bool same_way(const struct way *a, const struct way *b) {
+  return a->cut == b->cut && a->spare == b->spare && a->shared_scratch == b->shared_scratch && a->steps == b->steps;
 }
 
 /* Tries whole blocks and spare slots first; see the top of the file. */
@@ -357,10 +398,10 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   l->live_bytes[rank] = live_of(l, rank);
   uint64_t live = most_live(l, rank);
   struct trial trial = {.l = l, .slotting = slotting, .templates = c, .packing = p, .rank = rank,
+                        .shares_scratch = !has_pairs(l->input->lowered, rank),
                         .enough = live + (live + resident_bytes(l, rank)) / NEAR, .least = UINT64_MAX};
   for (uint32_t spare = SPARE_MAX + 1; spare-- > 0 && trial.least > trial.enough;) try_cuts(&trial, spare);
-  if (memcmp(&trial.best, &trial.last, sizeof trial.best) == 0) return;
-  pack_so(&trial, &trial.best, UINT64_MAX);
+  if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
 
 void pen_place(struct pen_laying *l) {
