@@ -50,12 +50,15 @@ static struct pen_order *order_of_rows(struct pen_action *const *action, const u
 }
 
 /* Costs are finite, but their sum may not be. */
+static _Noreturn void stop_at_costs(const struct pen_result *result) {
+  pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say",
+           result->measured ? result->measured->path : result->topology->path);
+}
+
 static void simulate(struct pen_result *result) {
   pen_pass("simulate");
   result->timing = pen_simulate(result->order, result->partition, result->cost, pen_overlap_of(result));
-  if (!result->timing->complete || isfinite(result->timing->makespan)) return;
-  pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say",
-           result->measured ? result->measured->path : result->topology->path);
+  if (result->timing->complete && !isfinite(result->timing->makespan)) stop_at_costs(result);
 }
 
 /* Timing and rows of the result's order. */
@@ -120,6 +123,7 @@ static void lay_out_rows(struct pen_result *result, int kind, struct pen_graph *
 
 static void search(struct pen_result *result, const struct pen_options *options, const double *slack) {
   pen_pass("search");
+  if (!pen_search_can_time(result->partition, result->cost)) stop_at_costs(result);
   struct pen_search_effort effort = {options->search_seconds, options->search_seed};
   result->search = pen_search(result->topology, result->partition, result->own, result->cost, pen_overlap_of(result), &effort, slack);
   result->order = result->search->order;

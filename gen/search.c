@@ -249,7 +249,7 @@ void pen_search_take(struct pen_search *search, const struct pen_search_named *n
 }
 
 /* Times stay numbers: no action starts later than all actions and messages take together. */
-static bool is_finite(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
+bool pen_search_can_time(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
   double sum = 0;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     sum += partition->microbatch_count *
@@ -265,7 +265,6 @@ struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *part
   bool by_span = !strcmp(t->pipeline_objective, "span");
   uint32_t first = !free && !strcmp(t->pipeline_placement, "v"), count = free ? 2 : 1, chosen = first;
   uint64_t work = (uint64_t)WORK_A_SECOND;
-  if (!is_finite(partition, cost)) pen_stop(PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say", t->path);
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side **side = search->side;
   search->objective = t->pipeline_objective;

@@ -195,6 +195,9 @@ struct pen_search_effort {
   uint64_t seed;
 };
 
+/* Whether the times of all orders are numbers: what pen_search() needs. */
+bool pen_search_can_time(const struct pen_partition *partition, const struct pen_stage_cost *cost);
+
 /* Searches for the topology's schedule. Sets the placement of partition and topology where it chose one. `slack`: see
  * pen_budget_of(). */
 struct pen_search *pen_search(struct pen_topology *topology, struct pen_partition *partition, struct pen_graph *const *graph,
