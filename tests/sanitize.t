@@ -46,6 +46,7 @@ replay() { # replay INPUT ARGUMENTS...: FILE stands for the input
 ok "topologies of the fuzzer" replay topology FILE
 ok "actions of the fuzzer" replay actions --actions=FILE "$small"
 ok "schedules of the fuzzer" replay csv -s pipeline.schedule=file -s pipeline.placement=v -s pipeline.schedule_file=FILE "$small"
+ok "costs of the fuzzer" replay costs -s pipeline.schedule=dual_pipe_v -s pipeline.microbatches=4 --costs=FILE "$small"
 cat >"$scratch/llama.cfg" <<'END'
 pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "zero_bubble_v"; };
 model = { family = "llama"; layers = 4; hidden = 40; heads = 4; kv_heads = 2; head_dim = 10; ffn = 56; vocab = 256; sequence = 24; };
