@@ -9,7 +9,6 @@
 static const struct {
   const char *path, *choices;
 } built[] = {
-    {"model.dtype", "f32"},
     {"data_parallel.shard", "none"},
     {"cluster.device", "auto cpu"},
     {"cluster.transport", "auto shm"},

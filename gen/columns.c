@@ -18,6 +18,7 @@ static const struct pen_column program[] = {
 };
 static const struct pen_column op[] = {
     PLAIN(pen_op, kind, PEN_AS_OP),
+    PLAIN(pen_op, dtype, PEN_AS_DTYPE),
     ARRAY(pen_op, operand, PEN_OPERANDS_MAX, PEN_AS_INDEX),
     PLAIN(pen_op, workspace, PEN_AS_INDEX),
     ARRAY(pen_op, dim, PEN_DIMS_MAX, PEN_AS_SIGNED),
@@ -69,6 +70,7 @@ static const struct pen_column weight[] = {
     PLAIN(pen_weight, gradient_offset, PEN_AS_OFFSET),
     PLAIN(pen_weight, exp_avg_offset, PEN_AS_OFFSET),
     PLAIN(pen_weight, exp_avg_sq_offset, PEN_AS_OFFSET),
+    PLAIN(pen_weight, copy_offset, PEN_AS_OFFSET),
     PLAIN(pen_weight, value_file, PEN_AS_OFFSET),
     PLAIN(pen_weight, exp_avg_file, PEN_AS_OFFSET),
     PLAIN(pen_weight, exp_avg_sq_file, PEN_AS_OFFSET),
@@ -76,7 +78,7 @@ static const struct pen_column weight[] = {
 static const struct pen_column memory[] = {
     PLAIN(pen_rank_memory, arena_bytes, PEN_AS_NUMBER),      PLAIN(pen_rank_memory, window_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, persistent_end, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, weight_bytes, PEN_AS_NUMBER),
-    PLAIN(pen_rank_memory, gradient_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, moment_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, copy_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, gradient_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, moment_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, constant_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, activation_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, live_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, receive_slots, PEN_AS_NUMBER),
 };

@@ -128,7 +128,7 @@ static uint32_t output_of(struct walk *walk, const struct pen_op *forward, const
   uint32_t target = forward_operand(walk, forward, word);
   if (operand->accumulates) return graph->value[target].gradient;
   const char *name = pen_text("%s%s%s", graph->value[target].name, word->mark == '*' ? "*" : "'", walk->suffix);
-  uint32_t made = pen_graph_value(graph, name, operand->dtype, PEN_ROLE_ACTIVATION,
+  uint32_t made = pen_graph_value(graph, name, pen_operand_dtype(operand, backward->dtype), PEN_ROLE_ACTIVATION,
                                   pen_operand_elements(operand, backward->dim));
   if (word->mark == '*')
     walk->private_value[pen_signature_operand(pen_signature_of(forward->kind), word->name)] = made;
@@ -144,7 +144,7 @@ static void apply(struct walk *walk, const struct rule *rule, const struct pen_o
   for (size_t i = input_count; i < count; i++) any = any || wanted(walk, forward, &word[i]);
   if (!any) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
-  struct pen_op op = {.kind = (uint16_t)rule->backward, .workspace = PEN_NONE};
+  struct pen_op op = {.kind = (uint16_t)rule->backward, .dtype = pen_signature_dtype(signature, walk->graph->dtype), .workspace = PEN_NONE};
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op.operand[i] = PEN_NONE;
   bind_dims(rule, forward, &op);
   for (size_t i = 0; i < input_count; i++) op.operand[i] = input_of(walk, forward, &word[i], &word[input_count]);
@@ -218,7 +218,7 @@ static void mark_needs(struct pen_graph *graph) {
 static void add_workspaces(struct pen_graph *graph, struct pen_op_list *list, const char *name) {
   for (size_t i = 0; i < list->count; i++) {
     struct pen_op *op = &list->op[i];
-    uint64_t bytes = pen_signature_workspace_bytes(pen_signature_of(op->kind), op->dim);
+    uint64_t bytes = pen_signature_workspace_bytes(pen_signature_of(op->kind), op->dtype, op->dim);
     if (bytes) op->workspace = pen_graph_value(graph, pen_text("%s.workspace%zu", name, i), PEN_F32, PEN_ROLE_ACTIVATION, (bytes + 3) / 4);
   }
 }

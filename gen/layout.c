@@ -4,6 +4,7 @@
 
 #include "gen/families/families.h"
 #include "gen/laying.h"
+#include "gen/signature.h"
 
 /* ---- weights ---- */
 
@@ -66,7 +67,7 @@ static uint64_t constant_bytes(const struct pen_partition *partition, struct pen
   return bytes;
 }
 
-/* Weights, then gradients, then moments, then the loss table, then constants, from the end of the window on. A plan that does not
+/* Weights, then their copies, then gradients, then moments, then the loss table, then constants, from the end of the window on. A plan that does not
  * train has neither gradients nor moments. */
 static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, struct pen_rank_memory *memory,
                              const struct pen_partition *partition, const struct pen_profile_input *input, uint32_t rank) {
@@ -74,6 +75,9 @@ static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, 
   bool trains = input->kind == PEN_TRAIN;
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank) weights[i].value_offset = take(&end, weights[i].count * 4, &memory->weight_bytes);
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    if (weights[i].rank == rank && weights[i].copy_offset != UINT64_MAX)
+      weights[i].copy_offset = take(&end, weights[i].count * pen_dtype_bytes(PEN_BF16), &memory->copy_bytes);
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank)
       weights[i].gradient_offset = weights[i].frozen || !trains ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->gradient_bytes);
@@ -135,6 +139,7 @@ static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_p
   plan->sequence = (uint32_t)t->model_sequence;
   plan->vocab = (uint32_t)t->model_vocab;
   plan->layers = (uint32_t)t->model_layers;
+  plan->dtype = pen_topology_dtype(t);
   plan->threads_per_rank = (uint32_t)t->cluster_threads_per_rank;
   plan->needs_tokens = pen_family_needs_tokens(family);
   plan->packed = t->batch_packed;

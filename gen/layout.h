@@ -15,9 +15,11 @@ static inline uint64_t pen_aligned(uint64_t bytes) {
   return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
 }
 
-/* What a weight keeps on its rank whatever the activations: itself and, if it learns, its gradient and two moments. */
+/* What a weight keeps on its rank whatever the activations: itself, its bf16 copy where it has one, and, if it learns, its gradient and
+ * two moments. */
 static inline uint64_t pen_resident_bytes(const struct pen_weight *weight, bool trains) {
-  return pen_aligned(weight->count * 4) * (trains && !weight->frozen ? 4 : 1);
+  uint64_t copy_bytes = weight->copy_offset == UINT64_MAX ? 0 : pen_aligned(weight->count * sizeof(uint16_t));
+  return copy_bytes + pen_aligned(weight->count * sizeof(float)) * (trains && !weight->frozen ? 4 : 1);
 }
 
 /* ---- pack.c ---- */

@@ -26,6 +26,21 @@ struct pen_op *pen_op_append(struct pen_op_list *list, int kind) {
 /* The name of a value inside the current layer. */
 static const char *local_name(struct pen_graph *graph, const char *name) { return pen_text("%s%s", graph->prefix, name); }
 
+/* What an op reads of a weight: its bf16 copy, made when it is first asked for, where the signature wants the op's dtype. */
+static uint32_t as_read(struct pen_graph *graph, uint32_t value, const struct pen_operand *operand) {
+  if (value == PEN_NONE || !operand->of_op || graph->value[value].role != PEN_ROLE_WEIGHT || graph->value[value].dtype == graph->dtype)
+    return value;
+  uint32_t index = graph->value[value].weight;
+  for (uint32_t v = 0; v < graph->value_count; v++)
+    if (graph->value[v].role == PEN_ROLE_WEIGHT && graph->value[v].weight == index && graph->value[v].dtype == graph->dtype) return v;
+  const char *name = pen_text("%s.%s", graph->weight[index].name, pen_dtype_text(graph->dtype));
+  uint32_t copy = pen_graph_value(graph, name, graph->dtype, PEN_ROLE_WEIGHT, graph->weight[index].count);
+  graph->value[copy].weight = index;
+  graph->value[copy].gradient = graph->value[value].gradient;
+  graph->weight[index].copy_offset = 0; /* it has one; where, layout says */
+  return copy;
+}
+
 /* Appends an op and makes a value for each of its outputs that is not optional, sized by its signature and named after `name`
  * (further outputs: "name.output"). `input` holds the operands before the outputs. Returns the op. */
 static struct pen_op *emit(struct pen_graph *graph, struct pen_op_list *list, int kind, const char *name,
@@ -33,13 +48,14 @@ static struct pen_op *emit(struct pen_graph *graph, struct pen_op_list *list, in
   const struct pen_signature *signature = pen_signature_of(kind);
   struct pen_op *op = pen_op_append(list, kind);
   memcpy(op->dim, dim, dim_count * sizeof *dim);
-  for (uint32_t i = 0; i < signature->input_count; i++) op->operand[i] = input[i];
+  op->dtype = pen_signature_dtype(signature, graph->dtype);
+  for (uint32_t i = 0; i < signature->input_count; i++) op->operand[i] = as_read(graph, input[i], &signature->operand[i]);
   for (uint32_t i = signature->input_count; i < signature->operand_count; i++) {
     const struct pen_operand *operand = &signature->operand[i];
     if (operand->optional) continue;
     bool main_output = i == signature->input_count;
     const char *text = main_output ? name : pen_text("%s.%s", name, operand->name);
-    op->operand[i] = pen_graph_value(graph, text, operand->dtype, role, pen_operand_elements(operand, op->dim));
+    op->operand[i] = pen_graph_value(graph, text, pen_operand_dtype(operand, op->dtype), role, pen_operand_elements(operand, op->dim));
   }
   return op;
 }
@@ -73,7 +89,8 @@ uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t row
   struct pen_weight *weight = &graph->weight[index];
   *weight = (struct pen_weight){.name = name, .stage = graph->stage, .dim_count = columns ? 2 : 1, .dim = {(uint64_t)rows,
                                 (uint64_t)columns}, .initial = (uint8_t)initial, .deviation = deviation,
-                                .weight_decay = pen_weight_decay_of(graph->topology, name, columns != 0), .frozen = is_frozen(graph->topology, name)};
+                                .weight_decay = pen_weight_decay_of(graph->topology, name, columns != 0),
+                                .frozen = is_frozen(graph->topology, name), .copy_offset = UINT64_MAX};
   if (__builtin_mul_overflow((uint64_t)rows, columns ? (uint64_t)columns : 1, &weight->count))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, name);
   uint32_t value = pen_graph_value(graph, name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);
@@ -223,7 +240,7 @@ static struct pen_op *loss(struct pen_graph *graph, int kind, const uint32_t *in
       emit(graph, &graph->forward, kind, "loss", input, (int64_t[]){graph->rows, second_dim}, 2, PEN_ROLE_LOSS);
   if (!graph->training) return op;
   uint32_t x = input[0], last = pen_signature_of(kind)->operand_count - 1;
-  uint32_t gradient = pen_graph_value(graph, pen_text("%s'", graph->value[x].name), PEN_F32, PEN_ROLE_ACTIVATION,
+  uint32_t gradient = pen_graph_value(graph, pen_text("%s'", graph->value[x].name), graph->value[x].dtype, PEN_ROLE_ACTIVATION,
                                       graph->value[x].elements);
   op->operand[last] = gradient;
   graph->value[x].gradient = gradient;
@@ -248,8 +265,8 @@ void op_sum_loss(struct pen_graph *graph, uint32_t x) {
 /* ---- the pass ---- */
 
 /* What passes between two blocks is rounded to the dtype that it has on the wire, whether or not a stage ends there, so that bits do
- * not depend on the cuts (design.md section 9); its gradient likewise. The wire carries f32, which is what the ops make: nothing to
- * do, but for what a family declares of another dtype, which pen_shape_check_value refuses. A narrower wire has its ops here alone. */
+ * not depend on the cuts (design.md section 9); its gradient likewise. The wire carries the model's dtype, and every op stores what it
+ * makes rounded to that: nothing to do, but for what a family declares of another dtype, which pen_shape_check_value refuses. */
 static uint32_t round_to_wire(struct pen_graph *graph, const struct pen_declared *declared, uint32_t value) {
   pen_shape_check_value(graph, declared, value, "gives");
   return value;
@@ -269,7 +286,7 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
   struct pen_graph *graph = pen_new(1, sizeof *graph);
   const struct pen_span *span = &partition->span[stage];
   *graph = (struct pen_graph){.topology = topology, .partition = partition, .stage = stage,
-                              .stage_count = partition->stage_count, .training = training,
+                              .stage_count = partition->stage_count, .training = training, .dtype = pen_topology_dtype(topology),
                               .rows = topology->batch_microbatch * topology->model_sequence, .prefix = "",
                               .block = span->first_block, .input = PEN_NONE, .output = PEN_NONE,
                               .output_gradient = PEN_NONE, .input_gradient = PEN_NONE};
@@ -278,7 +295,7 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
   const struct pen_declared *takes = partition->block[span->first_block].kind->takes;
   if (takes) {
     struct pen_shape shape = pen_shape_of(topology, partition->family, takes);
-    graph->input = pen_graph_value(graph, "input", takes->dtype, PEN_ROLE_ACTIVATION, shape.elements);
+    graph->input = pen_graph_value(graph, "input", shape.dtype, PEN_ROLE_ACTIVATION, shape.elements);
   }
   uint32_t value = graph->input;
   for (; graph->block < span->past_last_block; graph->block++) value = emit_block(graph, value);

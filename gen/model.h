@@ -12,7 +12,7 @@ struct pen_declared; /* gen/families/families.h */
 
 enum pen_role {
   PEN_ROLE_ACTIVATION, /* lives within one microbatch */
-  PEN_ROLE_WEIGHT,
+  PEN_ROLE_WEIGHT, /* or, of dtype bf16, the copy of one that products read */
   PEN_ROLE_GRADIENT, /* a weight's gradient accumulator */
   PEN_ROLE_CONSTANT, /* made once at start; values of the same name on one rank are one tensor */
   PEN_ROLE_LOSS,
@@ -24,7 +24,7 @@ struct pen_value {
   uint8_t dtype, role;
   uint64_t elements, bytes;
   uint32_t weight;  /* WEIGHT, GRADIENT: index into the stage's weights; else PEN_NONE */
-  uint32_t gradient; /* of a weight: its accumulator (PEN_NONE: frozen); of a value: set by the loss, see pen_graph_loss */
+  uint32_t gradient; /* of a weight, or its copy: the accumulator (PEN_NONE: frozen); of a value: set by the loss, see pen_graph_loss */
   bool needs_gradient;
   /* settled by derive: */
   uint8_t base;      /* enum pen_base */
@@ -63,6 +63,7 @@ struct pen_graph {
   const struct pen_topology *topology;
   uint32_t stage, stage_count;
   bool training;
+  uint8_t dtype; /* enum pen_dtype: model.dtype */
   int64_t rows; /* tokens in a microbatch */
   const struct pen_partition *partition;
   uint32_t block;     /* the one whose ops are emitted, while they are */

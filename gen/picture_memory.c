@@ -100,6 +100,7 @@ static void print_rank(struct map *map) {
           m->arena_bytes, m->live_bytes, (double)m->arena_bytes / (double)m->live_bytes, m->receive_slots);
   print_part(map->out, "window", m->window_bytes);
   print_part(map->out, "weights", m->weight_bytes);
+  if (m->copy_bytes) print_part(map->out, "copies", m->copy_bytes);
   print_part(map->out, "gradients", m->gradient_bytes);
   print_part(map->out, "moments", m->moment_bytes);
   print_part(map->out, "constants", m->constant_bytes);

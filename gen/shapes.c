@@ -58,16 +58,17 @@ struct pen_shape pen_shape_of(const struct pen_topology *t, const struct pen_fam
   }
   for (uint32_t i = 0; i < shape.extent_count; i++)
     if (__builtin_mul_overflow(shape.elements, shape.extent[i], &shape.elements)) FAIL(t, family, declared, "is %s", "too large");
-  if (__builtin_mul_overflow(shape.elements, pen_dtype_bytes(declared->dtype), &shape.bytes))
+  shape.dtype = declared->dtype == PEN_OF_MODEL ? pen_topology_dtype(t) : declared->dtype;
+  if (__builtin_mul_overflow(shape.elements, pen_dtype_bytes(shape.dtype), &shape.bytes))
     FAIL(t, family, declared, "is %s", "too large");
   return shape;
 }
 
-const char *pen_shape_text(const struct pen_shape *shape, int dtype) {
+const char *pen_shape_text(const struct pen_shape *shape) {
   const char *text = "(";
   for (uint32_t i = 0; i < shape->extent_count; i++)
     text = pen_text("%s%s%llu", text, i ? ", " : "", (unsigned long long)shape->extent[i]);
-  return pen_text("%s) of %s", text, pen_dtype_text(dtype));
+  return pen_text("%s) of %s", text, pen_dtype_text(shape->dtype));
 }
 
 /* ---- neighbours ---- */
@@ -76,7 +77,7 @@ const char *pen_shape_text(const struct pen_shape *shape, int dtype) {
 static const char *side_text(const struct pen_topology *t, const struct pen_family *family, const struct pen_declared *declared) {
   if (!declared) return "nothing";
   struct pen_shape shape = pen_shape_of(t, family, declared);
-  return pen_text("%s, %s", declared->name, pen_shape_text(&shape, declared->dtype));
+  return pen_text("%s, %s", declared->name, pen_shape_text(&shape));
 }
 
 static bool agree(const struct pen_topology *t, const struct pen_family *family, const struct pen_declared *a, const struct pen_declared *b) {
@@ -169,9 +170,9 @@ void pen_shape_check_value(const struct pen_graph *graph, const struct pen_decla
   const char *block = graph->partition->block[graph->block].name;
   if (value == PEN_NONE) FAIL(graph->topology, family, declared, "is declared, but block %s %s none", block, verb);
   const struct pen_value *made = &graph->value[value];
-  if (made->elements == shape.elements && made->dtype == declared->dtype) return;
+  if (made->elements == shape.elements && made->dtype == shape.dtype) return;
   FAIL(graph->topology, family, declared, "is declared as %s, but block %s %s %llu elements of %s",
-       pen_shape_text(&shape, declared->dtype), block, verb, (unsigned long long)made->elements, pen_dtype_text(made->dtype));
+       pen_shape_text(&shape), block, verb, (unsigned long long)made->elements, pen_dtype_text(made->dtype));
 }
 
 void pen_shape_check_reader(const struct pen_graph *graph, const struct pen_declared *declared) {
@@ -185,5 +186,5 @@ void pen_shape_check_reader(const struct pen_graph *graph, const struct pen_decl
   bool by_sequences = declared->split == 0 && shape.extent[0] == (uint64_t)graph->topology->batch_microbatch;
   if (declared->split != PEN_REPLICATED && !by_sequences) /* design.md section 9: a row of a microbatch is a window */
     FAIL(graph->topology, p->family, declared, "is declared as %s, but a microbatch gets its %lld sequences of the data",
-         pen_shape_text(&shape, declared->dtype), (long long)graph->topology->batch_microbatch);
+         pen_shape_text(&shape), (long long)graph->topology->batch_microbatch);
 }

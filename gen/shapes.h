@@ -11,6 +11,7 @@ struct pen_shape {
   uint32_t extent_count;
   uint64_t whole[PEN_SHAPE_EXTENTS_MAX], extent[PEN_SHAPE_EXTENTS_MAX];
   uint64_t elements, bytes; /* in one microbatch */
+  uint8_t dtype;
 };
 
 /* The shape of what a family declares. Fails (78), naming family and tensor, when the declaration makes no sense or the extent to be
@@ -18,7 +19,7 @@ struct pen_shape {
 struct pen_shape pen_shape_of(const struct pen_topology *topology, const struct pen_family *family,
                               const struct pen_declared *declared);
 /* "(2, 8, 32) of f32" */
-const char *pen_shape_text(const struct pen_shape *shape, int dtype);
+const char *pen_shape_text(const struct pen_shape *shape);
 
 /* ---- the pass ---- */
 

@@ -22,7 +22,7 @@ static json_t *border_object(const struct pen_border *border) {
   json_object_set_new(object, "tensor", json_string(border->name));
   json_object_set_new(object, "from", end_of(border->from));
   json_object_set_new(object, "to", end_of(border->to));
-  json_object_set_new(object, "dtype", json_string(pen_dtype_text(border->declared->dtype)));
+  json_object_set_new(object, "dtype", json_string(pen_dtype_text(border->shape.dtype)));
   json_object_set_new(object, "shape", extents(shape->extent, shape->extent_count));
   json_object_set_new(object, "bytes", json_integer((json_int_t)shape->bytes));
   json_object_set_new(object, "step_shape", extents(shape->whole, shape->extent_count));

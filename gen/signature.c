@@ -116,6 +116,8 @@ static const char *parse_dtype(struct pen_operand *operand, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
   if (!take(at, ':')) return 0;
   if (!take_name(at, name)) return "':' without a dtype";
+  operand->of_op = strcmp(name, "t") == 0;
+  if (operand->of_op) return 0;
   for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
     if (strcmp(name, dtypes[dtype].text) == 0) {
       operand->dtype = (uint8_t)dtype;
@@ -197,27 +199,40 @@ uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *
   return product;
 }
 
-uint64_t pen_operand_bytes(const struct pen_operand *operand, const int64_t *dim) {
+uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, const int64_t *dim) {
   uint64_t elements = pen_operand_elements(operand, dim), bytes;
-  return __builtin_mul_overflow(elements, (uint64_t)pen_dtype_bytes(operand->dtype), &bytes) ? UINT64_MAX : bytes;
+  return __builtin_mul_overflow(elements, (uint64_t)pen_dtype_bytes(pen_operand_dtype(operand, op_dtype)), &bytes) ? UINT64_MAX : bytes;
 }
 
-double pen_signature_value(const struct pen_signature *signature, const char *expression, const int64_t *dim) {
+uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype) { return operand->of_op ? (uint8_t)op_dtype : operand->dtype; }
+
+uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype) {
+  for (int index = 0; index < signature->operand_count; index++)
+    if (signature->operand[index].of_op) return (uint8_t)model_dtype;
+  return PEN_F32;
+}
+
+/* One factor of a product: a number, `bf16`, a dim, or the lesser of a dim and a number. */
+static double factor_value(const struct pen_signature *signature, const char *expression, const char **at, int op_dtype, const int64_t *dim) {
+  char name[PEN_SIGNATURE_NAME_BYTES];
+  int64_t number;
+  if (take_number(at, &number)) return (double)number;
+  bool named = take_name(at, name);
+  if (named && strcmp(name, "bf16") == 0) return op_dtype == PEN_BF16;
+  int index = named ? pen_signature_dim(signature, name) : -1;
+  if (index < 0) broken(signature->kind, expression, "not a sum of products of dims and numbers");
+  if (!take(at, '<')) return (double)dim[index];
+  if (!take_number(at, &number)) broken(signature->kind, expression, "'<' without a number");
+  return (double)(dim[index] < number ? dim[index] : number);
+}
+
+double pen_signature_value(const struct pen_signature *signature, const char *expression, int op_dtype, const int64_t *dim) {
   const char *at = expression;
   double sum = 0;
   do {
     double product = 1;
-    do {
-      char name[PEN_SIGNATURE_NAME_BYTES];
-      int64_t number;
-      if (take_number(&at, &number)) {
-        product *= (double)number;
-        continue;
-      }
-      int index = take_name(&at, name) ? pen_signature_dim(signature, name) : -1;
-      if (index < 0) broken(signature->kind, expression, "not a sum of products of dims and numbers");
-      product *= (double)dim[index];
-    } while (take(&at, '*'));
+    do product *= factor_value(signature, expression, &at, op_dtype, dim);
+    while (take(&at, '*'));
     sum += product;
   } while (take(&at, '+'));
   if (*at) broken(signature->kind, expression, "not a sum of products of dims and numbers");
@@ -225,10 +240,10 @@ double pen_signature_value(const struct pen_signature *signature, const char *ex
 }
 
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim) {
-  return pen_signature_value(signature, signature->flops, dim);
+  return pen_signature_value(signature, signature->flops, PEN_F32, dim);
 }
 
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const int64_t *dim) {
-  double bytes = pen_signature_value(signature, signature->workspace, dim);
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int op_dtype, const int64_t *dim) {
+  double bytes = pen_signature_value(signature, signature->workspace, op_dtype, dim);
   return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;
 }

@@ -11,13 +11,14 @@
 
 enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4 };
 
-/* One operand: `dx?[rows,in]:f64@a` or `dw[out,in]+`. */
+/* One operand: `dx?[rows,in]:t@a` or `dw[out,in]+`. */
 struct pen_operand {
   char name[PEN_SIGNATURE_NAME_BYTES];
   bool output;      /* stands after "->" */
   bool optional;    /* "?": may be PEN_NONE */
   bool accumulates; /* "+": read, added to, written back */
-  uint8_t dtype;    /* enum pen_dtype; f32 where the signature is silent */
+  bool of_op;       /* ":t": of the op's dtype */
+  uint8_t dtype;    /* enum pen_dtype of any other; f32 where the signature is silent */
   int8_t alias;     /* "@": index of the input operand whose memory this output may take, or -1 */
   uint8_t extent_count;
   struct {
@@ -50,15 +51,19 @@ int pen_signature_real(const struct pen_signature *signature, const char *name);
 
 /* Elements and bytes of an operand for dims in the op's order; UINT64_MAX when a dim is not positive or the product overflows. */
 uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim);
-uint64_t pen_operand_bytes(const struct pen_operand *operand, const int64_t *dim);
+uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, const int64_t *dim);
 
-/* Value of a sum of products of the signature's dims and numbers ("12*rows*width+64"). A name that is no dim, or text that is no
- * such sum, aborts: the text stands in ops.def. Exact below 2^53. */
-double pen_signature_value(const struct pen_signature *signature, const char *expression, const int64_t *dim);
+/* The dtype of an operand in an op of that dtype; the dtype of an op in a model of that dtype: f32 where no operand is ":t". */
+uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
+uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
+
+/* Value of a sum of products of the signature's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of both, "bf16" 1 for an
+ * op of that dtype, else 0. A name that is no dim, or text that is no such sum, aborts: the text stands in ops.def. Exact below 2^53. */
+double pen_signature_value(const struct pen_signature *signature, const char *expression, int op_dtype, const int64_t *dim);
 
 /* The same for the columns flops and workspace. */
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const int64_t *dim);
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int op_dtype, const int64_t *dim);
 
 /* Bytes of one element, and the dtype's name in signatures ("f32"). */
 uint32_t pen_dtype_bytes(int dtype);

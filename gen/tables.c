@@ -26,7 +26,8 @@ static uint32_t find_tensor(const struct tables *t, const char *name) {
 
 static uint64_t persistent_offset(const struct pen_laying *l, const struct pen_graph *graph, const struct pen_value *value) {
   const struct pen_weight *weight = &l->weights[l->first_weight[graph->stage] + value->weight];
-  return value->role == PEN_ROLE_WEIGHT ? weight->value_offset : weight->gradient_offset;
+  if (value->role != PEN_ROLE_WEIGHT) return weight->gradient_offset;
+  return value->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
 }
 
 /* Adds a stage's values that some program uses. Constants of one name are one tensor of the rank. */

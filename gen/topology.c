@@ -177,6 +177,10 @@ static const char *base_name(const char *path) {
   return pen_text("%.*s", (int)bytes, name);
 }
 
+uint8_t pen_topology_dtype(const struct pen_topology *topology) {
+  return strcmp(topology->model_dtype, "bf16") == 0 ? PEN_BF16 : PEN_F32;
+}
+
 struct pen_topology *pen_topology_read(const char *path, const char *const *override, size_t override_count) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   topology->origin = pen_new(pen_setting_count, sizeof *topology->origin);

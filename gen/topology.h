@@ -59,6 +59,9 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
 _Noreturn void pen_topology_fail(const struct pen_topology *topology, const char *setting, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* model.dtype as enum pen_dtype. */
+uint8_t pen_topology_dtype(const struct pen_topology *topology);
+
 /* The settled settings as canonical text, one `group.name = value` a line in the order of settings.def, for the digest. */
 const char *pen_topology_canonical(const struct pen_topology *topology);
 

@@ -43,11 +43,12 @@ static bool check_persistent(struct pen_bench *b) {
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
-  struct range *range = pen_new(4 * (size_t)b->own_weight_count + b->tables->tensor_count + 1, sizeof *range);
+  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 1, sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     uint64_t bytes = weight->count * sizeof(float);
     add_range(range, &count, weight->value_offset, bytes, weight->name, "value");
+    if (weight->copy_offset != UINT64_MAX) add_range(range, &count, weight->copy_offset, weight->count * sizeof(uint16_t), weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, bytes, weight->name, "exp_avg");
@@ -78,21 +79,28 @@ static bool is_named(const char *name, const struct pen_weight *weight, const ch
   return strncmp(name, weight->name, length) == 0 && strcmp(name + length, ending) == 0;
 }
 
-/* The weight whose value or gradient lies exactly at a persistent tensor's place. The tensor must have its name: weights of one size
- * could take each other's place unseen. */
+/* A tensor is what it lies on if it is named so, and as large: weights of one size could take each other's place unseen. */
+static bool take_as(struct pen_bench *b, uint32_t tensor, uint32_t own, enum pen_use use, const char *ending, const char *what) {
+  const struct pen_weight *weight = &b->plan->weights[b->own_weight[own]];
+  const struct pen_tensor *t = &b->tables->tensors[tensor];
+  if (!is_named(t->name, weight, ending) || t->bytes != weight->count * pen_dtype_bytes(t->dtype))
+    return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s lies where %s of %s is", t->name, what, weight->name);
+  b->use[tensor] = (uint8_t)use;
+  b->weight[tensor] = b->own_weight[own];
+  return true;
+}
+
+/* The weight whose value, copy or gradient lies exactly at a persistent tensor's place. */
 static bool find_weight(struct pen_bench *b, uint32_t tensor) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[index]];
-    if (weight->count * sizeof(float) != t->bytes) continue;
+    if (weight->copy_offset == t->offset && t->dtype == PEN_BF16) return take_as(b, tensor, index, PEN_USE_WEIGHT, ".bf16", "the copy");
+    if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
     bool gradient = weight->value_offset != t->offset;
     if (gradient && (weight->frozen || weight->gradient_offset != t->offset)) continue;
-    if (!is_named(t->name, weight, gradient ? ".grad" : ""))
-      return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s lies where %s of %s is", t->name, gradient ? "the gradient" : "the value",
-                       weight->name);
-    b->use[tensor] = gradient ? PEN_USE_GRADIENT : PEN_USE_WEIGHT;
-    b->weight[tensor] = b->own_weight[index];
-    return true;
+    return gradient ? take_as(b, tensor, index, PEN_USE_GRADIENT, ".grad", "the gradient")
+                    : take_as(b, tensor, index, PEN_USE_WEIGHT, "", "the value");
   }
   return true;
 }
@@ -194,10 +202,11 @@ static bool check_operand(const struct pen_bench *b, uint32_t op_index, const st
     return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): %s is tensor %u of %u", op_index, signature->kind, operand->name,
                      tensor, b->tables->tensor_count);
   const struct pen_tensor *t = &b->tables->tensors[tensor];
-  if (t->dtype != operand->dtype)
+  uint8_t dtype = pen_operand_dtype(operand, op->dtype);
+  if (t->dtype != dtype)
     return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): %s is %s, but %s is %s", op_index, signature->kind, operand->name,
-                     pen_dtype_text(operand->dtype), t->name, pen_dtype_text(t->dtype));
-  uint64_t bytes = pen_operand_bytes(operand, op->dim);
+                     pen_dtype_text(dtype), t->name, pen_dtype_text(t->dtype));
+  uint64_t bytes = pen_operand_bytes(operand, op->dtype, op->dim);
   if (t->bytes != bytes)
     return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): %s has %llu bytes, but %s %llu", op_index, signature->kind,
                      operand->name, (unsigned long long)bytes, t->name, (unsigned long long)t->bytes);
@@ -211,13 +220,15 @@ static bool check_ops(const struct pen_bench *b) {
     const struct pen_op *op = &tables->ops[index];
     if (op->kind >= PEN_OP_COUNT) return pen_wrong(problem, b->rank, PEN_NONE, "op %u: there is no kind %u", index, op->kind);
     const struct pen_signature *signature = pen_signature_of(op->kind);
+    if (op->dtype != PEN_F32 && op->dtype != pen_signature_dtype(signature, PEN_BF16))
+      return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): it cannot be of dtype %s", index, signature->kind, pen_dtype_text(op->dtype));
     for (int dim = 0; dim < signature->dim_count; dim++)
       if (op->dim[dim] < 0) /* 0 in a shape: see check_operand */
         return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): dim %s is %lld", index, signature->kind, signature->dim[dim],
                          (long long)op->dim[dim]);
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
       if (!check_operand(b, index, op, k)) return false;
-    uint64_t wanted = pen_signature_workspace_bytes(signature, op->dim);
+    uint64_t wanted = pen_signature_workspace_bytes(signature, op->dtype, op->dim);
     if (op->workspace == PEN_NONE ? wanted > 0
                                   : op->workspace >= tables->tensor_count || tables->tensors[op->workspace].bytes < wanted)
       return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): its workspace has not the %llu bytes it wants", index,

@@ -1,8 +1,7 @@
 /* kernels.h: what a device backend offers. It knows shapes, never ranks, microbatches or schedules.
  *
- * Every operation of ops.def is one function of the same type; its operands stand in call->operand in the order of its
- * signature there, which also states shapes, meaning and source. Tensors are row-major, 64-byte aligned, f32 unless the
- * signature says otherwise, and do not overlap but where the signature allows an output to lie on an input ("@").
+ * Every operation of ops.def is one function of the same type for each dtype that it may have; its operands stand in call->operand in the order of its
+ * signature there, which also states shapes, dtypes, meaning and source. Tensors are row-major, 64-byte aligned, and do not overlap but where the signature allows an output to lie on an input ("@").
  *
  * Bits: a kernel's result depends on its operands' values and dims alone: not on addresses, threads, or earlier calls.
  * Allocation: after pen_kernels_prepare() of an op, calling it allocates nothing in our code.
@@ -24,7 +23,11 @@ enum {
   PEN_ALIGNMENT_BYTES = 64,   /* of every tensor's address */
   PEN_NORM_BLOCK = 4096,      /* elements summed in f64 before the partial sums are added */
   PEN_IGNORED_TARGET = -100,
+  PEN_PRODUCT_BLOCK = 512,    /* see ops.def, matrix products */
 };
+
+/* bf16 is the upper half of an f32: 8 bits of exponent, 8 of significand (its first not stored). */
+enum pen_dtype { PEN_F32, PEN_BF16, PEN_I32, PEN_F64 };
 
 enum pen_op_kind {
 #define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
@@ -50,12 +53,20 @@ typedef void pen_kernel(const struct pen_call *call);
  * the library's buffers. Allocates. */
 const char *pen_kernels_open(int threads);
 
-/* The function of an operation, or null for a data op. Valid after pen_kernels_open(). */
-pen_kernel *pen_kernel_of(enum pen_op_kind kind);
+/* The function of an operation for its dtype (PEN_F32, or PEN_BF16 where its signature has a ":t"), or null for a data op. Valid after
+ * pen_kernels_open(). */
+pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype);
 
 /* Readies one op for calls with these dims: the library's primitives and buffers are made here, before the seal.
  * Returns what must stand in call->prepared (may be null). May allocate. */
-void *pen_kernels_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]);
+void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
+                          const double real[PEN_REALS_MAX]);
+
+/* to[i] = from[i] as bf16, to the nearest, ties to even; what is not a number stays so. How the copies are made that products read
+ * of f32 weights. They do not overlap. */
+void pen_narrow(uint16_t *to, const float *from, size_t count);
+/* to[i] = from[i], which is exact. */
+void pen_widen(float *to, const uint16_t *from, size_t count);
 
 /* Sum of squares of x[count] in f64: each block of PEN_NORM_BLOCK elements by itself, the blocks' sums in rising order.
  * A tensor cut at block bounds thus sums to the same bits. Not finite input gives a not finite sum. */
@@ -96,10 +107,10 @@ struct pen_device {
   const char *(*open)(int number);
   /* What went wrong first since open(), in words, static storage; null when nothing did. */
   const char *(*error)(void);
-  pen_kernel *(*kernel_of)(enum pen_op_kind kind); /* as pen_kernel_of() */
-  void *(*prepare)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]);
+  pen_kernel *(*kernel_of)(enum pen_op_kind kind, enum pen_dtype dtype); /* as pen_kernel_of() */
+  void *(*prepare)(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]);
   /* The bytes that call->workspace must have on this device; after open(). */
-  size_t (*workspace_bytes)(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);
+  size_t (*workspace_bytes)(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);
   /* Memory there, aligned to at least 256 bytes; null when there is not so much. Before the seal, one block a rank. */
   void *(*allocate)(size_t bytes);
   void (*release)(void *there);
@@ -113,6 +124,7 @@ struct pen_device {
   /* As pen_adamw_step(); the settings lie there. */
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                      const struct pen_adamw *settings, void *stream);
+  void (*narrow)(uint16_t *to, const float *from, size_t count, void *stream); /* as pen_narrow(), and with its bits */
   /* As pen_normal(), and with its bits; the key lies here. */
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
 };

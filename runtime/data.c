@@ -232,25 +232,43 @@ static void starts_op(const struct pen_call *call) {
   fill_rows(call, plain_starts, packed_starts);
 }
 
-/* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a window's numbers do not depend
- * on the microbatch that reads it. */
-static void normal_op(const struct pen_call *call) {
-  const struct pen_data *data = call->prepared;
-  uint64_t width = (uint64_t)call->dim[1], stream = (uint64_t)call->dim[2], sequence = (uint64_t)call->dim[3];
-  uint64_t rows = (uint64_t)call->dim[0] / sequence, window_numbers = sequence * width;
-  float *to = call->operand[0];
-  for (uint64_t row = 0; row < rows; row++) {
-    uint64_t first = window_of(data, row) * window_numbers;
-    pen_normal(to + row * window_numbers, window_numbers, first, data->normal_key[stream & 1], 1.0);
+/* Normals of one window, from `first` of its stream on, in the op's dtype. */
+typedef void normals(void *to, uint64_t count, uint64_t first, const uint32_t key[2]);
+
+static void normals_f32(void *to, uint64_t count, uint64_t first, const uint32_t key[2]) { pen_normal(to, count, first, key, 1.0); }
+
+static void normals_bf16(void *to, uint64_t count, uint64_t first, const uint32_t key[2]) {
+  enum { CHUNK = 1024 };
+  float chunk[CHUNK];
+  for (uint64_t done = 0; done < count; done += CHUNK) {
+    size_t n = count - done < CHUNK ? (size_t)(count - done) : CHUNK;
+    pen_normal(chunk, n, first + done, key, 1.0);
+    pen_narrow((uint16_t *)to + done, chunk, n);
   }
 }
 
-pen_kernel *pen_data_op(unsigned kind) {
+/* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a window's numbers do not depend
+ * on the microbatch that reads it. */
+static void normal_windows(const struct pen_call *call, normals *make, size_t element_bytes) {
+  const struct pen_data *data = call->prepared;
+  uint64_t width = (uint64_t)call->dim[1], stream = (uint64_t)call->dim[2], sequence = (uint64_t)call->dim[3];
+  uint64_t rows = (uint64_t)call->dim[0] / sequence, window_numbers = sequence * width;
+  unsigned char *to = call->operand[0];
+  for (uint64_t row = 0; row < rows; row++) {
+    uint64_t first = window_of(data, row) * window_numbers;
+    make(to + row * window_numbers * element_bytes, window_numbers, first, data->normal_key[stream & 1]);
+  }
+}
+
+static void normal_op(const struct pen_call *call) { normal_windows(call, normals_f32, sizeof(float)); }
+static void normal_bf16_op(const struct pen_call *call) { normal_windows(call, normals_bf16, sizeof(uint16_t)); }
+
+pen_kernel *pen_data_op(unsigned kind, unsigned dtype) {
   static pen_kernel *const op[PEN_OP_COUNT] = {
       [PEN_OP_TOKENS] = tokens_op,
       [PEN_OP_TARGETS] = targets_op,
       [PEN_OP_STARTS] = starts_op,
       [PEN_OP_NORMAL] = normal_op,
   };
-  return op[kind];
+  return kind == PEN_OP_NORMAL && dtype == PEN_BF16 ? normal_bf16_op : op[kind];
 }

@@ -45,6 +45,6 @@ uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t 
 void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count);
 
 /* The function of a data op; its call's `prepared` is the struct pen_data. Null for any other op. */
-pen_kernel *pen_data_op(unsigned kind);
+pen_kernel *pen_data_op(unsigned kind, unsigned dtype);
 
 #endif

@@ -2,6 +2,7 @@
 #include <string.h>
 
 #include "runtime/check.h"
+#include "runtime/copies.h"
 #include "runtime/step.h"
 #include "runtime/vm.h"
 
@@ -91,6 +92,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
     pen_adamw_step((float *)(vm->arena + weight->value_offset), (float *)(vm->arena + weight->gradient_offset),
                    (float *)(vm->arena + weight->exp_avg_offset), (float *)(vm->arena + weight->exp_avg_sq_offset),
                    weight->count, &settings);
+    pen_weight_narrow(weight, vm->arena);
   }
   return true;
 }

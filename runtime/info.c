@@ -19,6 +19,7 @@ static const struct column {
     COLUMN(arena_bytes, "arena"),
     COLUMN(window_bytes, "window"),
     COLUMN(weight_bytes, "weights"),
+    COLUMN(copy_bytes, "bf16 copies"),
     COLUMN(gradient_bytes, "gradients"),
     COLUMN(moment_bytes, "moments"),
     COLUMN(constant_bytes, "constants"),
@@ -86,6 +87,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_text(&out, "name", plan->name);
   json_text(&out, "version", plan->version);
   json_text(&out, "family", plan->family);
+  json_text(&out, "dtype", plan->dtype == PEN_BF16 ? "bf16" : "f32");
   json_text(&out, "schedule", plan->schedule);
   json_text(&out, "device", plan->device);
   json_text(&out, "transport", plan->transport);
@@ -120,7 +122,8 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
   printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
   printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule, plan->rank_count, plan->stages_per_rank,
          plan->microbatch_count);
-  printf("%-14s%s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family, plan->layers, parameter_count(plan),
+  printf("%-14s%s, %s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family,
+         plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),
          plan->weight_count);
   printf("%-14s%u sequences of %u in a microbatch\n", "batch", plan->microbatch, plan->sequence);
   printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport, plan->threads_per_rank);

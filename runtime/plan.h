@@ -13,6 +13,13 @@
  *
  * A tensor's address is arena + frame.base[tensor.base] + tensor.offset, with the frame of the row that runs.
  *
+ * Types. Each tensor says its dtype, and so does each op: `dtype` is what ":t" stands for in its signature (ops.def). In a plan of bf16
+ * these are bf16: all activations and their gradients (what is saved, what messages carry), and for each weight that a matrix product
+ * reads a copy, at copy_offset, named after the weight with ".bf16" behind it. f32 are: the weights themselves (all that the files and
+ * the optimizer know), their gradients and moments, what is not multiplied as a matrix (embedding and position tables, gains and biases
+ * are read from the weight itself), statistics of norms and attention, and tables made at start; f64: the losses.
+ * The copies are made when weights come from a file or a seed, and by UPDATE behind each weight's step; nobody else writes them.
+ *
  * Messages. Every message has a home: target_offset in the receiver's window, known to the sender. On a channel (a directed pair
  * of ranks) messages leave and arrive in the order of `sequence`; the n-th of step k (both from 0) has come when the channel's
  * arrival count has reached k*message_count + n + 1. The sender may write a home (a) when the message has a credit, after the
@@ -36,8 +43,6 @@ enum {
   PEN_PAGE_BYTES = 4096,
 };
 #define PEN_NONE UINT32_MAX /* no such index: program, message, tensor, credit */
-
-enum pen_dtype { PEN_F32, PEN_BF16, PEN_I32, PEN_F64 };
 
 enum pen_action_kind {
 #define PEN_ACTION(kind, text, printed, meaning) PEN_##kind,
@@ -82,6 +87,7 @@ struct pen_tensor {
 /* One call of one kernel: operands are indices into the rank's tensors, PEN_NONE where absent, in ops.def's order. */
 struct pen_op {
   uint16_t kind; /* enum pen_op_kind */
+  uint8_t dtype; /* enum pen_dtype: of the operands that are ":t" in the signature; PEN_F32 where none is */
   uint32_t operand[PEN_OPERANDS_MAX];
   uint32_t workspace; /* tensor, or PEN_NONE */
   int64_t dim[PEN_DIMS_MAX];
@@ -162,6 +168,7 @@ struct pen_weight {
   bool frozen;
   double weight_decay; /* 0: it does not decay */
   uint64_t value_offset, gradient_offset, exp_avg_offset, exp_avg_sq_offset;       /* arena */
+  uint64_t copy_offset; /* arena: the bf16 copy that products read, `count` elements; UINT64_MAX: none */
   uint64_t value_file, exp_avg_file, exp_avg_sq_file;                             /* files */
 };
 
@@ -187,7 +194,7 @@ struct pen_optimizer {
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
 struct pen_rank_memory {
   uint64_t arena_bytes, window_bytes, persistent_end;
-  uint64_t weight_bytes, gradient_bytes, moment_bytes, constant_bytes;
+  uint64_t weight_bytes, copy_bytes, gradient_bytes, moment_bytes, constant_bytes;
   uint64_t activation_bytes; /* arena_bytes - persistent_end */
   uint64_t live_bytes;       /* lower bound of arena_bytes: the most aligned tensor bytes live at one op */
   uint32_t receive_slots;
@@ -205,6 +212,7 @@ struct pen_plan {
   uint32_t sequence, vocab;
   uint32_t layers;
   uint32_t threads_per_rank;
+  uint8_t dtype; /* enum pen_dtype: of the activations */
   bool needs_tokens;   /* false: inputs are counter-based normals, no --data */
   bool packed;         /* windows may hold several documents: attention and positions know them */
   bool loss_is_mean;   /* divide by the step's targets (cross-entropy), or not (sum) */

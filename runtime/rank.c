@@ -11,6 +11,7 @@
 #include "runtime/arena.h"
 #include "runtime/check.h"
 #include "runtime/checkpoint.h"
+#include "runtime/copies.h"
 #include "runtime/initial.h"
 #include "runtime/log.h"
 #include "runtime/run.h"
@@ -92,6 +93,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
     run->hooks->opened(run, &vm);
   }
   load_weights(run, rank, arena);
+  pen_weights_narrow(plan, rank, arena);
   pen_vm_start(&vm);
   if (rank == 0 && run->announces) {
     fprintf(stderr, "%s: %u ranks, %s, %u microbatches of %u sequences; cpu: %s\n", plan->name, plan->rank_count, plan->schedule,

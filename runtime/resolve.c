@@ -76,13 +76,13 @@ static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, 
   resolve_address(resolving, &ready->call.workspace, op->workspace);
   memcpy(ready->call.dim, op->dim, sizeof op->dim);
   memcpy(ready->call.real, op->real, sizeof op->real);
-  ready->run = pen_data_op(op->kind);
+  ready->run = pen_data_op(op->kind, op->dtype);
   if (ready->run != NULL) {
     ready->call.prepared = &vm->data;
   } else {
-    ready->run = pen_kernel_of(op->kind);
+    ready->run = pen_kernel_of(op->kind, op->dtype);
     pen_check(ready->run != NULL, "this device has no kernel for the operation %s", name_of[op->kind]);
-    ready->call.prepared = pen_kernels_prepare(op->kind, op->dim, op->real);
+    ready->call.prepared = pen_kernels_prepare(op->kind, op->dtype, op->dim, op->real);
   }
 }
 

@@ -57,13 +57,14 @@ static void score_rows(const struct pen_call *call) {
   const struct pen_tap *tap = call->prepared;
   const struct pen_vm *vm = tap->context;
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
+  const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int32_t *targets = call->operand[1];
   size_t first = (size_t)vm->data.row_microbatch * rows;
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
     double loss = 0.0;
     struct pen_call one = *call;
-    one.operand[0] = (float *)call->operand[0] + r * vocab;
+    one.operand[0] = (unsigned char *)call->operand[0] + r * vocab * logit_bytes;
     one.operand[1] = (int32_t *)call->operand[1] + r;
     one.operand[3] = &loss;
     one.dim[0] = 1;

@@ -128,6 +128,7 @@ static inline void model_make(struct model *model, uint32_t ranks, uint32_t turn
     weight->value_offset = model_place(bytes, weight->count);
     weight->gradient_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
     weight->exp_avg_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
+    weight->copy_offset = UINT64_MAX;
     weight->exp_avg_sq_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
   }
   model_files(model);

@@ -30,8 +30,12 @@ static void the_best_is_chosen_and_a_lower_one_can_be_forced(void **state) {
 static void every_op_has_a_kernel(void **state) {
   (void)state;
   open_with(NULL);
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) assert_non_null(pen_kernel_of(PEN_OP_##kind));
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) assert_null(pen_kernel_of(PEN_OP_##kind));
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                \
+  assert_non_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));                                                              \
+  assert_int_equal(pen_kernel_of(PEN_OP_##kind, PEN_BF16) != NULL, strstr(signature, ":t") != NULL);
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning)                                           \
+  assert_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));                                                                  \
+  assert_null(pen_kernel_of(PEN_OP_##kind, PEN_BF16));
 #include "kernels/ops.def"
 }
 

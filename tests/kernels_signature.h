@@ -7,7 +7,7 @@
 struct operand {
   char name[16], shares[16]; /* shares: the input that this output may lie on */
   size_t count, element_bytes;
-  int output, accumulates, optional, integer;
+  int output, accumulates, optional, integer, of_op; /* of_op: ":t", of the op's dtype */
 };
 
 struct signature {
@@ -16,7 +16,7 @@ struct signature {
 };
 
 /* One operand of a signature: NAME[?]['[' DIM,DIM ']'][:TYPE][@OTHER][+] */
-static struct operand parse_operand(enum pen_op_kind kind, const int64_t *dim, const char *text, size_t length) {
+static struct operand parse_operand(enum pen_dtype dtype, enum pen_op_kind kind, const int64_t *dim, const char *text, size_t length) {
   struct operand o = { .count = 1, .element_bytes = sizeof(float) };
   const char *end = text + length;
   const size_t name = strcspn(text, "?[");
@@ -32,15 +32,18 @@ static struct operand parse_operand(enum pen_op_kind kind, const int64_t *dim, c
   for (; text < end; text++) {
     o.accumulates |= *text == '+';
     o.integer |= !strncmp(text, ":i32", 4);
+    o.of_op |= !strncmp(text, ":t", 2);
     if (!strncmp(text, ":f64", 4))
       o.element_bytes = sizeof(double);
     if (*text == '@')
       snprintf(o.shares, sizeof o.shares, "%.*s", (int)(end - text - 1), text + 1);
   }
+  if (o.of_op && dtype == PEN_BF16)
+    o.element_bytes = sizeof(uint16_t);
   return o;
 }
 
-UNUSED_MAYBE static struct signature parse(enum pen_op_kind kind, const int64_t *dim) {
+UNUSED_MAYBE static struct signature parse_as(enum pen_dtype dtype, enum pen_op_kind kind, const int64_t *dim) {
   struct signature s = { 0 };
   const char *text = op_rows[kind].signature;
   for (int output = 0; *text; text += strspn(text, " ")) {
@@ -48,13 +51,15 @@ UNUSED_MAYBE static struct signature parse(enum pen_op_kind kind, const int64_t 
     if (length == 2 && !strncmp(text, "->", 2)) {
       output = 1;
     } else {
-      s.operand[s.count] = parse_operand(kind, dim, text, length);
+      s.operand[s.count] = parse_operand(dtype, kind, dim, text, length);
       s.operand[s.count++].output = output;
     }
     text += length;
   }
   return s;
 }
+
+UNUSED_MAYBE static struct signature parse(enum pen_op_kind kind, const int64_t *dim) { return parse_as(PEN_F32, kind, dim); }
 
 UNUSED_MAYBE static size_t find(const struct signature *s, const char *name) {
   for (size_t i = 0; i < s->count; i++)

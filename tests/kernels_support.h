@@ -119,13 +119,24 @@ UNUSED_MAYBE static int64_t dim_value(enum pen_op_kind kind, const int64_t *dim,
   return 0;
 }
 
-/* A formula of ops.def: a sum of products of numbers and dims. */
-UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, const int64_t *dim, const char *text) {
+/* A factor of a formula: a number, `bf16`, a dim, or the lesser of a dim and a number. */
+UNUSED_MAYBE static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const char *text) {
+  const size_t length = strcspn(text, "<*+");
+  if (*text >= '0' && *text <= '9')
+    return strtoul(text, NULL, 10);
+  if (length == 4 && !strncmp(text, "bf16", 4))
+    return dtype == PEN_BF16;
+  const size_t value = (size_t)dim_value(kind, dim, text, length);
+  const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
+  return value < most ? value : most;
+}
+
+/* A formula of ops.def: a sum of products of such factors. */
+UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const char *text) {
   size_t sum = 0, product = 1;
   for (;;) {
-    const size_t length = strcspn(text, "*+");
-    product *= *text >= '0' && *text <= '9' ? strtoul(text, NULL, 10) : (size_t)dim_value(kind, dim, text, length);
-    text += length;
+    product *= factor_of(kind, dtype, dim, text);
+    text += strcspn(text, "*+");
     if (*text != '*')
       sum += product, product = 1;
     if (!*text++)
@@ -134,11 +145,50 @@ UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, const int64_t *dim, co
 }
 
 /* Runs a call as the runtime does, with exactly the workspace that ops.def grants. */
-UNUSED_MAYBE static void run(enum pen_op_kind kind, struct pen_call *call) {
-  const size_t bytes = formula(kind, call->dim, op_rows[kind].workspace);
+UNUSED_MAYBE static void run_as(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
+  const size_t bytes = formula(kind, dtype, call->dim, op_rows[kind].workspace);
   call->workspace = bytes ? bytes_at(bytes, 0) : NULL;
-  call->prepared = pen_kernels_prepare(kind, call->dim, call->real);
-  pen_kernel_of(kind)(call);
+  call->prepared = pen_kernels_prepare(kind, dtype, call->dim, call->real);
+  pen_kernel_of(kind, dtype)(call);
+}
+
+UNUSED_MAYBE static void run(enum pen_op_kind kind, struct pen_call *call) { run_as(PEN_F32, kind, call); }
+
+/* bf16, and the nearest to an f32, ties to even; by scalars and another way than the kernels: through the f64 that is halfway. */
+UNUSED_MAYBE static float float_of(uint16_t half) {
+  const uint32_t bits = (uint32_t)half << 16;
+  float x;
+  memcpy(&x, &bits, sizeof x);
+  return x;
+}
+
+UNUSED_MAYBE static uint16_t half_of(float x) {
+  uint32_t bits;
+  memcpy(&bits, &x, sizeof bits);
+  const uint16_t below = (uint16_t)(bits >> 16); /* towards zero */
+  if (isnan(x))
+    return below | 0x40;
+  if (isinf(x))
+    return below;
+  const uint16_t above = below + 1; /* away from zero; past the greatest: an infinity, 2^128 */
+  const double low = (double)float_of(below), high = isinf(float_of(above)) ? copysign(0x1p128, (double)x) : (double)float_of(above);
+  const double from_low = fabs((double)x - low), from_high = fabs(high - (double)x);
+  return from_low < from_high || (from_low == from_high && !(below & 1)) ? below : above;
+}
+
+/* A copy in bf16, and what it holds in f32. */
+UNUSED_MAYBE static uint16_t *halves(const float *x, size_t count) {
+  uint16_t *y = bytes_at(count * sizeof *y, 0);
+  for (size_t i = 0; i < count; i++)
+    y[i] = half_of(x[i]);
+  return y;
+}
+
+UNUSED_MAYBE static float *floats_of(const uint16_t *x, size_t count) {
+  float *y = floats(count);
+  for (size_t i = 0; i < count; i++)
+    y[i] = float_of(x[i]);
+  return y;
 }
 
 static int open_set(void **state) {

@@ -43,7 +43,7 @@ static void write_file(int32_t magic, int32_t version, int32_t count, uint32_t t
 static void read_tokens(struct pen_data *data, unsigned kind, int32_t to[MICROBATCH * SEQUENCE]) {
   double share = 0;
   struct pen_call call = {.operand = {to, &share}, .dim = {MICROBATCH * SEQUENCE}, .prepared = data};
-  pen_data_op(kind)(&call);
+  pen_data_op(kind, PEN_F32)(&call);
 }
 
 /* design.md §9: row i of microbatch j reads window (cursor + j*microbatch + i) mod windows. */
@@ -162,7 +162,7 @@ static void draw(float *to, uint64_t seed, uint64_t cursor, uint64_t microbatch,
   data.cursor = cursor;
   data.row_microbatch = microbatch;
   struct pen_call call = {.operand = {to}, .dim = {MICROBATCH * SEQUENCE, WIDTH, stream, SEQUENCE}, .prepared = &data};
-  pen_data_op(PEN_OP_NORMAL)(&call);
+  pen_data_op(PEN_OP_NORMAL, PEN_F32)(&call);
 }
 
 static void test_normals_belong_to_seed_window_and_stream(void **state) {

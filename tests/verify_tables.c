@@ -181,10 +181,10 @@ static void signatures_parse(void **state) {
   assert_int_equal(pen_signature_operand(dx, "dx"), 3);
   assert_int_equal(dx->operand[3].alias, 2);
   assert_true(dx->operand[2].optional && dx->operand[3].output && !dx->operand[2].output);
-  assert_int_equal(pen_operand_bytes(&dx->operand[1], dim), 3 * 5 * 4);
+  assert_int_equal(pen_operand_bytes(&dx->operand[1], PEN_F32, dim), 3 * 5 * 4);
   assert_true(pen_signature_flops(dx, dim) == 2.0 * 2 * 3 * 5);
   int64_t huge[PEN_DIMS_MAX] = {INT64_MAX, INT64_MAX, INT64_MAX};
-  assert_true(pen_operand_bytes(&dx->operand[1], huge) == UINT64_MAX);
+  assert_true(pen_operand_bytes(&dx->operand[1], PEN_F32, huge) == UINT64_MAX);
   assert_true(pen_signature_of(PEN_OP_LINEAR_DW)->operand[2].accumulates);
   assert_int_equal(pen_signature_of(PEN_OP_CROSS_ENTROPY)->operand[3].dtype, PEN_F64);
   static const char *const bad[] = {"x[rows] y[rows]", "x -> y[rows]", "x[row] -> y[rows]", "x[rows] -> x[rows]", "x[rows]:f31 -> y[rows]",

@@ -26,13 +26,14 @@ const char *pen_kernels_open(int threads) {
   return "none";
 }
 
-pen_kernel *pen_kernel_of(enum pen_op_kind kind) {
-  (void)kind;
+pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
+  (void)kind, (void)dtype;
   return nothing;
 }
 
-void *pen_kernels_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
-  (void)kind, (void)dim, (void)real;
+void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
+                          const double real[PEN_REALS_MAX]) {
+  (void)kind, (void)dtype, (void)dim, (void)real;
   return NULL;
 }
 
@@ -47,6 +48,10 @@ double pen_greatest_magnitude(const float *x, size_t count) {
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                     const struct pen_adamw *settings) {
   (void)parameter, (void)gradient, (void)exp_avg, (void)exp_avg_sq, (void)count, (void)settings;
+}
+
+void pen_narrow(uint16_t *to, const float *from, size_t count) {
+  (void)to, (void)from, (void)count;
 }
 
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {

@@ -129,8 +129,8 @@ static double time_shape(const struct shape *shape, pthread_barrier_t *barrier) 
   call.operand[0] = forward ? x : y;
   call.operand[1] = weights ? x : w;
   call.operand[weights ? 2 : 3] = forward ? y : weights ? w : x;
-  pen_kernel *kernel = pen_kernel_of((enum pen_op_kind)shape->kind);
-  call.prepared = pen_kernels_prepare((enum pen_op_kind)shape->kind, call.dim, call.real);
+  pen_kernel *kernel = pen_kernel_of((enum pen_op_kind)shape->kind, PEN_F32);
+  call.prepared = pen_kernels_prepare((enum pen_op_kind)shape->kind, PEN_F32, call.dim, call.real);
   double rates[REPEATS];
   kernel(&call);
   pthread_barrier_wait(barrier);

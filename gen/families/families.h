@@ -10,6 +10,7 @@
 #include "gen/model.h"
 
 enum { PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */
+       PEN_OF_MODEL = 255,  /* in place of a dtype: model.dtype */
        PEN_BLOCK_READS_MAX = 4 };
 
 /* Which stages get an input of the step. */
@@ -20,7 +21,7 @@ struct pen_declared {
   const char *name;
   const char *extents; /* parted by blanks: numbers, or names of the table in shapes.c: "batch sequence hidden" */
   int split;           /* the extent, from 0, that the microbatches share out evenly; or PEN_REPLICATED */
-  uint8_t dtype;       /* enum pen_dtype, as on the wire */
+  uint8_t dtype;       /* enum pen_dtype, as on the wire, or PEN_OF_MODEL */
   /* of inputs alone: */
   uint8_t receivers;                          /* enum pen_receivers */
   uint32_t (*emit)(struct pen_graph *graph);  /* the op that makes a microbatch's part of it, or at start what all share */

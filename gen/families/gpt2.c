@@ -10,7 +10,7 @@
 #define DEVIATION 0.02
 
 static const struct pen_declared hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden", .split = 0,
-                                                  .dtype = PEN_F32};
+                                                  .dtype = PEN_OF_MODEL};
 
 static const char *part(uint32_t n, const char *name) { return pen_text("transformer.h.%u.%s", n, name); }
 

@@ -7,9 +7,9 @@
 static uint32_t make_x(struct pen_graph *graph) { return op_normal(graph, "x", graph->topology->model_hidden, 0); }
 static uint32_t make_y(struct pen_graph *graph) { return op_normal(graph, "y", graph->topology->model_hidden, 1); }
 
-static const struct pen_declared x_input = {"x", "batch sequence hidden", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
-static const struct pen_declared y_input = {"y", "batch sequence hidden", 0, PEN_F32, PEN_TO_EVERY, make_y, NULL};
-static const struct pen_declared hidden = {.name = "hidden", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_F32};
+static const struct pen_declared x_input = {"x", "batch sequence hidden", 0, PEN_OF_MODEL, PEN_TO_FIRST, make_x, NULL};
+static const struct pen_declared y_input = {"y", "batch sequence hidden", 0, PEN_OF_MODEL, PEN_TO_EVERY, make_y, NULL};
+static const struct pen_declared hidden = {.name = "hidden", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
 static uint32_t multiply(struct pen_graph *graph, const char *name, uint32_t layer, const char *weight, uint32_t x) {
   int64_t width = graph->topology->model_hidden;

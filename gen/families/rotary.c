@@ -17,7 +17,7 @@ static uint32_t make_rope_table(struct pen_graph *graph) { return op_rope_table(
 const struct pen_declared pen_rotary_table = {"rope_table", "sequence head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY,
                                               make_rope_table, NULL};
 const struct pen_declared pen_rotary_hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden",
-                                                      .split = 0, .dtype = PEN_F32};
+                                                      .split = 0, .dtype = PEN_OF_MODEL};
 
 static uint32_t matrix(struct pen_graph *graph, const char *name, int64_t out, int64_t in) {
   return pen_graph_weight(graph, name, out, in, PEN_INITIAL_NORMAL, DEVIATION);

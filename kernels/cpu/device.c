@@ -37,14 +37,24 @@ static int dim_index(const char *dims, const char *name, size_t length) {
   return index;
 }
 
-/* The column of ops.def: a sum of products of numbers and dims. */
-static size_t workspace_bytes(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
+/* One factor: a number, `bf16`, a dim, or the lesser of a dim and a number. */
+static size_t factor(const char *dims, const char *text, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+  const size_t length = strcspn(text, "<*+");
+  if (*text >= '0' && *text <= '9')
+    return strtoul(text, NULL, 10);
+  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0)
+    return dtype == PEN_BF16;
+  const size_t value = (size_t)dim[dim_index(dims, text, length)];
+  const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
+  return value < most ? value : most;
+}
+
+/* The column of ops.def: a sum of products of such factors. */
+static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
   size_t sum = 0, product = 1;
   for (const char *text = rows[kind].workspace;; text++) {
-    const size_t length = strcspn(text, "*+");
-    const int is_number = *text >= '0' && *text <= '9';
-    product *= is_number ? strtoul(text, NULL, 10) : (size_t)dim[dim_index(rows[kind].dims, text, length)];
-    text += length;
+    product *= factor(rows[kind].dims, text, dtype, dim);
+    text += strcspn(text, "*+");
     if (*text != '*')
       sum += product, product = 1;
     if (*text == '\0')
@@ -85,6 +95,11 @@ static void adamw_step(float *parameter, float *gradient, float *exp_avg, float 
   pen_adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);
 }
 
+static void narrow(uint16_t *to, const float *from, size_t count, void *stream) {
+  (void)stream;
+  pen_narrow(to, from, count);
+}
+
 static void normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream) {
   (void)stream;
   pen_normal(y, count, first, key, deviation);
@@ -106,5 +121,6 @@ const struct pen_device pen_cpu = {
   .wait = wait,
   .sum_squares = sum_squares,
   .adamw_step = adamw_step,
+  .narrow = narrow,
   .normal = normal,
 };

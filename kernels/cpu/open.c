@@ -8,7 +8,12 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/vector/isa.h"
 
-static const struct pen_vector_kernels *chosen = &pen_baseline_kernels;
+/* One instruction set: its kernels for f32, and those for bf16. */
+struct set {
+  const struct pen_vector_kernels *f32, *bf16;
+};
+
+static struct set chosen = { &pen_baseline_kernels, &pen_baseline_bf16_kernels };
 
 /* The kernels that are not compiled per instruction set. */
 static pen_kernel *const plain[PEN_OP_COUNT] = {
@@ -18,28 +23,35 @@ static pen_kernel *const plain[PEN_OP_COUNT] = {
   [PEN_OP_ROPE_TABLE] = pen_rope_table, [PEN_OP_EMBEDDING] = pen_embedding,
 };
 
+static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
+  [PEN_OP_LINEAR] = pen_linear_bf16,       [PEN_OP_LINEAR_DX] = pen_linear_dx_bf16, [PEN_OP_LINEAR_DW] = pen_linear_dw_bf16,
+  [PEN_OP_AFFINE] = pen_affine_bf16,       [PEN_OP_AFFINE_DX] = pen_affine_dx_bf16, [PEN_OP_AFFINE_DW] = pen_affine_dw_bf16,
+  [PEN_OP_SPLIT] = pen_split_bf16,         [PEN_OP_SPLIT_DX] = pen_split_dx_bf16,
+  [PEN_OP_EMBEDDING] = pen_embedding_bf16,
+};
+
 /* The instruction sets that this CPU and this operating system run, the best first. */
-static size_t supported(const struct pen_vector_kernels *set[3]) {
+static size_t supported(struct set set[3]) {
   size_t count = 0;
 #if defined __x86_64__
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma"))
-    set[count++] = &pen_avx512_kernels;
+    set[count++] = (struct set){ &pen_avx512_kernels, &pen_avx512_bf16_kernels };
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    set[count++] = &pen_avx2_kernels;
+    set[count++] = (struct set){ &pen_avx2_kernels, &pen_avx2_bf16_kernels };
 #endif
-  set[count++] = &pen_baseline_kernels;
+  set[count++] = (struct set){ &pen_baseline_kernels, &pen_baseline_bf16_kernels };
   return count;
 }
 
 /* The best set, or the one that PEN_ISA names (baseline, avx2, avx512); a name that is unknown or not supported is ignored. */
-static const struct pen_vector_kernels *choose_set(void) {
-  const struct pen_vector_kernels *set[3];
+static struct set choose_set(void) {
+  struct set set[3];
   const size_t count = supported(set);
   const char *wanted = getenv("PEN_ISA");
   for (size_t i = 0; wanted && i < count; i++)
-    if (!strcmp(wanted, set[i]->name))
+    if (!strcmp(wanted, set[i].f32->name))
       return set[i];
   return set[0];
 }
@@ -52,33 +64,47 @@ const char *pen_kernels_open(int threads) {
   const char *matmul = pen_matmul_open();
   if (!matmul)
     return NULL;
-  snprintf(line, sizeof line, "%s; matrix products: %s", chosen->name, matmul);
+  snprintf(line, sizeof line, "%s; matrix products: %s", chosen.f32->name, matmul);
   return line;
 }
 
-pen_kernel *pen_kernel_of(enum pen_op_kind kind) {
-  assert(kind >= 0 && kind < PEN_OP_COUNT);
-  return chosen->op[kind] ? chosen->op[kind] : plain[kind];
+pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
+  assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
+  const struct pen_vector_kernels *set = dtype == PEN_BF16 ? chosen.bf16 : chosen.f32;
+  return set->op[kind] ? set->op[kind] : dtype == PEN_BF16 ? plain_bf16[kind] : plain[kind];
 }
 
 /* Nothing is made per op: OpenBLAS has its buffer since pen_kernels_open(), and the rest works in call->workspace. */
-void *pen_kernels_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
-  (void)real;
+void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
+                          const double real[PEN_REALS_MAX]) {
+  (void)real, (void)dtype;
   if (kind == PEN_OP_LINEAR || kind == PEN_OP_LINEAR_DX || kind == PEN_OP_LINEAR_DW)
     for (int i = 0; i < 3; i++)
       assert(dim[i] > 0 && dim[i] <= INT_MAX); /* BLAS counts in int */
   return NULL;
 }
 
-double pen_sum_squares(const float *x, size_t count) { return chosen->sum_squares(x, count); }
+void pen_narrow(uint16_t *to, const float *from, size_t count) { chosen.f32->narrow_rows(to, 0, from, 0, 1, count); }
 
-double pen_greatest_magnitude(const float *x, size_t count) { return chosen->greatest_magnitude(x, count); }
+void pen_widen(float *to, const uint16_t *from, size_t count) { chosen.f32->widen_rows(to, 0, from, 0, 1, count); }
+
+void pen_widen_rows(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width) {
+  chosen.f32->widen_rows(to, to_row, from, from_row, rows, width);
+}
+
+void pen_narrow_rows(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width) {
+  chosen.f32->narrow_rows(to, to_row, from, from_row, rows, width);
+}
+
+double pen_sum_squares(const float *x, size_t count) { return chosen.f32->sum_squares(x, count); }
+
+double pen_greatest_magnitude(const float *x, size_t count) { return chosen.f32->greatest_magnitude(x, count); }
 
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                     const struct pen_adamw *settings) {
-  chosen->adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);
+  chosen.f32->adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);
 }
 
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
-  chosen->normal(y, count, first, key, deviation);
+  chosen.f32->normal(y, count, first, key, deviation);
 }

@@ -81,24 +81,35 @@ static const char *open_cuda(int number) {
   return line;
 }
 
-static pen_kernel *kernel_of(enum pen_op_kind kind) {
+/* What is here of bf16. */
+static pen_kernel *const bf16_kernels[PEN_OP_COUNT] = {
+  [PEN_OP_LINEAR] = pen_cuda_linear,
+  [PEN_OP_LINEAR_DX] = pen_cuda_linear_dx,
+  [PEN_OP_LINEAR_DW] = pen_cuda_linear_dw,
+  [PEN_OP_ATTENTION] = pen_cuda_attention_bf16,
+  [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_bf16,
+};
+
+static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   static pen_kernel *const kernels[PEN_OP_COUNT] = {
 #define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = pen_cuda_##name,
     PEN_CUDA_OPS(PEN_CUDA_ENTRY)
 #undef PEN_CUDA_ENTRY
   };
   assert(kind >= 0 && kind < PEN_OP_COUNT);
-  return kernels[kind];
+  return dtype == PEN_BF16 ? bf16_kernels[kind] : kernels[kind];
 }
 
 static int is_product(enum pen_op_kind kind) { return kind == PEN_OP_LINEAR || kind == PEN_OP_LINEAR_DX || kind == PEN_OP_LINEAR_DW; }
 
-static void *prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
+static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
   (void)real;
-  return is_product(kind) ? pen_cuda_linear_prepare(kind, dim) : NULL;
+  if (!is_product(kind))
+    return NULL;
+  return dtype == PEN_BF16 ? pen_cuda_linear_prepare_bf16(kind, dim) : pen_cuda_linear_prepare(kind, dim);
 }
 
-static size_t workspace_bytes(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]) {
+static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
   static size_t (*const rules[PEN_OP_COUNT])(const int64_t *) = {
     [PEN_OP_RMSNORM_DX] = pen_cuda_rmsnorm_dx_workspace,
     [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
@@ -106,6 +117,8 @@ static size_t workspace_bytes(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_
   };
   if (is_product(kind))
     return PEN_CUDA_PRODUCT_WORKSPACE_BYTES;
+  if (kind == PEN_OP_ATTENTION_DX && dtype == PEN_BF16)
+    return pen_cuda_attention_dx_bf16_workspace(dim);
   return rules[kind] ? rules[kind](dim) : 0;
 }
 

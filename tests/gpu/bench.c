@@ -143,11 +143,11 @@ static void *filled(const struct operand *o, const int64_t *dim, uint64_t seed) 
 
 static void bench_op(const struct subject *subject) {
   const struct signature s = parse(subject->kind, subject->dim);
-  struct calls c = { .kernel = pen_cuda.kernel_of(subject->kind) };
+  struct calls c = { .kernel = pen_cuda.kernel_of(subject->kind, PEN_F32) };
   size_t set_bytes = 0;
   for (size_t i = 0; i < s.count; i++)
     set_bytes += operand_bytes(&s.operand[i]);
-  const size_t workspace_bytes = pen_cuda.workspace_bytes(subject->kind, subject->dim);
+  const size_t workspace_bytes = pen_cuda.workspace_bytes(subject->kind, PEN_F32, subject->dim);
   void *workspace = workspace_bytes ? there(workspace_bytes) : NULL;
   for (; c.count == 0 || (c.count < SETS_MAX && (size_t)c.count * set_bytes < CACHE_BYTES); c.count++) {
     struct pen_call *call = &c.call[c.count];
@@ -158,7 +158,7 @@ static void bench_op(const struct subject *subject) {
         call->operand[i] = filled(&s.operand[i], subject->dim, i + 1);
     call->workspace = workspace;
     call->stream = stream;
-    call->prepared = pen_cuda.prepare(subject->kind, subject->dim, subject->real);
+    call->prepared = pen_cuda.prepare(subject->kind, PEN_F32, subject->dim, subject->real);
   }
   char shape[60];
   snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)subject->dim[0], (long long)subject->dim[1], (long long)subject->dim[2]);
@@ -212,7 +212,7 @@ static void *narrow_numbers(size_t count, uint64_t seed) {
 }
 
 static void bench_product_bf16(enum pen_op_kind kind, int64_t rows, int64_t in, int64_t out) {
-  struct calls c = { .kernel = pen_cuda.kernel_of(kind), .count = 1 };
+  struct calls c = { .kernel = pen_cuda.kernel_of(kind, PEN_BF16), .count = 1 };
   struct pen_call *call = &c.call[0];
   const int64_t counts[3][4] = { { rows * in, out * in, 0, rows * out }, { rows * out, out * in, 0, rows * in }, { rows * out, rows * in, 2 * out * in, 0 } };
   *call = (struct pen_call){ .dim = { rows, in, out }, .workspace = there(PEN_CUDA_PRODUCT_WORKSPACE_BYTES), .stream = stream };

@@ -64,12 +64,12 @@ static int tidy(void **state) {
 
 /* Runs an op there, with a workspace of just the size that the backend asks for, filled with large numbers. */
 UNUSED_MAYBE static void run_there(enum pen_op_kind kind, struct pen_call *call) {
-  const size_t bytes = pen_cuda.workspace_bytes(kind, call->dim);
+  const size_t bytes = pen_cuda.workspace_bytes(kind, PEN_F32, call->dim);
   call->workspace = bytes ? there(bytes) : NULL;
   call->stream = stream;
-  call->prepared = pen_cuda.prepare(kind, call->dim, call->real);
+  call->prepared = pen_cuda.prepare(kind, PEN_F32, call->dim, call->real);
   assert_well(op_rows[kind].name);
-  pen_cuda.kernel_of(kind)(call);
+  pen_cuda.kernel_of(kind, PEN_F32)(call);
   pen_cuda.wait(stream);
   assert_well(op_rows[kind].name);
 }

@@ -189,9 +189,9 @@ static void products(void **state) {
       struct pen_call theirs = { .operand = { a.over, b.over, is_dw ? sent(result, count[2] * sizeof *result) : addend.over, there(count[2] * 2) },
                                  .dim = { dim[0], dim[1], dim[2] } };
       run((enum pen_op_kind)kind, &ours);
-      theirs.prepared = pen_cuda_linear_prepare_bf16((enum pen_op_kind)kind, dim);
+      theirs.prepared = pen_cuda.prepare((enum pen_op_kind)kind, PEN_BF16, dim, theirs.real);
       assert_well("preparing");
-      run_bf16(pen_cuda.kernel_of((enum pen_op_kind)kind), &theirs, PEN_CUDA_PRODUCT_WORKSPACE_BYTES);
+      run_bf16(pen_cuda.kernel_of((enum pen_op_kind)kind, PEN_BF16), &theirs, PEN_CUDA_PRODUCT_WORKSPACE_BYTES);
       float *actual = floats(count[2]);
       if (is_dw) { /* f32, so no rounding but of the sums */
         fetch(actual, theirs.operand[2], count[2] * sizeof *actual);

@@ -107,7 +107,7 @@ static void work(struct block *b, size_t first_key) {
     }
 }
 
-static void begin(struct block *b, const float *q, size_t q_row, size_t query_count) {
+static void begin(struct block *b, const stored *q, size_t q_row, size_t query_count) {
   b->query_count = query_count;
   copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim, (float)(1 / sqrt((double)b->head_dim)));
   memset(b->output, 0, QUERY_BLOCK * b->stride * sizeof(float));
@@ -115,7 +115,7 @@ static void begin(struct block *b, const float *q, size_t q_row, size_t query_co
     b->most[r] = -INFINITY, b->sum[r] = 0;
 }
 
-static void finish(const struct block *b, float *o, size_t o_row, float *lse) {
+static void finish(const struct block *b, stored *o, size_t o_row, float *lse) {
   for (size_t r = 0; r < b->query_count; r++) {
     const float factor = 1.0f / b->sum[r];
     for (size_t i = 0; i < b->head_dim; i += LANES)
@@ -129,9 +129,10 @@ void PEN_NAME(attention)(const struct pen_call *call) {
   const size_t kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
   const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads;
   const size_t padded = round_up(sequence, PANEL);
-  const float *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
+  const stored *q = call->operand[0], *k = call->operand[1], *v = call->operand[2];
   const int32_t *starts = call->operand[3];
-  float *o = call->operand[4], *lse = call->operand[5], *space = call->workspace;
+  stored *o = call->operand[4];
+  float *lse = call->operand[5], *space = call->workspace;
   struct block b = { .head_dim = head_dim, .stride = copy_stride(head_dim) };
   float *keys = take(&space, padded * head_dim), *values = take(&space, padded * b.stride);
   b.keys = keys, b.values = values;

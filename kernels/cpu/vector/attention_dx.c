@@ -123,7 +123,7 @@ static void work(const struct block *b, size_t first_key) {
 }
 
 /* Copies a block of queries in, with their do; delta = sum of do o. */
-static void begin(struct block *b, const float *q, const float *dout, const float *o, const float *lse, size_t row) {
+static void begin(struct block *b, const stored *q, const stored *dout, const stored *o, const float *lse, size_t row) {
   copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim, b->scale);
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
   memset(b->dq, 0, QUERY_BLOCK * b->stride * sizeof(float));
@@ -137,14 +137,14 @@ static void begin(struct block *b, const float *q, const float *dout, const floa
 }
 
 /* The way back from copies: to[r to_row ..] = from[r stride ..] times factor. */
-static void write_rows(float *to, size_t to_row, const float *from, size_t rows, size_t width, float factor) {
+static void write_rows(stored *to, size_t to_row, const float *from, size_t rows, size_t width, float factor) {
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < width; i += LANES)
       store_n(to + r * to_row + i, load(from + r * copy_stride(width) + i) * factor, width - i);
 }
 
 /* Copies one key-value head in and clears its sums. */
-static void begin_head(const struct block *b, const float *k, const float *v, size_t row) {
+static void begin_head(const struct block *b, const stored *k, const stored *v, size_t row) {
   copy_panels(b->keys, k, row, b->sequence, b->padded, b->head_dim);
   copy_panels(b->values, v, row, b->sequence, b->padded, b->head_dim);
   copy_rows(b->key_rows, k, row, b->sequence, b->sequence, b->head_dim, 1.0f);
@@ -168,10 +168,10 @@ static struct block lay_out(const struct pen_call *call) {
 
 void PEN_NAME(attention_dx)(const struct pen_call *call) {
   const size_t batch = (size_t)call->dim[0], heads = (size_t)call->dim[2], kv_heads = (size_t)call->dim[3];
-  const float *dout = call->operand[0], *q = call->operand[1], *k = call->operand[2], *v = call->operand[3];
-  const float *o = call->operand[4], *lse = call->operand[5];
+  const stored *dout = call->operand[0], *q = call->operand[1], *k = call->operand[2], *v = call->operand[3], *o = call->operand[4];
+  const float *lse = call->operand[5];
   const int32_t *starts = call->operand[6];
-  float *dq = call->operand[7], *dk = call->operand[8], *dv = call->operand[9];
+  stored *dq = call->operand[7], *dk = call->operand[8], *dv = call->operand[9];
   struct block b = lay_out(call);
   const size_t q_row = heads * b.head_dim, k_row = kv_heads * b.head_dim, group = heads / kv_heads;
   for (size_t i = 0; i < batch * heads; i++) {
@@ -185,7 +185,7 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
       b.query_count = least(QUERY_BLOCK, b.sequence - b.first_query);
       begin(&b, q + at, dout + at, o + at, lse + i * b.sequence + b.first_query, q_row);
       const struct next_block next = block_after(at, b.first_query, b.sequence, head, heads, b.head_dim);
-      const float *const soon[] = {q, dout, o};
+      const stored *const soon[] = {q, dout, o};
       for (size_t operand = 0; operand < sizeof soon / sizeof *soon; operand++)
         prefetch_rows(soon[operand] + next.at, q_row, next.rows, b.head_dim);
       for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK; key < b.first_query + b.query_count; key += KEY_BLOCK)

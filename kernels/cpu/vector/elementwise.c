@@ -1,4 +1,4 @@
-/* elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU, GELU_TANH and their gradients: one pass, element by element.
+/* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH and their gradients: one pass, element by element.
  * An output may lie on the input that ops.def names: each step loads all it needs before it stores. */
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
@@ -7,28 +7,22 @@
   for (size_t i = 0, n = (count); i < (size_t)(count); i += LANES, n -= LANES)
 
 void PEN_NAME(scale)(const struct pen_call *call) { /* also SCALE_DX */
-  const float *x = call->operand[0];
-  float *y = call->operand[1];
+  const stored *x = call->operand[0];
+  stored *y = call->operand[1];
   const float factor = (float)call->real[0];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) store_n(y + i, load_n(x + i, n) * factor, n);
 }
 
 void PEN_NAME(add)(const struct pen_call *call) {
-  const float *x = call->operand[0], *z = call->operand[1];
-  float *y = call->operand[2];
+  const stored *x = call->operand[0], *z = call->operand[1];
+  stored *y = call->operand[2];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) store_n(y + i, load_n(x + i, n) + load_n(z + i, n), n);
-}
-
-void PEN_NAME(accumulate)(const struct pen_call *call) {
-  const float *x = call->operand[0];
-  float *sum = call->operand[1];
-  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) store_n(sum + i, load_n(sum + i, n) + load_n(x + i, n), n);
 }
 
 /* y = gate sigmoid(gate) up (Shazeer 2020) */
 void PEN_NAME(swiglu)(const struct pen_call *call) {
-  const float *gate = call->operand[0], *up = call->operand[1];
-  float *y = call->operand[2];
+  const stored *gate = call->operand[0], *up = call->operand[1];
+  stored *y = call->operand[2];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
     vf g = load_n(gate + i, n);
     store_n(y + i, g * sigmoid(g) * load_n(up + i, n), n);
@@ -37,8 +31,8 @@ void PEN_NAME(swiglu)(const struct pen_call *call) {
 
 /* With s = sigmoid(gate): dup = dy gate s, dgate = dy up s (1 + gate (1 - s)). */
 void PEN_NAME(swiglu_dx)(const struct pen_call *call) {
-  const float *dy = call->operand[0], *gate = call->operand[1], *up = call->operand[2];
-  float *dgate = call->operand[3], *dup = call->operand[4];
+  const stored *dy = call->operand[0], *gate = call->operand[1], *up = call->operand[2];
+  stored *dgate = call->operand[3], *dup = call->operand[4];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
     vf g = load_n(gate + i, n), u = load_n(up + i, n), d = load_n(dy + i, n);
     vf s = sigmoid(g);
@@ -50,8 +44,8 @@ void PEN_NAME(swiglu_dx)(const struct pen_call *call) {
 
 /* y = x Phi(x): the exact form, no tanh (Hendrycks and Gimpel 2016) */
 void PEN_NAME(gelu)(const struct pen_call *call) {
-  const float *x = call->operand[0];
-  float *y = call->operand[1];
+  const stored *x = call->operand[0];
+  stored *y = call->operand[1];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
     vf v = load_n(x + i, n), distribution, density;
     normal_distribution(v, &distribution, &density);
@@ -60,8 +54,8 @@ void PEN_NAME(gelu)(const struct pen_call *call) {
 }
 
 void PEN_NAME(gelu_dx)(const struct pen_call *call) {
-  const float *dy = call->operand[0], *x = call->operand[1];
-  float *dx = call->operand[2];
+  const stored *dy = call->operand[0], *x = call->operand[1];
+  stored *dx = call->operand[2];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
     vf v = load_n(x + i, n), distribution, density;
     normal_distribution(v, &distribution, &density);
@@ -82,8 +76,8 @@ inline_always vf gelu_tanh_gate(vf x, vf *slope) {
 
 /* y = x (1 + tanh(u))/2 = x sigmoid(2u) (Hendrycks and Gimpel 2016) */
 void PEN_NAME(gelu_tanh)(const struct pen_call *call) {
-  const float *x = call->operand[0];
-  float *y = call->operand[1];
+  const stored *x = call->operand[0];
+  stored *y = call->operand[1];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
     vf v = load_n(x + i, n), slope;
     store_n(y + i, v * gelu_tanh_gate(v, &slope), n);
@@ -91,8 +85,8 @@ void PEN_NAME(gelu_tanh)(const struct pen_call *call) {
 }
 
 void PEN_NAME(gelu_tanh_dx)(const struct pen_call *call) {
-  const float *dy = call->operand[0], *x = call->operand[1];
-  float *dx = call->operand[2];
+  const stored *dy = call->operand[0], *x = call->operand[1];
+  stored *dx = call->operand[2];
   FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) {
     vf v = load_n(x + i, n), slope, gate = gelu_tanh_gate(v, &slope);
     store_n(dx + i, load_n(dy + i, n) * madd(v * gate, (1.0f - gate) * slope, gate), n);

@@ -6,7 +6,7 @@
 /* dtable[tokens[r]] += dy[r] in rising order of r, which fixes the bits where a token comes twice.
  * The runtime checks tokens as it reads them; one out of range adds nothing. */
 void PEN_NAME(embedding_dw)(const struct pen_call *call) {
-  const float *dy = call->operand[0];
+  const stored *dy = call->operand[0];
   const int32_t *tokens = call->operand[1];
   float *dtable = call->operand[2];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
@@ -28,9 +28,10 @@ static size_t position_of(const int32_t *starts, size_t row, size_t sequence) {
 
 /* y[r] = x[r] + table[position]: rows stand sequence by sequence */
 void PEN_NAME(position)(const struct pen_call *call) {
-  const float *x = call->operand[0], *table = call->operand[1];
+  const stored *x = call->operand[0];
+  const float *table = call->operand[1];
   const int32_t *starts = call->operand[2];
-  float *y = call->operand[3];
+  stored *y = call->operand[3];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < width; i += LANES) {
@@ -40,7 +41,7 @@ void PEN_NAME(position)(const struct pen_call *call) {
 }
 
 void PEN_NAME(position_dw)(const struct pen_call *call) {
-  const float *dy = call->operand[0];
+  const stored *dy = call->operand[0];
   const int32_t *starts = call->operand[1];
   float *dtable = call->operand[2];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
@@ -54,7 +55,7 @@ void PEN_NAME(position_dw)(const struct pen_call *call) {
 
 /* dbias += the sum of dy over the rows, a vector of columns at a time */
 void PEN_NAME(bias_dw)(const struct pen_call *call) {
-  const float *dy = call->operand[0];
+  const stored *dy = call->operand[0];
   float *dbias = call->operand[1];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   for (size_t i = 0; i < width; i += LANES) {

@@ -7,7 +7,7 @@
 #include "kernels/cpu/vector/vector.h"
 
 /* x - mean; the lanes past the row's end stay 0. */
-inline_always vf centred(const float *x, size_t n, vf mean) {
+inline_always vf centred(const stored *x, size_t n, vf mean) {
   vf v = load_n(x, n) - mean;
   if (n < LANES) {
     float kept[LANES] = {0};
@@ -17,13 +17,13 @@ inline_always vf centred(const float *x, size_t n, vf mean) {
   return v;
 }
 
-static float row_mean(const float *x, size_t width) {
+static float row_mean(const stored *x, size_t width) {
   vf sum = {0};
   for (size_t i = 0; i < width; i += LANES) sum += load_n(x + i, width - i);
   return (float)((double)lanes_sum(sum) / (double)width);
 }
 
-static float row_rstd(const float *x, size_t width, float mean, double epsilon) {
+static float row_rstd(const stored *x, size_t width, float mean, double epsilon) {
   vf sum = {0};
   for (size_t i = 0; i < width; i += LANES) {
     vf v = centred(x + i, width - i, splat(mean));
@@ -37,8 +37,8 @@ void PEN_NAME(layernorm)(const struct pen_call *call) {
   float *mean = call->operand[4], *rstd = call->operand[5];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   for (size_t r = 0; r < rows; r++) {
-    const float *x = (const float *)call->operand[0] + r * width;
-    float *y = (float *)call->operand[3] + r * width;
+    const stored *x = (const stored *)call->operand[0] + r * width;
+    stored *y = (stored *)call->operand[3] + r * width;
     mean[r] = row_mean(x, width);
     rstd[r] = row_rstd(x, width, mean[r], call->real[0]);
     for (size_t i = 0; i < width; i += LANES) {
@@ -55,7 +55,7 @@ struct pulls {
 };
 
 /* Adds dy n and dy to the gradients of gain and bias on the way. */
-static struct pulls gradient_pass(const float *dy, const float *x, const float *gain, float mean, float rstd, float *dgain,
+static struct pulls gradient_pass(const stored *dy, const stored *x, const float *gain, float mean, float rstd, float *dgain,
                                   float *dbias, size_t width) {
   vf plain = {0}, along = {0};
   for (size_t i = 0; i < width; i += LANES) {
@@ -70,8 +70,8 @@ static struct pulls gradient_pass(const float *dy, const float *x, const float *
 }
 
 /* dx = rstd (dy gain - plain - n along) + a, a possibly in dx's place */
-static void input_pass(const float *dy, const float *x, const float *gain, const float *a, float mean, float rstd, struct pulls pull,
-                       float *dx, size_t width) {
+static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a, float mean, float rstd, struct pulls pull,
+                       stored *dx, size_t width) {
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
     vf normed = (load_n(x + i, n) - mean) * rstd;
@@ -81,9 +81,10 @@ static void input_pass(const float *dy, const float *x, const float *gain, const
 }
 
 void PEN_NAME(layernorm_dx)(const struct pen_call *call) {
-  const float *dy = call->operand[0], *x = call->operand[1], *gain = call->operand[2], *mean = call->operand[3];
-  const float *rstd = call->operand[4], *a = call->operand[5];
-  float *dx = call->operand[6], *dgain = call->operand[7], *dbias = call->operand[8];
+  const stored *dy = call->operand[0], *x = call->operand[1], *a = call->operand[5];
+  const float *gain = call->operand[2], *mean = call->operand[3], *rstd = call->operand[4];
+  stored *dx = call->operand[6];
+  float *dgain = call->operand[7], *dbias = call->operand[8];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   memset(dgain, 0, width * sizeof *dgain);
   memset(dbias, 0, width * sizeof *dbias);

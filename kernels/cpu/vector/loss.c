@@ -7,7 +7,7 @@
 enum { SUM_BLOCK = 1024 }; /* elements summed in f32 before they go to an f64 sum: keeps a wide vocabulary exact */
 
 /* The greatest of a row; a NaN may be passed over here, it comes back in the sum of exponentials. */
-static float row_maximum(const float *x, size_t count) {
+static float row_maximum(const stored *x, size_t count) {
   vf most[4];
   for (int k = 0; k < 4; k++)
     most[k] = splat(-INFINITY);
@@ -19,12 +19,12 @@ static float row_maximum(const float *x, size_t count) {
     most[0] = maximum(load(x + i), most[0]);
   float result = lanes_maximum(maximum(maximum(most[0], most[1]), maximum(most[2], most[3])));
   for (; i < count; i++)
-    result = x[i] > result ? x[i] : result;
+    result = widen(x[i]) > result ? widen(x[i]) : result;
   return result;
 }
 
 /* The sum of e^(x - shift) over at most SUM_BLOCK elements; keeps the exponentials in e, which may be x, or be null. */
-static float block_exponentials(float *e, const float *x, size_t count, float shift) {
+static float block_exponentials(float *e, const stored *x, size_t count, float shift) {
   vf sum[2] = {0};
   size_t i = 0;
   for (; i + 2 * LANES <= count; i += 2 * LANES)
@@ -46,39 +46,59 @@ static float block_exponentials(float *e, const float *x, size_t count, float sh
   return lanes_sum(sum[0] + sum[1]);
 }
 
-static void scale_row(float *y, const float *x, size_t count, float factor) {
-  for (size_t i = 0; i < count; i += LANES)
-    store_n(y + i, load_n(x + i, count - i) * factor, count - i);
+#ifdef PEN_STORED_BF16
+/* A bf16 is too narrow to keep an exponential in that is still to be scaled: it is made twice, and rounded once. */
+static float *kept_exponentials(stored *dx) {
+  (void)dx;
+  return NULL;
 }
 
+/* dx = factor e^(x - shift), less scale at the target; dx may be x. */
+static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor, size_t target, float scale) {
+  const float at_target = (exponential(splat(widen(x[target])) - shift) * factor)[0] - scale;
+  for (size_t i = 0; i < count; i += LANES)
+    store_n(dx + i, exponential(load_n(x + i, count - i) - shift) * factor, count - i);
+  store_n(dx + target, splat(at_target), 1);
+}
+#else
+static float *kept_exponentials(stored *dx) { return dx; }
+
+/* dx, which holds e^(x - shift), times factor, less scale at the target. */
+static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor, size_t target, float scale) {
+  (void)x, (void)shift;
+  for (size_t i = 0; i < count; i += LANES)
+    store_n(dx + i, load_n(dx + i, count - i) * factor, count - i);
+  dx[target] -= scale;
+}
+#endif
+
 /* One row: returns -log softmax(x)[target]; where dx is there it gets scale (softmax - one-hot). */
-static double row_loss(const float *x, float *dx, size_t count, size_t target, double scale) {
+static double row_loss(const stored *x, stored *dx, size_t count, size_t target, double scale) {
   const float most = row_maximum(x, count);
-  const float wanted = x[target]; /* dx may lie on x */
+  const float wanted = widen(x[target]); /* dx may lie on x */
+  float *kept = kept_exponentials(dx);
   double sum = 0;
   for (size_t i = 0; i < count; i += SUM_BLOCK) {
     const size_t n = count - i < SUM_BLOCK ? count - i : SUM_BLOCK;
-    sum += (double)block_exponentials(dx ? dx + i : NULL, x + i, n, most);
+    sum += (double)block_exponentials(kept ? kept + i : NULL, x + i, n, most);
   }
-  if (dx) {
-    scale_row(dx, dx, count, (float)(scale / sum));
-    dx[target] -= (float)scale;
-  }
+  if (dx)
+    gradient_row(dx, x, count, most, (float)(scale / sum), target, (float)scale);
   return log(sum) + ((double)most - (double)wanted);
 }
 
 /* The loss is a sum in f64 over rising rows, not scaled. A target neither ignored nor a token makes the loss NaN:
  * the runtime checks targets as it reads them, so it is a bug and must not pass for a number. */
 void PEN_NAME(cross_entropy)(const struct pen_call *call) {
-  const float *logits = call->operand[0];
+  const stored *logits = call->operand[0];
   const int32_t *targets = call->operand[1];
   const double share = *(const double *)call->operand[2];
   double *loss = call->operand[3];
-  float *dlogits = call->operand[4];
+  stored *dlogits = call->operand[4];
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
   double sum = 0;
   for (size_t r = 0; r < rows; r++) {
-    float *dx = dlogits ? dlogits + r * vocab : NULL;
+    stored *dx = dlogits ? dlogits + r * vocab : NULL;
     if (targets[r] >= 0 && targets[r] < call->dim[1]) {
       sum += row_loss(logits + r * vocab, dx, vocab, (size_t)targets[r], share);
       continue;
@@ -93,13 +113,13 @@ void PEN_NAME(cross_entropy)(const struct pen_call *call) {
 
 /* loss = sum of x in rising order, dx = scale; for the mlp family of tests, so not made fast. */
 void PEN_NAME(sum_loss)(const struct pen_call *call) {
-  const float *x = call->operand[0];
+  const stored *x = call->operand[0];
   double *loss = call->operand[1];
-  float *dx = call->operand[2];
+  stored *dx = call->operand[2];
   const size_t count = (size_t)call->dim[0] * (size_t)call->dim[1];
   double sum = 0;
   for (size_t i = 0; i < count; i++)
-    sum += (double)x[i];
+    sum += (double)widen(x[i]);
   *loss = sum;
   for (size_t i = 0; dx && i < count; i += LANES)
     store_n(dx + i, splat((float)call->real[0]), count - i);

@@ -5,7 +5,7 @@
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
-static float row_sum_squares(const float *x, size_t width) {
+static float row_sum_squares(const stored *x, size_t width) {
   vf sum[4] = {0};
   size_t i = 0;
   for (; i + 4 * LANES <= width; i += 4 * LANES)
@@ -25,8 +25,8 @@ void PEN_NAME(rmsnorm)(const struct pen_call *call) {
   float *rstd = call->operand[3];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   for (size_t r = 0; r < rows; r++) {
-    const float *x = (const float *)call->operand[0] + r * width;
-    float *y = (float *)call->operand[2] + r * width;
+    const stored *x = (const stored *)call->operand[0] + r * width;
+    stored *y = (stored *)call->operand[2] + r * width;
     const double mean = (double)row_sum_squares(x, width) / (double)width;
     rstd[r] = (float)(1.0 / sqrt(mean + call->real[0]));
     const vf factor = splat(rstd[r]);
@@ -38,7 +38,7 @@ void PEN_NAME(rmsnorm)(const struct pen_call *call) {
 }
 
 /* Returns the sum of dy gain x over one row; adds dy x rstd to the gain's gradient on the way. */
-static float gain_pass(const float *dy, const float *x, const float *gain, float rstd, float *dgain, size_t width) {
+static float gain_pass(const stored *dy, const stored *x, const float *gain, float rstd, float *dgain, size_t width) {
   vf sum[4] = {0};
   size_t i = 0;
   for (; i + 4 * LANES <= width; i += 4 * LANES)
@@ -58,8 +58,8 @@ static float gain_pass(const float *dy, const float *x, const float *gain, float
 }
 
 /* dx = rstd dy gain - (rstd^3 mean) x + a, a possibly in dx's place */
-static void input_pass(const float *dy, const float *x, const float *gain, const float *a, float rstd, float mean,
-                       float *dx, size_t width) {
+static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a, float rstd, float mean,
+                       stored *dx, size_t width) {
   const vf factor = splat(rstd), pull = splat(-rstd * rstd * rstd * mean);
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
@@ -69,9 +69,10 @@ static void input_pass(const float *dy, const float *x, const float *gain, const
 }
 
 void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
-  const float *dy = call->operand[0], *x = call->operand[1], *gain = call->operand[2], *rstd = call->operand[3];
-  const float *a = call->operand[4];
-  float *dx = call->operand[5], *dgain = call->operand[6];
+  const stored *dy = call->operand[0], *x = call->operand[1], *a = call->operand[4];
+  const float *gain = call->operand[2], *rstd = call->operand[3];
+  stored *dx = call->operand[5];
+  float *dgain = call->operand[6];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   memset(dgain, 0, width * sizeof *dgain);
   for (size_t r = 0; r < rows; r++) {

@@ -4,7 +4,7 @@
 
 /* Rotates one head's vector by the angles of one position: (lo, hi) -> (lo cos - hi sin, hi cos + lo sin).
  * y may be x: each step loads both halves before it stores. turn is 1, or -1 for the inverse. */
-static inline void rotate(float *y, const float *x, const float *cosine, const float *sine, size_t half, float turn) {
+static inline void rotate(stored *y, const stored *x, const float *cosine, const float *sine, size_t half, float turn) {
   for (size_t i = 0; i < half; i += LANES) {
     const size_t n = half - i;
     vf lo = load_n(x + i, n), hi = load_n(x + half + i, n);
@@ -15,9 +15,10 @@ static inline void rotate(float *y, const float *x, const float *cosine, const f
 }
 
 static inline void rotate_all(const struct pen_call *call, float turn) {
-  const float *x = call->operand[0], *table = call->operand[1];
+  const stored *x = call->operand[0];
+  const float *table = call->operand[1];
   const int32_t *starts = call->operand[2];
-  float *y = call->operand[3];
+  stored *y = call->operand[3];
   const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1];
   const size_t heads = (size_t)call->dim[2], head_dim = (size_t)call->dim[3];
   for (size_t b = 0; b < batch; b++)

@@ -1,12 +1,18 @@
-/* table.c: the functions of one instruction set, gathered. */
+/* table.c: the functions of one instruction set and dtype, gathered. */
 #include "kernels/cpu/vector/isa.h"
 
 #define PEN_ENTRY(kind, name) [PEN_OP_##kind] = PEN_NAME(name),
 const struct pen_vector_kernels PEN_NAME(kernels) = {
   .name = PEN_ISA_TEXT,
+#ifdef PEN_STORED_BF16
   .op = { PEN_VECTOR_OPS(PEN_ENTRY) },
+#else
+  .op = { PEN_VECTOR_OPS(PEN_ENTRY) [PEN_OP_ACCUMULATE] = PEN_NAME(accumulate) },
+  .widen_rows = PEN_NAME(widen_rows),
+  .narrow_rows = PEN_NAME(narrow_rows),
   .sum_squares = PEN_NAME(sum_squares),
   .greatest_magnitude = PEN_NAME(greatest_magnitude),
   .adamw_step = PEN_NAME(adamw_step),
   .normal = PEN_NAME(normal),
+#endif
 };

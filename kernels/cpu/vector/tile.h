@@ -90,10 +90,10 @@ TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, 
   tile_store(&t, c, c_row);
 }
 
-/* Asks for rows that are copied next: `width` floats each, too far apart for the machine to guess. */
-static inline void prefetch_rows(const float *from, size_t from_row, size_t rows, size_t width) {
+/* Asks for rows that are copied next: `width` elements each, too far apart for the machine to guess. */
+static inline void prefetch_rows(const stored *from, size_t from_row, size_t rows, size_t width) {
   for (size_t r = 0; r < rows; r++)
-    for (size_t i = 0; i < width; i += LINE)
+    for (size_t i = 0; i < width; i += LINE * sizeof(float) / sizeof *from)
       __builtin_prefetch(from + r * from_row + i);
 }
 
@@ -114,7 +114,7 @@ static inline struct next_block block_after(size_t at, size_t first_query, size_
 }
 
 /* Copies rows times factor to rows of copy_stride(width); zero past the width up to PANEL, and `padded` rows in all. */
-static inline void copy_rows(float *to, const float *from, size_t from_row, size_t rows, size_t padded, size_t width,
+static inline void copy_rows(float *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width,
                              float factor) {
   const size_t stride = copy_stride(width), panels = round_up(width, PANEL);
   for (size_t r = 0; r < rows; r++)
@@ -124,7 +124,7 @@ static inline void copy_rows(float *to, const float *from, size_t from_row, size
 }
 
 /* LANES columns of a panel: to[step PANEL + lane] = from[lane from_row + step]; `lanes` rows are there, the others are zero. */
-static inline void copy_square(float *to, const float *from, size_t from_row, size_t lanes, size_t width) {
+static inline void copy_square(float *to, const stored *from, size_t from_row, size_t lanes, size_t width) {
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i < LANES ? width - i : LANES;
     vf row[LANES];
@@ -137,7 +137,7 @@ static inline void copy_square(float *to, const float *from, size_t from_row, si
 }
 
 /* Copies rows as transposed panels, PANEL of them side by side: to[row / PANEL][width][row mod PANEL]; missing rows are zero. */
-static inline void copy_panels(float *to, const float *from, size_t from_row, size_t rows, size_t padded, size_t width) {
+static inline void copy_panels(float *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width) {
   for (size_t first = 0; first < padded; first += LANES) {
     const size_t lanes = first >= rows ? 0 : rows - first < LANES ? rows - first : LANES;
     float *panel = to + first / PANEL * PANEL * width + first % PANEL;

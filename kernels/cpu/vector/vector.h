@@ -1,9 +1,13 @@
-/* vector.h: f32 vectors as wide as the instruction set has them, on GNU C's vector types.
+/* vector.h: f32 vectors as wide as the instruction set has them, on GNU C's vector types, and how they are loaded and stored.
  *
  * Only what the language cannot say is an intrinsic: fused multiply-add, square root, maximum. The sources are compiled with
  * -ffp-contract=off, so an addition and a multiplication are fused where the code says madd(), and nowhere else: an
  * element's bits do not depend on whether a loop's body or its tail computed it. `_n` forms handle the n <= LANES elements
  * that are left at the end of a row; the absent lanes read as zero.
+ *
+ * What an op stores in its dtype (":t" in ops.def) is of type `stored` here: float, or bf16 where the sources are compiled with
+ * PEN_STORED_BF16. load() and store() take either: a bf16 becomes an f32 exactly, an f32 the nearest bf16, ties to even. It is done in
+ * whole numbers on every instruction set: AVX512_BF16's own conversion takes subnormal numbers for zero, and the bits would differ.
  */
 #ifndef PEN_CPU_VECTOR_H
 #define PEN_CPU_VECTOR_H
@@ -28,7 +32,19 @@
 
 enum { LANES = PEN_VECTOR_BYTES / 4 };
 
+/* The upper half of an f32. A struct, so that nobody counts with the bits. */
+typedef struct {
+  uint16_t bits;
+} bf16;
+
+#ifdef PEN_STORED_BF16
+typedef bf16 stored;
+#else
+typedef float stored;
+#endif
+
 typedef float vf __attribute__((vector_size(PEN_VECTOR_BYTES)));
+typedef uint16_t vh __attribute__((vector_size(PEN_VECTOR_BYTES / 2)));
 typedef int32_t vi __attribute__((vector_size(PEN_VECTOR_BYTES)));
 typedef uint32_t vu __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
@@ -36,31 +52,79 @@ typedef uint32_t vu __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
 inline_always vf splat(float x) { return x - (vf){0}; }
 
-inline_always vf load(const float *p) {
+/* mask ? a : b; each lane of the mask is 0 or -1, as comparisons give it */
+inline_always vf choose(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+
+inline_always vf widened(vh v) { return (vf)(__builtin_convertvector(v, vu) << 16); }
+
+/* Half of the last place is added, less one where the place before is even. A NaN keeps its upper bits, with the one that says it is
+ * quiet: rounding could make it an infinity, or a zero with the wrong sign. */
+inline_always vh narrowed(vf v) {
+  const vu bits = (vu)v;
+  const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
+  const vu half = (vu)choose(v == v, (vf)rounded, (vf)quiet);
+#if PEN_VECTOR_BYTES == 32 && defined __AVX2__
+  return (vh)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)half), _mm256_extracti128_si256((__m256i)half, 1));
+#else
+  return __builtin_convertvector(half, vh);
+#endif
+}
+
+inline_always vf load_f32(const float *p) {
   vf v;
   memcpy(&v, p, sizeof v);
   return v;
 }
 
-inline_always void store(float *p, vf v) { memcpy(p, &v, sizeof v); }
+inline_always vf load_bf16(const bf16 *p) {
+  vh v;
+  memcpy(&v, p, sizeof v);
+  return widened(v);
+}
 
-inline_always vf load_n(const float *p, size_t n) {
+inline_always void store_f32(float *p, vf v) { memcpy(p, &v, sizeof v); }
+
+inline_always void store_bf16(bf16 *p, vf v) {
+  const vh half = narrowed(v);
+  memcpy(p, &half, sizeof half);
+}
+
+inline_always vf load_n_f32(const float *p, size_t n) {
   if (n >= LANES)
-    return load(p);
+    return load_f32(p);
   vf v = {0};
   memcpy(&v, p, n * sizeof *p);
   return v;
 }
 
-inline_always void store_n(float *p, vf v, size_t n) {
+inline_always vf load_n_bf16(const bf16 *p, size_t n) {
   if (n >= LANES)
-    store(p, v);
+    return load_bf16(p);
+  vh v = {0};
+  memcpy(&v, p, n * sizeof *p);
+  return widened(v);
+}
+
+inline_always void store_n_f32(float *p, vf v, size_t n) {
+  if (n >= LANES)
+    store_f32(p, v);
   else
     memcpy(p, &v, n * sizeof *p);
 }
 
-/* mask ? a : b; each lane of the mask is 0 or -1, as comparisons give it */
-inline_always vf choose(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
+inline_always void store_n_bf16(bf16 *p, vf v, size_t n) {
+  const vh half = narrowed(v);
+  memcpy(p, &half, n >= LANES ? sizeof half : n * sizeof *p);
+}
+
+inline_always float widen_f32(float x) { return x; }
+inline_always float widen_bf16(bf16 x) { return widened((vh){x.bits})[0]; }
+
+#define load(p) _Generic(*(p), float: load_f32, bf16: load_bf16)(p)
+#define store(p, v) _Generic(*(p), float: store_f32, bf16: store_bf16)(p, v)
+#define load_n(p, n) _Generic(*(p), float: load_n_f32, bf16: load_n_bf16)(p, n)
+#define store_n(p, v, n) _Generic(*(p), float: store_n_f32, bf16: store_n_bf16)(p, v, n)
+#define widen(x) _Generic((x), float: widen_f32, bf16: widen_bf16)(x)
 
 inline_always vf absolute(vf x) { return (vf)((vi)x & 0x7fffffff); }
 

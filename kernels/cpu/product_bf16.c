@@ -1,0 +1,153 @@
+/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, on a CPU that multiplies in f32 alone.
+ *
+ * A product of two bf16 is exact in f32, so nothing is lost when both factors are widened and the product is left to sgemm: inputs of
+ * bf16, sums of f32. They are widened block by block, at most PEN_PRODUCT_BLOCK a side, into the call's workspace:
+ *
+ *     left    [m, k]   as it is stored: rows of k, or, transposed, rows of m
+ *     right   [k, n]   likewise
+ *     result  [m, n]   f32; begins with what is added, and is rounded to bf16 when its last block of k is in
+ *
+ * A weight gradient is f32 itself, and sgemm adds to it in place. With blocks of 512 an element of a factor is widened once for a
+ * thousand operations on it. The order of the sums depends on the shape alone.
+ */
+#include <cblas.h>
+
+#include "kernels/cpu/cpu.h"
+
+/* A matrix of bf16: element (i, k) at at[i row + k], or, transposed, at[k row + i]. */
+struct factor {
+  const uint16_t *at;
+  size_t row;
+  int transposed;
+};
+
+/* result[m,n] = left right + addend + bias; the latter two null where absent. Sums go to `result`, or, where that is null, are added to
+ * `sum`. */
+struct product {
+  struct factor left, right;
+  const uint16_t *addend;
+  const float *bias;
+  uint16_t *result;
+  float *sum;
+  size_t m, n, k;
+  float *left_panel, *right_panel, *result_panel;
+};
+
+/* A block of the result: rows i .. i + m, columns j .. j + n. */
+struct block {
+  size_t i, j, m, n;
+};
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+
+static struct product start(const struct pen_call *call, struct factor left, struct factor right, size_t m, size_t n, size_t k) {
+  const size_t side = PEN_PRODUCT_BLOCK;
+  struct product p = { .left = left, .right = right, .m = m, .n = n, .k = k, .left_panel = call->workspace };
+  p.right_panel = p.left_panel + least(m, side) * least(k, side);
+  p.result_panel = p.right_panel + least(k, side) * least(n, side);
+  return p;
+}
+
+/* Widens rows first .. first + rows of a factor, columns column .. column + columns. Returns the panel's row. */
+static int widen(float *panel, const struct factor *f, size_t first, size_t column, size_t rows, size_t columns) {
+  if (f->transposed) {
+    pen_widen_rows(panel, rows, f->at + column * f->row + first, f->row, columns, rows);
+    return (int)rows;
+  }
+  pen_widen_rows(panel, columns, f->at + first * f->row + column, f->row, rows, columns);
+  return (int)columns;
+}
+
+/* Puts what is added to a block into its panel; returns the factor of what is there. */
+static float begin(const struct product *p, const struct block *b) {
+  if (p->addend)
+    pen_widen_rows(p->result_panel, b->n, p->addend + b->i * p->n + b->j, p->n, b->m, b->n);
+  for (size_t i = 0; p->bias && i < b->m; i++)
+    for (size_t j = 0; j < b->n; j++)
+      p->result_panel[i * b->n + j] = (p->addend ? p->result_panel[i * b->n + j] : 0.0f) + p->bias[b->j + j];
+  return p->addend || p->bias ? 1.0f : 0.0f;
+}
+
+static void multiply_block(const struct product *p, const struct block *b) {
+  float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
+  const int c_row = (int)(p->sum ? p->n : b->n);
+  float beta = p->sum ? 1.0f : begin(p, b);
+  for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, beta = 1.0f) {
+    const size_t depth = least(p->k - k, PEN_PRODUCT_BLOCK);
+    const int left_row = widen(p->left_panel, &p->left, b->i, k, b->m, depth);
+    const int right_row = widen(p->right_panel, &p->right, k, b->j, depth, b->n);
+    cblas_sgemm(CblasRowMajor, p->left.transposed ? CblasTrans : CblasNoTrans, p->right.transposed ? CblasTrans : CblasNoTrans, (int)b->m,
+                (int)b->n, (int)depth, 1.0f, p->left_panel, left_row, p->right_panel, right_row, beta, c, c_row);
+  }
+  if (p->result)
+    pen_narrow_rows(p->result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
+}
+
+/* An addend may lie in the result's place: a block of it is read before that block is written. */
+static void multiply(const struct product *p) {
+  for (size_t j = 0; j < p->n; j += PEN_PRODUCT_BLOCK)
+    for (size_t i = 0; i < p->m; i += PEN_PRODUCT_BLOCK)
+      multiply_block(p, &(struct block){ i, j, least(p->m - i, PEN_PRODUCT_BLOCK), least(p->n - j, PEN_PRODUCT_BLOCK) });
+}
+
+struct sizes {
+  size_t rows, in, out;
+};
+
+static struct sizes sizes_of(const struct pen_call *call) {
+  return (struct sizes){ (size_t)call->dim[0], (size_t)call->dim[1], (size_t)call->dim[2] };
+}
+
+/* y[rows,out] = x[rows,in] w[out,in]^T + a */
+void pen_linear_bf16(const struct pen_call *call) {
+  const struct sizes s = sizes_of(call);
+  struct product p = start(call, (struct factor){ call->operand[0], s.in, 0 }, (struct factor){ call->operand[1], s.in, 1 }, s.rows, s.out,
+                           s.in);
+  p.addend = call->operand[2], p.result = call->operand[3];
+  multiply(&p);
+}
+
+/* dx[rows,in] = dy[rows,out] w[out,in] + a */
+void pen_linear_dx_bf16(const struct pen_call *call) {
+  const struct sizes s = sizes_of(call);
+  struct product p = start(call, (struct factor){ call->operand[0], s.out, 0 }, (struct factor){ call->operand[1], s.in, 0 }, s.rows, s.in,
+                           s.out);
+  p.addend = call->operand[2], p.result = call->operand[3];
+  multiply(&p);
+}
+
+/* dw[out,in] += dy[rows,out]^T x[rows,in] */
+void pen_linear_dw_bf16(const struct pen_call *call) {
+  const struct sizes s = sizes_of(call);
+  struct product p = start(call, (struct factor){ call->operand[0], s.out, 1 }, (struct factor){ call->operand[1], s.in, 0 }, s.out, s.in,
+                           s.rows);
+  p.sum = call->operand[2];
+  multiply(&p);
+}
+
+/* y[rows,out] = x[rows,in] w[in,out] + (a + bias) */
+void pen_affine_bf16(const struct pen_call *call) {
+  const struct sizes s = sizes_of(call);
+  struct product p = start(call, (struct factor){ call->operand[0], s.in, 0 }, (struct factor){ call->operand[1], s.out, 0 }, s.rows, s.out,
+                           s.in);
+  p.bias = call->operand[2], p.addend = call->operand[3], p.result = call->operand[4];
+  multiply(&p);
+}
+
+/* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
+void pen_affine_dx_bf16(const struct pen_call *call) {
+  const struct sizes s = sizes_of(call);
+  struct product p = start(call, (struct factor){ call->operand[0], s.out, 0 }, (struct factor){ call->operand[1], s.out, 1 }, s.rows, s.in,
+                           s.out);
+  p.addend = call->operand[2], p.result = call->operand[3];
+  multiply(&p);
+}
+
+/* dw[in,out] += x[rows,in]^T dy[rows,out] */
+void pen_affine_dw_bf16(const struct pen_call *call) {
+  const struct sizes s = sizes_of(call);
+  struct product p = start(call, (struct factor){ call->operand[1], s.in, 1 }, (struct factor){ call->operand[0], s.out, 0 }, s.in, s.out,
+                           s.rows);
+  p.sum = call->operand[2];
+  multiply(&p);
+}
