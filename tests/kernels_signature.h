@@ -84,8 +84,14 @@ UNUSED_MAYBE static void fill_starts(int32_t *starts, size_t count, size_t seque
   }
 }
 
-/* Real numbers for an operand of either width. */
+/* Real numbers for an operand of any width. */
 UNUSED_MAYBE static void spread_operand(void *to, const struct operand *o, uint64_t seed) {
+  if (o->element_bytes == sizeof(uint16_t)) {
+    float *x = random_floats(o->count, seed);
+    for (size_t i = 0; i < o->count; i++)
+      ((uint16_t *)to)[i] = half_of(x[i]);
+    return;
+  }
   if (o->element_bytes == sizeof(float)) {
     spread(to, o->count, seed);
     return;
