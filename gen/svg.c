@@ -173,8 +173,10 @@ static void draw_arrows(const struct drawing *d) {
       uint32_t to = receiver_of(picture, rank, action);
       double end = picture->timing->end[rank][index];
       if (to == PEN_NONE) continue;
-      double x = x_of(d, end), y = y_of(d, rank) + d->bar / 2, past = x_of(d, end + picture->cost[action->stage].send);
-      fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x, y, past, y_of(d, picture->partition->rank_of[to]) + d->bar / 2);
+      /* From the near quarter of one lane to that of the other: the numbers in the middle stay clear. */
+      uint32_t there = picture->partition->rank_of[to];
+      double x = x_of(d, end), past = x_of(d, end + picture->cost[action->stage].send), near = d->bar * (there > rank ? 0.75 : 0.25);
+      fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x, y_of(d, rank) + near, past, y_of(d, there) + d->bar - near);
     }
   fputs("</g>\n", d->out);
 }
@@ -201,7 +203,7 @@ static void draw_legend(const struct drawing *d, double y) {
     put_box(d, x, y - 9, 14, 10);
     fputs("</g>\n", d->out);
     put_label(d, x + 18, y, 11, "start", kinds[kind].meaning);
-    x += 34 + 5.6 * (double)strlen(kinds[kind].meaning);
+    x += 32 + 6.5 * (double)strlen(kinds[kind].meaning); /* as wide as a wide font sets it */
   }
   const char *rest = "number: microbatch";
   if (d->picture->partition->stages_per_rank > 1)
