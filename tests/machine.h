@@ -1,19 +1,21 @@
 /* machine.h: a machine that knows nothing of proofs: it runs a plan's rows over several steps with ranks taking turns at random, tags
- * every 64 bytes with the value they hold, and looks at what each op reads and each message carries. */
+ * every 64 bytes with the value they hold, and looks at what each op reads and each message carries. Each step may be of another profile:
+ * then all ranks end the step before first (plan.h). */
 #ifndef PEN_TESTS_MACHINE_H
 #define PEN_TESTS_MACHINE_H
 
 #include "gen/signature.h"
 #include "tests/whole.h"
 
-enum { STEPS = 3, BLOCK_BYTES = PEN_ALIGNMENT_BYTES };
+enum { STEPS = 4, BLOCK_BYTES = PEN_ALIGNMENT_BYTES };
 
 struct machine {
   const struct pen_plan *plan;
-  const struct pen_profile *profile;
+  const struct pen_profile *const *sequence; /* [STEPS] the profile of each step */
+  const struct pen_profile *profile;         /* of the rank at work */
   uint64_t **block;            /* [rank][block] tag of the value there; 0: none */
   uint32_t *next, *step;       /* [rank] */
-  uint64_t *arrived, *credits; /* [channel] */
+  uint64_t **arrived, **credits; /* [profile][channel] */
   uint32_t *published;         /* [rank] steps */
   bool wrong;
 };
@@ -59,12 +61,26 @@ static void compute(struct machine *m, uint32_t rank, const struct pen_action *r
   }
 }
 
+/* How many steps of a step's own profile were before it. */
+static uint64_t steps_before(const struct machine *m, uint32_t step) {
+  uint64_t count = 0;
+  for (uint32_t s = 0; s < step; s++) count += m->sequence[s] == m->sequence[step];
+  return count;
+}
+
+/* Whether a rank may begin a step: at once after one of the same profile. */
+static bool may_begin(const struct machine *m, uint32_t step) {
+  for (uint32_t rank = 0; step > 0 && m->sequence[step] != m->sequence[step - 1] && rank < m->plan->rank_count; rank++)
+    if (m->step[rank] < step) return false;
+  return true;
+}
+
 static void put(struct machine *m, const struct pen_message *message) {
   const struct pen_channel *channel = &m->profile->channels[message->channel];
   for (uint64_t at = 0; at < blocks_of(message->bytes); at++)
     m->block[channel->to_rank][message->target_offset / BLOCK_BYTES + at] =
         m->block[channel->from_rank][message->source_offset / BLOCK_BYTES + at];
-  m->arrived[message->channel]++;
+  m->arrived[m->profile - m->plan->profiles][message->channel]++;
 }
 
 static bool all_published(const struct machine *m, uint32_t step) {
@@ -75,23 +91,25 @@ static bool all_published(const struct machine *m, uint32_t step) {
 
 /* Runs the next row of a rank; false when it blocks or is at its end. */
 static bool advance(struct machine *m, uint32_t rank) {
+  if (m->step[rank] == STEPS || (m->next[rank] == 0 && !may_begin(m, m->step[rank]))) return false;
+  m->profile = m->sequence[m->step[rank]];
   const struct pen_rank_program *tables = &m->profile->ranks[rank];
-  uint64_t step = m->step[rank];
-  if (step == STEPS) return false;
+  uint64_t step = steps_before(m, m->step[rank]), *arrived = m->arrived[m->profile - m->plan->profiles];
+  uint64_t *credits = m->credits[m->profile - m->plan->profiles];
   const struct pen_action *row = &tables->actions[m->next[rank]];
   bool talks = row->kind >= PEN_SEND_F && row->kind <= PEN_WAIT_B;
   const struct pen_message *message = talks ? &m->profile->messages[row->message] : NULL;
   const struct pen_channel *channel = talks ? &m->profile->channels[message->channel] : NULL;
   if (row->kind <= PEN_W) compute(m, rank, row);
   if (row->kind == PEN_SEND_F || row->kind == PEN_SEND_B) {
-    if (message->credit != PEN_NONE && m->credits[message->channel] < step * channel->credit_count + message->credit + 1) return false;
+    if (message->credit != PEN_NONE && credits[message->channel] < step * channel->credit_count + message->credit + 1) return false;
     put(m, message);
   }
-  if (row->kind == PEN_RECV_F || row->kind == PEN_RECV_B) m->credits[message->channel] += message->credit != PEN_NONE;
+  if (row->kind == PEN_RECV_F || row->kind == PEN_RECV_B) credits[message->channel] += message->credit != PEN_NONE;
   if (row->kind == PEN_WAIT_F || row->kind == PEN_WAIT_B)
-    if (m->arrived[message->channel] < step * channel->message_count + message->sequence + 1) return false;
-  if (row->kind == PEN_PUBLISH) m->published[rank]++;
-  if (row->kind == PEN_GATHER && !all_published(m, (uint32_t)step)) return false;
+    if (arrived[message->channel] < step * channel->message_count + message->sequence + 1) return false;
+  if (row->kind == PEN_PUBLISH) m->published[rank] = m->step[rank] + 1;
+  if (row->kind == PEN_GATHER && !all_published(m, m->step[rank])) return false;
   if (++m->next[rank] == tables->action_count) {
     m->next[rank] = 0;
     m->step[rank]++;
@@ -99,12 +117,16 @@ static bool advance(struct machine *m, uint32_t rank) {
   return true;
 }
 
-/* Runs a profile with random turns; some ranks are much faster than others for a while. False: stuck, or a wrong value was read. */
-static bool machine_runs(const struct pen_plan *plan, const struct pen_profile *profile, uint64_t *seed) {
+/* Runs steps with random turns; some ranks are much faster than others for a while. False: stuck, or a wrong value was read. */
+static bool machine_runs_all(const struct pen_plan *plan, const struct pen_profile *const *sequence, uint64_t *seed) {
   uint32_t ranks = plan->rank_count, still = 0;
-  struct machine m = {.plan = plan, .profile = profile, .block = pen_new(ranks, sizeof *m.block), .next = pen_new(ranks, 4),
-                      .step = pen_new(ranks, 4), .arrived = pen_new(profile->channel_count + 1, 8),
-                      .credits = pen_new(profile->channel_count + 1, 8), .published = pen_new(ranks, 4)};
+  struct machine m = {.plan = plan, .sequence = sequence, .block = pen_new(ranks, sizeof *m.block), .next = pen_new(ranks, 4),
+                      .step = pen_new(ranks, 4), .arrived = pen_new(plan->profile_count, sizeof *m.arrived),
+                      .credits = pen_new(plan->profile_count, sizeof *m.credits), .published = pen_new(ranks, 4)};
+  for (uint32_t index = 0; index < plan->profile_count; index++) {
+    m.arrived[index] = pen_new(plan->profiles[index].channel_count + 1, 8);
+    m.credits[index] = pen_new(plan->profiles[index].channel_count + 1, 8);
+  }
   for (uint32_t rank = 0; rank < ranks; rank++) /* what is rejected may reach beyond */
     m.block[rank] = pen_new(2 * blocks_of(plan->memory[rank].arena_bytes) + 1, 8);
   while (still < ranks && !m.wrong) {
@@ -118,6 +140,13 @@ static bool machine_runs(const struct pen_plan *plan, const struct pen_profile *
   for (uint32_t rank = 0; rank < ranks; rank++)
     if (m.step[rank] < STEPS) return false;
   return !m.wrong;
+}
+
+/* The same profile in every step. */
+static bool machine_runs(const struct pen_plan *plan, const struct pen_profile *profile, uint64_t *seed) {
+  const struct pen_profile *sequence[STEPS];
+  for (int step = 0; step < STEPS; step++) sequence[step] = profile;
+  return machine_runs_all(plan, sequence, seed);
 }
 
 #endif

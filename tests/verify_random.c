@@ -88,6 +88,13 @@ static struct pen_plan *some_plan(uint64_t *seed) {
   return make_plan(pen_text("%s%s%s", text, memory, draw(seed, 3) ? "" : "partition = { unit = \"block\"; balance = \"time\"; };"));
 }
 
+/* Training and evaluation in any order, in one arena. */
+static bool runs_mixed(const struct pen_plan *plan, uint64_t *seed) {
+  const struct pen_profile *sequence[STEPS];
+  for (int step = 0; step < STEPS; step++) sequence[step] = &plan->profiles[draw(seed, plan->profile_count)];
+  return machine_runs_all(plan, sequence, seed);
+}
+
 static void accepted_plans_run_right(void **state) {
   (void)state;
   uint64_t seed = 2718281828;
@@ -106,6 +113,8 @@ static void accepted_plans_run_right(void **state) {
       for (unsigned again = 0; again < 4; again++)
         if (!machine_runs(plan, &plan->profiles[again == 3], &seed))
           fail_msg("seed %lu, %s: accepted, but it reads a wrong value or stops", (unsigned long)here, change_names[kind]);
+      if (!runs_mixed(plan, &seed))
+        fail_msg("seed %lu, %s: accepted, but not when training and evaluation take turns", (unsigned long)here, change_names[kind]);
     } else {
       rejected[kind]++;
       bool runs = true; /* how often the machine sees it too: for the record */
