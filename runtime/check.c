@@ -38,16 +38,28 @@ static _Noreturn void leave(int status) {
   exit(status);
 }
 
-void pen_fail(int status, const char *format, ...) {
+/* "penstock: " and the message. */
+static void put_message(const char *format, va_list arguments) {
   char line[LINE_BYTES];
   size_t used = (size_t)snprintf(line, sizeof line, "penstock: ");
+  int more = vsnprintf(line + used, sizeof line - used, format, arguments);
+  put_line(line, used + (size_t)(more < 0 ? 0 : more));
+}
+
+void pen_warn(const char *format, ...) {
   va_list arguments;
   va_start(arguments, format);
-  int more = vsnprintf(line + used, sizeof line - used, format, arguments);
+  put_message(format, arguments);
   va_end(arguments);
+}
+
+void pen_fail(int status, const char *format, ...) {
+  va_list arguments;
+  va_start(arguments, format);
   if (may_speak(status)) {
-    put_line(line, used + (size_t)(more < 0 ? 0 : more));
+    put_message(format, arguments);
   }
+  va_end(arguments);
   leave(status);
 }
 

@@ -23,6 +23,9 @@ enum pen_status {
  * follow with the same status. For what a user can mend: options, files, a full disk. Allocates nothing. */
 _Noreturn void pen_fail(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* Prints the same line and goes on. */
+void pen_warn(const char *format, ...) __attribute__((format(printf, 1, 2)));
+
 /* pen_check(condition, format, ...): always on; for what the system or a library may refuse. When the condition is false,
  * says host, rank, action, file:line, the message, and errno's text, and ends with PEN_EXIT_SYSTEM. */
 #define pen_check(condition, ...)                                      \

@@ -27,13 +27,17 @@ enum { MODEL_FILE, OPTIMIZER_FILE, MANIFEST_FILE, CONFIG_FILE, FILES };
 
 /* ---- leftovers ---- */
 
-/* Whether a name is step-NNNNNNNN.tmp: ours, and unfinished. */
-static bool is_unfinished(const char *name) {
+/* Whether a name is step-NNNNNNNN and what follows, and the step. */
+static bool is_step(const char *name, const char *ending, uint64_t *step) {
   if (strncmp(name, "step-", 5) != 0) {
     return false;
   }
   size_t digits = strspn(name + 5, "0123456789");
-  return digits >= 8 && strcmp(name + 5 + digits, ".tmp") == 0;
+  *step = 0;
+  for (size_t i = 0; i < digits; i++) {
+    *step = 10 * *step + (uint64_t)(name[5 + i] - '0');
+  }
+  return digits >= 8 && digits <= 19 && strcmp(name + 5 + digits, ending) == 0;
 }
 
 /* Removes the files of a checkpoint's folder, and the folder if nothing else is in it. */
@@ -47,10 +51,10 @@ static void remove_checkpoint(const char *folder) {
   rmdir(folder);
 }
 
-/* readdir() would want an allocator; the system call wants none. */
-void pen_checkpoint_abandon(const char *dir) {
+/* Calls `visit` for each folder's name in DIR that is_step(). readdir() would want an allocator; the system call wants none. */
+static void each_step(const char *dir, const char *ending, void (*visit)(void *context, const char *name, uint64_t step), void *context) {
   _Alignas(struct dirent64) char entries[ENTRY_BYTES];
-  char path[PATH_MAX];
+  uint64_t step;
   int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
     return;
@@ -58,15 +62,62 @@ void pen_checkpoint_abandon(const char *dir) {
   for (long count; (count = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;) {
     for (long at = 0; at < count;) {
       const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
-      if (is_unfinished(entry->d_name) && pen_path_join(path, dir, entry->d_name) == 0) {
-        remove_checkpoint(path);
+      if (is_step(entry->d_name, ending, &step)) {
+        visit(context, entry->d_name, step);
       }
       at += entry->d_reclen;
     }
   }
   close(fd);
+}
+
+static void remove_unfinished(void *dir, const char *name, uint64_t step) {
+  char path[PATH_MAX];
+  (void)step;
+  if (pen_path_join(path, dir, name) == 0) {
+    remove_checkpoint(path);
+  }
+}
+
+void pen_checkpoint_abandon(const char *dir) {
+  char path[PATH_MAX];
+  each_step(dir, ".tmp", remove_unfinished, (void *)(uintptr_t)dir);
   if (pen_path_join(path, dir, "latest.tmp") == 0) {
     unlink(path);
+  }
+}
+
+/* ---- pruning ---- */
+
+/* How many checkpoints there are of steps up to `newest`, and the oldest of them. */
+struct pruning {
+  uint64_t newest, count, oldest;
+};
+
+static void count_steps(void *context, const char *name, uint64_t step) {
+  struct pruning *pruning = context;
+  (void)name;
+  if (step <= pruning->newest) {
+    pruning->oldest = pruning->count == 0 || step < pruning->oldest ? step : pruning->oldest;
+    pruning->count++;
+  }
+}
+
+/* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are there. A folder that is being taken
+ * away has the name of an unfinished one, so that what is left of it goes with the next save. */
+void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
+  struct pruning pruning = {.newest = step};
+  char path[PATH_MAX], temporary[PATH_MAX], name[FOLDER_NAME_BYTES];
+  bool going = true;
+  while (going) {
+    pruning.count = 0;
+    each_step(dir, "", count_steps, &pruning);
+    snprintf(name, sizeof name, "step-%08llu", (unsigned long long)pruning.oldest);
+    going = pruning.count > keep && pruning.oldest != step && pen_path_join(path, dir, name) == 0 &&
+            pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0;
+    if (going) {
+      remove_checkpoint(temporary);
+    }
   }
 }
 
@@ -80,19 +131,19 @@ struct save {
   char temporary[PATH_MAX];     /* where it is made */
 };
 
-/* Says what could not be done, after removing what was made; errno holds the cause. */
-static _Noreturn void save_failed(const struct save *save, int status, const char *path) {
-  const char *cause = strerror(errno);
-  pen_checkpoint_abandon(save->dir);
-  pen_fail(status, "%s: cannot %s: %s", path, status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", cause);
+/* Notes what could not be done; errno holds the cause. Returns false. */
+static bool failed(struct pen_save_failure *failure, int status, const char *path) {
+  failure->status = status;
+  snprintf(failure->message, sizeof failure->message, "%s: cannot %s: %s", path,
+           status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", strerror(errno));
+  return false;
 }
 
-static void name_save(struct save *save, const char *dir, uint64_t step) {
+static bool name_save(struct save *save, const char *dir, uint64_t step, struct pen_save_failure *failure) {
   save->dir = dir;
   snprintf(save->name, sizeof save->name, "step-%08llu", (unsigned long long)step);
-  if (pen_path_join(save->folder, dir, save->name) || pen_path_suffix(save->temporary, save->folder, ".tmp")) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "%s: %s", dir, strerror(errno));
-  }
+  return (pen_path_join(save->folder, dir, save->name) == 0 && pen_path_suffix(save->temporary, save->folder, ".tmp") == 0) ||
+         failed(failure, PEN_EXIT_CANNOT_CREATE, dir);
 }
 
 /* Opens a file of the save, creating it if flags say so; path receives its name. */
@@ -103,34 +154,39 @@ static int open_part(const struct save *save, int file, int flags, char path[PAT
   return open(path, flags | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
 }
 
-static void start_tensors(const struct save *save, int file, const char *header, uint64_t data_offset, uint64_t bytes) {
+static bool start_tensors(const struct save *save, int file, const char *header, uint64_t data_offset, uint64_t bytes,
+                          struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, O_CREAT | O_EXCL, path);
   if (fd < 0) {
-    save_failed(save, PEN_EXIT_CANNOT_CREATE, path);
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  if (pen_file_reserve(fd, bytes) || pen_safetensors_start(fd, header, data_offset)) {
-    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
-  }
-  if (close(fd)) {
-    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
-  }
+  bool good = (pen_file_reserve(fd, bytes) == 0 && pen_safetensors_start(fd, header, data_offset) == 0) ||
+              failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return (close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
-void pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step) {
+static bool begin(struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
+  if (pen_folder_make(save->dir)) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, save->dir);
+  }
+  pen_checkpoint_abandon(save->dir);
+  if (mkdir(save->temporary, 0777)) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, save->temporary);
+  }
+  return start_tensors(save, MODEL_FILE, plan->model_header, pen_model_data_offset(plan), plan->model_file_bytes, failure) &&
+         start_tensors(save, OPTIMIZER_FILE, plan->optimizer_header, pen_optimizer_data_offset(plan), plan->optimizer_file_bytes,
+                       failure);
+}
+
+bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step, struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
-  name_save(&save, dir, step);
-  if (pen_folder_make(dir)) {
-    save_failed(&save, PEN_EXIT_CANNOT_CREATE, dir);
+  bool good = name_save(&save, dir, step, failure) && begin(&save, plan, failure);
+  if (!good) {
+    pen_checkpoint_abandon(dir);
   }
-  pen_checkpoint_abandon(dir);
-  if (mkdir(save.temporary, 0777)) {
-    save_failed(&save, PEN_EXIT_CANNOT_CREATE, save.temporary);
-  }
-  start_tensors(&save, MODEL_FILE, plan->model_header, pen_model_data_offset(plan), plan->model_file_bytes);
-  start_tensors(&save, OPTIMIZER_FILE, plan->optimizer_header, pen_optimizer_data_offset(plan),
-                plan->optimizer_file_bytes);
+  return good;
 }
 
 /* Writes and hashes one tensor, in pieces that stay in the cache between the two. */
@@ -166,9 +222,9 @@ static void refuse_nonsense(const struct save *save, const struct pen_weight *we
 
 /* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
  * may still be writing. */
-static void write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t rank,
+static bool write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t rank,
                         const unsigned char *arena, enum pen_part first, enum pen_part last,
-                        unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+                        unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
   int result = fd < 0 ? -1 : 0;
@@ -182,101 +238,92 @@ static void write_parts(const struct save *save, int file, const struct pen_plan
       }
     }
   }
-  if (result || pen_file_sync_close(fd)) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "%s: cannot write: %s", path, strerror(errno));
-  }
+  bool good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return (fd < 0 || pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
-void pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
-                          uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
+                          uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
-  name_save(&save, dir, step);
-  write_parts(&save, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, digests);
-  write_parts(&save, OPTIMIZER_FILE, plan, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests);
+  return name_save(&save, dir, step, failure) &&
+         write_parts(&save, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
+         write_parts(&save, OPTIMIZER_FILE, plan, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
 }
 
 /* Syncs one file of the save again: the sync of a rank need not have covered the header, nor a rank on another host. */
-static void sync_part(const struct save *save, int file) {
+static bool sync_part(const struct save *save, int file, struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
-  if (fd < 0 || pen_file_sync_close(fd)) {
-    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
-  }
+  return (fd >= 0 && pen_file_sync_close(fd) == 0) || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-static void add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
-                         unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                         unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, MANIFEST_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
-    save_failed(save, PEN_EXIT_CANNOT_CREATE, path);
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  if (pen_manifest_write(fd, plan, step, cursor, digests) || pen_file_sync_close(fd)) {
-    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
-  }
+  bool good = pen_manifest_write(fd, plan, step, cursor, digests) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return (pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
-static void add_config(const struct save *save, const struct pen_plan *plan) {
+static bool add_config(const struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, CONFIG_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
-    save_failed(save, PEN_EXIT_CANNOT_CREATE, path);
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  if (pen_file_write(fd, plan->config_json, strlen(plan->config_json)) || pen_file_sync_close(fd)) {
-    save_failed(save, PEN_EXIT_CANNOT_WRITE, path);
-  }
+  bool good = pen_file_write(fd, plan->config_json, strlen(plan->config_json)) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return (pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
 /* Gives the finished folder its name. One of that name may be there, from a run before, and `latest` may point at it: the two
  * then change places at one stroke, and the old one goes. */
-static void take_place(const struct save *save) {
+static bool take_place(const struct save *save, struct pen_save_failure *failure) {
   int result = rename(save->temporary, save->folder);
   if (result && (errno == EEXIST || errno == ENOTEMPTY)) {
     result = renameat2(AT_FDCWD, save->temporary, AT_FDCWD, save->folder, RENAME_EXCHANGE);
     if (result && (errno == EINVAL || errno == ENOSYS)) {
-      pen_checkpoint_abandon(save->dir);
-      pen_fail(PEN_EXIT_CANNOT_CREATE, "%s: cannot create: it exists, and this file system cannot exchange it: remove it",
-               save->folder);
+      failure->status = PEN_EXIT_CANNOT_CREATE;
+      snprintf(failure->message, sizeof failure->message,
+               "%s: cannot create: it exists, and this file system cannot exchange it: remove it", save->folder);
+      return false;
     }
     if (result == 0) {
       remove_checkpoint(save->temporary);
     }
   }
   if (result) {
-    save_failed(save, PEN_EXIT_CANNOT_CREATE, save->folder);
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, save->folder);
   }
-  if (pen_folder_sync(save->dir)) {
-    save_failed(save, PEN_EXIT_CANNOT_WRITE, save->dir);
-  }
+  return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);
 }
 
 /* Points DIR/latest, a relative link, at the new checkpoint. */
-static void point_latest(const struct save *save) {
+static bool point_latest(const struct save *save, struct pen_save_failure *failure) {
   char latest[PATH_MAX], temporary[PATH_MAX];
   if (pen_path_join(latest, save->dir, "latest") || pen_path_suffix(temporary, latest, ".tmp") ||
       symlink(save->name, temporary) || rename(temporary, latest)) {
-    save_failed(save, PEN_EXIT_CANNOT_CREATE, latest);
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, latest);
   }
-  if (pen_folder_sync(save->dir)) {
-    save_failed(save, PEN_EXIT_CANNOT_WRITE, save->dir);
-  }
+  return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);
 }
 
-void pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
-                           unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
-  name_save(&save, dir, step);
-  add_manifest(&save, plan, step, cursor, digests);
-  add_config(&save, plan);
-  sync_part(&save, MODEL_FILE);
-  sync_part(&save, OPTIMIZER_FILE);
-  if (pen_folder_sync(save.temporary)) {
-    save_failed(&save, PEN_EXIT_CANNOT_WRITE, save.temporary);
+  bool good = name_save(&save, dir, step, failure) && add_manifest(&save, plan, step, cursor, digests, failure) &&
+              add_config(&save, plan, failure) && sync_part(&save, MODEL_FILE, failure) &&
+              sync_part(&save, OPTIMIZER_FILE, failure) &&
+              (pen_folder_sync(save.temporary) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save.temporary)) &&
+              take_place(&save, failure) && point_latest(&save, failure);
+  if (!good) {
+    pen_checkpoint_abandon(dir);
   }
-  take_place(&save);
-  point_latest(&save);
+  return good;
 }
 
 /* ---- loading ---- */

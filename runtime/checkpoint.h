@@ -4,14 +4,16 @@
  * barrier between the three. It happens in DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so that DIR/latest names
  * a complete checkpoint at every instant. Nothing from begin to abandon calls an allocator.
  *
- * The functions fail through pen_fail() with the file and the cause: PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE for saving;
- * PEN_EXIT_NO_INPUT (absent, unreadable), PEN_EXIT_DATA (damaged, or of another model) for loading. Begin and finish, when
- * they fail, remove what they made; after a failing write, whoever outlives the ranks calls abandon.
+ * Saving tells of a failure and leaves it to the caller whether to go on; what is not finite is never saved, and ends the run. Begin
+ * and finish, when they fail, remove what they made; after a failing write, somebody calls abandon when no rank writes any more.
+ * Loading fails through pen_fail() with the file and the cause: PEN_EXIT_NO_INPUT (absent, unreadable), PEN_EXIT_DATA (damaged, or of
+ * another model).
  */
 #ifndef PEN_CHECKPOINT_H
 #define PEN_CHECKPOINT_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "runtime/parts.h"
@@ -33,19 +35,30 @@ void pen_checkpoint_load(const struct pen_plan *plan, uint32_t rank, unsigned ch
 /* The same without the moments: enough for evaluation. */
 void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path);
 
+/* Why a save failed. */
+struct pen_save_failure {
+  int status; /* PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE */
+  char message[PATH_MAX + 256];
+};
+
 /* Rank 0: makes DIR and its parents where absent, removes what a killed run left there (step-*.tmp, latest.tmp), and makes
- * DIR/step-NNNNNNNN.tmp/ with both tensor files at full size, their space reserved. */
-void pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step);
+ * DIR/step-NNNNNNNN.tmp/ with both tensor files at full size, their space reserved. False: it failed. */
+bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step, struct pen_save_failure *failure);
 
 /* Every rank, after begin: writes its tensors, syncs them, and leaves their SHA-256 in digests[PEN_PARTS * weight_index + part]
- * (shared memory; of [PEN_PARTS * weight_count] each rank writes the entries of its own weights). */
-void pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
-                          uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES]);
+ * (shared memory; of [PEN_PARTS * weight_count] each rank writes the entries of its own weights). Fails (PEN_EXIT_DATA) on a tensor
+ * that is not finite; false: it failed otherwise. */
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
+                          uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
 /* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder to step-NNNNNNNN (in exchange
- * for an older one of that step), and points DIR/latest at it. `cursor` is that of the next step. */
-void pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
-                           unsigned char (*digests)[PEN_DIGEST_BYTES]);
+ * for an older one of that step), and points DIR/latest at it. `cursor` is that of the next step. False: it failed. */
+bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
+
+/* Rank 0, after finish: removes checkpoints of DIR, the oldest first, until there are no more than `keep` of steps up to `step`. Those of
+ * later steps, which a run that was taken up again further back has left, stay. Never fails. */
+void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep);
 
 /* Removes whatever an unfinished save left in DIR, of that step or another. Never fails; complete checkpoints are not touched.
  * For the launcher when a run ends by a fault. No rank may be writing any more. */

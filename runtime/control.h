@@ -38,6 +38,7 @@ struct pen_control {
   _Atomic uint32_t stop_requested;                         /* a signal asked for the end */
   _Atomic uint64_t last_step;                              /* steps are counted from 0 in the run; UINT64_MAX: not known yet */
   _Atomic uint32_t saving;                                 /* a checkpoint is half-written */
+  _Atomic uint32_t save_status;                            /* why the checkpoint at hand cannot be: an exit status, or 0 */
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns;                                       /* zero of the trace's clock */
   struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */

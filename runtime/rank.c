@@ -123,6 +123,18 @@ static void decide_last_step(const struct pen_run *run, uint32_t rank, uint64_t 
   }
 }
 
+/* A checkpoint that cannot be written ends no training, but its status is the run's when nothing comes after it. */
+static void save(const struct pen_run *run, struct pen_transport *end, uint64_t cursor, bool last) {
+  struct pen_saving saving = {.directory = run->options->checkpoint, .steps = vm.optimizer_step, .cursor = cursor,
+                              .keep = run->options->keep, .last = last};
+  int status;
+  must(pen_save(end, &saving, &status));
+  if (last && status != 0) {
+    claim(status);
+    leave();
+  }
+}
+
 /* One step and what stands between it and the next. Returns whether it was the last. */
 static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
   const struct pen_options *options = run->options;
@@ -144,7 +156,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
     must(pen_log_step(&log_of_run, end, step_index, vm.data.step_targets, saves || last));
   }
   if (saves) {
-    must(pen_save(end, options->checkpoint, vm.optimizer_step, vm.data.cursor + step_windows));
+    save(run, end, vm.data.cursor + step_windows, last);
   }
   return last;
 }

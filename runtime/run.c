@@ -72,6 +72,9 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   if (options->resume && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");
   }
+  if (options->given.keep && options->checkpoint == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "--keep %" PRIu64 " needs --checkpoint DIR: where to remove", options->keep);
+  }
   if (options->given.save_every && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--save-every %" PRIu64 " needs --checkpoint DIR: where to save", options->save_every);
   }

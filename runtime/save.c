@@ -1,35 +1,70 @@
-/* save.c: the order of a checkpoint over the ranks: rank 0 makes the files, all write their tensors, rank 0 makes it whole. */
+/* save.c: the order of a checkpoint over the ranks: rank 0 makes the files, all write their tensors, rank 0 makes it whole. A rank
+ * that fails says so in shared memory, and all know of it at the next barrier. */
 #include "runtime/save.h"
 
+#include <inttypes.h>
+#include <stdio.h>
+
+#include "runtime/check.h"
 #include "runtime/checkpoint.h"
 #include "runtime/seal.h"
 
-static bool save(struct pen_transport *end, const char *directory, uint64_t steps, uint64_t cursor) {
-  unsigned char(*digests)[PEN_DIGEST_BYTES] = (unsigned char(*)[PEN_DIGEST_BYTES])end->shared->checksums;
-  struct pen_control *control = end->shared->control;
-  if (end->rank == 0) {
-    atomic_store(&control->saving, 1);
-    pen_checkpoint_begin(directory, end->plan, steps);
+/* The first to fail speaks for all. */
+static void note_failure(struct pen_control *control, const struct pen_saving *saving, const struct pen_save_failure *failure) {
+  uint32_t none = 0;
+  if (atomic_compare_exchange_strong(&control->save_status, &none, (uint32_t)failure->status)) {
+    pen_warn("%s; step %" PRIu64 " is not saved%s", failure->message, saving->steps, saving->last ? "" : ", training goes on");
   }
-  if (!end->kind->barrier(end)) {
-    return false;
-  }
-  pen_checkpoint_write(end->plan, end->rank, end->arena, directory, steps, digests);
-  if (!end->kind->barrier(end)) {
-    return false;
-  }
-  if (end->rank == 0) {
-    pen_checkpoint_finish(end->plan, directory, steps, cursor, digests);
-    atomic_store(&control->saving, 0);
-  }
-  /* Nobody goes on before it stands: a rank that waits for rank 0's disk within a step would look at a stalled peer. */
-  return end->kind->barrier(end);
 }
 
-bool pen_save(struct pen_transport *end, const char *directory, uint64_t steps, uint64_t cursor) {
+/* Rank 0's part at the end. */
+static void finish(struct pen_transport *end, const struct pen_saving *saving, unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  struct pen_control *control = end->shared->control;
+  struct pen_save_failure failure;
+  if (atomic_load(&control->save_status) != 0) {
+    pen_checkpoint_abandon(saving->directory);
+  } else if (!pen_checkpoint_finish(end->plan, saving->directory, saving->steps, saving->cursor, digests, &failure)) {
+    note_failure(control, saving, &failure);
+  } else if (saving->keep != 0) {
+    pen_checkpoint_prune(saving->directory, saving->steps, saving->keep);
+  }
+  atomic_store(&control->saving, 0);
+}
+
+static bool save(struct pen_transport *end, const struct pen_saving *saving, int *status) {
+  unsigned char(*digests)[PEN_DIGEST_BYTES] = (unsigned char(*)[PEN_DIGEST_BYTES])end->shared->checksums;
+  struct pen_control *control = end->shared->control;
+  struct pen_save_failure failure;
+  if (end->rank == 0) {
+    atomic_store(&control->save_status, 0);
+    atomic_store(&control->saving, 1);
+    if (!pen_checkpoint_begin(saving->directory, end->plan, saving->steps, &failure)) {
+      note_failure(control, saving, &failure);
+    }
+  }
+  if (!end->kind->barrier(end)) {
+    return false;
+  }
+  if (atomic_load(&control->save_status) == 0 &&
+      !pen_checkpoint_write(end->plan, end->rank, end->arena, saving->directory, saving->steps, digests, &failure)) {
+    note_failure(control, saving, &failure);
+  }
+  if (!end->kind->barrier(end)) {
+    return false;
+  }
+  if (end->rank == 0) {
+    finish(end, saving, digests);
+  }
+  /* Nobody goes on before it stands: a rank that waits for rank 0's disk within a step would look at a stalled peer. */
+  bool going = end->kind->barrier(end);
+  *status = (int)atomic_load(&control->save_status);
+  return going;
+}
+
+bool pen_save(struct pen_transport *end, const struct pen_saving *saving, int *status) {
   atomic_store_explicit(&end->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
   pen_unseal();
-  bool saved = save(end, directory, steps, cursor);
+  bool saved = save(end, saving, status);
   pen_seal();
   atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   return saved;

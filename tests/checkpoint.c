@@ -13,14 +13,14 @@ static unsigned char digests[PEN_PARTS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 
 /* A save as the ranks of a run make it, here one after the other. */
 static void save(const struct model *from, const char *dir, uint64_t step, uint64_t cursor, uint64_t values) {
-  pen_checkpoint_begin(dir, &from->plan, step);
+  model_begin(dir, &from->plan, step);
   for (uint32_t rank = 0; rank < from->plan.rank_count; rank++) {
     unsigned char *arena = model_arena(from, rank);
     model_fill(from, rank, arena, values);
-    pen_checkpoint_write(&from->plan, rank, arena, dir, step, digests);
+    model_write(&from->plan, rank, arena, dir, step, digests);
     free(arena);
   }
-  pen_checkpoint_finish(&from->plan, dir, step, cursor, digests);
+  model_finish(&from->plan, dir, step, cursor, digests);
 }
 
 static void expect_loads(const struct model *into, const char *path, uint64_t values) {
@@ -196,7 +196,7 @@ static void abandoned(void **state) {
   (void)state;
   struct pen_checkpoint_info info;
   save(&model, "left", 1, 1, 1);
-  pen_checkpoint_begin("left", &model.plan, 2);
+  model_begin("left", &model.plan, 2);
   assert_int_equal(access("left/step-00000002.tmp/optimizer.safetensors", F_OK), 0);
   pen_checkpoint_abandon("left");
   assert_int_equal(access("left/step-00000002.tmp", F_OK), -1);
@@ -310,19 +310,19 @@ static void save_not_finite(void *dir) {
   unsigned char *arena = model_arena(&model, weight->rank);
   model_fill(&model, weight->rank, arena, 1);
   ((float *)(arena + weight->exp_avg_offset))[11] = INFINITY;
-  pen_checkpoint_write(&model.plan, weight->rank, arena, dir, 1, digests);
+  model_write(&model.plan, weight->rank, arena, dir, 1, digests);
 }
 
 /* Values that are not finite are not saved; and not loaded, were they there, under a checksum that fits them. */
 static void not_finite(void **state) {
   (void)state;
   const struct pen_weight *weight = &model.weights[5];
-  pen_checkpoint_begin("bad", &model.plan, 1);
+  model_begin("bad", &model.plan, 1);
   model_refused(65, save_not_finite, "bad", "step-00000001: tensor lm_head.weight is not finite; not saved", NULL);
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
     model_fill(&model, rank, arena, 1);
-    pen_checkpoint_write(&model.plan, rank, arena, "bad", 1, digests);
+    model_write(&model.plan, rank, arena, "bad", 1, digests);
     if (weight->rank == rank) {
       struct sha256_ctx hash;
       float *values = (float *)(arena + weight->exp_avg_offset);
@@ -334,7 +334,7 @@ static void not_finite(void **state) {
     }
     free(arena);
   }
-  pen_checkpoint_finish(&model.plan, "bad", 1, 1, digests);
+  model_finish(&model.plan, "bad", 1, 1, digests);
   model_refused(65, resume, "bad", "tensor lm_head.weight.exp_avg: element 11 is not a number", NULL);
 }
 

@@ -173,6 +173,7 @@ int rmdir(const char *path) {
 static struct model model;
 static unsigned char digests[PEN_PARTS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 static unsigned char *arenas[MODEL_RANKS_MAX];
+static uint64_t keep; /* checkpoints that a save keeps; 0: all */
 
 struct job {
   uint64_t step, values; /* values also stand in the cursor */
@@ -184,11 +185,14 @@ static void save(uint64_t step, uint64_t values) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     model_fill(&model, rank, arenas[rank], values);
   }
-  pen_checkpoint_begin("dir", &model.plan, step);
+  model_begin("dir", &model.plan, step);
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
-    pen_checkpoint_write(&model.plan, rank, arenas[rank], "dir", step, digests);
+    model_write(&model.plan, rank, arenas[rank], "dir", step, digests);
   }
-  pen_checkpoint_finish(&model.plan, "dir", step, values, digests);
+  model_finish(&model.plan, "dir", step, values, digests);
+  if (keep != 0) {
+    pen_checkpoint_prune("dir", step, keep);
+  }
 }
 
 /* What a child tells. */
@@ -300,6 +304,51 @@ static void ended_same_step(void **state) {
   ended_at_every_call(2, true);
 }
 
+/* How many checkpoints there are. */
+static int folders(void) {
+  int count = 0;
+  char path[64];
+  for (int step = 1; step < 20; step++) {
+    snprintf(path, sizeof path, "dir/step-%08d/manifest.json", step);
+    count += access(path, F_OK) == 0;
+  }
+  return count;
+}
+
+/* The same where a save takes away older ones. */
+static void ended_while_pruning(void **state) {
+  (void)state;
+  keep = 1;
+  ended_at_every_call(3, true);
+  assert_int_equal(folders(), 1);
+  keep = 0;
+}
+
+static void the_newest_are_kept(void **state) {
+  (void)state;
+  uint64_t step;
+  start_over(false);
+  for (uint64_t values = 1; values <= 5; values++) {
+    save(values, values);
+  }
+  keep = 3;
+  save(10, 10);
+  assert_int_equal(folders(), 3);
+  assert_int_equal(access("dir/step-00000004", F_OK) | access("dir/step-00000005", F_OK), 0);
+  assert_int_equal(found_state(&step), 10);
+  /* A run taken up again at step 4: what it had beyond is not its own to remove, and what it saves now is not the oldest. */
+  save(6, 6);
+  assert_int_equal(access("dir/step-00000010", F_OK), 0);
+  assert_int_equal(folders(), 4);
+  assert_int_equal(found_state(&step), 6);
+  /* Whatever is in a folder that is none of ours stays there. */
+  file_write("dir/step-00000004/mine", "x", 1);
+  save(7, 7);
+  assert_int_equal(access("dir/step-00000004/mine", F_OK) & access("dir/step-00000004.tmp/mine", F_OK), 0);
+  assert_int_equal(found_state(&step), 7);
+  keep = 0;
+}
+
 /* A call that fails: either it does not matter and the save is whole, or status and message say so and the old state stands. */
 static void failing_at_every_call(uint64_t step, bool with_states, int cause) {
   long call_count = calls_of(step, with_states);
@@ -375,7 +424,7 @@ static void synced_before_renamed(void **state) {
 
 /* ---- killed at random ---- */
 
-enum { KILLS = 50 };
+enum { KILLS = 300 };
 
 static volatile uint64_t *finished; /* the last state whose save returned, shared */
 
@@ -394,12 +443,13 @@ static void killed_at_random(void **state) {
   srand(seed);
   start_over(false);
   for (int i = 0; i < KILLS; i++) {
+    keep = (uint64_t)i % 3;
     fflush(NULL);
     pid_t child = fork();
     if (child == 0) {
       save_on(last + 1);
     }
-    struct timespec delay = {.tv_nsec = rand() % 20000 * 1000L};
+    struct timespec delay = {.tv_nsec = rand() % 12000 * 1000L};
     nanosleep(&delay, NULL);
     kill(child, SIGKILL);
     assert_int_equal(waitpid(child, NULL, 0), child);
@@ -407,9 +457,10 @@ static void killed_at_random(void **state) {
     assert_true(found >= *finished);
     assert_true(found <= *finished + 1);
     assert_true(found == 0 || step == 1 + found % 4);
-    last = found;
+    last = *finished = found;
   }
   print_message("# %llu saves in %d writers\n", (unsigned long long)last, KILLS);
+  keep = 0;
   save(9, 9);
   assert_false(leftovers());
 }
@@ -437,6 +488,7 @@ static int teardown(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(ended_new_folder),      cmocka_unit_test(ended_new_step),     cmocka_unit_test(ended_same_step),
+    cmocka_unit_test(ended_while_pruning),   cmocka_unit_test(the_newest_are_kept),
     cmocka_unit_test(failing_disk_full),     cmocka_unit_test(failing_permission), cmocka_unit_test(plain_file_system),
     cmocka_unit_test(synced_before_renamed), cmocka_unit_test(killed_at_random),
   };

@@ -23,6 +23,8 @@
 
 #include <cmocka.h>
 
+#include "runtime/check.h"
+#include "runtime/checkpoint.h"
 #include "runtime/parts.h"
 #include "runtime/plan.h"
 
@@ -187,6 +189,31 @@ static inline uint64_t model_differences(const struct model *model, uint32_t ran
   }
   free(expected);
   return count;
+}
+
+/* ---- saves that are to go well: if not, they end the process ---- */
+
+static inline void model_must(bool good, const struct pen_save_failure *failure) {
+  if (!good) {
+    pen_fail(failure->status, "%s", failure->message);
+  }
+}
+
+static inline void model_begin(const char *dir, const struct pen_plan *plan, uint64_t step) {
+  struct pen_save_failure failure;
+  model_must(pen_checkpoint_begin(dir, plan, step, &failure), &failure);
+}
+
+static inline void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
+                               unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  struct pen_save_failure failure;
+  model_must(pen_checkpoint_write(plan, rank, arena, dir, step, digests, &failure), &failure);
+}
+
+static inline void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
+                                unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  struct pen_save_failure failure;
+  model_must(pen_checkpoint_finish(plan, dir, step, cursor, digests, &failure), &failure);
 }
 
 /* ---- a folder to work in ---- */

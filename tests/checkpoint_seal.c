@@ -41,11 +41,11 @@ static unsigned char digests[PEN_PARTS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 static unsigned char *arenas[2];
 
 static void save(uint64_t step) {
-  pen_checkpoint_begin("a/b/dir", &model.plan, step);
+  model_begin("a/b/dir", &model.plan, step);
   for (uint32_t rank = 0; rank < 2; rank++) {
-    pen_checkpoint_write(&model.plan, rank, arenas[rank], "a/b/dir", step, digests);
+    model_write(&model.plan, rank, arenas[rank], "a/b/dir", step, digests);
   }
-  pen_checkpoint_finish(&model.plan, "a/b/dir", step, step, digests);
+  model_finish(&model.plan, "a/b/dir", step, step, digests);
 }
 
 static int open_files(void) {
@@ -65,7 +65,7 @@ static void saves_allocate_nothing(void **state) {
   save(1);
   save(2);
   save(2); /* an exchange */
-  pen_checkpoint_begin("a/b/dir", &model.plan, 3);
+  model_begin("a/b/dir", &model.plan, 3);
   pen_checkpoint_abandon("a/b/dir");
   counting = false;
   assert_int_equal(call_count, 0);

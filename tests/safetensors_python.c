@@ -23,11 +23,11 @@ static bool python(const char *script) {
 /* Each tensor of a save has the name, shape and bytes of our raw dump. */
 static void opened_by_python(void **state) {
   (void)state;
-  pen_checkpoint_begin("dir", &model.plan, 1);
+  model_begin("dir", &model.plan, 1);
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
     model_fill(&model, rank, arena, 1);
-    pen_checkpoint_write(&model.plan, rank, arena, "dir", 1, digests);
+    model_write(&model.plan, rank, arena, "dir", 1, digests);
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];
       uint64_t offsets[PEN_PARTS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
@@ -40,7 +40,7 @@ static void opened_by_python(void **state) {
     }
     free(arena);
   }
-  pen_checkpoint_finish(&model.plan, "dir", 1, 1, digests);
+  model_finish(&model.plan, "dir", 1, 1, digests);
   assert_true(python("from safetensors.numpy import load_file\n"
                      "import numpy\n"
                      "count = 0\n"

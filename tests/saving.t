@@ -1,0 +1,118 @@
+#!/bin/sh
+# saving.t: saves that fail while a run goes on, saves that make room for themselves, and kill -9 at hundreds of instants.
+# SAVING_KILLS: how many [100].
+. "${top_srcdir:-.}/tests/lib.sh"
+
+cat >"$scratch/model.cfg" <<'END'
+model = { family = "llama"; layers = 4; hidden = 32; heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 12; };
+pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };
+END
+cd "$scratch" || exit 99
+make_tokens data.bin 20000
+ok "a plan" build plain model.cfg
+names=plain
+train() { # NAME OPTION...
+  train_name=$1
+  shift
+  "./$train_name" train --data data.bin --quiet "$@" 2>err
+}
+
+# ---- a full disk ----
+# No space for the folders whose names stand in NO_SPACE, in the call that NO_SPACE_CALL names.
+cat >full.c <<'END'
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+static int full(const char *call, int fd) {
+  char link[64], path[4096], folder[64];
+  const char *where = getenv("NO_SPACE"), *which = getenv("NO_SPACE_CALL");
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  long length = readlink(link, path, sizeof path - 1);
+  if (length < 0 || where == NULL || which == NULL || strcmp(which, call) != 0) return 0;
+  path[length] = 0;
+  const char *name = strstr(path, "/step-");
+  if (name == NULL) return 0;
+  snprintf(folder, sizeof folder, "%.13s", name + 1);
+  if (strstr(where, folder) == NULL) return 0;
+  errno = ENOSPC;
+  return 1;
+}
+int fallocate(int fd, int mode, off_t offset, off_t bytes) {
+  return full("fallocate", fd) ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, bytes);
+}
+ssize_t pwrite(int fd, const void *from, size_t bytes, off_t offset) {
+  return full("pwrite", fd) ? -1 : syscall(SYS_pwrite64, fd, from, bytes, offset);
+}
+ssize_t write(int fd, const void *from, size_t bytes) {
+  return full("write", fd) ? -1 : syscall(SYS_write, fd, from, bytes);
+}
+int fsync(int fd) { return full("fsync", fd) ? -1 : (int)syscall(SYS_fsync, fd); }
+END
+ok "a full disk, made" ${CC:-cc} -shared -fPIC -o full.so full.c
+train plain --steps 12 --save-every 2 --checkpoint whole
+is "a run on a disk with room" $? 0
+for name in $names; do
+  for call in fallocate pwrite write fsync; do
+    NO_SPACE="step-00000004 step-00000006" NO_SPACE_CALL=$call LD_PRELOAD=$scratch/full.so \
+      "./$name" train --data data.bin --quiet --steps 12 --save-every 2 --checkpoint "$name.$call" --log "$name.$call.log" 2>err
+    is "$name, $call: status" $? 0
+    is "$name, $call: the steps before and after are saved" "$(ls "$name.$call" | tr '\n' ' ')" \
+      "latest step-00000002 step-00000008 step-00000010 step-00000012 "
+    matches "$name, $call: step 4 is told of" "$(head -n 1 err)" \
+      "penstock: $name.$call/step-00000004.tmp*: cannot write: No space left on device; step 4 is not saved, training goes on"
+    matches "$name, $call: and step 6, once each" "$(sed 1d err)" "penstock: *; step 6 is not saved, training goes on"
+    is "$name, $call: all steps are made" "$(wc -l <"$name.$call.log" | tr -d ' ')" 12
+    ok "$name, $call: to the same end" cmp "$name.$call/latest/model.safetensors" whole/latest/model.safetensors
+  done
+  NO_SPACE="step-00000012" NO_SPACE_CALL=pwrite LD_PRELOAD=$scratch/full.so \
+    "./$name" train --data data.bin --quiet --steps 12 --save-every 10 --checkpoint "$name.last" 2>err
+  is "$name: when the last save fails: status" $? 74
+  matches "$name: when the last save fails: message" "$(cat err)" "penstock: *: cannot write: No space left on device; step 12 is not saved"
+  is "$name: the one before stays" "$(ls "$name.last" | tr '\n' ' ')" "latest step-00000010 "
+  ok "$name: and the run goes on from it" train $name --steps 12 --checkpoint "$name.last" --resume
+  ok "$name: to the same end" cmp "$name.last/latest/optimizer.safetensors" whole/latest/optimizer.safetensors
+done
+
+# ---- --keep ----
+for name in $names; do
+  ok "$name: --keep 2" train $name --steps 12 --save-every 2 --keep 2 --checkpoint $name.keep
+  is "$name: the two newest are left" "$(ls $name.keep | tr '\n' ' ')" "latest step-00000010 step-00000012 "
+  ok "$name: and go on" train $name --steps 14 --save-every 1 --keep 1 --resume --checkpoint $name.keep
+  is "$name: --keep 1" "$(ls $name.keep | tr '\n' ' ')" "latest step-00000014 "
+done
+train plain --keep 2
+is "--keep without a folder: status" $? 64
+matches "--keep without a folder: message" "$(cat err)" "penstock: --keep 2 needs --checkpoint DIR*"
+
+# ---- kill -9 at any instant ----
+# The whole group is killed, at instants spread over start, steps and saves.
+for name in $names; do
+  kills=${SAVING_KILLS:-100} torn=0 last=0 backwards=0 n=0
+  while test $n -lt "$kills"; do
+    n=$((n + 1))
+    "./$name" train --data data.bin --quiet --steps 100000 --save-every 1 --keep 3 --resume --checkpoint $name.killed 2>/dev/null &
+    victim=$!
+    sleep "0.$(printf '%03d' $((20 + n * 37 % 180)))"
+    kill -9 $victim
+    wait $victim 2>/dev/null
+    test -e $name.killed/latest || continue
+    step=$(readlink $name.killed/latest | sed 's/step-0*//')
+    test "$step" -ge "$last" || backwards=$((backwards + 1))
+    last=$step
+    "./$name" eval --data data.bin --checkpoint $name.killed --steps 1 --quiet >/dev/null 2>eval.err || { torn=$((torn + 1)); sed 's/^/# /' eval.err; }
+  done
+  is "$name: $kills times killed, $last steps saved: no checkpoint is torn" "$torn" 0
+  is "$name: nor older than one before" "$backwards" 0
+  ok "$name: there were steps" test "$last" -gt 10
+  sleep 0.2
+  ok "$name: it goes on from there" train $name --resume --checkpoint $name.killed --keep 3 --steps $((last + 2))
+  is "$name: and tidies up" "$(ls $name.killed | wc -l | tr -d ' ') $(ls -d $name.killed/*.tmp 2>/dev/null)" "4 "
+done
+finish
