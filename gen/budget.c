@@ -58,7 +58,7 @@ static double resident_bytes(const struct pen_partition *partition, struct pen_g
   double bytes = 0;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     for (size_t i = 0; partition->rank_of[stage] == rank && i < graph[stage]->weight_count; i++)
-      bytes += (double)pen_resident_bytes(&graph[stage]->weight[i], true);
+      bytes += (double)pen_resident_bytes(partition, graph[stage], i);
   return bytes;
 }
 

@@ -75,6 +75,12 @@ static const struct pen_column weight[] = {
     PLAIN(pen_weight, exp_avg_file, PEN_AS_OFFSET),
     PLAIN(pen_weight, exp_avg_sq_file, PEN_AS_OFFSET),
 };
+static const struct pen_column tie[] = {
+    PLAIN(pen_tie, weight, PEN_AS_INDEX),           PLAIN(pen_tie, rank, PEN_AS_NUMBER),
+    PLAIN(pen_tie, dtype, PEN_AS_DTYPE),
+    PLAIN(pen_tie, value_offset, PEN_AS_OFFSET),    PLAIN(pen_tie, gradient_offset, PEN_AS_OFFSET),
+    PLAIN(pen_tie, landed_offset, PEN_AS_OFFSET),
+};
 static const struct pen_column memory[] = {
     PLAIN(pen_rank_memory, arena_bytes, PEN_AS_NUMBER),      PLAIN(pen_rank_memory, window_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, persistent_end, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, weight_bytes, PEN_AS_NUMBER),
@@ -95,6 +101,7 @@ const struct pen_form pen_forms[PEN_FORMS] = {
     [PEN_FORM_MESSAGE] = FORM(pen_message, message),
     [PEN_FORM_CHANNEL] = FORM(pen_channel, channel),
     [PEN_FORM_WEIGHT] = FORM(pen_weight, weight),
+    [PEN_FORM_TIE] = FORM(pen_tie, tie),
     [PEN_FORM_MEMORY] = FORM(pen_rank_memory, memory),
 };
 
@@ -124,6 +131,7 @@ static void visit_rank(struct walk *walk, const struct pen_rank_program *tables)
 void pen_tables_each(const struct pen_plan *plan, void (*function)(const struct pen_table *table, void *context), void *context) {
   struct walk walk = {.visit = function, .context = context, .at = {.rank = PEN_NONE}};
   visit(&walk, PEN_FORM_WEIGHT, plan->weights, plan->weight_count);
+  if (plan->tie_count) visit(&walk, PEN_FORM_TIE, plan->ties, plan->tie_count);
   visit(&walk, PEN_FORM_MEMORY, plan->memory, plan->rank_count);
   for (uint32_t index = 0; index < plan->profile_count; index++) {
     const struct pen_profile *profile = walk.at.profile = &plan->profiles[index];

@@ -178,7 +178,7 @@ static void (*const comments[PEN_FORMS])(struct line *line, const void *row) = {
 static const char *const names[PEN_FORMS] = {
     [PEN_FORM_ACTION] = "actions", [PEN_FORM_PROGRAM] = "programs", [PEN_FORM_OP] = "ops",         [PEN_FORM_TENSOR] = "tensors",
     [PEN_FORM_FRAME] = "frames",   [PEN_FORM_STAGE] = "stages",     [PEN_FORM_MESSAGE] = "messages", [PEN_FORM_CHANNEL] = "channels",
-    [PEN_FORM_WEIGHT] = "weights", [PEN_FORM_MEMORY] = "memory",    [PEN_FORM_RANK_PROGRAM] = "ranks",
+    [PEN_FORM_WEIGHT] = "weights", [PEN_FORM_TIE] = "ties", [PEN_FORM_MEMORY] = "memory",    [PEN_FORM_RANK_PROGRAM] = "ranks",
 };
 
 /* A rank's own tables, named in the table of ranks. */
@@ -196,6 +196,7 @@ static void put_pointers(struct line *line, const char *profile, size_t rank) {
 static void write_head(FILE *out, const struct pen_table *table) {
   ptrdiff_t form = table->form - pen_forms;
   if (form == PEN_FORM_WEIGHT) fputs("/* ======== weights, in model order ======== */\n", out);
+  if (form == PEN_FORM_TIE) fputs("\n/* ======== a matrix that head and embedding share ======== */\n", out);
   if (form == PEN_FORM_STAGE) fprintf(out, "\n/* ======== profile %s ======== */\n", table->profile->name);
   if (form == PEN_FORM_ACTION) fprintf(out, "\n/* -- rank %" PRIu32 " -- */\n", table->rank);
   fprintf(out, "\nstatic const struct %s ", table->form->type);

@@ -57,6 +57,7 @@ struct pen_partition {
   struct pen_span *span;     /* [stage_count] */
   uint32_t *rank_of;         /* [stage_count] */
   const struct pen_family *family;
+  bool joins; /* a tied matrix learns: the head's gradient is added to the embedding's once a step (struct pen_tie) */
   const struct pen_model_block *block; /* all of the model's, in order */
   uint32_t block_count;
 };
@@ -132,6 +133,17 @@ struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_
                                 const struct pen_stage_cost *cost, double overlap_cost);
 
 /* ---- lower.c ---- */
+
+/* What a row does with its message. */
+static inline bool pen_row_sends(int kind) {
+  return kind == PEN_SEND_F || kind == PEN_SEND_B || kind == PEN_SEND_G || kind == PEN_SEND_V;
+}
+static inline bool pen_row_receives(int kind) {
+  return kind == PEN_RECV_F || kind == PEN_RECV_B || kind == PEN_RECV_G || kind == PEN_RECV_V;
+}
+static inline bool pen_row_waits(int kind) {
+  return kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V;
+}
 
 /* Rows of every rank without frames, messages without places and credits. */
 struct pen_lowered {

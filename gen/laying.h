@@ -25,6 +25,7 @@ struct pen_laying {
   const struct pen_profile_input *input;
   struct pen_plan *plan;
   struct pen_weight *weights;       /* the plan's, writable */
+  struct pen_tie *tie;              /* the plan's, writable; null: none */
   struct pen_rank_memory *memory;   /* the plan's, writable */
   uint32_t *first_weight;           /* [stage]: index of its first weight in the plan */
   struct pen_blocks *blocks;        /* [stage] */

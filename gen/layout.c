@@ -8,23 +8,45 @@
 
 /* ---- weights ---- */
 
+/* How many weights of a stage are its own: not one that the head has from the embedding, which comes last. */
+static size_t own_weights(const struct pen_graph *graph) {
+  if (graph->tied == PEN_NONE) return graph->weight_count;
+  if (graph->tied + 1 != graph->weight_count) pen_stop(70, "layout: the tied weight of stage %u is not its last", graph->stage);
+  return graph->tied;
+}
+
 /* All weights in model order, and where each stage's begin. */
 static struct pen_weight *list_weights(const struct pen_partition *partition, struct pen_graph *const *graph,
                                        uint32_t *first_weight, uint32_t *count) {
   size_t total = 0;
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     first_weight[s] = (uint32_t)total;
-    total += graph[s]->weight_count;
+    total += own_weights(graph[s]);
   }
   struct pen_weight *weights = pen_new(total + 1, sizeof *weights);
   for (uint32_t s = 0; s < partition->stage_count; s++)
-    for (size_t i = 0; i < graph[s]->weight_count; i++) {
+    for (size_t i = 0; i < own_weights(graph[s]); i++) {
       struct pen_weight *weight = &weights[first_weight[s] + i];
       *weight = graph[s]->weight[i];
       weight->rank = partition->rank_of[s];
     }
   *count = (uint32_t)total;
   return weights;
+}
+
+/* The matrix that the head has from the embedding, without its places; null: none. In a plan of bf16 the head's product reads a copy,
+ * which the owner makes. */
+static struct pen_tie *find_tie(const struct pen_partition *partition, struct pen_graph *const *graph, struct pen_weight *weights,
+                                uint32_t count) {
+  const struct pen_graph *last = graph[partition->stage_count - 1];
+  if (last->tied == PEN_NONE) return NULL;
+  struct pen_tie *tie = pen_new(1, sizeof *tie);
+  *tie = (struct pen_tie){.rank = partition->rank_of[last->stage], .gradient_offset = UINT64_MAX, .landed_offset = UINT64_MAX};
+  while (tie->weight < count && strcmp(weights[tie->weight].name, last->weight[last->tied].name)) tie->weight++;
+  if (tie->weight == count) pen_stop(70, "layout: there is no weight %s to tie", last->weight[last->tied].name);
+  weights[tie->weight].copy_offset = last->weight[last->tied].copy_offset;
+  tie->dtype = weights[tie->weight].copy_offset == UINT64_MAX ? PEN_F32 : PEN_BF16;
+  return tie;
 }
 
 /* An ending in model.frozen that no weight has is a mistake. */
@@ -67,12 +89,31 @@ static uint64_t constant_bytes(const struct pen_partition *partition, struct pen
   return bytes;
 }
 
+/* What the head reads of a tied matrix whose embedding is on another rank, right behind the window. */
+static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weights, struct pen_rank_memory *memory, uint32_t rank,
+                             uint64_t *end) {
+  const struct pen_weight *weight = &weights[tie->weight];
+  if (tie->rank == rank && weight->rank != rank)
+    tie->value_offset = take(end, weight->count * pen_dtype_bytes(tie->dtype), tie->dtype == PEN_BF16 ? &memory->copy_bytes : &memory->weight_bytes);
+}
+
+/* The head's gradient of a tied matrix, where the owner finds it if both are on one rank. */
+static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *weights, struct pen_rank_memory *memory, uint32_t rank,
+                                bool trains, uint64_t *end) {
+  const struct pen_weight *weight = &weights[tie->weight];
+  if (tie->rank != rank) return;
+  if (weight->rank == rank) tie->value_offset = tie->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
+  if (trains && !weight->frozen) tie->gradient_offset = take(end, weight->count * 4, &memory->gradient_bytes);
+  if (weight->rank == rank) tie->landed_offset = tie->gradient_offset;
+}
+
 /* Weights, then their copies, then gradients, then moments, then the loss table, then constants, from the end of the window on. A plan that does not
  * train has neither gradients nor moments. */
-static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, struct pen_rank_memory *memory,
+static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, struct pen_tie *tie, struct pen_rank_memory *memory,
                              const struct pen_partition *partition, const struct pen_profile_input *input, uint32_t rank) {
   uint64_t end = memory->window_bytes;
   bool trains = input->kind == PEN_TRAIN;
+  if (tie) place_tied_value(tie, weights, memory, rank, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank) weights[i].value_offset = take(&end, weights[i].count * 4, &memory->weight_bytes);
   for (uint32_t i = 0; i < plan->weight_count; i++)
@@ -81,6 +122,7 @@ static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, 
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank)
       weights[i].gradient_offset = weights[i].frozen || !trains ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->gradient_bytes);
+  if (tie) place_tied_gradient(tie, weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;
     bool learns = trains && !weights[i].frozen;
@@ -166,7 +208,7 @@ static void size_arenas(struct pen_laying *l, size_t profile_count, const struct
     memory->receive_slots = l[0].slot_count[r];
     for (size_t i = 0; i < profile_count; i++)
       if (l[i].window_bytes[r] > memory->window_bytes) memory->window_bytes = l[i].window_bytes[r];
-    place_persistent(l[0].plan, l[0].weights, memory, partition, l[0].input, r);
+    place_persistent(l[0].plan, l[0].weights, l[0].tie, memory, partition, l[0].input, r);
     uint64_t most = 0;
     int64_t live = 0;
     for (size_t i = 0; i < profile_count; i++) {
@@ -188,12 +230,15 @@ struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pe
   pen_weight_decay_check_names(topology, weights, plan->weight_count);
   struct pen_rank_memory *memory = pen_new(partition->rank_count, sizeof *memory);
   plan->weights = weights;
+  struct pen_tie *tie = find_tie(partition, profile[0].graph, weights, plan->weight_count);
+  plan->ties = tie;
+  plan->tie_count = tie != NULL;
   plan->memory = memory;
   struct pen_laying *l = pen_new(profile_count, sizeof *l);
   for (size_t i = 0; i < profile_count; i++) {
     size_t ranks = partition->rank_count;
     l[i] = (struct pen_laying){.before = i ? &l[i - 1] : NULL, .topology = topology, .partition = partition, .input = &profile[i], .plan = plan,
-                               .weights = weights, .memory = memory, .first_weight = first_weight,
+                               .weights = weights, .tie = tie, .memory = memory, .first_weight = first_weight,
                                .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
                                .window_bytes = pen_new(ranks, sizeof(uint64_t)), .slot_count = pen_new(ranks, sizeof(uint32_t)),
                                .activation_bytes = pen_new(ranks, sizeof(uint64_t)),

@@ -16,10 +16,13 @@ static inline uint64_t pen_aligned(uint64_t bytes) {
 }
 
 /* What a weight keeps on its rank whatever the activations: itself, its bf16 copy where it has one, and, if it learns, its gradient and
- * two moments. */
-static inline uint64_t pen_resident_bytes(const struct pen_weight *weight, bool trains) {
-  uint64_t copy_bytes = weight->copy_offset == UINT64_MAX ? 0 : pen_aligned(weight->count * sizeof(uint16_t));
-  return copy_bytes + pen_aligned(weight->count * sizeof(float)) * (trains && !weight->frozen ? 4 : 1);
+ * two moments. Of a tied one the head keeps what it reads, unless it is there already, and its gradient. */
+static inline uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph, size_t index) {
+  const struct pen_weight *weight = &graph->weight[index];
+  uint64_t copy = weight->copy_offset == UINT64_MAX ? 0 : pen_aligned(weight->count * sizeof(uint16_t)), whole = pen_aligned(weight->count * sizeof(float));
+  bool learns = graph->training && !weight->frozen, together = partition->rank_of[0] == partition->rank_of[graph->stage];
+  if (index != graph->tied) return copy + whole * (learns ? 4 : 1);
+  return (copy ? copy : together ? 0 : whole) + whole * learns;
 }
 
 /* ---- pack.c ---- */

@@ -11,6 +11,11 @@
  * a put, for its partner in a rendezvous). So where the receiver computes while the message leaves, the receive is put before that
  * computation, which then hides the way. Receives keep their order: those already behind it go along.
  *
+ * A tied matrix that learns (struct pen_tie), its head on another rank than its embedding: the head's gradient leaves as a message like
+ * any other when the head's rank has computed all that it does in the step, so that it travels while the owner still computes; the
+ * owner waits for it before it joins the two. The updated weight goes back behind UPDATE, and is awaited at once: the head is not wanted
+ * before the next step's first microbatch has come all the way from the embedding, so nobody loses time.
+ *
  * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping all gather them before the
  * update; without, only rank 0 gathers, for the log, and nobody waits for it. */
 #include <math.h>
@@ -21,11 +26,18 @@
 
 enum { MOVED_MAX = 4 }; /* rows of a pair with a WAIT each */
 
+/* What messages carry, and the kinds of their rows. */
+enum way { FORWARD, BACKWARD, HEAD_GRADIENT, HEAD_VALUE, WAYS };
+static const uint8_t send_kind[WAYS] = {PEN_SEND_F, PEN_SEND_B, PEN_SEND_G, PEN_SEND_V},
+                     receive_kind[WAYS] = {PEN_RECV_F, PEN_RECV_B, PEN_RECV_G, PEN_RECV_V},
+                     wait_kind[WAYS] = {PEN_WAIT_F, PEN_WAIT_B, PEN_WAIT_G, PEN_WAIT_V};
+
 /* A message that waits to leave. */
 struct pending {
   double end;
   uint64_t turn;
-  struct pen_compute compute;
+  enum way way;
+  uint32_t stage, microbatch;
 };
 
 /* The compute action that a rank is at: its first row (a pair's, a WAIT's) and when it ends. */
@@ -41,6 +53,8 @@ struct lowering {
   size_t *capacity;       /* [rank] */
   size_t message_capacity;
   uint32_t *message_of[2]; /* F, B: [stage * microbatches + microbatch], by sending stage */
+  uint32_t tie_message[WAYS]; /* HEAD_GRADIENT, HEAD_VALUE */
+  bool joins, ties_ranks; /* a tied matrix learns; its head is on another rank than its embedding */
   struct pending *heap;
   size_t heap_count, heap_capacity;
 };
@@ -54,6 +68,9 @@ static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, ui
   return &l->out->action[rank][n];
 }
 
+/* What a compute, SEND or RECV row of the schedule hands on or takes. */
+static enum way way_of(int kind) { return kind == PEN_F || kind == PEN_SEND_F || kind == PEN_RECV_F ? FORWARD : BACKWARD; }
+
 /* ---- channels ---- */
 
 static int compare_channels(const void *a, const void *b) {
@@ -62,11 +79,19 @@ static int compare_channels(const void *a, const void *b) {
   return (x->to_rank > y->to_rank) - (x->to_rank < y->to_rank);
 }
 
+static uint32_t owner_of_tie(const struct lowering *l) { return l->partition->rank_of[0]; }
+
+static uint32_t head_of_tie(const struct lowering *l) { return l->partition->rank_of[l->partition->stage_count - 1]; }
+
 /* Every directed pair of ranks that may talk in this profile, sorted, once. */
 static void make_channels(struct lowering *l, bool backward) {
   const struct pen_partition *p = l->partition;
   struct pen_channel *channel = pen_new(2 * (size_t)p->stage_count + 1, sizeof *channel);
   uint32_t count = 0, kept = 0;
+  if (l->ties_ranks) {
+    channel[count++] = (struct pen_channel){.from_rank = head_of_tie(l), .to_rank = owner_of_tie(l)};
+    channel[count++] = (struct pen_channel){.from_rank = owner_of_tie(l), .to_rank = head_of_tie(l)};
+  }
   for (uint32_t s = 0; s + 1 < p->stage_count; s++) {
     uint32_t from = p->rank_of[s], to = p->rank_of[s + 1];
     if (from == to) continue;
@@ -93,26 +118,34 @@ static size_t slot_of(const struct lowering *l, uint32_t stage, uint32_t microba
 }
 
 /* The stage that reads what `stage` sends, or PEN_NONE at the end of the model. */
-static uint32_t reader_of(const struct lowering *l, bool backward, uint32_t stage) {
-  if (backward) return stage ? stage - 1 : PEN_NONE;
-  return stage + 1 < l->partition->stage_count ? stage + 1 : PEN_NONE;
+static uint32_t reader_of(const struct lowering *l, enum way way, uint32_t stage) {
+  uint32_t last = l->partition->stage_count - 1;
+  switch (way) {
+    case FORWARD: return stage < last ? stage + 1 : PEN_NONE;
+    case BACKWARD: return stage ? stage - 1 : PEN_NONE;
+    default: return last - stage; /* between the first and the last */
+  }
 }
 
-static bool crosses(const struct lowering *l, bool backward, uint32_t stage) {
-  uint32_t reader = reader_of(l, backward, stage);
+static bool crosses(const struct lowering *l, enum way way, uint32_t stage) {
+  uint32_t reader = reader_of(l, way, stage);
   return reader != PEN_NONE && l->partition->rank_of[reader] != l->partition->rank_of[stage];
 }
 
+static uint32_t *message_at(struct lowering *l, enum way way, uint32_t stage, uint32_t microbatch) {
+  return way <= BACKWARD ? &l->message_of[way][slot_of(l, stage, microbatch)] : &l->tie_message[way];
+}
+
 /* A new message, last on its channel. */
-static uint32_t add_message(struct lowering *l, bool backward, uint32_t stage, uint32_t microbatch) {
+static uint32_t add_message(struct lowering *l, enum way way, uint32_t stage, uint32_t microbatch) {
   struct pen_lowered *out = l->out;
-  uint32_t reader = reader_of(l, backward, stage);
+  uint32_t reader = reader_of(l, way, stage);
   uint32_t channel = channel_of(l, l->partition->rank_of[stage], l->partition->rank_of[reader]);
   out->message = pen_grow(out->message, &l->message_capacity, out->message_count + 1u, sizeof *out->message);
   out->message[out->message_count] =
-      (struct pen_message){.kind = backward ? PEN_SEND_B : PEN_SEND_F, .stage = (uint16_t)stage, .microbatch = microbatch,
+      (struct pen_message){.kind = send_kind[way], .stage = (uint16_t)stage, .microbatch = microbatch,
                            .channel = channel, .sequence = out->channel[channel].message_count++, .credit = PEN_NONE};
-  l->message_of[backward][slot_of(l, stage, microbatch)] = out->message_count;
+  *message_at(l, way, stage, microbatch) = out->message_count;
   return out->message_count++;
 }
 
@@ -154,42 +187,60 @@ static void postpone(struct lowering *l, uint32_t rank) {
   running->first_row += after;
 }
 
-/* Enters the messages of all actions that have ended by `time` into both ranks' lists. */
+/* Enters a message into both ranks' lists. */
+static void enter(struct lowering *l, enum way way, uint32_t stage, uint32_t microbatch) {
+  uint32_t message = add_message(l, way, stage, microbatch), reader = reader_of(l, way, stage);
+  append(l, l->partition->rank_of[stage], send_kind[way], stage, microbatch, message);
+  append(l, l->partition->rank_of[reader], receive_kind[way], reader, microbatch, message);
+}
+
+/* Enters the messages of all actions that have ended by `time`. */
 static void deliver(struct lowering *l, double time) {
   while (l->heap_count && l->heap[0].end <= time) {
     struct pending item = pop(l);
-    struct pen_compute c = item.compute;
-    bool backward = c.kind != PEN_F;
-    uint32_t reader = reader_of(l, backward, c.stage);
-    uint32_t message = add_message(l, backward, c.stage, c.microbatch);
-    append(l, l->partition->rank_of[c.stage], backward ? PEN_SEND_B : PEN_SEND_F, c.stage, c.microbatch, message);
-    append(l, l->partition->rank_of[reader], backward ? PEN_RECV_B : PEN_RECV_F, reader, c.microbatch, message);
-    if (l->running[l->partition->rank_of[reader]].end > item.end) postpone(l, l->partition->rank_of[reader]);
+    uint32_t to = l->partition->rank_of[reader_of(l, item.way, item.stage)];
+    enter(l, item.way, item.stage, item.microbatch);
+    if (l->running[to].end > item.end) postpone(l, to);
   }
 }
 
 /* The wait for what a compute action reads from another rank, if anything. */
 static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch) {
-  bool backward = kind != PEN_F;
-  if (kind == PEN_W || (backward ? stage + 1 == l->partition->stage_count : stage == 0)) return;
-  uint32_t sender = backward ? stage + 1u : stage - 1u;
-  if (!crosses(l, backward, sender)) return;
-  append(l, rank, backward ? PEN_WAIT_B : PEN_WAIT_F, stage, microbatch, l->message_of[backward][slot_of(l, sender, microbatch)]);
+  enum way way = way_of(kind);
+  if (kind == PEN_W || (way == BACKWARD ? stage + 1 == l->partition->stage_count : stage == 0)) return;
+  uint32_t sender = way == BACKWARD ? stage + 1u : stage - 1u;
+  if (!crosses(l, way, sender)) return;
+  append(l, rank, wait_kind[way], stage, microbatch, *message_at(l, way, sender, microbatch));
+}
+
+/* What a rank does at the end of a step of training; `gathers` before the update. */
+static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
+  uint32_t last = l->partition->stage_count - 1;
+  bool owns = l->joins && rank == owner_of_tie(l), heads = l->ties_ranks && rank == head_of_tie(l);
+  if (owns && l->ties_ranks) append(l, rank, PEN_WAIT_G, 0, 0, l->tie_message[HEAD_GRADIENT]);
+  if (owns) append(l, rank, PEN_JOIN, 0, 0, PEN_NONE);
+  append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
+  append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
+  if (gathers) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
+  append(l, rank, PEN_UPDATE, 0, 0, PEN_NONE);
+  if (owns && l->ties_ranks) append(l, rank, PEN_SEND_V, 0, 0, l->tie_message[HEAD_VALUE]);
+  if (heads) append(l, rank, PEN_RECV_V, last, 0, l->tie_message[HEAD_VALUE]);
+  if (heads) append(l, rank, PEN_WAIT_V, last, 0, l->tie_message[HEAD_VALUE]);
 }
 
 static void end_step(struct lowering *l, int profile_kind, bool gather_before_update) {
+  bool train = profile_kind == PEN_TRAIN;
+  if (l->ties_ranks) add_message(l, HEAD_VALUE, 0, 0);
   for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
-    bool train = profile_kind == PEN_TRAIN, gathers = rank == 0 || (train && gather_before_update);
-    if (train) append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
-    append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
-    if (gathers && (gather_before_update || !train)) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
-    if (train) append(l, rank, PEN_UPDATE, 0, 0, PEN_NONE);
-    if (gathers && train && !gather_before_update) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
+    if (train) end_training_step(l, rank, gather_before_update);
+    else append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
+    if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
   }
 }
 
 static struct lowering start(const struct pen_partition *partition, bool backward) {
-  struct lowering l = {.partition = partition, .out = pen_new(1, sizeof(struct pen_lowered))};
+  struct lowering l = {.partition = partition, .out = pen_new(1, sizeof(struct pen_lowered)), .joins = backward && partition->joins};
+  l.ties_ranks = l.joins && owner_of_tie(&l) != head_of_tie(&l);
   size_t slots = (size_t)partition->stage_count * partition->microbatch_count;
   l.out->rank_count = partition->rank_count;
   l.out->count = pen_new(partition->rank_count, sizeof *l.out->count);
@@ -223,23 +274,23 @@ static struct event *sorted_events(const struct pen_order *order, const struct p
 
 /* Makes room for the rows of every rank. */
 static void reserve(struct lowering *l, const struct pen_order *order) {
-  enum { STEP_END_MAX = 4 };
+  enum { STEP_END_MAX = 10 };
   size_t messages = 0, *rows = pen_new(order->rank_count, sizeof *rows);
   for (uint32_t r = 0; r < order->rank_count; r++)
     for (uint32_t i = 0; i < order->count[r]; i++) {
       const struct pen_compute *c = &order->action[r][i];
-      bool backward = c->kind != PEN_F;
+      enum way way = way_of(c->kind);
       rows[r]++;
-      if (c->kind == PEN_W || !crosses(l, backward, c->stage)) continue;
+      if (c->kind == PEN_W || !crosses(l, way, c->stage)) continue;
       messages++;
       rows[r]++;
-      rows[l->partition->rank_of[reader_of(l, backward, c->stage)]] += 2;
+      rows[l->partition->rank_of[reader_of(l, way, c->stage)]] += 2;
     }
   for (uint32_t r = 0; r < order->rank_count; r++) {
     l->capacity[r] = rows[r] + STEP_END_MAX;
     l->out->action[r] = pen_new(l->capacity[r], sizeof **l->out->action);
   }
-  l->message_capacity = messages + 1;
+  l->message_capacity = messages + 2;
   l->out->message = pen_new(l->message_capacity, sizeof *l->out->message);
 }
 
@@ -269,7 +320,9 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
     double ends = timing->end[rank][index];
     if (!second) deliver(&l, timing->start[rank][index]);
     append_compute(&l, rank, c, ends, second);
-    if (c->kind != PEN_W && crosses(&l, c->kind != PEN_F, c->stage)) push(&l, (struct pending){ends, i, *c});
+    if (c->kind != PEN_W && crosses(&l, way_of(c->kind), c->stage)) push(&l, (struct pending){ends, i, way_of(c->kind), c->stage, c->microbatch});
+    bool last = l.ties_ranks && rank == head_of_tie(&l) && index + 1 == order->count[rank];
+    if (last) push(&l, (struct pending){ends, count, HEAD_GRADIENT, partition->stage_count - 1, 0});
   }
   deliver(&l, (double)INFINITY);
   end_step(&l, profile_kind, gather_before_update);
@@ -288,22 +341,21 @@ struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
-      if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) add_message(&l, a->kind == PEN_SEND_B, a->stage, a->microbatch);
+      if (pen_row_sends(a->kind)) add_message(&l, way_of(a->kind), a->stage, a->microbatch);
     }
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
       uint32_t message = PEN_NONE;
-      bool backward = a->kind == PEN_SEND_B || a->kind == PEN_RECV_B;
-      if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B)
-        message = l.message_of[backward][slot_of(&l, a->stage, a->microbatch)];
-      else if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B)
-        message = l.message_of[backward][slot_of(&l, backward ? a->stage + 1u : a->stage - 1u, a->microbatch)];
+      enum way way = way_of(a->kind);
+      if (pen_row_sends(a->kind)) message = *message_at(&l, way, a->stage, a->microbatch);
+      else if (pen_row_receives(a->kind)) message = *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
       else if (i == 0 || !a[-1].overlaps)
         append_wait(&l, r, a->kind, a->stage, a->microbatch);
       if (a->overlaps) append_wait(&l, r, a[1].kind, a[1].stage, a[1].microbatch);
       append(&l, r, a->kind, a->stage, a->microbatch, message)->overlaps = a->overlaps;
     }
+  if (l.ties_ranks) enter(&l, HEAD_GRADIENT, partition->stage_count - 1, 0); /* given rows have no time: behind all others */
   end_step(&l, profile_kind, gather_before_update);
   return l.out;
 }

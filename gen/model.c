@@ -72,8 +72,7 @@ static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
   return (int64_t)graph->value[value].elements / graph->rows;
 }
 
-/* Whether a name ends in one of model.frozen's endings. */
-static bool is_frozen(const struct pen_topology *topology, const char *name) {
+bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name) {
   for (size_t i = 0; i < topology->model_frozen.count; i++) {
     const char *ending = topology->model_frozen.value[i];
     size_t length = strlen(name), tail = strlen(ending);
@@ -82,25 +81,39 @@ static bool is_frozen(const struct pen_topology *topology, const char *name) {
   return false;
 }
 
-uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns, int initial,
-                          double deviation) {
+/* A weight's value and, if it learns, its gradient. */
+static uint32_t add_weight(struct pen_graph *graph, const struct pen_weight *shape, const char *gradient_name) {
   graph->weight = pen_grow(graph->weight, &graph->weight_capacity, graph->weight_count + 1, sizeof *graph->weight);
   uint32_t index = (uint32_t)graph->weight_count++;
   struct pen_weight *weight = &graph->weight[index];
-  *weight = (struct pen_weight){.name = name, .stage = graph->stage, .dim_count = columns ? 2 : 1, .dim = {(uint64_t)rows,
-                                (uint64_t)columns}, .initial = (uint8_t)initial, .deviation = deviation,
-                                .weight_decay = pen_weight_decay_of(graph->topology, name, columns != 0),
-                                .frozen = is_frozen(graph->topology, name), .copy_offset = UINT64_MAX};
-  if (__builtin_mul_overflow((uint64_t)rows, columns ? (uint64_t)columns : 1, &weight->count))
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, name);
-  uint32_t value = pen_graph_value(graph, name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);
+  *weight = *shape;
+  weight->stage = graph->stage;
+  weight->copy_offset = UINT64_MAX;
+  weight->frozen = pen_weight_is_frozen(graph->topology, weight->name);
+  if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, weight->name);
+  uint32_t value = pen_graph_value(graph, weight->name, PEN_F32, PEN_ROLE_WEIGHT, weight->count);
   graph->value[value].weight = index;
   if (graph->training && !weight->frozen) {
-    uint32_t gradient = pen_graph_value(graph, pen_text("%s.grad", name), PEN_F32, PEN_ROLE_GRADIENT, weight->count);
+    uint32_t gradient = pen_graph_value(graph, gradient_name, PEN_F32, PEN_ROLE_GRADIENT, weight->count);
     graph->value[gradient].weight = index;
     graph->value[value].gradient = gradient;
   }
   return value;
+}
+
+uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns, int initial,
+                          double deviation) {
+  struct pen_weight weight = {.name = name, .dim_count = columns ? 2 : 1, .dim = {(uint64_t)rows, (uint64_t)columns},
+                              .initial = (uint8_t)initial, .deviation = deviation,
+                              .weight_decay = pen_weight_decay_of(graph->topology, name, columns != 0)};
+  return add_weight(graph, &weight, pen_text("%s.grad", name));
+}
+
+uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns) {
+  struct pen_weight weight = {.name = name, .dim_count = 2, .dim = {(uint64_t)rows, (uint64_t)columns}};
+  graph->tied = (uint32_t)graph->weight_count;
+  return add_weight(graph, &weight, pen_text("%s.head.grad", name));
 }
 
 /* ---- the ops that families call ---- */
@@ -288,7 +301,7 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
   *graph = (struct pen_graph){.topology = topology, .partition = partition, .stage = stage,
                               .stage_count = partition->stage_count, .training = training, .dtype = pen_topology_dtype(topology),
                               .rows = topology->batch_microbatch * topology->model_sequence, .prefix = "",
-                              .block = span->first_block, .input = PEN_NONE, .output = PEN_NONE,
+                              .block = span->first_block, .tied = PEN_NONE, .input = PEN_NONE, .output = PEN_NONE,
                               .output_gradient = PEN_NONE, .input_gradient = PEN_NONE};
   if (training && stage < topology->memory_recompute.count)
     graph->recomputes = strcmp(topology->memory_recompute.value[stage], "full") == 0;

@@ -78,6 +78,7 @@ struct pen_graph {
   uint32_t again_count[PEN_PROGRAMS]; /* ops at the head of a program that run F again */
   struct pen_weight *weight; /* names, shapes, start values; offsets come in layout */
   size_t weight_count, weight_capacity;
+  uint32_t tied; /* index of the last of them where it is the embedding's, used again by the head; else PEN_NONE */
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
 };
 
@@ -88,6 +89,8 @@ uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *decl
 /* A weight of one or two dimensions (second 0: one). Two-dimensional weights decay. */
 uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns, int initial,
                           double deviation);
+/* The embedding's weight (rows, columns) once more, for the head, with a gradient of the head's own (struct pen_tie). After all others. */
+uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns);
 
 uint32_t op_tokens(struct pen_graph *graph);                                             /* (rows) i32 */
 uint32_t op_targets(struct pen_graph *graph);                                            /* (rows) i32 */
@@ -130,6 +133,8 @@ void pen_derive(struct pen_graph *graph);
 double pen_program_flops(const struct pen_op_list *program);
 /* Those of the ops that a recomputing stage's I (or B) runs again; 0 in any other. */
 double pen_again_flops(const struct pen_graph *graph);
+/* Whether a weight of that name is one of model.frozen. */
+bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
 
 /* ---- weight_decay.c ---- */
 

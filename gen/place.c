@@ -12,6 +12,7 @@
 #include <string.h>
 
 #include "gen/laying.h"
+#include "gen/signature.h"
 
 enum {
   NEAR = 125,
@@ -51,9 +52,22 @@ static uint32_t backward_row(const struct rows *rows) {
 
 /* ---- messages ---- */
 
-/* The stage at the other end of a message. */
+/* Whether a message is the schedule's, from stage to neighbour; else a tied matrix's. */
+static bool between_neighbours(const struct pen_message *message) {
+  return message->kind == PEN_SEND_F || message->kind == PEN_SEND_B;
+}
+
+/* The stage at the other end of a message between neighbours. */
 static uint32_t reader_stage(const struct pen_message *message) {
   return message->kind == PEN_SEND_F ? message->stage + 1u : message->stage - 1u;
+}
+
+/* The row of a rank that joins a tied matrix's gradients. */
+static uint32_t join_row(const struct pen_lowered *lowered, uint32_t rank) {
+  uint32_t row = lowered->count[rank];
+  while (row-- > 0)
+    if (lowered->action[rank][row].kind == PEN_JOIN) return row;
+  pen_stop(70, "layout: rank %u is sent a gradient that it does not join", rank);
 }
 
 /* What slots need to know of the messages: bytes and last readers. */
@@ -63,6 +77,12 @@ static struct pen_slotting *begin_slots(struct pen_laying *l) {
   uint64_t *bytes = pen_new(lowered->message_count + 1u, sizeof *bytes);
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     struct pen_message *message = &lowered->message[m];
+    if (!between_neighbours(message)) {
+      int dtype = message->kind == PEN_SEND_G ? PEN_F32 : l->tie->dtype;
+      bytes[m] = message->bytes = l->weights[l->tie->weight].count * pen_dtype_bytes(dtype);
+      if (message->kind == PEN_SEND_G) last_reader[m] = join_row(lowered, l->weights[l->tie->weight].rank);
+      continue;
+    }
     uint32_t reader = reader_stage(message);
     const struct pen_graph *graph = l->input->graph[reader];
     const struct pen_blocks *blocks = &l->blocks[reader];
@@ -81,6 +101,7 @@ static void note_homes(struct pen_laying *l) {
   const struct pen_lowered *lowered = l->input->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     const struct pen_message *message = &lowered->message[m];
+    if (!between_neighbours(message)) continue;
     int base = message->kind == PEN_SEND_F ? PEN_BASE_INPUT : PEN_BASE_OUTPUT_GRADIENT;
     pen_places_of(l, reader_stage(message), message->microbatch)->base[base] = message->target_offset;
   }
@@ -185,7 +206,7 @@ static int64_t live_of(const struct pen_laying *l, uint32_t rank) {
     const struct pen_action *a = &lowered->action[rank][i];
     int program = pen_program_of(a->kind);
     const struct pen_blocks *blocks = &l->blocks[a->stage];
-    if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B) live += (int64_t)pen_aligned(lowered->message[a->message].bytes);
+    if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B || a->kind == PEN_RECV_G) live += (int64_t)pen_aligned(lowered->message[a->message].bytes);
     if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) {
       bool forward = a->kind == PEN_SEND_F;
       if ((forward ? blocks->output_last : blocks->input_gradient_last) <= (forward ? PEN_PROGRAM_F : PEN_PROGRAM_I))
@@ -317,7 +338,7 @@ static uint64_t resident_bytes(const struct pen_laying *l, uint32_t rank) {
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++) {
     uint32_t stage = pen_stage_at(l, rank, i);
     for (size_t w = 0; w < l->input->graph[stage]->weight_count; w++)
-      bytes += pen_resident_bytes(&l->weights[l->first_weight[stage] + w], l->input->kind == PEN_TRAIN);
+      bytes += pen_resident_bytes(l->partition, l->input->graph[stage], w);
   }
   return bytes;
 }

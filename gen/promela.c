@@ -19,7 +19,7 @@ enum { PROCESSES_MAX = 255 }; /* SPIN's */
 struct model {
   FILE *out;
   const struct pen_checked *c;
-  uint32_t *number[2]; /* F, B: [sending stage*microbatches + microbatch] of the message */
+  uint32_t *number[PEN_WAYS]; /* [pen_place() of its SEND] of the message */
   uint32_t message_count;
   size_t *hold_next;   /* [rank] */
 };
@@ -30,23 +30,24 @@ static bool talks(const struct pen_action *row) { return pen_is_send(row->kind) 
 static uint32_t message_of(const struct model *m, const struct pen_action *row) {
   struct pen_wanted wanted;
   if (!pen_message_of_row(m->c, row, &wanted)) return PEN_NONE;
-  return m->number[wanted.backward][pen_cell(m->c, wanted.from_stage, row->microbatch)];
+  return m->number[wanted.way][pen_place(m->c, pen_way_send[wanted.way], wanted.from_stage, row->microbatch)];
 }
 
 static uint32_t pair_of(const struct model *m, const struct pen_action *row) {
   struct pen_wanted wanted;
   pen_message_of_row(m->c, row, &wanted);
-  return (wanted.backward ? m->c->backward_pair : m->c->forward_pair)[wanted.from_stage];
+  return m->c->way_pair[wanted.way][wanted.from_stage];
 }
 
 static void number_messages(struct model *m) {
   const struct pen_checked *c = m->c;
-  for (int backward = 0; backward < 2; backward++)
-    m->number[backward] = pen_new((size_t)c->stage_count * c->microbatch_count, sizeof(uint32_t));
+  for (int way = 0; way < PEN_WAYS; way++)
+    m->number[way] = pen_new(pen_place(c, pen_way_send[way], c->stage_count, 0), sizeof(uint32_t));
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t index = 0; index < c->count[rank]; index++) {
       const struct pen_action *row = &c->row[rank][index];
-      if (pen_is_send(row->kind)) m->number[row->kind == PEN_SEND_B][pen_cell(c, row->stage, row->microbatch)] = m->message_count++;
+      if (pen_is_send(row->kind))
+        m->number[pen_way_of(row->kind)][pen_place(c, row->kind, row->stage, row->microbatch)] = m->message_count++;
     }
 }
 
@@ -70,8 +71,8 @@ static void step_end(const struct model *m, const struct pen_action *row) {
 /* ---- one-sided puts ---- */
 
 static bool has_credit(const struct model *m, const struct pen_action *send) {
-  const bool *credited = m->c->credited[send->kind == PEN_SEND_B];
-  return !credited || credited[pen_cell(m->c, send->stage, send->microbatch)];
+  const bool *credited = m->c->credited[pen_way_of(send->kind)];
+  return !credited || credited[pen_place(m->c, send->kind, send->stage, send->microbatch)];
 }
 
 static void put_row(const struct model *m, const struct pen_action *row) {
@@ -95,8 +96,9 @@ static void rendezvous_row(struct model *m, uint32_t rank, uint32_t index) {
   const struct pen_action *row = &c->row[rank][index];
   step_end(m, row);
   if (talks(row)) line(m, row, "posted[%" PRIu32 "]++", rank);
-  if (!pen_is_compute(row->kind)) return;
-  if (message_of(m, row) != PEN_NONE) line(m, row, "arrived[%" PRIu32 "]", message_of(m, row));
+  bool reads = pen_is_compute(row->kind) || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V;
+  if (!reads && row->kind != PEN_UPDATE) return;
+  if (reads && message_of(m, row) != PEN_NONE) line(m, row, "arrived[%" PRIu32 "]", message_of(m, row));
   size_t *next = &m->hold_next[rank];
   for (; c->hold && *next < c->hold_count[rank] && c->hold[rank][*next].row == index; (*next)++)
     line(m, row, "arrived[%" PRIu32 "]", message_of(m, &c->row[rank][c->hold[rank][*next].send_row]));

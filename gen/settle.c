@@ -17,16 +17,16 @@ const char pen_schedule_names[] =
 #include "gen/schedules.def"
     ;
 const char pen_family_names[] =
-#define PEN_FAMILY(name, needs_tokens, loss, meaning) " " #name
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) " " #name
 #include "gen/families.def"
     ;
 
 static const struct family {
   const char *name;
-  bool needs_tokens;
+  bool needs_tokens, rotary, ties;
   const char *loss;
 } families[] = {
-#define PEN_FAMILY(name, needs_tokens, loss, meaning) {#name, needs_tokens, loss},
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) {#name, needs_tokens, rotary, ties, loss},
 #include "gen/families.def"
 };
 
@@ -141,6 +141,7 @@ static void check_actions(const struct pen_topology *t) {
 /* ---- model ---- */
 
 static void settle_attention(struct pen_topology *t) {
+  bool rotary = family_of(t)->rotary;
   long long heads = t->model_heads, hidden = t->model_hidden;
   if (!t->has_model_kv_heads) t->model_kv_heads = heads;
   if (heads % t->model_kv_heads) pen_topology_fail(t, "model.kv_heads", "a divisor of model.heads = %lld", heads);
@@ -148,17 +149,19 @@ static void settle_attention(struct pen_topology *t) {
     if (hidden % heads)
       pen_topology_fail(t, "model.heads", "a divisor of model.hidden = %lld, unless model.head_dim is given", hidden);
     t->model_head_dim = hidden / heads;
-    if (t->model_head_dim % 2)
+    if (rotary && t->model_head_dim % 2)
       pen_topology_fail(t, "model.heads", "model.hidden/model.heads = %lld must be even, for rotary positions",
                         (long long)t->model_head_dim);
   }
-  if (t->model_head_dim % 2) pen_topology_fail(t, "model.head_dim", "an even number, for rotary positions");
+  if (rotary && t->model_head_dim % 2) pen_topology_fail(t, "model.head_dim", "an even number, for rotary positions");
   if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");
 }
 
-static void settle_loss(struct pen_topology *t) {
+/* What the family has a default for. */
+static void settle_family(struct pen_topology *t) {
   const struct family *family = family_of(t);
   if (!t->has_model_loss) t->model_loss = family->loss;
+  if (!t->has_model_tie_embeddings) t->model_tie_embeddings = family->ties;
   if (!strcmp(t->model_loss, "cross_entropy") && !family->needs_tokens)
     pen_topology_fail(t, "model.loss", "\"%s\"; family %s has no targets", family->loss, family->name);
 }
@@ -244,7 +247,7 @@ void pen_topology_settle(struct pen_topology *topology) {
   pen_topology_check_built(topology);
   settle_pipeline(topology);
   if (family_of(topology)->needs_tokens) settle_attention(topology);
-  settle_loss(topology);
+  settle_family(topology);
   settle_optimizer(topology);
   check_actions(topology);
   check_elements(topology);

@@ -66,8 +66,8 @@ static void find_ends(struct pen_slotting *p) {
     p->first_message[r] = count;
     for (uint32_t i = 0; i < l->count[r]; i++) {
       const struct pen_action *a = &l->action[r][i];
-      if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) p->fact[a->message].send_row = i;
-      if (a->kind != PEN_RECV_F && a->kind != PEN_RECV_B) continue;
+      if (pen_row_sends(a->kind)) p->fact[a->message].send_row = i;
+      if (!pen_row_receives(a->kind) || a->kind == PEN_RECV_V) continue; /* whose home is no slot */
       p->fact[a->message].receive_row = i;
       p->message[count++] = a->message;
     }
@@ -94,8 +94,8 @@ static void walk_rank(struct pen_slotting *p, uint32_t rank, const uint32_t *fir
     gathers = gathers || a->kind == PEN_GATHER;
     if (a->message == PEN_NONE) continue;
     const struct pen_channel *channel = &l->channel[l->message[a->message].channel];
-    if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) p->fact[a->message].known = known[channel->to_rank];
-    if ((a->kind == PEN_WAIT_F || a->kind == PEN_WAIT_B) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank] + 1)
+    if (pen_row_sends(a->kind)) p->fact[a->message].known = known[channel->to_rank];
+    if (pen_row_waits(a->kind) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank] + 1)
       known[channel->from_rank] = (int64_t)p->fact[a->message].send_row - 1;
   }
   for (uint32_t c = first_channel[rank]; c < first_channel[rank + 1]; c++) known_at_end[c] = gathers ? INT64_MAX : known[l->channel[c].to_rank];

@@ -25,6 +25,7 @@ static uint32_t find_tensor(const struct tables *t, const char *name) {
 }
 
 static uint64_t persistent_offset(const struct pen_laying *l, const struct pen_graph *graph, const struct pen_value *value) {
+  if (value->weight == graph->tied) return value->role == PEN_ROLE_WEIGHT ? l->tie->value_offset : l->tie->gradient_offset;
   const struct pen_weight *weight = &l->weights[l->first_weight[graph->stage] + value->weight];
   if (value->role != PEN_ROLE_WEIGHT) return weight->gradient_offset;
   return value->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
@@ -40,6 +41,7 @@ static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen
     bool constant = value->role == PEN_ROLE_CONSTANT;
     map[v] = constant ? find_tensor(t, value->name) : PEN_NONE;
     if (map[v] != PEN_NONE) continue;
+    if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied && value->dtype != l->tie->dtype) continue; /* the head reads a copy */
     uint64_t offset = blocks->offset[v];
     if (constant) {
       offset = *constant_end;
@@ -152,11 +154,25 @@ static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32
                                    (uint32_t)t.frame_count, 0, start_count};
 }
 
+/* Where a tied matrix's message leaves from and goes to; false: it is none. */
+static bool place_tied(struct pen_laying *l, struct pen_message *message) {
+  if (message->kind == PEN_SEND_G) {
+    message->source_offset = l->tie->gradient_offset;
+    l->tie->landed_offset = message->target_offset; /* slots.c's */
+  } else if (message->kind == PEN_SEND_V) {
+    const struct pen_weight *weight = &l->weights[l->tie->weight];
+    message->source_offset = l->tie->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
+    message->target_offset = l->tie->value_offset;
+  }
+  return message->kind == PEN_SEND_G || message->kind == PEN_SEND_V;
+}
+
 /* Where each message leaves from: the output's place in the sender's arena. */
 static void place_sources(struct pen_laying *l) {
   struct pen_lowered *lowered = l->input->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     struct pen_message *message = &lowered->message[m];
+    if (place_tied(l, message)) continue;
     int base = message->kind == PEN_SEND_F ? PEN_BASE_OUTPUT : PEN_BASE_INPUT_GRADIENT;
     message->source_offset = pen_arena_offset(l, l->partition->rank_of[message->stage],
                                               pen_places_of(l, message->stage, message->microbatch)->base[base]);

@@ -65,14 +65,14 @@ static bool list_ranks(const struct pen_plan *plan, const struct pen_profile *pr
 
 /* Which messages have a credit, by sending stage and microbatch. Indices were checked. */
 static void list_credits(struct pen_checked *checked, const struct pen_profile *profile) {
-  size_t cells = (size_t)checked->stage_count * checked->microbatch_count;
-  bool *credited[2] = {pen_new(cells, sizeof(bool)), pen_new(cells, sizeof(bool))};
+  bool *credited[PEN_WAYS];
+  for (int way = 0; way < PEN_WAYS; way++)
+    checked->credited[way] = credited[way] = pen_new(pen_place(checked, pen_way_send[way], checked->stage_count, 0), sizeof(bool));
   for (uint32_t index = 0; index < profile->message_count; index++) {
     const struct pen_message *message = &profile->messages[index];
-    credited[message->kind == PEN_SEND_B][pen_cell(checked, message->stage, message->microbatch)] = message->credit != PEN_NONE;
+    size_t place = pen_place(checked, message->kind, message->stage, message->microbatch);
+    credited[pen_way_of(message->kind)][place] = message->credit != PEN_NONE;
   }
-  checked->credited[0] = credited[0];
-  checked->credited[1] = credited[1];
 }
 
 bool pen_verify_before_deadlock(const struct pen_plan *plan, const struct pen_profile *profile, struct pen_problem *problem,
@@ -86,9 +86,10 @@ bool pen_verify_before_deadlock(const struct pen_plan *plan, const struct pen_pr
   }
   *checked = (struct pen_checked){.problem = problem, .row = row, .count = count, .rank_of = rank_of,
                                   .rank_count = plan->rank_count, .stage_count = plan->stage_count,
-                                  .microbatch_count = plan->microbatch_count, .profile_kind = profile->kind, .finished = true};
+                                  .microbatch_count = plan->microbatch_count, .profile_kind = profile->kind, .finished = true,
+                                  .joins = pen_plan_joins(plan, profile->kind)};
   struct pen_bench *bench = pen_new(plan->rank_count, sizeof *bench);
-  if (!pen_check_rows(checked) || !pen_check_tables(checked, plan, profile, bench)) return false;
+  if (!pen_check_ties(checked, plan) || !pen_check_rows(checked) || !pen_check_tables(checked, plan, profile, bench)) return false;
   list_credits(checked, profile);
   return pen_check_memory(checked, bench);
 }

@@ -4,6 +4,7 @@
  *   verify_rows.c      one rank's rows by themselves, then against the others: completeness, order, matching
  *   verify_deadlock.c  the three models of communication
  *   verify_tables.c    programs, ops, tensors, weights, messages, channels: each entry by itself
+ *   verify_tie.c       the rows, the places and the messages of a tied matrix
  *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind
  *   verify_memory.c    every byte of every arena over two steps
  *   verify_profiles.c  a step of one profile behind a step of another
@@ -24,6 +25,9 @@ struct pen_hold {
   uint32_t row, send_row;
 };
 
+/* What messages carry: what F and what B hands on; the gradient of a tied matrix's head, and its copy. */
+enum pen_way { PEN_WAY_FORWARD, PEN_WAY_BACKWARD, PEN_WAY_GRADIENT, PEN_WAY_VALUE, PEN_WAYS };
+
 /* The rows of one profile, taken apart. */
 struct pen_checked {
   struct pen_problem *problem;
@@ -32,15 +36,16 @@ struct pen_checked {
   uint32_t rank_count, stage_count, microbatch_count;
   int profile_kind;
   bool finished; /* a finished plan: waits and the step's end must be there */
-  uint32_t *place[PEN_CELL_KINDS]; /* [stage*microbatches + microbatch]: row + 1, on the rank of the stage; 0: none */
-  /* Directed pairs of ranks that share a border of stages; which pair a stage's output and its input's gradient use. */
+  bool joins; /* finished: a tied matrix learns */
+  uint32_t *place[PEN_CELL_KINDS]; /* [pen_place()]: row + 1, on the rank of the stage; 0: none */
+  /* Directed pairs of ranks that share a border of stages, or a tied matrix; which pair each message uses. */
   struct pen_pair *pair;
   uint32_t pair_count;
-  uint32_t *forward_pair, *backward_pair; /* [sending stage]; PEN_NONE: same rank, or no neighbour */
+  uint32_t *way_pair[PEN_WAYS]; /* [sending stage]; PEN_NONE: same rank, or no reader */
   /* For the rendezvous models; null where unknown. Sorted by row. */
   struct pen_hold **hold; /* [rank] */
   size_t *hold_count;
-  const bool *credited[2]; /* F, B: [sending stage*microbatches + microbatch]; null: every message has a credit */
+  const bool *credited[PEN_WAYS]; /* [pen_place() of its SEND]; null: every message has a credit */
 };
 
 /* Notes the problem and returns false. */
@@ -51,9 +56,15 @@ static inline size_t pen_cell(const struct pen_checked *c, uint32_t stage, uint3
   return (size_t)stage * c->microbatch_count + microbatch;
 }
 
+/* Where place[kind] has a stage and microbatch: the rows of a tied matrix stand once a step. */
+static inline bool pen_is_of_tie(int kind) { return kind >= PEN_SEND_G && kind <= PEN_WAIT_V; }
+static inline size_t pen_place(const struct pen_checked *c, int kind, uint32_t stage, uint32_t microbatch) {
+  return pen_is_of_tie(kind) ? stage : pen_cell(c, stage, microbatch);
+}
+
 /* The row of a kind on the rank of `stage`, or PEN_NONE. */
 static inline uint32_t pen_row_of(const struct pen_checked *c, int kind, uint32_t stage, uint32_t microbatch) {
-  return c->place[kind][pen_cell(c, stage, microbatch)] - 1;
+  return c->place[kind][pen_place(c, kind, stage, microbatch)] - 1;
 }
 
 /* The row of a stage's B, or of its I; PEN_NONE when it has neither. */
@@ -62,23 +73,34 @@ static inline uint32_t pen_backward_row(const struct pen_checked *c, uint32_t st
   return row != PEN_NONE ? row : pen_row_of(c, PEN_I, stage, microbatch);
 }
 
-/* Does the message that `stage` makes (backward: the gradient of its input) go to another rank, and to which stage? */
-static inline bool pen_crosses(const struct pen_checked *c, bool backward, uint32_t stage) {
-  return (backward ? c->backward_pair : c->forward_pair)[stage] != PEN_NONE;
+/* Does a message that `stage` makes go to another rank, and to which stage? */
+static inline bool pen_crosses(const struct pen_checked *c, enum pen_way way, uint32_t stage) {
+  return c->way_pair[way][stage] != PEN_NONE;
 }
-static inline uint32_t pen_reader(bool backward, uint32_t stage) { return backward ? stage - 1 : stage + 1; }
+static inline uint32_t pen_reader(const struct pen_checked *c, enum pen_way way, uint32_t stage) {
+  return way == PEN_WAY_FORWARD ? stage + 1 : way == PEN_WAY_BACKWARD ? stage - 1 : c->stage_count - 1 - stage;
+}
+
+/* The rows of each way, and back. */
+extern const uint8_t pen_way_send[PEN_WAYS], pen_way_receive[PEN_WAYS], pen_way_wait[PEN_WAYS];
+static inline enum pen_way pen_way_of(int send_kind) {
+  return send_kind == PEN_SEND_F   ? PEN_WAY_FORWARD
+         : send_kind == PEN_SEND_B ? PEN_WAY_BACKWARD
+         : send_kind == PEN_SEND_G ? PEN_WAY_GRADIENT
+                                   : PEN_WAY_VALUE;
+}
 
 /* The message that a row sends, receives, waits for or, if it computes, needs: its sending stage. False when it has none. */
 struct pen_wanted {
-  bool backward;
+  enum pen_way way;
   uint32_t from_stage, to_stage;
 };
 bool pen_message_of_row(const struct pen_checked *c, const struct pen_action *row, struct pen_wanted *wanted);
 
 static inline bool pen_is_compute(int kind) { return kind <= PEN_W; }
-static inline bool pen_is_send(int kind) { return kind == PEN_SEND_F || kind == PEN_SEND_B; }
-static inline bool pen_is_receive(int kind) { return kind == PEN_RECV_F || kind == PEN_RECV_B; }
-static inline bool pen_is_wait(int kind) { return kind == PEN_WAIT_F || kind == PEN_WAIT_B; }
+static inline bool pen_is_send(int kind) { return pen_row_sends(kind); }
+static inline bool pen_is_receive(int kind) { return pen_row_receives(kind); }
+static inline bool pen_is_wait(int kind) { return pen_row_waits(kind); }
 
 /* ---- the parts: each returns true, or notes the first problem ---- */
 
@@ -103,10 +125,13 @@ struct pen_bench {
   const uint32_t *weight_place; /* [plan's weight]: its place among its rank's */
   uint32_t own_weight_count;
   uint8_t *use;        /* [tensor] enum pen_use */
-  uint32_t *weight;    /* [tensor] index into the plan's weights, or PEN_NONE */
+  uint32_t *weight;    /* [tensor] index into the plan's weights, or PEN_NONE; a head's gradient: weight_count + its tie's */
   bool *received;      /* [tensor] comes by message */
   uint32_t *same_as;   /* [tensor] the neighbour's tensor on this rank that is the same value, or itself */
 };
+
+/* What a weight's gradient, or a head's, is called. */
+const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight);
 
 bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile,
                       struct pen_bench *bench);
@@ -166,6 +191,14 @@ bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench);
 
 /* What profiles share; each by itself was checked. */
 bool pen_check_profiles(const struct pen_plan *plan, struct pen_problem *problem);
+
+/* Of a finished plan: the rows of a tied matrix against the others; then the places of its tensors; its messages. */
+bool pen_check_tie_rows(const struct pen_checked *c);
+bool pen_check_ties(const struct pen_checked *c, const struct pen_plan *plan);
+bool pen_check_tie_message(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
+                           uint32_t row);
+/* Whether a tied matrix of the plan learns in a profile. */
+bool pen_plan_joins(const struct pen_plan *plan, int profile_kind);
 
 /* ---- parts of the two entries, for promela.c ---- */
 

@@ -8,7 +8,8 @@
  *               never blocks; what reads a message blocks until it was sent
  *   rendezvous  communication rows go to a lane, in the order of the rows, once all compute rows before them have ended. The first
  *               of a lane ends when its mate on the other rank is first of its lane too. What reads a message blocks until its
- *               receive has ended; a row that overwrites what a send reads blocks until that send has ended. Lanes: one for sends
+ *               receive has ended (of a tied matrix's messages: its WAIT row); a row that overwrites what a send reads blocks until
+ *               that send has ended. Lanes: one for sends
  *               and one for receives with each other rank, or one a rank
  */
 #include "gen/verify.h"
@@ -59,11 +60,11 @@ static bool end(struct state *s, bool fine) {
 }
 
 static uint32_t send_row(const struct pen_checked *c, const struct pen_wanted *wanted, uint32_t microbatch) {
-  return pen_row_of(c, wanted->backward ? PEN_SEND_B : PEN_SEND_F, wanted->from_stage, microbatch);
+  return pen_row_of(c, pen_way_send[wanted->way], wanted->from_stage, microbatch);
 }
 
 static uint32_t receive_row(const struct pen_checked *c, const struct pen_wanted *wanted, uint32_t microbatch) {
-  return pen_row_of(c, wanted->backward ? PEN_RECV_B : PEN_RECV_F, wanted->to_stage, microbatch);
+  return pen_row_of(c, pen_way_receive[wanted->way], wanted->to_stage, microbatch);
 }
 
 /* A rank that has not published yet, for GATHER. */
@@ -103,9 +104,9 @@ static struct cause put_cause(const struct state *s, const struct pen_action *ro
   if (pen_is_receive(row->kind) || !pen_message_of_row(c, row, &wanted)) return (struct cause){0};
   uint32_t from = c->rank_of[wanted.from_stage], to = c->rank_of[wanted.to_stage];
   if (pen_is_send(row->kind)) {
-    const bool *credited = c->credited[wanted.backward];
+    const bool *credited = c->credited[wanted.way];
     uint32_t receive = receive_row(c, &wanted, row->microbatch);
-    bool free = (credited && !credited[pen_cell(c, wanted.from_stage, row->microbatch)]) || s->next[to] > receive;
+    bool free = (credited && !credited[pen_place(c, row->kind, wanted.from_stage, row->microbatch)]) || s->next[to] > receive;
     return free ? (struct cause){0} : (struct cause){to, receive, true, false};
   }
   uint32_t send = send_row(c, &wanted, row->microbatch);
@@ -145,7 +146,7 @@ static uint32_t lane_of(const struct state *s, uint32_t rank, const struct pen_a
   struct pen_wanted wanted;
   if (s->one_lane) return rank;
   pen_message_of_row(s->c, row, &wanted);
-  uint32_t pair = (wanted.backward ? s->c->backward_pair : s->c->forward_pair)[wanted.from_stage];
+  uint32_t pair = s->c->way_pair[wanted.way][wanted.from_stage];
   return 2 * pair + pen_is_receive(row->kind);
 }
 
@@ -235,8 +236,9 @@ static struct cause rendezvous_cause(struct state *s, uint32_t rank, uint32_t in
   const struct pen_action *row = &c->row[rank][index];
   struct pen_wanted wanted;
   if (gather_waits(s, row)) return unpublished(s);
-  if (!pen_is_compute(row->kind)) return (struct cause){0};
-  if (pen_message_of_row(c, row, &wanted)) {
+  bool updates = row->kind == PEN_UPDATE, reads = pen_is_compute(row->kind) || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V;
+  if (!updates && !reads) return (struct cause){0};
+  if (reads && pen_message_of_row(c, row, &wanted)) {
     uint32_t receive = receive_row(c, &wanted, row->microbatch);
     if (!s->ended[rank][receive])
       return (struct cause){c->rank_of[wanted.from_stage], send_row(c, &wanted, row->microbatch), true, true};

@@ -75,7 +75,7 @@ static void walk_sender(const struct pen_checked *c, const struct pen_profile *p
       if (!pen_is_wait(row->kind) && !pen_is_send(row->kind)) continue;
       const struct pen_message *message = &profile->messages[row->message];
       const struct pen_channel *channel = &profile->channels[message->channel];
-      bool backward = message->kind == PEN_SEND_B;
+      enum pen_way way = pen_way_of(message->kind);
       if (pen_is_wait(row->kind)) {
         uint32_t sent = pen_row_of(c, message->kind, message->stage, message->microbatch);
         if (k->reverse[message->channel] != PEN_NONE)
@@ -83,7 +83,7 @@ static void walk_sender(const struct pen_checked *c, const struct pen_profile *p
         continue;
       }
       uint32_t *known = &k->known[message->channel];
-      uint32_t received = pen_row_of(c, backward ? PEN_RECV_B : PEN_RECV_F, pen_reader(backward, message->stage), message->microbatch);
+      uint32_t received = pen_row_of(c, pen_way_receive[way], pen_reader(c, way, message->stage), message->microbatch);
       if (message->credit != PEN_NONE) hear(known, step * c->count[channel->to_rank] + received + 1);
       begin[step][row->message] = message->credit != PEN_NONE ? step * c->count[channel->to_rank] + received + 1 : *known;
     }
@@ -152,7 +152,7 @@ static void edges_number(struct edges *e) {
 
 /* What a cell holds. */
 struct cell {
-  uint32_t tensor;     /* PEN_NONE: nothing that may be read */
+  uint32_t tensor;     /* PEN_NONE: nothing that may be read; tensor_count: the head's gradient of a tied matrix */
   uint32_t microbatch;
   uint32_t writer;     /* row + 1; 0: nothing yet */
   uint32_t sent;       /* row + 1 of the last send of this step that reads it; 0: none */
@@ -176,11 +176,13 @@ struct memory {
   uint32_t *first_event, *next_event; /* [rows done over both steps], [step * own messages + n]: lists of what may come then */
   const uint32_t *message;            /* the rank's incoming messages */
   uint32_t message_count;
-  uint8_t *added; /* [own weight][microbatch] in this step */
+  uint8_t *added; /* [own weight, then tie][microbatch] in this step */
   size_t hold_capacity;
 };
 
-static const char *tensor_name(const struct memory *m, uint32_t tensor) { return m->b->tables->tensors[tensor].name; }
+static const char *tensor_name(const struct memory *m, uint32_t tensor) {
+  return tensor == m->b->tables->tensor_count ? "the head's gradient" : m->b->tables->tensors[tensor].name;
+}
 
 #define WRONG(m, ...) pen_wrong((m)->c->problem, (m)->b->rank, (m)->row, __VA_ARGS__)
 
@@ -219,15 +221,22 @@ static void add_hold(struct memory *m, uint32_t send_row) {
   (*hold)[(*count)++] = (struct pen_hold){m->row, send_row};
 }
 
+/* Which microbatches a weight's gradient has had: one of the rank's weights, or what the head has of a tied one. */
+static uint8_t *added_of(const struct memory *m, uint32_t weight) {
+  uint32_t weights = m->b->plan->weight_count;
+  size_t place = weight < weights ? m->b->weight_place[weight] : m->b->own_weight_count + (weight - weights);
+  return &m->added[place * m->c->microbatch_count];
+}
+
 /* Weight gradients: each microbatch is added once. */
 static bool add_gradients(struct memory *m, const struct pen_trace *trace, uint32_t microbatch) {
   if (trace->weight_count > 0 && m->c->profile_kind != PEN_TRAIN)
     return WRONG(m, "adds to the gradient of %s, but its profile does not train",
-                 m->b->plan->weights[m->tracer->weight[trace->weight_first]].name);
+                 pen_gradient_name(m->b->plan, m->tracer->weight[trace->weight_first]));
   for (uint32_t n = 0; n < trace->weight_count; n++) {
     uint32_t weight = m->tracer->weight[trace->weight_first + n];
-    uint8_t *added = &m->added[(size_t)m->b->weight_place[weight] * m->c->microbatch_count + microbatch];
-    if (*added) return WRONG(m, "adds to the gradient of %s twice for microbatch %u", m->b->plan->weights[weight].name, microbatch);
+    uint8_t *added = &added_of(m, weight)[microbatch];
+    if (*added) return WRONG(m, "adds to the gradient of %s twice for microbatch %u", pen_gradient_name(m->b->plan, weight), microbatch);
     *added = 1;
   }
   return true;
@@ -287,7 +296,33 @@ static bool check_pair(struct memory *m) {
   return check_apart(m, a, b) && check_apart(m, b, a);
 }
 
+/* A gradient has had every microbatch. */
+static bool check_complete(const struct memory *m, uint32_t weight) {
+  const uint8_t *added = added_of(m, weight);
+  for (uint32_t microbatch = 0; microbatch < m->c->microbatch_count; microbatch++)
+    if (!added[microbatch]) return WRONG(m, "the gradient of %s lacks microbatch %u", pen_gradient_name(m->b->plan, weight), microbatch);
+  return true;
+}
+
+/* The head's gradient leaves whole; its bytes are the next to be cleared by UPDATE. */
+static bool run_send_gradient(const struct memory *m) { return check_complete(m, m->b->plan->weight_count); }
+
+/* Both gradients of the tied matrix are whole, wherever the head's is. */
+static bool run_join(const struct memory *m) {
+  const struct pen_tie *tie = m->b->plan->ties;
+  const struct pen_weight *weight = &m->b->plan->weights[tie->weight];
+  if (!check_complete(m, tie->weight)) return false;
+  if (tie->rank == m->b->rank) return check_complete(m, m->b->plan->weight_count);
+  uint32_t past = cell_at(m, tie->landed_offset + weight->count * sizeof(float));
+  for (uint32_t at = cell_at(m, tie->landed_offset); at < past; at++)
+    if (!holds(m, &m->cell[at], m->b->tables->tensor_count, 0, false))
+      return wrong_content(m, "reads", m->b->tables->tensor_count, 0, &m->cell[at]);
+  return true;
+}
+
 static bool run_send(struct memory *m, const struct pen_action *row) {
+  if (row->kind == PEN_SEND_G) return run_send_gradient(m);
+  if (row->kind == PEN_SEND_V) return true; /* a weight: only UPDATE changes it */
   const struct pen_message *message = &m->b->profile->messages[row->message];
   const struct pen_stage *stage = &m->b->profile->stages[row->stage];
   uint32_t tensor = row->kind == PEN_SEND_B ? stage->input_gradient : stage->output;
@@ -301,9 +336,12 @@ static bool run_send(struct memory *m, const struct pen_action *row) {
 
 /* The message has come: its home must have been left alone since it could. */
 static bool run_wait(struct memory *m, const struct pen_action *row) {
+  if (row->kind == PEN_WAIT_V) return true; /* verify_tie.c has seen to its home */
   const struct pen_message *message = &m->b->profile->messages[row->message];
   const struct pen_stage *stage = &m->b->profile->stages[row->stage];
-  uint32_t tensor = row->kind == PEN_WAIT_B ? stage->output_gradient : stage->input;
+  uint32_t tensor = row->kind == PEN_WAIT_G   ? m->b->tables->tensor_count
+                    : row->kind == PEN_WAIT_B ? stage->output_gradient
+                                              : stage->input;
   uint32_t past = cell_at(m, message->target_offset + message->bytes);
   for (uint32_t at = cell_at(m, message->target_offset); at < past; at++) {
     if (!holds(m, &m->cell[at], tensor, row->microbatch, true))
@@ -315,14 +353,12 @@ static bool run_wait(struct memory *m, const struct pen_action *row) {
 
 /* At the end of a step every trainable weight has had every microbatch. */
 static bool run_update(struct memory *m) {
-  uint32_t microbatches = m->c->microbatch_count;
-  for (uint32_t n = 0; n < m->b->own_weight_count; n++) {
-    const struct pen_weight *weight = &m->b->plan->weights[m->b->own_weight[n]];
-    for (uint32_t microbatch = 0; microbatch < microbatches && !weight->frozen; microbatch++)
-      if (!m->added[(size_t)n * microbatches + microbatch])
-        return WRONG(m, "the gradient of %s lacks microbatch %u", weight->name, microbatch);
-  }
-  memset(m->added, 0, (size_t)m->b->own_weight_count * microbatches);
+  const struct pen_plan *plan = m->b->plan;
+  for (uint32_t n = 0; n < m->b->own_weight_count; n++)
+    if (!plan->weights[m->b->own_weight[n]].frozen && !check_complete(m, m->b->own_weight[n])) return false;
+  memset(m->added, 0, ((size_t)m->b->own_weight_count + plan->tie_count) * m->c->microbatch_count);
+  bool sent = m->c->joins && plan->ties->rank == m->b->rank && plan->weights[plan->ties->weight].rank != m->b->rank;
+  if (sent && m->step == 0) add_hold(m, pen_row_of(m->c, PEN_SEND_G, m->c->stage_count - 1, 0)); /* it clears what that sends */
   return true;
 }
 
@@ -331,10 +367,14 @@ static void run_events(struct memory *m, uint32_t rows_done) {
   for (uint32_t event = m->first_event[rows_done]; event != PEN_NONE; event = m->next_event[event]) {
     uint32_t step = event >= m->message_count;
     const struct pen_message *message = &m->b->profile->messages[m->message[event - step * m->message_count]];
-    bool backward = message->kind == PEN_SEND_B;
-    const struct pen_stage *stage = &m->b->profile->stages[pen_reader(backward, message->stage)];
+    enum pen_way way = pen_way_of(message->kind);
+    if (way == PEN_WAY_VALUE) continue;
+    const struct pen_stage *stage = &m->b->profile->stages[pen_reader(m->c, way, message->stage)];
+    uint32_t tensor = way == PEN_WAY_GRADIENT   ? m->b->tables->tensor_count
+                      : way == PEN_WAY_BACKWARD ? stage->output_gradient
+                                                : stage->input;
     uint32_t past = cell_at(m, message->target_offset + message->bytes);
-    struct cell coming = {backward ? stage->output_gradient : stage->input, message->microbatch, PEN_NONE, 0, (uint8_t)step, true};
+    struct cell coming = {tensor, message->microbatch, PEN_NONE, 0, (uint8_t)step, true};
     for (uint32_t at = cell_at(m, message->target_offset); at < past; at++) m->cell[at] = coming;
   }
 }
@@ -344,6 +384,7 @@ static bool run_row(struct memory *m) {
   if (pen_is_compute(row->kind)) return (!row->overlaps || m->step > 0 || check_pair(m)) && run_compute(m, row);
   if (pen_is_send(row->kind)) return run_send(m, row);
   if (pen_is_wait(row->kind)) return run_wait(m, row);
+  if (row->kind == PEN_JOIN) return run_join(m);
   return row->kind != PEN_UPDATE || run_update(m);
 }
 
@@ -390,11 +431,12 @@ static void cut_cells(struct memory *m) {
   }
   for (uint32_t n = 0; n < m->message_count; n++) {
     const struct pen_message *message = &profile->messages[m->message[n]];
+    if (message->kind == PEN_SEND_V) continue;
     edge_add(&m->edges, message->target_offset);
     edge_add(&m->edges, message->target_offset + message->bytes);
   }
   for (uint32_t row = 0; row < m->b->tables->action_count; row++)
-    if (pen_is_send(m->b->tables->actions[row].kind)) {
+    if (pen_is_send(m->b->tables->actions[row].kind) && !pen_is_of_tie(m->b->tables->actions[row].kind)) {
       const struct pen_message *message = &profile->messages[m->b->tables->actions[row].message];
       edge_add(&m->edges, message->source_offset);
       edge_add(&m->edges, message->source_offset + message->bytes);
@@ -433,7 +475,7 @@ static bool run_rank(struct memory *m) {
   if (!trace_rows(m)) return false;
   cut_cells(m);
   list_events(m);
-  m->added = pen_new((size_t)m->b->own_weight_count * m->c->microbatch_count + 1, 1);
+  m->added = pen_new(((size_t)m->b->own_weight_count + m->b->plan->tie_count) * m->c->microbatch_count + 1, 1);
   uint32_t count = m->b->tables->action_count;
   run_events(m, 0);
   for (m->step = 0; m->step < 2; m->step++)

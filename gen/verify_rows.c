@@ -20,47 +20,61 @@ static uint32_t pair_index(const struct pen_checked *c, uint32_t from, uint32_t 
   return (uint32_t)((struct pen_pair *)bsearch(&key, c->pair, c->pair_count, sizeof key, compare_pairs) - c->pair);
 }
 
-/* Lists every directed pair of ranks with neighbouring stages, once. */
+const uint8_t pen_way_send[PEN_WAYS] = {PEN_SEND_F, PEN_SEND_B, PEN_SEND_G, PEN_SEND_V},
+              pen_way_receive[PEN_WAYS] = {PEN_RECV_F, PEN_RECV_B, PEN_RECV_G, PEN_RECV_V},
+              pen_way_wait[PEN_WAYS] = {PEN_WAIT_F, PEN_WAIT_B, PEN_WAIT_G, PEN_WAIT_V};
+
+static void add_pairs(struct pen_checked *c, uint32_t *count, uint32_t one, uint32_t other) {
+  if (one == other) return;
+  c->pair[(*count)++] = (struct pen_pair){one, other};
+  c->pair[(*count)++] = (struct pen_pair){other, one};
+}
+
+/* Lists every directed pair of ranks with neighbouring stages, or with the ends of a tied matrix that learns, once. */
 static void list_pairs(struct pen_checked *c) {
-  uint32_t count = 0, kept = 0;
-  c->pair = pen_new(2 * (size_t)c->stage_count, sizeof *c->pair);
-  c->forward_pair = pen_new(c->stage_count, sizeof *c->forward_pair);
-  c->backward_pair = pen_new(c->stage_count, sizeof *c->backward_pair);
-  for (uint32_t stage = 0; stage + 1 < c->stage_count; stage++) {
-    uint32_t lower = c->rank_of[stage], upper = c->rank_of[stage + 1];
-    if (lower == upper) continue;
-    c->pair[count++] = (struct pen_pair){lower, upper};
-    c->pair[count++] = (struct pen_pair){upper, lower};
-  }
+  uint32_t count = 0, kept = 0, last = c->stage_count - 1;
+  c->pair = pen_new(2 * (size_t)c->stage_count + 2, sizeof *c->pair);
+  for (int way = 0; way < PEN_WAYS; way++) c->way_pair[way] = pen_new(c->stage_count, sizeof **c->way_pair);
+  for (uint32_t stage = 0; stage < last; stage++) add_pairs(c, &count, c->rank_of[stage], c->rank_of[stage + 1]);
+  if (c->joins) add_pairs(c, &count, c->rank_of[0], c->rank_of[last]);
   qsort(c->pair, count, sizeof *c->pair, compare_pairs);
   for (uint32_t index = 0; index < count; index++)
     if (kept == 0 || compare_pairs(&c->pair[kept - 1], &c->pair[index]) != 0) c->pair[kept++] = c->pair[index];
   c->pair_count = kept;
   for (uint32_t stage = 0; stage < c->stage_count; stage++) {
-    uint32_t own = c->rank_of[stage];
-    bool up = stage + 1 < c->stage_count && c->rank_of[stage + 1] != own, down = stage > 0 && c->rank_of[stage - 1] != own;
-    c->forward_pair[stage] = up ? pair_index(c, own, c->rank_of[stage + 1]) : PEN_NONE;
-    c->backward_pair[stage] = down ? pair_index(c, own, c->rank_of[stage - 1]) : PEN_NONE;
+    bool sends[PEN_WAYS] = {stage < last, stage > 0, c->joins && stage == last, c->joins && stage == 0};
+    for (int way = 0; way < PEN_WAYS; way++) {
+      uint32_t own = c->rank_of[stage], to = sends[way] ? c->rank_of[pen_reader(c, way, stage)] : own;
+      c->way_pair[way][stage] = to == own ? PEN_NONE : pair_index(c, own, to);
+    }
   }
 }
 
 bool pen_message_of_row(const struct pen_checked *c, const struct pen_action *row, struct pen_wanted *wanted) {
   static const struct {
-    bool any, backward, sends;
+    bool any;
+    uint8_t way;
+    bool sends;
   } kinds[PEN_CELL_KINDS] = {
-      [PEN_F] = {true, false, false},      [PEN_B] = {true, true, false},       [PEN_I] = {true, true, false},
-      [PEN_SEND_F] = {true, false, true},  [PEN_RECV_F] = {true, false, false}, [PEN_WAIT_F] = {true, false, false},
-      [PEN_SEND_B] = {true, true, true},   [PEN_RECV_B] = {true, true, false},  [PEN_WAIT_B] = {true, true, false},
+      [PEN_F] = {true, PEN_WAY_FORWARD, false},       [PEN_B] = {true, PEN_WAY_BACKWARD, false},
+      [PEN_I] = {true, PEN_WAY_BACKWARD, false},      [PEN_SEND_F] = {true, PEN_WAY_FORWARD, true},
+      [PEN_RECV_F] = {true, PEN_WAY_FORWARD, false},  [PEN_WAIT_F] = {true, PEN_WAY_FORWARD, false},
+      [PEN_SEND_B] = {true, PEN_WAY_BACKWARD, true},  [PEN_RECV_B] = {true, PEN_WAY_BACKWARD, false},
+      [PEN_WAIT_B] = {true, PEN_WAY_BACKWARD, false}, [PEN_SEND_G] = {true, PEN_WAY_GRADIENT, true},
+      [PEN_RECV_G] = {true, PEN_WAY_GRADIENT, false}, [PEN_WAIT_G] = {true, PEN_WAY_GRADIENT, false},
+      [PEN_SEND_V] = {true, PEN_WAY_VALUE, true},     [PEN_RECV_V] = {true, PEN_WAY_VALUE, false},
+      [PEN_WAIT_V] = {true, PEN_WAY_VALUE, false},
   };
   if (row->kind >= PEN_CELL_KINDS || !kinds[row->kind].any) return false;
-  bool backward = kinds[row->kind].backward;
-  uint32_t from = row->stage;
+  enum pen_way way = kinds[row->kind].way;
+  uint32_t from = row->stage, last = c->stage_count - 1;
+  if (pen_is_of_tie(row->kind) && row->microbatch != 0) return false;
   if (!kinds[row->kind].sends) {
-    if (backward ? row->stage + 1u == c->stage_count : row->stage == 0) return false;
-    from = backward ? row->stage + 1u : row->stage - 1u;
+    if (way == PEN_WAY_FORWARD ? row->stage == 0 : way == PEN_WAY_BACKWARD && row->stage == last) return false;
+    from = way == PEN_WAY_FORWARD ? row->stage - 1u : way == PEN_WAY_BACKWARD ? row->stage + 1u : last - row->stage;
   }
-  if (!pen_crosses(c, backward, from)) return false;
-  *wanted = (struct pen_wanted){backward, from, pen_reader(backward, from)};
+  if (!pen_crosses(c, way, from)) return false;
+  *wanted = (struct pen_wanted){way, from, pen_reader(c, way, from)};
   return true;
 }
 
@@ -81,8 +95,9 @@ static bool check_row(struct pen_checked *c, uint32_t rank, uint32_t index) {
   if (c->rank_of[row->stage] != rank)
     return pen_wrong(c->problem, rank, index, "stage %u is on rank %u", row->stage, c->rank_of[row->stage]);
   if (!pen_is_compute(row->kind) && !pen_message_of_row(c, row, &wanted))
-    return pen_wrong(c->problem, rank, index, "there is no such message: no neighbour stage on another rank");
-  uint32_t *place = &c->place[row->kind][pen_cell(c, row->stage, row->microbatch)];
+    return pen_wrong(c->problem, rank, index, pen_is_of_tie(row->kind) ? "there is no such message: no tied matrix that learns, its head on another rank"
+                                               : "there is no such message: no neighbour stage on another rank");
+  uint32_t *place = &c->place[row->kind][pen_place(c, row->kind, row->stage, row->microbatch)];
   if (*place) return pen_wrong(c->problem, rank, index, "%s stands twice, first as action %u", word(text, row), *place - 1);
   *place = index + 1;
   return true;
@@ -117,14 +132,15 @@ static bool check_pair(const struct pen_checked *c, uint32_t rank, uint32_t inde
 
 /* ---- the step's end ---- */
 
-/* NORM, PUBLISH, GATHER and UPDATE come last, each at most once; in a finished plan each where it is needed. */
+/* JOIN, NORM, PUBLISH, GATHER and UPDATE come last, each at most once; in a finished plan each where it is needed. Behind them stands
+ * only what brings a tied matrix's copy (verify_tie.c). */
 static bool check_end(const struct pen_checked *c, uint32_t rank) {
   uint32_t place[PEN_ACTION_KINDS] = {0}, first = PEN_NONE;
   char text[32];
   for (uint32_t index = 0; index < c->count[rank]; index++) {
     const struct pen_action *row = &c->row[rank][index];
     if (row->kind < PEN_CELL_KINDS) {
-      if (first == PEN_NONE) continue;
+      if (first == PEN_NONE || (row->kind >= PEN_SEND_V && row->kind <= PEN_WAIT_V)) continue;
       return pen_wrong(c->problem, rank, index, "%s comes after the step's end", word(text, row));
     }
     if (place[row->kind]) return pen_wrong(c->problem, rank, index, "%s stands twice in a step", word(text, row));
@@ -177,29 +193,28 @@ static bool check_compute(const struct pen_checked *c, uint32_t stage, uint32_t 
 }
 
 /* The message, or the hand-over on one rank, from a stage to the next reader. */
-static bool check_transfer(const struct pen_checked *c, bool backward, uint32_t stage, uint32_t microbatch) {
-  static const int send_kind[] = {PEN_SEND_F, PEN_SEND_B}, receive_kind[] = {PEN_RECV_F, PEN_RECV_B},
-                   wait_kind[] = {PEN_WAIT_F, PEN_WAIT_B};
-  uint32_t reader = pen_reader(backward, stage);
+static bool check_transfer(const struct pen_checked *c, enum pen_way way, uint32_t stage, uint32_t microbatch) {
+  bool backward = way == PEN_WAY_BACKWARD;
+  uint32_t reader = pen_reader(c, way, stage);
   uint32_t made = backward ? pen_backward_row(c, stage, microbatch) : pen_row_of(c, PEN_F, stage, microbatch);
   uint32_t used = backward ? pen_backward_row(c, reader, microbatch) : pen_row_of(c, PEN_F, reader, microbatch);
-  if (!pen_crosses(c, backward, stage)) return in_order(c, stage, made, used, "whose result it needs");
-  uint32_t send = pen_row_of(c, send_kind[backward], stage, microbatch);
-  uint32_t receive = pen_row_of(c, receive_kind[backward], reader, microbatch);
-  uint32_t wait = pen_row_of(c, wait_kind[backward], reader, microbatch);
-  if (send == PEN_NONE) return missing(c, send_kind[backward], stage, microbatch, made);
-  if (receive == PEN_NONE) return missing(c, receive_kind[backward], reader, microbatch, used);
+  if (!pen_crosses(c, way, stage)) return in_order(c, stage, made, used, "whose result it needs");
+  uint32_t send = pen_row_of(c, pen_way_send[way], stage, microbatch);
+  uint32_t receive = pen_row_of(c, pen_way_receive[way], reader, microbatch);
+  uint32_t wait = pen_row_of(c, pen_way_wait[way], reader, microbatch);
+  if (send == PEN_NONE) return missing(c, pen_way_send[way], stage, microbatch, made);
+  if (receive == PEN_NONE) return missing(c, pen_way_receive[way], reader, microbatch, used);
   if (!in_order(c, stage, made, send, "whose result it sends")) return false;
   if (!in_order(c, reader, receive, used, "whose message it needs")) return false;
-  if (wait == PEN_NONE) return c->finished ? missing(c, wait_kind[backward], reader, microbatch, used) : true;
+  if (wait == PEN_NONE) return c->finished ? missing(c, pen_way_wait[way], reader, microbatch, used) : true;
   return in_order(c, reader, receive, wait, "for whose message it waits") && in_order(c, reader, wait, used, "which it needs");
 }
 
 /* ---- messages of each pair of ranks ---- */
 
 static bool check_channels(const struct pen_checked *c) {
-  size_t cells = (size_t)c->stage_count * c->microbatch_count;
-  uint32_t *sequence[2] = {pen_new(cells, sizeof(uint32_t)), pen_new(cells, sizeof(uint32_t))};
+  uint32_t *sequence[PEN_WAYS];
+  for (int way = 0; way < PEN_WAYS; way++) sequence[way] = pen_new(pen_place(c, pen_way_send[way], c->stage_count, 0), sizeof **sequence);
   uint32_t *sent = pen_new((size_t)c->pair_count + 1, sizeof *sent), *received = pen_new((size_t)c->pair_count + 1, sizeof *received);
   for (int pass = 0; pass < 2; pass++)
     for (uint32_t rank = 0; rank < c->rank_count; rank++)
@@ -207,8 +222,8 @@ static bool check_channels(const struct pen_checked *c) {
         const struct pen_action *row = &c->row[rank][index];
         struct pen_wanted wanted;
         if (!(pass == 0 ? pen_is_send(row->kind) : pen_is_receive(row->kind)) || !pen_message_of_row(c, row, &wanted)) continue;
-        uint32_t pair = (wanted.backward ? c->backward_pair : c->forward_pair)[wanted.from_stage];
-        uint32_t *number = &sequence[wanted.backward][pen_cell(c, wanted.from_stage, row->microbatch)];
+        uint32_t pair = c->way_pair[wanted.way][wanted.from_stage];
+        uint32_t *number = &sequence[wanted.way][pen_place(c, pen_way_send[wanted.way], wanted.from_stage, row->microbatch)];
         if (pass == 0) {
           *number = sent[pair]++;
         } else if (*number != received[pair]++) {
@@ -220,9 +235,8 @@ static bool check_channels(const struct pen_checked *c) {
 }
 
 bool pen_check_rows(struct pen_checked *c) {
-  size_t cells = (size_t)c->stage_count * c->microbatch_count;
   list_pairs(c);
-  for (int kind = 0; kind < PEN_CELL_KINDS; kind++) c->place[kind] = pen_new(cells, sizeof **c->place);
+  for (int kind = 0; kind < PEN_CELL_KINDS; kind++) c->place[kind] = pen_new(pen_place(c, kind, c->stage_count, 0), sizeof **c->place);
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t index = 0; index < c->count[rank]; index++)
       if (!check_row(c, rank, index)) return false;
@@ -234,10 +248,10 @@ bool pen_check_rows(struct pen_checked *c) {
       if (!check_compute(c, stage, microbatch)) return false;
   for (uint32_t stage = 0; stage < c->stage_count; stage++)
     for (uint32_t microbatch = 0; microbatch < c->microbatch_count; microbatch++) {
-      if (stage + 1 < c->stage_count && !check_transfer(c, false, stage, microbatch)) return false;
-      if (stage > 0 && c->profile_kind == PEN_TRAIN && !check_transfer(c, true, stage, microbatch)) return false;
+      if (stage + 1 < c->stage_count && !check_transfer(c, PEN_WAY_FORWARD, stage, microbatch)) return false;
+      if (stage > 0 && c->profile_kind == PEN_TRAIN && !check_transfer(c, PEN_WAY_BACKWARD, stage, microbatch)) return false;
     }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     if (!check_end(c, rank)) return false;
-  return check_channels(c);
+  return (!c->finished || pen_check_tie_rows(c)) && check_channels(c);
 }

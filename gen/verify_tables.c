@@ -43,7 +43,7 @@ static bool check_persistent(struct pen_bench *b) {
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
-  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 1, sizeof *range);
+  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 1, sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     uint64_t bytes = weight->count * sizeof(float);
@@ -53,6 +53,14 @@ static bool check_persistent(struct pen_bench *b) {
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, bytes, weight->name, "exp_avg");
     add_range(range, &count, weight->exp_avg_sq_offset, bytes, weight->name, "exp_avg_sq");
+  }
+  for (uint32_t index = 0; index < plan->tie_count; index++) {
+    const struct pen_tie *tie = &plan->ties[index];
+    const struct pen_weight *weight = &plan->weights[tie->weight];
+    uint64_t bytes = weight->count * sizeof(float);
+    if (tie->rank == b->rank && weight->rank != b->rank) add_range(range, &count, tie->value_offset, weight->count * pen_dtype_bytes(tie->dtype), weight->name, "the head's copy");
+    if (tie->rank == b->rank && tie->gradient_offset != UINT64_MAX)
+      add_range(range, &count, tie->gradient_offset, bytes, weight->name, "the head's gradient");
   }
   for (uint32_t tensor = 0; tensor < b->tables->tensor_count; tensor++)
     if (b->use[tensor] == PEN_USE_CONSTANT)
@@ -73,36 +81,48 @@ static bool check_persistent(struct pen_bench *b) {
   return true;
 }
 
-/* Is the tensor named as a weight, or as its gradient? */
-static bool is_named(const char *name, const struct pen_weight *weight, const char *ending) {
-  size_t length = strlen(weight->name);
-  return strncmp(name, weight->name, length) == 0 && strcmp(name + length, ending) == 0;
-}
-
 /* A tensor is what it lies on if it is named so, and as large: weights of one size could take each other's place unseen. */
-static bool take_as(struct pen_bench *b, uint32_t tensor, uint32_t own, enum pen_use use, const char *ending, const char *what) {
-  const struct pen_weight *weight = &b->plan->weights[b->own_weight[own]];
+static bool take_use(struct pen_bench *b, uint32_t tensor, enum pen_use use, uint32_t number, const struct pen_weight *weight,
+                     const char *ending, const char *what) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
-  if (!is_named(t->name, weight, ending) || t->bytes != weight->count * pen_dtype_bytes(t->dtype))
-    return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s lies where %s of %s is", t->name, what, weight->name);
+  size_t length = strlen(weight->name);
+  if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, ending) != 0 ||
+      t->bytes != weight->count * pen_dtype_bytes(t->dtype))
+    return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s lies where the %s of %s is", t->name, what, weight->name);
   b->use[tensor] = (uint8_t)use;
-  b->weight[tensor] = b->own_weight[own];
+  b->weight[tensor] = number;
   return true;
 }
 
-/* The weight whose value, copy or gradient lies exactly at a persistent tensor's place. */
+/* The weight whose value, copy or gradient lies exactly at a persistent tensor's place; or what the head has of a tied one. */
 static bool find_weight(struct pen_bench *b, uint32_t tensor) {
+  const struct pen_plan *plan = b->plan;
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
-    const struct pen_weight *weight = &b->plan->weights[b->own_weight[index]];
-    if (weight->copy_offset == t->offset && t->dtype == PEN_BF16) return take_as(b, tensor, index, PEN_USE_WEIGHT, ".bf16", "the copy");
+    uint32_t number = b->own_weight[index];
+    const struct pen_weight *weight = &plan->weights[number];
+    if (weight->copy_offset == t->offset && t->dtype == PEN_BF16)
+      return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
     if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
-    bool gradient = weight->value_offset != t->offset;
-    if (gradient && (weight->frozen || weight->gradient_offset != t->offset)) continue;
-    return gradient ? take_as(b, tensor, index, PEN_USE_GRADIENT, ".grad", "the gradient")
-                    : take_as(b, tensor, index, PEN_USE_WEIGHT, "", "the value");
+    if (weight->value_offset == t->offset) return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
+    if (!weight->frozen && weight->gradient_offset == t->offset)
+      return take_use(b, tensor, PEN_USE_GRADIENT, number, weight, ".grad", "gradient");
+  }
+  for (uint32_t index = 0; index < plan->tie_count; index++) {
+    const struct pen_tie *tie = &plan->ties[index];
+    const struct pen_weight *weight = &plan->weights[tie->weight];
+    if (tie->rank != b->rank) continue;
+    if (tie->value_offset == t->offset && tie->dtype == t->dtype)
+      return take_use(b, tensor, PEN_USE_WEIGHT, tie->weight, weight, tie->dtype == PEN_BF16 ? ".bf16" : "", "value");
+    if (tie->gradient_offset == t->offset && t->dtype == PEN_F32)
+      return take_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index, weight, ".head.grad", "gradient");
   }
   return true;
+}
+
+const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight) {
+  if (weight < plan->weight_count) return plan->weights[weight].name;
+  return pen_text("%s, the head's,", plan->weights[plan->ties[weight - plan->weight_count].weight].name);
 }
 
 /* ---- tensors ---- */
@@ -259,7 +279,7 @@ static bool check_row(const struct pen_bench *b, uint32_t index) {
     const struct pen_message *message = &b->profile->messages[row->message];
     struct pen_wanted wanted;
     pen_message_of_row(b->checked, row, &wanted);
-    if (message->kind != (wanted.backward ? PEN_SEND_B : PEN_SEND_F) || message->stage != wanted.from_stage ||
+    if (message->kind != pen_way_send[wanted.way] || message->stage != wanted.from_stage ||
         message->microbatch != row->microbatch)
       return pen_wrong(problem, b->rank, index, "it names message %u, which is another's", row->message);
     return true;
@@ -297,24 +317,17 @@ static uint64_t place_of(const struct pen_profile *profile, uint32_t rank, uint3
   return tables->frames[tables->actions[row].frame].base[t->base] + t->offset;
 }
 
-static bool check_message(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile,
-                          uint32_t rank, uint32_t row, uint32_t number) {
-  const struct pen_action *action = &c->row[rank][row];
-  const struct pen_message *message = &profile->messages[action->message];
+/* What leaves from a border of stages and where it goes. */
+static bool check_border_message(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
+                                 uint32_t row) {
+  const struct pen_message *message = &profile->messages[c->row[rank][row].message];
   bool backward = message->kind == PEN_SEND_B;
-  uint32_t reader = pen_reader(backward, message->stage), to = c->rank_of[reader], microbatch = message->microbatch;
+  uint32_t reader = pen_reader(c, pen_way_of(message->kind), message->stage), to = c->rank_of[reader], microbatch = message->microbatch;
   uint32_t made = backward ? pen_backward_row(c, message->stage, microbatch) : pen_row_of(c, PEN_F, message->stage, microbatch);
   uint32_t used = backward ? pen_backward_row(c, reader, microbatch) : pen_row_of(c, PEN_F, reader, microbatch);
   const struct pen_stage *from_stage = &profile->stages[message->stage], *to_stage = &profile->stages[reader];
   uint32_t source = backward ? from_stage->input_gradient : from_stage->output;
   uint32_t target = backward ? to_stage->output_gradient : to_stage->input;
-  if (message->channel >= profile->channel_count) return pen_wrong(c->problem, rank, row, "its message has no channel");
-  const struct pen_channel *channel = &profile->channels[message->channel];
-  if (channel->from_rank != rank || channel->to_rank != to)
-    return pen_wrong(c->problem, rank, row, "its message goes to rank %u, but its channel is from %u to %u", to, channel->from_rank,
-                     channel->to_rank);
-  if (message->sequence != number)
-    return pen_wrong(c->problem, rank, row, "its message has sequence %u, but is number %u on its channel", message->sequence, number);
   if (message->bytes != profile->ranks[rank].tensors[source].bytes)
     return pen_wrong(c->problem, rank, row, "its message has %llu bytes, but the tensor %llu", (unsigned long long)message->bytes,
                      (unsigned long long)profile->ranks[rank].tensors[source].bytes);
@@ -335,6 +348,22 @@ static bool check_message(const struct pen_checked *c, const struct pen_plan *pl
     return pen_wrong(c->problem, rank, row, "its message's home at %llu is outside the window of rank %u",
                      (unsigned long long)message->target_offset, to);
   return true;
+}
+
+static bool check_message(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile,
+                          uint32_t rank, uint32_t row, uint32_t number) {
+  const struct pen_message *message = &profile->messages[c->row[rank][row].message];
+  enum pen_way way = pen_way_of(message->kind);
+  uint32_t to = c->rank_of[pen_reader(c, way, message->stage)];
+  if (message->channel >= profile->channel_count) return pen_wrong(c->problem, rank, row, "its message has no channel");
+  const struct pen_channel *channel = &profile->channels[message->channel];
+  if (channel->from_rank != rank || channel->to_rank != to)
+    return pen_wrong(c->problem, rank, row, "its message goes to rank %u, but its channel is from %u to %u", to, channel->from_rank,
+                     channel->to_rank);
+  if (message->sequence != number)
+    return pen_wrong(c->problem, rank, row, "its message has sequence %u, but is number %u on its channel", message->sequence, number);
+  bool of_border = way == PEN_WAY_FORWARD || way == PEN_WAY_BACKWARD;
+  return of_border ? check_border_message(c, plan, profile, rank, row) : pen_check_tie_message(c, plan, profile, rank, row);
 }
 
 /* Sequence numbers by the senders' rows, credit numbers by the receivers'. */

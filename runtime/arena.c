@@ -26,10 +26,6 @@ static void touch(unsigned char *from, size_t bytes) {
   }
 }
 
-static size_t window_pages(const struct pen_plan *plan, uint32_t rank) {
-  return (plan->memory[rank].window_bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES;
-}
-
 /* An address range of huge-page alignment: reserve more than needed and use the aligned part; the rest stays a reservation. */
 static unsigned char *reserve(size_t bytes) {
   unsigned char *memory = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -38,7 +34,7 @@ static unsigned char *reserve(size_t bytes) {
 }
 
 unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t rank, const struct pen_shared *shared) {
-  size_t window = window_pages(plan, rank);
+  size_t window = pen_shared_bytes(plan, rank);
   size_t bytes = plan->memory[rank].arena_bytes > window ? plan->memory[rank].arena_bytes : window;
   pen_check(bytes < SIZE_MAX / 2, "an arena of %zu bytes is more than this machine can address", bytes);
   bytes = (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES;
@@ -63,7 +59,7 @@ void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile
   for (uint32_t c = 0; c < profile->channel_count; c++) {
     if (profile->channels[c].from_rank == rank) {
       uint32_t peer = profile->channels[c].to_rank;
-      touch(shared->memory + shared->window_offset[peer], window_pages(plan, peer));
+      touch(shared->memory + shared->window_offset[peer], pen_shared_bytes(plan, peer));
     }
   }
 }

@@ -1,4 +1,4 @@
-/* arena.h: the one address range that a rank's plan addresses (see plan.h). Its first window_bytes are the rank's window of
+/* arena.h: the one address range that a rank's plan addresses (see plan.h). Its first pen_shared_bytes() are the rank's part of
  * the shared memory, where peers write; the rest is its own. All of it is zero and present before the first step. */
 #ifndef PEN_ARENA_H
 #define PEN_ARENA_H

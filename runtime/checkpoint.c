@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/check.h"
+#include "runtime/copies.h"
 #include "runtime/files.h"
 #include "runtime/manifest.h"
 #include "runtime/safetensors.h"
@@ -400,14 +401,19 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_part part = first; part <= last; part++) {
-      if (weight->rank == rank && pen_part_exists(weight, part)) {
+      float *own = weight->rank == rank && pen_part_exists(weight, part) ? (float *)(arena + pen_part_arena_offset(weight, part)) : NULL;
+      float *to = part == PEN_PART_VALUE ? pen_value_take(plan, rank, arena, i) : own;
+      if (to != NULL) {
         unsigned char digest[PEN_DIGEST_BYTES];
         pen_part_name(name, weight, part);
         pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
-                             (float *)(arena + pen_part_arena_offset(weight, part)), digest);
+                             to, digest);
         if (memcmp(digest, manifest->digests[PEN_PARTS * i + part], sizeof digest) != 0) {
           pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", path,
                    name);
+        }
+        if (part == PEN_PART_VALUE) {
+          pen_value_taken(plan, rank, arena, i, to);
         }
       }
     }

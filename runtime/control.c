@@ -21,6 +21,17 @@ static size_t take(size_t *used, size_t bytes) {
   return offset;
 }
 
+size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t bytes = plan->memory[rank].window_bytes;
+  for (uint32_t i = 0; i < plan->tie_count; i++) {
+    const struct pen_tie *tie = &plan->ties[i];
+    if (tie->rank == rank && plan->weights[tie->weight].rank != rank) {
+      bytes = tie->value_offset + plan->weights[tie->weight].count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
+    }
+  }
+  return round_up(bytes, PEN_PAGE_BYTES);
+}
+
 static int make_memory(size_t bytes) {
   int descriptor = memfd_create("penstock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   pen_check(descriptor >= 0, "cannot make shared memory");
@@ -44,7 +55,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan, con
   used = round_up(used, PEN_PAGE_BYTES);
   for (uint32_t r = 0; r < plan->rank_count; r++) {
     window_offset[r] = used;
-    used += round_up(plan->memory[r].window_bytes, PEN_PAGE_BYTES);
+    used += pen_shared_bytes(plan, r);
   }
 
   int descriptor = make_memory(used);

@@ -62,6 +62,10 @@ struct pen_shared {
   size_t *window_offset;        /* [rank_count], into memory; page aligned */
 };
 
+/* How much of a rank's arena, from its start, peers may write, in whole pages: its window, and behind it the copy of a tied matrix that
+ * another rank updates. */
+size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank);
+
 /* Makes the memory for a profile's channels and all ranks' windows and maps it; pages come when touched. Allocates. */
 void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile);
 void pen_shared_close(struct pen_shared *shared);

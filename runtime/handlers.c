@@ -34,6 +34,25 @@ static bool await(struct pen_vm *vm, const struct pen_action *action) {
   return vm->transport->kind->wait(vm->transport, message_of(vm, action), vm->step);
 }
 
+/* The sum lies where the embedding's gradient was; the head's is done with. */
+static bool join(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  const struct pen_plan *plan = vm->plan;
+  for (uint32_t i = 0; i < plan->tie_count; i++) {
+    const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
+    if (weight->rank == vm->rank && !weight->frozen) {
+      float *sum = (float *)(vm->arena + weight->gradient_offset);
+      float *head = (float *)(vm->arena + plan->ties[i].landed_offset);
+      vm->join.call.operand[0] = head;
+      vm->join.call.operand[1] = sum;
+      vm->join.call.operand[2] = sum;
+      vm->join.call.dim[0] = (int64_t)weight->count;
+      vm->join.run(&vm->join.call);
+    }
+  }
+  return true;
+}
+
 /* What each gradient adds to the norm, by enum pen_norm_kind. */
 static double (*const norm_parts[PEN_NORM_KINDS])(const float *x, size_t count) = {
     [PEN_NORM_TWO] = pen_sum_squares,
@@ -67,6 +86,17 @@ static bool gather(struct pen_vm *vm, const struct pen_action *action) {
   return vm->transport->kind->gather(vm->transport, vm->step);
 }
 
+/* Of the ties whose head is here: what was sent, or joined. */
+static void clear_head_gradients(struct pen_vm *vm) {
+  const struct pen_plan *plan = vm->plan;
+  for (uint32_t i = 0; i < plan->tie_count; i++) {
+    const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
+    if (plan->ties[i].rank == vm->rank && !weight->frozen) {
+      memset(vm->arena + plan->ties[i].gradient_offset, 0, weight->count * sizeof(float));
+    }
+  }
+}
+
 /* Leaves weights and moments as they are. */
 static void skip(struct pen_vm *vm) {
   for (uint32_t i = 0; i < vm->weight_count; i++) {
@@ -81,6 +111,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   /* Without clipping nothing of other ranks is read, and no GATHER need have come before. */
   double norm_before =
       optimizer->clip_norm == 0.0 ? 0.0 : pen_board_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
+  clear_head_gradients(vm);
   if (pen_step_skipped(optimizer, norm_before)) {
     skip(vm);
     return true;
@@ -99,7 +130,9 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
 
 #define HANDLERS                                                                                                        \
   [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, [PEN_RECV_F] = receive, \
-  [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_NORM] = norm,             \
+  [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_SEND_G] = send,           \
+  [PEN_RECV_G] = receive, [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await,        \
+  [PEN_JOIN] = join, [PEN_NORM] = norm,                                                                                   \
   [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {HANDLERS};
 

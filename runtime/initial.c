@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include "runtime/check.h"
+#include "runtime/copies.h"
 #include "runtime/files.h"
 #include "runtime/parts.h"
 #include "runtime/safetensors.h"
@@ -49,10 +50,12 @@ static void fill(float *out, const struct pen_weight *weight, uint64_t first, si
 void pen_weights_initial(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint64_t seed) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    if (weight->rank == rank) {
+    float *value = pen_value_take(plan, rank, arena, i);
+    if (value != NULL) {
       uint32_t key[2];
       pen_key(key, seed, weight->name);
-      fill((float *)(arena + weight->value_offset), weight, 0, (size_t)weight->count, key);
+      fill(value, weight, 0, (size_t)weight->count, key);
+      pen_value_taken(plan, rank, arena, i, value);
     }
   }
 }
@@ -148,10 +151,12 @@ void pen_weights_load(const struct pen_plan *plan, uint32_t rank, unsigned char 
   pen_safetensors_expect_no_more(stored);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    if (weight->rank == rank) {
+    float *value = pen_value_take(plan, rank, arena, i);
+    if (value != NULL) {
       const struct pen_stored *tensor =
         pen_safetensors_expect(stored, weight->name, weight->dim_count, weight->dim);
-      pen_safetensors_read(stored, tensor, (float *)(arena + weight->value_offset), NULL);
+      pen_safetensors_read(stored, tensor, value, NULL);
+      pen_value_taken(plan, rank, arena, i, value);
     }
   }
   pen_safetensors_close(stored);

@@ -20,7 +20,9 @@
  * are read from the weight itself), statistics of norms and attention, and tables made at start; f64: the losses.
  * The copies are made when weights come from a file or a seed, and by UPDATE behind each weight's step; nobody else writes them.
  *
- * Messages. Every message has a home: target_offset in the receiver's window, known to the sender. On a channel (a directed pair
+ * Messages. Every message has a home: target_offset in the receiver's window, known to the sender. (That of SEND_V is what the
+ * head reads of a tied matrix, right behind the window: peers may write there too. It has no credit: its sender has heard of SEND_G.)
+ * On a channel (a directed pair
  * of ranks) messages leave and arrive in the order of `sequence`; the n-th of step k (both from 0) has come when the channel's
  * arrival count has reached k*message_count + n + 1. The sender may write a home (a) when the message has a credit, after the
  * receiver ran its RECV row: the channel's credit count has reached k*credit_count + credit + 1; (b) when it has none, at once:
@@ -114,7 +116,7 @@ struct pen_stage {
 
 /* One message of one step. */
 struct pen_message {
-  uint8_t kind;    /* PEN_SEND_F or PEN_SEND_B */
+  uint8_t kind;    /* PEN_SEND_F, PEN_SEND_B, PEN_SEND_G or PEN_SEND_V */
   uint16_t stage;  /* the sending stage */
   uint32_t microbatch;
   uint32_t channel;
@@ -172,6 +174,17 @@ struct pen_weight {
   uint64_t value_file, exp_avg_file, exp_avg_sq_file;                             /* files */
 };
 
+/* A matrix that embedding and head share (model.tie_embeddings). The weight is the embedding's, on the rank of the first stage, which
+ * alone updates and stores it. Each of the two adds to a gradient of its own; JOIN adds them once a step. Where the head is on another
+ * rank it reads a copy there: its gradient goes to the owner by SEND_G before the norm, the updated weight comes back by SEND_V. */
+struct pen_tie {
+  uint32_t weight; /* index */
+  uint32_t rank;   /* the head's */
+  uint8_t dtype;   /* of what the head reads: the weight, or its bf16 copy */
+  uint64_t value_offset, gradient_offset; /* the head's: what it reads (on one rank the owner's), its gradient (UINT64_MAX: none) */
+  uint64_t landed_offset; /* in the owner's arena: the head's gradient when JOIN reads it (UINT64_MAX: none) */
+};
+
 enum pen_decay {
 #define PEN_DECAY(name, text, meaning) PEN_DECAY_##name,
 #include "runtime/optimizer.def"
@@ -220,6 +233,8 @@ struct pen_plan {
   struct pen_optimizer optimizer;
   const struct pen_weight *weights;
   uint32_t weight_count;
+  const struct pen_tie *ties;
+  uint32_t tie_count; /* 0 or 1 */
   const struct pen_rank_memory *memory; /* [rank_count] */
   const struct pen_profile *profiles;
   uint32_t profile_count;

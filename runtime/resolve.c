@@ -113,6 +113,14 @@ static void list_weights(struct pen_vm *vm) {
   vm->weights = weights;
 }
 
+static void resolve_join(struct pen_vm *vm) {
+  for (uint32_t i = 0; i < vm->plan->tie_count; i++) {
+    vm->join.call.dim[0] = (int64_t)vm->plan->weights[vm->plan->ties[i].weight].count;
+    vm->join.call.prepared = pen_kernels_prepare(PEN_OP_ADD, PEN_F32, vm->join.call.dim, vm->join.call.real);
+    vm->join.run = pen_kernel_of(PEN_OP_ADD, PEN_F32);
+  }
+}
+
 void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
                  unsigned char *arena, struct pen_transport *transport, const struct pen_data *data, struct pen_trace *trace) {
   *vm = (struct pen_vm){
@@ -128,6 +136,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
   };
   resolve_ops(vm);
   list_weights(vm);
+  resolve_join(vm);
 }
 
 /* Constants are persistent tensors: whatever frame, they lie at the same place. */

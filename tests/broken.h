@@ -24,6 +24,9 @@ static const struct {
     {"mlp", "looped_bfs", 2, 3, 4, ""},
     {"llama", "dual_pipe_v", 2, 2, 6, ""},
     {"mlp", "inference", 3, 2, 4, ""},
+    {"llama", "1f1b", 3, 1, 6, "/* tied */"},
+    {"llama", "1f1b", 2, 2, 4, "zero_bubble = true; /* tied */ /* no clip */"},
+    {"llama", "zero_bubble_v", 2, 2, 4, "/* tied */"},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 

@@ -14,7 +14,7 @@ pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
 END
 }
 describe llama "kv_heads = 2;"
-describe gpt2 ""
+describe gpt2 "tie_embeddings = false;" # tied: tied.t
 describe qwen3 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 
 # train NAME FAMILY OPTIONS...: leaves NAME.bits (losses, norms) and NAME.sums (of the checkpoint's files).

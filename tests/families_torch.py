@@ -48,6 +48,10 @@ def attend(q, k, v):
     return F.scaled_dot_product_attention(q, k, v, is_causal=True).transpose(1, 2).flatten(2)
 
 
+def head(w, embedding):
+    return w[embedding if config["tie_word_embeddings"] else "lm_head.weight"]
+
+
 def rotary_model(w, tokens):
     """Llama and Qwen3."""
     heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
@@ -63,7 +67,7 @@ def rotary_model(w, tokens):
         h = rms(x, w[at + "post_attention_layernorm.weight"])
         gate, up = (F.linear(h, w[f"{at}mlp.{name}_proj.weight"]) for name in ("gate", "up"))
         x = x + F.linear(F.silu(gate) * up, w[at + "mlp.down_proj.weight"])
-    return F.linear(rms(x, w["model.norm.weight"]), w["lm_head.weight"])
+    return F.linear(rms(x, w["model.norm.weight"]), head(w, "model.embed_tokens.weight"))
 
 
 def gpt2_model(w, tokens):
@@ -80,7 +84,7 @@ def gpt2_model(w, tokens):
         x = x + affine(at + "attn.c_proj", attend(*(heads_of(part, config["n_head"]) for part in parts)))
         h = affine(at + "mlp.c_fc", norm(at + "ln_2", x))
         x = x + affine(at + "mlp.c_proj", F.gelu(h, approximate="tanh"))
-    return F.linear(norm("transformer.ln_f", x), w["lm_head.weight"])
+    return F.linear(norm("transformer.ln_f", x), head(w, "transformer.wte.weight"))
 
 
 MODELS = {"gpt2": gpt2_model, "llama": rotary_model, "qwen3": rotary_model}

@@ -97,16 +97,16 @@ static bool advance(struct machine *m, uint32_t rank) {
   uint64_t step = steps_before(m, m->step[rank]), *arrived = m->arrived[m->profile - m->plan->profiles];
   uint64_t *credits = m->credits[m->profile - m->plan->profiles];
   const struct pen_action *row = &tables->actions[m->next[rank]];
-  bool talks = row->kind >= PEN_SEND_F && row->kind <= PEN_WAIT_B;
+  bool talks = row->kind >= PEN_SEND_F && row->kind <= PEN_WAIT_V;
   const struct pen_message *message = talks ? &m->profile->messages[row->message] : NULL;
   const struct pen_channel *channel = talks ? &m->profile->channels[message->channel] : NULL;
   if (row->kind <= PEN_W) compute(m, rank, row);
-  if (row->kind == PEN_SEND_F || row->kind == PEN_SEND_B) {
+  if (pen_row_sends(row->kind)) {
     if (message->credit != PEN_NONE && credits[message->channel] < step * channel->credit_count + message->credit + 1) return false;
     put(m, message);
   }
-  if (row->kind == PEN_RECV_F || row->kind == PEN_RECV_B) credits[message->channel] += message->credit != PEN_NONE;
-  if (row->kind == PEN_WAIT_F || row->kind == PEN_WAIT_B)
+  if (pen_row_receives(row->kind)) credits[message->channel] += message->credit != PEN_NONE;
+  if (pen_row_waits(row->kind))
     if (arrived[message->channel] < step * channel->message_count + message->sequence + 1) return false;
   if (row->kind == PEN_PUBLISH) m->published[rank] = m->step[rank] + 1;
   if (row->kind == PEN_GATHER && !all_published(m, m->step[rank])) return false;

@@ -45,6 +45,8 @@ gpipe pipeline.schedule=gpipe pipeline.ranks=3 pipeline.stages_per_rank=1 pipeli
 1f1b pipeline.ranks=3 pipeline.stages_per_rank=1 pipeline.microbatches=4
 interleaved pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.microbatches=4
 zero_bubble_v pipeline.schedule=zero_bubble_v pipeline.ranks=2 pipeline.microbatches=4 optimizer.clip_norm=0
+tied pipeline.ranks=3 pipeline.stages_per_rank=1 pipeline.microbatches=3 model.tie_embeddings=true
+tied_free pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.microbatches=2 model.tie_embeddings=true optimizer.clip_norm=0
 END
 
 # ---- orders changed at random ----

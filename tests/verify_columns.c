@@ -118,6 +118,21 @@ static void end_step(struct machine *m, uint32_t rank, bool update) {
   }
 }
 
+/* JOIN, where the embedding is; and what UPDATE leaves of the head's gradient. */
+static void tie(struct machine *m, uint32_t rank, bool update) {
+  for (uint32_t index = 0; index < m->plan->tie_count; index++) {
+    const struct pen_tie *t = &m->plan->ties[index];
+    const struct pen_weight *weight = &m->plan->weights[t->weight];
+    if (weight->frozen || (update ? t->rank : weight->rank) != rank) continue;
+    uint64_t *head = range(m, rank, update ? t->gradient_offset : t->landed_offset, weight->count * 4), none = 0;
+    uint64_t *sum = update ? &none : range(m, rank, weight->gradient_offset, weight->count * 4);
+    for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) {
+      if (update) head[n] = 0;
+      else sum[n] += head[n];
+    }
+  }
+}
+
 static bool all_published(const struct machine *m, uint32_t step) {
   for (uint32_t rank = 0; rank < m->plan->rank_count; rank++)
     if (m->published[rank] <= step) return false;
@@ -128,12 +143,12 @@ static bool all_published(const struct machine *m, uint32_t step) {
 static bool blocks(const struct machine *m, uint32_t rank, const struct pen_action *row) {
   uint64_t step = m->step[rank];
   if (row->kind == PEN_GATHER) return !all_published(m, m->step[rank]);
-  if (row->kind < PEN_SEND_F || row->kind > PEN_WAIT_B) return false;
+  if (row->kind < PEN_SEND_F || row->kind > PEN_WAIT_V) return false;
   const struct pen_message *message = &m->profile->messages[row->message];
   const struct pen_channel *channel = &m->profile->channels[message->channel];
-  if (row->kind == PEN_SEND_F || row->kind == PEN_SEND_B)
+  if (pen_row_sends(row->kind))
     return message->credit != PEN_NONE && m->credits[message->channel] < step * channel->credit_count + message->credit + 1;
-  if (row->kind == PEN_RECV_F || row->kind == PEN_RECV_B) return false;
+  if (pen_row_receives(row->kind)) return false;
   return m->arrived[message->channel] < step * channel->message_count + message->sequence + 1;
 }
 
@@ -144,9 +159,10 @@ static bool advance(struct machine *m, uint32_t rank) {
   const struct pen_action *row = &tables->actions[m->next[rank]];
   if (blocks(m, rank, row)) return false;
   if (row->kind <= PEN_W) compute(m, rank, row);
-  if (row->kind == PEN_SEND_F || row->kind == PEN_SEND_B) put(m, &m->profile->messages[row->message]);
-  if (row->kind == PEN_RECV_F || row->kind == PEN_RECV_B)
+  if (pen_row_sends(row->kind)) put(m, &m->profile->messages[row->message]);
+  if (pen_row_receives(row->kind))
     m->credits[m->profile->messages[row->message].channel] += m->profile->messages[row->message].credit != PEN_NONE;
+  if (row->kind == PEN_JOIN || row->kind == PEN_UPDATE) tie(m, rank, row->kind == PEN_UPDATE);
   if (row->kind == PEN_NORM || row->kind == PEN_UPDATE) end_step(m, rank, row->kind == PEN_UPDATE);
   if (row->kind == PEN_PUBLISH) {
     m->published[rank]++;
@@ -167,6 +183,12 @@ static void fill(struct machine *m) {
     const struct pen_weight *weight = &m->plan->weights[index];
     uint64_t *value = range(m, weight->rank, weight->value_offset, weight->count * 4);
     for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) value[n] = mix(index + 1, n);
+  }
+  for (uint32_t index = 0; index < m->plan->tie_count && !m->wrong; index++) { /* the head's copy begins alike */
+    const struct pen_tie *t = &m->plan->ties[index];
+    uint64_t bytes = t->weight < m->plan->weight_count ? m->plan->weights[t->weight].count * 4 : 0;
+    uint64_t *copy = range(m, t->rank, t->value_offset, bytes);
+    for (uint64_t n = 0; n < blocks_of(bytes) && !m->wrong; n++) copy[n] = mix(t->weight + 1, n);
   }
   for (uint32_t rank = 0; rank < m->plan->rank_count; rank++)
     for (uint32_t n = 0; n < m->profile->ranks[rank].start_op_count; n++)

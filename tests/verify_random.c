@@ -49,6 +49,7 @@ static void change_home(struct pen_plan *plan, uint64_t *seed) {
   struct pen_message *message = WRITABLE(struct pen_message, &profile->messages[draw(seed, profile->message_count)]);
   uint64_t target = profile->messages[draw(seed, profile->message_count)].target_offset;
   bool backward = message->kind == PEN_SEND_B;
+  if (!backward && message->kind != PEN_SEND_F) return; /* a tied matrix's: in no frame */
   struct pen_rank_program *tables = WRITABLE(struct pen_rank_program, &profile->ranks[profile->channels[message->channel].to_rank]);
   struct pen_frame *frames = pen_new(tables->frame_count + 4, sizeof *frames);
   memcpy(frames, tables->frames, tables->frame_count * sizeof *frames);
@@ -82,6 +83,7 @@ static struct pen_plan *some_plan(uint64_t *seed) {
   uint32_t ranks = 2 + (uint32_t)draw(seed, 2), stages = which == 1 ? 2 : which == 2 ? 1 : 1 + (uint32_t)draw(seed, 2);
   const char *more = draw(seed, 2) ? "" : "/* no clip */";
   if (which == 0 && draw(seed, 2)) more = "zero_bubble = true; /* no clip */";
+  if (draw(seed, 4) == 0) more = pen_text("%s /* tied */", more); /* which mlp ignores */
   const char *text =
       topology_text(draw(seed, 8) ? "mlp" : "llama", schedules[which], ranks, stages, ranks * (1 + (uint32_t)draw(seed, 3)), more);
   const char *memory = draw(seed, 3) ? "" : "memory = { recompute = \"full\"; };";

@@ -162,7 +162,7 @@ static const struct defect defects[] = {
     {"ops beyond the table", ops_beyond, {"beyond the table"}},
     {"runs too much again", runs_too_much_again, {"of F again"}},
     {"weights overlap", shared_weight, {"overlaps"}},
-    {"weight moved", moved_weight, {"no weight, gradient or constant", "overlaps"}},
+    {"weight moved", moved_weight, {"no weight, gradient or constant", "overlaps", "the head reads"}},
     {"wrong stage tensor", wrong_stage, {"counts from", "bytes of"}},
     {"no constant", no_constant, {"no weight, gradient or constant"}},
 };

@@ -145,7 +145,7 @@ static void print_notation(const char *argument) {
 static void print_families(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_FAMILY(name, needs_tokens, loss, meaning) print_row(#name, meaning, "");
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) print_row(#name, meaning, "");
 #include "gen/families.def"
   print_list_end();
 }
@@ -153,7 +153,7 @@ static void print_families(const char *argument) {
 static void print_blocks(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_FAMILY(name, needs_tokens, loss, meaning)                                      \
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning)                                      \
   print_row(#name, pen_text("blocks %s", pen_family_block_names(&pen_family_##name)), "");
 #include "gen/families.def"
   print_list_end();

@@ -42,6 +42,7 @@ struct pen_family {
   const struct pen_block_kind *before, *layer, *after; /* once at the start; of every layer; once at the end */
   const char *layers_prefix;                          /* a layer's name is this and its number: "model.layers." */
   const struct pen_declared *const *input;            /* what the step brings; ends with null */
+  const char *embedding;                              /* the weight (vocab, hidden) that a tied head reads; null: none */
   /* The checkpoint's config.json, as Hugging Face's transformers would want it. */
   char *(*config_json)(const struct pen_topology *topology);
 };
@@ -65,7 +66,7 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
 /* Its kinds of block in words, for messages and manual: "model.embed_tokens, model.layers.N.self_attn, ...". */
 const char *pen_family_block_names(const struct pen_family *family);
 
-#define PEN_FAMILY(name, needs_tokens, loss, meaning) extern const struct pen_family pen_family_##name;
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) extern const struct pen_family pen_family_##name;
 #include "gen/families.def"
 
 #endif

@@ -8,6 +8,7 @@
 #include "gen/families/language.h"
 
 #define DEVIATION 0.02
+#define EMBEDDING "transformer.wte.weight"
 
 static const struct pen_declared hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden", .split = 0,
                                                   .dtype = PEN_OF_MODEL};
@@ -34,7 +35,7 @@ static uint32_t layernorm(struct pen_graph *graph, const char *value, const char
 static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer, (void)x;
   const struct pen_topology *t = graph->topology;
-  uint32_t tokens = pen_graph_weight(graph, "transformer.wte.weight", t->model_vocab, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
+  uint32_t tokens = pen_graph_weight(graph, EMBEDDING, t->model_vocab, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
   uint32_t positions =
       pen_graph_weight(graph, "transformer.wpe.weight", t->model_sequence, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
   uint32_t embedded = op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), tokens);
@@ -80,9 +81,10 @@ static char *config_json(const struct pen_topology *t) {
                   "  \"vocab_size\": %lld,\n  \"n_positions\": %lld,\n  \"n_ctx\": %lld,\n"
                   "  \"layer_norm_epsilon\": %.17g,\n  \"initializer_range\": 0.02,\n  \"activation_function\": \"gelu_new\",\n"
                   "  \"resid_pdrop\": 0.0,\n  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n"
-                  "  \"tie_word_embeddings\": false,\n  \"torch_dtype\": \"float32\"\n}\n",
+                  "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
                   (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers, (long long)t->model_heads,
-                  (long long)t->model_vocab, (long long)t->model_sequence, (long long)t->model_sequence, t->model_norm_epsilon);
+                  (long long)t->model_vocab, (long long)t->model_sequence, (long long)t->model_sequence, t->model_norm_epsilon,
+                  t->model_tie_embeddings ? "true" : "false");
 }
 
 const struct pen_family pen_family_gpt2 = {
@@ -97,5 +99,6 @@ const struct pen_family pen_family_gpt2 = {
                                              {"lm_head", pen_language_head, &hidden_states, NULL, {&pen_language_targets}},
                                              {0}},
     .input = (const struct pen_declared *const[]){&pen_language_tokens, &pen_language_targets, &pen_language_starts, NULL},
+    .embedding = EMBEDDING,
     .config_json = config_json,
 };

@@ -39,7 +39,7 @@ static uint32_t gain(struct pen_graph *graph, const char *name, int64_t width) {
 static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer, (void)x;
   const struct pen_topology *t = graph->topology;
-  uint32_t table = matrix(graph, "model.embed_tokens.weight", t->model_vocab, t->model_hidden);
+  uint32_t table = matrix(graph, PEN_ROTARY_EMBEDDING, t->model_vocab, t->model_hidden);
   return op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), table);
 }
 
@@ -101,8 +101,9 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
                   "  \"vocab_size\": %lld,\n  \"max_position_embeddings\": %lld,\n"
                   "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n"
                   "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  %s,\n"
-                  "  \"tie_word_embeddings\": false,\n  \"torch_dtype\": \"float32\"\n}\n",
+                  "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
                   architecture, type, (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers,
                   (long long)t->model_heads, (long long)t->model_kv_heads, (long long)t->model_head_dim,
-                  (long long)t->model_vocab, (long long)t->model_sequence, t->model_norm_epsilon, t->model_rope_theta, more);
+                  (long long)t->model_vocab, (long long)t->model_sequence, t->model_norm_epsilon, t->model_rope_theta, more,
+                  t->model_tie_embeddings ? "true" : "false");
 }

@@ -4,6 +4,8 @@
 
 #include "gen/families/language.h"
 
+#define PEN_ROTARY_EMBEDDING "model.embed_tokens.weight"
+
 extern const struct pen_declared pen_rotary_hidden_states; /* (batch, sequence, hidden): the residual stream */
 extern const struct pen_declared pen_rotary_table;         /* (sequence, head_dim): ROPE_TABLE's */
 extern const struct pen_declared *const pen_rotary_input[];
@@ -26,7 +28,7 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
                                               {&pen_rotary_table, &pen_language_starts}},                                        \
                                              {"mlp", pen_rotary_mlp, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}}, \
                                              {0}},                                                                               \
-    .after = pen_rotary_after, .input = pen_rotary_input, .config_json = config,                                                 \
+    .after = pen_rotary_after, .input = pen_rotary_input, .embedding = PEN_ROTARY_EMBEDDING, .config_json = config,                                                 \
   }
 
 #endif
