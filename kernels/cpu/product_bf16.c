@@ -21,6 +21,12 @@ struct factor {
   int transposed;
 };
 
+/* A block of a factor, widened. */
+struct panel {
+  float *at;
+  const uint16_t *holds; /* where the block begins; null: nothing yet */
+};
+
 /* result[m,n] = left right + addend + bias; the latter two null where absent. Sums go to `result`, or, where that is null, are added to
  * `sum`. */
 struct product {
@@ -30,7 +36,8 @@ struct product {
   uint16_t *result;
   float *sum;
   size_t m, n, k;
-  float *left_panel, *right_panel, *result_panel;
+  struct panel left_panel, right_panel;
+  float *result_panel;
 };
 
 /* A block of the result: rows i .. i + m, columns j .. j + n. */
@@ -42,20 +49,21 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 static struct product start(const struct pen_call *call, struct factor left, struct factor right, size_t m, size_t n, size_t k) {
   const size_t side = PEN_PRODUCT_BLOCK;
-  struct product p = { .left = left, .right = right, .m = m, .n = n, .k = k, .left_panel = call->workspace };
-  p.right_panel = p.left_panel + least(m, side) * least(k, side);
-  p.result_panel = p.right_panel + least(k, side) * least(n, side);
+  struct product p = { .left = left, .right = right, .m = m, .n = n, .k = k, .left_panel = { .at = call->workspace } };
+  p.right_panel.at = p.left_panel.at + least(m, side) * least(k, side);
+  p.result_panel = p.right_panel.at + least(k, side) * least(n, side);
   return p;
 }
 
-/* Widens rows first .. first + rows of a factor, columns column .. column + columns. Returns the panel's row. */
-static int widen(float *panel, const struct factor *f, size_t first, size_t column, size_t rows, size_t columns) {
-  if (f->transposed) {
-    pen_widen_rows(panel, rows, f->at + column * f->row + first, f->row, columns, rows);
-    return (int)rows;
-  }
-  pen_widen_rows(panel, columns, f->at + first * f->row + column, f->row, rows, columns);
-  return (int)columns;
+/* Widens rows first .. first + rows of a factor, columns column .. column + columns, unless they are in the panel still. Returns the
+ * panel's row. */
+static int widen(struct panel *panel, const struct factor *f, size_t first, size_t column, size_t rows, size_t columns) {
+  const uint16_t *from = f->transposed ? f->at + column * f->row + first : f->at + first * f->row + column;
+  const size_t high = f->transposed ? columns : rows, wide = f->transposed ? rows : columns;
+  if (panel->holds != from)
+    pen_widen_rows(panel->at, wide, from, f->row, high, wide);
+  panel->holds = from;
+  return (int)wide;
 }
 
 /* Puts what is added to a block into its panel; returns the factor of what is there. */
@@ -68,23 +76,23 @@ static float begin(const struct product *p, const struct block *b) {
   return p->addend || p->bias ? 1.0f : 0.0f;
 }
 
-static void multiply_block(const struct product *p, const struct block *b) {
+static void multiply_block(struct product *p, const struct block *b) {
   float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
   const int c_row = (int)(p->sum ? p->n : b->n);
   float beta = p->sum ? 1.0f : begin(p, b);
   for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, beta = 1.0f) {
     const size_t depth = least(p->k - k, PEN_PRODUCT_BLOCK);
-    const int left_row = widen(p->left_panel, &p->left, b->i, k, b->m, depth);
-    const int right_row = widen(p->right_panel, &p->right, k, b->j, depth, b->n);
+    const int left_row = widen(&p->left_panel, &p->left, b->i, k, b->m, depth);
+    const int right_row = widen(&p->right_panel, &p->right, k, b->j, depth, b->n);
     cblas_sgemm(CblasRowMajor, p->left.transposed ? CblasTrans : CblasNoTrans, p->right.transposed ? CblasTrans : CblasNoTrans, (int)b->m,
-                (int)b->n, (int)depth, 1.0f, p->left_panel, left_row, p->right_panel, right_row, beta, c, c_row);
+                (int)b->n, (int)depth, 1.0f, p->left_panel.at, left_row, p->right_panel.at, right_row, beta, c, c_row);
   }
   if (p->result)
     pen_narrow_rows(p->result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
 }
 
 /* An addend may lie in the result's place: a block of it is read before that block is written. */
-static void multiply(const struct product *p) {
+static void multiply(struct product *p) {
   for (size_t j = 0; j < p->n; j += PEN_PRODUCT_BLOCK)
     for (size_t i = 0; i < p->m; i += PEN_PRODUCT_BLOCK)
       multiply_block(p, &(struct block){ i, j, least(p->m - i, PEN_PRODUCT_BLOCK), least(p->n - j, PEN_PRODUCT_BLOCK) });
