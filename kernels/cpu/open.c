@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/cpu/onednn.h"
 #include "kernels/cpu/vector/isa.h"
 
 /* One instruction set: its kernels for f32, and those for bf16. */
@@ -29,6 +30,13 @@ static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
   [PEN_OP_SPLIT] = pen_split_bf16,         [PEN_OP_SPLIT_DX] = pen_split_dx_bf16,
   [PEN_OP_EMBEDDING] = pen_embedding_bf16,
 };
+
+static int multiplies_bf16; /* this CPU, by oneDNN */
+
+static int is_product(enum pen_op_kind kind) {
+  return kind == PEN_OP_LINEAR || kind == PEN_OP_LINEAR_DX || kind == PEN_OP_LINEAR_DW || kind == PEN_OP_AFFINE || kind == PEN_OP_AFFINE_DX ||
+         kind == PEN_OP_AFFINE_DW;
+}
 
 /* The instruction sets that this CPU and this operating system run, the best first. */
 static size_t supported(struct set set[3]) {
@@ -61,27 +69,32 @@ const char *pen_kernels_open(int threads) {
   (void)threads;
   static char line[160];
   chosen = choose_set();
+  const char *onednn = strcmp(chosen.f32->name, "avx512") == 0 && pen_onednn_suits_cpu() ? pen_onednn_open() : NULL;
+  multiplies_bf16 = onednn != NULL;
   const char *matmul = pen_matmul_open();
   if (!matmul)
     return NULL;
-  snprintf(line, sizeof line, "%s; matrix products: %s", chosen.f32->name, matmul);
+  snprintf(line, sizeof line, "%s; matrix products: %s%s%s", chosen.f32->name, matmul, onednn ? ", of bf16: " : "", onednn ? onednn : "");
   return line;
 }
 
 pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
+  if (dtype == PEN_BF16 && multiplies_bf16 && is_product(kind))
+    return pen_onednn_product;
   const struct pen_vector_kernels *set = dtype == PEN_BF16 ? chosen.bf16 : chosen.f32;
   return set->op[kind] ? set->op[kind] : dtype == PEN_BF16 ? plain_bf16[kind] : plain[kind];
 }
 
-/* Nothing is made per op: OpenBLAS has its buffer since pen_kernels_open(), and the rest works in call->workspace. */
+/* Nothing is made per op but for oneDNN: OpenBLAS has its buffer since pen_kernels_open(), and the rest works in call->workspace. */
 void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                           const double real[PEN_REALS_MAX]) {
-  (void)real, (void)dtype;
-  if (kind == PEN_OP_LINEAR || kind == PEN_OP_LINEAR_DX || kind == PEN_OP_LINEAR_DW)
-    for (int i = 0; i < 3; i++)
-      assert(dim[i] > 0 && dim[i] <= INT_MAX); /* BLAS counts in int */
-  return NULL;
+  (void)real;
+  if (!is_product(kind))
+    return NULL;
+  for (int i = 0; i < 3; i++)
+    assert(dim[i] > 0 && dim[i] <= INT_MAX); /* BLAS counts in int */
+  return dtype == PEN_BF16 && multiplies_bf16 ? pen_onednn_prepare(kind, dtype, dim, plain_bf16[kind]) : NULL;
 }
 
 void pen_narrow(uint16_t *to, const float *from, size_t count) { chosen.f32->narrow_rows(to, 0, from, 0, 1, count); }

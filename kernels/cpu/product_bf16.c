@@ -1,4 +1,5 @@
-/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, on a CPU that multiplies in f32 alone.
+/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, on a CPU that multiplies in f32 alone (for others see
+ * onednn.h).
  *
  * A product of two bf16 is exact in f32, so nothing is lost when both factors are widened and the product is left to sgemm: inputs of
  * bf16, sums of f32. They are widened block by block, at most PEN_PRODUCT_BLOCK a side, into the call's workspace:

@@ -1,0 +1,18 @@
+# PEN_ONEDNN: --with-onednn[=yes|no|check]. Looks for oneDNN 2's header; the library itself is loaded by the binary, on a CPU that multiplies
+# bf16, where it is there (kernels/cpu/onednn.h). Sets ONEDNN_CPPFLAGS; adds to BLAS_LIBS what dlopen needs.
+AC_DEFUN([PEN_ONEDNN], [
+  AC_ARG_WITH([onednn], [AS_HELP_STRING([--with-onednn],
+    [multiply bf16 by oneDNN 2 where a CPU has AVX512_BF16 or AMX @<:@check: if its header is here@:>@])], [], [with_onednn=check])
+  have_onednn=no
+  AS_IF([test "x$with_onednn" != xno], [
+    AC_MSG_CHECKING([for the header of oneDNN 2])
+    AC_COMPILE_IFELSE([AC_LANG_PROGRAM([[#include <oneapi/dnnl/dnnl.h>
+#if DNNL_VERSION_MAJOR != 2
+#error another interface
+#endif]], [])], [have_onednn=yes])
+    AC_MSG_RESULT([$have_onednn])
+    AS_IF([test "$have_onednn" = no && test "x$with_onednn" = xyes], [AC_MSG_ERROR([--with-onednn: no oneapi/dnnl/dnnl.h of version 2])])
+  ])
+  AS_IF([test "$have_onednn" = yes], [ONEDNN_CPPFLAGS=-DPEN_HAS_ONEDNN=1 BLAS_LIBS="$BLAS_LIBS -ldl"], [ONEDNN_CPPFLAGS=-DPEN_HAS_ONEDNN=0])
+  AC_SUBST([ONEDNN_CPPFLAGS])
+])
