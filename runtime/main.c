@@ -19,6 +19,10 @@ static int score(const struct pen_options *options, uint64_t zero_ns) {
   return pen_run_score(&pen_plan, options, zero_ns);
 }
 
+static int generate(const struct pen_options *options, uint64_t zero_ns) {
+  return pen_run_generate(&pen_plan, options, zero_ns);
+}
+
 static int init(const struct pen_options *options, uint64_t zero_ns) {
   (void)zero_ns;
   if (options->output == NULL) {
@@ -39,6 +43,7 @@ static int (*const commands[PEN_COMMANDS])(const struct pen_options *options, ui
     [PEN_COMMAND_TRAIN] = train,
     [PEN_COMMAND_EVAL] = eval,
     [PEN_COMMAND_SCORE] = score,
+    [PEN_COMMAND_GENERATE] = generate,
     [PEN_COMMAND_INIT] = init,
     [PEN_COMMAND_INFO] = info,
 };

@@ -11,7 +11,7 @@
 
 #include "runtime/check.h"
 
-enum option_type { TEXT, NUMBER, SECONDS, FLAG };
+enum option_type { TEXT, NUMBER, SECONDS, REAL, FLAG };
 
 struct command {
   const char *name, *synopsis, *meaning;
@@ -100,17 +100,18 @@ static bool parse_number(const char *text, uint64_t *number) {
   return text[0] >= '0' && text[0] <= '9' && *end == '\0' && errno == 0;
 }
 
-static bool parse_seconds(const char *text, double *seconds) {
+/* Not below 0, and finite. */
+static bool parse_real(const char *text, double *real) {
   char *end;
-  *seconds = strtod(text, &end);
-  return ((text[0] >= '0' && text[0] <= '9') || text[0] == '.') && *end == '\0' && isfinite(*seconds) && *seconds > 0.0;
+  *real = strtod(text, &end);
+  return ((text[0] >= '0' && text[0] <= '9') || text[0] == '.') && *end == '\0' && isfinite(*real);
 }
 
 /* Sets a field from its text. */
 static void set(struct pen_options *options, const struct option *option, const char *value) {
   void *field = (char *)options + option->field_offset;
   uint64_t number;
-  double seconds;
+  double real;
   switch (option->type) {
     case TEXT:
       if (value[0] == '\0') {
@@ -125,10 +126,16 @@ static void set(struct pen_options *options, const struct option *option, const 
       *(uint64_t *)field = number;
       break;
     case SECONDS:
-      if (!parse_seconds(value, &seconds)) {
+      if (!parse_real(value, &real) || real == 0.0) {
         pen_fail(PEN_EXIT_USAGE, "--%s %s: a number of seconds above 0", option->name, value);
       }
-      *(double *)field = seconds;
+      *(double *)field = real;
+      break;
+    case REAL:
+      if (!parse_real(value, &real)) {
+        pen_fail(PEN_EXIT_USAGE, "--%s %s: a number, 0 or more", option->name, value);
+      }
+      *(double *)field = real;
       break;
     case FLAG:
       *(bool *)field = true;

@@ -19,6 +19,7 @@ enum {
 typedef const char *pen_option_TEXT; /* null: not given */
 typedef uint64_t pen_option_NUMBER;
 typedef double pen_option_SECONDS;
+typedef double pen_option_REAL;
 typedef bool pen_option_FLAG;
 
 /* What was said, with defaults where nothing was; `given` tells the two apart. */

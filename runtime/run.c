@@ -13,6 +13,7 @@
 #include "runtime/check.h"
 #include "runtime/checkpoint.h"
 #include "runtime/files.h"
+#include "runtime/generate.h"
 #include "runtime/initial.h"
 #include "runtime/log.h"
 #include "runtime/score.h"
@@ -218,4 +219,31 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   run.hooks = &pen_score_hooks;
   pen_score_open(options);
   return run_forward(&run);
+}
+
+int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  if (!plan->needs_tokens || !plan->loss_is_mean) {
+    pen_fail(PEN_EXIT_USAGE, "generate: this binary's model foretells no tokens: its loss is a sum");
+  }
+  if (options->prompt == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: what to go on from");
+  }
+  uint64_t step_windows = pen_data_step_windows(plan);
+  if (options->samples > step_windows) {
+    pen_fail(PEN_EXIT_USAGE, "--samples %" PRIu64 ": at most %" PRIu64 ", the windows of a step", options->samples, step_windows);
+  }
+  struct pen_options quiet = *options;
+  quiet.quiet = true;
+  struct pen_run run = forward_run(plan, &quiet, "generate", zero_ns);
+  struct pen_checkpoint_info found;
+  find_weights(&run, "generate", &found);
+  pen_data_open(&run.data, plan, NULL, options->seed);
+  run.data.window_count = 1; /* taps read the samples instead */
+  run.steps = options->tokens;
+  run.hooks = &pen_generate_hooks;
+  pen_generate_open(plan, &quiet);
+  open_trace(&run);
+  int status = pen_launch(&run);
+  pen_shared_close(&run.shared);
+  return status;
 }

@@ -43,6 +43,7 @@ struct pen_run {
 /* run.c: the commands that run steps. Return the exit status. */
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
+int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 
 /* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control, which the caller reads and

@@ -60,7 +60,7 @@ refuses 73 "penstock: --trace *" train --data data.bin --trace none/trace
 refuses 73 "penstock: --measure *" train --data data.bin --measure none/costs
 refuses 73 "penstock: --checkpoint *" train --data data.bin --checkpoint data.bin/ckpt
 
-for command in "" train eval init info score; do
+for command in "" train eval init info score generate; do
   ./tiny $command --help >out 2>err
   is "status of '$command --help'" $? 0
   ok "'$command --help' speaks on standard output" test -s out -a ! -s err
