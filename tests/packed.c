@@ -72,7 +72,7 @@ static void test_crc_has_its_check_value(void **state) {
 
 static void fill(struct pen_data *data, unsigned kind, int32_t row[SEQUENCE], double *share) {
   struct pen_call call = {.operand = {row, share}, .dim = {SEQUENCE}, .prepared = data};
-  pen_data_op(kind)(&call);
+  pen_data_op(kind, PEN_F32)(&call);
 }
 
 static void test_rows_hold_documents(void **state) {
