@@ -11,11 +11,14 @@
  *            rank's. No microbatch's first I can be back on a rank before it went all the way down and up again from the rank's lowest
  *            stage to its highest: until then a rank runs F alone, and if all its F together are shorter, it waits.
  *   chain    One microbatch runs its forwards and backwards one after another.
- *   memory   The same wait, with only as many F before the first I as the limit lets in: K = 1 + floor((limit - peak) / hold) of them
- *            for the least hold and peak of a rank's stages, and no more than limit / hold of each, by the costliest first. And a rank
- *            holds each microbatch of a stage from the start of its F to the end of its I, which takes at least that stage's round
- *            trip, then the lesser share through its W: the sum of holds x times over all of them is at most limit x (last end -
- *            first start) of the rank.
+ *   memory   The same wait, with only as many F before the first I as the limit lets in: K = 1 + floor((limit - peak) / hold) of them for
+ *            the least hold and peak of a rank's stages, and no more than limit / hold of each, by the costliest first. The same at the
+ *            other end: from a rank's last F (of its highest stage) to the I of that microbatch a rank runs only I and W of others, and
+ *            those had to be held beside that F: so much of the limit is left, and so much time at most does what is held fill (begun, I
+ *            and W; with I done, W). If more than K microbatches go through a rank, its last F comes after its first I, and it waits both
+ *            times. And a rank holds each microbatch of a stage from the start of its F to the end of its I, which takes at least that
+ *            stage's round trip, then the lesser share through its W: the sum of holds x times over all of them is at most limit x (last
+ *            end - first start) of the rank.
  *
  * Span: the first action of a rank whose lowest stage is a is F of a, so all forwards of a start within the rank's span, and so does
  * all that depends on them; all backwards of a end within it. So bounds by `ends` of any rank q whose stages are all at or above a hold
@@ -135,29 +138,68 @@ static double round_trip(const struct bound *b, uint32_t from, uint32_t to) {
   return b->down[from] + (to == last ? 0 : b->least[last].backward + b->back[last] - b->back[to] - b->least[to].backward);
 }
 
+/* How many F of a rank the limit lets in before its first backward. */
+static double most_count(const struct bound *b, uint32_t rank) {
+  double hold = INFINITY, peak = INFINITY;
+  for (uint32_t stage = b->sum[rank].lowest; stage != PEN_NONE; stage = b->next[stage]) {
+    hold = fmin(hold, b->budget->hold[stage][PEN_PROGRAM_F].remains);
+    peak = fmin(peak, b->budget->hold[stage][PEN_PROGRAM_F].peak);
+  }
+  return hold > 0 ? fmax(0, 1 + floor((b->budget->limit[rank] * (1 + 1e-9) - peak) / hold)) : INFINITY;
+}
+
 /* The most time that F of a rank can take before its first backward: all of them, or as many as the limit lets in. */
 static double most_forwards(const struct bound *b, uint32_t rank, bool limited) {
-  double all = 0, costliest = 0, hold = INFINITY, peak = INFINITY, rate = 0;
+  double all = 0, costliest = 0, rate = 0;
   for (uint32_t stage = b->sum[rank].lowest; stage != PEN_NONE; stage = b->next[stage]) {
     all += b->cost[stage].forward * b->partition->microbatch_count;
     costliest = fmax(costliest, b->cost[stage].forward);
     if (!limited) continue;
     const struct pen_hold *forward = &b->budget->hold[stage][PEN_PROGRAM_F];
-    hold = fmin(hold, forward->remains);
-    peak = fmin(peak, forward->peak);
     rate = forward->remains > 0 ? fmax(rate, b->cost[stage].forward / forward->remains) : INFINITY;
   }
-  if (!limited || hold <= 0) return all;
-  double limit = b->budget->limit[rank] * (1 + 1e-9);
-  double count = 1 + floor((limit - peak) / hold);
-  return fmin(all, fmin(fmax(0, count) * costliest, limit * rate));
+  double count = limited ? most_count(b, rank) : INFINITY;
+  if (count == INFINITY) return all;
+  return fmin(all, fmin(count * costliest, b->budget->limit[rank] * (1 + 1e-9) * rate));
 }
 
-/* How long a rank must wait before its first backward. A pair may stand astride that time: then there is no telling. */
+/* How long a rank must wait before its first backward. */
 static double first_wait(const struct bound *b, uint32_t rank, bool limited) {
   const struct rank_sum *sum = &b->sum[rank];
-  if (!b->least[sum->highest].has_backward || b->overlap_cost >= 0) return 0;
   return fmax(0, round_trip(b, sum->lowest, sum->highest) - most_forwards(b, rank, limited));
+}
+
+/* The most time that a backward fills for what it holds until then, over a rank's stages, per unit; `weights` false: of a split one its I
+ * alone. */
+static double most_filled(const struct bound *b, uint32_t rank, bool weights) {
+  double rate = 0;
+  for (uint32_t stage = b->sum[rank].lowest; stage != PEN_NONE; stage = b->next[stage]) {
+    const struct pen_hold *hold = b->budget->hold[stage];
+    double begun = hold[PEN_PROGRAM_F].remains, split = begun + hold[PEN_PROGRAM_I].remains;
+    bool counts = weights || b->least[stage].weights < b->partition->microbatch_count;
+    double weight = counts ? b->cost[stage].backward_weight : 0, whole = b->cost[stage].backward_input + weight;
+    if (whole > 0) rate = begun > 0 ? fmax(rate, whole / begun) : INFINITY;
+    if (weight > 0) rate = split > 0 ? fmax(rate, weight / split) : INFINITY;
+  }
+  return rate;
+}
+
+/* How long a rank must wait between its last forward and the backward of the same microbatch and stage. */
+static double last_wait(const struct bound *b, uint32_t rank, bool weights) {
+  uint32_t stage = b->sum[rank].highest;
+  double room = fmax(0, b->budget->limit[rank] * (1 + 1e-9) - b->budget->hold[stage][PEN_PROGRAM_F].peak);
+  double rate = most_filled(b, rank, weights), trip = round_trip(b, stage, stage) - b->least[stage].forward;
+  return room * rate < trip ? trip - room * rate : 0;
+}
+
+/* How long a rank must wait in all; `weights`: its W may fill the time. A pair may stand astride those times: then there is no
+ * telling. */
+static double least_wait(const struct bound *b, uint32_t rank, bool limited, bool weights) {
+  const struct rank_sum *sum = &b->sum[rank];
+  if (!b->least[sum->highest].has_backward || b->overlap_cost >= 0) return 0;
+  double first = first_wait(b, rank, limited), last = limited ? last_wait(b, rank, weights) : 0;
+  bool apart = limited && most_count(b, rank) < (double)b->partition->stages_per_rank * b->partition->microbatch_count;
+  return apart ? first + last : fmax(first, last);
 }
 
 /* Holds x times of one stage, for all its microbatches. */
@@ -200,7 +242,7 @@ static double rank_bound(const struct bound *b, uint32_t rank, double wait) {
 static void find_ends(const struct bound *b, bool limited, double *makespan, double *span) {
   double *from = pen_new(b->partition->stage_count + 1u, sizeof *from); /* [stage] greatest of the bounds of what lies at or above it */
   for (uint32_t rank = 0; rank < b->order->rank_count; rank++)
-    if (b->sum[rank].any) from[b->sum[rank].lowest] = rank_bound(b, rank, first_wait(b, rank, limited));
+    if (b->sum[rank].any) from[b->sum[rank].lowest] = rank_bound(b, rank, least_wait(b, rank, limited, false));
   for (uint32_t stage = b->partition->stage_count; stage-- > 0;) {
     if (!limited) from[stage] = fmax(from[stage], stage_bound(b, stage));
     from[stage] = fmax(from[stage], from[stage + 1]);
@@ -209,7 +251,7 @@ static void find_ends(const struct bound *b, bool limited, double *makespan, dou
   for (uint32_t rank = 0; rank < b->order->rank_count; rank++) {
     const struct rank_sum *sum = &b->sum[rank];
     if (!sum->any) continue;
-    double wait = first_wait(b, rank, limited), weight = b->least[sum->lowest].weight;
+    double wait = least_wait(b, rank, limited, true), weight = b->least[sum->lowest].weight;
     *makespan = fmax(*makespan, b->before[sum->lowest] + wait + sum->work);
     *span = fmax(*span, wait + sum->work);
     if (b->least[sum->lowest].has_backward)
