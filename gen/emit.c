@@ -59,9 +59,10 @@ static void write_plan(FILE *out, const struct pen_plan *plan) {
   fputs("\n/* ======== the plan ======== */\n\nstatic const struct pen_profile profiles[] = {\n", out);
   for (uint32_t i = 0; i < plan->profile_count; i++) {
     const struct pen_profile *p = &plan->profiles[i];
-    fprintf(out, "  {\"%s\", %s, %s_stages, %s_messages, %s_channels, %s_ranks, %" PRIu32 ", %" PRIu32 "},\n", p->name,
+    fprintf(out, "  {\"%s\", %s, %s_stages, %s_messages, %s_channels, %s_ranks, %" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %" PRIu32
+            "},\n", p->name,
             p->kind == PEN_TRAIN ? "PEN_TRAIN" : "PEN_EVAL", p->name, p->name, p->name, p->name, p->message_count,
-            p->channel_count);
+            p->channel_count, p->microbatch_count, p->sequence);
   }
   fputs("};\n\nconst struct pen_plan pen_plan = {\n", out);
   fprintf(out, "  .name = \"%s\", .schedule = \"%s\", .family = \"%s\", .version = \"%s\",\n", plan->name, plan->schedule,
@@ -71,12 +72,12 @@ static void write_plan(FILE *out, const struct pen_plan *plan) {
   write_bytes(out, "model_digest", plan->model_digest);
   fprintf(out, "  .rank_count = %" PRIu32 ", .stages_per_rank = %" PRIu32 ", .stage_count = %" PRIu32
           ", .microbatch_count = %" PRIu32 ",\n  .microbatch = %" PRIu32 ", .sequence = %" PRIu32 ", .vocab = %" PRIu32
-          ", .layers = %" PRIu32 ", .threads_per_rank = %" PRIu32 ", .dtype = %s,\n  .needs_tokens = %s, .packed = %s, .loss_is_mean = %s, .loss_offset = %"
+          ", .layers = %" PRIu32 ", .threads_per_rank = %" PRIu32 ", .dtype = %s,\n  .needs_tokens = %s, .packed = %s, .loss_is_mean = %s, .loss_count = %" PRIu32 ", .loss_offset = %"
           PRIu64 ",\n", plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->microbatch,
           plan->sequence, plan->vocab, plan->layers, plan->threads_per_rank,
           plan->dtype == PEN_BF16 ? "PEN_BF16" : "PEN_F32", plan->needs_tokens ? "true" : "false",
           plan->packed ? "true" : "false",
-          plan->loss_is_mean ? "true" : "false", plan->loss_offset);
+          plan->loss_is_mean ? "true" : "false", plan->loss_count, plan->loss_offset);
   write_optimizer(out, &plan->optimizer);
   if (plan->tie_count) fprintf(out, "  .ties = ties, .tie_count = %" PRIu32 ",\n", plan->tie_count);
   fprintf(out, "  .weights = weights, .weight_count = %" PRIu32 ", .memory = memory,\n  .profiles = profiles, .profile_count = %"

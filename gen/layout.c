@@ -131,7 +131,7 @@ static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, 
   }
   uint64_t loss_bytes = 0;
   if (partition->rank_of[partition->stage_count - 1] == rank)
-    plan->loss_offset = take(&end, (uint64_t)partition->microbatch_count * sizeof(double), &loss_bytes);
+    plan->loss_offset = take(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
   memory->constant_bytes = constant_bytes(partition, input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;
 }
@@ -176,7 +176,9 @@ static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_p
   plan->rank_count = partition->rank_count;
   plan->stages_per_rank = partition->stages_per_rank;
   plan->stage_count = partition->stage_count;
-  plan->microbatch_count = partition->microbatch_count;
+  plan->microbatch_count = plan->loss_count = partition->microbatch_count;
+  for (size_t i = 0; i < t->shapes_microbatches.count; i++)
+    if (t->shapes_microbatches.value[i] > plan->loss_count) plan->loss_count = (uint32_t)t->shapes_microbatches.value[i];
   plan->microbatch = (uint32_t)t->batch_microbatch;
   plan->sequence = (uint32_t)t->model_sequence;
   plan->vocab = (uint32_t)t->model_vocab;
@@ -237,7 +239,9 @@ struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pe
   struct pen_laying *l = pen_new(profile_count, sizeof *l);
   for (size_t i = 0; i < profile_count; i++) {
     size_t ranks = partition->rank_count;
-    l[i] = (struct pen_laying){.before = i ? &l[i - 1] : NULL, .topology = topology, .partition = partition, .input = &profile[i], .plan = plan,
+    l[i] = (struct pen_laying){.before = i ? &l[i - 1] : NULL, .input = &profile[i], .plan = plan,
+                               .topology = profile[i].topology ? profile[i].topology : topology,
+                               .partition = profile[i].partition ? profile[i].partition : partition,
                                .weights = weights, .tie = tie, .memory = memory, .first_weight = first_weight,
                                .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
                                .window_bytes = pen_new(ranks, sizeof(uint64_t)), .slot_count = pen_new(ranks, sizeof(uint32_t)),

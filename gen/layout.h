@@ -135,6 +135,8 @@ struct pen_profile_input {
   int kind; /* PEN_TRAIN, PEN_EVAL */
   struct pen_lowered *lowered;
   struct pen_graph **graph; /* [stage] */
+  const struct pen_topology *topology;   /* of its shape; null: the plan's */
+  const struct pen_partition *partition; /* that with its shape's microbatches; null: the plan's */
 };
 
 /* The finished plan but for its digest. */

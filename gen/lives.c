@@ -50,7 +50,7 @@ static bool on_this_rank(const struct search *search, uint32_t stage) {
 }
 
 static uint32_t *known_at(const struct search *search, uint32_t stage, uint32_t microbatch, int base) {
-  return &search->known[((size_t)search->local[stage] * search->plan->microbatch_count + microbatch) * PEN_BASES + (size_t)base];
+  return &search->known[((size_t)search->local[stage] * search->profile->microbatch_count + microbatch) * PEN_BASES + (size_t)base];
 }
 
 /* Notes that a row uses a block. */
@@ -113,7 +113,7 @@ struct pen_lives pen_lives_of(const struct pen_plan *plan, const struct pen_prof
   search.local = pen_new(plan->stage_count, sizeof *search.local);
   for (uint32_t stage = 0; stage < plan->stage_count; stage++)
     if (on_this_rank(&search, stage)) search.local[stage] = stages++;
-  search.known = pen_new((size_t)stages * plan->microbatch_count * PEN_BASES, sizeof *search.known);
+  search.known = pen_new((size_t)stages * profile->microbatch_count * PEN_BASES, sizeof *search.known);
   find_extents(&search);
   for (uint32_t row = 0; row < search.program->action_count; row++) {
     int kind = search.program->actions[row].kind;

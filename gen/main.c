@@ -98,7 +98,7 @@ static void verify(const struct pen_result *result, const struct pen_options *op
   if (pen_verify(result->plan, &problem)) return;
   if (options->actions) stop_at_action(options->actions, result->lowered->action, &problem);
   char text[32] = "the plan";
-  if (problem.rank != PEN_NONE && problem.action != PEN_NONE) {
+  if (problem.rank != PEN_NONE && problem.action != PEN_NONE && !result->topology->shapes_sequence.count) {
     const struct pen_action *a = &result->lowered->action[problem.rank][problem.action];
     pen_action_text(text, a->kind, a->stage, a->microbatch);
   }
@@ -106,17 +106,28 @@ static void verify(const struct pen_result *result, const struct pen_options *op
            problem.rank, problem.action, text, problem.reason);
 }
 
-/* From rows to the plan. */
-static void lay_out_rows(struct pen_result *result, int kind, struct pen_graph **eval) {
+/* Adds the profiles of one shape: train and eval, or eval alone. Names of further shapes end with their sequence. */
+static void add_profiles(struct pen_profile_input *profile, size_t *count, const struct pen_result *result, int kind, const char *suffix) {
   bool trains = kind == PEN_TRAIN;
-  struct pen_profile_input profile[2] = {{trains ? "train" : "eval", kind, (struct pen_lowered *)result->lowered, result->own}};
-  if (trains) {
-    pen_pass("lower eval");
-    struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result->partition), result->partition);
-    profile[1] = (struct pen_profile_input){"eval", PEN_EVAL, forward, eval};
-  }
+  const char *name = pen_text("%s%s", trains ? "train" : "eval", suffix);
+  profile[(*count)++] = (struct pen_profile_input){name, kind, (struct pen_lowered *)result->lowered, result->own, result->topology,
+                                                   result->partition};
+  if (!trains) return;
+  pen_pass("lower eval");
+  struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result->partition), result->partition);
+  profile[(*count)++] = (struct pen_profile_input){pen_text("eval%s", suffix), PEN_EVAL, forward, result->eval, result->topology,
+                                                   result->partition};
+}
+
+/* From rows to the plan. */
+static void lay_out_rows(struct pen_result *result, int kind) {
+  size_t shapes = result->topology->shapes_sequence.count, count = 0;
+  struct pen_profile_input *profile = pen_new(2 * (1 + shapes), sizeof *profile);
+  add_profiles(profile, &count, result, kind, "");
+  for (size_t i = 0; i < shapes; i++)
+    add_profiles(profile, &count, &result->shape[i], kind, pen_text("_%lld", (long long)result->shape[i].topology->sequence));
   pen_pass("layout");
-  result->plan = pen_layout(result->topology, result->partition, profile, trains ? 2 : 1);
+  result->plan = pen_layout(result->topology, result->partition, profile, count);
 }
 
 /* ---- orders that are searched for ---- */
@@ -143,7 +154,7 @@ static bool exceeds(const struct pen_result *result, double *slack, double times
 }
 
 /* Named orders that are better than what was found, or all when nothing was: the first whose layout keeps within the limit is taken. */
-static bool take_named(struct pen_result *result, struct pen_graph **eval) {
+static bool take_named(struct pen_result *result) {
   struct pen_search *search = result->search;
   struct pen_result before = *result;
   struct pen_search found = *search;
@@ -151,7 +162,7 @@ static bool take_named(struct pen_result *result, struct pen_graph **eval) {
     pen_search_take(search, &found.named[i], result->topology, result->partition);
     result->order = search->order;
     lower_own(result, PEN_TRAIN);
-    lay_out_rows(result, PEN_TRAIN, eval);
+    lay_out_rows(result, PEN_TRAIN);
     if (!exceeds(result, NULL, 0)) return true;
   }
   *result = before;
@@ -162,7 +173,7 @@ static bool take_named(struct pen_result *result, struct pen_graph **eval) {
 
 /* The search goes by an estimate of bytes; the layout decides. What it needs more, the next search has less, ever more so; and no named
  * schedule that keeps within the limit is better than what is taken. */
-static void lay_out_search(struct pen_result *result, const struct pen_options *options, struct pen_graph **eval) {
+static void lay_out_search(struct pen_result *result, const struct pen_options *options) {
   bool in_bytes = result->topology->memory_limit_mib && !result->topology->has_pipeline_live_limit, again = true;
   double *slack = pen_new(result->partition->rank_count, sizeof *slack);
   struct pen_search *first = NULL;
@@ -171,11 +182,11 @@ static void lay_out_search(struct pen_result *result, const struct pen_options *
     if (!first) first = result->search;
     if (!result->order) break;
     lower_own(result, PEN_TRAIN);
-    lay_out_rows(result, PEN_TRAIN, eval);
+    lay_out_rows(result, PEN_TRAIN);
     again = in_bytes && exceeds(result, slack, attempt);
   }
   if (again) result->search->order = NULL;
-  if (in_bytes ? !take_named(result, eval) : !result->order) {
+  if (in_bytes ? !take_named(result) : !result->order) {
     pen_search_refuse(first, result->topology);
     if (result->plan) pen_layout_check_limit(result->topology, result->plan);
     pen_stop(70, "penstock-gen: this is our bug: the search finds no order of %s", result->topology->path);
@@ -191,10 +202,10 @@ static void check_overlap(const struct pen_result *result) {
 }
 
 /* From graphs to the plan. */
-static void lay_out(struct pen_result *result, const struct pen_options *options, struct pen_graph **eval) {
+static void lay_out(struct pen_result *result, const struct pen_options *options) {
   int kind = result->topology->trains ? PEN_TRAIN : PEN_EVAL;
   if (!options->actions && pen_schedule_of(result->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
-    lay_out_search(result, options, eval);
+    lay_out_search(result, options);
   } else {
     if (options->actions) {
       lower_given(result, options, kind);
@@ -203,10 +214,40 @@ static void lay_out(struct pen_result *result, const struct pen_options *options
       result->order = pen_compose(result->topology, result->partition);
       lower_own(result, kind);
     }
-    lay_out_rows(result, kind, eval);
+    lay_out_rows(result, kind);
   }
   pen_layout_check_limit(result->topology, result->plan);
   check_overlap(result);
+}
+
+/* The graphs of a result whose topology and partition are settled, and what its actions cost. */
+static void build(struct pen_result *result, const char *costs) {
+  bool trains = result->topology->trains;
+  pen_pass("model and derive");
+  result->eval = build_graphs(result->topology, result->partition, false);
+  result->own = trains ? build_graphs(result->topology, result->partition, true) : result->eval;
+  pen_pass("costs");
+  if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
+  result->cost = result->measured ? result->measured->cost : pen_costs(result->topology, result->partition, result->own);
+}
+
+/* Rows of the further shapes: the same stages on the same ranks, with sequences and microbatches of their own. */
+static void build_shapes(struct pen_result *result, const struct pen_options *options) {
+  size_t count = result->topology->shapes_sequence.count;
+  if (count && options->actions)
+    pen_topology_fail(result->topology, "shapes.sequence", "none, with --actions: its rows are of one shape alone");
+  result->shape = pen_new(count + 1, sizeof *result->shape);
+  for (size_t i = 0; i < count; i++) {
+    struct pen_result *shape = &result->shape[i];
+    shape->topology = pen_topology_of_shape(result->topology, i);
+    shape->partition = pen_new(1, sizeof *shape->partition);
+    *shape->partition = *result->partition;
+    shape->partition->microbatch_count = (uint32_t)shape->topology->pipeline_microbatches;
+    build(shape, NULL);
+    pen_pass("compose");
+    shape->order = pen_compose(shape->topology, shape->partition);
+    lower_own(shape, shape->topology->trains ? PEN_TRAIN : PEN_EVAL);
+  }
 }
 
 static struct pen_result generate(const struct pen_options *options) {
@@ -215,15 +256,9 @@ static struct pen_result generate(const struct pen_options *options) {
   pen_pass("partition");
   result.partition = pen_partition(result.topology);
   result.shapes = pen_shapes(result.topology, result.partition);
-  bool trains = result.topology->trains;
-  pen_pass("model and derive");
-  struct pen_graph **eval = build_graphs(result.topology, result.partition, false);
-  struct pen_graph **own = trains ? build_graphs(result.topology, result.partition, true) : eval;
-  pen_pass("costs");
-  if (options->costs) result.measured = pen_measured_read(options->costs, result.partition, own);
-  result.cost = result.measured ? result.measured->cost : pen_costs(result.topology, result.partition, own);
-  result.own = own;
-  lay_out(&result, options, eval);
+  build(&result, options->costs);
+  build_shapes(&result, options);
+  lay_out(&result, options);
   if (result.measured) pen_measured_check(result.measured, result.plan);
   if (options->name) result.plan->name = options->name;
   pen_pass("digest");

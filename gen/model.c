@@ -153,7 +153,7 @@ uint32_t op_starts(struct pen_graph *graph) {
 
 uint32_t op_normal(struct pen_graph *graph, const char *name, int64_t width, int stream) {
   return forward(graph, PEN_OP_NORMAL, name, NULL,
-                 (int64_t[]){graph->rows, width, stream, graph->topology->model_sequence}, 4);
+                 (int64_t[]){graph->rows, width, stream, graph->topology->sequence}, 4);
 }
 
 uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t table) {
@@ -190,7 +190,7 @@ uint32_t op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uin
 uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, uint32_t starts) {
   const struct pen_weight *shape = &graph->weight[graph->value[table].weight];
   return forward(graph, PEN_OP_POSITION, name, (uint32_t[]){x, table, starts},
-                 (int64_t[]){graph->rows, width_of(graph, x), graph->topology->model_sequence, (int64_t)shape->dim[0]}, 4);
+                 (int64_t[]){graph->rows, width_of(graph, x), graph->topology->sequence, (int64_t)shape->dim[0]}, 4);
 }
 
 void op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t part[3]) {
@@ -205,19 +205,19 @@ uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
   return op->operand[0];
 }
 
-static int64_t sequences(const struct pen_graph *graph) { return graph->rows / graph->topology->model_sequence; }
+static int64_t sequences(const struct pen_graph *graph) { return graph->rows / graph->topology->sequence; }
 
 uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table, uint32_t starts, int64_t heads,
                  int64_t head_dim) {
   int64_t positions = (int64_t)graph->value[table].elements / head_dim;
   return forward(graph, PEN_OP_ROPE, name, (uint32_t[]){x, table, starts},
-                 (int64_t[]){sequences(graph), graph->topology->model_sequence, heads, head_dim, positions}, 5);
+                 (int64_t[]){sequences(graph), graph->topology->sequence, heads, head_dim, positions}, 5);
 }
 
 uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v, uint32_t starts, int64_t heads,
                       int64_t kv_heads, int64_t head_dim) {
   return forward(graph, PEN_OP_ATTENTION, name, (uint32_t[]){q, k, v, starts},
-                 (int64_t[]){sequences(graph), graph->topology->model_sequence, heads, kv_heads, head_dim}, 5);
+                 (int64_t[]){sequences(graph), graph->topology->sequence, heads, kv_heads, head_dim}, 5);
 }
 
 /* An op over all elements of its first input. */
@@ -300,7 +300,7 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
   const struct pen_span *span = &partition->span[stage];
   *graph = (struct pen_graph){.topology = topology, .partition = partition, .stage = stage,
                               .stage_count = partition->stage_count, .training = training, .dtype = pen_topology_dtype(topology),
-                              .rows = topology->batch_microbatch * topology->model_sequence, .prefix = "",
+                              .rows = topology->batch_microbatch * topology->sequence, .prefix = "",
                               .block = span->first_block, .tied = PEN_NONE, .input = PEN_NONE, .output = PEN_NONE,
                               .output_gradient = PEN_NONE, .input_gradient = PEN_NONE};
   if (training && stage < topology->memory_recompute.count)

@@ -17,6 +17,8 @@ struct pen_result {
   const struct pen_order *order;
   const struct pen_timing *timing;
   struct pen_graph **own;          /* [stage] of the topology's own profile */
+  struct pen_graph **eval;         /* [stage] of eval: the same where nothing is trained */
+  struct pen_result *shape;        /* [topology->shapes_sequence.count] rows of further shapes; their plan is this one's */
   struct pen_search *search; /* null: the order is not searched for */
   const struct pen_lowered *lowered;
   struct pen_plan *plan;           /* null: the rows did not pass */

@@ -180,6 +180,56 @@ static void check_elements(const struct pen_topology *t) {
     pen_topology_fail(t, "model.hidden", "at most 2^40 elements a tensor; x %lld wide is more", (long long)widest);
 }
 
+/* ---- shapes ---- */
+
+enum { SHAPES_MAX = 16 };
+
+/* Shapes in rising order of their sequences, without that of model.sequence. */
+static void sort_shapes(struct pen_topology *t) {
+  int64_t *sequence = t->shapes_sequence.value, *microbatches = t->shapes_microbatches.value;
+  size_t count = 0;
+  for (size_t i = 0; i < t->shapes_sequence.count; i++) {
+    int64_t s = sequence[i], m = microbatches[i];
+    if (s == t->model_sequence) continue;
+    size_t at = count++;
+    for (; at && sequence[at - 1] > s; at--) {
+      sequence[at] = sequence[at - 1];
+      microbatches[at] = microbatches[at - 1];
+    }
+    sequence[at] = s;
+    microbatches[at] = m;
+  }
+  t->shapes_sequence.count = t->shapes_microbatches.count = count;
+}
+
+static void check_shape(const struct pen_topology *t, size_t index) {
+  long long sequence = t->shapes_sequence.value[index], microbatches = t->shapes_microbatches.value[index];
+  if (sequence > t->model_sequence)
+    pen_topology_fail(t, "shapes.sequence", "at most model.sequence = %lld; one is %lld", (long long)t->model_sequence, sequence);
+  if (sequence == t->model_sequence && microbatches != t->pipeline_microbatches)
+    pen_topology_fail(t, "shapes.microbatches", "pipeline.microbatches = %lld for sequences of model.sequence = %lld; it is %lld",
+                      (long long)t->pipeline_microbatches, sequence, microbatches);
+  for (size_t i = 0; i < index; i++)
+    if (t->shapes_sequence.value[i] == sequence)
+      pen_topology_fail(t, "shapes.sequence", "shapes of different sequences; two have %lld", sequence);
+}
+
+static void settle_shapes(struct pen_topology *t) {
+  t->sequence = t->model_sequence;
+  if (!has(t, "shapes.sequence") && !has(t, "shapes.microbatches")) return;
+  const struct pen_schedule *schedule = schedule_of(t);
+  size_t count = t->shapes_sequence.count;
+  if (count != t->shapes_microbatches.count)
+    pen_topology_fail(t, "shapes.microbatches", "as many as shapes.sequence has, which are %zu", count);
+  if (count > SHAPES_MAX) pen_topology_fail(t, "shapes.sequence", "at most %d shapes", SHAPES_MAX);
+  if (!family_of(t)->needs_tokens)
+    pen_topology_fail(t, "shapes.sequence", "none, with family %s, which reads no windows", t->model_family);
+  if (schedule->given == PEN_GIVEN_BY_FILE || schedule->given == PEN_GIVEN_BY_SEARCH)
+    pen_topology_fail(t, "shapes.sequence", "none, with schedule %s: it is of one shape alone", schedule->name);
+  for (size_t i = 0; i < count; i++) check_shape(t, i);
+  sort_shapes(t);
+}
+
 /* ---- the rest ---- */
 
 static void settle_optimizer(struct pen_topology *t) {
@@ -249,7 +299,9 @@ void pen_topology_settle(struct pen_topology *topology) {
   if (family_of(topology)->needs_tokens) settle_attention(topology);
   settle_family(topology);
   settle_optimizer(topology);
+  settle_shapes(topology);
   check_actions(topology);
+  for (size_t i = 0; i < topology->shapes_sequence.count; i++) check_actions(pen_topology_of_shape(topology, i));
   check_elements(topology);
   settle_cluster(topology);
   settle_lists(topology);

@@ -24,7 +24,8 @@ static uint64_t extent_of(const struct pen_topology *t, const char *word, size_t
     int64_t value;
   } names[] = {
       {"batch", t->pipeline_microbatches * t->batch_microbatch},
-      {"sequence", t->model_sequence},
+      {"sequence", t->sequence},
+      {"positions", t->model_sequence},
       {"hidden", t->model_hidden},
       {"ffn", t->model_ffn},
       {"vocab", t->model_vocab},

@@ -200,5 +200,6 @@ struct pen_profile pen_tables(struct pen_laying *l) {
   }
   const struct pen_lowered *lowered = l->input->lowered;
   return (struct pen_profile){l->input->name, (uint8_t)l->input->kind, stages, lowered->message, lowered->channel, ranks,
-                              lowered->message_count, lowered->channel_count};
+                              lowered->message_count, lowered->channel_count, partition->microbatch_count,
+                              (uint32_t)l->topology->sequence};
 }

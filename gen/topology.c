@@ -99,10 +99,33 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
   set(topology, setting, &value, origin);
 }
 
+/* `shapes = ({ sequence = 128; microbatches = 8; }, ...)`: a list of groups, each with both; the same as two lists in a group. */
+static void take_shapes(struct pen_topology *topology, const struct pen_source *source, const config_setting_t *from) {
+  static const char *const names[] = {"sequence", "microbatches"};
+  struct pen_origin origin = origin_in(source, 0, "", from);
+  int count = config_setting_length(from);
+  for (int n = 0; n < 2; n++) {
+    struct pen_written_value value = {.is_list = true, .count = (size_t)count, .literal = pen_new((size_t)count + 1, sizeof *value.literal)};
+    for (int i = 0; i < count; i++) {
+      const config_setting_t *shape = config_setting_get_elem(from, (unsigned)i), *one;
+      bool both = config_setting_is_group(shape) && config_setting_length(shape) == 2;
+      one = both ? config_setting_get_member(shape, names[n]) : NULL;
+      if (!one || !take_literal(source, one, &value.literal[i]))
+        pen_stop(PEN_EXIT_TOPOLOGY, "%sshapes = %s: shape %d: { sequence = NUMBER; microbatches = NUMBER; } is wanted", origin.where,
+                 origin.text, i + 1);
+    }
+    set(topology, pen_setting_find("shapes", strlen("shapes"), names[n]), &value, origin);
+  }
+}
+
 static void take_group(struct pen_topology *topology, const struct pen_source *source, const config_setting_t *from) {
   const char *name = config_setting_name(from);
   struct pen_origin origin = origin_in(source, 0, "", from);
   bool known = pen_setting_is_group(name);
+  if (!strcmp(name, "shapes") && config_setting_is_list(from)) {
+    take_shapes(topology, source, from);
+    return;
+  }
   if (known && !config_setting_is_group(from))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: a group: %s = { NAME = VALUE; ... };", origin.where, name, origin.text, name);
   if (!known) {
@@ -168,6 +191,20 @@ static void take_defaults(struct pen_topology *topology) {
     if (!pen_value_set(topology, setting, &value))
       pen_stop(PEN_EXIT_TOPOLOGY, "settings.def: the default of %s.%s is not allowed", setting->group, setting->name);
   }
+}
+
+struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index) {
+  struct pen_topology *shape = pen_new(1, sizeof *shape);
+  const struct pen_setting *from = pen_setting_find_path("shapes.microbatches"), *to = pen_setting_find_path("pipeline.microbatches");
+  struct pen_origin *origin = pen_new(pen_setting_count, sizeof *origin);
+  *shape = *topology;
+  shape->sequence = topology->shapes_sequence.value[index];
+  shape->pipeline_microbatches = topology->shapes_microbatches.value[index];
+  memcpy(origin, topology->origin, pen_setting_count * sizeof *origin);
+  shape->origin = origin; /* a schedule that refuses the count of microbatches names the line where it stands */
+  *origin_of(shape, to) = (struct pen_origin){topology->origin[from - pen_settings].where,
+                                              pen_text("%lld", (long long)shape->pipeline_microbatches), NULL};
+  return shape;
 }
 
 static const char *base_name(const char *path) {

@@ -46,6 +46,7 @@ struct pen_topology {
   const char *schedule_path;  /* pipeline.schedule_file as it was found, and what it holds; null for other schedules */
   const char *schedule_text;
   size_t schedule_bytes;
+  int64_t sequence;           /* of this shape; model.sequence is the longest */
   bool trains;                /* false: the schedule runs forwards alone */
   unsigned char source_digest[32]; /* SHA-256 of the sources' bytes, as sha256sum gives it, and of any overrides */
 };
@@ -53,6 +54,9 @@ struct pen_topology {
 /* Reads, checks and settles. `override` are the PATH=VALUE of -s, in order. Ends the generator (66 absent, 78 wrong) with
  * `FILE:LINE: GROUP.NAME = VALUE: what is allowed`. */
 struct pen_topology *pen_topology_read(const char *path, const char *const *override, size_t override_count);
+
+/* The same deployment with steps of shape `index` of settings shapes: what it says of sequence and microbatches. */
+struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index);
 
 /* Ends the generator with the message of a setting (78), naming file and line or -s: for passes that find settings at odds.
  * `setting` is "pipeline.microbatches"; the value is printed as it was written (or as it was settled). */

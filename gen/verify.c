@@ -86,7 +86,7 @@ bool pen_verify_before_deadlock(const struct pen_plan *plan, const struct pen_pr
   }
   *checked = (struct pen_checked){.problem = problem, .row = row, .count = count, .rank_of = rank_of,
                                   .rank_count = plan->rank_count, .stage_count = plan->stage_count,
-                                  .microbatch_count = plan->microbatch_count, .profile_kind = profile->kind, .finished = true,
+                                  .microbatch_count = profile->microbatch_count, .profile_kind = profile->kind, .finished = true,
                                   .joins = pen_plan_joins(plan, profile->kind)};
   struct pen_bench *bench = pen_new(plan->rank_count, sizeof *bench);
   if (!pen_check_ties(checked, plan) || !pen_check_rows(checked) || !pen_check_tables(checked, plan, profile, bench)) return false;
@@ -107,6 +107,10 @@ bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
       plan->stage_count != (uint64_t)plan->rank_count * plan->stages_per_rank || plan->stage_count == 0)
     return pen_wrong(problem, PEN_NONE, PEN_NONE, "%u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
                      plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->profile_count);
+  for (uint32_t index = 0; index < plan->profile_count; index++)
+    if (plan->profiles[index].microbatch_count == 0 || plan->profiles[index].microbatch_count > plan->loss_count)
+      return pen_wrong(problem, PEN_NONE, PEN_NONE, "%s has %u microbatches; the loss table holds %u", plan->profiles[index].name,
+                       plan->profiles[index].microbatch_count, plan->loss_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (!verify_profile(plan, &plan->profiles[index], problem)) return false;
   return pen_check_profiles(plan, problem);

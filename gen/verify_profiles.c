@@ -4,8 +4,10 @@
  * was waited for by its receiver (verify_rows.c), so none is under way; flags and credits are counted by profile. Window and activation
  * part: a step reads nothing there but what it wrote itself, since verify_memory.c runs the first of its two steps in memory where
  * nothing was written. The persistent part: weights, gradients, moments and losses lie where the plan says, for all profiles; an
- * evaluation adds to no gradient (verify_memory.c), and every step writes all of its losses. What is left are the constants, which
- * each profile makes by its own ops at its start: where those of two profiles meet, they must be the same. */
+ * evaluation adds to no gradient (verify_memory.c), a step of training begins with gradients that are zero and its UPDATE leaves them
+ * so, and every step writes all of its losses, however many microbatches its shape has. So what is left is that profiles keep a stage's
+ * weights on the same rank, and the constants, which each profile makes by its own ops at its start: where those of two profiles meet,
+ * they must be the same. */
 #include <string.h>
 
 #include "gen/signature.h"
@@ -39,7 +41,18 @@ static bool check_two(uint32_t rank, const struct pen_profile *one, const struct
   return true;
 }
 
+static bool check_stages(const struct pen_plan *plan, const struct pen_profile *other, struct pen_problem *problem) {
+  const struct pen_profile *one = &plan->profiles[0];
+  for (uint32_t stage = 0; stage < plan->stage_count; stage++)
+    if (one->stages[stage].rank != other->stages[stage].rank)
+      return pen_wrong(problem, PEN_NONE, PEN_NONE, "stage %u is on rank %u in %s, but on rank %u in %s", stage, one->stages[stage].rank,
+                       one->name, other->stages[stage].rank, other->name);
+  return true;
+}
+
 bool pen_check_profiles(const struct pen_plan *plan, struct pen_problem *problem) {
+  for (uint32_t other = 1; other < plan->profile_count; other++)
+    if (!check_stages(plan, &plan->profiles[other], problem)) return false;
   for (uint32_t rank = 0; rank < plan->rank_count; rank++)
     for (uint32_t one = 0; one < plan->profile_count; one++)
       for (uint32_t other = one + 1; other < plan->profile_count; other++)

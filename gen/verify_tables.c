@@ -67,7 +67,7 @@ static bool check_persistent(struct pen_bench *b) {
       add_range(range, &count, b->tables->tensors[tensor].offset, b->tables->tensors[tensor].bytes, b->tables->tensors[tensor].name,
                 "constant");
   if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
-    add_range(range, &count, plan->loss_offset, plan->microbatch_count * sizeof(double), "the loss table", "losses");
+    add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table", "losses");
   qsort(range, count, sizeof *range, compare_ranges);
   for (size_t index = 0; index < count; index++) {
     const struct range *at = &range[index];

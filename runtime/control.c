@@ -40,13 +40,23 @@ static int make_memory(size_t bytes) {
   return descriptor;
 }
 
-void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile) {
+/* Channels of the plan's profiles before one. */
+static uint32_t channels_before(const struct pen_plan *plan, uint32_t profile) {
+  uint32_t count = 0;
+  for (uint32_t p = 0; p < profile; p++) {
+    count += plan->profiles[p].channel_count;
+  }
+  return count;
+}
+
+void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
+  uint32_t channel_count = channels_before(plan, plan->profile_count);
   size_t used = 0;
-  size_t board_count = plan->weight_count + (size_t)plan->microbatch_count;
+  size_t board_count = plan->weight_count + (size_t)plan->loss_count;
   size_t control_at = take(&used, sizeof(struct pen_control));
   size_t ranks_at = take(&used, plan->rank_count * sizeof(struct pen_rank_state));
-  size_t arrivals_at = take(&used, profile->channel_count * sizeof(struct pen_flag));
-  size_t credits_at = take(&used, profile->channel_count * sizeof(struct pen_flag));
+  size_t arrivals_at = take(&used, channel_count * sizeof(struct pen_flag));
+  size_t credits_at = take(&used, channel_count * sizeof(struct pen_flag));
   size_t board_at = take(&used, PEN_BOARD_DEPTH * board_count * sizeof(double));
   size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
 
@@ -69,13 +79,22 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan, con
       .ranks = (void *)(memory + ranks_at),
       .arrivals = (void *)(memory + arrivals_at),
       .credits = (void *)(memory + credits_at),
-      .channel_count = profile->channel_count,
+      .channel_count = channel_count,
       .board = (void *)(memory + board_at),
       .board_count = board_count,
       .checksums = memory + checksums_at,
       .window_offset = window_offset,
   };
   atomic_store(&shared->control->last_step, UINT64_MAX);
+}
+
+struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile) {
+  uint32_t before = channels_before(plan, (uint32_t)(profile - plan->profiles));
+  struct pen_shared own = *shared;
+  own.arrivals += before;
+  own.credits += before;
+  own.channel_count = profile->channel_count;
+  return own;
 }
 
 void pen_shared_close(struct pen_shared *shared) {

@@ -25,6 +25,8 @@ enum pen_phase { PEN_PHASE_START, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
 /* What a rank tells of itself, for the lost line. Written by the rank alone, relaxed. */
 struct pen_rank_state {
   _Alignas(PEN_FLAG_BYTES) _Atomic uint64_t finished; /* actions done since the first step began */
+  _Atomic uint64_t step_began;                         /* what that was when the step began */
+  _Atomic uint32_t profile;                            /* which of the plan's the step runs */
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
   _Atomic uint32_t phase;                              /* enum pen_phase */
   struct pen_flag published;                           /* steps whose board entries stand */
@@ -56,7 +58,7 @@ struct pen_shared {
   struct pen_flag *arrivals;    /* [channel_count]: messages that stand in their homes */
   struct pen_flag *credits;     /* [channel_count]: homes given free */
   uint32_t channel_count;
-  double *board;                /* [PEN_BOARD_DEPTH][weight_count + microbatch_count] */
+  double *board;                /* [PEN_BOARD_DEPTH][weight_count + loss_count] */
   size_t board_count;           /* entries of one step */
   uint8_t *checksums;           /* [3][weight_count][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *window_offset;        /* [rank_count], into memory; page aligned */
@@ -66,8 +68,11 @@ struct pen_shared {
  * another rank updates. */
 size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank);
 
-/* Makes the memory for a profile's channels and all ranks' windows and maps it; pages come when touched. Allocates. */
-void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile);
+/* Makes the memory for all profiles' channels and all ranks' windows and maps it; pages come when touched. Allocates. */
+void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan);
+
+/* The same memory as one profile of the plan sees it: its own channels alone. */
+struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile);
 void pen_shared_close(struct pen_shared *shared);
 
 /* Sets the status that all ranks are to leave with, once; false when another was first. Wakes whoever sleeps. May be called

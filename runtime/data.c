@@ -109,8 +109,8 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   }
 }
 
-void pen_data_open(struct pen_data *data, const struct pen_plan *plan, const char *path, uint64_t seed) {
-  *data = (struct pen_data){.sequence = plan->sequence, .vocab = plan->vocab, .microbatch = plan->microbatch};
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed) {
+  *data = (struct pen_data){.sequence = sequence, .vocab = plan->vocab, .microbatch = plan->microbatch};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
   if (path != NULL) {
@@ -118,8 +118,20 @@ void pen_data_open(struct pen_data *data, const struct pen_plan *plan, const cha
   }
 }
 
-uint64_t pen_data_step_windows(const struct pen_plan *plan) {
-  return (uint64_t)plan->microbatch_count * plan->microbatch;
+uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
+  return (uint64_t)profile->microbatch_count * plan->microbatch;
+}
+
+uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count) {
+  if (data->packed.header == NULL) {
+    return data->sequence;
+  }
+  uint64_t longest = 0;
+  for (uint64_t w = 0; w < count; w++) {
+    uint64_t length = data->packed.windows[(first + w) % data->window_count].length;
+    longest = length > longest ? length : longest;
+  }
+  return longest;
 }
 
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {

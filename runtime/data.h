@@ -20,7 +20,7 @@ struct pen_data {
   uint32_t token_bytes;        /* 2 or 4 */
   struct pen_packed packed;    /* header null: a plain file */
   uint64_t window_count;       /* the packed file's, or floor((tokens - 1)/sequence) */
-  uint64_t sequence, vocab, microbatch;
+  uint64_t sequence, vocab, microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
   /* Set before each step, by pen_data_begin_step(), and before each row: */
   uint64_t cursor;
@@ -28,11 +28,15 @@ struct pen_data {
   uint64_t row_microbatch;
 };
 
-/* Opens and checks a token file (path null: none). Fails: 66 absent, 65 not what it should be. `seed` keys the normals. */
-void pen_data_open(struct pen_data *data, const struct pen_plan *plan, const char *path, uint64_t seed);
+/* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66 absent, 65 not what it should be.
+ * `seed` keys the normals. */
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed);
 
-/* Windows that one step reads. */
-uint64_t pen_data_step_windows(const struct pen_plan *plan);
+/* Windows that one step of a profile reads. */
+uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);
+
+/* Tokens of the longest of the windows [first, first + count), as they are counted. */
+uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
 
 /* The file's token at an index below window_count * sequence + 1. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);

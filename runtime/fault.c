@@ -160,10 +160,15 @@ static uint32_t find_waiter(const struct watch *watch, uint32_t rank) {
   return PEN_NONE;
 }
 
-/* The row at `ordinal` of all that a rank has run or will: lists repeat each step. */
+/* The row at `ordinal` of all that a rank has run or will. Before the step at hand came the last row of another, which is alike in all
+ * profiles. */
 static const char *row_text(const struct watch *watch, uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
-  const struct pen_rank_program *program = &watch->run->profile->ranks[rank];
-  return pen_action_text_known(text, bytes, &program->actions[ordinal % program->action_count]);
+  const struct pen_rank_state *state = state_of(watch, rank);
+  const struct pen_plan *plan = watch->run->plan;
+  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank];
+  uint64_t began = atomic_load(&state->step_began);
+  uint64_t row = ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
+  return pen_action_text_known(text, bytes, &program->actions[row]);
 }
 
 static const char *place_text(const struct watch *watch, uint32_t rank, char *text, size_t bytes) {

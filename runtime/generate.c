@@ -100,7 +100,7 @@ static uint64_t written(const struct pen_vm *vm) {
 
 static uint64_t window_start(const struct pen_vm *vm) {
   uint64_t count = written(vm);
-  return count > vm->plan->sequence ? count - vm->plan->sequence : 0;
+  return count > vm->profile->sequence ? count - vm->profile->sequence : 0;
 }
 
 /* The sample in a row of the current microbatch; rows beyond the last sample repeat the first, and nobody looks at them. */
@@ -110,7 +110,7 @@ static uint64_t sample_in(const struct pen_vm *vm, uint64_t row) {
 
 static void read_window(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
-  uint64_t sequence = vm->plan->sequence, rows = (uint64_t)call->dim[0] / sequence, first = window_start(vm), count = written(vm) - first;
+  uint64_t sequence = vm->profile->sequence, rows = (uint64_t)call->dim[0] / sequence, first = window_start(vm), count = written(vm) - first;
   int32_t *to = call->operand[0];
   for (uint64_t r = 0; r < rows; r++) {
     uint64_t sample = sample_in(vm, r);
@@ -143,7 +143,7 @@ static const float *row_of(const struct pen_vm *vm, const void *logits, uint64_t
 static void draw_rows(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
   const struct pen_options *options = generation.options;
-  uint64_t sequence = vm->plan->sequence, rows = (uint64_t)call->dim[0] / sequence, last = written(vm) - window_start(vm) - 1;
+  uint64_t sequence = vm->profile->sequence, rows = (uint64_t)call->dim[0] / sequence, last = written(vm) - window_start(vm) - 1;
   for (uint64_t r = 0; r < rows; r++) {
     uint64_t sample = sample_in(vm, r);
     if (sample < generation.samples) {

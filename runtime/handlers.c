@@ -22,7 +22,7 @@ static const struct pen_message *message_of(const struct pen_vm *vm, const struc
 }
 
 static bool send(struct pen_vm *vm, const struct pen_action *action) {
-  return vm->transport->kind->send(vm->transport, message_of(vm, action), vm->step);
+  return vm->transport->kind->send(vm->transport, message_of(vm, action), vm->profile_step);
 }
 
 static bool receive(struct pen_vm *vm, const struct pen_action *action) {
@@ -31,7 +31,7 @@ static bool receive(struct pen_vm *vm, const struct pen_action *action) {
 }
 
 static bool await(struct pen_vm *vm, const struct pen_action *action) {
-  return vm->transport->kind->wait(vm->transport, message_of(vm, action), vm->step);
+  return vm->transport->kind->wait(vm->transport, message_of(vm, action), vm->profile_step);
 }
 
 /* The sum lies where the embedding's gradient was; the head's is done with. */
@@ -75,7 +75,9 @@ static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_plan *plan = vm->plan;
   if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
     double *board = vm->transport->kind->board(vm->transport, vm->step);
-    memcpy(board + plan->weight_count, vm->arena + plan->loss_offset, plan->microbatch_count * sizeof *board);
+    double *losses = board + plan->weight_count;
+    memcpy(losses, vm->arena + plan->loss_offset, vm->profile->microbatch_count * sizeof *losses);
+    memset(losses + vm->profile->microbatch_count, 0, (plan->loss_count - vm->profile->microbatch_count) * sizeof *losses);
   }
   vm->transport->kind->publish(vm->transport, vm->step);
   return true;

@@ -9,6 +9,7 @@
 #include "kernels/kernels.h"
 #include "runtime/check.h"
 #include "runtime/files.h"
+#include "runtime/shape.h"
 
 /* What is told of a rank's memory, in both forms. */
 static const struct column {
@@ -64,6 +65,19 @@ static void json_digest(struct pen_writer *out, const char *name, const uint8_t 
   pen_writer_text(out, "\",");
 }
 
+static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
+  struct pen_shapes shapes = pen_shapes_of(plan, plan->profiles[0].kind);
+  pen_writer_text(out, "\"shapes\":[");
+  for (uint32_t s = 0; s < shapes.count; s++) {
+    pen_writer_text(out, s == 0 ? "{" : ",{");
+    json_number(out, "sequence", shapes.profile[s]->sequence);
+    pen_writer_text(out, "\"microbatches\":");
+    pen_writer_number(out, shapes.profile[s]->microbatch_count);
+    pen_writer_text(out, "}");
+  }
+  pen_writer_text(out, "],");
+}
+
 static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   pen_writer_text(out, "\"rank\":[");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
@@ -105,6 +119,7 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_number(&out, "threads_per_rank", plan->threads_per_rank);
   json_number(&out, "weights", plan->weight_count);
   json_number(&out, "parameters", parameter_count(plan));
+  json_shapes(&out, plan);
   json_ranks(&out, plan);
   pen_writer_text(&out, "}\n");
   if (pen_writer_flush(&out) != 0) {
@@ -126,6 +141,11 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
          plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),
          plan->weight_count);
   printf("%-14s%u sequences of %u in a microbatch\n", "batch", plan->microbatch, plan->sequence);
+  struct pen_shapes shapes = pen_shapes_of(plan, plan->profiles[0].kind);
+  for (uint32_t s = 0; s < shapes.count && shapes.count > 1; s++) {
+    printf("%-14s%u microbatches of sequences of %u\n", s == 0 ? "shapes" : "", shapes.profile[s]->microbatch_count,
+           shapes.profile[s]->sequence);
+  }
   printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport, plan->threads_per_rank);
   printf("%-14s%s\n", "kernels", kernels);
   print_digest("digest", plan->digest);

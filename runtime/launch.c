@@ -87,7 +87,7 @@ static void start_ranks(struct pen_run *run, pid_t *pids) {
 
 int pen_launch(struct pen_run *run) {
   pen_files_take_limits_as_errors(); /* the shared memory is a file too */
-  pen_shared_open(&run->shared, run->plan, run->profile);
+  pen_shared_open(&run->shared, run->plan);
   pid_t *pids = calloc(run->plan->rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", run->plan->rank_count);
   block_signals();

@@ -223,9 +223,9 @@ static json_t *measured_json(const struct work *work, double step_ns) {
   json_object_set_new(object, "device", json_string(plan->device));
   json_object_set_new(object, "model_digest", json_string(digest));
   json_object_set_new(object, "ranks", json_integer(plan->rank_count));
-  json_object_set_new(object, "microbatches", json_integer(plan->microbatch_count));
+  json_object_set_new(object, "microbatches", json_integer(work->measure->profile->microbatch_count));
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
-  json_object_set_new(object, "sequence", json_integer(plan->sequence));
+  json_object_set_new(object, "sequence", json_integer(work->measure->profile->sequence));
   json_object_set_new(object, "unit", json_string("ms"));
   json_object_set_new(object, "steps", json_integer((json_int_t)quiet));
   json_object_set_new(object, "step", json_real(step_ns * ms));

@@ -1,7 +1,8 @@
 /* plan.h: the contract between generator and runtime: the tables that penstock-gen writes and the runtime walks.
  *
- * One plan serves all ranks of one deployment. It holds one or more profiles (train, eval): in each, every rank has a list of
- * actions (rows), the programs they run, and the place of every byte. The runtime adds nothing and decides nothing.
+ * One plan serves all ranks of one deployment. It holds one or more profiles (train, eval, and both for each further shape of a step):
+ * in each, every rank has a list of actions (rows), the programs they run, and the place of every byte. The runtime adds nothing and
+ * decides nothing, but for the shape of a step.
  *
  * Memory. A rank has one arena, addressed by byte offsets from 0:
  *
@@ -28,7 +29,7 @@
  * receiver ran its RECV row: the channel's credit count has reached k*credit_count + credit + 1; (b) when it has none, at once:
  * verify has proved that whatever was in the home before was last used before a row of the receiver that the sender has heard of,
  * by a message, or by GATHER. This holds across successive steps of a profile too. A step of another profile may begin once every
- * rank has ended the step before (the runtime runs one profile a process); arrivals and credits are counted by profile.
+ * rank has ended the step before, and k counts the steps of the profile alone; so do arrivals and credits.
  */
 #ifndef PEN_PLAN_H
 #define PEN_PLAN_H
@@ -152,6 +153,7 @@ struct pen_profile {
   const struct pen_channel *channels;
   const struct pen_rank_program *ranks; /* [rank_count] */
   uint32_t message_count, channel_count;
+  uint32_t microbatch_count, sequence; /* its shape */
 };
 
 enum pen_initial { PEN_INITIAL_NORMAL, PEN_INITIAL_ONES, PEN_INITIAL_ZEROS };
@@ -213,14 +215,16 @@ struct pen_rank_memory {
   uint32_t receive_slots;
 };
 
-/* The board: one f64 a weight (sum of squares of its gradient, or its greatest magnitude, written by its owner), then one a microbatch (loss, written by
- * the rank of the last stage). Every rank can read it after GATHER. */
+/* The board: one f64 a weight (sum of squares of its gradient, or its greatest magnitude, written by its owner), then one a microbatch
+ * (loss, written by the rank of the last stage): loss_count of them, zeros behind those of the step's shape. Every rank can read it after
+ * GATHER. */
 struct pen_plan {
   const char *name, *schedule, *family, *version;
   const char *device, *transport;
   uint8_t digest[PEN_DIGEST_BYTES];       /* of settings, version and tables: all ranks must agree */
   uint8_t model_digest[PEN_DIGEST_BYTES]; /* of what fixes the weights' names and shapes: checkpoints must agree */
-  uint32_t rank_count, stages_per_rank, stage_count, microbatch_count;
+  uint32_t rank_count, stages_per_rank, stage_count;
+  uint32_t microbatch_count; /* of the shape of the longest sequence, as `sequence` below; others: see the profiles */
   uint32_t microbatch; /* sequences */
   uint32_t sequence, vocab;
   uint32_t layers;
@@ -229,7 +233,8 @@ struct pen_plan {
   bool needs_tokens;   /* false: inputs are counter-based normals, no --data */
   bool packed;         /* windows may hold several documents: attention and positions know them */
   bool loss_is_mean;   /* divide by the step's targets (cross-entropy), or not (sum) */
-  uint64_t loss_offset; /* arena offset of the loss table, f64 [microbatch_count], on the rank of the last stage */
+  uint32_t loss_count;  /* entries of the loss table: the most microbatches of any profile */
+  uint64_t loss_offset; /* arena offset of the loss table, f64 [loss_count], on the rank of the last stage */
   struct pen_optimizer optimizer;
   const struct pen_weight *weights;
   uint32_t weight_count;

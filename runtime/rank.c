@@ -24,7 +24,9 @@
 
 /* A rank is a process, and one alone: what signal handlers and messages need of it stands here. */
 static const struct pen_run *this_run;
-static struct pen_vm vm;
+static struct pen_vm vms[PEN_SHAPES_MAX]; /* one a shape */
+static struct pen_vm *vm = vms;           /* of the step at hand */
+static uint64_t cursor;                   /* the first window of the next step */
 static struct pen_log log_of_run;
 
 static void ask_to_stop(int signal_number) {
@@ -34,8 +36,8 @@ static void ask_to_stop(int signal_number) {
 
 static void describe(char *text, size_t bytes) {
   text[0] = '\0';
-  if (vm.row != NULL) {
-    pen_action_text(text, bytes, vm.row);
+  if (vm->row != NULL) {
+    pen_action_text(text, bytes, vm->row);
   }
 }
 
@@ -80,7 +82,6 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
   unsigned char *arena = pen_arena_open(plan, rank, &run->shared);
   const char *kernels = pen_kernels_open((int)plan->threads_per_rank);
   pen_check(kernels != NULL, "no memory for the buffers of matrix products");
-  struct pen_transport *end = pen_shm_open(plan, run->profile, &run->shared, rank, arena);
   struct pen_trace *trace = NULL;
   if (run->measure.rings != NULL) {
     trace = &run->measure.rings[rank];
@@ -88,18 +89,25 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
   } else if (run->trace_descriptor >= 0) {
     trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[rank], run->steps);
   }
-  pen_vm_open(&vm, plan, run->profile, rank, arena, end, &run->data, trace);
+  for (uint32_t s = 0; s < run->shapes.count; s++) {
+    const struct pen_profile *profile = run->shapes.profile[s];
+    struct pen_transport *end = pen_shm_open(plan, profile, &run->shared, rank, arena);
+    pen_vm_open(&vms[s], plan, profile, rank, arena, end, &run->data, trace);
+    vms[s].data.sequence = profile->sequence;
+  }
   if (run->hooks != NULL) {
-    run->hooks->opened(run, &vm);
+    run->hooks->opened(run, vm);
   }
   load_weights(run, rank, arena);
   pen_weights_narrow(plan, rank, arena);
-  pen_vm_start(&vm);
+  for (uint32_t s = 0; s < run->shapes.count; s++) {
+    pen_vm_start(&vms[s]);
+  }
   if (rank == 0 && run->announces) {
     fprintf(stderr, "%s: %u ranks, %s, %u microbatches of %u sequences; cpu: %s\n", plan->name, plan->rank_count, plan->schedule,
-            plan->microbatch_count, plan->microbatch, kernels);
+            run->profile->microbatch_count, plan->microbatch, kernels);
   }
-  return end;
+  return vm->transport;
 }
 
 /* Every rank has its memory, and the same plan. */
@@ -110,7 +118,9 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   if (other != PEN_NONE) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->rank);
   }
-  pen_arena_reach_peers(run->plan, run->profile, end->rank, end->shared);
+  for (uint32_t s = 0; s < run->shapes.count; s++) {
+    pen_arena_reach_peers(run->plan, run->shapes.profile[s], end->rank, end->shared);
+  }
   must(end->kind->barrier(end));
 }
 
@@ -124,8 +134,8 @@ static void decide_last_step(const struct pen_run *run, uint32_t rank, uint64_t 
 }
 
 /* A checkpoint that cannot be written ends no training, but its status is the run's when nothing comes after it. */
-static void save(const struct pen_run *run, struct pen_transport *end, uint64_t cursor, bool last) {
-  struct pen_saving saving = {.directory = run->options->checkpoint, .steps = vm.optimizer_step, .cursor = cursor,
+static void save(const struct pen_run *run, struct pen_transport *end, bool last) {
+  struct pen_saving saving = {.directory = run->options->checkpoint, .steps = vm->optimizer_step, .cursor = cursor,
                               .keep = run->options->keep, .last = last};
   int status;
   must(pen_save(end, &saving, &status));
@@ -135,28 +145,39 @@ static void save(const struct pen_run *run, struct pen_transport *end, uint64_t 
   }
 }
 
+/* Takes the shape of the step that begins at the cursor. The bytes of another may still be in use where some rank is not done. */
+static void choose_shape(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
+  struct pen_vm *chosen = &vms[pen_shape_of_step(&run->shapes, run->plan, &run->data, cursor)];
+  if (chosen != vm && step_index > 0) {
+    must(end->kind->barrier(end));
+  }
+  vm = chosen;
+}
+
 /* One step and what stands between it and the next. Returns whether it was the last. */
 static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
   const struct pen_options *options = run->options;
-  uint64_t step_windows = pen_data_step_windows(run->plan);
-  vm.step = step_index;
-  vm.optimizer_step = run->first_step + step_index + 1;
-  pen_data_begin_step(&vm.data, run->cursor + step_index * step_windows, step_windows);
+  choose_shape(run, end, step_index);
+  uint64_t step_windows = pen_data_step_windows(run->plan, vm->profile);
+  vm->step = step_index;
+  vm->optimizer_step = run->first_step + step_index + 1;
+  pen_data_begin_step(&vm->data, cursor, step_windows);
+  cursor += step_windows;
   decide_last_step(run, end->rank, step_index);
   must(end->kind->board_free(end, step_index));
-  must(pen_vm_step(&vm));
+  must(pen_vm_step(vm));
   if (run->hooks != NULL) {
-    run->hooks->stepped(run, &vm);
+    run->hooks->stepped(run, vm);
   }
 
   bool last = step_index == atomic_load(&run->shared.control->last_step) || step_index + 1 == run->steps;
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
-  bool saves = trains && (last || (options->given.save_every && vm.optimizer_step % options->save_every == 0));
+  bool saves = trains && (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
   if (end->rank == 0) {
-    must(pen_log_step(&log_of_run, end, step_index, vm.data.step_targets, saves || last));
+    must(pen_log_step(&log_of_run, end, step_index, vm->data.step_targets, saves || last));
   }
   if (saves) {
-    save(run, end, vm.data.cursor + step_windows, last);
+    save(run, end, last);
   }
   return last;
 }
@@ -190,6 +211,7 @@ void pen_rank_live(const struct pen_run *run, uint32_t rank) {
   this_run = run;
   pen_check_speaker(&(struct pen_speaker){.rank = (int)rank, .describe = describe, .claim = claim});
   take_signals();
+  cursor = run->cursor;
   struct pen_transport *end = open_rank(run, rank);
   meet(run, end);
   open_log(run);
@@ -201,13 +223,13 @@ void pen_rank_live(const struct pen_run *run, uint32_t rank) {
   }
   pen_unseal();
   if (run->hooks != NULL) {
-    run->hooks->left(run, &vm);
+    run->hooks->left(run, vm);
   }
   if (rank == 0) {
     report(run);
   }
   if (run->trace_descriptor >= 0) {
-    pen_trace_write(vm.trace, vm.program, rank, run->zero_ns);
+    pen_trace_write(vm->trace, vm->program, rank, run->zero_ns);
   }
   _exit(0);
 }

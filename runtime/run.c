@@ -21,14 +21,26 @@
 #include "runtime/tap.h"
 #include "runtime/trace.h"
 
-static const struct pen_profile *profile_of(const struct pen_plan *plan, enum pen_profile_kind kind, const char *command) {
-  for (uint32_t p = 0; p < plan->profile_count; p++) {
-    if (plan->profiles[p].kind == kind) {
-      return &plan->profiles[p];
-    }
+/* What steps of that kind may run. */
+static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile_kind kind, const struct pen_options *options,
+                                   const char *command) {
+  struct pen_shapes shapes = pen_shapes_of(plan, kind);
+  if (shapes.count == 0) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary has no plan for it: its schedule is %s; build one whose schedule trains", command,
+             plan->schedule);
   }
-  pen_fail(PEN_EXIT_USAGE, "%s: this binary has no plan for it: its schedule is %s; build one whose schedule trains", command,
-           plan->schedule);
+  if (options->given.shape) {
+    pen_shapes_force(&shapes, options->shape);
+  }
+  const char *follows = options->trace != NULL ? "--trace" : options->measure != NULL ? "--measure" : NULL;
+  if (shapes.count > 1 && follows != NULL) {
+    pen_fail(PEN_EXIT_USAGE, "%s follows one shape, and this binary has %" PRIu32 ": choose one by --shape", follows, shapes.count);
+  }
+  return shapes;
+}
+
+static const struct pen_profile *last_of(const struct pen_shapes *shapes) {
+  return shapes->profile[shapes->count - 1];
 }
 
 static void need_data(const struct pen_plan *plan, const struct pen_options *options, const char *command) {
@@ -40,7 +52,7 @@ static void need_data(const struct pen_plan *plan, const struct pen_options *opt
 /* A model that makes its own inputs has no use for a token file. */
 static void open_data(struct pen_run *run) {
   const char *path = run->plan->needs_tokens ? run->options->data : NULL;
-  pen_data_open(&run->data, run->plan, path, run->options->seed);
+  pen_data_open(&run->data, run->plan, run->profile->sequence, path, run->options->seed);
 }
 
 static void open_trace(struct pen_run *run) {
@@ -82,11 +94,12 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
 }
 
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  const struct pen_profile *profile = profile_of(plan, PEN_TRAIN, "train");
+  struct pen_shapes shapes = shapes_of(plan, PEN_TRAIN, options, "train");
   check_train(plan, options);
   struct pen_run run = {
       .plan = plan,
-      .profile = profile,
+      .shapes = shapes,
+      .profile = last_of(&shapes),
       .options = options,
       .announces = !options->quiet,
       .zero_ns = zero_ns,
@@ -142,16 +155,22 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
   }
 }
 
-/* All full steps of the file, once; without a file there is no natural end, and one step is made. */
+/* All full steps of the file, once, whatever their shapes; without a file there is no natural end, and one step is made. */
 static uint64_t steps_of_file(const struct pen_run *run) {
-  uint64_t step_windows = pen_data_step_windows(run->plan);
+  uint64_t steps = 0, cursor = 0;
   if (run->data.tokens == NULL) {
     return 1;
   }
-  uint64_t steps = run->data.window_count / step_windows;
+  for (;; steps++) {
+    uint32_t shape = pen_shape_of_step(&run->shapes, run->plan, &run->data, cursor);
+    cursor += pen_data_step_windows(run->plan, run->shapes.profile[shape]);
+    if (cursor > run->data.window_count) {
+      break;
+    }
+  }
   if (steps == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " windows of sequence %u: a step reads %" PRIu64, run->data.path,
-             run->data.window_count, run->plan->sequence, step_windows);
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " windows of sequence %" PRIu64 ": a step reads %" PRIu64, run->data.path,
+             run->data.window_count, run->data.sequence, cursor);
   }
   return steps;
 }
@@ -179,9 +198,11 @@ static int run_forward(struct pen_run *run) {
 }
 
 static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, const char *command, uint64_t zero_ns) {
+  struct pen_shapes shapes = shapes_of(plan, PEN_EVAL, options, command);
   return (struct pen_run){
       .plan = plan,
-      .profile = profile_of(plan, PEN_EVAL, command),
+      .shapes = shapes,
+      .profile = last_of(&shapes),
       .options = options,
       .log_descriptor = -1,
       .announces = !options->quiet,
@@ -210,11 +231,12 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   struct pen_run run = forward_run(plan, options, "score", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
+  run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
   open_data(&run);
   if (run.data.packed.header != NULL) {
     pen_fail(PEN_EXIT_DATA, "%s: a packed token file: score reads plain ones", run.data.path);
   }
-  uint64_t step_windows = pen_data_step_windows(plan);
+  uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;
   pen_score_open(options);
@@ -228,16 +250,17 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   if (options->prompt == NULL) {
     pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: what to go on from");
   }
-  uint64_t step_windows = pen_data_step_windows(plan);
-  if (options->samples > step_windows) {
-    pen_fail(PEN_EXIT_USAGE, "--samples %" PRIu64 ": at most %" PRIu64 ", the windows of a step", options->samples, step_windows);
-  }
   struct pen_options quiet = *options;
   quiet.quiet = true;
   struct pen_run run = forward_run(plan, &quiet, "generate", zero_ns);
+  run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1};
+  uint64_t step_windows = pen_data_step_windows(plan, run.profile);
+  if (options->samples > step_windows) {
+    pen_fail(PEN_EXIT_USAGE, "--samples %" PRIu64 ": at most %" PRIu64 ", the windows of a step", options->samples, step_windows);
+  }
   struct pen_checkpoint_info found;
   find_weights(&run, "generate", &found);
-  pen_data_open(&run.data, plan, NULL, options->seed);
+  pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
   run.data.window_count = 1; /* taps read the samples instead */
   run.steps = options->tokens;
   run.hooks = &pen_generate_hooks;

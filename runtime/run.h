@@ -17,13 +17,15 @@
 #include "runtime/measure.h"
 #include "runtime/options.h"
 #include "runtime/plan.h"
+#include "runtime/shape.h"
 
 struct pen_command_hooks; /* tap.h */
 
 /* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on (but for shared memory). */
 struct pen_run {
   const struct pen_plan *plan;
-  const struct pen_profile *profile;
+  struct pen_shapes shapes;          /* what steps may run */
+  const struct pen_profile *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;
   struct pen_shared shared;
   struct pen_data data;

@@ -82,7 +82,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   if (run->profile->stages[plan->stage_count - 1].rank != vm->rank) {
     return;
   }
-  size_t count = pen_data_step_windows(plan) * plan->sequence;
+  size_t count = pen_data_step_windows(plan, run->profile) * run->profile->sequence;
   score.minus_log = calloc(count, sizeof *score.minus_log);
   score.target = calloc(count, sizeof *score.target);
   pen_check(score.minus_log != NULL && score.target != NULL, "no memory for the scores of %zu tokens", count);
@@ -144,7 +144,7 @@ static void stepped(const struct pen_run *run, struct pen_vm *vm) {
   if (score.minus_log == NULL) {
     return;
   }
-  uint64_t sequence = run->plan->sequence, windows = pen_data_step_windows(run->plan);
+  uint64_t sequence = run->profile->sequence, windows = pen_data_step_windows(run->plan, run->profile);
   if (vm->data.cursor == 0) {
     add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
   }

@@ -129,11 +129,12 @@ struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen
       .kind = &shm,
       .plan = plan,
       .profile = profile,
-      .shared = shared,
+      .own_shared = pen_shared_of(shared, plan, profile),
       .self = &shared->ranks[rank],
       .arena = arena,
       .rank = rank,
   };
+  end->shared = &end->own_shared;
   return end;
 }
 

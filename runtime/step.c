@@ -55,7 +55,7 @@ double pen_board_norm(const struct pen_plan *plan, const double *board) {
 
 double pen_board_loss_sum(const struct pen_plan *plan, const double *board) {
   double sum = 0.0;
-  for (uint32_t m = 0; m < plan->microbatch_count; m++) {
+  for (uint32_t m = 0; m < plan->loss_count; m++) {
     sum += board[plan->weight_count + m];
   }
   return sum;

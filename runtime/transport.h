@@ -41,6 +41,7 @@ struct pen_transport {
   const struct pen_plan *plan;
   const struct pen_profile *profile;
   const struct pen_shared *shared;
+  struct pen_shared own_shared; /* what that may point at: the memory as the profile sees it */
   struct pen_rank_state *self; /* where this rank says how far it is */
   unsigned char *arena;
   uint32_t rank;

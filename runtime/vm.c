@@ -6,8 +6,11 @@
 
 bool pen_vm_step(struct pen_vm *vm) {
   const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
-  _Atomic uint64_t *finished = &vm->transport->self->finished;
-  uint64_t done = vm->step * vm->program->action_count;
+  struct pen_rank_state *self = vm->transport->self;
+  _Atomic uint64_t *finished = &self->finished;
+  uint64_t done = atomic_load_explicit(finished, memory_order_relaxed);
+  atomic_store_explicit(&self->step_began, done, memory_order_relaxed);
+  atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles), memory_order_relaxed);
   bool going = true;
   for (; going && row < past; row++) {
     pen_assert(row->kind < PEN_ACTION_KINDS);
@@ -16,6 +19,7 @@ bool pen_vm_step(struct pen_vm *vm) {
     atomic_store_explicit(finished, ++done, memory_order_relaxed);
   }
   vm->row = NULL;
+  vm->profile_step++;
   return going;
 }
 

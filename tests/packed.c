@@ -31,6 +31,8 @@ static char path[] = "/tmp/penstock-packed.XXXXXX";
 static const struct pen_plan plan = {.sequence = SEQUENCE, .vocab = VOCAB, .microbatch = 1, .microbatch_count = 2, .packed = true,
                                      .needs_tokens = true};
 
+static const struct pen_profile profile = {.microbatch_count = 2, .sequence = SEQUENCE};
+
 static void settle_checksums(struct file *file) {
   for (int w = 0; w < WINDOWS; w++) {
     file->windows[w].crc = pen_crc32(0, file->tokens + file->windows[w].first_token, file->windows[w].length * sizeof *file->tokens);
@@ -89,10 +91,10 @@ static void test_rows_hold_documents(void **state) {
   struct file file = good();
   write_file(&file);
   struct pen_data data;
-  pen_data_open(&data, &plan, path, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0);
   assert_int_equal(data.window_count, WINDOWS);
   for (uint64_t cursor = 0; cursor < 3 * WINDOWS; cursor++) {
-    pen_data_begin_step(&data, cursor, pen_data_step_windows(&plan));
+    pen_data_begin_step(&data, cursor, pen_data_step_windows(&plan, &profile));
     assert_int_equal(data.step_targets, counts[cursor % WINDOWS]);
     for (data.row_microbatch = 0; data.row_microbatch < 2; data.row_microbatch++) {
       int32_t row[SEQUENCE];
@@ -122,7 +124,7 @@ static int open_in_child(const struct pen_plan *of, char *message, size_t bytes)
     struct pen_data data;
     int32_t row[SEQUENCE];
     double share;
-    pen_data_open(&data, of, path, 0);
+    pen_data_open(&data, of, of->sequence, path, 0);
     for (data.cursor = 0; data.cursor < WINDOWS; data.cursor++) {
       fill(&data, PEN_OP_TOKENS, row, NULL);
       fill(&data, PEN_OP_TARGETS, row, &share);

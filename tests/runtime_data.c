@@ -52,7 +52,7 @@ static void test_rows_read_their_windows(void **state) {
   enum { TOKENS = 43, WINDOWS = (TOKENS - 1) / SEQUENCE };
   write_file(20240520, 1, TOKENS, TOKENS, 0);
   struct pen_data data;
-  pen_data_open(&data, &plan, path, 0);
+  pen_data_open(&data, &plan, plan.sequence, path, 0);
   assert_int_equal(data.window_count, WINDOWS);
   for (data.cursor = 0; data.cursor < 3 * WINDOWS; data.cursor++) {
     for (data.row_microbatch = 0; data.row_microbatch < MICROBATCHES; data.row_microbatch++) {
@@ -75,7 +75,7 @@ static void test_windows_are_floor_of_count_less_one(void **state) {
   for (int32_t tokens = SEQUENCE + 1; tokens < 4 * SEQUENCE; tokens++) {
     write_file(20240520, 1, tokens, (uint32_t)tokens, 0);
     struct pen_data data;
-    pen_data_open(&data, &plan, path, 0);
+    pen_data_open(&data, &plan, plan.sequence, path, 0);
     assert_int_equal(data.window_count, (tokens - 1) / SEQUENCE);
   }
 }
@@ -91,7 +91,7 @@ static int open_in_child(const char *name, char *message, size_t bytes, uint64_t
     dup2(ends[1], STDERR_FILENO);
     pen_check_speaker(&(struct pen_speaker){.rank = 0}); /* leaves without flushing what cmocka has buffered */
     struct pen_data data;
-    pen_data_open(&data, &plan, name, 0);
+    pen_data_open(&data, &plan, plan.sequence, name, 0);
     data.cursor = read_cursor;
     int32_t tokens[MICROBATCH * SEQUENCE];
     read_tokens(&data, PEN_OP_TOKENS, tokens);
@@ -158,7 +158,7 @@ enum { WIDTH = 4 };
 
 static void draw(float *to, uint64_t seed, uint64_t cursor, uint64_t microbatch, int64_t stream) {
   struct pen_data data;
-  pen_data_open(&data, &plan, NULL, seed);
+  pen_data_open(&data, &plan, plan.sequence, NULL, seed);
   data.cursor = cursor;
   data.row_microbatch = microbatch;
   struct pen_call call = {.operand = {to}, .dim = {MICROBATCH * SEQUENCE, WIDTH, stream, SEQUENCE}, .prepared = &data};

@@ -40,7 +40,25 @@ struct whole {
   struct pen_plan *plan;
 };
 
-/* All passes on a topology's text but verify; both profiles, or eval alone when the schedule does not train. */
+/* The profiles of a further shape, as gen/main.c makes them; returns how many. */
+static inline size_t add_shape(struct pen_profile_input *profile, const struct whole *w, size_t index) {
+  struct pen_topology *topology = pen_topology_of_shape(w->topology, index);
+  struct pen_partition *partition = pen_new(1, sizeof *partition);
+  *partition = *w->partition;
+  partition->microbatch_count = (uint32_t)topology->pipeline_microbatches;
+  struct pen_order *forward = pen_compose_forward(partition), *order = topology->trains ? pen_compose(topology, partition) : forward;
+  struct pen_timing *timing = pen_simulate(order, partition, w->cost, -1);
+  size_t count = 0;
+  if (topology->trains)
+    profile[count++] = (struct pen_profile_input){pen_text("train_%zu", index), PEN_TRAIN,
+                                                  pen_lower(order, partition, timing, PEN_TRAIN, topology->optimizer_clip_norm > 0),
+                                                  graphs_of(topology, partition, true), topology, partition};
+  profile[count++] = (struct pen_profile_input){pen_text("eval_%zu", index), PEN_EVAL, pen_lower_forward(forward, partition),
+                                                graphs_of(topology, partition, false), topology, partition};
+  return count;
+}
+
+/* All passes on a topology's text but verify; both profiles of every shape, or eval alone when the schedule does not train. */
 static inline struct whole make_whole_of(struct pen_topology *topology) {
   struct whole w = {.topology = topology};
   w.partition = pen_partition(w.topology);
@@ -51,12 +69,13 @@ static inline struct whole make_whole_of(struct pen_topology *topology) {
   w.order = trains ? pen_compose(w.topology, w.partition) : forward;
   w.timing = pen_simulate(w.order, w.partition, w.cost, -1);
   w.lowered = pen_lower(w.order, w.partition, w.timing, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
-  struct pen_profile_input profile[] = {
-      {"train", PEN_TRAIN, w.lowered, train},
-      {"eval", PEN_EVAL, pen_lower_forward(forward, w.partition), eval},
-  };
-  if (!trains) profile[1].lowered = w.lowered;
-  w.plan = trains ? pen_layout(w.topology, w.partition, profile, 2) : pen_layout(w.topology, w.partition, profile + 1, 1);
+  size_t shapes = w.topology->shapes_sequence.count, count = 0;
+  struct pen_profile_input *profile = pen_new(2 * (1 + shapes), sizeof *profile);
+  if (trains) profile[count++] = (struct pen_profile_input){"train", PEN_TRAIN, w.lowered, train, NULL, NULL};
+  struct pen_lowered *eval_rows = trains ? pen_lower_forward(forward, w.partition) : w.lowered;
+  profile[count++] = (struct pen_profile_input){"eval", PEN_EVAL, eval_rows, eval, NULL, NULL};
+  for (size_t i = 0; i < shapes; i++) count += add_shape(&profile[count], &w, i);
+  w.plan = pen_layout(w.topology, w.partition, profile, count);
   return w;
 }
 

@@ -119,7 +119,7 @@ static void empty_data_ops(struct pen_vm *vm) {
 int main(void) {
   const struct pen_plan *plan = &pen_plan;
   const struct pen_profile *profile = &plan->profiles[0];
-  board_memory = calloc(plan->weight_count + (size_t)plan->microbatch_count, sizeof *board_memory);
+  board_memory = calloc(plan->weight_count + (size_t)plan->loss_count, sizeof *board_memory);
   pen_check(board_memory != NULL, "no memory");
   double total_ns = 0;
   uint64_t rows = 0, computes = 0, ops = 0;

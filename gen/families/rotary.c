@@ -14,7 +14,7 @@
 
 static uint32_t make_rope_table(struct pen_graph *graph) { return op_rope_table(graph, graph->topology->model_head_dim); }
 
-const struct pen_declared pen_rotary_table = {"rope_table", "sequence head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY,
+const struct pen_declared pen_rotary_table = {"rope_table", "positions head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY,
                                               make_rope_table, NULL};
 const struct pen_declared pen_rotary_hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden",
                                                       .split = 0, .dtype = PEN_OF_MODEL};

@@ -7,7 +7,7 @@
 #define PEN_ROTARY_EMBEDDING "model.embed_tokens.weight"
 
 extern const struct pen_declared pen_rotary_hidden_states; /* (batch, sequence, hidden): the residual stream */
-extern const struct pen_declared pen_rotary_table;         /* (sequence, head_dim): ROPE_TABLE's */
+extern const struct pen_declared pen_rotary_table;         /* (positions, head_dim): ROPE_TABLE's */
 extern const struct pen_declared *const pen_rotary_input[];
 extern const struct pen_block_kind pen_rotary_before[], pen_rotary_after[]; /* embedding; final norm, head with loss */
 
