@@ -17,7 +17,7 @@
 
 #include "tools/bench.h"
 
-const char *const bench_plans[BENCH_PLANS] = {"bench_1", "bench_1f1b", "bench_zbv"};
+const char *const bench_plans[BENCH_PLANS] = {"bench_1", "bench_1f1b", "bench_zbv", "bench_1f1b_bf16", "bench_zbv_bf16"};
 
 enum { ROUNDS = 3, STEPS = 12, STEPS_MAX = 1000, PATIENCE = 2, PATIENCE_MAX = 100, QUIET_WAIT_S = 20 };
 static const double others_share_max = 0.05; /* of an undisturbed run */
@@ -116,6 +116,11 @@ static json_t *measure_two(const struct job *job) {
   return bench_run_json((const char *[]){"tools/bench_matmul", "2", NULL});
 }
 
+static json_t *measure_two_bf16(const struct job *job) {
+  (void)job;
+  return bench_run_json((const char *[]){"tools/bench_matmul_bf16", "2", NULL});
+}
+
 static json_t *measure_dispatch(const struct job *job) {
   char program[BENCH_PATH_BYTES];
   snprintf(program, sizeof program, "tools/bench_dispatch_%s", job->plan);
@@ -190,8 +195,9 @@ static void run_round(json_t *document, const struct bench_settings *settings, u
   fprintf(stderr, "bench: round %u of %u (*: disturbed, again):", number, settings->rounds);
   json_array_append_new(json_object_get(json_object_get(document, "hop"), "rounds"), undisturbed("hop", measure_hop, &job));
   json_t *one = undisturbed("product", measure_one, &job), *two = undisturbed("two products", measure_two, &job);
+  json_t *two_bf16 = undisturbed("two of bf16", measure_two_bf16, &job);
   json_t *rounds = json_object_get(json_object_get(document, "matrix_products"), "rounds");
-  json_array_append_new(rounds, json_pack("{s:o,s:o}", "one_process", one, "two_processes", two));
+  json_array_append_new(rounds, json_pack("{s:o,s:o,s:o}", "one_process", one, "two_processes", two, "two_processes_bf16", two_bf16));
   job.model = json_object_get(one, "model");
   for (int p = 0; p < BENCH_PLANS; p++) {
     job.plan = bench_plans[p];

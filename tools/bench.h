@@ -2,7 +2,7 @@
  * lies in bench/. All figures gather in one JSON document, from which the table is printed:
  *
  *     machine, settings                        where, and how much was run
- *     matrix_products.rounds[]                 {one_process, two_processes}: what bench_matmul prints
+ *     matrix_products.rounds[]                 {one_process, two_processes, two_processes_bf16}: what bench_matmul prints
  *     hop.rounds[]                             what bench_hop prints
  *     plans.NAME.rounds[]                      {dispatch, start, ours, peer?}: one run each, see below
  *     plans.NAME.*, hop.*                      figures, most of them medians over the rounds
@@ -20,7 +20,7 @@
 #define BENCH_FOLDER "bench"
 #define BENCH_TOKENS BENCH_FOLDER "/tokens.bin"
 #define BENCH_WEIGHTS BENCH_FOLDER "/weights.safetensors"
-enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 3, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
+enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 5, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
 
 struct bench_settings {
   const char *peer;        /* Python with PyTorch; null: only ours */
@@ -98,6 +98,9 @@ void bench_figures(json_t *document);
 
 double bench_median(double *values, size_t count); /* sorts them */
 double bench_number(const json_t *object, const char *path); /* "a.b.c"; NAN where absent */
+
+/* Whether a plan, of which this is the info, is of bf16. */
+bool bench_is_bf16(const json_t *info);
 
 /* ---- bench_table.c ---- */
 

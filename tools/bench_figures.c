@@ -30,6 +30,11 @@ double bench_number(const json_t *object, const char *path) {
   return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+bool bench_is_bf16(const json_t *info) {
+  const char *dtype = json_string_value(json_object_get(info, "dtype"));
+  return dtype != NULL && strcmp(dtype, "bf16") == 0;
+}
+
 static double sum_of(const json_t *array) {
   double sum = 0;
   size_t i;
@@ -90,8 +95,10 @@ static double planned_utilisation(const json_t *report) {
 }
 
 static void peak(json_t *figures, const json_t *products) {
-  bool alone = bench_number(figures, "info.ranks") == 1;
-  double attainable = over_rounds(products, alone ? "one_process.gflop_per_s" : "two_processes.gflop_per_s");
+  bool alone = bench_number(figures, "info.ranks") == 1, bf16 = bench_is_bf16(json_object_get(figures, "info"));
+  double attainable = over_rounds(products, alone  ? "one_process.gflop_per_s"
+                                            : bf16 ? "two_processes_bf16.gflop_per_s"
+                                                   : "two_processes.gflop_per_s");
   double product_flop = over_rounds(products, "one_process.product_flop_per_step");
   double attention_flop = over_rounds(products, "one_process.attention_flop_per_step");
   double used = product_flop / get(figures, "step_ms") / 1e6;

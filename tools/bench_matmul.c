@@ -1,5 +1,5 @@
 /* bench_matmul.c: what matrix products attain on this machine: every product of the train profile of the plan that this is linked
- * with, through kernels.h, timed in one process or in several at once, a core each. Prints one JSON object: the rate of each
+ * with, in its dtype, through kernels.h, timed in one process or in several at once, a core each. Prints one JSON object: the rate of each
  * shape, and over all of them, each with the weight that its flops have in a step.
  *
  *   bench_matmul [PROCESSES] */
@@ -24,7 +24,7 @@ enum { SHAPES_MAX = 64, PROCESSES_MAX = 64, REPEATS = 7 };
 static const double least_s = 0.02; /* of one measurement */
 
 struct shape {
-  int kind;
+  int kind, dtype;
   int64_t rows, in, out;
   uint64_t calls; /* in a step */
 };
@@ -51,7 +51,7 @@ static double flop_of(const struct shape *shape) {
 
 static void count_product(const struct pen_op *op) {
   int i = 0;
-  while (i < shape_count && (shapes[i].kind != op->kind || shapes[i].rows != op->dim[0] || shapes[i].in != op->dim[1] ||
+  while (i < shape_count && (shapes[i].kind != op->kind || shapes[i].dtype != op->dtype || shapes[i].rows != op->dim[0] || shapes[i].in != op->dim[1] ||
                              shapes[i].out != op->dim[2])) {
     i++;
   }
@@ -60,7 +60,7 @@ static void count_product(const struct pen_op *op) {
     exit(EXIT_FAILURE);
   }
   uint64_t calls = shapes[i].calls + 1;
-  shapes[i] = (struct shape){.kind = op->kind, .rows = op->dim[0], .in = op->dim[1], .out = op->dim[2], .calls = calls};
+  shapes[i] = (struct shape){.kind = op->kind, .dtype = op->dtype, .rows = op->dim[0], .in = op->dim[1], .out = op->dim[2], .calls = calls};
   shape_count += i == shape_count;
 }
 
@@ -102,8 +102,8 @@ static double now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Small numbers, none of them denormal, whatever the products add up. */
-static float *tensor(int64_t count) {
+/* Small numbers, none of them denormal, whatever the products add up; taken for pairs of bf16 they are no less. */
+static float *tensor(int64_t count, int dtype) {
   size_t bytes = (size_t)count * sizeof(float);
   float *x = aligned_alloc(PEN_ALIGNMENT_BYTES, bytes + PEN_ALIGNMENT_BYTES - bytes % PEN_ALIGNMENT_BYTES);
   if (x == NULL) {
@@ -112,6 +112,9 @@ static float *tensor(int64_t count) {
   }
   for (int64_t i = 0; i < count; i++) {
     x[i] = (float)(i % 1021 - 510) * 0x1p-12f;
+    if (dtype == PEN_BF16) {
+      ((uint16_t *)x)[2 * i] = ((uint16_t *)x)[2 * i + 1];
+    }
   }
   return x;
 }
@@ -123,14 +126,17 @@ static int compare(const void *a, const void *b) {
 
 /* Median rate of some measurements. */
 static double time_shape(const struct shape *shape, pthread_barrier_t *barrier) {
-  float *x = tensor(shape->rows * shape->in), *y = tensor(shape->rows * shape->out), *w = tensor(shape->in * shape->out);
+  float *x = tensor(shape->rows * shape->in, shape->dtype), *y = tensor(shape->rows * shape->out, shape->dtype);
+  float *w = tensor(shape->in * shape->out, shape->kind == PEN_OP_LINEAR_DW ? PEN_F32 : shape->dtype);
   struct pen_call call = {.dim = {shape->rows, shape->in, shape->out}};
+  size_t workspace_bytes = pen_cpu.workspace_bytes((enum pen_op_kind)shape->kind, (enum pen_dtype)shape->dtype, call.dim);
+  call.workspace = tensor((int64_t)(workspace_bytes / sizeof(float)) + 1, PEN_F32);
   bool forward = shape->kind == PEN_OP_LINEAR, weights = shape->kind == PEN_OP_LINEAR_DW;
   call.operand[0] = forward ? x : y;
   call.operand[1] = weights ? x : w;
   call.operand[weights ? 2 : 3] = forward ? y : weights ? w : x;
-  pen_kernel *kernel = pen_kernel_of((enum pen_op_kind)shape->kind, PEN_F32);
-  call.prepared = pen_kernels_prepare((enum pen_op_kind)shape->kind, PEN_F32, call.dim, call.real);
+  pen_kernel *kernel = pen_kernel_of((enum pen_op_kind)shape->kind, (enum pen_dtype)shape->dtype);
+  call.prepared = pen_kernels_prepare((enum pen_op_kind)shape->kind, (enum pen_dtype)shape->dtype, call.dim, call.real);
   double rates[REPEATS];
   kernel(&call);
   pthread_barrier_wait(barrier);
@@ -144,7 +150,7 @@ static double time_shape(const struct shape *shape, pthread_barrier_t *barrier) 
     } while (passed_s < least_s);
     rates[repeat] = flop_of(shape) * calls / passed_s / 1e9;
   }
-  free(x), free(y), free(w);
+  free(x), free(y), free(w), free(call.workspace);
   qsort(rates, REPEATS, sizeof *rates, compare);
   return rates[REPEATS / 2];
 }

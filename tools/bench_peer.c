@@ -56,6 +56,11 @@ json_t *bench_peer(const struct bench_settings *settings, const json_t *model, c
     arguments[used++] = option->option;
     arguments[used++] = numbers[i];
   }
+  if (bench_is_bf16(info)) { /* its messages in bf16 too, as ours are */
+    static const char *const bf16[] = {"--dtype", "bf16", "--stream", "bf16"};
+    memcpy(arguments + used, bf16, sizeof bf16);
+    used += sizeof bf16 / sizeof *bf16;
+  }
   arguments[used] = NULL;
   return bench_run_json(arguments);
 }

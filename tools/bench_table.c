@@ -4,7 +4,7 @@
 
 #include "tools/bench.h"
 
-enum { COLUMN = 13 };
+enum { COLUMN = 15 };
 
 /* One line: a figure of every plan, multiplied by `scale`. */
 static const struct row {
@@ -38,7 +38,7 @@ static const struct row {
     {"  peer", "peer_launch_to_first_step_end_s", 1, 2, ""},
     {"others' share of the cores, %", "others_share", 100, 1, "0"},
     {"  while the peer ran", "peer_others_share", 100, 1, "0"},
-    {"largest relative difference of losses", "largest_relative_loss_difference", 1, -1, "1e-4"},
+    {"largest relative difference of losses", "largest_relative_loss_difference", 1, -1, "1e-4 (f32)"},
 };
 
 /* One line of what depends on no plan. */
