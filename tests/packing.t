@@ -92,6 +92,17 @@ four      -s pipeline.ranks=4
 two_v     -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 again     -s pipeline.ranks=2 -s memory.recompute=full
 END
+# bf16: the same bits on any topology, and the first loss, of the same weights, as each document alone.
+ok "bf16 on one rank" build narrow "$scratch/model.cfg" -s model.dtype=bf16
+ok "bf16 on two" build narrow_two "$scratch/model.cfg" -s model.dtype=bf16 -s pipeline.ranks=2
+ok "bf16 for documents alone" build narrow_alone "$scratch/model.cfg" -s model.dtype=bf16 -s pipeline.microbatches=6
+ok "bf16 trains" train narrow packed.bin 3
+ok "bf16 trains on two ranks" train narrow_two packed.bin 3
+ok "bf16 trains on each document alone" train narrow_alone alone.bin 3
+ok "bf16 has the same bits on two ranks" cmp "$scratch/narrow.bits" "$scratch/narrow_two.bits"
+ok "bf16: the losses agree, at first to 1e-6, then to 1e-3" sh -c "paste '$scratch/narrow.bits' '$scratch/narrow_alone.bits' |
+  awk '{ d = \$1 - \$2; if (d < 0) d = -d; if (d > (NR == 1 ? 1e-6 : 1e-3) * \$1) bad = 1 } END { exit bad || NR != 6 }'"
+
 is "eval divides by the targets too" "$("$scratch/two" eval --data "$scratch/packed.bin" --checkpoint "$scratch/llama.ckpt" 2>/dev/null)" \
   "$("$scratch/llama" eval --data "$scratch/packed.bin" --checkpoint "$scratch/llama.ckpt" 2>/dev/null)"
 matches "and counts them" "$("$scratch/llama" eval --data "$scratch/packed.bin" --checkpoint "$scratch/llama.ckpt" 2>/dev/null)" '*"tokens":244}'
