@@ -34,6 +34,12 @@ struct pen_rank_state {
   uint8_t digest[PEN_DIGEST_BYTES];                    /* the plan's, valid after the first barrier */
 };
 
+/* What rank 0 has told of the last step, for train --watch. Written by it alone. */
+struct pen_told {
+  _Atomic uint64_t step; /* optimizer steps, from 1 */
+  _Atomic double loss, norm, learning_rate, tokens_per_second, left_s;
+};
+
 /* The run's few words. */
 struct pen_control {
   _Alignas(PEN_FLAG_BYTES) _Atomic uint32_t abort_status; /* not 0: every rank leaves with it */
@@ -43,6 +49,7 @@ struct pen_control {
   _Atomic uint32_t save_status;                            /* why the checkpoint at hand cannot be: an exit status, or 0 */
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns;                                       /* zero of the trace's clock */
+  struct pen_told told;
   struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */
   double loss_sum;                                         /* eval's result, for the parent: valid after rank 0 has left */
   uint64_t target_count, step_count;

@@ -12,6 +12,7 @@
 #include "runtime/action.h"
 #include "runtime/check.h"
 #include "runtime/run.h"
+#include "runtime/watch.h"
 
 static const uint64_t look_ns = 100 * 1000000ull;    /* between two looks at the ranks */
 static const uint64_t look_most_ns = 120 * 1000000ull; /* counted for one look: while we were stopped, nobody stalled */
@@ -245,9 +246,17 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
     watch.ranks[r].pid = pids[r];
   }
   struct pen_control *control = run->shared.control;
+  struct pen_display display;
+  pen_display_open(&display);
   while (watch.left_count < rank_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && watch.asked < 2) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
+    if (run->options->watch) {
+      pen_display_draw(&display, run, pids, watch.rank_count, false);
+    }
+  }
+  if (run->options->watch) {
+    pen_display_draw(&display, run, pids, watch.rank_count, true);
   }
   if (watch.asked >= 2) { /* who asks twice does not want to wait for the step's end */
     pen_shared_abort(&run->shared, rank_count, 128 + watch.asked_by);

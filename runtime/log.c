@@ -61,8 +61,7 @@ static void write_line(const struct pen_log *log, const struct told_step *told) 
   }
 }
 
-/* "2:05" or "1:02:05". */
-static const char *clock_text(char *text, size_t bytes, double seconds) {
+const char *pen_clock_text(char *text, size_t bytes, double seconds) {
   uint64_t s = seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 1000000000u;
   if (s >= 3600) {
     snprintf(text, bytes, "%" PRIu64 ":%02u:%02u", s / 3600, (unsigned)(s / 60 % 60), (unsigned)(s % 60));
@@ -74,7 +73,7 @@ static const char *clock_text(char *text, size_t bytes, double seconds) {
 
 static void show(struct pen_log *log, const struct told_step *told) {
   char line[LINE_BYTES], left[32];
-  clock_text(left, sizeof left, (double)(log->steps - log->told) * log->smooth_ms / 1e3);
+  pen_clock_text(left, sizeof left, (double)(log->steps - log->told) * log->smooth_ms / 1e3);
   int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f", log->terminal ? "\r\033[K" : "", told->step,
                       log->first_step + log->steps, told->loss);
   if (log->trains) {
@@ -87,6 +86,16 @@ static void show(struct pen_log *log, const struct told_step *told) {
                    log->terminal ? "" : "\n");
   ssize_t written = write(STDERR_FILENO, line, (size_t)used);
   (void)written; /* a terminal that went away stops no training */
+}
+
+static void tell_watcher(const struct pen_log *log, const struct told_step *told) {
+  struct pen_told *to = log->watched;
+  atomic_store_explicit(&to->step, told->step, memory_order_relaxed);
+  atomic_store_explicit(&to->loss, told->loss, memory_order_relaxed);
+  atomic_store_explicit(&to->norm, told->norm, memory_order_relaxed);
+  atomic_store_explicit(&to->learning_rate, told->learning_rate, memory_order_relaxed);
+  atomic_store_explicit(&to->tokens_per_second, told->tokens_per_second, memory_order_relaxed);
+  atomic_store_explicit(&to->left_s, (double)(log->steps - log->told) * log->smooth_ms / 1e3, memory_order_relaxed);
 }
 
 static void tell(struct pen_log *log, const double *board) {
@@ -111,6 +120,9 @@ static void tell(struct pen_log *log, const double *board) {
   log->told++;
   if (log->descriptor >= 0) {
     write_line(log, &told);
+  }
+  if (log->watched != NULL) {
+    tell_watcher(log, &told);
   }
   bool edge = log->told == 1 || log->told == log->steps;
   if (!log->quiet && (edge || end_ns - log->shown_ns >= (log->terminal ? terminal_ns : plain_ns))) {

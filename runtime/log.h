@@ -20,6 +20,7 @@ struct pen_log {
   const char *path;
   bool terminal;      /* standard error is one: a progress line that is rewritten */
   bool quiet;
+  struct pen_told *watched; /* null: nobody watches */
   uint64_t first_step; /* optimizer steps before this run */
   uint64_t steps;      /* that this run is to make */
   /* Since the run began: */
@@ -42,6 +43,9 @@ void pen_log_start(struct pen_log *log);
 /* Rank 0, after its own end of a step of so many targets: tells what can be told; with `all`, blocks until everything up to `step` is told. False:
  * the run was aborted. */
 bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all);
+
+/* "2:05" or "1:02:05". */
+const char *pen_clock_text(char *text, size_t bytes, double seconds);
 
 /* Ends the progress line. */
 void pen_log_finish(struct pen_log *log);

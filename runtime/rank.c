@@ -189,7 +189,8 @@ static void open_log(const struct pen_run *run) {
       .descriptor = run->log_descriptor,
       .path = run->options->log,
       .terminal = isatty(STDERR_FILENO),
-      .quiet = run->options->quiet,
+      .quiet = run->options->quiet || run->options->watch,
+      .watched = run->options->watch ? &run->shared.control->told : NULL,
       .first_step = run->first_step,
       .steps = run->steps,
   };
