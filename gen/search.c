@@ -261,7 +261,7 @@ struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *part
                               const struct pen_stage_cost *cost, double overlap_cost, const struct pen_search_effort *effort,
                               const double *slack) {
   const char *const placements[] = {"loop", "v"};
-  bool free = !t->has_pipeline_placement && partition->stages_per_rank == 2 && partition->rank_count > 1;
+  bool free = !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span");
   uint32_t first = !free && !strcmp(t->pipeline_placement, "v"), count = free ? 2 : 1, chosen = first;
   uint64_t work = (uint64_t)WORK_A_SECOND;

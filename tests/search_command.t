@@ -44,6 +44,12 @@ ok "half a pipeline's memory: a V" grep -q '"placement": "v"' "$scratch/report"
 ok "the V is the better" at_most "$(field "$scratch/report" span)" "$(field "$scratch/loop" span)"
 matches "a placement that is asked for is kept" "$(cat "$scratch/said")" "*placement loop"
 
+several="-s pipeline.stages_per_rank=4 -s model.layers=32 -s pipeline.microbatches=8 -s pipeline.live_limit=12"
+"$gen" -p report --search-seconds=0 "$scratch/zb.cfg" $several >"$scratch/report" 2>"$scratch/said"
+"$gen" -p report --search-seconds=0 "$scratch/zb.cfg" $several -s pipeline.placement=loop >"$scratch/loop" 2>"$scratch/said"
+ok "a zigzag of four stages a rank is tried" grep -q '"placement": "v"' "$scratch/report"
+ok "and is the better" at_most "$(field "$scratch/report" span)" "$(field "$scratch/loop" span)"
+
 # On one rank a loop is a V: what a V's schedule can do, the search can.
 for placement in loop v; do
   "$gen" -p report --search-seconds=0 "$scratch/zb.cfg" -s pipeline.ranks=1 -s pipeline.stages_per_rank=2 -s costs.overlap=20 \
