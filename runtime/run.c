@@ -233,8 +233,9 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   find_weights(&run, "score", &found);
   run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
   open_data(&run);
-  if (run.data.packed.header != NULL) {
-    pen_fail(PEN_EXIT_DATA, "%s: a packed token file: score reads plain ones", run.data.path);
+  if (run.data.packed.header != NULL && options->given.end_of_text) {
+    pen_fail(PEN_EXIT_USAGE, "--end-of-text %" PRIu64 ": %s is packed, and says itself where documents end", options->end_of_text,
+             run.data.path);
   }
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;

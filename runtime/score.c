@@ -1,7 +1,8 @@
 /* score.c: log-probabilities by token, and their sums by document (see score.h).
  *
  * The last stage's op CROSS_ENTROPY is tapped: run row by row it gives each token's -ln p instead of their sum, which is kept for a
- * step and then written in the order of the windows. */
+ * step and then written in the order of the windows. A packed file's windows hold documents in another order than they were read in:
+ * there all is kept to the end. */
 #include "runtime/score.h"
 
 #include <errno.h>
@@ -38,6 +39,10 @@ static struct {
   struct document document;
   uint64_t scored;
   double sum;
+  /* of a packed file: */
+  double *kept;          /* -ln p of every token of every piece, as `minus_log` */
+  uint64_t *kept_first;  /* [document]: where the piece begins in `kept` */
+  uint64_t *order;       /* [document]: the pieces in the order of the input */
 } score;
 
 void pen_score_open(const struct pen_options *options) {
@@ -77,6 +82,46 @@ static void score_rows(const struct pen_call *call) {
   *(double *)call->operand[3] = sum;
 }
 
+/* ---- packed files ---- */
+
+static const struct pen_packed_document *pieces; /* for the comparison */
+
+static int by_input(const void *a, const void *b) {
+  const struct pen_packed_document *x = &pieces[*(const uint64_t *)a], *y = &pieces[*(const uint64_t *)b];
+  if (x->number != y->number) {
+    return x->number < y->number ? -1 : 1;
+  }
+  return (x->first > y->first) - (x->first < y->first);
+}
+
+static void open_packed(const struct pen_packed *packed) {
+  uint64_t documents = packed->header->document_count, tokens = 0;
+  score.kept_first = calloc(documents + 1, sizeof *score.kept_first);
+  score.order = calloc(documents + 1, sizeof *score.order);
+  pen_check(score.kept_first != NULL && score.order != NULL, "no memory for %" PRIu64 " documents", documents);
+  for (uint64_t d = 0; d < documents; d++) {
+    score.kept_first[d] = tokens;
+    score.order[d] = d;
+    tokens += packed->documents[d].length;
+  }
+  pieces = packed->documents;
+  qsort(score.order, documents, sizeof *score.order, by_input);
+  score.kept = calloc(tokens + 1, sizeof *score.kept);
+  pen_check(score.kept != NULL, "no memory for the scores of %" PRIu64 " tokens", tokens);
+}
+
+/* Keeps what a window's tokens were given: the one at `at` foretells the next. */
+static void keep_window(const struct pen_packed *packed, uint64_t w, const double *minus_log) {
+  const struct pen_packed_window *window = &packed->windows[w];
+  uint64_t at = 0;
+  for (uint64_t d = window->first_document; d < window->first_document + window->document_count; d++) {
+    double *kept = score.kept + score.kept_first[d];
+    kept[0] = (double)NAN;
+    memcpy(kept + 1, minus_log + at, (packed->documents[d].length - 1) * sizeof *kept);
+    at += packed->documents[d].length;
+  }
+}
+
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   const struct pen_plan *plan = run->plan;
   if (run->profile->stages[plan->stage_count - 1].rank != vm->rank) {
@@ -89,6 +134,9 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   score.tap = (struct pen_tap){.run = score_rows, .context = vm};
   pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
   pen_writer_open(&score.out, score.descriptor);
+  if (run->data.packed.header != NULL) {
+    open_packed(&run->data.packed);
+  }
 }
 
 /* ---- documents ---- */
@@ -140,11 +188,33 @@ static void flush(void) {
   }
 }
 
+/* Documents in the order of the input. A later piece begins with the token that the piece before ended with. */
+static void write_packed(const struct pen_packed *packed) {
+  for (uint64_t i = 0; i < packed->header->document_count; i++) {
+    uint64_t d = score.order[i];
+    const struct pen_packed_document *piece = &packed->documents[d];
+    if (score.document.tokens > 0 && piece->first == 0) {
+      end_document();
+    }
+    score.document.index = piece->number;
+    for (uint32_t t = piece->first != 0; t < piece->length; t++) {
+      add_token(score.kept[score.kept_first[d] + t], false);
+    }
+  }
+}
+
 static void stepped(const struct pen_run *run, struct pen_vm *vm) {
   if (score.minus_log == NULL) {
     return;
   }
   uint64_t sequence = run->profile->sequence, windows = pen_data_step_windows(run->plan, run->profile);
+  const struct pen_packed *packed = &vm->data.packed;
+  for (uint64_t w = 0; packed->header != NULL && w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
+    keep_window(packed, vm->data.cursor + w, score.minus_log + w * sequence);
+  }
+  if (packed->header != NULL) {
+    return;
+  }
   if (vm->data.cursor == 0) {
     add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
   }
@@ -158,9 +228,11 @@ static void stepped(const struct pen_run *run, struct pen_vm *vm) {
 }
 
 static void left(const struct pen_run *run, struct pen_vm *vm) {
-  (void)vm;
   if (score.minus_log == NULL) {
     return;
+  }
+  if (vm->data.packed.header != NULL) {
+    write_packed(&vm->data.packed);
   }
   if (score.document.tokens > 0) {
     end_document();

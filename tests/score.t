@@ -99,4 +99,24 @@ ok "a model without tokens" build mlp "$topologies/mlp_1.cfg"
 ./mlp score --init none --output x 2>err
 is "has nothing to score: status" $? 64
 matches "has nothing to score: message" "$(cat err)" "penstock: score: *loss is a sum"
+# A packed file: documents come in the order of the input, whatever windows they went to; cut ones are whole again.
+ok "with bounds" build bound model.cfg -s batch.packed=true -s pipeline.ranks=2 -s pipeline.microbatches=2
+awk 'BEGIN { s = 3; for (d = 0; d < 30; d++) { s = s * 16807 % 2147483647; n = d % 7 == 6 ? 40 : 1 + s % 12
+  for (t = 1; t < n; t++) { s = s * 16807 % 2147483647; printf "%c", 65 + s % 26 } printf "\n" } }' >lines
+"$tokens" --bytes --end-of-text 10 --pack 16 --pad-to 4 -o packed.bin lines 2>/dev/null
+"$tokens" --bytes --end-of-text 10 --pack 16 --pad-to 4 --single -o alone.bin lines 2>/dev/null
+packed() { ./bound score --data $1.bin --checkpoint ckpt --output $1.json --quiet >$1.last; }
+ok "packed" packed packed
+ok "alone" packed alone
+is "a line a document" "$(sed 's/{"document":\([0-9]*\),.*/\1/' packed.json | tr '\n' ' ')" "$(seq -s ' ' 0 29) "
+is "each with its tokens" "$(sed 's/.*"tokens":\([0-9]*\),.*/\1/' packed.json)" "$(awk '{ print length($0) + 1 }' lines)"
+is "all but its first are foretold" "$(sed 's/.*"scored":\([0-9]*\),.*/\1/' packed.json)" "$(awk '{ print length($0) }' lines)"
+values packed.json >packed.values
+values alone.json >alone.values
+ok "the same as alone, to 1e-5" sh -c "paste packed.values alone.values | awk '(\$1 == \"null\") != (\$2 == \"null\") { exit 1 }
+  \$1 != \"null\" { n++; d = \$1 - \$2; if (d > 1e-5 || d < -1e-5) exit 1 } END { exit n < 200 }'"
+matches "the sum of all is in the last line" "$(tail -n 1 packed.last)" "*\"tokens\":$(awk '{ n += length($0) } END { print n }' lines)}"
+./bound score --data packed.bin --checkpoint ckpt --output none.json --end-of-text 10 2>refusal
+is "an end-of-text token is refused: 64" $? 64
+matches "and why is said" "$(cat refusal)" '*--end-of-text 10: packed.bin is packed, and says itself where documents end*'
 finish
