@@ -27,6 +27,10 @@ static const struct {
     {"llama", "1f1b", 3, 1, 6, "/* tied */"},
     {"llama", "1f1b", 2, 2, 4, "zero_bubble = true; /* tied */ /* no clip */"},
     {"llama", "zero_bubble_v", 2, 2, 4, "/* tied */"},
+    {"llama", "1f1b", 2, 1, 4, "/* bf16 */"},
+    {"mlp", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* no clip */"},
+    {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */"},
+    {"llama", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* tied */"},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 

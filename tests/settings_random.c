@@ -57,10 +57,10 @@ static const char *some_topology(uint64_t *seed) {
   for (unsigned s = 0; s < total; s++) recompute = pen_text("%s%s\"%s\"", recompute, s ? ", " : "", draw(seed, 2) ? "full" : "none");
   return pen_text("pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; zero_bubble = %s; };\n"
                   "model = { family = \"%s\"; layers = %u; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 32; sequence = 4;"
-                  " frozen = (%s); };\nbatch = { microbatch = %u; };\npartition = { %s };\nmemory = { recompute = (%s); };\n"
+                  " dtype = \"%s\"; frozen = (%s); };\nbatch = { microbatch = %u; };\npartition = { %s };\nmemory = { recompute = (%s); };\n"
                   "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %u; };\n",
                   ranks, stages, 1 + (unsigned)draw(seed, 8), schedules[which].name, draw(seed, 3) ? "false" : "true",
-                  llama ? "llama" : "mlp", layers, draw(seed, 3) ? "" : some_of(seed, frozen[llama], 5, 2), 1 + (unsigned)draw(seed, 2),
+                  llama ? "llama" : "mlp", layers, draw(seed, 3) ? "f32" : "bf16", draw(seed, 3) ? "" : some_of(seed, frozen[llama], 5, 2), 1 + (unsigned)draw(seed, 2),
                   partition, recompute, (unsigned)draw(seed, 2));
 }
 

@@ -95,6 +95,15 @@ static void put(struct machine *m, const struct pen_message *message) {
   m->arrived[message->channel]++;
 }
 
+/* A bf16 copy of a weight, `to` on some rank: what becomes of two of its blocks, or of the last one. */
+static void narrow(struct machine *m, const struct pen_weight *weight, uint32_t rank, uint64_t to) {
+  if (to == UINT64_MAX) return;
+  const uint64_t *value = range(m, weight->rank, weight->value_offset, weight->count * 4);
+  uint64_t *copy = range(m, rank, to, weight->count * 2), blocks = blocks_of(weight->count * 4);
+  for (uint64_t n = 0; n < blocks_of(weight->count * 2) && !m->wrong; n++)
+    copy[n] = mix(value[2 * n], 2 * n + 1 < blocks ? value[2 * n + 1] : 0);
+}
+
 /* What NORM puts on the board, and what UPDATE makes of it. */
 static void end_step(struct machine *m, uint32_t rank, bool update) {
   uint64_t norm = 0;
@@ -115,6 +124,7 @@ static void end_step(struct machine *m, uint32_t rank, bool update) {
       value[n] = mix(mix(value[n], norm), mix(first[n], second[n]));
       gradient[n] = 0;
     }
+    if (update && !m->wrong) narrow(m, weight, rank, weight->copy_offset);
   }
 }
 
@@ -183,9 +193,14 @@ static void fill(struct machine *m) {
     const struct pen_weight *weight = &m->plan->weights[index];
     uint64_t *value = range(m, weight->rank, weight->value_offset, weight->count * 4);
     for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) value[n] = mix(index + 1, n);
+    if (!m->wrong) narrow(m, weight, weight->rank, weight->copy_offset);
   }
   for (uint32_t index = 0; index < m->plan->tie_count && !m->wrong; index++) { /* the head's copy begins alike */
     const struct pen_tie *t = &m->plan->ties[index];
+    if (t->weight < m->plan->weight_count && t->dtype == PEN_BF16) {
+      narrow(m, &m->plan->weights[t->weight], t->rank, t->value_offset);
+      continue;
+    }
     uint64_t bytes = t->weight < m->plan->weight_count ? m->plan->weights[t->weight].count * 4 : 0;
     uint64_t *copy = range(m, t->rank, t->value_offset, bytes);
     for (uint64_t n = 0; n < blocks_of(bytes) && !m->wrong; n++) copy[n] = mix(t->weight + 1, n);

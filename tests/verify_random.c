@@ -84,6 +84,7 @@ static struct pen_plan *some_plan(uint64_t *seed) {
   const char *more = draw(seed, 2) ? "" : "/* no clip */";
   if (which == 0 && draw(seed, 2)) more = "zero_bubble = true; /* no clip */";
   if (draw(seed, 4) == 0) more = pen_text("%s /* tied */", more); /* which mlp ignores */
+  if (draw(seed, 3) == 0) more = pen_text("%s /* bf16 */", more);
   const char *text =
       topology_text(draw(seed, 8) ? "mlp" : "llama", schedules[which], ranks, stages, ranks * (1 + (uint32_t)draw(seed, 3)), more);
   const char *memory = draw(seed, 3) ? "" : "memory = { recompute = \"full\"; };";

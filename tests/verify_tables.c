@@ -61,6 +61,11 @@ static bool wrong_dtype(struct part *p) {
   WRITABLE(struct pen_tensor, &p->tables->tensors[op->operand[0]])->dtype ^= 1;
   return true;
 }
+static bool wrong_dtype_of_op(struct part *p) {
+  struct pen_op *op = some_op(p);
+  if (op) op->dtype = draw(p->seed, 4) ? op->dtype ^ 1 : (uint8_t)draw(p->seed, 2) + PEN_I32;
+  return op;
+}
 static bool wrong_kind_of_op(struct part *p) {
   struct pen_op *op = some_op(p);
   if (op) op->kind = PEN_OP_COUNT;
@@ -135,6 +140,29 @@ static bool moved_weight(struct part *p) {
   weight->value_offset += 64;
   return true;
 }
+/* Some weight that has a bf16 copy; null: none. */
+static struct pen_weight *copied_weight(struct part *p) {
+  struct pen_weight *weight = WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
+  return weight->copy_offset == UINT64_MAX ? NULL : weight;
+}
+static bool moved_copy(struct part *p) {
+  struct pen_weight *weight = copied_weight(p);
+  if (weight) weight->copy_offset += 64;
+  return weight;
+}
+static bool copy_on_weight(struct part *p) {
+  struct pen_weight *weight = copied_weight(p);
+  if (weight) weight->copy_offset = weight->value_offset;
+  return weight;
+}
+static bool swapped_copies(struct part *p) {
+  struct pen_weight *weight = copied_weight(p), *other = copied_weight(p);
+  if (!weight || !other || weight == other || weight->rank != other->rank) return false;
+  uint64_t offset = weight->copy_offset;
+  weight->copy_offset = other->copy_offset;
+  other->copy_offset = offset;
+  return true;
+}
 static bool wrong_stage(struct part *p) {
   struct pen_stage *stage = WRITABLE(struct pen_stage, &p->profile->stages[1 + draw(p->seed, p->plan->stage_count - 1)]);
   stage->input = (stage->input + 1) % p->profile->ranks[stage->rank].tensor_count;
@@ -153,7 +181,8 @@ static const struct defect defects[] = {
     {"extra operand", extra_operand, {"more operands than its signature"}},
     {"no such tensor", no_tensor, {"is tensor"}},
     {"wrong dim", wrong_dim, {"bytes, but"}},
-    {"wrong dtype", wrong_dtype, {"is i32, but", "is f32, but", "is f64, but", "bytes of"}},
+    {"wrong dtype", wrong_dtype, {"is i32, but", "is f32, but", "is f64, but", "is bf16, but", "bytes of"}},
+    {"op of another dtype", wrong_dtype_of_op, {"is f32, but", "is bf16, but", "it cannot be of dtype"}},
     {"no such op", wrong_kind_of_op, {"there is no kind"}},
     {"small workspace", small_workspace, {"its workspace has not"}},
     {"gradient added to another", swapped_gradients, {"twice for microbatch", "lacks microbatch"}},
@@ -163,6 +192,9 @@ static const struct defect defects[] = {
     {"runs too much again", runs_too_much_again, {"of F again"}},
     {"weights overlap", shared_weight, {"overlaps"}},
     {"weight moved", moved_weight, {"no weight, gradient or constant", "overlaps", "the head reads"}},
+    {"copy moved", moved_copy, {"no weight, gradient or constant", "overlaps", "the head reads", "lies where", "outside"}},
+    {"copy on its weight", copy_on_weight, {"no weight, gradient or constant", "overlaps", "the head reads"}},
+    {"copies swapped", swapped_copies, {"lies where the copy", "overlaps", "the head reads"}},
     {"wrong stage tensor", wrong_stage, {"counts from", "bytes of"}},
     {"no constant", no_constant, {"no weight, gradient or constant"}},
 };
