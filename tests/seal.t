@@ -69,15 +69,29 @@ fi
 
 # ---- allocator calls of our code: the test build ----
 wrapped=$(grep -o -- '-Wl,--wrap=[a-z_,=-]*' "$top_srcdir/runtime/seal.c" | tr '\n' ' ')
+plan=llama
 sealed_build() {
   (cd "$top_builddir" && $CC $CFLAGS -std=gnu17 -DPEN_TEST_SEAL -I"$top_srcdir" $wrapped -o "$scratch/sealed" \
-    "$top_srcdir/runtime/seal.c" "$scratch/llama.o" $1 libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
+    "$top_srcdir/runtime/seal.c" "$scratch/$plan.o" $1 libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
 }
 steps=20
 ok "the test build" sealed_build ""
 ok "the test build runs: our code keeps the seal" train "$scratch/sealed"
 ok "it saves checkpoints, too" "$scratch/sealed" train --data "$scratch/data.bin" --quiet --steps 6 --save-every 2 \
   --checkpoint "$scratch/ckpt"
+
+# Steps of two shapes by turns, on packed documents: windows of a line each, twelve short ones and then four long ones.
+cat "$scratch/llama.cfg" - >"$scratch/shapes.cfg" <<'END'
+shapes = ({ sequence = 16; microbatches = 6; });
+END
+awk 'BEGIN { for (n = 0; n < 40; n++) printf "%*s\n", n % 20 < 12 ? 9 : 40, "" }' >"$scratch/lines"
+"$tokens" --bytes --end-of-text 10 --pack 64 --pad-to 8 --single -o "$scratch/packed.bin" "$scratch/lines" 2>/dev/null
+plan=shapes
+ok "a plan of two shapes" build shapes "$scratch/shapes.cfg" -s batch.packed=true
+ok "its test build" sealed_build ""
+ok "keeps the seal while shapes change" "$scratch/sealed" train --data "$scratch/packed.bin" --quiet --steps 20 --log "$scratch/log"
+ok "and they did" test "$(log_field "$scratch/log" tokens | sort -u | wc -l)" -ge 2
+plan=llama
 
 # Is the test build able to fail? Put an allocation into the step.
 sed 's/^bool pen_vm_step(struct pen_vm \*vm) {$/#include <stdlib.h>\n&\n  void *volatile waste = malloc(1);\n  free(waste);/' "$top_srcdir/runtime/vm.c" >"$scratch/vm.c"

@@ -181,6 +181,21 @@ tokens --bytes --pack 8 -o t.bin empty
 ok 'nothing to pack' [ "$status $(field t.bin 16 8) $(wc -c <t.bin)" = '0 0 64' ]
 rm -f t.bin
 
+# ---- how far it is, on a terminal ----
+if command -v script >/dev/null && script -qec true /dev/null >/dev/null 2>&1; then
+  # Thirty million bytes take some tenths of a second, at the least.
+  script -qec "'$program' --bytes --end-of-text 10 --pack 1024 -o t.bin $(yes large | head -n 10 | tr '\n' ' ')" /dev/null | tr '\r' '\n' >seen
+  ok 'a bar grows' grep -q '\[#.*\.\] .*% .* MB/s .* left' seen
+  ok 'and makes room for the report' grep -q 't\.bin: 3[0-9]* tokens, .* bytes; read .* MB/s' seen
+  rm -f t.bin
+  script -qec "'$program' --quiet --bytes --end-of-text 10 --pack 1024 -o t.bin large" /dev/null >seen
+  ok '--quiet shows none' sh -c '! grep -q "MB/s .* left" seen'
+  rm -f t.bin
+else
+  echo "ok $((count + 1)) - a bar grows # SKIP no script command here"
+  count=$((count + 1))
+fi
+
 # ---- usage: 64 ----
 tokens --bytes --ids 16 -o t.bin a
 ok 'two kinds of input: 64' refused 64 'choose one of --bytes, --ids and --field'
