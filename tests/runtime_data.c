@@ -181,6 +181,23 @@ static void test_normals_belong_to_seed_window_and_stream(void **state) {
   assert_memory_not_equal(first, other, sizeof first);
 }
 
+/* In bf16 they are the same, rounded. */
+static void test_normals_of_bf16(void **state) {
+  (void)state;
+  enum { COUNT = MICROBATCH * SEQUENCE * WIDTH };
+  float wide[COUNT];
+  uint16_t narrow[COUNT], rounded[COUNT];
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, NULL, 7);
+  data.cursor = 4;
+  data.row_microbatch = 0;
+  struct pen_call call = {.operand = {narrow}, .dim = {MICROBATCH * SEQUENCE, WIDTH, 1, SEQUENCE}, .prepared = &data};
+  pen_data_op(PEN_OP_NORMAL, PEN_BF16)(&call);
+  draw(wide, 7, 4, 0, 1);
+  pen_narrow(rounded, wide, COUNT);
+  assert_memory_equal(narrow, rounded, sizeof narrow);
+}
+
 static int make_path(void **state) {
   (void)state;
   int descriptor = mkstemp(path);
@@ -200,6 +217,7 @@ int main(void) {
       cmocka_unit_test(test_absent_files_are_refused),
       cmocka_unit_test(test_a_bad_token_does_no_harm_until_it_is_read),
       cmocka_unit_test(test_normals_belong_to_seed_window_and_stream),
+      cmocka_unit_test(test_normals_of_bf16),
   };
   cmocka_set_message_output(CM_OUTPUT_TAP);
   return cmocka_run_group_tests(tests, make_path, remove_path);

@@ -59,12 +59,15 @@ ok "llama is built" build llama "$scratch/llama.cfg"
 ok "llama trains" run llama --steps 2
 ok "on another topology it is built" build llama1 "$scratch/llama.cfg" -s pipeline.schedule=1f1b -s pipeline.stages_per_rank=1
 ok "and goes on" run llama1 --steps 4 --resume
+ok "in bf16 it is built" build llama16 "$scratch/llama.cfg" -s model.dtype=bf16
+ok "and goes on from there" run llama16 --steps 6 --resume
 ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2
 ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
 ok "info" "$scratch/llama" info --json
-is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 "
+is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 5 6 "
 
-tests='canonical compose partition shapes simulate verify_rows verify safetensors initial checkpoint kernels_attention kernels_loss kernels_norm kernels_matmul'
+tests='canonical compose partition shapes simulate verify_rows verify safetensors initial checkpoint kernels_attention kernels_contract kernels_loss'
+tests="$tests kernels_matmul kernels_narrow kernels_norm kernels_product_bf16"
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
 for test in $tests; do
   if (cd "$work" && CMOCKA_MESSAGE_OUTPUT=TAP "tests/$test") >"$scratch/test.log" 2>&1; then

@@ -79,6 +79,10 @@ ok "the test build" sealed_build ""
 ok "the test build runs: our code keeps the seal" train "$scratch/sealed"
 ok "it saves checkpoints, too" "$scratch/sealed" train --data "$scratch/data.bin" --quiet --steps 6 --save-every 2 \
   --checkpoint "$scratch/ckpt"
+plan=bf16
+build bf16 "$scratch/llama.cfg" -s model.dtype=bf16
+ok "the test build in bf16" sealed_build ""
+ok "it keeps the seal, too" train "$scratch/sealed"
 
 # Steps of two shapes by turns, on packed documents: windows of a line each, twelve short ones and then four long ones.
 cat "$scratch/llama.cfg" - >"$scratch/shapes.cfg" <<'END'
