@@ -105,6 +105,13 @@ static bool used_anywhere(const struct filling *f, uint32_t value) {
 static struct stay from_first(const struct range *r) { return r->used ? (struct stay){r->first, UINT32_MAX} : always; }
 static struct stay to_last(const struct range *r) { return r->used ? (struct stay){0, r->last} : always; }
 
+/* Does what a stage has from the one before (or, backward, from the one behind it) lie in a slot of its own? Else the neighbour, on the
+ * same rank, may still need it. */
+static bool comes_by_message(const struct pen_graph *graph, bool backward) {
+  uint32_t from = backward ? graph->stage + 1 : graph->stage - 1;
+  return from < graph->stage_count && graph->partition->rank_of[graph->stage] != graph->partition->rank_of[from];
+}
+
 /* When a value holds its bytes, by its base as derive settled it. */
 static struct tenant tenant_of(const struct filling *f, uint32_t value) {
   struct tenant t = {.bytes = pen_aligned(f->graph->value[value].bytes)};
@@ -128,7 +135,15 @@ static struct tenant tenant_of(const struct filling *f, uint32_t value) {
       break;
     case PEN_BASE_OUTPUT_GRADIENT:
       t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
+      if (comes_by_message(f->graph, true)) t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
       if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
+      break;
+    case PEN_BASE_INPUT:
+      if (!comes_by_message(f->graph, false)) break;
+      t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
+      t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
+      if (!r[PEN_PROGRAM_W]->used && !r[PEN_PROGRAM_I]->used) t.stay[PEN_PROGRAM_F] = to_last(r[PEN_PROGRAM_F]);
       break;
     case PEN_BASE_OUTPUT: t.stay[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]); break;
     case PEN_BASE_INPUT_GRADIENT:
@@ -298,12 +313,13 @@ static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
 
 /* ---- scratch ---- */
 
-/* The blocks of its own stage that a row holds in full while a program runs, beside SAVED_W's and scratch; 0: no more. */
-static const uint8_t at_hand[PEN_PROGRAMS][5] = {
-    [PEN_PROGRAM_F] = {PEN_BASE_SAVED_I, PEN_BASE_OUTPUT},
-    [PEN_PROGRAM_I] = {PEN_BASE_SAVED_I, PEN_BASE_KEPT_W, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT},
-    [PEN_PROGRAM_W] = {PEN_BASE_KEPT_W},
-    [PEN_PROGRAM_B] = {PEN_BASE_SAVED_I, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT},
+/* The blocks of its own stage that a row holds in full while a program runs, beside SAVED_W's and scratch; 0: no more. What is
+ * not there any more (an input that F alone reads, while I runs) stays taken: tenant_of. */
+static const uint8_t at_hand[PEN_PROGRAMS][6] = {
+    [PEN_PROGRAM_F] = {PEN_BASE_SAVED_I, PEN_BASE_OUTPUT, PEN_BASE_INPUT},
+    [PEN_PROGRAM_I] = {PEN_BASE_SAVED_I, PEN_BASE_KEPT_W, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
+    [PEN_PROGRAM_W] = {PEN_BASE_KEPT_W, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
+    [PEN_PROGRAM_B] = {PEN_BASE_SAVED_I, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
 };
 
 /* Finds room for scratch in a block that the row holds anyway; PEN_BASE_SCRATCH: there is none. */
@@ -427,6 +443,7 @@ static bool lists_alike(const struct pen_op_list *a, const struct pen_op_list *b
 
 bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b) {
   if (a->value_count != b->value_count || a->input != b->input || a->output != b->output || a->training != b->training ||
+      comes_by_message(a, false) != comes_by_message(b, false) || comes_by_message(a, true) != comes_by_message(b, true) ||
       a->output_gradient != b->output_gradient || a->input_gradient != b->input_gradient)
     return false;
   for (size_t v = 0; v < a->value_count; v++) {

@@ -2,6 +2,7 @@
  * (See the topologies' exceptions below.) `tests/layout wide` walks a wider grid and prints every case (make bench-layout). */
 #include <glob.h>
 
+#include "gen/lives.h"
 #include "tests/whole.h"
 
 /* ---- the grid ---- */
@@ -18,6 +19,7 @@ static const struct shape shapes[] = {
     {"llama, 2 layers a stage", "llama", 2, 128, 8, 4, 352, 1024, 128, 1},
     {"llama, vocabulary 8192", "llama", 1, 128, 4, 4, 512, 8192, 64, 2},
     {"llama, long", "llama", 3, 64, 4, 1, 176, 512, 512, 1},
+    {"mlp, tiny", "mlp", 1, 8, 1, 1, 1, 64, 4, 1},
 };
 
 struct case_of_schedule {
@@ -29,20 +31,27 @@ static const struct case_of_schedule schedules[] = {
     {"gpipe", "", 1},          {"1f1b", "", 1},          {"1f1b", "", 2},       {"1f1b", "zero_bubble = true;", 1},
     {"1f1b", "warmup = 2;", 1}, {"looped_bfs", "", 2},    {"zero_bubble_v", "", 2}, {"dual_pipe_v", "", 2},
     {"zb_h1", "", 1},          {"zb_h2", "", 1},         {"v_half", "", 2},     {"v_min", "", 2},
+    {"inference", "", 1},      {"inference", "", 2},     {"1f1b", "recompute = \"full\";", 1},
+    {"zero_bubble_v", "recompute = \"full\";", 2},       {"dual_pipe_v", "recompute = \"full\";", 2},
 };
 
 /* How many layers more than stages there are: stages then differ. */
 static const unsigned uneven[] = {0, 1};
 
+static bool recomputes(const struct case_of_schedule *c) { return strncmp(c->more, "recompute", strlen("recompute")) == 0; }
+
 static const char *text_of(const struct shape *shape, const struct case_of_schedule *c, unsigned ranks, unsigned microbatches,
                            unsigned more_layers) {
-  return pen_text("pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; %s };\n"
+  return pen_text("pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; %s };\n%s"
                   "model = { family = \"%s\"; layers = %u; hidden = %u; heads = %u; kv_heads = %u; ffn = %u; vocab = %u; sequence = %u; };\n"
                   "batch = { microbatch = %u; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n",
-                  ranks, c->stages_per_rank, microbatches, c->schedule, c->more, shape->family,
+                  ranks, c->stages_per_rank, microbatches, c->schedule, recomputes(c) ? "" : c->more,
+                  recomputes(c) ? "memory = { recompute = \"full\"; };\n" : "", shape->family,
                   shape->layers_a_stage * ranks * c->stages_per_rank + more_layers, shape->hidden, shape->heads, shape->kv_heads,
                   shape->ffn, shape->vocab, shape->sequence, shape->microbatch);
 }
+
+static bool keeps_little(const struct case_of_schedule *c) { return strcmp(c->schedule, "inference") == 0 || recomputes(c); }
 
 /* The worst ratio over the ranks of a case's plan. */
 static double worst_ratio(const struct pen_plan *plan, uint32_t *worst) {
@@ -56,15 +65,38 @@ static double worst_ratio(const struct pen_plan *plan, uint32_t *worst) {
   return most;
 }
 
-/* Why a case of the grid may be above 1.03; null: it may not. */
-static const char *cause_of(const struct shape *shape, const struct case_of_schedule *c) {
-  bool both_ends = strcmp(c->schedule, "v_half") == 0 && shape->vocab >= 8192;
-  return both_ends ? "rank 0 has both ends of the model, and the logits are one tensor larger than the gaps that the first stage leaves" : NULL;
+/* The most bytes that the blocks of one row have in any profile on a rank, with the slots and what persists. */
+static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t most = 0;
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    uint32_t rows = plan->profiles[p].ranks[rank].action_count;
+    struct pen_lives lives = pen_lives_of(plan, &plan->profiles[p], rank);
+    uint64_t *in_use = pen_new(rows + 1u, sizeof *in_use);
+    const struct pen_action *action = plan->profiles[p].ranks[rank].actions;
+    for (size_t i = 0; i < lives.count; i++) {
+      uint32_t first = lives.life[i].first, last = lives.life[i].last;
+      if (first > 0 && action[first - 1].overlaps) first--; /* of a pair, both are at work at once */
+      if (action[last].overlaps) last++;
+      for (uint32_t row = first; row <= last; row++)
+        if (lives.life[i].offset >= plan->memory[rank].persistent_end) in_use[row] += pen_aligned(lives.life[i].bytes);
+    }
+    for (uint32_t row = 0; row < rows; row++)
+      if (in_use[row] > most) most = in_use[row];
+  }
+  return most + plan->memory[rank].persistent_end;
+}
+
+/* Why a case of the grid may be above 1.03; null: it may not. A block has its bytes for whole rows, though not all its values are there at
+ * the op with most: an output not yet, an input no more; and a slot waits for its message. That weighs where little is kept besides; what
+ * the rows have is packed as closely there as anywhere. */
+static const char *cause_of(const struct case_of_schedule *c, const struct pen_plan *plan, uint32_t rank) {
+  if (!keeps_little(c) || (double)plan->memory[rank].arena_bytes > 1.03 * (double)most_in_a_row(plan, rank)) return NULL;
+  return "blocks last whole rows, and slots wait";
 }
 
 struct tally {
   unsigned cases, above_1, above_3;
-  double worst, sum;
+  double worst, worst_kept, sum; /* worst_kept: where backward keeps what F makes */
   const char *worst_name;
 };
 
@@ -80,7 +112,7 @@ static void try_case(struct tally *tally, const struct shape *shape, const struc
   double ratio = worst_ratio(plan, &rank);
   tally->cases++;
   tally->above_1 += ratio > 1.01;
-  const char *cause = cause_of(shape, c);
+  const char *cause = ratio > 1.03 ? cause_of(c, plan, rank) : NULL;
   tally->above_3 += ratio > 1.03 && !cause;
   tally->sum += ratio;
   if (ratio > tally->worst) {
@@ -90,6 +122,7 @@ static void try_case(struct tally *tally, const struct shape *shape, const struc
   if (print || ratio > 1.03)
     print_message("# %.4f rank %u  %s  %llu placed, %llu live%s%s\n", ratio, rank, name, (unsigned long long)plan->memory[rank].arena_bytes,
                   (unsigned long long)plan->memory[rank].live_bytes, ratio > 1.03 ? ": " : "", ratio <= 1.03 ? "" : cause ? cause : "no cause known");
+  tally->worst_kept = ratio > tally->worst_kept && !keeps_little(c) ? ratio : tally->worst_kept;
   pen_free_all();
 }
 
@@ -111,8 +144,8 @@ static struct tally walk_grid(bool wide) {
             if (!wide && (s + c + r + u) % 4 != 0) continue; /* each value of each axis with a quarter of the others */
             try_case(&tally, &shapes[s], &schedules[c], ranks[r], microbatches_of(&schedules[c], ranks[r], times), uneven[u], wide);
           }
-  print_message("# %u cases: worst %.4f (%s), mean %.4f, above 1.01: %u, above 1.03 and not named: %u\n", tally.cases, tally.worst, tally.worst_name,
-                tally.sum / tally.cases, tally.above_1, tally.above_3);
+  print_message("# %u cases: worst %.4f (%s), of those that keep what F makes %.4f, mean %.4f, above 1.01: %u, above 1.03 and not named: %u\n",
+                tally.cases, tally.worst, tally.worst_name, tally.worst_kept, tally.sum / tally.cases, tally.above_1, tally.above_3);
   return tally;
 }
 
