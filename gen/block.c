@@ -264,10 +264,26 @@ static void place_boundaries(struct filling *f) {
       }
 }
 
+/* Which storages a later block of the stage reads: [value]. */
+static bool *handed_on(const struct pen_graph *graph) {
+  bool *handed = pen_new(graph->value_count + 1, sizeof *handed);
+  for (size_t i = 0; i < graph->program[PEN_PROGRAM_F].count; i++) {
+    const struct pen_op *op = &graph->program[PEN_PROGRAM_F].op[i];
+    uint32_t inputs = pen_signature_of(op->kind)->input_count, made = op->operand[inputs];
+    for (uint32_t k = 0; made != PEN_NONE && k < inputs; k++)
+      if (op->operand[k] != PEN_NONE && graph->value[op->operand[k]].block != graph->value[made].block)
+        handed[graph->value[op->operand[k]].storage] = true;
+  }
+  return handed;
+}
+
+static uint32_t first_block(const struct pen_graph *graph) { return graph->partition->span[graph->stage].first_block; }
+
 /* What is kept until W, in name or in fact, in the order in which F makes it. */
 static struct pen_saved *list_saved(const struct filling *f, const bool *stays, size_t *count) {
   uint32_t *part = pen_new(f->graph->value_count + 1, sizeof *part);
   number_parts(f->graph, part);
+  const bool *handed = handed_on(f->graph);
   size_t counts[2];
   const struct ranked *kept[2] = {by_birth(f, PEN_BASE_SAVED_W, PEN_PROGRAM_F, &counts[0]),
                                   by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &counts[1])};
@@ -276,7 +292,8 @@ static struct pen_saved *list_saved(const struct filling *f, const bool *stays, 
   for (size_t a = 0, b = 0; a < counts[0] || b < counts[1];) { /* both lists in one order */
     bool first = b == counts[1] || (a < counts[0] && by_key(&kept[0][a], &kept[1][b]) < 0);
     uint32_t v = first ? kept[0][a++].value : kept[1][b++].value;
-    if (first || stays[v]) saved[(*count)++] = (struct pen_saved){v, part[v], pen_aligned(f->graph->value[v].bytes)};
+    uint32_t block = f->graph->value[v].block - first_block(f->graph);
+    if (first || stays[v]) saved[(*count)++] = (struct pen_saved){v, part[v], block, handed[v], pen_aligned(f->graph->value[v].bytes)};
   }
   return saved;
 }
@@ -449,6 +466,7 @@ bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b) {
   for (size_t v = 0; v < a->value_count; v++) {
     const struct pen_value *x = &a->value[v], *y = &b->value[v];
     bool parts = v == 0 || !strcmp(x->prefix, x[-1].prefix) == !strcmp(y->prefix, y[-1].prefix);
+    parts = parts && x->block - first_block(a) == y->block - first_block(b);
     if (x->bytes != y->bytes || x->base != y->base || x->storage != y->storage || x->role != y->role || !parts) return false;
   }
   for (size_t p = 0; p < PEN_PROGRAMS; p++)

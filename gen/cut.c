@@ -1,9 +1,12 @@
 /* cut.c: how what a stage saves for W is cut into pieces that are placed one by one.
  *
  * One block a microbatch is best where all stages of a rank save as much: equal blocks are interval colouring. Stages that differ leave
- * gaps that fit nobody. There are three ways to have pieces that do:
+ * gaps that fit nobody. There are four ways to have pieces that do:
  *
  *   layers  a piece for every so many parts (layers, and what stands around them)
+ *   blocks  a piece for every block of the model (an attention, an MLP), where stages have few, and may begin within a layer: blocks
+ *           of one kind keep as much, so whatever the mix of stages, each size is an interval colouring of its own. What one block
+ *           hands on to the next is kept apart: as much of it as all stages of the rank have, and the rest
  *   alike   a piece for every part, but each of the very sizes that most parts of the rank's stages have in common; what a part has
  *           beside them (the first layer's embedding, the last one's output) goes to one last piece
  *   even    as many pieces as there may be, of about the same size: small enough to go wherever something large was */
@@ -86,9 +89,12 @@ static uint32_t cut_part(const struct pen_saved *saved, size_t count, uint32_t n
 uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_cutting *cutting) {
   uint8_t *piece = pen_new(count + 1, sizeof *piece);
   uint64_t total = 0, before = 0;
+  size_t handed = 0;
   for (size_t i = 0; i < count; i++) total += saved[i].bytes;
   for (size_t i = 0; i < count; i++) {
     if (cutting->cut == PEN_CUT_LAYERS) piece[i] = (uint8_t)(saved[i].part / cutting->parts_a_piece);
+    if (cutting->cut == PEN_CUT_BLOCKS)
+      piece[i] = (uint8_t)(!saved[i].handed_on ? saved[i].block : handed++ < cutting->handed_on ? PEN_PIECES - 2 : PEN_PIECES - 1);
     if (cutting->cut == PEN_CUT_EVEN) piece[i] = (uint8_t)(before * PEN_PIECES / total);
     before += saved[i].bytes;
   }

@@ -61,11 +61,13 @@ static inline int pen_piece_base(uint32_t piece) { return piece ? PEN_BASE_SAVED
 /* ---- cut.c ---- */
 
 /* How SAVED_W is cut into pieces: see cut.c. */
-enum pen_cut { PEN_CUT_NOT, PEN_CUT_LAYERS, PEN_CUT_ALIKE, PEN_CUT_EVEN, PEN_CUTS };
+enum pen_cut { PEN_CUT_NOT, PEN_CUT_LAYERS, PEN_CUT_BLOCKS, PEN_CUT_ALIKE, PEN_CUT_EVEN, PEN_CUTS };
 
 /* A value that is kept until W, in the order in which F makes them. */
 struct pen_saved {
   uint32_t value, part;
+  uint32_t block;  /* of the stage, from 0 */
+  bool handed_on;  /* to another block of the stage */
   uint64_t bytes; /* aligned */
 };
 
@@ -80,6 +82,7 @@ struct pen_cutting {
   enum pen_cut cut;
   uint32_t parts_a_piece;   /* LAYERS: no more than PEN_PIECES pieces may come of it */
   struct pen_common common; /* ALIKE */
+  size_t handed_on;         /* BLOCKS: how many values every stage of the rank hands on */
 };
 
 /* What the parts of a rank's stages have in common; [stages]. */

@@ -7,8 +7,8 @@
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role, uint64_t elements) {
   graph->value = pen_grow(graph->value, &graph->value_capacity, graph->value_count + 1, sizeof *graph->value);
   struct pen_value *value = &graph->value[graph->value_count];
-  *value = (struct pen_value){.name = name, .prefix = graph->prefix, .dtype = dtype, .role = role, .elements = elements, .weight = PEN_NONE,
-                              .gradient = PEN_NONE};
+  *value = (struct pen_value){.name = name, .prefix = graph->prefix, .block = graph->block, .dtype = dtype, .role = role, .elements = elements,
+                              .weight = PEN_NONE, .gradient = PEN_NONE};
   if (__builtin_mul_overflow(elements, pen_dtype_bytes(dtype), &value->bytes))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: tensor %s is too large", graph->topology->path, name);
   value->storage = (uint32_t)graph->value_count;

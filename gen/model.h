@@ -21,6 +21,7 @@ enum pen_role {
 struct pen_value {
   const char *name;
   const char *prefix; /* of the part of the model that it was made in: "layers.3.", or "" */
+  uint32_t block;     /* of the model's, that it was made in; the stage's past_last_block: by derive */
   uint8_t dtype, role;
   uint64_t elements, bytes;
   uint32_t weight;  /* WEIGHT, GRADIENT: index into the stage's weights; else PEN_NONE */

@@ -290,6 +290,7 @@ struct templates {
   struct pen_blocks *blocks[PEN_CUTS]; /* [stage] */
   bool *made[PEN_CUTS];
   uint32_t parts_a_piece, parts;
+  uint32_t model_blocks; /* the most that a stage has */
 };
 
 static struct templates start_templates(const struct pen_laying *l) {
@@ -303,6 +304,8 @@ static struct templates start_templates(const struct pen_laying *l) {
     c.alike[s] = s && pen_graphs_alike(l->input->graph[s - 1], l->input->graph[s]) ? c.alike[s - 1] : s;
     uint32_t parts = c.alike[s] == s ? pen_parts_of(l->input->graph[s]) : 0;
     if (parts > c.parts) c.parts = parts;
+    uint32_t blocks = l->partition->span[s].past_last_block - l->partition->span[s].first_block;
+    if (blocks > c.model_blocks) c.model_blocks = blocks;
   }
   c.parts_a_piece = (c.parts + PEN_PIECES - 1) / PEN_PIECES;
   return c;
@@ -311,20 +314,31 @@ static struct templates start_templates(const struct pen_laying *l) {
 static void use_blocks(struct pen_laying *l, struct templates *c, uint32_t stage, const struct pen_cutting *cutting) {
   uint32_t first = c->alike[stage];
   struct pen_blocks *blocks = &c->blocks[cutting->cut][first];
-  bool lasting = cutting->cut != PEN_CUT_ALIKE; /* that depends on the rank's other stages */
+  bool lasting = cutting->cut != PEN_CUT_ALIKE && cutting->cut != PEN_CUT_BLOCKS; /* those depend on the rank's other stages */
   if (!c->made[cutting->cut][first]) *blocks = pen_blocks_of(l->input->graph[first], cutting);
   c->made[cutting->cut][first] = lasting;
   l->blocks[stage] = *blocks;
 }
 
+/* How many values a stage keeps that one block hands on to another. */
+static size_t count_handed_on(const struct pen_saved *saved, size_t count) {
+  size_t handed = 0;
+  for (size_t i = 0; i < count; i++) handed += saved[i].handed_on;
+  return handed;
+}
+
 /* Cuts the stages of a rank. */
 static void cut_rank(struct pen_laying *l, struct templates *c, uint32_t rank, enum pen_cut cut) {
   uint32_t stages = l->partition->stages_per_rank;
-  struct pen_cutting cutting = {.cut = cut, .parts_a_piece = c->parts_a_piece};
-  if (cut == PEN_CUT_ALIKE) {
+  struct pen_cutting cutting = {.cut = cut, .parts_a_piece = c->parts_a_piece, .handed_on = SIZE_MAX};
+  if (cut == PEN_CUT_ALIKE || cut == PEN_CUT_BLOCKS) {
     const struct pen_saved **saved = pen_new(stages, sizeof *saved);
     size_t *count = pen_new(stages, sizeof *count);
-    for (uint32_t i = 0; i < stages; i++) saved[i] = pen_saved_of(l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
+    for (uint32_t i = 0; i < stages; i++) {
+      saved[i] = pen_saved_of(l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
+      size_t handed = count_handed_on(saved[i], count[i]);
+      if (handed < cutting.handed_on) cutting.handed_on = handed;
+    }
     cutting.common = pen_common_of(saved, count, stages);
   }
   for (uint32_t i = 0; i < stages; i++) use_blocks(l, c, pen_stage_at(l, rank, i), &cutting);
@@ -398,8 +412,8 @@ static bool try_way(struct trial *t, const struct way *way) {
 
 /* Every cut, first quickly, then thoroughly those that can come near. */
 static void try_cuts(struct trial *t, uint32_t spare) {
-  static const enum pen_cut cuts[PEN_CUTS] = {PEN_CUT_NOT, PEN_CUT_ALIKE, PEN_CUT_LAYERS, PEN_CUT_EVEN};
-  bool hopeless[PEN_CUTS] = {[PEN_CUT_LAYERS] = t->templates->parts < 2};
+  static const enum pen_cut cuts[PEN_CUTS] = {PEN_CUT_NOT, PEN_CUT_ALIKE, PEN_CUT_LAYERS, PEN_CUT_BLOCKS, PEN_CUT_EVEN};
+  bool hopeless[PEN_CUTS] = {[PEN_CUT_LAYERS] = t->templates->parts < 2, [PEN_CUT_BLOCKS] = t->templates->model_blocks > PEN_PIECES - 2};
   for (int i = 0; i < PEN_CUTS && t->least > t->enough; i++) {
     if (hopeless[cuts[i]] || (cuts[i] != PEN_CUT_NOT && t->l->input->kind != PEN_TRAIN)) continue; /* eval saves nothing */
     if (t->shares_scratch) try_way(t, &(struct way){cuts[i], spare, true, 0});

@@ -1,5 +1,5 @@
 /* layout.c: how close placed bytes come to live bytes over a grid of shapes; and the packer alone, against random rectangles.
- * (See the topologies' exceptions below.) `tests/layout wide` walks a wider grid and prints every case (make bench-layout). */
+ * `tests/layout wide` walks a wider grid and prints every case (make bench-layout). */
 #include <glob.h>
 
 #include "gen/lives.h"
@@ -156,16 +156,6 @@ static void test_grid(void **state) {
 
 /* ---- the topologies that are kept ---- */
 
-/* Those that may take more than 1% beside what is live, and why. */
-static const struct {
-  const char *name, *cause;
-  double most;
-} exceptions[] = {
-    {"bench_zbv", "no order tried packs rank 1's pieces, of three sizes, closer than 0.7% to the bytes alive; and what I keeps for W is"
-                  " born in a row in which scratch, dead by then, still has its place (0.5%)", 1.012},
-    {"bench_zbv_bf16", "as bench_zbv, of whose bytes those that are live are fewer by half", 1.015},
-};
-
 static void test_topologies(void **state) {
   (void)state;
   const char *folder = getenv("top_srcdir");
@@ -173,13 +163,10 @@ static void test_topologies(void **state) {
   assert_int_equal(glob(pen_text("%s/topologies/*.cfg", folder ? folder : "."), 0, NULL, &found), 0);
   for (size_t i = 0; i < found.gl_pathc; i++) {
     struct pen_topology *topology = pen_topology_read(found.gl_pathv[i], NULL, 0);
-    double most = 1.01;
-    for (size_t k = 0; k < sizeof exceptions / sizeof *exceptions; k++)
-      if (strcmp(exceptions[k].name, topology->name) == 0) most = exceptions[k].most;
     uint32_t rank = 0;
     double ratio = worst_ratio(make_whole_of(topology).plan, &rank);
     print_message("# %.4f rank %u  %s\n", ratio, rank, topology->name);
-    if (ratio >= most) fail_msg("%s: %.4f on rank %u", topology->name, ratio, rank);
+    if (ratio >= 1.01) fail_msg("%s: %.4f on rank %u", topology->name, ratio, rank);
     pen_free_all();
   }
   globfree(&found);
