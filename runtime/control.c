@@ -86,6 +86,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .window_offset = window_offset,
   };
   atomic_store(&shared->control->last_step, UINT64_MAX);
+  atomic_store(&shared->control->last_evaluation_step, UINT64_MAX);
 }
 
 struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile) {

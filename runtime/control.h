@@ -45,6 +45,7 @@ struct pen_control {
   _Alignas(PEN_FLAG_BYTES) _Atomic uint32_t abort_status; /* not 0: every rank leaves with it */
   _Atomic uint32_t stop_requested;                         /* a signal asked for the end */
   _Atomic uint64_t last_step;                              /* steps are counted from 0 in the run; UINT64_MAX: not known yet */
+  _Atomic uint64_t last_evaluation_step;                   /* of the evaluation at hand, by the count of all steps of the run */
   _Atomic uint32_t saving;                                 /* a checkpoint is half-written */
   _Atomic uint32_t save_status;                            /* why the checkpoint at hand cannot be: an exit status, or 0 */
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */

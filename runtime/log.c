@@ -132,21 +132,54 @@ static void tell(struct pen_log *log, const double *board) {
 }
 
 bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all) {
-  log->targets[step % PEN_BOARD_DEPTH] = targets;
-  log->end_ns[step % PEN_BOARD_DEPTH] = pen_now_ns();
+  if (log->told <= step) { /* else it is told already */
+    log->targets[step % PEN_BOARD_DEPTH] = targets;
+    log->end_ns[step % PEN_BOARD_DEPTH] = pen_now_ns();
+  }
   /* The next step may write over the board of step + 1 - DEPTH: that one must be told now. */
   while (log->told <= step) {
     bool must = all || log->told + PEN_BOARD_DEPTH <= step + 1;
-    if (must && !end->kind->gather(end, log->told)) {
+    if (must && !end->kind->gather(end, log->before + log->told)) {
       return false;
     }
-    if (!must && !end->kind->gathered(end, log->told)) {
+    if (!must && !end->kind->gathered(end, log->before + log->told)) {
       return true;
     }
-    tell(log, end->kind->board(end, log->told));
+    tell(log, end->kind->board(end, log->before + log->told));
     end->kind->logged(end);
   }
   return true;
+}
+
+/* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
+static void write_evaluation(const struct pen_log *log, uint64_t step, const struct pen_log *evaluation, double loss) {
+  char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
+  pen_json_number(loss_text, sizeof loss_text, loss);
+  pen_json_number(perplexity, sizeof perplexity, exp(loss));
+  pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->told_end_ns) / 1e6);
+  int bytes = snprintf(line, sizeof line,
+                       "{\"step\":%" PRIu64 ",\"eval_loss\":%s,\"eval_perplexity\":%s,\"eval_tokens\":%" PRIu64 ",\"eval_ms\":%s}\n", step,
+                       loss_text, perplexity, evaluation->target_count, ms);
+  if (write(log->descriptor, line, (size_t)bytes) != bytes) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s", log->path, strerror(errno));
+  }
+}
+
+void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {
+  if (evaluation != NULL) {
+    uint64_t divisor = log->plan->loss_is_mean ? evaluation->target_count : evaluation->told;
+    double loss = evaluation->loss_sum / (double)(divisor == 0 ? 1 : divisor);
+    if (log->descriptor >= 0) {
+      write_evaluation(log, step, evaluation, loss);
+    }
+    if (!log->quiet) {
+      char line[LINE_BYTES];
+      int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %.4f\n", log->terminal ? "\r\033[K" : "", step, loss);
+      ssize_t written = write(STDERR_FILENO, line, (size_t)used);
+      (void)written;
+    }
+  }
+  pen_log_start(log);
 }
 
 void pen_log_finish(struct pen_log *log) {

@@ -23,6 +23,7 @@ struct pen_log {
   struct pen_told *watched; /* null: nobody watches */
   uint64_t first_step; /* optimizer steps before this run */
   uint64_t steps;      /* that this run is to make */
+  uint64_t before;     /* steps of the run that were another log's */
   /* Since the run began: */
   uint64_t told;                    /* steps told */
   uint64_t end_ns[PEN_BOARD_DEPTH], targets[PEN_BOARD_DEPTH]; /* of the steps not yet told */
@@ -43,6 +44,9 @@ void pen_log_start(struct pen_log *log);
 /* Rank 0, after its own end of a step of so many targets: tells what can be told; with `all`, blocks until everything up to `step` is told. False:
  * the run was aborted. */
 bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all);
+
+/* Rank 0: tells what an evaluation after that step has added up (null: it was interrupted); its time is not that of the next step. */
+void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation);
 
 /* "2:05" or "1:02:05". */
 const char *pen_clock_text(char *text, size_t bytes, double seconds);

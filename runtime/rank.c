@@ -12,6 +12,7 @@
 #include "runtime/check.h"
 #include "runtime/checkpoint.h"
 #include "runtime/copies.h"
+#include "runtime/evaluate.h"
 #include "runtime/initial.h"
 #include "runtime/log.h"
 #include "runtime/run.h"
@@ -27,6 +28,7 @@ static const struct pen_run *this_run;
 static struct pen_vm vms[PEN_SHAPES_MAX]; /* one a shape */
 static struct pen_vm *vm = vms;           /* of the step at hand */
 static uint64_t cursor;                   /* the first window of the next step */
+static uint64_t board_step;               /* steps of the run, evaluation's too: which board comes next */
 static struct pen_log log_of_run;
 
 static void ask_to_stop(int signal_number) {
@@ -95,6 +97,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
     pen_vm_open(&vms[s], plan, profile, rank, arena, end, &run->data, trace);
     vms[s].data.sequence = profile->sequence;
   }
+  pen_evaluation_open(run, rank, arena);
   if (run->hooks != NULL) {
     run->hooks->opened(run, vm);
   }
@@ -103,6 +106,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
   for (uint32_t s = 0; s < run->shapes.count; s++) {
     pen_vm_start(&vms[s]);
   }
+  pen_evaluation_start(run);
   if (rank == 0 && run->announces) {
     fprintf(stderr, "%s: %u ranks, %s, %u microbatches of %u sequences; cpu: %s\n", plan->name, plan->rank_count, plan->schedule,
             run->profile->microbatch_count, plan->microbatch, kernels);
@@ -121,6 +125,7 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   for (uint32_t s = 0; s < run->shapes.count; s++) {
     pen_arena_reach_peers(run->plan, run->shapes.profile[s], end->rank, end->shared);
   }
+  pen_evaluation_reach_peers(run, end);
   must(end->kind->barrier(end));
 }
 
@@ -159,13 +164,14 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   const struct pen_options *options = run->options;
   choose_shape(run, end, step_index);
   uint64_t step_windows = pen_data_step_windows(run->plan, vm->profile);
-  vm->step = step_index;
+  vm->step = board_step;
   vm->optimizer_step = run->first_step + step_index + 1;
   pen_data_begin_step(&vm->data, cursor, step_windows);
   cursor += step_windows;
   decide_last_step(run, end->rank, step_index);
-  must(end->kind->board_free(end, step_index));
+  must(end->kind->board_free(end, board_step));
   must(pen_vm_step(vm));
+  board_step++;
   if (run->hooks != NULL) {
     run->hooks->stepped(run, vm);
   }
@@ -173,11 +179,15 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   bool last = step_index == atomic_load(&run->shared.control->last_step) || step_index + 1 == run->steps;
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
   bool saves = trains && (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
+  bool evaluates = pen_evaluates(run, vm->optimizer_step, last);
   if (end->rank == 0) {
-    must(pen_log_step(&log_of_run, end, step_index, vm->data.step_targets, saves || last));
+    must(pen_log_step(&log_of_run, end, step_index, vm->data.step_targets, saves || evaluates || last));
   }
   if (saves) {
     save(run, end, last);
+  }
+  if (evaluates) {
+    must(pen_evaluate(run, end, &log_of_run, vm->optimizer_step, &board_step, &vm));
   }
   return last;
 }

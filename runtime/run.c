@@ -80,6 +80,48 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   }
 }
 
+/* All full steps of the file, once, whatever their shapes; without a file there is no natural end, and one step is made. */
+static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shapes *shapes, const struct pen_data *data) {
+  uint64_t steps = 0, cursor = 0;
+  if (data->tokens == NULL) {
+    return 1;
+  }
+  for (;; steps++) {
+    uint32_t shape = pen_shape_of_step(shapes, plan, data, cursor);
+    cursor += pen_data_step_windows(plan, shapes->profile[shape]);
+    if (cursor > data->window_count) {
+      break;
+    }
+  }
+  if (steps == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " windows of sequence %" PRIu64 ": a step reads %" PRIu64, data->path,
+             data->window_count, data->sequence, cursor);
+  }
+  return steps;
+}
+
+/* --eval-every: the plans for it, and its data. */
+static void open_evaluation(struct pen_run *run) {
+  const struct pen_options *options = run->options;
+  struct pen_run_evaluation *evaluation = &run->evaluation;
+  if (options->given.eval_every) {
+    evaluation->shapes = pen_shapes_of(run->plan, PEN_EVAL);
+    pen_assert(evaluation->shapes.count > 0); /* every plan that trains has them */
+    pen_data_open(&evaluation->data, run->plan, last_of(&evaluation->shapes)->sequence,
+                  run->plan->needs_tokens ? options->eval_data : NULL, options->seed);
+    evaluation->steps = options->given.eval_steps ? options->eval_steps : steps_of_file(run->plan, &evaluation->shapes, &evaluation->data);
+  }
+}
+
+static void check_evaluation(const struct pen_plan *plan, const struct pen_options *options) {
+  if (options->given.eval_every && plan->needs_tokens && options->eval_data == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "--eval-every %" PRIu64 " needs --eval-data FILE: what to evaluate on", options->eval_every);
+  }
+  if ((options->given.eval_steps || options->eval_data != NULL) && !options->given.eval_every) {
+    pen_fail(PEN_EXIT_USAGE, "--%s needs --eval-every N: after how many steps to evaluate", options->given.eval_steps ? "eval-steps" : "eval-data");
+  }
+}
+
 static void check_train(const struct pen_plan *plan, const struct pen_options *options) {
   need_data(plan, options, "train");
   if (options->resume && options->checkpoint == NULL) {
@@ -91,6 +133,7 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   if (options->given.save_every && options->checkpoint == NULL) {
     pen_fail(PEN_EXIT_USAGE, "--save-every %" PRIu64 " needs --checkpoint DIR: where to save", options->save_every);
   }
+  check_evaluation(plan, options);
 }
 
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
@@ -106,6 +149,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   };
   struct pen_checkpoint_info found;
   open_data(&run);
+  open_evaluation(&run);
   find_start(&run, &found);
   uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
   if (run.first_step >= past_step) {
@@ -155,26 +199,6 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
   }
 }
 
-/* All full steps of the file, once, whatever their shapes; without a file there is no natural end, and one step is made. */
-static uint64_t steps_of_file(const struct pen_run *run) {
-  uint64_t steps = 0, cursor = 0;
-  if (run->data.tokens == NULL) {
-    return 1;
-  }
-  for (;; steps++) {
-    uint32_t shape = pen_shape_of_step(&run->shapes, run->plan, &run->data, cursor);
-    cursor += pen_data_step_windows(run->plan, run->shapes.profile[shape]);
-    if (cursor > run->data.window_count) {
-      break;
-    }
-  }
-  if (steps == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " windows of sequence %" PRIu64 ": a step reads %" PRIu64, run->data.path,
-             run->data.window_count, run->data.sequence, cursor);
-  }
-  return steps;
-}
-
 /* The result line. A loss that is a sum is given for one step, as training logs it. */
 static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
@@ -216,7 +240,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
   struct pen_checkpoint_info found;
   find_weights(&run, "eval", &found);
   open_data(&run);
-  run.steps = options->given.steps ? options->steps : steps_of_file(&run);
+  run.steps = options->given.steps ? options->steps : steps_of_file(plan, &run.shapes, &run.data);
   return run_forward(&run);
 }
 

@@ -21,6 +21,13 @@
 
 struct pen_command_hooks; /* tap.h */
 
+/* Evaluation between steps of training. */
+struct pen_run_evaluation {
+  struct pen_shapes shapes; /* none: the run does not evaluate */
+  struct pen_data data;
+  uint64_t steps; /* of one evaluation */
+};
+
 /* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on (but for shared memory). */
 struct pen_run {
   const struct pen_plan *plan;
@@ -29,6 +36,7 @@ struct pen_run {
   const struct pen_options *options;
   struct pen_shared shared;
   struct pen_data data;
+  struct pen_run_evaluation evaluation;
   const char *checkpoint_path; /* folder to load from, or null */
   const char *weights_path;    /* file to load weights from, or null */
   bool announces;              /* rank 0 says what it runs on */

@@ -46,7 +46,7 @@ struct pen_vm {
   const uint32_t *weights;  /* [weight_count]: own weights that learn, in model order */
   uint32_t weight_count;
   struct pen_ready_op join; /* ADD, for the gradients of a tied matrix */
-  uint64_t step;            /* in the run, from 0 */
+  uint64_t step;            /* in the run, of whatever profile, from 0 */
   uint64_t profile_step;    /* of this profile in the run, from 0 */
   uint64_t optimizer_step;  /* from 1, over all runs */
 };

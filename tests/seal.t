@@ -13,7 +13,8 @@ ok "a plan is built" build llama "$scratch/llama.cfg"
 make_tokens "$scratch/data.bin" 20000
 
 train() {
-  "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --steps "$steps" 2>"$scratch/err"
+  "$@" train --data "$scratch/data.bin" --quiet --log "$scratch/log" --trace "$scratch/trace" --measure "$scratch/costs" --eval-data "$scratch/data.bin" --eval-every 7 --eval-steps 2 \
+    --steps "$steps" 2>"$scratch/err"
 }
 
 # ---- system calls ----
