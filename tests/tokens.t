@@ -171,6 +171,12 @@ tokens --ids 32 --pack 6 -o t.bin ids32
 ok 'ids of 32 bits stay so, and padding stops at the window' [ "$(field t.bin 8 4) $(field t.bin 32 8) $(field t.bin 64 4) $(field t.bin 68 4) $(field t.bin 72 4)" = \
   '4 6 131073 3 0' ]
 rm -f t.bin
+printf '{"text": "ab"}\n{"text": ""}\n{"text": "cd\\n"}\n{"text": "e"}\n' >some.jsonl
+tokens --field text --end-of-text 10 --pack 8 --pad-to 8 --single -o t.bin some.jsonl
+documents t.bin >got
+printf '%s\n' '8/2 0:0+3 ' '8/2 2:0+3 ' '8/1 3:0+2 ' >wanted
+ok 'documents are numbered as lines are, the empty too' diff wanted got
+rm -f t.bin
 awk 'BEGIN { s = 1; for (d = 0; d < 3000; d++) { s = s * 16807 % 2147483647; printf "%*s\n", 1 + s % 150, "" } }' >many
 tokens --bytes --end-of-text 10 --pack 256 --pad-to 1 -o t.bin many
 ok 'many documents fill their windows' grep -q 'fill 9[89]\.' err

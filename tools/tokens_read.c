@@ -26,6 +26,7 @@ static struct {
   const struct tokens_settings *settings;
   struct tokens_sink *sink;
   bool inside;               /* a document has begun */
+  bool empty;                /* nothing has come of the input, or line, at hand */
   bool shows;
   uint64_t read_bytes, known_bytes; /* of all inputs; known 0: of some the size is not known */
   double start_seconds, shown_seconds;
@@ -81,6 +82,7 @@ static void take(const uint32_t *tokens, size_t count) {
     }
     reading.sink->take(reading.sink, tokens, length);
     reading.inside = !ends;
+    reading.empty = false;
     if (ends) {
       reading.sink->end(reading.sink);
     }
@@ -89,12 +91,16 @@ static void take(const uint32_t *tokens, size_t count) {
   }
 }
 
-/* The file, or line, ends; so does its document, unless it has. */
+/* The file, or line, ends; so does its document, unless it has. One of nothing counts too, so that documents are numbered as files or
+ * lines are. */
 static void end_input(bool is_text) {
-  if (!reading.inside) {
+  bool ended = !reading.inside && !reading.empty;
+  bool adds = is_text && reading.inside;
+  reading.empty = true;
+  if (ended) {
     return;
   }
-  if (is_text && reading.settings->has_end_of_text) {
+  if (adds && reading.settings->has_end_of_text) {
     reading.sink->take(reading.sink, &reading.settings->end_of_text, 1);
   }
   reading.sink->end(reading.sink);
@@ -242,6 +248,7 @@ static uint64_t known_bytes(const struct tokens_settings *settings) {
 uint64_t tokens_read(const struct tokens_settings *settings, struct tokens_sink *sink) {
   reading.settings = settings;
   reading.sink = sink;
+  reading.empty = true;
   reading.shows = !settings->quiet && isatty(STDERR_FILENO);
   reading.known_bytes = known_bytes(settings);
   reading.start_seconds = now_seconds();
