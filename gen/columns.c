@@ -86,7 +86,18 @@ static const struct pen_column memory[] = {
     PLAIN(pen_rank_memory, persistent_end, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, weight_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, copy_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, gradient_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, moment_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, constant_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, activation_bytes, PEN_AS_NUMBER),
-    PLAIN(pen_rank_memory, live_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, receive_slots, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, live_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, feed_offset, PEN_AS_NUMBER),      PLAIN(pen_rank_memory, feed_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, board_offset, PEN_AS_NUMBER),     PLAIN(pen_rank_memory, settings_offset, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, reduce_offset, PEN_AS_NUMBER),    PLAIN(pen_rank_memory, flags_offset, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, step_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, pinned_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, receive_slots, PEN_AS_NUMBER),
+};
+static const struct pen_column feed[] = {
+    PLAIN(pen_feed, rank, PEN_AS_NUMBER),                    PLAIN(pen_feed, kind, PEN_AS_OP),
+    PLAIN(pen_feed, operand, PEN_AS_NUMBER),                 PLAIN(pen_feed, dtype, PEN_AS_DTYPE),
+    ARRAY(pen_feed, dim, PEN_DIMS_MAX, PEN_AS_SIGNED),       PLAIN(pen_feed, offset, PEN_AS_NUMBER),                  PLAIN(pen_feed, bytes, PEN_AS_NUMBER),
+    PLAIN(pen_feed, microbatch_bytes, PEN_AS_NUMBER),
 };
 
 #define FORM(type, columns) {#type, columns, sizeof columns / sizeof *columns, sizeof(struct type)}
@@ -103,6 +114,7 @@ const struct pen_form pen_forms[PEN_FORMS] = {
     [PEN_FORM_WEIGHT] = FORM(pen_weight, weight),
     [PEN_FORM_TIE] = FORM(pen_tie, tie),
     [PEN_FORM_MEMORY] = FORM(pen_rank_memory, memory),
+    [PEN_FORM_FEED] = FORM(pen_feed, feed),
 };
 
 /* ---- the walk ---- */
@@ -133,6 +145,7 @@ void pen_tables_each(const struct pen_plan *plan, void (*function)(const struct 
   visit(&walk, PEN_FORM_WEIGHT, plan->weights, plan->weight_count);
   if (plan->tie_count) visit(&walk, PEN_FORM_TIE, plan->ties, plan->tie_count);
   visit(&walk, PEN_FORM_MEMORY, plan->memory, plan->rank_count);
+  visit(&walk, PEN_FORM_FEED, plan->feeds, plan->feed_count);
   for (uint32_t index = 0; index < plan->profile_count; index++) {
     const struct pen_profile *profile = walk.at.profile = &plan->profiles[index];
     walk.at.rank = PEN_NONE;

@@ -218,7 +218,7 @@ static void mark_needs(struct pen_graph *graph) {
 static void add_workspaces(struct pen_graph *graph, struct pen_op_list *list, const char *name) {
   for (size_t i = 0; i < list->count; i++) {
     struct pen_op *op = &list->op[i];
-    uint64_t bytes = pen_signature_workspace_bytes(pen_signature_of(op->kind), op->dtype, op->dim);
+    uint64_t bytes = pen_signature_workspace_bytes(pen_signature_of(op->kind), graph->topology->cluster_device, op->dtype, op->dim);
     if (bytes) op->workspace = pen_graph_value(graph, pen_text("%s.workspace%zu", name, i), PEN_F32, PEN_ROLE_ACTIVATION, (bytes + 3) / 4);
   }
 }

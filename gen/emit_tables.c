@@ -179,6 +179,7 @@ static const char *const names[PEN_FORMS] = {
     [PEN_FORM_ACTION] = "actions", [PEN_FORM_PROGRAM] = "programs", [PEN_FORM_OP] = "ops",         [PEN_FORM_TENSOR] = "tensors",
     [PEN_FORM_FRAME] = "frames",   [PEN_FORM_STAGE] = "stages",     [PEN_FORM_MESSAGE] = "messages", [PEN_FORM_CHANNEL] = "channels",
     [PEN_FORM_WEIGHT] = "weights", [PEN_FORM_TIE] = "ties", [PEN_FORM_MEMORY] = "memory",    [PEN_FORM_RANK_PROGRAM] = "ranks",
+    [PEN_FORM_FEED] = "feeds",
 };
 
 /* A rank's own tables, named in the table of ranks. */

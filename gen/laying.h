@@ -68,6 +68,19 @@ static inline uint64_t pen_arena_offset(const struct pen_laying *l, uint32_t ran
  * activation_bytes and live_bytes. */
 void pen_place(struct pen_laying *l);
 
+/* ---- step_part.c ---- */
+
+/* The plan's feeds while they are listed. */
+struct pen_feeds {
+  struct pen_feed *feed;
+  uint32_t count;
+  size_t capacity;
+};
+
+/* Places the step part of a rank's arena from `at` on, with the rank's feeds, and counts its pinned memory; returns where the part ends.
+ * `l` is [profile_count]. */
+uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_t rank, uint64_t at, struct pen_feeds *feeds);
+
 /* ---- tables.c ---- */
 
 /* The profile's tables, once persistent offsets are known. */

@@ -107,12 +107,16 @@ static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *we
   if (weight->rank == rank) tie->landed_offset = tie->gradient_offset;
 }
 
-/* Weights, then their copies, then gradients, then moments, then the loss table, then constants, from the end of the window on. A plan that does not
- * train has neither gradients nor moments. */
-static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, struct pen_tie *tie, struct pen_rank_memory *memory,
-                             const struct pen_partition *partition, const struct pen_profile_input *input, uint32_t rank) {
+/* Weights, then their copies, then gradients, then moments, then the loss table, then the step part where the device wants one, then
+ * constants, from the end of the window on. A plan that does not train has neither gradients nor moments. */
+static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_t rank, struct pen_feeds *feeds) {
+  struct pen_plan *plan = l->plan;
+  struct pen_weight *weights = l->weights;
+  struct pen_rank_memory *memory = &l->memory[rank];
+  const struct pen_partition *partition = l->partition;
   uint64_t end = memory->window_bytes;
-  bool trains = input->kind == PEN_TRAIN;
+  bool trains = l->input->kind == PEN_TRAIN;
+  struct pen_tie *tie = l->tie;
   if (tie) place_tied_value(tie, weights, memory, rank, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank) weights[i].value_offset = take(&end, weights[i].count * 4, &memory->weight_bytes);
@@ -132,7 +136,8 @@ static void place_persistent(struct pen_plan *plan, struct pen_weight *weights, 
   uint64_t loss_bytes = 0;
   if (partition->rank_of[partition->stage_count - 1] == rank)
     plan->loss_offset = take(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
-  memory->constant_bytes = constant_bytes(partition, input->graph, rank);
+  if (pen_device_feeds(plan->device)) end = pen_step_part(l, profile_count, rank, end, feeds);
+  memory->constant_bytes = constant_bytes(partition, l->input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;
 }
 
@@ -205,12 +210,13 @@ void pen_layout_check_limit(const struct pen_topology *t, const struct pen_plan 
 
 /* Sizes of every arena, from what the profiles need. */
 static void size_arenas(struct pen_laying *l, size_t profile_count, const struct pen_partition *partition) {
+  struct pen_feeds feeds = {.count = 0};
   for (uint32_t r = 0; r < partition->rank_count; r++) {
     struct pen_rank_memory *memory = &l[0].memory[r];
     memory->receive_slots = l[0].slot_count[r];
     for (size_t i = 0; i < profile_count; i++)
       if (l[i].window_bytes[r] > memory->window_bytes) memory->window_bytes = l[i].window_bytes[r];
-    place_persistent(l[0].plan, l[0].weights, l[0].tie, memory, partition, l[0].input, r);
+    place_persistent(l, profile_count, r, &feeds);
     uint64_t most = 0;
     int64_t live = 0;
     for (size_t i = 0; i < profile_count; i++) {
@@ -221,6 +227,8 @@ static void size_arenas(struct pen_laying *l, size_t profile_count, const struct
     memory->activation_bytes = memory->arena_bytes - memory->persistent_end;
     memory->live_bytes = memory->persistent_end - memory->window_bytes + (uint64_t)live;
   }
+  l[0].plan->feeds = feeds.feed;
+  l[0].plan->feed_count = feeds.count;
 }
 
 struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pen_partition *partition,

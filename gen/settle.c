@@ -7,6 +7,9 @@
 #include "gen/schedules.h"
 #include "gen/settings.h"
 
+#ifndef PEN_DEVICE_AUTO /* what configure found: --with-cuda makes it "cuda" */
+#define PEN_DEVICE_AUTO "cpu"
+#endif
 enum { ACTIONS_MAX = 100000000 };
 #define ELEMENTS_MAX (1LL << 40) /* of one tensor: sums over tensors and layers then fit 64 bits */
 
@@ -244,6 +247,15 @@ static void settle_optimizer(struct pen_topology *t) {
   pen_weight_decay_check_groups(t);
 }
 
+/* What `auto` stands for is what the build was configured for; memory of the host is reached by shm, memory of GPUs by the others. */
+static void settle_device(struct pen_topology *t) {
+  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = PEN_DEVICE_AUTO;
+  bool cuda = !strcmp(t->cluster_device, "cuda");
+  if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = cuda ? "ipc" : "shm";
+  if (cuda == !strcmp(t->cluster_transport, "shm"))
+    pen_topology_fail(t, "cluster.transport", cuda ? "\"ipc\", with the device cuda" : "\"shm\", with the device cpu");
+}
+
 static void settle_cluster(struct pen_topology *t) {
   int64_t total = t->pipeline_ranks * t->data_parallel_replicas, hosts = (int64_t)t->cluster_hosts.count;
   if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
@@ -253,11 +265,12 @@ static void settle_cluster(struct pen_topology *t) {
   if (total % hosts)
     pen_topology_fail(t, "cluster.hosts", "as many hosts as divide the %lld ranks x replicas", (long long)total);
   t->cluster_ranks_per_host = total / hosts;
-  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = "cpu";
+  settle_device(t);
+  if (strcmp(t->model_dtype, "f32") && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "model.dtype", "\"f32\", with cluster.device = \"cuda\": not all kernels of a GPU have bf16 in this version");
   if (t->batch_packed && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "batch.packed", "false, with cluster.device = \"cuda\": attention on a GPU knows no documents in this version");
-  if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = "shm";
-  if (t->cluster_threads_per_rank > 1)
+  if (t->cluster_threads_per_rank > 1 && !strcmp(t->cluster_device, "cpu"))
     pen_topology_warn(t, "cluster.threads_per_rank", "the CPU kernels of this version use one thread a rank");
 }
 

@@ -17,6 +17,11 @@ static const struct {
 #include "kernels/ops.def"
 };
 
+static const char *const cuda_workspaces[PEN_OP_COUNT] = {
+#define PEN_CUDA_WORKSPACE(kind, formula) [PEN_OP_##kind] = formula,
+#include "kernels/cuda/workspace.def"
+};
+
 static const struct {
   const char *text;
   uint32_t bytes;
@@ -184,6 +189,7 @@ const struct pen_signature *pen_signature_of(int op_kind) {
     signature->is_data = rows[op_kind].is_data;
     signature->flops = rows[op_kind].flops;
     signature->workspace = rows[op_kind].workspace;
+    signature->cuda_workspace = cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0";
     signature->meaning = rows[op_kind].meaning;
     signature->kind = rows[op_kind].kind;
   }
@@ -243,7 +249,10 @@ double pen_signature_flops(const struct pen_signature *signature, const int64_t 
   return pen_signature_value(signature, signature->flops, PEN_F32, dim);
 }
 
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int op_dtype, const int64_t *dim) {
-  double bytes = pen_signature_value(signature, signature->workspace, op_dtype, dim);
+bool pen_device_feeds(const char *device) { return device && strcmp(device, "cuda") == 0; }
+
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim) {
+  const char *rule = pen_device_feeds(device) ? signature->cuda_workspace : signature->workspace;
+  double bytes = pen_signature_value(signature, rule, op_dtype, dim);
   return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;
 }

@@ -35,6 +35,7 @@ struct pen_signature {
   char real[PEN_REALS_MAX][PEN_SIGNATURE_NAME_BYTES];
   struct pen_operand operand[PEN_OPERANDS_MAX];
   const char *flops, *workspace, *meaning; /* expressions in the dims; prose */
+  const char *cuda_workspace;
 };
 
 /* The signature of an op, parsed at the first call; static storage. A row that does not parse is a bug: it aborts with the
@@ -61,9 +62,12 @@ uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dty
  * op of that dtype, else 0. A name that is no dim, or text that is no such sum, aborts: the text stands in ops.def. Exact below 2^53. */
 double pen_signature_value(const struct pen_signature *signature, const char *expression, int op_dtype, const int64_t *dim);
 
-/* The same for the columns flops and workspace. */
+/* The same for the columns flops and workspace; the latter is the device's ("cpu", "cuda"). */
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, int op_dtype, const int64_t *dim);
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim);
+
+/* Has the device memory of its own, and is fed (plan.h: the step part)? */
+bool pen_device_feeds(const char *device);
 
 /* Bytes of one element, and the dtype's name in signatures ("f32"). */
 uint32_t pen_dtype_bytes(int dtype);

@@ -113,5 +113,5 @@ bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
                        plan->profiles[index].microbatch_count, plan->loss_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (!verify_profile(plan, &plan->profiles[index], problem)) return false;
-  return pen_check_profiles(plan, problem);
+  return pen_check_profiles(plan, problem) && pen_check_step_parts(plan, problem);
 }

@@ -8,6 +8,7 @@
  *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind
  *   verify_memory.c    every byte of every arena over two steps
  *   verify_profiles.c  a step of one profile behind a step of another
+ *   verify_step.c      what a device with memory of its own is fed
  */
 #ifndef PEN_VERIFY_H
 #define PEN_VERIFY_H
@@ -199,6 +200,8 @@ bool pen_check_tie_message(const struct pen_checked *c, const struct pen_plan *p
                            uint32_t row);
 /* Whether a tied matrix of the plan learns in a profile. */
 bool pen_plan_joins(const struct pen_plan *plan, int profile_kind);
+/* The step parts of all arenas; ops were checked. */
+bool pen_check_step_parts(const struct pen_plan *plan, struct pen_problem *problem);
 
 /* ---- parts of the two entries, for promela.c ---- */
 

@@ -43,7 +43,7 @@ static bool check_persistent(struct pen_bench *b) {
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
-  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 1, sizeof *range);
+  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 2, sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     uint64_t bytes = weight->count * sizeof(float);
@@ -68,6 +68,7 @@ static bool check_persistent(struct pen_bench *b) {
                 "constant");
   if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
     add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table", "losses");
+  if (pen_device_feeds(plan->device)) add_range(range, &count, b->memory->feed_offset, b->memory->step_bytes, "a step", "the step part");
   qsort(range, count, sizeof *range, compare_ranges);
   for (size_t index = 0; index < count; index++) {
     const struct range *at = &range[index];
@@ -248,7 +249,7 @@ static bool check_ops(const struct pen_bench *b) {
                          (long long)op->dim[dim]);
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
       if (!check_operand(b, index, op, k)) return false;
-    uint64_t wanted = pen_signature_workspace_bytes(signature, op->dtype, op->dim);
+    uint64_t wanted = pen_signature_workspace_bytes(signature, b->plan->device, op->dtype, op->dim);
     if (op->workspace == PEN_NONE ? wanted > 0
                                   : op->workspace >= tables->tensor_count || tables->tensors[op->workspace].bytes < wanted)
       return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): its workspace has not the %llu bytes it wants", index,

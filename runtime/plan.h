@@ -206,12 +206,40 @@ struct pen_optimizer {
   uint8_t norm;  /* enum pen_norm_kind: what clip_norm is compared with, and the log tells */
 };
 
+/* What the host gives a step where the device has memory of its own: one output of one data op (by kind and dims) of a rank, for all
+ * microbatches. The op then copies its microbatch's part. The outputs of an op follow each other. */
+struct pen_feed {
+  uint32_t rank;
+  uint16_t kind;    /* enum pen_op_kind */
+  uint16_t operand; /* which of the op's, from 0 */
+  uint8_t dtype;    /* the op's */
+  int64_t dim[PEN_DIMS_MAX];
+  uint64_t offset;           /* arena: microbatch 0's */
+  uint64_t bytes;            /* of one microbatch's */
+  uint64_t microbatch_bytes; /* from one microbatch's to the next one's */
+};
+
+/* On a device with memory of its own the host runs up to PEN_STEPS_AHEAD steps ahead of what it has heard of. A rank then has, in
+ * its arena's persistent part, the step part:
+ *
+ *     feed_offset                              board_offset            settings_offset      reduce_offset        flags_offset
+ *     | struct pen_adamw | feeds, see pen_feed | the board, f64        | struct pen_adamw     | workspace of NORM | u32 of the transport |
+ *     |    the host's copy comes each step     | own entries, then all | of this step         |                   | peers write          |
+ *
+ * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards, the progress word (u32: rows done), and
+ * PEN_STAGING_BYTES for checkpoints. The flags: arrivals [messages], credits [messages], published [ranks] of the profile that runs. */
+enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
+
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
 struct pen_rank_memory {
   uint64_t arena_bytes, window_bytes, persistent_end;
   uint64_t weight_bytes, copy_bytes, gradient_bytes, moment_bytes, constant_bytes;
   uint64_t activation_bytes; /* arena_bytes - persistent_end */
   uint64_t live_bytes;       /* lower bound of arena_bytes: the most aligned tensor bytes live at one op */
+  /* The step part, see above; all 0 on the CPU. */
+  uint64_t feed_offset, feed_bytes, board_offset, settings_offset, reduce_offset, flags_offset;
+  uint64_t step_bytes;       /* of the whole part, from feed_offset */
+  uint64_t pinned_bytes;
   uint32_t receive_slots;
 };
 
@@ -241,6 +269,8 @@ struct pen_plan {
   const struct pen_tie *ties;
   uint32_t tie_count; /* 0 or 1 */
   const struct pen_rank_memory *memory; /* [rank_count] */
+  const struct pen_feed *feeds;         /* by rank */
+  uint32_t feed_count;
   const struct pen_profile *profiles;
   uint32_t profile_count;
   /* safetensors: 8-byte little-endian length, JSON padded with blanks; then the tensors at the offsets in weights[]. */

@@ -323,8 +323,8 @@ model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
 model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
 data_parallel.replicas=2	-s data_parallel.replicas = 2: this version allows 1
 data_parallel.shard=weights	-s data_parallel.shard = weights: this version allows "none"
-cluster.device=cuda	-s cluster.device = cuda: this version allows "auto" or "cpu"
-cluster.transport=nccl	-s cluster.transport = nccl: this version allows "auto" or "shm"
+cluster.transport=nccl	-s cluster.transport = nccl: this version allows "auto", "shm" or "ipc"
+cluster.transport=ipc	-s cluster.transport = ipc: "shm", with the device cpu
 cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: this version allows one host
 cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2

@@ -1,0 +1,93 @@
+/* verify_step.c: the step part of a plan for a device with memory of its own: there and whole in every shape; changed in any column, it is
+ * rejected, or still holds all that is put there; and none for the CPU. */
+#include <stdio.h>
+
+#include "gen/columns.h"
+#include "gen/signature.h"
+#include "tests/broken.h"
+
+static struct pen_plan *cuda_plan(size_t which) {
+  return make_plan(pen_text("%scluster = { device = \"cuda\"; };\n", topology_text(shapes[which].family, shapes[which].schedule,
+                                                                                shapes[which].ranks, shapes[which].stages,
+                                                                                shapes[which].microbatches, shapes[which].more)));
+}
+
+static void every_shape_has_one(void **state) {
+  (void)state;
+  for (size_t which = 0; which < SHAPES; which++) {
+    struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+    struct pen_plan *plan = cuda_plan(which);
+    if (!pen_verify(plan, &problem)) fail_msg("%s %s: %s", shapes[which].family, shapes[which].schedule, problem.reason);
+    assert_true(plan->feed_count > 0 && plan->memory[0].pinned_bytes > 0);
+    plan = shape_plan(which);
+    assert_true(plan->feed_count == 0 && plan->memory[0].pinned_bytes == 0 && plan->memory[0].step_bytes == 0);
+    pen_free_all();
+  }
+}
+
+/* Does the verifier accept the plan with a column of a row changed by so much? */
+static bool accepts(struct pen_plan *plan, const void *row, size_t offset, int64_t by) {
+  struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+  uint64_t *value = WRITABLE(uint64_t, (const char *)row + offset), kept = *value;
+  *value += (uint64_t)by;
+  bool accepted = pen_verify(plan, &problem);
+  *value = kept;
+  return accepted;
+}
+
+#define COLUMN(field) {#field, offsetof(struct pen_rank_memory, field)}
+static const struct {
+  const char *name;
+  size_t offset;
+} columns[] = {COLUMN(feed_offset), COLUMN(feed_bytes), COLUMN(board_offset), COLUMN(settings_offset),
+               COLUMN(reduce_offset), COLUMN(flags_offset), COLUMN(step_bytes)};
+
+static void no_column_may_change(void **state) {
+  (void)state;
+  const int64_t less[] = {-PEN_ALIGNMENT_BYTES, -1, 1, -(1 << 20)};
+  for (size_t which = 0; which < SHAPES; which++) {
+    struct pen_plan *plan = cuda_plan(which);
+    for (uint32_t rank = 0; rank < plan->rank_count; rank++)
+      for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
+        for (size_t n = 0; n < sizeof less / sizeof *less; n++)
+          if (columns[c].offset != offsetof(struct pen_rank_memory, step_bytes) || n != 2) /* more at the end may be nobody's */
+            if (accepts(plan, &plan->memory[rank], columns[c].offset, less[n]) && (c != 6 || less[n] < -PEN_ALIGNMENT_BYTES))
+              fail_msg("%s of rank %u, %lld more: accepted", columns[c].name, rank, (long long)less[n]);
+    assert_false(accepts(plan, &plan->memory[0], offsetof(struct pen_rank_memory, pinned_bytes), -1));
+    assert_true(accepts(plan, &plan->memory[0], offsetof(struct pen_rank_memory, pinned_bytes), 1));
+    pen_free_all();
+  }
+}
+
+static void no_feed_may_change(void **state) {
+  (void)state;
+  for (size_t which = 0; which < SHAPES; which++) {
+    struct pen_plan *plan = cuda_plan(which);
+    for (uint32_t i = 0; i < plan->feed_count; i++) {
+      const struct pen_feed *feed = &plan->feeds[i];
+      for (int64_t by = -PEN_ALIGNMENT_BYTES; by <= PEN_ALIGNMENT_BYTES; by += PEN_ALIGNMENT_BYTES / 2)
+        if (by != 0)
+          assert_false(accepts(plan, feed, offsetof(struct pen_feed, offset), by) && accepts(plan, feed, offsetof(struct pen_feed, offset), -by));
+      assert_false(accepts(plan, feed, offsetof(struct pen_feed, bytes), 4));
+      assert_false(accepts(plan, feed, offsetof(struct pen_feed, microbatch_bytes), PEN_ALIGNMENT_BYTES));
+      assert_false(accepts(plan, feed, offsetof(struct pen_feed, microbatch_bytes), -PEN_ALIGNMENT_BYTES));
+      assert_false(accepts(plan, feed, offsetof(struct pen_feed, dim), 1));
+    }
+    struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+    plan->feed_count--;
+    assert_false(pen_verify(plan, &problem));
+    assert_non_null(strstr(problem.reason, "has no feed"));
+    plan->feed_count++;
+    plan->device = "cpu";
+    assert_false(pen_verify(plan, &problem));
+    pen_free_all();
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one), cmocka_unit_test(no_column_may_change),
+                                     cmocka_unit_test(no_feed_may_change)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  pen_free_all();
+  return failed != 0;
+}
