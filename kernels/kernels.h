@@ -24,6 +24,7 @@ enum {
   PEN_NORM_BLOCK = 4096,      /* elements summed in f64 before the partial sums are added */
   PEN_IGNORED_TARGET = -100,
   PEN_PRODUCT_BLOCK = 512,    /* see ops.def, matrix products */
+  PEN_SHARED_NAME_BYTES = 64, /* of a block of a device's memory, between processes */
 };
 
 /* bf16 is the upper half of an f32: 8 bits of exponent, 8 of significand (its first not stored). */
@@ -100,8 +101,10 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
  * and every call is done when it returns. On a GPU a call only enqueues: it neither waits nor allocates, so that a whole step can be
  * captured as a graph. What fails there shows in error() at the latest after wait().
  */
+struct pen_order_calls;
 struct pen_device {
   const char *name; /* "cpu", "cuda" */
+  int (*count)(void); /* of such devices here; 0: none, and error() says why */
   /* Opens the device of that number; once a process. Returns one line that says what was chosen, static storage; null when there is
    * no such device, and error() then says why. Allocates. */
   const char *(*open)(int number);
@@ -121,12 +124,43 @@ struct pen_device {
   void (*wait)(void *stream); /* until all that was put on the stream is done */
   /* As pen_sum_squares() and with its bits; the sum is one f64 there. Workspace: 8 bytes for each block of PEN_NORM_BLOCK. */
   void (*sum_squares)(double *sum, const float *x, size_t count, void *workspace, void *stream);
-  /* As pen_adamw_step(); the settings lie there. */
+  /* As pen_greatest_magnitude(), likewise. */
+  void (*greatest_magnitude)(double *greatest, const float *x, size_t count, void *workspace, void *stream);
+  /* As pen_adamw_step(); the settings lie there, but for the weight decay. With the scale NaN parameters and moments stay as they are. */
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
-                     const struct pen_adamw *settings, void *stream);
+                     const struct pen_adamw *settings, double weight_decay, void *stream);
   void (*narrow)(uint16_t *to, const float *from, size_t count, void *stream); /* as pen_narrow(), and with its bits */
   /* As pen_normal(), and with its bits; the key lies here. */
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
+  /* What UPDATE needs, there: *settings is `base` with the gradients' scale that follows from their norm: the root of the sum of
+   * board[count], in rising order, or the greatest of it. A norm that is not finite gives the scale NaN. clip_norm 0: scale 1, the board is
+   * not read. */
+  void (*settle)(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, double clip_norm, int greatest,
+                 void *stream);
+  /* Order between calls, for devices that only enqueue; null on the CPU. */
+  const struct pen_order_calls *order;
+};
+
+/* How a host that runs ahead of its device says what comes before what. Nothing waits but reached() and what says so. A word is a u32
+ * in the device's memory, or in pinned memory. */
+struct pen_order_calls {
+  void *(*pinned)(size_t bytes); /* host memory that the device reaches; null: see error(). Before the seal */
+  void (*copy)(void *to, const void *from, size_t bytes, void *stream); /* both there, or in what reach() gave */
+  void *(*event_open)(void);                     /* before the seal; null: see error() */
+  void (*record)(void *event, void *stream);     /* the event is what is on the stream by now */
+  void (*follow)(void *stream, void *event);     /* what comes on the stream from here on waits for the event */
+  int (*reached)(void *event);                   /* 1 when it is done, or nothing more will be: see error(); does not wait */
+  void (*mark)(void *word, uint32_t value, void *stream);  /* writes the word when all before on the stream is done and seen */
+  void (*await)(void *word, uint32_t value, void *stream); /* what comes after waits until the word has the value; no kernel spins */
+  /* Between the two, calls on the stream, and on streams that follow its events, are kept and not run. captured() gives them as one graph
+   * to replay; null when they cannot be one, with the reason in *why (static storage), and error() is as it was before. Before the seal,
+   * or in the first step: both may allocate. */
+  void (*capture)(void *stream);
+  void *(*captured)(void *stream, const char **why);
+  void (*replay)(void *graph, void *stream);
+  /* Memory there that another process on this host may write: the name of a block of allocate(), and its address in this process. */
+  int (*share)(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]); /* 0: see error() */
+  void *(*reach)(const unsigned char name[PEN_SHARED_NAME_BYTES]);      /* null: see error() */
 };
 
 extern const struct pen_device pen_cpu;

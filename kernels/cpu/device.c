@@ -1,10 +1,13 @@
 /* device.c: the CPU as a device: its memory is the host's, a call is done when it returns, and there is nothing to wait for. */
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "kernels/kernels.h"
 
 static const char *error_text;
+
+static int count(void) { return 1; }
 
 static const char *open_cpu(int number) {
   const char *line = number == 0 ? pen_kernels_open(1) : NULL;
@@ -89,10 +92,20 @@ static void sum_squares(double *sum, const float *x, size_t count, void *workspa
   *sum = pen_sum_squares(x, count);
 }
 
+static void greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream) {
+  (void)workspace, (void)stream;
+  *greatest = pen_greatest_magnitude(x, count);
+}
+
 static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
-                       const struct pen_adamw *settings, void *stream) {
+                       const struct pen_adamw *settings, double weight_decay, void *stream) {
   (void)stream;
-  pen_adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);
+  struct pen_adamw own = *settings;
+  own.weight_decay = weight_decay;
+  if (!isnan(own.gradient_scale))
+    pen_adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, &own);
+  else
+    memset(gradient, 0, count * sizeof *gradient);
 }
 
 static void narrow(uint16_t *to, const float *from, size_t count, void *stream) {
@@ -107,6 +120,7 @@ static void normal(float *y, size_t count, uint64_t first, const uint32_t key[2]
 
 const struct pen_device pen_cpu = {
   .name = "cpu",
+  .count = count,
   .open = open_cpu,
   .error = error,
   .kernel_of = pen_kernel_of,
@@ -120,6 +134,7 @@ const struct pen_device pen_cpu = {
   .zero = zero,
   .wait = wait,
   .sum_squares = sum_squares,
+  .greatest_magnitude = greatest_magnitude,
   .adamw_step = adamw_step,
   .narrow = narrow,
   .normal = normal,

@@ -1,6 +1,6 @@
 /* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the bits of a CPU that fuses
  * multiply-adds: what is fused there is fused here, what is rounded there is rounded here.
- * The settings lie in device memory, so that a captured step reads new ones each time it is replayed.
+ * The settings lie in device memory, so that a captured step reads new ones each time it is replayed; the scale NaN skips the step.
  * Launch: at most 4096 blocks, each over every so many runs of 1024 elements. Moves 32 bytes an element. */
 #include "kernels/cuda/device.cuh"
 
@@ -13,13 +13,13 @@ struct factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
 
-__device__ inline factors settle(const struct pen_adamw *s) {
+__device__ inline factors settle(const struct pen_adamw *s, double weight_decay) {
   return {(float)s->gradient_scale,
           (float)s->beta1,
           (float)(1 - s->beta1),
           (float)s->beta2,
           (float)(1 - s->beta2),
-          (float)__dadd_rn(1, -__dmul_rn(s->learning_rate, s->weight_decay)),
+          (float)__dadd_rn(1, -__dmul_rn(s->learning_rate, weight_decay)),
           (float)(-s->learning_rate / s->correction1),
           (float)(1 / s->correction2),
           (float)s->epsilon};
@@ -45,14 +45,18 @@ struct step {
   }
 };
 
-__global__ void __launch_bounds__(THREADS) adamw(step op, int64_t count, const struct pen_adamw *settings) {
+__global__ void __launch_bounds__(THREADS) adamw(step op, int64_t count, const struct pen_adamw *settings, double weight_decay) {
   __shared__ factors shared;
   if (threadIdx.x == 0)
-    shared = settle(settings);
+    shared = settle(settings, weight_decay);
   __syncthreads();
   const factors s = shared;
+  const bool skips = isnan(s.scale);
   for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4; i < count; i += (int64_t)gridDim.x * THREADS * 4) {
-    if (i + 4 <= count)
+    if (skips)
+      for (int64_t k = i; k < count && k < i + 4; k++)
+        op.gradient[k] = 0;
+    else if (i + 4 <= count)
       op.run<4>(i, s);
     else
       for (int64_t k = i; k < count; k++)
@@ -63,10 +67,11 @@ __global__ void __launch_bounds__(THREADS) adamw(step op, int64_t count, const s
 } /* namespace */
 
 void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
-                         const struct pen_adamw *settings, void *stream) {
+                         const struct pen_adamw *settings, double weight_decay, void *stream) {
   if (count == 0)
     return;
   const int64_t blocks = ceiling((int64_t)count, 4 * THREADS);
   const step op = {parameter, gradient, exp_avg, exp_avg_sq};
-  PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0, stream, op, (int64_t)count, settings);
+  PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0, stream, op, (int64_t)count, settings,
+             weight_decay);
 }

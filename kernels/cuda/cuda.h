@@ -53,12 +53,21 @@ size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 /* What is no operation. */
 void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
-                         const struct pen_adamw *settings, void *stream);
+                         const struct pen_adamw *settings, double weight_decay, void *stream);
+void pen_cuda_greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream);
+void pen_cuda_settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, double clip_norm,
+                     int greatest, void *stream);
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
+
+/* order.c: events, words, graphs, memory of other processes. */
+extern const struct pen_order_calls pen_cuda_order;
+void pen_cuda_order_open(void); /* finds the driver's stream memory operations */
 
 /* open.c. Keeps the first error in words: what was done, and what CUDA says of it. */
 void pen_cuda_note(const char *what, cudaError_t error);
 void pen_cuda_note_text(const char *what, const char *why);
+/* Puts another text in its place ("": none), and returns what it was, static storage. */
+const char *pen_cuda_forget(const char *kept);
 /* Lets a kernel have so much shared memory a block, past the 48 KiB that all may have. Where the chip has less it stays as it is, and only
  * a launch that needs it fails. */
 void pen_cuda_grant(const char *what, const void *kernel, size_t shared_bytes);

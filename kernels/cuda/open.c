@@ -1,4 +1,4 @@
-/* open.c: the CUDA backend behind kernels.h: opens a GPU, hands out its operations, its memory and its streams, keeps the first error. */
+/* open.c: the CUDA backend behind kernels.h: opens a GPU, hands out its operations and its memory, keeps the first error. */
 #include <assert.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -33,6 +33,18 @@ static const char *error(void) { return error_text[0] == '\0' ? NULL : error_tex
 static int well(const char *what, cudaError_t result) {
   pen_cuda_note(what, result);
   return error_text[0] == '\0';
+}
+
+const char *pen_cuda_forget(const char *kept) {
+  static char text[sizeof error_text];
+  memcpy(text, error_text, sizeof text);
+  snprintf(error_text, sizeof error_text, "%s", kept);
+  return text;
+}
+
+static int device_count(void) {
+  int count = 0;
+  return well("looking for a GPU", cudaGetDeviceCount(&count)) ? count : 0;
 }
 
 static int find(int number) {
@@ -73,6 +85,7 @@ static const char *open_cuda(int number) {
   pen_cuda_attention_dx_open();
   pen_cuda_attention_bf16_open();
   pen_cuda_attention_dx_bf16_open();
+  pen_cuda_order_open();
   const char *products = pen_cuda_linear_open();
   if (error() != NULL)
     return NULL;
@@ -154,6 +167,7 @@ static void wait(void *stream) { pen_cuda_note("waiting for the GPU", cudaStream
 
 const struct pen_device pen_cuda = {
   .name = "cuda",
+  .count = device_count,
   .open = open_cuda,
   .error = error,
   .kernel_of = kernel_of,
@@ -167,6 +181,9 @@ const struct pen_device pen_cuda = {
   .zero = zero,
   .wait = wait,
   .sum_squares = pen_cuda_sum_squares,
+  .greatest_magnitude = pen_cuda_greatest_magnitude,
   .adamw_step = pen_cuda_adamw_step,
   .normal = pen_cuda_normal,
+  .settle = pen_cuda_settle,
+  .order = &pen_cuda_order,
 };

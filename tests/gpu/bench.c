@@ -178,7 +178,7 @@ struct optimizing {
 static void adamw_once(void *context, int turn) {
   const struct optimizing *o = context;
   (void)turn;
-  pen_cuda.adamw_step(o->tensor[0], o->tensor[1], o->tensor[2], o->tensor[3], o->count, o->settings, stream);
+  pen_cuda.adamw_step(o->tensor[0], o->tensor[1], o->tensor[2], o->tensor[3], o->count, o->settings, 0.1, stream);
 }
 
 static void squares_once(void *context, int turn) {

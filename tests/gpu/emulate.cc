@@ -1,4 +1,4 @@
-/* emulate.cc: runs the blocks of a launch on the host, and stands in for the dozen calls of the CUDA runtime that the backend makes. */
+/* emulate.cc: runs the blocks of a launch on the host. What streams do is in emulate_streams.cc. */
 #include "tests/gpu/emulate.h"
 
 #include <setjmp.h>
@@ -228,13 +228,8 @@ void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, siz
 
 } // namespace emulated
 
-/* ---- the runtime's calls, as far as kernels/cuda and the tests make them ---- */
+/* ---- the runtime's calls about the device ---- */
 using namespace emulated;
-
-static std::map<void *, size_t> &allocations() {
-  static std::map<void *, size_t> map;
-  return map;
-}
 
 extern "C" {
 
@@ -242,7 +237,6 @@ cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error"; }
-cudaError_t cudaStreamSynchronize(cudaStream_t) { return cudaSuccess; }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
   *value = what == cudaDevAttrComputeCapabilityMajor    ? 9
@@ -256,42 +250,6 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int
   if (what != cudaFuncAttributeMaxDynamicSharedMemorySize || value > SHARED_BYTES_MAX)
     return cudaErrorInvalidValue;
   granted[kernel] = (size_t)value;
-  return cudaSuccess;
-}
-
-/* On 64 bytes and no more, as tensors in an arena are; filled with large numbers, so that what is not written shows. */
-cudaError_t cudaMalloc(void **block, size_t bytes) {
-  *block = map_guarded(bytes ? bytes : 1, 64);
-  memset(*block, 0x7f, bytes);
-  allocations()[*block] = bytes;
-  return cudaSuccess;
-}
-
-cudaError_t cudaFree(void *block) {
-  if (block == NULL)
-    return cudaSuccess;
-  const auto found = allocations().find(block);
-  if (found == allocations().end())
-    return cudaErrorInvalidValue;
-  const size_t whole = (found->second + PAGE - 1) / PAGE * PAGE;
-  munmap((void *)((uintptr_t)block / PAGE * PAGE), whole + PAGE);
-  allocations().erase(found);
-  return cudaSuccess;
-}
-
-cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned) {
-  static char only;
-  *stream = (cudaStream_t)&only;
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind, cudaStream_t) {
-  memmove(to, from, bytes);
-  return cudaSuccess;
-}
-
-cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t) {
-  memset(to, value, bytes);
   return cudaSuccess;
 }
 

@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include <functional>
+#include <tuple>
 
 #include <cuda_runtime_api.h>
 #include <vector_functions.h>
@@ -35,6 +36,8 @@ extern struct place { /* of the thread that runs */
 } here;
 enum { LANES = 32, SLOT_BYTES = 32 };
 
+/* Puts something to do on a stream: emulate_streams.cc. */
+void enqueue(void *stream, std::function<void()> body);
 void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body);
 unsigned char *shared_memory();
 void wait_block();
@@ -63,8 +66,14 @@ inline unsigned lane() {
 #define gridDim (emulated::here.blocks)
 #define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                     \
   do {                                                                                                                 \
-    (void)(stream);                                                                                                    \
-    emulated::launch(#kernel, (const void *)(kernel), grid, block, shared_bytes, [&] { (kernel)(__VA_ARGS__); });      \
+    const auto pen_kernel_ = (kernel); /* arguments are taken now, as a launch takes them */                           \
+    const auto pen_arguments_ = std::make_tuple(__VA_ARGS__);                                                          \
+    const dim3 pen_grid_ = grid, pen_block_ = block;                                                                   \
+    const size_t pen_shared_ = shared_bytes;                                                                           \
+    emulated::enqueue(stream, [=] {                                                                                    \
+      emulated::launch(#kernel, (const void *)pen_kernel_, pen_grid_, pen_block_, pen_shared_,                         \
+                       [&] { std::apply(pen_kernel_, pen_arguments_); });                                              \
+    });                                                                                                                \
   } while (0)
 #define PEN_SHARED(name) unsigned char *const name = emulated::shared_memory()
 
@@ -113,6 +122,7 @@ template <class TO, class FROM> TO pen_bits(FROM from) {
   return to;
 }
 inline float __uint_as_float(uint32_t x) { return pen_bits<float>(x); }
+inline uint32_t __float_as_uint(float x) { return pen_bits<uint32_t>(x); }
 inline long long __double_as_longlong(double x) { return pen_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return pen_bits<double>(x); }
 

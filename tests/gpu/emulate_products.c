@@ -118,11 +118,34 @@ static void narrow(void *to, const float *from, const struct layout *l) {
 
 static enum CBLAS_TRANSPOSE transpose_of(cublasOperation_t o) { return o == CUBLAS_OP_T ? CblasTrans : CblasNoTrans; }
 
+/* A product as it was asked for, until its stream comes to it. */
+struct product {
+  struct description t;
+  struct layout al, bl, cl, dl;
+  float alpha, beta;
+  const void *a, *b, *c;
+  void *d, *workspace;
+  size_t workspace_bytes;
+  int m, n, k;
+};
+
+void emulated_enqueue(void *stream, void (*body)(void *), const void *context, size_t bytes); /* emulate_streams.cc */
+
+static void multiply(void *context) {
+  const struct product *p = context;
+  memset(p->workspace, 0x7f, p->workspace_bytes > 4096 ? 4096 : p->workspace_bytes); /* it is the product's to write on */
+  float *wide_a = widened(p->a, &p->al), *wide_b = widened(p->b, &p->bl), *sum = widened(p->beta == 0 ? p->d : p->c, &p->cl);
+  cblas_sgemm(CblasColMajor, transpose_of(p->t.transpose[0]), transpose_of(p->t.transpose[1]), p->m, p->n, p->k, p->alpha, wide_a,
+              p->al.leading, wide_b, p->bl.leading, p->beta, sum, p->cl.leading);
+  narrow(p->d, sum, &p->dl);
+  free(wide_a), free(wide_b), free(sum);
+}
+
 cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void *alpha, const void *a,
                               cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
                               const void *c, cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
                               const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes, cudaStream_t stream) {
-  (void)handle, (void)stream;
+  (void)handle;
   const struct description *t = (const struct description *)description;
   const struct layout *al = (const struct layout *)a_layout, *bl = (const struct layout *)b_layout;
   const struct layout *cl = (const struct layout *)c_layout, *dl = (const struct layout *)d_layout;
@@ -137,11 +160,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (k != kb || dl->rows != m || dl->columns != n || cl->rows != m || cl->columns != n || workspace == NULL ||
       workspace_bytes < may.workspace_bytes)
     return CUBLAS_STATUS_INVALID_VALUE;
-  memset(workspace, 0x7f, workspace_bytes > 4096 ? 4096 : workspace_bytes); /* it is the product's to write on */
-  float *wide_a = widened(a, al), *wide_b = widened(b, bl), *sum = widened(*(const float *)beta == 0 ? d : c, cl);
-  cblas_sgemm(CblasColMajor, transpose_of(t->transpose[0]), transpose_of(t->transpose[1]), m, n, k, *(const float *)alpha, wide_a,
-              al->leading, wide_b, bl->leading, *(const float *)beta, sum, cl->leading);
-  narrow(d, sum, dl);
-  free(wide_a), free(wide_b), free(sum);
+  const struct product p = { *t, *al, *bl, *cl, *dl, *(const float *)alpha, *(const float *)beta, a, b, c, d, workspace, workspace_bytes, m, n, k };
+  emulated_enqueue(stream, multiply, &p, sizeof p);
   return CUBLAS_STATUS_SUCCESS;
 }

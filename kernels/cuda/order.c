@@ -1,0 +1,141 @@
+/* order.c: the CUDA backend's order between calls: events, words that streams write and wait for, graphs, memory of other processes.
+ *
+ * Words are the driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32: CUDA Driver API, "Stream Memory Operations"):
+ * the wait occupies no processor, the write comes behind all that was before it on the stream, and both can be captured. They are
+ * looked up at run time, since a build machine need not have the driver's library. */
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "kernels/cuda/cuda.h"
+
+_Static_assert(sizeof(cudaIpcMemHandle_t) == PEN_SHARED_NAME_BYTES, "a block's name between processes");
+
+enum { DRIVER_VERSION = 12000 }; /* whose signatures the two have */
+
+typedef CUresult word_call(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags);
+static word_call *write_word, *wait_word;
+
+static word_call *find_call(const char *name) {
+  void *found = NULL;
+  enum cudaDriverEntryPointQueryResult result;
+  pen_cuda_note(name, cudaGetDriverEntryPointByVersion(name, &found, DRIVER_VERSION, cudaEnableDefault, &result));
+  if (found == NULL)
+    pen_cuda_note_text(name, "the driver does not have it");
+  word_call *call;
+  memcpy(&call, &found, sizeof call);
+  return call;
+}
+
+void pen_cuda_order_open(void) {
+  write_word = find_call("cuStreamWriteValue32");
+  wait_word = find_call("cuStreamWaitValue32");
+}
+
+static void note_word(const char *what, CUresult result) {
+  char why[40];
+  snprintf(why, sizeof why, "CUDA driver error %d", (int)result);
+  if (result != CUDA_SUCCESS)
+    pen_cuda_note_text(what, why);
+}
+
+static void mark(void *word, uint32_t value, void *stream) {
+  note_word("writing a word", write_word(stream, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+}
+
+static void await(void *word, uint32_t value, void *stream) {
+  note_word("waiting for a word", wait_word(stream, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WAIT_VALUE_EQ));
+}
+
+/* ---- memory ---- */
+
+static void *pinned(size_t bytes) {
+  void *block = NULL;
+  char what[60];
+  snprintf(what, sizeof what, "%zu bytes of pinned memory", bytes);
+  pen_cuda_note(what, cudaHostAlloc(&block, bytes, cudaHostAllocPortable));
+  return block;
+}
+
+static void copy(void *to, const void *from, size_t bytes, void *stream) {
+  pen_cuda_note("a copy on the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+}
+
+static int share(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]) {
+  cudaIpcMemHandle_t handle;
+  const cudaError_t result = cudaIpcGetMemHandle(&handle, there);
+  pen_cuda_note("naming memory for other processes", result);
+  memcpy(name, &handle, sizeof handle);
+  return result == cudaSuccess;
+}
+
+static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
+  cudaIpcMemHandle_t handle;
+  void *block = NULL;
+  memcpy(&handle, name, sizeof handle);
+  pen_cuda_note("opening another process's memory", cudaIpcOpenMemHandle(&block, handle, cudaIpcMemLazyEnablePeerAccess));
+  return block;
+}
+
+/* ---- events ---- */
+
+static void *event_open(void) {
+  cudaEvent_t event = NULL;
+  pen_cuda_note("an event", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  return event;
+}
+
+static void record(void *event, void *stream) { pen_cuda_note("recording an event", cudaEventRecord(event, stream)); }
+
+static void follow(void *stream, void *event) { pen_cuda_note("following an event", cudaStreamWaitEvent(stream, event, cudaEventWaitDefault)); }
+
+static int reached(void *event) {
+  const cudaError_t result = cudaEventQuery(event);
+  if (result == cudaErrorNotReady)
+    return 0;
+  pen_cuda_note("the GPU's work", result);
+  return 1;
+}
+
+/* ---- graphs ---- */
+
+static char before[200]; /* the first error, as it was when capturing began */
+
+static void capture(void *stream) {
+  snprintf(before, sizeof before, "%s", pen_cuda_forget(""));
+  pen_cuda_note("capturing", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
+}
+
+static void *captured(void *stream, const char **why) {
+  cudaGraph_t graph = NULL;
+  cudaGraphExec_t ready = NULL;
+  pen_cuda_note("ending a capture", cudaStreamEndCapture(stream, &graph));
+  if (graph != NULL)
+    pen_cuda_note("making a graph", cudaGraphInstantiate(&ready, graph, 0));
+  if (ready != NULL)
+    pen_cuda_note("loading a graph", cudaGraphUpload(ready, stream));
+  if (graph != NULL)
+    pen_cuda_note("dropping a graph's outline", cudaGraphDestroy(graph));
+  cudaGetLastError(); /* a capture that failed leaves its error behind */
+  *why = pen_cuda_forget(before);
+  return **why == '\0' ? ready : NULL;
+}
+
+static void replay(void *graph, void *stream) { pen_cuda_note("a step", cudaGraphLaunch(graph, stream)); }
+
+const struct pen_order_calls pen_cuda_order = {
+  .pinned = pinned,
+  .copy = copy,
+  .event_open = event_open,
+  .record = record,
+  .follow = follow,
+  .reached = reached,
+  .mark = mark,
+  .await = await,
+  .capture = capture,
+  .captured = captured,
+  .replay = replay,
+  .share = share,
+  .reach = reach,
+};

@@ -1,0 +1,415 @@
+/* emulate_streams.cc: CUDA's streams, events, words, graphs and memory between processes, for kernels that emulate.cc runs on the host.
+ *
+ * A call on a stream is kept, and done as late as can be: when somebody waits, or asks whether an event is reached. Then streams take
+ * turns in an order that changes from call to call, so that what is ordered by luck alone, on the host or between streams, goes wrong sooner or
+ * later. A captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns in the same way. Words that
+ * another process is to write are waited for in turn, too. What CUDA refuses is refused: waiting while capturing, a capture whose
+ * streams are not joined again, copies of memory that is not pinned in a capture. */
+#include <cuda.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <sched.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <set>
+#include <vector>
+
+#include "tests/gpu/emulate.h"
+
+namespace emulated {
+namespace {
+
+enum kind { RUN, SIGNAL, WAIT, AWAIT };
+
+struct item {
+  enum kind kind;
+  std::function<void()> body; /* RUN */
+  uint64_t token;             /* SIGNAL, WAIT */
+  volatile uint32_t *word;    /* AWAIT */
+  uint32_t value;
+};
+
+typedef std::deque<item> strand;
+
+/* A graph's strands; tokens are the capture's own. */
+struct graph {
+  std::vector<strand> strands;
+};
+
+struct stream {
+  strand items;
+  int captured_strand = -1; /* in the graph that is being captured; -1: none */
+};
+
+struct event {
+  uint64_t token = 0; /* of the last record; 0: none */
+  bool in_capture = false;
+};
+
+std::vector<stream *> streams;
+std::set<uint64_t> signalled; /* live tokens */
+uint64_t last_token;
+std::unique_ptr<graph> capturing;
+stream *origin;
+bool broken_capture;
+std::vector<uint64_t> strand_last; /* a number for each strand: its last item's; joined when the origin has waited for a signal behind it */
+std::map<uint64_t, std::pair<int, uint64_t>> captured_signal; /* token -> strand, number of items behind which it stands */
+std::vector<uint64_t> strand_joined;
+uint64_t turn_seed = 88172645463325252u;
+std::map<void *, size_t> pinned_blocks;
+
+unsigned draw(unsigned below) {
+  turn_seed ^= turn_seed << 13, turn_seed ^= turn_seed >> 7, turn_seed ^= turn_seed << 17;
+  return (unsigned)(turn_seed >> 33) % below;
+}
+
+/* Does the head of a strand, if it can be done. */
+bool advance(strand &l, std::set<uint64_t> &done) {
+  item &head = l.front();
+  if ((head.kind == WAIT && done.count(head.token) == 0) || (head.kind == AWAIT && *head.word != head.value))
+    return false;
+  if (head.kind == RUN)
+    head.body();
+  if (head.kind == SIGNAL)
+    done.insert(head.token);
+  l.pop_front();
+  return true;
+}
+
+/* Lets strands take turns, some items at a time, until one of them, or all (which < 0), are empty. */
+void drain(std::vector<strand *> strands, std::set<uint64_t> &done, int which) {
+  unsigned idle = 0;
+  for (;;) {
+    bool left = false;
+    for (size_t i = 0; i < strands.size(); i++)
+      left |= !strands[i]->empty() && (which < 0 || (int)i == which);
+    if (!left)
+      return;
+    strand &l = *strands[draw((unsigned)strands.size())];
+    bool moved = false;
+    for (unsigned n = 1 + draw(8); n > 0 && !l.empty() && advance(l, done); n--)
+      moved = true;
+    idle = moved ? 0 : idle + 1;
+    if (idle > 64 * strands.size()) { /* another process is to write a word */
+      sched_yield();
+      if (idle > 200 * 1000 * 1000)
+        fail("streams wait for each other");
+    }
+  }
+}
+
+std::vector<strand *> all_strands() {
+  std::vector<strand *> strands;
+  for (stream *s : streams)
+    strands.push_back(&s->items);
+  return strands;
+}
+
+void drain_stream(stream *s) {
+  for (size_t i = 0; i < streams.size(); i++)
+    if (streams[i] == s)
+      drain(all_strands(), signalled, (int)i);
+}
+
+void add(stream *s, item what) {
+  if (s->captured_strand < 0) {
+    s->items.push_back(std::move(what));
+    return;
+  }
+  strand &l = capturing->strands[(size_t)s->captured_strand];
+  l.push_back(std::move(what));
+  strand_last[(size_t)s->captured_strand] = l.size();
+}
+
+stream *stream_of(cudaStream_t s) {
+  if (s == NULL)
+    fail("the default stream, which every stream waits for");
+  return (stream *)s;
+}
+
+bool is_pinned(const void *at) {
+  for (const auto &block : pinned_blocks)
+    if (at >= block.first && (const char *)at < (const char *)block.first + block.second)
+      return true;
+  return false;
+}
+
+void join_capture(stream *s) {
+  s->captured_strand = (int)capturing->strands.size();
+  capturing->strands.emplace_back();
+  strand_last.push_back(0);
+  strand_joined.push_back(0);
+}
+
+cudaError_t refuse() {
+  broken_capture = true;
+  return cudaErrorStreamCaptureUnsupported;
+}
+
+} // namespace
+
+void enqueue(void *stream_pointer, std::function<void()> body) {
+  add(stream_of((cudaStream_t)stream_pointer), {RUN, std::move(body), 0, NULL, 0});
+}
+
+} // namespace emulated
+
+using namespace emulated;
+
+/* ---- memory of the device: shared, so that another process can open it ---- */
+
+struct block {
+  int file;
+  size_t bytes, whole;
+};
+
+static std::map<void *, block> &blocks() {
+  static std::map<void *, block> map;
+  return map;
+}
+
+enum { PAGE = 4096 };
+
+/* Maps a file's pages and a page that nobody may touch behind them; the block ends there, on 64 bytes and no more, as tensors in an arena do. */
+static void *map_block(int file, size_t bytes) {
+  const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+  unsigned char *at = (unsigned char *)mmap(NULL, whole + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED || mmap(at, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+    fail("no memory");
+  return at + whole - (bytes + 63) / 64 * 64;
+}
+
+extern "C" {
+
+cudaError_t cudaMalloc(void **made, size_t bytes) {
+  bytes += bytes == 0;
+  const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
+  const int file = memfd_create("emulated", MFD_CLOEXEC);
+  if (capturing != NULL || file < 0 || ftruncate(file, (off_t)whole) != 0)
+    return cudaErrorMemoryAllocation;
+  *made = map_block(file, bytes);
+  memset(*made, 0x7f, bytes < 1 << 20 ? bytes : 1 << 20); /* large numbers, so that what is not written shows */
+  blocks()[*made] = {file, bytes, whole};
+  return cudaSuccess;
+}
+
+cudaError_t cudaFree(void *at) {
+  const auto found = blocks().find(at);
+  if (at == NULL)
+    return cudaSuccess;
+  if (found == blocks().end())
+    return cudaErrorInvalidValue;
+  drain(all_strands(), signalled, -1);
+  munmap((void *)((uintptr_t)at / PAGE * PAGE), found->second.whole + PAGE);
+  close(found->second.file);
+  blocks().erase(found);
+  return cudaSuccess;
+}
+
+cudaError_t cudaHostAlloc(void **made, size_t bytes, unsigned) {
+  if (posix_memalign(made, PAGE, bytes) != 0)
+    return cudaErrorMemoryAllocation;
+  pinned_blocks[*made] = bytes;
+  return cudaSuccess;
+}
+
+struct name {
+  int process, file;
+  size_t bytes;
+};
+
+cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *at) {
+  const auto found = blocks().find(at);
+  if (found == blocks().end())
+    return cudaErrorInvalidValue;
+  const name n = {getpid(), found->second.file, found->second.bytes};
+  memset(handle, 0, sizeof *handle);
+  memcpy(handle, &n, sizeof n);
+  return cudaSuccess;
+}
+
+cudaError_t cudaIpcOpenMemHandle(void **made, cudaIpcMemHandle_t handle, unsigned) {
+  name n;
+  char path[64];
+  memcpy(&n, &handle, sizeof n);
+  snprintf(path, sizeof path, "/proc/%d/fd/%d", n.process, n.file);
+  const int file = open(path, O_RDWR | O_CLOEXEC);
+  if (n.process == getpid() || file < 0)
+    return cudaErrorInvalidValue; /* CUDA does not open a process's own memory */
+  *made = map_block(file, n.bytes);
+  close(file);
+  return cudaSuccess;
+}
+
+/* ---- streams ---- */
+
+cudaError_t cudaStreamCreateWithFlags(cudaStream_t *made, unsigned) {
+  streams.push_back(new stream);
+  *made = (cudaStream_t)streams.back();
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  if (stream_of(s)->captured_strand >= 0)
+    return refuse();
+  drain_stream(stream_of(s));
+  return cudaSuccess;
+}
+
+/* What is not pinned is copied at once on the way there, and waited for on the way back. */
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
+  const bool out = kind == cudaMemcpyDeviceToHost, in = kind == cudaMemcpyHostToDevice;
+  const bool plain = (in && !is_pinned(from)) || (out && !is_pinned(to));
+  if (plain && stream_of(s)->captured_strand >= 0)
+    return refuse();
+  if (in && plain) {
+    std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)from, (const char *)from + bytes));
+    enqueue(s, [=] { memcpy(to, kept->data(), bytes); });
+  } else {
+    enqueue(s, [=] { memmove(to, from, bytes); });
+  }
+  if (plain)
+    drain_stream(stream_of(s));
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
+  enqueue(s, [=] { memset(to, value, bytes); });
+  return cudaSuccess;
+}
+
+/* ---- events ---- */
+
+cudaError_t cudaEventCreateWithFlags(cudaEvent_t *made, unsigned) {
+  *made = (cudaEvent_t) new event;
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventCreate(cudaEvent_t *made) { return cudaEventCreateWithFlags(made, 0); }
+
+cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  event *what = (event *)e;
+  stream *on = stream_of(s);
+  what->token = ++last_token;
+  what->in_capture = on->captured_strand >= 0;
+  add(on, {SIGNAL, nullptr, what->token, NULL, 0});
+  if (what->in_capture)
+    captured_signal[what->token] = {on->captured_strand, strand_last[(size_t)on->captured_strand]};
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  event *what = (event *)e;
+  stream *on = stream_of(s);
+  if (what->token == 0)
+    return cudaSuccess; /* never recorded: nothing to wait for */
+  if (what->in_capture && capturing != NULL && on->captured_strand < 0)
+    join_capture(on);
+  if (what->in_capture != (on->captured_strand >= 0))
+    return refuse();
+  add(on, {WAIT, nullptr, what->token, NULL, 0});
+  if (what->in_capture) {
+    const auto &signal = captured_signal[what->token];
+    if (strand_joined[(size_t)signal.first] < signal.second)
+      strand_joined[(size_t)signal.first] = signal.second;
+  }
+  return cudaSuccess;
+}
+
+cudaError_t cudaEventQuery(cudaEvent_t e) {
+  event *what = (event *)e;
+  if (what->token == 0 || signalled.count(what->token))
+    return cudaSuccess;
+  static unsigned asked;
+  if (++asked % 3 != 0) /* not yet: a host that does not ask again goes on too soon */
+    return cudaErrorNotReady;
+  drain(all_strands(), signalled, -1);
+  return cudaSuccess;
+}
+
+/* ---- words ---- */
+
+static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
+  enqueue(s, [=] { __atomic_store_n((uint32_t *)word, value, __ATOMIC_SEQ_CST); });
+  return CUDA_SUCCESS;
+}
+
+static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
+  add(stream_of((cudaStream_t)s), {AWAIT, nullptr, 0, (volatile uint32_t *)word, value});
+  return CUDA_SUCCESS;
+}
+
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **found, unsigned, unsigned long long,
+                                             cudaDriverEntryPointQueryResult *result) {
+  *found = strcmp(symbol, "cuStreamWriteValue32") == 0  ? (void *)write_value
+           : strcmp(symbol, "cuStreamWaitValue32") == 0 ? (void *)wait_value
+                                                        : NULL;
+  *result = *found == NULL ? cudaDriverEntryPointSymbolNotFound : cudaDriverEntryPointSuccess;
+  return cudaSuccess;
+}
+
+/* ---- graphs ---- */
+
+cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
+  const char *refused = getenv("PEN_EMULATED_NO_GRAPH"); /* as a driver or a library that cannot be captured */
+  capturing.reset(new graph);
+  strand_last.clear(), strand_joined.clear(), captured_signal.clear();
+  broken_capture = refused != NULL;
+  origin = stream_of(s);
+  join_capture(origin);
+  return cudaSuccess;
+}
+
+cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *made) {
+  bool joined = stream_of(s) == origin;
+  for (size_t i = 1; i < strand_last.size(); i++)
+    joined &= strand_joined[i] == strand_last[i];
+  for (stream *each : streams)
+    each->captured_strand = -1;
+  *made = NULL;
+  if (broken_capture || !joined) {
+    capturing.reset();
+    return broken_capture ? cudaErrorStreamCaptureInvalidated : cudaErrorStreamCaptureUnjoined;
+  }
+  *made = (cudaGraph_t)capturing.release();
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t from, unsigned long long) {
+  *made = (cudaGraphExec_t) new graph(*(graph *)from);
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
+
+cudaError_t cudaGraphDestroy(cudaGraph_t g) {
+  delete (graph *)g;
+  return cudaSuccess;
+}
+
+cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
+  const graph *what = (const graph *)g;
+  enqueue(s, [=] {
+    graph run = *what;
+    std::set<uint64_t> done;
+    std::vector<strand *> strands;
+    for (strand &l : run.strands)
+      strands.push_back(&l);
+    drain(strands, done, -1);
+  });
+  return cudaSuccess;
+}
+
+/* For linear.c's library, in C. */
+void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *context, size_t bytes) {
+  std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)context, (const char *)context + bytes));
+  enqueue(stream_pointer, [=] { body(kept->data()); });
+}
+
+}
