@@ -268,6 +268,8 @@ static void settle_cluster(struct pen_topology *t) {
   settle_device(t);
   if (strcmp(t->model_dtype, "f32") && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "model.dtype", "\"f32\", with cluster.device = \"cuda\": not all kernels of a GPU have bf16 in this version");
+  if (t->shapes_sequence.count && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");
   if (t->batch_packed && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "batch.packed", "false, with cluster.device = \"cuda\": attention on a GPU knows no documents in this version");
   if (t->cluster_threads_per_rank > 1 && !strcmp(t->cluster_device, "cpu"))

@@ -64,7 +64,7 @@ uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_
         __builtin_add_overflow(end, bytes, &end))
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the inputs of a step are too large");
   }
-  const uint64_t board_bytes = pen_aligned((plan->weight_count + (uint64_t)plan->microbatch_count) * sizeof(double));
+  const uint64_t board_bytes = pen_aligned((plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double));
   memory->feed_offset = at;
   memory->feed_bytes = end - at;
   memory->board_offset = end;

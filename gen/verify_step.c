@@ -10,7 +10,7 @@ static bool in_order(uint64_t first, uint64_t bytes, uint64_t past) { return fir
 /* The pieces follow each other, and each has room for what plan.h puts there. */
 static bool check_pieces(const struct pen_plan *plan, uint32_t rank, struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
-  uint64_t board = (plan->weight_count + (uint64_t)plan->microbatch_count) * sizeof(double), reduce = 0, messages = 0;
+  uint64_t board = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double), reduce = 0, messages = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     uint64_t wanted = (plan->weights[i].count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
     if (plan->weights[i].rank == rank && wanted > reduce) reduce = wanted;

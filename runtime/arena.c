@@ -63,3 +63,12 @@ void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile
     }
   }
 }
+
+unsigned char *pen_arena_shadow(const struct pen_plan *plan, uint32_t rank) {
+  size_t bytes = plan->memory[rank].arena_bytes;
+  void *shadow = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  pen_check(shadow != MAP_FAILED, "cannot reserve %zu bytes of addresses for weights under way to the device", bytes);
+  return shadow;
+}
+
+void pen_arena_drop(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow) { munmap(shadow, plan->memory[rank].arena_bytes); }

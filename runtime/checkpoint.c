@@ -20,7 +20,7 @@
 #include "runtime/manifest.h"
 #include "runtime/safetensors.h"
 
-enum { HASH_BYTES = 1 << 18, FOLDER_NAME_BYTES = 32, ENTRY_BYTES = 4096 };
+enum { FOLDER_NAME_BYTES = 32, ENTRY_BYTES = 4096 };
 
 /* All that a checkpoint's folder holds. */
 static const char *const file_names[] = {"model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
@@ -190,30 +190,11 @@ bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t
   return good;
 }
 
-/* Writes and hashes one tensor, in pieces that stay in the cache between the two. */
-static int write_tensor(int fd, const unsigned char *bytes, uint64_t count, uint64_t offset,
-                        unsigned char digest[PEN_DIGEST_BYTES]) {
-  struct sha256_ctx hash;
-  sha256_init(&hash);
-  while (count > 0) {
-    size_t part = count < HASH_BYTES ? (size_t)count : HASH_BYTES;
-    sha256_update(&hash, part, bytes);
-    if (pen_file_write_at(fd, bytes, part, offset)) {
-      return -1;
-    }
-    bytes += part;
-    offset += part;
-    count -= part;
-  }
-  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
-  return 0;
-}
-
 /* A checkpoint with infinite or undefined numbers would take the place of one that is good. */
-static void refuse_nonsense(const struct save *save, const struct pen_weight *weight, const unsigned char *values) {
+static void refuse_nonsense(const struct save *save, const struct pen_weight *weight, const unsigned char *values, size_t bytes) {
   const float *x = (const float *)values;
   int bad = 0;
-  for (uint64_t i = 0; i < weight->count; i++) {
+  for (size_t i = 0; i < bytes / sizeof *x; i++) {
     bad |= !(fabsf(x[i]) <= FLT_MAX);
   }
   if (bad) {
@@ -221,10 +202,31 @@ static void refuse_nonsense(const struct save *save, const struct pen_weight *we
   }
 }
 
+/* Looks at, writes and hashes one tensor, in pieces that stay in the cache between the three. */
+static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd, const struct pen_view *view, uint64_t from,
+                        uint64_t count, uint64_t offset, unsigned char digest[PEN_DIGEST_BYTES]) {
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  while (count > 0) {
+    size_t part = count < PEN_LOOK_BYTES ? (size_t)count : PEN_LOOK_BYTES;
+    const unsigned char *bytes = view->look(view->context, from, part);
+    refuse_nonsense(save, weight, bytes, part);
+    sha256_update(&hash, part, bytes);
+    if (pen_file_write_at(fd, bytes, part, offset)) {
+      return -1;
+    }
+    from += part;
+    offset += part;
+    count -= part;
+  }
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+  return 0;
+}
+
 /* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
  * may still be writing. */
 static bool write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t rank,
-                        const unsigned char *arena, enum pen_part first, enum pen_part last,
+                        const struct pen_view *view, enum pen_part first, enum pen_part last,
                         unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
@@ -233,8 +235,7 @@ static bool write_parts(const struct save *save, int file, const struct pen_plan
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_part part = first; part <= last && weight->rank == rank && !result; part++) {
       if (pen_part_exists(weight, part)) {
-        refuse_nonsense(save, weight, arena + pen_part_arena_offset(weight, part));
-        result = write_tensor(fd, arena + pen_part_arena_offset(weight, part), weight->count * sizeof(float),
+        result = write_tensor(save, weight, fd, view, pen_part_arena_offset(weight, part), weight->count * sizeof(float),
                               pen_part_file_offset(weight, part), digests[PEN_PARTS * i + part]);
       }
     }
@@ -243,13 +244,24 @@ static bool write_parts(const struct save *save, int file, const struct pen_plan
   return (fd < 0 || pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
-bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
-                          uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
+                               unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
   return name_save(&save, dir, step, failure) &&
-         write_parts(&save, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
-         write_parts(&save, OPTIMIZER_FILE, plan, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
+         write_parts(&save, MODEL_FILE, plan, rank, view, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
+         write_parts(&save, OPTIMIZER_FILE, plan, rank, view, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
+}
+
+static const unsigned char *look_here(void *context, uint64_t offset, size_t bytes) {
+  (void)bytes;
+  return (const unsigned char *)context + offset;
+}
+
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
+                          unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  const struct pen_view here = {.look = look_here, .context = (void *)arena};
+  return pen_checkpoint_write_seen(plan, rank, &here, dir, step, digests, failure);
 }
 
 /* Syncs one file of the save again: the sync of a rank need not have covered the header, nor a rank on another host. */

@@ -51,6 +51,15 @@ bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t
 bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
                           uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
+/* The same for an arena that does not lie in this process's memory: look() brings up to PEN_LOOK_BYTES of it here, until it is called again. */
+enum { PEN_LOOK_BYTES = 1 << 18 };
+struct pen_view {
+  const unsigned char *(*look)(void *context, uint64_t offset, size_t bytes);
+  void *context;
+};
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
+                               unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
+
 /* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder to step-NNNNNNNN (in exchange
  * for an older one of that step), and points DIR/latest at it. `cursor` is that of the next step. False: it failed. */
 bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,

@@ -116,5 +116,6 @@ bool pen_shared_abort(const struct pen_shared *shared, uint32_t rank_count, uint
     pen_flag_wake(&shared->ranks[r].arrived);
   }
   pen_flag_wake(&shared->control->logged);
+  pen_flag_wake(&shared->control->decided);
   return first;
 }

@@ -48,6 +48,7 @@ struct pen_control {
   _Atomic uint64_t last_evaluation_step;                   /* of the evaluation at hand, by the count of all steps of the run */
   _Atomic uint32_t saving;                                 /* a checkpoint is half-written */
   _Atomic uint32_t save_status;                            /* why the checkpoint at hand cannot be: an exit status, or 0 */
+  struct pen_flag decided;                                 /* steps of which rank 0 has said whether they are the last */
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns;                                       /* zero of the trace's clock */
   struct pen_told told;

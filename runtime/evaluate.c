@@ -10,7 +10,7 @@ void pen_evaluation_open(const struct pen_run *run, uint32_t rank, unsigned char
   for (uint32_t s = 0; s < run->evaluation.shapes.count; s++) {
     const struct pen_profile *profile = run->evaluation.shapes.profile[s];
     struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, rank, arena);
-    pen_vm_open(&vms[s], run->plan, profile, rank, arena, end, &run->evaluation.data, NULL);
+    pen_vm_open(&vms[s], run->plan, profile, rank, arena, end, NULL, &run->evaluation.data, NULL);
     vms[s].data.sequence = profile->sequence;
   }
 }
@@ -41,7 +41,7 @@ static bool step_once(const struct pen_run *run, struct pen_transport *end, stru
   if (end->rank == 0 && (index + 1 == run->evaluation.steps || atomic_load(&control->stop_requested) != 0)) {
     atomic_store(&control->last_evaluation_step, board_step);
   }
-  return end->kind->board_free(end, board_step) && pen_vm_step(vm) &&
+  return end->kind->board_free(end, board_step) && vm->walk->step(vm) &&
          (end->rank != 0 || pen_log_step(&evaluation_log, end, index, vm->data.step_targets, index + 1 == run->evaluation.steps));
 }
 

@@ -12,9 +12,11 @@
 #include "runtime/check.h"
 #include "runtime/checkpoint.h"
 #include "runtime/copies.h"
+#include "runtime/device.h"
 #include "runtime/evaluate.h"
 #include "runtime/initial.h"
 #include "runtime/log.h"
+#include "runtime/queue.h"
 #include "runtime/run.h"
 #include "runtime/save.h"
 #include "runtime/seal.h"
@@ -66,7 +68,7 @@ static void take_signals(void) {
   pen_check(sigprocmask(SIG_SETMASK, &none, NULL) == 0, "cannot take signals");
 }
 
-static void load_weights(const struct pen_run *run, uint32_t rank, unsigned char *arena) {
+static void read_weights(const struct pen_run *run, uint32_t rank, unsigned char *arena) {
   if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
     pen_checkpoint_load(run->plan, rank, arena, run->checkpoint_path);
   } else if (run->checkpoint_path != NULL) {
@@ -78,12 +80,37 @@ static void load_weights(const struct pen_run *run, uint32_t rank, unsigned char
   }
 }
 
+/* Weights go to a device by way of the host's memory. */
+static void load_weights(const struct pen_run *run, uint32_t rank) {
+  if (vm->queue == NULL) {
+    read_weights(run, rank, vm->arena);
+    pen_weights_narrow(run->plan, rank, vm->arena);
+    return;
+  }
+  unsigned char *shadow = pen_arena_shadow(run->plan, rank);
+  read_weights(run, rank, shadow);
+  pen_weights_narrow(run->plan, rank, shadow);
+  pen_queue_load(vm->queue, shadow);
+  pen_arena_drop(run->plan, rank, shadow);
+}
+
+/* The queue of a device that has memory of its own, or null on the CPU. Adds to `kernels`, which says what the CPU chose. */
+static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, const char **kernels) {
+  const struct pen_device *device = pen_device_find(plan->device);
+  if (device == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without", plan->device);
+  }
+  *kernels = pen_kernels_open((int)plan->threads_per_rank);
+  pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
+  return device->order == NULL ? NULL : pen_queue_open(plan, rank, device, kernels);
+}
+
 /* All that is allocated, opened and computed before the first step. */
 static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank) {
   const struct pen_plan *plan = run->plan;
-  unsigned char *arena = pen_arena_open(plan, rank, &run->shared);
-  const char *kernels = pen_kernels_open((int)plan->threads_per_rank);
-  pen_check(kernels != NULL, "no memory for the buffers of matrix products");
+  const char *kernels;
+  struct pen_queue *queue = open_queue(plan, rank, &kernels);
+  unsigned char *arena = queue == NULL ? pen_arena_open(plan, rank, &run->shared) : queue->arena;
   struct pen_trace *trace = NULL;
   if (run->measure.rings != NULL) {
     trace = &run->measure.rings[rank];
@@ -94,22 +121,24 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
   for (uint32_t s = 0; s < run->shapes.count; s++) {
     const struct pen_profile *profile = run->shapes.profile[s];
     struct pen_transport *end = pen_shm_open(plan, profile, &run->shared, rank, arena);
-    pen_vm_open(&vms[s], plan, profile, rank, arena, end, &run->data, trace);
+    pen_vm_open(&vms[s], plan, profile, rank, arena, end, queue, &run->data, trace);
     vms[s].data.sequence = profile->sequence;
   }
   pen_evaluation_open(run, rank, arena);
   if (run->hooks != NULL) {
     run->hooks->opened(run, vm);
   }
-  load_weights(run, rank, arena);
-  pen_weights_narrow(plan, rank, arena);
+  if (queue != NULL) {
+    pen_queue_warm(vm);
+  }
+  load_weights(run, rank);
   for (uint32_t s = 0; s < run->shapes.count; s++) {
     pen_vm_start(&vms[s]);
   }
   pen_evaluation_start(run);
   if (rank == 0 && run->announces) {
-    fprintf(stderr, "%s: %u ranks, %s, %u microbatches of %u sequences; cpu: %s\n", plan->name, plan->rank_count, plan->schedule,
-            run->profile->microbatch_count, plan->microbatch, kernels);
+    fprintf(stderr, "%s: %u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name, plan->rank_count, plan->schedule,
+            run->profile->microbatch_count, plan->microbatch, plan->device, kernels);
   }
   return vm->transport;
 }
@@ -122,26 +151,39 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   if (other != PEN_NONE) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->rank);
   }
-  for (uint32_t s = 0; s < run->shapes.count; s++) {
+  for (uint32_t s = 0; s < run->shapes.count && vm->queue == NULL; s++) {
     pen_arena_reach_peers(run->plan, run->shapes.profile[s], end->rank, end->shared);
   }
   pen_evaluation_reach_peers(run, end);
   must(end->kind->barrier(end));
+  if (vm->queue != NULL) {
+    pen_queue_ready(vm);
+  }
 }
 
 /* Rank 0 decides, before it sends anything of a step, whether that step is the last; whatever another rank receives in the step
- * was sent after. So all read the same answer at the step's end. */
+ * was sent after. So all read the same answer at the step's end; or, where the host runs ahead of its device, once rank 0 has decided. */
 static void decide_last_step(const struct pen_run *run, uint32_t rank, uint64_t step) {
   struct pen_control *control = run->shared.control;
   if (rank == 0 && (step + 1 == run->steps || atomic_load(&control->stop_requested) != 0)) {
     atomic_store(&control->last_step, step);
   }
+  if (rank == 0) {
+    pen_flag_raise(&control->decided);
+  }
+}
+
+static bool is_last_step(const struct pen_run *run, uint64_t step) {
+  struct pen_control *control = run->shared.control;
+  must(vm->queue == NULL || pen_flag_wait(&control->decided, (uint32_t)(step + 1), &control->abort_status, control->spin_ns));
+  return step == atomic_load(&control->last_step) || step + 1 == run->steps;
 }
 
 /* A checkpoint that cannot be written ends no training, but its status is the run's when nothing comes after it. */
 static void save(const struct pen_run *run, struct pen_transport *end, bool last) {
+  const struct pen_view there = {.look = pen_queue_look, .context = vm->queue};
   struct pen_saving saving = {.directory = run->options->checkpoint, .steps = vm->optimizer_step, .cursor = cursor,
-                              .keep = run->options->keep, .last = last};
+                              .keep = run->options->keep, .last = last, .view = vm->queue == NULL ? NULL : &there};
   int status;
   must(pen_save(end, &saving, &status));
   if (last && status != 0) {
@@ -170,16 +212,19 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   cursor += step_windows;
   decide_last_step(run, end->rank, step_index);
   must(end->kind->board_free(end, board_step));
-  must(pen_vm_step(vm));
+  must(vm->walk->step(vm));
   board_step++;
   if (run->hooks != NULL) {
     run->hooks->stepped(run, vm);
   }
 
-  bool last = step_index == atomic_load(&run->shared.control->last_step) || step_index + 1 == run->steps;
+  bool last = is_last_step(run, step_index);
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
   bool saves = trains && (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
   bool evaluates = pen_evaluates(run, vm->optimizer_step, last);
+  if (saves || last) {
+    must(vm->walk->finish(vm));
+  }
   if (end->rank == 0) {
     must(pen_log_step(&log_of_run, end, step_index, vm->data.step_targets, saves || evaluates || last));
   }

@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "runtime/check.h"
+#include "runtime/queue.h"
 #include "runtime/vm.h"
 
 /* Operands of each kind, counted from its signature in ops.def: every name but the arrow. */
@@ -77,12 +78,15 @@ static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, 
   memcpy(ready->call.dim, op->dim, sizeof op->dim);
   memcpy(ready->call.real, op->real, sizeof op->real);
   ready->run = pen_data_op(op->kind, op->dtype);
-  if (ready->run != NULL) {
+  if (ready->run != NULL && vm->queue != NULL) {
+    ready->run = pen_queue_data_op();
+    ready->call.prepared = pen_queue_feed_of(vm, op);
+  } else if (ready->run != NULL) {
     ready->call.prepared = &vm->data;
   } else {
-    ready->run = pen_kernel_of(op->kind, op->dtype);
-    pen_check(ready->run != NULL, "this device has no kernel for the operation %s", name_of[op->kind]);
-    ready->call.prepared = pen_kernels_prepare(op->kind, op->dtype, op->dim, op->real);
+    ready->run = vm->device->kernel_of(op->kind, op->dtype);
+    pen_check(ready->run != NULL, "the device %s has no kernel for the operation %s", vm->device->name, name_of[op->kind]);
+    ready->call.prepared = vm->device->prepare(op->kind, op->dtype, op->dim, op->real);
   }
 }
 
@@ -116,20 +120,25 @@ static void list_weights(struct pen_vm *vm) {
 static void resolve_join(struct pen_vm *vm) {
   for (uint32_t i = 0; i < vm->plan->tie_count; i++) {
     vm->join.call.dim[0] = (int64_t)vm->plan->weights[vm->plan->ties[i].weight].count;
-    vm->join.call.prepared = pen_kernels_prepare(PEN_OP_ADD, PEN_F32, vm->join.call.dim, vm->join.call.real);
-    vm->join.run = pen_kernel_of(PEN_OP_ADD, PEN_F32);
+    vm->join.call.prepared = vm->device->prepare(PEN_OP_ADD, PEN_F32, vm->join.call.dim, vm->join.call.real);
+    vm->join.run = vm->device->kernel_of(PEN_OP_ADD, PEN_F32);
   }
 }
 
-void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
-                 unsigned char *arena, struct pen_transport *transport, const struct pen_data *data, struct pen_trace *trace) {
+void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,
+                 struct pen_transport *transport, struct pen_queue *queue, const struct pen_data *data, struct pen_trace *trace) {
+  const struct pen_walk *walk = queue == NULL ? &pen_walk_at_once : &pen_walk_queued;
   *vm = (struct pen_vm){
       .plan = plan,
       .profile = profile,
       .program = &profile->ranks[rank],
       .rank = rank,
       .transport = transport,
-      .handlers = trace == NULL ? pen_handlers : pen_handlers_traced,
+      .device = queue == NULL ? &pen_cpu : queue->device,
+      .walk = walk,
+      .queue = queue,
+      .stream = queue == NULL ? NULL : queue->stream,
+      .handlers = trace == NULL ? walk->handlers : walk->handlers_traced,
       .arena = arena,
       .data = *data,
       .trace = trace,
@@ -143,4 +152,5 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
 void pen_vm_start(struct pen_vm *vm) {
   static const struct pen_frame arena = {{0}};
   pen_vm_call(vm, vm->program->start_first_op, vm->program->start_op_count, &arena);
+  vm->device->wait(vm->stream);
 }

@@ -100,11 +100,19 @@ static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shap
   return steps;
 }
 
+/* What looks at operands where they are computed, or runs rows of two profiles in turns, is of the CPU in this version. */
+static void need_cpu(const struct pen_plan *plan, const char *what) {
+  if (strcmp(plan->device, "cpu") != 0) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary is for the device %s; build one with cluster.device = \"cpu\"", what, plan->device);
+  }
+}
+
 /* --eval-every: the plans for it, and its data. */
 static void open_evaluation(struct pen_run *run) {
   const struct pen_options *options = run->options;
   struct pen_run_evaluation *evaluation = &run->evaluation;
   if (options->given.eval_every) {
+    need_cpu(run->plan, "--eval-every");
     evaluation->shapes = pen_shapes_of(run->plan, PEN_EVAL);
     pen_assert(evaluation->shapes.count > 0); /* every plan that trains has them */
     pen_data_open(&evaluation->data, run->plan, last_of(&evaluation->shapes)->sequence,
@@ -263,6 +271,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   }
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
+  need_cpu(plan, "score");
   run.hooks = &pen_score_hooks;
   pen_score_open(options);
   return run_forward(&run);
@@ -288,6 +297,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
   run.data.window_count = 1; /* taps read the samples instead */
   run.steps = options->tokens;
+  need_cpu(plan, "generate");
   run.hooks = &pen_generate_hooks;
   pen_generate_open(plan, &quiet);
   open_trace(&run);

@@ -6,7 +6,6 @@
 #include <stdio.h>
 
 #include "runtime/check.h"
-#include "runtime/checkpoint.h"
 #include "runtime/seal.h"
 
 /* The first to fail speaks for all. */
@@ -15,6 +14,14 @@ static void note_failure(struct pen_control *control, const struct pen_saving *s
   if (atomic_compare_exchange_strong(&control->save_status, &none, (uint32_t)failure->status)) {
     pen_warn("%s; step %" PRIu64 " is not saved%s", failure->message, saving->steps, saving->last ? "" : ", training goes on");
   }
+}
+
+static bool write(struct pen_transport *end, const struct pen_saving *saving, unsigned char (*digests)[PEN_DIGEST_BYTES],
+                  struct pen_save_failure *failure) {
+  if (saving->view != NULL) {
+    return pen_checkpoint_write_seen(end->plan, end->rank, saving->view, saving->directory, saving->steps, digests, failure);
+  }
+  return pen_checkpoint_write(end->plan, end->rank, end->arena, saving->directory, saving->steps, digests, failure);
 }
 
 /* Rank 0's part at the end. */
@@ -45,8 +52,7 @@ static bool save(struct pen_transport *end, const struct pen_saving *saving, int
   if (!end->kind->barrier(end)) {
     return false;
   }
-  if (atomic_load(&control->save_status) == 0 &&
-      !pen_checkpoint_write(end->plan, end->rank, end->arena, saving->directory, saving->steps, digests, &failure)) {
+  if (atomic_load(&control->save_status) == 0 && !write(end, saving, digests, &failure)) {
     note_failure(control, saving, &failure);
   }
   if (!end->kind->barrier(end)) {

@@ -4,7 +4,7 @@
 
 #include "runtime/check.h"
 
-bool pen_vm_step(struct pen_vm *vm) {
+static bool run_step(struct pen_vm *vm) {
   const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
   struct pen_rank_state *self = vm->transport->self;
   _Atomic uint64_t *finished = &self->finished;
@@ -23,14 +23,27 @@ bool pen_vm_step(struct pen_vm *vm) {
   return going;
 }
 
+static bool finish(struct pen_vm *vm) {
+  (void)vm;
+  return true;
+}
+
+const struct pen_walk pen_walk_at_once = {
+    .step = run_step,
+    .finish = finish,
+    .handlers = pen_handlers,
+    .handlers_traced = pen_handlers_traced,
+};
+
 void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame) {
   const struct pen_patch *patch = vm->patches + vm->first_patch[first];
   const struct pen_patch *past_patch = vm->patches + vm->first_patch[first + count];
   for (; patch < past_patch; patch++) {
     *patch->where = vm->arena + frame->base[patch->base] + patch->offset;
   }
-  const struct pen_ready_op *op = vm->ops + first, *past_op = op + count;
+  struct pen_ready_op *op = vm->ops + first, *past_op = op + count;
   for (; op < past_op; op++) {
+    op->call.stream = vm->stream;
     op->run(&op->call);
   }
 }

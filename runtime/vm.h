@@ -25,8 +25,16 @@ struct pen_patch {
   uint32_t base; /* enum pen_base */
 };
 
+struct pen_queue;
 struct pen_vm;
 typedef bool pen_handler(struct pen_vm *vm, const struct pen_action *action); /* false: the run was aborted */
+
+/* How rows are run: at once (vm.c), or put on a device's queue (queue.c). */
+struct pen_walk {
+  bool (*step)(struct pen_vm *vm);   /* all rows once; false: the run was aborted */
+  bool (*finish)(struct pen_vm *vm); /* until all steps are done and published, and memory may be looked at; false: aborted */
+  pen_handler *const *handlers, *const *handlers_traced; /* [PEN_ACTION_KINDS] */
+};
 
 /* One rank in one profile. */
 struct pen_vm {
@@ -36,6 +44,10 @@ struct pen_vm {
   const struct pen_action *row;           /* the one that runs, for messages; null outside steps */
   uint32_t rank;
   struct pen_transport *transport;
+  const struct pen_device *device;
+  const struct pen_walk *walk;
+  struct pen_queue *queue;      /* null where rows run at once */
+  void *stream;                 /* that calls are put on */
   pen_handler *const *handlers; /* [PEN_ACTION_KINDS] */
   struct pen_ready_op *ops;     /* [program->op_count] */
   struct pen_patch *patches;    /* in the order of the ops that they belong to */
@@ -51,15 +63,16 @@ struct pen_vm {
   uint64_t optimizer_step;  /* from 1, over all runs */
 };
 
-/* Resolves a rank's rows against its arena and transport; trace null: not traced. Kernels must be open. Allocates. */
-void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
-                 unsigned char *arena, struct pen_transport *transport, const struct pen_data *data, struct pen_trace *trace);
+/* Resolves a rank's rows against its arena and transport; trace null: not traced; queue null: on the CPU, at once. Kernels must be open.
+ * Allocates. */
+void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,
+                 struct pen_transport *transport, struct pen_queue *queue, const struct pen_data *data, struct pen_trace *trace);
 
 /* Computes the constants. Once, before the first step. */
 void pen_vm_start(struct pen_vm *vm);
 
-/* Runs all rows once. False when the run was aborted meanwhile. */
-bool pen_vm_step(struct pen_vm *vm);
+/* Rows at once: every row is done when its handler returns. */
+extern const struct pen_walk pen_walk_at_once;
 
 /* handlers.c: what each kind of row does, and the same with its time taken. */
 extern pen_handler *const pen_handlers[PEN_ACTION_KINDS];

@@ -99,7 +99,7 @@ ok "and they did" test "$(log_field "$scratch/log" tokens | sort -u | wc -l)" -g
 plan=llama
 
 # Is the test build able to fail? Put an allocation into the step.
-sed 's/^bool pen_vm_step(struct pen_vm \*vm) {$/#include <stdlib.h>\n&\n  void *volatile waste = malloc(1);\n  free(waste);/' "$top_srcdir/runtime/vm.c" >"$scratch/vm.c"
+sed 's/^static bool run_step(struct pen_vm \*vm) {$/#include <stdlib.h>\n&\n  void *volatile waste = malloc(1);\n  free(waste);/' "$top_srcdir/runtime/vm.c" >"$scratch/vm.c"
 ok "a build that allocates in the step" sealed_build "$scratch/vm.c"
 train "$scratch/sealed"
 is "breaks the seal, and is found out" $? 75

@@ -58,6 +58,12 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
   (void)y, (void)count, (void)first, (void)key, (void)deviation;
 }
 
+static void wait_for_nothing(void *stream) {
+  (void)stream;
+}
+
+const struct pen_device pen_cpu = {.name = "none", .kernel_of = pen_kernel_of, .prepare = pen_kernels_prepare, .wait = wait_for_nothing};
+
 /* ---- a transport that never waits ---- */
 
 static double *board_memory;
@@ -99,7 +105,7 @@ static double walk_ns(struct pen_vm *vm) {
     do {
       vm->step = walks;
       vm->optimizer_step = walks + 1;
-      pen_vm_step(vm);
+      vm->walk->step(vm);
       walks++;
       passed_ns = pen_now_ns() - start_ns;
     } while (passed_ns < least_ns);
@@ -130,7 +136,7 @@ int main(void) {
     pen_check(end.arena != MAP_FAILED, "no memory");
     struct pen_data data = {.sequence = plan->sequence};
     struct pen_vm vm;
-    pen_vm_open(&vm, plan, profile, rank, end.arena, &end, &data, NULL);
+    pen_vm_open(&vm, plan, profile, rank, end.arena, &end, NULL, &data, NULL);
     empty_data_ops(&vm);
     total_ns += walk_ns(&vm);
     rows += vm.program->action_count;

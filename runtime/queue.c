@@ -1,0 +1,317 @@
+/* queue.c: a rank's steps on a device that only enqueues (see queue.h). */
+#include "runtime/queue.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "runtime/action.h"
+#include "runtime/check.h"
+#include "runtime/step.h"
+
+static const long poll_ns = 50 * 1000; /* between two looks at a step's end */
+
+static size_t aligned(size_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
+
+/* ---- pinned memory ---- */
+
+static size_t board_bytes(const struct pen_queue *queue) {
+  return (queue->plan->weight_count + (size_t)queue->plan->loss_count) * sizeof(double);
+}
+
+static unsigned char *feed_here(const struct pen_queue *queue, uint64_t step) {
+  return queue->pinned + step % PEN_STEPS_AHEAD * queue->memory->feed_bytes;
+}
+
+static double *board_here(const struct pen_queue *queue, uint64_t step) {
+  return (double *)(queue->pinned + PEN_STEPS_AHEAD * queue->memory->feed_bytes + step % PEN_STEPS_AHEAD * aligned(board_bytes(queue)));
+}
+
+static uint32_t *progress_here(const struct pen_queue *queue) {
+  return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->feed_bytes + aligned(board_bytes(queue))));
+}
+
+static unsigned char *staging_here(const struct pen_queue *queue) { return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES; }
+
+/* ---- opening ---- */
+
+static void must_be_well(const struct pen_device *device, const void *made, const char *what) {
+  if (made == NULL || device->error() != NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "device %s: %s: %s", device->name, what, device->error() == NULL ? "none" : device->error());
+  }
+}
+
+static void *must_open(const struct pen_device *device, void *made, const char *what) {
+  must_be_well(device, made, what);
+  return made;
+}
+
+struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device, const char **what) {
+  const struct pen_order_calls *order = device->order;
+  struct pen_queue *queue = calloc(1, sizeof *queue);
+  pen_check(queue != NULL, "no memory for a queue");
+  const int count = device->count();
+  *what = count > 0 ? device->open((int)(rank % (uint32_t)count)) : NULL;
+  must_be_well(device, *what, "opening it");
+  *queue = (struct pen_queue){
+      .device = device,
+      .order = order,
+      .plan = plan,
+      .memory = &plan->memory[rank],
+      .arena = must_open(device, device->allocate(plan->memory[rank].arena_bytes), "the arena"),
+      .pinned = must_open(device, order->pinned(plan->memory[rank].pinned_bytes), "pinned memory"),
+      .stream = must_open(device, device->stream_open(), "a stream"),
+      .side = must_open(device, device->stream_open(), "a stream"),
+      .fork = must_open(device, order->event_open(), "an event"),
+      .join = must_open(device, order->event_open(), "an event"),
+  };
+  for (int i = 0; i < PEN_STEPS_AHEAD; i++) {
+    queue->done[i] = must_open(device, order->event_open(), "an event");
+  }
+  memset(queue->pinned, 0, plan->memory[rank].pinned_bytes);
+  device->zero(queue->arena, plan->memory[rank].arena_bytes, queue->stream);
+  device->wait(queue->stream);
+  must_be_well(device, queue, "clearing its memory");
+  return queue;
+}
+
+/* ---- weights and moments ---- */
+
+void pen_queue_load(struct pen_queue *queue, const unsigned char *here) {
+  const uint64_t first = queue->memory->window_bytes;
+  queue->device->copy_in(queue->arena + first, here + first, queue->memory->persistent_end - first, queue->stream);
+  queue->device->wait(queue->stream);
+  must_be_well(queue->device, queue, "loading weights");
+}
+
+const unsigned char *pen_queue_look(void *context, uint64_t offset, size_t bytes) {
+  struct pen_queue *queue = context;
+  pen_assert(bytes <= PEN_STAGING_BYTES && offset <= queue->memory->arena_bytes && bytes <= queue->memory->arena_bytes - offset);
+  queue->device->copy_out(staging_here(queue), queue->arena + offset, bytes, queue->stream);
+  queue->device->wait(queue->stream);
+  pen_check(queue->device->error() == NULL, "the device %s: %s", queue->device->name, queue->device->error());
+  return staging_here(queue);
+}
+
+/* ---- the feed ---- */
+
+static bool same_op(const struct pen_feed *feed, uint32_t rank, uint16_t kind, uint8_t dtype, const int64_t *dim) {
+  return feed->rank == rank && feed->kind == kind && feed->dtype == dtype && memcmp(feed->dim, dim, sizeof feed->dim) == 0;
+}
+
+/* How many feeds from `first` on are outputs of its op. */
+static uint32_t count_outputs(const struct pen_plan *plan, const struct pen_feed *first) {
+  const struct pen_feed *past = plan->feeds + plan->feed_count;
+  uint32_t count = 1;
+  while (first + count < past && same_op(&first[count], first->rank, first->kind, first->dtype, first->dim)) {
+    count++;
+  }
+  return count;
+}
+
+/* What a step is fed: settings that change from step to step, then each data op's outputs for every microbatch, as the CPU makes them. */
+static void fill_feed(struct pen_vm *vm) {
+  const struct pen_queue *queue = vm->queue;
+  unsigned char *image = feed_here(queue, vm->step);
+  struct pen_adamw settings = pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, 0.0);
+  memcpy(image, &settings, sizeof settings);
+  for (uint32_t i = 0, outputs; i < vm->plan->feed_count; i += outputs) {
+    const struct pen_feed *feed = &vm->plan->feeds[i];
+    struct pen_call call = {.prepared = &vm->data};
+    outputs = count_outputs(vm->plan, feed);
+    memcpy(call.dim, feed->dim, sizeof call.dim);
+    for (uint32_t m = 0; m < vm->profile->microbatch_count && feed->rank == vm->rank; m++) {
+      vm->data.row_microbatch = m;
+      for (uint32_t k = 0; k < outputs; k++) {
+        call.operand[feed[k].operand] = image + (feed[k].offset - queue->memory->feed_offset) + m * feed[k].microbatch_bytes;
+      }
+      pen_data_op(feed->kind, feed->dtype)(&call);
+    }
+  }
+}
+
+/* A data op of a queue: where its microbatches stand, and whose row asks. */
+struct feed_source {
+  struct pen_vm *vm;
+  const struct pen_feed *feed;
+  uint32_t outputs;
+};
+
+static void copy_from_feed(const struct pen_call *call) {
+  const struct feed_source *source = call->prepared;
+  const struct pen_queue *queue = source->vm->queue;
+  for (uint32_t k = 0; k < source->outputs; k++) {
+    const struct pen_feed *feed = &source->feed[k];
+    const unsigned char *from = queue->arena + feed->offset + source->vm->data.row_microbatch * feed->microbatch_bytes;
+    queue->order->copy(call->operand[feed->operand], from, feed->bytes, call->stream);
+  }
+}
+
+pen_kernel *pen_queue_data_op(void) { return copy_from_feed; }
+
+void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op) {
+  struct feed_source *source = malloc(sizeof *source);
+  pen_check(source != NULL, "no memory for a feed");
+  uint32_t i = 0;
+  while (i < vm->plan->feed_count && !same_op(&vm->plan->feeds[i], vm->rank, op->kind, op->dtype, op->dim)) {
+    i++;
+  }
+  pen_assert(i < vm->plan->feed_count);
+  *source = (struct feed_source){.vm = vm, .feed = &vm->plan->feeds[i], .outputs = count_outputs(vm->plan, &vm->plan->feeds[i])};
+  return source;
+}
+
+/* ---- rows ---- */
+
+static bool enqueue_rows(struct pen_vm *vm) {
+  const struct pen_queue *queue = vm->queue;
+  const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
+  bool marked = queue->way == PEN_QUEUE_MARKED, going = true;
+  for (; going && row < past; row++) {
+    pen_assert(row->kind < PEN_ACTION_KINDS);
+    vm->row = row;
+    going = vm->handlers[row->kind](vm, row);
+    if (marked) {
+      queue->order->mark(progress_here(queue), (uint32_t)(row - vm->program->actions) + 1, queue->stream);
+    }
+  }
+  vm->row = NULL;
+  return going;
+}
+
+/* Captures the rows: with the progress word if that can be, else without; else says why, and rows are enqueued step by step. */
+static void make_graph(struct pen_vm *vm) {
+  struct pen_queue *queue = vm->queue;
+  while (queue->graph == NULL && queue->way != PEN_QUEUE_PLAIN) {
+    const char *why = "";
+    queue->order->capture(queue->stream);
+    enqueue_rows(vm);
+    queue->graph = queue->order->captured(queue->stream, &why);
+    if (queue->graph == NULL) {
+      queue->way++;
+      fprintf(stderr, "%s: rank %u: a step %scannot be one graph (%s); %s\n", vm->plan->name, vm->rank,
+              queue->way == PEN_QUEUE_PLAIN ? "" : "with its progress ", why,
+              queue->way == PEN_QUEUE_PLAIN ? "its rows are enqueued one by one" : "trying without it");
+    }
+  }
+}
+
+void pen_queue_ready(struct pen_vm *vm) {
+  if (vm->trace == NULL) {
+    make_graph(vm);
+  }
+}
+
+void pen_queue_warm(struct pen_vm *vm) {
+  struct pen_queue *queue = vm->queue;
+  bool *ran = calloc(vm->program->program_count + 1u, sizeof *ran);
+  pen_check(ran != NULL, "no memory for %u programs", vm->program->program_count);
+  for (const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count; row < past; row++) {
+    if (row->kind <= PEN_W && !ran[row->program]) {
+      const struct pen_program *program = &vm->program->programs[row->program];
+      ran[row->program] = true;
+      vm->data.row_microbatch = row->microbatch;
+      pen_vm_call(vm, program->first_op, program->op_count, &vm->program->frames[row->frame]);
+    }
+  }
+  free(ran);
+  queue->device->zero(queue->arena, queue->memory->arena_bytes, queue->stream);
+  queue->device->wait(queue->stream);
+  must_be_well(queue->device, queue, "trying its programs");
+}
+
+/* ---- steps ---- */
+
+void pen_queue_check(struct pen_vm *vm) {
+  const char *why = vm->queue->device->error();
+  if (why == NULL) {
+    return;
+  }
+  char host[256] = "?", after[64] = "start";
+  gethostname(host, sizeof host - 1);
+  uint32_t done = __atomic_load_n(progress_here(vm->queue), __ATOMIC_RELAXED);
+  if (done > 0 && done <= vm->program->action_count) {
+    pen_action_text_known(after, sizeof after, &vm->program->actions[done - 1]);
+  }
+  pen_fail(PEN_EXIT_LOST, "rank %u (pid %d, host %s) lost: %s after %s; no rank waits for it", vm->rank, (int)getpid(), host, why, after);
+}
+
+/* Tells the watch how far the device is in a step. */
+static void tell_progress(struct pen_vm *vm, uint64_t step, uint32_t rows) {
+  struct pen_rank_state *self = vm->transport->self;
+  const uint64_t began = step * vm->program->action_count;
+  atomic_store_explicit(&self->step_began, began, memory_order_relaxed);
+  atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles), memory_order_relaxed);
+  atomic_store_explicit(&self->finished, began + rows, memory_order_relaxed);
+}
+
+/* The rank's own entries of a step's board, for all to read. */
+static void publish_board(struct pen_vm *vm, uint64_t step) {
+  const struct pen_plan *plan = vm->plan;
+  const double *from = board_here(vm->queue, step);
+  double *board = vm->transport->kind->board(vm->transport, step);
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    board[vm->weights[i]] = from[vm->weights[i]];
+  }
+  if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
+    memcpy(board + plan->weight_count, from + plan->weight_count, plan->loss_count * sizeof *board);
+  }
+  vm->transport->kind->publish(vm->transport, step);
+}
+
+/* Waits until the device has done the oldest step that is not, and publishes it. */
+static bool finish_step(struct pen_vm *vm) {
+  struct pen_queue *queue = vm->queue;
+  const uint64_t step = queue->finished;
+  const _Atomic uint32_t *abort_status = &vm->transport->shared->control->abort_status;
+  const struct timespec pause = {.tv_nsec = poll_ns};
+  while (!queue->order->reached(queue->done[step % PEN_STEPS_AHEAD])) {
+    uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_RELAXED);
+    tell_progress(vm, step, rows < vm->program->action_count ? rows : 0);
+    if (atomic_load_explicit(abort_status, memory_order_relaxed) != 0) {
+      return false;
+    }
+    nanosleep(&pause, NULL);
+  }
+  pen_queue_check(vm);
+  tell_progress(vm, step, vm->program->action_count);
+  publish_board(vm, step);
+  queue->finished++;
+  return true;
+}
+
+static bool finish(struct pen_vm *vm) {
+  bool going = true;
+  while (going && vm->queue->finished <= vm->step) {
+    going = finish_step(vm);
+  }
+  return going;
+}
+
+static bool enqueue_step(struct pen_vm *vm) {
+  struct pen_queue *queue = vm->queue;
+  fill_feed(vm);
+  queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
+  bool going = true;
+  if (queue->graph != NULL) {
+    queue->order->replay(queue->graph, queue->stream);
+  } else {
+    going = enqueue_rows(vm);
+  }
+  queue->device->copy_out(board_here(queue, vm->step), queue->arena + queue->memory->board_offset, board_bytes(queue), queue->stream);
+  queue->order->record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
+  pen_queue_check(vm);
+  while (going && queue->finished + PEN_STEPS_AHEAD <= vm->step + 1) {
+    going = finish_step(vm);
+  }
+  return going;
+}
+
+const struct pen_walk pen_walk_queued = {
+    .step = enqueue_step,
+    .finish = finish,
+    .handlers = pen_handlers_queued,
+    .handlers_traced = pen_handlers_queued_traced,
+};

@@ -1,0 +1,72 @@
+/* queue.h: a rank on a device that has memory of its own and only enqueues (kernels.h): the host puts a step's rows on the device's streams
+ * and goes on; it reads a step's losses and norms when the next step is under way.
+ *
+ *   the host, in step k   writes tokens, learning rate and bias corrections to the pinned feed k mod 2; enqueues: the feed's copy, the
+ *                         rows, the board's copy to the pinned board k mod 2, an event; then waits for the event of step k-1, and
+ *                         publishes that step's board to the run (transport.h), as a rank on the CPU does in its row PUBLISH
+ *   the rows              are enqueued once while the device captures, and from then on replayed as one graph, since no address and
+ *                         no number in them changes from step to step; what cannot be captured is enqueued anew each step
+ *   the progress word     is written by the stream behind each row, so that the watch sees where a rank stands (fault.c)
+ *
+ * Where each of these lies is the generator's choice: plan.h, the step part. Messages go by a link (link.h). */
+#ifndef PEN_QUEUE_H
+#define PEN_QUEUE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "runtime/plan.h"
+#include "runtime/vm.h"
+
+struct pen_link;
+
+struct pen_queue {
+  const struct pen_device *device;
+  const struct pen_order_calls *order;
+  const struct pen_plan *plan;
+  const struct pen_rank_memory *memory; /* of the rank */
+  unsigned char *arena;                 /* there */
+  unsigned char *pinned;                /* here */
+  void *stream, *side;                  /* of the rows; of the second of a pair a|b */
+  void *fork, *join;                    /* events: before a pair, behind its second */
+  void *done[PEN_STEPS_AHEAD];          /* events: steps' ends */
+  bool forked;                          /* the row before was the first of a pair */
+  struct pen_link *link;                /* to other ranks; null for a rank alone */
+  enum { PEN_QUEUE_MARKED, PEN_QUEUE_UNMARKED, PEN_QUEUE_PLAIN } way; /* a graph with progress; without; no graph */
+  void *graph;
+  uint64_t finished;                    /* steps of the run that are done */
+};
+
+/* Opens the device, takes its memory, all zero, and the pinned memory, and makes streams and events. Fails with what the device says.
+ * `what` gets the line that says what was chosen. Allocates. */
+struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device, const char **what);
+
+/* Runs every program once, over zeros, so that nothing is loaded or chosen later; the arena is all zero again afterwards. Before weights
+ * come. */
+void pen_queue_warm(struct pen_vm *vm);
+
+/* Makes the graph of a step. When all ranks are open, before the seal. */
+void pen_queue_ready(struct pen_vm *vm);
+
+/* Copies what persists from an arena in host memory, laid out as the rank's. Before the seal. */
+void pen_queue_load(struct pen_queue *queue, const unsigned char *here);
+
+/* A look at up to PEN_STAGING_BYTES of the rank's arena from the host, until the next look; `context` is the queue. All steps are done. */
+const unsigned char *pen_queue_look(void *context, uint64_t offset, size_t bytes);
+
+/* How vm.h's rows are run on a queue. */
+extern const struct pen_walk pen_walk_queued;
+
+/* queue_rows.c: what each kind of row enqueues, and the same with its time taken, which waits for each row. */
+extern pen_handler *const pen_handlers_queued[PEN_ACTION_KINDS];
+extern pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS];
+
+/* The function that a data op becomes: it copies the row's microbatch from the feed. Its call's `prepared` is pen_queue_feed_of(). */
+pen_kernel *pen_queue_data_op(void);
+void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op);
+
+/* Ends this rank when the device has failed, as a lost rank (design.md section 10): what failed, behind which row. */
+void pen_queue_check(struct pen_vm *vm);
+
+#endif

@@ -1,0 +1,137 @@
+/* queue_rows.c: what each kind of row puts on a rank's queue: the meanings in actions.def, in calls that a device keeps in order. */
+#include "runtime/queue.h"
+
+#include "runtime/check.h"
+#include "runtime/link.h"
+
+/* F, B, I, W. Of a pair a|b the second runs on the side stream, from where the first began; what follows waits for both. */
+static bool compute(struct pen_vm *vm, const struct pen_action *action) {
+  pen_assert(action->frame < vm->program->frame_count && action->program < vm->program->program_count);
+  struct pen_queue *queue = vm->queue;
+  const struct pen_program *program = &vm->program->programs[action->program];
+  const bool second = queue->forked;
+  if (second) {
+    queue->order->follow(queue->side, queue->fork);
+  }
+  queue->forked = action->overlaps;
+  if (action->overlaps) {
+    queue->order->record(queue->fork, queue->stream);
+  }
+  vm->data.row_microbatch = action->microbatch;
+  vm->stream = second ? queue->side : queue->stream;
+  pen_vm_call(vm, program->first_op, program->op_count, &vm->program->frames[action->frame]);
+  vm->stream = queue->stream;
+  if (second) {
+    queue->order->record(queue->join, queue->side);
+    queue->order->follow(queue->stream, queue->join);
+  }
+  return true;
+}
+
+static bool send(struct pen_vm *vm, const struct pen_action *action) {
+  pen_assert(action->message < vm->profile->message_count);
+  vm->queue->link->kind->send(vm->queue->link, action->message);
+  return true;
+}
+
+static bool receive(struct pen_vm *vm, const struct pen_action *action) {
+  vm->queue->link->kind->credit(vm->queue->link, action->message);
+  return true;
+}
+
+static bool await(struct pen_vm *vm, const struct pen_action *action) {
+  vm->queue->link->kind->wait(vm->queue->link, action->message);
+  return true;
+}
+
+/* A tied matrix's gradients: as on the CPU. */
+static bool join(struct pen_vm *vm, const struct pen_action *action) {
+  vm->join.call.stream = vm->stream;
+  return pen_handlers[PEN_JOIN](vm, action);
+}
+
+static double *board_there(const struct pen_queue *queue) { return (double *)(queue->arena + queue->memory->board_offset); }
+
+static bool norm(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  struct pen_queue *queue = vm->queue;
+  const bool greatest = vm->plan->optimizer.norm == PEN_NORM_INFINITE;
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
+    (greatest ? queue->device->greatest_magnitude : queue->device->sum_squares)(
+        board_there(queue) + vm->weights[i], (const float *)(queue->arena + weight->gradient_offset), weight->count,
+        queue->arena + queue->memory->reduce_offset, queue->stream);
+  }
+  return true;
+}
+
+static bool publish(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  const struct pen_plan *plan = vm->plan;
+  struct pen_queue *queue = vm->queue;
+  if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
+    queue->order->copy(board_there(queue) + plan->weight_count, queue->arena + plan->loss_offset, vm->profile->microbatch_count * sizeof(double),
+                       queue->stream);
+  }
+  if (queue->link != NULL) {
+    queue->link->kind->publish(queue->link);
+  }
+  return true;
+}
+
+static bool gather(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  if (vm->queue->link != NULL) {
+    vm->queue->link->kind->gather(vm->queue->link);
+  }
+  return true;
+}
+
+/* Of the ties whose head is here: what was sent, or joined. */
+static void clear_head_gradients(struct pen_vm *vm) {
+  const struct pen_plan *plan = vm->plan;
+  for (uint32_t i = 0; i < plan->tie_count; i++) {
+    const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
+    if (plan->ties[i].rank == vm->rank && !weight->frozen) {
+      vm->device->zero(vm->arena + plan->ties[i].gradient_offset, weight->count * sizeof(float), vm->stream);
+    }
+  }
+}
+
+static bool update(struct pen_vm *vm, const struct pen_action *action) {
+  (void)action;
+  struct pen_queue *queue = vm->queue;
+  struct pen_adamw *settings = (struct pen_adamw *)(queue->arena + queue->memory->settings_offset);
+  const struct pen_adamw *base = (const struct pen_adamw *)(queue->arena + queue->memory->feed_offset);
+  queue->device->settle(settings, base, board_there(queue), vm->plan->weight_count, vm->plan->optimizer.clip_norm,
+                        vm->plan->optimizer.norm == PEN_NORM_INFINITE, queue->stream);
+  clear_head_gradients(vm);
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
+    queue->device->adamw_step((float *)(queue->arena + weight->value_offset), (float *)(queue->arena + weight->gradient_offset),
+                              (float *)(queue->arena + weight->exp_avg_offset), (float *)(queue->arena + weight->exp_avg_sq_offset),
+                              weight->count, settings, weight->weight_decay, queue->stream);
+  }
+  return true;
+}
+
+#define HANDLERS                                                                                                        \
+  [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, [PEN_RECV_F] = receive, \
+  [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_NORM] = norm,             \
+  [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update, [PEN_JOIN] = join, [PEN_SEND_G] = send,            \
+  [PEN_RECV_G] = receive, [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await
+pen_handler *const pen_handlers_queued[PEN_ACTION_KINDS] = {HANDLERS};
+
+/* --trace: a row, and the wait until the device has done it: a step takes longer so, and pairs do not overlap. */
+static bool traced(struct pen_vm *vm, const struct pen_action *action) {
+  uint64_t start_ns = pen_now_ns();
+  bool going = pen_handlers_queued[action->kind](vm, action);
+  vm->queue->device->wait(vm->queue->stream);
+  pen_trace_add(vm->trace, (uint32_t)(action - vm->program->actions), start_ns, pen_now_ns());
+  return going;
+}
+
+pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS] = {
+#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = traced,
+#include "runtime/actions.def"
+};

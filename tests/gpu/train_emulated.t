@@ -1,0 +1,96 @@
+#!/bin/sh
+# train_emulated.t: training with cluster.device = "cuda", as one program from its topology to its checkpoint, over the CUDA backend compiled
+# for the host (tests/gpu/emulate.h). Losses and norms are the CPU's but for the order of sums; the bits are the same from run to run,
+# with and without a graph, and after a restart.
+. "${top_srcdir:-.}/tests/lib.sh"
+test -f "$top_builddir/libemulated.a" || skip_all "no CUDA toolkit to compile the backend with"
+
+# link_plan NAME: makes $scratch/NAME from $scratch/NAME.c, with the emulated device where the plan is for CUDA.
+link_plan() {
+  link_device=
+  ! grep -q '^  \.device = "cuda"' "$scratch/$1.c" || link_device='-Wl,-u,pen_cuda libemulated.a -lstdc++ -lubsan'
+  (cd "$top_builddir" &&
+    $CC $CFLAGS -O0 -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
+    $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libruntime.a $link_device $KERNEL_ARCHIVES $RUNTIME_LIBS)
+}
+
+cat >"$scratch/model.cfg" <<'END'
+model = { family = "llama"; layers = 2; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
+pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
+END
+make_tokens "$scratch/data.bin" 4000
+
+# train NAME OPTIONS...: leaves NAME.bits (losses, then norms) and NAME.err.
+train() {
+  train_name=$1 train_binary=$2
+  shift 2
+  "$scratch/$train_binary" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$train_name.log" "$@" 2>"$scratch/$train_name.err" || return 1
+  { log_field "$scratch/$train_name.log" loss; log_field "$scratch/$train_name.log" grad_norm; } >"$scratch/$train_name.bits"
+}
+
+# close_to NAME OTHER LINES: losses and norms agree to 2e-5, relatively: f32 sums of a few thousand terms in another order.
+close_to() {
+  test "$(wc -l <"$scratch/$2.bits")" -eq "$3" && paste "$scratch/$1.bits" "$scratch/$2.bits" | awk '{ d = $1 - $2
+    if (d < 0) d = -d; if (!(d <= 2e-5 * ($1 < 0 ? -$1 : $1))) { bad = 1; print "# " $0 } } END { exit bad || NR == 0 }'
+}
+
+ok "a plan for the CPU" build cpu "$scratch/model.cfg" -s cluster.device=cpu
+ok "a plan for CUDA" build cuda "$scratch/model.cfg" -s cluster.device=cuda
+matches "says its device" "$("$scratch/cuda" info)" "*device        cuda, transport ipc*"
+ok "the CPU trains" train cpu cpu --steps 5
+ok "CUDA trains" train cuda cuda --steps 5 --checkpoint "$scratch/ckpt" --save-every 3
+matches "says what it runs on" "$(cat "$scratch/cuda.err")" "*cuda: GPU 0, compute capability 9.0*"
+is "the step was captured" "$(grep -c 'cannot be one graph' "$scratch/cuda.err")" 0
+ok "losses and norms are the CPU's" close_to cpu cuda 10
+eval_with() {
+  "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2 --quiet >"$scratch/eval.$1"
+}
+ok "the CPU evaluates CUDA's checkpoint" eval_with cpu
+ok "CUDA evaluates it" eval_with cuda
+for name in cpu cuda; do log_field "$scratch/eval.$name" loss >"$scratch/eval_$name.bits"; done
+ok "to the same loss" close_to eval_cpu eval_cuda 1
+
+ok "CUDA trains again, and saves at step 3" train again cuda --steps 3 --checkpoint "$scratch/two"
+ok "goes on from there" train again cuda --steps 5 --checkpoint "$scratch/two" --resume
+ok "with the bits of one run" cmp "$scratch/cuda.bits" "$scratch/again.bits"
+ok "and its checkpoint" cmp "$scratch/ckpt/latest/model.safetensors" "$scratch/two/latest/model.safetensors"
+ok "and its moments" cmp "$scratch/ckpt/latest/optimizer.safetensors" "$scratch/two/latest/optimizer.safetensors"
+
+plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
+ok "trains where nothing can be captured" plain plain cuda --steps 5
+matches "says so" "$(cat "$scratch/plain.err")" "*rank 0: a step cannot be one graph (*its rows are enqueued one by one*"
+ok "with the same bits" cmp "$scratch/cuda.bits" "$scratch/plain.bits"
+ok "trains under --trace, row by row" train traced cuda --steps 5 --trace "$scratch/trace"
+ok "with the same bits again" cmp "$scratch/cuda.bits" "$scratch/traced.bits"
+is "every row is in the trace" "$(grep -c '"cat":"F"' "$scratch/trace")" 15
+
+for device in cpu cuda; do
+  ok "a plan for $device with the greatest magnitude for a norm" build "inf_$device" "$scratch/model.cfg" -s cluster.device=$device -s optimizer.norm=inf
+  ok "trains" train "inf_$device" "inf_$device" --steps 3
+done
+ok "to the same losses" close_to inf_cpu inf_cuda 6
+
+for device in cpu cuda; do
+  ok "a plan for $device with a tied matrix" build "tied_$device" "$scratch/model.cfg" -s cluster.device=$device -s model.tie_embeddings=true
+  ok "trains" train "tied_$device" "tied_$device" --steps 3
+done
+ok "to the same losses" close_to tied_cpu tied_cuda 6
+
+# A pair a|b on two streams, recomputation, inputs that are normals, no clipping.
+ok "a plan with pairs" build pairs "$scratch/model.cfg" -s cluster.device=cuda -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2
+ok "trains" train pairs pairs --steps 5
+ok "to the CPU's losses" close_to cpu pairs 10
+ok "a plan that recomputes" build again2 "$scratch/model.cfg" -s cluster.device=cuda -s memory.recompute=full
+ok "trains" train again2 again2 --steps 5
+ok "with the same bits as one that does not" cmp "$scratch/cuda.bits" "$scratch/again2.bits"
+for device in cpu cuda; do
+  ok "a plan of mlp for $device" build "mlp_$device" "$topologies/mlp_1.cfg" -s cluster.device=$device -s optimizer.clip_norm=0 \
+    -s model.hidden=16 -s model.layers=2
+  ok "trains" train "mlp_$device" "mlp_$device" --steps 3
+done
+ok "mlp, unclipped, has the CPU's losses" close_to mlp_cpu mlp_cuda 6
+
+is "a binary of the CPU has no CUDA in it" "$(nm "$scratch/cpu" | grep -ci ' [TD] .*cuda')" 0
+finish
