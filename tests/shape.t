@@ -101,6 +101,21 @@ two     -s pipeline.ranks=2
 four    -s pipeline.ranks=4
 two_v   -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 END
+# With what else changes a plan: on one rank and on two stages a rank in a V.
+while read -r options; do
+  ok "built with $options" build plain_one "$scratch/shapes.cfg" $options
+  ok "and in a V" build plain_v "$scratch/shapes.cfg" $options -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
+  rm -f "$scratch/plain_one.bits" "$scratch/plain_v.bits"
+  ok "trains" train plain_one mixed 12
+  ok "trains in a V" train plain_v mixed 12
+  ok "with the same bits" same plain_one plain_v 36
+done <<'END'
+-s model.tie_embeddings=true
+-s model.dtype=bf16
+-s model.family=gpt2 -s model.kv_heads=4
+-s memory.recompute=full
+-s optimizer.clip_norm=0 -s model.tie_embeddings=true -s model.dtype=bf16
+END
 ok "with clipping" build clipped "$scratch/shapes.cfg" -s pipeline.ranks=2
 ok "and on one rank" build clipped_one "$scratch/shapes.cfg"
 ok "trains" train clipped mixed $mixed_steps --checkpoint "$scratch/clipped.ckpt"
