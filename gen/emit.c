@@ -72,7 +72,8 @@ static void write_plan(FILE *out, const struct pen_plan *plan) {
   write_bytes(out, "model_digest", plan->model_digest);
   fprintf(out, "  .rank_count = %" PRIu32 ", .stages_per_rank = %" PRIu32 ", .stage_count = %" PRIu32
           ", .microbatch_count = %" PRIu32 ",\n  .microbatch = %" PRIu32 ", .sequence = %" PRIu32 ", .vocab = %" PRIu32
-          ", .layers = %" PRIu32 ", .threads_per_rank = %" PRIu32 ", .dtype = %s,\n  .needs_tokens = %s, .packed = %s, .loss_is_mean = %s, .loss_count = %" PRIu32 ", .loss_offset = %"
+          ", .layers = %" PRIu32 ", .threads_per_rank = %" PRIu32 ", .dtype = %s,\n"
+          "  .needs_tokens = %s, .packed = %s, .loss_is_mean = %s, .loss_count = %" PRIu32 ", .loss_offset = %"
           PRIu64 ",\n", plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->microbatch,
           plan->sequence, plan->vocab, plan->layers, plan->threads_per_rank,
           plan->dtype == PEN_BF16 ? "PEN_BF16" : "PEN_F32", plan->needs_tokens ? "true" : "false",

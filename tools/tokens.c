@@ -81,7 +81,8 @@ static void interrupted(int number) {
 static const char usage_text[] = "usage: penstock-tokens --bytes|--ids BITS|--field NAME [OPTION]... -o OUT FILE...\n";
 
 static _Noreturn void print_help(void) {
-  printf("%sTurns files into a token file for penstock: joined without separators, or, with --pack, as windows of whole documents. `-` is\nstandard input.\n\n", usage_text);
+  printf("%sTurns files into a token file for penstock: joined without separators, or, with --pack,"
+         " as windows of whole documents. `-` is\nstandard input.\n\n", usage_text);
   for (int i = 0; i < OPTIONS; i++) {
     const struct option_row *row = &option_rows[i];
     char form[64], letter[8] = "    ";
