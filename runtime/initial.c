@@ -16,6 +16,7 @@
 #include "runtime/files.h"
 #include "runtime/parts.h"
 #include "runtime/safetensors.h"
+#include "runtime/shards.h"
 
 enum { CHUNK_ELEMENTS = 1 << 16 };
 
@@ -128,40 +129,18 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
 
 /* ---- loading ---- */
 
-/* FILE itself, or the model.safetensors of a folder. */
-static void find_file(char path[PATH_MAX], const char *file) {
-  struct stat status;
-  if (stat(file, &status)) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", file, strerror(errno));
-  }
-  int result = S_ISDIR(status.st_mode) ? pen_path_join(path, file, "model.safetensors") : pen_path_suffix(path, file, "");
-  if (result) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", file, strerror(errno));
-  }
-}
-
-void pen_weights_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *file) {
-  char path[PATH_MAX];
-  find_file(path, file);
-  struct pen_safetensors *stored = pen_safetensors_open(path);
+void pen_weights_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path) {
+  struct pen_shards *shards = pen_shards_open(path, plan);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    pen_safetensors_expect(stored, weight->name, weight->dim_count, weight->dim);
-  }
-  pen_safetensors_expect_no_more(stored);
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
     float *value = pen_value_take(plan, rank, arena, i);
     if (value != NULL) {
-      const struct pen_stored *tensor =
-        pen_safetensors_expect(stored, weight->name, weight->dim_count, weight->dim);
-      pen_safetensors_read(stored, tensor, value, NULL);
+      pen_shards_read(shards, &plan->weights[i], value);
       pen_value_taken(plan, rank, arena, i, value);
     }
   }
-  pen_safetensors_close(stored);
+  pen_shards_close(shards);
 }
 
-void pen_weights_check(const struct pen_plan *plan, const char *file) {
-  pen_weights_load(plan, PEN_NONE, NULL, file);
+void pen_weights_check(const struct pen_plan *plan, const char *path) {
+  pen_weights_load(plan, PEN_NONE, NULL, path);
 }

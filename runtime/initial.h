@@ -19,13 +19,13 @@ void pen_weights_initial(const struct pen_plan *plan, uint32_t rank, unsigned ch
  * PEN_EXIT_CANNOT_WRITE; then FILE.tmp is removed, and what FILE was before stays. */
 void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t seed);
 
-/* Sets the weights of one rank from a safetensors file of the model, or from the model.safetensors of a folder. The tensors
- * may be F32, BF16 or F16 and stand in any order, but all must be there, none besides, in the right shapes, and finite.
- * Fails with file and tensor: PEN_EXIT_DATA; PEN_EXIT_NO_INPUT if the file is absent or unreadable. Allocates. */
-void pen_weights_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *file);
+/* Sets the weights of one rank from what pen_shards_open() takes: a file, an index or a folder. The tensors may be F32, BF16 or F16 and
+ * stand in any order, but all must be there, none besides, in the right shapes, and finite; each rank reads its own alone.
+ * Fails with file and tensor: PEN_EXIT_DATA; PEN_EXIT_NO_INPUT if a file is absent or unreadable. Allocates. */
+void pen_weights_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path);
 
 /* The part of pen_weights_load() that needs no arena: everything but the values. A launcher that calls it before it starts
  * its ranks has the message once. */
-void pen_weights_check(const struct pen_plan *plan, const char *file);
+void pen_weights_check(const struct pen_plan *plan, const char *path);
 
 #endif

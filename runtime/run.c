@@ -187,7 +187,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
 static void find_weights(struct pen_run *run, const char *command, struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
   if ((options->checkpoint == NULL) == (options->init == NULL)) {
-    pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init FILE", command);
+    pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init PATH", command);
   }
   if (options->init != NULL) {
     run->weights_path = options->init;

@@ -68,6 +68,19 @@ static const struct format {
   {"F32", 4, widen_f32},
   {"BF16", 2, widen_bf16},
   {"F16", 2, widen_f16},
+  /* What a file may hold beside weights, but no weight may be of. */
+  {"BOOL", 1, NULL},
+  {"U8", 1, NULL},
+  {"I8", 1, NULL},
+  {"U16", 2, NULL},
+  {"I16", 2, NULL},
+  {"U32", 4, NULL},
+  {"I32", 4, NULL},
+  {"U64", 8, NULL},
+  {"I64", 8, NULL},
+  {"F64", 8, NULL},
+  {"F8_E4M3", 1, NULL},
+  {"F8_E5M2", 1, NULL},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
@@ -296,15 +309,35 @@ static const char *shape_text(char text[SHOWN_BYTES], uint32_t dim_count, const 
   return text;
 }
 
+static struct pen_stored *find(const struct pen_safetensors *file, const char *name) {
+  struct pen_stored key = {.name = (char *)name};
+  return file->count != 0 ? bsearch(&key, file->tensors, file->count, sizeof key, by_name) : NULL;
+}
+
+bool pen_safetensors_has(const struct pen_safetensors *file, const char *name) {
+  return find(file, name) != NULL;
+}
+
+void pen_safetensors_ignore(struct pen_safetensors *file, const char *ending) {
+  size_t tail = strlen(ending);
+  for (size_t i = 0; i < file->count; i++) {
+    size_t length = strlen(file->tensors[i].name);
+    if (length >= tail && strcmp(file->tensors[i].name + length - tail, ending) == 0) {
+      file->tensors[i].checked = 1;
+    }
+  }
+}
+
 const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, const char *name, uint32_t dim_count,
                                                 const uint64_t *dim) {
-  struct pen_stored key = {.name = (char *)name};
-  struct pen_stored *found = NULL;
-  if (file->count) {
-    found = bsearch(&key, file->tensors, file->count, sizeof key, by_name);
-  }
+  struct pen_stored *found = find(file, name);
   if (found == NULL) {
     bad_tensor(file, name, "missing");
+  }
+  if (formats[found->format].widen == NULL) {
+    char reason[SHOWN_BYTES];
+    snprintf(reason, sizeof reason, "dtype %s: F32, BF16 or F16 is wanted", formats[found->format].name);
+    bad_tensor(file, name, reason);
   }
   if (found->dim_count != dim_count || memcmp(found->dim, dim, dim_count * sizeof *dim) != 0) {
     char has[SHOWN_BYTES], wants[SHOWN_BYTES];

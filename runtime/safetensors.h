@@ -8,6 +8,7 @@
 #ifndef PEN_SAFETENSORS_H
 #define PEN_SAFETENSORS_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -30,14 +31,19 @@ struct pen_stored {
   uint64_t offset, past_end;  /* bytes from the start of the file */
 };
 
-/* Opens a file and checks its whole header: length, JSON, dtypes (F32, BF16, F16), shapes, and that the tensors fill the rest
+/* Opens a file and checks its whole header: length, JSON, dtypes, shapes, and that the tensors fill the rest
  * of the file without hole, overlap or overflow. Close with pen_safetensors_close(). */
 struct pen_safetensors *pen_safetensors_open(const char *path);
 void pen_safetensors_close(struct pen_safetensors *file);
 
-/* The tensor of that name and shape; fails (PEN_EXIT_DATA) if it is missing or shaped otherwise. */
+bool pen_safetensors_has(const struct pen_safetensors *file, const char *name);
+
+/* The tensor of that name and shape; fails (PEN_EXIT_DATA) if it is missing, shaped otherwise, or not of F32, BF16 or F16. */
 const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, const char *name, uint32_t dim_count,
                                                 const uint64_t *dim);
+
+/* Lets tensors whose names end so be there without being expected. */
+void pen_safetensors_ignore(struct pen_safetensors *file, const char *ending);
 
 /* Fails (PEN_EXIT_DATA) if the file holds a tensor that nobody expected. */
 void pen_safetensors_expect_no_more(const struct pen_safetensors *file);

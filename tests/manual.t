@@ -3,7 +3,7 @@
 . "${top_srcdir:-.}/tests/lib.sh"
 command -v mandoc >/dev/null || skip_all "mandoc is not here"
 
-for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
+for page in penstock-gen.1 penstock.1 penstock-tokens.1 penstock-convert.1 penstock.cfg.5 penstock-schedules.7 penstock-families.7; do
   # The pages refer to each other, which the linter cannot know before they are installed.
   is "$page is clean" "$(mandoc -Tlint "$top_builddir/man/$page" | grep -v 'referenced manual not found')" ""
 done
@@ -36,6 +36,7 @@ ok "penstock-gen.1 keeps other matter out of ENVIRONMENT" environment
 names_kept() { mandoc -Tascii -O width=200 "$top_builddir/man/penstock.cfg.5" | sed "s/.$(printf '\b')//g" | grep -E '(Zb_h|Torch\.)' && return 1; return 0; }
 ok "a sentence that begins with a name keeps it as it is" names_kept
 ok "penstock-tokens.1 has every option" covers penstock-tokens.1 "$tokens"
+ok "penstock-convert.1 has every option" covers penstock-convert.1 "$top_builddir/penstock-convert"
 covers_schedules() {
   text=$(mandoc -Tascii "$top_builddir/man/penstock-schedules.7" | sed "s/.$(printf '\b')//g")
   for name in $("$gen" --list-schedules | sed -n 's/^\([a-z0-9_]*\)$/\1/p'); do

@@ -9,7 +9,8 @@
  *   @notation@                   what its expressions mean
  *   @options penstock-gen@       a list of options, of the generator,
  *   @options penstock@           of the deployed binary with the commands that take them,
- *   @options penstock-tokens@    and of the tool
+ *   @options penstock-tokens@    and of the tools
+ *   @options penstock-convert@
  *   @prints@                     what penstock-gen --print makes
  *   @commands@                   the commands of the deployed binary
  */
@@ -212,6 +213,13 @@ static void print_tokens_options(void) {
 #include "tools/tokens_options.def"
 }
 
+static void print_convert_options(void) {
+#define PEN_OPTION(NAME, letter, text, argument, meaning) \
+  print_option(letter, text, argument);                   \
+  print_sentence(meaning);
+#include "tools/convert_options.def"
+}
+
 static void print_options(const char *program) {
   static const struct {
     const char *program;
@@ -220,6 +228,7 @@ static void print_options(const char *program) {
       {"penstock-gen", print_generator_options},
       {"penstock", print_deployed_options},
       {"penstock-tokens", print_tokens_options},
+      {"penstock-convert", print_convert_options},
   };
   print_options_begin();
   for (size_t i = 0; i < sizeof programs / sizeof *programs; i++) {

@@ -1,0 +1,75 @@
+"""Small models of every family, made and read by Hugging Face's transformers, to hold penstock-convert, --init and checkpoints against.
+
+convert_hf.py make FOLDER            writes each model into a folder of FOLDER, named after it
+convert_hf.py read TOKENS NAME=FOLDER...  for each folder writes into NAME.theirs ln p of every token of the file but the first, as the model there
+                                     has it, in f32; and into NAME.loaded what its config means. Nothing may be missing or left over"""
+import sys
+
+import torch
+import transformers
+
+transformers.utils.logging.set_verbosity_error()
+SIZES = dict(vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_layers=3, num_attention_heads=4, num_key_value_heads=2,
+             max_position_embeddings=32, initializer_range=0.2)
+GPT2 = dict(vocab_size=256, n_embd=36, n_layer=3, n_head=4, n_positions=32, initializer_range=0.2)
+ROPE = dict(rope_parameters={"rope_theta": 5e5, "rope_type": "default"})
+
+
+def models():
+    """Name, class, config, dtype in the file, greatest size of a file."""
+    llama, qwen3, gpt2 = transformers.LlamaForCausalLM, transformers.Qwen3ForCausalLM, transformers.GPT2LMHeadModel
+    yield "llama", llama, transformers.LlamaConfig(**SIZES, **ROPE), torch.float32, "5GB"
+    yield "llama_tied", llama, transformers.LlamaConfig(**SIZES, tie_word_embeddings=True), torch.bfloat16, "9KB"
+    yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
+    yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
+    yield "gpt2", gpt2, transformers.GPT2Config(**GPT2), torch.float32, "20KB"
+    yield "gpt2_bare", transformers.GPT2Model, transformers.GPT2Config(**GPT2, n_inner=50), torch.float32, "5GB"
+    yield "gpt2_untied", gpt2, transformers.GPT2Config(**GPT2, tie_word_embeddings=False), torch.float32, "5GB"
+
+
+def make(folder):
+    for name, model_class, config, dtype, shard in models():
+        torch.manual_seed(7)
+        model = model_class(config)
+        with torch.no_grad():
+            for parameter in model.parameters():  # gains and biases too, which begin at 1 and 0
+                if parameter.dim() == 1:
+                    parameter.add_(torch.randn_like(parameter) * 0.1)
+        model.to(dtype).save_pretrained(f"{folder}/{name}", max_shard_size=shard)
+
+
+def score(model, tokens, out):
+    sequence = model.config.max_position_embeddings
+    for start in range(0, len(tokens) - 1, sequence):
+        window, targets = tokens[start:start + sequence], tokens[start + 1:start + sequence + 1]
+        window = window[:len(targets)]
+        with torch.no_grad():
+            scores = model(window[None]).logits[0].double().log_softmax(-1)
+        for value in scores[torch.arange(len(targets)), targets].tolist():
+            print("%.9g" % value, file=out)
+
+
+def meaning(config):
+    keys = ["model_type", "vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "max_position_embeddings",
+            "tie_word_embeddings"]
+    if config.model_type == "gpt2":
+        keys += ["layer_norm_epsilon", "activation_function"]
+    else:
+        keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "hidden_act"]
+    values = [getattr(config, key) for key in keys]
+    return values + [float(config.rope_parameters["rope_theta"])] if config.model_type != "gpt2" else values
+
+
+def read(path, *pairs):
+    tokens = torch.frombuffer(bytearray(open(path, "rb").read()[1024:]), dtype=torch.uint16).long()
+    for pair in pairs:
+        name, folder = pair.split("=", 1)
+        model, info = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, output_loading_info=True)
+        left = {kind: keys for kind, keys in info.items() if keys}
+        with open(name + ".theirs", "w") as out:
+            score(model.eval(), tokens, out)
+        with open(name + ".loaded", "w") as out:
+            print(meaning(model.config), left or "all of it", file=out)
+
+
+{"make": make, "read": read}[sys.argv[1]](*sys.argv[2:])
