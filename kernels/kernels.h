@@ -1,7 +1,8 @@
 /* kernels.h: what a device backend offers. It knows shapes, never ranks, microbatches or schedules.
  *
- * Every operation of ops.def is one function of the same type for each dtype that it may have; its operands stand in call->operand in the order of its
- * signature there, which also states shapes, dtypes, meaning and source. Tensors are row-major, 64-byte aligned, and do not overlap but where the signature allows an output to lie on an input ("@").
+ * Every operation of ops.def is one function of the same type for each dtype that it may have; its operands stand in call->operand in
+ * the order of its signature there, which also states shapes, dtypes, meaning and source. Tensors are row-major, 64-byte aligned, and do
+ * not overlap but where the signature allows an output to lie on an input ("@").
  *
  * Bits: a kernel's result depends on its operands' values and dims alone: not on addresses, threads, or earlier calls.
  * Allocation: after pen_kernels_prepare() of an op, calling it allocates nothing in our code.

@@ -8,7 +8,8 @@
 static void run_product(enum pen_op_kind kind, struct pen_call *call);
 
 /* The last three are cut into blocks along every side, PEN_PRODUCT_BLOCK each. */
-static const int64_t shapes[][3] = { { 1, 1, 1 }, { 3, 17, 5 }, { 33, 7, 65 }, { 130, 70, 259 }, { 600, 40, 30 }, { 20, 1100, 30 }, { 20, 30, 1030 } };
+static const int64_t shapes[][3] = { { 1, 1, 1 }, { 3, 17, 5 }, { 33, 7, 65 }, { 130, 70, 259 }, { 600, 40, 30 }, { 20, 1100, 30 },
+                                     { 20, 30, 1030 } };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* Numbers of bf16 over -1 .. 1, and the same in f32. */

@@ -51,8 +51,8 @@ static double flop_of(const struct shape *shape) {
 
 static void count_product(const struct pen_op *op) {
   int i = 0;
-  while (i < shape_count && (shapes[i].kind != op->kind || shapes[i].dtype != op->dtype || shapes[i].rows != op->dim[0] || shapes[i].in != op->dim[1] ||
-                             shapes[i].out != op->dim[2])) {
+  while (i < shape_count && (shapes[i].kind != op->kind || shapes[i].dtype != op->dtype || shapes[i].rows != op->dim[0] ||
+                             shapes[i].in != op->dim[1] || shapes[i].out != op->dim[2])) {
     i++;
   }
   if (i == SHAPES_MAX) {
