@@ -79,7 +79,6 @@ static const struct pen_column tie[] = {
     PLAIN(pen_tie, weight, PEN_AS_INDEX),           PLAIN(pen_tie, rank, PEN_AS_NUMBER),
     PLAIN(pen_tie, dtype, PEN_AS_DTYPE),
     PLAIN(pen_tie, value_offset, PEN_AS_OFFSET),    PLAIN(pen_tie, gradient_offset, PEN_AS_OFFSET),
-    PLAIN(pen_tie, landed_offset, PEN_AS_OFFSET),
 };
 static const struct pen_column memory[] = {
     PLAIN(pen_rank_memory, arena_bytes, PEN_AS_NUMBER),      PLAIN(pen_rank_memory, window_bytes, PEN_AS_NUMBER),

@@ -41,7 +41,7 @@ static struct pen_tie *find_tie(const struct pen_partition *partition, struct pe
   const struct pen_graph *last = graph[partition->stage_count - 1];
   if (last->tied == PEN_NONE) return NULL;
   struct pen_tie *tie = pen_new(1, sizeof *tie);
-  *tie = (struct pen_tie){.rank = partition->rank_of[last->stage], .gradient_offset = UINT64_MAX, .landed_offset = UINT64_MAX};
+  *tie = (struct pen_tie){.rank = partition->rank_of[last->stage], .gradient_offset = UINT64_MAX};
   while (tie->weight < count && strcmp(weights[tie->weight].name, last->weight[last->tied].name)) tie->weight++;
   if (tie->weight == count) pen_stop(70, "layout: there is no weight %s to tie", last->weight[last->tied].name);
   weights[tie->weight].copy_offset = last->weight[last->tied].copy_offset;
@@ -97,14 +97,13 @@ static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weigh
     tie->value_offset = take(end, weight->count * pen_dtype_bytes(tie->dtype), tie->dtype == PEN_BF16 ? &memory->copy_bytes : &memory->weight_bytes);
 }
 
-/* The head's gradient of a tied matrix, where the owner finds it if both are on one rank. */
+/* The head's gradient of a tied matrix; and on one rank what it reads. */
 static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *weights, struct pen_rank_memory *memory, uint32_t rank,
                                 bool trains, uint64_t *end) {
   const struct pen_weight *weight = &weights[tie->weight];
   if (tie->rank != rank) return;
   if (weight->rank == rank) tie->value_offset = tie->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
   if (trains && !weight->frozen) tie->gradient_offset = take(end, weight->count * 4, &memory->gradient_bytes);
-  if (weight->rank == rank) tie->landed_offset = tie->gradient_offset;
 }
 
 /* Weights, then their copies, then gradients, then moments, then the loss table, then the step part where the device wants one, then

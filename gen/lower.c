@@ -218,7 +218,7 @@ static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
   uint32_t last = l->partition->stage_count - 1;
   bool owns = l->joins && rank == owner_of_tie(l), heads = l->ties_ranks && rank == head_of_tie(l);
   if (owns && l->ties_ranks) append(l, rank, PEN_WAIT_G, 0, 0, l->tie_message[HEAD_GRADIENT]);
-  if (owns) append(l, rank, PEN_JOIN, 0, 0, PEN_NONE);
+  if (owns) append(l, rank, PEN_JOIN, 0, 0, l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
   append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
   append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
   if (gathers) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);

@@ -157,8 +157,7 @@ static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32
 /* Where a tied matrix's message leaves from and goes to; false: it is none. */
 static bool place_tied(struct pen_laying *l, struct pen_message *message) {
   if (message->kind == PEN_SEND_G) {
-    message->source_offset = l->tie->gradient_offset;
-    l->tie->landed_offset = message->target_offset; /* slots.c's */
+    message->source_offset = l->tie->gradient_offset; /* its home is slots.c's */
   } else if (message->kind == PEN_SEND_V) {
     const struct pen_weight *weight = &l->weights[l->tie->weight];
     message->source_offset = l->tie->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;

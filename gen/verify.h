@@ -198,6 +198,7 @@ bool pen_check_tie_rows(const struct pen_checked *c);
 bool pen_check_ties(const struct pen_checked *c, const struct pen_plan *plan);
 bool pen_check_tie_message(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
                            uint32_t row);
+bool pen_check_join(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, uint32_t row);
 /* Whether a tied matrix of the plan learns in a profile. */
 bool pen_plan_joins(const struct pen_plan *plan, int profile_kind);
 /* The step parts of all arenas; ops were checked. */

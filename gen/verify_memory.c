@@ -308,13 +308,14 @@ static bool check_complete(const struct memory *m, uint32_t weight) {
 static bool run_send_gradient(const struct memory *m) { return check_complete(m, m->b->plan->weight_count); }
 
 /* Both gradients of the tied matrix are whole, wherever the head's is. */
-static bool run_join(const struct memory *m) {
+static bool run_join(const struct memory *m, const struct pen_action *row) {
   const struct pen_tie *tie = m->b->plan->ties;
   const struct pen_weight *weight = &m->b->plan->weights[tie->weight];
   if (!check_complete(m, tie->weight)) return false;
   if (tie->rank == m->b->rank) return check_complete(m, m->b->plan->weight_count);
-  uint32_t past = cell_at(m, tie->landed_offset + weight->count * sizeof(float));
-  for (uint32_t at = cell_at(m, tie->landed_offset); at < past; at++)
+  uint64_t home = m->b->profile->messages[row->message].target_offset;
+  uint32_t past = cell_at(m, home + weight->count * sizeof(float));
+  for (uint32_t at = cell_at(m, home); at < past; at++)
     if (!holds(m, &m->cell[at], m->b->tables->tensor_count, 0, false))
       return wrong_content(m, "reads", m->b->tables->tensor_count, 0, &m->cell[at]);
   return true;
@@ -384,7 +385,7 @@ static bool run_row(struct memory *m) {
   if (pen_is_compute(row->kind)) return (!row->overlaps || m->step > 0 || check_pair(m)) && run_compute(m, row);
   if (pen_is_send(row->kind)) return run_send(m, row);
   if (pen_is_wait(row->kind)) return run_wait(m, row);
-  if (row->kind == PEN_JOIN) return run_join(m);
+  if (row->kind == PEN_JOIN) return run_join(m, row);
   return row->kind != PEN_UPDATE || run_update(m);
 }
 

@@ -275,6 +275,7 @@ static bool check_row(const struct pen_bench *b, uint32_t index) {
   const struct pen_rank_program *tables = b->tables;
   const struct pen_action *row = &tables->actions[index];
   if (!pen_is_compute(row->kind)) {
+    if (row->kind == PEN_JOIN) return pen_check_join(b->checked, b->plan, b->profile, b->rank, index);
     if (row->kind >= PEN_CELL_KINDS) return true;
     if (row->message >= b->profile->message_count) return pen_wrong(problem, b->rank, index, "it names no message");
     const struct pen_message *message = &b->profile->messages[row->message];

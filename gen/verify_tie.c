@@ -105,17 +105,19 @@ bool pen_check_ties(const struct pen_checked *c, const struct pen_plan *plan) {
   if (together && tie->value_offset != read_at(plan, tie))
     return pen_wrong(problem, tie->rank, PEN_NONE, "the head reads %s at %llu, not at %llu", weight->name,
                      (unsigned long long)tie->value_offset, (unsigned long long)read_at(plan, tie));
-  bool has = tie->gradient_offset != UINT64_MAX && tie->landed_offset != UINT64_MAX;
-  bool has_none = tie->gradient_offset == UINT64_MAX && tie->landed_offset == UINT64_MAX;
-  if (learns(plan, tie) ? !has : !has_none)
-    return pen_wrong(problem, tie->rank, PEN_NONE, "%s is tied and %s a gradient of the head's", weight->name,
-                     learns(plan, tie) ? "lacks" : "does not learn, but has");
-  return !together || tie->landed_offset == tie->gradient_offset ||
-         pen_wrong(problem, tie->rank, PEN_NONE, "JOIN reads the head's gradient of %s at %llu, not at %llu", weight->name,
-                   (unsigned long long)tie->landed_offset, (unsigned long long)tie->gradient_offset);
+  return learns(plan, tie) == (tie->gradient_offset != UINT64_MAX) ||
+         pen_wrong(problem, tie->rank, PEN_NONE, "%s is tied and %s a gradient of the head's", weight->name,
+                   learns(plan, tie) ? "lacks" : "does not learn, but has");
 }
 
 /* ---- messages ---- */
+
+bool pen_check_join(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, uint32_t row) {
+  const struct pen_action *join = &c->row[rank][row];
+  if (plan->ties[0].rank == rank) return true; /* it reads the gradient where the head leaves it */
+  return (join->message < profile->message_count && profile->messages[join->message].kind == PEN_SEND_G) ||
+         pen_wrong(c->problem, rank, row, "it names no message of the head's gradient");
+}
 
 bool pen_check_tie_message(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
                            uint32_t row) {
@@ -125,7 +127,7 @@ bool pen_check_tie_message(const struct pen_checked *c, const struct pen_plan *p
   bool gradient = message->kind == PEN_SEND_G;
   uint64_t source = gradient ? tie->gradient_offset : read_at(plan, tie);
   uint64_t bytes = weight->count * (gradient ? sizeof(float) : pen_dtype_bytes(tie->dtype));
-  uint64_t target = gradient ? tie->landed_offset : tie->value_offset, window = plan->memory[weight->rank].window_bytes;
+  uint64_t target = gradient ? message->target_offset : tie->value_offset, window = plan->memory[weight->rank].window_bytes;
   if (message->bytes != bytes)
     return pen_wrong(c->problem, rank, row, "its message has %llu bytes, but the tensor %llu", (unsigned long long)message->bytes,
                      (unsigned long long)bytes);

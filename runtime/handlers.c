@@ -36,13 +36,13 @@ static bool await(struct pen_vm *vm, const struct pen_action *action) {
 
 /* The sum lies where the embedding's gradient was; the head's is done with. */
 static bool join(struct pen_vm *vm, const struct pen_action *action) {
-  (void)action;
   const struct pen_plan *plan = vm->plan;
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
     if (weight->rank == vm->rank && !weight->frozen) {
       float *sum = (float *)(vm->arena + weight->gradient_offset);
-      float *head = (float *)(vm->arena + plan->ties[i].landed_offset);
+      bool came = plan->ties[i].rank != vm->rank;
+      float *head = (float *)(vm->arena + (came ? message_of(vm, action)->target_offset : plan->ties[i].gradient_offset));
       vm->join.call.operand[0] = head;
       vm->join.call.operand[1] = sum;
       vm->join.call.operand[2] = sum;

@@ -184,7 +184,6 @@ struct pen_tie {
   uint32_t rank;   /* the head's */
   uint8_t dtype;   /* of what the head reads: the weight, or its bf16 copy */
   uint64_t value_offset, gradient_offset; /* the head's: what it reads (on one rank the owner's), its gradient (UINT64_MAX: none) */
-  uint64_t landed_offset; /* in the owner's arena: the head's gradient when JOIN reads it (UINT64_MAX: none) */
 };
 
 enum pen_decay {

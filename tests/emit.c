@@ -49,8 +49,9 @@ static const char *text_of(const struct pen_column *column, const char *row) {
 /* A column that an action's kind does not use is not looked at. */
 static bool is_used(const struct pen_table *table, const char *row, const struct pen_column *column) {
   if (table->form != &pen_forms[PEN_FORM_ACTION]) return true;
-  int kind = ((const struct pen_action *)(const void *)row)->kind;
-  if (strcmp(column->name, "message") == 0) return kind > PEN_W && kind < PEN_NORM;
+  const struct pen_action *action = (const void *)row;
+  int kind = action->kind;
+  if (strcmp(column->name, "message") == 0) return (kind > PEN_W && kind < PEN_NORM) || (kind == PEN_JOIN && action->message != PEN_NONE);
   return (strcmp(column->name, "program") != 0 && strcmp(column->name, "frame") != 0) || kind <= PEN_W;
 }
 

@@ -116,6 +116,11 @@ done <<'END'
 -s memory.recompute=full
 -s optimizer.clip_norm=0 -s model.tie_embeddings=true -s model.dtype=bf16
 END
+# The last once more, with head and embedding on two ranks: each shape has a place of its own for the head's gradient.
+ok "tied over two ranks" build plain_loop "$scratch/shapes.cfg" -s optimizer.clip_norm=0 -s model.tie_embeddings=true -s model.dtype=bf16 \
+  -s pipeline.ranks=2 -s pipeline.stages_per_rank=2
+ok "trains over two ranks" train plain_loop mixed 12
+ok "with the same bits over two ranks" same plain_one plain_loop 36
 ok "with clipping" build clipped "$scratch/shapes.cfg" -s pipeline.ranks=2
 ok "and on one rank" build clipped_one "$scratch/shapes.cfg"
 ok "trains" train clipped mixed $mixed_steps --checkpoint "$scratch/clipped.ckpt"

@@ -129,12 +129,14 @@ static void end_step(struct machine *m, uint32_t rank, bool update) {
 }
 
 /* JOIN, where the embedding is; and what UPDATE leaves of the head's gradient. */
-static void tie(struct machine *m, uint32_t rank, bool update) {
+static void tie(struct machine *m, uint32_t rank, const struct pen_action *row) {
+  bool update = row->kind == PEN_UPDATE;
   for (uint32_t index = 0; index < m->plan->tie_count; index++) {
     const struct pen_tie *t = &m->plan->ties[index];
     const struct pen_weight *weight = &m->plan->weights[t->weight];
     if (weight->frozen || (update ? t->rank : weight->rank) != rank) continue;
-    uint64_t *head = range(m, rank, update ? t->gradient_offset : t->landed_offset, weight->count * 4), none = 0;
+    uint64_t from = update || t->rank == rank ? t->gradient_offset : m->profile->messages[row->message].target_offset, none = 0;
+    uint64_t *head = range(m, rank, from, weight->count * 4);
     uint64_t *sum = update ? &none : range(m, rank, weight->gradient_offset, weight->count * 4);
     for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) {
       if (update) head[n] = 0;
@@ -172,7 +174,7 @@ static bool advance(struct machine *m, uint32_t rank) {
   if (pen_row_sends(row->kind)) put(m, &m->profile->messages[row->message]);
   if (pen_row_receives(row->kind))
     m->credits[m->profile->messages[row->message].channel] += m->profile->messages[row->message].credit != PEN_NONE;
-  if (row->kind == PEN_JOIN || row->kind == PEN_UPDATE) tie(m, rank, row->kind == PEN_UPDATE);
+  if (row->kind == PEN_JOIN || row->kind == PEN_UPDATE) tie(m, rank, row);
   if (row->kind == PEN_NORM || row->kind == PEN_UPDATE) end_step(m, rank, row->kind == PEN_UPDATE);
   if (row->kind == PEN_PUBLISH) {
     m->published[rank]++;

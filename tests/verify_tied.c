@@ -117,7 +117,7 @@ static bool lands_on_another(struct part *p) {
   for (unsigned tries = 0; tries < 100; tries++) {
     const struct pen_message *other = some_message(p);
     if (p->profile->channels[other->channel].to_rank != p->rank || other->target_offset == message->target_offset) continue;
-    tie_of(p)->landed_offset = message->target_offset = other->target_offset;
+    message->target_offset = other->target_offset;
     return true;
   }
   return false;
@@ -134,17 +134,23 @@ static bool head_adds_elsewhere(struct part *p) {
 }
 static bool one_gradient(struct part *p) {
   if (!turn_to(p, true) || turn_apart(p, true)) return false;
-  tie_of(p)->gradient_offset = tie_of(p)->landed_offset = p->plan->weights[p->plan->ties[0].weight].gradient_offset;
+  tie_of(p)->gradient_offset = p->plan->weights[p->plan->ties[0].weight].gradient_offset;
   return true;
 }
 static bool joins_another(struct part *p) {
-  if (!turn_to(p, true) || turn_apart(p, true)) return false;
-  tie_of(p)->landed_offset += 64;
+  if (!turn_apart(p, false)) return false;
+  struct pen_action *join = &p->action[row_of(p, PEN_JOIN)];
+  join->message = (join->message + 1 + (uint32_t)draw(p->seed, p->profile->message_count - 1)) % p->profile->message_count;
+  return true;
+}
+static bool joins_nothing(struct part *p) {
+  if (!turn_apart(p, false)) return false;
+  p->action[row_of(p, PEN_JOIN)].message = p->profile->message_count;
   return true;
 }
 static bool no_gradient(struct part *p) {
   if (!turn_to(p, true)) return false;
-  tie_of(p)->landed_offset = UINT64_MAX;
+  tie_of(p)->gradient_offset = UINT64_MAX;
   return true;
 }
 static bool another_weight(struct part *p) {
@@ -201,14 +207,16 @@ static const struct defect defects[] = {
     {"RECV_V before SEND_G", copy_given_early, {"before which the copy is read"}},
     {"WAIT_V before RECV_V", copy_awaited_early, {"for whose message it waits"}},
     {"gradient from elsewhere", gradient_from_elsewhere, {"but what it sends is at"}},
-    {"gradient goes elsewhere", gradient_goes_elsewhere, {"but it is read at"}},
+    {"gradient goes elsewhere", gradient_goes_elsewhere, {"is outside the window", "may come there already", "but its bytes hold", "step before", "scratch of action",
+      "nothing has written"}},
     {"value from elsewhere", value_from_elsewhere, {"but what it sends is at"}},
     {"value goes elsewhere", value_goes_elsewhere, {"but it is read at"}},
     {"gradient lands on another", lands_on_another, {"may come there already", "but its bytes hold", "step before", "scratch of action", "is outside the window"}},
     {"head reads elsewhere", head_reads_elsewhere, {"is persistent, but", "the head reads"}},
-    {"head adds elsewhere", head_adds_elsewhere, {"is persistent, but", "JOIN reads"}},
+    {"head adds elsewhere", head_adds_elsewhere, {"is persistent, but"}},
     {"one gradient for both", one_gradient, {"overlaps", "is persistent, but", "lies where"}},
-    {"JOIN reads another", joins_another, {"JOIN reads the head's gradient"}},
+    {"JOIN reads another", joins_another, {"it names no message of the head's gradient"}},
+    {"JOIN reads nothing", joins_nothing, {"it names no message of the head's gradient"}},
     {"no gradient of the head's", no_gradient, {"lacks a gradient of the head's"}},
     {"another weight", another_weight, {"is tied, but", "the tied matrix is weight", "is persistent, but", "overlaps", "lies where", "bytes, but the tensor", "lies outside",
       "the head reads", "lacks microbatch"}},
