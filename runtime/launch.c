@@ -3,6 +3,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/prctl.h>
 #include <unistd.h>
 
@@ -85,7 +86,16 @@ static void start_ranks(struct pen_run *run, pid_t *pids) {
   CPU_FREE(cores);
 }
 
+/* What this version's runtime has: messages between ranks on GPUs are to come (link.h). */
+static void check_built(const struct pen_plan *plan) {
+  if (plan->rank_count > 1 && strcmp(plan->device, "cpu") != 0) {
+    pen_fail(PEN_EXIT_USAGE, "%u ranks on the device %s: this version runs one; build with pipeline.ranks = 1", plan->rank_count,
+             plan->device);
+  }
+}
+
 int pen_launch(struct pen_run *run) {
+  check_built(run->plan);
   pen_files_take_limits_as_errors(); /* the shared memory is a file too */
   pen_shared_open(&run->shared, run->plan);
   pid_t *pids = calloc(run->plan->rank_count, sizeof *pids);

@@ -92,5 +92,9 @@ for device in cpu cuda; do
 done
 ok "mlp, unclipped, has the CPU's losses" close_to mlp_cpu mlp_cuda 6
 
+ok "a plan of two ranks" build pair_of_ranks "$scratch/model.cfg" -s cluster.device=cuda -s pipeline.ranks=2
+"$scratch/pair_of_ranks" train --data "$scratch/data.bin" --steps 1 2>"$scratch/pair.err"
+is "is refused by this runtime" $? 64
+matches "which says why" "$(cat "$scratch/pair.err")" "penstock: 2 ranks on the device cuda: this version runs one*"
 is "a binary of the CPU has no CUDA in it" "$(nm "$scratch/cpu" | grep -ci ' [TD] .*cuda')" 0
 finish
