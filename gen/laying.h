@@ -36,7 +36,8 @@ struct pen_laying {
   uint32_t *slot_count;             /* [rank] */
   uint64_t *activation_bytes;       /* [rank] */
   int64_t *live_bytes;              /* [rank]: activations and messages alone */
-  uint64_t **scratch;               /* [rank][row]; like places: window and activations in one, see pen_arena_offset */
+  uint64_t **scratch;               /* [rank][row], null where all share one; like places: see pen_arena_offset */
+  uint64_t *shared_scratch;         /* [rank] */
   uint32_t **tensor_of;             /* [stage][value]: index into its rank's tensors */
 };
 
@@ -62,6 +63,10 @@ static inline uint64_t pen_arena_offset(const struct pen_laying *l, uint32_t ran
   return place < window ? place : l->memory[rank].persistent_end + (place - window);
 }
 
+static inline uint64_t pen_scratch_of(const struct pen_laying *l, uint32_t rank, uint32_t row) {
+  return l->scratch[rank] ? l->scratch[rank][row] : l->shared_scratch[rank];
+}
+
 /* ---- place.c ---- */
 
 /* Slots for messages, then the activation part of every rank: fills blocks, places, scratch, window_bytes, slot_count,
@@ -83,7 +88,7 @@ uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_
 
 /* ---- tables.c ---- */
 
-/* The profile's tables, once persistent offsets are known. */
+/* The profile's tables, once persistent offsets are known. Rows and places are needed no more then, and freed. */
 struct pen_profile pen_tables(struct pen_laying *l);
 
 #endif

@@ -122,7 +122,7 @@ struct pen_slotting *pen_slots_begin(struct pen_lowered *lowered, const uint32_t
 /* Gives every message to a rank a slot in its window, of each size up to `spare` more than needed, and decides which messages need
  * credits: sets target_offset, and credit to PEN_NONE or 0. May be called again with another `spare`. */
 struct pen_window pen_slots_place(struct pen_slotting *slotting, uint32_t rank, uint32_t spare);
-/* When all ranks have slots: numbers the credits and sets the channels' credit counts. */
+/* When all ranks have slots: numbers the credits and sets the channels' credit counts. Nothing may be asked of the slotting after. */
 void pen_slots_end(struct pen_slotting *slotting);
 
 /* ---- files.c ---- */

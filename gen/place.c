@@ -172,6 +172,7 @@ static void add_scratch(struct pen_laying *l, struct packing *p, bool shared) {
   const struct pen_lowered *lowered = l->input->lowered;
   uint32_t count = lowered->count[p->rank];
   uint64_t most = 0;
+  if (!shared && !l->scratch[p->rank]) l->scratch[p->rank] = pen_new(count + 1u, sizeof **l->scratch);
   for (uint32_t row = 0; row < count; row++) {
     int program = pen_program_of(p->row[row].kind);
     uint64_t bytes = program < 0 ? 0 : l->blocks[p->row[row].stage].scratch[program];
@@ -244,7 +245,6 @@ static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, s
   p->row = lowered->action[rank];
   l->window_bytes[rank] = p->window.bytes;
   l->slot_count[rank] = p->window.slot_count;
-  if (!l->scratch[rank]) l->scratch[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->scratch);
   p->count = 0;
   add_homes(p, &p->window, lowered->count[rank] - 1);
   pen_free(p->window.home);
@@ -256,7 +256,10 @@ static void note_places(struct pen_laying *l, struct packing *p, bool shared) {
     *p->target[i] = p->rectangle[i].offset;
     if (p->second[i]) *p->second[i] = p->rectangle[i].offset;
   }
-  for (uint32_t row = 0; shared && row < l->input->lowered->count[p->rank]; row++) l->scratch[p->rank][row] = p->scratch;
+  if (!shared) return;
+  l->shared_scratch[p->rank] = p->scratch;
+  pen_free(l->scratch[p->rank]);
+  l->scratch[p->rank] = NULL;
 }
 
 /* A way to lay out a rank. */

@@ -295,4 +295,6 @@ void pen_slots_end(struct pen_slotting *p) {
   struct pen_lowered *l = p->lowered;
   for (uint32_t m = 0; m < l->message_count; m++)
     if (l->message[m].credit != PEN_NONE) l->message[m].credit = l->channel[l->message[m].channel].credit_count++;
+  pen_free(p->fact);
+  pen_free(p->message);
 }

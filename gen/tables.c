@@ -109,7 +109,7 @@ static struct pen_frame frame_of(const struct pen_laying *l, uint32_t rank, cons
   struct pen_frame frame = {{0}};
   for (int b = PEN_BASE_INPUT; b < PEN_BASES; b++)
     if (l->blocks[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
-  frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, l->scratch[rank][row]);
+  frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, pen_scratch_of(l, rank, row));
   uint32_t stage = a->stage;
   if (stage && !pen_same_rank(l, stage, stage - 1)) frame.base[PEN_BASE_INPUT] = places->base[PEN_BASE_INPUT];
   if (stage + 1 < l->partition->stage_count && !pen_same_rank(l, stage, stage + 1) && l->input->kind == PEN_TRAIN)
@@ -197,6 +197,8 @@ struct pen_profile pen_tables(struct pen_laying *l) {
                                    tensor_index(l, s, graph->input_gradient), graph->recomputes,
                                    partition->block[partition->span[s].first_block].name};
   }
+  pen_free(l->places);
+  pen_free(l->rows);
   const struct pen_lowered *lowered = l->input->lowered;
   return (struct pen_profile){l->input->name, (uint8_t)l->input->kind, stages, lowered->message, lowered->channel, ranks,
                               lowered->message_count, lowered->channel_count, partition->microbatch_count,
