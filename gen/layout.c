@@ -253,7 +253,8 @@ struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pe
                                .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
                                .window_bytes = pen_new(ranks, sizeof(uint64_t)), .slot_count = pen_new(ranks, sizeof(uint32_t)),
                                .activation_bytes = pen_new(ranks, sizeof(uint64_t)),
-                               .live_bytes = pen_new(ranks, sizeof(int64_t)), .scratch = pen_new(ranks, sizeof(uint64_t *)), .shared_scratch = pen_new(ranks, sizeof(uint64_t))};
+                               .live_bytes = pen_new(ranks, sizeof(int64_t)), .scratch = pen_new(ranks, sizeof(uint64_t *)),
+                               .shared_scratch = pen_new(ranks, sizeof(uint64_t))};
     pen_place(&l[i]);
   }
   size_arenas(l, profile_count, partition);

@@ -2,8 +2,8 @@
  *
  * A plan takes thousands of arrays, nearly all of them until the end, and what that costs is the first touch of each page. So memory
  * comes from the system in large regions, in huge pages where it has them, and is handed out piece by piece, zero as it came. What
- * is freed early goes to a list of its size, and is cleared when it is taken again. Sizes are rounded up to three binary digits behind the first, so
- * there are few lists. */
+ * is freed early goes to a list of its size, and is cleared when it is taken again. Sizes are rounded up to three binary digits behind
+ * the first, so there are few lists. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdlib.h>
@@ -69,7 +69,8 @@ static bool open_region(size_t bytes) {
   uintptr_t aligned = ((uintptr_t)map + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
   struct region *region = (struct region *)aligned;
   madvise(region, map_bytes - (aligned - (uintptr_t)map), MADV_HUGEPAGE); /* or small ones, then */
-  *region = (struct region){newest, map, map_bytes, (char *)region + (sizeof *region + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT, (char *)map + map_bytes};
+  char *first = (char *)region + (sizeof *region + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+  *region = (struct region){newest, map, map_bytes, first, (char *)map + map_bytes};
   ASAN_POISON_MEMORY_REGION(region->free, (size_t)(region->past - region->free));
   newest = region;
   return true;

@@ -184,7 +184,11 @@ static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum ro
     uint32_t index = out[i];
     const struct pen_rectangle *r = &p->rectangle[index];
     size_t at = i;
-    for (; at > from && p->rectangle[out[at - 1]].first == r->first && comes_before(r, &p->rectangle[out[at - 1]], order); at--) out[at] = out[at - 1];
+    for (; at > from; at--) {
+      const struct pen_rectangle *other = &p->rectangle[out[at - 1]];
+      if (other->first != r->first || !comes_before(r, other, order)) break;
+      out[at] = out[at - 1];
+    }
     out[at] = index;
   }
 }
