@@ -106,8 +106,8 @@ static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *we
   if (trains && !weight->frozen) tie->gradient_offset = take(end, weight->count * 4, &memory->gradient_bytes);
 }
 
-/* Weights, then their copies, then gradients, then moments, then the loss table, then the step part where the device wants one, then
- * constants, from the end of the window on. A plan that does not train has neither gradients nor moments. */
+/* Weights, then their copies, then gradients, then moments, then the loss table, then the snapshot, then the step part where
+ * the device wants one, then constants, from the end of the window on. A plan that does not train has neither gradients nor moments. */
 static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_t rank, struct pen_feeds *feeds) {
   struct pen_plan *plan = l->plan;
   struct pen_weight *weights = l->weights;
@@ -135,6 +135,10 @@ static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_
   uint64_t loss_bytes = 0;
   if (partition->rank_of[partition->stage_count - 1] == rank)
     plan->loss_offset = take(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
+  memory->snapshot_offset = end;
+  for (uint32_t i = 0; i < plan->weight_count && trains && l->topology->memory_snapshot; i++)
+    for (int part = 0; part < (weights[i].frozen ? 1 : 3) && weights[i].rank == rank; part++)
+      take(&end, weights[i].count * 4, &memory->snapshot_bytes);
   if (pen_device_feeds(plan->device)) end = pen_step_part(l, profile_count, rank, end, feeds);
   memory->constant_bytes = constant_bytes(partition, l->input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;

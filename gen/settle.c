@@ -270,6 +270,10 @@ static void settle_cluster(struct pen_topology *t) {
     pen_topology_fail(t, "model.dtype", "\"f32\", with cluster.device = \"cuda\": not all kernels of a GPU have bf16 in this version");
   if (t->shapes_sequence.count && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");
+  if (t->memory_snapshot && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "memory.snapshot", "false, with cluster.device = \"cuda\": snapshots lie in the host's memory in this version");
+  if (strcmp(t->optimizer_norm, "2") && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "optimizer.norm", "\"2\", with cluster.device = \"cuda\" in this version");
   if (t->batch_packed && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "batch.packed", "false, with cluster.device = \"cuda\": attention on a GPU knows no documents in this version");
   if (t->cluster_threads_per_rank > 1 && !strcmp(t->cluster_device, "cpu"))

@@ -69,6 +69,16 @@ static bool check_persistent(struct pen_bench *b) {
   if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
     add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table", "losses");
   if (pen_device_feeds(plan->device)) add_range(range, &count, b->memory->feed_offset, b->memory->step_bytes, "a step", "the step part");
+  uint64_t snapshot = 0; /* a copy of all that a checkpoint holds of the rank, each tensor aligned */
+  for (uint32_t index = 0; index < b->own_weight_count; index++) {
+    const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
+    uint64_t aligned = (weight->count * sizeof(float) + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+    snapshot += aligned * (weight->frozen ? 1 : 3);
+  }
+  if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
+    return pen_wrong(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu", (unsigned long long)b->memory->snapshot_bytes,
+                     (unsigned long long)snapshot);
+  if (b->memory->snapshot_bytes) add_range(range, &count, b->memory->snapshot_offset, snapshot, "weights and moments", "the snapshot");
   qsort(range, count, sizeof *range, compare_ranges);
   for (size_t index = 0; index < count; index++) {
     const struct range *at = &range[index];

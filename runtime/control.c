@@ -55,6 +55,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   size_t board_count = plan->weight_count + (size_t)plan->loss_count;
   size_t control_at = take(&used, sizeof(struct pen_control));
   size_t ranks_at = take(&used, plan->rank_count * sizeof(struct pen_rank_state));
+  size_t writers_at = take(&used, plan->rank_count * sizeof(struct pen_rank_state));
   size_t arrivals_at = take(&used, channel_count * sizeof(struct pen_flag));
   size_t credits_at = take(&used, channel_count * sizeof(struct pen_flag));
   size_t board_at = take(&used, PEN_BOARD_DEPTH * board_count * sizeof(double));
@@ -77,6 +78,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .bytes = used,
       .control = (void *)(memory + control_at),
       .ranks = (void *)(memory + ranks_at),
+      .writers = (void *)(memory + writers_at),
       .arrivals = (void *)(memory + arrivals_at),
       .credits = (void *)(memory + credits_at),
       .channel_count = channel_count,

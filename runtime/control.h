@@ -64,6 +64,7 @@ struct pen_shared {
   size_t bytes;
   struct pen_control *control;
   struct pen_rank_state *ranks; /* [rank_count] */
+  struct pen_rank_state *writers; /* [rank_count]: of the threads that write snapshots: their barriers */
   struct pen_flag *arrivals;    /* [channel_count]: messages that stand in their homes */
   struct pen_flag *credits;     /* [channel_count]: homes given free */
   uint32_t channel_count;

@@ -23,6 +23,7 @@ static const struct column {
     COLUMN(copy_bytes, "bf16 copies"),
     COLUMN(gradient_bytes, "gradients"),
     COLUMN(moment_bytes, "moments"),
+    COLUMN(snapshot_bytes, "snapshot"),
     COLUMN(constant_bytes, "constants"),
     COLUMN(activation_bytes, "activations"),
     COLUMN(live_bytes, "live"),

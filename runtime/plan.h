@@ -233,6 +233,7 @@ enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 struct pen_rank_memory {
   uint64_t arena_bytes, window_bytes, persistent_end;
   uint64_t weight_bytes, copy_bytes, gradient_bytes, moment_bytes, constant_bytes;
+  uint64_t snapshot_offset, snapshot_bytes; /* memory.snapshot: a copy of weights and moments; 0 bytes: none */
   uint64_t activation_bytes; /* arena_bytes - persistent_end */
   uint64_t live_bytes;       /* lower bound of arena_bytes: the most aligned tensor bytes live at one op */
   /* The step part, see above; all 0 on the CPU. */

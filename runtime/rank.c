@@ -20,6 +20,7 @@
 #include "runtime/run.h"
 #include "runtime/save.h"
 #include "runtime/seal.h"
+#include "runtime/snapshot.h"
 #include "runtime/tap.h"
 #include "runtime/trace.h"
 #include "runtime/transport.h"
@@ -155,6 +156,9 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
     pen_arena_reach_peers(run->plan, run->shapes.profile[s], end->rank, end->shared);
   }
   pen_evaluation_reach_peers(run, end);
+  if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL && pen_snapshot_planned(run->plan)) {
+    pen_snapshot_open(end);
+  }
   must(end->kind->barrier(end));
   if (vm->queue != NULL) {
     pen_queue_ready(vm);
@@ -185,7 +189,11 @@ static void save(const struct pen_run *run, struct pen_transport *end, bool last
   struct pen_saving saving = {.directory = run->options->checkpoint, .steps = vm->optimizer_step, .cursor = cursor,
                               .keep = run->options->keep, .last = last, .view = vm->queue == NULL ? NULL : &there};
   int status;
-  must(pen_save(end, &saving, &status));
+  if (!last && pen_snapshot_planned(run->plan)) {
+    must(pen_snapshot_save(end, &saving));
+    return;
+  }
+  must(pen_snapshot_wait(end) && pen_save(end, &saving, &status));
   if (last && status != 0) {
     claim(status);
     leave();

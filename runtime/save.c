@@ -38,7 +38,7 @@ static void finish(struct pen_transport *end, const struct pen_saving *saving, u
   atomic_store(&control->saving, 0);
 }
 
-static bool save(struct pen_transport *end, const struct pen_saving *saving, int *status) {
+bool pen_save_together(struct pen_transport *end, const struct pen_saving *saving, int *status) {
   unsigned char(*digests)[PEN_DIGEST_BYTES] = (unsigned char(*)[PEN_DIGEST_BYTES])end->shared->checksums;
   struct pen_control *control = end->shared->control;
   struct pen_save_failure failure;
@@ -70,7 +70,7 @@ static bool save(struct pen_transport *end, const struct pen_saving *saving, int
 bool pen_save(struct pen_transport *end, const struct pen_saving *saving, int *status) {
   atomic_store_explicit(&end->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
   pen_unseal();
-  bool saved = save(end, saving, status);
+  bool saved = pen_save_together(end, saving, status);
   pen_seal();
   atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   return saved;

@@ -23,4 +23,7 @@ struct pen_saving {
  * now; else *status is 0. */
 bool pen_save(struct pen_transport *end, const struct pen_saving *saving, int *status);
 
+/* The same without a word to the seal and to those who watch: for threads that write while their ranks go on. */
+bool pen_save_together(struct pen_transport *end, const struct pen_saving *saving, int *status);
+
 #endif

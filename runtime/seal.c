@@ -9,7 +9,7 @@
 
 #include "runtime/check.h"
 
-static bool sealed;
+static _Thread_local bool sealed; /* a thread that writes checkpoints opens files while its rank keeps the seal */
 
 void pen_seal(void) {
   sealed = true;

@@ -75,7 +75,7 @@ static void text_is_settled(void **state) {
       "cluster.device = \"cpu\"\ncluster.transport = \"shm\"\ncluster.hosts = [\"localhost\"]\n"
       "cluster.ranks_per_host = 2\ncluster.threads_per_rank = 1\n"
       "costs.live_backward = 1\n"
-      "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\n");
+      "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\nmemory.snapshot = false\n");
 }
 
 static void writing_does_not_enter(void **state) {
@@ -124,7 +124,7 @@ static void every_setting_enters(void **state) {
       "optimizer.weight_decay_groups=[lm_head.weight=0]", "cluster.hosts=[other]",
       "cluster.threads_per_rank=2", "cluster.port=1", "costs.forward=1", "costs.backward_input=1",
       "costs.backward_weight=1", "costs.send=0", "costs.overlap=0", "memory.limit_mib=1",
-      "memory.recompute=full",
+      "memory.recompute=full", "memory.snapshot=true",
   };
   const char *same = pen_topology_canonical(settle(base, NULL));
   for (size_t i = 0; i < sizeof override / sizeof *override; i++) {

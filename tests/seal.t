@@ -98,6 +98,13 @@ ok "keeps the seal while shapes change" "$scratch/sealed" train --data "$scratch
 ok "and they did" test "$(log_field "$scratch/log" tokens | sort -u | wc -l)" -ge 2
 plan=llama
 
+plan=snapshot
+ok "a plan with room for a snapshot" build snapshot "$scratch/llama.cfg" -s memory.snapshot=true
+ok "its test build" sealed_build ""
+ok "saves them while the steps keep the seal" "$scratch/sealed" train --data "$scratch/data.bin" --quiet --steps 6 --save-every 2 \
+  --checkpoint "$scratch/ckpt.snapshot"
+plan=llama
+
 # Is the test build able to fail? Put an allocation into the step.
 sed 's/^static bool run_step(struct pen_vm \*vm) {$/#include <stdlib.h>\n&\n  void *volatile waste = malloc(1);\n  free(waste);/' "$top_srcdir/runtime/vm.c" >"$scratch/vm.c"
 ok "a build that allocates in the step" sealed_build "$scratch/vm.c"

@@ -148,6 +148,7 @@ costs.live_backward	REAL	a finite number, 0 or more
 costs.live_weight	REAL	a finite number, 0 or more
 memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
 memory.recompute	CHOICES	"none" or "full", or a list of such
+memory.snapshot	BOOLEAN	true or false
 END
 
 # What no setting of a type allows, in a file.
