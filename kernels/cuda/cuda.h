@@ -21,7 +21,8 @@ extern "C" {
   row(ROPE_TABLE, rope_table) row(LINEAR, linear) row(LINEAR_DX, linear_dx) row(LINEAR_DW, linear_dw)                  \
   row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(ACCUMULATE, accumulate) row(ROPE, rope) row(ROPE_DX, rope_dx)  \
   row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx)              \
-  row(GELU, gelu) row(GELU_DX, gelu_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add)                           \
+  row(GELU, gelu) row(GELU_DX, gelu_dx) row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx)                              \
+  row(SPLIT, split) row(SPLIT_DX, split_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add)                           \
   row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw) row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
 #define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name;
 PEN_CUDA_OPS(PEN_CUDA_DECLARE)

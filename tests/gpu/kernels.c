@@ -35,6 +35,13 @@ static const struct subject subjects[] = {
   { PEN_OP_GELU, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
   { PEN_OP_GELU, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
   { PEN_OP_GELU_DX, { 4099 }, { 0 }, 0, 2e-6, 0.1, 0 }, /* Phi + x phi passes through 0 */
+  { PEN_OP_GELU_TANH, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
+  { PEN_OP_GELU_TANH, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
+  { PEN_OP_GELU_TANH_DX, { 4099 }, { 0 }, 0, 2e-6, 0.1, 0 }, /* as GELU_DX */
+  { PEN_OP_SPLIT, { 5, 7 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_SPLIT, { 9, 100 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_SPLIT_DX, { 5, 7 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_SPLIT_DX, { 9, 100 }, { 0 }, 0, 0, 0, 0 },
   { PEN_OP_ROPE, { 2, 5, 3, 14, 5 }, { 0 }, 0, 1e-6, 1, 0 },
   { PEN_OP_ROPE, { 1, 9, 2, 64, 9 }, { 0 }, 0, 1e-6, 1, 0 },
   { PEN_OP_ROPE_DX, { 2, 5, 3, 64, 5 }, { 0 }, 0, 1e-6, 1, 0 },
