@@ -84,6 +84,9 @@ struct pen_adamw {
   double correction1, correction2; /* 1 - beta1^k, 1 - beta2^k for step k */
 };
 
+/* y[i] = x[0][i] + x[1][i] + ... + x[arrays-1][i], added in that order, in f32. y may be one of them. */
+void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count);
+
 /* One AdamW step on count elements: g *= scale; m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
  * p *= 1 - lr weight_decay; p -= lr (m/correction1)/(sqrt(v/correction2) + epsilon); then g = 0 for the next step.
  * All f32, element by element: bits do not depend on how a tensor is cut. */

@@ -1,4 +1,4 @@
-/* kernels_optimizer.c: pen_sum_squares and its block rule, pen_greatest_magnitude, pen_adamw_step against f64. */
+/* kernels_optimizer.c: pen_sum_arrays in its order, pen_sum_squares and its block rule, pen_greatest_magnitude, pen_adamw_step against f64. */
 #include "tests/kernels_support.h"
 
 static const size_t counts[] = { 0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77 };
@@ -68,6 +68,27 @@ static void the_greatest_magnitude_is_found(void **state) {
     }
     free_tensors(state);
   }
+}
+
+/* One after the other in f32, also where the sum takes the place of one of them, and behind its end nothing is written. */
+static void arrays_are_added_in_order(void **state) {
+  for (int c = 0; c < COUNTS; c++)
+    for (size_t own = 0; own < 4; own++) {
+      const float *x[4];
+      float *expected = random_floats(counts[c] + 1, 1), *y = NULL;
+      for (size_t k = 0; k < 4; k++) {
+        float *values = random_floats(counts[c] + 1, k % 2 ? 1e-3 : 1);
+        for (size_t i = 0; i < counts[c]; i++)
+          expected[i] = k ? expected[i] + values[i] : values[i];
+        if (k == own)
+          y = values;
+        x[k] = values;
+      }
+      expected[counts[c]] = y[counts[c]];
+      pen_sum_arrays(y, x, 4, counts[c]);
+      assert_same_bits("sum", y, expected, (counts[c] + 1) * sizeof *y);
+      free_tensors(state);
+    }
 }
 
 static const struct pen_adamw settings = {
@@ -141,6 +162,7 @@ int main(void) {
     cmocka_unit_test(squares_depend_neither_on_address_nor_on_instructions),
     cmocka_unit_test(squares_of_no_numbers_are_no_number),
     cmocka_unit_test(the_greatest_magnitude_is_found),
+    cmocka_unit_test(arrays_are_added_in_order),
     cmocka_unit_test(adamw_matches_the_formula),
     cmocka_unit_test(adamw_may_be_cut_anywhere),
     cmocka_unit_test(a_gradient_that_is_no_number_reaches_the_weight),

@@ -20,6 +20,7 @@ struct pen_vector_kernels {
   double (*greatest_magnitude)(const float *x, size_t count);
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                      const struct pen_adamw *settings);
+  void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
 };
 
@@ -59,6 +60,7 @@ double PEN_NAME(sum_squares)(const float *x, size_t count);
 double PEN_NAME(greatest_magnitude)(const float *x, size_t count);
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                           const struct pen_adamw *settings);
+void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
 #endif
 

@@ -1,4 +1,4 @@
-/* optimizer.c: pen_sum_squares and pen_greatest_magnitude for the gradient's norm, and pen_adamw_step. */
+/* optimizer.c: pen_sum_arrays for gradients of replicas, pen_sum_squares and pen_greatest_magnitude for the gradient's norm, and pen_adamw_step. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -40,6 +40,16 @@ double PEN_NAME(greatest_magnitude)(const float *x, size_t count) {
   float magnitude;
   memcpy(&magnitude, &most, sizeof magnitude);
   return (double)magnitude;
+}
+
+void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count) {
+  for (size_t i = 0; i < count; i += LANES) {
+    const size_t n = count - i;
+    vf sum = load_n(x[0] + i, n);
+    for (size_t k = 1; k < arrays; k++)
+      sum += load_n(x[k] + i, n);
+    store_n(y + i, sum, n);
+  }
 }
 
 /* The settings as the loop wants them: what is the same for all elements is computed once, in f64, and rounded. */

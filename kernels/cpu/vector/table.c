@@ -13,6 +13,7 @@ const struct pen_vector_kernels PEN_NAME(kernels) = {
   .sum_squares = PEN_NAME(sum_squares),
   .greatest_magnitude = PEN_NAME(greatest_magnitude),
   .adamw_step = PEN_NAME(adamw_step),
+  .sum_arrays = PEN_NAME(sum_arrays),
   .normal = PEN_NAME(normal),
 #endif
 };
