@@ -18,7 +18,8 @@ static const struct {
 };
 
 const char *pen_action_text(char text[32], int kind, uint32_t stage, uint32_t microbatch) {
-  if (kind >= PEN_NORM) snprintf(text, 32, "%s", kinds[kind].text);
+  if (!pen_kind_has_stage(kind)) snprintf(text, 32, "%s", kinds[kind].text);
+  else if (!pen_kind_has_microbatch(kind)) snprintf(text, 32, "%u%s", stage, kinds[kind].text);
   else snprintf(text, 32, "%u%s%u", stage, kinds[kind].text, microbatch);
   return text;
 }

@@ -25,6 +25,5 @@ static void check_choices(const struct pen_topology *topology) {
 
 void pen_topology_check_built(const struct pen_topology *topology) {
   check_choices(topology);
-  if (topology->data_parallel_replicas > 1) pen_topology_fail(topology, "data_parallel.replicas", "this version allows 1");
   if (topology->cluster_hosts.count > 1) pen_topology_fail(topology, "cluster.hosts", "this version allows one host");
 }

@@ -82,7 +82,8 @@ static const struct pen_column tie[] = {
 };
 static const struct pen_column memory[] = {
     PLAIN(pen_rank_memory, arena_bytes, PEN_AS_NUMBER),      PLAIN(pen_rank_memory, window_bytes, PEN_AS_NUMBER),
-    PLAIN(pen_rank_memory, persistent_end, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, weight_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, persistent_end, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, shared_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, weight_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, copy_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, gradient_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, moment_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, constant_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, snapshot_offset, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, snapshot_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, activation_bytes, PEN_AS_NUMBER),

@@ -56,6 +56,7 @@ static void write_optimizer(FILE *out, const struct pen_optimizer *o) {
 }
 
 static void write_plan(FILE *out, const struct pen_plan *plan) {
+  static const char *const sharding[] = {"PEN_SHARD_NONE", "PEN_SHARD_OPTIMIZER", "PEN_SHARD_WEIGHTS"};
   fputs("\n/* ======== the plan ======== */\n\nstatic const struct pen_profile profiles[] = {\n", out);
   for (uint32_t i = 0; i < plan->profile_count; i++) {
     const struct pen_profile *p = &plan->profiles[i];
@@ -71,11 +72,12 @@ static void write_plan(FILE *out, const struct pen_plan *plan) {
   write_bytes(out, "digest", plan->digest);
   write_bytes(out, "model_digest", plan->model_digest);
   fprintf(out, "  .rank_count = %" PRIu32 ", .stages_per_rank = %" PRIu32 ", .stage_count = %" PRIu32
-          ", .microbatch_count = %" PRIu32 ",\n  .microbatch = %" PRIu32 ", .sequence = %" PRIu32 ", .vocab = %" PRIu32
-          ", .layers = %" PRIu32 ", .threads_per_rank = %" PRIu32 ", .dtype = %s,\n"
-          "  .needs_tokens = %s, .packed = %s, .loss_is_mean = %s, .loss_count = %" PRIu32 ", .loss_offset = %"
-          PRIu64 ",\n", plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->microbatch,
-          plan->sequence, plan->vocab, plan->layers, plan->threads_per_rank,
+          ", .microbatch_count = %" PRIu32 ",\n  .replica_count = %" PRIu32 ", .sharding = %s,\n", plan->rank_count,
+          plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->replica_count, sharding[plan->sharding]);
+  fprintf(out, "  .microbatch = %" PRIu32 ", .sequence = %" PRIu32 ", .vocab = %" PRIu32 ", .layers = %" PRIu32
+          ", .threads_per_rank = %" PRIu32 ", .dtype = %s,\n"
+          "  .needs_tokens = %s, .packed = %s, .loss_is_mean = %s, .loss_count = %" PRIu32 ", .loss_offset = %" PRIu64 ",\n",
+          plan->microbatch, plan->sequence, plan->vocab, plan->layers, plan->threads_per_rank,
           plan->dtype == PEN_BF16 ? "PEN_BF16" : "PEN_F32", plan->needs_tokens ? "true" : "false",
           plan->packed ? "true" : "false",
           plan->loss_is_mean ? "true" : "false", plan->loss_count, plan->loss_offset);

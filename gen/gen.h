@@ -7,7 +7,8 @@
  *   derive     forward ops                -> programs F, I, W, B, eval's F; tensors' lives   gen/derive.c
  *   compose    topology, placement        -> compute order of every rank                     gen/compose.c, gen/schedules/
  *   simulate   order, costs               -> when each action starts and ends                gen/simulate.c
- *   lower      order, timing              -> rows: with sends, receives, waits, step's end   gen/lower.c
+ *   exchange   order, timing              -> where replicas sum their gradients              gen/exchange.c
+ *   lower      order, timing, exchange    -> rows: with sends, receives, waits, step's end   gen/lower.c
  *   layout     rows, programs             -> slots, credits, offsets: a struct pen_plan      gen/layout.c
  *   verify     the finished plan          -> nothing, or the first thing wrong with it       gen/verify.c
  *   emit       plan, timing               -> C tables, or any picture of them                gen/emit.c, gen/output.c
@@ -54,6 +55,8 @@ struct pen_model_block; /* there too */
 
 struct pen_partition {
   uint32_t rank_count, stage_count, stages_per_rank, microbatch_count;
+  uint32_t replica_count; /* 0 counts as 1 */
+  enum pen_sharding sharding;
   struct pen_span *span;     /* [stage_count] */
   uint32_t *rank_of;         /* [stage_count] */
   const struct pen_family *family;
@@ -132,6 +135,26 @@ struct pen_timing {
 struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
                                 const struct pen_stage_cost *cost, double overlap_cost);
 
+/* ---- exchange.c ---- */
+
+/* A row of the exchange between replicas, and before which compute action of its rank it stands; past the last: behind all. */
+struct pen_exchange_row {
+  uint32_t before; /* PEN_NONE: behind JOIN, too */
+  uint8_t kind;
+  uint16_t stage;
+};
+
+/* Those rows of every rank, in order, but for those of the step's end. */
+struct pen_exchange {
+  uint32_t *count;               /* [rank] */
+  struct pen_exchange_row **row; /* [rank][count] */
+};
+
+/* Where the replicas' gradients are summed: see exchange.c. `timing` null: the sums stand behind all compute actions. Null with one
+ * replica, and where nothing is trained. */
+struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition,
+                                     const struct pen_timing *timing, int profile_kind);
+
 /* ---- lower.c ---- */
 
 /* What a row does with its message. */
@@ -170,6 +193,9 @@ struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struc
  * added. Needs rows that pen_verify_rows() accepts. */
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition, int profile_kind, bool gather_before_update);
+
+/* The compute actions of rows, as an order that can be simulated. */
+struct pen_order *pen_order_of_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count);
 
 /* ---- actions.c: `RANK: ACTION ACTION ...` ---- */
 

@@ -106,25 +106,33 @@ static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *we
   if (trains && !weight->frozen) tie->gradient_offset = take(end, weight->count * 4, &memory->gradient_bytes);
 }
 
+static void place_gradients(const struct pen_plan *plan, struct pen_weight *weights, struct pen_rank_memory *memory, uint32_t rank,
+                            bool trains, uint64_t *end) {
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    if (weights[i].rank == rank)
+      weights[i].gradient_offset = weights[i].frozen || !trains ? UINT64_MAX : take(end, weights[i].count * 4, &memory->gradient_bytes);
+}
+
 /* Weights, then their copies, then gradients, then moments, then the loss table, then the snapshot, then the step part where
- * the device wants one, then constants, from the end of the window on. A plan that does not train has neither gradients nor moments. */
+ * the device wants one, then constants, from the end of the window on. A plan that does not train has neither gradients nor moments.
+ * What other ranks write or read stands first, in shared memory: a tied matrix's copy, and, with replicas, the gradients. */
 static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_t rank, struct pen_feeds *feeds) {
   struct pen_plan *plan = l->plan;
   struct pen_weight *weights = l->weights;
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_partition *partition = l->partition;
   uint64_t end = memory->window_bytes;
-  bool trains = l->input->kind == PEN_TRAIN;
+  bool trains = l->input->kind == PEN_TRAIN, exchanges = trains && plan->replica_count > 1;
   struct pen_tie *tie = l->tie;
   if (tie) place_tied_value(tie, weights, memory, rank, &end);
+  if (exchanges) place_gradients(plan, weights, memory, rank, true, &end);
+  memory->shared_bytes = end;
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank) weights[i].value_offset = take(&end, weights[i].count * 4, &memory->weight_bytes);
   for (uint32_t i = 0; i < plan->weight_count; i++)
     if (weights[i].rank == rank && weights[i].copy_offset != UINT64_MAX)
       weights[i].copy_offset = take(&end, weights[i].count * pen_dtype_bytes(PEN_BF16), &memory->copy_bytes);
-  for (uint32_t i = 0; i < plan->weight_count; i++)
-    if (weights[i].rank == rank)
-      weights[i].gradient_offset = weights[i].frozen || !trains ? UINT64_MAX : take(&end, weights[i].count * 4, &memory->gradient_bytes);
+  if (!exchanges) place_gradients(plan, weights, memory, rank, trains, &end);
   if (tie) place_tied_gradient(tie, weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;
@@ -187,6 +195,8 @@ static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_p
   plan->microbatch_count = plan->loss_count = partition->microbatch_count;
   for (size_t i = 0; i < t->shapes_microbatches.count; i++)
     if (t->shapes_microbatches.value[i] > plan->loss_count) plan->loss_count = (uint32_t)t->shapes_microbatches.value[i];
+  plan->replica_count = (uint32_t)t->data_parallel_replicas;
+  plan->sharding = (uint8_t)partition->sharding;
   plan->microbatch = (uint32_t)t->batch_microbatch;
   plan->sequence = (uint32_t)t->model_sequence;
   plan->vocab = (uint32_t)t->model_vocab;

@@ -84,7 +84,7 @@ static void touch_compute(struct search *search, uint32_t row) {
 /* A message is read from its source when it is sent, and has its home from RECV on. */
 static void touch_message(struct search *search, uint32_t row) {
   const struct pen_action *action = &search->program->actions[row];
-  const struct pen_message *message = action->message == PEN_NONE ? NULL : &search->profile->messages[action->message];
+  const struct pen_message *message = !pen_has_message(action) ? NULL : &search->profile->messages[action->message];
   if (!message) return;
   switch (action->kind) {
   case PEN_SEND_F: touch(search, row, action->stage, PEN_BASE_OUTPUT, message->source_offset, message->bytes, false); break;

@@ -17,7 +17,7 @@
  * before the next step's first microbatch has come all the way from the embedding, so nobody loses time.
  *
  * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping all gather them before the
- * update; without, only rank 0 gathers, for the log, and nobody waits for it. */
+ * update; without, only rank 0 gathers, for the log, and nobody waits for it. With replicas exchange.c says where their rows stand. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -49,6 +49,8 @@ struct running {
 struct lowering {
   const struct pen_partition *partition;
   struct running *running; /* [rank] */
+  const struct pen_exchange *exchange; /* null: no replicas */
+  uint32_t *exchanged;                 /* [rank] rows of it that stand */
   struct pen_lowered *out;
   size_t *capacity;       /* [rank] */
   size_t message_capacity;
@@ -213,12 +215,29 @@ static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t st
   append(l, rank, wait_kind[way], stage, microbatch, *message_at(l, way, sender, microbatch));
 }
 
+/* The rows of the exchange that stand before a compute action of a rank. */
+static void append_exchange(struct lowering *l, uint32_t rank, uint32_t index) {
+  if (!l->exchange) return;
+  const struct pen_exchange_row *row = l->exchange->row[rank];
+  for (uint32_t *next = &l->exchanged[rank]; *next < l->exchange->count[rank] && row[*next].before <= index; (*next)++)
+    append(l, rank, row[*next].kind, row[*next].stage, 0, PEN_NONE);
+}
+
+/* A row for each stage of the rank. */
+static void append_stages(struct lowering *l, uint32_t rank, int kind) {
+  for (uint32_t stage = 0; l->exchange && stage < l->partition->stage_count; stage++)
+    if (l->partition->rank_of[stage] == rank) append(l, rank, kind, stage, 0, PEN_NONE);
+}
+
 /* What a rank does at the end of a step of training; `gathers` before the update. */
 static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
   uint32_t last = l->partition->stage_count - 1;
   bool owns = l->joins && rank == owner_of_tie(l), heads = l->ties_ranks && rank == head_of_tie(l);
+  append_exchange(l, rank, PEN_NONE - 1);
   if (owns && l->ties_ranks) append(l, rank, PEN_WAIT_G, 0, 0, l->tie_message[HEAD_GRADIENT]);
   if (owns) append(l, rank, PEN_JOIN, 0, 0, l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
+  append_exchange(l, rank, PEN_NONE);
+  append_stages(l, rank, PEN_GATHER_GRAD);
   append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
   append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
   if (gathers) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
@@ -228,6 +247,21 @@ static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
   if (heads) append(l, rank, PEN_WAIT_V, last, 0, l->tie_message[HEAD_VALUE]);
 }
 
+/* What each row of the exchange waits for: the row that it continues, or UPDATE the last. */
+static void number_exchange(struct lowering *l, uint32_t rank) {
+  uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0;
+  const uint8_t follows[PEN_ACTION_KINDS] = {[PEN_WAIT_GRAD] = PEN_REDUCE_GRAD, [PEN_GATHER_GRAD] = PEN_WAIT_GRAD};
+  for (int kind = PEN_REDUCE_GRAD; kind < PEN_ACTION_KINDS; kind++) last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
+  for (uint32_t i = 0; l->exchange && i < l->out->count[rank]; i++) {
+    struct pen_action *row = &l->out->action[rank][i];
+    if (!pen_kind_exchanges(row->kind)) continue;
+    if (row->kind == PEN_UPDATE) row->message = ended;
+    else if (row->kind != PEN_REDUCE_GRAD) row->message = last[follows[row->kind]][row->stage];
+    ended++;
+    if (row->kind != PEN_UPDATE) last[row->kind][row->stage] = ended;
+  }
+}
+
 static void end_step(struct lowering *l, int profile_kind, bool gather_before_update) {
   bool train = profile_kind == PEN_TRAIN;
   if (l->ties_ranks) add_message(l, HEAD_VALUE, 0, 0);
@@ -235,6 +269,7 @@ static void end_step(struct lowering *l, int profile_kind, bool gather_before_up
     if (train) end_training_step(l, rank, gather_before_update);
     else append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
     if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
+    number_exchange(l, rank);
   }
 }
 
@@ -246,6 +281,7 @@ static struct lowering start(const struct pen_partition *partition, bool backwar
   l.out->count = pen_new(partition->rank_count, sizeof *l.out->count);
   l.out->action = pen_new(partition->rank_count, sizeof *l.out->action);
   l.capacity = pen_new(partition->rank_count, sizeof *l.capacity);
+  l.exchanged = pen_new(partition->rank_count, sizeof *l.exchanged);
   for (int b = 0; b < 2; b++) {
     l.message_of[b] = pen_new(slots, sizeof **l.message_of);
     memset(l.message_of[b], 0xff, slots * sizeof **l.message_of);
@@ -287,7 +323,7 @@ static void reserve(struct lowering *l, const struct pen_order *order) {
       rows[l->partition->rank_of[reader_of(l, way, c->stage)]] += 2;
     }
   for (uint32_t r = 0; r < order->rank_count; r++) {
-    l->capacity[r] = rows[r] + STEP_END_MAX;
+    l->capacity[r] = rows[r] + STEP_END_MAX + (l->exchange ? 2 * l->exchange->count[r] : 0);
     l->out->action[r] = pen_new(l->capacity[r], sizeof **l->out->action);
   }
   l->message_capacity = messages + 2;
@@ -310,6 +346,7 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
                               int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
   l.running = pen_new(partition->rank_count, sizeof *l.running);
+  l.exchange = pen_exchange_of(order, partition, timing, profile_kind);
   reserve(&l, order);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);
@@ -319,6 +356,7 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
     bool second = index > 0 && c[-1].overlaps; /* of a pair: it comes at the next turn, and stands right behind the first */
     double ends = timing->end[rank][index];
     if (!second) deliver(&l, timing->start[rank][index]);
+    if (!second) append_exchange(&l, rank, index);
     append_compute(&l, rank, c, ends, second);
     if (c->kind != PEN_W && crosses(&l, way_of(c->kind), c->stage)) push(&l, (struct pending){ends, i, way_of(c->kind), c->stage, c->microbatch});
     bool last = l.ties_ranks && rank == head_of_tie(&l) && index + 1 == order->count[rank];
@@ -335,23 +373,40 @@ struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struc
   return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
 }
 
+struct pen_order *pen_order_of_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count) {
+  struct pen_order *order = pen_new(1, sizeof *order);
+  *order = (struct pen_order){rank_count, pen_new(rank_count, sizeof(uint32_t)), pen_new(rank_count, sizeof(struct pen_compute *))};
+  for (uint32_t r = 0; r < rank_count; r++) {
+    order->action[r] = pen_new(count[r] + 1u, sizeof **order->action);
+    for (uint32_t i = 0; i < count[r]; i++) {
+      const struct pen_action *a = &action[r][i];
+      if (a->kind <= PEN_W)
+        order->action[r][order->count[r]++] = (struct pen_compute){a->kind, a->overlaps, a->stage, a->microbatch};
+    }
+  }
+  return order;
+}
+
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition, int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
+  l.exchange = pen_exchange_of(pen_order_of_rows(action, count, partition->rank_count), partition, NULL, profile_kind);
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
       if (pen_row_sends(a->kind)) add_message(&l, way_of(a->kind), a->stage, a->microbatch);
     }
   for (uint32_t r = 0; r < partition->rank_count; r++)
-    for (uint32_t i = 0; i < count[r]; i++) {
+    for (uint32_t i = 0, computed = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
       uint32_t message = PEN_NONE;
       enum way way = way_of(a->kind);
       if (pen_row_sends(a->kind)) message = *message_at(&l, way, a->stage, a->microbatch);
       else if (pen_row_receives(a->kind)) message = *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
-      else if (i == 0 || !a[-1].overlaps)
-        append_wait(&l, r, a->kind, a->stage, a->microbatch);
+      bool first = message == PEN_NONE && (i == 0 || !a[-1].overlaps);
+      if (first) append_exchange(&l, r, computed);
+      if (first) append_wait(&l, r, a->kind, a->stage, a->microbatch);
+      computed += message == PEN_NONE;
       if (a->overlaps) append_wait(&l, r, a[1].kind, a[1].stage, a[1].microbatch);
       append(&l, r, a->kind, a->stage, a->microbatch, message)->overlaps = a->overlaps;
     }

@@ -34,21 +34,6 @@ static struct pen_graph **build_graphs(const struct pen_topology *topology, cons
   return graph;
 }
 
-/* The compute actions of rows, as an order that can be simulated. */
-static struct pen_order *order_of_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count) {
-  struct pen_order *order = pen_new(1, sizeof *order);
-  *order = (struct pen_order){rank_count, pen_new(rank_count, sizeof(uint32_t)), pen_new(rank_count, sizeof(struct pen_compute *))};
-  for (uint32_t r = 0; r < rank_count; r++) {
-    order->action[r] = pen_new(count[r] + 1u, sizeof **order->action);
-    for (uint32_t i = 0; i < count[r]; i++) {
-      const struct pen_action *a = &action[r][i];
-      if (a->kind <= PEN_W)
-        order->action[r][order->count[r]++] = (struct pen_compute){a->kind, a->overlaps, a->stage, a->microbatch};
-    }
-  }
-  return order;
-}
-
 /* Costs are finite, but their sum may not be. */
 static _Noreturn void stop_at_costs(const struct pen_result *result) {
   pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say",
@@ -86,7 +71,7 @@ static void lower_given(struct pen_result *result, const struct pen_options *opt
     pen_output_deadlock(result, options);
     stop_at_action(options->actions, action, &problem);
   }
-  result->order = order_of_rows(action, count, partition->rank_count);
+  result->order = pen_order_of_rows(action, count, partition->rank_count);
   simulate(result);
   pen_pass("lower");
   result->lowered = pen_lower_given(action, count, partition, kind, gather);

@@ -92,7 +92,7 @@ static void walk_rank(struct pen_slotting *p, uint32_t rank, const uint32_t *fir
   for (uint32_t i = 0; i < l->count[rank]; i++) {
     const struct pen_action *a = &l->action[rank][i];
     gathers = gathers || a->kind == PEN_GATHER;
-    if (a->message == PEN_NONE) continue;
+    if (!pen_has_message(a)) continue;
     const struct pen_channel *channel = &l->channel[l->message[a->message].channel];
     if (pen_row_sends(a->kind)) p->fact[a->message].known = known[channel->to_rank];
     if (pen_row_waits(a->kind) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank] + 1)
@@ -100,7 +100,7 @@ static void walk_rank(struct pen_slotting *p, uint32_t rank, const uint32_t *fir
   }
   for (uint32_t c = first_channel[rank]; c < first_channel[rank + 1]; c++) known_at_end[c] = gathers ? INT64_MAX : known[l->channel[c].to_rank];
   for (uint32_t i = 0; i < l->count[rank]; i++)
-    if (l->action[rank][i].message != PEN_NONE) {
+    if (pen_has_message(&l->action[rank][i])) {
       const struct pen_channel *channel = &l->channel[l->message[l->action[rank][i].message].channel];
       known[channel->from_rank] = known[channel->to_rank] = -1;
     }

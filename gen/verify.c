@@ -5,6 +5,7 @@
  *              message is sent once after it is made, and received once before it is used; on each directed pair of ranks messages
  *              are sent and received in the same order                                                        (verify_rows.c)
  *   tables     every index, dtype, shape, address, count and number of the finished plan                    (verify_tables.c)
+ *   replicas   what they read of each other is whole, and clear only when all have read it              (verify_replicas.c)
  *   memory     over two successive steps every read finds, in all its bytes, the value that it means          (verify_memory.c)
  *   puts       no deadlock with one-sided puts and credits                                                (verify_deadlock.c)
  *   rendezvous no deadlock where a send ends only when its receive does, with one lane a directed pair of ranks, and with one
@@ -103,10 +104,10 @@ static bool verify_profile(const struct pen_plan *plan, const struct pen_profile
 }
 
 bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
-  if (plan->rank_count == 0 || plan->microbatch_count == 0 || plan->profile_count == 0 ||
+  if (plan->rank_count == 0 || plan->replica_count == 0 || plan->sharding > PEN_SHARD_WEIGHTS || plan->microbatch_count == 0 || plan->profile_count == 0 ||
       plan->stage_count != (uint64_t)plan->rank_count * plan->stages_per_rank || plan->stage_count == 0)
-    return pen_wrong(problem, PEN_NONE, PEN_NONE, "%u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
-                     plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->profile_count);
+    return pen_wrong(problem, PEN_NONE, PEN_NONE, "%u replicas, %u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
+                     plan->replica_count, plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->profile_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (plan->profiles[index].microbatch_count == 0 || plan->profiles[index].microbatch_count > plan->loss_count)
       return pen_wrong(problem, PEN_NONE, PEN_NONE, "%s has %u microbatches; the loss table holds %u", plan->profiles[index].name,

@@ -7,6 +7,7 @@
  *   verify_tie.c       the rows, the places and the messages of a tied matrix
  *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind
  *   verify_memory.c    every byte of every arena over two steps
+ *   verify_replicas.c  the rows of the exchange between replicas
  *   verify_profiles.c  a step of one profile behind a step of another
  *   verify_step.c      what a device with memory of its own is fed
  */
@@ -136,6 +137,9 @@ const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight);
 
 bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile,
                       struct pen_bench *bench);
+
+/* One rank's rows of the exchange between replicas. */
+bool pen_check_replicas(const struct pen_bench *bench);
 
 /* A range of bytes that holds a tensor. `first`, `past`: arena offsets; verify_memory.c turns them into cells. */
 struct pen_extent {

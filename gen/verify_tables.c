@@ -461,7 +461,7 @@ bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, 
                                      .use = pen_new(tensors, sizeof(uint8_t)),
                                      .weight = pen_new(tensors, sizeof(uint32_t)), .received = pen_new(tensors, sizeof(bool)),
                                      .same_as = pen_new(tensors, sizeof(uint32_t))};
-    if (!check_rank(&bench[rank])) return false;
+    if (!check_rank(&bench[rank]) || !pen_check_replicas(&bench[rank])) return false;
   }
   return check_messages(c, plan, profile);
 }

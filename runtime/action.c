@@ -21,8 +21,10 @@ const char *pen_action_kind_text(unsigned kind) {
 
 static char *put(char *text, size_t bytes, const struct pen_action *action, unsigned kind) {
   const char *name = pen_action_kind_text(kind);
-  if (kind >= PEN_NORM) { /* the rows of the step's end belong to no stage */
+  if (!pen_kind_has_stage((int)kind)) { /* the rows of the step's end belong to no stage */
     snprintf(text, bytes, "%s", name);
+  } else if (!pen_kind_has_microbatch((int)kind)) {
+    snprintf(text, bytes, "%u%s", (unsigned)action->stage, name);
   } else {
     snprintf(text, bytes, "%u%s%u", (unsigned)action->stage, name, action->microbatch);
   }

@@ -33,7 +33,7 @@ static unsigned char *reserve(size_t bytes) {
   return memory + (-(uintptr_t)memory & (HUGE_BYTES - 1));
 }
 
-unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t rank, const struct pen_shared *shared) {
+unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_shared *shared) {
   size_t window = pen_shared_bytes(plan, rank);
   size_t bytes = plan->memory[rank].arena_bytes > window ? plan->memory[rank].arena_bytes : window;
   pen_check(bytes < SIZE_MAX / 2, "an arena of %zu bytes is more than this machine can address", bytes);
@@ -41,7 +41,7 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t rank, const 
   unsigned char *arena = reserve(bytes);
   if (window != 0) {
     void *at = mmap(arena, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->descriptor,
-                    (off_t)shared->window_offset[rank]);
+                    (off_t)shared->window_offset[replica * plan->rank_count + rank]);
     pen_check(at == arena, "cannot map %zu bytes of shared memory", window);
   }
   if (bytes > window) {
@@ -54,12 +54,17 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t rank, const 
   return arena;
 }
 
-void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
+void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t replica, uint32_t rank,
                            const struct pen_shared *shared) {
   for (uint32_t c = 0; c < profile->channel_count; c++) {
     if (profile->channels[c].from_rank == rank) {
-      uint32_t peer = profile->channels[c].to_rank;
-      touch(shared->memory + shared->window_offset[peer], pen_shared_bytes(plan, peer));
+      uint32_t to = profile->channels[c].to_rank;
+      touch(shared->memory + shared->window_offset[replica * plan->rank_count + to], pen_shared_bytes(plan, to));
+    }
+  }
+  for (uint32_t d = 0; d < plan->replica_count; d++) {
+    if (d != replica) {
+      touch(shared->memory + shared->window_offset[d * plan->rank_count + rank], pen_shared_bytes(plan, rank));
     }
   }
 }

@@ -22,13 +22,8 @@ static size_t take(size_t *used, size_t bytes) {
 }
 
 size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank) {
-  uint64_t bytes = plan->memory[rank].window_bytes;
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    const struct pen_tie *tie = &plan->ties[i];
-    if (tie->rank == rank && plan->weights[tie->weight].rank != rank) {
-      bytes = tie->value_offset + plan->weights[tie->weight].count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
-    }
-  }
+  const struct pen_rank_memory *memory = &plan->memory[rank];
+  uint64_t bytes = memory->shared_bytes > memory->window_bytes ? memory->shared_bytes : memory->window_bytes;
   return round_up(bytes, PEN_PAGE_BYTES);
 }
 
@@ -50,23 +45,26 @@ static uint32_t channels_before(const struct pen_plan *plan, uint32_t profile) {
 }
 
 void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
-  uint32_t channel_count = channels_before(plan, plan->profile_count);
+  uint32_t channel_stride = channels_before(plan, plan->profile_count), channel_count = plan->replica_count * channel_stride;
   size_t used = 0;
-  size_t board_count = plan->weight_count + (size_t)plan->loss_count;
+  uint32_t process_count = pen_process_count(plan);
+  size_t board_count = plan->replica_count * (plan->weight_count + (size_t)plan->loss_count);
   size_t control_at = take(&used, sizeof(struct pen_control));
-  size_t ranks_at = take(&used, plan->rank_count * sizeof(struct pen_rank_state));
-  size_t writers_at = take(&used, plan->rank_count * sizeof(struct pen_rank_state));
+  size_t ranks_at = take(&used, process_count * sizeof(struct pen_rank_state));
+  size_t writers_at = take(&used, process_count * sizeof(struct pen_rank_state));
   size_t arrivals_at = take(&used, channel_count * sizeof(struct pen_flag));
   size_t credits_at = take(&used, channel_count * sizeof(struct pen_flag));
   size_t board_at = take(&used, PEN_BOARD_DEPTH * board_count * sizeof(double));
   size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
 
-  size_t *window_offset = calloc(plan->rank_count, sizeof *window_offset);
-  pen_check(window_offset != NULL, "no memory for %u ranks", plan->rank_count);
+  size_t *window_offset = calloc(process_count, sizeof *window_offset);
+  pen_check(window_offset != NULL, "no memory for %u ranks", process_count);
   used = round_up(used, PEN_PAGE_BYTES);
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
+  for (uint32_t r = 0; r < process_count; r++) {
+    size_t bytes = pen_shared_bytes(plan, r % plan->rank_count);
     window_offset[r] = used;
-    used += pen_shared_bytes(plan, r);
+    pen_check(bytes <= SIZE_MAX / 2 - used, "the shared memory of %u ranks is more than this machine can address", process_count);
+    used += bytes;
   }
 
   int descriptor = make_memory(used);
@@ -82,10 +80,12 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .arrivals = (void *)(memory + arrivals_at),
       .credits = (void *)(memory + credits_at),
       .channel_count = channel_count,
+      .channel_stride = channel_stride,
       .board = (void *)(memory + board_at),
       .board_count = board_count,
       .checksums = memory + checksums_at,
       .window_offset = window_offset,
+      .process_count = process_count,
   };
   atomic_store(&shared->control->last_step, UINT64_MAX);
   atomic_store(&shared->control->last_evaluation_step, UINT64_MAX);
@@ -106,18 +106,20 @@ void pen_shared_close(struct pen_shared *shared) {
   free(shared->window_offset);
 }
 
-bool pen_shared_abort(const struct pen_shared *shared, uint32_t rank_count, uint32_t status) {
+bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
   uint32_t none = 0;
   bool first = atomic_compare_exchange_strong(&shared->control->abort_status, &none, status);
   for (uint32_t c = 0; c < shared->channel_count; c++) {
     pen_flag_wake(&shared->arrivals[c]);
     pen_flag_wake(&shared->credits[c]);
   }
-  for (uint32_t r = 0; r < rank_count; r++) {
+  for (uint32_t r = 0; r < shared->process_count; r++) {
     pen_flag_wake(&shared->ranks[r].published);
     pen_flag_wake(&shared->ranks[r].arrived);
+    pen_flag_wake(&shared->ranks[r].exchanged);
   }
   pen_flag_wake(&shared->control->logged);
   pen_flag_wake(&shared->control->decided);
+  pen_flag_wake(&shared->control->begun);
   return first;
 }

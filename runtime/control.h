@@ -1,7 +1,9 @@
 /* control.h: the memory that all ranks of a run on one host share: one memfd without a name, made by the parent before it
  * forks, so that nothing is left behind however the run ends.
  *
- *     | control | rank states | flags of the channels | board | checksums |  window of rank 0 | window of rank 1 | ...
+ *     | control | rank states | flags of the channels | boards | checksums |  shared part of rank 0's arena | rank 1's | ...
+ *
+ * A rank is here a process of the deployment: see plan.h, "Replicas". Where there is one replica its rank in the plan is the same.
  *
  * Everything that is not const here is atomic, or guarded by a flag: board entries and checksums by `published` and `arrived`. */
 #ifndef PEN_CONTROL_H
@@ -31,6 +33,7 @@ struct pen_rank_state {
   _Atomic uint32_t phase;                              /* enum pen_phase */
   struct pen_flag published;                           /* steps whose board entries stand */
   struct pen_flag arrived;                             /* barriers entered */
+  struct pen_flag exchanged;                           /* rows of the exchange between replicas that have ended */
   uint8_t digest[PEN_DIGEST_BYTES];                    /* the plan's, valid after the first barrier */
 };
 
@@ -52,6 +55,7 @@ struct pen_control {
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns;                                       /* zero of the trace's clock */
   struct pen_told told;
+  struct pen_flag begun;                                   /* steps, evaluation's too, that rank 0 has begun */
   struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */
   double loss_sum;                                         /* eval's result, for the parent: valid after rank 0 has left */
   uint64_t target_count, step_count;
@@ -63,19 +67,19 @@ struct pen_shared {
   unsigned char *memory;
   size_t bytes;
   struct pen_control *control;
-  struct pen_rank_state *ranks; /* [rank_count] */
-  struct pen_rank_state *writers; /* [rank_count]: of the threads that write snapshots: their barriers */
-  struct pen_flag *arrivals;    /* [channel_count]: messages that stand in their homes */
-  struct pen_flag *credits;     /* [channel_count]: homes given free */
-  uint32_t channel_count;
-  double *board;                /* [PEN_BOARD_DEPTH][weight_count + loss_count] */
+  struct pen_rank_state *ranks; /* [process_count] */
+  struct pen_rank_state *writers; /* [process_count]: of the threads that write snapshots: their barriers */
+  struct pen_flag *arrivals;    /* [replica][channel_stride]: messages that stand in their homes */
+  struct pen_flag *credits;     /* the same: homes given free */
+  uint32_t channel_count, channel_stride; /* of all replicas; of one */
+  double *board;                /* [PEN_BOARD_DEPTH][replica][weight_count + loss_count] */
   size_t board_count;           /* entries of one step */
   uint8_t *checksums;           /* [3][weight_count][PEN_CHECKSUM_BYTES], for checkpoints */
-  size_t *window_offset;        /* [rank_count], into memory; page aligned */
+  size_t *window_offset;        /* [process_count], into memory; page aligned */
+  uint32_t process_count;
 };
 
-/* How much of a rank's arena, from its start, peers may write, in whole pages: its window, and behind it the copy of a tied matrix that
- * another rank updates. */
+/* How much of a rank's arena, from its start, others may write or read, in whole pages: see shared_bytes in plan.h. */
 size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank);
 
 /* Makes the memory for all profiles' channels and all ranks' windows and maps it; pages come when touched. Allocates. */
@@ -87,6 +91,6 @@ void pen_shared_close(struct pen_shared *shared);
 
 /* Sets the status that all ranks are to leave with, once; false when another was first. Wakes whoever sleeps. May be called
  * from any process. */
-bool pen_shared_abort(const struct pen_shared *shared, uint32_t rank_count, uint32_t status);
+bool pen_shared_abort(const struct pen_shared *shared, uint32_t status);
 
 #endif

@@ -119,7 +119,7 @@ void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t 
 }
 
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
-  return (uint64_t)profile->microbatch_count * plan->microbatch;
+  return (uint64_t)plan->replica_count * profile->microbatch_count * plan->microbatch;
 }
 
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count) {

@@ -2,7 +2,8 @@
  * format, is one stream of tokens, cut every `sequence`; a packed file (packed.h) has windows of its own, which may be shorter: then
  * padding follows.
  *
- * Windows are counted by a cursor: row i of microbatch j reads window cursor + j*microbatch + i, modulo the file's windows;
+ * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads window
+ * cursor + j*microbatch + i, modulo the file's windows;
  * without a file they are counted without end. */
 #ifndef PEN_DATA_H
 #define PEN_DATA_H

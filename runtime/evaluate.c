@@ -6,10 +6,10 @@
 static struct pen_vm vms[PEN_SHAPES_MAX]; /* one a shape */
 static struct pen_log evaluation_log;     /* tells nothing by itself: it adds up */
 
-void pen_evaluation_open(const struct pen_run *run, uint32_t rank, unsigned char *arena) {
+void pen_evaluation_open(const struct pen_run *run, uint32_t replica, uint32_t rank, unsigned char *arena) {
   for (uint32_t s = 0; s < run->evaluation.shapes.count; s++) {
     const struct pen_profile *profile = run->evaluation.shapes.profile[s];
-    struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, rank, arena);
+    struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, replica * run->plan->rank_count + rank, arena);
     pen_vm_open(&vms[s], run->plan, profile, rank, arena, end, NULL, &run->evaluation.data, NULL);
     vms[s].data.sequence = profile->sequence;
   }
@@ -23,7 +23,7 @@ void pen_evaluation_start(const struct pen_run *run) {
 
 void pen_evaluation_reach_peers(const struct pen_run *run, const struct pen_transport *end) {
   for (uint32_t s = 0; s < run->evaluation.shapes.count; s++) {
-    pen_arena_reach_peers(run->plan, run->evaluation.shapes.profile[s], end->rank, end->shared);
+    pen_arena_reach_peers(run->plan, run->evaluation.shapes.profile[s], end->replica, end->rank, end->shared);
   }
 }
 
@@ -38,11 +38,11 @@ static bool step_once(const struct pen_run *run, struct pen_transport *end, stru
   struct pen_control *control = run->shared.control;
   vm->step = board_step;
   pen_data_begin_step(&vm->data, cursor, pen_data_step_windows(run->plan, vm->profile));
-  if (end->rank == 0 && (index + 1 == run->evaluation.steps || atomic_load(&control->stop_requested) != 0)) {
+  if (end->global == 0 && (index + 1 == run->evaluation.steps || atomic_load(&control->stop_requested) != 0)) {
     atomic_store(&control->last_evaluation_step, board_step);
   }
-  return end->kind->board_free(end, board_step) && vm->walk->step(vm) &&
-         (end->rank != 0 || pen_log_step(&evaluation_log, end, index, vm->data.step_targets, index + 1 == run->evaluation.steps));
+  return (end->rank != 0 || end->kind->begun(end, board_step)) && end->kind->board_free(end, board_step) && vm->walk->step(vm) &&
+         (end->global != 0 || pen_log_step(&evaluation_log, end, index, vm->data.step_targets, index + 1 == run->evaluation.steps));
 }
 
 static void begin_log(const struct pen_run *run, uint64_t board_step) {
@@ -67,10 +67,10 @@ bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct p
     cursor += pen_data_step_windows(run->plan, chosen->profile);
   }
   /* What an interrupted one has added up is of no use, but its boards must be given free. */
-  going = going && (end->rank != 0 || pen_log_step(&evaluation_log, end, index - 1, (*vm)->data.step_targets, true));
+  going = going && (end->global != 0 || pen_log_step(&evaluation_log, end, index - 1, (*vm)->data.step_targets, true));
   going = going && end->kind->barrier(end);
   *vm = training;
-  if (going && end->rank == 0) {
+  if (going && end->global == 0) {
     log->before += *board_step - first;
     pen_log_evaluation(log, step, index == run->evaluation.steps ? &evaluation_log : NULL);
   }

@@ -13,7 +13,7 @@
 #include "runtime/vm.h"
 
 /* A rank, before the seal: readies its calls. Nothing is done when the run does not evaluate. */
-void pen_evaluation_open(const struct pen_run *run, uint32_t rank, unsigned char *arena);
+void pen_evaluation_open(const struct pen_run *run, uint32_t replica, uint32_t rank, unsigned char *arena);
 /* Computes the constants, behind those of training. */
 void pen_evaluation_start(const struct pen_run *run);
 /* When every rank has its memory: reaches the peers'. */

@@ -166,7 +166,7 @@ static uint32_t find_waiter(const struct watch *watch, uint32_t rank) {
 static const char *row_text(const struct watch *watch, uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
   const struct pen_rank_state *state = state_of(watch, rank);
   const struct pen_plan *plan = watch->run->plan;
-  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank];
+  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
   uint64_t began = atomic_load(&state->step_began);
   uint64_t row = ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
   return pen_action_text_known(text, bytes, &program->actions[row]);
@@ -218,7 +218,7 @@ static void announce(struct watch *watch) {
   if (!watch->ranks[watch->lost].left) {
     kill(watch->ranks[watch->lost].pid, SIGKILL);
   }
-  pen_shared_abort(&watch->run->shared, watch->rank_count, PEN_EXIT_LOST);
+  pen_shared_abort(&watch->run->shared, PEN_EXIT_LOST);
 }
 
 /* Sees every process gone. */
@@ -238,7 +238,7 @@ static void clear_away(struct watch *watch) {
 }
 
 int pen_watch(struct pen_run *run, const pid_t *pids) {
-  uint32_t rank_count = run->plan->rank_count;
+  uint32_t rank_count = pen_process_count(run->plan);
   struct watch watch = {.run = run, .rank_count = rank_count, .now_ns = pen_now_ns(), .lost = PEN_NONE};
   watch.ranks = calloc(rank_count, sizeof *watch.ranks);
   pen_check(watch.ranks != NULL, "no memory for %u ranks", rank_count);
@@ -259,7 +259,7 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
     pen_display_draw(&display, run, pids, watch.rank_count, true);
   }
   if (watch.asked >= 2) { /* who asks twice does not want to wait for the step's end */
-    pen_shared_abort(&run->shared, rank_count, 128 + watch.asked_by);
+    pen_shared_abort(&run->shared, 128 + watch.asked_by);
   }
   if (watch.lost != PEN_NONE) {
     announce(&watch);

@@ -3,6 +3,7 @@
 
 #include "runtime/check.h"
 #include "runtime/copies.h"
+#include "runtime/replicas.h"
 #include "runtime/step.h"
 #include "runtime/vm.h"
 
@@ -11,7 +12,7 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->frame < vm->program->frame_count && action->program < vm->program->program_count);
   const struct pen_frame *frame = &vm->program->frames[action->frame];
   const struct pen_program *program = &vm->program->programs[action->program];
-  vm->data.row_microbatch = action->microbatch;
+  vm->data.row_microbatch = (uint64_t)vm->replica * vm->profile->microbatch_count + action->microbatch;
   pen_vm_call(vm, program->first_op, program->op_count, frame);
   return true;
 }
@@ -59,13 +60,19 @@ static double (*const norm_parts[PEN_NORM_KINDS])(const float *x, size_t count) 
     [PEN_NORM_INFINITE] = pen_greatest_magnitude,
 };
 
+/* This replica's entries of the board. */
+static double *own_board(struct pen_vm *vm) {
+  return vm->transport->kind->board(vm->transport, vm->step) + pen_board_first(vm->plan, vm->replica);
+}
+
 static bool norm(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  double *board = vm->transport->kind->board(vm->transport, vm->step);
+  double *board = own_board(vm);
   double (*measure)(const float *x, size_t count) = norm_parts[vm->plan->optimizer.norm];
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
-    board[vm->weights[i]] = measure((const float *)(vm->arena + weight->gradient_offset), weight->count);
+    uint32_t weight = vm->weights[i];
+    struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
+    board[weight] = measure((const float *)(vm->arena + vm->plan->weights[weight].gradient_offset) + shard.first, shard.count);
   }
   return true;
 }
@@ -74,8 +81,7 @@ static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_plan *plan = vm->plan;
   if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
-    double *board = vm->transport->kind->board(vm->transport, vm->step);
-    double *losses = board + plan->weight_count;
+    double *losses = own_board(vm) + plan->weight_count;
     memcpy(losses, vm->arena + plan->loss_offset, vm->profile->microbatch_count * sizeof *losses);
     memset(losses + vm->profile->microbatch_count, 0, (plan->loss_count - vm->profile->microbatch_count) * sizeof *losses);
   }
@@ -107,8 +113,8 @@ static void skip(struct pen_vm *vm) {
   }
 }
 
-static bool update(struct pen_vm *vm, const struct pen_action *action) {
-  (void)action;
+/* AdamW on every own weight. */
+static void learn(struct pen_vm *vm) {
   const struct pen_optimizer *optimizer = &vm->plan->optimizer;
   /* Without clipping nothing of other ranks is read, and no GATHER need have come before. */
   double norm_before =
@@ -116,7 +122,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   clear_head_gradients(vm);
   if (pen_step_skipped(optimizer, norm_before)) {
     skip(vm);
-    return true;
+    return;
   }
   struct pen_adamw settings = pen_adamw_of_step(optimizer, vm->optimizer_step, norm_before);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
@@ -127,6 +133,14 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
                    weight->count, &settings);
     pen_weight_narrow(weight, vm->arena);
   }
+}
+
+static bool update(struct pen_vm *vm, const struct pen_action *action) {
+  if (!pen_exchange_begin(vm, action)) {
+    return false;
+  }
+  learn(vm);
+  pen_exchange_end(vm);
   return true;
 }
 
@@ -135,7 +149,8 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_SEND_G] = send,           \
   [PEN_RECV_G] = receive, [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await,        \
   [PEN_JOIN] = join, [PEN_NORM] = norm,                                                                                   \
-  [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update
+  [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update,                                           \
+  [PEN_REDUCE_GRAD] = pen_reduce_gradients, [PEN_WAIT_GRAD] = pen_wait_gradients, [PEN_GATHER_GRAD] = pen_gather_gradients
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {HANDLERS};
 
 /* --trace: any row, with its time taken. */

@@ -54,7 +54,7 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_
   if (alone) {
     pin(cores, set_bytes, rank * run->plan->threads_per_rank, run->plan->threads_per_rank);
   }
-  pen_rank_live(run, rank);
+  pen_rank_live(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
 
 static void block_signals(void) {
@@ -71,7 +71,7 @@ static void block_signals(void) {
 
 static void start_ranks(struct pen_run *run, pid_t *pids) {
   size_t set_bytes = 0;
-  uint32_t core_count = 0, rank_count = run->plan->rank_count;
+  uint32_t core_count = 0, rank_count = pen_process_count(run->plan);
   cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
   bool alone = (uint64_t)rank_count * run->plan->threads_per_rank <= core_count;
   run->shared.control->spin_ns = alone ? spin_alone_ns : spin_shared_ns;
@@ -98,8 +98,9 @@ int pen_launch(struct pen_run *run) {
   check_built(run->plan);
   pen_files_take_limits_as_errors(); /* the shared memory is a file too */
   pen_shared_open(&run->shared, run->plan);
-  pid_t *pids = calloc(run->plan->rank_count, sizeof *pids);
-  pen_check(pids != NULL, "no memory for %u ranks", run->plan->rank_count);
+  uint32_t rank_count = pen_process_count(run->plan);
+  pid_t *pids = calloc(rank_count, sizeof *pids);
+  pen_check(pids != NULL, "no memory for %u ranks", rank_count);
   block_signals();
   start_ranks(run, pids);
   int status = pen_watch(run, pids);

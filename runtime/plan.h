@@ -30,6 +30,12 @@
  * verify has proved that whatever was in the home before was last used before a row of the receiver that the sender has heard of,
  * by a message, or by GATHER. This holds across successive steps of a profile too. A step of another profile may begin once every
  * rank has ended the step before, and k counts the steps of the profile alone; so do arrivals and credits.
+ *
+ * Replicas. Every replica is a pipeline of rank_count ranks with tables, arenas and messages of its own, all by this plan: rank r of
+ * replica d is process d*rank_count + r of the deployment, its global rank. What peers (the same rank of the other replicas) read of
+ * each other lies in the first shared_bytes of the arena. They cut a tensor into shards, one for each
+ * replica, by pen_shard_of(). A row that waits for row E of its peers' exchange (actions.def) may begin when each has ended E rows of the
+ * exchange since the step began.
  */
 #ifndef PEN_PLAN_H
 #define PEN_PLAN_H
@@ -59,6 +65,15 @@ enum pen_base {
   PEN_BASES
 };
 
+/* What replicas share out among them instead of each holding the whole (data_parallel.shard). */
+enum pen_sharding { PEN_SHARD_NONE, PEN_SHARD_OPTIMIZER, PEN_SHARD_WEIGHTS };
+
+/* Kinds of rows: those with a stage and a microbatch come first, then those of the step's end, then those of a stage alone. */
+static inline bool pen_kind_has_stage(int kind) { return kind < PEN_NORM || kind >= PEN_REDUCE_GRAD; }
+static inline bool pen_kind_has_microbatch(int kind) { return kind < PEN_NORM; }
+/* Those of the exchange between replicas, where there are any. */
+static inline bool pen_kind_exchanges(int kind) { return kind == PEN_UPDATE || kind >= PEN_REDUCE_GRAD; }
+
 /* One row. What a kind uses of it stands in actions.def; nobody reads the rest. */
 struct pen_action {
   uint8_t kind;    /* enum pen_action_kind */
@@ -66,10 +81,15 @@ struct pen_action {
                     * what the other makes, their bytes are apart, and what follows waits for both. Or they run in turn. */
   uint16_t stage;  /* the acting rank's own stage */
   uint32_t microbatch;
-  uint32_t message; /* index into the profile's messages */
+  uint32_t message; /* index into the profile's messages, or E of actions.def */
   uint32_t program; /* index into the rank's programs */
   uint32_t frame;   /* index into the rank's frames */
 };
+
+/* The column is E in other rows. */
+static inline bool pen_has_message(const struct pen_action *action) {
+  return (pen_kind_has_microbatch(action->kind) || action->kind == PEN_JOIN) && action->message != PEN_NONE;
+}
 
 /* Where the bases of one row lie, in bytes from the start of the arena. */
 struct pen_frame {
@@ -232,6 +252,7 @@ enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
 struct pen_rank_memory {
   uint64_t arena_bytes, window_bytes, persistent_end;
+  uint64_t shared_bytes; /* from 0 on: the window, and behind it a tied matrix's copy and what peers read */
   uint64_t weight_bytes, copy_bytes, gradient_bytes, moment_bytes, constant_bytes;
   uint64_t snapshot_offset, snapshot_bytes; /* memory.snapshot: a copy of weights and moments; 0 bytes: none */
   uint64_t activation_bytes; /* arena_bytes - persistent_end */
@@ -243,15 +264,17 @@ struct pen_rank_memory {
   uint32_t receive_slots;
 };
 
-/* The board: one f64 a weight (sum of squares of its gradient, or its greatest magnitude, written by its owner), then one a microbatch
- * (loss, written by the rank of the last stage): loss_count of them, zeros behind those of the step's shape. Every rank can read it after
- * GATHER. */
+/* The board: for each replica one f64 a weight (over its shard of the gradient: the sum of squares, or the greatest magnitude; written by
+ * its owner), then one a microbatch (loss, written by the rank of the last stage): loss_count of them, zeros behind those of the step's
+ * shape. Every rank can read it after GATHER. */
 struct pen_plan {
   const char *name, *schedule, *family, *version;
   const char *device, *transport;
   uint8_t digest[PEN_DIGEST_BYTES];       /* of settings, version and tables: all ranks must agree */
   uint8_t model_digest[PEN_DIGEST_BYTES]; /* of what fixes the weights' names and shapes: checkpoints must agree */
-  uint32_t rank_count, stages_per_rank, stage_count;
+  uint32_t rank_count, stages_per_rank, stage_count; /* of a replica */
+  uint32_t replica_count;
+  uint8_t sharding;          /* enum pen_sharding */
   uint32_t microbatch_count; /* of the shape of the longest sequence, as `sequence` below; others: see the profiles */
   uint32_t microbatch; /* sequences */
   uint32_t sequence, vocab;
@@ -279,6 +302,32 @@ struct pen_plan {
   const char *config_json; /* the checkpoint's config.json */
   const char *settings;    /* canonical text of the settled settings */
 };
+
+/* A piece of a tensor, in elements. */
+struct pen_shard {
+  uint64_t first, count;
+};
+
+/* Shard `index` of a tensor cut into `shards`: whole blocks of PEN_NORM_BLOCK elements, so that a tensor's sum of squares has the same
+ * bits however tensors are spread over ranks. */
+static inline struct pen_shard pen_shard_at(uint64_t count, uint32_t shards, uint32_t index) {
+  uint64_t blocks = (count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
+  uint64_t first = blocks * index / shards * PEN_NORM_BLOCK, past = blocks * (index + 1) / shards * PEN_NORM_BLOCK;
+  return (struct pen_shard){first, (past < count ? past : count) - first};
+}
+
+/* Which shard of weight `weight` a replica has: by turns, so that tensors of a single block are shared out, too. */
+static inline uint32_t pen_shard_index(uint32_t weight, uint32_t replica, uint32_t replicas) {
+  return (replica + replicas - weight % replicas) % replicas;
+}
+
+/* The shard of a weight, of its gradient and of its moments that a replica has. */
+static inline struct pen_shard pen_shard_of(const struct pen_plan *plan, uint32_t weight, uint32_t replica) {
+  return pen_shard_at(plan->weights[weight].count, plan->replica_count, pen_shard_index(weight, replica, plan->replica_count));
+}
+
+/* Processes of the deployment. */
+static inline uint32_t pen_process_count(const struct pen_plan *plan) { return plan->replica_count * plan->rank_count; }
 
 /* The plan that this binary was built from. */
 extern const struct pen_plan pen_plan;

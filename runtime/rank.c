@@ -47,7 +47,7 @@ static void describe(char *text, size_t bytes) {
 }
 
 static bool claim(int status) {
-  return pen_shared_abort(&this_run->shared, this_run->plan->rank_count, (uint32_t)status);
+  return pen_shared_abort(&this_run->shared, (uint32_t)status);
 }
 
 /* Another rank was lost or has failed: whoever found out has said so. */
@@ -107,13 +107,14 @@ static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, 
 }
 
 /* All that is allocated, opened and computed before the first step. */
-static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank) {
+static struct pen_transport *open_rank(const struct pen_run *run, uint32_t replica, uint32_t rank) {
   const struct pen_plan *plan = run->plan;
+  uint32_t global = replica * plan->rank_count + rank;
   const char *kernels;
   struct pen_queue *queue = open_queue(plan, rank, &kernels);
-  unsigned char *arena = queue == NULL ? pen_arena_open(plan, rank, &run->shared) : queue->arena;
+  unsigned char *arena = queue == NULL ? pen_arena_open(plan, replica, rank, &run->shared) : queue->arena;
   struct pen_trace *trace = NULL;
-  if (run->measure.rings != NULL) {
+  if (run->measure.rings != NULL && replica == 0) {
     trace = &run->measure.rings[rank];
     pen_trace_touch(trace, run->trace_descriptor);
   } else if (run->trace_descriptor >= 0) {
@@ -121,11 +122,11 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
   }
   for (uint32_t s = 0; s < run->shapes.count; s++) {
     const struct pen_profile *profile = run->shapes.profile[s];
-    struct pen_transport *end = pen_shm_open(plan, profile, &run->shared, rank, arena);
+    struct pen_transport *end = pen_shm_open(plan, profile, &run->shared, global, arena);
     pen_vm_open(&vms[s], plan, profile, rank, arena, end, queue, &run->data, trace);
     vms[s].data.sequence = profile->sequence;
   }
-  pen_evaluation_open(run, rank, arena);
+  pen_evaluation_open(run, replica, rank, arena);
   if (run->hooks != NULL) {
     run->hooks->opened(run, vm);
   }
@@ -137,9 +138,13 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t rank)
     pen_vm_start(&vms[s]);
   }
   pen_evaluation_start(run);
-  if (rank == 0 && run->announces) {
-    fprintf(stderr, "%s: %u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name, plan->rank_count, plan->schedule,
-            run->profile->microbatch_count, plan->microbatch, plan->device, kernels);
+  if (global == 0 && run->announces) {
+    char replicas[32] = "";
+    if (plan->replica_count > 1) {
+      snprintf(replicas, sizeof replicas, "%u replicas of ", plan->replica_count);
+    }
+    fprintf(stderr, "%s: %s%u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name, replicas, plan->rank_count,
+            plan->schedule, run->profile->microbatch_count, plan->microbatch, plan->device, kernels);
   }
   return vm->transport;
 }
@@ -150,10 +155,10 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   uint32_t other = pen_transport_agree(end, &aborted);
   must(!aborted);
   if (other != PEN_NONE) {
-    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->rank);
+    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->global);
   }
   for (uint32_t s = 0; s < run->shapes.count && vm->queue == NULL; s++) {
-    pen_arena_reach_peers(run->plan, run->shapes.profile[s], end->rank, end->shared);
+    pen_arena_reach_peers(run->plan, run->shapes.profile[s], end->replica, end->rank, end->shared);
   }
   pen_evaluation_reach_peers(run, end);
   if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL && pen_snapshot_planned(run->plan)) {
@@ -166,15 +171,17 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
 }
 
 /* Rank 0 decides, before it sends anything of a step, whether that step is the last; whatever another rank receives in the step
- * was sent after. So all read the same answer at the step's end; or, where the host runs ahead of its device, once rank 0 has decided. */
-static void decide_last_step(const struct pen_run *run, uint32_t rank, uint64_t step) {
+ * was sent after. The first ranks of other replicas wait for it to begin. So all read the same answer at the step's end; or, where the
+ * host runs ahead of its device, once rank 0 has decided. */
+static void decide_last_step(const struct pen_run *run, struct pen_transport *end, uint64_t step) {
   struct pen_control *control = run->shared.control;
-  if (rank == 0 && (step + 1 == run->steps || atomic_load(&control->stop_requested) != 0)) {
+  if (end->global == 0 && (step + 1 == run->steps || atomic_load(&control->stop_requested) != 0)) {
     atomic_store(&control->last_step, step);
   }
-  if (rank == 0) {
+  if (end->global == 0) {
     pen_flag_raise(&control->decided);
   }
+  must(end->rank != 0 || end->kind->begun(end, board_step));
 }
 
 static bool is_last_step(const struct pen_run *run, uint64_t step) {
@@ -218,7 +225,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   vm->optimizer_step = run->first_step + step_index + 1;
   pen_data_begin_step(&vm->data, cursor, step_windows);
   cursor += step_windows;
-  decide_last_step(run, end->rank, step_index);
+  decide_last_step(run, end, step_index);
   must(end->kind->board_free(end, board_step));
   must(vm->walk->step(vm));
   board_step++;
@@ -233,7 +240,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   if (saves || last) {
     must(vm->walk->finish(vm));
   }
-  if (end->rank == 0) {
+  if (end->global == 0) {
     must(pen_log_step(&log_of_run, end, step_index, vm->data.step_targets, saves || evaluates || last));
   }
   if (saves) {
@@ -271,12 +278,12 @@ static void report(const struct pen_run *run) {
   pen_log_finish(&log_of_run);
 }
 
-void pen_rank_live(const struct pen_run *run, uint32_t rank) {
+void pen_rank_live(const struct pen_run *run, uint32_t replica, uint32_t rank) {
   this_run = run;
-  pen_check_speaker(&(struct pen_speaker){.rank = (int)rank, .describe = describe, .claim = claim});
+  pen_check_speaker(&(struct pen_speaker){.rank = (int)(replica * run->plan->rank_count + rank), .describe = describe, .claim = claim});
   take_signals();
   cursor = run->cursor;
-  struct pen_transport *end = open_rank(run, rank);
+  struct pen_transport *end = open_rank(run, replica, rank);
   meet(run, end);
   open_log(run);
   atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
@@ -289,11 +296,11 @@ void pen_rank_live(const struct pen_run *run, uint32_t rank) {
   if (run->hooks != NULL) {
     run->hooks->left(run, vm);
   }
-  if (rank == 0) {
+  if (end->global == 0) {
     report(run);
   }
   if (run->trace_descriptor >= 0) {
-    pen_trace_write(vm->trace, vm->program, rank, run->zero_ns);
+    pen_trace_write(vm->trace, vm->program, end->global, run->zero_ns);
   }
   _exit(0);
 }

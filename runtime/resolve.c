@@ -133,6 +133,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
       .profile = profile,
       .program = &profile->ranks[rank],
       .rank = rank,
+      .replica = transport->replica,
       .transport = transport,
       .device = queue == NULL ? &pen_cpu : queue->device,
       .walk = walk,
@@ -146,6 +147,8 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
   resolve_ops(vm);
   list_weights(vm);
   resolve_join(vm);
+  vm->sources = calloc(plan->replica_count, sizeof *vm->sources);
+  pen_check(vm->sources != NULL, "no memory for %u replicas", plan->replica_count);
 }
 
 /* Constants are persistent tensors: whatever frame, they lie at the same place. */

@@ -229,6 +229,13 @@ static int run_forward(struct pen_run *run) {
   return status;
 }
 
+/* What writes its findings in the order of the file runs on one replica: its plan is the deployment's. */
+static struct pen_plan of_one_replica(const struct pen_plan *plan) {
+  struct pen_plan one = *plan;
+  one.replica_count = 1;
+  return one;
+}
+
 static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, const char *command, uint64_t zero_ns) {
   struct pen_shapes shapes = shapes_of(plan, PEN_EVAL, options, command);
   return (struct pen_run){
@@ -260,6 +267,8 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
   }
+  struct pen_plan one = of_one_replica(plan);
+  plan = &one;
   struct pen_run run = forward_run(plan, options, "score", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
@@ -286,6 +295,8 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   }
   struct pen_options quiet = *options;
   quiet.quiet = true;
+  struct pen_plan one = of_one_replica(plan);
+  plan = &one;
   struct pen_run run = forward_run(plan, &quiet, "generate", zero_ns);
   run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1};
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);

@@ -61,7 +61,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 int pen_launch(struct pen_run *run);
 
 /* rank.c: what a rank's process does; never returns. */
-_Noreturn void pen_rank_live(const struct pen_run *run, uint32_t rank);
+_Noreturn void pen_rank_live(const struct pen_run *run, uint32_t replica, uint32_t rank);
 
 /* fault.c: watches the ranks until all have left, and returns the run's exit status. SIGCHLD, SIGTERM and SIGINT are blocked. */
 int pen_watch(struct pen_run *run, const pid_t *pids);

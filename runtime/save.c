@@ -42,7 +42,7 @@ bool pen_save_together(struct pen_transport *end, const struct pen_saving *savin
   unsigned char(*digests)[PEN_DIGEST_BYTES] = (unsigned char(*)[PEN_DIGEST_BYTES])end->shared->checksums;
   struct pen_control *control = end->shared->control;
   struct pen_save_failure failure;
-  if (end->rank == 0) {
+  if (end->global == 0) {
     atomic_store(&control->save_status, 0);
     atomic_store(&control->saving, 1);
     if (!pen_checkpoint_begin(saving->directory, end->plan, saving->steps, &failure)) {
@@ -52,13 +52,14 @@ bool pen_save_together(struct pen_transport *end, const struct pen_saving *savin
   if (!end->kind->barrier(end)) {
     return false;
   }
-  if (atomic_load(&control->save_status) == 0 && !write(end, saving, digests, &failure)) {
+  bool writes = end->replica == 0; /* the others hold the same */
+  if (writes && atomic_load(&control->save_status) == 0 && !write(end, saving, digests, &failure)) {
     note_failure(control, saving, &failure);
   }
   if (!end->kind->barrier(end)) {
     return false;
   }
-  if (end->rank == 0) {
+  if (end->global == 0) {
     finish(end, saving, digests);
   }
   /* Nobody goes on before it stands: a rank that waits for rank 0's disk within a step would look at a stalled peer. */

@@ -100,7 +100,7 @@ void pen_snapshot_open(const struct pen_transport *end) {
   place_copy(end->plan, end->rank);
   snapshot.shared = *end->shared;
   snapshot.shared.ranks = end->shared->writers;
-  snapshot.end = pen_shm_open(&snapshot.plan, end->profile, &snapshot.shared, end->rank, end->arena);
+  snapshot.end = pen_shm_open(&snapshot.plan, end->profile, &snapshot.shared, end->global, end->arena);
   sigfillset(&all);
   pen_check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0, "cannot hold signals back");
   pen_check(pthread_create(&thread, NULL, write_on, NULL) == 0, "cannot start the thread that writes checkpoints");

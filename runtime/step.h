@@ -11,10 +11,16 @@
 /* The learning rate of optimizer step k, from 1. */
 double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
 
-/* The gradients' norm before clipping, from a step's board: tensors in model order. Not finite when any gradient is not. */
+/* Where a replica's entries begin on a step's board. */
+static inline size_t pen_board_first(const struct pen_plan *plan, uint32_t replica) {
+  return replica * (plan->weight_count + (size_t)plan->loss_count);
+}
+
+/* The gradients' norm before clipping, from a step's board: tensors in model order, the shards of each in order. Not finite when
+ * any gradient is not. */
 double pen_board_norm(const struct pen_plan *plan, const double *board);
 
-/* The step's loss: microbatches in rising order; pen_board_loss_sum() before it is divided by the targets that count. A step without
+/* The step's loss: replica after replica, microbatches in rising order; pen_board_loss_sum() before it is divided by the targets that count. A step without
  * any has the mean 0. */
 double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
 double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets);

@@ -34,7 +34,7 @@ int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zer
   char text[EVENT_BYTES_MAX];
   int bytes = snprintf(text, sizeof text, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"zero_monotonic_ns\":\"%" PRIu64 "\"},\"traceEvents\":[\n", zero_ns);
   put(descriptor, text, (size_t)bytes);
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
+  for (uint32_t r = 0; r < pen_process_count(plan); r++) {
     bytes = snprintf(text, sizeof text,
                      "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":0,\"args\":{\"name\":\"rank %u\"}},\n", r, r);
     put(descriptor, text, (size_t)bytes);

@@ -31,6 +31,16 @@ struct pen_transport_kind {
   void (*logged)(struct pen_transport *end);
   bool (*board_free)(struct pen_transport *end, uint64_t step);
 
+  /* The first rank of each replica, before it sends anything of a step: that of replica 0 says that it begins the step, and so has
+   * decided whether it is the last; the others wait for it. */
+  bool (*begun)(struct pen_transport *end, uint64_t step);
+
+  /* Between peers (plan.h, "Replicas"). Blocks until each has ended `count` rows of the exchange in this step. */
+  bool (*peers_reached)(struct pen_transport *end, uint32_t count);
+  void (*exchanged)(struct pen_transport *end); /* this rank has ended one */
+  /* The arena of the peer in a replica, of which the first shared_bytes are readable; one's own for the own replica. */
+  unsigned char *(*peer_arena)(struct pen_transport *end, uint32_t replica);
+
   /* Blocks until every rank has come here. Between steps only. */
   bool (*barrier)(struct pen_transport *end);
   void (*close)(struct pen_transport *end);
@@ -44,15 +54,17 @@ struct pen_transport {
   struct pen_shared own_shared; /* what that may point at: the memory as the profile sees it */
   struct pen_rank_state *self; /* where this rank says how far it is */
   unsigned char *arena;
-  uint32_t rank;
+  uint32_t rank, replica; /* in the plan; which of its replicas */
+  uint32_t global;        /* replica*rank_count + rank */
+  uint32_t exchanged_before; /* rows of the exchange that this rank had ended when the step began */
 };
 
-/* Opens this rank's end over shared memory; `arena` is where its own memory lies, whose first window_bytes are its window of
+/* Opens the end of the rank with that global rank over shared memory; `arena` is where its own memory lies, whose first window_bytes are its window of
  * `shared`. Ends may be in processes or in threads. Allocates. */
 struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen_profile *profile, const struct pen_shared *shared,
-                                   uint32_t rank, unsigned char *arena);
+                                   uint32_t global, unsigned char *arena);
 
-/* A barrier in which all ranks compare their plans' digests. Returns the lowest rank whose digest differs from this rank's,
+/* A barrier in which all ranks compare their plans' digests. Returns the lowest global rank whose digest differs from this rank's,
  * PEN_NONE when all agree; *aborted when the run was. */
 uint32_t pen_transport_agree(struct pen_transport *end, bool *aborted);
 

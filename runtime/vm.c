@@ -11,6 +11,7 @@ static bool run_step(struct pen_vm *vm) {
   uint64_t done = atomic_load_explicit(finished, memory_order_relaxed);
   atomic_store_explicit(&self->step_began, done, memory_order_relaxed);
   atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles), memory_order_relaxed);
+  vm->transport->exchanged_before = atomic_load_explicit(&self->exchanged.count, memory_order_relaxed);
   bool going = true;
   for (; going && row < past; row++) {
     pen_assert(row->kind < PEN_ACTION_KINDS);

@@ -42,7 +42,7 @@ struct pen_vm {
   const struct pen_profile *profile;
   const struct pen_rank_program *program; /* the rank's rows */
   const struct pen_action *row;           /* the one that runs, for messages; null outside steps */
-  uint32_t rank;
+  uint32_t rank, replica;
   struct pen_transport *transport;
   const struct pen_device *device;
   const struct pen_walk *walk;
@@ -58,6 +58,7 @@ struct pen_vm {
   const uint32_t *weights;  /* [weight_count]: own weights that learn, in model order */
   uint32_t weight_count;
   struct pen_ready_op join; /* ADD, for the gradients of a tied matrix */
+  const float **sources;    /* [replica_count]: for replicas.c */
   uint64_t step;            /* in the run, of whatever profile, from 0 */
   uint64_t profile_step;    /* of this profile in the run, from 0 */
   uint64_t optimizer_step;  /* from 1, over all runs */

@@ -31,6 +31,8 @@ static const struct {
     {"mlp", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* no clip */"},
     {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */"},
     {"llama", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* tied */"},
+    {"llama", "zero_bubble_v", 2, 2, 4, "}; data_parallel = { replicas = 2;"},
+    {"mlp", "1f1b", 3, 2, 6, "/* no clip */ }; data_parallel = { replicas = 3;"},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 

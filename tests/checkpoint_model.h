@@ -136,6 +136,7 @@ static inline void model_make(struct model *model, uint32_t ranks, uint32_t turn
   model_files(model);
   memset(model->plan.model_digest, 0x5a, PEN_DIGEST_BYTES);
   model->plan.rank_count = ranks;
+  model->plan.replica_count = 1;
   model->plan.weights = model->weights;
   model->plan.weight_count = MODEL_WEIGHTS;
   model->plan.memory = model->memory;

@@ -28,7 +28,7 @@ struct file {
 _Static_assert(offsetof(struct file, documents) == 120 && sizeof(struct file) == 120 + 5 * 16 + 3 * 32, "as packed.h has it");
 
 static char path[] = "/tmp/penstock-packed.XXXXXX";
-static const struct pen_plan plan = {.sequence = SEQUENCE, .vocab = VOCAB, .microbatch = 1, .microbatch_count = 2, .packed = true,
+static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = 1, .microbatch_count = 2, .packed = true,
                                      .needs_tokens = true};
 
 static const struct pen_profile profile = {.microbatch_count = 2, .sequence = SEQUENCE};

@@ -17,7 +17,7 @@
 
 enum { SEQUENCE = 5, VOCAB = 1000, MICROBATCH = 3, MICROBATCHES = 2 };
 
-static const struct pen_plan plan = {.sequence = SEQUENCE, .vocab = VOCAB, .microbatch = MICROBATCH, .microbatch_count = MICROBATCHES,
+static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = MICROBATCH, .microbatch_count = MICROBATCHES,
                                      .needs_tokens = true};
 static char path[] = "/tmp/penstock-data-XXXXXX";
 

@@ -81,7 +81,7 @@ static void test_bias_corrections(void **state) {
 static void test_the_greatest_magnitude_is_the_greatest_of_all_tensors(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 4.0, 1.0};
-  struct pen_plan plan = {.weight_count = 3, .loss_count = 1, .optimizer.norm = PEN_NORM_INFINITE};
+  struct pen_plan plan = {.replica_count = 1, .weight_count = 3, .loss_count = 1, .optimizer.norm = PEN_NORM_INFINITE};
   assert_near(pen_board_norm(&plan, board), 16.0, 0);
   board[0] = INFINITY;
   assert_true(isinf(pen_board_norm(&plan, board)));
@@ -103,7 +103,7 @@ static void test_a_step_is_skipped_where_the_norm_is_known_and_not_finite(void *
 static void test_board_sums_in_rising_order(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 1e16, 1.0, 1.0, -1e16};
-  struct pen_plan plan = {.weight_count = 2, .loss_count = 4, .microbatch = 2, .sequence = 8};
+  struct pen_plan plan = {.replica_count = 1, .weight_count = 2, .loss_count = 4, .microbatch = 2, .sequence = 8};
   assert_near(pen_board_norm(&plan, board), 5.0, 0);
   assert_near(pen_board_loss(&plan, board, 64), 0.0, 0);
   plan.loss_is_mean = true;

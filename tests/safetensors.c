@@ -152,7 +152,7 @@ static void folder_with_model(void **state) {
 static void widening_is_exact(void **state) {
   (void)state;
   struct pen_weight weight = {.name = "w", .dim_count = 1, .dim = {65536}, .count = 65536};
-  struct pen_plan plan = {.weights = &weight, .weight_count = 1, .rank_count = 1};
+  struct pen_plan plan = {.weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1};
   static uint16_t halves[65536];
   static float out[65536];
   for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {

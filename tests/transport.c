@@ -224,8 +224,8 @@ static void test_ranks_compare_digests(void **state) {
 static void *abort_soon(void *argument) {
   struct traffic *traffic = argument;
   pause_now(20 * 1000000);
-  traffic->wrong[1] += !pen_shared_abort(&traffic->two.shared, 2, 75);
-  traffic->wrong[1] += pen_shared_abort(&traffic->two.shared, 2, 65); /* the first one counts */
+  traffic->wrong[1] += !pen_shared_abort(&traffic->two.shared, 75);
+  traffic->wrong[1] += pen_shared_abort(&traffic->two.shared, 65); /* the first one counts */
   return NULL;
 }
 

@@ -157,6 +157,7 @@ static bool outside_arena(struct part *p) {
 static bool small_window(struct part *p) {
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &p->plan->memory[p->rank]);
   if (memory->window_bytes == 0) return false;
+  if (memory->shared_bytes == memory->window_bytes) memory->shared_bytes = 64;
   memory->window_bytes = 64;
   return true;
 }
@@ -281,7 +282,7 @@ static const struct defect defects[] = {
     {"tensor not aligned", crooked_tensor, {"not a multiple of"}},
     {"wrong loss entry", wrong_loss, {"of the loss table"}},
     {"wrong program", wrong_program, {"of another stage or kind"}},
-    {"pair shares bytes", pair_shares_bytes, {"one writes where the other has", "outside the"}},
+    {"pair shares bytes", pair_shares_bytes, {"in the same bytes", "one writes where the other has", "outside the"}},
     {"pair writes what is read", pair_writes_what_is_read,
       {"one writes where the other has", "outside the activation part", "in the same bytes", "lies on it"}},
     {"pair of one", pair_of_one, {"only F, B, I and W may"}},

@@ -118,7 +118,7 @@ void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *ex
   chosen.f32->adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, settings);
 }
 
-void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count) { chosen->sum_arrays(y, x, arrays, count); }
+void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count) { chosen.f32->sum_arrays(y, x, arrays, count); }
 
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
   chosen.f32->normal(y, count, first, key, deviation);

@@ -1,0 +1,118 @@
+/* verify_replicas.c: do replicas come to one gradient, whenever each of them runs, and does none wait for ever?
+ *
+ * All replicas run the tables of one plan, so what a rank's list says holds for its peers too. A row of the exchange that waits for row E
+ * of its peers knows that all that stands up to that row in the list has been done by all of them, and nothing more. From that:
+ *
+ *   whole     nothing adds to a stage's gradient behind its REDUCE_GRAD
+ *   summed    WAIT_GRAD, which reads the peers' gradients, knows their REDUCE_GRAD
+ *   gathered  GATHER_GRAD, which reads the peers' sums, knows their WAIT_GRAD
+ *   free      UPDATE, which clears the gradients for the next step, knows all rows of its peers that read them
+ *   no wait for ever: E stands above the row that waits for it. Take an order in which the rows of one replica can run one by one (the
+ *             other parts prove that there is one), and let all replicas run each row of it before any runs the next: every row
+ *             finds what it waits for. Rows only wait for what stays done, so any other order ends alike.
+ *
+ * Each of these rows stands once for each stage of the rank. That they add up replica by replica is the runtime's doing. */
+#include "gen/verify.h"
+
+/* A rank's list as far as it was read. Numbers count the rows of the exchange from 1; 0: not yet. */
+struct exchange {
+  const struct pen_bench *b;
+  uint32_t row;
+  uint32_t ended;                     /* rows of the exchange above `row` */
+  uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: of the stage's row of that kind */
+};
+
+#define WRONG(e, ...) pen_wrong((e)->b->checked->problem, (e)->b->rank, (e)->row, __VA_ARGS__)
+
+static const char *const kind_text[PEN_ACTION_KINDS] = {
+#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = text,
+#include "runtime/actions.def"
+};
+
+/* Which row of a stage must stand above which. */
+struct rule {
+  uint8_t kind, needs;
+  bool knows; /* not the own row alone: the peers' too */
+  const char *why;
+};
+static const struct rule rules[] = {
+    {PEN_WAIT_GRAD, PEN_REDUCE_GRAD, true, "peers may still add to the gradients that it reads"},
+    {PEN_GATHER_GRAD, PEN_WAIT_GRAD, true, "peers may not have summed what it reads"},
+    {PEN_NORM, PEN_WAIT_GRAD, false, "the gradients are not summed yet"},
+    {PEN_UPDATE, PEN_GATHER_GRAD, true, "peers may still read the gradients that it clears"},
+};
+
+static uint32_t known(const struct pen_action *row) { return row->message == PEN_NONE ? 0 : row->message; }
+
+/* One rule of the row at hand, for one stage. */
+static bool check_rule(const struct exchange *e, const struct pen_action *row, const struct rule *rule, uint32_t stage) {
+  uint32_t number = e->number[rule->needs][stage];
+  if (number == 0) return WRONG(e, "%u%s does not stand above it: %s", stage, kind_text[rule->needs], rule->why);
+  if (rule->knows && known(row) < number)
+    return WRONG(e, "it waits for row %u of the exchange, but %u%s is row %u: %s", known(row), stage, kind_text[rule->needs], number,
+                 rule->why);
+  return true;
+}
+
+static bool check_rules(const struct exchange *e, const struct pen_action *row) {
+  bool of_stage = pen_kind_has_stage(row->kind);
+  for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
+    for (uint32_t stage = 0; rules[i].kind == row->kind && stage < e->b->checked->stage_count; stage++)
+      if (e->b->checked->rank_of[stage] == e->b->rank && (!of_stage || stage == row->stage) &&
+          !check_rule(e, row, &rules[i], stage))
+        return false;
+  return true;
+}
+
+/* A row of the exchange, or of the step's end. */
+static bool check_row(struct exchange *e, const struct pen_action *row) {
+  bool of_stage = pen_kind_has_stage(row->kind);
+  if (of_stage && (row->stage >= e->b->checked->stage_count || e->b->checked->rank_of[row->stage] != e->b->rank))
+    return WRONG(e, "stage %u is not on this rank", row->stage);
+  if (of_stage && row->microbatch != 0) return WRONG(e, "it is of no microbatch, but names %u", row->microbatch);
+  if (of_stage && e->number[row->kind][row->stage]) return WRONG(e, "%u%s stands twice in a step", row->stage, kind_text[row->kind]);
+  if (pen_kind_exchanges(row->kind) && known(row) > e->ended)
+    return WRONG(e, "deadlock: it waits for row %u of its peers' exchange, but only %u stand above it", known(row), e->ended);
+  if (!check_rules(e, row)) return false;
+  if (!pen_kind_exchanges(row->kind)) return true;
+  e->ended++;
+  if (of_stage) e->number[row->kind][row->stage] = e->ended;
+  return true;
+}
+
+static uint64_t aligned(uint64_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
+
+/* What other ranks write, and what peers read, lies in the shared part of the arena, and nothing else need. */
+static bool check_shared(const struct pen_bench *b, bool exchanges) {
+  uint64_t shared = b->memory->window_bytes;
+  for (uint32_t n = 0; n < b->own_weight_count && exchanges; n++) {
+    const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
+    uint64_t bytes = aligned(weight->count * sizeof(float));
+    if (!weight->frozen && weight->gradient_offset != UINT64_MAX && weight->gradient_offset + bytes > shared) shared = weight->gradient_offset + bytes;
+  }
+  for (uint32_t n = 0; n < b->plan->tie_count; n++) {
+    const struct pen_tie *tie = &b->plan->ties[n];
+    const struct pen_weight *weight = &b->plan->weights[tie->weight];
+    uint64_t past = tie->value_offset + aligned(weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float)));
+    if (tie->rank == b->rank && weight->rank != b->rank && past > shared) shared = past;
+  }
+  if (b->memory->shared_bytes == shared) return true;
+  return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%llu bytes of the arena are shared, but what others write or read takes %llu",
+                   (unsigned long long)b->memory->shared_bytes, (unsigned long long)shared);
+}
+
+bool pen_check_replicas(const struct pen_bench *b) {
+  bool train = b->checked->profile_kind == PEN_TRAIN, replicas = b->plan->replica_count > 1;
+  struct exchange e = {.b = b};
+  for (int kind = PEN_REDUCE_GRAD; kind < PEN_ACTION_KINDS; kind++) e.number[kind] = pen_new(b->checked->stage_count, sizeof(uint32_t));
+  for (e.row = 0; e.row < b->tables->action_count; e.row++) {
+    const struct pen_action *row = &b->tables->actions[e.row];
+    if (!replicas && row->kind >= PEN_REDUCE_GRAD) return WRONG(&e, "there are no replicas to exchange with");
+    if (replicas && train && row->kind >= PEN_NORM && !check_row(&e, row)) return false;
+    if (row->kind == PEN_JOIN && e.number[PEN_REDUCE_GRAD][0])
+      return WRONG(&e, "it adds to the gradients of stage 0, which peers may read already");
+    if ((row->kind == PEN_B || row->kind == PEN_W) && e.number[PEN_REDUCE_GRAD][row->stage])
+      return WRONG(&e, "it adds to the gradients of stage %u, which peers may read already", row->stage);
+  }
+  return check_shared(b, replicas);
+}

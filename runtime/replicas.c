@@ -1,0 +1,74 @@
+/* replicas.c: the rows REDUCE_GRAD, WAIT_GRAD and GATHER_GRAD (see replicas.h). */
+#include "runtime/replicas.h"
+
+#include <string.h>
+
+bool pen_exchange_begin(struct pen_vm *vm, const struct pen_action *action) {
+  return vm->plan->replica_count == 1 || action->message == PEN_NONE ||
+         vm->transport->kind->peers_reached(vm->transport, action->message);
+}
+
+void pen_exchange_end(struct pen_vm *vm) {
+  if (vm->plan->replica_count > 1) {
+    vm->transport->kind->exchanged(vm->transport);
+  }
+}
+
+/* Where the elements of a weight's gradient from `first` on lie in a replica's memory. */
+static float *gradient_at(const struct pen_vm *vm, const struct pen_weight *weight, uint32_t replica, uint64_t first) {
+  unsigned char *arena = vm->transport->kind->peer_arena(vm->transport, replica);
+  return (float *)(arena + weight->gradient_offset) + first;
+}
+
+/* Calls a function for each of the stage's own weights that learn. */
+static void each_weight(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    if (vm->plan->weights[vm->weights[i]].stage == action->stage) {
+      function(vm, vm->weights[i]);
+    }
+  }
+}
+
+bool pen_reduce_gradients(struct pen_vm *vm, const struct pen_action *action) {
+  bool going = pen_exchange_begin(vm, action);
+  pen_exchange_end(vm);
+  return going;
+}
+
+static void sum_own_shard(struct pen_vm *vm, uint32_t index) {
+  const struct pen_weight *weight = &vm->plan->weights[index];
+  struct pen_shard shard = pen_shard_of(vm->plan, index, vm->replica);
+  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
+    vm->sources[replica] = gradient_at(vm, weight, replica, shard.first);
+  }
+  pen_sum_arrays(gradient_at(vm, weight, vm->replica, shard.first), vm->sources, vm->plan->replica_count, shard.count);
+}
+
+bool pen_wait_gradients(struct pen_vm *vm, const struct pen_action *action) {
+  if (!pen_exchange_begin(vm, action)) {
+    return false;
+  }
+  each_weight(vm, action, sum_own_shard);
+  pen_exchange_end(vm);
+  return true;
+}
+
+static void copy_peers_shards(struct pen_vm *vm, uint32_t index) {
+  const struct pen_weight *weight = &vm->plan->weights[index];
+  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
+    struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
+    if (replica != vm->replica) {
+      memcpy(gradient_at(vm, weight, vm->replica, shard.first), gradient_at(vm, weight, replica, shard.first),
+             shard.count * sizeof(float));
+    }
+  }
+}
+
+bool pen_gather_gradients(struct pen_vm *vm, const struct pen_action *action) {
+  if (!pen_exchange_begin(vm, action)) {
+    return false;
+  }
+  each_weight(vm, action, copy_peers_shards);
+  pen_exchange_end(vm);
+  return true;
+}

@@ -1,0 +1,20 @@
+/* replicas.h: the rows by which replicas come to one gradient (plan.h, "Replicas"; ZeRO: Rajbhandari et al. 2020).
+ *
+ * A gradient is summed where its shards are: each replica adds up its own shard of all replicas' gradients, in the order of the
+ * replicas, so that a sum has the same bits each run; then each has what it needs of the others' shards. Over shared memory a peer's
+ * gradient is read where it lies. A transport with collectives of its own would begin a reduce-scatter in REDUCE_GRAD, end it in
+ * WAIT_GRAD, and gather in GATHER_GRAD. */
+#ifndef PEN_REPLICAS_H
+#define PEN_REPLICAS_H
+
+#include "runtime/vm.h"
+
+/* The rows of the exchange: see actions.def. They return false when the run was aborted. */
+pen_handler pen_reduce_gradients, pen_wait_gradients, pen_gather_gradients;
+
+/* Around a row of the exchange: waits for the peers as far as the row wants (false: aborted); says that the row has ended. Both do
+ * nothing where there is one replica. */
+bool pen_exchange_begin(struct pen_vm *vm, const struct pen_action *action);
+void pen_exchange_end(struct pen_vm *vm);
+
+#endif

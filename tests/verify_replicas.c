@@ -1,0 +1,141 @@
+/* verify_replicas.c: what may be wrong with the rows by which replicas come to one gradient; each defect is rejected in its own words. */
+#include "tests/broken.h"
+
+static bool has_replicas(const struct part *p) { return p->plan->replica_count > 1 && p->profile->kind == PEN_TRAIN; }
+
+static uint32_t row_of_kind(struct part *p, int kind) { return has_replicas(p) ? some_row(p, kind, kind) : PEN_NONE; }
+
+/* Takes a row out of the list. */
+static void drop(struct part *p, uint32_t row) {
+  memmove(p->action + row, p->action + row + 1, (p->tables->action_count - row - 1) * sizeof *p->action);
+  p->tables->action_count--;
+}
+
+/* Moves a row to another place. */
+static void move(struct part *p, uint32_t from, uint32_t to) {
+  struct pen_action row = p->action[from];
+  if (from < to) memmove(p->action + from, p->action + from + 1, (to - from) * sizeof row);
+  else memmove(p->action + to + 1, p->action + to, (from - to) * sizeof row);
+  p->action[to] = row;
+}
+
+static bool drop_one(struct part *p, int kind) {
+  uint32_t row = row_of_kind(p, kind);
+  if (row == PEN_NONE) return false;
+  drop(p, row);
+  return true;
+}
+
+static bool never_told(struct part *p) { return drop_one(p, PEN_REDUCE_GRAD); }
+static bool never_summed(struct part *p) { return drop_one(p, PEN_WAIT_GRAD); }
+static bool never_gathered(struct part *p) { return drop_one(p, PEN_GATHER_GRAD); }
+
+/* The last row before the step's end becomes another sum of the same stage. */
+static bool summed_twice(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_WAIT_GRAD), norm = row_of_kind(p, PEN_NORM);
+  if (row == PEN_NONE || norm == PEN_NONE) return false;
+  struct pen_action *grown = pen_new(p->tables->action_count + 1, sizeof *grown);
+  memcpy(grown, p->action, norm * sizeof *grown);
+  grown[norm] = p->action[row];
+  memcpy(grown + norm + 1, p->action + norm, (p->tables->action_count - norm) * sizeof *grown);
+  p->tables->actions = grown;
+  p->tables->action_count++;
+  return true;
+}
+
+/* A gradient told of before its last microbatch: the row trades places with the last action that adds. */
+static bool told_early(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_REDUCE_GRAD), last = row;
+  while (last != PEN_NONE && last-- > 0)
+    if ((p->action[last].kind == PEN_B || p->action[last].kind == PEN_W) && p->action[last].stage == p->action[row].stage) break;
+  if (row == PEN_NONE || last == PEN_NONE || p->action[last].overlaps || (last > 0 && p->action[last - 1].overlaps)) return false;
+  move(p, row, last);
+  return true;
+}
+
+static bool sets_known(struct part *p, int kind, int64_t less) {
+  uint32_t row = row_of_kind(p, kind);
+  if (row == PEN_NONE) return false;
+  p->action[row].message = (uint32_t)(p->action[row].message - less);
+  return true;
+}
+
+static bool sum_does_not_wait(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_WAIT_GRAD);
+  if (row == PEN_NONE) return false;
+  p->action[row].message = draw(p->seed, 2) ? PEN_NONE : 0;
+  return true;
+}
+
+static bool gathers_early(struct part *p) { return sets_known(p, PEN_GATHER_GRAD, 1); }
+static bool clears_early(struct part *p) { return sets_known(p, PEN_UPDATE, 1); }
+static bool waits_for_itself(struct part *p) { return sets_known(p, PEN_UPDATE, -1); }
+
+/* A sum that wants of its peers what stands behind it. */
+static bool waits_for_the_future(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_WAIT_GRAD);
+  if (row == PEN_NONE) return false;
+  uint32_t update = row_of_kind(p, PEN_UPDATE);
+  if (update != PEN_NONE) p->action[row].message = p->action[update].message;
+  return true;
+}
+
+static bool norm_before_the_sum(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_NORM), first = PEN_NONE;
+  for (uint32_t i = 0; row != PEN_NONE && i < row; i++)
+    if (p->action[i].kind == PEN_WAIT_GRAD) first = i; /* the last sum, behind which nothing computes */
+  if (first == PEN_NONE) return false;
+  for (uint32_t i = first; i < row; i++)
+    if (p->action[i].kind < PEN_NORM) return false;
+  move(p, row, first);
+  return true;
+}
+
+static bool anothers_stage(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_REDUCE_GRAD);
+  if (row == PEN_NONE) return false;
+  for (uint16_t stage = 0; stage < p->plan->stage_count; stage++)
+    if (p->profile->stages[stage].rank != p->rank) p->action[row].stage = stage;
+  return true;
+}
+
+static bool gradients_not_shared(struct part *p) {
+  if (!has_replicas(p)) return false;
+  WRITABLE(struct pen_rank_memory, p->plan->memory)[p->rank].shared_bytes -= PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
+static bool no_replicas(struct part *p) {
+  if (!has_replicas(p)) return false;
+  p->plan->replica_count = 1;
+  return true;
+}
+
+static const struct defect defects[] = {
+    {"a gradient of which peers are never told", never_told, {"does not stand above it: peers may still add", "deadlock: it waits for row"}},
+    {"a gradient that is never summed", never_summed, {"peers may not have summed", "not summed yet", "deadlock: it waits for row"}},
+    {"sums that are never gathered", never_gathered, {"does not stand above it: peers may still read", "deadlock: it waits for row"}},
+    {"a gradient summed twice", summed_twice, {"stands twice in a step"}},
+    {"a gradient told of before it is whole", told_early, {"which peers may read already"}},
+    {"a sum that does not wait", sum_does_not_wait, {"peers may still add to the gradients that it reads"}},
+    {"sums gathered early", gathers_early, {"peers may not have summed what it reads"}},
+    {"gradients cleared early", clears_early, {"peers may still read the gradients that it clears"}},
+    {"a row that waits for itself", waits_for_itself, {"deadlock: it waits for row"}},
+    {"a sum that waits for what comes after", waits_for_the_future, {"deadlock: it waits for row"}},
+    {"a norm before the sum", norm_before_the_sum, {"the gradients are not summed yet"}},
+    {"another rank's stage", anothers_stage, {"is not on this rank"}},
+    {"gradients outside the shared part", gradients_not_shared, {"of the arena are shared, but"}},
+    {"an exchange without replicas", no_replicas, {"no replicas to exchange with"}},
+};
+
+static void defects_are_rejected(void **state) {
+  (void)state;
+  reject_all(defects, sizeof defects / sizeof defects[0], 27182818);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {cmocka_unit_test(defects_are_rejected)};
+  int failed = cmocka_run_group_tests(tests, NULL, NULL);
+  pen_free_all();
+  return failed != 0;
+}
