@@ -272,8 +272,6 @@ static void settle_cluster(struct pen_topology *t) {
     pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");
   if (t->memory_snapshot && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "memory.snapshot", "false, with cluster.device = \"cuda\": snapshots lie in the host's memory in this version");
-  if (strcmp(t->optimizer_norm, "2") && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "optimizer.norm", "\"2\", with cluster.device = \"cuda\" in this version");
   if (t->batch_packed && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "batch.packed", "false, with cluster.device = \"cuda\": attention on a GPU knows no documents in this version");
   if (t->data_parallel_replicas > 1 && !strcmp(t->cluster_device, "cuda"))
