@@ -48,6 +48,7 @@ ok "mlp: evaluates" ./mlp train --quiet --log log --eval-every 2
 is "mlp: twice" "$(grep -c eval_loss log)" 2
 
 # SIGTERM while it evaluates: all leave after the same step, saved, status 0.
+rm -f log # of the run before
 ./two train --data data.bin --quiet --log log --eval-data data.bin --eval-every 1 --eval-steps 1000000 --checkpoint stopped 2>err &
 pid=$!
 tries=0
