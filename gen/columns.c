@@ -1,5 +1,5 @@
-/* columns.c: the columns of the plan's tables, in the order of plan.h, and a walk over all tables. A column that is added to plan.h is added here, and is then
- * emitted, covered by the digest, and broken by the verifier's tests; tests/emit.c finds what is missing. */
+/* columns.c: the columns of the plan's tables, in the order of plan.h, and a walk over all tables. A column that is added to plan.h is
+ * added here, and is then emitted, covered by the digest, and broken by the verifier's tests; tests/emit.c finds what is missing. */
 #include "gen/columns.h"
 
 #define PLAIN(type, field, format) {#field, offsetof(struct type, field), sizeof((struct type *)0)->field, 0, format}

@@ -7,7 +7,8 @@
  *   spin -DMODEL=2 -run FILE    rendezvous: besides, a process for sends and one for receives of each rank with each other rank
  *   spin -DMODEL=3 -run FILE    rendezvous: besides, one process a rank for all its communication
  *
- * On top stands what the verifier says of each. In 2 and 3 a rank posts a communication row and goes on; the lane meets the other rank's lane in a channel without buffer. */
+ * On top stands what the verifier says of each. In 2 and 3 a rank posts a communication row and goes on; the lane meets the other
+ * rank's lane in a channel without buffer. */
 #include <inttypes.h>
 #include <stdarg.h>
 

@@ -141,7 +141,8 @@ static void add_inputs(struct listing *l, uint32_t stage) {
     bool read = false;
     for (uint32_t b = p->span[stage].first_block; b < p->span[stage].past_last_block && !read; b++)
       for (size_t k = 0; k < PEN_BLOCK_READS_MAX && p->block[b].kind->reads[k]; k++) read = read || p->block[b].kind->reads[k] == *input;
-    if (read && pen_declared_wanted(l->topology, *input)) add(l, *input, "", stage, (*input)->split == PEN_REPLICATED ? PEN_FROM_START : PEN_FROM_DATA, stage);
+    if (read && pen_declared_wanted(l->topology, *input))
+      add(l, *input, "", stage, (*input)->split == PEN_REPLICATED ? PEN_FROM_START : PEN_FROM_DATA, stage);
   }
 }
 

@@ -20,7 +20,8 @@ static void add_feed(struct pen_feeds *feeds, uint32_t rank, const struct pen_op
   for (uint16_t k = signature->input_count; k < signature->operand_count; k++) {
     struct pen_feed *feed = &feeds->feed[feeds->count++];
     uint64_t bytes = pen_operand_bytes(&signature->operand[k], op->dtype, op->dim);
-    *feed = (struct pen_feed){.rank = rank, .kind = op->kind, .operand = k, .dtype = op->dtype, .bytes = bytes, .microbatch_bytes = pen_aligned(bytes)};
+    *feed = (struct pen_feed){.rank = rank, .kind = op->kind, .operand = k, .dtype = op->dtype, .bytes = bytes,
+                              .microbatch_bytes = pen_aligned(bytes)};
     memcpy(feed->dim, op->dim, sizeof op->dim);
   }
 }

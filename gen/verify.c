@@ -104,8 +104,8 @@ static bool verify_profile(const struct pen_plan *plan, const struct pen_profile
 }
 
 bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
-  if (plan->rank_count == 0 || plan->replica_count == 0 || plan->sharding > PEN_SHARD_WEIGHTS || plan->microbatch_count == 0 || plan->profile_count == 0 ||
-      plan->stage_count != (uint64_t)plan->rank_count * plan->stages_per_rank || plan->stage_count == 0)
+  if (plan->rank_count == 0 || plan->replica_count == 0 || plan->sharding > PEN_SHARD_WEIGHTS || plan->microbatch_count == 0 ||
+      plan->profile_count == 0 || plan->stage_count != (uint64_t)plan->rank_count * plan->stages_per_rank || plan->stage_count == 0)
     return pen_wrong(problem, PEN_NONE, PEN_NONE, "%u replicas, %u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
                      plan->replica_count, plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->profile_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)

@@ -88,7 +88,8 @@ static bool check_shared(const struct pen_bench *b, bool exchanges) {
   for (uint32_t n = 0; n < b->own_weight_count && exchanges; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
     uint64_t bytes = aligned(weight->count * sizeof(float));
-    if (!weight->frozen && weight->gradient_offset != UINT64_MAX && weight->gradient_offset + bytes > shared) shared = weight->gradient_offset + bytes;
+    if (!weight->frozen && weight->gradient_offset != UINT64_MAX && weight->gradient_offset + bytes > shared)
+      shared = weight->gradient_offset + bytes;
   }
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {
     const struct pen_tie *tie = &b->plan->ties[n];

@@ -95,8 +95,8 @@ static bool check_row(struct pen_checked *c, uint32_t rank, uint32_t index) {
   if (c->rank_of[row->stage] != rank)
     return pen_wrong(c->problem, rank, index, "stage %u is on rank %u", row->stage, c->rank_of[row->stage]);
   if (!pen_is_compute(row->kind) && !pen_message_of_row(c, row, &wanted))
-    return pen_wrong(c->problem, rank, index, pen_is_of_tie(row->kind) ? "there is no such message: no tied matrix that learns, its head on another rank"
-                                               : "there is no such message: no neighbour stage on another rank");
+    return pen_wrong(c->problem, rank, index, "there is no such message: no %s",
+                     pen_is_of_tie(row->kind) ? "tied matrix that learns, its head on another rank" : "neighbour stage on another rank");
   uint32_t *place = &c->place[row->kind][pen_place(c, row->kind, row->stage, row->microbatch)];
   if (*place) return pen_wrong(c->problem, rank, index, "%s stands twice, first as action %u", word(text, row), *place - 1);
   *place = index + 1;

@@ -56,9 +56,9 @@ static bool check_feeds(const struct pen_plan *plan, uint32_t rank, struct pen_p
     if (feed->operand >= signature->operand_count || feed->operand < signature->input_count)
       return pen_wrong(problem, rank, PEN_NONE, "feed %u (%s) is of no output", i, signature->kind);
     uint64_t bytes = pen_operand_bytes(&signature->operand[feed->operand], feed->dtype, feed->dim), all;
-    if (feed->bytes != bytes || feed->microbatch_bytes < bytes || feed->microbatch_bytes % PEN_ALIGNMENT_BYTES || feed->offset % PEN_ALIGNMENT_BYTES ||
-        __builtin_mul_overflow(feed->microbatch_bytes, (uint64_t)plan->microbatch_count, &all) || feed->offset < at ||
-        !in_order(feed->offset, all, past))
+    if (feed->bytes != bytes || feed->microbatch_bytes < bytes || feed->microbatch_bytes % PEN_ALIGNMENT_BYTES ||
+        feed->offset % PEN_ALIGNMENT_BYTES || __builtin_mul_overflow(feed->microbatch_bytes, (uint64_t)plan->microbatch_count, &all) ||
+        feed->offset < at || !in_order(feed->offset, all, past))
       return pen_wrong(problem, rank, PEN_NONE, "feed %u (%s) does not hold %u microbatches within the feed", i, signature->kind,
                        plan->microbatch_count);
     at = feed->offset + all;

@@ -58,7 +58,8 @@ static bool check_persistent(struct pen_bench *b) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     uint64_t bytes = weight->count * sizeof(float);
-    if (tie->rank == b->rank && weight->rank != b->rank) add_range(range, &count, tie->value_offset, weight->count * pen_dtype_bytes(tie->dtype), weight->name, "the head's copy");
+    if (tie->rank == b->rank && weight->rank != b->rank)
+      add_range(range, &count, tie->value_offset, weight->count * pen_dtype_bytes(tie->dtype), weight->name, "the head's copy");
     if (tie->rank == b->rank && tie->gradient_offset != UINT64_MAX)
       add_range(range, &count, tie->gradient_offset, bytes, weight->name, "the head's gradient");
   }

@@ -176,7 +176,8 @@ static bool run_op(const struct step *s, struct pen_trace *trace) {
       if (!apart(s, seat, k, other)) return false;
   for (int k = inputs; k < count; k++)
     if (s->op->operand[k] != PEN_NONE && !write_output(s, &seat[k], &s->signature->operand[k], trace)) return false;
-  if (s->op->workspace != PEN_NONE) map_write(s->tracer, (struct pen_extent){seat[count].first, seat[count].past, PEN_NONE, base_of(s, s->op->workspace)});
+  if (s->op->workspace != PEN_NONE)
+    map_write(s->tracer, (struct pen_extent){seat[count].first, seat[count].past, PEN_NONE, base_of(s, s->op->workspace)});
   return true;
 }
 

@@ -20,8 +20,8 @@ static inline size_t pen_board_first(const struct pen_plan *plan, uint32_t repli
  * any gradient is not. */
 double pen_board_norm(const struct pen_plan *plan, const double *board);
 
-/* The step's loss: replica after replica, microbatches in rising order; pen_board_loss_sum() before it is divided by the targets that count. A step without
- * any has the mean 0. */
+/* The step's loss: replica after replica, microbatches in rising order; pen_board_loss_sum() before it is divided by the targets that
+ * count. A step without any has the mean 0. */
 double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
 double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
 

@@ -44,7 +44,8 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
 
 /* q, k and v are as wide as the residual stream, each. */
 static void check_heads(const struct pen_topology *t) {
-  if (t->model_kv_heads != t->model_heads) pen_topology_fail(t, "model.kv_heads", "model.heads = %lld, with the family gpt2", (long long)t->model_heads);
+  if (t->model_kv_heads != t->model_heads)
+    pen_topology_fail(t, "model.kv_heads", "model.heads = %lld, with the family gpt2", (long long)t->model_heads);
   if (t->model_head_dim * t->model_heads != t->model_hidden)
     pen_topology_fail(t, "model.head_dim", "model.hidden/model.heads, with the family gpt2");
 }
