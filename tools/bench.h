@@ -85,7 +85,7 @@ json_t *bench_start(const char *plan);
 
 /* ---- bench_peer.c ---- */
 
-/* Whether the peer has the plan's schedule; `info` is the plan's. */
+/* Whether the peer has the plan's schedule, and, for a plan of bf16, this CPU its products; `info` is the plan's. */
 bool bench_peer_can(const json_t *info);
 
 /* The same training by PyTorch: its JSON line. `model` is bench_matmul's. */

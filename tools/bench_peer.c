@@ -36,8 +36,17 @@ static const char *schedule_of(const json_t *info) {
   return NULL;
 }
 
+/* Without instructions for it PyTorch multiplies bf16 value by value: minutes a step. */
+static bool multiplies_bf16(void) {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("avx512bf16");
+#else
+  return false;
+#endif
+}
+
 bool bench_peer_can(const json_t *info) {
-  return bench_number(info, "ranks") > 1 && schedule_of(info) != NULL;
+  return bench_number(info, "ranks") > 1 && schedule_of(info) != NULL && (!bench_is_bf16(info) || multiplies_bf16());
 }
 
 json_t *bench_peer(const struct bench_settings *settings, const json_t *model, const json_t *info) {
