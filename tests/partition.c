@@ -10,7 +10,7 @@
 static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank, int64_t layers, int64_t pre, int64_t post,
                                           const char *placement) {
   struct pen_topology topology = {.pipeline_ranks = ranks, .pipeline_stages_per_rank = stages_per_rank,
-      .pipeline_microbatches = 3, .pipeline_placement = placement, .model_family = "mlp", .model_layers = layers,
+      .pipeline_microbatches = 3, .pipeline_placement = placement, .data_parallel_shard = "none", .model_family = "mlp", .model_layers = layers,
       .partition_virtual_pre = pre, .partition_virtual_post = post};
   return pen_partition(&topology);
 }
@@ -67,7 +67,8 @@ static void lists_are_taken(void **state) {
   (void)state;
   int64_t list[] = {0, 5, 2, 0};
   struct pen_topology topology = {.pipeline_ranks = 2, .pipeline_stages_per_rank = 2, .pipeline_microbatches = 1,
-      .pipeline_placement = "v", .model_family = "mlp", .model_layers = 7, .partition_virtual_pre = 9, .partition_layers = {4, list}};
+      .pipeline_placement = "v", .data_parallel_shard = "none", .model_family = "mlp",
+      .model_layers = 7, .partition_virtual_pre = 9, .partition_layers = {4, list}};
   const struct pen_partition *partition = pen_partition(&topology);
   for (uint32_t stage = 0; stage < 4; stage++) assert_int_equal(count_of(partition, stage), list[stage]);
   assert_int_equal(partition->span[3].past_last_layer, 7);
