@@ -69,4 +69,11 @@ is "a comment does not enter the digest" "$(digest "$scratch/c.c")" "$(digest "$
 "$gen" -s optimizer.learning_rate=2e-3 "$scratch/elsewhere/mine.cfg" >"$scratch/d.c"
 ok "a setting does" test "$(digest "$scratch/d.c")" != "$(digest "$scratch/a.c")"
 ok "a plan names neither folder nor date" sh -c "! grep -q '$scratch' '$scratch/a.c'"
+
+# make demo takes minutes, so its last line alone is looked at: the script, and the folder that it works in.
+demo_line=$(cd "$top_builddir" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -n demo 2>/dev/null | grep 'tools/demo\.sh')
+eval "set -- $demo_line"
+is "make demo gives its script one folder" "$#" 2
+ok "the script is there" test -x "$(cd "$top_builddir" && realpath "${1:-none}")"
+is "the folder is the build's" "$(realpath "${2:-none}")" "$(realpath "$top_builddir")"
 finish
