@@ -4,44 +4,12 @@
  * Launch: delta; (blocks of queries, the longest walk first) x heads x batch; (blocks of keys) x kv_heads x batch; 256 threads.
  * 64 rows stand and 32 walk; past a head_dim of 128, 32 and 32. head_dim is at most 256.
  * Order: queries' heads rising, in each blocks rising. Workspace: see attention.cuh. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_dx.cuh"
 #include "kernels/cuda/plain_product.cuh"
 
 namespace {
 
 enum { C = 2, WALK = SIDE * C, CHANCE_STRIDE = WALK + 4 };
-
-struct operands {
-  const float *dout, *q, *k, *v;
-  const float *lse, *delta;
-  float *dq, *dk, *dv;
-};
-
-/* The walk of one block: step i is a head and the first row of the rows that walk. */
-template <int STAND, bool KEYS_STAND> struct walk {
-  int head, start, blocks, steps; /* head: the first of the group, or the block's own */
-  __device__ walk(const attention_shape &s, int first_row) {
-    head = (int)blockIdx.y * (KEYS_STAND ? s.group : 1);
-    start = KEYS_STAND ? first_row / WALK * WALK : 0;
-    const int past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
-    blocks = (past - start + WALK - 1) / WALK;
-    steps = KEYS_STAND ? s.group * blocks : blocks;
-  }
-  __device__ int head_of(int step) const { return head + step / blocks; }
-  __device__ int row_of(int step) const { return start + step % blocks * WALK; }
-};
-
-/* Queries' lse and delta; of a row past the end p shall be 0. */
-struct statistic {
-  float lse, delta;
-};
-
-__device__ inline statistic statistic_of(const operands &p, const attention_shape &s, int64_t batch, int head, int query) {
-  if (query >= s.sequence)
-    return {INFINITY, 0};
-  const int64_t at = (batch * s.heads + head) * s.sequence + query;
-  return {p.lse[at], p.delta[at]};
-}
 
 /* chance = p, slope = ds, of scores and of do v^T; `ahead` is the first walking row less the first standing one. */
 template <int R, bool KEYS_STAND>
@@ -73,7 +41,7 @@ __device__ inline void write_rows(float *to, int64_t to_row, float sum[R][D / SI
 }
 
 template <int D, int R, bool KEYS_STAND>
-__global__ void __launch_bounds__(THREADS) differentiate(operands p, attention_shape s) {
+__global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, attention_shape s) {
   enum { STAND = SIDE * R, STRIDE = plain_tile<D>::STRIDE, STATISTICS = KEYS_STAND ? WALK : STAND };
   PEN_SHARED(shared);
   __shared__ statistic of_query[STATISTICS];
@@ -82,7 +50,7 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands p, attention_s
   float *const chance = walk2.at + WALK * STRIDE, *const slope = chance + STAND * CHANCE_STRIDE;
   const int64_t batch = blockIdx.z;
   const int first_row = (int)(KEYS_STAND ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * STAND, thread = (int)threadIdx.x;
-  const walk<STAND, KEYS_STAND> way(s, first_row);
+  const walk<STAND, WALK, KEYS_STAND> way(s, first_row);
   const int kv_head = KEYS_STAND ? (int)blockIdx.y : (int)blockIdx.y / s.group;
   const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
   const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
@@ -98,7 +66,7 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands p, attention_s
     copy_plain<D, WALK>(walk1, (KEYS_STAND ? p.q : p.k) + at, walk_row, s.sequence - row, s.head_dim);
     copy_plain<D, WALK>(walk2, (KEYS_STAND ? p.dout : p.v) + at, walk_row, s.sequence - row, s.head_dim);
     if (thread < STATISTICS)
-      of_query[thread] = statistic_of(p, s, batch, head, (KEYS_STAND ? row : first_row) + thread);
+      of_query[thread] = statistic_of(p, s, batch, head, (KEYS_STAND ? row : first_row) + thread, 1);
     __syncthreads();
     float scores[R][C], slopes[R][C];
     plain_products<D, R, C>(scores, stand1, walk1);
@@ -114,7 +82,7 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands p, attention_s
     write_rows<D, R>(p.dv + stand_from, stand_row, sum2, first_row, s, 1.0f);
 }
 
-typedef void differentiate_kernel(operands, attention_shape);
+typedef void differentiate_kernel(operands<float>, attention_shape);
 
 const struct variant {
   differentiate_kernel *of_keys, *of_queries;
@@ -153,9 +121,9 @@ void pen_cuda_attention_dx(const struct pen_call *call) {
     pen_cuda_note_text("ATTENTION_DX", "head_dim must be at most 256");
     return;
   }
-  const operands p = {(const float *)call->operand[0], (const float *)call->operand[1], (const float *)call->operand[2],
-                      (const float *)call->operand[3], (const float *)call->operand[5], (const float *)call->workspace,
-                      (float *)dq_place(call),         (float *)call->operand[8],       (float *)call->operand[9]};
+  const operands<float> p = {(const float *)call->operand[0], (const float *)call->operand[1], (const float *)call->operand[2],
+                             (const float *)call->operand[3], (const float *)call->operand[5], (const float *)call->workspace,
+                             (float *)dq_place(call),         (float *)call->operand[8],       (float *)call->operand[9]};
   const unsigned blocks = (unsigned)ceiling(dim[1], chosen->stand);
   const attention_shape s = shape_of(dim);
   launch_delta<float>(call);

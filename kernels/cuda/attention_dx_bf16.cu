@@ -10,44 +10,15 @@
  * Launch: delta; (blocks of 64 queries, the longest walk first) x heads x batch; (blocks of 64 keys) x kv_heads x batch; 128 threads.
  * Order: queries' heads rising, in each blocks rising. dq goes in q's place last, dk and dv in k's and v's: a block reads no keys but its
  * own there. Workspace: see attention.cuh. */
-#include "kernels/cuda/attention.cuh"
+#include "kernels/cuda/attention_dx.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace {
 
 enum { WARPS = 4, BLOCK = WARPS * WARP, STAND = WARPS * 16 };
 
-struct operands {
-  const bf16 *dout, *q, *k, *v;
-  const float *lse, *delta;
-  bf16 *dq, *dk, *dv;
-};
-
-/* The walk of one block: step i is a head and the first row of the rows that walk. */
-template <int WALK, bool KEYS_STAND> struct walk {
-  int head, start, blocks, steps; /* head: the first of the group, or the block's own */
-  __device__ walk(const attention_shape &s, int first_row) {
-    head = (int)blockIdx.y * (KEYS_STAND ? s.group : 1);
-    start = KEYS_STAND ? first_row / WALK * WALK : 0;
-    const int past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
-    blocks = (past - start + WALK - 1) / WALK;
-    steps = KEYS_STAND ? s.group * blocks : blocks;
-  }
-  __device__ int head_of(int step) const { return head + step / blocks; }
-  __device__ int row_of(int step) const { return start + step % blocks * WALK; }
-};
-
-/* Queries' lse (times log2 e) and delta, for one block of rows; of a row past the end p shall be 0. */
-struct statistic {
-  float lse, delta;
-};
-
-__device__ inline statistic statistic_of(const operands &p, const attention_shape &s, int64_t batch, int head, int query) {
-  if (query >= s.sequence)
-    return {INFINITY, 0};
-  const int64_t at = (batch * s.heads + head) * s.sequence + query;
-  return {p.lse[at] * 1.44269504f, p.delta[at]};
-}
+/* Scores are taken to powers of two. */
+#define LOG2_E 1.44269504f
 
 /* Scores become p: row and column are of the whole block's product; `ahead` is the first walking row less the first standing one. */
 template <int WALK, bool KEYS_STAND>
@@ -93,7 +64,7 @@ __device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[1][D / 8][
   }
 }
 
-template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BLOCK) differentiate(operands p, attention_shape s) {
+template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attention_shape s) {
   enum { STRIDE = tile_of<D>::STRIDE, STATISTICS = KEYS_STAND ? WALK : STAND };
   PEN_SHARED(shared);
   const tile_of<D> stand1 = {(bf16 *)shared}, stand2 = {stand1.at + STAND * STRIDE};
@@ -102,7 +73,7 @@ template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BL
   const int64_t batch = blockIdx.z;
   const int first_row = (int)(KEYS_STAND ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * STAND;
   const int own_row = (int)threadIdx.x / WARP * 16, thread = (int)threadIdx.x;
-  const walk<WALK, KEYS_STAND> way(s, first_row);
+  const walk<STAND, WALK, KEYS_STAND> way(s, first_row);
   const int kv_head = KEYS_STAND ? (int)blockIdx.y : (int)blockIdx.y / s.group;
   const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
   const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
@@ -122,7 +93,7 @@ template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BL
   start_walk(0);
   copies_commit();
   if (thread < STATISTICS)
-    statistics[thread] = statistic_of(p, s, batch, way.head, (KEYS_STAND ? way.start : first_row) + thread);
+    statistics[thread] = statistic_of(p, s, batch, way.head, (KEYS_STAND ? way.start : first_row) + thread, LOG2_E);
 
   float sum1[1][D / 8][4] = {}, sum2[1][D / 8][4] = {}; /* dk or dq; dv */
   for (int step = 0; step < way.steps; step++) {
@@ -130,7 +101,7 @@ template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BL
     if (step + 1 < way.steps) {
       start_walk(step + 1);
       if (KEYS_STAND && thread < STATISTICS)
-        next = statistic_of(p, s, batch, way.head_of(step + 1), way.row_of(step + 1) + thread);
+        next = statistic_of(p, s, batch, way.head_of(step + 1), way.row_of(step + 1) + thread, LOG2_E);
     }
     copies_commit();
     copies_wait<1>();
@@ -139,7 +110,7 @@ template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BL
     const statistic *of_query = statistics + (KEYS_STAND ? step % 2 * STATISTICS : 0);
     float probable[1][WALK / 8][4], slopes[1][WALK / 8][4];
     products<D, 1, WALK>(probable, stand1, tile1, own_row);
-    recall<WALK, KEYS_STAND>(probable, of_query, s.scale * 1.44269504f, own_row, way.row_of(step) - first_row);
+    recall<WALK, KEYS_STAND>(probable, of_query, s.scale * LOG2_E, own_row, way.row_of(step) - first_row);
     if (KEYS_STAND)
       add_products<D, 1, WALK>(sum2, probable, tile2);
     products<D, 1, WALK>(slopes, stand2, tile2, own_row);
@@ -155,7 +126,7 @@ template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BL
     write_rows<D>(p.dv + stand_from, stand_row, sum2, first_row + own_row, s, 1.0f);
 }
 
-typedef void differentiate_kernel(operands, attention_shape);
+typedef void differentiate_kernel(operands<bf16>, attention_shape);
 
 const struct variant {
   differentiate_kernel *of_keys, *of_queries;
@@ -194,9 +165,9 @@ void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
     pen_cuda_note_text("ATTENTION_DX over bf16", "head_dim must be a multiple of 8, at most 128");
     return;
   }
-  const operands p = {(const bf16 *)call->operand[0],  (const bf16 *)call->operand[1],   (const bf16 *)call->operand[2],
-                      (const bf16 *)call->operand[3],  (const float *)call->operand[5],  (const float *)call->workspace,
-                      (bf16 *)dq_place(call),          (bf16 *)call->operand[8],         (bf16 *)call->operand[9]};
+  const operands<bf16> p = {(const bf16 *)call->operand[0],  (const bf16 *)call->operand[1],   (const bf16 *)call->operand[2],
+                            (const bf16 *)call->operand[3],  (const float *)call->operand[5],  (const float *)call->workspace,
+                            (bf16 *)dq_place(call),          (bf16 *)call->operand[8],         (bf16 *)call->operand[9]};
   const unsigned blocks = (unsigned)ceiling(dim[1], STAND);
   const attention_shape s = shape_of(dim);
   launch_delta<bf16>(call);

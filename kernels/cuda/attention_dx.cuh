@@ -1,0 +1,41 @@
+/* attention_dx.cuh: what the two kernels of ATTENTION_DX share, over f32 and over bf16: operands, the walk of a block, and what it knows of
+ * each query. */
+#ifndef PEN_CUDA_ATTENTION_DX_CUH
+#define PEN_CUDA_ATTENTION_DX_CUH
+
+#include "kernels/cuda/attention.cuh"
+
+template <class T> struct operands {
+  const T *dout, *q, *k, *v;
+  const float *lse, *delta;
+  T *dq, *dk, *dv;
+};
+
+/* The walk of one block: step i is a head and the first row of the rows that walk. */
+template <int STAND, int WALK, bool KEYS_STAND> struct walk {
+  int head, start, blocks, steps; /* head: the first of the group, or the block's own */
+  __device__ walk(const attention_shape &s, int first_row) {
+    head = (int)blockIdx.y * (KEYS_STAND ? s.group : 1);
+    start = KEYS_STAND ? first_row / WALK * WALK : 0;
+    const int past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
+    blocks = (past - start + WALK - 1) / WALK;
+    steps = KEYS_STAND ? s.group * blocks : blocks;
+  }
+  __device__ int head_of(int step) const { return head + step / blocks; }
+  __device__ int row_of(int step) const { return start + step % blocks * WALK; }
+};
+
+/* A query's lse, times `unit`, and delta; of a row past the end p shall be 0. */
+struct statistic {
+  float lse, delta;
+};
+
+template <class T>
+__device__ inline statistic statistic_of(const operands<T> &p, const attention_shape &s, int64_t batch, int head, int query, float unit) {
+  if (query >= s.sequence)
+    return {INFINITY, 0};
+  const int64_t at = (batch * s.heads + head) * s.sequence + query;
+  return {p.lse[at] * unit, p.delta[at]};
+}
+
+#endif
