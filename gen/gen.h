@@ -38,6 +38,7 @@ void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes); /* d
 char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void pen_free(void *array); /* early: for what is large and needed no more; null is fine */
 void pen_free_all(void);
+bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes);
 char *pen_hex(const uint8_t *bytes, size_t count); /* two small digits a byte */
 /* Ends the generator: prints the message alone on a line of standard error. */
 _Noreturn void pen_stop(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));

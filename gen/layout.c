@@ -53,11 +53,8 @@ static struct pen_tie *find_tie(const struct pen_partition *partition, struct pe
 static void check_frozen(const struct pen_topology *topology, const struct pen_weight *weights, uint32_t count) {
   for (size_t i = 0; i < topology->model_frozen.count; i++) {
     const char *ending = topology->model_frozen.value[i];
-    size_t tail = strlen(ending), matches = 0;
-    for (uint32_t w = 0; w < count; w++) {
-      size_t length = strlen(weights[w].name);
-      matches += tail && tail <= length && strcmp(weights[w].name + length - tail, ending) == 0;
-    }
+    size_t matches = 0;
+    for (uint32_t w = 0; w < count; w++) matches += *ending && pen_ends_in(weights[w].name, ending, strlen(ending));
     if (!matches)
       pen_topology_fail(topology, "model.frozen", "endings of the model's tensor names, such as \"%s\"; none ends in \"%s\"",
                         count ? weights[0].name : "", ending);

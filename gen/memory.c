@@ -135,6 +135,11 @@ char *pen_text(const char *format, ...) {
   return text;
 }
 
+bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes) {
+  size_t bytes = strlen(text);
+  return ending_bytes <= bytes && memcmp(text + bytes - ending_bytes, ending, ending_bytes) == 0;
+}
+
 char *pen_hex(const uint8_t *bytes, size_t count) {
   char *text = pen_new(2 * count + 1, 1);
   for (size_t i = 0; i < count; i++) sprintf(text + 2 * i, "%02x", bytes[i]);

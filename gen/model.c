@@ -75,8 +75,7 @@ static int64_t width_of(const struct pen_graph *graph, uint32_t value) {
 bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name) {
   for (size_t i = 0; i < topology->model_frozen.count; i++) {
     const char *ending = topology->model_frozen.value[i];
-    size_t length = strlen(name), tail = strlen(ending);
-    if (tail && tail <= length && strcmp(name + length - tail, ending) == 0) return true;
+    if (*ending && pen_ends_in(name, ending, strlen(ending))) return true;
   }
   return false;
 }

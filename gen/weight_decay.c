@@ -9,8 +9,7 @@
 
 /* Whether a group's ending is that of the name. */
 static bool fits(const char *group, const char *name) {
-  size_t tail = strcspn(group, "="), length = strlen(name);
-  return tail <= length && strncmp(name + length - tail, group, tail) == 0;
+  return pen_ends_in(name, group, strcspn(group, "="));
 }
 
 double pen_weight_decay_of(const struct pen_topology *topology, const char *name, bool matrix) {
