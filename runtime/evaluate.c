@@ -11,7 +11,6 @@ void pen_evaluation_open(const struct pen_run *run, uint32_t replica, uint32_t r
     const struct pen_profile *profile = run->evaluation.shapes.profile[s];
     struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, replica * run->plan->rank_count + rank, arena);
     pen_vm_open(&vms[s], run->plan, profile, rank, arena, end, NULL, &run->evaluation.data, NULL);
-    vms[s].data.sequence = profile->sequence;
   }
 }
 

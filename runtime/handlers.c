@@ -94,13 +94,12 @@ static bool gather(struct pen_vm *vm, const struct pen_action *action) {
   return vm->transport->kind->gather(vm->transport, vm->step);
 }
 
-/* Of the ties whose head is here: what was sent, or joined. */
-static void clear_head_gradients(struct pen_vm *vm) {
+void pen_clear_head_gradients(struct pen_vm *vm) {
   const struct pen_plan *plan = vm->plan;
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
     if (plan->ties[i].rank == vm->rank && !weight->frozen) {
-      memset(vm->arena + plan->ties[i].gradient_offset, 0, weight->count * sizeof(float));
+      vm->device->zero(vm->arena + plan->ties[i].gradient_offset, weight->count * sizeof(float), vm->stream);
     }
   }
 }
@@ -119,7 +118,7 @@ static void learn(struct pen_vm *vm) {
   /* Without clipping nothing of other ranks is read, and no GATHER need have come before. */
   double norm_before =
       optimizer->clip_norm == 0.0 ? 0.0 : pen_board_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
-  clear_head_gradients(vm);
+  pen_clear_head_gradients(vm);
   if (pen_step_skipped(optimizer, norm_before)) {
     skip(vm);
     return;

@@ -87,17 +87,6 @@ static bool gather(struct pen_vm *vm, const struct pen_action *action) {
   return true;
 }
 
-/* Of the ties whose head is here: what was sent, or joined. */
-static void clear_head_gradients(struct pen_vm *vm) {
-  const struct pen_plan *plan = vm->plan;
-  for (uint32_t i = 0; i < plan->tie_count; i++) {
-    const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
-    if (plan->ties[i].rank == vm->rank && !weight->frozen) {
-      vm->device->zero(vm->arena + plan->ties[i].gradient_offset, weight->count * sizeof(float), vm->stream);
-    }
-  }
-}
-
 static bool update(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   struct pen_queue *queue = vm->queue;
@@ -105,7 +94,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_adamw *base = (const struct pen_adamw *)(queue->arena + queue->memory->feed_offset);
   queue->device->settle(settings, base, board_there(queue), vm->plan->weight_count, vm->plan->optimizer.clip_norm,
                         vm->plan->optimizer.norm == PEN_NORM_INFINITE, queue->stream);
-  clear_head_gradients(vm);
+  pen_clear_head_gradients(vm);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
     queue->device->adamw_step((float *)(queue->arena + weight->value_offset), (float *)(queue->arena + weight->gradient_offset),

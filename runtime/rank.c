@@ -124,7 +124,6 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
     const struct pen_profile *profile = run->shapes.profile[s];
     struct pen_transport *end = pen_shm_open(plan, profile, &run->shared, global, arena);
     pen_vm_open(&vms[s], plan, profile, rank, arena, end, queue, &run->data, trace);
-    vms[s].data.sequence = profile->sequence;
   }
   pen_evaluation_open(run, replica, rank, arena);
   if (run->hooks != NULL) {

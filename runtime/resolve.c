@@ -144,6 +144,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
       .data = *data,
       .trace = trace,
   };
+  vm->data.sequence = profile->sequence;
   resolve_ops(vm);
   list_weights(vm);
   resolve_join(vm);

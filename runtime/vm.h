@@ -79,6 +79,9 @@ extern const struct pen_walk pen_walk_at_once;
 extern pen_handler *const pen_handlers[PEN_ACTION_KINDS];
 extern pen_handler *const pen_handlers_traced[PEN_ACTION_KINDS];
 
+/* Zeroes the head's gradients of the ties whose head is on this rank: what was sent, or joined. */
+void pen_clear_head_gradients(struct pen_vm *vm);
+
 /* Calls ops [first, first + count) over the memory of a frame. */
 void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame);
 
