@@ -158,6 +158,12 @@ static void draw_rows(const struct pen_call *call) {
 
 /* ---- what is shown ---- */
 
+static void print(const char *text, size_t bytes) {
+  if (pen_file_write(STDOUT_FILENO, text, bytes) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));
+  }
+}
+
 static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t count) {
   char text[32];
   for (uint64_t t = 0; t < count; t++) {
@@ -166,9 +172,7 @@ static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t c
     if (unprintable && isatty(STDOUT_FILENO)) {
       text[0] = '?'; /* a model that knows little must not steer a terminal */
     }
-    if (pen_file_write(STDOUT_FILENO, text, (size_t)bytes) != 0) {
-      pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));
-    }
+    print(text, (size_t)bytes);
   }
 }
 
@@ -219,20 +223,16 @@ static void stepped(const struct pen_run *run, struct pen_vm *vm) {
 }
 
 static void left(const struct pen_run *run, struct pen_vm *vm) {
-  static const uint32_t newline[] = {'\n'};
   if (!is_last_rank(run, vm)) {
     return;
   }
   for (uint64_t s = 0; s < generation.samples && generation.samples > 1; s++) {
     char heading[64];
     int bytes = snprintf(heading, sizeof heading, "%s--- %llu\n", s == 0 ? "" : "\n", (unsigned long long)s + 1);
-    if (pen_file_write(STDOUT_FILENO, heading, (size_t)bytes) != 0) {
-      pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));
-    }
+    print(heading, (size_t)bytes);
     show(run->plan, sample_of(s), length_of(s, written(vm) + 1));
   }
-  struct pen_plan bytes = {.vocab = BYTE_VOCAB};
-  show(&bytes, newline, 1);
+  print("\n", 1);
 }
 
 const struct pen_command_hooks pen_generate_hooks = {.opened = opened, .stepped = stepped, .left = left};

@@ -218,15 +218,21 @@ static void print_result(const struct pen_run *run) {
   printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text, control->target_count);
 }
 
-/* Runs the steps of eval or score, and prints what came of them. */
-static int run_forward(struct pen_run *run) {
+/* Runs the steps of a command that trains nothing; `tell` prints what came of them, or is null. */
+static int run_forward(struct pen_run *run, void (*tell)(const struct pen_run *run)) {
   open_trace(run);
   int status = pen_launch(run);
-  if (status == 0) {
-    print_result(run);
+  if (status == 0 && tell != NULL) {
+    tell(run);
   }
   pen_shared_close(&run->shared);
   return status;
+}
+
+static void need_language(const struct pen_plan *plan, const char *command) {
+  if (!plan->needs_tokens || !plan->loss_is_mean) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model foretells no tokens: its loss is a sum", command);
+  }
 }
 
 /* What writes its findings in the order of the file runs on one replica: its plan is the deployment's. */
@@ -256,13 +262,11 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
   find_weights(&run, "eval", &found);
   open_data(&run);
   run.steps = options->given.steps ? options->steps : steps_of_file(plan, &run.shapes, &run.data);
-  return run_forward(&run);
+  return run_forward(&run, print_result);
 }
 
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  if (!plan->needs_tokens || !plan->loss_is_mean) {
-    pen_fail(PEN_EXIT_USAGE, "score: this binary's model foretells no tokens: its loss is a sum");
-  }
+  need_language(plan, "score");
   need_data(plan, options, "score");
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
@@ -283,13 +287,11 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   need_cpu(plan, "score");
   run.hooks = &pen_score_hooks;
   pen_score_open(options);
-  return run_forward(&run);
+  return run_forward(&run, print_result);
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  if (!plan->needs_tokens || !plan->loss_is_mean) {
-    pen_fail(PEN_EXIT_USAGE, "generate: this binary's model foretells no tokens: its loss is a sum");
-  }
+  need_language(plan, "generate");
   if (options->prompt == NULL) {
     pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: what to go on from");
   }
@@ -311,8 +313,5 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   need_cpu(plan, "generate");
   run.hooks = &pen_generate_hooks;
   pen_generate_open(plan, &quiet);
-  open_trace(&run);
-  int status = pen_launch(&run);
-  pen_shared_close(&run.shared);
-  return status;
+  return run_forward(&run, NULL);
 }
