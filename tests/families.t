@@ -17,21 +17,13 @@ describe llama "kv_heads = 2;"
 describe gpt2 "tie_embeddings = false;" # tied: tied.t
 describe qwen3 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 
-# train NAME FAMILY OPTIONS...: leaves NAME.bits (losses, norms) and NAME.sums (of the checkpoint's files).
+# train NAME FAMILY OPTIONS...: builds and trains.
 train() {
-  train_name=$1
-  train_family=$2
+  train_name=$1 train_family=$2
   shift 2
-  build "$train_name" "$scratch/$train_family.cfg" "$@" || return 1
-  "$scratch/$train_name" train --data "$scratch/data.bin" --steps 3 --seed 7 --quiet --log "$scratch/$train_name.log" \
-    --checkpoint "$scratch/$train_name.ckpt" || return 1
-  log_field "$scratch/$train_name.log" loss >"$scratch/$train_name.bits"
-  log_field "$scratch/$train_name.log" grad_norm >>"$scratch/$train_name.bits"
-  (cd "$scratch/$train_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$train_name.sums"
+  build "$train_name" "$scratch/$train_family.cfg" "$@" && train_bits "$train_name" --data "$scratch/data.bin" --steps 3
 }
-same() {
-  test "$(wc -l <"$scratch/$2.bits")" -eq 6 && cmp "$scratch/$1.bits" "$scratch/$2.bits" && cmp "$scratch/$1.sums" "$scratch/$2.sums"
-}
+same() { same_bits 3 "$@"; }
 
 while read -r family name options; do
   ok "$family: $name trains" train "${family}_$name" "$family" $options
