@@ -2,8 +2,14 @@
  *
  * Where the topology gives some costs of a stage and not others, the missing ones are in proportion to their flops. Without any
  * figure the unit is 10^9 floating-point operations. `send` is 0 unless given. All that is without memory.recompute: what a stage runs
- * again is added to its backward_input (which a fused B has too), as large a part of its forward as its operations are of F's. */
+ * again is added to its backward_input (which a fused B has too), as large a part of its forward as its operations are of F's.
+ *
+ * The exchange between replicas moves bytes. A replica's share of n elements over R replicas is n/R: to sum it reads R arrays and writes
+ * one, (R+1) n/R elements; to gather the others' it reads and writes 2 (R-1) n/R. One element counts as ELEMENT_FLOPS operations: a core
+ * that multiplies and adds at 100 Gflop/s moves about 10 Gbyte/s to and from memory. */
 #include "gen/cost.h"
+
+enum { ELEMENT_FLOPS = 40 };
 
 static double listed(struct pen_reals list, uint32_t stage) {
   return list.count == 1 ? list.value[0] : list.value[stage];
@@ -25,6 +31,26 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology, const stru
                                       topology->costs_send.count ? listed(topology->costs_send, s) : 0};
   }
   return cost;
+}
+
+/* What one floating-point operation of a stage costs, by its forward. */
+static double unit_of(const struct pen_graph *graph, const struct pen_stage_cost *cost) {
+  double flops = pen_program_flops(&graph->program[PEN_PROGRAM_F]);
+  return flops > 0 ? cost->forward / flops : 0;
+}
+
+struct pen_exchange_cost *pen_exchange_costs(const struct pen_topology *topology, const struct pen_partition *partition,
+                                             struct pen_graph *const *graph, const struct pen_stage_cost *cost) {
+  struct pen_exchange_cost *exchange = pen_new(partition->stage_count, sizeof *exchange);
+  double replicas = partition->replica_count > 1 ? partition->replica_count : 1;
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    double elements = 0, unit = unit_of(graph[s], &cost[s]) * ELEMENT_FLOPS;
+    for (size_t w = 0; w < graph[s]->weight_count; w++)
+      if (!graph[s]->weight[w].frozen && w != graph[s]->tied) elements += (double)graph[s]->weight[w].count;
+    exchange[s].reduce = topology->costs_reduce.count ? listed(topology->costs_reduce, s) : unit * elements * (replicas + 1) / replicas;
+    exchange[s].gather = topology->costs_gather.count ? listed(topology->costs_gather, s) : unit * elements * 2 * (replicas - 1) / replicas;
+  }
+  return exchange;
 }
 
 const char *pen_cost_unit(const struct pen_topology *topology) {

@@ -6,6 +6,8 @@
  * makespan. This is the longest path of the graph of actions and messages (Kelley and Walker, "Critical-path planning and
  * scheduling", 1959), read off the times instead of searched for: each step back is O(1).
  *
+ * Rows of the exchange between replicas are actions like others: they wait for their own rank alone.
+ *
  * What has to become shorter for the step to become shorter stands on this path (on every such path, where there are several). */
 #include "gen/critical.h"
 
@@ -25,7 +27,7 @@ static void find_places(struct search *search) {
   for (uint32_t rank = 0; rank < search->order->rank_count; rank++)
     for (uint32_t index = 0; index < search->order->count[rank]; index++) {
       const struct pen_compute *action = &search->order->action[rank][index];
-      if (action->kind == PEN_W) continue;
+      if (action->kind >= PEN_W) continue;
       search->place[action->kind != PEN_F][(size_t)action->stage * search->partition->microbatch_count + action->microbatch] = index;
     }
 }

@@ -55,7 +55,16 @@ static void write_optimizer(FILE *out, const struct pen_optimizer *o) {
           o->decay_steps, decay[o->decay], norm[o->norm]);
 }
 
-static void write_plan(FILE *out, const struct pen_plan *plan) {
+static void write_forecast(FILE *out, const struct pen_emit_header *header) {
+  const struct pen_timing *timing = header->timing;
+  double exchanging = 0;
+  for (uint32_t rank = 0; timing->whole && rank < timing->whole_order->rank_count; rank++)
+    if (timing->exchanging[rank] > exchanging) exchanging = timing->exchanging[rank];
+  fprintf(out, "  .forecast = {.unit = \"%s\", .makespan = %.9g, .exchanging = %.9g, .exposed = %.9g},\n", header->cost_unit, timing->makespan,
+          exchanging, timing->exposed);
+}
+
+static void write_plan(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header) {
   static const char *const sharding[] = {"PEN_SHARD_NONE", "PEN_SHARD_OPTIMIZER", "PEN_SHARD_WEIGHTS"};
   fputs("\n/* ======== the plan ======== */\n\nstatic const struct pen_profile profiles[] = {\n", out);
   for (uint32_t i = 0; i < plan->profile_count; i++) {
@@ -82,6 +91,7 @@ static void write_plan(FILE *out, const struct pen_plan *plan) {
           plan->packed ? "true" : "false",
           plan->loss_is_mean ? "true" : "false", plan->loss_count, plan->loss_offset);
   write_optimizer(out, &plan->optimizer);
+  write_forecast(out, header);
   if (plan->tie_count) fprintf(out, "  .ties = ties, .tie_count = %" PRIu32 ",\n", plan->tie_count);
   fprintf(out, "  .weights = weights, .weight_count = %" PRIu32 ", .memory = memory,\n  .feeds = feeds, .feed_count = %" PRIu32
           ", .profiles = profiles, .profile_count = %" PRIu32 ",\n  .model_header = model_header, .optimizer_header = optimizer_header,\n  .model_file_bytes = %" PRIu64
@@ -115,6 +125,8 @@ void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_he
           pen_hex(header->source_digest, PEN_DIGEST_BYTES), plan->rank_count, plan->stages_per_rank, plan->microbatch_count, plan->schedule);
   fprintf(out, " * predicted (%s): makespan %.6g, span %.6g, bubble %.4f, gap to the lower bound %.4f\n", header->cost_unit,
           header->timing->makespan, header->timing->span, header->timing->bubble, header->timing->gap);
+  if (header->timing->exchange)
+    fprintf(out, " * %" PRIu32 " replicas: their exchange adds %.6g\n", plan->replica_count, header->timing->exposed);
   for (uint32_t r = 0; r < plan->rank_count; r++)
     fprintf(out, " * rank %" PRIu32 ": %" PRIu64 " bytes placed, %" PRIu64 " live at the peak\n", r, plan->memory[r].arena_bytes,
             plan->memory[r].live_bytes);
@@ -122,6 +134,6 @@ void pen_emit_c(FILE *out, const struct pen_plan *plan, const struct pen_emit_he
         "#pragma GCC diagnostic ignored \"-Wmissing-field-initializers\" /* what is left out is 0 */\n\n", out);
   pen_emit_tables(out, plan);
   write_files(out, plan);
-  write_plan(out, plan);
+  write_plan(out, plan, header);
   write_assertions(out, plan);
 }

@@ -1,11 +1,17 @@
 /* exchange.c: where the rows stand by which the replicas of a stage come to one gradient (data_parallel.replicas).
  *
  * REDUCE_GRAD says that a stage's gradient is whole. It costs nothing and never blocks, so it stands right behind the last action that
- * adds to the gradient: the others can then go on. WAIT_GRAD sums; its rank does nothing else meanwhile. It stands before the first
- * action after that for which the simulated rank would wait anyway, so that the sums hide in the bubble at the end of the backward;
- * where there is none, behind the last action. Stages whose gradients are whole earlier are summed earlier.
+ * adds to the gradient: the others can then go on. WAIT_GRAD adds up the own shards, GATHER_GRAD copies those of the others; their rank
+ * does nothing else meanwhile. So they are put into the pauses that the simulated rank makes anyway after that, at the end of its
+ * backward. Where they stand best depends on what they take, hence three rules, of which step_timing.c takes the one that makes the
+ * shortest step:
  *
- * The gradient of a tied matrix is whole behind JOIN, which stands behind all compute actions; so is then its stage's.
+ *   FITTING  in the first pause that still has room for all of it: what is done there is hidden. What fits nowhere comes last
+ *   FIRST    in the first pause, whatever its length: the rest of the pipeline may have time to spare
+ *   LAST     behind all actions
+ *
+ * All sums come before all copies, and stages whose gradients are whole earlier before others. The gradient of a tied matrix is whole
+ * behind JOIN, which stands behind all compute actions; so is then its stage's.
  *
  * All replicas run the same lists. Whatever a row waits for stands further up in its own list, hence in its peers': let all replicas run
  * in step along an order in which one replica alone comes to its end, and every row finds what it waits for. So replicas add no
@@ -14,15 +20,24 @@
 
 #include "gen/gen.h"
 
-/* A stage's gradient on its rank: between which compute actions it is whole, and summed. */
-struct gradient {
-  uint32_t stage, whole, summed;
+/* A row, with what it takes and what must stand above it. */
+struct task {
+  struct pen_exchange_row row; /* `before` is found; until then the last place */
+  uint32_t ready;              /* it may stand before this action, or a later one */
+  const struct task *needs;    /* and behind that row; null: none */
+  double cost;
+  bool placed;
 };
 
 static bool adds(const struct pen_compute *action) { return action->kind == PEN_B || action->kind == PEN_W; }
 
+/* A stage's gradient on its rank: before which compute action it is whole. */
+struct gradient {
+  uint32_t stage, whole;
+};
+
 /* Orders by when the gradient is whole, then by stage. */
-static int compare(const void *a, const void *b) {
+static int compare_gradients(const void *a, const void *b) {
   const struct gradient *x = a, *y = b;
   if (x->whole != y->whole) return x->whole < y->whole ? -1 : 1;
   return (x->stage > y->stage) - (x->stage < y->stage);
@@ -37,52 +52,88 @@ static struct gradient *gradients_of(const struct pen_order *order, const struct
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     if (partition->rank_of[stage] != rank) continue;
     place[stage] = (uint32_t)*count;
-    gradient[(*count)++] = (struct gradient){stage, 0, order->count[rank]};
+    gradient[(*count)++] = (struct gradient){stage, 0};
   }
   for (uint32_t index = 0; index < order->count[rank]; index++) {
     const struct pen_compute *action = &order->action[rank][index];
     if (adds(action)) gradient[place[action->stage]].whole = index + (action->overlaps ? 2 : 1);
   }
   for (size_t i = 0; i < *count && partition->joins; i++)
-    if (gradient[i].stage == 0) gradient[i].whole = gradient[i].summed = PEN_NONE;
-  qsort(gradient, *count, sizeof *gradient, compare);
+    if (gradient[i].stage == 0) gradient[i].whole = PEN_BEHIND_JOIN;
+  qsort(gradient, *count, sizeof *gradient, compare_gradients);
   return gradient;
 }
 
-/* Puts the sums of one rank before actions that it would wait for; one such wait takes any number of sums. */
-static void hide_sums(struct gradient *gradient, size_t count, const double *start, const double *end, uint32_t actions) {
-  size_t next = 0;
-  for (uint32_t index = 1; index < actions && next < count; index++) {
-    if (start[index] <= end[index - 1]) continue;
-    for (; next < count && gradient[next].whole <= index; next++) gradient[next].summed = index;
+/* The rows of a rank, kind by kind; each kind in the order in which gradients are whole. */
+static struct task *tasks_of(const struct pen_order *order, const struct pen_partition *partition, uint32_t rank,
+                             const struct pen_exchange_cost *cost, size_t *count) {
+  static const uint8_t kinds[] = {PEN_REDUCE_GRAD, PEN_WAIT_GRAD, PEN_GATHER_GRAD};
+  size_t gradients, kind_count = sizeof kinds;
+  struct gradient *gradient = gradients_of(order, partition, rank, &gradients);
+  struct task *task = pen_new(kind_count * gradients + 1, sizeof *task);
+  *count = 0;
+  for (size_t kind = 0; kind < kind_count; kind++)
+    for (size_t i = 0; i < gradients; i++) {
+      const struct gradient *g = &gradient[i];
+      uint32_t last = g->whole > order->count[rank] ? g->whole : order->count[rank];
+      bool moves = kinds[kind] != PEN_REDUCE_GRAD;
+      task[*count] = (struct task){{moves ? last : g->whole, kinds[kind], (uint16_t)g->stage}, g->whole, NULL, 0, !moves};
+      if (moves && cost) task[*count].cost = kinds[kind] == PEN_WAIT_GRAD ? cost[g->stage].reduce : cost[g->stage].gather;
+      if (moves) task[*count].needs = &task[*count - gradients];
+      (*count)++;
+    }
+  return task;
+}
+
+/* Puts rows before actions that the rank waits for; `fitting`: no more than the wait has room for. */
+static void fill_pauses(struct task *task, size_t count, const double *start, const double *end, uint32_t actions, bool fitting) {
+  for (uint32_t index = 1; index < actions; index++) {
+    double room = start[index] - end[index - 1];
+    if (!(room > 0)) continue;
+    for (size_t i = 0; i < count; i++) {
+      struct task *t = &task[i];
+      bool ready = !t->placed && t->ready <= index && (!t->needs || (t->needs->placed && t->needs->row.before <= index));
+      if (!ready || (fitting && t->cost > room)) continue;
+      t->row.before = index;
+      t->placed = true;
+      room -= t->cost;
+    }
   }
 }
 
-/* The rows of one rank: both kinds stand in the order in which gradients are whole. */
-static struct pen_exchange_row *merge_rows(const struct gradient *gradient, size_t count) {
-  struct pen_exchange_row *row = pen_new(2 * count, sizeof *row);
-  for (size_t whole = 0, summed = 0; summed < count;) {
-    bool reduces = whole < count && gradient[whole].whole <= gradient[summed].summed;
-    const struct gradient *g = &gradient[reduces ? whole++ : summed];
-    row[whole + summed - reduces] = (struct pen_exchange_row){reduces ? g->whole : g->summed, reduces ? PEN_REDUCE_GRAD : PEN_WAIT_GRAD,
-                                                              (uint16_t)g->stage};
-    summed += !reduces;
+static int compare_places(const void *a, const void *b) {
+  const struct task *x = a, *y = b;
+  if (x->row.before != y->row.before) return x->row.before < y->row.before ? -1 : 1;
+  return (x->ready > y->ready) - (x->ready < y->ready); /* see sort_rows: a stable sort */
+}
+
+/* By place; what shares one stays in the order of the tasks. */
+static struct pen_exchange_row *sort_rows(const struct task *task, size_t count) {
+  struct task *sorted = pen_new(count + 1, sizeof *sorted);
+  struct pen_exchange_row *row = pen_new(count + 1, sizeof *row);
+  for (size_t i = 0; i < count; i++) {
+    sorted[i] = task[i];
+    sorted[i].ready = (uint32_t)i;
   }
+  qsort(sorted, count, sizeof *sorted, compare_places);
+  for (size_t i = 0; i < count; i++) row[i] = sorted[i].row;
+  pen_free(sorted);
   return row;
 }
 
-struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition,
-                                     const struct pen_timing *timing, int profile_kind) {
+struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
+                                     const struct pen_exchange_cost *cost, enum pen_exchange_rule rule, int profile_kind) {
   if (partition->replica_count <= 1 || profile_kind != PEN_TRAIN) return NULL;
   struct pen_exchange *exchange = pen_new(1, sizeof *exchange);
   exchange->count = pen_new(order->rank_count, sizeof *exchange->count);
   exchange->row = pen_new(order->rank_count, sizeof *exchange->row);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     size_t count;
-    struct gradient *gradient = gradients_of(order, partition, rank, &count);
-    if (timing) hide_sums(gradient, count, timing->start[rank], timing->end[rank], order->count[rank]);
-    exchange->row[rank] = merge_rows(gradient, count);
-    exchange->count[rank] = (uint32_t)(2 * count);
+    struct task *task = tasks_of(order, partition, rank, cost, &count);
+    if (rule != PEN_EXCHANGE_LAST)
+      fill_pauses(task, count, timing->start[rank], timing->end[rank], order->count[rank], rule == PEN_EXCHANGE_FITTING);
+    exchange->row[rank] = sort_rows(task, count);
+    exchange->count[rank] = (uint32_t)count;
   }
   return exchange;
 }

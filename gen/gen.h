@@ -7,7 +7,7 @@
  *   derive     forward ops                -> programs F, I, W, B, eval's F; tensors' lives   gen/derive.c
  *   compose    topology, placement        -> compute order of every rank                     gen/compose.c, gen/schedules/
  *   simulate   order, costs               -> when each action starts and ends                gen/simulate.c
- *   exchange   order, timing              -> where replicas sum their gradients              gen/exchange.c
+ *   exchange   order, costs, timing       -> where replicas sum their gradients, and when    gen/exchange.c, gen/step_timing.c
  *   lower      order, timing, exchange    -> rows: with sends, receives, waits, step's end   gen/lower.c
  *   layout     rows, programs             -> slots, credits, offsets: a struct pen_plan      gen/layout.c
  *   verify     the finished plan          -> nothing, or the first thing wrong with it       gen/verify.c
@@ -117,6 +117,8 @@ struct pen_stage_cost {
   double send; /* from the end of the action to the message's arrival at the other rank */
 };
 
+struct pen_exchange;
+struct pen_exchange_cost;
 struct pen_timing {
   bool complete;          /* false: the order can never finish; times of unreached actions are NaN */
   double **start, **end;  /* [rank][compute action] */
@@ -127,7 +129,13 @@ struct pen_timing {
   double bubble;          /* (span-work)/span */
   double lower_bound;     /* no order of these actions on this placement has a smaller makespan */
   double gap;             /* (makespan-lower_bound)/lower_bound */
-  double *busy, *idle;    /* [rank]; idle = makespan - busy */
+  double *busy, *idle;    /* [rank]; busy with F, I, W and B; idle = makespan - busy - exchanging */
+  double *exchanging;     /* [rank]: in rows of the exchange between replicas; all 0 unless `whole` is there */
+  /* A step of replicas (step_timing.c): the rows of their exchange, and the same run with these among the actions. Null: none. */
+  const struct pen_exchange *exchange;
+  const struct pen_order *whole_order;
+  const struct pen_timing *whole;
+  double exposed;         /* how much shorter the makespan would be without the exchange */
 };
 
 /* Runs each rank's list in order: an action starts when its rank is free and what it needs has come (F of s: F of s-1; B, I of s:
@@ -136,25 +144,46 @@ struct pen_timing {
 struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
                                 const struct pen_stage_cost *cost, double overlap_cost);
 
+/* The same but for the lower bound, of lists that hold rows of the exchange between replicas, too: such a row starts when its rank is
+ * free. It finds its peers where it is itself, for all replicas run alike. */
+struct pen_timing *pen_simulate_rows(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                                     const struct pen_exchange_cost *exchange_cost, double overlap_cost);
+
 /* ---- exchange.c ---- */
 
+/* What the exchange of a stage's gradients takes on its rank, in the unit of struct pen_stage_cost. */
+struct pen_exchange_cost {
+  double reduce; /* WAIT_GRAD: add up the own shards of all replicas */
+  double gather; /* GATHER_GRAD: copy the shards of the others */
+};
+
 /* A row of the exchange between replicas, and before which compute action of its rank it stands; past the last: behind all. */
+#define PEN_BEHIND_JOIN (PEN_NONE - 1)
 struct pen_exchange_row {
-  uint32_t before; /* PEN_NONE: behind JOIN, too */
+  uint32_t before; /* PEN_BEHIND_JOIN: behind JOIN, too */
   uint8_t kind;
   uint16_t stage;
 };
 
-/* Those rows of every rank, in order, but for those of the step's end. */
+/* Those rows of every rank, in order. */
 struct pen_exchange {
   uint32_t *count;               /* [rank] */
   struct pen_exchange_row **row; /* [rank][count] */
 };
 
-/* Where the replicas' gradients are summed: see exchange.c. `timing` null: the sums stand behind all compute actions. Null with one
+/* Where sums and copies stand: in pauses that are long enough, in the first pause, behind all actions (exchange.c). */
+enum pen_exchange_rule { PEN_EXCHANGE_FITTING, PEN_EXCHANGE_FIRST, PEN_EXCHANGE_LAST, PEN_EXCHANGE_RULES };
+
+/* Where the replicas' gradients are summed. `timing` is that of the actions alone, `cost` [stage]; LAST wants neither. Null with one
  * replica, and where nothing is trained. */
-struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition,
-                                     const struct pen_timing *timing, int profile_kind);
+struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
+                                     const struct pen_exchange_cost *cost, enum pen_exchange_rule rule, int profile_kind);
+
+/* ---- step_timing.c ---- */
+
+/* pen_simulate(), and with replicas the exchange between them: by whatever rule the step is shortest; `given`: by LAST. */
+struct pen_timing *pen_simulate_step(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                                     const struct pen_exchange_cost *exchange_cost, double overlap_cost, int profile_kind, bool given);
 
 /* ---- lower.c ---- */
 
@@ -182,7 +211,7 @@ struct pen_lowered {
 
 /* Adds sends, receives and waits in one global order (a message enters both ranks' lists at the same turn), so that every model of
  * section 3.8 is free of deadlock by construction; and the step's end (kind: PEN_TRAIN or PEN_EVAL). By `timing`, which must be
- * complete, every receive stands when its message leaves. */
+ * complete, every receive stands when its message leaves. Replicas exchange as `timing` says, or else at the end. */
 struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
                               int profile_kind, bool gather_before_update);
 

@@ -223,21 +223,14 @@ static void append_exchange(struct lowering *l, uint32_t rank, uint32_t index) {
     append(l, rank, row[*next].kind, row[*next].stage, 0, PEN_NONE);
 }
 
-/* A row for each stage of the rank. */
-static void append_stages(struct lowering *l, uint32_t rank, int kind) {
-  for (uint32_t stage = 0; l->exchange && stage < l->partition->stage_count; stage++)
-    if (l->partition->rank_of[stage] == rank) append(l, rank, kind, stage, 0, PEN_NONE);
-}
-
 /* What a rank does at the end of a step of training; `gathers` before the update. */
 static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
   uint32_t last = l->partition->stage_count - 1;
   bool owns = l->joins && rank == owner_of_tie(l), heads = l->ties_ranks && rank == head_of_tie(l);
-  append_exchange(l, rank, PEN_NONE - 1);
+  append_exchange(l, rank, PEN_BEHIND_JOIN - 1);
   if (owns && l->ties_ranks) append(l, rank, PEN_WAIT_G, 0, 0, l->tie_message[HEAD_GRADIENT]);
   if (owns) append(l, rank, PEN_JOIN, 0, 0, l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
-  append_exchange(l, rank, PEN_NONE);
-  append_stages(l, rank, PEN_GATHER_GRAD);
+  append_exchange(l, rank, PEN_BEHIND_JOIN);
   append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
   append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
   if (gathers) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
@@ -323,7 +316,7 @@ static void reserve(struct lowering *l, const struct pen_order *order) {
       rows[l->partition->rank_of[reader_of(l, way, c->stage)]] += 2;
     }
   for (uint32_t r = 0; r < order->rank_count; r++) {
-    l->capacity[r] = rows[r] + STEP_END_MAX + (l->exchange ? 2 * l->exchange->count[r] : 0);
+    l->capacity[r] = rows[r] + STEP_END_MAX + (l->exchange ? l->exchange->count[r] : 0);
     l->out->action[r] = pen_new(l->capacity[r], sizeof **l->out->action);
   }
   l->message_capacity = messages + 2;
@@ -346,7 +339,7 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
                               int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
   l.running = pen_new(partition->rank_count, sizeof *l.running);
-  l.exchange = pen_exchange_of(order, partition, timing, profile_kind);
+  l.exchange = timing->exchange ? timing->exchange : pen_exchange_of(order, partition, NULL, NULL, PEN_EXCHANGE_LAST, profile_kind);
   reserve(&l, order);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);
@@ -390,7 +383,7 @@ struct pen_order *pen_order_of_rows(struct pen_action *const *action, const uint
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition, int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
-  l.exchange = pen_exchange_of(pen_order_of_rows(action, count, partition->rank_count), partition, NULL, profile_kind);
+  l.exchange = pen_exchange_of(pen_order_of_rows(action, count, partition->rank_count), partition, NULL, NULL, PEN_EXCHANGE_LAST, profile_kind);
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];

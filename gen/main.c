@@ -40,15 +40,15 @@ static _Noreturn void stop_at_costs(const struct pen_result *result) {
            result->measured ? result->measured->path : result->topology->path);
 }
 
-static void simulate(struct pen_result *result) {
+static void simulate(struct pen_result *result, int kind, bool given) {
   pen_pass("simulate");
-  result->timing = pen_simulate(result->order, result->partition, result->cost, pen_overlap_of(result));
+  result->timing = pen_simulate_step(result->order, result->partition, result->cost, result->exchange_cost, pen_overlap_of(result), kind, given);
   if (result->timing->complete && !isfinite(result->timing->makespan)) stop_at_costs(result);
 }
 
 /* Timing and rows of the result's order. */
 static void lower_own(struct pen_result *result, int kind) {
-  simulate(result);
+  simulate(result, kind, false);
   pen_pass("lower");
   bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
   result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, result->partition)
@@ -72,7 +72,7 @@ static void lower_given(struct pen_result *result, const struct pen_options *opt
     stop_at_action(options->actions, action, &problem);
   }
   result->order = pen_order_of_rows(action, count, partition->rank_count);
-  simulate(result);
+  simulate(result, kind, true);
   pen_pass("lower");
   result->lowered = pen_lower_given(action, count, partition, kind, gather);
 }
@@ -214,6 +214,7 @@ static void build(struct pen_result *result, const char *costs) {
   pen_pass("costs");
   if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
   result->cost = result->measured ? result->measured->cost : pen_costs(result->topology, result->partition, result->own);
+  result->exchange_cost = pen_exchange_costs(result->topology, result->partition, result->own, result->cost);
 }
 
 /* Rows of the further shapes: the same stages on the same ranks, with sequences and microbatches of their own. */

@@ -58,8 +58,11 @@ static void write_csv(FILE *out, const struct pen_result *result, const struct p
   pen_csv_print(out, result->order);
 }
 
+/* With replicas the rows of their exchange are among the actions. */
 static struct pen_picture picture_of(FILE *out, const struct pen_result *result, const struct pen_options *options) {
-  return (struct pen_picture){.plan = result->plan, .partition = result->partition, .order = result->order, .timing = result->timing,
+  const struct pen_timing *timing = result->timing;
+  return (struct pen_picture){.plan = result->plan, .partition = result->partition,
+                              .order = timing->whole ? timing->whole_order : result->order, .timing = timing->whole ? timing->whole : timing,
                               .cost = result->cost, .lowered = result->lowered, .unit = pen_unit_of(result),
                               .arrows = options->arrows, .critical = options->critical, .columns = pen_terminal_columns(out),
                               .colour = pen_terminal_colour(out)};
@@ -71,18 +74,25 @@ static struct pen_picture picture_of(FILE *out, const struct pen_result *result,
     struct pen_picture picture = picture_of(out, result, options);                                              \
     pen_picture_##kind(out, &picture);                                                                          \
   }
-WRITE_PICTURE(comms)
 WRITE_PICTURE(memory)
 WRITE_PICTURE(svg)
 WRITE_PICTURE(text)
 WRITE_PICTURE(trace)
 
+/* What PyTorch writes knows no replicas. */
+static void write_comms(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+  struct pen_picture picture = picture_of(out, result, options);
+  picture.order = result->order;
+  picture.timing = result->timing;
+  pen_picture_comms(out, &picture);
+}
+
 static void write_report(FILE *out, const struct pen_result *result, const struct pen_options *options) {
-  (void)options;
-  const struct pen_path *path = pen_critical_path(result->order, result->partition, result->cost, result->timing);
+  struct pen_picture whole = picture_of(out, result, options);
+  const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->cost, whole.timing);
   const struct pen_budget *budget = result->topology->trains ? pen_budget_of(result->topology, result->partition, result->own, NULL) : NULL;
   struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->cost, pen_overlap_of(result), budget);
-  pen_report(out, result->plan, result->timing, result->order, path, &bounds, result->search);
+  pen_report(out, result->plan, result->timing, whole.order, path, &bounds, result->search);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result, const struct pen_options *options) {

@@ -1,6 +1,7 @@
 /* picture_text.c: --print=text: a Gantt chart in characters.
  *
- * The step is cut into as many equal columns as fit the line. A column shows what takes most of it: F, I, W, B, or nothing; of
+ * The step is cut into as many equal columns as fit the line. A column shows what takes most of it: F, I, W, B, a row of the exchange
+ * between replicas, or nothing; of
  * several actions of that kind the longest there. Where one action has several columns it shows its microbatch as well. */
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +11,7 @@
 #include "gen/critical.h"
 #include "gen/picture.h"
 
-enum { KINDS = PEN_W + 1, PATH_LINES = 12 };
+enum { KINDS = PEN_ACTION_KINDS, PATH_LINES = 12 };
 
 /* Letter, what fills the rest of an action's columns without colour, and the colours of a terminal with 256 of them: apart in
  * lightness too. */
@@ -22,6 +23,8 @@ static const struct {
     [PEN_B] = {'B', '=', "\033[48;5;61;38;5;231m", "backward"},
     [PEN_I] = {'I', '=', "\033[48;5;208;38;5;16m", "backward for the input"},
     [PEN_W] = {'W', '~', "\033[48;5;29;38;5;231m", "backward for the weights"},
+    [PEN_WAIT_GRAD] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients of replicas added up"},
+    [PEN_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m", "gradients of replicas gathered"},
 };
 
 struct chart {
@@ -70,6 +73,7 @@ static void print_run(const struct chart *chart, const struct pen_compute *actio
   bool small = chart->local[action->stage] % 2 == 1;
   char letter = kinds[action->kind].letter, text[16];
   int bytes = snprintf(text, sizeof text, "%c%u", small ? letter + ('a' - 'A') : letter, action->microbatch);
+  if (!pen_kind_has_microbatch(action->kind)) bytes = 1;
   if (bytes > columns) bytes = 1;
   if (chart->picture->colour) fputs(kinds[action->kind].colour, chart->out);
   fprintf(chart->out, "%.*s", bytes, text);

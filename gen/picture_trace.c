@@ -6,7 +6,8 @@
 
 static const double microseconds = 1000; /* of a unit of cost */
 
-static const char *const categories[] = {[PEN_F] = "F", [PEN_B] = "B", [PEN_I] = "I", [PEN_W] = "W"};
+static const char *const categories[] = {[PEN_F] = "F", [PEN_B] = "B", [PEN_I] = "I", [PEN_W] = "W",
+                                         [PEN_WAIT_GRAD] = "exchange", [PEN_GATHER_GRAD] = "exchange"};
 
 /* The message of an action, if it crosses ranks: begins at the action's end, ends where the other rank's action starts. */
 static void put_flow(FILE *out, const char *name, uint64_t id, uint32_t from, double sent, uint32_t to, double start) {
@@ -25,7 +26,7 @@ static double **starts_of(const struct pen_picture *picture) {
   for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
     for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
       const struct pen_compute *action = &picture->order->action[rank][index];
-      if (action->kind == PEN_W) continue;
+      if (action->kind >= PEN_W) continue;
       start[action->kind != PEN_F][(size_t)action->stage * picture->partition->microbatch_count + action->microbatch] =
           picture->timing->start[rank][index];
     }
@@ -46,7 +47,7 @@ static void put_actions(FILE *out, const struct pen_picture *picture) {
       fprintf(out, "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":%d,\"ts\":%.3f,\"dur\":%.3f},\n", text, categories[a->kind],
               rank, second, from * microseconds, (to - from) * microseconds);
       bool forward = a->kind == PEN_F, ends = forward ? a->stage + 1u == partition->stage_count : a->stage == 0;
-      if (a->kind == PEN_W || ends) continue;
+      if (a->kind >= PEN_W || ends) continue;
       uint32_t reader = forward ? a->stage + 1u : a->stage - 1u;
       if (partition->rank_of[reader] == rank) continue;
       const char *name = pen_text("%u%s%u", a->stage, forward ? "SEND_F" : "SEND_B", a->microbatch);

@@ -51,6 +51,7 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
     json_object_set_new(object, "rank", integer(rank));
     json_object_set_new(object, "busy", real(timing->busy[rank]));
     json_object_set_new(object, "idle", real(timing->idle[rank]));
+    if (timing->exchange) json_object_set_new(object, "exchanging", real(timing->exchanging[rank]));
     json_object_set_new(object, "placed_bytes", integer(memory->arena_bytes));
     json_object_set_new(object, "live_bytes", integer(memory->live_bytes));
     json_object_set_new(object, "ratio", real((double)memory->arena_bytes / (double)memory->live_bytes));
@@ -119,6 +120,26 @@ static json_t *bounds_of(const struct pen_bounds *bounds) {
   return object;
 }
 
+/* What the exchange between replicas costs the step, and when its rows run. */
+static json_t *exchange_of(const struct pen_timing *timing) {
+  json_t *object = json_object(), *rows = json_array();
+  json_object_set_new(object, "exposed", real(timing->exposed));
+  for (uint32_t rank = 0; rank < timing->whole_order->rank_count; rank++)
+    for (uint32_t index = 0; index < timing->whole_order->count[rank]; index++) {
+      const struct pen_compute *action = &timing->whole_order->action[rank][index];
+      char word[32];
+      if (action->kind <= PEN_W) continue;
+      json_t *row = json_object();
+      json_object_set_new(row, "rank", integer(rank));
+      json_object_set_new(row, "action", json_string(pen_action_text(word, action->kind, action->stage, action->microbatch)));
+      json_object_set_new(row, "start", real(timing->whole->start[rank][index]));
+      json_object_set_new(row, "end", real(timing->whole->end[rank][index]));
+      json_array_append_new(rows, row);
+    }
+  json_object_set_new(object, "rows", rows);
+  return object;
+}
+
 /* How a search ended, by its objective. */
 static json_t *search_of(const struct pen_search *search) {
   json_t *object = json_object();
@@ -150,6 +171,8 @@ void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing 
   json_object_set_new(report, "lower_bound", real(timing->lower_bound));
   json_object_set_new(report, "gap", real(timing->gap));
   json_object_set_new(report, "bounds", bounds_of(bounds));
+  json_object_set_new(report, "replicas", integer(plan->replica_count));
+  if (timing->exchange) json_object_set_new(report, "exchange", exchange_of(timing));
   if (search) json_object_set_new(report, "search", search_of(search));
   json_object_set_new(report, "critical_path", path_of(path, order));
   json_object_set_new(report, "stages", stages_of(plan));

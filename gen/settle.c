@@ -305,6 +305,8 @@ static void settle_lists(struct pen_topology *t) {
   spread_reals(t, "costs.backward_input", &t->costs_backward_input);
   spread_reals(t, "costs.backward_weight", &t->costs_backward_weight);
   spread_reals(t, "costs.send", &t->costs_send);
+  spread_reals(t, "costs.reduce", &t->costs_reduce);
+  spread_reals(t, "costs.gather", &t->costs_gather);
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
   void *values = t->memory_recompute.value;
   if (!spread(&t->memory_recompute.count, &values, sizeof *t->memory_recompute.value, stages))

@@ -5,7 +5,7 @@
  * Starts never fall along the way, so the order of taking is one global order by time, and a topological one even when costs are
  * zero. n actions on P ranks: O(n log P).
  *
- * How far from the best that is, bounds.c says.
+ * How far from the best that is, bounds.c says; where rows of the exchange between replicas stand, exchange.c.
  */
 #include <math.h>
 #include <string.h>
@@ -22,6 +22,7 @@ struct run {
   const struct pen_order *order;
   const struct pen_partition *partition;
   const struct pen_stage_cost *cost;
+  const struct pen_exchange_cost *exchange_cost; /* null: there are no rows of the exchange */
   double overlap_cost;
   struct pen_timing *timing;
   struct lane *lane;
@@ -36,8 +37,11 @@ static size_t cell(const struct run *run, uint32_t stage, uint32_t microbatch) {
   return (size_t)stage * run->partition->microbatch_count + microbatch;
 }
 
-static double own_cost(const struct pen_stage_cost *cost, const struct pen_compute *action) {
+static double own_cost(const struct run *run, const struct pen_compute *action) {
+  const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
+  case PEN_WAIT_GRAD: return run->exchange_cost[action->stage].reduce;
+  case PEN_GATHER_GRAD: return run->exchange_cost[action->stage].gather;
   case PEN_F: return cost[action->stage].forward;
   case PEN_I: return cost[action->stage].backward_input;
   case PEN_W: return cost[action->stage].backward_weight;
@@ -84,6 +88,7 @@ static double arrival(const struct run *run, const double *end, uint32_t stage, 
 static double needs(const struct run *run, uint32_t rank, const struct pen_compute *action) {
   uint32_t stage = action->stage, microbatch = action->microbatch;
   size_t own = cell(run, stage, microbatch);
+  if (action->kind > PEN_W) return 0;
   if (action->kind == PEN_F) return stage == 0 ? 0 : arrival(run, run->forward_end, stage - 1, microbatch, rank);
   if (action->kind == PEN_W) return run->split_end[own] ? run->backward_end[own] : NAN;
   double forward = run->forward_end[own];
@@ -136,10 +141,10 @@ static void advance(struct run *run, uint32_t rank) {
   struct lane *lane = &run->lane[rank];
   const struct pen_compute *action = &run->order->action[rank][lane->next];
   bool pair = is_pair(run, rank, lane->next);
-  double lasts = own_cost(run->cost, action);
-  if (pair) lasts = run->overlap_cost >= 0 ? run->overlap_cost : lasts + own_cost(run->cost, action + 1);
+  double lasts = own_cost(run, action);
+  if (pair) lasts = run->overlap_cost >= 0 ? run->overlap_cost : lasts + own_cost(run, action + 1);
   double end = lane->start + lasts;
-  run->timing->busy[rank] += lasts;
+  *(action->kind > PEN_W ? &run->timing->exchanging[rank] : &run->timing->busy[rank]) += lasts;
   finish(run, rank, lane->next, lane->start, end);
   if (pair) finish(run, rank, lane->next + 1, lane->start, end);
   lane->next += pair ? 2 : 1;
@@ -152,16 +157,18 @@ static void advance(struct run *run, uint32_t rank) {
 /* ---- the whole ---- */
 
 static struct run begin(const struct pen_order *order, const struct pen_partition *partition,
-                        const struct pen_stage_cost *cost, double overlap_cost) {
+                        const struct pen_stage_cost *cost, const struct pen_exchange_cost *exchange_cost, double overlap_cost) {
   uint32_t ranks = order->rank_count;
   size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
   struct pen_timing *timing = pen_new(1, sizeof *timing);
-  struct run run = {.order = order, .partition = partition, .cost = cost, .overlap_cost = overlap_cost, .timing = timing};
+  struct run run = {.order = order, .partition = partition, .cost = cost, .exchange_cost = exchange_cost,
+                    .overlap_cost = overlap_cost, .timing = timing};
   timing->start = pen_new(ranks, sizeof *timing->start);
   timing->end = pen_new(ranks, sizeof *timing->end);
   timing->turn = pen_new(ranks, sizeof *timing->turn);
   timing->busy = pen_new(ranks, sizeof(double));
   timing->idle = pen_new(ranks, sizeof(double));
+  timing->exchanging = pen_new(ranks, sizeof(double));
   run.lane = pen_new(ranks, sizeof *run.lane);
   run.heap = pen_new(ranks, sizeof *run.heap);
   run.waiting = pen_new(ranks, sizeof *run.waiting);
@@ -181,30 +188,35 @@ static struct run begin(const struct pen_order *order, const struct pen_partitio
   return run;
 }
 
+/* The first and the last of a rank's actions that is no row of the exchange; false: there is none. */
+static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *first, uint32_t *last) {
+  const struct pen_compute *action = order->action[rank];
+  for (*last = order->count[rank]; *last > 0 && action[*last - 1].kind > PEN_W; (*last)--) continue;
+  for (*first = 0; *first < *last && action[*first].kind > PEN_W; (*first)++) continue;
+  return (*last)-- > 0;
+}
+
 /* Sums up a complete run. */
 static void conclude(struct run *run) {
   struct pen_timing *timing = run->timing;
-  double first = INFINITY, last = -INFINITY;
+  double begins = INFINITY, ends = -INFINITY;
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++) {
-    uint32_t count = run->order->count[rank];
-    if (count == 0) continue;
-    double start = timing->start[rank][0], end = run->lane[rank].free_at;
-    first = fmin(first, start);
-    last = fmax(last, end);
-    timing->span = fmax(timing->span, end - start);
+    uint32_t first, last;
+    if (run->order->count[rank] == 0) continue;
+    begins = fmin(begins, timing->start[rank][0]);
+    ends = fmax(ends, run->lane[rank].free_at);
+    if (ends_of(run->order, rank, &first, &last)) timing->span = fmax(timing->span, timing->end[rank][last] - timing->start[rank][first]);
     timing->work = fmax(timing->work, timing->busy[rank]);
   }
-  timing->makespan = last > first ? last - first : 0;
+  timing->makespan = ends > begins ? ends - begins : 0;
   timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span : 0; /* below: by rounding */
-  double bound = pen_bounds_of(run->order, run->partition, run->cost, run->overlap_cost, NULL).makespan.greatest;
-  timing->lower_bound = pen_bound_rounded(bound, timing->makespan);
-  timing->gap = timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
-  for (uint32_t rank = 0; rank < run->order->rank_count; rank++) timing->idle[rank] = timing->makespan - timing->busy[rank];
+  for (uint32_t rank = 0; rank < run->order->rank_count; rank++)
+    timing->idle[rank] = timing->makespan - timing->busy[rank] - timing->exchanging[rank];
 }
 
-struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
-                                const struct pen_stage_cost *cost, double overlap_cost) {
-  struct run run = begin(order, partition, cost, overlap_cost);
+struct pen_timing *pen_simulate_rows(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                                     const struct pen_exchange_cost *exchange_cost, double overlap_cost) {
+  struct run run = begin(order, partition, cost, exchange_cost, overlap_cost);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) wake(&run, rank);
   while (run.heap_count > 0) advance(&run, pop(&run));
   struct pen_timing *timing = run.timing;
@@ -213,5 +225,15 @@ struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_
     if (run.lane[rank].next < order->count[rank]) timing->complete = false;
   if (timing->complete) conclude(&run);
   else timing->makespan = timing->span = timing->work = timing->bubble = timing->lower_bound = timing->gap = NAN;
+  return timing;
+}
+
+struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
+                                const struct pen_stage_cost *cost, double overlap_cost) {
+  struct pen_timing *timing = pen_simulate_rows(order, partition, cost, NULL, overlap_cost);
+  if (!timing->complete) return timing;
+  double bound = pen_bounds_of(order, partition, cost, overlap_cost, NULL).makespan.greatest;
+  timing->lower_bound = pen_bound_rounded(bound, timing->makespan);
+  timing->gap = timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
   return timing;
 }

@@ -10,7 +10,7 @@
 #include "gen/lives.h"
 #include "gen/picture.h"
 
-enum { KINDS = PEN_W + 1, LANES_TALL = 16 };
+enum { KINDS = PEN_ACTION_KINDS, LANES_TALL = 16 };
 
 static const double left = 52, right = 76, lane_tall = 24, lane_least = 5, memory_tall = 20, memory_least = 5;
 static const double chart_least = 872, chart_most = 4000, action_wide = 11; /* the chart grows with a rank's actions */
@@ -24,6 +24,8 @@ static const struct {
     [PEN_B] = {"#44508f", "#fff", "B backward"},
     [PEN_I] = {"#ec9532", "#000", "I backward for the input"},
     [PEN_W] = {"#1b7a55", "#fff", "W backward for the weights"},
+    [PEN_WAIT_GRAD] = {"#9a9a9a", "#000", "gradients of replicas added up"},
+    [PEN_GATHER_GRAD] = {"#cfcfcf", "#000", "gradients of replicas gathered"},
 };
 
 struct drawing {
@@ -115,7 +117,7 @@ static void draw_kind(const struct drawing *d, int kind) {
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       const struct pen_compute *action = &order->action[rank][index];
       struct place place = place_of(d, rank, index);
-      bool fits = digit_width * d->font * digits_of(action->microbatch) + 1 <= place.w && d->font <= place.h;
+      bool fits = digit_width * d->font * digits_of(action->microbatch) + 1 <= place.w && d->font <= place.h && kind <= PEN_W;
       if (action->kind == kind && fits)
         fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\">%u</text>\n", place.x + (place.w + mark_wide(d, place.w)) / 2,
                 place.y + place.h / 2 + d->font * 0.36,

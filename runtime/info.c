@@ -31,6 +31,12 @@ static const struct column {
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
 
+static const char *const sharding_names[] = {
+    [PEN_SHARD_NONE] = "none",
+    [PEN_SHARD_OPTIMIZER] = "optimizer",
+    [PEN_SHARD_WEIGHTS] = "weights",
+};
+
 static uint64_t value_of(const struct pen_rank_memory *memory, const struct column *column) {
   uint64_t value;
   memcpy(&value, (const char *)memory + column->offset, sizeof value);
@@ -57,6 +63,13 @@ static void json_number(struct pen_writer *out, const char *name, uint64_t value
   pen_writer_text(out, ":");
   pen_writer_number(out, value);
   pen_writer_text(out, ",");
+}
+
+static void json_real(struct pen_writer *out, const char *name, double value) {
+  pen_writer_json(out, name);
+  char text[32];
+  snprintf(text, sizeof text, ":%.9g,", value);
+  pen_writer_text(out, text);
 }
 
 static void json_digest(struct pen_writer *out, const char *name, const uint8_t digest[PEN_DIGEST_BYTES]) {
@@ -120,6 +133,12 @@ static void print_json(const struct pen_plan *plan, const char *kernels) {
   json_number(&out, "threads_per_rank", plan->threads_per_rank);
   json_number(&out, "weights", plan->weight_count);
   json_number(&out, "parameters", parameter_count(plan));
+  json_number(&out, "replicas", plan->replica_count);
+  json_text(&out, "shard", sharding_names[plan->sharding]);
+  json_text(&out, "unit", plan->forecast.unit);
+  json_real(&out, "makespan", plan->forecast.makespan);
+  json_real(&out, "exchanging", plan->forecast.exchanging);
+  json_real(&out, "exposed", plan->forecast.exposed);
   json_shapes(&out, plan);
   json_ranks(&out, plan);
   pen_writer_text(&out, "}\n");
@@ -132,6 +151,16 @@ static void print_digest(const char *name, const uint8_t digest[PEN_DIGEST_BYTES
   char text[2 * PEN_DIGEST_BYTES + 1];
   pen_hex_text(text, digest, PEN_DIGEST_BYTES);
   printf("%-14s%s\n", name, text);
+}
+
+/* What the generator expects of a step, and what of it is the replicas' exchange. */
+static void print_forecast(const struct pen_plan *plan) {
+  const struct pen_forecast *forecast = &plan->forecast;
+  printf("%-14smakespan %.6g (%s)\n", "predicted", forecast->makespan, forecast->unit);
+  if (plan->replica_count > 1) {
+    printf("%-14s%u, shard %s: the exchange takes a rank up to %.6g, and makes the step %.6g longer\n", "replicas", plan->replica_count,
+           sharding_names[plan->sharding], forecast->exchanging, forecast->exposed);
+  }
 }
 
 static void print_text(const struct pen_plan *plan, const char *kernels) {
@@ -148,6 +177,7 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
            shapes.profile[s]->sequence);
   }
   printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport, plan->threads_per_rank);
+  print_forecast(plan);
   printf("%-14s%s\n", "kernels", kernels);
   print_digest("digest", plan->digest);
   print_digest("model digest", plan->model_digest);

@@ -264,6 +264,12 @@ struct pen_rank_memory {
   uint32_t receive_slots;
 };
 
+/* What the generator expects of a step of the first profile, in `unit`; the exchange between replicas is part of it. Of no consequence. */
+struct pen_forecast {
+  const char *unit; /* "in ms" */
+  double makespan, exchanging, exposed; /* the whole; the exchange on the rank with most of it; by how much the exchange makes the whole longer */
+};
+
 /* The board: for each replica one f64 a weight (over its shard of the gradient: the sum of squares, or the greatest magnitude; written by
  * its owner), then one a microbatch (loss, written by the rank of the last stage): loss_count of them, zeros behind those of the step's
  * shape. Every rank can read it after GATHER. */
@@ -287,6 +293,7 @@ struct pen_plan {
   uint32_t loss_count;  /* entries of the loss table: the most microbatches of any profile */
   uint64_t loss_offset; /* arena offset of the loss table, f64 [loss_count], on the rank of the last stage */
   struct pen_optimizer optimizer;
+  struct pen_forecast forecast;
   const struct pen_weight *weights;
   uint32_t weight_count;
   const struct pen_tie *ties;

@@ -42,6 +42,18 @@ v4          -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedu
 dual4       -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=dual_pipe_v
 END
 
+# What the exchange costs is foretold: no more than it takes, and at most what it takes behind everything else.
+# fields NAME...: the first value of each in JSON on standard input.
+fields() {
+  fields_text=$(cat)
+  for field; do printf '%s\n' "$fields_text" | sed -n "s/.*\"$field\": *\([^,}]*\).*/\1/p" | head -n 1; done | tr '\n' ' '
+}
+report() { "$gen" -p report -s data_parallel.replicas=2 -s pipeline.microbatches=4 -s pipeline.ranks=2 "$@" "$scratch/model.cfg"; }
+is "the report counts the exchange" "$(report -s costs.forward=1 -s costs.backward_input=1 -s costs.backward_weight=1 -s costs.reduce=0.5 \
+  -s costs.gather=0.25 | fields replicas exposed makespan exchanging)" "2 0.75 15.75 0.75 "
+ok "and so does info" sh -c "'$scratch/ranks2' info --json | sed 's/.*\"makespan\":\([^,]*\),\"exchanging\":\([^,]*\),\"exposed\":\([^,]*\),.*/\1 \2 \3/' |
+  awk '{ exit !(NF == 3 && 0 < \$3 && \$3 <= \$2 && \$2 < \$1) }'"
+
 # Three replicas: tensors cannot be cut evenly, and many have fewer blocks than there are replicas.
 ok "three replicas train" train three -s data_parallel.replicas=3 -s pipeline.microbatches=2
 ok "three replicas of two ranks train" train three_ranks2 -s data_parallel.replicas=3 -s pipeline.microbatches=2 -s pipeline.ranks=2

@@ -67,7 +67,8 @@ static inline struct whole make_whole_of(struct pen_topology *topology) {
   struct pen_order *forward = pen_compose_forward(w.partition);
   bool trains = w.topology->trains;
   w.order = trains ? pen_compose(w.topology, w.partition) : forward;
-  w.timing = pen_simulate(w.order, w.partition, w.cost, -1);
+  w.timing = pen_simulate_step(w.order, w.partition, w.cost, pen_exchange_costs(w.topology, w.partition, train, w.cost), -1,
+                               trains ? PEN_TRAIN : PEN_EVAL, false);
   w.lowered = pen_lower(w.order, w.partition, w.timing, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
   size_t shapes = w.topology->shapes_sequence.count, count = 0;
   struct pen_profile_input *profile = pen_new(2 * (1 + shapes), sizeof *profile);
