@@ -66,12 +66,16 @@ static void write_forecast(FILE *out, const struct pen_emit_header *header) {
 
 static void write_plan(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header) {
   static const char *const sharding[] = {"PEN_SHARD_NONE", "PEN_SHARD_OPTIMIZER", "PEN_SHARD_WEIGHTS"};
+  static const char *const kind[] = {
+#define PEN_PROFILE_KIND(name, meaning) "PEN_" #name,
+#include "runtime/profiles.def"
+  };
   fputs("\n/* ======== the plan ======== */\n\nstatic const struct pen_profile profiles[] = {\n", out);
   for (uint32_t i = 0; i < plan->profile_count; i++) {
     const struct pen_profile *p = &plan->profiles[i];
     fprintf(out, "  {\"%s\", %s, %s_stages, %s_messages, %s_channels, %s_ranks, %" PRIu32 ", %" PRIu32 ", %" PRIu32 ", %" PRIu32
             "},\n", p->name,
-            p->kind == PEN_TRAIN ? "PEN_TRAIN" : "PEN_EVAL", p->name, p->name, p->name, p->name, p->message_count,
+            kind[p->kind], p->name, p->name, p->name, p->name, p->message_count,
             p->channel_count, p->microbatch_count, p->sequence);
   }
   fputs("};\n\nconst struct pen_plan pen_plan = {\n", out);

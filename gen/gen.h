@@ -9,6 +9,7 @@
  *   simulate   order, costs               -> when each action starts and ends                gen/simulate.c
  *   exchange   order, costs, timing       -> where replicas sum their gradients, and when    gen/exchange.c, gen/step_timing.c
  *   lower      order, timing, exchange    -> rows: with sends, receives, waits, step's end   gen/lower.c
+ *   generation topology, partition        -> rows and programs of single windows, for generate gen/generation.c
  *   layout     rows, programs             -> slots, credits, offsets: a struct pen_plan      gen/layout.c
  *   verify     the finished plan          -> nothing, or the first thing wrong with it       gen/verify.c
  *   emit       plan, timing               -> C tables, or any picture of them                gen/emit.c, gen/output.c

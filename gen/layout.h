@@ -136,12 +136,21 @@ void pen_files(struct pen_plan *plan, struct pen_weight *weights);
 /* What the earlier passes found, for one profile. */
 struct pen_profile_input {
   const char *name;
-  int kind; /* PEN_TRAIN, PEN_EVAL */
+  int kind; /* enum pen_profile_kind */
   struct pen_lowered *lowered;
   struct pen_graph **graph; /* [stage] */
   const struct pen_topology *topology;   /* of its shape; null: the plan's */
   const struct pen_partition *partition; /* that with its shape's microbatches; null: the plan's */
 };
+
+/* ---- generation.c ---- */
+
+enum { PEN_GENERATION_LEAST = 64, PEN_GENERATION_MAX = 32 };
+
+/* Sets the profiles of generation, PEN_GENERATION_MAX at most, and returns how many; none where the model foretells no tokens. */
+size_t pen_generation(const struct pen_topology *topology, const struct pen_partition *partition, struct pen_profile_input *profile);
+
+/* ---- layout.c, again ---- */
 
 /* The finished plan but for its digest. */
 struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pen_partition *partition,

@@ -25,15 +25,6 @@ static _Noreturn void stop_at_action(const char *path, struct pen_action *const 
            pen_action_text(text, a->kind, a->stage, a->microbatch), problem->reason);
 }
 
-static struct pen_graph **build_graphs(const struct pen_topology *topology, const struct pen_partition *partition, bool training) {
-  struct pen_graph **graph = pen_new(partition->stage_count, sizeof *graph);
-  for (uint32_t s = 0; s < partition->stage_count; s++) {
-    graph[s] = pen_model(topology, partition, s, training);
-    pen_derive(graph[s]);
-  }
-  return graph;
-}
-
 /* Costs are finite, but their sum may not be. */
 static _Noreturn void stop_at_costs(const struct pen_result *result) {
   pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say",
@@ -107,10 +98,12 @@ static void add_profiles(struct pen_profile_input *profile, size_t *count, const
 /* From rows to the plan. */
 static void lay_out_rows(struct pen_result *result, int kind) {
   size_t shapes = result->topology->shapes_sequence.count, count = 0;
-  struct pen_profile_input *profile = pen_new(2 * (1 + shapes), sizeof *profile);
+  struct pen_profile_input *profile = pen_new(2 * (1 + shapes) + PEN_GENERATION_MAX, sizeof *profile);
   add_profiles(profile, &count, result, kind, "");
   for (size_t i = 0; i < shapes; i++)
     add_profiles(profile, &count, &result->shape[i], kind, pen_text("_%lld", (long long)result->shape[i].topology->sequence));
+  pen_pass("generation");
+  count += pen_generation(result->topology, result->partition, &profile[count]);
   pen_pass("layout");
   result->plan = pen_layout(result->topology, result->partition, profile, count);
 }
@@ -209,8 +202,8 @@ static void lay_out(struct pen_result *result, const struct pen_options *options
 static void build(struct pen_result *result, const char *costs) {
   bool trains = result->topology->trains;
   pen_pass("model and derive");
-  result->eval = build_graphs(result->topology, result->partition, false);
-  result->own = trains ? build_graphs(result->topology, result->partition, true) : result->eval;
+  result->eval = pen_graphs_of(result->topology, result->partition, false);
+  result->own = trains ? pen_graphs_of(result->topology, result->partition, true) : result->eval;
   pen_pass("costs");
   if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
   result->cost = result->measured ? result->measured->cost : pen_costs(result->topology, result->partition, result->own);

@@ -315,6 +315,15 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
   return graph;
 }
 
+struct pen_graph **pen_graphs_of(const struct pen_topology *topology, const struct pen_partition *partition, bool training) {
+  struct pen_graph **graph = pen_new(partition->stage_count, sizeof *graph);
+  for (uint32_t s = 0; s < partition->stage_count; s++) {
+    graph[s] = pen_model(topology, partition, s, training);
+    pen_derive(graph[s]);
+  }
+  return graph;
+}
+
 double pen_program_flops(const struct pen_op_list *program) {
   double flops = 0;
   for (size_t i = 0; i < program->count; i++)

@@ -128,6 +128,8 @@ void op_sum_loss(struct pen_graph *graph, uint32_t x);
 /* Forward ops of one stage: those of its blocks, in order. Fails (78) when a family's ops are at odds with what it declares. */
 struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_partition *partition, uint32_t stage,
                             bool training);
+/* The graphs of all stages, derived: [stage]. */
+struct pen_graph **pen_graphs_of(const struct pen_topology *topology, const struct pen_partition *partition, bool training);
 /* Adds the programs (training: F, I, W, B; else F alone) and settles bases and storage. */
 void pen_derive(struct pen_graph *graph);
 /* Floating-point operations of a program, for the cost model. */

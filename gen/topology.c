@@ -207,6 +207,14 @@ struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, 
   return shape;
 }
 
+struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence) {
+  struct pen_topology *window = pen_new(1, sizeof *window);
+  *window = *topology;
+  window->sequence = sequence;
+  window->pipeline_microbatches = window->batch_microbatch = 1;
+  return window;
+}
+
 static const char *base_name(const char *path) {
   const char *slash = strrchr(path, '/'), *name = slash ? slash + 1 : path;
   size_t bytes = strlen(name);

@@ -57,6 +57,8 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
 
 /* The same deployment with steps of shape `index` of settings shapes: what it says of sequence and microbatches. */
 struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index);
+/* The same with steps of a single window, of that many tokens. */
+struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence);
 
 /* Ends the generator with the message of a setting (78), naming file and line or -s: for passes that find settings at odds.
  * `setting` is "pipeline.microbatches"; the value is printed as it was written (or as it was settled). */

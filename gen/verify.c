@@ -113,6 +113,10 @@ bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
       return pen_wrong(problem, PEN_NONE, PEN_NONE, "%s has %u microbatches; the loss table holds %u", plan->profiles[index].name,
                        plan->profiles[index].microbatch_count, plan->loss_count);
   for (uint32_t index = 0; index < plan->profile_count; index++)
+    if (plan->profiles[index].kind == PEN_GENERATE && plan->profiles[index].microbatch_count != 1)
+      return pen_wrong(problem, PEN_NONE, PEN_NONE, "%s has %u microbatches: a text grows by one token a step", plan->profiles[index].name,
+                       plan->profiles[index].microbatch_count);
+  for (uint32_t index = 0; index < plan->profile_count; index++)
     if (!verify_profile(plan, &plan->profiles[index], problem)) return false;
   return pen_check_profiles(plan, problem) && pen_check_step_parts(plan, problem);
 }

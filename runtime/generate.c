@@ -1,7 +1,8 @@
-/* generate.c: the sliding window over what has been written, and what is shown of it (see generate.h).
+/* generate.c: the window over what has been written, and what is shown of it (see generate.h).
  *
- * Three ops are tapped: TOKENS and TARGETS read the samples instead of a file, and CROSS_ENTROPY's logits are drawn from instead of
- * summed up. The rank of the last stage writes the new tokens before it publishes the step; rank 0 reads them after it has gathered it. */
+ * Three ops are tapped: TOKENS and TARGETS read the sample at hand instead of a file, and CROSS_ENTROPY's logits are drawn from instead
+ * of summed up. The rank of the last stage writes the new token; all ranks read it when each has ended the step, and so agree on which
+ * sample is at hand, how long it is, and which window holds it. */
 #include "runtime/generate.h"
 
 #include <errno.h>
@@ -20,12 +21,18 @@ enum { LOGITS = 0, LOSS = 3, BYTE_VOCAB = 256 };
 
 static struct {
   const struct pen_options *options;
-  uint64_t samples, prompt, capacity; /* tokens of the prompt; of all */
-  uint32_t *token;                    /* [samples][capacity], shared by all ranks */
+  uint64_t prompt, capacity; /* tokens of the prompt; of a sample */
+  uint32_t *token;           /* [samples][capacity], shared by all ranks */
   uint64_t key;
-  struct pen_tap tokens, targets, loss;
-  double *weights;                    /* [vocab] */
-  float *logits;                      /* [vocab] */
+  struct {
+    struct pen_tap tokens, targets, loss;
+  } taps[PEN_SHAPES_MAX];
+  uint32_t shape_count; /* so many are tapped */
+  uint32_t rank;
+  double *weights;      /* [vocab] */
+  float *logits;        /* [vocab] */
+  /* What the step at hand goes on with; `sample` may be past the last: */
+  uint64_t sample, written;
 } generation;
 
 static uint32_t *sample_of(uint64_t sample) {
@@ -72,7 +79,6 @@ void pen_generate_open(const struct pen_plan *plan, const struct pen_options *op
   uint32_t key[2];
   pen_key(key, options->seed, "generate");
   generation.options = options;
-  generation.samples = options->samples;
   generation.key = (uint64_t)key[1] << 32 | key[0];
   generation.prompt = read_prompt(plan, options->prompt, NULL);
   if (generation.prompt == 0) {
@@ -80,44 +86,36 @@ void pen_generate_open(const struct pen_plan *plan, const struct pen_options *op
   }
   uint64_t elements;
   if (__builtin_add_overflow(generation.prompt, options->tokens, &generation.capacity) ||
-      __builtin_mul_overflow(generation.capacity, generation.samples, &elements) || elements > SIZE_MAX / sizeof(uint32_t)) {
+      __builtin_mul_overflow(generation.capacity, options->samples, &elements) || elements > SIZE_MAX / sizeof(uint32_t)) {
     pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds", (unsigned long long)options->tokens);
   }
   void *memory = mmap(NULL, elements * sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pen_check(memory != MAP_FAILED, "no memory for %llu tokens", (unsigned long long)elements);
   generation.token = memory;
-  for (uint64_t s = 0; s < generation.samples; s++) {
+  for (uint64_t s = 0; s < options->samples; s++) {
     read_prompt(plan, options->prompt, sample_of(s));
   }
 }
 
 /* ---- within a step ---- */
 
-/* Tokens that there are before a step, and the first of them that its window reads. */
-static uint64_t written(const struct pen_vm *vm) {
-  return generation.prompt + vm->step;
-}
-
+/* The first token that the window holds. */
 static uint64_t window_start(const struct pen_vm *vm) {
-  uint64_t count = written(vm);
-  return count > vm->profile->sequence ? count - vm->profile->sequence : 0;
+  return generation.written > vm->profile->sequence ? generation.written - vm->profile->sequence : 0;
 }
 
-/* The sample in a row of the current microbatch; rows beyond the last sample repeat the first, and nobody looks at them. */
-static uint64_t sample_in(const struct pen_vm *vm, uint64_t row) {
-  return vm->data.row_microbatch * vm->plan->microbatch + row;
+/* Past the last sample there may be one step more, which nobody looks at. */
+static bool at_end(void) {
+  return generation.sample == generation.options->samples;
 }
 
 static void read_window(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
-  uint64_t sequence = vm->profile->sequence, rows = (uint64_t)call->dim[0] / sequence, first = window_start(vm), count = written(vm) - first;
+  uint64_t first = window_start(vm), count = generation.written - first;
+  const uint32_t *from = sample_of(at_end() ? 0 : generation.sample) + first;
   int32_t *to = call->operand[0];
-  for (uint64_t r = 0; r < rows; r++) {
-    uint64_t sample = sample_in(vm, r);
-    const uint32_t *from = sample_of(sample < generation.samples ? sample : 0) + first;
-    for (uint64_t t = 0; t < sequence; t++) {
-      to[r * sequence + t] = t < count ? (int32_t)from[t] : 0; /* what follows is seen by nothing before it */
-    }
+  for (uint64_t t = 0; t < (uint64_t)call->dim[0]; t++) {
+    to[t] = t < count ? (int32_t)from[t] : 0; /* what follows is seen by nothing before it */
   }
 }
 
@@ -140,18 +138,15 @@ static const float *row_of(const struct pen_vm *vm, const void *logits, uint64_t
   return generation.logits;
 }
 
-static void draw_rows(const struct pen_call *call) {
+static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
   const struct pen_options *options = generation.options;
-  uint64_t sequence = vm->profile->sequence, rows = (uint64_t)call->dim[0] / sequence, last = written(vm) - window_start(vm) - 1;
-  for (uint64_t r = 0; r < rows; r++) {
-    uint64_t sample = sample_in(vm, r);
-    if (sample < generation.samples) {
-      const float *logits = row_of(vm, call->operand[LOGITS], r * sequence + last);
-      double uniform = pen_uniform(generation.key, sample, vm->step);
-      sample_of(sample)[written(vm)] =
-          (uint32_t)pen_draw(logits, (size_t)call->dim[1], options->temperature, options->top_k, uniform, generation.weights);
-    }
+  if (!at_end()) {
+    uint64_t at = generation.written, drawn = at - generation.prompt;
+    const float *logits = row_of(vm, call->operand[LOGITS], at - window_start(vm) - 1);
+    double uniform = pen_uniform(generation.key, generation.sample, drawn);
+    sample_of(generation.sample)[at] =
+        (uint32_t)pen_draw(logits, (size_t)call->dim[1], options->temperature, options->top_k, uniform, generation.weights);
   }
   *(double *)call->operand[LOSS] = 0.0;
 }
@@ -176,63 +171,82 @@ static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t c
   }
 }
 
-static bool is_last_rank(const struct pen_run *run, const struct pen_vm *vm) {
-  return run->profile->stages[run->plan->stage_count - 1].rank == vm->rank;
-}
-
-/* Tokens of a sample up to `count`, its end-of-text token the last. */
-static uint64_t length_of(uint64_t sample, uint64_t count) {
-  uint64_t length = generation.prompt;
-  while (length < count && !(generation.options->given.end_of_text && sample_of(sample)[length] == generation.options->end_of_text)) {
-    length++;
-  }
-  return length < count ? length + 1 : count;
+/* The rank that shows the texts: that of the last stage, which has drawn them. */
+static bool shows(const struct pen_run *run) {
+  return run->profile->stages[run->plan->stage_count - 1].rank == generation.rank;
 }
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   const struct pen_plan *plan = run->plan;
-  generation.tokens = (struct pen_tap){.run = read_window, .context = vm};
-  generation.targets = (struct pen_tap){.run = no_targets, .context = vm};
-  generation.loss = (struct pen_tap){.run = draw_rows, .context = vm};
-  generation.weights = calloc(plan->vocab, sizeof *generation.weights);
-  generation.logits = calloc(plan->vocab, sizeof *generation.logits);
+  uint32_t s = generation.shape_count++;
+  generation.rank = vm->rank;
+  generation.taps[s].tokens = (struct pen_tap){.run = read_window, .context = vm};
+  generation.taps[s].targets = (struct pen_tap){.run = no_targets, .context = vm};
+  generation.taps[s].loss = (struct pen_tap){.run = draw_next, .context = vm};
+  if (generation.weights == NULL) {
+    generation.weights = calloc(plan->vocab, sizeof *generation.weights);
+    generation.logits = calloc(plan->vocab, sizeof *generation.logits);
+  }
   pen_check(generation.weights != NULL && generation.logits != NULL, "no memory for %u logits", plan->vocab);
-  pen_vm_tap(vm, PEN_OP_TOKENS, &generation.tokens);
-  pen_vm_tap(vm, PEN_OP_TARGETS, &generation.targets);
-  pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &generation.loss);
-  if (is_last_rank(run, vm) && generation.samples == 1) {
-    show(plan, sample_of(0), generation.prompt);
+  pen_vm_tap(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
+  pen_vm_tap(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
+  pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
+}
+
+/* A sample begins with its prompt, and, where there are several, with a line that numbers it. */
+static void begin_sample(const struct pen_run *run) {
+  char heading[64];
+  if (at_end() || !shows(run)) {
+    return;
+  }
+  if (generation.options->samples > 1) {
+    int bytes = snprintf(heading, sizeof heading, "%s--- %llu\n", generation.sample == 0 ? "" : "\n", (unsigned long long)generation.sample + 1);
+    print(heading, (size_t)bytes);
+  }
+  show(run->plan, sample_of(generation.sample), generation.prompt);
+}
+
+/* Takes what the step before has drawn: it is shown; with the end-of-text token, or as many as were asked for, the sample ends. */
+static void take_token(const struct pen_run *run) {
+  const struct pen_options *options = generation.options;
+  const uint32_t *drawn = sample_of(generation.sample) + generation.written++;
+  if (shows(run)) {
+    show(run->plan, drawn, 1);
+  }
+  if (generation.written == generation.capacity || (options->given.end_of_text && *drawn == options->end_of_text)) {
+    generation.sample++;
+    generation.written = generation.prompt;
+    begin_sample(run);
   }
 }
 
-/* One sample is shown as it comes. When all have ended, so does the run. */
-static void stepped(const struct pen_run *run, struct pen_vm *vm) {
-  uint64_t count = written(vm) + 1, ended = 0;
-  if (!is_last_rank(run, vm)) {
-    return;
+/* The shortest window that holds the sample, or the longest. When all samples have ended, so does the run. */
+static uint32_t choose(const struct pen_run *run, uint64_t step) {
+  uint32_t s = 0;
+  if (step == 0) {
+    generation.written = generation.prompt;
+    begin_sample(run);
+  } else {
+    take_token(run);
   }
-  if (generation.samples == 1 && length_of(0, count) == count) {
-    show(run->plan, sample_of(0) + count - 1, 1);
-  }
-  for (uint64_t s = 0; s < generation.samples && generation.options->given.end_of_text; s++) {
-    ended += sample_of(s)[length_of(s, count) - 1] == generation.options->end_of_text && length_of(s, count) > generation.prompt;
-  }
-  if (ended == generation.samples) {
+  if (at_end()) {
     atomic_store(&run->shared.control->stop_requested, 1);
   }
+  while (s + 1 < run->shapes.count && run->shapes.profile[s]->sequence < generation.written) {
+    s++;
+  }
+  return s;
 }
 
+/* The last step's token was not taken yet, unless the step was past the end. */
 static void left(const struct pen_run *run, struct pen_vm *vm) {
-  if (!is_last_rank(run, vm)) {
-    return;
+  (void)vm;
+  if (!at_end()) {
+    take_token(run);
   }
-  for (uint64_t s = 0; s < generation.samples && generation.samples > 1; s++) {
-    char heading[64];
-    int bytes = snprintf(heading, sizeof heading, "%s--- %llu\n", s == 0 ? "" : "\n", (unsigned long long)s + 1);
-    print(heading, (size_t)bytes);
-    show(run->plan, sample_of(s), length_of(s, written(vm) + 1));
+  if (shows(run)) {
+    print("\n", 1);
   }
-  print("\n", 1);
 }
 
-const struct pen_command_hooks pen_generate_hooks = {.opened = opened, .stepped = stepped, .left = left};
+const struct pen_command_hooks pen_generate_hooks = {.opened = opened, .choose = choose, .left = left};

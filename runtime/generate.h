@@ -1,8 +1,9 @@
 /* generate.h: the command generate: goes on from a prompt, token by token, so that a person sees what a model has learnt.
  *
- * A step of the forward plan reads the last `sequence` tokens of each sample, and gives it one more: drawn from softmax(logits /
- * temperature) of the row behind its last token, over the top_k likeliest tokens. At temperature 0 the likeliest is taken. A sample is a
- * row of a microbatch: a step makes as many at once as it reads windows. What is drawn depends on seed, sample and place alone. */
+ * A step reads a window of one sample's last tokens, and gives it one more: drawn from softmax(logits / temperature) of the row of its last
+ * token, over the top_k likeliest tokens. At temperature 0 the likeliest is taken. It runs a profile of its own, the shortest that holds
+ * the sample so far, or, when none does, the longest, that of the model's sequence (gen/generation.c). Samples follow one another. What is
+ * drawn depends on seed, sample and place alone. */
 #ifndef PEN_GENERATE_H
 #define PEN_GENERATE_H
 

@@ -1,6 +1,7 @@
 /* plan.h: the contract between generator and runtime: the tables that penstock-gen writes and the runtime walks.
  *
- * One plan serves all ranks of one deployment. It holds one or more profiles (train, eval, and both for each further shape of a step):
+ * One plan serves all ranks of one deployment. It holds one or more profiles (train, eval, both for each further shape of a step, and
+ * generation for windows of several lengths):
  * in each, every rank has a list of actions (rows), the programs they run, and the place of every byte. The runtime adds nothing and
  * decides nothing, but for the shape of a step.
  *
@@ -163,7 +164,12 @@ struct pen_rank_program {
   uint32_t start_first_op, start_op_count; /* run once before the first step: constants */
 };
 
-enum pen_profile_kind { PEN_TRAIN, PEN_EVAL };
+/* What a profile is for. Evaluation and generation run forwards alone; a step of generation has one microbatch of one sequence. */
+enum pen_profile_kind {
+#define PEN_PROFILE_KIND(kind, meaning) PEN_##kind,
+#include "runtime/profiles.def"
+  PEN_PROFILE_KINDS
+};
 
 struct pen_profile {
   const char *name; /* "train", "eval" */

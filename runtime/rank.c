@@ -126,8 +126,8 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
     pen_vm_open(&vms[s], plan, profile, rank, arena, end, queue, &run->data, trace);
   }
   pen_evaluation_open(run, replica, rank, arena);
-  if (run->hooks != NULL) {
-    run->hooks->opened(run, vm);
+  for (uint32_t s = 0; s < run->shapes.count && run->hooks != NULL; s++) {
+    run->hooks->opened(run, &vms[s]);
   }
   if (queue != NULL) {
     pen_queue_warm(vm);
@@ -206,8 +206,14 @@ static void save(const struct pen_run *run, struct pen_transport *end, bool last
   }
 }
 
-/* Takes the shape of the step that begins at the cursor. The bytes of another may still be in use where some rank is not done. */
+/* Takes the shape of the step that begins at the cursor. The bytes of another may still be in use where some rank is not done. A command
+ * that chooses itself goes by what the step before has given, on all ranks. */
 static void choose_shape(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
+  if (run->hooks != NULL && run->hooks->choose != NULL) {
+    must(step_index == 0 || end->kind->barrier(end));
+    vm = &vms[run->hooks->choose(run, step_index)];
+    return;
+  }
   struct pen_vm *chosen = &vms[pen_shape_of_step(&run->shapes, run->plan, &run->data, cursor)];
   if (chosen != vm && step_index > 0) {
     must(end->kind->barrier(end));
@@ -228,7 +234,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   must(end->kind->board_free(end, board_step));
   must(vm->walk->step(vm));
   board_step++;
-  if (run->hooks != NULL) {
+  if (run->hooks != NULL && run->hooks->stepped != NULL) {
     run->hooks->stepped(run, vm);
   }
 

@@ -242,8 +242,9 @@ static struct pen_plan of_one_replica(const struct pen_plan *plan) {
   return one;
 }
 
-static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, const char *command, uint64_t zero_ns) {
-  struct pen_shapes shapes = shapes_of(plan, PEN_EVAL, options, command);
+static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, enum pen_profile_kind kind,
+                                  const char *command, uint64_t zero_ns) {
+  struct pen_shapes shapes = shapes_of(plan, kind, options, command);
   return (struct pen_run){
       .plan = plan,
       .shapes = shapes,
@@ -257,7 +258,7 @@ static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_
 
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
   need_data(plan, options, "eval");
-  struct pen_run run = forward_run(plan, options, "eval", zero_ns);
+  struct pen_run run = forward_run(plan, options, PEN_EVAL, "eval", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "eval", &found);
   open_data(&run);
@@ -273,7 +274,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   }
   struct pen_plan one = of_one_replica(plan);
   plan = &one;
-  struct pen_run run = forward_run(plan, options, "score", zero_ns);
+  struct pen_run run = forward_run(plan, options, PEN_EVAL, "score", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
   run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
@@ -299,19 +300,14 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   quiet.quiet = true;
   struct pen_plan one = of_one_replica(plan);
   plan = &one;
-  struct pen_run run = forward_run(plan, &quiet, "generate", zero_ns);
-  run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1};
-  uint64_t step_windows = pen_data_step_windows(plan, run.profile);
-  if (options->samples > step_windows) {
-    pen_fail(PEN_EXIT_USAGE, "--samples %" PRIu64 ": at most %" PRIu64 ", the windows of a step", options->samples, step_windows);
-  }
+  need_cpu(plan, "generate");
+  struct pen_run run = forward_run(plan, &quiet, PEN_GENERATE, "generate", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "generate", &found);
   pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
   run.data.window_count = 1; /* taps read the samples instead */
-  run.steps = options->tokens;
-  need_cpu(plan, "generate");
   run.hooks = &pen_generate_hooks;
   pen_generate_open(plan, &quiet);
+  run.steps = options->tokens * options->samples; /* at most; pen_generate_open() has looked that it is a number */
   return run_forward(&run, NULL);
 }

@@ -21,9 +21,10 @@ struct pen_tap {
  * filled. One tap serves ops that are prepared alike. */
 void pen_vm_tap(struct pen_vm *vm, enum pen_op_kind kind, struct pen_tap *tap);
 
-/* What a command does in each rank besides running steps; null: nothing. */
+/* What a command does in each rank besides running steps; null: nothing. `vm` is that of the step's shape. */
 struct pen_command_hooks {
-  void (*opened)(const struct pen_run *run, struct pen_vm *vm);  /* before the seal */
+  void (*opened)(const struct pen_run *run, struct pen_vm *vm);  /* before the seal, for every shape in turn */
+  uint32_t (*choose)(const struct pen_run *run, uint64_t step);  /* the shape of a step, when all ranks have ended the one before */
   void (*stepped)(const struct pen_run *run, struct pen_vm *vm); /* after the rank's own end of a step */
   void (*left)(const struct pen_run *run, struct pen_vm *vm);    /* after the last */
 };

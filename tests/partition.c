@@ -282,7 +282,7 @@ static void costs_of_recomputing_are_foretold(void **state) {
 
 /* The greatest stage time by the costs of the finished partition. */
 static double slowest(const struct pen_topology *t, const struct pen_partition *p) {
-  struct pen_stage_cost *cost = pen_costs(t, p, graphs_of(t, p, true));
+  struct pen_stage_cost *cost = pen_costs(t, p, pen_graphs_of(t, p, true));
   double greatest = 0;
   for (uint32_t s = 0; s < p->stage_count; s++)
     greatest = fmax(greatest, cost[s].forward + cost[s].backward_input + cost[s].backward_weight);

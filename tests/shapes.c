@@ -26,7 +26,7 @@ static uint64_t foretold(const struct pen_shapes *shapes, uint32_t stage, int64_
 static void check_stages(const struct pen_topology *topology) {
   const struct pen_partition *p = pen_partition(topology);
   struct pen_shapes shapes = pen_shapes(topology, p);
-  struct pen_graph **graph = graphs_of(topology, p, true);
+  struct pen_graph **graph = pen_graphs_of(topology, p, true);
   uint32_t inputs = 0, listed = 0;
   for (uint32_t s = 0; s < p->stage_count; s++) {
     if (s) assert_int_equal(bytes_of(graph[s], graph[s]->input), foretold(&shapes, s, (int64_t)s - 1, s, ""));
@@ -239,7 +239,7 @@ static int run_family(const struct wrong *wrong, const struct pen_topology *topo
     dup2(ends[1], 2);
     const struct pen_partition *p = pen_partition_of(topology, &family);
     pen_shapes(topology, p);
-    graphs_of(topology, p, true);
+    pen_graphs_of(topology, p, true);
     _exit(0);
   }
   close(ends[1]);

@@ -354,7 +354,7 @@ static void shapes_are_accepted(void **state) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = plan_of_shapes(of[i].schedule, of[i].ranks, of[i].stages);
     if (!pen_verify(plan, &problem)) fail_msg("%s: rank %u row %u: %s", of[i].schedule, problem.rank, problem.action, problem.reason);
-    assert_int_equal(plan->profile_count, strcmp(of[i].schedule, "inference") ? 6 : 3);
+    assert_int_equal(plan->profile_count, strcmp(of[i].schedule, "inference") ? 7 : 4);
     assert_int_equal(plan->loss_count, 6);
     pen_free_all();
   }
@@ -382,6 +382,12 @@ static bool moved_constant(struct pen_plan *plan) {
   return true;
 }
 
+static bool two_at_once(struct pen_plan *plan) {
+  struct pen_profile *last = WRITABLE(struct pen_profile, &plan->profiles[plan->profile_count - 1]);
+  last->microbatch_count = 2;
+  return last->kind == PEN_GENERATE;
+}
+
 static void a_wrong_switch_is_rejected(void **state) {
   (void)state;
   static const struct {
@@ -392,6 +398,7 @@ static void a_wrong_switch_is_rejected(void **state) {
       {other_rank, "rank"},
       {other_constant, "differ, but lie in the same bytes"},
       {moved_constant, "rope_table"},
+      {two_at_once, "a text grows by one token a step"},
   };
   for (size_t i = 0; i < sizeof wrong / sizeof wrong[0]; i++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};

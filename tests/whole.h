@@ -20,15 +20,6 @@ static inline struct pen_topology *read_topology(const char *text) {
   return topology;
 }
 
-static inline struct pen_graph **graphs_of(const struct pen_topology *topology, const struct pen_partition *partition, bool training) {
-  struct pen_graph **graph = pen_new(partition->stage_count, sizeof *graph);
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    graph[stage] = pen_model(topology, partition, stage, training);
-    pen_derive(graph[stage]);
-  }
-  return graph;
-}
-
 /* A plan and what it was made from; `order`, `timing` and `lowered` are of its first profile. */
 struct whole {
   struct pen_topology *topology;
@@ -52,17 +43,17 @@ static inline size_t add_shape(struct pen_profile_input *profile, const struct w
   if (topology->trains)
     profile[count++] = (struct pen_profile_input){pen_text("train_%zu", index), PEN_TRAIN,
                                                   pen_lower(order, partition, timing, PEN_TRAIN, topology->optimizer_clip_norm > 0),
-                                                  graphs_of(topology, partition, true), topology, partition};
+                                                  pen_graphs_of(topology, partition, true), topology, partition};
   profile[count++] = (struct pen_profile_input){pen_text("eval_%zu", index), PEN_EVAL, pen_lower_forward(forward, partition),
-                                                graphs_of(topology, partition, false), topology, partition};
+                                                pen_graphs_of(topology, partition, false), topology, partition};
   return count;
 }
 
-/* All passes on a topology's text but verify; both profiles of every shape, or eval alone when the schedule does not train. */
+/* All passes on a topology's text but verify; both profiles of every shape, or eval alone when the schedule does not train; and those of generation. */
 static inline struct whole make_whole_of(struct pen_topology *topology) {
   struct whole w = {.topology = topology};
   w.partition = pen_partition(w.topology);
-  struct pen_graph **train = graphs_of(w.topology, w.partition, true), **eval = graphs_of(w.topology, w.partition, false);
+  struct pen_graph **train = pen_graphs_of(w.topology, w.partition, true), **eval = pen_graphs_of(w.topology, w.partition, false);
   w.cost = pen_costs(w.topology, w.partition, train);
   struct pen_order *forward = pen_compose_forward(w.partition);
   bool trains = w.topology->trains;
@@ -71,11 +62,12 @@ static inline struct whole make_whole_of(struct pen_topology *topology) {
                                trains ? PEN_TRAIN : PEN_EVAL, false);
   w.lowered = pen_lower(w.order, w.partition, w.timing, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
   size_t shapes = w.topology->shapes_sequence.count, count = 0;
-  struct pen_profile_input *profile = pen_new(2 * (1 + shapes), sizeof *profile);
+  struct pen_profile_input *profile = pen_new(2 * (1 + shapes) + PEN_GENERATION_MAX, sizeof *profile);
   if (trains) profile[count++] = (struct pen_profile_input){"train", PEN_TRAIN, w.lowered, train, NULL, NULL};
   struct pen_lowered *eval_rows = trains ? pen_lower_forward(forward, w.partition) : w.lowered;
   profile[count++] = (struct pen_profile_input){"eval", PEN_EVAL, eval_rows, eval, NULL, NULL};
   for (size_t i = 0; i < shapes; i++) count += add_shape(&profile[count], &w, i);
+  count += pen_generation(w.topology, w.partition, &profile[count]);
   w.plan = pen_layout(w.topology, w.partition, profile, count);
   return w;
 }
