@@ -38,6 +38,8 @@ enum { LANES = 32, SLOT_BYTES = 32 };
 
 /* Puts something to do on a stream: emulate_streams.cc. */
 void enqueue(void *stream, std::function<void()> body);
+/* Something that is tried until it says that it is done. */
+void enqueue_poll(void *stream, std::function<bool()> poll);
 void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body);
 unsigned char *shared_memory();
 void wait_block();

@@ -3,7 +3,7 @@
  * A call on a stream is kept, and done as late as can be: when somebody waits, or asks whether an event is reached. Then streams take
  * turns in an order that changes from call to call, so that what is ordered by luck alone, on the host or between streams, goes wrong sooner or
  * later. A captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns in the same way. Words that
- * another process is to write are waited for in turn, too. What CUDA refuses is refused: waiting while capturing, a capture whose
+ * another process is to write are waited for in turn, too; who asks whether an event is reached gets an answer before they come. What CUDA refuses is refused: waiting while capturing, a capture whose
  * streams are not joined again, copies of memory that is not pinned in a capture. */
 #include <cuda.h>
 #include <errno.h>
@@ -25,7 +25,7 @@
 namespace emulated {
 namespace {
 
-enum kind { RUN, SIGNAL, WAIT, AWAIT };
+enum kind { RUN, SIGNAL, WAIT, AWAIT, POLL, REPLAY };
 
 struct item {
   enum kind kind;
@@ -33,6 +33,8 @@ struct item {
   uint64_t token;             /* SIGNAL, WAIT */
   volatile uint32_t *word;    /* AWAIT */
   uint32_t value;
+  std::function<bool()> poll; /* POLL: done once it says so; REPLAY: does some of a graph, and says whether it moved */
+  std::function<bool()> over; /* REPLAY: nothing of it is left */
 };
 
 typedef std::deque<item> strand;
@@ -69,34 +71,57 @@ unsigned draw(unsigned below) {
   return (unsigned)(turn_seed >> 33) % below;
 }
 
-/* Does the head of a strand, if it can be done. */
+/* Does the head of a strand, if it can be done; of a graph, some. */
 bool advance(strand &l, std::set<uint64_t> &done) {
   item &head = l.front();
-  if ((head.kind == WAIT && done.count(head.token) == 0) || (head.kind == AWAIT && *head.word != head.value))
+  bool moved = true;
+  if ((head.kind == WAIT && done.count(head.token) == 0) || (head.kind == AWAIT && *head.word != head.value) ||
+      (head.kind == POLL && !head.poll()))
     return false;
   if (head.kind == RUN)
     head.body();
   if (head.kind == SIGNAL)
     done.insert(head.token);
-  l.pop_front();
+  if (head.kind == REPLAY)
+    moved = head.poll();
+  if (head.kind != REPLAY || head.over())
+    l.pop_front();
+  return moved;
+}
+
+bool all_empty(const std::vector<strand *> &strands) {
+  for (const strand *l : strands)
+    if (!l->empty())
+      return false;
   return true;
 }
 
+/* One strand's turn: some of its items. False: it could do none. */
+bool take_turn(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
+  strand &l = *strands[draw((unsigned)strands.size())];
+  bool moved = false;
+  for (unsigned n = 1 + draw(8); n > 0 && !l.empty() && advance(l, done); n--)
+    moved = true;
+  return moved;
+}
+
+enum { STUCK_TURNS = 16 }; /* a strand: so many turns in vain, and nothing can go on but by another process */
+
+/* Lets strands take turns until no more can be done without another process; returns whether any was. */
+bool settle(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
+  bool any = false;
+  for (unsigned idle = 0; !all_empty(strands) && idle < STUCK_TURNS * strands.size(); idle++)
+    if (take_turn(strands, done))
+      any = true, idle = 0;
+  return any;
+}
+
 /* Lets strands take turns, some items at a time, until one of them, or all (which < 0), are empty. */
-void drain(std::vector<strand *> strands, std::set<uint64_t> &done, int which) {
+void drain(const std::vector<strand *> &strands, std::set<uint64_t> &done, int which) {
   unsigned idle = 0;
-  for (;;) {
-    bool left = false;
-    for (size_t i = 0; i < strands.size(); i++)
-      left |= !strands[i]->empty() && (which < 0 || (int)i == which);
-    if (!left)
-      return;
-    strand &l = *strands[draw((unsigned)strands.size())];
-    bool moved = false;
-    for (unsigned n = 1 + draw(8); n > 0 && !l.empty() && advance(l, done); n--)
-      moved = true;
-    idle = moved ? 0 : idle + 1;
-    if (idle > 64 * strands.size()) { /* another process is to write a word */
+  while (which < 0 ? !all_empty(strands) : !strands[(size_t)which]->empty()) {
+    idle = take_turn(strands, done) ? 0 : idle + 1;
+    if (idle > STUCK_TURNS * strands.size()) { /* another process is to write a word */
       sched_yield();
       if (idle > 200 * 1000 * 1000)
         fail("streams wait for each other");
@@ -116,6 +141,9 @@ void drain_stream(stream *s) {
     if (streams[i] == s)
       drain(all_strands(), signalled, (int)i);
 }
+
+item run_item(std::function<void()> body) { return {RUN, std::move(body), 0, NULL, 0, nullptr, nullptr}; }
+item token_item(enum kind kind, uint64_t token) { return {kind, nullptr, token, NULL, 0, nullptr, nullptr}; }
 
 void add(stream *s, item what) {
   if (s->captured_strand < 0) {
@@ -155,7 +183,11 @@ cudaError_t refuse() {
 } // namespace
 
 void enqueue(void *stream_pointer, std::function<void()> body) {
-  add(stream_of((cudaStream_t)stream_pointer), {RUN, std::move(body), 0, NULL, 0});
+  add(stream_of((cudaStream_t)stream_pointer), run_item(std::move(body)));
+}
+
+void enqueue_poll(void *stream_pointer, std::function<bool()> poll) {
+  add(stream_of((cudaStream_t)stream_pointer), {POLL, nullptr, 0, NULL, 0, std::move(poll), nullptr});
 }
 
 } // namespace emulated
@@ -298,7 +330,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   stream *on = stream_of(s);
   what->token = ++last_token;
   what->in_capture = on->captured_strand >= 0;
-  add(on, {SIGNAL, nullptr, what->token, NULL, 0});
+  add(on, token_item(SIGNAL, what->token));
   if (what->in_capture)
     captured_signal[what->token] = {on->captured_strand, strand_last[(size_t)on->captured_strand]};
   return cudaSuccess;
@@ -313,7 +345,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
     join_capture(on);
   if (what->in_capture != (on->captured_strand >= 0))
     return refuse();
-  add(on, {WAIT, nullptr, what->token, NULL, 0});
+  add(on, token_item(WAIT, what->token));
   if (what->in_capture) {
     const auto &signal = captured_signal[what->token];
     if (strand_joined[(size_t)signal.first] < signal.second)
@@ -329,8 +361,12 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   static unsigned asked;
   if (++asked % 3 != 0) /* not yet: a host that does not ask again goes on too soon */
     return cudaErrorNotReady;
-  drain(all_strands(), signalled, -1);
-  return cudaSuccess;
+  const bool moved = settle(all_strands(), signalled);
+  if (signalled.count(what->token))
+    return cudaSuccess;
+  if (!moved)
+    sched_yield();
+  return cudaErrorNotReady;
 }
 
 /* ---- words ---- */
@@ -341,7 +377,7 @@ static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsi
 }
 
 static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
-  add(stream_of((cudaStream_t)s), {AWAIT, nullptr, 0, (volatile uint32_t *)word, value});
+  add(stream_of((cudaStream_t)s), {AWAIT, nullptr, 0, (volatile uint32_t *)word, value, nullptr, nullptr});
   return CUDA_SUCCESS;
 }
 
@@ -393,16 +429,18 @@ cudaError_t cudaGraphDestroy(cudaGraph_t g) {
   return cudaSuccess;
 }
 
+/* A graph under way: what is left of its strands. */
+struct replay {
+  graph left;
+  std::set<uint64_t> done;
+  std::vector<strand *> strands;
+};
+
 cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
-  const graph *what = (const graph *)g;
-  enqueue(s, [=] {
-    graph run = *what;
-    std::set<uint64_t> done;
-    std::vector<strand *> strands;
-    for (strand &l : run.strands)
-      strands.push_back(&l);
-    drain(strands, done, -1);
-  });
+  std::shared_ptr<replay> run(new replay{*(const graph *)g, {}, {}});
+  for (strand &l : run->left.strands)
+    run->strands.push_back(&l);
+  add(stream_of(s), {REPLAY, nullptr, 0, NULL, 0, [=] { return settle(run->strands, run->done); }, [=] { return all_empty(run->strands); }});
   return cudaSuccess;
 }
 
