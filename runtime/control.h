@@ -35,6 +35,7 @@ struct pen_rank_state {
   struct pen_flag arrived;                             /* barriers entered */
   struct pen_flag exchanged;                           /* rows of the exchange between replicas that have ended */
   uint8_t digest[PEN_DIGEST_BYTES];                    /* the plan's, valid after the first barrier */
+  unsigned char memory_name[PEN_SHARED_NAME_BYTES];    /* transport ipc: of its arena, likewise */
 };
 
 /* What rank 0 has told of the last step, for train --watch. Written by it alone. */

@@ -86,16 +86,7 @@ static void start_ranks(struct pen_run *run, pid_t *pids) {
   CPU_FREE(cores);
 }
 
-/* What this version's runtime has: messages between ranks on GPUs are to come (link.h). */
-static void check_built(const struct pen_plan *plan) {
-  if (plan->rank_count > 1 && strcmp(plan->device, "cpu") != 0) {
-    pen_fail(PEN_EXIT_USAGE, "%u ranks on the device %s: this version runs one; build with pipeline.ranks = 1", plan->rank_count,
-             plan->device);
-  }
-}
-
 int pen_launch(struct pen_run *run) {
-  check_built(run->plan);
   pen_files_take_limits_as_errors(); /* the shared memory is a file too */
   pen_shared_open(&run->shared, run->plan);
   uint32_t rank_count = pen_process_count(run->plan);

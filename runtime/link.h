@@ -1,32 +1,69 @@
 /* link.h: how the rows of a queue (queue.h) reach other ranks: what transport.h is for a rank on the CPU, in calls that are enqueued. Nothing
- * here waits on the host; after open nothing allocates. What an implementation enqueues may not differ from step to step. */
+ * here waits on the host once it is connected, and nothing allocates. What an implementation enqueues may not differ from step to step.
+ *
+ * A message leaves on a stream of the link's own, so that the rank goes on computing: SEND is behind what was on the queue's stream
+ * before it, and the first row that writes over the message's source waits until it has left (reuse.h). All that a link has put on
+ * streams of its own is joined to the queue's at the end of a step, as a graph demands. */
 #ifndef PEN_LINK_H
 #define PEN_LINK_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "runtime/control.h"
 #include "runtime/queue.h"
+#include "runtime/reuse.h"
+
+struct pen_link;
 
 struct pen_link_kind {
   const char *name; /* as the topology's cluster.transport */
-  /* Rows SEND_F, SEND_B: behind what is on the queue's stream, when the home is free: the message to its home, then the news of it. What
-   * comes on the stream from here on may write where the message came from. */
+  /* Both before the seal, and the first before a barrier that the second comes after: tells the others how to reach this rank; reaches
+   * them. They fail with what the device or the library says. */
+  void (*offer)(struct pen_link *link);
+  void (*connect)(struct pen_link *link);
+
+  /* Rows SEND_F, SEND_B, SEND_G, SEND_V: behind what is on the queue's stream, when the home is free: the message to its home, then the
+   * news of it. */
   void (*send)(struct pen_link *link, uint32_t message);
-  /* Rows RECV_F, RECV_B: the home is free from here on. */
-  void (*credit)(struct pen_link *link, uint32_t message);
-  /* Rows WAIT_F, WAIT_B: what comes on the stream waits for the message. */
+  /* What comes on the queue's stream from here on may write where that message came from. */
+  void (*reuse)(struct pen_link *link, uint32_t message);
+  /* Rows RECV_F ...: the home is free from here on, once the messages that the row's list in `reuse` has are gone from there. */
+  void (*credit)(struct pen_link *link, uint32_t message, uint32_t row);
+  /* Rows WAIT_F ...: what comes on the queue's stream waits for the message. */
   void (*wait)(struct pen_link *link, uint32_t message);
-  /* Row PUBLISH: own entries of the board to all ranks' boards; GATHER: what comes waits for all ranks' entries. */
+  /* Row PUBLISH: own entries of the weights to the boards of the ranks that gather; GATHER: what comes waits for all ranks' entries. */
   void (*publish)(struct pen_link *link);
   void (*gather)(struct pen_link *link);
+  /* Behind the last row: what comes on the queue's stream waits for all that the link does elsewhere. */
+  void (*end)(struct pen_link *link);
+
+  /* What is wrong with it, in words, or null; asked while the host waits for a step. */
+  const char *(*error)(struct pen_link *link);
+  /* The rank leaves and others may have left without a word: lets go of what would wait for them. */
+  void (*abort)(struct pen_link *link);
 };
 
 struct pen_link {
   const struct pen_link_kind *kind;
   struct pen_queue *queue;
+  const struct pen_plan *plan;
   const struct pen_profile *profile;
+  const struct pen_shared *shared;
   uint32_t rank;
+  struct pen_reuse reuse;    /* of the rank's rows */
+  bool *gathers;             /* [rank_count]: which ranks have a row GATHER */
+  bool all_gather;
 };
+
+/* Makes the link of the plan's transport for a rank of several. Fails where this binary was linked without it. Allocates. */
+struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+
+/* What implementations share: *link filled but for its kind. Allocates. */
+void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
+                   uint32_t rank);
+
+/* ipc.c: ranks of one host. */
+struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
 
 #endif

@@ -9,6 +9,7 @@
 
 #include "runtime/action.h"
 #include "runtime/check.h"
+#include "runtime/link.h"
 #include "runtime/step.h"
 
 static const long poll_ns = 50 * 1000; /* between two looks at a step's end */
@@ -168,7 +169,7 @@ void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op) {
 static bool enqueue_rows(struct pen_vm *vm) {
   const struct pen_queue *queue = vm->queue;
   const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
-  bool marked = queue->way == PEN_QUEUE_MARKED, going = true;
+  bool marked = queue->way != PEN_QUEUE_UNMARKED, going = true;
   for (; going && row < past; row++) {
     pen_assert(row->kind < PEN_ACTION_KINDS);
     vm->row = row;
@@ -178,6 +179,9 @@ static bool enqueue_rows(struct pen_vm *vm) {
     }
   }
   vm->row = NULL;
+  if (queue->link != NULL) {
+    queue->link->kind->end(queue->link);
+  }
   return going;
 }
 
@@ -199,6 +203,9 @@ static void make_graph(struct pen_vm *vm) {
 }
 
 void pen_queue_ready(struct pen_vm *vm) {
+  if (vm->queue->link != NULL) {
+    vm->queue->link->kind->connect(vm->queue->link);
+  }
   if (vm->trace == NULL) {
     make_graph(vm);
   }
@@ -225,7 +232,9 @@ void pen_queue_warm(struct pen_vm *vm) {
 /* ---- steps ---- */
 
 void pen_queue_check(struct pen_vm *vm) {
+  struct pen_link *link = vm->queue->link;
   const char *why = vm->queue->device->error();
+  why = why == NULL && link != NULL ? link->kind->error(link) : why;
   if (why == NULL) {
     return;
   }
@@ -238,6 +247,28 @@ void pen_queue_check(struct pen_vm *vm) {
   pen_fail(PEN_EXIT_LOST, "rank %u (pid %d, host %s) lost: %s after %s; no rank waits for it", vm->rank, (int)getpid(), host, why, after);
 }
 
+static uint32_t rows_left(const struct pen_vm *vm, uint32_t rank) {
+  const struct pen_rank_state *state = &vm->transport->shared->ranks[rank];
+  return vm->profile->ranks[rank].action_count - (uint32_t)(atomic_load(&state->finished) - atomic_load(&state->step_began));
+}
+
+/* Of the others, the one that is least far in its step. */
+static uint32_t last_of_others(const struct pen_vm *vm) {
+  uint32_t last = vm->rank == 0 ? 1 : 0;
+  for (uint32_t r = 0; r < vm->plan->rank_count; r++) {
+    last = r != vm->rank && rows_left(vm, r) > rows_left(vm, last) ? r : last;
+  }
+  return last;
+}
+
+/* The rank, plus one, that the device waits for where its next row is this one; 0: none. */
+static uint32_t awaited(const struct pen_vm *vm, const struct pen_action *row) {
+  if (row->kind == PEN_WAIT_F || row->kind == PEN_WAIT_B || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V) {
+    return vm->profile->channels[vm->profile->messages[row->message].channel].from_rank + 1;
+  }
+  return row->kind == PEN_GATHER && vm->plan->rank_count > 1 ? last_of_others(vm) + 1 : 0;
+}
+
 /* Tells the watch how far the device is in a step. */
 static void tell_progress(struct pen_vm *vm, uint64_t step, uint32_t rows) {
   struct pen_rank_state *self = vm->transport->self;
@@ -245,6 +276,7 @@ static void tell_progress(struct pen_vm *vm, uint64_t step, uint32_t rows) {
   atomic_store_explicit(&self->step_began, began, memory_order_relaxed);
   atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles), memory_order_relaxed);
   atomic_store_explicit(&self->finished, began + rows, memory_order_relaxed);
+  atomic_store_explicit(&self->waits_for, rows < vm->program->action_count ? awaited(vm, &vm->program->actions[rows]) : 0, memory_order_relaxed);
 }
 
 /* The rank's own entries of a step's board, for all to read. */
@@ -273,6 +305,7 @@ static bool finish_step(struct pen_vm *vm) {
     if (atomic_load_explicit(abort_status, memory_order_relaxed) != 0) {
       return false;
     }
+    pen_queue_check(vm);
     nanosleep(&pause, NULL);
   }
   pen_queue_check(vm);

@@ -4,12 +4,24 @@
 #include "runtime/check.h"
 #include "runtime/link.h"
 
+static uint32_t index_of(const struct pen_vm *vm, const struct pen_action *row) { return (uint32_t)(row - vm->program->actions); }
+
+/* Before what the row writes over: the messages that are still to leave from there. */
+static void await_leaving(struct pen_vm *vm, const struct pen_action *row) {
+  struct pen_link *link = vm->queue->link;
+  const uint32_t index = index_of(vm, row);
+  for (uint32_t i = link == NULL ? 0 : link->reuse.first[index]; link != NULL && i < link->reuse.first[index + 1]; i++) {
+    link->kind->reuse(link, link->reuse.message[i]);
+  }
+}
+
 /* F, B, I, W. Of a pair a|b the second runs on the side stream, from where the first began; what follows waits for both. */
 static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->frame < vm->program->frame_count && action->program < vm->program->program_count);
   struct pen_queue *queue = vm->queue;
   const struct pen_program *program = &vm->program->programs[action->program];
   const bool second = queue->forked;
+  await_leaving(vm, action);
   if (second) {
     queue->order->follow(queue->side, queue->fork);
   }
@@ -35,7 +47,7 @@ static bool send(struct pen_vm *vm, const struct pen_action *action) {
 }
 
 static bool receive(struct pen_vm *vm, const struct pen_action *action) {
-  vm->queue->link->kind->credit(vm->queue->link, action->message);
+  vm->queue->link->kind->credit(vm->queue->link, action->message, index_of(vm, action));
   return true;
 }
 
@@ -46,6 +58,7 @@ static bool await(struct pen_vm *vm, const struct pen_action *action) {
 
 /* A tied matrix's gradients: as on the CPU. */
 static bool join(struct pen_vm *vm, const struct pen_action *action) {
+  await_leaving(vm, action);
   vm->join.call.stream = vm->stream;
   return pen_handlers[PEN_JOIN](vm, action);
 }
@@ -88,7 +101,7 @@ static bool gather(struct pen_vm *vm, const struct pen_action *action) {
 }
 
 static bool update(struct pen_vm *vm, const struct pen_action *action) {
-  (void)action;
+  await_leaving(vm, action);
   struct pen_queue *queue = vm->queue;
   struct pen_adamw *settings = (struct pen_adamw *)(queue->arena + queue->memory->settings_offset);
   const struct pen_adamw *base = (const struct pen_adamw *)(queue->arena + queue->memory->feed_offset);

@@ -15,6 +15,7 @@
 #include "runtime/device.h"
 #include "runtime/evaluate.h"
 #include "runtime/initial.h"
+#include "runtime/link.h"
 #include "runtime/log.h"
 #include "runtime/queue.h"
 #include "runtime/run.h"
@@ -52,6 +53,9 @@ static bool claim(int status) {
 
 /* Another rank was lost or has failed: whoever found out has said so. */
 static _Noreturn void leave(void) {
+  if (vm->queue != NULL && vm->queue->link != NULL) {
+    vm->queue->link->kind->abort(vm->queue->link);
+  }
   _exit((int)atomic_load(&this_run->shared.control->abort_status));
 }
 
@@ -131,6 +135,10 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
   }
   if (queue != NULL) {
     pen_queue_warm(vm);
+    if (plan->rank_count > 1) {
+      queue->link = pen_link_open(queue, vm->profile, &run->shared, rank);
+      queue->link->kind->offer(queue->link);
+    }
   }
   load_weights(run, rank);
   for (uint32_t s = 0; s < run->shapes.count; s++) {
@@ -166,6 +174,14 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   must(end->kind->barrier(end));
   if (vm->queue != NULL) {
     pen_queue_ready(vm);
+    must(end->kind->barrier(end));
+  }
+}
+
+/* Nobody takes its memory away while another may write there. */
+static void part(struct pen_transport *end) {
+  if (vm->queue != NULL && vm->queue->link != NULL) {
+    must(end->kind->barrier(end));
   }
 }
 
@@ -301,6 +317,7 @@ void pen_rank_live(const struct pen_run *run, uint32_t replica, uint32_t rank) {
   if (run->hooks != NULL) {
     run->hooks->left(run, vm);
   }
+  part(end);
   if (end->global == 0) {
     report(run);
   }

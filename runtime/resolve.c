@@ -6,25 +6,28 @@
 #include "runtime/queue.h"
 #include "runtime/vm.h"
 
-/* Operands of each kind, counted from its signature in ops.def: every name but the arrow. */
-static uint32_t count_operands(const char *signature) {
-  uint32_t count = 0;
-  bool within = false;
-  for (const char *c = signature; *c != '\0'; c++) {
-    bool blank = *c == ' ';
-    bool arrow = c[0] == '-' && c[1] == '>';
-    count += !blank && !within && !arrow;
-    within = !blank && !arrow;
-    c += arrow; /* skips its point */
-  }
-  return count;
-}
-
 static const char *const signature_of[] = {
 #define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
 #define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
 #include "kernels/ops.def"
 };
+
+/* Every name of the signature but the arrow. */
+struct pen_operand_count pen_operands_of(uint16_t kind) {
+  struct pen_operand_count count = {0};
+  bool within = false;
+  pen_assert(kind < PEN_OP_COUNT);
+  for (const char *c = signature_of[kind]; *c != '\0'; c++) {
+    bool blank = *c == ' ';
+    bool arrow = c[0] == '-' && c[1] == '>';
+    count.inputs = arrow ? count.all : count.inputs;
+    count.all += !blank && !within && !arrow;
+    within = !blank && !arrow;
+    c += arrow; /* skips its point */
+  }
+  pen_assert(count.all <= PEN_OPERANDS_MAX);
+  return count;
+}
 
 /* What resolving one rank needs to remember. */
 struct resolving {
@@ -68,9 +71,7 @@ static const char *const name_of[PEN_OP_COUNT] = {
 
 static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, const struct pen_op *op) {
   struct pen_vm *vm = resolving->vm;
-  pen_assert(op->kind < PEN_OP_COUNT);
-  uint32_t operand_count = count_operands(signature_of[op->kind]);
-  pen_assert(operand_count <= PEN_OPERANDS_MAX);
+  uint32_t operand_count = pen_operands_of(op->kind).all;
   for (uint32_t i = 0; i < operand_count; i++) {
     resolve_address(resolving, &ready->call.operand[i], op->operand[i]);
   }

@@ -64,6 +64,12 @@ struct pen_vm {
   uint64_t optimizer_step;  /* from 1, over all runs */
 };
 
+/* How many operands an op of that kind has, and how many of these are inputs: they come first (ops.def). */
+struct pen_operand_count {
+  uint32_t inputs, all;
+};
+struct pen_operand_count pen_operands_of(uint16_t kind);
+
 /* Resolves a rank's rows against its arena and transport; trace null: not traced; queue null: on the CPU, at once. Kernels must be open.
  * Allocates. */
 void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,

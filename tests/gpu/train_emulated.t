@@ -3,16 +3,7 @@
 # for the host (tests/gpu/emulate.h). Losses and norms are the CPU's but for the order of sums; the bits are the same from run to run,
 # with and without a graph, and after a restart.
 . "${top_srcdir:-.}/tests/lib.sh"
-test -f "$top_builddir/libemulated.a" || skip_all "no CUDA toolkit to compile the backend with"
-
-# link_plan NAME: makes $scratch/NAME from $scratch/NAME.c, with the emulated device where the plan is for CUDA.
-link_plan() {
-  link_device=
-  ! grep -q '^  \.device = "cuda"' "$scratch/$1.c" || link_device='-Wl,-u,pen_cuda libemulated.a -lstdc++ -lubsan'
-  (cd "$top_builddir" &&
-    $CC $CFLAGS -O0 -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
-    $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libruntime.a $link_device $KERNEL_ARCHIVES $RUNTIME_LIBS)
-}
+. "$top_srcdir/tests/gpu/emulated.sh"
 
 cat >"$scratch/model.cfg" <<'END'
 model = { family = "llama"; layers = 2; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 256; sequence = 16; };
@@ -92,9 +83,5 @@ for device in cpu cuda; do
 done
 ok "mlp, unclipped, has the CPU's losses" close_to mlp_cpu mlp_cuda 6
 
-ok "a plan of two ranks" build pair_of_ranks "$scratch/model.cfg" -s cluster.device=cuda -s pipeline.ranks=2
-"$scratch/pair_of_ranks" train --data "$scratch/data.bin" --steps 1 2>"$scratch/pair.err"
-is "is refused by this runtime" $? 64
-matches "which says why" "$(cat "$scratch/pair.err")" "penstock: 2 ranks on the device cuda: this version runs one*"
 is "a binary of the CPU has no CUDA in it" "$(nm "$scratch/cpu" | grep -ci ' [TD] .*cuda')" 0
 finish

@@ -1,0 +1,45 @@
+/* link.c: which links this binary has, and what they have in common (see link.h). */
+#include "runtime/link.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/check.h"
+
+void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
+                   uint32_t rank) {
+  const struct pen_plan *plan = queue->plan;
+  *link = (struct pen_link){
+      .queue = queue,
+      .plan = plan,
+      .profile = profile,
+      .shared = shared,
+      .rank = rank,
+      .reuse = pen_reuse_of(plan, profile, rank),
+      .gathers = calloc(plan->rank_count, sizeof *link->gathers),
+      .all_gather = true,
+  };
+  pen_check(link->gathers != NULL, "no memory for %u ranks", plan->rank_count);
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    for (uint32_t i = 0; i < profile->ranks[r].action_count; i++) {
+      link->gathers[r] = link->gathers[r] || profile->ranks[r].actions[i].kind == PEN_GATHER;
+    }
+    link->all_gather = link->all_gather && link->gathers[r];
+  }
+}
+
+static const struct {
+  const char *name;
+  struct pen_link *(*open)(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+} links[] = {
+    {"ipc", pen_ipc_open},
+};
+
+struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank) {
+  for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+    if (strcmp(links[i].name, queue->plan->transport) == 0) {
+      return links[i].open(queue, profile, shared, rank);
+    }
+  }
+  pen_fail(PEN_EXIT_SYSTEM, "the plan is for the transport %s, which this binary was linked without", queue->plan->transport);
+}

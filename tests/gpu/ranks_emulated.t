@@ -1,0 +1,119 @@
+#!/bin/sh
+# ranks_emulated.t: several ranks on CUDA over the transport ipc, each a process, with streams, words, graphs and shared memory emulated
+# (emulate_streams.cc): bit for bit what one rank trains, whatever ranks, stages and schedule; then faults. It says nothing of a driver.
+. "${top_srcdir:-.}/tests/lib.sh"
+. "$top_srcdir/tests/gpu/emulated.sh"
+
+cat >"$scratch/llama.cfg" <<'END_OF_MODEL'
+model = { family = "llama"; layers = 4; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 128; sequence = 8; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
+pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
+cluster = { device = "cuda"; };
+END_OF_MODEL
+cat >"$scratch/mlp.cfg" <<'END_OF_MODEL'
+model = { family = "mlp"; layers = 8; hidden = 16; sequence = 8; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-3; steps = 8; clip_norm = 1.0; };
+pipeline = { ranks = 1; microbatches = 8; schedule = "1f1b"; };
+cluster = { device = "cuda"; };
+END_OF_MODEL
+make_tokens "$scratch/data.bin" 2000
+ok "tokens" test -s "$scratch/data.bin"
+
+# plan NAME MODEL SETTING...: builds a plan.
+plan() {
+  plan_name=$1 plan_model=$2
+  shift 2
+  for setting in "$@"; do set -- "$@" -s "$setting"; shift; done
+  build "$plan_name" "$scratch/$plan_model.cfg" "$@"
+}
+
+# train NAME BINARY OPTION...: trains with seed 7; leaves NAME.bits, NAME.sums and NAME.err.
+train() {
+  train_name=$1 train_binary=$2
+  shift 2
+  timeout 300 "$scratch/$train_binary" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$train_name.log" \
+    --checkpoint "$scratch/$train_name.ckpt" "$@" 2>"$scratch/$train_name.err" || { sed 's/^/# /' "$scratch/$train_name.err"; return 1; }
+  { log_field "$scratch/$train_name.log" loss; log_field "$scratch/$train_name.log" grad_norm; } >"$scratch/$train_name.bits"
+  (cd "$scratch/$train_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$train_name.sums"
+}
+
+# case_of NAME MODEL SETTING...: a plan of several ranks trains to the bits of MODEL's one rank.
+case_of() {
+  ok "$1: a plan" plan "$@"
+  ok "$1: trains" train "$1" "$1" --steps 3
+  is "$1: as one graph" "$(grep -c 'cannot be one graph' "$scratch/$1.err")" 0
+  ok "$1: with one rank's bits" same_bits 3 "one_$2" "$1"
+}
+
+for model in llama mlp; do
+  ok "one rank of $model" plan "one_$model" "$model"
+  ok "trains" train "one_$model" "one_$model" --steps 3
+done
+case_of llama_2 llama pipeline.ranks=2
+case_of llama_zbv llama pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v
+case_of mlp_2 mlp pipeline.ranks=2
+case_of mlp_4 mlp pipeline.ranks=4
+case_of mlp_4_zbv mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v
+case_of mlp_4_pairs mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.schedule=dual_pipe_v
+case_of mlp_8 mlp pipeline.ranks=8
+matches "says its transport" "$("$scratch/mlp_4" info)" "*device        cuda, transport ipc*"
+
+plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
+ok "four ranks train where nothing can be captured" plain plain mlp_4_zbv --steps 3
+is "each says so" "$(grep -c 'its rows are enqueued one by one' "$scratch/plain.err")" 4
+ok "with the same bits" same_bits 3 one_mlp plain
+ok "and row by row, for a trace" train traced mlp_4_zbv --steps 3 --trace "$scratch/trace"
+ok "with the same bits" same_bits 3 one_mlp traced
+
+ok "two ranks save at step 2" train two mlp_2 --steps 2
+ok "four go on from there" train two mlp_4 --steps 3 --resume
+ok "to the checkpoint of one run" cmp "$scratch/one_mlp.sums" "$scratch/two.sums"
+
+# Without clipping nobody waits for a step's end.
+ok "one rank without clipping" plan one_free mlp optimizer.clip_norm=0
+ok "trains" train one_free one_free --steps 5
+for ranks in 2 4; do
+  ok "$ranks ranks without clipping" plan "free_$ranks" mlp optimizer.clip_norm=0 pipeline.ranks=$ranks
+  ok "train" train "free_$ranks" "free_$ranks" --steps 5
+  ok "to one rank's bits" same_bits 5 one_free "free_$ranks"
+done
+
+ok "one rank with a tied matrix" plan one_tied llama model.tie_embeddings=true
+ok "trains" train one_tied one_tied --steps 3
+ok "two ranks, head and embedding apart" plan tied llama model.tie_embeddings=true pipeline.ranks=2
+ok "train" train tied tied --steps 3
+ok "to one rank's bits" same_bits 3 one_tied tied
+
+score() { timeout 100 "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/one_llama.ckpt" --steps 2 --quiet >"$scratch/eval.$1"; }
+ok "one rank evaluates" score one_llama
+ok "two evaluate" score llama_2
+ok "to the same line" cmp "$scratch/eval.one_llama" "$scratch/eval.llama_2"
+
+# ---- faults: one line, status 75, everybody gone ----
+
+# lose RANK SIGNAL CAUSE: a run of four whose rank gets that signal in mid-step.
+lose() {
+  rm -f "$scratch/lost.log"
+  "$scratch/mlp_4" train --steps 100000 --quiet --timeout 5 --log "$scratch/lost.log" 2>"$scratch/lost.err" &
+  run=$!
+  await_steps "$scratch/lost.log" 3
+  ranks=$(children $run)
+  kill -"$2" "$(echo "$ranks" | sed -n "$(($1 + 1))p")"
+  (sleep 60; kill -9 $run) 2>/dev/null &
+  guard=$!
+  wait $run
+  is "rank $1, signal $2: status" $? 75
+  kill $guard 2>/dev/null
+  sed 's/^/# /' "$scratch/lost.err"
+  is "one line" "$(grep -c . "$scratch/lost.err")" 1
+  matches "names it" "$(cat "$scratch/lost.err")" "penstock: rank $1 (pid *) lost: $3 after *; rank [0-9] waits at * for rank $1"
+  left=0
+  for process in $ranks; do if test -d "/proc/$process" && ! grep -q ' Z ' "/proc/$process/stat" 2>/dev/null; then left=1; fi; done
+  is "no process is left" $left 0
+}
+lose 0 KILL "signal 9"
+lose 2 KILL "signal 9"
+lose 3 STOP stopped
+finish
