@@ -20,6 +20,8 @@
  *            stage's round trip, then the lesser share through its W: the sum of holds x times over all of them is at most limit x (last
  *            end - first start) of the rank.
  *
+ * Makespans also have what follows a rank's last action (step_end.c), whichever rank the bound is about.
+ *
  * Span: the first action of a rank whose lowest stage is a is F of a, so all forwards of a start within the rank's span, and so does
  * all that depends on them; all backwards of a end within it. So bounds by `ends` of any rank q whose stages are all at or above a hold
  * for the span of a's rank, with head and tail counted from a instead of stage 0.
@@ -54,6 +56,7 @@ struct bound {
   const struct pen_budget *budget;
   struct stage_least *least; /* [stage] */
   struct rank_sum *sum;      /* [rank] */
+  double *after;             /* [rank] pen_after_actions() */
   double *before;            /* [stage] from the step's start to the first forward of the stage */
   double *down;              /* [stage] from the start of its forward to the end of the last stage's */
   double *back;              /* [stage] from the end of a backward to the end of stage 0's */
@@ -252,12 +255,12 @@ static void find_ends(const struct bound *b, bool limited, double *makespan, dou
     const struct rank_sum *sum = &b->sum[rank];
     if (!sum->any) continue;
     double wait = least_wait(b, rank, limited, true), weight = b->least[sum->lowest].weight;
-    *makespan = fmax(*makespan, b->before[sum->lowest] + wait + sum->work);
+    *makespan = fmax(*makespan, b->before[sum->lowest] + wait + sum->work + b->after[rank]);
     *span = fmax(*span, wait + sum->work);
     if (b->least[sum->lowest].has_backward)
       *span = fmax(*span, from[sum->lowest] - b->before[sum->lowest] - b->back[sum->lowest] + weight);
   }
-  *makespan = fmax(*makespan, from[0] + b->least[0].weight);
+  *makespan = fmax(*makespan, from[0] + b->least[0].weight + b->after[b->partition->rank_of[0]]);
 }
 
 /* The longest way of one microbatch through all stages and back; at the end of every stage's backward a W may follow. */
@@ -266,7 +269,8 @@ static double chain_bound(const struct bound *b) {
   double longest = b->down[0];
   for (uint32_t stage = 0; stage <= last; stage++)
     if (b->least[stage].has_backward)
-      longest = fmax(longest, b->down[0] + b->least[last].backward + b->back[last] - b->back[stage] + b->least[stage].weight);
+      longest = fmax(longest, b->down[0] + b->least[last].backward + b->back[last] - b->back[stage] + b->least[stage].weight +
+                                  b->after[b->partition->rank_of[stage]]);
   return longest;
 }
 
@@ -285,7 +289,7 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order, const struct pen_
                                 const struct pen_stage_cost *cost, double overlap_cost, const struct pen_budget *budget) {
   uint32_t stages = partition->stage_count;
   struct bound b = {order, partition, cost, pen_order_has_pair(order) ? overlap_cost : -1, budget, .least = pen_new(stages, sizeof *b.least),
-                    .sum = pen_new(order->rank_count, sizeof *b.sum), .before = pen_new(stages, sizeof(double)),
+                    .sum = pen_new(order->rank_count, sizeof *b.sum), .after = pen_after_actions(partition, cost), .before = pen_new(stages, sizeof(double)),
                     .down = pen_new(stages, sizeof(double)), .back = pen_new(stages, sizeof(double)),
                     .next = pen_new(stages, sizeof(uint32_t))};
   struct pen_bounds bounds = {.makespan = {.work = 0}, .span = {.work = 0}};
@@ -293,10 +297,10 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order, const struct pen_
   find_ways(&b);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     if (!b.sum[rank].any) continue;
-    bounds.makespan.work = fmax(bounds.makespan.work, b.sum[rank].work);
+    bounds.makespan.work = fmax(bounds.makespan.work, b.sum[rank].work + b.after[rank]);
+    bounds.span.work = fmax(bounds.span.work, b.sum[rank].work);
     if (b.least[b.sum[rank].lowest].has_backward) bounds.span.chain = fmax(bounds.span.chain, chain_of_rank(&b, rank));
   }
-  bounds.span.work = bounds.makespan.work;
   bounds.makespan.chain = chain_bound(&b);
   find_ends(&b, false, &bounds.makespan.ends, &bounds.span.ends);
   if (budget && budget->limited && !budget->estimated) {
@@ -305,7 +309,7 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order, const struct pen_
     for (uint32_t rank = 0; rank < order->rank_count; rank++) {
       if (!b.sum[rank].any) continue;
       bounds.span.memory = fmax(bounds.span.memory, time[rank]);
-      bounds.makespan.memory = fmax(bounds.makespan.memory, b.before[b.sum[rank].lowest] + time[rank]);
+      bounds.makespan.memory = fmax(bounds.makespan.memory, b.before[b.sum[rank].lowest] + time[rank] + b.after[rank]);
     }
   }
   conclude(&bounds.makespan);

@@ -69,12 +69,18 @@ static bool go_back(const struct search *search, struct pen_path_step *step, str
   return false;
 }
 
-static struct pen_path_step last_step(const struct search *search) {
+/* What ends the step; `rest`: what follows it on its rank. */
+static struct pen_path_step last_step(const struct search *search, double *rest) {
   struct pen_path_step last = {.end = -1};
+  double *after = pen_after_actions(search->partition, search->cost), latest = -1;
   for (uint32_t rank = 0; rank < search->order->rank_count; rank++) {
     uint32_t count = search->order->count[rank];
-    if (count > 0 && search->timing->end[rank][count - 1] > last.end) last = step_at(search, rank, count - 1);
+    if (count == 0 || search->timing->end[rank][count - 1] + after[rank] <= latest) continue;
+    last = step_at(search, rank, count - 1);
+    latest = last.end + after[rank];
   }
+  *rest = last.end >= 0 ? after[last.rank] : 0;
+  pen_free(after);
   return last;
 }
 
@@ -101,7 +107,7 @@ struct pen_path *pen_critical_path(const struct pen_order *order, const struct p
   struct pen_path *path = pen_new(1, sizeof *path);
   size_t capacity = 0;
   find_places(&search);
-  struct pen_path_step before = last_step(&search);
+  struct pen_path_step before = last_step(&search, &path->after);
   for (bool more = before.end >= 0; more;) {
     struct pen_path_step step = before;
     more = go_back(&search, &step, &before);
@@ -135,7 +141,9 @@ static void print_leg(FILE *out, const struct pen_path *path, const struct pen_p
 }
 
 void pen_path_print(FILE *out, const struct pen_path *path, const struct pen_order *order, size_t lines) {
-  fprintf(out, "critical path: %zu actions, %.6g of computation and %.6g of messages\n", path->count, path->compute, path->sent);
+  fprintf(out, "critical path: %zu actions, %.6g of computation and %.6g of messages", path->count, path->compute, path->sent);
+  if (path->after > 0) fprintf(out, ", then %.6g of the tied matrix's", path->after);
+  fputc('\n', out);
   size_t shown = lines == 0 || path->leg_count <= lines ? path->leg_count : lines / 2;
   for (size_t i = 0; i < shown; i++) print_leg(out, path, &path->leg[i], order);
   if (shown == path->leg_count) return;

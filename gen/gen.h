@@ -63,6 +63,7 @@ struct pen_partition {
   uint32_t *rank_of;         /* [stage_count] */
   const struct pen_family *family;
   bool joins; /* a tied matrix learns: the head's gradient is added to the embedding's once a step (struct pen_tie) */
+  bool gathers; /* no rank takes the optimizer's step before all have published their norms (clip_norm) */
   const struct pen_model_block *block; /* all of the model's, in order */
   uint32_t block_count;
 };
@@ -124,7 +125,7 @@ struct pen_timing {
   bool complete;          /* false: the order can never finish; times of unreached actions are NaN */
   double **start, **end;  /* [rank][compute action] */
   uint64_t **turn;        /* [rank][compute action]: place in one global order in which everything could run one by one */
-  double makespan;        /* last end - first start over all ranks */
+  double makespan;        /* end of the step (pen_after_actions) - first start over all ranks */
   double span;            /* greatest over ranks of last end - first start */
   double work;            /* the busiest rank's */
   double bubble;          /* (span-work)/span */
@@ -149,6 +150,11 @@ struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_
  * free. It finds its peers where it is itself, for all replicas run alike. */
 struct pen_timing *pen_simulate_rows(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
                                      const struct pen_exchange_cost *exchange_cost, double overlap_cost);
+
+/* ---- step_end.c ---- */
+
+/* [rank]: from the end of its last action until a training step is over, whatever the others do. */
+double *pen_after_actions(const struct pen_partition *partition, const struct pen_stage_cost *cost);
 
 /* ---- exchange.c ---- */
 

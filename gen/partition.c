@@ -236,6 +236,7 @@ struct pen_partition *pen_partition_of(const struct pen_topology *t, const struc
   cut(t, partition, first_block);
   fill_spans(partition, first_block);
   pen_partition_place(partition, !strcmp(t->pipeline_placement, "v"));
+  partition->gathers = t->trains && t->optimizer_clip_norm > 0;
   partition->joins = t->model_tie_embeddings && family->embedding && t->trains && !pen_weight_is_frozen(t, family->embedding);
   return partition;
 }

@@ -99,6 +99,7 @@ static json_t *path_of(const struct pen_path *path, const struct pen_order *orde
   json_object_set_new(object, "actions", integer(path->count));
   json_object_set_new(object, "computing", real(path->compute));
   json_object_set_new(object, "sending", real(path->sent));
+  json_object_set_new(object, "after", real(path->after));
   json_object_set_new(object, "legs", legs);
   return object;
 }

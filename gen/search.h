@@ -50,6 +50,7 @@ struct pen_search_case {
   const bool *whole;        /* [stage] B needs less room than I and W: else it is never worth while (see search.c) */
   bool any_whole;
   const double *work;       /* [rank] sum of its actions' costs */
+  const double *after;      /* [rank] what counts behind its last action: pen_after_actions(), in the makespan alone */
 };
 
 struct pen_search_case *pen_search_case(const struct pen_partition *partition, const struct pen_stage_cost *cost,

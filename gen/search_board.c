@@ -249,7 +249,8 @@ static bool run_from(struct pen_search_board *board, double since, uint32_t move
   }
   while (stacked > 0) {
     uint32_t rank = board->stack[--stacked];
-    if (!run_rank(board, rank, since, most - search->work[rank], &stacked)) return false;
+    double fixed = search->work[rank] + (search->by_span ? 0 : search->after[rank]);
+    if (!run_rank(board, rank, since, most - fixed, &stacked)) return false;
   }
   *value = (struct pen_search_value){-INFINITY, 0, -INFINITY};
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
@@ -258,9 +259,10 @@ static bool run_from(struct pen_search_board *board, double since, uint32_t move
     double idle = board->from[rank] < board->length[rank] ? board->trial[last].times.idle : board->times[last].idle;
     uint32_t head = board->list[(size_t)rank * search->count];
     double start = board->from[rank] == 0 ? board->trial[head].times.start : board->times[head].start;
-    value->greatest = fmax(value->greatest, search->work[rank] + idle);
-    value->mean += (search->work[rank] + idle) / search->rank_count;
-    value->other = fmax(value->other, search->work[rank] + idle + (search->by_span ? start : -start));
+    double lasts = search->work[rank] + idle, after = search->after[rank];
+    value->greatest = fmax(value->greatest, lasts + (search->by_span ? 0 : after));
+    value->mean += lasts / search->rank_count;
+    value->other = fmax(value->other, lasts + (search->by_span ? start + after : -start));
   }
   return true;
 }

@@ -49,7 +49,8 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
       .partition = partition, .stage_cost = cost, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
       .rank_count = partition->rank_count, .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
       .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches, .cell_count = types * microbatches,
-      .stages = pen_partition_stages(partition), .type = type, .cell = cell, .whole = whole, .any_whole = any_whole, .work = work};
+      .stages = pen_partition_stages(partition), .type = type, .cell = cell, .whole = whole, .any_whole = any_whole, .work = work,
+      .after = pen_after_actions(partition, cost)};
   return search;
 }
 

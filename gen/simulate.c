@@ -199,15 +199,16 @@ static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *firs
 /* Sums up a complete run. */
 static void conclude(struct run *run) {
   struct pen_timing *timing = run->timing;
-  double begins = INFINITY, ends = -INFINITY;
+  double begins = INFINITY, ends = -INFINITY, *after = pen_after_actions(run->partition, run->cost);
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++) {
     uint32_t first, last;
     if (run->order->count[rank] == 0) continue;
     begins = fmin(begins, timing->start[rank][0]);
-    ends = fmax(ends, run->lane[rank].free_at);
+    ends = fmax(ends, run->lane[rank].free_at + after[rank]);
     if (ends_of(run->order, rank, &first, &last)) timing->span = fmax(timing->span, timing->end[rank][last] - timing->start[rank][first]);
     timing->work = fmax(timing->work, timing->busy[rank]);
   }
+  pen_free(after);
   timing->makespan = ends > begins ? ends - begins : 0;
   timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span : 0; /* below: by rounding */
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++)

@@ -33,6 +33,8 @@ static struct plan random_plan(uint64_t *seed, char **which) {
   for (uint32_t stage = 0; stage < plan.partition->stage_count; stage++)
     plan.cost[stage] = (struct pen_stage_cost){unit * (double)draw(seed, 4), unit * (double)draw(seed, 4), unit * (double)draw(seed, 4),
                                                unit * (double)draw(seed, 3)};
+  plan.partition->joins = draw(seed, 2);
+  plan.partition->gathers = draw(seed, 2);
   *which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages, microbatches);
   simulate(&plan);
   return plan;
@@ -60,13 +62,13 @@ static void the_path_is_a_chain_without_gaps(void **state) {
     struct plan plan = random_plan(&seed, &which);
     const struct pen_path *path = plan.path;
     if (path->count == 0 || path->step[0].start != 0) fail_msg("%s: the path does not begin with the step", which);
-    if (path->step[path->count - 1].end != plan.timing->makespan) fail_msg("%s: the path does not end with the step", which);
+    if (path->step[path->count - 1].end + path->after != plan.timing->makespan) fail_msg("%s: the path does not end with the step", which);
     for (size_t i = 1; i < path->count; i++) {
       const struct pen_path_step *before = &path->step[i - 1], *step = &path->step[i];
       if (step->start != before->end + step->sent) fail_msg("%s: a gap before step %zu", which, i);
       if (!depends(&plan, before, step)) fail_msg("%s: step %zu does not depend on the one before", which, i);
     }
-    if (fabs(path->compute + path->sent - plan.timing->makespan) > 1e-9) fail_msg("%s: the parts do not add up", which);
+    if (fabs(path->compute + path->sent + path->after - plan.timing->makespan) > 1e-9) fail_msg("%s: the parts do not add up", which);
     size_t covered = 0;
     for (size_t i = 0; i < path->leg_count; i++) covered += path->leg[i].count;
     assert_int_equal(covered, path->count);

@@ -96,6 +96,16 @@ ok "as well as zb_h2 in its bytes, all run again" as_well zb_h2 -s memory.recomp
 ok "one microbatch at a time, all backwards whole" at_most "$(field "$scratch/two" span)" "$(field "$scratch/one" span)"
 matches "which its bound says is the best" "$(head -n 1 "$scratch/said")" "*the span is 0.000% above the bound*"
 
+# A tied matrix between two ranks: its messages are in the makespan, and the search does no worse by them.
+tied="-s pipeline.ranks=3 -s model.tie_embeddings=true -s model.layers=6 -s costs.forward=1 -s costs.backward_input=1 -s costs.backward_weight=1 -s costs.send=0.25"
+for clip in 0 1; do
+  "$gen" -p report --search-seconds=0 "$scratch/llama.cfg" $tied -s optimizer.clip_norm=$clip >"$scratch/found" 2>"$scratch/said"
+  "$gen" -p report "$scratch/llama.cfg" $tied -s optimizer.clip_norm=$clip -s pipeline.schedule=zb_h1 >"$scratch/named" 2>"$scratch/said"
+  "$gen" -p report "$scratch/llama.cfg" $tied -s model.tie_embeddings=false -s pipeline.schedule=zb_h1 >"$scratch/untied" 2>"$scratch/said"
+  ok "clip_norm $clip, tied: no worse than zb_h1" at_most "$(field "$scratch/found" makespan)" "$(field "$scratch/named" makespan)"
+  ok "clip_norm $clip: tied takes longer" at_most "$(field "$scratch/untied" makespan)" "$(awk -v m="$(field "$scratch/named" makespan)" 'BEGIN { print m - 0.25 }')"
+done
+
 # ---- refusals ----
 # refused NAME STATUS MESSAGE ARGUMENT...
 refused() {
@@ -116,4 +126,10 @@ refused "seconds that are none" 64 "penstock-gen: --search-seconds -1: needs a w
 is "a limit that nothing keeps" "$?" 78
 matches "names what is needed and where" "$(cat "$scratch/said")" \
   "-s memory.limit_mib = 1: 0 (none) or at least *, which one microbatch needs on rank *"
+
+# needed ARGUMENTS...: the MiB that a refusal names.
+needed() { "$gen" --check -s memory.limit_mib=1 "$scratch/llama.cfg" -s model.hidden=256 "$@" 2>&1 | sed 's/.*at least \([0-9]*\),.*/\1/'; }
+plain_mib=$(needed) copied_mib=$(needed -s memory.snapshot=true)
+ok "a snapshot of weights and moments counts" test "$copied_mib" -gt $((plain_mib + plain_mib / 3))
+ok "one more than the refusal names is enough: the estimate leaves small things out" "$gen" --check --search-seconds=0 "$scratch/llama.cfg" -s model.hidden=256 -s memory.snapshot=true -s memory.limit_mib=$((copied_mib + 1))
 finish

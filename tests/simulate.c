@@ -234,6 +234,8 @@ static void turns_are_a_global_order_by_time(void **state) {
     for (uint32_t stage = 0; stage < partition->stage_count; stage++)
       cost[stage] = (struct pen_stage_cost){unit * (double)draw(&seed, most), unit * (double)draw(&seed, most),
                                             unit * (double)draw(&seed, most), unit * (double)draw(&seed, most)};
+    partition->joins = draw(&seed, 2);
+    partition->gathers = draw(&seed, 2);
     char *which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages, microbatches);
     struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
     if (!timing->complete) fail_msg("%s never ends", which);
@@ -275,11 +277,57 @@ static void the_bound_is_true_of_every_order(void **state) {
     for (uint32_t stage = 0; stage < partition->stage_count; stage++)
       cost[stage] = (struct pen_stage_cost){(double)draw(&seed, 5), (double)draw(&seed, 5), (double)draw(&seed, 5),
                                             (double)draw(&seed, 3)};
+    partition->joins = round % 2;
+    partition->gathers = round % 4 == 1;
     double bound = pen_simulate(order, partition, cost, -1)->lower_bound;
     double best = best_of_all(order, partition, cost, 0, 0, INFINITY);
     if (best < bound - 1e-9) fail_msg("round %u: an order takes %g, the bound is %g", round, best, bound);
     pen_free_all();
   }
+}
+
+/* A tied matrix between two ranks: its gradient leaves behind the head's last action, its new value behind the last of the embedding's rank
+ * or, with clip_norm, of any. Actions start when they did, and the span is of them alone. */
+static void a_tied_matrix_comes_back(void **state) {
+  (void)state;
+  enum { RANKS = 4 };
+  struct pen_partition *partition;
+  struct pen_order *order = make_order("1f1b", 1, true, RANKS, 1, 8, &partition);
+  struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0.25);
+  cost[0].send = 2;
+  static const uint32_t slowest[] = {0, 1, 3}; /* whose W take longest, so that its rank ends last */
+  for (size_t which = 0; which < sizeof slowest / sizeof *slowest; which++) {
+    for (uint32_t stage = 0; stage < RANKS; stage++) cost[stage].backward_weight = stage == slowest[which] ? 10 : 1;
+    partition->joins = partition->gathers = false;
+    const struct pen_timing *untied = pen_simulate(order, partition, cost, -1);
+    double end[RANKS], latest = 0;
+    for (uint32_t rank = 0; rank < RANKS; rank++) end[rank] = untied->end[rank][order->count[rank] - 1];
+    for (uint32_t rank = 0; rank < RANKS; rank++) latest = fmax(latest, end[rank]);
+    expect_near(end[slowest[which]], latest, 0, "end of the slowest");
+    expect_near(untied->makespan, latest, 0, "makespan of actions alone");
+    partition->joins = true;
+    for (int gathers = 0; gathers < 2; gathers++) {
+      partition->gathers = gathers;
+      const struct pen_timing *tied = pen_simulate(order, partition, cost, -1);
+      double joined = fmax(end[0], end[3] + 0.25), step = gathers ? fmax(latest, joined) : joined;
+      expect_near(tied->makespan, fmax(latest, step + 2), 1e-9, "makespan");
+      expect_near(tied->span, untied->span, 0, "span");
+      bool sees = gathers || slowest[which] != 1; /* else the messages are over before rank 1 is */
+      assert_true(tied->makespan >= tied->lower_bound);
+      assert_true(sees ? tied->lower_bound > untied->lower_bound : tied->lower_bound == untied->lower_bound);
+    }
+  }
+}
+
+/* On one rank head and embedding send nothing. */
+static void a_tied_matrix_on_one_rank_costs_nothing(void **state) {
+  (void)state;
+  struct pen_partition *partition;
+  struct pen_order *order = make_order("zero_bubble_v", 0, false, 4, 2, 8, &partition);
+  const struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0.25);
+  double untied = pen_simulate(order, partition, cost, -1)->makespan;
+  partition->joins = partition->gathers = true;
+  expect_near(pen_simulate(order, partition, cost, -1)->makespan, untied, 0, "makespan");
 }
 
 static void impossible_orders_are_incomplete(void **state) {
@@ -346,6 +394,7 @@ int main(void) {
       cmocka_unit_test(zero_bubble_v_has_no_bubble),    cmocka_unit_test(published_bubbles_match),
       cmocka_unit_test(interleaved_bubbles_differ_for_one_reason),
       cmocka_unit_test(turns_are_a_global_order_by_time), cmocka_unit_test(the_bound_is_true_of_every_order),
+      cmocka_unit_test(a_tied_matrix_comes_back), cmocka_unit_test(a_tied_matrix_on_one_rank_costs_nothing),
       cmocka_unit_test(impossible_orders_are_incomplete), cmocka_unit_test(pairs_overlap),
       cmocka_unit_test(large_plans_are_simulated_fast),
   };
