@@ -16,13 +16,14 @@ static inline uint64_t pen_aligned(uint64_t bytes) {
 }
 
 /* What a weight keeps on its rank whatever the activations: itself, its bf16 copy where it has one, and, if it learns, its gradient and
- * two moments. Of a tied one the head keeps what it reads, unless it is there already, and its gradient. */
+ * two moments; and with memory.snapshot a copy of all that a checkpoint holds of it. Of a tied one the head keeps what it reads, unless it is there already, and its gradient. */
 static inline uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph, size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
   uint64_t copy = weight->copy_offset == UINT64_MAX ? 0 : pen_aligned(weight->count * sizeof(uint16_t));
   uint64_t whole = pen_aligned(weight->count * sizeof(float));
   bool learns = graph->training && !weight->frozen, together = partition->rank_of[0] == partition->rank_of[graph->stage];
-  if (index != graph->tied) return copy + whole * (learns ? 4 : 1);
+  uint64_t snapshot = graph->training && graph->topology->memory_snapshot ? whole * (learns ? 3 : 1) : 0;
+  if (index != graph->tied) return copy + whole * (learns ? 4 : 1) + snapshot;
   return (copy ? copy : together ? 0 : whole) + whole * learns;
 }
 
