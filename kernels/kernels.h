@@ -130,8 +130,9 @@ struct pen_device {
   void (*sum_squares)(double *sum, const float *x, size_t count, void *workspace, void *stream);
   /* As pen_greatest_magnitude(), likewise. */
   void (*greatest_magnitude)(double *greatest, const float *x, size_t count, void *workspace, void *stream);
-  /* As pen_adamw_step(); the settings lie there, but for the weight decay. With the scale NaN parameters and moments stay as they are. */
-  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+  /* As pen_adamw_step(); the settings lie there, but for the weight decay. With the scale NaN parameters and moments stay as they are.
+   * `copy`, or null, becomes the parameters as bf16, with pen_narrow()'s bits. */
+  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
                      const struct pen_adamw *settings, double weight_decay, void *stream);
   void (*narrow)(uint16_t *to, const float *from, size_t count, void *stream); /* as pen_narrow(), and with its bits */
   /* As pen_normal(), and with its bits; the key lies here. */

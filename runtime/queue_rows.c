@@ -112,7 +112,8 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
     const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
     queue->device->adamw_step((float *)(queue->arena + weight->value_offset), (float *)(queue->arena + weight->gradient_offset),
                               (float *)(queue->arena + weight->exp_avg_offset), (float *)(queue->arena + weight->exp_avg_sq_offset),
-                              weight->count, settings, weight->weight_decay, queue->stream);
+                              weight->copy_offset == UINT64_MAX ? NULL : (uint16_t *)(queue->arena + weight->copy_offset), weight->count,
+                              settings, weight->weight_decay, queue->stream);
   }
   return true;
 }

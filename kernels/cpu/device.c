@@ -97,7 +97,7 @@ static void greatest_magnitude(double *greatest, const float *x, size_t count, v
   *greatest = pen_greatest_magnitude(x, count);
 }
 
-static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
                        const struct pen_adamw *settings, double weight_decay, void *stream) {
   (void)stream;
   struct pen_adamw own = *settings;
@@ -106,6 +106,8 @@ static void adamw_step(float *parameter, float *gradient, float *exp_avg, float 
     pen_adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, &own);
   else
     memset(gradient, 0, count * sizeof *gradient);
+  if (copy != NULL)
+    pen_narrow(copy, parameter, count);
 }
 
 static void narrow(uint16_t *to, const float *from, size_t count, void *stream) {

@@ -21,5 +21,5 @@ struct accumulate {
 
 void pen_cuda_accumulate(const struct pen_call *call) {
   const accumulate op = {(const float *)call->operand[0], (float *)call->operand[1]};
-  launch_each(op, call->dim[0], call->stream);
+  launch_each<float>(op, call->dim[0], call->stream);
 }

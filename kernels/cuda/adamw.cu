@@ -1,8 +1,9 @@
 /* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the bits of a CPU that fuses
  * multiply-adds: what is fused there is fused here, what is rounded there is rounded here.
  * The settings lie in device memory, so that a captured step reads new ones each time it is replayed; the scale NaN skips the step.
- * Launch: at most 4096 blocks, each over every so many runs of 1024 elements. Moves 32 bytes an element. */
-#include "kernels/cuda/device.cuh"
+ * With a copy in bf16, the new parameters are rounded into it on the way, with pen_narrow()'s bits.
+ * Launch: at most 4096 blocks, each over every so many runs of 1024 elements. Moves 32 bytes an element, 34 with a copy. */
+#include "kernels/cuda/narrow.cuh"
 
 namespace {
 
@@ -27,6 +28,7 @@ __device__ inline factors settle(const struct pen_adamw *s, double weight_decay)
 
 struct step {
   float *parameter, *gradient, *exp_avg, *exp_avg_sq;
+  bf16 *copy; /* or null */
   template <int N> __device__ void run(int64_t i, const factors &s) const {
     lanes<N> p = load<N>(parameter + i), m = load<N>(exp_avg + i), v = load<N>(exp_avg_sq + i);
     const lanes<N> gradients = load<N>(gradient + i);
@@ -39,6 +41,8 @@ struct step {
       p.v[k] = __fmaf_rn(__fdiv_rn(m.v[k], divisor), s.rate, __fmul_rn(p.v[k], s.keep));
     }
     store(parameter + i, p);
+    if (copy)
+      store_narrow(copy + i, p);
     store(exp_avg + i, m);
     store(exp_avg_sq + i, v);
     store(gradient + i, lanes<N>{});
@@ -66,12 +70,12 @@ __global__ void __launch_bounds__(THREADS) adamw(step op, int64_t count, const s
 
 } /* namespace */
 
-void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
                          const struct pen_adamw *settings, double weight_decay, void *stream) {
   if (count == 0)
     return;
   const int64_t blocks = ceiling((int64_t)count, 4 * THREADS);
-  const step op = {parameter, gradient, exp_avg, exp_avg_sq};
+  const step op = {parameter, gradient, exp_avg, exp_avg_sq, copy};
   PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0, stream, op, (int64_t)count, settings,
              weight_decay);
 }

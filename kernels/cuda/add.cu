@@ -1,12 +1,12 @@
 /* add.cu: ADD: y = x + z; y may lie on x.
- * Launch: element-wise (device.cuh). Moves 12 bytes an element. */
+ * Launch: element-wise (device.cuh). Moves an element three times. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-struct add {
-  const float *x, *z;
-  float *y;
+template <class T> struct add {
+  const T *x, *z;
+  T *y;
   template <int N> __device__ void run(int64_t i) const {
     lanes<N> a = load<N>(x + i);
     const lanes<N> b = load<N>(z + i);
@@ -17,9 +17,11 @@ struct add {
   }
 };
 
+template <class T> void add_of(const struct pen_call *call) {
+  const add<T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (T *)call->operand[2]};
+  launch_each<T>(op, call->dim[0], call->stream);
+}
+
 } /* namespace */
 
-void pen_cuda_add(const struct pen_call *call) {
-  const add op = {(const float *)call->operand[0], (const float *)call->operand[1], (float *)call->operand[2]};
-  launch_each(op, call->dim[0], call->stream);
-}
+PEN_CUDA_BOTH(add)

@@ -23,9 +23,6 @@ static inline int64_t q_count(const int64_t *dim) { return dim[0] * dim[1] * dim
 /* The workspace of the backward: delta[batch][heads][sequence], then dq, which waits there where it goes in q's place. */
 static inline size_t delta_bytes(const int64_t *dim) { return (size_t)ceiling(dim[0] * dim[1] * dim[2], 64) * 64 * sizeof(float); }
 
-static __device__ inline float as_float(float x) { return x; }
-static __device__ inline float as_float(uint16_t bf16) { return __uint_as_float((uint32_t)bf16 << 16); }
-
 /* delta[b,h,t] = sum of do o over a head's vector. Launch: a warp a vector, vectors in memory's order. */
 template <class T>
 __global__ void __launch_bounds__(THREADS) sum_delta(float *delta, const T *dout, const T *o, int64_t vectors, attention_shape s) {
@@ -34,7 +31,7 @@ __global__ void __launch_bounds__(THREADS) sum_delta(float *delta, const T *dout
     return;
   float sum = 0;
   for (int i = (int)threadIdx.x % WARP; i < s.head_dim; i += WARP)
-    sum = fmaf(as_float(dout[vector * s.head_dim + i]), as_float(o[vector * s.head_dim + i]), sum);
+    sum = fmaf(widen(dout[vector * s.head_dim + i]), widen(o[vector * s.head_dim + i]), sum);
   sum = warp_sum(sum);
   const int64_t row = vector / s.heads, batch = row / s.sequence;
   if (threadIdx.x % WARP == 0)

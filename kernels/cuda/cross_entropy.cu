@@ -4,7 +4,7 @@
  *
  * Launch: a block of 1024 threads a row, 256 where the vocabulary is at most 4096; then one block that adds the rows' losses.
  * Sums: a thread keeps a maximum and a sum of e^(x - maximum) in f32 as it goes (Milakov and Gimelshein 2018), the threads' sums
- * are added in f64, the rows' losses in f64 in rising order. Workspace: an f64 a row. Moves 12 bytes an element with gradient. */
+ * are added in f64, the rows' losses in f64 in rising order. Workspace: an f64 a row. Moves an element three times with gradient. */
 #include <float.h>
 #include <math.h>
 
@@ -12,27 +12,27 @@
 
 namespace {
 
-/* A row starts where it starts: `head` elements by one, then `fours` of four that are 16-byte aligned, then the rest by one. */
+/* A row starts where it starts: `head` elements by one, then `wide` times the N that 16 bytes hold, aligned, then the rest by one. */
 struct span {
-  int head, fours, count;
+  int head, wide, count;
 };
 
-__device__ inline span span_of(int64_t at, int count) {
-  const int head = (int)((4 - at % 4) % 4);
+template <int N> __device__ inline span span_of(int64_t at, int count) {
+  const int head = (int)((N - at % N) % N);
   const int from = head < count ? head : count;
-  return {from, (count - from) / 4, count};
+  return {from, (count - from) / N, count};
 }
 
-/* Does f.run<4>(i) and f.run<1>(i) over a row by B threads. */
-template <int B, class F> __device__ inline void over_row(const span &s, F &f) {
-  for (int i = (int)threadIdx.x; i < s.fours; i += B)
-    f.template run<4>(s.head + 4 * i);
-  for (int i = (int)threadIdx.x; i < s.count - 4 * s.fours; i += B)
-    f.template run<1>(i < s.head ? i : i + 4 * s.fours);
+/* Does f.run<N>(i) and f.run<1>(i) over a row by B threads. */
+template <int B, int N, class F> __device__ inline void over_row(const span &s, F &f) {
+  for (int i = (int)threadIdx.x; i < s.wide; i += B)
+    f.template run<N>(s.head + N * i);
+  for (int i = (int)threadIdx.x; i < s.count - N * s.wide; i += B)
+    f.template run<1>(i < s.head ? i : i + N * s.wide);
 }
 
-struct soft_sum {
-  const float *x;
+template <class T> struct soft_sum {
+  const T *x;
   float most, sum;
   template <int N> __device__ void run(int i) {
     const lanes<N> a = load<N>(x + i);
@@ -50,9 +50,10 @@ struct soft_sum {
   }
 };
 
-struct gradient {
-  const float *x;
-  float *dx, most, factor;
+template <class T> struct gradient {
+  const T *x;
+  T *dx;
+  float most, factor;
   int target;
   float scale;
   template <int N> __device__ void run(int i) {
@@ -67,8 +68,8 @@ struct gradient {
   }
 };
 
-struct nothing {
-  float *dx;
+template <class T> struct nothing {
+  T *dx;
   template <int N> __device__ void run(int i) { store(dx + i, lanes<N>{}); }
 };
 
@@ -85,50 +86,46 @@ template <int B> __device__ inline float block_maximum(float x) {
   return most;
 }
 
-template <int B>
+template <class T, int B>
 __global__ void __launch_bounds__(B)
-row_loss(double *losses, const float *logits, float *dlogits, const int32_t *targets, const double *share, int vocab) {
+row_loss(double *losses, const T *logits, T *dlogits, const int32_t *targets, const double *share, int vocab) {
   const int64_t row = blockIdx.x, at = row * vocab;
   const double scale = *share;
   const int target = targets[row];
-  const span s = span_of(at, vocab);
+  const span s = span_of<WIDE<T>>(at, vocab);
   if (target < 0 || target >= vocab) { /* the same for the whole block */
-    nothing none = {dlogits + at};
+    nothing<T> none = {dlogits + at};
     if (dlogits)
-      over_row<B>(s, none);
+      over_row<B, WIDE<T>>(s, none);
     if (threadIdx.x == 0)
       losses[row] = target == PEN_IGNORED_TARGET ? 0.0 : nan("");
     return;
   }
-  const float wanted = logits[at + target]; /* before anybody writes: dlogits may lie on logits */
-  soft_sum soft = {logits + at, -FLT_MAX, 0}; /* finite, so that a logit of -infinity adds e^-infinity */
-  over_row<B>(s, soft);
+  const float wanted = widen(logits[at + target]); /* before anybody writes: dlogits may lie on logits */
+  soft_sum<T> soft = {logits + at, -FLT_MAX, 0}; /* finite, so that a logit of -infinity adds e^-infinity */
+  over_row<B, WIDE<T>>(s, soft);
   const float most = block_maximum<B>(soft.most);
   const double sum = block_sum<B>((double)soft.sum * (double)expf(soft.most - most));
   if (dlogits) {
-    gradient g = {logits + at, dlogits + at, most, (float)(scale / sum), target, (float)scale};
-    over_row<B>(s, g);
+    gradient<T> g = {logits + at, dlogits + at, most, (float)(scale / sum), target, (float)scale};
+    over_row<B, WIDE<T>>(s, g);
   }
   if (threadIdx.x == 0)
     losses[row] = log(sum) + ((double)most - (double)wanted);
+}
+
+template <class T> void cross_entropy_of(const struct pen_call *call) {
+  double *losses = (double *)call->workspace;
+  const int64_t rows = call->dim[0];
+  const int vocab = (int)call->dim[1], threads = vocab > 4096 ? 1024 : THREADS;
+  const auto kernel = vocab > 4096 ? row_loss<T, 1024> : row_loss<T, THREADS>;
+  PEN_LAUNCH(kernel, dim3((unsigned)rows), dim3((unsigned)threads), 0, call->stream, losses, (const T *)call->operand[0],
+             (T *)call->operand[4], (const int32_t *)call->operand[1], (const double *)call->operand[2], vocab);
+  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[3], losses, rows);
 }
 
 } /* namespace */
 
 size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]) { return (size_t)dim[0] * sizeof(double); }
 
-void pen_cuda_cross_entropy(const struct pen_call *call) {
-  const float *logits = (const float *)call->operand[0];
-  const int32_t *targets = (const int32_t *)call->operand[1];
-  const double *share = (const double *)call->operand[2];
-  float *dlogits = (float *)call->operand[4];
-  double *losses = (double *)call->workspace;
-  const int64_t rows = call->dim[0];
-  const int vocab = (int)call->dim[1];
-  if (vocab > 4096)
-    PEN_LAUNCH(row_loss<1024>, dim3((unsigned)rows), dim3(1024), 0, call->stream, losses, logits, dlogits, targets, share, vocab);
-  else
-    PEN_LAUNCH(row_loss<THREADS>, dim3((unsigned)rows), dim3(THREADS), 0, call->stream, losses, logits, dlogits, targets, share,
-               vocab);
-  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[3], losses, rows);
-}
+PEN_CUDA_BOTH(cross_entropy)

@@ -16,21 +16,25 @@
 extern "C" {
 #endif
 
-/* Every operation that has a kernel here, with the name of its function. */
+/* Every operation that has a kernel of ours, with the name of its function: those of f32 alone, and those whose dtype may be bf16 too, which
+ * have a second function with _bf16 behind its name. Products are in product.c. */
+#define PEN_CUDA_OPS_F32(row) row(ROPE_TABLE, rope_table) row(ACCUMULATE, accumulate)
 #define PEN_CUDA_OPS(row)                                                                                              \
-  row(ROPE_TABLE, rope_table) row(LINEAR, linear) row(LINEAR_DX, linear_dx) row(LINEAR_DW, linear_dw)                  \
-  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(ACCUMULATE, accumulate) row(ROPE, rope) row(ROPE_DX, rope_dx)  \
-  row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx)              \
-  row(GELU, gelu) row(GELU_DX, gelu_dx) row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx)                              \
-  row(SPLIT, split) row(SPLIT_DX, split_dx) row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add)                           \
-  row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw) row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
-#define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name;
+  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm) row(LAYERNORM_DX, layernorm_dx)          \
+  row(ROPE, rope) row(ROPE_DX, rope_dx) row(ATTENTION, attention) row(ATTENTION_DX, attention_dx)                      \
+  row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx) row(GELU, gelu) row(GELU_DX, gelu_dx)                                  \
+  row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx) row(SPLIT, split) row(SPLIT_DX, split_dx)                  \
+  row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add) row(BIAS_DW, bias_dw)                                           \
+  row(EMBEDDING, embedding) row(EMBEDDING_DW, embedding_dw) row(POSITION, position) row(POSITION_DW, position_dw)      \
+  row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
+#define PEN_CUDA_DECLARE_F32(kind, name) pen_kernel pen_cuda_##name;
+#define PEN_CUDA_DECLARE(kind, name) pen_kernel pen_cuda_##name, pen_cuda_##name##_bf16;
+PEN_CUDA_OPS_F32(PEN_CUDA_DECLARE_F32)
 PEN_CUDA_OPS(PEN_CUDA_DECLARE)
+#undef PEN_CUDA_DECLARE_F32
 #undef PEN_CUDA_DECLARE
 
-/* Attention over bf16: the same operands and dims, q k v o and their gradients bf16, lse f32; head_dim is a multiple of 8, at most 128.
- * No plan names them yet. */
-pen_kernel pen_cuda_attention_bf16, pen_cuda_attention_dx_bf16;
+/* Attention over bf16 wants a head_dim that is a multiple of 8, at most 128; over f32 one of at most 256. */
 size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
 /* attention*.cu: what must be settled once, before the seal: the shared memory that the kernels may have. */
@@ -40,21 +44,29 @@ void pen_cuda_attention_bf16_open(void);
 void pen_cuda_attention_dx_bf16_open(void);
 void pen_cuda_rmsnorm_dx_open(void);
 
-/* linear.c. The products' workspace is one size for all shapes: what cuBLASLt is told to keep to. */
+void pen_cuda_layernorm_dx_open(void);
+
+/* product.c. The products' workspace is one size for all shapes: what cuBLASLt is told to keep to; a bias over bf16 adds its own bytes. */
 enum { PEN_CUDA_PRODUCT_WORKSPACE_BYTES = 32 << 20 };
-const char *pen_cuda_linear_open(void); /* the library's name and version; null: noted as an error */
-void *pen_cuda_linear_prepare(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]);      /* null: noted as an error */
-void *pen_cuda_linear_prepare_bf16(enum pen_op_kind kind, const int64_t dim[PEN_DIMS_MAX]); /* operands bf16, but dw f32 */
+const char *pen_cuda_product_open(void); /* the library's name and version; null: noted as an error */
+int pen_cuda_is_product(enum pen_op_kind kind);
+size_t pen_cuda_product_workspace(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);
+/* Null: noted as an error. Over bf16 the gradients of weights stay f32. */
+void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);
+pen_kernel pen_cuda_product; /* of what was prepared */
 
 /* The bytes of call->workspace, for ops that want some. */
 size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_bias_dw_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
 /* What is no operation. */
 void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream);
-void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
                          const struct pen_adamw *settings, double weight_decay, void *stream);
+void pen_cuda_narrow(uint16_t *to, const float *from, size_t count, void *stream);
 void pen_cuda_greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, double clip_norm,
                      int greatest, void *stream);

@@ -23,21 +23,76 @@ enum { WARP = 32, THREADS = 256 /* of a block, where nothing speaks for another 
 
 static inline int64_t ceiling(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
-/* Several neighbouring elements that travel together: four in 16 bytes, or one. */
+/* ---- bf16: its bits, the upper half of an f32 ---- */
+typedef uint16_t bf16;
+
+static __device__ inline float widen(float x) { return x; }
+static __device__ inline double widen(double x) { return x; }
+static __device__ inline float widen(bf16 x) { return __uint_as_float((uint32_t)x << 16); }
+
+#ifndef PEN_EMULATED
+/* Rounds to nearest even; `low` goes to the low half. */
+static __device__ inline uint32_t pack(float low, float high) {
+  uint32_t both;
+  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
+  return both;
+}
+#endif
+
+/* Several neighbouring elements that travel together, in f32 once they are here: as many as 16 bytes hold, or one. */
 template <int N> struct lanes {
   float v[N];
 };
 
-template <int N> static __device__ inline lanes<N> load(const float *p);
-template <> __device__ inline lanes<1> load<1>(const float *p) { return {{*p}}; }
-template <> __device__ inline lanes<4> load<4>(const float *p) {
-  const float4 four = *(const float4 *)p;
-  return {{four.x, four.y, four.z, four.w}};
+template <class T> constexpr int WIDE = 16 / (int)sizeof(T);
+
+/* How many travel together in rows of that width: all rows then begin on 16 bytes. */
+template <class T> static inline bool is_wide(int64_t width) { return width % WIDE<T> == 0; }
+
+template <int N> static __device__ inline lanes<N> load(const float *p) {
+  lanes<N> x;
+  if constexpr (N == 1)
+    x.v[0] = *p;
+  else
+#pragma unroll
+    for (int k = 0; k < N; k += 4) {
+      const float4 four = *(const float4 *)(p + k);
+      x.v[k] = four.x, x.v[k + 1] = four.y, x.v[k + 2] = four.z, x.v[k + 3] = four.w;
+    }
+  return x;
 }
 
-static __device__ inline void store(float *p, const lanes<1> &x) { *p = x.v[0]; }
-static __device__ inline void store(float *p, const lanes<4> &x) {
-  *(float4 *)p = make_float4(x.v[0], x.v[1], x.v[2], x.v[3]);
+template <int N> static __device__ inline lanes<N> load(const bf16 *p) {
+  lanes<N> x;
+  if constexpr (N == 1) {
+    x.v[0] = widen(*p);
+  } else {
+    static_assert(N == 8, "16 bytes");
+    const uint4 eight = *(const uint4 *)p;
+    const uint32_t two[4] = {eight.x, eight.y, eight.z, eight.w};
+#pragma unroll
+    for (int k = 0; k < 4; k++) {
+      x.v[2 * k] = __uint_as_float(two[k] << 16);
+      x.v[2 * k + 1] = __uint_as_float(two[k] & 0xffff0000u);
+    }
+  }
+  return x;
+}
+
+template <int N> static __device__ inline void store(float *p, const lanes<N> &x) {
+  if constexpr (N == 1)
+    *p = x.v[0];
+  else
+#pragma unroll
+    for (int k = 0; k < N; k += 4)
+      *(float4 *)(p + k) = make_float4(x.v[k], x.v[k + 1], x.v[k + 2], x.v[k + 3]);
+}
+
+template <int N> static __device__ inline void store(bf16 *p, const lanes<N> &x) {
+  if constexpr (N == 1)
+    *p = (bf16)pack(x.v[0], 0.0f);
+  else
+    *(uint4 *)p = make_uint4(pack(x.v[0], x.v[1]), pack(x.v[2], x.v[3]), pack(x.v[4], x.v[5]), pack(x.v[6], x.v[7]));
 }
 
 /* The sum, or the greatest, over the warp, in every lane: lane l with l^16, then l^8, ... */
@@ -74,20 +129,27 @@ template <int B, class T> static __device__ inline T block_sum(T x) {
 
 /* ---- element-wise operations ----
  * An OP has run<N>(i): elements i .. i+N-1, of which it loads all before it stores any, so that outputs may lie on inputs.
- * Launch: a thread for each four elements; the last thread takes what is left one by one. */
-template <class OP> __global__ void __launch_bounds__(THREADS) each(OP op, int64_t count) {
-  int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4;
-  if (i + 4 <= count) {
-    op.template run<4>(i);
+ * Launch: a thread for each 16 bytes of T; the last thread takes what is left one by one. */
+template <class OP, int N> __global__ void __launch_bounds__(THREADS) each(OP op, int64_t count) {
+  int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
+  if (i + N <= count) {
+    op.template run<N>(i);
     return;
   }
   for (; i < count; i++)
     op.template run<1>(i);
 }
 
-template <class OP> static inline void launch_each(const OP &op, int64_t count, void *stream) {
+template <class T, class OP> static inline void launch_each(const OP &op, int64_t count, void *stream) {
+  constexpr int n = WIDE<T>;
+  const auto kernel = each<OP, n>;
   if (count > 0)
-    PEN_LAUNCH(each<OP>, dim3((unsigned)ceiling(count, 4 * THREADS)), dim3(THREADS), 0, stream, op, count);
+    PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, n * THREADS)), dim3(THREADS), 0, stream, op, count);
 }
+
+/* The two functions of an operation, for f32 and for bf16, from a template of its name with "_of" behind it. */
+#define PEN_CUDA_BOTH(name)                                                                                            \
+  void pen_cuda_##name(const struct pen_call *call) { name##_of<float>(call); }                                        \
+  void pen_cuda_##name##_bf16(const struct pen_call *call) { name##_of<bf16>(call); }
 
 #endif

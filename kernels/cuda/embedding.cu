@@ -1,12 +1,12 @@
 /* embedding.cu: EMBEDDING: y[r] = table[tokens[r]]; a token out of range gives a row of NaN (the runtime checks tokens).
- * Launch: a thread for each four elements of y, or each element where width is not a multiple of 4. Moves 8 bytes an element. */
+ * Launch: a thread for each 16 bytes of y, or each element where rows are not whole sixteens. Moves each element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-template <int N>
+template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
-look_up(float *y, const int32_t *tokens, const float *table, int64_t count, int width, int vocab) {
+look_up(T *y, const int32_t *tokens, const float *table, int64_t count, int width, int vocab) {
   const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (thread >= count)
     return;
@@ -25,17 +25,14 @@ look_up(float *y, const int32_t *tokens, const float *table, int64_t count, int 
   store(y + row * width + i, value);
 }
 
+template <class T> void embedding_of(const struct pen_call *call) {
+  const int width = (int)call->dim[1], vocab = (int)call->dim[2];
+  const int64_t count = call->dim[0] * width / (is_wide<T>(width) ? WIDE<T> : 1);
+  const auto kernel = is_wide<T>(width) ? look_up<T, WIDE<T>> : look_up<T, 1>;
+  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, THREADS)), dim3(THREADS), 0, call->stream, (T *)call->operand[2],
+             (const int32_t *)call->operand[0], (const float *)call->operand[1], count, width, vocab);
+}
+
 } /* namespace */
 
-void pen_cuda_embedding(const struct pen_call *call) {
-  const int32_t *tokens = (const int32_t *)call->operand[0];
-  const float *table = (const float *)call->operand[1];
-  float *y = (float *)call->operand[2];
-  const int width = (int)call->dim[1], vocab = (int)call->dim[2];
-  const int64_t count = call->dim[0] * width / (width % 4 ? 1 : 4);
-  const dim3 grid((unsigned)ceiling(count, THREADS));
-  if (width % 4)
-    PEN_LAUNCH(look_up<1>, grid, dim3(THREADS), 0, call->stream, y, tokens, table, count, width, vocab);
-  else
-    PEN_LAUNCH(look_up<4>, grid, dim3(THREADS), 0, call->stream, y, tokens, table, count, width, vocab);
-}
+PEN_CUDA_BOTH(embedding)

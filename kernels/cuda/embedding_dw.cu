@@ -2,7 +2,7 @@
  *
  * A block stands for one row and one run of columns. If an earlier row has the same token it leaves; else it owns the token: it
  * looks through the rows from its own on, a block's width at a time, lists those with the token in rising order, and adds them.
- * Launch: rows x runs of 256 x 4 columns (256 where width is not a multiple of 4). Reads each token rows/2 times at worst, from
+ * Launch: rows x runs of 256 times the columns that 16 bytes hold (256 columns where rows are not whole sixteens). Reads each token rows/2 times at worst, from
  * the second-level cache: 16 Ki rows, 1 GB; text repeats its tokens, and most blocks leave at the first look. */
 #include "kernels/cuda/device.cuh"
 
@@ -44,9 +44,9 @@ __device__ inline int list_rows(int *list, const int32_t *tokens, int rows, int 
   return all;
 }
 
-template <int N>
+template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
-gather_rows(float *dtable, const float *dy, const int32_t *tokens, int rows, int width, int vocab) {
+gather_rows(float *dtable, const T *dy, const int32_t *tokens, int rows, int width, int vocab) {
   __shared__ int list[THREADS];
   const int owner = (int)blockIdx.x, token = tokens[owner];
   if (token < 0 || token >= vocab || seen_before(tokens, owner, token))
@@ -74,17 +74,14 @@ gather_rows(float *dtable, const float *dy, const int32_t *tokens, int rows, int
     store(to, sum);
 }
 
+template <class T> void embedding_dw_of(const struct pen_call *call) {
+  const int rows = (int)call->dim[0], width = (int)call->dim[1], vocab = (int)call->dim[2];
+  const dim3 grid((unsigned)rows, (unsigned)ceiling(width, is_wide<T>(width) ? WIDE<T> * THREADS : THREADS));
+  const auto kernel = is_wide<T>(width) ? gather_rows<T, WIDE<T>> : gather_rows<T, 1>;
+  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2], (const T *)call->operand[0],
+             (const int32_t *)call->operand[1], rows, width, vocab);
+}
+
 } /* namespace */
 
-void pen_cuda_embedding_dw(const struct pen_call *call) {
-  const float *dy = (const float *)call->operand[0];
-  const int32_t *tokens = (const int32_t *)call->operand[1];
-  float *dtable = (float *)call->operand[2];
-  const int rows = (int)call->dim[0], width = (int)call->dim[1], vocab = (int)call->dim[2];
-  const int wide = width % 4 == 0;
-  const dim3 grid((unsigned)rows, (unsigned)ceiling(width, wide ? 4 * THREADS : THREADS));
-  if (wide)
-    PEN_LAUNCH(gather_rows<4>, grid, dim3(THREADS), 0, call->stream, dtable, dy, tokens, rows, width, vocab);
-  else
-    PEN_LAUNCH(gather_rows<1>, grid, dim3(THREADS), 0, call->stream, dtable, dy, tokens, rows, width, vocab);
-}
+PEN_CUDA_BOTH(embedding_dw)

@@ -1,6 +1,6 @@
 /* gelu_tanh.cu: GELU_TANH and GELU_TANH_DX (Hendrycks and Gimpel 2016; GPT-2's gelu_new): y = x s, dx = dy (s + x s (1 - s) 2u'), with
  * s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Past 16 the gate is 0 or 1 to the last bit, and x^3 never overflows. dx may lie on x.
- * Launch: element-wise (device.cuh). Moves 8 bytes an element forward, 12 backward. */
+ * Launch: element-wise (device.cuh). Moves an element twice forward, three times backward. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -17,9 +17,9 @@ __device__ inline gate gate_of(float x) {
   return {1.0f / (1.0f + expf(-twice)), fmaf(square, 0.2140644490f, 1.5957691216f)};
 }
 
-struct gelu_tanh {
-  const float *x;
-  float *y;
+template <class T> struct gelu_tanh {
+  const T *x;
+  T *y;
   template <int N> __device__ void run(int64_t i) const {
     lanes<N> a = load<N>(x + i);
 #pragma unroll
@@ -29,9 +29,9 @@ struct gelu_tanh {
   }
 };
 
-struct gelu_tanh_dx {
-  const float *dy, *x;
-  float *dx;
+template <class T> struct gelu_tanh_dx {
+  const T *dy, *x;
+  T *dx;
   template <int N> __device__ void run(int64_t i) const {
     const lanes<N> d = load<N>(dy + i);
     lanes<N> a = load<N>(x + i);
@@ -44,14 +44,17 @@ struct gelu_tanh_dx {
   }
 };
 
+template <class T> void gelu_tanh_of(const struct pen_call *call) {
+  const gelu_tanh<T> op = {(const T *)call->operand[0], (T *)call->operand[1]};
+  launch_each<T>(op, call->dim[0], call->stream);
+}
+
+template <class T> void gelu_tanh_dx_of(const struct pen_call *call) {
+  const gelu_tanh_dx<T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (T *)call->operand[2]};
+  launch_each<T>(op, call->dim[0], call->stream);
+}
+
 } /* namespace */
 
-void pen_cuda_gelu_tanh(const struct pen_call *call) {
-  const gelu_tanh op = {(const float *)call->operand[0], (float *)call->operand[1]};
-  launch_each(op, call->dim[0], call->stream);
-}
-
-void pen_cuda_gelu_tanh_dx(const struct pen_call *call) {
-  const gelu_tanh_dx op = {(const float *)call->operand[0], (const float *)call->operand[1], (float *)call->operand[2]};
-  launch_each(op, call->dim[0], call->stream);
-}
+PEN_CUDA_BOTH(gelu_tanh)
+PEN_CUDA_BOTH(gelu_tanh_dx)

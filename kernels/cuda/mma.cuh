@@ -1,5 +1,5 @@
 /* mma.cuh: the tensor cores' words: bf16 products with f32 sums for one warp (PTX ISA 9.7.14, mma.m16n8k16, ldmatrix), copies into
- * shared memory that run beside the work (cp.async), and bf16 itself.
+ * shared memory that run beside the work (cp.async).
  *
  * Fragments, lane l, g = l/4, t = l%4; each register holds two neighbouring bf16, the one with the lower index in its low half:
  *     A 16x16  a0 (g, 2t)  a1 (g+8, 2t)  a2 (g, 2t+8)  a3 (g+8, 2t+8)
@@ -12,18 +12,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-typedef uint16_t bf16; /* its bits: the upper half of an f32 */
-
-static __device__ inline float widen(bf16 x) { return __uint_as_float((uint32_t)x << 16); }
-
 #ifndef PEN_EMULATED
-
-/* Rounds to nearest even; `low` goes to the low half. */
-static __device__ inline uint32_t pack(float low, float high) {
-  uint32_t both;
-  asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
-  return both;
-}
 
 /* 2^x, about two units in the last place; 0 for -infinity. */
 static __device__ inline float power_of_two(float x) {

@@ -81,12 +81,13 @@ static const char *open_cuda(int number) {
   if (!find(number) || !measure(number, &capability))
     return NULL;
   pen_cuda_rmsnorm_dx_open();
+  pen_cuda_layernorm_dx_open();
   pen_cuda_attention_open();
   pen_cuda_attention_dx_open();
   pen_cuda_attention_bf16_open();
   pen_cuda_attention_dx_bf16_open();
   pen_cuda_order_open();
-  const char *products = pen_cuda_linear_open();
+  const char *products = pen_cuda_product_open();
   if (error() != NULL)
     return NULL;
   snprintf(line, sizeof line, "GPU %d, compute capability %d.%d, %d processors; matrix products: %s", number, capability / 10,
@@ -94,42 +95,33 @@ static const char *open_cuda(int number) {
   return line;
 }
 
-/* What is here of bf16. */
-static pen_kernel *const bf16_kernels[PEN_OP_COUNT] = {
-  [PEN_OP_LINEAR] = pen_cuda_linear,
-  [PEN_OP_LINEAR_DX] = pen_cuda_linear_dx,
-  [PEN_OP_LINEAR_DW] = pen_cuda_linear_dw,
-  [PEN_OP_ATTENTION] = pen_cuda_attention_bf16,
-  [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_bf16,
-};
-
 static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
-  static pen_kernel *const kernels[PEN_OP_COUNT] = {
-#define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = pen_cuda_##name,
-    PEN_CUDA_OPS(PEN_CUDA_ENTRY)
+  static pen_kernel *const kernels[PEN_OP_COUNT][2] = {
+#define PEN_CUDA_ENTRY_F32(kind, name) [PEN_OP_##kind] = { pen_cuda_##name, NULL },
+#define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = { pen_cuda_##name, pen_cuda_##name##_bf16 },
+    PEN_CUDA_OPS_F32(PEN_CUDA_ENTRY_F32) PEN_CUDA_OPS(PEN_CUDA_ENTRY)
+#undef PEN_CUDA_ENTRY_F32
 #undef PEN_CUDA_ENTRY
   };
-  assert(kind >= 0 && kind < PEN_OP_COUNT);
-  return dtype == PEN_BF16 ? bf16_kernels[kind] : kernels[kind];
+  assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
+  return pen_cuda_is_product(kind) ? pen_cuda_product : kernels[kind][dtype == PEN_BF16];
 }
-
-static int is_product(enum pen_op_kind kind) { return kind == PEN_OP_LINEAR || kind == PEN_OP_LINEAR_DX || kind == PEN_OP_LINEAR_DW; }
 
 static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
   (void)real;
-  if (!is_product(kind))
-    return NULL;
-  return dtype == PEN_BF16 ? pen_cuda_linear_prepare_bf16(kind, dim) : pen_cuda_linear_prepare(kind, dim);
+  return pen_cuda_is_product(kind) ? pen_cuda_product_prepare(kind, dtype, dim) : NULL;
 }
 
 static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
   static size_t (*const rules[PEN_OP_COUNT])(const int64_t *) = {
     [PEN_OP_RMSNORM_DX] = pen_cuda_rmsnorm_dx_workspace,
+    [PEN_OP_LAYERNORM_DX] = pen_cuda_layernorm_dx_workspace,
+    [PEN_OP_BIAS_DW] = pen_cuda_bias_dw_workspace,
     [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
     [PEN_OP_CROSS_ENTROPY] = pen_cuda_cross_entropy_workspace,
   };
-  if (is_product(kind))
-    return PEN_CUDA_PRODUCT_WORKSPACE_BYTES;
+  if (pen_cuda_is_product(kind))
+    return pen_cuda_product_workspace(kind, dtype, dim);
   if (kind == PEN_OP_ATTENTION_DX && dtype == PEN_BF16)
     return pen_cuda_attention_dx_bf16_workspace(dim);
   return rules[kind] ? rules[kind](dim) : 0;
@@ -183,6 +175,7 @@ const struct pen_device pen_cuda = {
   .sum_squares = pen_cuda_sum_squares,
   .greatest_magnitude = pen_cuda_greatest_magnitude,
   .adamw_step = pen_cuda_adamw_step,
+  .narrow = pen_cuda_narrow,
   .normal = pen_cuda_normal,
   .settle = pen_cuda_settle,
   .order = &pen_cuda_order,

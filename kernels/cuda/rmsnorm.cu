@@ -1,15 +1,15 @@
 /* rmsnorm.cu: RMSNORM (Zhang and Sennrich 2019): rstd = 1/sqrt(mean(x^2) + epsilon), y = x rstd gain.
- * Launch: a warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are a multiple of four floats.
- * Sums: a thread adds its elements in rising order, then warp_sum or block_sum. Moves 8 bytes an element: the second look at x
+ * Launch: a warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are whole sixteens.
+ * Sums: a thread adds its elements in rising order, then warp_sum or block_sum. Moves an element twice: the second look at x
  * finds it in the cache. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-/* T threads work on a row. */
-template <int T, int N>
+/* T threads work on a row of elements E. */
+template <class E, int T, int N>
 __global__ void __launch_bounds__(THREADS)
-normalise(float *y, float *rstd, const float *x, const float *gain, int64_t rows, int width, float epsilon) {
+normalise(E *y, float *rstd, const E *x, const float *gain, int64_t rows, int width, float epsilon) {
   const int64_t row = (int64_t)blockIdx.x * (THREADS / T) + threadIdx.x / T;
   if (row >= rows) /* a warp leaves as a whole; with T == THREADS nobody does */
     return;
@@ -36,19 +36,19 @@ normalise(float *y, float *rstd, const float *x, const float *gain, int64_t rows
   }
 }
 
-typedef void normalise_kernel(float *, float *, const float *, const float *, int64_t, int, float);
-
-} /* namespace */
-
-void pen_cuda_rmsnorm(const struct pen_call *call) {
-  static normalise_kernel *const kernels[2][2] = {
-    {normalise<WARP, 1>, normalise<WARP, 4>},
-    {normalise<THREADS, 1>, normalise<THREADS, 4>},
+template <class E> void rmsnorm_of(const struct pen_call *call) {
+  static void (*const kernels[2][2])(E *, float *, const E *, const float *, int64_t, int, float) = {
+    {normalise<E, WARP, 1>, normalise<E, WARP, WIDE<E>>},
+    {normalise<E, THREADS, 1>, normalise<E, THREADS, WIDE<E>>},
   };
   const int64_t rows = call->dim[0], width = call->dim[1];
   const int wide = width > 1024;
-  normalise_kernel *const kernel = kernels[wide][width % 4 == 0];
-  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(rows, wide ? 1 : THREADS / WARP)), dim3(THREADS), 0, call->stream,
-             (float *)call->operand[2], (float *)call->operand[3], (const float *)call->operand[0], (const float *)call->operand[1],
-             rows, (int)width, (float)call->real[0]);
+  const auto kernel = kernels[wide][is_wide<E>(width)];
+  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(rows, wide ? 1 : THREADS / WARP)), dim3(THREADS), 0, call->stream, (E *)call->operand[2],
+             (float *)call->operand[3], (const E *)call->operand[0], (const float *)call->operand[1], rows, (int)width,
+             (float)call->real[0]);
 }
+
+} /* namespace */
+
+PEN_CUDA_BOTH(rmsnorm)

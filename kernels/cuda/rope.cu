@@ -1,20 +1,22 @@
 /* rope.cu: ROPE and ROPE_DX, the rotation of query and key by position (Su et al. 2021), halves split as in Llama:
  * (lo, hi) -> (lo cos - hi sin, hi cos + lo sin); backward with -sin. y may lie on x.
- * Launch: a thread for each four pairs of one head at one position, or each pair where head_dim/2 is not a multiple of 4. */
+ * A position is counted from the start of the token's document, where starts are given.
+ * Launch: a thread for each 16 bytes of low halves of one head at one position, or each pair where a half is not whole sixteens. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-template <int N>
+template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
-rotate(float *y, const float *x, const float *table, int64_t count, int sequence, int heads, int half, float turn) {
+rotate(T *y, const T *x, const float *table, const int32_t *starts, int64_t count, int sequence, int heads, int half, float turn) {
   const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
   if (thread >= count)
     return;
   const int in_head = half / N;
   const int64_t head = thread / in_head; /* among batch x sequence x heads */
   const int i = (int)(thread - head * in_head) * N;
-  const int position = (int)(head / heads % sequence);
+  const int64_t row = head / heads;
+  const int position = (int)(row % sequence) - (starts ? starts[row] : 0);
   const float *angles = table + (int64_t)position * 2 * half + i;
   const int64_t at = head * 2 * half + i;
   lanes<N> lo = load<N>(x + at), hi = load<N>(x + at + half);
@@ -29,21 +31,20 @@ rotate(float *y, const float *x, const float *table, int64_t count, int sequence
   store(y + at + half, hi);
 }
 
-void rotate_all(const struct pen_call *call, float turn) {
-  const float *x = (const float *)call->operand[0], *table = (const float *)call->operand[1];
-  float *y = (float *)call->operand[3];
+template <class T> void rotate_all(const struct pen_call *call, float turn) {
   const int sequence = (int)call->dim[1], heads = (int)call->dim[2], half = (int)call->dim[3] / 2;
-  const int64_t pairs = call->dim[0] * call->dim[1] * call->dim[2] * half;
-  const int64_t count = half % 4 ? pairs : pairs / 4;
-  const dim3 grid((unsigned)ceiling(count, THREADS));
-  if (half % 4)
-    PEN_LAUNCH(rotate<1>, grid, dim3(THREADS), 0, call->stream, y, x, table, count, sequence, heads, half, turn);
-  else
-    PEN_LAUNCH(rotate<4>, grid, dim3(THREADS), 0, call->stream, y, x, table, count, sequence, heads, half, turn);
+  const int64_t pairs = call->dim[0] * call->dim[1] * call->dim[2] * half, count = is_wide<T>(half) ? pairs / WIDE<T> : pairs;
+  const auto kernel = is_wide<T>(half) ? rotate<T, WIDE<T>> : rotate<T, 1>;
+  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, THREADS)), dim3(THREADS), 0, call->stream, (T *)call->operand[3],
+             (const T *)call->operand[0], (const float *)call->operand[1], (const int32_t *)call->operand[2], count, sequence, heads,
+             half, turn);
 }
+
+template <class T> void rope_of(const struct pen_call *call) { rotate_all<T>(call, 1.0f); }
+
+template <class T> void rope_dx_of(const struct pen_call *call) { rotate_all<T>(call, -1.0f); }
 
 } /* namespace */
 
-void pen_cuda_rope(const struct pen_call *call) { rotate_all(call, 1.0f); }
-
-void pen_cuda_rope_dx(const struct pen_call *call) { rotate_all(call, -1.0f); }
+PEN_CUDA_BOTH(rope)
+PEN_CUDA_BOTH(rope_dx)

@@ -1,12 +1,13 @@
 /* scale.cu: SCALE and SCALE_DX: y = factor x; y may lie on x.
- * Launch: element-wise (device.cuh). Moves 8 bytes an element. */
+ * Launch: element-wise (device.cuh). Moves an element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-struct scale {
-  const float *x;
-  float *y, factor;
+template <class T> struct scale {
+  const T *x;
+  T *y;
+  float factor;
   template <int N> __device__ void run(int64_t i) const {
     lanes<N> a = load<N>(x + i);
 #pragma unroll
@@ -16,9 +17,11 @@ struct scale {
   }
 };
 
+template <class T> void scale_of(const struct pen_call *call) {
+  const scale<T> op = {(const T *)call->operand[0], (T *)call->operand[1], (float)call->real[0]};
+  launch_each<T>(op, call->dim[0], call->stream);
+}
+
 } /* namespace */
 
-void pen_cuda_scale(const struct pen_call *call) {
-  const scale op = {(const float *)call->operand[0], (float *)call->operand[1], (float)call->real[0]};
-  launch_each(op, call->dim[0], call->stream);
-}
+PEN_CUDA_BOTH(scale)

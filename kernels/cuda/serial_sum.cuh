@@ -11,7 +11,7 @@ template <class T> __global__ void __launch_bounds__(THREADS) serial_sum(double 
   double total = 0;
   for (int64_t base = 0, turn = 0; base < count; base += TILE, turn ^= 1) {
     for (int i = (int)threadIdx.x; i < TILE && base + i < count; i += THREADS)
-      tile[turn][i] = (double)x[base + i];
+      tile[turn][i] = (double)widen(x[base + i]);
     __syncthreads();
     if (threadIdx.x == 0) {
       const int here = count - base < TILE ? (int)(count - base) : TILE;

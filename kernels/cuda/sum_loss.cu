@@ -4,8 +4,9 @@
 
 namespace {
 
-struct fill {
-  float *dx, value;
+template <class T> struct fill {
+  T *dx;
+  float value;
   template <int N> __device__ void run(int64_t i) const {
     lanes<N> a;
 #pragma unroll
@@ -15,13 +16,14 @@ struct fill {
   }
 };
 
+template <class T> void sum_loss_of(const struct pen_call *call) {
+  const int64_t count = call->dim[0] * call->dim[1];
+  PEN_LAUNCH(serial_sum<T>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[1], (const T *)call->operand[0], count);
+  const fill<T> op = {(T *)call->operand[2], (float)call->real[0]};
+  if (op.dx)
+    launch_each<T>(op, count, call->stream);
+}
+
 } /* namespace */
 
-void pen_cuda_sum_loss(const struct pen_call *call) {
-  const int64_t count = call->dim[0] * call->dim[1];
-  PEN_LAUNCH(serial_sum<float>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[1], (const float *)call->operand[0],
-             count);
-  const fill op = {(float *)call->operand[2], (float)call->real[0]};
-  if (op.dx)
-    launch_each(op, count, call->stream);
-}
+PEN_CUDA_BOTH(sum_loss)

@@ -1,7 +1,7 @@
 /* swiglu.cu: SWIGLU and SWIGLU_DX (Shazeer 2020). With s = sigmoid(gate):
  *     y = gate s up,   dup = dy gate s,   dgate = dy up s (1 + gate (1 - s)).
  * dgate may lie on gate, dup on up.
- * Launch: element-wise (device.cuh). Moves 12 bytes an element forward, 20 backward. */
+ * Launch: element-wise (device.cuh). Moves an element three times forward, five times backward. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -9,9 +9,9 @@ namespace {
 /* e^-x overflows to infinity for x below -88, and gives the right 0. */
 __device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
-struct swiglu {
-  const float *gate, *up;
-  float *y;
+template <class T> struct swiglu {
+  const T *gate, *up;
+  T *y;
   template <int N> __device__ void run(int64_t i) const {
     lanes<N> g = load<N>(gate + i);
     const lanes<N> u = load<N>(up + i);
@@ -22,9 +22,9 @@ struct swiglu {
   }
 };
 
-struct swiglu_dx {
-  const float *dy, *gate, *up;
-  float *dgate, *dup;
+template <class T> struct swiglu_dx {
+  const T *dy, *gate, *up;
+  T *dgate, *dup;
   template <int N> __device__ void run(int64_t i) const {
     const lanes<N> d = load<N>(dy + i);
     lanes<N> g = load<N>(gate + i), u = load<N>(up + i);
@@ -39,15 +39,18 @@ struct swiglu_dx {
   }
 };
 
+template <class T> void swiglu_of(const struct pen_call *call) {
+  const swiglu<T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (T *)call->operand[2]};
+  launch_each<T>(op, call->dim[0], call->stream);
+}
+
+template <class T> void swiglu_dx_of(const struct pen_call *call) {
+  const swiglu_dx<T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (const T *)call->operand[2],
+                        (T *)call->operand[3], (T *)call->operand[4]};
+  launch_each<T>(op, call->dim[0], call->stream);
+}
+
 } /* namespace */
 
-void pen_cuda_swiglu(const struct pen_call *call) {
-  const swiglu op = {(const float *)call->operand[0], (const float *)call->operand[1], (float *)call->operand[2]};
-  launch_each(op, call->dim[0], call->stream);
-}
-
-void pen_cuda_swiglu_dx(const struct pen_call *call) {
-  const swiglu_dx op = {(const float *)call->operand[0], (const float *)call->operand[1], (const float *)call->operand[2],
-                        (float *)call->operand[3], (float *)call->operand[4]};
-  launch_each(op, call->dim[0], call->stream);
-}
+PEN_CUDA_BOTH(swiglu)
+PEN_CUDA_BOTH(swiglu_dx)

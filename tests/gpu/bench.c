@@ -98,6 +98,10 @@ static const struct subject subjects[] = {
   { PEN_OP_RMSNORM, { 16384, 2048 }, { 1e-5 }, 8, 0 },
   { PEN_OP_RMSNORM_DX, { 32768, 768 }, { 1e-5 }, 16, 0 },
   { PEN_OP_RMSNORM_DX, { 16384, 2048 }, { 1e-5 }, 16, 0 },
+  { PEN_OP_GELU_TANH, { 1 << 25 }, { 0 }, 8, 0 },
+  { PEN_OP_LAYERNORM, { 32768, 768 }, { 1e-5 }, 8, 0 },
+  { PEN_OP_LAYERNORM_DX, { 32768, 768 }, { 1e-5 }, 16, 0 },
+  { PEN_OP_BIAS_DW, { 32768, 768 }, { 0 }, 4, 0 },
   { PEN_OP_CROSS_ENTROPY, { 2048, 32000 }, { 1e-3 }, 12, 0 },
   { PEN_OP_CROSS_ENTROPY, { 2048, 50257 }, { 1e-3 }, 12, 0 },
   { PEN_OP_EMBEDDING, { 32768, 768, 50257 }, { 0 }, 8 / 50257.0, 0 },
@@ -178,7 +182,7 @@ struct optimizing {
 static void adamw_once(void *context, int turn) {
   const struct optimizing *o = context;
   (void)turn;
-  pen_cuda.adamw_step(o->tensor[0], o->tensor[1], o->tensor[2], o->tensor[3], o->count, o->settings, 0.1, stream);
+  pen_cuda.adamw_step(o->tensor[0], o->tensor[1], o->tensor[2], o->tensor[3], NULL, o->count, o->settings, 0.1, stream);
 }
 
 static void squares_once(void *context, int turn) {
@@ -219,7 +223,7 @@ static void bench_product_bf16(enum pen_op_kind kind, int64_t rows, int64_t in, 
   for (int i = 0; i < 4; i++)
     if (counts[kind - PEN_OP_LINEAR][i] > 0)
       call->operand[i] = narrow_numbers((size_t)counts[kind - PEN_OP_LINEAR][i], (uint64_t)i + 1);
-  call->prepared = pen_cuda_linear_prepare_bf16(kind, call->dim);
+  call->prepared = pen_cuda_product_prepare(kind, PEN_BF16, call->dim);
   char shape[60];
   snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)rows, (long long)in, (long long)out);
   char name[40];

@@ -63,20 +63,30 @@ static int tidy(void **state) {
 }
 
 /* Runs an op there, with a workspace of just the size that the backend asks for, filled with large numbers. */
-UNUSED_MAYBE static void run_there(enum pen_op_kind kind, struct pen_call *call) {
-  const size_t bytes = pen_cuda.workspace_bytes(kind, PEN_F32, call->dim);
+UNUSED_MAYBE static void run_there(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
+  const size_t bytes = pen_cuda.workspace_bytes(kind, dtype, call->dim);
   call->workspace = bytes ? there(bytes) : NULL;
   call->stream = stream;
-  call->prepared = pen_cuda.prepare(kind, PEN_F32, call->dim, call->real);
+  call->prepared = pen_cuda.prepare(kind, dtype, call->dim, call->real);
   assert_well(op_rows[kind].name);
-  pen_cuda.kernel_of(kind, PEN_F32)(call);
+  pen_cuda.kernel_of(kind, dtype)(call);
   pen_cuda.wait(stream);
   assert_well(op_rows[kind].name);
 }
 
+/* A bf16. */
+UNUSED_MAYBE static float expanded(uint16_t x) {
+  const uint32_t bits = (uint32_t)x << 16;
+  float y;
+  memcpy(&y, &bits, sizeof y);
+  return y;
+}
+
 UNUSED_MAYBE static int any_nan(const void *values, const struct operand *o) {
   for (size_t k = 0; k < o->count; k++)
-    if (o->element_bytes == sizeof(double) ? isnan(((const double *)values)[k]) : isnan(((const float *)values)[k]))
+    if (o->element_bytes == sizeof(double)  ? isnan(((const double *)values)[k])
+        : o->element_bytes == sizeof(float) ? isnan(((const float *)values)[k])
+                                            : isnan(expanded(((const uint16_t *)values)[k])))
       return 1;
   return 0;
 }

@@ -1,4 +1,4 @@
-/* emulate_products.c: the calls of cuBLASLt that kernels/cuda/linear.c makes, carried out by a CPU's BLAS that counts by columns
+/* emulate_products.c: the calls of cuBLASLt that kernels/cuda/product.c makes, carried out by a CPU's BLAS that counts by columns
  * too: whatever is wrong in a transpose, a leading dimension or an addend gives wrong numbers here as it would there. */
 #include <cblas.h>
 #include <cublasLt.h>
@@ -9,6 +9,8 @@
 
 struct description {
   cublasOperation_t transpose[2];
+  cublasLtEpilogue_t epilogue;
+  const void *bias; /* of D's type */
 };
 
 struct layout {
@@ -19,6 +21,7 @@ struct layout {
 struct preference {
   uint32_t alignment[4];
   uint64_t workspace_bytes;
+  uint32_t bias_alignment; /* what the heuristic saw of the bias's address */
 };
 
 const char *cublasLtGetStatusString(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS ? "success" : "a value that is not valid"; }
@@ -34,16 +37,30 @@ cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *description, cubla
   *description = calloc(1, sizeof(struct description));
   struct description *made = (struct description *)*description;
   made->transpose[0] = made->transpose[1] = CUBLAS_OP_N;
+  made->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
   return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t what, const void *value,
                                               size_t bytes) {
   struct description *d = (struct description *)description;
-  if ((what != CUBLASLT_MATMUL_DESC_TRANSA && what != CUBLASLT_MATMUL_DESC_TRANSB) || bytes != sizeof(cublasOperation_t))
-    return CUBLAS_STATUS_INVALID_VALUE;
-  memcpy(&d->transpose[what == CUBLASLT_MATMUL_DESC_TRANSB], value, bytes);
-  return CUBLAS_STATUS_SUCCESS;
+  const struct {
+    cublasLtMatmulDescAttributes_t what;
+    void *place;
+    size_t bytes;
+  } known[] = {
+    { CUBLASLT_MATMUL_DESC_TRANSA, &d->transpose[0], sizeof d->transpose[0] },
+    { CUBLASLT_MATMUL_DESC_TRANSB, &d->transpose[1], sizeof d->transpose[1] },
+    { CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue, sizeof d->epilogue },
+    { CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, sizeof d->bias },
+  };
+  for (size_t i = 0; i < sizeof known / sizeof *known; i++)
+    if (known[i].what == what && known[i].bytes == bytes) {
+      memcpy(known[i].place, value, bytes);
+      return d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->epilogue == CUBLASLT_EPILOGUE_BIAS ? CUBLAS_STATUS_SUCCESS
+                                                                                              : CUBLAS_STATUS_NOT_SUPPORTED;
+    }
+  return CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type, uint64_t rows, uint64_t columns,
@@ -84,9 +101,12 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                                               cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
                                               cublasLtMatmulHeuristicResult_t results[], int *found) {
-  (void)handle, (void)description, (void)a, (void)b, (void)c, (void)d;
+  (void)handle, (void)a, (void)b, (void)c, (void)d;
+  struct preference may = *(const struct preference *)preference;
+  const uintptr_t bias = (uintptr_t)((const struct description *)description)->bias;
+  may.bias_alignment = bias == 0 ? 256 : (uint32_t)(bias & -bias);
   memset(&results[0], 0, sizeof results[0]);
-  memcpy(&results[0].algo, preference, sizeof(struct preference));
+  memcpy(&results[0].algo, &may, sizeof may);
   *found = wanted > 0;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -131,12 +151,24 @@ struct product {
 
 void emulated_enqueue(void *stream, void (*body)(void *), const void *context, size_t bytes); /* emulate_streams.cc */
 
+/* An element a row of D, the same in all columns. */
+static void add_bias(float *sum, const struct product *p) {
+  const struct layout vector = { p->dl.type, p->m, 1, p->m };
+  float *bias = widened(p->t.bias, &vector);
+  for (int column = 0; column < p->n; column++)
+    for (int row = 0; row < p->m; row++)
+      sum[column * p->dl.leading + row] += bias[row];
+  free(bias);
+}
+
 static void multiply(void *context) {
   const struct product *p = context;
   memset(p->workspace, 0x7f, p->workspace_bytes > 4096 ? 4096 : p->workspace_bytes); /* it is the product's to write on */
   float *wide_a = widened(p->a, &p->al), *wide_b = widened(p->b, &p->bl), *sum = widened(p->beta == 0 ? p->d : p->c, &p->cl);
   cblas_sgemm(CblasColMajor, transpose_of(p->t.transpose[0]), transpose_of(p->t.transpose[1]), p->m, p->n, p->k, p->alpha, wide_a,
               p->al.leading, wide_b, p->bl.leading, p->beta, sum, p->cl.leading);
+  if (p->t.epilogue == CUBLASLT_EPILOGUE_BIAS)
+    add_bias(sum, p);
   narrow(p->d, sum, &p->dl);
   free(wide_a), free(wide_b), free(sum);
 }
@@ -157,6 +189,8 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   for (int i = 0; i < 4; i++)
     if ((uintptr_t)address[i] % may.alignment[i] != 0)
       return CUBLAS_STATUS_INVALID_VALUE;
+  if (t->epilogue == CUBLASLT_EPILOGUE_BIAS && (t->bias == NULL || (uintptr_t)t->bias % may.bias_alignment != 0))
+    return CUBLAS_STATUS_INVALID_VALUE;
   if (k != kb || dl->rows != m || dl->columns != n || cl->rows != m || cl->columns != n || workspace == NULL ||
       workspace_bytes < may.workspace_bytes)
     return CUBLAS_STATUS_INVALID_VALUE;

@@ -444,7 +444,7 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
   return cudaSuccess;
 }
 
-/* For linear.c's library, in C. */
+/* For product.c's library, in C. */
 void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *context, size_t bytes) {
   std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)context, (const char *)context + bytes));
   enqueue(stream_pointer, [=] { body(kept->data()); });

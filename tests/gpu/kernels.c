@@ -8,8 +8,11 @@
  *   moves and single additions  the same bits
  *   norms, losses               4e-6: sums over a row of a few thousand
  *   products, attention         4e-6 to 1e-5 of the greatest: sums over at most a few thousand terms
- *   over bf16                   inputs are rounded beforehand, so what is left is the rounding of p and ds to 8 bits before their second
- *                               product and of the result: 2^-9 each of sums of magnitudes: 1e-2 of the greatest
+ *   attention over bf16         p and ds are rounded to 8 bits before their second product, the result too: 2^-9 each of sums of
+ *                               magnitudes: 1e-2 of the greatest
+ * Every case of an op with a dtype runs over bf16, too, against the CPU's kernel over bf16: what is stored in bf16 is the f32 above,
+ * rounded, and where the two f32 lie on either side of a tie they end 2^-8 apart: 4e-3 of the value more, and never the same bits but where
+ * f32 has them. A bias over bf16 is rounded, too: 2^-9 of it.
  */
 #include "tests/gpu/device.h"
 
@@ -23,6 +26,28 @@ struct subject {
 };
 
 static const struct subject subjects[] = {
+  { PEN_OP_AFFINE, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_AFFINE, { 300, 256, 130 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_AFFINE_DX, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_AFFINE_DX, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_AFFINE_DW, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_AFFINE_DW, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_BIAS_DW, { 7, 13 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_BIAS_DW, { 1, 1 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_BIAS_DW, { 1030, 264 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM, { 3, 37 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM, { 19, 768 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM, { 2, 4099 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM_DX, { 3, 101 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM_DX, { 1, 2 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM_DX, { 1030, 40 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM_DX, { 9, 1024 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* more than 48 KiB of sums, of warps */
+  { PEN_OP_LAYERNORM_DX, { 3, 1029 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM_DX, { 2, 7000 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* and of blocks */
+  { PEN_OP_POSITION, { 10, 21, 5, 5 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_POSITION, { 18, 64, 9, 11 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_POSITION_DW, { 10, 21, 5, 5 }, { 0 }, 0, 0, 0, 0 },
+  { PEN_OP_POSITION_DW, { 27, 2056, 9, 11 }, { 0 }, 0, 0, 0, 0 },
   { PEN_OP_ACCUMULATE, { 45 }, { 0 }, 0, 0, 0, 0 },
   { PEN_OP_ACCUMULATE, { 4096 }, { 0 }, 0, 0, 0, 0 },
   { PEN_OP_ADD, { 77 }, { 0 }, 0, 0, 0, 0 },
@@ -102,7 +127,16 @@ static const struct subject subjects[] = {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
-static int fits(const struct subject *subject) { return !subject->large || runs_large(); }
+static enum pen_dtype dtype; /* of this turn: all cases run over f32, then over bf16 */
+
+/* Whether a case runs here: bf16 where the op has one, and attention over it where head_dim is what its kernels take. */
+static int fits(const struct subject *subject) {
+  const int is_attention = subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
+  if (dtype == PEN_BF16 && (pen_kernel_of(subject->kind, PEN_BF16) == NULL ||
+                                     (is_attention && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))
+    return 0;
+  return !subject->large || runs_large();
+}
 
 /* Host operands of a case. Integers repeat, and where they are targets every seventh is ignored. */
 static struct pen_call fill(const struct subject *subject, const struct signature *s) {
@@ -111,9 +145,13 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
   memcpy(call.real, subject->real, sizeof call.real);
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
-    if (!strcmp(o->name, "starts"))
+    if (!strcmp(o->name, "starts") && (subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX))
       continue; /* one document a sequence: the generator refuses others on a GPU */
     call.operand[i] = bytes_at(operand_bytes(o), 0);
+    if (!strcmp(o->name, "starts")) {
+      fill_starts(call.operand[i], o->count, starts_sequence(subject->kind, subject->dim));
+      continue;
+    }
     for (size_t k = 0; o->integer && k < o->count; k++) {
       const int ignored = subject->kind == PEN_OP_CROSS_ENTROPY && k % 7 == 3;
       ((int32_t *)call.operand[i])[k] = ignored ? PEN_IGNORED_TARGET : (int32_t)(k * k * 5 % (size_t)subject->integers);
@@ -124,12 +162,28 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
   return call;
 }
 
+/* Of values stored in bf16; see the tolerances above. */
+static void assert_near_bf16(const char *what, const struct subject *subject, const uint16_t *actual, const uint16_t *expected, size_t count) {
+  const int is_attention = subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
+  const double tolerance = is_attention ? 1e-2 : subject->kind == PEN_OP_AFFINE ? 2e-3 : subject->tolerance;
+  double most = 0;
+  for (size_t i = 0; i < count; i++)
+    most = fmax(most, fabs((double)expanded(expected[i])));
+  for (size_t i = 0; i < count; i++) {
+    const double a = (double)expanded(actual[i]), e = (double)expanded(expected[i]);
+    if (!(fabs(a - e) <= (tolerance + 4e-3) * fabs(e) + tolerance * subject->floor * most))
+      fail_msg("%s[%zu] is %.9g, expected %.9g", what, i, a, e);
+  }
+}
+
 static void compare(const struct subject *subject, const struct operand *o, const void *actual, const void *expected) {
-  char what[64];
-  snprintf(what, sizeof what, "%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name, (long long)subject->dim[0],
+  char what[80];
+  snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name, dtype == PEN_BF16 ? " over bf16" : "", (long long)subject->dim[0],
            (long long)subject->dim[1], (long long)subject->dim[2], o->name);
   if (subject->tolerance == 0) {
     assert_same_bits(what, actual, expected, operand_bytes(o));
+  } else if (o->element_bytes == sizeof(uint16_t)) {
+    assert_near_bf16(what, subject, actual, expected, o->count);
   } else if (o->element_bytes == sizeof(double)) {
     const double a = *(const double *)actual, e = *(const double *)expected;
     if (!(fabs(a - e) <= subject->tolerance * fabs(e)))
@@ -145,7 +199,7 @@ static struct pen_call expected_of(const struct subject *subject, const struct s
   for (size_t i = 0; i < s->count; i++)
     if (without_optional && s->operand[i].optional)
       call.operand[i] = NULL;
-  run(subject->kind, &call);
+  run_as(dtype, subject->kind, &call);
   return call;
 }
 
@@ -166,7 +220,7 @@ static struct pen_call on_gpu(const struct subject *subject, const struct signat
     else
       call.operand[i] = sent(host.operand[i], operand_bytes(o));
   }
-  run_there(subject->kind, &call);
+  run_there(dtype, subject->kind, &call);
   for (size_t i = 0; i < s->count; i++)
     if (call.operand[i] != NULL)
       fetch(host.operand[i], call.operand[i], operand_bytes(&s->operand[i]));
@@ -188,7 +242,7 @@ static void assert_same_run(const struct subject *subject, const struct signatur
 }
 
 static void check(const struct subject *subject) {
-  const struct signature s = parse(subject->kind, subject->dim);
+  const struct signature s = parse_as(dtype, subject->kind, subject->dim);
   const struct pen_call given = fill(subject, &s), expected = expected_of(subject, &s, 0), actual = on_gpu(subject, &s, APART);
   for (size_t i = 0; i < s.count; i++)
     if (s.operand[i].output)
@@ -208,43 +262,51 @@ static void check(const struct subject *subject) {
 
 /* Values as the CPU's, inputs as they were, the same bits again and with outputs on inputs, and what is optional left out. */
 static void agrees_with_the_cpu(void **state) {
-  for (int n = 0; n < SUBJECTS; n++) {
-    if (!fits(&subjects[n]))
+  for (int n = 0; n < 2 * SUBJECTS; n++) {
+    const struct subject *subject = &subjects[n % SUBJECTS];
+    dtype = n < SUBJECTS ? PEN_F32 : PEN_BF16;
+    if (!fits(subject))
       continue;
-    check(&subjects[n]);
+    check(subject);
     tidy(state);
   }
 }
 
 /* A token out of range: NaN from a look-up, nothing from its gradient, NaN as a loss. */
+static void check_bad_token(void **state, const struct subject *subject, int32_t token) {
+  const struct signature s = parse_as(dtype, subject->kind, subject->dim);
+  struct pen_call host = fill(subject, &s), call = host;
+  for (size_t i = 0; i < s.count; i++) {
+    if (s.operand[i].integer)
+      ((int32_t *)host.operand[i])[2] = token;
+    call.operand[i] = sent(host.operand[i], operand_bytes(&s.operand[i]));
+  }
+  run_as(dtype, subject->kind, &host);
+  run_there(dtype, subject->kind, &call);
+  const size_t last = subject->kind == PEN_OP_CROSS_ENTROPY ? 3 : s.count - 1, bytes = operand_bytes(&s.operand[last]);
+  unsigned char *actual = bytes_at(bytes, 0);
+  fetch(actual, call.operand[last], bytes);
+  const struct operand first = { .count = 1, .element_bytes = s.operand[last].element_bytes };
+  if (subject->kind == PEN_OP_EMBEDDING_DW) {
+    assert_same_bits("dtable", actual, host.operand[last], bytes);
+  } else if (subject->kind == PEN_OP_EMBEDDING) {
+    const size_t row = 21 * first.element_bytes;
+    assert_true(any_nan(actual + 2 * row, &first) && any_nan(actual + 3 * row - first.element_bytes, &first) && !any_nan(actual + 3 * row, &first));
+  } else {
+    assert_true(isnan(*(double *)actual));
+  }
+  tidy(state);
+}
+
 static void bad_tokens(void **state) {
   const struct subject cases[] = { { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7, 0, 0, 0 },
                                    { PEN_OP_EMBEDDING_DW, { 9, 20, 7 }, { 0 }, 7, 0, 0, 0 },
                                    { PEN_OP_CROSS_ENTROPY, { 5, 30 }, { 1 }, 30, 1e-6, 0, 0 } };
-  for (int n = 0; n < 3; n++)
-    for (int bad = -1; bad <= 1; bad += 2) {
-      const struct signature s = parse(cases[n].kind, cases[n].dim);
-      struct pen_call host = fill(&cases[n], &s), call = host;
-      for (size_t i = 0; i < s.count; i++) {
-        if (s.operand[i].integer)
-          ((int32_t *)host.operand[i])[2] = bad < 0 ? -1 : cases[n].integers;
-        call.operand[i] = sent(host.operand[i], operand_bytes(&s.operand[i]));
-      }
-      run(cases[n].kind, &host);
-      run_there(cases[n].kind, &call);
-      const size_t last = cases[n].kind == PEN_OP_CROSS_ENTROPY ? 3 : s.count - 1;
-      const size_t bytes = operand_bytes(&s.operand[last]);
-      unsigned char *actual = bytes_at(bytes, 0);
-      fetch(actual, call.operand[last], bytes);
-      if (cases[n].kind == PEN_OP_EMBEDDING_DW)
-        assert_same_bits("dtable", actual, host.operand[last], bytes);
-      else if (cases[n].kind == PEN_OP_EMBEDDING)
-        assert_true(isnan(((float *)actual)[2 * 21]) && isnan(((float *)actual)[3 * 21 - 1]) && !isnan(((float *)actual)[3 * 21]));
-      else
-        assert_true(isnan(*(double *)actual));
-      free_tensors(state);
-      release_all();
-    }
+  for (int n = 0; n < 2 * 3; n++) {
+    dtype = n < 3 ? PEN_F32 : PEN_BF16;
+    check_bad_token(state, &cases[n % 3], -1);
+    check_bad_token(state, &cases[n % 3], cases[n % 3].integers);
+  }
 }
 
 enum { NAN_SIZE_MAX = 20000 };
@@ -256,33 +318,44 @@ static int64_t product_of(const int64_t dim[PEN_DIMS_MAX]) {
   return product;
 }
 
+/* Runs a case with a NaN at one place of one input, here and there. */
+static void check_nan(void **state, const struct subject *subject, const struct signature *s, size_t operand, size_t place) {
+  struct pen_call host = fill(subject, s), call = host;
+  if (s->operand[operand].element_bytes == sizeof(float))
+    ((float *)host.operand[operand])[place] = NAN;
+  else
+    ((uint16_t *)host.operand[operand])[place] = 0x7fc0;
+  for (size_t k = 0; k < s->count; k++)
+    call.operand[k] = host.operand[k] == NULL ? NULL : sent(host.operand[k], operand_bytes(&s->operand[k]));
+  run_as(dtype, subject->kind, &host);
+  run_there(dtype, subject->kind, &call);
+  int ours = 0, theirs = 0;
+  for (size_t k = 0; k < s->count; k++)
+    if (s->operand[k].output) {
+      theirs |= any_nan(host.operand[k], &s->operand[k]);
+      fetch(host.operand[k], call.operand[k], operand_bytes(&s->operand[k]));
+      ours |= any_nan(host.operand[k], &s->operand[k]);
+    }
+  if (ours != theirs)
+    fail_msg("%s: a NaN in %s %s", op_rows[subject->kind].name, s->operand[operand].name, ours ? "is made up" : "is lost");
+  tidy(state);
+}
+
 /* A NaN at the front and at the end of each input reaches an output where it does on the CPU. */
 static void nan_comes_through(void **state) {
-  for (int n = 0; n < SUBJECTS; n++) {
-    const struct signature s = parse(subjects[n].kind, subjects[n].dim);
-    for (size_t i = 0; i < s.count && !subjects[n].large && product_of(subjects[n].dim) <= NAN_SIZE_MAX; i++)
-      for (size_t place = 0; place < 3; place += 2) {
-        const struct operand *o = &s.operand[i];
-        if (o->integer || (o->output && !o->accumulates) || o->element_bytes == sizeof(double) || subjects[n].kind == PEN_OP_EMBEDDING || subjects[n].integers > 64)
-          continue; /* tables: not every row is looked up */
-        struct pen_call host = fill(&subjects[n], &s), call = host;
-        ((float *)host.operand[i])[place * (o->count - 1) / 2] = NAN;
-        for (size_t k = 0; k < s.count; k++)
-          call.operand[k] = host.operand[k] == NULL ? NULL : sent(host.operand[k], operand_bytes(&s.operand[k]));
-        run(subjects[n].kind, &host);
-        run_there(subjects[n].kind, &call);
-        int ours = 0, theirs = 0;
-        for (size_t k = 0; k < s.count; k++)
-          if (s.operand[k].output) {
-            theirs |= any_nan(host.operand[k], &s.operand[k]);
-            fetch(host.operand[k], call.operand[k], operand_bytes(&s.operand[k]));
-            ours |= any_nan(host.operand[k], &s.operand[k]);
-          }
-        if (ours != theirs)
-          fail_msg("%s: a NaN in %s %s", op_rows[subjects[n].kind].name, o->name, ours ? "is made up" : "is lost");
-        free_tensors(state);
-        release_all();
-      }
+  for (int n = 0; n < 2 * SUBJECTS; n++) {
+    const struct subject *subject = &subjects[n % SUBJECTS];
+    dtype = n < SUBJECTS ? PEN_F32 : PEN_BF16;
+    if (!fits(subject) || subject->large || product_of(subject->dim) > NAN_SIZE_MAX || subject->kind == PEN_OP_EMBEDDING || subject->integers > 64)
+      continue; /* tables: not every row is looked up */
+    const struct signature s = parse_as(dtype, subject->kind, subject->dim);
+    for (size_t i = 0; i < s.count; i++) {
+      const struct operand *o = &s.operand[i];
+      if (o->integer || (o->output && !o->accumulates) || o->element_bytes == sizeof(double))
+        continue;
+      check_nan(state, subject, &s, i, 0);
+      check_nan(state, subject, &s, i, o->count - 1);
+    }
   }
 }
 

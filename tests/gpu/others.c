@@ -1,5 +1,5 @@
-/* others.c: what of the CUDA backend is no operation of ops.def: sums of squares, AdamW, normals, memory; and the kernels over bf16,
- * which no plan names yet. Skips without a GPU; see kernels.c, also for the tolerances. */
+/* others.c: what of the CUDA backend is no operation of ops.def: sums of squares, AdamW, normals, memory, events and graphs. Skips without a
+ * GPU; see kernels.c, also for the tolerances. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/device.h"
 
@@ -31,7 +31,7 @@ static void a_sum_of_nothing_is_0(void **state) {
 static const struct pen_adamw settings = { .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1,
                                            .gradient_scale = 0.37, .correction1 = 1 - 0.9 * 0.9, .correction2 = 1 - 0.95 * 0.95 };
 
-/* The bits of a CPU that fuses multiply-adds; within rounding of one that does not. */
+/* The bits of a CPU that fuses multiply-adds; within rounding of one that does not. The copy is the parameters, rounded. */
 static void adamw(void **state) {
   const char *fuses = pen_kernels_open(1);
   const int same = strncmp(fuses, "baseline", 8) != 0;
@@ -45,7 +45,9 @@ static void adamw(void **state) {
         here[i][k] = fabsf(here[i][k]); /* a second moment */
       over[i] = sent(here[i], bytes);
     }
-    pen_cuda.adamw_step(over[0], over[1], over[2], over[3], count, sent(&settings, sizeof settings), settings.weight_decay, stream);
+    uint16_t *copy_over = n % 2 ? there(count * sizeof *copy_over) : NULL, *copy = bytes_at(count * sizeof *copy, 0);
+    uint16_t *rounded = bytes_at(count * sizeof *rounded, 0);
+    pen_cuda.adamw_step(over[0], over[1], over[2], over[3], copy_over, count, sent(&settings, sizeof settings), settings.weight_decay, stream);
     pen_adamw_step(here[0], here[1], here[2], here[3], count, &settings);
     for (size_t i = 0; i < 4; i++) {
       float *actual = floats(count);
@@ -54,9 +56,28 @@ static void adamw(void **state) {
         assert_same_bits("adamw", actual, here[i], bytes);
       else
         assert_near("adamw", actual, widened(here[i], count), count, 1e-6, 1);
+      if (i == 0 && copy_over != NULL) {
+        fetch(copy, copy_over, count * sizeof *copy);
+        pen_narrow(rounded, actual, count);
+        assert_same_bits("its copy", copy, rounded, count * sizeof *copy);
+      }
     }
     tidy(state);
   }
+}
+
+/* The CPU's bits, of numbers of all kinds. */
+static void narrowed(void **state) {
+  (void)state;
+  enum { COUNT = 1 << 14 };
+  uint32_t *bits = bytes_at(COUNT * sizeof *bits, 0);
+  uint16_t *expected = bytes_at(COUNT * sizeof *expected, 0), *actual = bytes_at(COUNT * sizeof *actual, 0), *over = there(COUNT * sizeof *over);
+  for (uint32_t i = 0; i < COUNT; i++)
+    bits[i] = i * 0x40011u + (i % 3) * 0x7fffu; /* every exponent, both signs, ties, infinities and what is no number */
+  pen_cuda.narrow(over, sent(bits, COUNT * sizeof *bits), COUNT - 3, stream);
+  fetch(actual, over, COUNT * sizeof *actual);
+  pen_narrow(expected, (const float *)bits, COUNT - 3);
+  assert_same_bits("narrow", actual, expected, (COUNT - 3) * sizeof *actual);
 }
 
 static void normals(void **state) {
@@ -83,124 +104,6 @@ static void memory(void **state) {
   fetch(y, over, COUNT * sizeof *x);
   memset(x + 16, 0, 16 * sizeof *x);
   assert_same_bits("copies", y, x, COUNT * sizeof *x);
-}
-
-/* ---- over bf16 ---- */
-static uint16_t rounded(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
-}
-
-static float expanded(uint16_t x) {
-  const uint32_t bits = (uint32_t)x << 16;
-  float y;
-  memcpy(&y, &bits, sizeof y);
-  return y;
-}
-
-/* A tensor's numbers in f32 here, already rounded, and in bf16 there. */
-struct pair {
-  float *here;
-  void *over;
-  size_t count;
-};
-
-static struct pair numbers(size_t count, uint64_t seed) {
-  struct pair p = { random_floats(count, seed), NULL, count };
-  uint16_t *narrow = bytes_at(count * sizeof *narrow, 0);
-  for (size_t i = 0; i < count; i++)
-    p.here[i] = expanded(narrow[i] = rounded(p.here[i]));
-  p.over = sent(narrow, count * sizeof *narrow);
-  return p;
-}
-
-static void assert_close(const char *what, const int64_t *dim, const void *over, const float *expected, size_t count, double tolerance) {
-  uint16_t *narrow = bytes_at(count * sizeof *narrow, 0);
-  float *actual = floats(count);
-  char name[80];
-  fetch(narrow, over, count * sizeof *narrow);
-  for (size_t i = 0; i < count; i++)
-    actual[i] = expanded(narrow[i]);
-  snprintf(name, sizeof name, "%s(%lld,%lld,%lld,%lld,%lld)", what, (long long)dim[0], (long long)dim[1], (long long)dim[2],
-           (long long)dim[3], (long long)dim[4]);
-  assert_near(name, actual, widened(expected, count), count, tolerance, 1);
-}
-
-static void run_bf16(pen_kernel *kernel, struct pen_call *call, size_t workspace_bytes) {
-  call->workspace = workspace_bytes ? there(workspace_bytes) : NULL;
-  call->stream = stream;
-  kernel(call);
-  pen_cuda.wait(stream);
-  assert_well("bf16");
-}
-
-/* q, k, v, dout in; o, lse; then the gradients, apart or in q's, k's and v's places. */
-static void check_attention(const int64_t *dim, int shared) {
-  const size_t rows = (size_t)(dim[0] * dim[1]), q_count = rows * (size_t)(dim[2] * dim[4]), k_count = rows * (size_t)(dim[3] * dim[4]);
-  const size_t lse_count = rows * (size_t)dim[2];
-  const struct pair q = numbers(q_count, 1), k = numbers(k_count, 2), v = numbers(k_count, 3), dout = numbers(q_count, 4);
-  float *o = floats(q_count), *lse = floats(lse_count), *lse_over = there(lse_count * sizeof *lse);
-  struct pen_call ours = { .operand = { q.here, k.here, v.here, NULL, o, lse }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
-  struct pen_call theirs = { .operand = { q.over, k.over, v.over, NULL, there(q_count * 2), lse_over }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
-  run(PEN_OP_ATTENTION, &ours);
-  run_bf16(pen_cuda_attention_bf16, &theirs, 0);
-  assert_close("o", dim, theirs.operand[4], o, q_count, 1e-2);
-  float *lse_actual = floats(lse_count);
-  fetch(lse_actual, lse_over, lse_count * sizeof *lse);
-  assert_near("lse", lse_actual, widened(lse, lse_count), lse_count, 1e-5, 1);
-
-  float *dq = floats(q_count), *dk = floats(k_count), *dv = floats(k_count);
-  struct pen_call back = { .operand = { dout.here, q.here, k.here, v.here, o, lse, NULL, dq, dk, dv }, .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
-  struct pen_call back_there = { .operand = { dout.over, q.over, k.over, v.over, theirs.operand[4], lse_over, NULL, shared ? q.over : there(q_count * 2),
-                                              shared ? k.over : there(k_count * 2), shared ? v.over : there(k_count * 2) },
-                                 .dim = { dim[0], dim[1], dim[2], dim[3], dim[4] } };
-  run(PEN_OP_ATTENTION_DX, &back);
-  run_bf16(pen_cuda_attention_dx_bf16, &back_there, pen_cuda_attention_dx_bf16_workspace(dim));
-  assert_close("dq", dim, back_there.operand[7], dq, q_count, 1e-2);
-  assert_close("dk", dim, back_there.operand[8], dk, k_count, 1e-2);
-  assert_close("dv", dim, back_there.operand[9], dv, k_count, 1e-2);
-}
-
-static void attention(void **state) {
-  static const int64_t shapes[][5] = {
-    { 1, 1, 1, 1, 8 },    { 2, 17, 2, 1, 16 },   { 1, 130, 4, 2, 32 }, { 1, 129, 1, 1, 40 }, { 1, 200, 2, 2, 64 },
-    { 1, 70, 3, 1, 96 },  { 1, 150, 2, 1, 128 }, { 2, 64, 2, 2, 128 }, { 2, 1000, 8, 2, 64 }, { 1, 2048, 4, 4, 128 },
-  };
-  for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
-    for (int shared = 0; shared < 2 && (runs_large() || shapes[n][1] <= 200); shared++) {
-      check_attention(shapes[n], shared);
-      tidy(state);
-    }
-}
-
-static void products(void **state) {
-  static const int64_t shapes[][3] = { { 8, 16, 24 }, { 300, 256, 128 }, { 64, 40, 200 } };
-  for (size_t n = 0; n < sizeof shapes / sizeof *shapes; n++)
-    for (int kind = PEN_OP_LINEAR; kind <= PEN_OP_LINEAR_DW; kind++) {
-      const int64_t dim[PEN_DIMS_MAX] = { shapes[n][0], shapes[n][1], shapes[n][2] };
-      const size_t x = (size_t)(dim[0] * dim[1]), w = (size_t)(dim[1] * dim[2]), y = (size_t)(dim[0] * dim[2]);
-      const int is_dw = kind == PEN_OP_LINEAR_DW;
-      const size_t counts_of[3][3] = { { x, w, y }, { y, w, x }, { y, x, w } }; /* inputs, output */
-      const size_t *count = counts_of[kind - PEN_OP_LINEAR];
-      const struct pair a = numbers(count[0], 1), b = numbers(count[1], 2), addend = numbers(count[2], 3);
-      float *result = copy_of(addend.here, count[2]);
-      struct pen_call ours = { .operand = { a.here, b.here, is_dw ? result : addend.here, result }, .dim = { dim[0], dim[1], dim[2] } };
-      struct pen_call theirs = { .operand = { a.over, b.over, is_dw ? sent(result, count[2] * sizeof *result) : addend.over, there(count[2] * 2) },
-                                 .dim = { dim[0], dim[1], dim[2] } };
-      run((enum pen_op_kind)kind, &ours);
-      theirs.prepared = pen_cuda.prepare((enum pen_op_kind)kind, PEN_BF16, dim, theirs.real);
-      assert_well("preparing");
-      run_bf16(pen_cuda.kernel_of((enum pen_op_kind)kind, PEN_BF16), &theirs, PEN_CUDA_PRODUCT_WORKSPACE_BYTES);
-      float *actual = floats(count[2]);
-      if (is_dw) { /* f32, so no rounding but of the sums */
-        fetch(actual, theirs.operand[2], count[2] * sizeof *actual);
-        assert_near("dw", actual, widened(result, count[2]), count[2], 1e-5, 1);
-      } else {
-        assert_close("product", dim, theirs.operand[3], result, count[2], 5e-3);
-      }
-      tidy(state);
-    }
 }
 
 /* A shape that a kernel does not take is an error in words, and nothing is launched. */
@@ -254,7 +157,7 @@ static void a_skipped_step(void **state) {
   memset(zeros, 0, COUNT * sizeof *zeros);
   for (int i = 0; i < 4; i++)
     over[i] = sent(x[i] = random_floats(COUNT, (uint64_t)i + 1), COUNT * sizeof(float));
-  pen_cuda.adamw_step(over[0], over[1], over[2], over[3], COUNT, sent(&settings, sizeof settings), 0.1, stream);
+  pen_cuda.adamw_step(over[0], over[1], over[2], over[3], NULL, COUNT, sent(&settings, sizeof settings), 0.1, stream);
   for (int i = 0; i < 4; i++) {
     fetch(back, over[i], COUNT * sizeof *back);
     assert_same_bits("what stays", back, i == 1 ? zeros : x[i], COUNT * sizeof *back);
@@ -290,10 +193,12 @@ static void workspaces_are_reserved(void **state) {
   };
   static const int64_t dims[][PEN_DIMS_MAX] = { { 1, 1, 1, 1, 1, 1 }, { 3, 5, 7, 1, 6, 1 }, { 513, 40, 12, 2, 64, 1 },
                                                 { 1024, 768, 3072, 4, 96, 1 }, { 16384, 50257, 2, 1, 128, 1 } };
+  const size_t cases = sizeof dims / sizeof *dims;
   for (int kind = 0; kind < PEN_OP_COUNT; kind++)
-    for (size_t d = 0; d < sizeof dims / sizeof *dims; d++) {
-      const size_t wanted = pen_cuda.workspace_bytes((enum pen_op_kind)kind, PEN_F32, dims[d]);
-      const size_t reserved = formulas[kind] == NULL ? 0 : formula((enum pen_op_kind)kind, PEN_F32, dims[d], formulas[kind]);
+    for (size_t d = 0; d < 2 * cases; d++) {
+      const enum pen_dtype dtype = d < cases ? PEN_F32 : PEN_BF16;
+      const size_t wanted = pen_cuda.workspace_bytes((enum pen_op_kind)kind, dtype, dims[d % cases]);
+      const size_t reserved = formulas[kind] == NULL ? 0 : formula((enum pen_op_kind)kind, dtype, dims[d % cases], formulas[kind]);
       if (wanted > reserved || (wanted == 0) != (reserved == 0))
         fail_msg("%s, case %zu: wants %zu bytes, has %zu", op_rows[kind].name, d, wanted, reserved);
     }
@@ -360,6 +265,7 @@ int main(void) {
     cmocka_unit_test_teardown(sums_of_squares, tidy),
     cmocka_unit_test_teardown(a_sum_of_nothing_is_0, tidy),
     cmocka_unit_test_teardown(adamw, tidy),
+    cmocka_unit_test_teardown(narrowed, tidy),
     cmocka_unit_test_teardown(normals, tidy),
     cmocka_unit_test_teardown(memory, tidy),
     cmocka_unit_test_teardown(settled, tidy),
@@ -368,8 +274,6 @@ int main(void) {
     cmocka_unit_test_teardown(workspaces_are_reserved, tidy),
     cmocka_unit_test_teardown(a_graph, tidy),
     cmocka_unit_test_teardown(no_graph, tidy),
-    cmocka_unit_test_teardown(attention, tidy),
-    cmocka_unit_test_teardown(products, tidy),
     cmocka_unit_test_teardown(what_is_not_taken_is_said, tidy),
   };
   if (!open_devices())
