@@ -256,6 +256,14 @@ static void settle_device(struct pen_topology *t) {
     pen_topology_fail(t, "cluster.transport", cuda ? "\"ipc\", with the device cuda" : "\"shm\", with the device cpu");
 }
 
+/* What the kernels of attention on a GPU take. */
+static void check_heads_on_gpu(const struct pen_topology *t) {
+  if (strcmp(t->cluster_device, "cuda") || !family_of(t)->needs_tokens) return;
+  if (!strcmp(t->model_dtype, "bf16") && (t->model_head_dim % 8 || t->model_head_dim > 128))
+    pen_topology_fail(t, "model.head_dim", "a multiple of 8, at most 128, with model.dtype = \"bf16\" and cluster.device = \"cuda\"");
+  if (t->model_head_dim > 256) pen_topology_fail(t, "model.head_dim", "at most 256, with cluster.device = \"cuda\"");
+}
+
 static void settle_cluster(struct pen_topology *t) {
   int64_t total = t->pipeline_ranks * t->data_parallel_replicas, hosts = (int64_t)t->cluster_hosts.count;
   if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
@@ -266,8 +274,7 @@ static void settle_cluster(struct pen_topology *t) {
     pen_topology_fail(t, "cluster.hosts", "as many hosts as divide the %lld ranks x replicas", (long long)total);
   t->cluster_ranks_per_host = total / hosts;
   settle_device(t);
-  if (strcmp(t->model_dtype, "f32") && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "model.dtype", "\"f32\", with cluster.device = \"cuda\": not all kernels of a GPU have bf16 in this version");
+  check_heads_on_gpu(t);
   if (t->shapes_sequence.count && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");
   if (t->memory_snapshot && !strcmp(t->cluster_device, "cuda"))

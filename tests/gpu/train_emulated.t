@@ -69,6 +69,56 @@ for device in cpu cuda; do
 done
 ok "to the same losses" close_to tied_cpu tied_cuda 6
 
+# GPT-2: products with biases, LayerNorm, positions.
+cat >"$scratch/gpt2.cfg" <<'END'
+model = { family = "gpt2"; layers = 2; hidden = 32; heads = 4; ffn = 48; vocab = 200; sequence = 16; tie_embeddings = true; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; decay = "cosine"; };
+pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
+END
+for device in cpu cuda; do
+  ok "a plan of gpt2 for $device" build "gpt2_$device" "$scratch/gpt2.cfg" -s cluster.device=$device
+  ok "trains" train "gpt2_$device" "gpt2_$device" --steps 5
+done
+ok "to the same losses" close_to gpt2_cpu gpt2_cuda 10
+
+# bf16: products and activations; weights, moments and sums of gradients stay f32.
+# within NAME OTHER: losses agree to 2%, and are not the same.
+within() {
+  paste "$scratch/$1.bits" "$scratch/$2.bits" | head -n "$3" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (!(d <= 0.02 * $1)) bad = 1
+    if (d > 0) differ = 1 } END { exit bad || !differ || NR == 0 }'
+}
+for family in model gpt2; do
+  ok "a plan of $family.cfg in bf16 for CUDA" build "half_$family" "$scratch/$family.cfg" -s cluster.device=cuda -s model.dtype=bf16
+  ok "trains" train "half_$family" "half_$family" --steps 5 --checkpoint "$scratch/half_$family.ckpt" --save-every 3
+done
+ok "llama's losses are those of f32 to 2%" within cuda half_model 5
+ok "gpt2's losses are those of f32 to 2%" within gpt2_cuda half_gpt2 5
+ok "it trains again, without a graph" plain half_plain half_gpt2 --steps 5
+ok "with the same bits" cmp "$scratch/half_gpt2.bits" "$scratch/half_plain.bits"
+ok "once more, and saves at step 3" train half_again half_gpt2 --steps 3 --checkpoint "$scratch/half_two"
+ok "goes on from there" train half_again half_gpt2 --steps 5 --checkpoint "$scratch/half_two" --resume
+ok "with the bits of one run" cmp "$scratch/half_gpt2.bits" "$scratch/half_again.bits"
+ok "and its weights" cmp "$scratch/half_gpt2.ckpt/latest/model.safetensors" "$scratch/half_two/latest/model.safetensors"
+# eval_of BINARY CHECKPOINT
+eval_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/$2" --steps 2 --quiet 2>"$scratch/eval.err" | log_field - loss; }
+ok "a plan in bf16 for the CPU" build half_cpu "$scratch/gpt2.cfg" -s cluster.device=cpu -s model.dtype=bf16
+ok "trains" train half_cpu half_cpu --steps 5 --checkpoint "$scratch/half_cpu.ckpt"
+ok "its losses are CUDA's to 2%" within half_cpu half_gpt2 5
+for trained in half_gpt2 half_cpu; do
+  eval_of half_gpt2 $trained.ckpt >"$scratch/there.bits"
+  eval_of half_cpu $trained.ckpt >"$scratch/here.bits"
+  ok "what $trained saved evaluates alike on both" sh -c "paste '$scratch/here.bits' '$scratch/there.bits' |
+    awk '{ d = \$1 - \$2; if (d < 0) d = -d; if (!(d <= 5e-3 * \$1)) bad = 1 } END { exit bad || NR != 1 }'"
+done
+ok "mlp in bf16 for CUDA" build half_mlp "$topologies/mlp_1.cfg" -s cluster.device=cuda -s model.dtype=bf16 -s model.hidden=16 -s model.layers=2
+ok "trains" train half_mlp half_mlp --steps 2
+
+# What no kernel takes is refused by the generator.
+"$gen" --check -s cluster.device=cuda -s model.dtype=bf16 -s model.head_dim=12 "$scratch/model.cfg" 2>"$scratch/refused"
+is "a head_dim that no kernel takes is refused" "$?" 78
+matches "which says what is taken" "$(cat "$scratch/refused")" "*model.head_dim = 12: a multiple of 8, at most 128*"
+
 # A pair a|b on two streams, recomputation, inputs that are normals, no clipping.
 ok "a plan with pairs" build pairs "$scratch/model.cfg" -s cluster.device=cuda -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2
 ok "trains" train pairs pairs --steps 5
