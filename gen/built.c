@@ -10,8 +10,6 @@ static const struct {
   const char *path, *choices;
 } built[] = {
     {"data_parallel.shard", "none"},
-    {"cluster.device", "auto cpu cuda"},
-    {"cluster.transport", "auto shm ipc"},
 };
 
 static void check_choices(const struct pen_topology *topology) {

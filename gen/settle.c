@@ -253,7 +253,7 @@ static void settle_device(struct pen_topology *t) {
   bool cuda = !strcmp(t->cluster_device, "cuda");
   if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = cuda ? "ipc" : "shm";
   if (cuda == !strcmp(t->cluster_transport, "shm"))
-    pen_topology_fail(t, "cluster.transport", cuda ? "\"ipc\", with the device cuda" : "\"shm\", with the device cpu");
+    pen_topology_fail(t, "cluster.transport", cuda ? "\"ipc\" or \"nccl\", with the device cuda" : "\"shm\", with the device cpu");
 }
 
 /* What the kernels of attention on a GPU take. */

@@ -19,7 +19,7 @@
 /* How many steps' boards are kept: where no GATHER parts the steps, a rank may run so far ahead of the rank that logs. */
 enum { PEN_BOARD_DEPTH = 4 };
 
-enum { PEN_CHECKSUM_BYTES = 32 };
+enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64 };
 
 /* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. */
 enum pen_phase { PEN_PHASE_START, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
@@ -31,6 +31,8 @@ struct pen_rank_state {
   _Atomic uint32_t profile;                            /* which of the plan's the step runs */
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
   _Atomic uint32_t phase;                              /* enum pen_phase */
+  int32_t process;                                     /* its pid, and the host it is on: set when the process starts */
+  char host[PEN_HOST_BYTES];
   struct pen_flag published;                           /* steps whose board entries stand */
   struct pen_flag arrived;                             /* barriers entered */
   struct pen_flag exchanged;                           /* rows of the exchange between replicas that have ended */
@@ -56,6 +58,7 @@ struct pen_control {
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns;                                       /* zero of the trace's clock */
   struct pen_told told;
+  unsigned char nccl_id[128];                              /* transport nccl: rank 0's, valid after the first barrier */
   struct pen_flag begun;                                   /* steps, evaluation's too, that rank 0 has begun */
   struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */
   double loss_sum;                                         /* eval's result, for the parent: valid after rank 0 has left */

@@ -9,8 +9,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "runtime/action.h"
 #include "runtime/check.h"
+#include "runtime/lost.h"
 #include "runtime/run.h"
 #include "runtime/watch.h"
 
@@ -161,41 +161,11 @@ static uint32_t find_waiter(const struct watch *watch, uint32_t rank) {
   return PEN_NONE;
 }
 
-/* The row at `ordinal` of all that a rank has run or will. Before the step at hand came the last row of another, which is alike in all
- * profiles. */
-static const char *row_text(const struct watch *watch, uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
-  const struct pen_rank_state *state = state_of(watch, rank);
-  const struct pen_plan *plan = watch->run->plan;
-  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
-  uint64_t began = atomic_load(&state->step_began);
-  uint64_t row = ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
-  return pen_action_text_known(text, bytes, &program->actions[row]);
-}
-
-static const char *place_text(const struct watch *watch, uint32_t rank, char *text, size_t bytes) {
-  const struct pen_rank_state *state = state_of(watch, rank);
-  uint32_t phase = atomic_load(&state->phase);
-  if (phase != PEN_PHASE_STEPS) {
-    return phase == PEN_PHASE_START ? "START" : "SAVE";
-  }
-  return row_text(watch, rank, atomic_load(&state->finished), text, bytes);
-}
-
 /* design.md §10, "Lost rank". */
 static void say_lost(struct watch *watch, uint32_t waiter) {
-  char host[256] = "?", after[64] = "start", place[64], who[128] = "no rank waits for it", line[768];
-  gethostname(host, sizeof host - 1);
-  uint64_t finished = atomic_load(&state_of(watch, watch->lost)->finished);
-  if (finished > 0) {
-    row_text(watch, watch->lost, finished - 1, after, sizeof after);
-  }
-  if (waiter != PEN_NONE) {
-    snprintf(who, sizeof who, "rank %u waits at %s for rank %u", waiter, place_text(watch, waiter, place, sizeof place),
-             watch->lost);
-  }
-  int bytes = snprintf(line, sizeof line, "%spenstock: rank %u (pid %d, host %s) lost: %s after %s; %s\n",
-                       isatty(STDERR_FILENO) ? "\n" : "", watch->lost, (int)watch->ranks[watch->lost].pid, host, watch->cause,
-                       after, who);
+  char text[PEN_LOST_LINE_BYTES], line[PEN_LOST_LINE_BYTES + 4];
+  pen_lost_line(text, sizeof text, watch->run->plan, &watch->run->shared, watch->lost, watch->cause, waiter);
+  int bytes = snprintf(line, sizeof line, "%s%s\n", isatty(STDERR_FILENO) ? "\n" : "", text);
   ssize_t written = write(STDERR_FILENO, line, (size_t)bytes);
   (void)written;
 }

@@ -82,6 +82,8 @@ static void start_ranks(struct pen_run *run, pid_t *pids) {
       become_rank(run, r, cores, set_bytes, alone);
     }
     pen_check(pids[r] > 0, "cannot start a process for rank %u", r); /* those started die with this process */
+    run->shared.ranks[r].process = (int32_t)pids[r];
+    gethostname(run->shared.ranks[r].host, PEN_HOST_BYTES - 1);
   }
   CPU_FREE(cores);
 }

@@ -33,13 +33,18 @@ static const struct {
   struct pen_link *(*open)(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
 } links[] = {
     {"ipc", pen_ipc_open},
+    {"nccl", pen_nccl_open},
 };
 
 struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank) {
-  for (size_t i = 0; i < sizeof links / sizeof *links; i++) {
+  struct pen_link *link = NULL;
+  for (size_t i = 0; i < sizeof links / sizeof *links && link == NULL; i++) {
     if (strcmp(links[i].name, queue->plan->transport) == 0) {
-      return links[i].open(queue, profile, shared, rank);
+      link = links[i].open(queue, profile, shared, rank);
     }
+  }
+  if (link != NULL) {
+    return link;
   }
   pen_fail(PEN_EXIT_SYSTEM, "the plan is for the transport %s, which this binary was linked without", queue->plan->transport);
 }

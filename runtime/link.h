@@ -38,9 +38,9 @@ struct pen_link_kind {
   /* Behind the last row: what comes on the queue's stream waits for all that the link does elsewhere. */
   void (*end)(struct pen_link *link);
 
-  /* What is wrong with it, in words, or null; asked while the host waits for a step. */
-  const char *(*error)(struct pen_link *link);
-  /* The rank leaves and others may have left without a word: lets go of what would wait for them. */
+  /* What is wrong with it, in words, or null; asked while the host waits for a step. *peer: the rank that it is about, perhaps the own. */
+  const char *(*error)(struct pen_link *link, uint32_t *peer);
+  /* The rank leaves before the end: lets go of what would wait for others. */
   void (*abort)(struct pen_link *link);
 };
 
@@ -54,6 +54,7 @@ struct pen_link {
   struct pen_reuse reuse;    /* of the rank's rows */
   bool *gathers;             /* [rank_count]: which ranks have a row GATHER */
   bool all_gather;
+  bool announces;            /* rank 0 says what it found */
 };
 
 /* Makes the link of the plan's transport for a rank of several. Fails where this binary was linked without it. Allocates. */
@@ -63,7 +64,12 @@ struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile
 void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
                    uint32_t rank);
 
-/* ipc.c: ranks of one host. */
+/* ipc.c: ranks of one host. nccl.c: ranks of any hosts; null where this binary was linked without the library, whose calls may also be
+ * given. */
 struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+struct pen_nccl_calls;
+struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_queue *queue, const struct pen_profile *profile,
+                                    const struct pen_shared *shared, uint32_t rank);
 
 #endif

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <unistd.h>
 
-#include "runtime/action.h"
 #include "runtime/check.h"
 #include "runtime/link.h"
+#include "runtime/lost.h"
 #include "runtime/step.h"
 
 static const long poll_ns = 50 * 1000; /* between two looks at a step's end */
+enum { SPEAK_PAUSES = 100 };           /* of 10 ms, for the watch to say who is lost */
 
 static size_t aligned(size_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
 
@@ -231,20 +231,31 @@ void pen_queue_warm(struct pen_vm *vm) {
 
 /* ---- steps ---- */
 
+/* Whoever has seen a process die knows better than one whose connection broke: gives the watch time to speak. */
+static bool others_spoke(const struct pen_vm *vm) {
+  const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+  for (int i = 0; i < SPEAK_PAUSES; i++) {
+    if (atomic_load(&vm->transport->shared->control->abort_status) != 0) {
+      return true;
+    }
+    nanosleep(&pause, NULL);
+  }
+  return false;
+}
+
 void pen_queue_check(struct pen_vm *vm) {
   struct pen_link *link = vm->queue->link;
   const char *why = vm->queue->device->error();
-  why = why == NULL && link != NULL ? link->kind->error(link) : why;
-  if (why == NULL) {
+  uint32_t lost = vm->rank;
+  if (why == NULL && link != NULL) {
+    why = link->kind->error(link, &lost);
+  }
+  if (why == NULL || (link != NULL && others_spoke(vm))) {
     return;
   }
-  char host[256] = "?", after[64] = "start";
-  gethostname(host, sizeof host - 1);
-  uint32_t done = __atomic_load_n(progress_here(vm->queue), __ATOMIC_RELAXED);
-  if (done > 0 && done <= vm->program->action_count) {
-    pen_action_text_known(after, sizeof after, &vm->program->actions[done - 1]);
-  }
-  pen_fail(PEN_EXIT_LOST, "rank %u (pid %d, host %s) lost: %s after %s; no rank waits for it", vm->rank, (int)getpid(), host, why, after);
+  char line[PEN_LOST_LINE_BYTES];
+  pen_lost_line(line, sizeof line, vm->plan, vm->transport->shared, lost, why, lost == vm->rank ? PEN_NONE : vm->rank);
+  pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 
 static uint32_t rows_left(const struct pen_vm *vm, uint32_t rank) {

@@ -137,6 +137,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
     pen_queue_warm(vm);
     if (plan->rank_count > 1) {
       queue->link = pen_link_open(queue, vm->profile, &run->shared, rank);
+      queue->link->announces = run->announces;
       queue->link->kind->offer(queue->link);
     }
   }

@@ -323,7 +323,7 @@ model.heads=32	-s model.heads = 32: model.hidden/model.heads = 1 must be even, f
 model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
 model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
 data_parallel.shard=weights	-s data_parallel.shard = weights: this version allows "none"
-cluster.transport=nccl	-s cluster.transport = nccl: this version allows "auto", "shm" or "ipc"
+cluster.transport=nccl	-s cluster.transport = nccl: "shm", with the device cpu
 cluster.transport=ipc	-s cluster.transport = ipc: "shm", with the device cpu
 cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: this version allows one host
 cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host

@@ -60,6 +60,20 @@ case_of mlp_4_pairs mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.sch
 case_of mlp_8 mlp pipeline.ranks=8
 matches "says its transport" "$("$scratch/mlp_4" info)" "*device        cuda, transport ipc*"
 
+# NCCL, emulated: messages of 512 bytes, smaller than its buffers and larger.
+nccl=$(test -f "$top_builddir/libemulated_nccl.a" && echo yes)
+if test -n "$nccl"; then
+  case_of llama_nccl_2 llama pipeline.ranks=2 cluster.transport=nccl
+  matches "says what it found" "$(cat "$scratch/llama_nccl_2.err")" "*NCCL 2.*, 2 pairs of ranks made in 2 rounds*"
+  case_of mlp_nccl_4 mlp pipeline.ranks=4 cluster.transport=nccl
+  NCCL_BUFFSIZE=96 && export NCCL_BUFFSIZE
+  ok "small buffers: trains" train mlp_nccl_small mlp_nccl_4 --steps 3
+  ok "with one rank's bits" same_bits 3 one_mlp mlp_nccl_small
+  case_of mlp_nccl_zbv mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v cluster.transport=nccl
+  case_of mlp_nccl_pairs mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.schedule=dual_pipe_v cluster.transport=nccl
+  unset NCCL_BUFFSIZE
+fi
+
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
 ok "four ranks train where nothing can be captured" plain plain mlp_4_zbv --steps 3
 is "each says so" "$(grep -c 'its rows are enqueued one by one' "$scratch/plain.err")" 4
@@ -79,12 +93,22 @@ for ranks in 2 4; do
   ok "train" train "free_$ranks" "free_$ranks" --steps 5
   ok "to one rank's bits" same_bits 5 one_free "free_$ranks"
 done
+if test -n "$nccl"; then
+  ok "two over NCCL" plan free_nccl mlp optimizer.clip_norm=0 pipeline.ranks=2 cluster.transport=nccl
+  ok "train" train free_nccl free_nccl --steps 5
+  ok "to one rank's bits" same_bits 5 one_free free_nccl
+fi
 
 ok "one rank with a tied matrix" plan one_tied llama model.tie_embeddings=true
 ok "trains" train one_tied one_tied --steps 3
 ok "two ranks, head and embedding apart" plan tied llama model.tie_embeddings=true pipeline.ranks=2
 ok "train" train tied tied --steps 3
 ok "to one rank's bits" same_bits 3 one_tied tied
+if test -n "$nccl"; then
+  ok "and over NCCL" plan tied_nccl llama model.tie_embeddings=true pipeline.ranks=2 cluster.transport=nccl
+  ok "train" train tied_nccl tied_nccl --steps 3
+  ok "to one rank's bits" same_bits 3 one_tied tied_nccl
+fi
 
 score() { timeout 100 "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/one_llama.ckpt" --steps 2 --quiet >"$scratch/eval.$1"; }
 ok "one rank evaluates" score one_llama
@@ -93,27 +117,44 @@ ok "to the same line" cmp "$scratch/eval.one_llama" "$scratch/eval.llama_2"
 
 # ---- faults: one line, status 75, everybody gone ----
 
-# lose RANK SIGNAL CAUSE: a run of four whose rank gets that signal in mid-step.
-lose() {
+# start_lost BINARY: trains in the background; sets run, and ranks to its processes once steps are made.
+start_lost() {
   rm -f "$scratch/lost.log"
-  "$scratch/mlp_4" train --steps 100000 --quiet --timeout 5 --log "$scratch/lost.log" 2>"$scratch/lost.err" &
+  "$scratch/$1" train --steps 100000 --quiet --timeout 5 --log "$scratch/lost.log" 2>"$scratch/lost.err" &
   run=$!
   await_steps "$scratch/lost.log" 3
   ranks=$(children $run)
-  kill -"$2" "$(echo "$ranks" | sed -n "$(($1 + 1))p")"
   (sleep 60; kill -9 $run) 2>/dev/null &
   guard=$!
+}
+
+# check_lost NAME RANK CAUSE
+check_lost() {
   wait $run
-  is "rank $1, signal $2: status" $? 75
+  is "$1: status" $? 75
   kill $guard 2>/dev/null
   sed 's/^/# /' "$scratch/lost.err"
-  is "one line" "$(grep -c . "$scratch/lost.err")" 1
-  matches "names it" "$(cat "$scratch/lost.err")" "penstock: rank $1 (pid *) lost: $3 after *; rank [0-9] waits at * for rank $1"
+  matches "one line names it" "$(grep penstock: "$scratch/lost.err")" "penstock: rank $2 (pid *, host $(uname -n)) lost: $3 after *; rank [0-9] waits at * for rank $2"
+  is "and no more" "$(grep -c penstock: "$scratch/lost.err")" 1
   left=0
   for process in $ranks; do if test -d "/proc/$process" && ! grep -q ' Z ' "/proc/$process/stat" 2>/dev/null; then left=1; fi; done
   is "no process is left" $left 0
 }
-lose 0 KILL "signal 9"
-lose 2 KILL "signal 9"
-lose 3 STOP stopped
+
+# lose BINARY RANK SIGNAL CAUSE: a run of four whose rank gets that signal in mid-step.
+lose() {
+  start_lost "$1"
+  kill -"$3" "$(echo "$ranks" | sed -n "$(($2 + 1))p")"
+  check_lost "$1, rank $2, signal $3" "$2" "$4"
+}
+lose mlp_4 0 KILL "signal 9"
+lose mlp_4 2 KILL "signal 9"
+lose mlp_4 3 STOP stopped
+if test -n "$nccl"; then
+  lose mlp_nccl_4 1 KILL "signal 9"
+  PEN_EMULATED_NCCL_TROUBLE=0,10000000 && export PEN_EMULATED_NCCL_TROUBLE
+  start_lost mlp_nccl_4
+  check_lost "a broken connection" 1 "remote process exited*"
+  ok "communicators are let go" grep -q "# aborted" "$scratch/lost.err"
+fi
 finish

@@ -1,0 +1,40 @@
+/* lost.c: the line that tells of a lost rank (see lost.h). */
+#include "runtime/lost.h"
+
+#include <stdio.h>
+
+#include "runtime/action.h"
+
+/* The row at `ordinal` of all that a rank has run or will. Before the step at hand came the last row of another, which is alike in all
+ * profiles. */
+static const char *row_text(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
+  const struct pen_rank_state *state = &shared->ranks[rank];
+  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
+  uint64_t began = atomic_load(&state->step_began);
+  uint64_t row = ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
+  return pen_action_text_known(text, bytes, &program->actions[row]);
+}
+
+static const char *place_text(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, char *text, size_t bytes) {
+  uint32_t phase = atomic_load(&shared->ranks[rank].phase);
+  if (phase != PEN_PHASE_STEPS) {
+    return phase == PEN_PHASE_START ? "START" : "SAVE";
+  }
+  return row_text(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text, bytes);
+}
+
+char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost, const char *cause,
+                    uint32_t waiter) {
+  char after[64] = "start", place[64], who[128] = "no rank waits for it";
+  const struct pen_rank_state *state = &shared->ranks[lost];
+  uint64_t finished = atomic_load(&state->finished);
+  if (finished > 0) {
+    row_text(plan, shared, lost, finished - 1, after, sizeof after);
+  }
+  if (waiter != PEN_NONE) {
+    snprintf(who, sizeof who, "rank %u waits at %s for rank %u", waiter, place_text(plan, shared, waiter, place, sizeof place), lost);
+  }
+  snprintf(line, bytes, "penstock: rank %u (pid %d, host %.*s) lost: %s after %s; %s", lost, (int)state->process, (int)sizeof state->host,
+           state->host, cause, after, who);
+  return line;
+}

@@ -1,0 +1,18 @@
+/* lost.h: the line that tells of a lost rank (design.md section 10). */
+#ifndef PEN_LOST_H
+#define PEN_LOST_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/control.h"
+#include "runtime/plan.h"
+
+/* Writes the line, without its end, from what the ranks tell of themselves in shared memory: `lost` and `waiter` (PEN_NONE: no rank waits)
+ * are global ranks. Returns line. */
+char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost, const char *cause,
+                    uint32_t waiter);
+
+enum { PEN_LOST_LINE_BYTES = 768 };
+
+#endif

@@ -1,0 +1,34 @@
+/* nccl.h: the calls of NVIDIA's NCCL that the link nccl.c makes, as a table, so that a rehearsal can stand in their place
+ * (tests/rehearsal.c). nccl_calls.c has the library's own, in a binary whose plan wants them.
+ *
+ * What fails is kept, the first alone: error(). A communicator is a void pointer, of the ranks that made it together. Sends and receives
+ * are put on a stream and match in the order in which both sides put them there (NCCL User Guide, "Point-to-point communication"). */
+#ifndef PEN_NCCL_H
+#define PEN_NCCL_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum { PEN_NCCL_ID_BYTES = 128 };
+
+struct pen_nccl_calls {
+  int (*version)(void); /* of the library found at run time: 22809 is 2.28.9 */
+  /* What all ranks of open() must have: one makes it, and hands it out. */
+  void (*make_id)(unsigned char id[PEN_NCCL_ID_BYTES]);
+  /* Blocks until all ranks have called it. The communicator of all of them; null: see error(). */
+  void *(*open)(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank);
+  /* Blocks until all ranks of `all` have called it. Those of one colour are a communicator, in the order of their keys; colour -1: none, null. */
+  void *(*split)(void *all, int colour, int key);
+  void (*enroll)(void *communicator, void *there, size_t bytes); /* registers memory that messages come from and go to */
+  void (*send)(void *communicator, const void *from, size_t bytes, int to, void *stream);
+  void (*receive)(void *communicator, void *to, size_t bytes, int from, void *stream);
+  void (*sum)(void *communicator, double *there, size_t count, void *stream); /* every rank's added, element by element, in place */
+  uint64_t (*memory_bytes)(void); /* of the device that are gone since the first open() */
+  const char *(*error)(void);     /* of the calls above, in words; null: none */
+  const char *(*trouble)(void *communicator); /* that shows later, in words; null: none. Does not wait */
+  void (*abort)(void *communicator);          /* lets go of what waits for others, wherever they are */
+};
+
+extern const struct pen_nccl_calls pen_nccl; /* in libnccl_calls.a alone */
+
+#endif

@@ -1,0 +1,105 @@
+/* nccl_calls.c: NCCL's own functions behind nccl.h. Compiles with NCCL 2.18 (ncclCommSplit) and later. */
+#include "runtime/nccl.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <string.h>
+
+_Static_assert(sizeof(ncclUniqueId) == PEN_NCCL_ID_BYTES, "what open() takes");
+
+static char error_text[300];
+static size_t free_before; /* bytes of the device, when the first communicator was asked for */
+
+static int well(const char *what, ncclComm_t communicator, ncclResult_t result) {
+  if (result != ncclSuccess && result != ncclInProgress && error_text[0] == '\0') {
+    const char *more = ncclGetLastError(communicator);
+    snprintf(error_text, sizeof error_text, "%s: %s%s%.200s", what, ncclGetErrorString(result), more[0] == '\0' ? "" : ": ", more);
+  }
+  return error_text[0] == '\0';
+}
+
+static const char *error(void) { return error_text[0] == '\0' ? NULL : error_text; }
+
+static int version(void) {
+  int number = 0;
+  well("asking for its version", NULL, ncclGetVersion(&number));
+  return number;
+}
+
+static void make_id(unsigned char id[PEN_NCCL_ID_BYTES]) {
+  ncclUniqueId made;
+  memset(&made, 0, sizeof made);
+  well("making an id", NULL, ncclGetUniqueId(&made));
+  memcpy(id, &made, sizeof made);
+}
+
+static size_t free_bytes(void) {
+  size_t left = 0, all = 0;
+  return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+}
+
+static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t made = NULL;
+  ncclUniqueId unique;
+  memcpy(&unique, id, sizeof unique);
+  free_before = free_bytes();
+  config.blocking = 1;
+  return well("joining all ranks", NULL, ncclCommInitRankConfig(&made, rank_count, unique, rank, &config)) ? made : NULL;
+}
+
+static void *split(void *all, int colour, int key) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclComm_t made = NULL;
+  config.blocking = 1;
+  config.splitShare = 0; /* a pair that is slow holds up no other */
+  well("joining a pair of ranks", all, ncclCommSplit(all, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &made, &config));
+  return made;
+}
+
+static void enroll(void *communicator, void *there, size_t bytes) {
+  void *handle = NULL; /* it stays until the process ends */
+  well("registering memory", communicator, ncclCommRegister(communicator, there, bytes, &handle));
+}
+
+static void send(void *communicator, const void *from, size_t bytes, int to, void *stream) {
+  well("a send", communicator, ncclSend(from, bytes, ncclInt8, to, communicator, stream));
+}
+
+static void receive(void *communicator, void *to, size_t bytes, int from, void *stream) {
+  well("a receive", communicator, ncclRecv(to, bytes, ncclInt8, from, communicator, stream));
+}
+
+static void sum(void *communicator, double *there, size_t count, void *stream) {
+  well("a sum over all ranks", communicator, ncclAllReduce(there, there, count, ncclFloat64, ncclSum, communicator, stream));
+}
+
+static uint64_t memory_bytes(void) {
+  const size_t now = free_bytes();
+  return now < free_before ? free_before - now : 0;
+}
+
+static const char *trouble(void *communicator) {
+  ncclResult_t result = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(communicator, &result);
+  result = asked == ncclSuccess ? result : asked;
+  return result == ncclSuccess || result == ncclInProgress ? NULL : ncclGetErrorString(result);
+}
+
+static void abort_one(void *communicator) { ncclCommAbort(communicator); }
+
+const struct pen_nccl_calls pen_nccl = {
+  .version = version,
+  .make_id = make_id,
+  .open = open_all,
+  .split = split,
+  .enroll = enroll,
+  .send = send,
+  .receive = receive,
+  .sum = sum,
+  .memory_bytes = memory_bytes,
+  .error = error,
+  .trouble = trouble,
+  .abort = abort_one,
+};
