@@ -20,7 +20,7 @@
 #define BENCH_FOLDER "bench"
 #define BENCH_TOKENS BENCH_FOLDER "/tokens.bin"
 #define BENCH_WEIGHTS BENCH_FOLDER "/weights.safetensors"
-enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 5, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
+enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 6, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
 
 struct bench_settings {
   const char *peer;        /* Python with PyTorch; null: only ours */
@@ -85,13 +85,16 @@ json_t *bench_start(const char *plan);
 
 /* ---- bench_peer.c ---- */
 
-/* Whether the peer has the plan's schedule, and, for a plan of bf16, this CPU its products; `info` is the plan's. */
+/* Whether the peer has the plan's schedule, and, for a plan of bf16, this CPU its products; `info` is the plan's. It has no replicas. */
 bool bench_peer_can(const json_t *info);
 
 /* The same training by PyTorch: its JSON line. `model` is bench_matmul's. */
 json_t *bench_peer(const struct bench_settings *settings, const json_t *model, const json_t *info);
 
 /* ---- bench_figures.c ---- */
+
+/* Pipelines side by side in a plan of which this is the info. */
+double bench_replicas(const json_t *info);
 
 /* From the rounds, all other figures, into the plans' objects and the hop's. */
 void bench_figures(json_t *document);

@@ -35,6 +35,10 @@ bool bench_is_bf16(const json_t *info) {
   return dtype != NULL && strcmp(dtype, "bf16") == 0;
 }
 
+double bench_replicas(const json_t *info) {
+  return bench_number(info, "replicas");
+}
+
 static double sum_of(const json_t *array) {
   double sum = 0;
   size_t i;
@@ -74,7 +78,7 @@ static double get(const json_t *figures, const char *key) {
 
 static void speed(json_t *figures, const json_t *rounds) {
   double tokens = bench_number(figures, "info.microbatches") * bench_number(figures, "info.microbatch") *
-                  bench_number(figures, "info.sequence");
+                  bench_number(figures, "info.sequence") * bench_replicas(json_object_get(figures, "info"));
   put(figures, "step_ms", over_rounds(rounds, "ours.step_ms_median"));
   put(figures, "tokens_per_step", tokens);
   put(figures, "tokens_per_s", tokens / get(figures, "step_ms") * 1e3);
@@ -95,7 +99,7 @@ static double planned_utilisation(const json_t *report) {
 }
 
 static void peak(json_t *figures, const json_t *products) {
-  bool alone = bench_number(figures, "info.ranks") == 1, bf16 = bench_is_bf16(json_object_get(figures, "info"));
+  bool alone = bench_number(figures, "info.ranks") * bench_replicas(json_object_get(figures, "info")) == 1, bf16 = bench_is_bf16(json_object_get(figures, "info"));
   double attainable = over_rounds(products, alone  ? "one_process.gflop_per_s"
                                             : bf16 ? "two_processes_bf16.gflop_per_s"
                                                    : "two_processes.gflop_per_s");
@@ -119,7 +123,7 @@ static void memory(json_t *figures, const json_t *rounds) {
   json_array_foreach(at(figures, "info.rank"), r, rank) {
     planned += bench_number(rank, "arena_bytes");
   }
-  put(figures, "planned_bytes", planned);
+  put(figures, "planned_bytes", planned * bench_replicas(json_object_get(figures, "info")));
   put(figures, "peak_resident_bytes", over_rounds(rounds, "ours.rank_peak_resident_bytes"));
   put(figures, "launcher_peak_resident_bytes", over_rounds(rounds, "ours.launcher_peak_resident_bytes"));
   put(figures, "peer_peak_resident_bytes", over_rounds(rounds, "peer.peak_rss_mib") * 1048576);

@@ -46,7 +46,7 @@ static bool multiplies_bf16(void) {
 }
 
 bool bench_peer_can(const json_t *info) {
-  return bench_number(info, "ranks") > 1 && schedule_of(info) != NULL && (!bench_is_bf16(info) || multiplies_bf16());
+  return bench_number(info, "ranks") > 1 && bench_replicas(info) < 2 && schedule_of(info) != NULL && (!bench_is_bf16(info) || multiplies_bf16());
 }
 
 json_t *bench_peer(const struct bench_settings *settings, const json_t *model, const json_t *info) {
