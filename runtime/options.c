@@ -194,20 +194,28 @@ static enum pen_command read_command(const char *program, const char *name) {
            name == NULL ? "a command is needed:" : ": no such command; there are", list, program);
 }
 
+/* Ends well, if what was printed came through. */
+static _Noreturn void leave(void) {
+  if (fflush(stdout) != 0 || ferror(stdout) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output");
+  }
+  exit(0);
+}
+
 void pen_options_read(struct pen_options *options, const char *program, const char *version, int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     bool help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
     if (help && i == 1) {
       print_help(program);
-      exit(0);
+      leave();
     }
     if (help) {
       print_command_help(program, read_command(program, argv[1]));
-      exit(0);
+      leave();
     }
     if (strcmp(argv[i], "--version") == 0) {
       printf("%s (penstock) %s\n", program, version);
-      exit(0);
+      leave();
     }
   }
   *options = (struct pen_options){.command = read_command(program, argv[1])};

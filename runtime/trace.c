@@ -19,7 +19,7 @@ static void put(int descriptor, const char *text, size_t bytes) {
   while (bytes > 0) {
     ssize_t written = write(descriptor, text, bytes);
     if (written < 0 && errno != EINTR) {
-      pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write the trace: %s", strerror(errno));
+      pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace: cannot write: %s", strerror(errno));
     }
     text += written < 0 ? 0 : written;
     bytes -= written < 0 ? 0 : (size_t)written;

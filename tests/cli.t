@@ -103,4 +103,10 @@ matches "info" "$(cat out)" "*1f1b*2 ranks*digest*"
 matches "info --json" "$(cat out)" '{"name":"tiny",*"digest":"*"rank":\[{"rank":0,"arena_bytes":*}'
 ./mlp eval --init none.safetensors >out 2>err
 is "a model that makes its inputs needs no --data" "$?: $(grep -c -- --data err)" "66: 0"
+if test -w /dev/full; then
+  for words in --help --version "train --help" info; do
+    ./tiny $words >/dev/full 2>err
+    is "status of '$words' without room for what it prints" $? 74
+  done
+fi
 finish

@@ -166,4 +166,21 @@ is "any other tensor is not" "$(cat errors)" "penstock: other.safetensors: tenso
 ok "a binary of the model untied" build untied small.cfg -s model.tie_embeddings=false
 "$scratch/untied" eval --data data.bin --quiet --init head.safetensors >/dev/null 2>errors
 is "whose head is a weight" "$(cat errors)" "penstock: head.safetensors: tensor lm_head.weight: dtype U8: F32, BF16 or F16 is wanted"
+
+# What is there and no file of its own is written through.
+full=$scratch/full
+if mknod "$full" c 1 7 2>/dev/null && (: >"$full") 2>/dev/null; then
+  "$convert" -o "$full" config.json 2>errors
+  is "a full device: status" $? 74
+  ok "it is still a device" test -c "$full"
+else
+  skip "a full device: status" "no right to make one"
+fi
+if test -w /dev/full; then
+  "$convert" --help >/dev/full 2>errors
+  is "--help without room: status" $? 74
+fi
+ln -s linked.cfg link.cfg
+"$convert" -o link.cfg config.json 2>errors
+is "output into what a link names" "$? $(test -L link.cfg && test -s linked.cfg && echo both)" "0 both"
 finish

@@ -11,6 +11,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <sysexits.h>
 #include <unistd.h>
 
@@ -68,6 +69,12 @@ void convert_warn(const char *format, ...) {
 
 /* ---- the command line ---- */
 
+/* Ends well, if what was printed came through. */
+static _Noreturn void leave(void) {
+  if (fflush(stdout) || ferror(stdout)) convert_fail(EX_IOERR, "standard output: cannot write");
+  exit(0);
+}
+
 static _Noreturn void print_help(void) {
   printf("usage: penstock-convert [OPTION]... CONFIG.json|FOLDER\n\n"
          "Writes a topology for a model as Hugging Face's transformers stores it.\n\n");
@@ -77,7 +84,7 @@ static _Noreturn void print_help(void) {
     if (*row->argument) column += printf("=%s", row->argument);
     printf("%*s%s\n", column < 24 ? 24 - column : 1, "", row->meaning);
   }
-  exit(0);
+  leave();
 }
 
 static struct request read_command_line(int argc, char **argv) {
@@ -98,7 +105,7 @@ static struct request read_command_line(int argc, char **argv) {
       case OPTION_SEQUENCE: request.sequence = optarg; break;
       case OPTION_IGNORE: request.ignored[request.ignored_count++] = optarg; break;
       case OPTION_HELP: print_help();
-      case OPTION_VERSION: printf("penstock-convert (penstock) %s\n", PACKAGE_VERSION); exit(0);
+      case OPTION_VERSION: printf("penstock-convert (penstock) %s\n", PACKAGE_VERSION); leave();
       case ':': convert_fail(EX_USAGE, "%s: needs a value", argv[optind - 1]);
       default: convert_fail(EX_USAGE, "%s: no such option; try --help", argv[optind - 1]);
     }
@@ -133,16 +140,18 @@ static void write_topology(FILE *out, const struct convert_model *model) {
                "optimizer = { learning_rate = 1e-4; steps = 1000; warmup_steps = 100; decay = \"cosine\"; };\n");
 }
 
-/* Beside the file, then renamed: it is whole or not there. */
+/* Beside the file, then renamed: it is whole or not there. What is there and no plain file (a device, a link) is written through. */
 static void write_file(const char *path, const struct convert_model *model) {
-  const char *temporary = pen_text("%s.tmp%ld", path, (long)getpid());
-  FILE *out = fopen(temporary, "w");
+  struct stat status;
+  bool replaces = lstat(path, &status) || S_ISREG(status.st_mode);
+  const char *written = replaces ? pen_text("%s.tmp%ld", path, (long)getpid()) : path;
+  FILE *out = fopen(written, "w");
   if (out == NULL) convert_fail(EX_CANTCREAT, "%s: cannot create: %s", path, strerror(errno));
   write_topology(out, model);
   int failed = ferror(out);
-  if (fclose(out) || failed || rename(temporary, path)) {
+  if (fclose(out) || failed || (replaces && rename(written, path))) {
     int cause = errno;
-    unlink(temporary);
+    if (replaces) unlink(written);
     convert_fail(EX_IOERR, "%s: cannot write: %s", path, strerror(cause));
   }
 }
@@ -153,7 +162,6 @@ int main(int argc, char **argv) {
   if (request.sequence != NULL) shorten(&model, request.sequence);
   if (request.output != NULL) write_file(request.output, &model);
   else write_topology(stdout, &model);
-  if (fflush(stdout) || ferror(stdout)) convert_fail(EX_IOERR, "standard output: cannot write");
   pen_free_all();
-  return 0;
+  leave();
 }
