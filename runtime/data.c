@@ -53,9 +53,13 @@ static uint64_t check_header(struct pen_data *data, const char *path, const unsi
   return (uint64_t)count;
 }
 
-static void take_plain(struct pen_data *data, const char *path, const unsigned char *file, uint64_t file_bytes) {
-  uint64_t count = check_header(data, path, file, file_bytes);
-  data->window_count = count == 0 ? 0 : (count - 1) / data->sequence;
+static void take_plain(struct pen_data *data, const char *path, const unsigned char *file, uint64_t file_bytes, bool to_end) {
+  uint64_t count = check_header(data, path, file, file_bytes), targets = count == 0 ? 0 : count - 1;
+  data->token_count = count;
+  data->window_count = targets / data->sequence + (to_end && targets % data->sequence > 0);
+  if (to_end && targets == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " tokens: the first is foretold by nothing, so two are needed", path, count);
+  }
   if (data->window_count == 0) {
     pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path, count,
              data->sequence, data->sequence + 1);
@@ -86,7 +90,7 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
   data->tokens = data->packed.tokens;
 }
 
-static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path) {
+static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path, bool to_end) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC);
   struct stat status;
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
@@ -105,17 +109,25 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
     take_packed(data, plan, path, file, (uint64_t)status.st_size);
   } else {
-    take_plain(data, path, file, (uint64_t)status.st_size);
+    take_plain(data, path, file, (uint64_t)status.st_size, to_end);
   }
 }
 
-void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed) {
+static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed, bool to_end) {
   *data = (struct pen_data){.sequence = sequence, .vocab = plan->vocab, .microbatch = plan->microbatch};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
   if (path != NULL) {
-    open_tokens(data, plan, path);
+    open_tokens(data, plan, path, to_end);
   }
+}
+
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed) {
+  open_data(data, plan, sequence, path, seed, false);
+}
+
+void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed) {
+  open_data(data, plan, sequence, path, seed, true);
 }
 
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
@@ -180,12 +192,21 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
   }
 }
 
+/* The file's tokens from `first` on, and behind its end `padding`: only a last window of what is left reaches there. */
+static void plain_row(const struct pen_data *data, int32_t *row, uint64_t first, int32_t padding) {
+  uint64_t left = data->token_count - first, count = left < data->sequence ? left : data->sequence;
+  copy_tokens(data, row, first, count);
+  for (uint64_t t = count; t < data->sequence; t++) {
+    row[t] = padding;
+  }
+}
+
 static void plain_tokens(const struct pen_data *data, int32_t *row, uint64_t w) {
-  copy_tokens(data, row, w * data->sequence, data->sequence);
+  plain_row(data, row, w * data->sequence, 0);
 }
 
 static void plain_targets(const struct pen_data *data, int32_t *row, uint64_t w) {
-  copy_tokens(data, row, w * data->sequence + 1, data->sequence);
+  plain_row(data, row, w * data->sequence + 1, PEN_IGNORED_TARGET);
 }
 
 /* A window of a plain file is one document. */

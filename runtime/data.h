@@ -20,7 +20,8 @@ struct pen_data {
   const unsigned char *tokens; /* mapped, little-endian; null without a file */
   uint32_t token_bytes;        /* 2 or 4 */
   struct pen_packed packed;    /* header null: a plain file */
-  uint64_t window_count;       /* the packed file's, or floor((tokens - 1)/sequence) */
+  uint64_t token_count;        /* of a plain file */
+  uint64_t window_count;       /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that rounded up */
   uint64_t sequence, vocab, microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
   /* Set before each step, by pen_data_begin_step(), and before each row: */
@@ -33,13 +34,17 @@ struct pen_data {
  * `seed` keys the normals. */
 void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed);
 
+/* The same, but what is left behind a plain file's last full window is a window, too: padded, with ignored targets. Fails (65) where there
+ * is no target at all. */
+void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed);
+
 /* Windows that one step of a profile reads. */
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);
 
 /* Tokens of the longest of the windows [first, first + count), as they are counted. */
 uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
 
-/* The file's token at an index below window_count * sequence + 1. */
+/* The file's token at an index that a window holds, or the target behind it. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
 
 /* How many targets of the windows [first, first + count), as they are counted, are not ignored: what those windows' own counts add up

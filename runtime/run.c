@@ -278,7 +278,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
   run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
-  open_data(&run);
+  pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data, options->seed);
   if (run.data.packed.header != NULL && options->given.end_of_text) {
     pen_fail(PEN_EXIT_USAGE, "--end-of-text %" PRIu64 ": %s is packed, and says itself where documents end", options->end_of_text,
              run.data.path);

@@ -219,7 +219,8 @@ static void stepped(const struct pen_run *run, struct pen_vm *vm) {
     add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
   }
   for (uint64_t w = 0; w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
-    for (uint64_t t = 0; t < sequence; t++) {
+    uint64_t left = vm->data.token_count - 1 - (vm->data.cursor + w) * sequence; /* the last window may hold less */
+    for (uint64_t t = 0; t < sequence && t < left; t++) {
       uint64_t at = w * sequence + t;
       add_token(score.minus_log[at], score.ends && score.target[at] == score.end_of_text);
     }

@@ -99,6 +99,24 @@ ok "a model without tokens" build mlp "$topologies/mlp_1.cfg"
 ./mlp score --init none --output x 2>err
 is "has nothing to score: status" $? 64
 matches "has nothing to score: message" "$(cat err)" "penstock: score: *loss is a sum"
+# What is left behind the last full window is scored as well, whatever its length; a token gets what it gets in a full window.
+values one.json >one.values
+for length in 2 5 16 17 18 35 422; do
+  head -c $length text.bin.text >part.text
+  "$tokens" --bytes -o part.bin part.text 2>/dev/null
+  last=$(./two score --data part.bin --checkpoint ckpt --output part.json --quiet | tail -n 1)
+  values part.json >part.values
+  is "a file of $length tokens: an entry each" "$(wc -l <part.values | tr -d ' ')" $length
+  ok "a file of $length tokens: each as in the longer file" sh -c "head -n $length one.values | paste - part.values |
+    awk '(\$1 == \"null\") != (\$2 == \"null\") { exit 1 } \$1 - \$2 > 1e-6 || \$2 - \$1 > 1e-6 { exit 1 }'"
+  matches "a file of $length tokens: the last line counts them" "$last" "*\"tokens\":$((length - 1))}"
+done
+printf A >part.text
+"$tokens" --bytes -o part.bin part.text 2>/dev/null
+./two score --data part.bin --checkpoint ckpt --output part.json --quiet 2>err
+is "one token: status" $? 65
+matches "one token: message" "$(cat err)" "penstock: part.bin: 1 tokens: the first is foretold by nothing, so two are needed"
+
 # A packed file: documents come in the order of the input, whatever windows they went to; cut ones are whole again.
 ok "with bounds" build bound model.cfg -s batch.packed=true -s pipeline.ranks=2 -s pipeline.microbatches=2
 awk 'BEGIN { s = 3; for (d = 0; d < 30; d++) { s = s * 16807 % 2147483647; n = d % 7 == 6 ? 40 : 1 + s % 12
