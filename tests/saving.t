@@ -112,14 +112,19 @@ is "--keep without a folder: status" $? 64
 matches "--keep without a folder: message" "$(cat err)" "penstock: --keep 2 needs --checkpoint DIR*"
 
 # ---- kill -9 at any instant ----
-# The whole group is killed, at instants spread over start, steps and saves.
+# The whole group is killed, at instants spread over start, steps and saves: over as long as three saved steps take here, and now.
 for name in $names; do
+  begun=$(date +%s%3N)
+  train $name --steps 3 --save-every 1 --checkpoint $name.timed
+  spread=$(($(date +%s%3N) - begun))
+  test $spread -ge 180 || spread=180
   kills=${SAVING_KILLS:-100} torn=0 last=0 backwards=0 n=0
   while test $n -lt "$kills"; do
     n=$((n + 1))
     "./$name" train --data data.bin --quiet --steps 100000 --save-every 1 --keep 3 --resume --checkpoint $name.killed 2>/dev/null &
     victim=$!
-    sleep "0.$(printf '%03d' $((20 + n * 37 % 180)))"
+    after=$((20 + n * 37 % kills * spread / kills))
+    sleep "$((after / 1000)).$(printf '%03d' $((after % 1000)))"
     kill -9 $victim
     wait $victim 2>/dev/null
     test -e $name.killed/latest || continue
