@@ -92,6 +92,6 @@ is "the copies of all matrices of products are counted" \
 is "f32 has none" "$("$scratch/f32" info --json | grep -o '"copy_bytes":[0-9]*' | sort -u)" '"copy_bytes":0'
 hidden() { "$gen" -p shapes -s pipeline.ranks=2 -s model.dtype="$1" "$scratch/llama.cfg" | grep -A 12 hidden_states | grep -c '"bf16"'; }
 is "what passes between stages is bf16" "$(hidden bf16) $(hidden f32)" "4 0"
-window() { "$scratch/$1" info --json | grep -o '"window_bytes":[0-9]*' | awk -F: '{ print $2 }' | tail -n 1; }
-is "a receive slot holds half the bytes" "$(($(window bf16) * 2))" "$(window f32)"
+slot() { "$gen" -p memory -s pipeline.ranks=2 -s model.dtype="$1" "$scratch/llama.cfg" | awk '/^  input .*stage 1 .*microbatch 0 / { print $8; exit }'; }
+is "a receive slot holds half the bytes" "$(($(slot bf16) * 2))" "$(slot f32)"
 finish

@@ -4,9 +4,29 @@
 
 #include "kernels/kernels.h"
 
+/* A matrix of f32: element (i, j) at at[i row + j], or, transposed, at[j row + i]. */
+struct pen_factor {
+  const float *at;
+  size_t row;
+  int transposed;
+};
+
+/* result[m,n] = left[m,k] right[k,n] + addend[m,n]; the addend may be null, or the result itself. Rows of both are result_row apart. */
+struct pen_product {
+  struct pen_factor left, right;
+  const float *addend;
+  float *result;
+  size_t result_row, m, n, k;
+  float *workspace; /* 64-byte aligned; of the size that ops.def says for k and n */
+};
+typedef void pen_multiply(const struct pen_product *product);
+
 /* matmul.c */
-const char *pen_matmul_open(void); /* readies the library, returns its name and what it chose, static
-                                      storage; null without memory for its buffers */
+
+/* Readies products by `own`, or by the library where that is null. Returns who multiplies, static storage; null without memory for the
+ * library's buffers. */
+const char *pen_matmul_open(pen_multiply *own);
+extern pen_multiply *pen_multiply_f32; /* valid after it */
 pen_kernel pen_linear, pen_linear_dx, pen_linear_dw, pen_affine, pen_affine_dx, pen_affine_dw;
 
 /* product_bf16.c: the same with factors of bf16 */

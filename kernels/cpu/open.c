@@ -64,6 +64,15 @@ static struct set choose_set(void) {
   return set[0];
 }
 
+/* Whether our own products are the ones to take: where they were measured to be faster (matmul.c), or as PEN_PRODUCTS says (own, library).
+ * That is read again at each open, for tests and benches. */
+static int multiplies(void) {
+  const char *wanted = getenv("PEN_PRODUCTS");
+  if (wanted && !strcmp(wanted, "own"))
+    return 1;
+  return !(wanted && !strcmp(wanted, "library")) && !strcmp(chosen.f32->name, "avx2");
+}
+
 /* Every kernel runs in the caller's thread, however many it might use: see matmul.c on what a second one does to the bits. */
 const char *pen_kernels_open(int threads) {
   (void)threads;
@@ -71,7 +80,7 @@ const char *pen_kernels_open(int threads) {
   chosen = choose_set();
   const char *onednn = strcmp(chosen.f32->name, "avx512") == 0 && pen_onednn_suits_cpu() ? pen_onednn_open() : NULL;
   multiplies_bf16 = onednn != NULL;
-  const char *matmul = pen_matmul_open();
+  const char *matmul = pen_matmul_open(multiplies() ? chosen.f32->multiply : NULL);
   if (!matmul)
     return NULL;
   snprintf(line, sizeof line, "%s; matrix products: %s%s%s", chosen.f32->name, matmul, onednn ? ", of bf16: " : "", onednn ? onednn : "");
@@ -86,7 +95,8 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   return set->op[kind] ? set->op[kind] : dtype == PEN_BF16 ? plain_bf16[kind] : plain[kind];
 }
 
-/* Nothing is made per op but for oneDNN: OpenBLAS has its buffer since pen_kernels_open(), and the rest works in call->workspace. */
+/* Nothing is made per op but for oneDNN: OpenBLAS, where it is used, has its buffer since pen_kernels_open(), and the rest works in
+ * call->workspace. */
 void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                           const double real[PEN_REALS_MAX]) {
   (void)real;

@@ -1,18 +1,16 @@
 /* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, on a CPU that multiplies in f32 alone (for others see
  * onednn.h).
  *
- * A product of two bf16 is exact in f32, so nothing is lost when both factors are widened and the product is left to sgemm: inputs of
- * bf16, sums of f32. They are widened block by block, at most PEN_PRODUCT_BLOCK a side, into the call's workspace:
+ * A product of two bf16 is exact in f32, so nothing is lost when both factors are widened and multiplied as f32 (matmul.c says by
+ * whom). They are widened block by block, at most PEN_PRODUCT_BLOCK a side, into the call's workspace:
  *
  *     left    [m, k]   as it is stored: rows of k, or, transposed, rows of m
  *     right   [k, n]   likewise
  *     result  [m, n]   f32; begins with what is added, and is rounded to bf16 when its last block of k is in
  *
- * A weight gradient is f32 itself, and sgemm adds to it in place. With blocks of 512 an element of a factor is widened once for a
+ * A weight gradient is f32 itself, and the product is added to it in place. With blocks of 512 an element of a factor is widened once for a
  * thousand operations on it. The order of the sums depends on the shape alone.
  */
-#include <cblas.h>
-
 #include "kernels/cpu/cpu.h"
 
 /* A matrix of bf16: element (i, k) at at[i row + k], or, transposed, at[k row + i]. */
@@ -38,7 +36,7 @@ struct product {
   float *sum;
   size_t m, n, k;
   struct panel left_panel, right_panel;
-  float *result_panel;
+  float *result_panel, *workspace; /* the latter: of the product of a block */
 };
 
 /* A block of the result: rows i .. i + m, columns j .. j + n. */
@@ -48,45 +46,53 @@ struct block {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
+/* The next address that a tensor may have. */
+static float *aligned(float *at) {
+  return (float *)(((uintptr_t)at + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES);
+}
+
 static struct product start(const struct pen_call *call, struct factor left, struct factor right, size_t m, size_t n, size_t k) {
   const size_t side = PEN_PRODUCT_BLOCK;
   struct product p = { .left = left, .right = right, .m = m, .n = n, .k = k, .left_panel = { .at = call->workspace } };
   p.right_panel.at = p.left_panel.at + least(m, side) * least(k, side);
   p.result_panel = p.right_panel.at + least(k, side) * least(n, side);
+  p.workspace = aligned(p.result_panel + least(m, side) * least(n, side));
   return p;
 }
 
 /* Widens rows first .. first + rows of a factor, columns column .. column + columns, unless they are in the panel still. Returns the
  * panel's row. */
-static int widen(struct panel *panel, const struct factor *f, size_t first, size_t column, size_t rows, size_t columns) {
+static size_t widen(struct panel *panel, const struct factor *f, size_t first, size_t column, size_t rows, size_t columns) {
   const uint16_t *from = f->transposed ? f->at + column * f->row + first : f->at + first * f->row + column;
   const size_t high = f->transposed ? columns : rows, wide = f->transposed ? rows : columns;
   if (panel->holds != from)
     pen_widen_rows(panel->at, wide, from, f->row, high, wide);
   panel->holds = from;
-  return (int)wide;
+  return wide;
 }
 
-/* Puts what is added to a block into its panel; returns the factor of what is there. */
-static float begin(const struct product *p, const struct block *b) {
+/* Puts what is added to a block into its panel; returns whether there is anything. */
+static int begin(const struct product *p, const struct block *b) {
   if (p->addend)
     pen_widen_rows(p->result_panel, b->n, p->addend + b->i * p->n + b->j, p->n, b->m, b->n);
   for (size_t i = 0; p->bias && i < b->m; i++)
     for (size_t j = 0; j < b->n; j++)
       p->result_panel[i * b->n + j] = (p->addend ? p->result_panel[i * b->n + j] : 0.0f) + p->bias[b->j + j];
-  return p->addend || p->bias ? 1.0f : 0.0f;
+  return p->addend || p->bias;
 }
 
 static void multiply_block(struct product *p, const struct block *b) {
   float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
-  const int c_row = (int)(p->sum ? p->n : b->n);
-  float beta = p->sum ? 1.0f : begin(p, b);
-  for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, beta = 1.0f) {
+  int adds = p->sum || begin(p, b);
+  for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, adds = 1) {
     const size_t depth = least(p->k - k, PEN_PRODUCT_BLOCK);
-    const int left_row = widen(&p->left_panel, &p->left, b->i, k, b->m, depth);
-    const int right_row = widen(&p->right_panel, &p->right, k, b->j, depth, b->n);
-    cblas_sgemm(CblasRowMajor, p->left.transposed ? CblasTrans : CblasNoTrans, p->right.transposed ? CblasTrans : CblasNoTrans, (int)b->m,
-                (int)b->n, (int)depth, 1.0f, p->left_panel.at, left_row, p->right_panel.at, right_row, beta, c, c_row);
+    const size_t left_row = widen(&p->left_panel, &p->left, b->i, k, b->m, depth);
+    const size_t right_row = widen(&p->right_panel, &p->right, k, b->j, depth, b->n);
+    const struct pen_product block = { .left = { p->left_panel.at, left_row, p->left.transposed },
+                                       .right = { p->right_panel.at, right_row, p->right.transposed },
+                                       .addend = adds ? c : NULL, .result = c, .result_row = p->sum ? p->n : b->n,
+                                       .m = b->m, .n = b->n, .k = depth, .workspace = p->workspace };
+    pen_multiply_f32(&block);
   }
   if (p->result)
     pen_narrow_rows(p->result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);

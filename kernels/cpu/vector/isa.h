@@ -8,7 +8,7 @@
 #ifndef PEN_CPU_ISA_H
 #define PEN_CPU_ISA_H
 
-#include "kernels/kernels.h"
+#include "kernels/cpu/cpu.h"
 
 struct pen_vector_kernels {
   const char *name;
@@ -22,6 +22,7 @@ struct pen_vector_kernels {
                      const struct pen_adamw *settings);
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
+  pen_multiply *multiply;
 };
 
 extern const struct pen_vector_kernels pen_baseline_kernels, pen_baseline_bf16_kernels;
@@ -62,6 +63,7 @@ void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, flo
                           const struct pen_adamw *settings);
 void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
+pen_multiply PEN_NAME(multiply);
 #endif
 
 #endif

@@ -15,5 +15,6 @@ const struct pen_vector_kernels PEN_NAME(kernels) = {
   .adamw_step = PEN_NAME(adamw_step),
   .sum_arrays = PEN_NAME(sum_arrays),
   .normal = PEN_NAME(normal),
+  .multiply = PEN_NAME(multiply),
 #endif
 };
