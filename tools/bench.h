@@ -51,6 +51,8 @@ struct bench_child {
   double others_share; /* of the cores' time meanwhile, what others had: a bench is right when that is near 0 */
 };
 
+uint64_t bench_now_ns(void); /* CLOCK_MONOTONIC */
+
 /* Runs a program to its end, which must be with status 0. `sampled`: notes resident sizes, every 50 ms. A null ends arguments. */
 void bench_run(struct bench_child *child, const char *const arguments[], bool sampled);
 

@@ -118,7 +118,7 @@ static char *read_whole(const char *path) {
   return text;
 }
 
-static uint64_t now_ns(void) {
+uint64_t bench_now_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
@@ -179,7 +179,7 @@ static int wait_for(struct bench_child *child, bool sampled) {
 
 void bench_run(struct bench_child *child, const char *const arguments[], bool sampled) {
   double machine_s = machine_busy_s(), children_s = children_busy_s();
-  *child = (struct bench_child){.process_count = 1, .start_ns = now_ns()};
+  *child = (struct bench_child){.process_count = 1, .start_ns = bench_now_ns()};
   child->processes[0].pid = fork();
   if (child->processes[0].pid == 0) {
     become(arguments);
@@ -193,7 +193,7 @@ void bench_run(struct bench_child *child, const char *const arguments[], bool sa
     bench_fail("%s: %s %d\n%s", arguments[0], WIFSIGNALED(status) ? "ended by signal" : "left with status",
                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), errors);
   }
-  double passed_s = (double)(now_ns() - child->start_ns) / 1e9 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+  double passed_s = (double)(bench_now_ns() - child->start_ns) / 1e9 * (double)sysconf(_SC_NPROCESSORS_ONLN);
   child->others_share = fmax(0, (machine_busy_s() - machine_s) - (children_busy_s() - children_s)) / passed_s;
   child->output = read_whole(OUTPUT);
 }

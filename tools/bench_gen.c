@@ -5,7 +5,8 @@
  *
  * Times are processor seconds, the least of several runs; a run is `penstock-gen --print=report`, so all passes are in it, the proof
  * and the report too. "order" is what the builders do: compose, simulate and lower. "growth" is the exponent e of whole ~ rows^e
- * between a pipeline and the next smaller one of its schedule; n log n is about 1.1 here. With --cc the C of each pipeline is emitted
+ * between a pipeline and the next smaller one of its schedule; n log n is about 1.1 here. The peers time themselves by the clock on the
+ * wall: how much of a core they had meanwhile stands beside. With --cc the C of each pipeline is emitted
  * and compiled too, as make does it. --large adds 1024 ranks with 4096 microbatches. */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -113,10 +114,11 @@ static void time_compiler(const char *cc, const char *const more[], json_t *resu
 
 /* What a peer's script prints for one size: a line a schedule and maker. It times every schedule of the size, which for the largest
  * takes half an hour, so each size is run once. The text is ours until the end. */
-static const char *peer_lines(const struct settings *settings, const char *size) {
+static const char *peer_lines(const struct settings *settings, const char *size, double *core_share) {
   static struct {
     char size[64];
     char *lines;
+    double core_share; /* of one core, which is all that they use */
   } known[PIPELINES];
   size_t place = 0;
   while (place < PIPELINES && known[place].lines && strcmp(known[place].size, size) != 0) place++;
@@ -128,15 +130,18 @@ static const char *peer_lines(const struct settings *settings, const char *size)
     bench_run(&child, (const char *const[]){settings->peer, script, "--only", size, "--skip-simulate-above", "0", NULL}, false);
     snprintf(known[place].size, sizeof known[place].size, "%s", size);
     known[place].lines = child.output;
+    known[place].core_share = child.cpu_s / ((double)(bench_now_ns() - child.start_ns) / 1e9);
   }
+  *core_share = known[place].core_share;
   return known[place].lines;
 }
 
 /* Adds what PyTorch (and d9d, where it is installed) take for the same pipeline: {"torch_s":…, "d9d_s":…}. */
 static void time_peer(const struct settings *settings, const struct pipeline *p, json_t *result) {
   char size[64];
+  double core_share;
   snprintf(size, sizeof size, "%u,%u,%u", p->ranks, p->stages, p->microbatches);
-  for (const char *line = peer_lines(settings, size), *end; *line; line = *end ? end + 1 : end) {
+  for (const char *line = peer_lines(settings, size, &core_share), *end; *line; line = *end ? end + 1 : end) {
     end = strchrnul(line, '\n');
     json_t *row = json_loadb(line, (size_t)(end - line), 0, NULL);
     const char *maker = json_string_value(json_object_get(row, "maker"));
@@ -148,6 +153,7 @@ static void time_peer(const struct settings *settings, const struct pipeline *p,
     }
     json_decref(row);
   }
+  json_object_set_new(result, "peer_core_share", json_real(core_share));
 }
 
 /* ---- cases ---- */
@@ -222,7 +228,7 @@ static void print_others(const json_t *cases, const struct settings *settings) {
   size_t index;
   json_t *times;
   printf("\n%-28s %10s", "milliseconds", "order");
-  if (settings->peer) printf(" %10s %7s %10s %7s", "PyTorch", "ratio", "d9d", "ratio");
+  if (settings->peer) printf(" %10s %7s %10s %7s %6s", "PyTorch", "ratio", "d9d", "ratio", "core,%");
   if (settings->cc) printf(" %9s %9s %9s %9s", "emit", "C, MiB", "compile", "peak MiB");
   printf("\n");
   json_array_foreach(cases, index, times) {
@@ -231,6 +237,7 @@ static void print_others(const json_t *cases, const struct settings *settings) {
     if (settings->peer) {
       print_ratio(number(times, "torch_s"), order_s);
       print_ratio(number(times, "d9d_s"), order_s);
+      printf(" %6.0f", 100 * number(times, "peer_core_share"));
     }
     if (settings->cc && json_object_get(times, "compile_s"))
       printf(" %9.1f %9.1f %9.1f %9.1f", 1e3 * number(times, "emit_s"), 0x1p-20 * number(times, "source_bytes"),
