@@ -120,12 +120,40 @@ void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes) {
   return grown;
 }
 
+/* Formats texts and unsigned numbers alone, as nearly all names want, in a fraction of vsnprintf's time; -1: it is something else, or
+ * too long. */
+static int format_name(char *to, size_t room, const char *format, va_list list) {
+  size_t used = 0;
+  char digits[3 * sizeof(unsigned)];
+  for (; *format; format++) {
+    const char *piece = format;
+    size_t bytes = 1;
+    if (*format == '%' && *++format == 's') {
+      piece = va_arg(list, const char *);
+      bytes = strlen(piece);
+    } else if (*piece == '%') {
+      if (*format != 'u') return -1;
+      unsigned number = va_arg(list, unsigned);
+      for (bytes = 0; bytes == 0 || number; number /= 10) digits[sizeof digits - ++bytes] = (char)('0' + number % 10);
+      piece = digits + sizeof digits - bytes;
+    }
+    if (bytes >= room - used) return -1;
+    memcpy(to + used, piece, bytes);
+    used += bytes;
+  }
+  to[used] = 0;
+  return (int)used;
+}
+
 char *pen_text(const char *format, ...) {
   char common[256];
   va_list list, again;
   va_start(list, format);
   va_copy(again, list);
-  int length = vsnprintf(common, sizeof common, format, list);
+  int length = format_name(common, sizeof common, format, list);
+  va_end(list);
+  va_start(list, format);
+  if (length < 0) length = vsnprintf(common, sizeof common, format, list);
   va_end(list);
   if (length < 0) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: cannot format a text");
   char *text = pen_new((size_t)length + 1, 1);
