@@ -178,6 +178,61 @@ static _Noreturn void broken(const char *kind, const char *text, const char *why
   abort();
 }
 
+/* ---- formulas ---- */
+
+/* One factor of a product: a number, `bf16`, a dim, or the lesser of a dim and a number. */
+static void parse_factor(struct pen_formula *formula, const struct pen_signature *signature, const char *text, const char **at) {
+  char name[PEN_SIGNATURE_NAME_BYTES];
+  if (formula->factor_count == PEN_FACTORS_MAX) broken(signature->kind, text, "too many factors");
+  size_t place = formula->factor_count++;
+  int64_t number = 0;
+  if (take_number(at, &number)) {
+    formula->factor[place].number = number;
+    return;
+  }
+  bool named = take_name(at, name);
+  int dim = named ? pen_signature_dim(signature, name) : -1;
+  if (named && strcmp(name, "bf16") == 0) {
+    formula->factor[place].kind = PEN_FACTOR_BF16;
+    return;
+  }
+  if (dim < 0) broken(signature->kind, text, "not a sum of products of dims and numbers");
+  bool lesser = take(at, '<');
+  if (lesser && !take_number(at, &number)) broken(signature->kind, text, "'<' without a number");
+  formula->factor[place].kind = lesser ? PEN_FACTOR_LESSER : PEN_FACTOR_DIM;
+  formula->factor[place].dim = (uint8_t)dim;
+  formula->factor[place].number = number;
+}
+
+/* Text that is no such sum, or a name that is no dim, aborts: it stands in ops.def. */
+static void parse_formula(struct pen_formula *formula, const struct pen_signature *signature, const char *text) {
+  const char *at = text;
+  *formula = (struct pen_formula){0};
+  do {
+    do parse_factor(formula, signature, text, &at);
+    while (take(&at, '*'));
+    formula->factor[formula->factor_count - 1].ends = true;
+  } while (take(&at, '+'));
+  if (*at) broken(signature->kind, text, "not a sum of products of dims and numbers");
+}
+
+static double value_of(const struct pen_formula *formula, int op_dtype, const int64_t *dim) {
+  double sum = 0, product = 1;
+  for (size_t i = 0; i < formula->factor_count; i++) {
+    int64_t number = formula->factor[i].number, extent = dim[formula->factor[i].dim];
+    switch (formula->factor[i].kind) {
+    case PEN_FACTOR_NUMBER: product *= (double)number; break;
+    case PEN_FACTOR_DIM: product *= (double)extent; break;
+    case PEN_FACTOR_LESSER: product *= (double)(extent < number ? extent : number); break;
+    case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
+    }
+    if (!formula->factor[i].ends) continue;
+    sum += product;
+    product = 1;
+  }
+  return sum;
+}
+
 const struct pen_signature *pen_signature_of(int op_kind) {
   static struct pen_signature parsed[PEN_OP_COUNT];
   if (op_kind < 0 || op_kind >= PEN_OP_COUNT) broken("?", "op kind", "out of range");
@@ -187,11 +242,11 @@ const struct pen_signature *pen_signature_of(int op_kind) {
         pen_signature_parse(signature, rows[op_kind].dims, rows[op_kind].reals, rows[op_kind].signature);
     if (wrong) broken(rows[op_kind].kind, rows[op_kind].signature, wrong);
     signature->is_data = rows[op_kind].is_data;
-    signature->flops = rows[op_kind].flops;
-    signature->workspace = rows[op_kind].workspace;
-    signature->cuda_workspace = cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0";
     signature->meaning = rows[op_kind].meaning;
-    signature->kind = rows[op_kind].kind;
+    signature->kind = rows[op_kind].kind; /* which the formulas' errors name */
+    parse_formula(&signature->flops, signature, rows[op_kind].flops);
+    parse_formula(&signature->workspace, signature, rows[op_kind].workspace);
+    parse_formula(&signature->cuda_workspace, signature, cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0");
   }
   return signature;
 }
@@ -218,41 +273,14 @@ uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dty
   return PEN_F32;
 }
 
-/* One factor of a product: a number, `bf16`, a dim, or the lesser of a dim and a number. */
-static double factor_value(const struct pen_signature *signature, const char *expression, const char **at, int op_dtype, const int64_t *dim) {
-  char name[PEN_SIGNATURE_NAME_BYTES];
-  int64_t number;
-  if (take_number(at, &number)) return (double)number;
-  bool named = take_name(at, name);
-  if (named && strcmp(name, "bf16") == 0) return op_dtype == PEN_BF16;
-  int index = named ? pen_signature_dim(signature, name) : -1;
-  if (index < 0) broken(signature->kind, expression, "not a sum of products of dims and numbers");
-  if (!take(at, '<')) return (double)dim[index];
-  if (!take_number(at, &number)) broken(signature->kind, expression, "'<' without a number");
-  return (double)(dim[index] < number ? dim[index] : number);
-}
-
-double pen_signature_value(const struct pen_signature *signature, const char *expression, int op_dtype, const int64_t *dim) {
-  const char *at = expression;
-  double sum = 0;
-  do {
-    double product = 1;
-    do product *= factor_value(signature, expression, &at, op_dtype, dim);
-    while (take(&at, '*'));
-    sum += product;
-  } while (take(&at, '+'));
-  if (*at) broken(signature->kind, expression, "not a sum of products of dims and numbers");
-  return sum;
-}
-
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim) {
-  return pen_signature_value(signature, signature->flops, PEN_F32, dim);
+  return value_of(&signature->flops, PEN_F32, dim);
 }
 
 bool pen_device_feeds(const char *device) { return device && strcmp(device, "cuda") == 0; }
 
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim) {
-  const char *rule = pen_device_feeds(device) ? signature->cuda_workspace : signature->workspace;
-  double bytes = pen_signature_value(signature, rule, op_dtype, dim);
+  const struct pen_formula *rule = pen_device_feeds(device) ? &signature->cuda_workspace : &signature->workspace;
+  double bytes = value_of(rule, op_dtype, dim);
   return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;
 }

@@ -9,7 +9,7 @@
 #include "kernels/kernels.h"
 #include "runtime/plan.h"
 
-enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4 };
+enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4, PEN_FACTORS_MAX = 16 };
 
 /* One operand: `dx?[rows,in]:t@a` or `dw[out,in]+`. */
 struct pen_operand {
@@ -27,6 +27,18 @@ struct pen_operand {
   } extent[PEN_EXTENTS_MAX];
 };
 
+/* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of both, "bf16" 1 for an op of that
+ * dtype, else 0. */
+struct pen_formula {
+  uint8_t factor_count;
+  struct {
+    enum { PEN_FACTOR_NUMBER, PEN_FACTOR_DIM, PEN_FACTOR_LESSER, PEN_FACTOR_BF16 } kind;
+    uint8_t dim;
+    bool ends;      /* the product ends here */
+    int64_t number;
+  } factor[PEN_FACTORS_MAX];
+};
+
 struct pen_signature {
   const char *kind; /* "LINEAR_DX" */
   bool is_data;     /* PEN_DATA_OP: the runtime fills the output */
@@ -34,8 +46,8 @@ struct pen_signature {
   char dim[PEN_DIMS_MAX][PEN_SIGNATURE_NAME_BYTES];
   char real[PEN_REALS_MAX][PEN_SIGNATURE_NAME_BYTES];
   struct pen_operand operand[PEN_OPERANDS_MAX];
-  const char *flops, *workspace, *meaning; /* expressions in the dims; prose */
-  const char *cuda_workspace;
+  struct pen_formula flops, workspace, cuda_workspace;
+  const char *meaning; /* prose */
 };
 
 /* The signature of an op, parsed at the first call; static storage. A row that does not parse is a bug: it aborts with the
@@ -58,11 +70,7 @@ uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, cons
 uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
 
-/* Value of a sum of products of the signature's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of both, "bf16" 1 for an
- * op of that dtype, else 0. A name that is no dim, or text that is no such sum, aborts: the text stands in ops.def. Exact below 2^53. */
-double pen_signature_value(const struct pen_signature *signature, const char *expression, int op_dtype, const int64_t *dim);
-
-/* The same for the columns flops and workspace; the latter is the device's ("cpu", "cuda"). */
+/* Values of the columns flops and workspace for dims in the op's order; the latter is the device's ("cpu", "cuda"). Exact below 2^53. */
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim);
 
