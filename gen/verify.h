@@ -6,6 +6,7 @@
  *   verify_tables.c    programs, ops, tensors, weights, messages, channels: each entry by itself
  *   verify_tie.c       the rows, the places and the messages of a tied matrix
  *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind
+ *   verify_arrivals.c  from when on each message may come
  *   verify_memory.c    every byte of every arena over two steps
  *   verify_replicas.c  the rows of the exchange between replicas
  *   verify_profiles.c  a step of one profile behind a step of another
@@ -190,6 +191,9 @@ void pen_tracer_start(struct pen_tracer *tracer, const struct pen_bench *bench);
 bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace);
 /* The ops that make the constants, once before the first step. */
 bool pen_trace_start(struct pen_tracer *tracer);
+
+/* Sets begin[step][message]: how many rows of the receiver, counted over two steps, are done before the message may come. */
+void pen_find_arrivals(const struct pen_checked *c, const struct pen_profile *profile, uint32_t *const begin[2]);
 
 /* Two steps of all ranks; fills the holds of `c`. `bench` is [rank]. */
 bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench);
