@@ -289,8 +289,8 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order, const struct pen_
                                 const struct pen_stage_cost *cost, double overlap_cost, const struct pen_budget *budget) {
   uint32_t stages = partition->stage_count;
   struct bound b = {order, partition, cost, pen_order_has_pair(order) ? overlap_cost : -1, budget, .least = pen_new(stages, sizeof *b.least),
-                    .sum = pen_new(order->rank_count, sizeof *b.sum), .after = pen_after_actions(partition, cost), .before = pen_new(stages, sizeof(double)),
-                    .down = pen_new(stages, sizeof(double)), .back = pen_new(stages, sizeof(double)),
+                    .sum = pen_new(order->rank_count, sizeof *b.sum), .after = pen_after_actions(partition, cost),
+                    .before = pen_new(stages, sizeof(double)), .down = pen_new(stages, sizeof(double)), .back = pen_new(stages, sizeof(double)),
                     .next = pen_new(stages, sizeof(uint32_t))};
   struct pen_bounds bounds = {.makespan = {.work = 0}, .span = {.work = 0}};
   find_least(&b);

@@ -25,8 +25,8 @@ struct pen_budget *pen_budget_none(uint32_t rank_count, uint32_t stage_count);
 struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, double limit, double backward, const double *weight);
 
 /* What the topology asks: pipeline.live_limit with costs.live_backward and costs.live_weight, else memory.limit_mib in bytes, less
- * what a rank's weights, gradients and moments take, a snapshot of them too, and less `slack`, [rank] or null, else none. `graph` is the training one; what a
- * stage holds in bytes is an estimate from its programs, which layout then confirms or not. */
+ * what a rank's weights, gradients and moments take, a snapshot of them too, and less `slack`, [rank] or null, else none. `graph` is the
+ * training one; what a stage holds in bytes is an estimate from its programs, which layout then confirms or not. */
 struct pen_budget *pen_budget_of(const struct pen_topology *topology, const struct pen_partition *partition,
                                  struct pen_graph *const *graph, const double *slack);
 

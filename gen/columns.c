@@ -83,8 +83,8 @@ static const struct pen_column tie[] = {
 static const struct pen_column memory[] = {
     PLAIN(pen_rank_memory, arena_bytes, PEN_AS_NUMBER),      PLAIN(pen_rank_memory, window_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, persistent_end, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, shared_bytes, PEN_AS_NUMBER),
-    PLAIN(pen_rank_memory, weight_bytes, PEN_AS_NUMBER),
-    PLAIN(pen_rank_memory, copy_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, gradient_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, moment_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, weight_bytes, PEN_AS_NUMBER),     PLAIN(pen_rank_memory, copy_bytes, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, gradient_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, moment_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, constant_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, snapshot_offset, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, snapshot_bytes, PEN_AS_NUMBER),   PLAIN(pen_rank_memory, activation_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, live_bytes, PEN_AS_NUMBER),
@@ -97,8 +97,8 @@ static const struct pen_column memory[] = {
 static const struct pen_column feed[] = {
     PLAIN(pen_feed, rank, PEN_AS_NUMBER),                    PLAIN(pen_feed, kind, PEN_AS_OP),
     PLAIN(pen_feed, operand, PEN_AS_NUMBER),                 PLAIN(pen_feed, dtype, PEN_AS_DTYPE),
-    ARRAY(pen_feed, dim, PEN_DIMS_MAX, PEN_AS_SIGNED),       PLAIN(pen_feed, offset, PEN_AS_NUMBER),                  PLAIN(pen_feed, bytes, PEN_AS_NUMBER),
-    PLAIN(pen_feed, microbatch_bytes, PEN_AS_NUMBER),
+    ARRAY(pen_feed, dim, PEN_DIMS_MAX, PEN_AS_SIGNED),       PLAIN(pen_feed, offset, PEN_AS_NUMBER),
+    PLAIN(pen_feed, bytes, PEN_AS_NUMBER),                   PLAIN(pen_feed, microbatch_bytes, PEN_AS_NUMBER),
 };
 
 #define FORM(type, columns) {#type, columns, sizeof columns / sizeof *columns, sizeof(struct type)}

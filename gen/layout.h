@@ -16,7 +16,8 @@ static inline uint64_t pen_aligned(uint64_t bytes) {
 }
 
 /* What a weight keeps on its rank whatever the activations: itself, its bf16 copy where it has one, and, if it learns, its gradient and
- * two moments; and with memory.snapshot a copy of all that a checkpoint holds of it. Of a tied one the head keeps what it reads, unless it is there already, and its gradient. */
+ * two moments; and with memory.snapshot a copy of all that a checkpoint holds of it. Of a tied one the head keeps what it reads, unless it
+ * is there already, and its gradient. */
 static inline uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph, size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
   uint64_t copy = weight->copy_offset == UINT64_MAX ? 0 : pen_aligned(weight->count * sizeof(uint16_t));

@@ -282,8 +282,8 @@ static void settle_cluster(struct pen_topology *t) {
   if (t->batch_packed && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "batch.packed", "false, with cluster.device = \"cuda\": attention on a GPU knows no documents in this version");
   if (t->data_parallel_replicas > 1 && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "data_parallel.replicas", "1, with cluster.device = \"cuda\": replicas read each other's gradients in the memory of the host in this"
-                      " version");
+    pen_topology_fail(t, "data_parallel.replicas", "1, with cluster.device = \"cuda\": "
+                      "replicas read each other's gradients in the memory of the host in this version");
   if (t->cluster_threads_per_rank > 1 && !strcmp(t->cluster_device, "cpu"))
     pen_topology_warn(t, "cluster.threads_per_rank", "the CPU kernels of this version use one thread a rank");
 }
