@@ -9,7 +9,7 @@
 #include "kernels/kernels.h"
 #include "runtime/plan.h"
 
-enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4, PEN_FACTORS_MAX = 16 };
+enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4, PEN_FACTORS_MAX = 48 };
 
 /* One operand: `dx?[rows,in]:t@a` or `dw[out,in]+`. */
 struct pen_operand {
