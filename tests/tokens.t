@@ -120,6 +120,12 @@ printf '{"text": "ab", "n": 1}\n\n {"n": 2, "text": "c\\u00e9\\u0000"}' >lines.j
 tokens --field text --end-of-text 10 -o t.bin lines.jsonl
 printf 'ab\nc\303\251\000\n' >joined
 ok 'a field of JSON lines, documents ended' same_bytes t.bin joined
+rm t.bin
+tokens --field text --bytes --end-of-text 10 -o t.bin lines.jsonl
+ok '--bytes with a field says the same' same_bytes t.bin joined
+rm t.bin
+tokens --bytes --field text --end-of-text 10 -o t.bin lines.jsonl
+ok 'in either order' same_bytes t.bin joined
 rm -f t.bin
 tokens --bytes --end-of-text 10 -o t.bin a b
 printf 'A penstock\n\000\001\177\200\376\377\n' >joined

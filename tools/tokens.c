@@ -141,12 +141,14 @@ static uint32_t number_of(const char *option, const char *text, uint32_t least, 
   return (uint32_t)number;
 }
 
+/* A field's text becomes bytes, whether --bytes says so, too, or not. */
 static void take_input(struct tokens_settings *settings, enum tokens_input input, const char *field) {
-  if (settings->input != TOKENS_INPUT_NONE) {
+  bool other = settings->input != TOKENS_INPUT_NONE && settings->input != input;
+  if (other || (settings->field != NULL && field != NULL)) {
     misused("choose one of --bytes, --ids and --field");
   }
   settings->input = input;
-  settings->field = field;
+  settings->field = field != NULL ? field : settings->field;
 }
 
 static void take_option(struct tokens_settings *settings, int id, char *argument) {
