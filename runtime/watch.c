@@ -81,6 +81,11 @@ static void put_rank(struct pen_writer *out, const struct pen_run *run, uint32_t
 static void put_summary(struct pen_writer *out, const struct pen_run *run) {
   const struct pen_told *told = &run->shared.control->told;
   char line[LINE_BYTES], left[32];
+  if (atomic_load(&told->step) == 0) { /* none has ended */
+    snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step, run->first_step + run->steps);
+    pen_writer_text(out, line);
+    return;
+  }
   pen_clock_text(left, sizeof left, atomic_load(&told->left_s));
   snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.4g  lr %.4g  %.0f tokens/s  %s left", atomic_load(&told->step),
            run->first_step + run->steps, atomic_load(&told->loss), atomic_load(&told->norm), atomic_load(&told->learning_rate),
