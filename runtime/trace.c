@@ -32,7 +32,8 @@ int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zer
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--trace %s: %s", path, strerror(errno));
   }
   char text[EVENT_BYTES_MAX];
-  int bytes = snprintf(text, sizeof text, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"zero_monotonic_ns\":\"%" PRIu64 "\"},\"traceEvents\":[\n", zero_ns);
+  int bytes = snprintf(text, sizeof text, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"zero_monotonic_ns\":\"%" PRIu64
+                                          "\"},\"traceEvents\":[\n", zero_ns);
   put(descriptor, text, (size_t)bytes);
   for (uint32_t r = 0; r < pen_process_count(plan); r++) {
     bytes = snprintf(text, sizeof text,

@@ -99,7 +99,8 @@ static double planned_utilisation(const json_t *report) {
 }
 
 static void peak(json_t *figures, const json_t *products) {
-  bool alone = bench_number(figures, "info.ranks") * bench_replicas(json_object_get(figures, "info")) == 1, bf16 = bench_is_bf16(json_object_get(figures, "info"));
+  const json_t *info = json_object_get(figures, "info");
+  bool alone = bench_number(info, "ranks") * bench_replicas(info) == 1, bf16 = bench_is_bf16(info);
   double attainable = over_rounds(products, alone  ? "one_process.gflop_per_s"
                                             : bf16 ? "two_processes_bf16.gflop_per_s"
                                                    : "two_processes.gflop_per_s");

@@ -28,7 +28,7 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
                                               {&pen_rotary_table, &pen_language_starts}},                                        \
                                              {"mlp", pen_rotary_mlp, &pen_rotary_hidden_states, &pen_rotary_hidden_states, {0}}, \
                                              {0}},                                                                               \
-    .after = pen_rotary_after, .input = pen_rotary_input, .embedding = PEN_ROTARY_EMBEDDING, .config_json = config, \
+    .after = pen_rotary_after, .input = pen_rotary_input, .embedding = PEN_ROTARY_EMBEDDING, .config_json = config,              \
   }
 
 #endif
