@@ -1,0 +1,180 @@
+/* rehearsal.c: the order in which a plan's calls are issued to CUDA and to NCCL, rehearsed without either (see rehearsal.h): linked with a
+ * plan, by rehearsal.t. Prints TAP lines; the script counts them. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "tests/rehearsal.h"
+
+enum { STEPS = 3, SEEDS = 6, COUPLES_MOST = 100 };
+
+static unsigned tests_run;
+static int failed;
+static const char *const link_names[LINKS] = {"ipc", "nccl"};
+static const char *const model_names[NCCL_MODELS] = {"NCCL buffers", "sends wait for receives", "in the order of the capture"};
+
+static void result(bool passed, const char *link, const char *model, const char *what, const char *why) {
+  printf("%sok %u - %s: %s, %s: %s\n", passed ? "" : "not ", ++tests_run, pen_plan.name, link, model, what);
+  if (!passed && why != NULL) {
+    printf("# %s\n", why);
+  }
+  failed |= !passed;
+}
+
+/* The first thing that is wrong at any pace: each rank late, messages early and late, at random. */
+static const char *play_all(const struct script *scripts, const struct bytes *bytes, enum nccl_model model) {
+  const char *why = NULL;
+  for (uint32_t r = 0; r <= pen_plan.rank_count && why == NULL; r++) {
+    for (int sides = 0; sides < 2 && why == NULL; sides++) {
+      why = rehearsal_play(scripts, bytes, model, (struct pace){r == pen_plan.rank_count ? PEN_NONE : r, sides, 0}, STEPS);
+    }
+  }
+  for (uint64_t seed = 1; seed <= SEEDS && why == NULL; seed++) {
+    why = rehearsal_play(scripts, bytes, model, (struct pace){PEN_NONE, false, seed * 0x9e3779b97f4a7c15u}, STEPS);
+  }
+  return why;
+}
+
+/* ---- scripts that are wrong ---- */
+
+static struct issue *copy_of(const struct script *script) {
+  struct issue *kept = malloc((script->count + 1) * sizeof *kept);
+  if (kept == NULL) {
+    exit(1);
+  }
+  memcpy(kept, script->issue, script->count * sizeof *kept);
+  return kept;
+}
+
+static void put_back(struct script *script, struct issue *kept) {
+  memcpy(script->issue, kept, script->count * sizeof *kept);
+  free(kept);
+}
+
+/* What the row issues: its first issue, and how many. */
+static uint32_t issues_of(const struct script *script, uint32_t row, uint32_t *count) {
+  uint32_t first = 0;
+  while (first < script->count && script->issue[first].row != row) {
+    first++;
+  }
+  *count = 0;
+  while (first + *count < script->count && script->issue[first + *count].row == row) {
+    ++*count;
+  }
+  return first;
+}
+
+/* What `row` issues comes before what `other` does, which stands further up. */
+static void move_up(struct script *script, uint32_t row, uint32_t other) {
+  uint32_t count, ignored;
+  const uint32_t from = issues_of(script, row, &count), to = issues_of(script, other, &ignored);
+  struct issue *kept = copy_of(script);
+  if (from > to && from < script->count) {
+    memcpy(&script->issue[to], &kept[from], count * sizeof *kept);
+    memcpy(&script->issue[to + count], &kept[to], (from - to) * sizeof *kept);
+  }
+  free(kept);
+}
+
+static bool communicates(int kind) { return kind > PEN_W && kind < PEN_NORM; }
+
+/* Changes about two successive rows of messages, one couple at a time, COUPLES_MOST of all that there are. Counts the deadlocks, by model. */
+static uint32_t count_deadlocks(struct script *scripts, const bool *models, uint32_t found[NCCL_MODELS]) {
+  uint32_t tried = 0, seen = 0;
+  const uint32_t stride = pen_plan.profiles[0].message_count * 3 / COUPLES_MOST + 1; /* three rows a message */
+  for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
+    const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r];
+    for (uint32_t row = 0; row + 1 < program->action_count; row++) {
+      if (communicates(program->actions[row].kind) && communicates(program->actions[row + 1].kind) && seen++ % stride == 0) {
+        struct issue *kept = copy_of(&scripts[r]);
+        move_up(&scripts[r], row + 1, row);
+        tried++;
+        for (int m = 0; m < NCCL_MODELS; m++) {
+          found[m] += models[m] && rehearsal_play(scripts, NULL, m, (struct pace){PEN_NONE, false, 0}, STEPS) != NULL;
+        }
+        put_back(&scripts[r], kept);
+      }
+    }
+  }
+  return tried;
+}
+
+/* A rank that waits for the answer to a message before it sends it: on rank 0, RECV and WAIT of the first gradient come before the first SEND. */
+static void wait_before_send(struct script *script) {
+  const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[0];
+  uint32_t sent = 0, waited, received = 0;
+  while (program->actions[sent].kind != PEN_SEND_F) { /* rank 0 has the first stage */
+    sent++;
+  }
+  for (waited = sent; program->actions[waited].kind != PEN_WAIT_B; waited++) {
+  }
+  while (program->actions[received].kind != PEN_RECV_B || program->actions[received].message != program->actions[waited].message) {
+    received++;
+  }
+  move_up(script, received, sent);
+  move_up(script, waited, sent);
+}
+
+/* Rows that compute no longer wait for what still has to leave. Returns whether there is a message that one of them writes over. */
+static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
+  bool any = false;
+  for (uint32_t m = 0; m < pen_plan.profiles[0].message_count; m++) {
+    any = any || bytes->overwritten_by[m] != PEN_NONE;
+  }
+  for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
+    const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r];
+    for (uint32_t i = 0; i < scripts[r].count; i++) {
+      struct issue *issue = &scripts[r].issue[i];
+      if (issue->call == FOLLOW && issue->stream == 0 && issue->row < program->action_count && program->actions[issue->row].kind <= PEN_W) {
+        issue->call = RECORD;
+        issue->object = NULL;
+      }
+    }
+  }
+  return any;
+}
+
+static void test_broken(struct script *scripts, const struct bytes *bytes, int link, const bool *models) {
+  const struct pace messages_late = {PEN_NONE, true, 0};
+  uint32_t found[NCCL_MODELS] = {0}, tried = count_deadlocks(scripts, models, found);
+  printf("# %s: %u couples of rows changed about; deadlocks: %u, %u, %u\n", link_names[link], tried, found[0], found[1], found[2]);
+  if (link == LINK_NCCL) {
+    result(found[BUFFERED] <= found[RENDEZVOUS] && found[RENDEZVOUS] <= found[IN_TURN] && found[IN_TURN] > 0, link_names[link],
+           "rows changed about", "the stricter NCCL is, the more deadlocks", NULL);
+  }
+  struct issue *kept = copy_of(&scripts[0]);
+  wait_before_send(&scripts[0]);
+  for (int m = 0; m < NCCL_MODELS; m++) {
+    if (models[m]) {
+      const char *why = rehearsal_play(scripts, NULL, m, messages_late, STEPS);
+      result(why != NULL, link_names[link], model_names[m], "a wait for the answer before the message is a deadlock", NULL);
+      printf("# %s\n", why == NULL ? "nothing" : why);
+    }
+  }
+  put_back(&scripts[0], kept);
+  if (forget_to_wait(scripts, bytes)) {
+    const char *why = rehearsal_play(scripts, bytes, BUFFERED, messages_late, STEPS);
+    why = why == NULL && models[RENDEZVOUS] ? rehearsal_play(scripts, bytes, RENDEZVOUS, messages_late, STEPS) : why;
+    result(why != NULL, link_names[link], "no wait", "what is written over before it has left is found", NULL);
+    printf("# %s\n", why == NULL ? "nothing" : why);
+  }
+}
+
+int main(void) {
+  const struct bytes bytes = rehearsal_bytes();
+  for (int link = 0; link < LINKS; link++) {
+    struct script *scripts = rehearsal_record(link);
+    const bool models[NCCL_MODELS] = {true, link == LINK_NCCL, link == LINK_NCCL};
+    const uint32_t channels = pen_plan.profiles[0].channel_count;
+    result(link == LINK_IPC || rehearsal_pairs() == channels, link_names[link], "communicators", "one a pair of ranks that talk", NULL);
+    for (int m = 0; m < NCCL_MODELS; m++) {
+      if (models[m]) {
+        const char *why = play_all(scripts, &bytes, m);
+        result(why == NULL, link_names[link], model_names[m], "three steps, at any pace", why);
+      }
+    }
+    test_broken(scripts, &bytes, link, models);
+  }
+  printf("1..%u\n", tests_run);
+  return failed;
+}

@@ -1,0 +1,64 @@
+/* rehearsal.h: what a rank tells a device and NCCL to do in a step, written down instead of done; and models that say how that may go.
+ *
+ *   rehearsal_record.c  stands in the place of struct pen_device, struct pen_order_calls and struct pen_nccl_calls, while the runtime's own
+ *                       code issues a step's calls for every rank of the plan that this program was linked with
+ *   rehearsal_bytes.c   which rows of the plan touch which messages' bytes, found anew and slowly
+ *   rehearsal_play.c    plays the record of all ranks over several steps, as streams, words and NCCL may behave
+ *   rehearsal.c         the tests
+ */
+#ifndef PEN_TESTS_REHEARSAL_H
+#define PEN_TESTS_REHEARSAL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "runtime/plan.h"
+
+enum call { RECORD, FOLLOW, MARK, AWAIT, COPY, KERNEL, SEND, RECEIVE, SUM };
+
+/* One call, as the host made it. */
+struct issue {
+  enum call call;
+  uint32_t row;        /* of the rank's list; action_count behind the last */
+  uint32_t stream;     /* of the rank: 0 is the first that it opened */
+  uint32_t message;    /* COPY, SEND, RECEIVE: whose bytes these are; PEN_NONE: none */
+  const void *object;  /* RECORD, FOLLOW: the event; MARK, AWAIT: the word; SEND, RECEIVE: the communicator */
+  uint32_t value;      /* MARK, AWAIT */
+};
+
+/* All that a rank issues in a step. */
+struct script {
+  struct issue *issue;
+  uint32_t count, capacity, stream_count;
+};
+
+enum link { LINK_IPC, LINK_NCCL, LINKS };
+
+/* Lets the runtime issue one step of the train profile over that link, for every rank: script[rank_count]. Fails the test where the
+ * communicators that ranks ask for do not fit together. */
+struct script *rehearsal_record(enum link link);
+uint32_t rehearsal_pairs(void); /* of ranks that got a communicator, in the last record */
+
+/* By message: what must be done before its bytes may change. */
+struct bytes {
+  uint32_t *overwritten_by; /* [messages] the sender's first row behind SEND that writes to its source; PEN_NONE */
+  uint32_t *last_touch;     /* [messages] the receiver's last row before RECV that touches its home, in this step or, if that is behind RECV,
+                             * in the step before; PEN_NONE */
+  uint32_t *received_by;    /* [messages] the receiver's RECV row */
+};
+struct bytes rehearsal_bytes(void);
+
+/* How NCCL may be: it takes messages off senders' hands; or a send waits for its receive; or, besides, what one rank issued runs in turn. */
+enum nccl_model { BUFFERED, RENDEZVOUS, IN_TURN, NCCL_MODELS };
+
+/* Which streams go first when several could. */
+struct pace {
+  uint32_t slow_rank; /* goes on only when no other can; PEN_NONE */
+  bool slow_sides;    /* the streams of rows before those of messages; false: the other way round */
+  uint64_t seed;      /* not 0: at random, and nothing of the above */
+};
+
+/* Plays `steps` steps; bytes null: looks for deadlocks alone. NULL when all is done and nothing was wrong on the way, else the first thing wrong, in words (static). */
+const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, struct pace pace, uint32_t steps);
+
+#endif

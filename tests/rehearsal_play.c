@@ -1,0 +1,322 @@
+/* rehearsal_play.c: plays what all ranks issue, call by call (see rehearsal.h).
+ *
+ * Each stream of each rank is a list; the call at its head is done when it can be. A FOLLOW waits for the RECORD of its event that the host
+ * issued last before it; an AWAIT for its word; a send or a receive first takes its place (IN_TURN: when all that its rank issued to NCCL
+ * before is done), and is done when the other side has taken the same place of the pair; BUFFERED: a send at once; a sum when all
+ * ranks have come to it. When no head can go on, and something is left, that is a deadlock.
+ *
+ * On the way it is looked for: news that are told again before they were read; a kernel over the source of a message that has not left; a
+ * message over a home that is still in use; a kernel behind a WAIT whose message has not come. */
+#include "tests/rehearsal.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/action.h"
+
+struct head {
+  uint32_t rank, stream;
+  uint32_t *order; /* issues of the rank on that stream */
+  uint32_t count;
+  uint64_t position; /* of count * steps */
+  bool posted;
+};
+
+struct named {
+  const void *object;
+  uint64_t value[2]; /* word: value, awaited at all; pair: sends and receives that took their place */
+};
+
+struct play {
+  const struct script *scripts;
+  const struct bytes *bytes;
+  enum nccl_model model;
+  uint32_t steps, head_count;
+  struct head *heads;
+  struct named *named;
+  uint32_t named_count;
+  uint64_t **done;       /* [rank][issue] how often */
+  uint32_t **recorded;   /* [rank][issue] of a FOLLOW: the RECORD's index */
+  uint32_t **place;      /* [rank][issue] SEND, RECEIVE, SUM: place among the rank's calls to NCCL */
+  uint32_t **object;     /* [rank][issue] index into named */
+  uint32_t **touched;    /* [rank][row] kernels, of a step */
+  uint64_t **ran;        /* [rank][row] kernels, so far */
+  uint32_t *nccl_count;  /* [rank] calls to NCCL in a step */
+  uint64_t *nccl_done;   /* [rank] */
+  uint64_t *left, *come; /* [message] how often */
+  uint64_t *summed;      /* [rank] */
+  uint64_t seed;
+};
+
+static char wrong[300];
+static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK", "AWAIT", "COPY", "KERNEL", "SEND", "RECEIVE", "SUM"};
+
+static const struct pen_profile *profile(void) { return &pen_plan.profiles[0]; }
+
+static bool is_nccl(enum call call) { return call == SEND || call == RECEIVE || call == SUM; }
+
+static void complain(const struct play *play, uint32_t rank, const struct issue *issue, const char *what) {
+  char row[64] = "the end";
+  (void)play;
+  if (issue->row < profile()->ranks[rank].action_count) {
+    pen_action_text(row, sizeof row, &profile()->ranks[rank].actions[issue->row]);
+  }
+  if (wrong[0] == '\0') {
+    snprintf(wrong, sizeof wrong, "rank %u, stream %u, %s at %s (message %d): %s", rank, issue->stream, call_names[issue->call], row,
+             (int)issue->message, what);
+  }
+}
+
+/* ---- what may not be ---- */
+
+static void check_kernel(const struct play *play, uint32_t rank, const struct issue *issue, uint64_t step) {
+  if (play->bytes == NULL) {
+    return;
+  }
+  const struct pen_rank_program *program = &profile()->ranks[rank];
+  for (uint32_t m = 0; m < profile()->message_count; m++) {
+    if (profile()->channels[profile()->messages[m].channel].from_rank == rank && play->bytes->overwritten_by[m] == issue->row &&
+        play->left[m] < step + 1) {
+      complain(play, rank, issue, "it writes over a message that has not left");
+    }
+  }
+  for (uint32_t r = 0; r < issue->row && r < program->action_count; r++) {
+    const int kind = program->actions[r].kind;
+    const bool waits = kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V;
+    if (waits && play->come[program->actions[r].message] < step + 1) {
+      complain(play, rank, issue, "it runs before a message that was waited for has come");
+    }
+  }
+}
+
+/* The home of a message is written from here on. */
+static void check_home(const struct play *play, uint32_t rank, const struct issue *issue, uint64_t step) {
+  if (play->bytes == NULL) {
+    return;
+  }
+  const uint32_t touch = play->bytes->last_touch[issue->message], received = play->bytes->received_by[issue->message];
+  const uint32_t to = profile()->channels[profile()->messages[issue->message].channel].to_rank;
+  if (touch != PEN_NONE && play->ran[to][touch] < play->touched[to][touch] * (step + (touch < received))) {
+    complain(play, rank, issue, "its home is still in use");
+  }
+}
+
+/* ---- calls ---- */
+
+/* A send, a receive or a sum: takes its place, then waits for the others. */
+static bool advance_nccl(struct play *play, struct head *head, const struct issue *issue, uint32_t index, uint64_t step) {
+  struct named *pair = &play->named[play->object[head->rank][index]];
+  const uint64_t place = step * play->nccl_count[head->rank] + play->place[head->rank][index];
+  if (!head->posted && play->model == IN_TURN && play->nccl_done[head->rank] != place) {
+    return false;
+  }
+  if (!head->posted) {
+    head->posted = true;
+    play->summed[head->rank] += issue->call == SUM;
+    pair->value[0] += issue->call == SEND;
+    pair->value[1] += issue->call == RECEIVE;
+    if (issue->call == RECEIVE) {
+      check_home(play, head->rank, issue, step);
+    }
+  }
+  bool through = issue->call == SEND ? play->model == BUFFERED || pair->value[1] >= pair->value[0] : pair->value[0] >= pair->value[1];
+  for (uint32_t r = 0; r < pen_plan.rank_count && issue->call == SUM; r++) {
+    through = (r == 0 || through) && play->summed[r] >= play->summed[head->rank];
+  }
+  if (through) {
+    play->nccl_done[head->rank]++;
+    if (issue->message != PEN_NONE) {
+      (issue->call == SEND ? play->left : play->come)[issue->message]++;
+    }
+  }
+  return through;
+}
+
+static bool advance_word(struct play *play, struct head *head, const struct issue *issue, uint32_t index) {
+  struct named *word = &play->named[play->object[head->rank][index]];
+  if (issue->call == AWAIT) {
+    return word->value[0] == issue->value;
+  }
+  if (play->bytes != NULL && word->value[1] != 0 && issue->value == 1 && word->value[0] == 1) {
+    complain(play, head->rank, issue, "it tells news again that were not read");
+  }
+  word->value[0] = issue->value;
+  return true;
+}
+
+static bool advance(struct play *play, struct head *head) {
+  const uint32_t index = head->order[head->position % head->count];
+  const uint64_t step = head->position / head->count;
+  const struct issue *issue = &play->scripts[head->rank].issue[index];
+  bool through = true;
+  if (issue->call == FOLLOW) {
+    const uint32_t recorded = play->recorded[head->rank][index];
+    through = recorded == PEN_NONE || play->done[head->rank][recorded] > step;
+  } else if (issue->call == MARK || issue->call == AWAIT) {
+    through = advance_word(play, head, issue, index);
+  } else if (is_nccl(issue->call)) {
+    through = advance_nccl(play, head, issue, index, step);
+  } else if (issue->call == COPY) {
+    check_home(play, head->rank, issue, step);
+    play->left[issue->message]++;
+    play->come[issue->message]++;
+  } else if (issue->call == KERNEL) {
+    check_kernel(play, head->rank, issue, step);
+    play->ran[head->rank][issue->row]++;
+  }
+  if (through) {
+    play->done[head->rank][index]++;
+    head->position++;
+    head->posted = false;
+  }
+  return through;
+}
+
+/* ---- who goes first ---- */
+
+static bool is_over(const struct play *play, const struct head *head) { return head->position == (uint64_t)head->count * play->steps; }
+
+/* Lower goes first. */
+static uint32_t turn_of(const struct head *head, struct pace pace) {
+  const bool side = head->stream >= 2; /* the queue's own two come first: queue.c */
+  return 2 * (head->rank == pace.slow_rank) + (side == pace.slow_sides);
+}
+
+/* One call of the stream that goes first among those that can. */
+static bool advance_one(struct play *play, struct pace pace) {
+  play->seed ^= play->seed << 13, play->seed ^= play->seed >> 7, play->seed ^= play->seed << 17;
+  const uint32_t begin = (uint32_t)(play->seed >> 33) % play->head_count;
+  for (uint32_t turn = 0; turn < (pace.seed == 0 ? 4u : 1u); turn++) {
+    for (uint32_t i = 0; i < play->head_count; i++) {
+      struct head *head = &play->heads[(begin + i) % play->head_count];
+      if (!is_over(play, head) && (pace.seed != 0 || turn_of(head, pace) == turn) && advance(play, head)) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+/* ---- preparing ---- */
+
+static void *array(size_t count, size_t bytes) {
+  void *made = calloc(count + 1, bytes);
+  if (made == NULL) {
+    puts("Bail out! no memory");
+    exit(1);
+  }
+  return made;
+}
+
+static uint32_t name_of(struct play *play, const void *object) {
+  uint32_t i = 0;
+  while (i < play->named_count && play->named[i].object != object) {
+    i++;
+  }
+  if (i == play->named_count) {
+    play->named[play->named_count++].object = object;
+  }
+  return i;
+}
+
+static void prepare_rank(struct play *play, uint32_t rank) {
+  const struct script *script = &play->scripts[rank];
+  const uint32_t rows = profile()->ranks[rank].action_count;
+  play->done[rank] = array(script->count, sizeof **play->done);
+  play->recorded[rank] = array(script->count, sizeof **play->recorded);
+  play->place[rank] = array(script->count, sizeof **play->place);
+  play->object[rank] = array(script->count, sizeof **play->object);
+  play->touched[rank] = array(rows + 1u, sizeof **play->touched);
+  play->ran[rank] = array(rows + 1u, sizeof **play->ran);
+  for (uint32_t i = 0; i < script->count; i++) {
+    const struct issue *issue = &script->issue[i];
+    play->place[rank][i] = play->nccl_count[rank];
+    play->nccl_count[rank] += is_nccl(issue->call);
+    play->touched[rank][issue->row] += issue->call == KERNEL;
+    play->recorded[rank][i] = PEN_NONE;
+    for (uint32_t k = 0; k < i && issue->call == FOLLOW; k++) {
+      const bool same = script->issue[k].call == RECORD && script->issue[k].object == issue->object;
+      play->recorded[rank][i] = same ? k : play->recorded[rank][i];
+    }
+    if (issue->call == MARK || issue->call == AWAIT || is_nccl(issue->call)) {
+      play->object[rank][i] = name_of(play, issue->object);
+      play->named[play->object[rank][i]].value[1] |= issue->call == AWAIT;
+    }
+  }
+}
+
+static void prepare_heads(struct play *play, uint32_t rank) {
+  const struct script *script = &play->scripts[rank];
+  for (uint32_t s = 0; s < script->stream_count; s++) {
+    struct head head = {.rank = rank, .stream = s, .order = array(script->count, sizeof *head.order)};
+    for (uint32_t i = 0; i < script->count; i++) {
+      if (script->issue[i].stream == s) {
+        head.order[head.count++] = i;
+      }
+    }
+    if (head.count > 0) {
+      play->heads[play->head_count++] = head;
+    } else {
+      free(head.order);
+    }
+  }
+}
+
+static struct play *prepare(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, uint32_t steps) {
+  const uint32_t ranks = pen_plan.rank_count;
+  struct play *play = array(1, sizeof *play);
+  size_t issues = 0, streams = 0;
+  for (uint32_t r = 0; r < ranks; r++) {
+    issues += scripts[r].count, streams += scripts[r].stream_count;
+  }
+  *play = (struct play){.scripts = scripts, .bytes = bytes, .model = model, .steps = steps};
+  play->heads = array(streams, sizeof *play->heads);
+  play->named = array(issues, sizeof *play->named);
+  void *by_rank[] = {&play->done, &play->recorded, &play->place, &play->object, &play->touched, &play->ran};
+  for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++) {
+    *(void **)by_rank[i] = array(ranks, sizeof(void *));
+  }
+  play->nccl_count = array(ranks, sizeof *play->nccl_count);
+  play->nccl_done = array(ranks, sizeof *play->nccl_done);
+  play->summed = array(ranks, sizeof *play->summed);
+  play->left = array(profile()->message_count, sizeof *play->left);
+  play->come = array(profile()->message_count, sizeof *play->come);
+  for (uint32_t r = 0; r < ranks; r++) {
+    prepare_rank(play, r);
+    prepare_heads(play, r);
+  }
+  return play;
+}
+
+static void drop(struct play *play) {
+  void **const by_rank[] = {(void **)play->done, (void **)play->recorded, (void **)play->place,
+                            (void **)play->object, (void **)play->touched, (void **)play->ran};
+  for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++) {
+    for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
+      free(by_rank[i][r]);
+    }
+    free(by_rank[i]);
+  }
+  for (uint32_t i = 0; i < play->head_count; i++) {
+    free(play->heads[i].order);
+  }
+  free(play->heads), free(play->named), free(play->nccl_count), free(play->nccl_done), free(play->summed), free(play->left), free(play->come);
+  free(play);
+}
+
+const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, struct pace pace, uint32_t steps) {
+  struct play *play = prepare(scripts, bytes, model, steps);
+  wrong[0] = '\0';
+  play->seed = pace.seed == 0 ? 88172645463325252u : pace.seed;
+  while (wrong[0] == '\0' && advance_one(play, pace)) {
+  }
+  for (uint32_t i = 0; i < play->head_count && wrong[0] == '\0'; i++) {
+    struct head *head = &play->heads[i];
+    if (!is_over(play, head)) {
+      complain(play, head->rank, &scripts[head->rank].issue[head->order[head->position % head->count]], "a deadlock: it waits for ever");
+    }
+  }
+  drop(play);
+  return wrong[0] == '\0' ? NULL : wrong;
+}
