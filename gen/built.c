@@ -9,7 +9,7 @@
 static const struct {
   const char *path, *choices;
 } built[] = {
-    {"data_parallel.shard", "none"},
+    {"data_parallel.shard", "none optimizer"},
 };
 
 static void check_choices(const struct pen_topology *topology) {

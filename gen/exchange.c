@@ -2,7 +2,8 @@
  *
  * REDUCE_GRAD says that a stage's gradient is whole. It costs nothing and never blocks, so it stands right behind the last action that
  * adds to the gradient: the others can then go on. WAIT_GRAD adds up the own shards, GATHER_GRAD copies those of the others; their rank
- * does nothing else meanwhile. So they are put into the pauses that the simulated rank makes anyway after that, at the end of its
+ * does nothing else meanwhile. Where the moments are cut over the replicas nobody wants the others' gradients: in place of GATHER_GRAD,
+ * GATHER_VALUE brings the others' weights, right behind UPDATE. The rows before it are put into the pauses that the simulated rank makes anyway after that, at the end of its
  * backward. Where they stand best depends on what they take, hence three rules, of which step_timing.c takes the one that makes the
  * shortest step:
  *
@@ -67,7 +68,7 @@ static struct gradient *gradients_of(const struct pen_order *order, const struct
 /* The rows of a rank, kind by kind; each kind in the order in which gradients are whole. */
 static struct task *tasks_of(const struct pen_order *order, const struct pen_partition *partition, uint32_t rank,
                              const struct pen_exchange_cost *cost, size_t *count) {
-  static const uint8_t kinds[] = {PEN_REDUCE_GRAD, PEN_WAIT_GRAD, PEN_GATHER_GRAD};
+  const uint8_t kinds[] = {PEN_REDUCE_GRAD, PEN_WAIT_GRAD, partition->sharding == PEN_SHARD_NONE ? PEN_GATHER_GRAD : PEN_GATHER_VALUE};
   size_t gradients, kind_count = sizeof kinds;
   struct gradient *gradient = gradients_of(order, partition, rank, &gradients);
   struct task *task = pen_new(kind_count * gradients + 1, sizeof *task);
@@ -76,8 +77,9 @@ static struct task *tasks_of(const struct pen_order *order, const struct pen_par
     for (size_t i = 0; i < gradients; i++) {
       const struct gradient *g = &gradient[i];
       uint32_t last = g->whole > order->count[rank] ? g->whole : order->count[rank];
-      bool moves = kinds[kind] != PEN_REDUCE_GRAD;
-      task[*count] = (struct task){{moves ? last : g->whole, kinds[kind], (uint16_t)g->stage}, g->whole, NULL, 0, !moves};
+      bool moves = kinds[kind] == PEN_WAIT_GRAD || kinds[kind] == PEN_GATHER_GRAD;
+      if (kinds[kind] == PEN_GATHER_VALUE) last = PEN_BEHIND_UPDATE;
+      task[*count] = (struct task){{kinds[kind] == PEN_REDUCE_GRAD ? g->whole : last, kinds[kind], (uint16_t)g->stage}, g->whole, NULL, 0, !moves};
       if (moves && cost) task[*count].cost = kinds[kind] == PEN_WAIT_GRAD ? cost[g->stage].reduce : cost[g->stage].gather;
       if (moves) task[*count].needs = &task[*count - gradients];
       (*count)++;

@@ -58,7 +58,7 @@ struct pen_model_block; /* there too */
 struct pen_partition {
   uint32_t rank_count, stage_count, stages_per_rank, microbatch_count;
   uint32_t replica_count; /* 0 counts as 1 */
-  enum pen_sharding sharding;
+  enum pen_sharding sharding; /* NONE where there is one replica, or nothing to share out */
   struct pen_span *span;     /* [stage_count] */
   uint32_t *rank_of;         /* [stage_count] */
   const struct pen_family *family;
@@ -161,13 +161,14 @@ double *pen_after_actions(const struct pen_partition *partition, const struct pe
 /* What the exchange of a stage's gradients takes on its rank, in the unit of struct pen_stage_cost. */
 struct pen_exchange_cost {
   double reduce; /* WAIT_GRAD: add up the own shards of all replicas */
-  double gather; /* GATHER_GRAD: copy the shards of the others */
+  double gather; /* GATHER_GRAD, GATHER_VALUE: copy the shards of the others */
 };
 
 /* A row of the exchange between replicas, and before which compute action of its rank it stands; past the last: behind all. */
 #define PEN_BEHIND_JOIN (PEN_NONE - 1)
+#define PEN_BEHIND_UPDATE PEN_NONE
 struct pen_exchange_row {
-  uint32_t before; /* PEN_BEHIND_JOIN: behind JOIN, too */
+  uint32_t before; /* or one of these */
   uint8_t kind;
   uint16_t stage;
 };

@@ -110,9 +110,41 @@ static void place_gradients(const struct pen_plan *plan, struct pen_weight *weig
       weights[i].gradient_offset = weights[i].frozen || !trains ? UINT64_MAX : take(end, weights[i].count * 4, &memory->gradient_bytes);
 }
 
+/* Whether a weight is the tied one. */
+static bool is_tied(const struct pen_laying *l, uint32_t weight) { return l->tie && l->tie->weight == weight; }
+
+/* Values, then bf16 copies: those that peers read, or the others. Peers read of what moments make anew and everybody has whole. */
+static void place_values(struct pen_laying *l, uint32_t rank, bool shared, bool trains, uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  const struct pen_plan *plan = l->plan;
+  bool cuts = trains && plan->sharding != PEN_SHARD_NONE;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    struct pen_weight *weight = &l->weights[i];
+    if (weight->rank != rank) continue;
+    weight->value_cut = pen_value_cut((enum pen_sharding)plan->sharding, weight->copy_offset != UINT64_MAX, is_tied(l, i));
+    if ((cuts && !weight->frozen && !weight->value_cut) != shared) continue;
+    weight->value_offset = take(end, pen_kept_count(weight->count, plan->replica_count, weight->value_cut) * 4, &memory->weight_bytes);
+  }
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    struct pen_weight *weight = &l->weights[i];
+    if (weight->rank != rank || weight->copy_offset == UINT64_MAX || (cuts && !weight->frozen) != shared) continue;
+    weight->copy_offset = take(end, weight->count * pen_dtype_bytes(PEN_BF16), &memory->copy_bytes);
+  }
+}
+
+/* The parts of a weight that a checkpoint holds, as a replica keeps them. */
+static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    for (int part = 0; part < (weight->frozen ? 1 : 3) && weight->rank == rank; part++)
+      take(end, pen_kept_count(weight->count, plan->replica_count, part ? pen_moments_cut(plan) : weight->value_cut) * 4, &memory->snapshot_bytes);
+  }
+}
+
 /* Weights, then their copies, then gradients, then moments, then the loss table, then the snapshot, then the step part where
  * the device wants one, then constants, from the end of the window on. A plan that does not train has neither gradients nor moments.
- * What other ranks write or read stands first, in shared memory: a tied matrix's copy, and, with replicas, the gradients. */
+ * What other ranks write or read stands first, in shared memory: a tied matrix's copy, and, with replicas, the gradients and what of weights
+ * peers read. */
 static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_t rank, struct pen_feeds *feeds) {
   struct pen_plan *plan = l->plan;
   struct pen_weight *weights = l->weights;
@@ -123,27 +155,23 @@ static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_
   struct pen_tie *tie = l->tie;
   if (tie) place_tied_value(tie, weights, memory, rank, &end);
   if (exchanges) place_gradients(plan, weights, memory, rank, true, &end);
+  place_values(l, rank, true, trains, &end);
   memory->shared_bytes = end;
-  for (uint32_t i = 0; i < plan->weight_count; i++)
-    if (weights[i].rank == rank) weights[i].value_offset = take(&end, weights[i].count * 4, &memory->weight_bytes);
-  for (uint32_t i = 0; i < plan->weight_count; i++)
-    if (weights[i].rank == rank && weights[i].copy_offset != UINT64_MAX)
-      weights[i].copy_offset = take(&end, weights[i].count * pen_dtype_bytes(PEN_BF16), &memory->copy_bytes);
+  place_values(l, rank, false, trains, &end);
   if (!exchanges) place_gradients(plan, weights, memory, rank, trains, &end);
   if (tie) place_tied_gradient(tie, weights, memory, rank, trains, &end);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;
     bool learns = trains && !weights[i].frozen;
-    weights[i].exp_avg_offset = learns ? take(&end, weights[i].count * 4, &memory->moment_bytes) : UINT64_MAX;
-    weights[i].exp_avg_sq_offset = learns ? take(&end, weights[i].count * 4, &memory->moment_bytes) : UINT64_MAX;
+    uint64_t moment = pen_kept_count(weights[i].count, plan->replica_count, pen_moments_cut(plan)) * 4;
+    weights[i].exp_avg_offset = learns ? take(&end, moment, &memory->moment_bytes) : UINT64_MAX;
+    weights[i].exp_avg_sq_offset = learns ? take(&end, moment, &memory->moment_bytes) : UINT64_MAX;
   }
   uint64_t loss_bytes = 0;
   if (partition->rank_of[partition->stage_count - 1] == rank)
     plan->loss_offset = take(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
   memory->snapshot_offset = end;
-  for (uint32_t i = 0; i < plan->weight_count && trains && l->topology->memory_snapshot; i++)
-    for (int part = 0; part < (weights[i].frozen ? 1 : 3) && weights[i].rank == rank; part++)
-      take(&end, weights[i].count * 4, &memory->snapshot_bytes);
+  if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
   if (pen_device_feeds(plan->device)) end = pen_step_part(l, profile_count, rank, end, feeds);
   memory->constant_bytes = constant_bytes(partition, l->input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;

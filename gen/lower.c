@@ -235,22 +235,25 @@ static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
   append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
   if (gathers) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
   append(l, rank, PEN_UPDATE, 0, 0, PEN_NONE);
+  append_exchange(l, rank, PEN_BEHIND_UPDATE);
   if (owns && l->ties_ranks) append(l, rank, PEN_SEND_V, 0, 0, l->tie_message[HEAD_VALUE]);
   if (heads) append(l, rank, PEN_RECV_V, last, 0, l->tie_message[HEAD_VALUE]);
   if (heads) append(l, rank, PEN_WAIT_V, last, 0, l->tie_message[HEAD_VALUE]);
 }
 
-/* What each row of the exchange waits for: the row that it continues, or UPDATE the last. */
+/* What each row of the exchange waits for: the row that it continues; UPDATE the last above it. */
 static void number_exchange(struct lowering *l, uint32_t rank) {
-  uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0;
+  uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0, updated = 0;
   const uint8_t follows[PEN_ACTION_KINDS] = {[PEN_WAIT_GRAD] = PEN_REDUCE_GRAD, [PEN_GATHER_GRAD] = PEN_WAIT_GRAD};
   for (int kind = PEN_REDUCE_GRAD; kind < PEN_ACTION_KINDS; kind++) last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
   for (uint32_t i = 0; l->exchange && i < l->out->count[rank]; i++) {
     struct pen_action *row = &l->out->action[rank][i];
     if (!pen_kind_exchanges(row->kind)) continue;
     if (row->kind == PEN_UPDATE) row->message = ended;
+    else if (row->kind == PEN_GATHER_VALUE) row->message = updated;
     else if (row->kind != PEN_REDUCE_GRAD) row->message = last[follows[row->kind]][row->stage];
     ended++;
+    if (row->kind == PEN_UPDATE) updated = ended;
     if (row->kind != PEN_UPDATE) last[row->kind][row->stage] = ended;
   }
 }

@@ -216,8 +216,10 @@ uint32_t *pen_partition_stages(const struct pen_partition *partition) {
   return stages;
 }
 
-static enum pen_sharding sharding_of(const char *shard) {
-  return !strcmp(shard, "weights") ? PEN_SHARD_WEIGHTS : !strcmp(shard, "optimizer") ? PEN_SHARD_OPTIMIZER : PEN_SHARD_NONE;
+static enum pen_sharding sharding_of(const struct pen_topology *t) {
+  if (t->data_parallel_replicas == 1) return PEN_SHARD_NONE;
+  if (!strcmp(t->data_parallel_shard, "weights")) return PEN_SHARD_WEIGHTS;
+  return t->trains && !strcmp(t->data_parallel_shard, "optimizer") ? PEN_SHARD_OPTIMIZER : PEN_SHARD_NONE;
 }
 
 struct pen_partition *pen_partition_of(const struct pen_topology *t, const struct pen_family *family) {
@@ -227,7 +229,7 @@ struct pen_partition *pen_partition_of(const struct pen_topology *t, const struc
   partition->stage_count = partition->rank_count * partition->stages_per_rank;
   partition->microbatch_count = (uint32_t)t->pipeline_microbatches;
   partition->replica_count = (uint32_t)t->data_parallel_replicas;
-  partition->sharding = sharding_of(t->data_parallel_shard);
+  partition->sharding = sharding_of(t);
   partition->span = pen_new(partition->stage_count, sizeof *partition->span);
   partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
   partition->family = family;

@@ -31,6 +31,12 @@ static uint64_t persistent_offset(const struct pen_laying *l, const struct pen_g
   return value->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
 }
 
+/* Whether no program may read a value: the replicas have shards of it, and programs its copy. */
+static bool is_cut(const struct pen_laying *l, const struct pen_graph *graph, const struct pen_value *value) {
+  bool own = value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 && value->weight != graph->tied;
+  return own && l->weights[l->first_weight[graph->stage] + value->weight].value_cut;
+}
+
 /* Adds a stage's values that some program uses. Constants of one name are one tensor of the rank. */
 static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen_graph *graph, uint64_t *constant_end) {
   const struct pen_blocks *blocks = &l->blocks[graph->stage];
@@ -42,6 +48,7 @@ static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen
     map[v] = constant ? find_tensor(t, value->name) : PEN_NONE;
     if (map[v] != PEN_NONE) continue;
     if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied && value->dtype != l->tie->dtype) continue; /* the head reads a copy */
+    if (is_cut(l, graph, value)) continue;
     uint64_t offset = blocks->offset[v];
     if (constant) {
       offset = *constant_end;

@@ -108,6 +108,8 @@ bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem) {
       plan->profile_count == 0 || plan->stage_count != (uint64_t)plan->rank_count * plan->stages_per_rank || plan->stage_count == 0)
     return pen_wrong(problem, PEN_NONE, PEN_NONE, "%u replicas, %u ranks, %u stages a rank, %u stages, %u microbatches, %u profiles: no plan",
                      plan->replica_count, plan->rank_count, plan->stages_per_rank, plan->stage_count, plan->microbatch_count, plan->profile_count);
+  if (plan->replica_count == 1 && plan->sharding != PEN_SHARD_NONE)
+    return pen_wrong(problem, PEN_NONE, PEN_NONE, "one replica has nobody to share with");
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (plan->profiles[index].microbatch_count == 0 || plan->profiles[index].microbatch_count > plan->loss_count)
       return pen_wrong(problem, PEN_NONE, PEN_NONE, "%s has %u microbatches; the loss table holds %u", plan->profiles[index].name,

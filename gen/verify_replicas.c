@@ -7,6 +7,8 @@
  *   summed    WAIT_GRAD, which reads the peers' gradients, knows their REDUCE_GRAD
  *   gathered  GATHER_GRAD, which reads the peers' sums, knows their WAIT_GRAD
  *   free      UPDATE, which clears the gradients for the next step, knows all rows of its peers that read them
+ *   updated   where moments are cut, each updates its shard of a weight: GATHER_VALUE, which reads the others', knows their UPDATE, stands once
+ *             for each stage that keeps weights whole, and above SEND_V. What it reads stays: the next UPDATE of a peer knows a later row
  *   no wait for ever: E stands above the row that waits for it. Take an order in which the rows of one replica can run one by one (the
  *             other parts prove that there is one), and let all replicas run each row of it before any runs the next: every row
  *             finds what it waits for. Rows only wait for what stays done, so any other order ends alike.
@@ -19,6 +21,7 @@ struct exchange {
   const struct pen_bench *b;
   uint32_t row;
   uint32_t ended;                     /* rows of the exchange above `row` */
+  uint32_t updated;                   /* number of UPDATE */
   uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: of the stage's row of that kind */
 };
 
@@ -33,13 +36,15 @@ static const char *const kind_text[PEN_ACTION_KINDS] = {
 struct rule {
   uint8_t kind, needs;
   bool knows; /* not the own row alone: the peers' too */
+  bool whole, cut; /* holds where moments are whole; where they are cut */
   const char *why;
 };
 static const struct rule rules[] = {
-    {PEN_WAIT_GRAD, PEN_REDUCE_GRAD, true, "peers may still add to the gradients that it reads"},
-    {PEN_GATHER_GRAD, PEN_WAIT_GRAD, true, "peers may not have summed what it reads"},
-    {PEN_NORM, PEN_WAIT_GRAD, false, "the gradients are not summed yet"},
-    {PEN_UPDATE, PEN_GATHER_GRAD, true, "peers may still read the gradients that it clears"},
+    {PEN_WAIT_GRAD, PEN_REDUCE_GRAD, true, true, true, "peers may still add to the gradients that it reads"},
+    {PEN_GATHER_GRAD, PEN_WAIT_GRAD, true, true, false, "peers may not have summed what it reads"},
+    {PEN_NORM, PEN_WAIT_GRAD, false, true, true, "the gradients are not summed yet"},
+    {PEN_UPDATE, PEN_GATHER_GRAD, true, true, false, "peers may still read the gradients that it clears"},
+    {PEN_UPDATE, PEN_WAIT_GRAD, true, false, true, "peers may still read the gradients that it clears"},
 };
 
 static uint32_t known(const struct pen_action *row) { return row->message == PEN_NONE ? 0 : row->message; }
@@ -55,17 +60,49 @@ static bool check_rule(const struct exchange *e, const struct pen_action *row, c
 }
 
 static bool check_rules(const struct exchange *e, const struct pen_action *row) {
-  bool of_stage = pen_kind_has_stage(row->kind);
+  bool of_stage = pen_kind_has_stage(row->kind), cut = pen_moments_cut(e->b->plan);
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-    for (uint32_t stage = 0; rules[i].kind == row->kind && stage < e->b->checked->stage_count; stage++)
+    for (uint32_t stage = 0; rules[i].kind == row->kind && (cut ? rules[i].cut : rules[i].whole) && stage < e->b->checked->stage_count; stage++)
       if (e->b->checked->rank_of[stage] == e->b->rank && (!of_stage || stage == row->stage) &&
           !check_rule(e, row, &rules[i], stage))
         return false;
   return true;
 }
 
+/* Whether a stage keeps weights whole that learn. */
+static bool keeps_whole(const struct pen_bench *b, uint32_t stage) {
+  for (uint32_t n = 0; n < b->own_weight_count; n++) {
+    const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
+    if (weight->stage == stage && !weight->frozen && (!weight->value_cut || weight->copy_offset != UINT64_MAX)) return true;
+  }
+  return false;
+}
+
+/* Who wants which rows, and GATHER_VALUE behind UPDATE. */
+static bool check_sharing(const struct exchange *e, const struct pen_action *row) {
+  bool cut = pen_moments_cut(e->b->plan);
+  if (row->kind == (cut ? PEN_GATHER_GRAD : PEN_GATHER_VALUE))
+    return WRONG(e, "moments are %s, so nobody wants the peers' %s", cut ? "cut" : "whole", cut ? "sums" : "weights");
+  if (row->kind == PEN_GATHER_VALUE && (e->updated == 0 || known(row) < e->updated))
+    return WRONG(e, "it waits for row %u of the exchange, but UPDATE is row %u: peers may not have updated what it reads", known(row), e->updated);
+  if (row->kind == PEN_SEND_V && cut && !e->number[PEN_GATHER_VALUE][row->stage])
+    return WRONG(e, "%uGATHER_VALUE does not stand above it: shards of the weight that it sends are old", row->stage);
+  return true;
+}
+
+/* What UPDATE has left to the peers is gathered. */
+static bool check_gathered(struct exchange *e) {
+  for (uint32_t stage = 0; pen_moments_cut(e->b->plan) && stage < e->b->checked->stage_count; stage++)
+    if (!e->number[PEN_GATHER_VALUE][stage] && keeps_whole(e->b, stage)) {
+      e->row = PEN_NONE;
+      return WRONG(e, "%uGATHER_VALUE is missing at the step's end: the next finds old weights", stage);
+    }
+  return true;
+}
+
 /* A row of the exchange, or of the step's end. */
 static bool check_row(struct exchange *e, const struct pen_action *row) {
+  if (row->kind == PEN_SEND_V) return check_sharing(e, row);
   bool of_stage = pen_kind_has_stage(row->kind);
   if (of_stage && (row->stage >= e->b->checked->stage_count || e->b->checked->rank_of[row->stage] != e->b->rank))
     return WRONG(e, "stage %u is not on this rank", row->stage);
@@ -73,14 +110,19 @@ static bool check_row(struct exchange *e, const struct pen_action *row) {
   if (of_stage && e->number[row->kind][row->stage]) return WRONG(e, "%u%s stands twice in a step", row->stage, kind_text[row->kind]);
   if (pen_kind_exchanges(row->kind) && known(row) > e->ended)
     return WRONG(e, "deadlock: it waits for row %u of its peers' exchange, but only %u stand above it", known(row), e->ended);
-  if (!check_rules(e, row)) return false;
+  if (!check_sharing(e, row) || !check_rules(e, row)) return false;
   if (!pen_kind_exchanges(row->kind)) return true;
   e->ended++;
   if (of_stage) e->number[row->kind][row->stage] = e->ended;
+  if (row->kind == PEN_UPDATE) e->updated = e->ended;
   return true;
 }
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
+
+static void reach(uint64_t *past, uint64_t offset, uint64_t bytes) {
+  if (offset + bytes > *past) *past = offset + bytes;
+}
 
 /* What other ranks write, and what peers read, lies in the shared part of the arena, and nothing else need. */
 static bool check_shared(const struct pen_bench *b, bool exchanges) {
@@ -88,8 +130,11 @@ static bool check_shared(const struct pen_bench *b, bool exchanges) {
   for (uint32_t n = 0; n < b->own_weight_count && exchanges; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
     uint64_t bytes = aligned(weight->count * sizeof(float));
-    if (!weight->frozen && weight->gradient_offset != UINT64_MAX && weight->gradient_offset + bytes > shared)
-      shared = weight->gradient_offset + bytes;
+    if (weight->frozen || weight->gradient_offset == UINT64_MAX) continue;
+    reach(&shared, weight->gradient_offset, bytes);
+    if (!pen_moments_cut(b->plan)) continue;
+    if (!weight->value_cut) reach(&shared, weight->value_offset, bytes);
+    if (weight->copy_offset != UINT64_MAX) reach(&shared, weight->copy_offset, aligned(weight->count * sizeof(uint16_t)));
   }
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {
     const struct pen_tie *tie = &b->plan->ties[n];
@@ -109,11 +154,11 @@ bool pen_check_replicas(const struct pen_bench *b) {
   for (e.row = 0; e.row < b->tables->action_count; e.row++) {
     const struct pen_action *row = &b->tables->actions[e.row];
     if (!replicas && row->kind >= PEN_REDUCE_GRAD) return WRONG(&e, "there are no replicas to exchange with");
-    if (replicas && train && row->kind >= PEN_NORM && !check_row(&e, row)) return false;
+    if (replicas && train && (row->kind >= PEN_NORM || row->kind == PEN_SEND_V) && !check_row(&e, row)) return false;
     if (row->kind == PEN_JOIN && e.number[PEN_REDUCE_GRAD][0])
       return WRONG(&e, "it adds to the gradients of stage 0, which peers may read already");
     if ((row->kind == PEN_B || row->kind == PEN_W) && e.number[PEN_REDUCE_GRAD][row->stage])
       return WRONG(&e, "it adds to the gradients of stage %u, which peers may read already", row->stage);
   }
-  return check_shared(b, replicas);
+  return (!replicas || !train || check_gathered(&e)) && check_shared(b, replicas);
 }

@@ -37,6 +37,29 @@ static bool has_training(const struct pen_plan *plan) {
   return false;
 }
 
+static uint64_t aligned(uint64_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
+
+/* Bytes of what a rank keeps of f32 elements; of a tensor that is cut the largest shard must fit. */
+static uint64_t kept_bytes(const struct pen_plan *plan, const struct pen_weight *weight, bool cut) {
+  uint64_t most = cut ? 0 : weight->count;
+  for (uint32_t replica = 0; cut && replica < plan->replica_count; replica++) {
+    struct pen_shard shard = pen_shard_at(weight->count, plan->replica_count, replica);
+    if (shard.count > most) most = shard.count;
+  }
+  return most * sizeof(float);
+}
+
+static bool is_tied(const struct pen_plan *plan, uint32_t weight) { return plan->tie_count && plan->ties[0].weight == weight; }
+
+/* A value is cut where nothing reads it but the optimizer: products read the copy. (That no tensor lies on a cut one: find_weight.) */
+static bool check_cut(const struct pen_bench *b, uint32_t number) {
+  const struct pen_weight *weight = &b->plan->weights[number];
+  bool copied = weight->copy_offset != UINT64_MAX, wanted = b->plan->sharding != PEN_SHARD_NONE && copied && !is_tied(b->plan, number);
+  return weight->value_cut == wanted ||
+         pen_wrong(b->checked->problem, b->rank, PEN_NONE, "the value of %s %s cut over the replicas, but %s", weight->name,
+                   wanted ? "is not" : "is", wanted ? "only the optimizer reads it" : "it must be whole");
+}
+
 /* Weights, gradients, moments, losses and constants of a rank lie in the persistent part and apart from each other. */
 static bool check_persistent(struct pen_bench *b) {
   const struct pen_plan *plan = b->plan;
@@ -46,13 +69,14 @@ static bool check_persistent(struct pen_bench *b) {
   struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 2, sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    uint64_t bytes = weight->count * sizeof(float);
-    add_range(range, &count, weight->value_offset, bytes, weight->name, "value");
+    uint64_t bytes = weight->count * sizeof(float), moment = kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
+    if (!check_cut(b, b->own_weight[index])) return false;
+    add_range(range, &count, weight->value_offset, kept_bytes(plan, weight, weight->value_cut), weight->name, "value");
     if (weight->copy_offset != UINT64_MAX) add_range(range, &count, weight->copy_offset, weight->count * sizeof(uint16_t), weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
-    add_range(range, &count, weight->exp_avg_offset, bytes, weight->name, "exp_avg");
-    add_range(range, &count, weight->exp_avg_sq_offset, bytes, weight->name, "exp_avg_sq");
+    add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
+    add_range(range, &count, weight->exp_avg_sq_offset, moment, weight->name, "exp_avg_sq");
   }
   for (uint32_t index = 0; index < plan->tie_count; index++) {
     const struct pen_tie *tie = &plan->ties[index];
@@ -73,8 +97,8 @@ static bool check_persistent(struct pen_bench *b) {
   uint64_t snapshot = 0; /* a copy of all that a checkpoint holds of the rank, each tensor aligned */
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    uint64_t aligned = (weight->count * sizeof(float) + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
-    snapshot += aligned * (weight->frozen ? 1 : 3);
+    snapshot += aligned(kept_bytes(plan, weight, weight->value_cut));
+    if (!weight->frozen) snapshot += 2 * aligned(kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
   if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
     return pen_wrong(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu", (unsigned long long)b->memory->snapshot_bytes,
@@ -116,7 +140,7 @@ static bool find_weight(struct pen_bench *b, uint32_t tensor) {
     if (weight->copy_offset == t->offset && t->dtype == PEN_BF16)
       return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
     if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
-    if (weight->value_offset == t->offset) return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
+    if (weight->value_offset == t->offset && !weight->value_cut) return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
     if (!weight->frozen && weight->gradient_offset == t->offset)
       return take_use(b, tensor, PEN_USE_GRADIENT, number, weight, ".grad", "gradient");
   }

@@ -9,6 +9,7 @@
 #include <math.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
@@ -202,7 +203,12 @@ static void refuse_nonsense(const struct save *save, const struct pen_weight *we
   }
 }
 
-/* Looks at, writes and hashes one tensor, in pieces that stay in the cache between the three. */
+/* Whether a replica writes what all have of a weight, or reads back what all have written: by turns. */
+static bool has_turn(const struct pen_plan *plan, uint32_t weight_index, uint32_t replica) {
+  return plan->replica_count <= 1 || weight_index % plan->replica_count == replica;
+}
+
+/* Looks at, writes and hashes one tensor or a piece of it, in pieces that stay in the cache between the three. */
 static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd, const struct pen_view *view, uint64_t from,
                         uint64_t count, uint64_t offset, unsigned char digest[PEN_DIGEST_BYTES]) {
   struct sha256_ctx hash;
@@ -223,34 +229,44 @@ static int write_tensor(const struct save *save, const struct pen_weight *weight
   return 0;
 }
 
+/* One part of a weight, as far as it is this replica's to write. Of a shard nobody wants the digest. */
+static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part, uint32_t replica, int fd,
+                      const struct pen_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  bool cut = pen_part_cut(plan, weight_index, part);
+  unsigned char unused[PEN_DIGEST_BYTES];
+  struct pen_shard kept = pen_part_kept(plan, weight_index, part, replica);
+  if (!pen_part_exists(weight, part) || (!cut && !has_turn(plan, weight_index, replica))) {
+    return 0;
+  }
+  return write_tensor(save, weight, fd, view, pen_part_arena_offset(weight, part), kept.count * sizeof(float),
+                      pen_part_file_offset(weight, part) + kept.first * sizeof(float), cut ? unused : digest);
+}
+
 /* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
  * may still be writing. */
-static bool write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t rank,
+static bool write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank,
                         const struct pen_view *view, enum pen_part first, enum pen_part last,
                         unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
   int result = fd < 0 ? -1 : 0;
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    for (enum pen_part part = first; part <= last && weight->rank == rank && !result; part++) {
-      if (pen_part_exists(weight, part)) {
-        result = write_tensor(save, weight, fd, view, pen_part_arena_offset(weight, part), weight->count * sizeof(float),
-                              pen_part_file_offset(weight, part), digests[PEN_PARTS * i + part]);
-      }
+    for (enum pen_part part = first; part <= last && plan->weights[i].rank == rank && !result; part++) {
+      result = write_part(save, plan, i, part, replica, fd, view, digests[PEN_PARTS * i + part]);
     }
   }
   bool good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
   return (fd < 0 || pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
                                unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
   return name_save(&save, dir, step, failure) &&
-         write_parts(&save, MODEL_FILE, plan, rank, view, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
-         write_parts(&save, OPTIMIZER_FILE, plan, rank, view, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
+         write_parts(&save, MODEL_FILE, plan, replica, rank, view, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
+         write_parts(&save, OPTIMIZER_FILE, plan, replica, rank, view, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
 }
 
 static const unsigned char *look_here(void *context, uint64_t offset, size_t bytes) {
@@ -258,10 +274,56 @@ static const unsigned char *look_here(void *context, uint64_t offset, size_t byt
   return (const unsigned char *)context + offset;
 }
 
-bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   const struct pen_view here = {.look = look_here, .context = (void *)arena};
-  return pen_checkpoint_write_seen(plan, rank, &here, dir, step, digests, failure);
+  return pen_checkpoint_write_seen(plan, replica, rank, &here, dir, step, digests, failure);
+}
+
+/* Hashes bytes of a file. */
+static int hash_file(int fd, uint64_t offset, uint64_t bytes, unsigned char digest[PEN_DIGEST_BYTES]) {
+  unsigned char piece[1 << 16];
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  while (bytes > 0) {
+    ssize_t got = pread(fd, piece, bytes < sizeof piece ? (size_t)bytes : sizeof piece, (off_t)offset);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      errno = got == 0 ? EIO : errno;
+      return -1;
+    }
+    sha256_update(&hash, (size_t)got, piece);
+    offset += (uint64_t)got;
+    bytes -= (uint64_t)got;
+  }
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+  return 0;
+}
+
+bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const char *dir, uint64_t step,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  static const int file_of[PEN_PARTS] = {[PEN_PART_VALUE] = MODEL_FILE, [PEN_PART_EXP_AVG] = OPTIMIZER_FILE, [PEN_PART_EXP_AVG_SQ] = OPTIMIZER_FILE};
+  struct save save;
+  char path[PATH_MAX];
+  bool good = name_save(&save, dir, step, failure);
+  for (enum pen_part part = 0; part < PEN_PARTS && good; part++) {
+    int fd = pen_path_join(path, save.temporary, file_names[file_of[part]]) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int result = fd < 0 ? -1 : 0;
+    for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
+      const struct pen_weight *weight = &plan->weights[i];
+      bool reads = weight->rank == rank && has_turn(plan, i, replica) && pen_part_exists(weight, part) && pen_part_cut(plan, i, part);
+      if (reads) {
+        result = hash_file(fd, pen_part_file_offset(weight, part), weight->count * sizeof(float), digests[PEN_PARTS * i + part]);
+      }
+    }
+    good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+    if (fd >= 0) {
+      close(fd);
+    }
+  }
+  return good;
 }
 
 /* Syncs one file of the save again: the sync of a rank need not have covered the header, nor a rank on another host. */
@@ -406,15 +468,39 @@ int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen
   return 0;
 }
 
-static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+/* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory for a while. Null: it is not wanted. */
+static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index, enum pen_part part) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  if (weight->rank != rank || !pen_part_exists(weight, part)) {
+    return NULL;
+  }
+  if (!pen_part_cut(plan, weight_index, part)) {
+    return (float *)(arena + pen_part_arena_offset(weight, part));
+  }
+  float *moment = malloc(weight->count * sizeof *moment);
+  if (moment == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->name);
+  }
+  return moment;
+}
+
+static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, enum pen_part part,
+                         float *moment) {
+  if (pen_part_cut(plan, weight_index, part)) {
+    struct pen_shard kept = pen_part_kept(plan, weight_index, part, replica);
+    memcpy(arena + pen_part_arena_offset(&plan->weights[weight_index], part), moment + kept.first, kept.count * sizeof *moment);
+    free(moment);
+  }
+}
+
+static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena,
                        enum pen_part first, enum pen_part last, const struct pen_manifest *manifest) {
   char path[PATH_MAX], name[PEN_STORED_NAME_BYTES];
   struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_part part = first; part <= last; part++) {
-      float *own = weight->rank == rank && pen_part_exists(weight, part) ? (float *)(arena + pen_part_arena_offset(weight, part)) : NULL;
-      float *to = part == PEN_PART_VALUE ? pen_value_take(plan, rank, arena, i) : own;
+      float *to = part == PEN_PART_VALUE ? pen_value_take(plan, rank, arena, i) : take_moment(plan, rank, arena, i, part);
       if (to != NULL) {
         unsigned char digest[PEN_DIGEST_BYTES];
         pen_part_name(name, weight, part);
@@ -425,7 +511,9 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
                    name);
         }
         if (part == PEN_PART_VALUE) {
-          pen_value_taken(plan, rank, arena, i, to);
+          pen_value_taken(plan, replica, rank, arena, i, to);
+        } else {
+          moment_taken(plan, replica, arena, i, part, to);
         }
       }
     }
@@ -433,17 +521,17 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
   pen_safetensors_close(stored);
 }
 
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path) {
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
   pen_manifest_read(&manifest, path, plan);
-  load_parts(path, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
+  load_parts(path, MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
   pen_manifest_free(&manifest);
 }
 
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path) {
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
   pen_manifest_read(&manifest, path, plan);
-  load_parts(path, MODEL_FILE, plan, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
-  load_parts(path, OPTIMIZER_FILE, plan, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, &manifest);
+  load_parts(path, MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
+  load_parts(path, OPTIMIZER_FILE, plan, replica, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, &manifest);
   pen_manifest_free(&manifest);
 }

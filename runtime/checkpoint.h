@@ -1,7 +1,8 @@
 /* checkpoint.h: saving and finding the state of a training run, DIR/step-NNNNNNNN/ (design.md §10).
  *
  * A save is begun by rank 0, written by all ranks, each its own tensors in place, and finished by rank 0; the caller puts a
- * barrier between the three. It happens in DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so that DIR/latest names
+ * barrier between the three. Each byte is written by one process: of what replicas share out each writes its shard; what all have is written
+ * by one of them, by turns. Where moments are cut, all call digest between write and finish, with a barrier around it. It happens in DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so that DIR/latest names
  * a complete checkpoint at every instant. Nothing from begin to abandon calls an allocator.
  *
  * Saving tells of a failure and leaves it to the caller whether to go on; what is not finite is never saved, and ends the run. Begin
@@ -28,12 +29,12 @@ struct pen_checkpoint_info {
  * files. 0: found, *out is filled; 1: no DIR, or no `latest` in it. Before the seal; call it once, not in every rank. */
 int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
 
-/* Reads the weights and moments of one rank into its arena; each tensor's SHA-256 must be the manifest's, each element finite.
+/* Reads the weights and moments of one rank of a replica into its arena; each tensor's SHA-256 must be the manifest's, each element finite.
  * `path` is pen_checkpoint_info.path. Before the seal. */
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path);
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path);
 
 /* The same without the moments: enough for evaluation. */
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path);
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path);
 
 /* Why a save failed. */
 struct pen_save_failure {
@@ -48,7 +49,7 @@ bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t
 /* Every rank, after begin: writes its tensors, syncs them, and leaves their SHA-256 in digests[PEN_PARTS * weight_index + part]
  * (shared memory; of [PEN_PARTS * weight_count] each rank writes the entries of its own weights). Fails (PEN_EXIT_DATA) on a tensor
  * that is not finite; false: it failed otherwise. */
-bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir,
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const unsigned char *arena, const char *dir,
                           uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
 /* The same for an arena that does not lie in this process's memory: look() brings up to PEN_LOOK_BYTES of it here, until it is called again. */
@@ -57,8 +58,13 @@ struct pen_view {
   const unsigned char *(*look)(void *context, uint64_t offset, size_t bytes);
   void *context;
 };
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
                                unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
+
+/* Every rank, after every rank's write: leaves the SHA-256 of tensors that were written in shards, which one replica reads back. False: it
+ * failed. */
+bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const char *dir, uint64_t step,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
 /* Rank 0, after every rank's write: adds manifest.json and config.json, syncs, renames the folder to step-NNNNNNNN (in exchange
  * for an older one of that step), and points DIR/latest at it. `cursor` is that of the next step. False: it failed. */

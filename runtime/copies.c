@@ -1,21 +1,15 @@
-/* copies.c: the bf16 copies that products read of f32 weights. */
+/* copies.c: the bf16 copies that products read of f32 weights; and where a weight goes when it comes from a file or a seed. */
 #include "runtime/copies.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "runtime/check.h"
 
-void pen_weight_narrow(const struct pen_weight *weight, unsigned char *arena) {
+void pen_weight_narrow(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena) {
   if (weight->copy_offset != UINT64_MAX) {
-    pen_narrow((uint16_t *)(arena + weight->copy_offset), (const float *)(arena + weight->value_offset), (size_t)weight->count);
-  }
-}
-
-void pen_weights_narrow(const struct pen_plan *plan, uint32_t rank, unsigned char *arena) {
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    if (plan->weights[i].rank == rank) {
-      pen_weight_narrow(&plan->weights[i], arena);
-    }
+    const float *value = (const float *)(arena + weight->value_offset) + (weight->value_cut ? 0 : shard.first);
+    pen_narrow((uint16_t *)(arena + weight->copy_offset) + shard.first, value, (size_t)shard.count);
   }
 }
 
@@ -30,15 +24,7 @@ static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t
   return NULL;
 }
 
-float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index) {
-  const struct pen_weight *weight = &plan->weights[weight_index];
-  const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
-  if (tie == NULL) {
-    return weight->rank == rank ? (float *)(arena + weight->value_offset) : NULL;
-  }
-  if (tie->dtype == PEN_F32) {
-    return (float *)(arena + tie->value_offset);
-  }
+static float *lend(const struct pen_weight *weight) {
   float *value = malloc((size_t)weight->count * sizeof *value);
   if (value == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->name);
@@ -46,10 +32,38 @@ float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char 
   return value;
 }
 
-void pen_value_taken(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index, float *value) {
+float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
-  if (tie != NULL && tie->dtype == PEN_BF16) {
-    pen_narrow((uint16_t *)(arena + tie->value_offset), value, (size_t)plan->weights[weight_index].count);
+  if (weight->rank == rank) {
+    return weight->value_cut ? lend(weight) : (float *)(arena + weight->value_offset);
+  }
+  if (tie == NULL) {
+    return NULL;
+  }
+  return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : lend(weight);
+}
+
+/* Keeps the own shard; products read the whole copy. */
+static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, const float *value) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  struct pen_shard own = pen_kept_of(plan, weight_index, replica, true);
+  if (weight->value_offset != UINT64_MAX) {
+    memcpy(arena + weight->value_offset, value + own.first, own.count * sizeof *value);
+  }
+  pen_narrow((uint16_t *)(arena + weight->copy_offset), value, (size_t)weight->count);
+}
+
+void pen_value_taken(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint32_t weight_index, float *value) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
+  if (weight->rank == rank && weight->value_cut) {
+    keep_shard(plan, replica, arena, weight_index, value);
+    free(value);
+  } else if (weight->rank == rank) {
+    pen_weight_narrow(weight, (struct pen_shard){0, weight->count}, arena);
+  } else if (tie->dtype == PEN_BF16) {
+    pen_narrow((uint16_t *)(arena + tie->value_offset), value, (size_t)weight->count);
     free(value);
   }
 }

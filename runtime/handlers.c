@@ -112,6 +112,18 @@ static void skip(struct pen_vm *vm) {
   }
 }
 
+/* AdamW on the shard of a weight that this replica updates: all of it where moments are whole. Leaves all of the gradient zero. */
+static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_adamw *settings) {
+  const struct pen_weight *weight = &vm->plan->weights[index];
+  struct pen_shard own = pen_kept_of(vm->plan, index, vm->replica, pen_moments_cut(vm->plan));
+  float *gradient = (float *)(vm->arena + weight->gradient_offset);
+  pen_adamw_step((float *)(vm->arena + weight->value_offset) + (weight->value_cut ? 0 : own.first), gradient + own.first,
+                 (float *)(vm->arena + weight->exp_avg_offset), (float *)(vm->arena + weight->exp_avg_sq_offset), own.count, settings);
+  pen_weight_narrow(weight, own, vm->arena);
+  memset(gradient, 0, own.first * sizeof *gradient);
+  memset(gradient + own.first + own.count, 0, (weight->count - own.first - own.count) * sizeof *gradient);
+}
+
 /* AdamW on every own weight. */
 static void learn(struct pen_vm *vm) {
   const struct pen_optimizer *optimizer = &vm->plan->optimizer;
@@ -125,12 +137,8 @@ static void learn(struct pen_vm *vm) {
   }
   struct pen_adamw settings = pen_adamw_of_step(optimizer, vm->optimizer_step, norm_before);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
-    settings.weight_decay = weight->weight_decay;
-    pen_adamw_step((float *)(vm->arena + weight->value_offset), (float *)(vm->arena + weight->gradient_offset),
-                   (float *)(vm->arena + weight->exp_avg_offset), (float *)(vm->arena + weight->exp_avg_sq_offset),
-                   weight->count, &settings);
-    pen_weight_narrow(weight, vm->arena);
+    settings.weight_decay = vm->plan->weights[vm->weights[i]].weight_decay;
+    learn_weight(vm, vm->weights[i], &settings);
   }
 }
 
@@ -149,7 +157,8 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   [PEN_RECV_G] = receive, [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await,        \
   [PEN_JOIN] = join, [PEN_NORM] = norm,                                                                                   \
   [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update,                                           \
-  [PEN_REDUCE_GRAD] = pen_reduce_gradients, [PEN_WAIT_GRAD] = pen_wait_gradients, [PEN_GATHER_GRAD] = pen_gather_gradients
+  [PEN_REDUCE_GRAD] = pen_reduce_gradients, [PEN_WAIT_GRAD] = pen_wait_gradients, [PEN_GATHER_GRAD] = pen_gather_gradients, \
+  [PEN_GATHER_VALUE] = pen_gather_values
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {HANDLERS};
 
 /* --trace: any row, with its time taken. */

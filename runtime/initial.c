@@ -48,7 +48,7 @@ static void fill(float *out, const struct pen_weight *weight, uint64_t first, si
   }
 }
 
-void pen_weights_initial(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint64_t seed) {
+void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint64_t seed) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     float *value = pen_value_take(plan, rank, arena, i);
@@ -56,7 +56,7 @@ void pen_weights_initial(const struct pen_plan *plan, uint32_t rank, unsigned ch
       uint32_t key[2];
       pen_key(key, seed, weight->name);
       fill(value, weight, 0, (size_t)weight->count, key);
-      pen_value_taken(plan, rank, arena, i, value);
+      pen_value_taken(plan, replica, rank, arena, i, value);
     }
   }
 }
@@ -129,18 +129,18 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
 
 /* ---- loading ---- */
 
-void pen_weights_load(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, const char *path) {
+void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
   struct pen_shards *shards = pen_shards_open(path, plan);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     float *value = pen_value_take(plan, rank, arena, i);
     if (value != NULL) {
       pen_shards_read(shards, &plan->weights[i], value);
-      pen_value_taken(plan, rank, arena, i, value);
+      pen_value_taken(plan, replica, rank, arena, i, value);
     }
   }
   pen_shards_close(shards);
 }
 
 void pen_weights_check(const struct pen_plan *plan, const char *path) {
-  pen_weights_load(plan, PEN_NONE, NULL, path);
+  pen_weights_load(plan, 0, PEN_NONE, NULL, path);
 }

@@ -23,6 +23,14 @@ const char *pen_part_name(char name[PEN_STORED_NAME_BYTES], const struct pen_wei
   return name;
 }
 
+bool pen_part_cut(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part) {
+  return part == PEN_PART_VALUE ? plan->weights[weight_index].value_cut : pen_moments_cut(plan);
+}
+
+struct pen_shard pen_part_kept(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part, uint32_t replica) {
+  return pen_kept_of(plan, weight_index, replica, pen_part_cut(plan, weight_index, part));
+}
+
 uint64_t pen_part_arena_offset(const struct pen_weight *weight, enum pen_part part) {
   const uint64_t offsets[PEN_PARTS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
   return offsets[part];

@@ -19,6 +19,10 @@ bool pen_part_exists(const struct pen_weight *weight, enum pen_part part);
 /* NAME, NAME.exp_avg or NAME.exp_avg_sq. Fails (PEN_EXIT_BUG) on a name longer than that. */
 const char *pen_part_name(char name[PEN_STORED_NAME_BYTES], const struct pen_weight *weight, enum pen_part part);
 
+/* Whether a replica keeps its own shard of the part alone, and which elements it keeps: from the part's offset on. */
+bool pen_part_cut(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part);
+struct pen_shard pen_part_kept(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part, uint32_t replica);
+
 /* Byte offsets: in the owner's arena, and from the start of the file that holds the part. */
 uint64_t pen_part_arena_offset(const struct pen_weight *weight, enum pen_part part);
 uint64_t pen_part_file_offset(const struct pen_weight *weight, enum pen_part part);

@@ -35,7 +35,8 @@
  * Replicas. Every replica is a pipeline of rank_count ranks with tables, arenas and messages of its own, all by this plan: rank r of
  * replica d is process d*rank_count + r of the deployment, its global rank. What peers (the same rank of the other replicas) read of
  * each other lies in the first shared_bytes of the arena. They cut a tensor into shards, one for each
- * replica, by pen_shard_of(). A row that waits for row E of its peers' exchange (actions.def) may begin when each has ended E rows of the
+ * replica, by pen_shard_of(). With sharding, of what is cut a replica keeps its own shard alone, from the tensor's offset on; the place is
+ * as large as the largest shard, pen_shard_most(), so that one plan serves all. Moments are cut, and values and copies that say so. A row that waits for row E of its peers' exchange (actions.def) may begin when each has ended E rows of the
  * exchange since the step began.
  */
 #ifndef PEN_PLAN_H
@@ -197,6 +198,7 @@ struct pen_weight {
   double deviation;
   bool frozen;
   double weight_decay; /* 0: it does not decay */
+  bool value_cut;      /* a replica keeps its own shard of the value alone: see "Replicas" */
   uint64_t value_offset, gradient_offset, exp_avg_offset, exp_avg_sq_offset;       /* arena */
   uint64_t copy_offset; /* arena: the bf16 copy that products read, `count` elements; UINT64_MAX: none */
   uint64_t value_file, exp_avg_file, exp_avg_sq_file;                             /* files */
@@ -329,6 +331,13 @@ static inline struct pen_shard pen_shard_at(uint64_t count, uint32_t shards, uin
   return (struct pen_shard){first, (past < count ? past : count) - first};
 }
 
+/* The elements of the largest shard. The last one has no fewer blocks than any other, but the tensor's last block may be a short one. */
+static inline uint64_t pen_shard_most(uint64_t count, uint32_t shards) {
+  uint64_t blocks = (count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK, most = (blocks + shards - 1) / shards * PEN_NORM_BLOCK;
+  bool last_alone = shards == 1 || blocks % shards == 1;
+  return last_alone ? most - (blocks * PEN_NORM_BLOCK - count) : most;
+}
+
 /* Which shard of weight `weight` a replica has: by turns, so that tensors of a single block are shared out, too. */
 static inline uint32_t pen_shard_index(uint32_t weight, uint32_t replica, uint32_t replicas) {
   return (replica + replicas - weight % replicas) % replicas;
@@ -338,6 +347,14 @@ static inline uint32_t pen_shard_index(uint32_t weight, uint32_t replica, uint32
 static inline struct pen_shard pen_shard_of(const struct pen_plan *plan, uint32_t weight, uint32_t replica) {
   return pen_shard_at(plan->weights[weight].count, plan->replica_count, pen_shard_index(weight, replica, plan->replica_count));
 }
+
+/* The elements of a weight that a replica keeps of what is cut, or is not. */
+static inline struct pen_shard pen_kept_of(const struct pen_plan *plan, uint32_t weight, uint32_t replica, bool cut) {
+  return cut ? pen_shard_of(plan, weight, replica) : (struct pen_shard){0, plan->weights[weight].count};
+}
+
+/* Whether moments are cut. */
+static inline bool pen_moments_cut(const struct pen_plan *plan) { return plan->sharding != PEN_SHARD_NONE; }
 
 /* Processes of the deployment. */
 static inline uint32_t pen_process_count(const struct pen_plan *plan) { return plan->replica_count * plan->rank_count; }

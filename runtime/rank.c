@@ -73,28 +73,26 @@ static void take_signals(void) {
   pen_check(sigprocmask(SIG_SETMASK, &none, NULL) == 0, "cannot take signals");
 }
 
-static void read_weights(const struct pen_run *run, uint32_t rank, unsigned char *arena) {
+static void read_weights(const struct pen_run *run, uint32_t replica, uint32_t rank, unsigned char *arena) {
   if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
-    pen_checkpoint_load(run->plan, rank, arena, run->checkpoint_path);
+    pen_checkpoint_load(run->plan, replica, rank, arena, run->checkpoint_path);
   } else if (run->checkpoint_path != NULL) {
-    pen_checkpoint_load_weights(run->plan, rank, arena, run->checkpoint_path);
+    pen_checkpoint_load_weights(run->plan, replica, rank, arena, run->checkpoint_path);
   } else if (run->weights_path != NULL) {
-    pen_weights_load(run->plan, rank, arena, run->weights_path);
+    pen_weights_load(run->plan, replica, rank, arena, run->weights_path);
   } else {
-    pen_weights_initial(run->plan, rank, arena, run->options->seed);
+    pen_weights_initial(run->plan, replica, rank, arena, run->options->seed);
   }
 }
 
 /* Weights go to a device by way of the host's memory. */
-static void load_weights(const struct pen_run *run, uint32_t rank) {
+static void load_weights(const struct pen_run *run, uint32_t replica, uint32_t rank) {
   if (vm->queue == NULL) {
-    read_weights(run, rank, vm->arena);
-    pen_weights_narrow(run->plan, rank, vm->arena);
+    read_weights(run, replica, rank, vm->arena);
     return;
   }
   unsigned char *shadow = pen_arena_shadow(run->plan, rank);
-  read_weights(run, rank, shadow);
-  pen_weights_narrow(run->plan, rank, shadow);
+  read_weights(run, replica, rank, shadow);
   pen_queue_load(vm->queue, shadow);
   pen_arena_drop(run->plan, rank, shadow);
 }
@@ -141,7 +139,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
       queue->link->kind->offer(queue->link);
     }
   }
-  load_weights(run, rank);
+  load_weights(run, replica, rank);
   for (uint32_t s = 0; s < run->shapes.count; s++) {
     pen_vm_start(&vms[s]);
   }

@@ -1,4 +1,4 @@
-/* replicas.c: the rows REDUCE_GRAD, WAIT_GRAD and GATHER_GRAD (see replicas.h). */
+/* replicas.c: the rows of the exchange between replicas (see replicas.h). */
 #include "runtime/replicas.h"
 
 #include <string.h>
@@ -44,31 +44,41 @@ static void sum_own_shard(struct pen_vm *vm, uint32_t index) {
   pen_sum_arrays(gradient_at(vm, weight, vm->replica, shard.first), vm->sources, vm->plan->replica_count, shard.count);
 }
 
-bool pen_wait_gradients(struct pen_vm *vm, const struct pen_action *action) {
-  if (!pen_exchange_begin(vm, action)) {
-    return false;
-  }
-  each_weight(vm, action, sum_own_shard);
-  pen_exchange_end(vm);
-  return true;
-}
-
-static void copy_peers_shards(struct pen_vm *vm, uint32_t index) {
-  const struct pen_weight *weight = &vm->plan->weights[index];
+/* Copies the peers' shards of a tensor that all keep whole at `offset`. */
+static void copy_shards(struct pen_vm *vm, uint32_t index, uint64_t offset, size_t element_bytes) {
   for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
     struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
+    uint64_t at = offset + shard.first * element_bytes;
     if (replica != vm->replica) {
-      memcpy(gradient_at(vm, weight, vm->replica, shard.first), gradient_at(vm, weight, replica, shard.first),
-             shard.count * sizeof(float));
+      memcpy(vm->arena + at, vm->transport->kind->peer_arena(vm->transport, replica) + at, shard.count * element_bytes);
     }
   }
 }
 
-bool pen_gather_gradients(struct pen_vm *vm, const struct pen_action *action) {
+static void copy_gradient(struct pen_vm *vm, uint32_t index) {
+  copy_shards(vm, index, vm->plan->weights[index].gradient_offset, sizeof(float));
+}
+
+static void copy_value(struct pen_vm *vm, uint32_t index) {
+  const struct pen_weight *weight = &vm->plan->weights[index];
+  if (!weight->value_cut) {
+    copy_shards(vm, index, weight->value_offset, sizeof(float));
+  }
+  if (weight->copy_offset != UINT64_MAX) {
+    copy_shards(vm, index, weight->copy_offset, sizeof(uint16_t));
+  }
+}
+
+/* A row that does something for each weight of its stage, once its peers are there. */
+static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
   if (!pen_exchange_begin(vm, action)) {
     return false;
   }
-  each_weight(vm, action, copy_peers_shards);
+  each_weight(vm, action, function);
   pen_exchange_end(vm);
   return true;
 }
+
+bool pen_wait_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, sum_own_shard); }
+bool pen_gather_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_gradient); }
+bool pen_gather_values(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_value); }

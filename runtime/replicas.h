@@ -1,4 +1,4 @@
-/* replicas.h: the rows by which replicas come to one gradient (plan.h, "Replicas"; ZeRO: Rajbhandari et al. 2020).
+/* replicas.h: the rows by which replicas come to one gradient, and to one weight where each updates a part (plan.h, "Replicas"; ZeRO: Rajbhandari et al. 2020).
  *
  * A gradient is summed where its shards are: each replica adds up its own shard of all replicas' gradients, in the order of the
  * replicas, so that a sum has the same bits each run; then each has what it needs of the others' shards. Over shared memory a peer's
@@ -10,7 +10,7 @@
 #include "runtime/vm.h"
 
 /* The rows of the exchange: see actions.def. They return false when the run was aborted. */
-pen_handler pen_reduce_gradients, pen_wait_gradients, pen_gather_gradients;
+pen_handler pen_reduce_gradients, pen_wait_gradients, pen_gather_gradients, pen_gather_values;
 
 /* Around a row of the exchange: waits for the peers as far as the row wants (false: aborted); says that the row has ended. Both do
  * nothing where there is one replica. */

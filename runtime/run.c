@@ -7,6 +7,7 @@
 #include <limits.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -235,9 +236,17 @@ static void need_language(const struct pen_plan *plan, const char *command) {
   }
 }
 
-/* What writes its findings in the order of the file runs on one replica: its plan is the deployment's. */
+/* What writes its findings in the order of the file runs on one replica: its plan is the deployment's. Of values that are cut it keeps the
+ * copies alone. */
 static struct pen_plan of_one_replica(const struct pen_plan *plan) {
   struct pen_plan one = *plan;
+  struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
+  pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    weights[i] = plan->weights[i];
+    weights[i].value_offset = weights[i].value_cut ? UINT64_MAX : weights[i].value_offset;
+  }
+  one.weights = weights;
   one.replica_count = 1;
   return one;
 }

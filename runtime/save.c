@@ -1,5 +1,6 @@
 /* save.c: the order of a checkpoint over the ranks: rank 0 makes the files, all write their tensors, rank 0 makes it whole. A rank
- * that fails says so in shared memory, and all know of it at the next barrier. */
+ * that fails says so in shared memory, and all know of it at the next barrier. Where replicas write parts of a tensor, one of them reads
+ * it back for its checksum when all have written. */
 #include "runtime/save.h"
 
 #include <inttypes.h>
@@ -19,9 +20,9 @@ static void note_failure(struct pen_control *control, const struct pen_saving *s
 static bool write(struct pen_transport *end, const struct pen_saving *saving, unsigned char (*digests)[PEN_DIGEST_BYTES],
                   struct pen_save_failure *failure) {
   if (saving->view != NULL) {
-    return pen_checkpoint_write_seen(end->plan, end->rank, saving->view, saving->directory, saving->steps, digests, failure);
+    return pen_checkpoint_write_seen(end->plan, end->replica, end->rank, saving->view, saving->directory, saving->steps, digests, failure);
   }
-  return pen_checkpoint_write(end->plan, end->rank, end->arena, saving->directory, saving->steps, digests, failure);
+  return pen_checkpoint_write(end->plan, end->replica, end->rank, end->arena, saving->directory, saving->steps, digests, failure);
 }
 
 /* Rank 0's part at the end. */
@@ -52,12 +53,20 @@ bool pen_save_together(struct pen_transport *end, const struct pen_saving *savin
   if (!end->kind->barrier(end)) {
     return false;
   }
-  bool writes = end->replica == 0; /* the others hold the same */
-  if (writes && atomic_load(&control->save_status) == 0 && !write(end, saving, digests, &failure)) {
+  if (atomic_load(&control->save_status) == 0 && !write(end, saving, digests, &failure)) {
     note_failure(control, saving, &failure);
   }
   if (!end->kind->barrier(end)) {
     return false;
+  }
+  if (pen_moments_cut(end->plan)) {
+    bool written = atomic_load(&control->save_status) == 0;
+    if (written && !pen_checkpoint_digest(end->plan, end->replica, end->rank, saving->directory, saving->steps, digests, &failure)) {
+      note_failure(control, saving, &failure);
+    }
+    if (!end->kind->barrier(end)) {
+      return false;
+    }
   }
   if (end->global == 0) {
     finish(end, saving, digests);

@@ -39,8 +39,10 @@ static uint64_t *offset_of(struct pen_weight *weight, enum pen_part part) {
   return offsets[part];
 }
 
-static size_t part_bytes(const struct pen_weight *weight) {
-  return weight->count * sizeof(float);
+/* The place of a part: as large as the largest shard where it is cut. */
+static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part) {
+  uint64_t count = plan->weights[weight_index].count;
+  return (pen_part_cut(plan, weight_index, part) ? pen_shard_most(count, plan->replica_count) : count) * sizeof(float);
 }
 
 /* The rank's weights where the copy has them. */
@@ -53,7 +55,7 @@ static void place_copy(const struct pen_plan *plan, uint32_t rank) {
     for (enum pen_part part = 0; part < PEN_PARTS && weights[i].rank == rank; part++) {
       if (pen_part_exists(&weights[i], part)) {
         *offset_of(&weights[i], part) = offset;
-        offset += (part_bytes(&weights[i]) + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+        offset += (part_bytes(plan, i, part) + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
       }
     }
   }
@@ -67,7 +69,8 @@ static void copy(const struct pen_transport *end) {
     const struct pen_weight *from = &end->plan->weights[i], *to = &snapshot.plan.weights[i];
     for (enum pen_part part = 0; part < PEN_PARTS && from->rank == end->rank; part++) {
       if (pen_part_exists(from, part)) {
-        memcpy(end->arena + pen_part_arena_offset(to, part), end->arena + pen_part_arena_offset(from, part), part_bytes(from));
+        memcpy(end->arena + pen_part_arena_offset(to, part), end->arena + pen_part_arena_offset(from, part),
+               part_bytes(end->plan, i, part));
       }
     }
   }

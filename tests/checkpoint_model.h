@@ -208,7 +208,7 @@ static inline void model_begin(const char *dir, const struct pen_plan *plan, uin
 static inline void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
                                unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_save_failure failure;
-  model_must(pen_checkpoint_write(plan, rank, arena, dir, step, digests, &failure), &failure);
+  model_must(pen_checkpoint_write(plan, 0, rank, arena, dir, step, digests, &failure), &failure);
 }
 
 static inline void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,

@@ -99,7 +99,7 @@ static void write_raw(const char *path, const char *header, size_t data_bytes) {
 static void load(void *path) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
-    pen_weights_load(&model.plan, rank, arena, path);
+    pen_weights_load(&model.plan, 0, rank, arena, path);
     free(arena);
   }
 }
@@ -113,7 +113,7 @@ static void check(void *path) {
 static void expect_loaded(const char *path) {
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank), *before = model_arena(&model, rank);
-    pen_weights_load(&model.plan, rank, arena, path);
+    pen_weights_load(&model.plan, 0, rank, arena, path);
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];
       for (uint64_t j = 0; j < weight->count && weight->rank == rank; j++) {
@@ -151,7 +151,7 @@ static void folder_with_model(void **state) {
 /* All 65,536 values of each half type, against arithmetic in f64. */
 static void widening_is_exact(void **state) {
   (void)state;
-  struct pen_weight weight = {.name = "w", .dim_count = 1, .dim = {65536}, .count = 65536};
+  struct pen_weight weight = {.name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .copy_offset = UINT64_MAX};
   struct pen_plan plan = {.weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1};
   static uint16_t halves[65536];
   static float out[65536];
@@ -169,7 +169,7 @@ static void widening_is_exact(void **state) {
     fseek(file, -131072, SEEK_END);
     assert_int_equal(fwrite(halves, 2, 65536, file), 65536);
     fclose(file);
-    pen_weights_load(&plan, 0, (unsigned char *)out, "half");
+    pen_weights_load(&plan, 0, 0, (unsigned char *)out, "half");
     for (int i = 0; i < 65536; i++) {
       int exponent = halves[i] >> fraction_bits & all_ones, fraction = halves[i] & ((1 << fraction_bits) - 1);
       double value = exponent == 0 ? ldexp(fraction, 1 - bias - fraction_bits)

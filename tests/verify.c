@@ -258,7 +258,7 @@ static const struct defect defects[] = {
     {"wrong bytes", wrong_bytes, {"bytes, but the tensor"}},
     {"wrong sequence", wrong_sequence, {"its message has sequence"}},
     {"wrong source", wrong_source, {"its message leaves from"}},
-    {"wrong home", wrong_home, {"its message's home is at"}},
+    {"wrong home", wrong_home, {"its message's home is at", "its message's home at"}},
     {"wrong channel", wrong_channel, {"but its channel is from"}},
     {"wrong message", wrong_message, {"which is another's"}},
     {"wrong counts", wrong_counts, {"counts"}},

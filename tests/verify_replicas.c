@@ -68,6 +68,72 @@ static bool sum_does_not_wait(struct part *p) {
 }
 
 static bool gathers_early(struct part *p) { return sets_known(p, PEN_GATHER_GRAD, 1); }
+static bool never_brought(struct part *p) { return drop_one(p, PEN_GATHER_VALUE); }
+static bool brought_early(struct part *p) { return sets_known(p, PEN_GATHER_VALUE, 1); }
+
+/* Weights are gathered where the update still stands below. */
+static bool brought_before_update(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_GATHER_VALUE), update = row_of_kind(p, PEN_UPDATE);
+  if (row == PEN_NONE || update == PEN_NONE) return false;
+  move(p, row, update);
+  return true;
+}
+
+/* The matrix is sent before the others' shards of it have come. */
+static bool sent_in_part(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_GATHER_VALUE), sent = row_of_kind(p, PEN_SEND_V);
+  if (row == PEN_NONE || sent == PEN_NONE) return false;
+  for (row = 0; p->action[row].kind != PEN_GATHER_VALUE || p->action[row].stage != p->action[sent].stage;) row++;
+  move(p, row, sent);
+  return true;
+}
+
+/* Rows of the other sharding. */
+static bool another_sharding(struct part *p) {
+  if (!has_replicas(p)) return false;
+  p->plan->sharding = p->plan->sharding == PEN_SHARD_NONE ? PEN_SHARD_OPTIMIZER : PEN_SHARD_NONE;
+  return true;
+}
+
+static struct pen_weight *own_weight(struct part *p, bool cut) {
+  struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
+  for (unsigned tries = 0; has_replicas(p) && p->plan->sharding != PEN_SHARD_NONE && tries < 200; tries++) {
+    struct pen_weight *weight = &weights[draw(p->seed, p->plan->weight_count)];
+    if (weight->rank == p->rank && weight->value_cut == cut) return weight;
+  }
+  return NULL;
+}
+
+static bool cut_what_is_read(struct part *p) {
+  struct pen_weight *weight = own_weight(p, false);
+  if (weight) weight->value_cut = true;
+  return weight != NULL;
+}
+
+static bool whole_in_the_room_of_a_shard(struct part *p) {
+  struct pen_weight *weight = own_weight(p, true);
+  if (weight) weight->value_cut = false;
+  return weight != NULL;
+}
+
+/* The moments of one weight begin within those of another: a shard that is not the own one's room. */
+static bool shards_overlap(struct part *p) {
+  struct pen_weight *weight = own_weight(p, false), *other = own_weight(p, false);
+  if (!weight || !other || weight == other || weight->frozen || other->frozen) return false;
+  weight->exp_avg_offset = other->exp_avg_sq_offset;
+  return true;
+}
+
+static bool value_not_shared(struct part *p) {
+  struct pen_weight *weight = own_weight(p, false);
+  if (!weight || weight->frozen) return false;
+  uint64_t past = weight->value_offset + (weight->count * sizeof(float) + 63) / 64 * 64;
+  struct pen_rank_memory *memory = &WRITABLE(struct pen_rank_memory, p->plan->memory)[p->rank];
+  if (past > memory->shared_bytes) return false;
+  memory->shared_bytes = past - PEN_ALIGNMENT_BYTES;
+  return true;
+}
+
 static bool clears_early(struct part *p) { return sets_known(p, PEN_UPDATE, 1); }
 static bool waits_for_itself(struct part *p) { return sets_known(p, PEN_UPDATE, -1); }
 
@@ -113,19 +179,31 @@ static bool no_replicas(struct part *p) {
 
 static const struct defect defects[] = {
     {"a gradient of which peers are never told", never_told, {"does not stand above it: peers may still add", "deadlock: it waits for row"}},
-    {"a gradient that is never summed", never_summed, {"peers may not have summed", "not summed yet", "deadlock: it waits for row"}},
+    {"a gradient that is never summed", never_summed,
+     {"peers may not have summed", "not summed yet", "peers may still read", "deadlock: it waits for row"}},
     {"sums that are never gathered", never_gathered, {"does not stand above it: peers may still read", "deadlock: it waits for row"}},
     {"a gradient summed twice", summed_twice, {"stands twice in a step"}},
     {"a gradient told of before it is whole", told_early, {"which peers may read already"}},
     {"a sum that does not wait", sum_does_not_wait, {"peers may still add to the gradients that it reads"}},
     {"sums gathered early", gathers_early, {"peers may not have summed what it reads"}},
     {"gradients cleared early", clears_early, {"peers may still read the gradients that it clears"}},
+    {"updated shards that are never brought", never_brought, {"GATHER_VALUE is missing", "GATHER_VALUE does not stand above it", "deadlock: it waits for row"}},
+    {"weights gathered before peers have updated", brought_early, {"peers may not have updated what it reads"}},
+    {"weights gathered before the update", brought_before_update, {"peers may not have updated what it reads", "deadlock: it waits for row"}},
+    {"a matrix sent with old shards", sent_in_part, {"shards of the weight that it sends are old"}},
+    {"rows of another sharding", another_sharding,
+     {"so nobody wants the peers'", "must be whole", "only the optimizer reads it", "does not stand above it", "is missing at the step's end", "overlaps",
+      "it waits for row"}},
+    {"a weight cut that programs read", cut_what_is_read, {"but it must be whole", "but no weight, gradient or constant lies there"}},
+    {"a whole weight in the room of a shard", whole_in_the_room_of_a_shard, {"only the optimizer reads it", "but no weight, gradient", "of the arena are shared"}},
+    {"shards that overlap", shards_overlap, {"overlaps"}},
+    {"weights outside the shared part", value_not_shared, {"of the arena are shared, but"}},
     {"a row that waits for itself", waits_for_itself, {"deadlock: it waits for row"}},
     {"a sum that waits for what comes after", waits_for_the_future, {"deadlock: it waits for row"}},
     {"a norm before the sum", norm_before_the_sum, {"the gradients are not summed yet"}},
     {"another rank's stage", anothers_stage, {"is not on this rank"}},
     {"gradients outside the shared part", gradients_not_shared, {"of the arena are shared, but"}},
-    {"an exchange without replicas", no_replicas, {"no replicas to exchange with"}},
+    {"an exchange without replicas", no_replicas, {"no replicas to exchange with", "has nobody to share with"}},
 };
 
 static void defects_are_rejected(void **state) {

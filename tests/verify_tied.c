@@ -219,7 +219,7 @@ static const struct defect defects[] = {
     {"JOIN reads nothing", joins_nothing, {"it names no message of the head's gradient"}},
     {"no gradient of the head's", no_gradient, {"lacks a gradient of the head's"}},
     {"another weight", another_weight, {"is tied, but", "the tied matrix is weight", "is persistent, but", "overlaps", "lies where", "bytes, but the tensor", "lies outside",
-      "the head reads", "lacks microbatch"}},
+      "the head reads", "lacks microbatch", "cut over the replicas"}},
     {"another rank", another_rank, {"with a head on rank"}},
     {"two ties", two_ties, {"2 tied matrices"}},
     {"no tie", no_tie, {"there is no such message", "JOIN stands where"}},
