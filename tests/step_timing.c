@@ -131,8 +131,8 @@ static void the_critical_path_goes_through_it(void **state) {
     const struct pen_path *path = pen_critical_path(timing->whole_order, step.partition, step.cost, timing->whole);
     bool meets = false;
     for (size_t i = 0; i < path->count; i++) meets |= timing->whole_order->action[path->step[i].rank][path->step[i].index].kind > PEN_W;
-    if (path->compute + path->sent != timing->makespan)
-      fail_msg("%s: the path takes %g + %g, the step %g", step.which, path->compute, path->sent, timing->makespan);
+    if (path->compute + path->sent + path->after != timing->makespan)
+      fail_msg("%s: the path takes %g + %g + %g, the step %g", step.which, path->compute, path->sent, path->after, timing->makespan);
     if (timing->exposed > 0 && !meets) fail_msg("%s: %g exposed, but not on the path", step.which, timing->exposed);
     through += meets;
     pen_free_all();
