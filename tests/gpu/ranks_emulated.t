@@ -110,6 +110,12 @@ if test -n "$nccl"; then
   ok "to one rank's bits" same_bits 3 one_tied tied_nccl
 fi
 
+ok "one rank in bf16" plan one_bf16 llama model.dtype=bf16
+ok "trains" train one_bf16 one_bf16 --steps 3
+ok "two ranks in bf16" plan bf16 llama model.dtype=bf16 pipeline.ranks=2 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v
+ok "train" train bf16 bf16 --steps 3
+ok "to one rank's bits" same_bits 3 one_bf16 bf16
+
 score() { timeout 100 "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/one_llama.ckpt" --steps 2 --quiet >"$scratch/eval.$1"; }
 ok "one rank evaluates" score one_llama
 ok "two evaluate" score llama_2
