@@ -4,11 +4,7 @@
 # Needs a Python with transformers and torch: set PEER, or PYTHONPATH.
 . "${top_srcdir:-.}/tests/lib.sh"
 
-python=
-for candidate in ${PEER:-} /opt/peer/bin/peer-python python3; do
-  test -z "$python" && "$candidate" -c 'import torch, transformers' 2>/dev/null && python=$candidate
-done
-test -n "$python" || skip_all "no Python with torch and transformers here: set PEER"
+find_python 'import torch, transformers' /opt/peer/bin/peer-python python3 || skip_all "no Python with torch and transformers here: set PEER"
 hf() { "$python" "$top_srcdir/tests/convert_hf.py" "$@" 2>"$scratch/hf.errors" || { sed 's/^/# /' "$scratch/hf.errors" | tail -n 5; return 1; }; }
 
 mkdir "$scratch/hf"

@@ -115,11 +115,7 @@ ok "its content does" test "$(digest top.cfg)" != "$first"
 is "a file that the schedule does not use does not" "$(digest -s pipeline.schedule=1f1b top.cfg)" "$(digest base.cfg --name=top)"
 
 # ---- PyTorch ----
-python=
-for candidate in ${PEER:-} /opt/peer/bin/peer-python; do
-  test -z "$python" && "$candidate" -c 'import torch.distributed.pipelining.schedules' 2>/dev/null && python=$candidate
-done
-if test -z "$python"; then
+if ! find_python 'import torch.distributed.pipelining.schedules' /opt/peer/bin/peer-python; then
   skip "PyTorch reads our orders, and we its" "no Python with torch here: set PEER"
   finish
 fi

@@ -4,25 +4,12 @@
 . "${top_srcdir:-.}/tests/lib.sh"
 
 make_tokens "$scratch/data.bin" 4000
-# describe FAMILY SETTINGS
-describe() {
-  cat >"$scratch/$1.cfg" <<END
-model = { family = "$1"; layers = 4; hidden = 32; heads = 4; ffn = 48; vocab = 200; sequence = 16; $2 };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; };
-pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
-END
-}
-describe llama "kv_heads = 2;"
-describe gpt2 "tie_embeddings = false;" # tied: tied.t
-describe qwen3 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
+describe llama 4 "kv_heads = 2;"
+describe gpt2 4 "tie_embeddings = false;" # tied: tied.t
+describe qwen3 4 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
 
 # train NAME FAMILY OPTIONS...: builds and trains.
-train() {
-  train_name=$1 train_family=$2
-  shift 2
-  build "$train_name" "$scratch/$train_family.cfg" "$@" && train_bits "$train_name" --data "$scratch/data.bin" --steps 3
-}
+train() { train_model 3 "$@"; }
 same() { same_bits 3 "$@"; }
 
 while read -r family name options; do
@@ -45,20 +32,8 @@ gpt2 four        -s pipeline.ranks=4
 END
 
 # ---- an independent model ----
-python=
-for candidate in ${PEER:-} /opt/peer/bin/peer-python python3; do
-  test -z "$python" && "$candidate" -c 'import torch' 2>/dev/null && python=$candidate
-done
-
-# loss_and_norm FAMILY: both to 1e-5 of the f64 model's.
-loss_and_norm() {
-  "$scratch/$1_one" init --seed 7 --output "$scratch/$1.start" || return 1
-  "$python" "$top_srcdir/tests/families_torch.py" "$scratch/$1_one.ckpt/latest/config.json" "$scratch/$1.start" "$scratch/data.bin" 8 \
-    >"$scratch/$1.torch" || return 1
-  echo "# $1: PyTorch $(cat "$scratch/$1.torch"), ours $(sed -n '1p;4p' "$scratch/$1_one.bits" | tr '\n' ' ')"
-  sed -n '1p;4p' "$scratch/$1_one.bits" | tr '\n' ' ' | paste -d ' ' - "$scratch/$1.torch" |
-    awk '{ a = $1 - $3; b = $2 - $4; exit !(NF == 4 && a * a <= 1e-10 * $3 * $3 && b * b <= 1e-10 * $4 * $4 && $4 > 0) }'
-}
+find_python 'import torch' /opt/peer/bin/peer-python python3
+loss_and_norm() { as_pytorch "$1" "$1_one" 3; }
 for family in llama qwen3 gpt2; do
   if test -z "$python"; then
     skip "$family has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"

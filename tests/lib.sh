@@ -110,6 +110,52 @@ same_bits() {
     cmp "$scratch/$2.sums" "$scratch/$3.sums"
 }
 
+# close_to NAME OTHER TOLERANCE: their losses and norms, as many of the one as of the other, agree relatively.
+close_to() {
+  paste "$scratch/$1.bits" "$scratch/$2.bits" | awk -v most="$3" '{ d = $1 - $2; if (d < 0) d = -d
+    if (NF != 2 || !(d <= most * ($1 < 0 ? -$1 : $1))) { bad = 1; print "# " $0 } } END { exit bad || NR == 0 }'
+}
+
+# train_model STEPS NAME MODEL OPTION...: builds $scratch/NAME of $scratch/MODEL.cfg and trains it on $scratch/data.bin.
+train_model() {
+  model_steps=$1 model_name=$2 model_file=$scratch/$3.cfg
+  shift 3
+  build "$model_name" "$model_file" "$@" && train_bits "$model_name" --data "$scratch/data.bin" --steps "$model_steps"
+}
+
+# describe FAMILY LAYERS SETTINGS: $scratch/FAMILY.cfg, a small model.
+describe() {
+  cat >"$scratch/$1.cfg" <<END
+model = { family = "$1"; layers = $2; hidden = 32; heads = 4; ffn = 48; vocab = 200; sequence = 16; $3 };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; };
+pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
+END
+}
+
+# find_python CODE CANDIDATE...: sets python to PEER, or the first of these, that runs the code; fails when none does.
+find_python() {
+  python_code=$1
+  shift
+  for python in ${PEER:-} "$@"; do
+    if "$python" -c "$python_code" 2>/dev/null; then return 0; fi
+  done
+  python=
+  return 1
+}
+
+# as_pytorch FAMILY NAME STEPS: the first loss and norm of $scratch/NAME, trained for so many steps on $scratch/data.bin, are to 1e-5 those of
+# an f64 model written with PyTorch's operators; $python has it.
+as_pytorch() {
+  "$scratch/$2" init --seed 7 --output "$scratch/$2.start" || return 1
+  "$python" "$top_srcdir/tests/families_torch.py" "$scratch/$2.ckpt/latest/config.json" "$scratch/$2.start" "$scratch/data.bin" 8 \
+    >"$scratch/$2.torch" || return 1
+  sed -n "1p;$(($3 + 1))p" "$scratch/$2.bits" | tr '\n' ' ' >"$scratch/$2.first"
+  echo "# $1: PyTorch $(cat "$scratch/$2.torch"), ours $(cat "$scratch/$2.first")"
+  paste -d ' ' "$scratch/$2.first" "$scratch/$2.torch" |
+    awk '{ a = $1 - $3; b = $2 - $4; exit !(NF == 4 && a * a <= 1e-10 * $3 * $3 && b * b <= 1e-10 * $4 * $4 && $4 > 0) }'
+}
+
 # children PID: its processes, in the order in which they were started.
 children() {
   sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n

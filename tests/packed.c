@@ -15,6 +15,7 @@
 #include "runtime/check.h"
 #include "runtime/crc32.h"
 #include "runtime/data.h"
+#include "tests/token_file.h"
 
 enum { SEQUENCE = 12, WINDOWS = 3, DOCUMENTS = 5, TOKENS = 26, VOCAB = 1000 };
 
@@ -27,7 +28,6 @@ struct file {
 };
 _Static_assert(offsetof(struct file, documents) == 120 && sizeof(struct file) == 120 + 5 * 16 + 3 * 32, "as packed.h has it");
 
-static char path[] = "/tmp/penstock-packed.XXXXXX";
 static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = 1, .microbatch_count = 2, .packed = true,
                                      .needs_tokens = true};
 
@@ -113,37 +113,22 @@ static void test_rows_hold_documents(void **state) {
 
 /* ---- what is refused, in a child, which must leave with 65 and name the file ---- */
 
-static int open_in_child(const struct pen_plan *of, char *message, size_t bytes) {
-  int ends[2];
-  assert_int_equal(pipe(ends), 0);
-  fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    pen_check_speaker(&(struct pen_speaker){.rank = 0});
-    struct pen_data data;
-    int32_t row[SEQUENCE];
-    double share;
-    pen_data_open(&data, of, of->sequence, path, 0);
-    for (data.cursor = 0; data.cursor < WINDOWS; data.cursor++) {
-      fill(&data, PEN_OP_TOKENS, row, NULL);
-      fill(&data, PEN_OP_TARGETS, row, &share);
-    }
-    _exit(0);
+static void read_all(const void *of) {
+  const struct pen_plan *reader = of;
+  struct pen_data data;
+  int32_t row[SEQUENCE];
+  double share;
+  pen_data_open(&data, reader, reader->sequence, path, 0);
+  for (data.cursor = 0; data.cursor < WINDOWS; data.cursor++) {
+    fill(&data, PEN_OP_TOKENS, row, NULL);
+    fill(&data, PEN_OP_TARGETS, row, &share);
   }
-  close(ends[1]);
-  ssize_t got = read(ends[0], message, bytes - 1);
-  message[got > 0 ? got : 0] = '\0';
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
 static void refuse(const struct file *file, const char *says) {
   char message[1024];
   write_file(file);
-  assert_int_equal(open_in_child(&plan, message, sizeof message), PEN_EXIT_DATA);
+  assert_int_equal(in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
   if (strstr(message, says) == NULL) {
     fail_msg("\"%s\" does not say \"%s\"", message, says);
@@ -205,7 +190,7 @@ static void test_every_changed_bit_is_found(void **state) {
     size_t byte = bit / 8;
     ((unsigned char *)&file)[byte] ^= (unsigned char)(1u << bit % 8);
     write_file(&file);
-    int status = open_in_child(&plan, message, sizeof message);
+    int status = in_child(read_all, &plan, message, sizeof message);
     if (status != PEN_EXIT_DATA) {
       fail_msg("bit %zu of byte %zu: status %d", bit % 8, byte, status);
     }
@@ -219,19 +204,8 @@ static void test_a_plan_without_bounds_takes_single_documents(void **state) {
   unbound.packed = false;
   struct file file = good();
   write_file(&file);
-  assert_int_equal(open_in_child(&unbound, message, sizeof message), PEN_EXIT_DATA);
+  assert_int_equal(in_child(read_all, &unbound, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, "window 0 holds 3 documents"));
-}
-
-static int make_path(void **state) {
-  (void)state;
-  int descriptor = mkstemp(path);
-  return descriptor < 0 ? -1 : close(descriptor);
-}
-
-static int remove_path(void **state) {
-  (void)state;
-  return unlink(path);
 }
 
 int main(void) {

@@ -16,13 +16,7 @@ make_tokens "$scratch/data.bin" 20000
 train() {
   train_name=$1
   shift
-  build "$train_name" "$scratch/model.cfg" "$@" && train_bits "$train_name" --data "$scratch/data.bin" --steps $steps
-}
-
-# close_to NAME OTHER TOLERANCE: losses and norms agree, relatively.
-close_to() {
-  paste "$scratch/$1.bits" "$scratch/$2.bits" | awk -v most="$3" '{ d = $1 - $2; if (d < 0) d = -d; if (d > most * ($1 < 0 ? -$1 : $1)) bad = 1 }
-    END { exit bad || NR == 0 }'
+  train_model $steps "$train_name" model "$@"
 }
 
 ok "one replica trains" train one

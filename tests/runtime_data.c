@@ -14,12 +14,12 @@
 
 #include "runtime/check.h"
 #include "runtime/data.h"
+#include "tests/token_file.h"
 
 enum { SEQUENCE = 5, VOCAB = 1000, MICROBATCH = 3, MICROBATCHES = 2 };
 
 static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = MICROBATCH, .microbatch_count = MICROBATCHES,
                                      .needs_tokens = true};
-static char path[] = "/tmp/penstock-data-XXXXXX";
 
 /* Writes a token file whose token i is i, with a header of our own; `bytes_more` are appended or, negative, cut off. */
 static void write_file(int32_t magic, int32_t version, int32_t count, uint32_t tokens, int bytes_more) {
@@ -82,28 +82,22 @@ static void test_windows_are_floor_of_count_less_one(void **state) {
 
 /* ---- what is refused: each in a child, which must leave with the status and name the file ---- */
 
+struct reading {
+  const char *name;
+  uint64_t cursor;
+};
+
+static void open_and_read(const void *about) {
+  const struct reading *reading = about;
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, reading->name, 0);
+  data.cursor = reading->cursor;
+  int32_t tokens[MICROBATCH * SEQUENCE];
+  read_tokens(&data, PEN_OP_TOKENS, tokens);
+}
+
 static int open_in_child(const char *name, char *message, size_t bytes, uint64_t read_cursor) {
-  int ends[2];
-  assert_int_equal(pipe(ends), 0);
-  fflush(NULL);
-  pid_t child = fork();
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    pen_check_speaker(&(struct pen_speaker){.rank = 0}); /* leaves without flushing what cmocka has buffered */
-    struct pen_data data;
-    pen_data_open(&data, &plan, plan.sequence, name, 0);
-    data.cursor = read_cursor;
-    int32_t tokens[MICROBATCH * SEQUENCE];
-    read_tokens(&data, PEN_OP_TOKENS, tokens);
-    _exit(0);
-  }
-  close(ends[1]);
-  ssize_t got = read(ends[0], message, bytes - 1);
-  message[got > 0 ? got : 0] = '\0';
-  close(ends[0]);
-  int status = 0;
-  waitpid(child, &status, 0);
-  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return in_child(open_and_read, &(struct reading){name, read_cursor}, message, bytes);
 }
 
 static void test_bad_files_are_refused_by_name(void **state) {
@@ -196,17 +190,6 @@ static void test_normals_of_bf16(void **state) {
   draw(wide, 7, 4, 0, 1);
   pen_narrow(rounded, wide, COUNT);
   assert_memory_equal(narrow, rounded, sizeof narrow);
-}
-
-static int make_path(void **state) {
-  (void)state;
-  int descriptor = mkstemp(path);
-  return descriptor < 0 ? -1 : close(descriptor);
-}
-
-static int remove_path(void **state) {
-  (void)state;
-  return unlink(path);
 }
 
 int main(void) {

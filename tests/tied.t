@@ -4,25 +4,12 @@
 . "${top_srcdir:-.}/tests/lib.sh"
 
 make_tokens "$scratch/data.bin" 4000
-# describe FAMILY SETTINGS
-describe() {
-  cat >"$scratch/$1.cfg" <<END
-model = { family = "$1"; layers = 8; hidden = 32; heads = 4; ffn = 48; vocab = 200; sequence = 16; $2 };
-batch = { microbatch = 2; };
-optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; };
-pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
-END
-}
-describe llama "kv_heads = 2; tie_embeddings = true;"
+describe llama 8 "kv_heads = 2; tie_embeddings = true;"
 sed 's/tie_embeddings/dtype = "bf16"; &/' "$scratch/llama.cfg" >"$scratch/bf16.cfg" # the head reads a copy; across ranks, of another's
-describe gpt2 "" # tied unless told otherwise, as Hugging Face has it
+describe gpt2 8 "" # tied unless told otherwise, as Hugging Face has it
 
-# train NAME FAMILY OPTIONS...
-train() {
-  train_name=$1 train_family=$2
-  shift 2
-  build "$train_name" "$scratch/$train_family.cfg" "$@" && train_bits "$train_name" --data "$scratch/data.bin" --steps 4
-}
+# train NAME FAMILY OPTIONS...: builds and trains.
+train() { train_model 4 "$@"; }
 same() { same_bits 4 "$@"; }
 while read -r family name options; do
   ok "$family: $name trains" train "${family}_$name" "$family" $options
@@ -92,18 +79,8 @@ ok "gpt2 takes heads of an odd width" "$gen" --check -s model.hidden=36 "$scratc
 is "llama does not" "$("$gen" --check -s model.hidden=36 "$scratch/llama.cfg" 2>/dev/null; echo $?)" 78
 
 # ---- an independent model ----
-python=
-for candidate in ${PEER:-} /opt/peer/bin/peer-python python3; do
-  test -z "$python" && "$candidate" -c 'import torch' 2>/dev/null && python=$candidate
-done
-loss_and_norm() {
-  "$scratch/$1_one" init --seed 7 --output "$scratch/$1.start" || return 1
-  "$python" "$top_srcdir/tests/families_torch.py" "$scratch/$1_four.ckpt/latest/config.json" "$scratch/$1.start" "$scratch/data.bin" 8 \
-    >"$scratch/$1.torch" || return 1
-  echo "# $1: PyTorch $(cat "$scratch/$1.torch"), ours $(sed -n '1p;5p' "$scratch/$1_four.bits" | tr '\n' ' ')"
-  sed -n '1p;5p' "$scratch/$1_four.bits" | tr '\n' ' ' | paste -d ' ' - "$scratch/$1.torch" |
-    awk '{ a = $1 - $3; b = $2 - $4; exit !(NF == 4 && a * a <= 1e-10 * $3 * $3 && b * b <= 1e-10 * $4 * $4 && $4 > 0) }'
-}
+find_python 'import torch' /opt/peer/bin/peer-python python3
+loss_and_norm() { as_pytorch "$1" "$1_four" 4; }
 for family in llama gpt2; do
   if test -z "$python"; then
     skip "$family, tied, has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"

@@ -1,11 +1,7 @@
 #!/bin/sh
 # tokens_hf.t: tools/tokens_hf.py makes the files that penstock-tokens makes of the tokenizer's ids. Needs Python's tokenizers package.
 . "${top_srcdir:-.}/tests/lib.sh"
-python=
-for candidate in ${PEER:-} /opt/peer/bin/peer-python python3; do
-  test -z "$python" && "$candidate" -c 'import tokenizers' 2>/dev/null && python=$candidate
-done
-test -n "$python" || skip_all "no Python with the tokenizers package"
+find_python 'import tokenizers' /opt/peer/bin/peer-python python3 || skip_all "no Python with the tokenizers package"
 tool() { "$python" "$top_srcdir/tools/tokens_hf.py" --program "$tokens" "$@"; }
 
 # A tokenizer of whole words, and the ids that it must give, without it.
