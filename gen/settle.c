@@ -109,7 +109,8 @@ static void settle_pipeline(struct pen_topology *t) {
                             : pen_text("%u to %u", schedule->stages_minimum, schedule->stages_maximum);
     pen_topology_fail(t, "pipeline.stages_per_rank", "%s, with the schedule %s", range, schedule->name);
   }
-  if (!t->has_pipeline_placement) t->pipeline_placement = schedule->placement;
+  bool by_file = schedule->given == PEN_GIVEN_BY_FILE;
+  if (!t->has_pipeline_placement) t->pipeline_placement = by_file ? pen_topology_placement_of_file(t) : schedule->placement;
   if (schedule->strict && strcmp(t->pipeline_placement, schedule->placement))
     pen_topology_fail(t, "pipeline.placement", "\"%s\", with the schedule %s", schedule->placement, schedule->name);
   settle_row(t, schedule);

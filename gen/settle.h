@@ -13,6 +13,8 @@ void pen_topology_check_built(const struct pen_topology *topology);
 
 /* schedule_file.c: reads pipeline.schedule_file and counts it among the sources. Ends the generator (66) when it cannot be read. */
 void pen_topology_take_schedule_file(struct pen_topology *topology);
+/* "loop" or "v", by the stages in its first row. */
+const char *pen_topology_placement_of_file(const struct pen_topology *topology);
 
 /* The names in schedules.def and families.def, parted by blanks. */
 extern const char pen_schedule_names[], pen_family_names[];

@@ -15,8 +15,8 @@ EOF
 sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, "\([^"]*\)",.*/\1/p' "$top_srcdir/gen/schedules.def" >names
 case_of() { # NAME: the settings of its plan
   case $1 in
-    zero_bubble_v | dual_pipe_v | v_half | v_min) echo "-s pipeline.stages_per_rank=2 -s pipeline.placement=v" ;;
-    interleaved | looped*) echo "-s pipeline.stages_per_rank=2" ;;
+    zero_bubble_v | dual_pipe_v | v_half | v_min | interleaved | looped*) # a file tells of a V by itself
+      echo "-s pipeline.stages_per_rank=2" ;;
   esac
 }
 # back NAME: prints both ways; the lowered order is the same.
@@ -58,7 +58,11 @@ edit '1s/0B0/8B0/' && refused "no such stage" 65 "bad.csv: row 1 (rank 0), colum
 edit '1s/0B0/1B0/' &&
   refused "a stage of another rank" 65 "bad.csv: row 1 (rank 0), column 5 (1B0): stage 1 is on rank 1, with pipeline.placement = \"loop\""
 cp zero_bubble_v.csv bad.csv && refused "another placement" 65 \
-  "bad.csv: row 1 (rank 0), column 8 (7F0): stage 7 is on rank 3, with pipeline.placement = \"loop\"" -s pipeline.stages_per_rank=2
+  "bad.csv: row 1 (rank 0), column 8 (7F0): stage 7 is on rank 3, with pipeline.placement = \"loop\"" -s pipeline.stages_per_rank=2 \
+  -s pipeline.placement=loop
+cp dual_pipe_v.csv bad.csv && refused "the first row tells of a V" 0 "" -s pipeline.stages_per_rank=2
+sed '2s/^1F0/0F0/' zero_bubble_v.csv >bad.csv && refused "of which the other rows are held to" 65 \
+  "bad.csv: row 2 (rank 1), column 1 (0F0): stage 0 is on rank 0, with pipeline.placement = \"v\"" -s pipeline.stages_per_rank=2
 edit '3s/2F1/2G1/' && refused "no such kind" 65 \
   "bad.csv: row 3 (rank 2), column 2 (2G1): no action such as 3F1, 3B1, 3I1, 3W1 or (3F1;4B0)OVERLAP_F_B, and not empty"
 edit '3s/2F1/2F/' && refused "no microbatch" 65 \
