@@ -23,5 +23,4 @@ static void check_choices(const struct pen_topology *topology) {
 
 void pen_topology_check_built(const struct pen_topology *topology) {
   check_choices(topology);
-  if (topology->cluster_hosts.count > 1) pen_topology_fail(topology, "cluster.hosts", "this version allows one host");
 }

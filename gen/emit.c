@@ -64,6 +64,13 @@ static void write_forecast(FILE *out, const struct pen_emit_header *header) {
           exchanging, timing->exposed);
 }
 
+static void write_hosts(FILE *out, const struct pen_plan *plan) {
+  fputs("  .hosts = (const char *const[]){", out);
+  for (uint32_t h = 0; h < plan->host_count; h++) fprintf(out, "%s\"%s\"", h ? ", " : "", plan->hosts[h]);
+  fprintf(out, "},\n  .host_count = %" PRIu32 ", .ranks_per_host = %" PRIu32 ", .port = %u,\n", plan->host_count, plan->ranks_per_host,
+          (unsigned)plan->port);
+}
+
 static void write_plan(FILE *out, const struct pen_plan *plan, const struct pen_emit_header *header) {
   static const char *const sharding[] = {"PEN_SHARD_NONE", "PEN_SHARD_OPTIMIZER", "PEN_SHARD_WEIGHTS"};
   static const char *const kind[] = {
@@ -82,6 +89,7 @@ static void write_plan(FILE *out, const struct pen_plan *plan, const struct pen_
   fprintf(out, "  .name = \"%s\", .schedule = \"%s\", .family = \"%s\", .version = \"%s\",\n", plan->name, plan->schedule,
           plan->family, plan->version);
   fprintf(out, "  .device = \"%s\", .transport = \"%s\",\n", plan->device, plan->transport);
+  if (plan->host_count) write_hosts(out, plan);
   write_bytes(out, "digest", plan->digest);
   write_bytes(out, "model_digest", plan->model_digest);
   fprintf(out, "  .rank_count = %" PRIu32 ", .stages_per_rank = %" PRIu32 ", .stage_count = %" PRIu32

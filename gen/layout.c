@@ -214,6 +214,12 @@ static struct pen_plan *plan_of(const struct pen_topology *t, const struct pen_p
   plan->version = PEN_VERSION_TEXT;
   plan->device = t->cluster_device;
   plan->transport = t->cluster_transport;
+  if (t->cluster_hosts.count > 1) {
+    plan->hosts = (const char *const *)t->cluster_hosts.value;
+    plan->host_count = (uint32_t)t->cluster_hosts.count;
+    plan->ranks_per_host = (uint32_t)t->cluster_ranks_per_host;
+    plan->port = (uint16_t)t->cluster_port;
+  }
   plan->rank_count = partition->rank_count;
   plan->stages_per_rank = partition->stages_per_rank;
   plan->stage_count = partition->stage_count;

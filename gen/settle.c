@@ -252,7 +252,7 @@ static void settle_optimizer(struct pen_topology *t) {
 static void settle_device(struct pen_topology *t) {
   if (!strcmp(t->cluster_device, "auto")) t->cluster_device = PEN_DEVICE_AUTO;
   bool cuda = !strcmp(t->cluster_device, "cuda");
-  if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = cuda ? "ipc" : "shm";
+  if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = !cuda ? "shm" : t->cluster_hosts.count > 1 ? "nccl" : "ipc";
   if (cuda == !strcmp(t->cluster_transport, "shm"))
     pen_topology_fail(t, "cluster.transport", cuda ? "\"ipc\" or \"nccl\", with the device cuda" : "\"shm\", with the device cpu");
 }
@@ -265,6 +265,18 @@ static void check_heads_on_gpu(const struct pen_topology *t) {
   if (t->model_head_dim > 256) pen_topology_fail(t, "model.head_dim", "at most 256, with cluster.device = \"cuda\"");
 }
 
+/* Between hosts goes nccl alone; the first host listens. */
+static void check_hosts(struct pen_topology *t) {
+  static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
+  for (size_t h = 0; h < t->cluster_hosts.count; h++)
+    if (!*t->cluster_hosts.value[h] || t->cluster_hosts.value[h][strspn(t->cluster_hosts.value[h], allowed)])
+      pen_topology_fail(t, "cluster.hosts", "names or addresses of hosts");
+  if (t->cluster_hosts.count < 2) return;
+  if (strcmp(t->cluster_transport, "nccl"))
+    pen_topology_fail(t, "cluster.hosts", "one host, with cluster.transport = \"%s\": between hosts goes nccl alone, with cluster.device = \"cuda\"", t->cluster_transport);
+  if (!t->has_cluster_port) pen_topology_fail(t, "cluster.port", "a TCP port of the first host, where those of the others find it");
+}
+
 static void settle_cluster(struct pen_topology *t) {
   int64_t total = t->pipeline_ranks * t->data_parallel_replicas, hosts = (int64_t)t->cluster_hosts.count;
   if (hosts == 0) pen_topology_fail(t, "cluster.hosts", "a list of at least one host");
@@ -275,6 +287,7 @@ static void settle_cluster(struct pen_topology *t) {
     pen_topology_fail(t, "cluster.hosts", "as many hosts as divide the %lld ranks x replicas", (long long)total);
   t->cluster_ranks_per_host = total / hosts;
   settle_device(t);
+  check_hosts(t);
   check_heads_on_gpu(t);
   if (t->shapes_sequence.count && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");

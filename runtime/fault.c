@@ -34,13 +34,19 @@ struct watched {
 struct watch {
   struct pen_run *run;
   struct watched *ranks;
-  uint32_t rank_count, left_count;
+  uint32_t rank_count;
+  uint32_t here_count, left_count; /* of this command */
   uint64_t now_ns;
   uint32_t lost; /* PEN_NONE while all is well */
   uint32_t asked; /* signals that asked for the end */
   int asked_by;   /* the last of them */
   char cause[64];
 };
+
+/* Whether this command has started the rank: it speaks of no other's. */
+static bool is_here(const struct watch *watch, uint32_t rank) {
+  return rank - watch->run->here.first < watch->run->here.count;
+}
 
 static const struct pen_rank_state *state_of(const struct watch *watch, uint32_t rank) {
   return &watch->run->shared.ranks[rank];
@@ -144,7 +150,7 @@ static void find_stalled(struct watch *watch) {
       next = waits_for(watch, root);
     }
     uint64_t quiet_ns = next == PEN_NONE ? watch->ranks[root].busy_ns : watch->ranks[root].still_ns;
-    if (root != r && (double)quiet_ns >= timeout_s * 1e9) {
+    if (root != r && is_here(watch, root) && (double)quiet_ns >= timeout_s * 1e9) {
       char cause[64];
       snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
       lose(watch, root, cause);
@@ -173,7 +179,7 @@ static void say_lost(struct watch *watch, uint32_t waiter) {
 /* Names the lost rank once somebody waits for it, or nobody does for a while, and lets all others leave. */
 static void announce(struct watch *watch) {
   uint32_t waiter = find_waiter(watch, watch->lost);
-  for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->rank_count;) {
+  for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->here_count;) {
     const struct timespec pause = {.tv_nsec = 5 * 1000000};
     nanosleep(&pause, NULL);
     passed_ns += (uint64_t)pause.tv_nsec;
@@ -194,22 +200,22 @@ static void announce(struct watch *watch) {
 /* Sees every process gone. */
 static void clear_away(struct watch *watch) {
   uint64_t end_ns = pen_now_ns() + grace_ns;
-  while (watch->left_count < watch->rank_count && pen_now_ns() < end_ns) {
+  while (watch->left_count < watch->here_count && pen_now_ns() < end_ns) {
     look(watch, look_ns / 10);
   }
   for (uint32_t r = 0; r < watch->rank_count; r++) {
-    if (!watch->ranks[r].left) {
+    if (is_here(watch, r) && !watch->ranks[r].left) {
       kill(watch->ranks[r].pid, SIGKILL);
     }
   }
-  while (watch->left_count < watch->rank_count) {
+  while (watch->left_count < watch->here_count) {
     look(watch, look_ns / 10);
   }
 }
 
 int pen_watch(struct pen_run *run, const pid_t *pids) {
   uint32_t rank_count = pen_process_count(run->plan);
-  struct watch watch = {.run = run, .rank_count = rank_count, .now_ns = pen_now_ns(), .lost = PEN_NONE};
+  struct watch watch = {.run = run, .rank_count = rank_count, .here_count = run->here.count, .now_ns = pen_now_ns(), .lost = PEN_NONE};
   watch.ranks = calloc(rank_count, sizeof *watch.ranks);
   pen_check(watch.ranks != NULL, "no memory for %u ranks", rank_count);
   for (uint32_t r = 0; r < rank_count; r++) {
@@ -218,7 +224,7 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
   struct pen_control *control = run->shared.control;
   struct pen_display display;
   pen_display_open(&display);
-  while (watch.left_count < rank_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && watch.asked < 2) {
+  while (watch.left_count < watch.here_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && watch.asked < 2) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
     if (run->options->watch) {

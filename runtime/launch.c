@@ -12,9 +12,12 @@
 #include "runtime/files.h"
 #include "runtime/run.h"
 #include "runtime/trace.h"
+#include "runtime/wire.h"
 
 /* A rank that has its core spins: to sleep and be woken costs more than most waits. One that shares it yields soon. */
 static const uint64_t spin_alone_ns = 100 * 1000, spin_shared_ns = 2 * 1000;
+
+static const double meeting_s = 120; /* given the commands on other hosts to be started */
 
 /* The cores that this process may use; null when they cannot be known. */
 static cpu_set_t *allowed_cores(size_t *set_bytes, uint32_t *core_count) {
@@ -52,7 +55,7 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_
     _exit(PEN_EXIT_LOST);
   }
   if (alone) {
-    pin(cores, set_bytes, rank * run->plan->threads_per_rank, run->plan->threads_per_rank);
+    pin(cores, set_bytes, (rank - run->here.first) * run->plan->threads_per_rank, run->plan->threads_per_rank);
   }
   pen_rank_live(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
@@ -69,16 +72,17 @@ static void block_signals(void) {
             "cannot hold signals back");
 }
 
-static void start_ranks(struct pen_run *run, pid_t *pids) {
+static void start_ranks(struct pen_run *run, struct pen_wire *wire, pid_t *pids) {
   size_t set_bytes = 0;
-  uint32_t core_count = 0, rank_count = pen_process_count(run->plan);
+  uint32_t core_count = 0;
   cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
-  bool alone = (uint64_t)rank_count * run->plan->threads_per_rank <= core_count;
+  bool alone = (uint64_t)run->here.count * run->plan->threads_per_rank <= core_count;
   run->shared.control->spin_ns = alone ? spin_alone_ns : spin_shared_ns;
   run->parent = getpid();
-  for (uint32_t r = 0; r < rank_count; r++) {
+  for (uint32_t r = run->here.first; r < run->here.first + run->here.count; r++) {
     pids[r] = fork();
     if (pids[r] == 0) {
+      pen_wire_leave(wire);
       become_rank(run, r, cores, set_bytes, alone);
     }
     pen_check(pids[r] > 0, "cannot start a process for rank %u", r); /* those started die with this process */
@@ -95,8 +99,11 @@ int pen_launch(struct pen_run *run) {
   pid_t *pids = calloc(rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);
   block_signals();
-  start_ranks(run, pids);
+  struct pen_wire *wire = pen_wire_open(run->plan, &run->shared, run->here, meeting_s);
+  start_ranks(run, wire, pids);
+  pen_wire_start(wire);
   int status = pen_watch(run, pids);
+  pen_wire_close(wire);
   free(pids);
   if (atomic_load(&run->shared.control->saving) != 0) {
     pen_checkpoint_abandon(run->options->checkpoint);

@@ -288,6 +288,9 @@ struct pen_plan {
   uint8_t model_digest[PEN_DIGEST_BYTES]; /* of what fixes the weights' names and shapes: checkpoints must agree */
   uint32_t rank_count, stages_per_rank, stage_count; /* of a replica */
   uint32_t replica_count;
+  const char *const *hosts; /* [host_count]: host h has ranks_per_host processes from h*ranks_per_host on; 0: all on one host */
+  uint32_t host_count, ranks_per_host;
+  uint16_t port;            /* of the first host, where processes of the others find it */
   uint8_t sharding;          /* enum pen_sharding */
   uint32_t microbatch_count; /* of the shape of the longest sequence, as `sequence` below; others: see the profiles */
   uint32_t microbatch; /* sequences */

@@ -49,12 +49,12 @@ static void *must_open(const struct pen_device *device, void *made, const char *
   return made;
 }
 
-struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device, const char **what) {
+struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uint32_t place, const struct pen_device *device, const char **what) {
   const struct pen_order_calls *order = device->order;
   struct pen_queue *queue = calloc(1, sizeof *queue);
   pen_check(queue != NULL, "no memory for a queue");
   const int count = device->count();
-  *what = count > 0 ? device->open((int)(rank % (uint32_t)count)) : NULL;
+  *what = count > 0 ? device->open((int)(place % (uint32_t)count)) : NULL;
   must_be_well(device, *what, "opening it");
   *queue = (struct pen_queue){
       .device = device,

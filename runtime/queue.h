@@ -38,9 +38,9 @@ struct pen_queue {
   uint64_t finished;                    /* steps of the run that are done */
 };
 
-/* Opens the device, takes its memory, all zero, and the pinned memory, and makes streams and events. Fails with what the device says.
+/* Opens the device (of those here the one of that place, by turns), takes its memory, all zero, and the pinned memory, and makes streams and events. Fails with what the device says.
  * `what` gets the line that says what was chosen. Allocates. */
-struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device, const char **what);
+struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uint32_t place, const struct pen_device *device, const char **what);
 
 /* Runs every program once, over zeros, so that nothing is loaded or chosen later; the arena is all zero again afterwards. Before weights
  * come. */

@@ -105,7 +105,8 @@ static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, 
   }
   *kernels = pen_kernels_open((int)plan->threads_per_rank);
   pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
-  return device->order == NULL ? NULL : pen_queue_open(plan, rank, device, kernels);
+  const uint32_t place = plan->host_count > 0 ? rank % plan->ranks_per_host : rank;
+  return device->order == NULL ? NULL : pen_queue_open(plan, rank, place, device, kernels);
 }
 
 /* All that is allocated, opened and computed before the first step. */

@@ -34,6 +34,9 @@ static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile
     pen_shapes_force(&shapes, options->shape);
   }
   const char *follows = options->trace != NULL ? "--trace" : options->measure != NULL ? "--measure" : NULL;
+  if (plan->host_count > 1 && follows != NULL) {
+    pen_fail(PEN_EXIT_USAGE, "%s follows the ranks of one host, and this binary's are on %" PRIu32, follows, plan->host_count);
+  }
   if (shapes.count > 1 && follows != NULL) {
     pen_fail(PEN_EXIT_USAGE, "%s follows one shape, and this binary has %" PRIu32 ": choose one by --shape", follows, shapes.count);
   }
@@ -153,6 +156,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
       .shapes = shapes,
       .profile = last_of(&shapes),
       .options = options,
+      .here = pen_here_of(plan, options),
       .announces = !options->quiet,
       .zero_ns = zero_ns,
   };
@@ -171,7 +175,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   if (options->checkpoint != NULL && pen_folder_make(options->checkpoint) != 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", options->checkpoint, strerror(errno));
   }
-  run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
+  run.log_descriptor = run.here.first == 0 ? pen_log_create(options->log, run.checkpoint_path != NULL) : -1;
   open_trace(&run);
   if (options->measure != NULL) {
     pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);
@@ -210,6 +214,9 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
 
 /* The result line. A loss that is a sum is given for one step, as training logs it. */
 static void print_result(const struct pen_run *run) {
+  if (run->here.first != 0) {
+    return; /* the command that has rank 0 says it */
+  }
   const struct pen_control *control = run->shared.control;
   uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
   double loss = control->loss_sum / (double)(divisor == 0 ? 1 : divisor);
@@ -259,6 +266,7 @@ static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_
       .shapes = shapes,
       .profile = last_of(&shapes),
       .options = options,
+      .here = pen_here_of(plan, options),
       .log_descriptor = -1,
       .announces = !options->quiet,
       .zero_ns = zero_ns,

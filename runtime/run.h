@@ -14,6 +14,7 @@
 
 #include "runtime/control.h"
 #include "runtime/data.h"
+#include "runtime/here.h"
 #include "runtime/measure.h"
 #include "runtime/options.h"
 #include "runtime/plan.h"
@@ -34,6 +35,7 @@ struct pen_run {
   struct pen_shapes shapes;          /* what steps may run */
   const struct pen_profile *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;
+  struct pen_here here;          /* the ranks that this command starts */
   struct pen_shared shared;
   struct pen_data data;
   struct pen_run_evaluation evaluation;

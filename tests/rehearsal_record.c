@@ -192,7 +192,7 @@ struct script *rehearsal_record(enum link link) {
   pen_shared_open(&shared, plan);
   for (now = 0; now < plan->rank_count; now++) {
     const char *what;
-    struct pen_queue *queue = pen_queue_open(plan, now, &recorder, &what);
+    struct pen_queue *queue = pen_queue_open(plan, now, 0, &recorder, &what);
     ends[now] = (struct pen_transport){.plan = plan, .profile = &plan->profiles[0], .shared = &shared, .self = &shared.ranks[now], .rank = now};
     pen_vm_open(&vms[now], plan, &plan->profiles[0], now, queue->arena, &ends[now], queue, &data, NULL);
     queue->link = open_link(link, queue, &shared);

@@ -325,7 +325,7 @@ model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; 
 data_parallel.shard=weights	-s data_parallel.shard = weights: this version allows "none"
 cluster.transport=nccl	-s cluster.transport = nccl: "shm", with the device cpu
 cluster.transport=ipc	-s cluster.transport = ipc: "shm", with the device cpu
-cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: this version allows one host
+cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: one host, with cluster.transport = "shm": between hosts goes nccl alone, with cluster.device = "cuda"
 cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage

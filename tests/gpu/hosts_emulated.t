@@ -1,0 +1,110 @@
+#!/bin/sh
+# hosts_emulated.t: a plan for several hosts: which ranks a command starts, and two commands that train together, each with a control memory
+# of its own and TCP between them (runtime/wire.c), messages over the emulated NCCL. Both run on this host.
+. "${top_srcdir:-.}/tests/lib.sh"
+. "$top_srcdir/tests/gpu/emulated.sh"
+test -f "$top_builddir/libemulated_nccl.a" || skip_all "no NCCL to compile the transport with"
+
+port=$((20000 + $$ % 20000))
+cat >"$scratch/one.cfg" <<'END_OF_MODEL'
+model = { family = "mlp"; layers = 8; hidden = 16; sequence = 8; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-3; steps = 1000000; };
+pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
+cluster = { device = "cuda"; };
+END_OF_MODEL
+sed 's/ranks = 1/ranks = 4/; /^cluster/d' "$scratch/one.cfg" >"$scratch/two.cfg"
+echo "cluster = { device = \"cuda\"; hosts = (\"127.0.0.1\", \"elsewhere\"); port = $port; };" >>"$scratch/two.cfg"
+
+ok "one rank" build one "$scratch/one.cfg"
+ok "two hosts of two ranks" build two "$scratch/two.cfg"
+ok "a host to each rank" build four "$scratch/two.cfg" -s cluster.hosts=[127.0.0.1,b,c,d]
+matches "nccl is what goes between hosts" "$("$scratch/two" info)" "*transport nccl*"
+"$gen" --check "$scratch/two.cfg" -s cluster.transport=ipc 2>"$scratch/err"
+is "ipc does not" $? 78
+matches "which is said" "$(cat "$scratch/err")" '*cluster.hosts = *: one host, with cluster.transport = "ipc"*'
+sed 's/ port = [0-9]*;//' "$scratch/two.cfg" >"$scratch/portless.cfg"
+"$gen" --check "$scratch/portless.cfg" 2>"$scratch/err"
+is "a port is wanted" $? 78
+matches "which is said" "$(cat "$scratch/err")" "*portless.cfg: cluster.port*"
+
+# ---- which ranks ----
+clean() { env -u SLURM_PROCID -u PMIX_RANK -u OMPI_COMM_WORLD_RANK -u RANK "$@"; }
+# refused NAME PATTERN COMMAND...: it exits with 64 and says so. An impossible rank shows what was read.
+refused() {
+  refused_name=$1 refused_pattern=$2
+  shift 2
+  clean timeout 60 "$@" train --steps 1 --quiet 2>"$scratch/err"
+  is "$refused_name: status" $? 64
+  matches "$refused_name: says so" "$(cat "$scratch/err")" "$refused_pattern"
+}
+refused "no name fits" "penstock: this host, $(uname -n), is none of cluster.hosts*" "$scratch/two"
+refused "SLURM first" "penstock: SLURM_PROCID = 14: a rank of this binary, 0 to 3" \
+  env SLURM_PROCID=14 PMIX_RANK=15 OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
+refused "then PMIX" "penstock: PMIX_RANK = 15:*" env PMIX_RANK=15 OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
+refused "then Open MPI" "penstock: OMPI_COMM_WORLD_RANK = 16:*" env OMPI_COMM_WORLD_RANK=16 RANK=17 "$scratch/two"
+refused "then RANK" "penstock: RANK = 17:*" env RANK=17 "$scratch/two"
+refused "no number" "penstock: RANK = 1x:*" env RANK=1x "$scratch/two"
+SLURM_PROCID=1 timeout 60 "$scratch/two" train --rank 18 --steps 1 --quiet 2>"$scratch/err"
+is "--rank before all: status" $? 64
+matches "--rank before all: says so" "$(cat "$scratch/err")" "penstock: --rank = 18:*"
+"$scratch/one" train --rank 0 --steps 1 2>"$scratch/err"
+is "--rank with one host: status" $? 64
+
+# ---- training together ----
+train_one() { "$scratch/one" train --seed 7 --quiet --log "$scratch/one.log" --checkpoint "$scratch/one.ckpt" --steps 4; }
+ok "one rank trains" train_one
+
+# together BINARY OPTION...: starts four commands, each a rank, that of rank 2 last; join waits, and sets status to all that they exit with.
+together() {
+  together_binary=$1
+  shift
+  pids=
+  for rank in 3 1 0 2; do
+    RANK=$rank timeout 200 "$scratch/$together_binary" train --seed 7 --quiet --log "$scratch/$together_binary.log" \
+      --checkpoint "$scratch/$together_binary.ckpt" "$@" 2>"$scratch/err.$rank" &
+    pids="$pids $!"
+  done
+}
+join() {
+  status=
+  for pid in $pids; do wait "$pid"; status="$status $?"; done
+  sed 's/^/# /' "$scratch"/err.?
+}
+together four --steps 4
+join
+is "four commands of a rank each train" "$status" " 0 0 0 0"
+for name in one four; do { log_field "$scratch/$name.log" loss; log_field "$scratch/$name.log" grad_norm; } >"$scratch/$name.bits"; done
+is "and say nothing" "$(cat "$scratch"/err.?)" ""
+is "four steps are logged, by one" "$(wc -l <"$scratch/four.log")" 4
+ok "with one rank's losses and norms" cmp "$scratch/one.bits" "$scratch/four.bits"
+ok "and weights" cmp "$scratch/one.ckpt/latest/model.safetensors" "$scratch/four.ckpt/latest/model.safetensors"
+ok "and moments" cmp "$scratch/one.ckpt/latest/optimizer.safetensors" "$scratch/four.ckpt/latest/optimizer.safetensors"
+
+# ---- a signal, and a rank that is lost ----
+rm -rf "$scratch/four.ckpt" "$scratch/four.log"
+together four --steps 1000000
+await_steps "$scratch/four.log" 3
+kill -TERM $(children "${pids##* }") 2>/dev/null # the command that timeout started last
+join
+is "SIGTERM to one command ends all" "$status" " 0 0 0 0"
+ok "saved" test -f "$scratch/four.ckpt/latest/model.safetensors"
+
+rm -rf "$scratch/four.ckpt" "$scratch/four.log"
+together four --steps 1000000 --timeout 5
+await_steps "$scratch/four.log" 3
+command_of_2=$(children "${pids##* }")
+kill -KILL $(children "$command_of_2")
+join
+is "a killed rank ends all with 75" "$status" " 75 75 75 75"
+is "one line" "$(cat "$scratch"/err.? | grep -c penstock:)" 1
+matches "says which" "$(cat "$scratch"/err.?)" "*penstock: rank 2 (pid *, host $(uname -n)) lost: signal 9 after *"
+
+rm -rf "$scratch/four.ckpt" "$scratch/four.log"
+together four --steps 1000000 --timeout 5
+await_steps "$scratch/four.log" 3
+kill -KILL $(children "${pids##* }")
+for pid in $pids; do wait "$pid"; echo $?; done >"$scratch/statuses"
+is "a command that is gone ends the others with 75" "$(grep -c '^75$' "$scratch/statuses")" 3
+matches "its rank is said to be lost" "$(cat "$scratch"/err.?)" "*penstock: rank 2 (pid *) lost: its host's connection closed after *"
+finish
