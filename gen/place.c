@@ -360,14 +360,17 @@ static uint64_t resident_bytes(const struct pen_laying *l, uint32_t rank) {
   return bytes;
 }
 
-/* What a rank's arena takes beside what persists when this profile is packed in so many bytes: other profiles use it, too. */
-static uint64_t arena_part(const struct pen_laying *l, uint32_t rank, uint64_t bytes) {
-  uint64_t window = l->window_bytes[rank], activations = bytes - window;
+/* What a rank's arena takes beside what persists when this profile has such a window and activations: other profiles use it, too. */
+static uint64_t part_with(const struct pen_laying *l, uint32_t rank, uint64_t window, uint64_t activations) {
   for (const struct pen_laying *other = l->before; other; other = other->before) {
     if (other->window_bytes[rank] > window) window = other->window_bytes[rank];
     if (other->activation_bytes[rank] > activations) activations = other->activation_bytes[rank];
   }
   return window + activations;
+}
+
+static uint64_t arena_part(const struct pen_laying *l, uint32_t rank, uint64_t bytes) {
+  return part_with(l, rank, l->window_bytes[rank], bytes - l->window_bytes[rank]);
 }
 
 /* The most that is live in any profile so far. */
@@ -434,10 +437,11 @@ static bool same_way(const struct way *a, const struct way *b) {
 /* Tries whole blocks and spare slots first; see the top of the file. */
 static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, struct templates *c, struct packing *p, uint32_t rank) {
   l->live_bytes[rank] = live_of(l, rank);
-  uint64_t live = most_live(l, rank);
+  uint64_t live = most_live(l, rank), near = live + (live + resident_bytes(l, rank)) / NEAR;
+  uint64_t others = part_with(l, rank, 0, 0); /* fewer bytes than the profiles before need gain nothing */
   struct trial trial = {.l = l, .slotting = slotting, .templates = c, .packing = p, .rank = rank,
                         .shares_scratch = !has_pairs(l->input->lowered, rank),
-                        .enough = live + (live + resident_bytes(l, rank)) / NEAR, .least = UINT64_MAX};
+                        .enough = near > others ? near : others, .least = UINT64_MAX};
   for (uint32_t spare = SPARE_MAX + 1; spare-- > 0 && trial.least > trial.enough;) try_cuts(&trial, spare);
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
