@@ -199,7 +199,7 @@ static void add_stage_blocks(struct pen_laying *l, struct packing *p, uint32_t s
               &base[PEN_BASE_KEPT_W], NULL);
 }
 
-/* The most bytes live at one op of the rank, whatever the slots: messages count from RECV to their last use. */
+/* The most bytes live at one op of the rank, or at two of a pair, whatever the slots: messages count from RECV to their last use. */
 static int64_t live_of(const struct pen_laying *l, uint32_t rank) {
   const struct pen_lowered *lowered = l->input->lowered;
   int64_t live = 0, most = 0;
@@ -213,7 +213,9 @@ static int64_t live_of(const struct pen_laying *l, uint32_t rank) {
       if ((forward ? blocks->output_last : blocks->input_gradient_last) <= (forward ? PEN_PROGRAM_F : PEN_PROGRAM_I))
         live -= (int64_t)pen_aligned(lowered->message[a->message].bytes);
     }
-    if (program >= 0 && live + blocks->peak[program] > most) most = live + blocks->peak[program];
+    int64_t peak = program < 0 ? 0 : blocks->peak[program];
+    if (a->overlaps) peak += l->blocks[a[1].stage].peak[pen_program_of(a[1].kind)]; /* both may be at their most at once */
+    if (program >= 0 && live + peak > most) most = live + peak;
     if (program >= 0) live += blocks->remains[program];
     if (live > most) most = live;
   }
@@ -389,7 +391,8 @@ struct trial {
   struct packing *packing;
   uint32_t rank;
   bool shares_scratch;    /* may */
-  uint64_t enough, least; /* bytes */
+  uint64_t enough; /* bytes of window and activations that a packing need not go below */
+  uint64_t stop, least; /* bytes of the arena's part: when to end, and the least so far */
   struct way best, last;
 };
 
@@ -420,12 +423,12 @@ static bool try_way(struct trial *t, const struct way *way) {
 static void try_cuts(struct trial *t, uint32_t spare) {
   static const enum pen_cut cuts[PEN_CUTS] = {PEN_CUT_NOT, PEN_CUT_ALIKE, PEN_CUT_LAYERS, PEN_CUT_BLOCKS, PEN_CUT_EVEN};
   bool hopeless[PEN_CUTS] = {[PEN_CUT_LAYERS] = t->templates->parts < 2, [PEN_CUT_BLOCKS] = t->templates->model_blocks > PEN_PIECES - 2};
-  for (int i = 0; i < PEN_CUTS && t->least > t->enough; i++) {
+  for (int i = 0; i < PEN_CUTS && t->least > t->stop; i++) {
     if (hopeless[cuts[i]] || (cuts[i] != PEN_CUT_NOT && t->l->input->kind != PEN_TRAIN)) continue; /* eval saves nothing */
     if (t->shares_scratch) try_way(t, &(struct way){cuts[i], spare, true, 0});
-    if (t->least > t->enough) hopeless[cuts[i]] = !try_way(t, &(struct way){cuts[i], spare, false, 0});
+    if (t->least > t->stop) hopeless[cuts[i]] = !try_way(t, &(struct way){cuts[i], spare, false, 0});
   }
-  for (int i = 0; i < PEN_CUTS && t->least > t->enough; i++)
+  for (int i = 0; i < PEN_CUTS && t->least > t->stop; i++)
     if (!hopeless[cuts[i]] && (cuts[i] == PEN_CUT_NOT || t->l->input->kind == PEN_TRAIN))
       try_way(t, &(struct way){cuts[i], spare, false, spare ? FEW_STEPS : MANY_STEPS});
 }
@@ -441,8 +444,8 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   uint64_t others = part_with(l, rank, 0, 0); /* fewer bytes than the profiles before need gain nothing */
   struct trial trial = {.l = l, .slotting = slotting, .templates = c, .packing = p, .rank = rank,
                         .shares_scratch = !has_pairs(l->input->lowered, rank),
-                        .enough = near > others ? near : others, .least = UINT64_MAX};
-  for (uint32_t spare = SPARE_MAX + 1; spare-- > 0 && trial.least > trial.enough;) try_cuts(&trial, spare);
+                        .enough = near, .stop = near > others ? near : others, .least = UINT64_MAX};
+  for (uint32_t spare = SPARE_MAX + 1; spare-- > 0 && trial.least > trial.stop;) try_cuts(&trial, spare);
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
 
