@@ -273,7 +273,8 @@ static void check_hosts(struct pen_topology *t) {
       pen_topology_fail(t, "cluster.hosts", "names or addresses of hosts");
   if (t->cluster_hosts.count < 2) return;
   if (strcmp(t->cluster_transport, "nccl"))
-    pen_topology_fail(t, "cluster.hosts", "one host, with cluster.transport = \"%s\": between hosts goes nccl alone, with cluster.device = \"cuda\"", t->cluster_transport);
+    pen_topology_fail(t, "cluster.hosts", "one host, with cluster.transport = \"%s\": between hosts goes nccl alone, with cluster.device = \"cuda\"",
+                      t->cluster_transport);
   if (!t->has_cluster_port) pen_topology_fail(t, "cluster.port", "a TCP port of the first host, where those of the others find it");
 }
 

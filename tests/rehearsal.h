@@ -58,7 +58,8 @@ struct pace {
   uint64_t seed;      /* not 0: at random, and nothing of the above */
 };
 
-/* Plays `steps` steps; bytes null: looks for deadlocks alone. NULL when all is done and nothing was wrong on the way, else the first thing wrong, in words (static). */
+/* Plays `steps` steps; bytes null: looks for deadlocks alone. NULL when all is done and nothing was wrong on the way, else the first thing
+ * wrong, in words (static). */
 const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, struct pace pace, uint32_t steps);
 
 #endif

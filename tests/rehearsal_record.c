@@ -66,7 +66,8 @@ static void wait_stream(void *stream) { must(!keeping, "the host waits for strea
 static void reduce(double *to, const float *x, size_t n, void *workspace, void *stream) {
   (void)to, (void)x, (void)n, (void)workspace, issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
-static void adamw(float *p, float *g, float *m, float *v, uint16_t *copy_there, size_t n, const struct pen_adamw *settings, double decay, void *stream) {
+static void adamw(float *p, float *g, float *m, float *v, uint16_t *copy_there, size_t n, const struct pen_adamw *settings,
+                  double decay, void *stream) {
   (void)p, (void)g, (void)m, (void)v, (void)copy_there, (void)n, (void)settings, (void)decay, issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 static void settle(struct pen_adamw *to, const struct pen_adamw *base, const double *board, size_t n, double clip, int greatest, void *stream) {

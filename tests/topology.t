@@ -322,7 +322,7 @@ model.head_dim=7	-s model.head_dim = 7: an even number, for rotary positions
 model.heads=32	-s model.heads = 32: model.hidden/model.heads = 1 must be even, for rotary positions
 model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
 model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
-data_parallel.shard=weights	-s data_parallel.shard = weights: this version allows "none"
+data_parallel.shard=weights	-s data_parallel.shard = weights: this version allows "none" or "optimizer"
 cluster.transport=nccl	-s cluster.transport = nccl: "shm", with the device cpu
 cluster.transport=ipc	-s cluster.transport = ipc: "shm", with the device cpu
 cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: one host, with cluster.transport = "shm": between hosts goes nccl alone, with cluster.device = "cuda"

@@ -1,8 +1,8 @@
 /* emulate_nccl.cc: an emulation of NCCL, for tests alone: the functions that runtime/nccl_calls.c calls, between processes of one host,
  * over memory that they share. It has of the library what the library's guide promises, and no more: sends and receives of a pair match
- * in order; a message up to a buffer's size (NCCL_BUFFSIZE, at most 64 KiB) may leave before its receive is there, a larger one may not; calls that make communicators block
- * until all ranks have come. Calls are put on the streams of emulate_streams.cc, and can be captured. It says nothing of the library's speed,
- * of its bugs, or of a network.
+ * in order; a message up to a buffer's size (NCCL_BUFFSIZE, at most 64 KiB) may leave before its receive is there, a larger one may not; calls
+ * that make communicators block until all ranks have come. Calls are put on the streams of emulate_streams.cc, and can be captured. It says
+ * nothing of the library's speed, of its bugs, or of a network.
  *
  * The id names a file that all ranks map: a table of communicators, each with two rings of bytes (one a direction, for pairs), a
  * board on which ranks tell each other colours and keys, and room for a sum. PEN_EMULATED_NCCL_TROUBLE=R,BYTES: to rank R of the whole every pair

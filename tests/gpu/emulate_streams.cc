@@ -3,8 +3,8 @@
  * A call on a stream is kept, and done as late as can be: when somebody waits, or asks whether an event is reached. Then streams take
  * turns in an order that changes from call to call, so that what is ordered by luck alone, on the host or between streams, goes wrong sooner or
  * later. A captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns in the same way. Words that
- * another process is to write are waited for in turn, too; who asks whether an event is reached gets an answer before they come. What CUDA refuses is refused: waiting while capturing, a capture whose
- * streams are not joined again, copies of memory that is not pinned in a capture. */
+ * another process is to write are waited for in turn, too; who asks whether an event is reached gets an answer before they come. What CUDA
+ * refuses is refused: waiting while capturing, a capture whose streams are not joined again, copies of memory that is not pinned in a capture. */
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
