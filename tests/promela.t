@@ -9,7 +9,7 @@ command -v spin >/dev/null || skip_all "spin is not installed (Debian package sp
 search() {
   rm -rf "$scratch/pan" && mkdir "$scratch/pan" && (
     cd "$scratch/pan" && spin -DMODEL="$2" -a "$1" >spin.log 2>&1 &&
-      $CC -O1 -w -DSAFETY -DMEMLIM=2048 -o pan pan.c >>spin.log 2>&1 && ./pan -m1000000 >pan.log 2>&1
+      $CC -O0 -w -DSAFETY -DMEMLIM=2048 -o pan pan.c >>spin.log 2>&1 && ./pan -m1000000 >pan.log 2>&1
   ) || { sed 's/^/# /' "$scratch"/pan/*.log; return 2; }
   grep -q 'error:.*too\|max search depth too small' "$scratch/pan/pan.log" && return 2
   grep -q 'errors: 0$' "$scratch/pan/pan.log" && return 0
