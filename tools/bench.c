@@ -17,7 +17,8 @@
 
 #include "tools/bench.h"
 
-const char *const bench_plans[BENCH_PLANS] = {"bench_1", "bench_1f1b", "bench_zbv", "bench_r2", "bench_1f1b_bf16", "bench_zbv_bf16"};
+const char *const bench_plans[BENCH_PLANS] = {"bench_1",  "bench_1f1b",      "bench_1f1b_loop", "bench_zbv",
+                                              "bench_r2", "bench_1f1b_bf16", "bench_zbv_bf16"};
 
 enum { ROUNDS = 3, STEPS = 12, STEPS_MAX = 1000, PATIENCE = 2, PATIENCE_MAX = 100, QUIET_WAIT_S = 20 };
 static const double others_share_max = 0.05; /* of an undisturbed run */

@@ -20,7 +20,7 @@
 #define BENCH_FOLDER "bench"
 #define BENCH_TOKENS BENCH_FOLDER "/tokens.bin"
 #define BENCH_WEIGHTS BENCH_FOLDER "/weights.safetensors"
-enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 6, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
+enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 7, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
 
 struct bench_settings {
   const char *peer;        /* Python with PyTorch; null: only ours */

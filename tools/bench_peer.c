@@ -10,7 +10,8 @@ enum { NUMBER_BYTES = 24 };
 /* How the peer calls our schedules. */
 static const struct schedule_name {
   const char *ours, *peer;
-} schedule_names[] = {{"1f1b", "1f1b"}, {"zero_bubble_v", "zbv"}, {"gpipe", "gpipe"}, {"looped_bfs", "looped_bfs"}};
+} schedule_names[] = {
+    {"1f1b", "1f1b"}, {"interleaved", "interleaved"}, {"zero_bubble_v", "zbv"}, {"gpipe", "gpipe"}, {"looped_bfs", "looped_bfs"}};
 
 /* Its options that take a number, and where that stands: `from_info` in our info, else in bench_matmul's model. */
 static const struct number_option {
