@@ -86,15 +86,12 @@ static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
   return most + plan->memory[rank].persistent_end;
 }
 
-/* Whether it makes pairs a|b. */
-static bool pairs(const struct case_of_schedule *c) { return strcmp(c->schedule, "dual_pipe_v") == 0; }
-
 /* Why a case of the grid may be above 1.03; null: it may not. A block has its bytes for whole rows, though not all its values are there at
- * the op with most: an output not yet, an input no more, the workspace of another op; and a slot waits for its message. That weighs where
- * little is kept besides, and where the two of a pair are at work at once. What the rows have is packed as closely there as anywhere. */
+ * the op with most: an output not yet, an input no more; and a slot waits for its message. That weighs where little is kept besides; what
+ * the rows have is packed as closely there as anywhere. */
 static const char *cause_of(const struct case_of_schedule *c, const struct pen_plan *plan, uint32_t rank) {
-  if ((!keeps_little(c) && !pairs(c)) || (double)plan->memory[rank].arena_bytes > 1.03 * (double)most_in_a_row(plan, rank)) return NULL;
-  return keeps_little(c) ? "blocks last whole rows, and slots wait" : "the blocks of a pair last whole rows";
+  if (!keeps_little(c) || (double)plan->memory[rank].arena_bytes > 1.03 * (double)most_in_a_row(plan, rank)) return NULL;
+  return "blocks last whole rows, and slots wait";
 }
 
 struct tally {
