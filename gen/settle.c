@@ -294,8 +294,6 @@ static void settle_cluster(struct pen_topology *t) {
     pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");
   if (t->memory_snapshot && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "memory.snapshot", "false, with cluster.device = \"cuda\": snapshots lie in the host's memory in this version");
-  if (t->batch_packed && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "batch.packed", "false, with cluster.device = \"cuda\": attention on a GPU knows no documents in this version");
   if (t->data_parallel_replicas > 1 && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "data_parallel.replicas", "1, with cluster.device = \"cuda\": "
                       "replicas read each other's gradients in the memory of the host in this version");

@@ -1,7 +1,8 @@
 /* attention.cu: ATTENTION over f32 without tensor cores, whose f32 would be TF32: causal, grouped-query, softmax kept up as it goes
  * (Milakov and Gimelshein 2018; Dao 2023). The same walk as attention_bf16.cu, which is the fast one.
  *
- * Launch: (blocks of 64 queries, the longest first) x heads x batch, 256 threads; keys by blocks of 32 up to the diagonal, rising.
+ * Launch: (blocks of 64 queries, the longest first) x heads x batch, 256 threads; keys by blocks of 32 from the first that the first query
+ * sees up to the diagonal, rising.
  * head_dim is at most 256. Shared memory: q, a block of keys, one of values, and e^scores. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/plain_product.cuh"
@@ -13,6 +14,7 @@ enum { R = 4, QUERIES = SIDE * R, C = 2, KEYS = SIDE * C, CHANCE_STRIDE = KEYS +
 /* What a thread carries along for its R queries: sum over this thread's columns alone until the end. */
 template <int D> struct carried {
   float output[R][D / SIDE], most[R], sum[R];
+  int first[R]; /* key that it sees */
 };
 
 __device__ inline float half_warp_maximum(float x) {
@@ -29,19 +31,21 @@ __device__ inline float half_warp_sum(float x) {
   return x;
 }
 
-/* Scores become chances e^(score - the row's maximum); `ahead` is the first key less the first query. */
-template <int D> __device__ inline void soften(carried<D> &carry, float scores[R][C], float *chance, float scale, int ahead) {
+/* Scores become chances e^(score - the row's maximum). A row that has seen no key yet has the maximum -infinity. */
+template <int D>
+__device__ inline void soften(carried<D> &carry, float scores[R][C], float *chance, float scale, int first_key, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
     const int row = team() * R + r;
     float most = carry.most[r];
 #pragma unroll
     for (int c = 0; c < C; c++) {
-      scores[r][c] = ahead + place() + SIDE * c <= row ? scores[r][c] * scale : -INFINITY;
+      const int key = first_key + place() + SIDE * c;
+      scores[r][c] = key <= first_query + row && key >= carry.first[r] ? scores[r][c] * scale : -INFINITY;
       most = fmaxf(most, scores[r][c]);
     }
     most = half_warp_maximum(most);
-    const float shrink = expf(carry.most[r] - most); /* finite: every row sees the first key */
+    const float shift = most == -INFINITY ? 0.0f : most, shrink = expf(carry.most[r] - shift);
     carry.most[r] = most;
     carry.sum[r] *= shrink;
 #pragma unroll
@@ -49,7 +53,7 @@ template <int D> __device__ inline void soften(carried<D> &carry, float scores[R
       carry.output[r][j] *= shrink;
 #pragma unroll
     for (int c = 0; c < C; c++) {
-      const float e = expf(scores[r][c] - most);
+      const float e = expf(scores[r][c] - shift);
       carry.sum[r] += e;
       chance[row * CHANCE_STRIDE + place() + SIDE * c] = e;
     }
@@ -74,7 +78,7 @@ template <int D> __device__ inline void finish(const carried<D> &carry, float *o
 
 template <int D>
 __global__ void __launch_bounds__(THREADS)
-attend(float *o, float *lse, const float *q, const float *k, const float *v, attention_shape s) {
+attend(float *o, float *lse, const float *q, const float *k, const float *v, const int32_t *starts, attention_shape s) {
   enum { STRIDE = plain_tile<D>::STRIDE };
   PEN_SHARED(shared);
   const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
@@ -84,19 +88,22 @@ attend(float *o, float *lse, const float *q, const float *k, const float *v, att
   const int64_t q_from = batch * s.sequence * s.q_row + head * s.head_dim;
   const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
   const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
+  const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
   carried<D> carry = {};
 #pragma unroll
-  for (int r = 0; r < R; r++)
+  for (int r = 0; r < R; r++) {
     carry.most[r] = -INFINITY;
+    carry.first[r] = first_seen(begins, first_query + team() * R + r, s.sequence);
+  }
   copy_plain<D, QUERIES>(q_tile, q + q_from + first_query * s.q_row, s.q_row, s.sequence - first_query, s.head_dim);
-  for (int first_key = 0; first_key < past; first_key += KEYS) {
+  for (int first_key = first_seen(begins, first_query, s.sequence) / KEYS * KEYS; first_key < past; first_key += KEYS) {
     __syncthreads(); /* nobody reads the block before any more */
     copy_plain<D, KEYS>(k_tile, k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
     copy_plain<D, KEYS>(v_tile, v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
     __syncthreads();
     float scores[R][C];
     plain_products<D, R, C>(scores, q_tile, k_tile);
-    soften<D>(carry, scores, chance, s.scale, first_key - first_query);
+    soften<D>(carry, scores, chance, s.scale, first_key, first_query);
     __syncwarp(); /* a row's chances are written and read by one warp */
     add_plain_products<D, R, KEYS>(carry.output, chance, CHANCE_STRIDE, v_tile);
     __syncwarp();
@@ -104,7 +111,7 @@ attend(float *o, float *lse, const float *q, const float *k, const float *v, att
   finish<D>(carry, o + q_from, lse + (batch * s.heads + head) * s.sequence, s, first_query);
 }
 
-typedef void attend_kernel(float *, float *, const float *, const float *, const float *, attention_shape);
+typedef void attend_kernel(float *, float *, const float *, const float *, const float *, const int32_t *, attention_shape);
 
 const struct variant {
   attend_kernel *kernel;
@@ -135,5 +142,5 @@ void pen_cuda_attention(const struct pen_call *call) {
   const dim3 grid((unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[2], (unsigned)dim[0]);
   PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, (float *)call->operand[4],
              (float *)call->operand[5], (const float *)call->operand[0], (const float *)call->operand[1],
-             (const float *)call->operand[2], shape_of(dim));
+             (const float *)call->operand[2], (const int32_t *)call->operand[3], shape_of(dim));
 }

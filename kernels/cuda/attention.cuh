@@ -18,6 +18,10 @@ static inline attention_shape shape_of(const int64_t *dim) {
           (float)(1 / sqrt((double)dim[4]))};
 }
 
+/* Where windows hold documents, a query sees keys from the start of its own on; starts rise along a sequence. `starts` is a sequence's, or
+ * null: all begin at 0. What is past the end sees what is there: nobody reads it. */
+static __device__ inline int first_seen(const int32_t *starts, int query, int sequence) { return starts && query < sequence ? starts[query] : 0; }
+
 static inline int64_t q_count(const int64_t *dim) { return dim[0] * dim[1] * dim[2] * dim[4]; }
 
 /* The workspace of the backward: delta[batch][heads][sequence], then dq, which waits there where it goes in q's place. */

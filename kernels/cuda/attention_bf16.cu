@@ -5,7 +5,8 @@
  * registers; rounded to bf16 they are at once the left operand of the product with v. Keys and values come by cp.async: the next
  * block's keys while scores are softened, its values while its scores are made. Sums of e^score are of the f32 values, before rounding.
  *
- * Launch: (blocks of queries, the longest first) x heads x batch, 128 threads. Order: blocks of keys, rising. Shared memory: q, and one
+ * Launch: (blocks of queries, the longest first) x heads x batch, 128 threads. Order: blocks of keys from the first that the first query
+ * sees on, rising. Shared memory: q, and one
  * block of keys and of values, so that two blocks of threads fit a processor. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
@@ -18,6 +19,7 @@ enum { WARPS = 4, BLOCK = WARPS * WARP };
 template <int D, int M> struct carried {
   float output[M][D / 8][4];
   float most[M][2], sum[M][2]; /* of lane's rows g and g + 8; sum: of this lane's columns alone until the end */
+  int first[M][2];             /* key that they see */
 };
 
 /* Scores past the diagonal become -infinity: of row r, columns above r + above. */
@@ -30,6 +32,19 @@ template <int M, int KEYS> __device__ inline void mask(float scores[M][KEYS / 8]
 #pragma unroll
       for (int i = 0; i < 4; i++)
         if (n * 8 + lane % 4 * 2 + i % 2 > above + m * 16 + lane / 4 + i / 2 * 8)
+          scores[m][n][i] = -INFINITY;
+}
+
+/* Scores of keys before a row's first become -infinity. */
+template <int M, int KEYS> __device__ inline void mask_before(float scores[M][KEYS / 8][4], const int first[M][2], int first_key) {
+  const int lane = (int)threadIdx.x % WARP;
+#pragma unroll
+  for (int m = 0; m < M; m++)
+#pragma unroll
+    for (int n = 0; n < KEYS / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        if (first_key + n * 8 + lane % 4 * 2 + i % 2 < first[m][i / 2])
           scores[m][n][i] = -INFINITY;
 }
 
@@ -46,8 +61,9 @@ __device__ inline void soften(carried<D, M> &c, float scores[M][KEYS / 8][4], fl
         most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      /* The diagonal is in a row's reach from its first block on, so most is finite; rows past the end see zeros. */
-      const float shrink = power_of_two((c.most[m][half] - most) * scale), shift = most * scale;
+      /* A row that has seen no key of its document yet has the maximum -infinity. */
+      const float from = most == -INFINITY ? 0.0f : most;
+      const float shrink = power_of_two((c.most[m][half] - from) * scale), shift = from * scale;
       c.most[m][half] = most;
       float sum = c.sum[m][half] * shrink;
 #pragma unroll
@@ -94,7 +110,7 @@ __device__ inline void finish(const carried<D, M> &c, bf16 *o, float *lse, const
 }
 
 template <int D, int M, int KEYS>
-__global__ void __launch_bounds__(BLOCK) attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, attention_shape s) {
+__global__ void __launch_bounds__(BLOCK) attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int32_t *starts, attention_shape s) {
   enum { QUERIES = WARPS * M * 16, STRIDE = tile_of<D>::STRIDE };
   PEN_SHARED(shared);
   const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
@@ -107,14 +123,20 @@ __global__ void __launch_bounds__(BLOCK) attend(bf16 *o, float *lse, const bf16 
   lse += (batch * s.heads + head) * s.sequence;
   const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
   const int own_row = (int)threadIdx.x / WARP * M * 16;
+  const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
+  const int begin = first_seen(begins, first_query, s.sequence) / KEYS * KEYS;
   carried<D, M> carry = {};
 #pragma unroll
   for (int m = 0; m < M; m++)
-    carry.most[m][0] = carry.most[m][1] = -INFINITY;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+      carry.most[m][half] = -INFINITY;
+      carry.first[m][half] = first_seen(begins, first_query + own_row + m * 16 + half * 8 + (int)threadIdx.x % WARP / 4, s.sequence);
+    }
   copy_tile<D, QUERIES, BLOCK>(q_tile, q, s.q_row, s.sequence - first_query, s.head_dim);
-  copy_tile<D, KEYS, BLOCK>(k_tile, k, s.k_row, s.sequence, s.head_dim);
+  copy_tile<D, KEYS, BLOCK>(k_tile, k + begin * s.k_row, s.k_row, s.sequence - begin, s.head_dim);
   copies_commit();
-  for (int first_key = 0; first_key < past; first_key += KEYS) {
+  for (int first_key = begin; first_key < past; first_key += KEYS) {
     const int next = first_key + KEYS;
     copy_tile<D, KEYS, BLOCK>(v_tile, v + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
     copies_commit();
@@ -128,6 +150,8 @@ __global__ void __launch_bounds__(BLOCK) attend(bf16 *o, float *lse, const bf16 
     copies_commit();
     if (next > first_query + own_row + 1)
       mask<M, KEYS>(scores, first_query + own_row - first_key);
+    if (begins)
+      mask_before<M, KEYS>(scores, carry.first, first_key);
     soften<D, M, KEYS>(carry, scores, s.scale);
     copies_wait<1>();
     __syncthreads(); /* the values are there */
@@ -138,7 +162,7 @@ __global__ void __launch_bounds__(BLOCK) attend(bf16 *o, float *lse, const bf16 
   finish<D, M>(carry, o, lse, s, first_query + own_row);
 }
 
-typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *, attention_shape);
+typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *, const int32_t *, attention_shape);
 
 /* Of what head_dim is at most; 32 queries a warp where registers hold them. */
 const struct variant {
@@ -163,7 +187,7 @@ void pen_cuda_attention_bf16_open(void) {
 
 void pen_cuda_attention_bf16(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-    const variant *chosen = variants;
+  const variant *chosen = variants;
   while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
     chosen++;
   if (chosen == variants + VARIANTS || dim[4] % 8 != 0) {
@@ -174,5 +198,6 @@ void pen_cuda_attention_bf16(const struct pen_call *call) {
   s.scale *= 1.44269504f; /* for powers of two */
   const dim3 grid((unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[2], (unsigned)dim[0]);
   PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, (bf16 *)call->operand[4],
-             (float *)call->operand[5], (const bf16 *)call->operand[0], (const bf16 *)call->operand[1], (const bf16 *)call->operand[2], s);
+             (float *)call->operand[5], (const bf16 *)call->operand[0], (const bf16 *)call->operand[1], (const bf16 *)call->operand[2],
+             (const int32_t *)call->operand[3], s);
 }

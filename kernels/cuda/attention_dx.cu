@@ -11,17 +11,18 @@ namespace {
 
 enum { C = 2, WALK = SIDE * C, CHANCE_STRIDE = WALK + 4 };
 
-/* chance = p, slope = ds, of scores and of do v^T; `ahead` is the first walking row less the first standing one. */
+/* chance = p, slope = ds, of scores and of do v^T, from the first standing and the first walking row on. */
 template <int R, bool KEYS_STAND>
 __device__ inline void recall(float *chance, float *slope, float scores[R][C], float slopes[R][C], const statistic *of_query,
-                              float scale, int ahead) {
+                              float scale, int standing, int walking) {
 #pragma unroll
   for (int r = 0; r < R; r++)
 #pragma unroll
     for (int c = 0; c < C; c++) {
       const int row = team() * R + r, column = place() + SIDE * c;
       const statistic query = of_query[KEYS_STAND ? column : row];
-      const bool seen = KEYS_STAND ? ahead + column >= row : ahead + column <= row;
+      const int key = KEYS_STAND ? standing + row : walking + column, asks = KEYS_STAND ? walking + column : standing + row;
+      const bool seen = key <= asks && key >= query.first;
       const float p = seen ? expf(fmaf(scores[r][c], scale, -query.lse)) : 0.0f;
       chance[row * CHANCE_STRIDE + column] = p;
       slope[row * CHANCE_STRIDE + column] = p * (slopes[r][c] - query.delta);
@@ -50,7 +51,7 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, atte
   float *const chance = walk2.at + WALK * STRIDE, *const slope = chance + STAND * CHANCE_STRIDE;
   const int64_t batch = blockIdx.z;
   const int first_row = (int)(KEYS_STAND ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * STAND, thread = (int)threadIdx.x;
-  const walk<STAND, WALK, KEYS_STAND> way(s, first_row);
+  const walk<STAND, WALK, KEYS_STAND> way(s, begins_of(p, s, batch), first_row);
   const int kv_head = KEYS_STAND ? (int)blockIdx.y : (int)blockIdx.y / s.group;
   const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
   const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
@@ -71,7 +72,7 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, atte
     float scores[R][C], slopes[R][C];
     plain_products<D, R, C>(scores, stand1, walk1);
     plain_products<D, R, C>(slopes, stand2, walk2);
-    recall<R, KEYS_STAND>(chance, slope, scores, slopes, of_query, s.scale, row - first_row);
+    recall<R, KEYS_STAND>(chance, slope, scores, slopes, of_query, s.scale, first_row, row);
     __syncwarp(); /* a row is written and read by one warp */
     add_plain_products<D, R, WALK>(sum1, slope, CHANCE_STRIDE, walk1);
     if (KEYS_STAND)
@@ -123,7 +124,8 @@ void pen_cuda_attention_dx(const struct pen_call *call) {
   }
   const operands<float> p = {(const float *)call->operand[0], (const float *)call->operand[1], (const float *)call->operand[2],
                              (const float *)call->operand[3], (const float *)call->operand[5], (const float *)call->workspace,
-                             (float *)dq_place(call),         (float *)call->operand[8],       (float *)call->operand[9]};
+                             (float *)dq_place(call),         (float *)call->operand[8],       (float *)call->operand[9],
+                             (const int32_t *)call->operand[6]};
   const unsigned blocks = (unsigned)ceiling(dim[1], chosen->stand);
   const attention_shape s = shape_of(dim);
   launch_delta<float>(call);

@@ -9,33 +9,51 @@ template <class T> struct operands {
   const T *dout, *q, *k, *v;
   const float *lse, *delta;
   T *dq, *dk, *dv;
+  const int32_t *starts; /* or null */
 };
 
-/* The walk of one block: step i is a head and the first row of the rows that walk. */
+/* The walk of one block: step i is a head and the first row of the rows that walk. Keys begin with the first that the first standing query
+ * sees; queries end where none sees the last standing key any more: starts rise, so that a search by halves finds it. */
 template <int STAND, int WALK, bool KEYS_STAND> struct walk {
   int head, start, blocks, steps; /* head: the first of the group, or the block's own */
-  __device__ walk(const attention_shape &s, int first_row) {
+  __device__ walk(const attention_shape &s, const int32_t *starts, int first_row) {
     head = (int)blockIdx.y * (KEYS_STAND ? s.group : 1);
-    start = KEYS_STAND ? first_row / WALK * WALK : 0;
+    start = (KEYS_STAND ? first_row : first_seen(starts, first_row, s.sequence)) / WALK * WALK;
     const int past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
     blocks = (past - start + WALK - 1) / WALK;
+    if (KEYS_STAND && starts) {
+      int past_last = blocks;
+      for (blocks = 1; blocks < past_last;) { /* the first sees; from past_last on none does */
+        const int middle = blocks + (past_last - blocks) / 2;
+        if (starts[start + middle * WALK] < first_row + STAND)
+          blocks = middle + 1;
+        else
+          past_last = middle;
+      }
+    }
     steps = KEYS_STAND ? s.group * blocks : blocks;
   }
   __device__ int head_of(int step) const { return head + step / blocks; }
   __device__ int row_of(int step) const { return start + step % blocks * WALK; }
 };
 
-/* A query's lse, times `unit`, and delta; of a row past the end p shall be 0. */
+/* A query's lse, times `unit`, delta, and the first key that it sees; of a row past the end p shall be 0. */
 struct statistic {
   float lse, delta;
+  int first;
 };
+
+/* The starts of one sequence; null: none. */
+template <class T> __device__ inline const int32_t *begins_of(const operands<T> &p, const attention_shape &s, int64_t batch) {
+  return p.starts ? p.starts + batch * s.sequence : NULL;
+}
 
 template <class T>
 __device__ inline statistic statistic_of(const operands<T> &p, const attention_shape &s, int64_t batch, int head, int query, float unit) {
   if (query >= s.sequence)
-    return {INFINITY, 0};
+    return {INFINITY, 0, 0};
   const int64_t at = (batch * s.heads + head) * s.sequence + query;
-  return {p.lse[at] * unit, p.delta[at]};
+  return {p.lse[at] * unit, p.delta[at], first_seen(begins_of(p, s, batch), query, s.sequence)};
 }
 
 #endif

@@ -20,18 +20,19 @@ enum { WARPS = 4, BLOCK = WARPS * WARP, STAND = WARPS * 16 };
 /* Scores are taken to powers of two. */
 #define LOG2_E 1.44269504f
 
-/* Scores become p: row and column are of the whole block's product; `ahead` is the first walking row less the first standing one. */
+/* Scores become p: row and column are of the whole block's product, from the first standing and the first walking row on. */
 template <int WALK, bool KEYS_STAND>
-__device__ inline void recall(float scores[1][WALK / 8][4], const statistic *of_query, float scale, int own_row, int ahead) {
+__device__ inline void recall(float scores[1][WALK / 8][4], const statistic *of_query, float scale, int own_row, int standing, int walking) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int n = 0; n < WALK / 8; n++)
 #pragma unroll
     for (int i = 0; i < 4; i++) {
       const int row = own_row + lane / 4 + i / 2 * 8, column = n * 8 + lane % 4 * 2 + i % 2;
-      const float lse = of_query[KEYS_STAND ? column : row].lse;
-      const bool seen = KEYS_STAND ? ahead + column >= row : ahead + column <= row;
-      scores[0][n][i] = seen ? power_of_two(fmaf(scores[0][n][i], scale, -lse)) : 0.0f;
+      const statistic &query = of_query[KEYS_STAND ? column : row];
+      const int key = KEYS_STAND ? standing + row : walking + column, asks = KEYS_STAND ? walking + column : standing + row;
+      const bool seen = key <= asks && key >= query.first;
+      scores[0][n][i] = seen ? power_of_two(fmaf(scores[0][n][i], scale, -query.lse)) : 0.0f;
     }
 }
 
@@ -73,7 +74,7 @@ template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BL
   const int64_t batch = blockIdx.z;
   const int first_row = (int)(KEYS_STAND ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * STAND;
   const int own_row = (int)threadIdx.x / WARP * 16, thread = (int)threadIdx.x;
-  const walk<STAND, WALK, KEYS_STAND> way(s, first_row);
+  const walk<STAND, WALK, KEYS_STAND> way(s, begins_of(p, s, batch), first_row);
   const int kv_head = KEYS_STAND ? (int)blockIdx.y : (int)blockIdx.y / s.group;
   const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
   const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
@@ -110,7 +111,7 @@ template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BL
     const statistic *of_query = statistics + (KEYS_STAND ? step % 2 * STATISTICS : 0);
     float probable[1][WALK / 8][4], slopes[1][WALK / 8][4];
     products<D, 1, WALK>(probable, stand1, tile1, own_row);
-    recall<WALK, KEYS_STAND>(probable, of_query, s.scale * LOG2_E, own_row, way.row_of(step) - first_row);
+    recall<WALK, KEYS_STAND>(probable, of_query, s.scale * LOG2_E, own_row, first_row, way.row_of(step));
     if (KEYS_STAND)
       add_products<D, 1, WALK>(sum2, probable, tile2);
     products<D, 1, WALK>(slopes, stand2, tile2, own_row);
@@ -167,7 +168,8 @@ void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
   }
   const operands<bf16> p = {(const bf16 *)call->operand[0],  (const bf16 *)call->operand[1],   (const bf16 *)call->operand[2],
                             (const bf16 *)call->operand[3],  (const float *)call->operand[5],  (const float *)call->workspace,
-                            (bf16 *)dq_place(call),          (bf16 *)call->operand[8],         (bf16 *)call->operand[9]};
+                            (bf16 *)dq_place(call),          (bf16 *)call->operand[8],         (bf16 *)call->operand[9],
+                            (const int32_t *)call->operand[6]};
   const unsigned blocks = (unsigned)ceiling(dim[1], STAND);
   const attention_shape s = shape_of(dim);
   launch_delta<bf16>(call);

@@ -13,11 +13,12 @@ pipeline = { ranks = 1; microbatches = 3; schedule = "1f1b"; };
 END
 make_tokens "$scratch/data.bin" 4000
 
+train_data=data.bin
 # train NAME OPTIONS...: leaves NAME.bits (losses, then norms) and NAME.err.
 train() {
   train_name=$1 train_binary=$2
   shift 2
-  "$scratch/$train_binary" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$train_name.log" "$@" 2>"$scratch/$train_name.err" || return 1
+  "$scratch/$train_binary" train --data "$scratch/$train_data" --seed 7 --log "$scratch/$train_name.log" "$@" 2>"$scratch/$train_name.err" || return 1
   { log_field "$scratch/$train_name.log" loss; log_field "$scratch/$train_name.log" grad_norm; } >"$scratch/$train_name.bits"
 }
 
@@ -113,6 +114,28 @@ for trained in half_gpt2 half_cpu; do
 done
 ok "mlp in bf16 for CUDA" build half_mlp "$topologies/mlp_1.cfg" -s cluster.device=cuda -s model.dtype=bf16 -s model.hidden=16 -s model.layers=2
 ok "trains" train half_mlp half_mlp --steps 2
+
+# Windows of several documents: attention and positions within each.
+awk 'BEGIN {
+  for (d = 0; d < 300; d++) {
+    text = ""
+    for (t = 0; t < 3 + d % 7; t++) text = text sprintf("%c", 97 + (d * 7 + t * t) % 26)
+    printf "{\"id\": %d, \"text\": \"%s\"}\n", d, text
+  }
+}' >"$scratch/documents.jsonl"
+ok "documents are packed" "$tokens" --field text --end-of-text 10 --quiet --pack 16 -o "$scratch/packed.bin" "$scratch/documents.jsonl" 2>/dev/null
+train_data=packed.bin
+for family in model gpt2; do
+  for device in cpu cuda; do
+    ok "a plan of $family.cfg, packed, for $device" build "packed_$device" "$scratch/$family.cfg" -s cluster.device=$device -s batch.packed=true
+    ok "trains" train "packed_$device" "packed_$device" --steps 5
+  done
+  ok "to the same losses" close_to packed_cpu packed_cuda 10
+done
+ok "one in bf16" build packed_half "$scratch/gpt2.cfg" -s cluster.device=cuda -s batch.packed=true -s model.dtype=bf16
+ok "trains" train packed_half packed_half --steps 5
+ok "to the losses of f32 to 2%" within packed_cuda packed_half 5
+train_data=data.bin
 
 # What no kernel takes is refused by the generator.
 "$gen" --check -s cluster.device=cuda -s model.dtype=bf16 -s model.head_dim=12 "$scratch/model.cfg" 2>"$scratch/refused"
