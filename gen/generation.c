@@ -26,6 +26,7 @@ size_t pen_generation(const struct pen_topology *topology, const struct pen_part
   if (!can_generate(topology, partition)) return 0;
   for (int64_t sequence = topology->model_sequence; count == 0 || sequence >= PEN_GENERATION_LEAST; sequence /= 4) {
     struct pen_topology *window = pen_topology_of_window(topology, sequence);
+    window->model_loss_rows = 0; /* the command looks at the logits */
     struct pen_partition *one = pen_new(1, sizeof *one);
     *one = *partition;
     one->microbatch_count = 1;

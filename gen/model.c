@@ -246,10 +246,9 @@ uint32_t op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t 
   return elementwise(graph, PEN_OP_ADD, name, (uint32_t[]){x, z});
 }
 
-/* Ends the model with a loss whose gradient leaves with it, as the last operand. */
-static struct pen_op *loss(struct pen_graph *graph, int kind, const uint32_t *input, int64_t second_dim) {
-  struct pen_op *op =
-      emit(graph, &graph->forward, kind, "loss", input, (int64_t[]){graph->rows, second_dim}, 2, PEN_ROLE_LOSS);
+/* Ends the model with a loss whose gradient leaves with it, as the last operand. Dims: rows, and what follows. */
+static struct pen_op *loss(struct pen_graph *graph, int kind, const uint32_t *input, const int64_t *dim, size_t dim_count) {
+  struct pen_op *op = emit(graph, &graph->forward, kind, "loss", input, dim, dim_count, PEN_ROLE_LOSS);
   if (!graph->training) return op;
   uint32_t x = input[0], last = pen_signature_of(kind)->operand_count - 1;
   uint32_t gradient = pen_graph_value(graph, pen_text("%s'", graph->value[x].name), graph->value[x].dtype, PEN_ROLE_ACTIVATION,
@@ -267,11 +266,18 @@ static uint32_t share_of(const struct pen_graph *graph, uint32_t targets) {
 }
 
 void op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets) {
-  loss(graph, PEN_OP_CROSS_ENTROPY, (uint32_t[]){logits, targets, share_of(graph, targets)}, width_of(graph, logits));
+  loss(graph, PEN_OP_CROSS_ENTROPY, (uint32_t[]){logits, targets, share_of(graph, targets)},
+       (int64_t[]){graph->rows, width_of(graph, logits)}, 2);
+}
+
+void op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint32_t targets, int64_t chunk) {
+  const struct pen_weight *shape = &graph->weight[graph->value[weight].weight];
+  loss(graph, PEN_OP_HEAD_LOSS, (uint32_t[]){x, weight, targets, share_of(graph, targets)},
+       (int64_t[]){graph->rows, (int64_t)shape->dim[1], (int64_t)shape->dim[0], chunk}, 4);
 }
 
 void op_sum_loss(struct pen_graph *graph, uint32_t x) {
-  loss(graph, PEN_OP_SUM_LOSS, (uint32_t[]){x}, width_of(graph, x))->real[0] = 1.0;
+  loss(graph, PEN_OP_SUM_LOSS, (uint32_t[]){x}, (int64_t[]){graph->rows, width_of(graph, x)}, 2)->real[0] = 1.0;
 }
 
 /* ---- the pass ---- */

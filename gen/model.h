@@ -121,6 +121,8 @@ uint32_t op_scale(struct pen_graph *graph, const char *name, uint32_t x, double 
 uint32_t op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);
 /* Losses end the model: mean cross-entropy over the step's targets, or the sum of x. */
 void op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets);
+/* x (rows, in) times the weight (out, in), and the cross-entropy of that, `chunk` rows of logits at a time. */
+void op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint32_t targets, int64_t chunk);
 void op_sum_loss(struct pen_graph *graph, uint32_t x);
 
 /* ---- the passes ---- */

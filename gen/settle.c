@@ -257,6 +257,8 @@ static void settle_device(struct pen_topology *t) {
     pen_topology_fail(t, "cluster.transport", cuda ? "\"ipc\" or \"nccl\", with the device cuda" : "\"shm\", with the device cpu");
 }
 
+enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough for the products' full rate */
+
 /* What the kernels of attention on a GPU take. */
 static void check_heads_on_gpu(const struct pen_topology *t) {
   if (strcmp(t->cluster_device, "cuda") || !family_of(t)->needs_tokens) return;
@@ -290,6 +292,8 @@ static void settle_cluster(struct pen_topology *t) {
   settle_device(t);
   check_hosts(t);
   check_heads_on_gpu(t);
+  if (!t->has_model_loss_rows) t->model_loss_rows = strcmp(t->cluster_device, "cuda") ? 0 : LOSS_ROWS_ON_GPU;
+  if (t->model_loss_rows % PEN_HEAD_CHUNK) pen_topology_fail(t, "model.loss_rows", "a multiple of %d", PEN_HEAD_CHUNK);
   if (t->shapes_sequence.count && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");
   if (t->memory_snapshot && !strcmp(t->cluster_device, "cuda"))

@@ -180,7 +180,7 @@ static _Noreturn void broken(const char *kind, const char *text, const char *why
 
 /* ---- formulas ---- */
 
-/* One factor of a product: a number, `bf16`, a dim, or the lesser of a dim and a number. */
+/* One factor of a product: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
 static void parse_factor(struct pen_formula *formula, const struct pen_signature *signature, const char *text, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
   if (formula->factor_count == PEN_FACTORS_MAX) broken(signature->kind, text, "too many factors");
@@ -194,6 +194,10 @@ static void parse_factor(struct pen_formula *formula, const struct pen_signature
   int dim = named ? pen_signature_dim(signature, name) : -1;
   if (named && strcmp(name, "bf16") == 0) {
     formula->factor[place].kind = PEN_FACTOR_BF16;
+    return;
+  }
+  if (named && strcmp(name, "f32") == 0) {
+    formula->factor[place].kind = PEN_FACTOR_F32;
     return;
   }
   if (dim < 0) broken(signature->kind, text, "not a sum of products of dims and numbers");
@@ -225,6 +229,7 @@ static double value_of(const struct pen_formula *formula, int op_dtype, const in
     case PEN_FACTOR_DIM: product *= (double)extent; break;
     case PEN_FACTOR_LESSER: product *= (double)(extent < number ? extent : number); break;
     case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
+    case PEN_FACTOR_F32: product *= op_dtype == PEN_F32; break;
     }
     if (!formula->factor[i].ends) continue;
     sum += product;

@@ -28,11 +28,11 @@ struct pen_operand {
 };
 
 /* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of both, "bf16" 1 for an op of that
- * dtype, else 0. */
+ * dtype, else 0, "f32" likewise. */
 struct pen_formula {
   uint8_t factor_count;
   struct {
-    enum { PEN_FACTOR_NUMBER, PEN_FACTOR_DIM, PEN_FACTOR_LESSER, PEN_FACTOR_BF16 } kind;
+    enum { PEN_FACTOR_NUMBER, PEN_FACTOR_DIM, PEN_FACTOR_LESSER, PEN_FACTOR_BF16, PEN_FACTOR_F32 } kind;
     uint8_t dim;
     bool ends;      /* the product ends here */
     int64_t number;

@@ -29,6 +29,7 @@ enum {
   PEN_PRODUCT_WIDTH = 768,
   PEN_PRODUCT_HEIGHT = 96,
   PEN_PRODUCT_PANEL = 32,
+  PEN_HEAD_CHUNK = 32,        /* HEAD_LOSS's chunks are whole multiples, so that each begins on PEN_ALIGNMENT_BYTES */
   PEN_SHARED_NAME_BYTES = 64, /* of a block of a device's memory, between processes */
 };
 
@@ -132,6 +133,8 @@ struct pen_device {
   void (*wait)(void *stream); /* until all that was put on the stream is done */
   /* As pen_sum_squares() and with its bits; the sum is one f64 there. Workspace: 8 bytes for each block of PEN_NORM_BLOCK. */
   void (*sum_squares)(double *sum, const float *x, size_t count, void *workspace, void *stream);
+  /* *sum = the sum of x[count], in rising order; all there. */
+  void (*sum_doubles)(double *sum, const double *x, size_t count, void *stream);
   /* As pen_greatest_magnitude(), likewise. */
   void (*greatest_magnitude)(double *greatest, const float *x, size_t count, void *workspace, void *stream);
   /* As pen_adamw_step(); the settings lie there, but for the weight decay. With the scale NaN parameters and moments stay as they are.

@@ -63,7 +63,7 @@ static void text_is_settled(void **state) {
       "model.family = \"llama\"\nmodel.layers = 4\nmodel.hidden = 32\nmodel.heads = 4\nmodel.kv_heads = 4\n"
       "model.head_dim = 8\nmodel.ffn = 48\nmodel.vocab = 64\nmodel.sequence = 8\nmodel.rope_theta = 10000\n"
       "model.norm_epsilon = 1.0000000000000001e-05\nmodel.tie_embeddings = false\nmodel.dtype = \"f32\"\n"
-      "model.loss = \"cross_entropy\"\nmodel.frozen = []\nbatch.microbatch = 2\nbatch.packed = false\n"
+      "model.loss = \"cross_entropy\"\nmodel.loss_rows = 0\nmodel.frozen = []\nbatch.microbatch = 2\nbatch.packed = false\n"
       "partition.virtual_pre = 0\npartition.virtual_post = 0\npartition.balance = \"count\"\n"
       "partition.unit = \"layer\"\n"
       "data_parallel.replicas = 1\ndata_parallel.shard = \"none\"\n"
@@ -116,7 +116,7 @@ static void every_setting_enters(void **state) {
       "pipeline.ranks=1", "pipeline.microbatches=5", "pipeline.schedule=gpipe", "pipeline.zero_bubble=true",
       "pipeline.warmup=2", "model.layers=5", "model.hidden=64", "model.heads=2", "model.kv_heads=2", "model.head_dim=4",
       "model.ffn=49", "model.vocab=65", "model.sequence=9", "model.rope_theta=10001", "model.norm_epsilon=0",
-      "model.frozen=[lm_head.weight]", "batch.microbatch=3", "batch.packed=true", "partition.virtual_pre=1", "partition.virtual_post=1",
+      "model.loss_rows=32", "model.frozen=[lm_head.weight]", "batch.microbatch=3", "batch.packed=true", "partition.virtual_pre=1", "partition.virtual_post=1",
       "partition.layers=[2,2]", "partition.before=[lm_head]", "partition.balance=time",
       "partition.unit=block", "optimizer.learning_rate=0.0010000000000000002", "optimizer.warmup_steps=1",
       "optimizer.decay=linear", "optimizer.steps=4", "optimizer.minimum_ratio=0", "optimizer.beta1=0", "optimizer.beta2=0",

@@ -33,7 +33,8 @@ static const struct subject subjects[] = {
   { PEN_OP_LAYERNORM_DX, { 3, 101 }, { 1e-5 }, 0 },   { PEN_OP_SPLIT, { 5, 21 }, { 0 }, 0 },
   { PEN_OP_SPLIT_DX, { 5, 21 }, { 0 }, 0 },           { PEN_OP_GELU_TANH, { 77 }, { 0 }, 0 },
   { PEN_OP_GELU_TANH_DX, { 77 }, { 0 }, 0 },          { PEN_OP_POSITION, { 10, 21, 5, 5 }, { 0 }, 0 },
-  { PEN_OP_POSITION_DW, { 10, 21, 5, 5 }, { 0 }, 0 },
+  { PEN_OP_POSITION_DW, { 10, 21, 5, 5 }, { 0 }, 0 }, { PEN_OP_HEAD_LOSS, { 70, 16, 37, 32 }, { 0 }, 37 },
+  { PEN_OP_HEAD_LOSS_DW, { 70, 16, 37, 32 }, { 0 }, 37 },
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects, CASES = 2 * SUBJECTS /* in f32, then in bf16 */ };
 
@@ -182,8 +183,8 @@ static void assert_rounded(const char *what, const struct operand *o, const uint
 static void bf16_is_f32_rounded(void **state) {
   for (size_t n = SUBJECTS; n < CASES; n++) {
     const struct subject *subject = subject_of(n);
-    if (pen_kernel_of(subject->kind, PEN_BF16) == NULL)
-      continue;
+    if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || subject->kind == PEN_OP_HEAD_LOSS || subject->kind == PEN_OP_HEAD_LOSS_DW)
+      continue; /* the latter round on their way, as the ops do that they stand for */
     const struct signature narrow = parse_as(PEN_BF16, subject->kind, subject->dim), wide = parse(subject->kind, subject->dim);
     struct pen_call half = fill(subject, &narrow, 0), whole = widened_call(subject, &wide, &half);
     run_as(PEN_BF16, subject->kind, &half);

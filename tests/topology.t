@@ -109,6 +109,7 @@ model.norm_epsilon	REAL	a finite number, 0 or more
 model.tie_embeddings	BOOLEAN	true or false
 model.dtype	CHOICE	"f32" or "bf16"
 model.loss	CHOICE	"cross_entropy" or "sum"
+model.loss_rows	INTEGER	a whole number from 0 to 1073741824
 model.frozen	STRINGS	a list of strings in quotes
 batch.microbatch	INTEGER	a whole number from 1 to 65536
 partition.virtual_pre	INTEGER	a whole number from 0 to 32768

@@ -22,8 +22,13 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
       t->model_tie_embeddings
           ? pen_graph_tied_weight(graph, graph->partition->family->embedding, t->model_vocab, t->model_hidden)
           : pen_graph_weight(graph, "lm_head.weight", t->model_vocab, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
+  bool sums = strcmp(t->model_loss, "sum") == 0;
+  if (!sums && t->model_loss_rows > 0 && t->model_loss_rows < graph->rows) {
+    op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets), t->model_loss_rows);
+    return PEN_NONE;
+  }
   uint32_t logits = op_linear(graph, "logits", x, weight, PEN_NONE);
-  if (strcmp(t->model_loss, "sum") == 0)
+  if (sums)
     op_sum_loss(graph, logits);
   else
     op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));

@@ -40,13 +40,15 @@ static int dim_index(const char *dims, const char *name, size_t length) {
   return index;
 }
 
-/* One factor: a number, `bf16`, a dim, or the lesser of a dim and a number. */
+/* One factor: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
 static size_t factor(const char *dims, const char *text, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
   const size_t length = strcspn(text, "<*+");
   if (*text >= '0' && *text <= '9')
     return strtoul(text, NULL, 10);
   if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0)
     return dtype == PEN_BF16;
+  if (length == strlen("f32") && strncmp(text, "f32", length) == 0)
+    return dtype == PEN_F32;
   const size_t value = (size_t)dim[dim_index(dims, text, length)];
   const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
   return value < most ? value : most;
@@ -90,6 +92,14 @@ static void wait(void *stream) { (void)stream; }
 static void sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream) {
   (void)workspace, (void)stream;
   *sum = pen_sum_squares(x, count);
+}
+
+static void sum_doubles(double *sum, const double *x, size_t count, void *stream) {
+  (void)stream;
+  double total = 0;
+  for (size_t i = 0; i < count; i++)
+    total += x[i];
+  *sum = total;
 }
 
 static void greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream) {
@@ -136,6 +146,7 @@ const struct pen_device pen_cpu = {
   .zero = zero,
   .wait = wait,
   .sum_squares = sum_squares,
+  .sum_doubles = sum_doubles,
   .greatest_magnitude = greatest_magnitude,
   .adamw_step = adamw_step,
   .narrow = narrow,

@@ -8,6 +8,7 @@
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/vector/isa.h"
+#include "kernels/head_loss.h"
 
 /* One instruction set: its kernels for f32, and those for bf16. */
 struct set {
@@ -22,6 +23,7 @@ static pen_kernel *const plain[PEN_OP_COUNT] = {
   [PEN_OP_AFFINE] = pen_affine,         [PEN_OP_AFFINE_DX] = pen_affine_dx, [PEN_OP_AFFINE_DW] = pen_affine_dw,
   [PEN_OP_SPLIT] = pen_split,           [PEN_OP_SPLIT_DX] = pen_split_dx,
   [PEN_OP_ROPE_TABLE] = pen_rope_table, [PEN_OP_EMBEDDING] = pen_embedding,
+  [PEN_OP_HEAD_LOSS] = pen_head_loss,   [PEN_OP_HEAD_LOSS_DW] = pen_head_loss_dw,
 };
 
 static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
@@ -29,6 +31,7 @@ static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
   [PEN_OP_AFFINE] = pen_affine_bf16,       [PEN_OP_AFFINE_DX] = pen_affine_dx_bf16, [PEN_OP_AFFINE_DW] = pen_affine_dw_bf16,
   [PEN_OP_SPLIT] = pen_split_bf16,         [PEN_OP_SPLIT_DX] = pen_split_dx_bf16,
   [PEN_OP_EMBEDDING] = pen_embedding_bf16,
+  [PEN_OP_HEAD_LOSS] = pen_head_loss,      [PEN_OP_HEAD_LOSS_DW] = pen_head_loss_dw,
 };
 
 static int multiplies_bf16; /* this CPU, by oneDNN */
@@ -95,11 +98,13 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   return set->op[kind] ? set->op[kind] : dtype == PEN_BF16 ? plain_bf16[kind] : plain[kind];
 }
 
-/* Nothing is made per op but for oneDNN: OpenBLAS, where it is used, has its buffer since pen_kernels_open(), and the rest works in
+/* Nothing is made per op but for oneDNN, and for ops made of others: OpenBLAS, where it is used, has its buffer since pen_kernels_open(), and the rest works in
  * call->workspace. */
 void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                           const double real[PEN_REALS_MAX]) {
   (void)real;
+  if (pen_is_head_loss(kind))
+    return pen_head_loss_prepare(&pen_cpu, kind, dtype, dim);
   if (!is_product(kind))
     return NULL;
   for (int i = 0; i < 3; i++)

@@ -63,6 +63,7 @@ size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
 /* What is no operation. */
+void pen_cuda_sum_doubles(double *sum, const double *x, size_t count, void *stream);
 void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
                          const struct pen_adamw *settings, double weight_decay, void *stream);

@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "kernels/cuda/cuda.h"
+#include "kernels/head_loss.h"
 
 enum { CAPABILITY_MIN = 80 }; /* bf16 products, copies beside the work */
 
@@ -97,6 +98,8 @@ static const char *open_cuda(int number) {
 
 static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   static pen_kernel *const kernels[PEN_OP_COUNT][2] = {
+    [PEN_OP_HEAD_LOSS] = { pen_head_loss, pen_head_loss },
+    [PEN_OP_HEAD_LOSS_DW] = { pen_head_loss_dw, pen_head_loss_dw },
 #define PEN_CUDA_ENTRY_F32(kind, name) [PEN_OP_##kind] = { pen_cuda_##name, NULL },
 #define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = { pen_cuda_##name, pen_cuda_##name##_bf16 },
     PEN_CUDA_OPS_F32(PEN_CUDA_ENTRY_F32) PEN_CUDA_OPS(PEN_CUDA_ENTRY)
@@ -109,6 +112,8 @@ static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
 
 static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
   (void)real;
+  if (pen_is_head_loss(kind))
+    return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
   return pen_cuda_is_product(kind) ? pen_cuda_product_prepare(kind, dtype, dim) : NULL;
 }
 
@@ -120,6 +125,8 @@ static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype, const
     [PEN_OP_ATTENTION_DX] = pen_cuda_attention_dx_workspace,
     [PEN_OP_CROSS_ENTROPY] = pen_cuda_cross_entropy_workspace,
   };
+  if (pen_is_head_loss(kind))
+    return pen_head_loss_workspace(&pen_cuda, kind, dtype, dim);
   if (pen_cuda_is_product(kind))
     return pen_cuda_product_workspace(kind, dtype, dim);
   if (kind == PEN_OP_ATTENTION_DX && dtype == PEN_BF16)
@@ -173,6 +180,7 @@ const struct pen_device pen_cuda = {
   .zero = zero,
   .wait = wait,
   .sum_squares = pen_cuda_sum_squares,
+  .sum_doubles = pen_cuda_sum_doubles,
   .greatest_magnitude = pen_cuda_greatest_magnitude,
   .adamw_step = pen_cuda_adamw_step,
   .narrow = pen_cuda_narrow,

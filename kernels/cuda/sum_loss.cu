@@ -1,4 +1,4 @@
-/* sum_loss.cu: SUM_LOSS: loss = sum of x in f64 in rising order, dx = scale; dx may lie on x.
+/* sum_loss.cu: SUM_LOSS: loss = sum of x in f64 in rising order, dx = scale; dx may lie on x. And the sum of a few f64, for HEAD_LOSS.
  * Launch: one block that adds, then element-wise (device.cuh). For the mlp family of tests, so not made fast. */
 #include "kernels/cuda/serial_sum.cuh"
 
@@ -25,5 +25,9 @@ template <class T> void sum_loss_of(const struct pen_call *call) {
 }
 
 } /* namespace */
+
+void pen_cuda_sum_doubles(double *sum, const double *x, size_t count, void *stream) {
+  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, stream, sum, x, (int64_t)count);
+}
 
 PEN_CUDA_BOTH(sum_loss)

@@ -93,6 +93,10 @@ static const struct subject subjects[] = {
   { PEN_OP_CROSS_ENTROPY, { 5, 1111 }, { 0.5 }, 1111, 4e-6, 1e-2, 0 },
   { PEN_OP_CROSS_ENTROPY, { 3, 5003 }, { 1e-3 }, 5003, 4e-6, 1e-2, 0 },
   { PEN_OP_CROSS_ENTROPY, { 1300, 3 }, { 1e-3 }, 3, 4e-6, 1e-2, 0 },
+  { PEN_OP_HEAD_LOSS, { 70, 16, 37, 32 }, { 0 }, 37, 1e-5, 1, 0 },
+  { PEN_OP_HEAD_LOSS, { 64, 40, 130, 32 }, { 0 }, 130, 1e-5, 1, 0 },
+  { PEN_OP_HEAD_LOSS_DW, { 70, 16, 37, 32 }, { 0 }, 37, 1e-5, 1, 0 },
+  { PEN_OP_HEAD_LOSS_DW, { 64, 40, 130, 32 }, { 0 }, 130, 1e-5, 1, 0 },
   { PEN_OP_SUM_LOSS, { 4, 31 }, { 0.5 }, 0, 0, 0, 0 },
   { PEN_OP_SUM_LOSS, { 50, 67 }, { 0.5 }, 0, 0, 0, 0 },
   { PEN_OP_LINEAR, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
@@ -158,7 +162,7 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
       continue;
     }
     for (size_t k = 0; o->integer && k < o->count; k++) {
-      const int ignored = subject->kind == PEN_OP_CROSS_ENTROPY && k % 7 == 3;
+      const int ignored = (subject->kind == PEN_OP_CROSS_ENTROPY || subject->kind == PEN_OP_HEAD_LOSS) && k % 7 == 3;
       ((int32_t *)call.operand[i])[k] = ignored ? PEN_IGNORED_TARGET : (int32_t)(k * k * 5 % (size_t)subject->integers);
     }
     if (!o->integer && (!o->output || o->accumulates))

@@ -137,6 +137,17 @@ ok "trains" train packed_half packed_half --steps 5
 ok "to the losses of f32 to 2%" within packed_cuda packed_half 5
 train_data=data.bin
 
+# The head and its loss by chunks.
+for device in cpu cuda; do
+  ok "a plan for $device with chunks of logits" build "chunks_$device" "$scratch/gpt2.cfg" -s cluster.device=$device -s model.loss_rows=32 \
+    -s batch.microbatch=3
+  ok "trains" train "chunks_$device" "chunks_$device" --steps 3
+done
+ok "to the same losses" close_to chunks_cpu chunks_cuda 6
+ok "in bf16, too" build chunks_half "$scratch/gpt2.cfg" -s cluster.device=cuda -s model.loss_rows=32 -s batch.microbatch=3 -s model.dtype=bf16
+ok "trains" train chunks_half chunks_half --steps 3
+ok "to the losses of f32 to 2%" within chunks_cuda chunks_half 3
+
 # What no kernel takes is refused by the generator.
 "$gen" --check -s cluster.device=cuda -s model.dtype=bf16 -s model.head_dim=12 "$scratch/model.cfg" 2>"$scratch/refused"
 is "a head_dim that no kernel takes is refused" "$?" 78
