@@ -338,6 +338,19 @@ static void tune(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
+static bool overlap(struct pen_here a, struct pen_here b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
+
+/* Each rank has one command. */
+static void check_alone(const struct pen_wire *wire, struct pen_here ranks) {
+  bool twice = overlap(wire->here, ranks);
+  for (uint32_t p = 0; p < wire->peer_count; p++) {
+    twice = twice || overlap(wire->peers[p].ranks, ranks);
+  }
+  if (twice) {
+    pen_fail(PEN_EXIT_USAGE, "rank %u is started by two commands", ranks.first);
+  }
+}
+
 /* Waits for every other command, at the plan's port. */
 static void meet_all(struct pen_wire *wire, uint64_t end_ns) {
   const int yes = 1, server = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -356,6 +369,7 @@ static void meet_all(struct pen_wire *wire, uint64_t end_ns) {
     if (socket >= 0 && get(socket, &hello, sizeof hello) && hello.kind == HELLO && hello.rank < wire->shared->process_count &&
         hello.number <= wire->shared->process_count - hello.rank) {
       tune(socket);
+      check_alone(wire, (struct pen_here){hello.rank, (uint32_t)hello.number});
       wire->peers[wire->peer_count++] = (struct peer){socket, {hello.rank, (uint32_t)hello.number}, false};
       here += (uint32_t)hello.number;
     } else if (socket >= 0) {

@@ -81,6 +81,13 @@ ok "with one rank's losses and norms" cmp "$scratch/one.bits" "$scratch/four.bit
 ok "and weights" cmp "$scratch/one.ckpt/latest/model.safetensors" "$scratch/four.ckpt/latest/model.safetensors"
 ok "and moments" cmp "$scratch/one.ckpt/latest/optimizer.safetensors" "$scratch/four.ckpt/latest/optimizer.safetensors"
 
+RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
+RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
+RANK=0 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.0"
+is "a rank that is started twice: status" $? 64
+is "is refused" "$(cat "$scratch/twice.0")" "penstock: rank 1 is started by two commands"
+wait
+
 # ---- a signal, and a rank that is lost ----
 rm -rf "$scratch/four.ckpt" "$scratch/four.log"
 together four --steps 1000000
