@@ -59,5 +59,6 @@ is "rows that no chunk begins with are refused" "$?" 78
 matches "which says what is taken" "$(cat "$scratch/err")" "*model.loss_rows = 33: a multiple of 32*"
 "$scratch/llama_chunks" score --data "$scratch/data.bin" --checkpoint "$scratch/llama_chunks.ckpt" --output "$scratch/scores" 2>"$scratch/err"
 is "score, which looks at logits, is refused" "$?" 64
-matches "and says how to build it" "$(cat "$scratch/err")" "*score: this binary has the logits of 32 tokens at a time; build one with model.loss_rows = 0*"
+matches "and says how to build it" "$(cat "$scratch/err")" \
+  "*score: this binary has the logits of 32 tokens at a time; build one with model.loss_rows = 0*"
 finish

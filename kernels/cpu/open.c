@@ -98,8 +98,8 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   return set->op[kind] ? set->op[kind] : dtype == PEN_BF16 ? plain_bf16[kind] : plain[kind];
 }
 
-/* Nothing is made per op but for oneDNN, and for ops made of others: OpenBLAS, where it is used, has its buffer since pen_kernels_open(), and the rest works in
- * call->workspace. */
+/* Nothing is made per op but for oneDNN, and for ops made of others: OpenBLAS, where it is used, has its buffer since
+ * pen_kernels_open(), and the rest works in call->workspace. */
 void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                           const double real[PEN_REALS_MAX]) {
   (void)real;

@@ -110,7 +110,8 @@ __device__ inline void finish(const carried<D, M> &c, bf16 *o, float *lse, const
 }
 
 template <int D, int M, int KEYS>
-__global__ void __launch_bounds__(BLOCK) attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int32_t *starts, attention_shape s) {
+__global__ void __launch_bounds__(BLOCK)
+attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int32_t *starts, attention_shape s) {
   enum { QUERIES = WARPS * M * 16, STRIDE = tile_of<D>::STRIDE };
   PEN_SHARED(shared);
   const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
