@@ -3,7 +3,8 @@
  * A block stands for one row and one run of columns. If an earlier row has the same token it leaves; else it owns the token: it
  * looks through the rows from its own on, a block's width at a time, lists those with the token in rising order, and adds them.
  * Launch: rows x runs of 256 times the columns that 16 bytes hold (256 columns where rows are not whole sixteens).
- * Reads each token rows/2 times at worst, from the second-level cache: 16 Ki rows, 1 GB; text repeats its tokens, and most blocks leave at the first look. */
+ * Reads each token rows/2 times at worst, from the second-level cache: 16 Ki rows, 1 GB; text repeats its tokens, and most blocks
+ * leave at the first look. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
