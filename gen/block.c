@@ -16,6 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "gen/families/families.h"
 #include "gen/layout.h"
 #include "gen/signature.h"
 
@@ -423,6 +424,25 @@ struct pen_saved *pen_saved_of(const struct pen_graph *graph, size_t *count) {
   return list_saved(&filling, pair_up(&filling, &before_gradient), count);
 }
 
+/* Whether programs read a weight where UNSHARD brings it together: all but a tied matrix, when weights are shared out. */
+static bool is_unsharded(const struct filling *f, uint32_t v) {
+  const struct pen_graph *graph = f->graph;
+  const struct pen_value *value = &graph->value[v];
+  if (graph->partition->sharding != PEN_SHARD_WEIGHTS || value->role != PEN_ROLE_WEIGHT || value->weight == graph->tied) return false;
+  const char *shared = graph->topology->model_tie_embeddings ? graph->partition->family->embedding : NULL;
+  return used_anywhere(f, v) && !(shared && strcmp(graph->weight[value->weight].name, shared) == 0);
+}
+
+static void place_unsharded(struct filling *f) {
+  uint64_t *bytes = &f->block[PEN_BASE_UNSHARDED].bytes;
+  for (uint32_t v = 0; v < f->graph->value_count; v++) {
+    if (!is_unsharded(f, v)) continue;
+    f->blocks->base[v] = PEN_BASE_UNSHARDED;
+    f->blocks->offset[v] = *bytes;
+    *bytes += pen_aligned(f->graph->value[v].bytes);
+  }
+}
+
 struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_cutting *cutting) {
   struct pen_blocks blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
                               .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
@@ -431,6 +451,7 @@ struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_
   place_boundaries(&filling);
   place_kept(&filling, cutting);
   for (int p = 0; p < PEN_PROGRAMS; p++) place_scratch(&filling, p);
+  place_unsharded(&filling);
   for (int b = 0; b < PEN_BASES; b++) blocks.bytes[b] = filling.block[b].bytes;
   for (uint32_t v = 0; v < graph->value_count; v++) {
     blocks.offset[v] = blocks.offset[graph->value[v].storage];

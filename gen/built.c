@@ -9,7 +9,7 @@
 static const struct {
   const char *path, *choices;
 } built[] = {
-    {"data_parallel.shard", "none optimizer"},
+    {"data_parallel.shard", "none optimizer weights"},
 };
 
 static void check_choices(const struct pen_topology *topology) {

@@ -67,6 +67,7 @@ static const struct pen_column weight[] = {
     PLAIN(pen_weight, frozen, PEN_AS_FLAG),
     PLAIN(pen_weight, weight_decay, PEN_AS_REAL),
     PLAIN(pen_weight, value_cut, PEN_AS_FLAG),
+    PLAIN(pen_weight, copy_cut, PEN_AS_FLAG),
     PLAIN(pen_weight, value_offset, PEN_AS_OFFSET),
     PLAIN(pen_weight, gradient_offset, PEN_AS_OFFSET),
     PLAIN(pen_weight, exp_avg_offset, PEN_AS_OFFSET),

@@ -3,7 +3,8 @@
  * REDUCE_GRAD says that a stage's gradient is whole. It costs nothing and never blocks, so it stands right behind the last action that
  * adds to the gradient: the others can then go on. WAIT_GRAD adds up the own shards, GATHER_GRAD copies those of the others; their rank
  * does nothing else meanwhile. Where the moments are cut over the replicas nobody wants the others' gradients: in place of GATHER_GRAD,
- * GATHER_VALUE brings the others' weights, right behind UPDATE. The rows before it are put into the pauses that the simulated rank makes anyway after that, at the end of its
+ * GATHER_VALUE brings the others' weights, right behind UPDATE. Where weights are cut too, UNSHARD brings them together where they are used, and
+ * RESHARD gives up their place. The rows before UPDATE are put into the pauses that the simulated rank makes anyway after that, at the end of its
  * backward. Where they stand best depends on what they take, hence three rules, of which step_timing.c takes the one that makes the
  * shortest step:
  *
@@ -65,17 +66,49 @@ static struct gradient *gradients_of(const struct pen_order *order, const struct
   return gradient;
 }
 
+/* Whether an action, or the other of its pair, that starts at `index` reads the weights of a stage, or of another. W reads none. */
+static bool uses(const struct pen_order *order, uint32_t rank, uint32_t index, uint32_t stage, bool another) {
+  const struct pen_compute *action = &order->action[rank][index];
+  bool any = action->kind != PEN_W && (action->stage == stage) != another;
+  return any || (action->overlaps && action[1].kind != PEN_W && (action[1].stage == stage) != another);
+}
+
+/* Where a stage's weights are brought together, or given up: before its first use and behind its last one, or around each run of uses
+ * between which the rank uses no other stage. Both of a pair use theirs at once. */
+static void add_uses(const struct pen_order *order, const struct pen_partition *partition, uint32_t rank, uint8_t kind, struct task *task,
+                     size_t *count) {
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
+    bool whole = false;
+    uint32_t past = 0;
+    if (partition->rank_of[stage] != rank) continue;
+    for (uint32_t index = 0; index < order->count[rank]; index += order->action[rank][index].overlaps ? 2 : 1) {
+      bool used = uses(order, rank, index, stage, false);
+      bool ends = whole && !used && partition->reshards_each_use && uses(order, rank, index, stage, true);
+      if (ends && kind == PEN_RESHARD) task[(*count)++] = (struct task){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
+      if (used && !whole && kind == PEN_UNSHARD) task[(*count)++] = (struct task){{index, kind, (uint16_t)stage}, 0, NULL, 0, true};
+      whole = (whole && !ends) || used;
+      if (used) past = index + (order->action[rank][index].overlaps ? 2 : 1);
+    }
+    if (whole && kind == PEN_RESHARD) task[(*count)++] = (struct task){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
+  }
+}
+
 /* The rows of a rank, kind by kind; each kind in the order in which gradients are whole. */
 static struct task *tasks_of(const struct pen_order *order, const struct pen_partition *partition, uint32_t rank,
-                             const struct pen_exchange_cost *cost, size_t *count) {
+                             const struct pen_exchange_cost *cost, int profile_kind, size_t *count) {
   const uint8_t kinds[] = {PEN_REDUCE_GRAD, PEN_WAIT_GRAD, partition->sharding == PEN_SHARD_NONE ? PEN_GATHER_GRAD : PEN_GATHER_VALUE};
   size_t gradients, kind_count = sizeof kinds;
   struct gradient *gradient = gradients_of(order, partition, rank, &gradients);
-  struct task *task = pen_new(kind_count * gradients + 1, sizeof *task);
+  bool cuts_weights = partition->sharding == PEN_SHARD_WEIGHTS;
+  struct task *task = pen_new(kind_count * gradients + (cuts_weights ? 4 * ((size_t)order->count[rank] + 1) : 0) + 1, sizeof *task);
   *count = 0;
+  if (cuts_weights) add_uses(order, partition, rank, PEN_RESHARD, task, count);
+  if (cuts_weights) add_uses(order, partition, rank, PEN_UNSHARD, task, count);
+  if (profile_kind != PEN_TRAIN) return task;
   for (size_t kind = 0; kind < kind_count; kind++)
     for (size_t i = 0; i < gradients; i++) {
       const struct gradient *g = &gradient[i];
+      if (kinds[kind] == PEN_GATHER_VALUE && cuts_weights && !(partition->joins && g->stage == 0)) continue;
       uint32_t last = g->whole > order->count[rank] ? g->whole : order->count[rank];
       bool moves = kinds[kind] == PEN_WAIT_GRAD || kinds[kind] == PEN_GATHER_GRAD;
       if (kinds[kind] == PEN_GATHER_VALUE) last = PEN_BEHIND_UPDATE;
@@ -125,13 +158,13 @@ static struct pen_exchange_row *sort_rows(const struct task *task, size_t count)
 
 struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
                                      const struct pen_exchange_cost *cost, enum pen_exchange_rule rule, int profile_kind) {
-  if (partition->replica_count <= 1 || profile_kind != PEN_TRAIN) return NULL;
+  if (partition->replica_count <= 1 || (profile_kind != PEN_TRAIN && partition->sharding != PEN_SHARD_WEIGHTS)) return NULL;
   struct pen_exchange *exchange = pen_new(1, sizeof *exchange);
   exchange->count = pen_new(order->rank_count, sizeof *exchange->count);
   exchange->row = pen_new(order->rank_count, sizeof *exchange->row);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     size_t count;
-    struct task *task = tasks_of(order, partition, rank, cost, &count);
+    struct task *task = tasks_of(order, partition, rank, cost, profile_kind, &count);
     if (rule != PEN_EXCHANGE_LAST)
       fill_pauses(task, count, timing->start[rank], timing->end[rank], order->count[rank], rule == PEN_EXCHANGE_FITTING);
     exchange->row[rank] = sort_rows(task, count);

@@ -62,6 +62,7 @@ struct pen_partition {
   struct pen_span *span;     /* [stage_count] */
   uint32_t *rank_of;         /* [stage_count] */
   const struct pen_family *family;
+  bool reshards_each_use; /* data_parallel.reshard */
   bool joins; /* a tied matrix learns: the head's gradient is added to the embedding's once a step (struct pen_tie) */
   bool gathers; /* no rank takes the optimizer's step before all have published their norms (clip_norm) */
   const struct pen_model_block *block; /* all of the model's, in order */
@@ -161,7 +162,7 @@ double *pen_after_actions(const struct pen_partition *partition, const struct pe
 /* What the exchange of a stage's gradients takes on its rank, in the unit of struct pen_stage_cost. */
 struct pen_exchange_cost {
   double reduce; /* WAIT_GRAD: add up the own shards of all replicas */
-  double gather; /* GATHER_GRAD, GATHER_VALUE: copy the shards of the others */
+  double gather; /* GATHER_GRAD, GATHER_VALUE, UNSHARD: copy the shards of the others */
 };
 
 /* A row of the exchange between replicas, and before which compute action of its rank it stands; past the last: behind all. */

@@ -38,6 +38,7 @@ struct pen_laying {
   int64_t *live_bytes;              /* [rank]: activations and messages alone */
   uint64_t **scratch;               /* [rank][row], null where all share one; like places: see pen_arena_offset */
   uint64_t *shared_scratch;         /* [rank] */
+  uint64_t **unsharded;             /* [rank][row of UNSHARD]; null where weights are not cut; like places */
   uint32_t **tensor_of;             /* [stage][value]: index into its rank's tensors */
 };
 

@@ -113,22 +113,25 @@ static void place_gradients(const struct pen_plan *plan, struct pen_weight *weig
 /* Whether a weight is the tied one. */
 static bool is_tied(const struct pen_laying *l, uint32_t weight) { return l->tie && l->tie->weight == weight; }
 
-/* Values, then bf16 copies: those that peers read, or the others. Peers read of what moments make anew and everybody has whole. */
+/* Values, then bf16 copies: those that peers read, or the others. Peers read of what moments make anew and everybody has whole, and
+ * of what programs read and nobody has whole. */
 static void place_values(struct pen_laying *l, uint32_t rank, bool shared, bool trains, uint64_t *end) {
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_plan *plan = l->plan;
-  bool cuts = trains && plan->sharding != PEN_SHARD_NONE;
+  bool cuts = plan->sharding != PEN_SHARD_NONE;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
     if (weight->rank != rank) continue;
     weight->value_cut = pen_value_cut((enum pen_sharding)plan->sharding, weight->copy_offset != UINT64_MAX, is_tied(l, i));
-    if ((cuts && !weight->frozen && !weight->value_cut) != shared) continue;
+    weight->copy_cut = pen_copy_cut((enum pen_sharding)plan->sharding, weight->copy_offset != UINT64_MAX, is_tied(l, i));
+    if ((cuts && (weight->value_cut ? weight->copy_offset == UINT64_MAX : trains && !weight->frozen)) != shared) continue;
     weight->value_offset = take(end, pen_kept_count(weight->count, plan->replica_count, weight->value_cut) * 4, &memory->weight_bytes);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
-    if (weight->rank != rank || weight->copy_offset == UINT64_MAX || (cuts && !weight->frozen) != shared) continue;
-    weight->copy_offset = take(end, weight->count * pen_dtype_bytes(PEN_BF16), &memory->copy_bytes);
+    if (weight->rank != rank || weight->copy_offset == UINT64_MAX || (cuts && (weight->copy_cut || (trains && !weight->frozen))) != shared) continue;
+    uint64_t kept = pen_kept_count(weight->count, plan->replica_count, weight->copy_cut);
+    weight->copy_offset = take(end, kept * pen_dtype_bytes(PEN_BF16), &memory->copy_bytes);
   }
 }
 

@@ -15,11 +15,14 @@ static inline uint64_t pen_aligned(uint64_t bytes) {
   return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
 }
 
-/* Elements that a replica keeps of a tensor, and whether it keeps a shard alone of a weight's value: what programs read is kept whole. A
- * weight that has a bf16 copy is read as that; a tied one as both. */
+/* Elements that a replica keeps of a tensor, and whether it keeps a shard alone of a weight's value: what programs read is kept whole,
+ * unless weights are shared out. A weight that has a bf16 copy is read as that; a tied one as both, and always kept whole. */
 static inline uint64_t pen_kept_count(uint64_t count, uint32_t replicas, bool cut) { return cut ? pen_shard_most(count, replicas) : count; }
 static inline bool pen_value_cut(enum pen_sharding sharding, bool has_copy, bool tied) {
-  return sharding != PEN_SHARD_NONE && !tied && has_copy;
+  return sharding != PEN_SHARD_NONE && !tied && (has_copy || sharding == PEN_SHARD_WEIGHTS);
+}
+static inline bool pen_copy_cut(enum pen_sharding sharding, bool has_copy, bool tied) {
+  return sharding == PEN_SHARD_WEIGHTS && !tied && has_copy;
 }
 
 /* What a weight keeps on its rank whatever the activations: itself, its bf16 copy where it has one, and, if it learns, its gradient and
@@ -28,7 +31,9 @@ static inline bool pen_value_cut(enum pen_sharding sharding, bool has_copy, bool
 static inline uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph, size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
   bool has_copy = weight->copy_offset != UINT64_MAX;
-  uint64_t copy = has_copy ? pen_aligned(weight->count * sizeof(uint16_t)) : 0, whole = pen_aligned(weight->count * sizeof(float));
+  bool copy_cut = index != graph->tied && pen_copy_cut(partition->sharding, has_copy, false);
+  uint64_t copy = has_copy ? pen_aligned(pen_kept_count(weight->count, partition->replica_count, copy_cut) * sizeof(uint16_t)) : 0;
+  uint64_t whole = pen_aligned(weight->count * sizeof(float));
   uint64_t shard = pen_aligned(pen_kept_count(weight->count, partition->replica_count, partition->sharding != PEN_SHARD_NONE) * sizeof(float));
   bool learns = graph->training && !weight->frozen, together = partition->rank_of[0] == partition->rank_of[graph->stage];
   uint64_t value = pen_value_cut(partition->sharding, has_copy, false) ? shard : whole, stored = value + (learns ? 2 * shard : 0);

@@ -55,7 +55,7 @@ static uint32_t *known_at(const struct search *search, uint32_t stage, uint32_t 
 
 /* Notes that a row uses a block. */
 static void touch(struct search *search, uint32_t row, uint32_t stage, int base, uint64_t offset, uint64_t bytes, bool anew) {
-  uint32_t microbatch = search->program->actions[row].microbatch;
+  uint32_t microbatch = base == PEN_BASE_UNSHARDED ? 0 : search->program->actions[row].microbatch; /* all read the same weights */
   if (base == PEN_BASE_INPUT && stage > 0 && on_this_rank(search, stage - 1)) stage--, base = PEN_BASE_OUTPUT;
   if (base == PEN_BASE_OUTPUT_GRADIENT && on_this_rank(search, stage + 1)) stage++, base = PEN_BASE_INPUT_GRADIENT;
   uint32_t *known = known_at(search, stage, microbatch, base);

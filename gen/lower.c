@@ -251,6 +251,7 @@ static void number_exchange(struct lowering *l, uint32_t rank) {
     if (!pen_kind_exchanges(row->kind)) continue;
     if (row->kind == PEN_UPDATE) row->message = ended;
     else if (row->kind == PEN_GATHER_VALUE) row->message = updated;
+    else if (row->kind == PEN_UNSHARD) row->message = 0; /* what the step before has updated */
     else if (row->kind != PEN_REDUCE_GRAD) row->message = last[follows[row->kind]][row->stage];
     ended++;
     if (row->kind == PEN_UPDATE) updated = ended;
@@ -262,6 +263,7 @@ static void end_step(struct lowering *l, int profile_kind, bool gather_before_up
   bool train = profile_kind == PEN_TRAIN;
   if (l->ties_ranks) add_message(l, HEAD_VALUE, 0, 0);
   for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
+    if (!train) append_exchange(l, rank, PEN_BEHIND_UPDATE);
     if (train) end_training_step(l, rank, gather_before_update);
     else append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
     if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);

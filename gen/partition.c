@@ -230,6 +230,7 @@ struct pen_partition *pen_partition_of(const struct pen_topology *t, const struc
   partition->microbatch_count = (uint32_t)t->pipeline_microbatches;
   partition->replica_count = (uint32_t)t->data_parallel_replicas;
   partition->sharding = sharding_of(t);
+  partition->reshards_each_use = t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use");
   partition->span = pen_new(partition->stage_count, sizeof *partition->span);
   partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
   partition->family = family;

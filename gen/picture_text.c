@@ -26,6 +26,7 @@ static const struct {
     [PEN_WAIT_GRAD] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients of replicas added up"},
     [PEN_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m", "gradients of replicas gathered"},
     [PEN_GATHER_VALUE] = {'V', '+', "\033[48;5;252;38;5;16m", "weights of replicas gathered"},
+    [PEN_UNSHARD] = {'U', '+', "\033[48;5;252;38;5;16m", "weights of replicas brought together"},
 };
 
 struct chart {

@@ -8,7 +8,8 @@ static const double microseconds = 1000; /* of a unit of cost */
 
 static const char *const categories[] = {[PEN_F] = "F", [PEN_B] = "B", [PEN_I] = "I", [PEN_W] = "W",
                                          [PEN_WAIT_GRAD] = "exchange", [PEN_GATHER_GRAD] = "exchange",
-                                         [PEN_GATHER_VALUE] = "exchange"};
+                                         [PEN_GATHER_VALUE] = "exchange",
+                                         [PEN_UNSHARD] = "exchange"};
 
 /* The message of an action, if it crosses ranks: begins at the action's end, ends where the other rank's action starts. */
 static void put_flow(FILE *out, const char *name, uint64_t id, uint32_t from, double sent, uint32_t to, double start) {

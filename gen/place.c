@@ -183,6 +183,19 @@ static void add_scratch(struct pen_laying *l, struct packing *p, bool shared) {
   if (shared) add_block(p, most, 0, count - 1, &p->scratch, NULL);
 }
 
+/* A stage's weights, from each UNSHARD to its RESHARD. */
+static void add_unsharded(struct pen_laying *l, struct packing *p, uint32_t rank) {
+  const struct pen_lowered *lowered = l->input->lowered;
+  if (l->partition->sharding != PEN_SHARD_WEIGHTS) return;
+  if (!l->unsharded[rank]) l->unsharded[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->unsharded);
+  for (uint32_t row = 0; row < lowered->count[rank]; row++) {
+    uint32_t last = row;
+    if (p->row[row].kind != PEN_UNSHARD) continue;
+    while (p->row[last].kind != PEN_RESHARD || p->row[last].stage != p->row[row].stage) last++;
+    add_block(p, l->blocks[p->row[row].stage].bytes[PEN_BASE_UNSHARDED], row, last, &l->unsharded[rank][row], NULL);
+  }
+}
+
 static void add_stage_blocks(struct pen_laying *l, struct packing *p, uint32_t stage, uint32_t microbatch) {
   const struct pen_blocks *blocks = &l->blocks[stage];
   const struct rows *rows = pen_rows_of(l, stage, microbatch);
@@ -213,6 +226,8 @@ static int64_t live_of(const struct pen_laying *l, uint32_t rank) {
       if ((forward ? blocks->output_last : blocks->input_gradient_last) <= (forward ? PEN_PROGRAM_F : PEN_PROGRAM_I))
         live -= (int64_t)pen_aligned(lowered->message[a->message].bytes);
     }
+    if (a->kind == PEN_UNSHARD) live += (int64_t)blocks->bytes[PEN_BASE_UNSHARDED];
+    if (a->kind == PEN_RESHARD) live -= (int64_t)blocks->bytes[PEN_BASE_UNSHARDED];
     int64_t peak = program < 0 ? 0 : blocks->peak[program];
     if (a->overlaps) peak += l->blocks[a[1].stage].peak[pen_program_of(a[1].kind)]; /* both may be at their most at once */
     if (program >= 0 && live + peak > most) most = live + peak;
@@ -277,6 +292,7 @@ static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, s
                           uint64_t limit, uint64_t goal) {
   begin_packing(l, slotting, p, rank, way->spare);
   add_scratch(l, p, way->shared_scratch);
+  add_unsharded(l, p, rank);
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
   uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, p->window.bytes, limit, goal, way->steps);
@@ -452,6 +468,7 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
 void pen_place(struct pen_laying *l) {
   struct templates templates = start_templates(l);
   l->stages = pen_partition_stages(l->partition);
+  l->unsharded = pen_new(l->partition->rank_count, sizeof *l->unsharded);
   for (uint32_t r = 0; r < l->partition->rank_count; r++) cut_rank(l, &templates, r, PEN_CUT_NOT);
   find_rows(l);
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof *l->places);

@@ -98,7 +98,7 @@ static void rendezvous_row(struct model *m, uint32_t rank, uint32_t index) {
   step_end(m, row);
   if (talks(row)) line(m, row, "posted[%" PRIu32 "]++", rank);
   bool reads = pen_is_compute(row->kind) || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V;
-  if (!reads && row->kind != PEN_UPDATE) return;
+  if (!reads && row->kind != PEN_UPDATE && row->kind != PEN_UNSHARD) return;
   if (reads && message_of(m, row) != PEN_NONE) line(m, row, "arrived[%" PRIu32 "]", message_of(m, row));
   size_t *next = &m->hold_next[rank];
   for (; c->hold && *next < c->hold_count[rank] && c->hold[rank][*next].row == index; (*next)++)

@@ -42,7 +42,8 @@ static double own_cost(const struct run *run, const struct pen_compute *action) 
   switch (action->kind) {
   case PEN_WAIT_GRAD: return run->exchange_cost[action->stage].reduce;
   case PEN_GATHER_GRAD:
-  case PEN_GATHER_VALUE: return run->exchange_cost[action->stage].gather;
+  case PEN_GATHER_VALUE:
+  case PEN_UNSHARD: return run->exchange_cost[action->stage].gather;
   case PEN_F: return cost[action->stage].forward;
   case PEN_I: return cost[action->stage].backward_input;
   case PEN_W: return cost[action->stage].backward_weight;

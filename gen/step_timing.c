@@ -10,7 +10,7 @@
 
 #include "gen/gen.h"
 
-static bool takes_time(int kind) { return kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE; }
+static bool takes_time(int kind) { return kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE || kind == PEN_UNSHARD; }
 
 /* The lists of an order with the rows of an exchange in their places. */
 static struct pen_order *join(const struct pen_order *order, const struct pen_exchange *exchange) {

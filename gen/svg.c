@@ -27,6 +27,7 @@ static const struct {
     [PEN_WAIT_GRAD] = {"#9a9a9a", "#000", "gradients of replicas added up"},
     [PEN_GATHER_GRAD] = {"#cfcfcf", "#000", "gradients of replicas gathered"},
     [PEN_GATHER_VALUE] = {"#cfcfcf", "#000", "weights of replicas gathered"},
+    [PEN_UNSHARD] = {"#cfcfcf", "#000", "weights of replicas brought together"},
 };
 
 struct drawing {

@@ -48,12 +48,12 @@ static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen
     map[v] = constant ? find_tensor(t, value->name) : PEN_NONE;
     if (map[v] != PEN_NONE) continue;
     if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied && value->dtype != l->tie->dtype) continue; /* the head reads a copy */
-    if (is_cut(l, graph, value)) continue;
+    if (is_cut(l, graph, value) && blocks->base[v] != PEN_BASE_UNSHARDED) continue;
     uint64_t offset = blocks->offset[v];
     if (constant) {
       offset = *constant_end;
       *constant_end += pen_aligned(value->bytes);
-    } else if (value->base == PEN_BASE_PERSISTENT) {
+    } else if (blocks->base[v] == PEN_BASE_PERSISTENT) {
       offset = persistent_offset(l, graph, value);
     }
     const char *name = value->role == PEN_ROLE_ACTIVATION ? pen_text("%s%s", stage_name, value->name) : value->name;
@@ -111,10 +111,11 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
 }
 
 /* The bases of one compute row. */
-static struct pen_frame frame_of(const struct pen_laying *l, uint32_t rank, const struct pen_action *a, uint32_t row) {
+static struct pen_frame frame_of(const struct pen_laying *l, uint32_t rank, const struct pen_action *a, uint32_t row, uint64_t unsharded) {
   const struct places *places = pen_places_of(l, a->stage, a->microbatch);
   struct pen_frame frame = {{0}};
-  for (int b = PEN_BASE_INPUT; b < PEN_BASES; b++)
+  if (l->blocks[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
+  for (int b = PEN_BASE_INPUT; b < PEN_BASE_UNSHARDED; b++)
     if (l->blocks[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
   frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, pen_scratch_of(l, rank, row));
   uint32_t stage = a->stage;
@@ -140,6 +141,7 @@ static void add_start_ops(struct pen_laying *l, struct tables *t, const struct p
 static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32_t rank) {
   struct pen_lowered *lowered = l->input->lowered;
   struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index)};
+  uint64_t *unsharded = pen_new(l->partition->stage_count, sizeof *unsharded); /* where a stage's weights are at the row at hand */
   uint64_t constant_end = l->memory[rank].persistent_end - l->memory[rank].constant_bytes;
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
     if (l->partition->rank_of[s] == rank) add_tensors(l, &t, l->input->graph[s], &constant_end);
@@ -151,9 +153,13 @@ static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32
   for (uint32_t i = 0; i < lowered->count[rank]; i++) {
     struct pen_action *a = &lowered->action[rank][i];
     int program = pen_program_of(a->kind);
+    if (a->kind == PEN_UNSHARD) {
+      unsharded[a->stage] = pen_arena_offset(l, rank, l->unsharded[rank][i]);
+      a->frame = frame_index(&t, &(struct pen_frame){.base[PEN_BASE_UNSHARDED] = unsharded[a->stage]});
+    }
     if (program < 0) continue;
     a->program = t.program_index[a->stage][program];
-    struct pen_frame frame = frame_of(l, rank, a, i);
+    struct pen_frame frame = frame_of(l, rank, a, i, unsharded[a->stage]);
     a->frame = frame_index(&t, &frame);
   }
   *out = (struct pen_rank_program){lowered->action[rank], t.program, t.op, t.tensor, t.frame, lowered->count[rank],

@@ -236,7 +236,8 @@ static struct cause rendezvous_cause(struct state *s, uint32_t rank, uint32_t in
   const struct pen_action *row = &c->row[rank][index];
   struct pen_wanted wanted;
   if (gather_waits(s, row)) return unpublished(s);
-  bool updates = row->kind == PEN_UPDATE, reads = pen_is_compute(row->kind) || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V;
+  bool updates = row->kind == PEN_UPDATE || row->kind == PEN_UNSHARD;
+  bool reads = pen_is_compute(row->kind) || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V;
   if (!updates && !reads) return (struct cause){0};
   if (reads && pen_message_of_row(c, row, &wanted)) {
     uint32_t receive = receive_row(c, &wanted, row->microbatch);

@@ -89,6 +89,7 @@ struct memory {
   uint32_t *first_event, *next_event; /* [rows done over both steps], [step * own messages + n]: lists of what may come then */
   const uint32_t *message;            /* the rank's incoming messages */
   uint32_t message_count;
+  uint64_t *unsharded_at; /* [stage]: where its weights lie that are cut */
   uint8_t *added; /* [own weight, then tie][microbatch] in this step */
   size_t hold_capacity;
 };
@@ -169,9 +170,10 @@ static bool run_compute(struct memory *m, const struct pen_action *row) {
   const struct pen_extent *read = m->tracer->extent + trace->read_first, *left = m->tracer->extent + trace->left_first;
   for (uint32_t n = 0; n < trace->read_count; n++) {
     uint32_t tensor = m->b->same_as[read[n].tensor];
+    uint32_t microbatch = read[n].base == PEN_BASE_UNSHARDED ? 0 : row->microbatch; /* a weight is of none */
     for (uint64_t at = read[n].first; at < read[n].past; at++)
-      if (!holds(m, &m->cell[at], tensor, row->microbatch, false))
-        return wrong_content(m, "reads", read[n].tensor, row->microbatch, &m->cell[at]);
+      if (!holds(m, &m->cell[at], tensor, microbatch, false))
+        return wrong_content(m, "reads", read[n].tensor, microbatch, &m->cell[at]);
   }
   for (uint32_t n = 0; n < trace->left_count; n++) {
     struct cell made = {left[n].tensor, row->microbatch, m->row + 1, 0, (uint8_t)m->step, false};
@@ -181,6 +183,35 @@ static bool run_compute(struct memory *m, const struct pen_action *row) {
     }
   }
   return check_loss(m, trace, row) && add_gradients(m, trace, row->microbatch);
+}
+
+/* What a stage's weights that are cut take at a place, tensor by tensor: the cells of the n-th from `*n` on; false: no more. */
+static bool next_unsharded(const struct memory *m, uint32_t stage, uint64_t place, uint32_t *n, uint64_t *first, uint64_t *past) {
+  for (; *n < m->b->tables->tensor_count; (*n)++) {
+    const struct pen_tensor *tensor = &m->b->tables->tensors[*n];
+    if (tensor->base != PEN_BASE_UNSHARDED || m->b->plan->weights[m->b->weight[*n]].stage != stage) continue;
+    *first = place + tensor->offset;
+    *past = *first + tensor->bytes;
+    return true;
+  }
+  return false;
+}
+
+/* The weights of a stage come, or go: their cells hold them, of no microbatch, or nothing that may be read. */
+static bool run_unshard(struct memory *m, const struct pen_action *row) {
+  bool comes = row->kind == PEN_UNSHARD;
+  uint64_t *place = &m->unsharded_at[row->stage], first, past;
+  if (comes) *place = m->b->tables->frames[row->frame].base[PEN_BASE_UNSHARDED];
+  for (uint32_t n = 0; next_unsharded(m, row->stage, *place, &n, &first, &past); n++) {
+    if (comes && (first < m->b->memory->persistent_end ? past > m->b->memory->window_bytes : past > m->b->memory->arena_bytes))
+      return WRONG(m, "brings %s to %llu, outside window and activation part", tensor_name(m, n), (unsigned long long)first);
+    for (uint32_t at = cell_at(m, first); at < cell_at(m, past); at++) {
+      if (!comes && !holds(m, &m->cell[at], n, 0, false)) return wrong_content(m, "gives up", n, 0, &m->cell[at]);
+      if (m->cell[at].sent && m->step == 0 && comes) add_hold(m, m->cell[at].sent - 1);
+      m->cell[at] = (struct cell){comes ? n : PEN_NONE, 0, m->row + 1, 0, (uint8_t)m->step, false};
+    }
+  }
+  return true;
 }
 
 /* The first of some extents that has a cell with this mark, or null. */
@@ -299,6 +330,7 @@ static bool run_row(struct memory *m) {
   if (pen_is_send(row->kind)) return run_send(m, row);
   if (pen_is_wait(row->kind)) return run_wait(m, row);
   if (row->kind == PEN_JOIN) return run_join(m, row);
+  if (row->kind == PEN_UNSHARD || row->kind == PEN_RESHARD) return run_unshard(m, row);
   return row->kind != PEN_UPDATE || run_update(m);
 }
 
@@ -355,6 +387,12 @@ static void cut_cells(struct memory *m) {
       edge_add(&m->edges, message->source_offset);
       edge_add(&m->edges, message->source_offset + message->bytes);
     }
+  for (uint32_t row = 0; row < m->b->tables->action_count; row++) {
+    const struct pen_action *action = &m->b->tables->actions[row];
+    uint64_t ends[2], place = action->kind == PEN_UNSHARD ? m->b->tables->frames[action->frame].base[PEN_BASE_UNSHARDED] : 0;
+    for (uint32_t n = 0; action->kind == PEN_UNSHARD && next_unsharded(m, action->stage, place, &n, &ends[0], &ends[1]); n++)
+      for (int k = 0; k < 2; k++) edge_add(&m->edges, ends[k]);
+  }
   edges_number(&m->edges);
   for (size_t index = 0; index < m->tracer->extent_count; index++) {
     extent[index].first = cell_at(m, extent[index].first);
@@ -389,6 +427,7 @@ static bool run_rank(struct memory *m) {
   if (!trace_rows(m)) return false;
   cut_cells(m);
   list_events(m);
+  m->unsharded_at = pen_new(m->c->stage_count, sizeof *m->unsharded_at);
   m->added = pen_new(((size_t)m->b->own_weight_count + m->b->plan->tie_count) * m->c->microbatch_count + 1, 1);
   uint32_t count = m->b->tables->action_count;
   run_events(m, 0);

@@ -9,6 +9,8 @@
  *   free      UPDATE, which clears the gradients for the next step, knows all rows of its peers that read them
  *   updated   where moments are cut, each updates its shard of a weight: GATHER_VALUE, which reads the others', knows their UPDATE, stands once
  *             for each stage that keeps weights whole, and above SEND_V. What it reads stays: the next UPDATE of a peer knows a later row
+ *   unsharded where weights are cut, every row that reads a stage's stands between UNSHARD and RESHARD. UNSHARD knows the peers' UPDATE of the
+ *             step before (E is 0, or more), and their next UPDATE knows it. What its bytes hold is seen to by verify_memory.c
  *   no wait for ever: E stands above the row that waits for it. Take an order in which the rows of one replica can run one by one (the
  *             other parts prove that there is one), and let all replicas run each row of it before any runs the next: every row
  *             finds what it waits for. Rows only wait for what stays done, so any other order ends alike.
@@ -22,6 +24,8 @@ struct exchange {
   uint32_t row;
   uint32_t ended;                     /* rows of the exchange above `row` */
   uint32_t updated;                   /* number of UPDATE */
+  uint32_t unsharded;                 /* that of the last UNSHARD */
+  bool *whole;                        /* [stage]: between UNSHARD and RESHARD */
   uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: of the stage's row of that kind */
 };
 
@@ -73,7 +77,7 @@ static bool check_rules(const struct exchange *e, const struct pen_action *row) 
 static bool keeps_whole(const struct pen_bench *b, uint32_t stage) {
   for (uint32_t n = 0; n < b->own_weight_count; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
-    if (weight->stage == stage && !weight->frozen && (!weight->value_cut || weight->copy_offset != UINT64_MAX)) return true;
+    if (weight->stage == stage && !weight->frozen && (!weight->value_cut || (weight->copy_offset != UINT64_MAX && !weight->copy_cut))) return true;
   }
   return false;
 }
@@ -83,6 +87,9 @@ static bool check_sharing(const struct exchange *e, const struct pen_action *row
   bool cut = pen_moments_cut(e->b->plan);
   if (row->kind == (cut ? PEN_GATHER_GRAD : PEN_GATHER_VALUE))
     return WRONG(e, "moments are %s, so nobody wants the peers' %s", cut ? "cut" : "whole", cut ? "sums" : "weights");
+  if (row->kind == PEN_UPDATE && known(row) < e->unsharded)
+    return WRONG(e, "it waits for row %u of the exchange, but UNSHARD is row %u: peers may still read the shards that it updates", known(row),
+                 e->unsharded);
   if (row->kind == PEN_GATHER_VALUE && (e->updated == 0 || known(row) < e->updated))
     return WRONG(e, "it waits for row %u of the exchange, but UPDATE is row %u: peers may not have updated what it reads", known(row), e->updated);
   if (row->kind == PEN_SEND_V && cut && !e->number[PEN_GATHER_VALUE][row->stage])
@@ -100,9 +107,52 @@ static bool check_gathered(struct exchange *e) {
   return true;
 }
 
+/* Whether a program reads weights that are cut. */
+static bool reads_cut(const struct pen_bench *b, const struct pen_program *program) {
+  for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
+    for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
+      uint32_t tensor = b->tables->ops[op].operand[k];
+      if (tensor != PEN_NONE && b->tables->tensors[tensor].base == PEN_BASE_UNSHARDED) return true;
+    }
+  return false;
+}
+
+static bool check_unshard(struct exchange *e, const struct pen_action *row) {
+  bool comes = row->kind == PEN_UNSHARD;
+  if (row->stage >= e->b->checked->stage_count || e->b->checked->rank_of[row->stage] != e->b->rank)
+    return WRONG(e, "stage %u is not on this rank", row->stage);
+  if (row->microbatch != 0) return WRONG(e, "it is of no microbatch, but names %u", row->microbatch);
+  if (e->b->plan->sharding != PEN_SHARD_WEIGHTS) return WRONG(e, "weights are not shared out");
+  if (e->whole[row->stage] == comes) return WRONG(e, "the weights of stage %u %s", row->stage, comes ? "are whole already" : "are not whole");
+  e->whole[row->stage] = comes;
+  if (!comes) return true;
+  if (row->message == PEN_NONE) return WRONG(e, "it waits for nobody: peers may not have updated what it reads in the step before");
+  if (row->message > e->ended)
+    return WRONG(e, "deadlock: it waits for row %u of its peers' exchange, but only %u stand above it", row->message, e->ended);
+  if (e->updated) return WRONG(e, "it stands behind UPDATE: some shards may be of this step, others of the next");
+  e->unsharded = ++e->ended;
+  return true;
+}
+
+/* What computes finds its stage's weights whole; at the end of a step none is. */
+static bool check_use(struct exchange *e, const struct pen_action *row, const bool *reads) {
+  if (!reads[row->program] || e->whole[row->stage]) return true;
+  return WRONG(e, "it reads the weights of stage %u, which are not whole: no UNSHARD stands above it, or RESHARD does", row->stage);
+}
+
+static bool check_given_up(struct exchange *e) {
+  for (uint32_t stage = 0; stage < e->b->checked->stage_count; stage++)
+    if (e->whole[stage]) {
+      e->row = PEN_NONE;
+      return WRONG(e, "%uRESHARD is missing at the step's end", stage);
+    }
+  return true;
+}
+
 /* A row of the exchange, or of the step's end. */
 static bool check_row(struct exchange *e, const struct pen_action *row) {
   if (row->kind == PEN_SEND_V) return check_sharing(e, row);
+  if (row->kind == PEN_UNSHARD || row->kind == PEN_RESHARD) return check_unshard(e, row);
   bool of_stage = pen_kind_has_stage(row->kind);
   if (of_stage && (row->stage >= e->b->checked->stage_count || e->b->checked->rank_of[row->stage] != e->b->rank))
     return WRONG(e, "stage %u is not on this rank", row->stage);
@@ -120,6 +170,16 @@ static bool check_row(struct exchange *e, const struct pen_action *row) {
 
 static uint64_t aligned(uint64_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
 
+/* The elements of the largest shard. */
+static uint64_t most_of(const struct pen_plan *plan, const struct pen_weight *weight) {
+  uint64_t most = 0;
+  for (uint32_t replica = 0; replica < plan->replica_count; replica++) {
+    uint64_t count = pen_shard_at(weight->count, plan->replica_count, replica).count;
+    if (count > most) most = count;
+  }
+  return most;
+}
+
 static void reach(uint64_t *past, uint64_t offset, uint64_t bytes) {
   if (offset + bytes > *past) *past = offset + bytes;
 }
@@ -130,11 +190,14 @@ static bool check_shared(const struct pen_bench *b, bool exchanges) {
   for (uint32_t n = 0; n < b->own_weight_count && exchanges; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
     uint64_t bytes = aligned(weight->count * sizeof(float));
+    bool copied = weight->copy_offset != UINT64_MAX;
+    if (weight->copy_cut) reach(&shared, weight->copy_offset, aligned(most_of(b->plan, weight) * sizeof(uint16_t)));
+    if (weight->value_cut && !copied) reach(&shared, weight->value_offset, aligned(most_of(b->plan, weight) * sizeof(float)));
     if (weight->frozen || weight->gradient_offset == UINT64_MAX) continue;
     reach(&shared, weight->gradient_offset, bytes);
     if (!pen_moments_cut(b->plan)) continue;
     if (!weight->value_cut) reach(&shared, weight->value_offset, bytes);
-    if (weight->copy_offset != UINT64_MAX) reach(&shared, weight->copy_offset, aligned(weight->count * sizeof(uint16_t)));
+    if (copied && !weight->copy_cut) reach(&shared, weight->copy_offset, aligned(weight->count * sizeof(uint16_t)));
   }
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {
     const struct pen_tie *tie = &b->plan->ties[n];
@@ -151,14 +214,19 @@ bool pen_check_replicas(const struct pen_bench *b) {
   bool train = b->checked->profile_kind == PEN_TRAIN, replicas = b->plan->replica_count > 1;
   struct exchange e = {.b = b};
   for (int kind = PEN_REDUCE_GRAD; kind < PEN_ACTION_KINDS; kind++) e.number[kind] = pen_new(b->checked->stage_count, sizeof(uint32_t));
+  bool *reads = pen_new(b->tables->program_count + 1u, sizeof *reads);
+  e.whole = pen_new(b->checked->stage_count, sizeof *e.whole);
+  for (uint32_t program = 0; program < b->tables->program_count; program++) reads[program] = reads_cut(b, &b->tables->programs[program]);
   for (e.row = 0; e.row < b->tables->action_count; e.row++) {
     const struct pen_action *row = &b->tables->actions[e.row];
     if (!replicas && row->kind >= PEN_REDUCE_GRAD) return WRONG(&e, "there are no replicas to exchange with");
+    if (pen_is_compute(row->kind) && !check_use(&e, row, reads)) return false;
+    if (replicas && !train && row->kind >= PEN_REDUCE_GRAD && !check_row(&e, row)) return false;
     if (replicas && train && (row->kind >= PEN_NORM || row->kind == PEN_SEND_V) && !check_row(&e, row)) return false;
     if (row->kind == PEN_JOIN && e.number[PEN_REDUCE_GRAD][0])
       return WRONG(&e, "it adds to the gradients of stage 0, which peers may read already");
     if ((row->kind == PEN_B || row->kind == PEN_W) && e.number[PEN_REDUCE_GRAD][row->stage])
       return WRONG(&e, "it adds to the gradients of stage %u, which peers may read already", row->stage);
   }
-  return (!replicas || !train || check_gathered(&e)) && check_shared(b, replicas);
+  return check_given_up(&e) && (!replicas || !train || check_gathered(&e)) && check_shared(b, replicas);
 }

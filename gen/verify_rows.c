@@ -86,7 +86,7 @@ static bool check_row(struct pen_checked *c, uint32_t rank, uint32_t index) {
   char text[32];
   if (row->kind >= PEN_ACTION_KINDS) return pen_wrong(c->problem, rank, index, "there is no kind %u of action", row->kind);
   bool forward = row->kind == PEN_F || row->kind == PEN_SEND_F || row->kind == PEN_RECV_F || row->kind == PEN_WAIT_F ||
-                 row->kind == PEN_PUBLISH || row->kind == PEN_GATHER;
+                 row->kind == PEN_PUBLISH || row->kind == PEN_GATHER || row->kind == PEN_UNSHARD || row->kind == PEN_RESHARD;
   if (c->profile_kind != PEN_TRAIN && !forward) return pen_wrong(c->problem, rank, index, "a plan without training runs forwards alone");
   if (row->kind >= PEN_CELL_KINDS) return true;
   if (row->stage >= c->stage_count) return pen_wrong(c->problem, rank, index, "there is no stage %u of %u", row->stage, c->stage_count);

@@ -54,10 +54,14 @@ static bool is_tied(const struct pen_plan *plan, uint32_t weight) { return plan-
 /* A value is cut where nothing reads it but the optimizer: products read the copy. (That no tensor lies on a cut one: find_weight.) */
 static bool check_cut(const struct pen_bench *b, uint32_t number) {
   const struct pen_weight *weight = &b->plan->weights[number];
-  bool copied = weight->copy_offset != UINT64_MAX, wanted = b->plan->sharding != PEN_SHARD_NONE && copied && !is_tied(b->plan, number);
+  bool copied = weight->copy_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS, tied = is_tied(b->plan, number);
+  bool wanted = b->plan->sharding != PEN_SHARD_NONE && !tied && (copied || shares);
+  if (weight->copy_cut != (shares && copied && !tied))
+    return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "the copy of %s %s cut over the replicas, but it must %sbe", weight->name,
+                     weight->copy_cut ? "is" : "is not", weight->copy_cut ? "not " : "");
   return weight->value_cut == wanted ||
          pen_wrong(b->checked->problem, b->rank, PEN_NONE, "the value of %s %s cut over the replicas, but %s", weight->name,
-                   wanted ? "is not" : "is", wanted ? "only the optimizer reads it" : "it must be whole");
+                   wanted ? "is not" : "is", wanted ? "no program reads it there" : "it must be whole");
 }
 
 /* Weights, gradients, moments, losses and constants of a rank lie in the persistent part and apart from each other. */
@@ -72,7 +76,8 @@ static bool check_persistent(struct pen_bench *b) {
     uint64_t bytes = weight->count * sizeof(float), moment = kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
     if (!check_cut(b, b->own_weight[index])) return false;
     add_range(range, &count, weight->value_offset, kept_bytes(plan, weight, weight->value_cut), weight->name, "value");
-    if (weight->copy_offset != UINT64_MAX) add_range(range, &count, weight->copy_offset, weight->count * sizeof(uint16_t), weight->name, "copy");
+    if (weight->copy_offset != UINT64_MAX)
+      add_range(range, &count, weight->copy_offset, kept_bytes(plan, weight, weight->copy_cut) / 2, weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
@@ -137,7 +142,7 @@ static bool find_weight(struct pen_bench *b, uint32_t tensor) {
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     uint32_t number = b->own_weight[index];
     const struct pen_weight *weight = &plan->weights[number];
-    if (weight->copy_offset == t->offset && t->dtype == PEN_BF16)
+    if (weight->copy_offset == t->offset && t->dtype == PEN_BF16 && !weight->copy_cut)
       return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
     if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
     if (weight->value_offset == t->offset && !weight->value_cut) return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
@@ -154,6 +159,21 @@ static bool find_weight(struct pen_bench *b, uint32_t tensor) {
       return take_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index, weight, ".head.grad", "gradient");
   }
   return true;
+}
+
+/* The weight of a tensor that UNSHARD makes, by its name: of the rank, and cut. */
+static bool find_unsharded(struct pen_bench *b, uint32_t tensor) {
+  const struct pen_tensor *t = &b->tables->tensors[tensor];
+  for (uint32_t index = 0; index < b->own_weight_count; index++) {
+    uint32_t number = b->own_weight[index];
+    const struct pen_weight *weight = &b->plan->weights[number];
+    bool copy = t->dtype == PEN_BF16;
+    size_t length = strlen(weight->name);
+    if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, copy ? ".bf16" : "") != 0) continue;
+    if (!(copy ? weight->copy_cut : weight->value_cut && weight->copy_offset == UINT64_MAX)) continue;
+    return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, copy ? ".bf16" : "", "value");
+  }
+  return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s is to be brought together, but is no weight of the rank that is cut", t->name);
 }
 
 const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight) {
@@ -225,6 +245,7 @@ static bool check_tensors(struct pen_bench *b) {
     b->weight[index] = PEN_NONE;
     b->same_as[index] = index;
     if (tensor->base == PEN_BASE_PERSISTENT && !find_weight(b, index)) return false;
+    if (tensor->base == PEN_BASE_UNSHARDED && !find_unsharded(b, index)) return false;
   }
   for (uint32_t index = 0; index < tables->start_op_count; index++) { /* what start ops make is a constant */
     const struct pen_op *op = &tables->ops[tables->start_first_op + index];
@@ -309,6 +330,11 @@ static bool check_row(const struct pen_bench *b, uint32_t index) {
   struct pen_problem *problem = b->checked->problem;
   const struct pen_rank_program *tables = b->tables;
   const struct pen_action *row = &tables->actions[index];
+  if (row->kind == PEN_UNSHARD) {
+    if (row->frame >= tables->frame_count) return pen_wrong(problem, b->rank, index, "it names no frame");
+    uint64_t at = tables->frames[row->frame].base[PEN_BASE_UNSHARDED];
+    return (is_aligned(at) && at <= b->memory->arena_bytes) || pen_wrong(problem, b->rank, index, "its place is at %llu", (unsigned long long)at);
+  }
   if (!pen_is_compute(row->kind)) {
     if (row->kind == PEN_JOIN) return pen_check_join(b->checked, b->plan, b->profile, b->rank, index);
     if (row->kind >= PEN_CELL_KINDS) return true;

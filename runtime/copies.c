@@ -9,7 +9,8 @@
 void pen_weight_narrow(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena) {
   if (weight->copy_offset != UINT64_MAX) {
     const float *value = (const float *)(arena + weight->value_offset) + (weight->value_cut ? 0 : shard.first);
-    pen_narrow((uint16_t *)(arena + weight->copy_offset) + shard.first, value, (size_t)shard.count);
+    uint16_t *copy = (uint16_t *)(arena + weight->copy_offset) + (weight->copy_cut ? 0 : shard.first);
+    pen_narrow(copy, value, (size_t)shard.count);
   }
 }
 
@@ -44,14 +45,17 @@ float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char 
   return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : lend(weight);
 }
 
-/* Keeps the own shard; products read the whole copy. */
+/* Keeps the own shard; products read the copy, whole or brought together. */
 static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, const float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   struct pen_shard own = pen_kept_of(plan, weight_index, replica, true);
   if (weight->value_offset != UINT64_MAX) {
     memcpy(arena + weight->value_offset, value + own.first, own.count * sizeof *value);
   }
-  pen_narrow((uint16_t *)(arena + weight->copy_offset), value, (size_t)weight->count);
+  if (weight->copy_offset != UINT64_MAX) {
+    struct pen_shard copied = pen_kept_of(plan, weight_index, replica, weight->copy_cut);
+    pen_narrow((uint16_t *)(arena + weight->copy_offset), value + copied.first, (size_t)copied.count);
+  }
 }
 
 void pen_value_taken(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint32_t weight_index, float *value) {

@@ -158,7 +158,7 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   [PEN_JOIN] = join, [PEN_NORM] = norm,                                                                                   \
   [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update,                                           \
   [PEN_REDUCE_GRAD] = pen_reduce_gradients, [PEN_WAIT_GRAD] = pen_wait_gradients, [PEN_GATHER_GRAD] = pen_gather_gradients, \
-  [PEN_GATHER_VALUE] = pen_gather_values
+  [PEN_GATHER_VALUE] = pen_gather_values, [PEN_UNSHARD] = pen_unshard, [PEN_RESHARD] = pen_reshard
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {HANDLERS};
 
 /* --trace: any row, with its time taken. */

@@ -36,8 +36,10 @@
  * replica d is process d*rank_count + r of the deployment, its global rank. What peers (the same rank of the other replicas) read of
  * each other lies in the first shared_bytes of the arena. They cut a tensor into shards, one for each
  * replica, by pen_shard_of(). With sharding, of what is cut a replica keeps its own shard alone, from the tensor's offset on; the place is
- * as large as the largest shard, pen_shard_most(), so that one plan serves all. Moments are cut, and values and copies that say so. A row that waits for row E of its peers' exchange (actions.def) may begin when each has ended E rows of the
- * exchange since the step began.
+ * as large as the largest shard, pen_shard_most(), so that one plan serves all. Moments are cut, and values and copies that say so. What
+ * programs read of a weight of which that is cut lies in the activation part, base UNSHARDED, from UNSHARD to RESHARD.
+ * A row that waits for row E of its peers' exchange (actions.def) may begin when each has ended E rows of the exchange since the step
+ * began, and all of the steps before.
  */
 #ifndef PEN_PLAN_H
 #define PEN_PLAN_H
@@ -74,7 +76,7 @@ enum pen_sharding { PEN_SHARD_NONE, PEN_SHARD_OPTIMIZER, PEN_SHARD_WEIGHTS };
 static inline bool pen_kind_has_stage(int kind) { return kind < PEN_NORM || kind >= PEN_REDUCE_GRAD; }
 static inline bool pen_kind_has_microbatch(int kind) { return kind < PEN_NORM; }
 /* Those of the exchange between replicas, where there are any. */
-static inline bool pen_kind_exchanges(int kind) { return kind == PEN_UPDATE || kind >= PEN_REDUCE_GRAD; }
+static inline bool pen_kind_exchanges(int kind) { return kind == PEN_UPDATE || (kind >= PEN_REDUCE_GRAD && kind != PEN_RESHARD); }
 
 /* One row. What a kind uses of it stands in actions.def; nobody reads the rest. */
 struct pen_action {
@@ -198,7 +200,7 @@ struct pen_weight {
   double deviation;
   bool frozen;
   double weight_decay; /* 0: it does not decay */
-  bool value_cut;      /* a replica keeps its own shard of the value alone: see "Replicas" */
+  bool value_cut, copy_cut; /* a replica keeps its own shard of the value, or of the bf16 copy, alone: see "Replicas" */
   uint64_t value_offset, gradient_offset, exp_avg_offset, exp_avg_sq_offset;       /* arena */
   uint64_t copy_offset; /* arena: the bf16 copy that products read, `count` elements; UINT64_MAX: none */
   uint64_t value_file, exp_avg_file, exp_avg_sq_file;                             /* files */

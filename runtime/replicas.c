@@ -64,7 +64,7 @@ static void copy_value(struct pen_vm *vm, uint32_t index) {
   if (!weight->value_cut) {
     copy_shards(vm, index, weight->value_offset, sizeof(float));
   }
-  if (weight->copy_offset != UINT64_MAX) {
+  if (weight->copy_offset != UINT64_MAX && !weight->copy_cut) {
     copy_shards(vm, index, weight->copy_offset, sizeof(uint16_t));
   }
 }
@@ -82,3 +82,31 @@ static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*
 bool pen_wait_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, sum_own_shard); }
 bool pen_gather_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_gradient); }
 bool pen_gather_values(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_value); }
+
+/* One tensor of the block, from the shards that lie where each replica keeps its own. */
+static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to) {
+  for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
+    struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, replica);
+    memcpy(to + shard.first * tensor->element_bytes, vm->transport->kind->peer_arena(vm->transport, replica) + tensor->shard_offset,
+           shard.count * tensor->element_bytes);
+  }
+}
+
+bool pen_unshard(struct pen_vm *vm, const struct pen_action *action) {
+  if (!pen_exchange_begin(vm, action)) {
+    return false;
+  }
+  unsigned char *block = vm->arena + vm->program->frames[action->frame].base[PEN_BASE_UNSHARDED];
+  for (uint32_t i = 0; i < vm->unsharded_count; i++) {
+    if (vm->unsharded[i].stage == action->stage) {
+      bring_together(vm, &vm->unsharded[i], block + vm->unsharded[i].offset);
+    }
+  }
+  pen_exchange_end(vm);
+  return true;
+}
+
+bool pen_reshard(struct pen_vm *vm, const struct pen_action *action) {
+  (void)vm, (void)action;
+  return true;
+}

@@ -10,7 +10,7 @@
 #include "runtime/vm.h"
 
 /* The rows of the exchange: see actions.def. They return false when the run was aborted. */
-pen_handler pen_reduce_gradients, pen_wait_gradients, pen_gather_gradients, pen_gather_values;
+pen_handler pen_reduce_gradients, pen_wait_gradients, pen_gather_gradients, pen_gather_values, pen_unshard, pen_reshard;
 
 /* Around a row of the exchange: waits for the peers as far as the row wants (false: aborted); says that the row has ended. Both do
  * nothing where there is one replica. */

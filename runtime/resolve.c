@@ -118,6 +118,35 @@ static void list_weights(struct pen_vm *vm) {
   vm->weights = weights;
 }
 
+/* A tensor's weight, by its name: NAME, or NAME.bf16. */
+static uint32_t weight_of(const struct pen_vm *vm, const struct pen_tensor *tensor) {
+  uint32_t found = PEN_NONE;
+  for (uint32_t w = 0; w < vm->plan->weight_count && found == PEN_NONE; w++) {
+    size_t length = strlen(vm->plan->weights[w].name);
+    bool same = strncmp(tensor->name, vm->plan->weights[w].name, length) == 0 &&
+                strcmp(tensor->name + length, tensor->dtype == PEN_BF16 ? ".bf16" : "") == 0;
+    found = same && vm->plan->weights[w].rank == vm->rank ? w : PEN_NONE;
+  }
+  pen_check(found != PEN_NONE, "the plan has no weight for the tensor %s", tensor->name);
+  return found;
+}
+
+static void list_unsharded(struct pen_vm *vm) {
+  const struct pen_rank_program *program = vm->program;
+  vm->unsharded = calloc(program->tensor_count + 1u, sizeof *vm->unsharded);
+  pen_check(vm->unsharded != NULL, "no memory for %u tensors", program->tensor_count);
+  for (uint32_t t = 0; t < program->tensor_count; t++) {
+    const struct pen_tensor *tensor = &program->tensors[t];
+    if (tensor->base == PEN_BASE_UNSHARDED) {
+      uint32_t weight = weight_of(vm, tensor);
+      const struct pen_weight *w = &vm->plan->weights[weight];
+      bool copy = tensor->dtype == PEN_BF16;
+      vm->unsharded[vm->unsharded_count++] = (struct pen_unsharded){
+          weight, w->stage, copy ? sizeof(uint16_t) : sizeof(float), tensor->offset, copy ? w->copy_offset : w->value_offset};
+    }
+  }
+}
+
 static void resolve_join(struct pen_vm *vm) {
   for (uint32_t i = 0; i < vm->plan->tie_count; i++) {
     vm->join.call.dim[0] = (int64_t)vm->plan->weights[vm->plan->ties[i].weight].count;
@@ -148,6 +177,7 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
   vm->data.sequence = profile->sequence;
   resolve_ops(vm);
   list_weights(vm);
+  list_unsharded(vm);
   resolve_join(vm);
   vm->sources = calloc(plan->replica_count, sizeof *vm->sources);
   pen_check(vm->sources != NULL, "no memory for %u replicas", plan->replica_count);

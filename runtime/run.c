@@ -258,8 +258,11 @@ static void need_language(const struct pen_plan *plan, const char *command) {
 
 /* What writes its findings in the order of the file runs on one replica: its plan is the deployment's. Of values that are cut it keeps the
  * copies alone. */
-static struct pen_plan of_one_replica(const struct pen_plan *plan) {
+static struct pen_plan of_one_replica(const struct pen_plan *plan, const char *command) {
   struct pen_plan one = *plan;
+  if (plan->sharding == PEN_SHARD_WEIGHTS) {
+    pen_fail(PEN_EXIT_USAGE, "%s: runs on one replica, but this binary's share out their weights: build it with data_parallel.replicas = 1", command);
+  }
   struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
   pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -302,7 +305,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
   }
-  struct pen_plan one = of_one_replica(plan);
+  struct pen_plan one = of_one_replica(plan, "score");
   plan = &one;
   struct pen_run run = forward_run(plan, options, PEN_EVAL, "score", zero_ns);
   struct pen_checkpoint_info found;
@@ -329,7 +332,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   }
   struct pen_options quiet = *options;
   quiet.quiet = true;
-  struct pen_plan one = of_one_replica(plan);
+  struct pen_plan one = of_one_replica(plan, "generate");
   plan = &one;
   need_cpu(plan, "generate");
   struct pen_run run = forward_run(plan, &quiet, PEN_GENERATE, "generate", zero_ns);

@@ -25,6 +25,13 @@ struct pen_patch {
   uint32_t base; /* enum pen_base */
 };
 
+/* A tensor that UNSHARD brings together: where it lies in the block, and each replica's shard in its arena. */
+struct pen_unsharded {
+  uint32_t weight, stage;
+  uint32_t element_bytes;
+  uint64_t offset, shard_offset;
+};
+
 struct pen_queue;
 struct pen_vm;
 typedef bool pen_handler(struct pen_vm *vm, const struct pen_action *action); /* false: the run was aborted */
@@ -58,6 +65,8 @@ struct pen_vm {
   const uint32_t *weights;  /* [weight_count]: own weights that learn, in model order */
   uint32_t weight_count;
   struct pen_ready_op join; /* ADD, for the gradients of a tied matrix */
+  struct pen_unsharded *unsharded; /* [unsharded_count]: for replicas.c */
+  uint32_t unsharded_count;
   const float **sources;    /* [replica_count]: for replicas.c */
   uint64_t step;            /* in the run, of whatever profile, from 0 */
   uint64_t profile_step;    /* of this profile in the run, from 0 */

@@ -35,6 +35,8 @@ static const struct {
     {"mlp", "1f1b", 3, 2, 6, "/* no clip */ }; data_parallel = { replicas = 3;"},
     {"llama", "zero_bubble_v", 2, 2, 4, "}; data_parallel = { replicas = 2; shard = \"optimizer\";"},
     {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */ }; data_parallel = { replicas = 3; shard = \"optimizer\";"},
+    {"llama", "zero_bubble_v", 2, 2, 4, "}; data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\";"},
+    {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */ }; data_parallel = { replicas = 2; shard = \"weights\";"},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 

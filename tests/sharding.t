@@ -4,7 +4,7 @@
 . "${top_srcdir:-.}/tests/lib.sh"
 
 steps=4
-kinds="optimizer"
+kinds="optimizer weights use"
 cat >"$scratch/model.cfg" <<'END'
 model = { family = "llama"; layers = 4; hidden = 128; heads = 4; kv_heads = 2; ffn = 208; vocab = 256; sequence = 16; };
 batch = { microbatch = 1; };
@@ -21,13 +21,21 @@ train() {
   build "$train_name" "$scratch/model.cfg" "$@" && train_bits "$train_name" --data "$scratch/data.bin" --steps $steps
 }
 
+# sharing KIND: its settings. "use": weights that are brought together for each run of uses.
+sharing() {
+  case $1 in
+    use) echo "-s data_parallel.shard=weights -s data_parallel.reshard=use" ;;
+    *) echo "-s data_parallel.shard=$1" ;;
+  esac
+}
+
 # all NAME OPTIONS...: as NAME_none without sharding, then with each kind of it: the same bits.
 all() {
   all_name=$1
   shift
   ok "$all_name, everything kept" train "${all_name}_none" "$@"
   for kind in $kinds; do
-    ok "$all_name, shard = $kind" train "${all_name}_$kind" "$@" -s data_parallel.shard=$kind
+    ok "$all_name, shard = $kind" train "${all_name}_$kind" "$@" $(sharing $kind)
     ok "$all_name, shard = $kind: the same bits" same_bits $steps "${all_name}_none" "${all_name}_$kind"
   done
 }
@@ -61,6 +69,9 @@ ok "moments are less than 0.6 of what they were" test $((10 * $(bytes_of ranks1_
 ok "so is the arena smaller" test "$(bytes_of ranks1_optimizer arena_bytes)" -lt "$(bytes_of ranks1_none arena_bytes)"
 ok "f32 weights of which products read copies are cut, too" \
   test $((10 * $(bytes_of narrow_optimizer weight_bytes))) -lt $((8 * $(bytes_of narrow_none weight_bytes)))
+ok "of shared weights a replica keeps half" test $((10 * $(bytes_of ranks1_weights weight_bytes))) -lt $((6 * $(bytes_of ranks1_none weight_bytes)))
+ok "with two stages a rank, whole only where they are used, the arena is smaller yet" \
+  test "$(bytes_of looped2_use arena_bytes)" -lt "$(bytes_of looped2_weights arena_bytes)"
 ok "the report knows" sh -c "'$gen' -p report -s data_parallel.shard=optimizer '$scratch/model.cfg' | grep -q '\"placed_bytes\": $(bytes_of ranks1_optimizer arena_bytes),'"
 
 # go_on NAME FROM: trains NAME on to step 8 from a copy of FROM's checkpoint; leaves NAME.FROM.log and its checkpoint.
@@ -97,6 +108,7 @@ for dtype in ranks2 narrow; do
   wanted=$(score_of ${dtype}_none | sha256sum)
   for kind in $kinds; do
     is "$dtype, shard = $kind: eval has the same bits" "$(eval_of ${dtype}_$kind)" "$(eval_of ${dtype}_none)"
+    test $kind = optimizer || continue
     is "$dtype, shard = $kind: score has the same bits" "$(score_of ${dtype}_$kind | sha256sum)" "$wanted"
   done
 done
@@ -113,4 +125,7 @@ for kind in $kinds; do
   is "$kind: a lost rank of a replica ends the run with 75" $? 75
   matches "it is named by its global rank" "$(cat "$scratch/lost")" "penstock: rank 2 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank 2"
 done
+"$scratch/ranks2_weights" score --data "$scratch/data.bin" --output "$scratch/none" --checkpoint "$scratch/ranks2_none.ckpt" >"$scratch/refused" 2>&1
+is "score, which runs on one replica, refuses shared weights" $? 64
+matches "and says what to do" "$(cat "$scratch/refused")" "*score: runs on one replica*build it with data_parallel.replicas = 1*"
 finish

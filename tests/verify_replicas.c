@@ -124,6 +124,78 @@ static bool shards_overlap(struct part *p) {
   return true;
 }
 
+static bool computes(const struct pen_action *row) { return row->kind < PEN_W; }
+
+/* The first row of the stage that computes behind UNSHARD comes before it. */
+static bool used_early(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_UNSHARD), use = row;
+  if (row == PEN_NONE) return false;
+  while (!computes(&p->action[use]) || p->action[use].stage != p->action[row].stage) use++;
+  if (p->action[use].overlaps || p->action[use - 1].overlaps) return false;
+  move(p, row, use);
+  return true;
+}
+
+static bool used_late(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_RESHARD), use = row;
+  if (row == PEN_NONE) return false;
+  while (!computes(&p->action[use]) || p->action[use].stage != p->action[row].stage) use--;
+  if (p->action[use].overlaps || (use > 0 && p->action[use - 1].overlaps)) return false;
+  move(p, row, use);
+  return true;
+}
+
+static bool never_whole(struct part *p) { return drop_one(p, PEN_UNSHARD); }
+static bool never_given_up(struct part *p) { return drop_one(p, PEN_RESHARD); }
+
+static bool whole_twice(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_UNSHARD);
+  if (row == PEN_NONE) return false;
+  struct pen_action *grown = pen_new(p->tables->action_count + 1, sizeof *grown);
+  memcpy(grown, p->action, (row + 1) * sizeof *grown);
+  memcpy(grown + row + 1, p->action + row, (p->tables->action_count - row) * sizeof *grown);
+  p->tables->actions = grown;
+  p->tables->action_count++;
+  return true;
+}
+
+static bool whole_before_the_peers(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_UNSHARD);
+  if (row != PEN_NONE) p->action[row].message = PEN_NONE;
+  return row != PEN_NONE;
+}
+
+static bool whole_of_the_future(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_UNSHARD), update = row_of_kind(p, PEN_UPDATE);
+  if (row == PEN_NONE || update == PEN_NONE) return false;
+  p->action[row].message = p->action[update].message + 1;
+  return true;
+}
+
+static bool updated_while_read(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_UNSHARD), update = row_of_kind(p, PEN_UPDATE);
+  if (row == PEN_NONE || update == PEN_NONE) return false;
+  p->action[update].message = 0;
+  return true;
+}
+
+static bool whole_elsewhere(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_UNSHARD);
+  if (row == PEN_NONE) return false;
+  set_base(p, row, PEN_BASE_UNSHARDED, base_of(p, row, PEN_BASE_UNSHARDED) + PEN_ALIGNMENT_BYTES);
+  return true;
+}
+
+static bool another_stages_weights(struct part *p) {
+  uint32_t row = row_of_kind(p, PEN_UNSHARD);
+  for (uint16_t stage = 0; row != PEN_NONE && stage < p->plan->stage_count; stage++)
+    if (p->profile->stages[stage].rank == p->rank && stage != p->action[row].stage) {
+      p->action[row].stage = stage;
+      return true;
+    }
+  return false;
+}
+
 static bool value_not_shared(struct part *p) {
   struct pen_weight *weight = own_weight(p, false);
   if (!weight || weight->frozen) return false;
@@ -192,11 +264,22 @@ static const struct defect defects[] = {
     {"weights gathered before the update", brought_before_update, {"peers may not have updated what it reads", "deadlock: it waits for row"}},
     {"a matrix sent with old shards", sent_in_part, {"shards of the weight that it sends are old"}},
     {"rows of another sharding", another_sharding,
-     {"so nobody wants the peers'", "must be whole", "only the optimizer reads it", "does not stand above it", "is missing at the step's end", "overlaps",
+     {"so nobody wants the peers'", "must be whole", "no program reads it there", "does not stand above it", "is missing at the step's end", "overlaps",
       "it waits for row"}},
     {"a weight cut that programs read", cut_what_is_read, {"but it must be whole", "but no weight, gradient or constant lies there"}},
-    {"a whole weight in the room of a shard", whole_in_the_room_of_a_shard, {"only the optimizer reads it", "but no weight, gradient", "of the arena are shared"}},
+    {"a whole weight in the room of a shard", whole_in_the_room_of_a_shard,
+     {"no program reads it there", "is no weight of the rank that is cut", "but no weight, gradient", "of the arena are shared"}},
     {"shards that overlap", shards_overlap, {"overlaps"}},
+    {"a weight used before it is whole", used_early, {"are not whole"}},
+    {"a weight used when it is given up", used_late, {"are not whole"}},
+    {"weights that are never brought together", never_whole, {"are not whole", "deadlock: it waits for row"}},
+    {"weights that are never given up", never_given_up, {"RESHARD is missing", "are whole already"}},
+    {"weights brought together twice", whole_twice, {"are whole already"}},
+    {"weights brought together before peers have updated", whole_before_the_peers, {"it waits for nobody"}},
+    {"weights that wait for what comes after", whole_of_the_future, {"deadlock: it waits for row"}},
+    {"shards updated while peers read them", updated_while_read, {"it waits for row 0 of the exchange"}},
+    {"weights brought elsewhere", whole_elsewhere, {"reads ", "outside window and activation part", "gives up", "waits for", "sends"}},
+    {"another stage's weights", another_stages_weights, {"are not whole", "are whole already"}},
     {"weights outside the shared part", value_not_shared, {"of the arena are shared, but"}},
     {"a row that waits for itself", waits_for_itself, {"deadlock: it waits for row"}},
     {"a sum that waits for what comes after", waits_for_the_future, {"deadlock: it waits for row"}},
