@@ -1,4 +1,5 @@
 /* kernels_loss.c: CROSS_ENTROPY with its gradient, SUM_LOSS, against f64; targets that are ignored. */
+#include "kernels/head_loss.h"
 #include "tests/kernels_support.h"
 
 static const size_t shapes[][2] = { { 1, 1 }, { 1, 2 }, { 3, 7 }, { 2, 16 }, { 4, 257 }, { 2, 5003 }, { 2, 2048 } };
@@ -125,6 +126,24 @@ static void sum_loss(void **state) {
     assert_true(x[i] == 0.25f);
 }
 
+/* The formula of ops.def by which plans place HEAD_LOSS's workspace, beside what its parts ask for, on shapes around the products' blocks. */
+static void workspace_holds_every_part(void **state) {
+  (void)state;
+  static const int64_t edge[] = { 1, 5, 16, 63, 96, 97, 256, 383, 384, 385, 511, 512, 513, 760, 768, 769, 1025, 1536, 4099, 32000 };
+  static const int64_t chunk[] = { 32, 96, 352, 384, 416, 512, 768, 2048 };
+  enum { EDGES = sizeof edge / sizeof *edge, CHUNKS = sizeof chunk / sizeof *chunk };
+  for (int i = 0; i < EDGES * EDGES * CHUNKS * 8; i++) {
+    const int64_t c = chunk[i / 8 % CHUNKS], width = edge[i / 8 / CHUNKS % EDGES], vocab = edge[i / 8 / CHUNKS / EDGES];
+    const int64_t dim[PEN_DIMS_MAX] = { i & 1 ? 3 * c + 7 : c - 1, width, vocab, c };
+    const enum pen_op_kind kind = i & 2 ? PEN_OP_HEAD_LOSS : PEN_OP_HEAD_LOSS_DW;
+    const enum pen_dtype dtype = i & 4 ? PEN_BF16 : PEN_F32;
+    const size_t placed = pen_cpu.workspace_bytes(kind, dtype, dim), wanted = pen_head_loss_workspace(&pen_cpu, kind, dtype, dim);
+    if (placed < wanted)
+      fail_msg("%s, %s, rows %d, width %d, vocab %d, chunk %d: %zu bytes are placed, %zu wanted", i & 2 ? "HEAD_LOSS" : "HEAD_LOSS_DW",
+               i & 4 ? "bf16" : "f32", (int)dim[0], (int)width, (int)vocab, (int)c, placed, wanted);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(cross_entropy_and_gradient),
@@ -132,6 +151,7 @@ int main(void) {
     cmocka_unit_test(ignored_rows_give_nothing),
     cmocka_unit_test(a_target_out_of_range_is_no_number),
     cmocka_unit_test(sum_loss),
+    cmocka_unit_test(workspace_holds_every_part),
   };
   return RUN_ON_EVERY_SET(tests);
 }
