@@ -9,23 +9,19 @@
 #include <math.h>
 #include <nettle/sha2.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include "runtime/check.h"
-#include "runtime/copies.h"
 #include "runtime/files.h"
 #include "runtime/manifest.h"
 #include "runtime/safetensors.h"
 
 enum { FOLDER_NAME_BYTES = 32, ENTRY_BYTES = 4096 };
 
-/* All that a checkpoint's folder holds. */
-static const char *const file_names[] = {"model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
-enum { MODEL_FILE, OPTIMIZER_FILE, MANIFEST_FILE, CONFIG_FILE, FILES };
+const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES] = {"model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
 
 /* ---- leftovers ---- */
 
@@ -45,8 +41,8 @@ static bool is_step(const char *name, const char *ending, uint64_t *step) {
 /* Removes the files of a checkpoint's folder, and the folder if nothing else is in it. */
 static void remove_checkpoint(const char *folder) {
   char path[PATH_MAX];
-  for (int i = 0; i < FILES; i++) {
-    if (pen_path_join(path, folder, file_names[i]) == 0) {
+  for (int i = 0; i < PEN_CHECKPOINT_FILES; i++) {
+    if (pen_path_join(path, folder, pen_checkpoint_files[i]) == 0) {
       unlink(path);
     }
   }
@@ -150,7 +146,7 @@ static bool name_save(struct save *save, const char *dir, uint64_t step, struct 
 
 /* Opens a file of the save, creating it if flags say so; path receives its name. */
 static int open_part(const struct save *save, int file, int flags, char path[PATH_MAX]) {
-  if (pen_path_join(path, save->temporary, file_names[file])) {
+  if (pen_path_join(path, save->temporary, pen_checkpoint_files[file])) {
     return -1;
   }
   return open(path, flags | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
@@ -176,8 +172,8 @@ static bool begin(struct save *save, const struct pen_plan *plan, struct pen_sav
   if (mkdir(save->temporary, 0777)) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, save->temporary);
   }
-  return start_tensors(save, MODEL_FILE, plan->model_header, pen_model_data_offset(plan), plan->model_file_bytes, failure) &&
-         start_tensors(save, OPTIMIZER_FILE, plan->optimizer_header, pen_optimizer_data_offset(plan), plan->optimizer_file_bytes,
+  return start_tensors(save, PEN_MODEL_FILE, plan->model_header, pen_model_data_offset(plan), plan->model_file_bytes, failure) &&
+         start_tensors(save, PEN_OPTIMIZER_FILE, plan->optimizer_header, pen_optimizer_data_offset(plan), plan->optimizer_file_bytes,
                        failure);
 }
 
@@ -260,13 +256,13 @@ static bool write_parts(const struct save *save, int file, const struct pen_plan
   return (fd < 0 || pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
-                               unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir,
+                               uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
   return name_save(&save, dir, step, failure) &&
-         write_parts(&save, MODEL_FILE, plan, replica, rank, view, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
-         write_parts(&save, OPTIMIZER_FILE, plan, replica, rank, view, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
+         write_parts(&save, PEN_MODEL_FILE, plan, replica, rank, view, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
+         write_parts(&save, PEN_OPTIMIZER_FILE, plan, replica, rank, view, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
 }
 
 static const unsigned char *look_here(void *context, uint64_t offset, size_t bytes) {
@@ -304,12 +300,12 @@ static int hash_file(int fd, uint64_t offset, uint64_t bytes, unsigned char dige
 
 bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const char *dir, uint64_t step,
                            unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
-  static const int file_of[PEN_PARTS] = {[PEN_PART_VALUE] = MODEL_FILE, [PEN_PART_EXP_AVG] = OPTIMIZER_FILE, [PEN_PART_EXP_AVG_SQ] = OPTIMIZER_FILE};
+  static const int file_of[PEN_PARTS] = {[PEN_PART_VALUE] = PEN_MODEL_FILE, [PEN_PART_EXP_AVG] = PEN_OPTIMIZER_FILE, [PEN_PART_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
   struct save save;
   char path[PATH_MAX];
   bool good = name_save(&save, dir, step, failure);
   for (enum pen_part part = 0; part < PEN_PARTS && good; part++) {
-    int fd = pen_path_join(path, save.temporary, file_names[file_of[part]]) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = pen_path_join(path, save.temporary, pen_checkpoint_files[file_of[part]]) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     int result = fd < 0 ? -1 : 0;
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
@@ -336,7 +332,7 @@ static bool sync_part(const struct save *save, int file, struct pen_save_failure
 static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
                          unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   char path[PATH_MAX];
-  int fd = open_part(save, MANIFEST_FILE, O_CREAT | O_EXCL, path);
+  int fd = open_part(save, PEN_MANIFEST_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
@@ -346,7 +342,7 @@ static bool add_manifest(const struct save *save, const struct pen_plan *plan, u
 
 static bool add_config(const struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
   char path[PATH_MAX];
-  int fd = open_part(save, CONFIG_FILE, O_CREAT | O_EXCL, path);
+  int fd = open_part(save, PEN_CONFIG_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
@@ -391,147 +387,12 @@ bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_
   struct save save;
   pen_files_take_limits_as_errors();
   bool good = name_save(&save, dir, step, failure) && add_manifest(&save, plan, step, cursor, digests, failure) &&
-              add_config(&save, plan, failure) && sync_part(&save, MODEL_FILE, failure) &&
-              sync_part(&save, OPTIMIZER_FILE, failure) &&
+              add_config(&save, plan, failure) && sync_part(&save, PEN_MODEL_FILE, failure) &&
+              sync_part(&save, PEN_OPTIMIZER_FILE, failure) &&
               (pen_folder_sync(save.temporary) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save.temporary)) &&
               take_place(&save, failure) && point_latest(&save, failure);
   if (!good) {
     pen_checkpoint_abandon(dir);
   }
   return good;
-}
-
-/* ---- loading ---- */
-
-/* Opens one tensor file of a checkpoint and meets it with the plan: every part there, none besides. */
-static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *folder, int file,
-                                            const struct pen_plan *plan, enum pen_part first, enum pen_part last) {
-  char name[PEN_STORED_NAME_BYTES];
-  if (pen_path_join(path, folder, file_names[file])) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
-  }
-  struct pen_safetensors *stored = pen_safetensors_open(path);
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    for (enum pen_part part = first; part <= last; part++) {
-      if (pen_part_exists(weight, part)) {
-        pen_safetensors_expect(stored, pen_part_name(name, weight, part), weight->dim_count, weight->dim);
-      }
-    }
-  }
-  pen_safetensors_expect_no_more(stored);
-  return stored;
-}
-
-static void check_tensors(const char *folder, int file, const struct pen_plan *plan, enum pen_part first,
-                          enum pen_part last) {
-  char path[PATH_MAX];
-  pen_safetensors_close(open_checked(path, folder, file, plan, first, last));
-}
-
-/* The folder that DIR/latest names: 0, or 1 if there is none. A copy may have turned the link into a folder. */
-static int follow_latest(const char *dir, char folder[PATH_MAX]) {
-  char latest[PATH_MAX], target[PATH_MAX];
-  int result = pen_path_join(latest, dir, "latest");
-  ssize_t length = result ? -1 : readlink(latest, target, sizeof target - 1);
-  if (length < 0 && errno == ENOENT) {
-    return 1;
-  }
-  if (length < 0 && errno == EINVAL) {
-    result = pen_path_suffix(folder, latest, "");
-  } else if (length >= 0) {
-    target[length] = 0;
-    result = target[0] == '/' ? pen_path_suffix(folder, target, "") : pen_path_join(folder, dir, target);
-  } else {
-    result = -1;
-  }
-  if (result) {
-    pen_fail(PEN_EXIT_NO_INPUT, "%s/latest: %s", dir, strerror(errno));
-  }
-  return 0;
-}
-
-int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out) {
-  struct pen_manifest manifest;
-  if (follow_latest(dir, out->path)) {
-    return 1;
-  }
-  check_tensors(out->path, MODEL_FILE, plan, PEN_PART_VALUE, PEN_PART_VALUE);
-  check_tensors(out->path, OPTIMIZER_FILE, plan, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ);
-  pen_manifest_read(&manifest, out->path, plan);
-  if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
-    pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model", out->path);
-  }
-  out->step = manifest.step;
-  out->cursor = manifest.cursor;
-  pen_manifest_free(&manifest);
-  return 0;
-}
-
-/* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory for a while. Null: it is not wanted. */
-static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index, enum pen_part part) {
-  const struct pen_weight *weight = &plan->weights[weight_index];
-  if (weight->rank != rank || !pen_part_exists(weight, part)) {
-    return NULL;
-  }
-  if (!pen_part_cut(plan, weight_index, part)) {
-    return (float *)(arena + pen_part_arena_offset(weight, part));
-  }
-  float *moment = malloc(weight->count * sizeof *moment);
-  if (moment == NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->name);
-  }
-  return moment;
-}
-
-static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, enum pen_part part,
-                         float *moment) {
-  if (pen_part_cut(plan, weight_index, part)) {
-    struct pen_shard kept = pen_part_kept(plan, weight_index, part, replica);
-    memcpy(arena + pen_part_arena_offset(&plan->weights[weight_index], part), moment + kept.first, kept.count * sizeof *moment);
-    free(moment);
-  }
-}
-
-static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena,
-                       enum pen_part first, enum pen_part last, const struct pen_manifest *manifest) {
-  char path[PATH_MAX], name[PEN_STORED_NAME_BYTES];
-  struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
-  for (uint32_t i = 0; i < plan->weight_count; i++) {
-    const struct pen_weight *weight = &plan->weights[i];
-    for (enum pen_part part = first; part <= last; part++) {
-      float *to = part == PEN_PART_VALUE ? pen_value_take(plan, rank, arena, i) : take_moment(plan, rank, arena, i, part);
-      if (to != NULL) {
-        unsigned char digest[PEN_DIGEST_BYTES];
-        pen_part_name(name, weight, part);
-        pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
-                             to, digest);
-        if (memcmp(digest, manifest->digests[PEN_PARTS * i + part], sizeof digest) != 0) {
-          pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", path,
-                   name);
-        }
-        if (part == PEN_PART_VALUE) {
-          pen_value_taken(plan, replica, rank, arena, i, to);
-        } else {
-          moment_taken(plan, replica, arena, i, part, to);
-        }
-      }
-    }
-  }
-  pen_safetensors_close(stored);
-}
-
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
-  struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan);
-  load_parts(path, MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
-  pen_manifest_free(&manifest);
-}
-
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
-  struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan);
-  load_parts(path, MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
-  load_parts(path, OPTIMIZER_FILE, plan, replica, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, &manifest);
-  pen_manifest_free(&manifest);
 }

@@ -2,8 +2,9 @@
  *
  * A save is begun by rank 0, written by all ranks, each its own tensors in place, and finished by rank 0; the caller puts a
  * barrier between the three. Each byte is written by one process: of what replicas share out each writes its shard; what all have is written
- * by one of them, by turns. Where moments are cut, all call digest between write and finish, with a barrier around it. It happens in DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so that DIR/latest names
- * a complete checkpoint at every instant. Nothing from begin to abandon calls an allocator.
+ * by one of them, by turns. Where moments are cut, all call digest between write and finish, with a barrier around it. It happens in
+ * DIR/step-NNNNNNNN.tmp/, which is synced and then renamed, so that DIR/latest names a complete checkpoint at every instant. Nothing from
+ * begin to abandon calls an allocator.
  *
  * Saving tells of a failure and leaves it to the caller whether to go on; what is not finite is never saved, and ends the run. Begin
  * and finish, when they fail, remove what they made; after a failing write, somebody calls abandon when no rank writes any more.
@@ -19,6 +20,10 @@
 
 #include "runtime/parts.h"
 #include "runtime/plan.h"
+
+/* All that a checkpoint's folder holds. */
+enum { PEN_MODEL_FILE, PEN_OPTIMIZER_FILE, PEN_MANIFEST_FILE, PEN_CONFIG_FILE, PEN_CHECKPOINT_FILES };
+extern const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES];
 
 struct pen_checkpoint_info {
   uint64_t step, cursor;
@@ -58,8 +63,8 @@ struct pen_view {
   const unsigned char *(*look)(void *context, uint64_t offset, size_t bytes);
   void *context;
 };
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir, uint64_t step,
-                               unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir,
+                               uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
 /* Every rank, after every rank's write: leaves the SHA-256 of tensors that were written in shards, which one replica reads back. False: it
  * failed. */
