@@ -15,7 +15,8 @@ static bool takes_time(int kind) { return kind == PEN_WAIT_GRAD || kind == PEN_G
 /* The lists of an order with the rows of an exchange in their places. */
 static struct pen_order *join(const struct pen_order *order, const struct pen_exchange *exchange) {
   struct pen_order *joint = pen_new(1, sizeof *joint);
-  *joint = (struct pen_order){order->rank_count, pen_new(order->rank_count, sizeof(uint32_t)), pen_new(order->rank_count, sizeof(struct pen_compute *))};
+  *joint = (struct pen_order){order->rank_count, pen_new(order->rank_count, sizeof(uint32_t)),
+                              pen_new(order->rank_count, sizeof(struct pen_compute *))};
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     const struct pen_exchange_row *row = exchange->row[rank];
     uint32_t count = order->count[rank], rows = exchange->count[rank], next = 0, *used = &joint->count[rank];

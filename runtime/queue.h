@@ -38,7 +38,8 @@ struct pen_queue {
   uint64_t finished;                    /* steps of the run that are done */
 };
 
-/* Opens the device (of those here the one of that place, by turns), takes its memory, all zero, and the pinned memory, and makes streams and events. Fails with what the device says.
+/* Opens the device (of those here the one of that place, by turns), takes its memory, all zero, and the pinned memory, and makes
+ * streams and events. Fails with what the device says.
  * `what` gets the line that says what was chosen. Allocates. */
 struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uint32_t place, const struct pen_device *device, const char **what);
 

@@ -1,4 +1,5 @@
-/* replicas.h: the rows by which replicas come to one gradient, and to one weight where each updates a part (plan.h, "Replicas"; ZeRO: Rajbhandari et al. 2020).
+/* replicas.h: the rows by which replicas come to one gradient, and to one weight where each updates a part (plan.h,
+ * "Replicas"; ZeRO: Rajbhandari et al. 2020).
  *
  * A gradient is summed where its shards are: each replica adds up its own shard of all replicas' gradients, in the order of the
  * replicas, so that a sum has the same bits each run; then each has what it needs of the others' shards. Over shared memory a peer's
