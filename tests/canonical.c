@@ -66,7 +66,7 @@ static void text_is_settled(void **state) {
       "model.loss = \"cross_entropy\"\nmodel.loss_rows = 0\nmodel.frozen = []\nbatch.microbatch = 2\nbatch.packed = false\n"
       "partition.virtual_pre = 0\npartition.virtual_post = 0\npartition.balance = \"count\"\n"
       "partition.unit = \"layer\"\n"
-      "data_parallel.replicas = 1\ndata_parallel.shard = \"none\"\n"
+      "data_parallel.replicas = 1\ndata_parallel.shard = \"none\"\ndata_parallel.reshard = \"step\"\n"
       "optimizer.name = \"adamw\"\noptimizer.learning_rate = 0.001\noptimizer.warmup_steps = 0\n"
       "optimizer.decay = \"constant\"\noptimizer.steps = 3\noptimizer.minimum_ratio = 0.10000000000000001\n"
       "optimizer.beta1 = 0.90000000000000002\noptimizer.beta2 = 0.94999999999999996\noptimizer.epsilon = 1e-08\n"

@@ -120,6 +120,7 @@ partition.balance	CHOICE	"count" or "time"
 partition.unit	CHOICE	"layer" or "block"
 data_parallel.replicas	INTEGER	a whole number from 1 to 4096
 data_parallel.shard	CHOICE	"none", "optimizer" or "weights"
+data_parallel.reshard	CHOICE	"step" or "use"
 optimizer.name	CHOICE	"adamw"
 optimizer.learning_rate	REAL	a finite number above 0
 optimizer.warmup_steps	INTEGER	a whole number from 0 to 1000000000000
@@ -323,7 +324,6 @@ model.head_dim=7	-s model.head_dim = 7: an even number, for rotary positions
 model.heads=32	-s model.heads = 32: model.hidden/model.heads = 1 must be even, for rotary positions
 model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
 model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
-data_parallel.shard=weights	-s data_parallel.shard = weights: this version allows "none" or "optimizer"
 cluster.transport=nccl	-s cluster.transport = nccl: "shm", with the device cpu
 cluster.transport=ipc	-s cluster.transport = ipc: "shm", with the device cpu
 cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: one host, with cluster.transport = "shm": between hosts goes nccl alone, with cluster.device = "cuda"
