@@ -187,7 +187,7 @@ static const struct defect defects[] = {
     {"small workspace", small_workspace, {"its workspace has not"}},
     {"gradient added to another", swapped_gradients, {"twice for microbatch", "lacks microbatch"}},
     {"gradient not added", dropped_op, {"lacks microbatch"}},
-    {"weight written", written_weight, {"which only UPDATE may"}},
+    {"weight written", written_weight, {"which only UPDATE may", "is bf16, but"}},
     {"ops beyond the table", ops_beyond, {"beyond the table"}},
     {"runs too much again", runs_too_much_again, {"of F again"}},
     {"weights overlap", shared_weight, {"overlaps"}},
