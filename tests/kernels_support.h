@@ -146,11 +146,25 @@ UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, 
   }
 }
 
+/* What was prepared is kept to the end, as the runtime keeps it. */
+static struct kept {
+  struct kept *before;
+  void *prepared;
+} *all_kept;
+
+UNUSED_MAYBE static void *keep(void *prepared) {
+  struct kept *kept = malloc(sizeof *kept);
+  assert_non_null(kept);
+  *kept = (struct kept){ all_kept, prepared };
+  all_kept = kept;
+  return prepared;
+}
+
 /* Runs a call as the runtime does, with exactly the workspace that ops.def grants. */
 UNUSED_MAYBE static void run_as(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
   const size_t bytes = formula(kind, dtype, call->dim, op_rows[kind].workspace);
   call->workspace = bytes ? bytes_at(bytes, 0) : NULL;
-  call->prepared = pen_kernels_prepare(kind, dtype, call->dim, call->real);
+  call->prepared = keep(pen_kernels_prepare(kind, dtype, call->dim, call->real));
   pen_kernel_of(kind, dtype)(call);
 }
 
