@@ -3,6 +3,7 @@
 #define PEN_TESTS_BROKEN_H
 
 #include <stdio.h>
+#include <stdlib.h>
 
 #include "gen/signature.h"
 #include "tests/whole.h"
@@ -133,12 +134,13 @@ struct defect {
   const char *reasons[10];          /* words of which one must stand in the message */
 };
 
-/* Puts each defect into each shape, several times; all must be rejected, with their own words. */
+/* Puts each defect into each shape, four times or PEN_BREAK_ROUNDS times; all must be rejected, with their own words. */
 static inline void reject_all(const struct defect *defects, size_t count, uint64_t seed) {
-  unsigned total = 0;
+  const char *given = getenv("PEN_BREAK_ROUNDS");
+  unsigned total = 0, rounds = given ? (unsigned)strtoul(given, NULL, 10) : 4;
   for (size_t which = 0; which < count; which++) {
     unsigned applied = 0;
-    for (unsigned round = 0; round < 6 * SHAPES; round++) {
+    for (unsigned round = 0; round < rounds * SHAPES; round++) {
       uint64_t here = seed;
       struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
       struct part part = some_part(shape_plan(round % SHAPES), &seed);
