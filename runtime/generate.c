@@ -28,7 +28,7 @@ static struct {
     struct pen_tap tokens, targets, loss;
   } taps[PEN_SHAPES_MAX];
   uint32_t shape_count; /* so many are tapped */
-  uint32_t rank;
+  uint32_t rank, replica;
   double *weights;      /* [vocab] */
   float *logits;        /* [vocab] */
   /* What the step at hand goes on with; `sample` may be past the last: */
@@ -141,7 +141,7 @@ static const float *row_of(const struct pen_vm *vm, const void *logits, uint64_t
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
   const struct pen_options *options = generation.options;
-  if (!at_end()) {
+  if (!at_end() && generation.replica == 0) {
     uint64_t at = generation.written, drawn = at - generation.prompt;
     const float *logits = row_of(vm, call->operand[LOGITS], at - window_start(vm) - 1);
     double uniform = pen_uniform(generation.key, generation.sample, drawn);
@@ -171,15 +171,16 @@ static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t c
   }
 }
 
-/* The rank that shows the texts: that of the last stage, which has drawn them. */
+/* The rank that shows the texts: that of the last stage, which has drawn them. Other replicas, where there are any, only help with weights. */
 static bool shows(const struct pen_run *run) {
-  return run->profile->stages[run->plan->stage_count - 1].rank == generation.rank;
+  return run->profile->stages[run->plan->stage_count - 1].rank == generation.rank && generation.replica == 0;
 }
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   const struct pen_plan *plan = run->plan;
   uint32_t s = generation.shape_count++;
   generation.rank = vm->rank;
+  generation.replica = vm->replica;
   generation.taps[s].tokens = (struct pen_tap){.run = read_window, .context = vm};
   generation.taps[s].targets = (struct pen_tap){.run = no_targets, .context = vm};
   generation.taps[s].loss = (struct pen_tap){.run = draw_next, .context = vm};

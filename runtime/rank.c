@@ -250,9 +250,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   must(end->kind->board_free(end, board_step));
   must(vm->walk->step(vm));
   board_step++;
-  if (run->hooks != NULL && run->hooks->stepped != NULL) {
-    run->hooks->stepped(run, vm);
-  }
+  must(run->hooks == NULL || run->hooks->stepped == NULL || run->hooks->stepped(run, vm));
 
   bool last = is_last_step(run, step_index);
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;

@@ -256,12 +256,12 @@ static void need_language(const struct pen_plan *plan, const char *command) {
   }
 }
 
-/* What writes its findings in the order of the file runs on one replica: its plan is the deployment's. Of values that are cut it keeps the
- * copies alone. */
-static struct pen_plan of_one_replica(const struct pen_plan *plan, const char *command) {
+/* One text, or one file in its order, is the work of one replica: its plan is the deployment's. Of values that are cut it keeps the copies
+ * alone. Replicas that share out what their programs read (UNSHARD) can run only together, and do. */
+static struct pen_plan of_one_replica(const struct pen_plan *plan) {
   struct pen_plan one = *plan;
   if (plan->sharding == PEN_SHARD_WEIGHTS) {
-    pen_fail(PEN_EXIT_USAGE, "%s: runs on one replica, but this binary's share out their weights: build it with data_parallel.replicas = 1", command);
+    return one;
   }
   struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
   pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
@@ -305,7 +305,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
   }
-  struct pen_plan one = of_one_replica(plan, "score");
+  struct pen_plan one = of_one_replica(plan);
   plan = &one;
   struct pen_run run = forward_run(plan, options, PEN_EVAL, "score", zero_ns);
   struct pen_checkpoint_info found;
@@ -321,7 +321,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   need_cpu(plan, "score");
   need_logits(plan, run.profile, "score");
   run.hooks = &pen_score_hooks;
-  pen_score_open(options);
+  pen_score_open(&run);
   return run_forward(&run, print_result);
 }
 
@@ -332,7 +332,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   }
   struct pen_options quiet = *options;
   quiet.quiet = true;
-  struct pen_plan one = of_one_replica(plan, "generate");
+  struct pen_plan one = of_one_replica(plan);
   plan = &one;
   need_cpu(plan, "generate");
   struct pen_run run = forward_run(plan, &quiet, PEN_GENERATE, "generate", zero_ns);

@@ -2,7 +2,8 @@
  *
  * The last stage's op CROSS_ENTROPY is tapped: run row by row it gives each token's -ln p instead of their sum, which is kept for a
  * step and then written in the order of the windows. A packed file's windows hold documents in another order than they were read in:
- * there all is kept to the end. */
+ * there all is kept to the end. Where replicas have to work together (their weights are shared out), each scores its own windows, and
+ * the first one's last rank writes what all have found. */
 #include "runtime/score.h"
 
 #include <errno.h>
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include "runtime/check.h"
@@ -33,19 +35,30 @@ static struct {
   bool ends;            /* documents end with a token: */
   int64_t end_of_text;
   struct pen_tap tap;
-  double *minus_log;    /* [windows of a step][sequence]; NaN: not scored */
-  int32_t *target;      /* the same */
+  /* What a step finds, shared by all ranks; odd steps have a place of their own, so that the next one may run while it is written. */
+  struct finding {
+    double minus_log; /* NaN: not scored */
+    int32_t target;
+  } *found;           /* [2][windows of a step][sequence] */
+  uint64_t found_count; /* of one step */
+  bool writes;          /* this rank does */
   struct pen_writer out;
   struct document document;
   uint64_t scored;
   double sum;
   /* of a packed file: */
-  double *kept;          /* -ln p of every token of every piece, as `minus_log` */
+  double *kept;          /* -ln p of every token of every piece; NaN: not scored */
   uint64_t *kept_first;  /* [document]: where the piece begins in `kept` */
   uint64_t *order;       /* [document]: the pieces in the order of the input */
 } score;
 
-void pen_score_open(const struct pen_options *options) {
+void pen_score_open(const struct pen_run *run) {
+  const struct pen_options *options = run->options;
+  uint64_t elements;
+  score.found_count = pen_data_step_windows(run->plan, run->profile) * run->profile->sequence;
+  pen_check(!__builtin_mul_overflow(score.found_count, 2 * sizeof *score.found, &elements) && elements <= SIZE_MAX, "too many tokens a step");
+  score.found = mmap(NULL, elements, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pen_check(score.found != MAP_FAILED, "no memory for the scores of %" PRIu64 " tokens", 2 * score.found_count);
   score.path = options->output;
   score.ends = options->given.end_of_text;
   score.end_of_text = (int64_t)options->end_of_text;
@@ -57,6 +70,11 @@ void pen_score_open(const struct pen_options *options) {
 
 /* ---- within a step ---- */
 
+/* What the step at hand finds. */
+static struct finding *found_of(const struct pen_vm *vm) {
+  return score.found + (vm->step & 1) * score.found_count;
+}
+
 /* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in rising order has the bits of one call. */
 static void score_rows(const struct pen_call *call) {
   const struct pen_tap *tap = call->prepared;
@@ -64,7 +82,7 @@ static void score_rows(const struct pen_call *call) {
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
   const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int32_t *targets = call->operand[1];
-  size_t first = (size_t)vm->data.row_microbatch * rows;
+  struct finding *found = found_of(vm) + (size_t)vm->data.row_microbatch * rows;
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
     double loss = 0.0;
@@ -76,8 +94,7 @@ static void score_rows(const struct pen_call *call) {
     one.prepared = tap->prepared;
     tap->kernel(&one);
     sum += loss;
-    score.target[first + r] = targets[r];
-    score.minus_log[first + r] = targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss;
+    found[r] = (struct finding){targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss, targets[r]};
   }
   *(double *)call->operand[3] = sum;
 }
@@ -111,13 +128,15 @@ static void open_packed(const struct pen_packed *packed) {
 }
 
 /* Keeps what a window's tokens were given: the one at `at` foretells the next. */
-static void keep_window(const struct pen_packed *packed, uint64_t w, const double *minus_log) {
+static void keep_window(const struct pen_packed *packed, uint64_t w, const struct finding *found) {
   const struct pen_packed_window *window = &packed->windows[w];
   uint64_t at = 0;
   for (uint64_t d = window->first_document; d < window->first_document + window->document_count; d++) {
     double *kept = score.kept + score.kept_first[d];
     kept[0] = (double)NAN;
-    memcpy(kept + 1, minus_log + at, (packed->documents[d].length - 1) * sizeof *kept);
+    for (uint64_t t = 1; t < packed->documents[d].length; t++) {
+      kept[t] = found[at + t - 1].minus_log;
+    }
     at += packed->documents[d].length;
   }
 }
@@ -127,12 +146,12 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   if (run->profile->stages[plan->stage_count - 1].rank != vm->rank) {
     return;
   }
-  size_t count = pen_data_step_windows(plan, run->profile) * run->profile->sequence;
-  score.minus_log = calloc(count, sizeof *score.minus_log);
-  score.target = calloc(count, sizeof *score.target);
-  pen_check(score.minus_log != NULL && score.target != NULL, "no memory for the scores of %zu tokens", count);
   score.tap = (struct pen_tap){.run = score_rows, .context = vm};
   pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
+  score.writes = vm->replica == 0;
+  if (!score.writes) {
+    return;
+  }
   pen_writer_open(&score.out, score.descriptor);
   if (run->data.packed.header != NULL) {
     open_packed(&run->data.packed);
@@ -203,14 +222,12 @@ static void write_packed(const struct pen_packed *packed) {
   }
 }
 
-static void stepped(const struct pen_run *run, struct pen_vm *vm) {
-  if (score.minus_log == NULL) {
-    return;
-  }
+static void take_step(const struct pen_run *run, struct pen_vm *vm) {
+  const struct finding *found = found_of(vm);
   uint64_t sequence = run->profile->sequence, windows = pen_data_step_windows(run->plan, run->profile);
   const struct pen_packed *packed = &vm->data.packed;
   for (uint64_t w = 0; packed->header != NULL && w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
-    keep_window(packed, vm->data.cursor + w, score.minus_log + w * sequence);
+    keep_window(packed, vm->data.cursor + w, found + w * sequence);
   }
   if (packed->header != NULL) {
     return;
@@ -221,15 +238,26 @@ static void stepped(const struct pen_run *run, struct pen_vm *vm) {
   for (uint64_t w = 0; w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
     uint64_t left = vm->data.token_count - 1 - (vm->data.cursor + w) * sequence; /* the last window may hold less */
     for (uint64_t t = 0; t < sequence && t < left; t++) {
-      uint64_t at = w * sequence + t;
-      add_token(score.minus_log[at], score.ends && score.target[at] == score.end_of_text);
+      const struct finding *one = &found[w * sequence + t];
+      add_token(one->minus_log, score.ends && one->target == score.end_of_text);
     }
   }
   flush();
 }
 
+/* With several replicas, all of them have found theirs behind the barrier. */
+static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
+  if (run->plan->replica_count > 1 && !vm->transport->kind->barrier(vm->transport)) {
+    return false;
+  }
+  if (score.writes) {
+    take_step(run, vm);
+  }
+  return true;
+}
+
 static void left(const struct pen_run *run, struct pen_vm *vm) {
-  if (score.minus_log == NULL) {
+  if (!score.writes) {
     return;
   }
   if (vm->data.packed.header != NULL) {

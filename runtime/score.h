@@ -13,6 +13,6 @@
 #include "runtime/run.h"
 
 /* The parent: opens --output; fails (73). */
-void pen_score_open(const struct pen_options *options);
+void pen_score_open(const struct pen_run *run);
 
 #endif

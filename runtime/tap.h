@@ -25,7 +25,7 @@ void pen_vm_tap(struct pen_vm *vm, enum pen_op_kind kind, struct pen_tap *tap);
 struct pen_command_hooks {
   void (*opened)(const struct pen_run *run, struct pen_vm *vm);  /* before the seal, for every shape in turn */
   uint32_t (*choose)(const struct pen_run *run, uint64_t step);  /* the shape of a step, when all ranks have ended the one before */
-  void (*stepped)(const struct pen_run *run, struct pen_vm *vm); /* after the rank's own end of a step */
+  bool (*stepped)(const struct pen_run *run, struct pen_vm *vm); /* after the rank's own end of a step; false: the run was aborted */
   void (*left)(const struct pen_run *run, struct pen_vm *vm);    /* after the last */
 };
 

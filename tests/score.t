@@ -139,6 +139,12 @@ values alone.json >alone.values
 ok "the same as alone, to 1e-5" sh -c "paste packed.values alone.values | awk '(\$1 == \"null\") != (\$2 == \"null\") { exit 1 }
   \$1 != \"null\" { n++; d = \$1 - \$2; if (d > 1e-5 || d < -1e-5) exit 1 } END { exit n < 200 }'"
 matches "the sum of all is in the last line" "$(tail -n 1 packed.last)" "*\"tokens\":$(awk '{ n += length($0) } END { print n }' lines)}"
+ok "with bounds, on replicas that share out their weights" build shared model.cfg -s batch.packed=true -s pipeline.ranks=2 -s data_parallel.replicas=3 \
+  -s data_parallel.shard=weights
+./shared score --data packed.bin --checkpoint ckpt --output shared.json --quiet >shared.last
+is "they score, too" $? 0
+ok "and write the same" cmp packed.json shared.json
+is "to the last line" "$(cat shared.last)" "$(cat packed.last)"
 ./bound score --data packed.bin --checkpoint ckpt --output none.json --end-of-text 10 2>refusal
 is "an end-of-text token is refused: 64" $? 64
 matches "and why is said" "$(cat refusal)" '*--end-of-text 10: packed.bin is packed, and says itself where documents end*'
