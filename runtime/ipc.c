@@ -126,18 +126,12 @@ static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
 
 static void wait(struct pen_link *link, uint32_t index) { take(link, ARRIVAL, index, link->queue->stream); }
 
-/* Own entries stand in runs, one or two a stage. */
 static void copy_entries(struct pen_link *link, uint32_t rank) {
   const struct pen_plan *plan = link->plan;
   const double *from = (const double *)(link->queue->arena + plan->memory[link->rank].board_offset);
   double *to = (double *)(ipc_of(link)->arenas[rank] + plan->memory[rank].board_offset);
-  for (uint32_t first = 0, past; first < plan->weight_count; first = past) {
-    const bool own = plan->weights[first].rank == link->rank;
-    for (past = first + 1; past < plan->weight_count && (plan->weights[past].rank == link->rank) == own; past++) {
-    }
-    if (own) {
-      link->queue->order->copy(to + first, from + first, (past - first) * sizeof *to, ipc_of(link)->copies);
-    }
+  for (uint32_t first, past = 0; pen_link_entries(link, true, &first, &past);) {
+    link->queue->order->copy(to + first, from + first, (past - first) * sizeof *to, ipc_of(link)->copies);
   }
 }
 

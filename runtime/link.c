@@ -28,6 +28,15 @@ void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct 
   }
 }
 
+bool pen_link_entries(const struct pen_link *link, bool own, uint32_t *first, uint32_t *past) {
+  const struct pen_plan *plan = link->plan;
+  for (*first = *past; *first < plan->weight_count && (plan->weights[*first].rank == link->rank) != own; ++*first) {
+  }
+  for (*past = *first; *past < plan->weight_count && (plan->weights[*past].rank == link->rank) == own; ++*past) {
+  }
+  return *first < *past;
+}
+
 static const struct {
   const char *name;
   struct pen_link *(*open)(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);

@@ -64,6 +64,10 @@ struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile
 void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
                    uint32_t rank);
 
+/* The next run of the board's entries from *past on that are the rank's own (else: that are others'), [*first, *past). False: no more. A
+ * rank's stand in runs, one or two a stage. */
+bool pen_link_entries(const struct pen_link *link, bool own, uint32_t *first, uint32_t *past);
+
 /* ipc.c: ranks of one host. nccl.c: ranks of any hosts; null where this binary was linked without the library, whose calls may also be
  * given. */
 struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);

@@ -48,6 +48,10 @@ static bool is_mine(const struct pen_link *link, uint32_t channel) {
   return link->profile->channels[channel].from_rank == link->rank || link->profile->channels[channel].to_rank == link->rank;
 }
 
+static double *board_of(const struct pen_link *link) {
+  return (double *)(link->queue->arena + link->plan->memory[link->rank].board_offset);
+}
+
 /* ---- before the seal ---- */
 
 static void must_be_well(struct pen_link *link, const void *made, const char *what) {
@@ -110,8 +114,7 @@ static void warm(struct pen_link *link) {
       must_be_well(link, link, "trying a pair of ranks");
     }
   }
-  own->calls->sum(own->all, (double *)(link->queue->arena + link->plan->memory[link->rank].board_offset), link->plan->weight_count,
-                  link->queue->stream);
+  own->calls->sum(own->all, board_of(link), link->plan->weight_count, link->queue->stream);
   device->wait(link->queue->stream);
   must_be_well(link, link, "trying a sum over all ranks");
   device->release(there);
@@ -173,22 +176,14 @@ static void wait(struct pen_link *link, uint32_t index) { link->queue->order->fo
 
 /* Others' entries are what the last sum left there. */
 static void publish(struct pen_link *link) {
-  const struct pen_plan *plan = link->plan;
-  double *board = (double *)(link->queue->arena + plan->memory[link->rank].board_offset);
-  for (uint32_t first = 0, past; first < plan->weight_count && link->all_gather; first = past) {
-    const bool own = plan->weights[first].rank == link->rank;
-    for (past = first + 1; past < plan->weight_count && (plan->weights[past].rank == link->rank) == own; past++) {
-    }
-    if (!own) {
-      link->queue->device->zero(board + first, (past - first) * sizeof *board, link->queue->stream);
-    }
+  for (uint32_t first, past = 0; link->all_gather && pen_link_entries(link, false, &first, &past);) {
+    link->queue->device->zero(board_of(link) + first, (past - first) * sizeof(double), link->queue->stream);
   }
 }
 
 static void gather(struct pen_link *link) {
   if (link->all_gather) {
-    double *board = (double *)(link->queue->arena + link->plan->memory[link->rank].board_offset);
-    nccl_of(link)->calls->sum(nccl_of(link)->all, board, link->plan->weight_count, link->queue->stream);
+    nccl_of(link)->calls->sum(nccl_of(link)->all, board_of(link), link->plan->weight_count, link->queue->stream);
   }
 }
 
