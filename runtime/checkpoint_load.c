@@ -84,14 +84,7 @@ static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned c
   if (weight->rank != rank || !pen_part_exists(weight, part)) {
     return NULL;
   }
-  if (!pen_part_cut(plan, weight_index, part)) {
-    return (float *)(arena + pen_part_arena_offset(weight, part));
-  }
-  float *moment = malloc(weight->count * sizeof *moment);
-  if (moment == NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->name);
-  }
-  return moment;
+  return pen_part_cut(plan, weight_index, part) ? pen_weight_lend(weight) : (float *)(arena + pen_part_arena_offset(weight, part));
 }
 
 static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, enum pen_part part,

@@ -25,7 +25,7 @@ static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t
   return NULL;
 }
 
-static float *lend(const struct pen_weight *weight) {
+float *pen_weight_lend(const struct pen_weight *weight) {
   float *value = malloc((size_t)weight->count * sizeof *value);
   if (value == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->name);
@@ -37,12 +37,12 @@ float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char 
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
   if (weight->rank == rank) {
-    return weight->value_cut ? lend(weight) : (float *)(arena + weight->value_offset);
+    return weight->value_cut ? pen_weight_lend(weight) : (float *)(arena + weight->value_offset);
   }
   if (tie == NULL) {
     return NULL;
   }
-  return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : lend(weight);
+  return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : pen_weight_lend(weight);
 }
 
 /* Keeps the own shard; products read the copy, whole or brought together. */
