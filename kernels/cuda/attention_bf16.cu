@@ -22,8 +22,8 @@ template <int D, int M> struct carried {
   int first[M][2];             /* key that they see */
 };
 
-/* Scores past the diagonal become -infinity: of row r, columns above r + above. */
-template <int M, int KEYS> __device__ inline void mask(float scores[M][KEYS / 8][4], int above) {
+/* Scores become -infinity where `hides` says so of m, of the row's half (rows g and g + 8 of 16) and of the key's place among KEYS. */
+template <int M, int KEYS, class HIDES> __device__ inline void mask(float scores[M][KEYS / 8][4], const HIDES &hides) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -31,20 +31,7 @@ template <int M, int KEYS> __device__ inline void mask(float scores[M][KEYS / 8]
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        if (n * 8 + lane % 4 * 2 + i % 2 > above + m * 16 + lane / 4 + i / 2 * 8)
-          scores[m][n][i] = -INFINITY;
-}
-
-/* Scores of keys before a row's first become -infinity. */
-template <int M, int KEYS> __device__ inline void mask_before(float scores[M][KEYS / 8][4], const int first[M][2], int first_key) {
-  const int lane = (int)threadIdx.x % WARP;
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < KEYS / 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        if (first_key + n * 8 + lane % 4 * 2 + i % 2 < first[m][i / 2])
+        if (hides(m, i / 2, n * 8 + lane % 4 * 2 + i % 2))
           scores[m][n][i] = -INFINITY;
 }
 
@@ -149,10 +136,12 @@ attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const i
     if (next < past)
       copy_tile<D, KEYS, BLOCK>(k_tile, k + next * s.k_row, s.k_row, s.sequence - next, s.head_dim);
     copies_commit();
-    if (next > first_query + own_row + 1)
-      mask<M, KEYS>(scores, first_query + own_row - first_key);
+    if (next > first_query + own_row + 1) {
+      const int above = first_query + own_row - first_key + (int)threadIdx.x % WARP / 4;
+      mask<M, KEYS>(scores, [above](int m, int half, int key) { return key > above + m * 16 + half * 8; });
+    }
     if (begins)
-      mask_before<M, KEYS>(scores, carry.first, first_key);
+      mask<M, KEYS>(scores, [&carry, first_key](int m, int half, int key) { return first_key + key < carry.first[m][half]; });
     soften<D, M, KEYS>(carry, scores, s.scale);
     copies_wait<1>();
     __syncthreads(); /* the values are there */
