@@ -3,10 +3,10 @@
  * REDUCE_GRAD says that a stage's gradient is whole. It costs nothing and never blocks, so it stands right behind the last action that
  * adds to the gradient: the others can then go on. WAIT_GRAD adds up the own shards, GATHER_GRAD copies those of the others; their rank
  * does nothing else meanwhile. Where the moments are cut over the replicas nobody wants the others' gradients: in place of GATHER_GRAD,
- * GATHER_VALUE brings the others' weights, right behind UPDATE. Where weights are cut too, UNSHARD brings them together where they are used, and
- * RESHARD gives up their place. The rows before UPDATE are put into the pauses that the simulated rank makes anyway after that, at the end of its
- * backward. Where they stand best depends on what they take, hence three rules, of which step_timing.c takes the one that makes the
- * shortest step:
+ * GATHER_VALUE brings the others' weights, right behind UPDATE. Where weights are cut too, UNSHARD brings them together where they are
+ * used, and RESHARD gives up their place. The rows before UPDATE are put into the pauses that the simulated rank makes anyway after that,
+ * at the end of its backward. Where they stand best depends on what they take, hence three rules, of which step_timing.c takes the one
+ * that makes the shortest step:
  *
  *   FITTING  in the first pause that still has room for all of it: what is done there is hidden. What fits nowhere comes last
  *   FIRST    in the first pause, whatever its length: the rest of the pipeline may have time to spare
