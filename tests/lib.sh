@@ -169,3 +169,16 @@ await_steps() {
     await_tries=$((await_tries + 1))
   done
 }
+
+# lose_of_replica NAME RANK: $scratch/NAME trains until that rank, counted over all replicas, is killed; all end, and the line names it.
+lose_of_replica() {
+  rm -f "$scratch/lost.log"
+  "$scratch/$1" train --data "$scratch/data.bin" --steps 1000000 --quiet --log "$scratch/lost.log" 2>"$scratch/lost" &
+  lost_parent=$!
+  await_steps "$scratch/lost.log" 3
+  kill -9 "$(children $lost_parent | sed -n "$(($2 + 1))p")"
+  wait $lost_parent
+  is "$1: a lost rank of a replica ends the run with 75" $? 75
+  matches "it is named by its global rank" "$(cat "$scratch/lost")" \
+    "penstock: rank $2 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank $2"
+}

@@ -105,11 +105,5 @@ ok "two replicas train and evaluate in turns" "$scratch/ranks4" train --data "$s
 is "which changes nothing" "$(log_field "$scratch/turns.log" loss)" "$(log_field "$scratch/two.log" loss)"
 
 # A rank that dies is named by its global rank: replica * ranks + rank.
-"$scratch/ranks2" train --data "$scratch/data.bin" --steps 1000000 --quiet --log "$scratch/lost.log" 2>"$scratch/lost" &
-parent=$!
-await_steps "$scratch/lost.log" 3
-kill -9 "$(children $parent | sed -n 4p)"
-wait $parent
-is "a lost rank of a replica ends the run with 75" $? 75
-matches "it is named by its global rank" "$(cat "$scratch/lost")" "penstock: rank 3 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank 3"
+lose_of_replica ranks2 3
 finish

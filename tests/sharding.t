@@ -121,12 +121,6 @@ for kind in $kinds; do
     --eval-steps 2 --eval-data "$scratch/data.bin" --log "$scratch/turns.log"
   is "changes nothing" "$(log_field "$scratch/turns.log" loss)" "$(log_field "$scratch/ranks2_none.log" loss)"
   # A rank that dies is named by its global rank.
-  "$scratch/ranks2_$kind" train --data "$scratch/data.bin" --steps 1000000 --quiet --log "$scratch/lost.$kind.log" 2>"$scratch/lost" &
-  parent=$!
-  await_steps "$scratch/lost.$kind.log" 3
-  kill -9 "$(children $parent | sed -n 3p)"
-  wait $parent
-  is "$kind: a lost rank of a replica ends the run with 75" $? 75
-  matches "it is named by its global rank" "$(cat "$scratch/lost")" "penstock: rank 2 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank 2"
+  lose_of_replica ranks2_$kind 2
 done
 finish
