@@ -42,7 +42,29 @@ void pen_log_start(struct pen_log *log) {
   log->told_end_ns = pen_now_ns();
 }
 
-static void write_line(const struct pen_log *log, const struct told_step *told) {
+/* A disk that is full ends no training: the line is left out, whole. The next one may find room again. */
+static void append(struct pen_log *log, const char *line, size_t bytes) {
+  ssize_t written = write(log->descriptor, line, bytes);
+  int cause = written < 0 ? errno : ENOSPC;
+  if (written == (ssize_t)bytes) {
+    return;
+  }
+  off_t end = lseek(log->descriptor, 0, SEEK_CUR);
+  if (written > 0 && (end < written || ftruncate(log->descriptor, end - written) != 0)) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s, and half a line stays there", log->path, strerror(cause));
+  }
+  if (log->lost++ == 0) {
+    pen_warn("--log %s: %s; training goes on, without the lines for which there is no room", log->path, strerror(cause));
+  }
+}
+
+void pen_log_must_be_whole(const struct pen_log *log) {
+  if (log->lost > 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %" PRIu64 " lines could not be written", log->path, log->lost);
+  }
+}
+
+static void write_line(struct pen_log *log, const struct told_step *told) {
   char line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
   pen_json_number(loss, sizeof loss, told->loss);
   pen_json_number(norm, sizeof norm, told->norm);
@@ -56,9 +78,7 @@ static void write_line(const struct pen_log *log, const struct told_step *told) 
                        "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
                        ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
                        told->step, loss, norm, rate, told->tokens, ms, speed, skipped);
-  if (write(log->descriptor, line, (size_t)bytes) != bytes) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s", log->path, strerror(errno));
-  }
+  append(log, line, (size_t)bytes);
 }
 
 const char *pen_clock_text(char *text, size_t bytes, double seconds) {
@@ -152,7 +172,7 @@ bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step,
 }
 
 /* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
-static void write_evaluation(const struct pen_log *log, uint64_t step, const struct pen_log *evaluation, double loss) {
+static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation, double loss) {
   char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
   pen_json_number(perplexity, sizeof perplexity, exp(loss));
@@ -160,9 +180,7 @@ static void write_evaluation(const struct pen_log *log, uint64_t step, const str
   int bytes = snprintf(line, sizeof line,
                        "{\"step\":%" PRIu64 ",\"eval_loss\":%s,\"eval_perplexity\":%s,\"eval_tokens\":%" PRIu64 ",\"eval_ms\":%s}\n", step,
                        loss_text, perplexity, evaluation->target_count, ms);
-  if (write(log->descriptor, line, (size_t)bytes) != bytes) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s", log->path, strerror(errno));
-  }
+  append(log, line, (size_t)bytes);
 }
 
 void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {

@@ -33,6 +33,7 @@ struct pen_log {
   double loss_sum;                  /* of all steps told, before division */
   uint64_t target_count;            /* of the same */
   uint64_t skipped;                 /* steps told that changed nothing: their norm was not finite */
+  uint64_t lost;                    /* lines that could not be written */
 };
 
 /* The parent: opens --log (path null: none); `append` keeps what is there. Fails: 73. Returns its descriptor, or -1. */
@@ -53,6 +54,9 @@ const char *pen_clock_text(char *text, size_t bytes, double seconds);
 
 /* Ends the progress line. */
 void pen_log_finish(struct pen_log *log);
+
+/* Rank 0, with nothing left to do: fails (74) when lines are missing in the log. */
+void pen_log_must_be_whole(const struct pen_log *log);
 
 /* Writes a number so that it reads back exactly; what is not finite as `null`. Returns the bytes written. */
 int pen_json_number(char *text, size_t bytes, double value);

@@ -21,7 +21,7 @@ train() { # NAME OPTION...
 }
 
 # ---- a full disk ----
-# No space for the folders whose names stand in NO_SPACE, in the call that NO_SPACE_CALL names.
+# No space for the folders whose names stand in NO_SPACE, in the call that NO_SPACE_CALL names; `half`: room for half a write.
 cat >full.c <<'END'
 #define _GNU_SOURCE
 #include <errno.h>
@@ -53,6 +53,7 @@ ssize_t pwrite(int fd, const void *from, size_t bytes, off_t offset) {
   return full("pwrite", fd) ? -1 : syscall(SYS_pwrite64, fd, from, bytes, offset);
 }
 ssize_t write(int fd, const void *from, size_t bytes) {
+  if (full("half", fd)) return syscall(SYS_write, fd, from, bytes / 2);
   return full("write", fd) ? -1 : syscall(SYS_write, fd, from, bytes);
 }
 int fsync(int fd) { return full("fsync", fd) ? -1 : (int)syscall(SYS_fsync, fd); }
@@ -72,6 +73,17 @@ for name in $names; do
     matches "$name, $call: and step 6, once each" "$(sed 1d err)" "penstock: *; step 6 is not saved, training goes on"
     is "$name, $call: all steps are made" "$(wc -l <"$name.$call.log" | tr -d ' ')" 12
     ok "$name, $call: to the same end" cmp "$name.$call/latest/model.safetensors" whole/latest/model.safetensors
+  done
+  mkdir -p step-00000log
+  for call in write half; do
+    NO_SPACE="step-00000log" NO_SPACE_CALL=$call LD_PRELOAD=$scratch/full.so \
+      "./$name" train --data data.bin --quiet --steps 12 --log step-00000log/log --checkpoint "$name.$call.log.kept" 2>err
+    is "$name, no room for the log, $call: status" $? 74
+    matches "$name, $call: it is told of at once, and how much at the end" "$(cat err)" "penstock: --log step-00000log/log: No space left on device; \
+training goes on, without the lines for which there is no room
+penstock: --log step-00000log/log: 12 lines could not be written"
+    is "$name, $call: no half line stays" "$(cat step-00000log/log)" ""
+    ok "$name, $call: training came to the same end" cmp "$name.$call.log.kept/latest/model.safetensors" whole/latest/model.safetensors
   done
   NO_SPACE="step-00000012" NO_SPACE_CALL=pwrite LD_PRELOAD=$scratch/full.so \
     "./$name" train --data data.bin --quiet --steps 12 --save-every 10 --checkpoint "$name.last" 2>err
