@@ -91,7 +91,7 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
 }
 
 static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path, bool to_end) {
-  int descriptor = open(path, O_RDONLY | O_CLOEXEC);
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status;
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));

@@ -6,9 +6,11 @@
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
+#include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/check.h"
@@ -22,6 +24,45 @@
 #include "runtime/tap.h"
 #include "runtime/trace.h"
 
+/* The files that a command line names. */
+static const struct named_file {
+  const char *option;
+  size_t offset; /* of the path in struct pen_options */
+  bool written;
+} named_files[] = {
+    {"--data", offsetof(struct pen_options, data), false},     {"--eval-data", offsetof(struct pen_options, eval_data), false},
+    {"--init", offsetof(struct pen_options, init), false},     {"--log", offsetof(struct pen_options, log), true},
+    {"--trace", offsetof(struct pen_options, trace), true},    {"--measure", offsetof(struct pen_options, measure), true},
+    {"--output", offsetof(struct pen_options, output), true},
+};
+enum { NAMED_FILE_COUNT = sizeof named_files / sizeof *named_files };
+
+static const char *path_of(const struct pen_options *options, const struct named_file *file) {
+  return *(const char *const *)((const char *)options + file->offset);
+}
+
+/* Whether both name one file, whose content would be lost: not a device or a pipe. */
+static bool same_file(const char *path, const char *other) {
+  struct stat one, two;
+  if (stat(path, &one) != 0 || stat(other, &two) != 0) {
+    return strcmp(path, other) == 0;
+  }
+  return S_ISREG(one.st_mode) && one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+}
+
+/* A file that is written would be emptied before, or while, it is read as another. */
+static void keep_files_apart(const struct pen_options *options) {
+  for (size_t i = 0; i < NAMED_FILE_COUNT; i++) {
+    const char *path = path_of(options, &named_files[i]);
+    for (size_t j = 0; j < NAMED_FILE_COUNT && named_files[i].written && path != NULL; j++) {
+      const char *other = path_of(options, &named_files[j]);
+      if (i != j && other != NULL && same_file(path, other)) {
+        pen_fail(PEN_EXIT_USAGE, "%s %s: the same file as that of %s", named_files[i].option, path, named_files[j].option);
+      }
+    }
+  }
+}
+
 /* What steps of that kind may run. */
 static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile_kind kind, const struct pen_options *options,
                                    const char *command) {
@@ -33,6 +74,7 @@ static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile
   if (options->given.shape) {
     pen_shapes_force(&shapes, options->shape);
   }
+  keep_files_apart(options);
   const char *follows = options->trace != NULL ? "--trace" : options->measure != NULL ? "--measure" : NULL;
   if (plan->host_count > 1 && follows != NULL) {
     pen_fail(PEN_EXIT_USAGE, "%s follows the ranks of one host, and this binary's are on %" PRIu32, follows, plan->host_count);

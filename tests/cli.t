@@ -60,6 +60,21 @@ refuses 73 "penstock: --trace *" train --data data.bin --trace none/trace
 refuses 73 "penstock: --measure *" train --data data.bin --measure none/costs
 refuses 73 "penstock: --checkpoint *" train --data data.bin --checkpoint data.bin/ckpt
 
+# What is written is nobody's input, and no two outputs are one file.
+cp data.bin kept.bin
+ln -s data.bin link.bin
+for option in log trace measure; do
+  refuses 64 "penstock: --$option data.bin: the same file as that of --data" train --data data.bin --$option data.bin
+  refuses 64 "penstock: --$option link.bin: the same file as that of --data" train --data data.bin --$option link.bin
+done
+refuses 64 "penstock: --log new: the same file as that of --trace" train --data data.bin --log new --trace new
+refuses 64 "penstock: --log kept.bin: the same file as that of --eval-data" train --data data.bin --log kept.bin --eval-data kept.bin --eval-every 1
+refuses 64 "penstock: --output data.bin: the same file as that of --data" score --data data.bin --output data.bin --init none
+ok "and the input is what it was" cmp data.bin kept.bin
+ok "a device may stand for several" ./tiny train --data data.bin --steps 1 --quiet --log /dev/null --trace /dev/null
+mkfifo pipe
+refuses 66 "penstock: pipe: not a regular file" train --data pipe
+
 for command in "" train eval init info score generate; do
   ./tiny $command --help >out 2>err
   is "status of '$command --help'" $? 0
