@@ -78,8 +78,8 @@ static int write_weight(int fd, const struct pen_weight *weight, uint64_t seed) 
   return 0;
 }
 
-static int write_model(int fd, const struct pen_plan *plan, uint64_t seed) {
-  int result = pen_file_reserve(fd, plan->model_file_bytes);
+static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool device) {
+  int result = device ? 0 : pen_file_reserve(fd, plan->model_file_bytes);
   if (!result) {
     result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
   }
@@ -102,12 +102,24 @@ static _Noreturn void write_failed(int status, const char *file, const char *tem
   pen_fail(status, "%s: cannot %s: %s", file, status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", cause);
 }
 
+/* What is there and no regular file is written through, not replaced. */
+static void write_through(const struct pen_plan *plan, const char *file, uint64_t seed) {
+  int fd = open(file, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, file, NULL);
+  }
+  if (write_model(fd, plan, seed, true)) {
+    write_failed(PEN_EXIT_CANNOT_WRITE, file, NULL);
+  }
+}
+
 void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t seed) {
   char temporary[PATH_MAX];
   struct stat status;
   pen_files_take_limits_as_errors();
   if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "%s: cannot create: it exists, and is not a regular file", file);
+    write_through(plan, file, seed);
+    return;
   }
   if (pen_path_suffix(temporary, file, ".tmp")) {
     write_failed(PEN_EXIT_CANNOT_CREATE, file, NULL);
@@ -116,7 +128,7 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
   if (fd < 0) {
     write_failed(PEN_EXIT_CANNOT_CREATE, temporary, NULL);
   }
-  if (write_model(fd, plan, seed)) {
+  if (write_model(fd, plan, seed, false)) {
     write_failed(PEN_EXIT_CANNOT_WRITE, temporary, temporary);
   }
   if (rename(temporary, file)) {

@@ -118,7 +118,13 @@ matches "info" "$(cat out)" "*1f1b*2 ranks*digest*"
 matches "info --json" "$(cat out)" '{"name":"tiny",*"digest":"*"rank":\[{"rank":0,"arena_bytes":*}'
 ./mlp eval --init none.safetensors >out 2>err
 is "a model that makes its inputs needs no --data" "$?: $(grep -c -- --data err)" "66: 0"
+is "a folder is no place for weights" "$(./tiny init --output . 2>&1; echo $?)" "penstock: .: cannot create: Is a directory
+73"
+ok "a device is" ./tiny init --output /dev/null
+ok "and stays one" test -c /dev/null
 if test -w /dev/full; then
+  is "init without room" "$(./tiny init --output /dev/full 2>&1; echo $?)" "penstock: /dev/full: cannot write: No space left on device
+74"
   for words in --help --version "train --help" info; do
     ./tiny $words >/dev/full 2>err
     is "status of '$words' without room for what it prints" $? 74

@@ -137,7 +137,7 @@ static void write_limited(void *path) {
 static void cannot_write(void **state) {
   (void)state;
   assert_int_equal(mkdir("folder", 0777), 0);
-  model_refused(73, write_to, "folder", "folder: cannot create: it exists, and is not a regular file", NULL);
+  model_refused(73, write_to, "folder", "folder: cannot create: Is a directory", NULL);
   model_refused(73, write_to, "/dev/null", "/dev/null: cannot create", NULL);
   model_refused(73, write_to, "nowhere/file", "nowhere/file.tmp: cannot create: No such file", NULL);
   file_write("kept", "before", 6);
