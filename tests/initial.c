@@ -138,7 +138,7 @@ static void cannot_write(void **state) {
   (void)state;
   assert_int_equal(mkdir("folder", 0777), 0);
   model_refused(73, write_to, "folder", "folder: cannot create: Is a directory", NULL);
-  model_refused(73, write_to, "/dev/null", "/dev/null: cannot create", NULL);
+  model_refused(74, write_to, "/dev/full", "/dev/full: cannot write: No space left on device", NULL);
   model_refused(73, write_to, "nowhere/file", "nowhere/file.tmp: cannot create: No such file", NULL);
   file_write("kept", "before", 6);
   model_refused(74, write_limited, "kept", "kept.tmp: cannot write: File too large", NULL);
