@@ -176,6 +176,9 @@ static const struct pen_link_kind ipc = {
     .publish = publish,
     .gather = gather,
     .end = end,
+    .uncaptured = pen_link_captures,
+    .forget = pen_link_captures,
+    .all_captured = pen_link_captured,
     .error = no_error,
     .abort = no_abort,
 };

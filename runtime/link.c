@@ -37,13 +37,36 @@ bool pen_link_entries(const struct pen_link *link, bool own, uint32_t *first, ui
   return *first < *past;
 }
 
+const char *pen_link_captures(struct pen_link *link) { return (void)link, NULL; }
+
+bool pen_link_captured(struct pen_link *link, bool captured) { return (void)link, captured; }
+
+static void *allocate_plainly(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device) {
+  void *arena = device->allocate(plan->memory[rank].arena_bytes);
+  if (arena == NULL || device->error() != NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "device %s: the arena: %s", device->name, device->error() == NULL ? "none" : device->error());
+  }
+  return arena;
+}
+
 static const struct {
   const char *name;
+  void *(*allocate)(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device); /* null: plainly */
   struct pen_link *(*open)(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
 } links[] = {
-    {"ipc", pen_ipc_open},
-    {"nccl", pen_nccl_open},
+    {"ipc", allocate_plainly, pen_ipc_open},
+    {"nccl", pen_nccl_allocate, pen_nccl_open},
 };
+
+void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device) {
+  void *arena = NULL;
+  for (size_t i = 0; i < sizeof links / sizeof *links && plan->rank_count > 1 && arena == NULL; i++) {
+    if (strcmp(links[i].name, plan->transport) == 0) {
+      arena = links[i].allocate(plan, rank, device);
+    }
+  }
+  return arena == NULL ? allocate_plainly(plan, rank, device) : arena;
+}
 
 struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank) {
   struct pen_link *link = NULL;

@@ -38,6 +38,13 @@ struct pen_link_kind {
   /* Behind the last row: what comes on the queue's stream waits for all that the link does elsewhere. */
   void (*end)(struct pen_link *link);
 
+  /* A step as one graph. Before its rows are captured: why they cannot be, in words, or null. Behind it: what of the link's calls went wrong
+   * in the capture, which is forgotten, or null. Then whether all ranks replay a graph, where the link must have all do the same; blocks until
+   * all have called it. */
+  const char *(*uncaptured)(struct pen_link *link);
+  const char *(*forget)(struct pen_link *link);
+  bool (*all_captured)(struct pen_link *link, bool captured);
+
   /* What is wrong with it, in words, or null; asked while the host waits for a step. *peer: the rank that it is about, perhaps the own. */
   const char *(*error)(struct pen_link *link, uint32_t *peer);
   /* The rank leaves before the end: lets go of what would wait for others. */
@@ -60,6 +67,9 @@ struct pen_link {
 /* Makes the link of the plan's transport for a rank of several. Fails where this binary was linked without it. Allocates. */
 struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
 
+/* The rank's arena, on a device that is open, of memory that the link can reach; all of it is the rank's. Fails where there is not so much. */
+void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
+
 /* What implementations share: *link filled but for its kind. Allocates. */
 void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
                    uint32_t rank);
@@ -68,10 +78,15 @@ void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct 
  * rank's stand in runs, one or two a stage. */
 bool pen_link_entries(const struct pen_link *link, bool own, uint32_t *first, uint32_t *past);
 
+/* For links whose calls anyone may capture, each for himself: no reason, nothing forgotten, `captured`. */
+const char *pen_link_captures(struct pen_link *link);
+bool pen_link_captured(struct pen_link *link, bool captured);
+
 /* ipc.c: ranks of one host. nccl.c: ranks of any hosts; null where this binary was linked without the library, whose calls may also be
  * given. */
 struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
 struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+void *pen_nccl_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
 struct pen_nccl_calls;
 struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_queue *queue, const struct pen_profile *profile,
                                     const struct pen_shared *shared, uint32_t rank);

@@ -19,12 +19,26 @@ struct pen_nccl_calls {
   void *(*open)(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank);
   /* Blocks until all ranks of `all` have called it. Those of one colour are a communicator, in the order of their keys; colour -1: none, null. */
   void *(*split)(void *all, int colour, int key);
+  /* Memory of the device that can be registered, as messages want it; null: see error(). */
+  void *(*allocate)(size_t bytes);
   void (*enroll)(void *communicator, void *there, size_t bytes); /* registers memory that messages come from and go to */
   void (*send)(void *communicator, const void *from, size_t bytes, int to, void *stream);
   void (*receive)(void *communicator, void *to, size_t bytes, int from, void *stream);
+  /* One-sided calls (NCCL User Guide, "One-Sided Point-to-Point Operations"), of NCCL 2.29 and later; all null where this was compiled with an
+   * older nccl.h, and not to be called with an older library. Blocks until all ranks of the communicator have called it: the window through
+   * which they may write to that memory, of allocate(), and take from it what they write; null where the library has none for them. */
+  void *(*window)(void *communicator, void *there, size_t bytes);
+  /* Writes to a rank's window, at that offset; then raises its signals from this rank by one. Done on the stream when `from` is read. In a graph, the
+   * next waits until the rank's wait for the one before is done. */
+  void (*put)(void *communicator, const void *from, size_t bytes, int to, void *window, size_t offset, void *stream);
+  void (*signal)(void *communicator, int to, void *stream); /* raises its signals alone */
+  void (*await)(void *communicator, int from, void *stream); /* waits for the next signal from that rank; what it wrote before is there */
+
   void (*sum)(void *communicator, double *there, size_t count, void *stream); /* every rank's added, element by element, in place */
+  void (*total)(void *communicator, double *here, size_t count, void *stream); /* the same of memory here; blocks. Before the seal */
   uint64_t (*memory_bytes)(void); /* of the device that are gone since the first open() */
   const char *(*error)(void);     /* of the calls above, in words; null: none */
+  const char *(*forget)(void);    /* the same, and from then on it is forgotten: of a capture that failed. Static storage */
   const char *(*trouble)(void *communicator); /* that shows later, in words; null: none. Does not wait */
   void (*abort)(void *communicator);          /* lets go of what waits for others, wherever they are */
 };

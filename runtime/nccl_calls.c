@@ -1,4 +1,6 @@
-/* nccl_calls.c: NCCL's own functions behind nccl.h. Compiles with NCCL 2.18 (ncclCommSplit) and later. */
+/* nccl_calls.c: NCCL's own functions behind nccl.h. Compiles with NCCL 2.19 (ncclMemAlloc) and later; with 2.29 and later it has the one-sided
+ * calls, too. Those are weak: a binary with them still starts where an older library is found, and nccl.c, which asks for its version, then
+ * leaves them alone. */
 #include "runtime/nccl.h"
 
 #include <cuda_runtime_api.h>
@@ -20,6 +22,13 @@ static int well(const char *what, ncclComm_t communicator, ncclResult_t result) 
 }
 
 static const char *error(void) { return error_text[0] == '\0' ? NULL : error_text; }
+
+static const char *forget(void) {
+  static char last[sizeof error_text];
+  memcpy(last, error_text, sizeof last);
+  error_text[0] = '\0';
+  return last[0] == '\0' ? NULL : last;
+}
 
 static int version(void) {
   int number = 0;
@@ -58,6 +67,13 @@ static void *split(void *all, int colour, int key) {
   return made;
 }
 
+static void *allocate(size_t bytes) {
+  void *made = NULL;
+  char what[60];
+  snprintf(what, sizeof what, "%zu bytes of memory", bytes);
+  return well(what, NULL, ncclMemAlloc(&made, bytes)) ? made : NULL;
+}
+
 static void enroll(void *communicator, void *there, size_t bytes) {
   void *handle = NULL; /* it stays until the process ends */
   well("registering memory", communicator, ncclCommRegister(communicator, there, bytes, &handle));
@@ -71,8 +87,49 @@ static void receive(void *communicator, void *to, size_t bytes, int from, void *
   well("a receive", communicator, ncclRecv(to, bytes, ncclInt8, from, communicator, stream));
 }
 
+/* ---- one-sided calls: signal 0 of context 0, the only ones before 2.32 ---- */
+
+#if NCCL_VERSION_CODE >= 22900
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclPutSignal
+#pragma weak ncclSignal
+#pragma weak ncclWaitSignal
+
+static void *window(void *communicator, void *there, size_t bytes) {
+  ncclWindow_t made = NULL; /* it stays until the process ends */
+  well("registering a window", communicator, ncclCommWindowRegister(communicator, there, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
+  return made;
+}
+
+static void put(void *communicator, const void *from, size_t bytes, int to, void *there, size_t offset, void *stream) {
+  well("a put", communicator, ncclPutSignal(from, bytes, ncclInt8, to, there, offset, 0, 0, 0, communicator, stream));
+}
+
+static void raise_signal(void *communicator, int to, void *stream) {
+  well("a signal", communicator, ncclSignal(to, 0, 0, 0, communicator, stream));
+}
+
+static void await(void *communicator, int from, void *stream) {
+  ncclWaitSignalDesc_t next = {.opCnt = 1, .peer = from};
+  well("a wait for a signal", communicator, ncclWaitSignal(1, &next, communicator, stream));
+}
+#endif
+
 static void sum(void *communicator, double *there, size_t count, void *stream) {
   well("a sum over all ranks", communicator, ncclAllReduce(there, there, count, ncclFloat64, ncclSum, communicator, stream));
+}
+
+static int ran(const char *what, cudaError_t result) { return well(what, NULL, result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError); }
+
+static void total(void *communicator, double *here, size_t count, void *stream) {
+  void *there = NULL;
+  if (ran("memory for a sum", cudaMalloc(&there, count * sizeof *here))) {
+    ran("a copy", cudaMemcpyAsync(there, here, count * sizeof *here, cudaMemcpyHostToDevice, stream));
+    sum(communicator, there, count, stream);
+    ran("a copy", cudaMemcpyAsync(here, there, count * sizeof *here, cudaMemcpyDeviceToHost, stream));
+    ran("a sum", cudaStreamSynchronize(stream));
+    ran("memory for a sum", cudaFree(there));
+  }
 }
 
 static uint64_t memory_bytes(void) {
@@ -94,12 +151,21 @@ const struct pen_nccl_calls pen_nccl = {
   .make_id = make_id,
   .open = open_all,
   .split = split,
+  .allocate = allocate,
   .enroll = enroll,
   .send = send,
   .receive = receive,
+#if NCCL_VERSION_CODE >= 22900
+  .window = window,
+  .put = put,
+  .signal = raise_signal,
+  .await = await,
+#endif
   .sum = sum,
+  .total = total,
   .memory_bytes = memory_bytes,
   .error = error,
+  .forget = forget,
   .trouble = trouble,
   .abort = abort_one,
 };

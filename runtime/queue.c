@@ -61,7 +61,7 @@ struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uin
       .order = order,
       .plan = plan,
       .memory = &plan->memory[rank],
-      .arena = must_open(device, device->allocate(plan->memory[rank].arena_bytes), "the arena"),
+      .arena = must_open(device, pen_link_allocate(plan, rank, device), "the arena"),
       .pinned = must_open(device, order->pinned(plan->memory[rank].pinned_bytes), "pinned memory"),
       .stream = must_open(device, device->stream_open(), "a stream"),
       .side = must_open(device, device->stream_open(), "a stream"),
@@ -185,20 +185,43 @@ static bool enqueue_rows(struct pen_vm *vm) {
   return going;
 }
 
+static void say_uncaptured(const struct pen_vm *vm, const char *why) {
+  const bool plain = vm->queue->way == PEN_QUEUE_PLAIN;
+  fprintf(stderr, "%s: rank %u: a step %scannot be one graph (%s); %s\n", vm->plan->name, vm->rank, plain ? "" : "with its progress ", why,
+          plain ? "its rows are enqueued one by one" : "trying without it");
+}
+
+/* Captures the rows once; null: says why not in *why. */
+static void *capture(struct pen_vm *vm, const char **why) {
+  struct pen_queue *queue = vm->queue;
+  queue->order->capture(queue->stream);
+  enqueue_rows(vm);
+  void *graph = queue->order->captured(queue->stream, why);
+  const char *wrong = queue->link == NULL ? NULL : queue->link->kind->forget(queue->link);
+  *why = wrong == NULL ? *why : wrong;
+  return wrong == NULL ? graph : NULL;
+}
+
 /* Captures the rows: with the progress word if that can be, else without; else says why, and rows are enqueued step by step. */
 static void make_graph(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
+  struct pen_link *link = queue->link;
+  const char *why = link == NULL ? NULL : link->kind->uncaptured(link);
+  if (why != NULL) {
+    queue->way = PEN_QUEUE_PLAIN;
+    say_uncaptured(vm, why);
+  }
   while (queue->graph == NULL && queue->way != PEN_QUEUE_PLAIN) {
-    const char *why = "";
-    queue->order->capture(queue->stream);
-    enqueue_rows(vm);
-    queue->graph = queue->order->captured(queue->stream, &why);
+    queue->graph = capture(vm, &why);
     if (queue->graph == NULL) {
       queue->way++;
-      fprintf(stderr, "%s: rank %u: a step %scannot be one graph (%s); %s\n", vm->plan->name, vm->rank,
-              queue->way == PEN_QUEUE_PLAIN ? "" : "with its progress ", why,
-              queue->way == PEN_QUEUE_PLAIN ? "its rows are enqueued one by one" : "trying without it");
+      say_uncaptured(vm, why);
     }
+  }
+  if (link != NULL && !link->kind->all_captured(link, queue->graph != NULL) && queue->graph != NULL) {
+    queue->way = PEN_QUEUE_PLAIN;
+    queue->graph = NULL;
+    say_uncaptured(vm, "another rank's cannot");
   }
 }
 

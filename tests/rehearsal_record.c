@@ -162,6 +162,12 @@ static void nccl_receive(void *communicator, void *to, size_t bytes, int from, v
   (void)to, (void)bytes, must(from == 0, "a pair receives from %d", from);
   issue(RECEIVE, stream, communicator, 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
 }
+static void total(void *communicator, double *here, size_t n, void *stream) { /* as if all others said the same, and loudly */
+  (void)communicator, (void)stream;
+  for (size_t i = 0; i < n; i++) {
+    here[i] *= 1e9;
+  }
+}
 static void sum(void *communicator, double *there, size_t n, void *stream) { (void)there, (void)n, issue(SUM, stream, communicator, 0, PEN_NONE); }
 static uint64_t memory_bytes(void) { return 0; }
 static const char *no_trouble(void *communicator) { return (void)communicator, NULL; }
@@ -169,7 +175,7 @@ static void no_abort(void *communicator) { (void)communicator; }
 
 static const struct pen_nccl_calls calls = {
     .version = version, .make_id = make_id, .open = open_all, .split = split, .enroll = enroll, .send = nccl_send, .receive = nccl_receive,
-    .sum = sum, .memory_bytes = memory_bytes, .error = no_error, .trouble = no_trouble, .abort = no_abort,
+    .sum = sum, .total = total, .memory_bytes = memory_bytes, .error = no_error, .forget = no_error, .trouble = no_trouble, .abort = no_abort,
 };
 
 /* ---- the record ---- */

@@ -40,6 +40,9 @@ enum { LANES = 32, SLOT_BYTES = 32 };
 void enqueue(void *stream, std::function<void()> body);
 /* Something that is tried until it says that it is done. */
 void enqueue_poll(void *stream, std::function<bool()> poll);
+/* Whether what is put on the stream is kept in a graph; and refuses that graph. */
+bool is_captured(void *stream);
+void refuse_capture();
 void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body);
 unsigned char *shared_memory();
 void wait_block();

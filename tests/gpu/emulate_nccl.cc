@@ -4,9 +4,16 @@
  * that make communicators block until all ranks have come. Calls are put on the streams of emulate_streams.cc, and can be captured. It says
  * nothing of the library's speed, of its bugs, or of a network.
  *
+ * One-sided calls are those of NCCL 2.29 and later (nccl_one_sided.h declares them where <nccl.h> is older), with what the guide and the
+ * sources say of them: a window is of memory of ncclMemAlloc, whole, of one size on all ranks before 2.32; a put comes from registered memory,
+ * writes, and then raises a signal; called as they are they count signals; captured (from 2.30 on) each signal is a flag, which the next put
+ * waits for until it was taken, and which calls that are not captured know nothing of.
+ *
  * The id names a file that all ranks map: a table of communicators, each with two rings of bytes (one a direction, for pairs), a
  * board on which ranks tell each other colours and keys, and room for a sum. PEN_EMULATED_NCCL_TROUBLE=R,BYTES: to rank R of the whole every pair
- * reports a remote error once so many bytes have gone through it as stand behind R and a comma, as when a connection breaks. */
+ * reports a remote error once so many bytes have gone through it as stand behind R and a comma, as when a connection breaks.
+ * PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it;
+ * PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R fail when they are captured. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -21,10 +28,12 @@
 
 #include <algorithm>
 #include <atomic>
+#include <map>
 #include <memory>
 #include <vector>
 
 #include "tests/gpu/emulate.h"
+#include "tests/gpu/nccl_one_sided.h"
 
 enum { RANKS_MAX = 16, AREAS_MAX = 128, RING_BYTES = 1 << 16, SUM_MAX = 4096, PATIENCE_S = 60 };
 
@@ -34,8 +43,25 @@ struct ring {
   unsigned char bytes[RING_BYTES];
 };
 
+/* Signals to one rank of a pair. */
+struct signals {
+  std::atomic<uint64_t> count; /* of calls that are not captured, ever */
+  std::atomic<uint32_t> flag;  /* of those that are: 1: raised, and not taken */
+};
+
+/* Memory that a rank has opened to others. */
+struct opened {
+  cudaIpcMemHandle_t name;
+  size_t bytes;
+  bool none;
+};
+
 /* What the ranks of one communicator share. */
 struct area {
+  struct signals signals[2]; /* to rank 0, to rank 1 */
+  struct opened opened[2];
+  std::atomic<uint64_t> bytes_put;
+  std::atomic<uint32_t> windows[2]; /* that a rank has asked for */
   std::atomic<uint64_t> key; /* which split made it; 0: free */
   struct ring ring[2];       /* from rank 0 to 1, and back */
   std::atomic<uint32_t> arrived[RANKS_MAX]; /* splits and sums that a rank has come to */
@@ -53,11 +79,16 @@ struct ncclComm {
   struct area *area;
   int rank, count, world_rank;
   uint32_t splits, sums;
+  uint64_t taken;             /* signals waited for, of calls that are not captured */
+  unsigned char *peer, *own; /* windows of a pair; null: none */
+  size_t window_bytes;
 };
 
 struct name {
   int process, file;
 };
+
+static int communicators; /* of this process */
 
 static double seconds() {
   struct timespec now;
@@ -94,7 +125,40 @@ const char *ncclGetErrorString(ncclResult_t result) {
   return result == ncclSuccess ? "no error" : result == ncclRemoteError ? "remote process exited or there was a network error" : "an error";
 }
 const char *ncclGetLastError(ncclComm_t) { return ""; }
-ncclResult_t ncclGetVersion(int *version) { return *version = NCCL_VERSION_CODE, ncclSuccess; }
+
+static int said(const char *name, int otherwise) {
+  const char *text = getenv(name);
+  return text == NULL ? otherwise : atoi(text);
+}
+
+ncclResult_t ncclGetVersion(int *version) { return *version = said("PEN_EMULATED_NCCL_VERSION", NCCL_VERSION_CODE), ncclSuccess; }
+
+static int version() {
+  int number;
+  ncclGetVersion(&number);
+  return number;
+}
+
+/* A call of the library's that is captured: may it be? */
+static bool refuses(ncclComm_t comm, cudaStream_t stream, int since) {
+  const bool refused = emulated::is_captured(stream) && (version() < since || said("PEN_EMULATED_NCCL_NO_CAPTURE", -1) == comm->world_rank);
+  if (refused)
+    emulated::refuse_capture();
+  return refused;
+}
+
+/* Blocks of ncclMemAlloc. */
+static std::map<void *, size_t> &blocks() {
+  static std::map<void *, size_t> map;
+  return map;
+}
+
+ncclResult_t ncclMemAlloc(void **made, size_t bytes) {
+  const cudaError_t result = cudaMalloc(made, bytes);
+  if (result == cudaSuccess)
+    blocks()[*made] = bytes;
+  return result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError;
+}
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
   const struct name name = {getpid(), memfd_create("emulated nccl", MFD_CLOEXEC)};
@@ -116,7 +180,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int count, ncclUniqueId id
   if (world == MAP_FAILED)
     return ncclSystemError;
   struct area *area = find_area(world, 1);
-  *made = new ncclComm{world, area, rank, count, rank, 0, 0};
+  communicators++;
+  *made = new ncclComm{world, area, rank, count, rank, 0, 0, 0, NULL, NULL, 0};
   area->arrived[rank]++;
   const bool all = wait_for([&] { return std::all_of(area->arrived, area->arrived + count, [](auto &a) { return a > 0; }); });
   return all ? ncclSuccess : ncclSystemError;
@@ -143,7 +208,8 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t *mad
   struct area *own = find_area(comm->world, (uint64_t)(area - comm->world->area + 1) << 48 | (uint64_t)turn << 32 | (uint32_t)(colour + 1));
   if (own == NULL)
     return ncclInternalError;
-  *made = new ncclComm{comm->world, own, before, count, comm->world_rank, 0, 0};
+  communicators++;
+  *made = new ncclComm{comm->world, own, before, count, comm->world_rank, 0, 0, 0, NULL, NULL, 0};
   return ncclSuccess;
 }
 
@@ -183,6 +249,8 @@ static bool move(struct transfer *t, bool puts) {
 static ncclResult_t transfer_on(ncclComm_t comm, const void *at, size_t bytes, int peer, bool puts, cudaStream_t stream) {
   if (comm->count != 2 || peer != 1 - comm->rank || bytes == 0)
     return ncclInvalidArgument;
+  if (refuses(comm, stream, 0))
+    return ncclInvalidUsage;
   const struct transfer start = {&comm->area->ring[puts ? comm->rank : peer], (unsigned char *)at, bytes, 0};
   /* Each replay of a graph begins anew: the item's own copy of what is done starts at 0 and is set back when the message is through. */
   const std::shared_ptr<struct transfer> run(new struct transfer(start));
@@ -203,10 +271,104 @@ ncclResult_t ncclRecv(void *to, size_t count, ncclDataType_t type, int peer, ncc
   return transfer_on(comm, to, count * bytes_of(type), peer, false, stream);
 }
 
+/* ---- one-sided calls ---- */
+
+/* Both ranks of a pair open whole blocks to each other. */
+ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *at, size_t bytes, ncclWindow_t *made, int flags) {
+  const auto block = blocks().find(at);
+  *made = NULL;
+  if (version() < 22900 || comm->count != 2 || block == blocks().end() || block->second != bytes || flags != NCCL_WIN_COLL_SYMMETRIC)
+    return ncclInvalidArgument;
+  struct opened *mine = &comm->area->opened[comm->rank], *other = &comm->area->opened[1 - comm->rank];
+  mine->none = said("PEN_EMULATED_NCCL_NO_WINDOW", -1) == comm->world_rank;
+  mine->bytes = bytes;
+  if (cudaIpcGetMemHandle(&mine->name, at) != cudaSuccess)
+    return ncclUnhandledCudaError;
+  comm->area->windows[comm->rank]++;
+  if (!wait_for([&] { return comm->area->windows[1 - comm->rank] > 0; }))
+    return ncclSystemError;
+  if (mine->none || other->none)
+    return ncclSuccess;
+  if (other->bytes != bytes && version() < 23200)
+    return ncclInvalidArgument;
+  if (cudaIpcOpenMemHandle((void **)&comm->peer, other->name, 0) != cudaSuccess)
+    return ncclUnhandledCudaError;
+  comm->own = (unsigned char *)at;
+  comm->window_bytes = bytes;
+  *made = (ncclWindow_t)comm;
+  return ncclSuccess;
+}
+
+/* Raises the peer's signal; false: a flag that was raised was not taken yet. */
+static bool raise_signal(ncclComm_t comm, bool captured) {
+  struct signals *signals = &comm->area->signals[1 - comm->rank];
+  if (!captured)
+    return signals->count++, true;
+  uint32_t lowered = 0;
+  return signals->flag.compare_exchange_strong(lowered, 1);
+}
+
+/* A put goes in pieces, and from its source as that then is; a flag that is raised holds it back from the start. */
+ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, int peer, ncclWindow_t window, size_t offset, int signal,
+                           int context, unsigned flags, ncclComm_t comm, cudaStream_t stream) {
+  const size_t bytes = count * bytes_of(type), piece = bytes / 3 + 1;
+  const unsigned char *source = (const unsigned char *)from;
+  const bool captured = emulated::is_captured(stream);
+  if (version() < 22900 || peer != 1 - comm->rank || (void *)window != (void *)comm || signal != 0 || context != 0 || flags != 0 || bytes == 0 ||
+      source < comm->own || source + bytes > comm->own + comm->window_bytes ||
+      offset + bytes > comm->area->opened[peer].bytes)
+    return ncclInvalidArgument;
+  if (refuses(comm, stream, 23000))
+    return ncclInvalidUsage;
+  const std::shared_ptr<size_t> done(new size_t(0));
+  emulated::enqueue_poll((void *)stream, [=] {
+    if (captured && *done == 0 && comm->area->signals[peer].flag != 0)
+      return false;
+    if (*done < bytes) {
+      const size_t now = std::min(piece, bytes - *done);
+      memcpy(comm->peer + offset + *done, source + *done, now);
+      *done += now;
+      return false;
+    }
+    comm->area->bytes_put += bytes;
+    *done = 0;
+    return raise_signal(comm, captured);
+  });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclSignal(int peer, int signal, int context, unsigned flags, ncclComm_t comm, cudaStream_t stream) {
+  const bool captured = emulated::is_captured(stream);
+  if (version() < 22900 || comm->count != 2 || peer != 1 - comm->rank || signal != 0 || context != 0 || flags != 0)
+    return ncclInvalidArgument;
+  if (refuses(comm, stream, 23000))
+    return ncclInvalidUsage;
+  emulated::enqueue_poll((void *)stream, [=] { return raise_signal(comm, captured); });
+  return ncclSuccess;
+}
+
+ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t *wanted, ncclComm_t comm, cudaStream_t stream) {
+  const bool captured = emulated::is_captured(stream);
+  if (version() < 22900 || comm->count != 2 || count != 1 || wanted->opCnt != 1 || wanted->peer != 1 - comm->rank || wanted->sigIdx != 0 ||
+      wanted->ctx != 0)
+    return ncclInvalidArgument;
+  if (refuses(comm, stream, 23000))
+    return ncclInvalidUsage;
+  struct signals *signals = &comm->area->signals[comm->rank];
+  const uint64_t needed = captured ? 0 : ++comm->taken;
+  emulated::enqueue_poll((void *)stream, [=] {
+    uint32_t raised = 1;
+    return captured ? signals->flag.compare_exchange_strong(raised, 0) : signals->count >= needed;
+  });
+  return ncclSuccess;
+}
+
 /* Parts lie on one of two boards, by turns, as in a split; each rank adds them all in rank order. */
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   if (type != ncclFloat64 || op != ncclSum || count > SUM_MAX)
     return ncclInvalidArgument;
+  if (refuses(comm, stream, 0))
+    return ncclInvalidUsage;
   const std::shared_ptr<bool> told(new bool(false));
   emulated::enqueue_poll((void *)stream, [=] {
     struct area *area = comm->area;
@@ -235,7 +397,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
   int rank = -1;
   unsigned long long bytes = 0;
   const bool troubled = text != NULL && sscanf(text, "%d,%llu", &rank, &bytes) == 2;
-  const bool trouble = troubled && rank == comm->world_rank && comm->count == 2 && comm->area->ring[0].taken > bytes;
+  const bool trouble = troubled && rank == comm->world_rank && comm->count == 2 && comm->area->ring[0].taken + comm->area->bytes_put > bytes;
   *result = trouble ? ncclRemoteError : ncclSuccess;
   return ncclSuccess;
 }
@@ -246,6 +408,10 @@ ncclResult_t ncclCommAbort(ncclComm_t) {
   return ncclSuccess;
 }
 
-cudaError_t cudaMemGetInfo(size_t *left, size_t *all) { return *left = (size_t)1 << 33, *all = (size_t)1 << 34, cudaSuccess; }
+/* A communicator takes a MiB. */
+cudaError_t cudaMemGetInfo(size_t *left, size_t *all) {
+  *left = ((size_t)1 << 33) - ((size_t)communicators << 20);
+  return *all = (size_t)1 << 34, cudaSuccess;
+}
 
 }

@@ -190,6 +190,10 @@ void enqueue_poll(void *stream_pointer, std::function<bool()> poll) {
   add(stream_of((cudaStream_t)stream_pointer), {POLL, nullptr, 0, NULL, 0, std::move(poll), nullptr});
 }
 
+bool is_captured(void *stream_pointer) { return stream_of((cudaStream_t)stream_pointer)->captured_strand >= 0; }
+
+void refuse_capture() { broken_capture = true; }
+
 } // namespace emulated
 
 using namespace emulated;

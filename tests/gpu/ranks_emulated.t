@@ -60,18 +60,57 @@ case_of mlp_4_pairs mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.sch
 case_of mlp_8 mlp pipeline.ranks=8
 matches "says its transport" "$("$scratch/mlp_4" info)" "*device        cuda, transport ipc*"
 
-# NCCL, emulated: messages of 512 bytes, smaller than its buffers and larger.
+# NCCL, emulated. By puts, where its version has them, and by sends: messages of 512 bytes, smaller than its buffers and larger.
 nccl=$(test -f "$top_builddir/libemulated_nccl.a" && echo yes)
+
+# again NAME BINARY PATTERN: the plan of $scratch/BINARY trains to the bits of mlp's one rank, and its line of NCCL's is as the pattern.
+again() {
+  ok "$1: trains" train "$1" "$2" --steps 3
+  matches "$1: says what it found" "$(grep ' NCCL ' "$scratch/$1.err")" "$3"
+  ok "$1: with one rank's bits" same_bits 3 one_mlp "$1"
+}
+
+# found SETTINGS NAME BINARY PATTERN: the same with other finds; of its four ranks each says that it captures nothing, or none does.
+found() {
+  found_settings=$1
+  shift
+  export $found_settings
+  again "$@"
+  is "$1: ranks without a graph" "$(grep -c 'its rows are enqueued one by one' "$scratch/$1.err")" "$uncaptured"
+  for setting in $found_settings; do unset "${setting%%=*}"; done
+}
+
 if test -n "$nccl"; then
   case_of llama_nccl_2 llama pipeline.ranks=2 cluster.transport=nccl
-  matches "says what it found" "$(cat "$scratch/llama_nccl_2.err")" "*NCCL 2.*, 2 pairs of ranks made in 2 rounds*"
+  matches "says what it found" "$(cat "$scratch/llama_nccl_2.err")" \
+    "*NCCL 2.*, 2 pairs of ranks made in 2 rounds: messages by put and signal; NCCL's own memory, MiB by rank: 3.0 3.0*"
   case_of mlp_nccl_4 mlp pipeline.ranks=4 cluster.transport=nccl
-  NCCL_BUFFSIZE=96 && export NCCL_BUFFSIZE
-  ok "small buffers: trains" train mlp_nccl_small mlp_nccl_4 --steps 3
-  ok "with one rank's bits" same_bits 3 one_mlp mlp_nccl_small
+  case_of mlp_nccl_8 mlp pipeline.ranks=8 cluster.transport=nccl
   case_of mlp_nccl_zbv mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v cluster.transport=nccl
   case_of mlp_nccl_pairs mlp pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.schedule=dual_pipe_v cluster.transport=nccl
-  unset NCCL_BUFFSIZE
+  ok "a rank that captures nothing" train traced_nccl mlp_nccl_zbv --steps 3 --trace "$scratch/trace"
+  ok "with one rank's bits" same_bits 3 one_mlp traced_nccl
+  uncaptured=0
+  found PEN_NCCL=send large mlp_nccl_4 "* by send and receive (PEN_NCCL asks for it); *"
+  found "PEN_NCCL=send NCCL_BUFFSIZE=96" small mlp_nccl_4 "* by send and receive (*"
+  found "PEN_NCCL=send NCCL_BUFFSIZE=96" small_zbv mlp_nccl_zbv "* by send and receive (*"
+  found "PEN_NCCL=send NCCL_BUFFSIZE=96" small_pairs mlp_nccl_pairs "* by send and receive (*"
+  found "PEN_NCCL=send NCCL_BUFFSIZE=96" small_8 mlp_nccl_8 "* by send and receive (*"
+  found PEN_EMULATED_NCCL_VERSION=22809 older mlp_nccl_zbv "*NCCL 2.28.9,* by send and receive (NCCL puts from 2.29 on); *"
+  found PEN_EMULATED_NCCL_VERSION=23004 alike mlp_nccl_zbv "*NCCL 2.30.4,* by put and signal; *"
+  found PEN_EMULATED_NCCL_NO_WINDOW=1 windowless mlp_nccl_4 \
+    "* by put and signal over 2, by send and receive over the others (NCCL has no window for these ranks); *"
+  uncaptured=4
+  found PEN_EMULATED_NCCL_VERSION=22902 uncaptured mlp_nccl_4 "*NCCL 2.29.2,* by put and signal; *"
+  matches "says why" "$(cat "$scratch/uncaptured.err")" "*cannot be one graph (NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before)*"
+  for way in put send; do
+    found "PEN_NCCL=$way PEN_EMULATED_NCCL_NO_CAPTURE=2" "refused_$way" mlp_nccl_4 "* by $way and *"
+    matches "rank 2 says why" "$(grep 'rank 2:' "$scratch/refused_$way.err")" "*rank 2: a step cannot be one graph (*: an error); its rows*"
+    matches "the others that it is another" "$(grep 'rank 1:' "$scratch/refused_$way.err")" "*rank 1: a step cannot be one graph (another rank's cannot)*"
+  done
+  PEN_NCCL=both "$scratch/mlp_nccl_4" train --steps 1 --quiet 2>"$scratch/err"
+  is "a way that there is not: status" $? 64
+  matches "which is said" "$(cat "$scratch/err")" 'penstock: PEN_NCCL = both: "put", where NCCL has it, or "send"'
 fi
 
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
@@ -97,6 +136,14 @@ if test -n "$nccl"; then
   ok "two over NCCL" plan free_nccl mlp optimizer.clip_norm=0 pipeline.ranks=2 cluster.transport=nccl
   ok "train" train free_nccl free_nccl --steps 5
   ok "to one rank's bits" same_bits 5 one_free free_nccl
+  ok "four over NCCL" plan free_zbv mlp optimizer.clip_norm=0 pipeline.ranks=4 pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v \
+    cluster.transport=nccl
+  for way in put send; do
+    PEN_NCCL=$way && export PEN_NCCL
+    ok "train by $way" train "free_$way" free_zbv --steps 5
+    ok "to one rank's bits" same_bits 5 one_free "free_$way"
+  done
+  unset PEN_NCCL
 fi
 
 ok "one rank with a tied matrix" plan one_tied llama model.tie_embeddings=true
@@ -158,9 +205,15 @@ lose mlp_4 2 KILL "signal 9"
 lose mlp_4 3 STOP stopped
 if test -n "$nccl"; then
   lose mlp_nccl_4 1 KILL "signal 9"
-  PEN_EMULATED_NCCL_TROUBLE=0,10000000 && export PEN_EMULATED_NCCL_TROUBLE
+  PEN_EMULATED_NCCL_TROUBLE=0,100000 && export PEN_EMULATED_NCCL_TROUBLE
   start_lost mlp_nccl_4
   check_lost "a broken connection" 1 "remote process exited*"
   ok "communicators are let go" grep -q "# aborted" "$scratch/lost.err"
+  PEN_NCCL=send PEN_EMULATED_NCCL_TROUBLE=0,10000000 && export PEN_NCCL # more than goes through while pairs are tried
+  start_lost mlp_nccl_4
+  check_lost "a broken connection, by sends" 1 "remote process exited*"
+  unset PEN_EMULATED_NCCL_TROUBLE
+  lose mlp_nccl_4 2 STOP stopped
+  unset PEN_NCCL
 fi
 finish

@@ -1,0 +1,226 @@
+/* nccl_join.c: what the link nccl.c needs before the seal: communicators, windows, and a first use of each, so that nothing is made later; and the
+ * line that says what was found. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/check.h"
+#include "runtime/nccl_link.h"
+#include "runtime/pairs.h"
+
+/* NCCL gives each connection a buffer of NCCL_BUFFSIZE bytes (NCCL User Guide, "Environment Variables"); what is larger waits for its
+ * receive, so that both are tried. */
+enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MOST = 1 << 30 };
+
+/* ---- what there is ---- */
+
+const char *pen_nccl_no_puts(const struct pen_nccl_calls *calls) {
+  const char *asked = getenv("PEN_NCCL");
+  const bool sends = asked != NULL && strcmp(asked, "send") == 0;
+  if (asked != NULL && !sends && strcmp(asked, "put") != 0) {
+    pen_fail(PEN_EXIT_USAGE, "PEN_NCCL = %s: \"put\", where NCCL has it, or \"send\"", asked);
+  }
+  return sends                                 ? "PEN_NCCL asks for it"
+         : calls->put == NULL                  ? "built with an NCCL before 2.29"
+         : calls->version() < PEN_PUTS_VERSION ? "NCCL puts from 2.29 on"
+                                               : NULL;
+}
+
+/* Before 2.32 windows onto the arenas of two ranks must be of one size, and a window is of the whole block. */
+size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen_plan *plan, uint32_t rank) {
+  const bool alike = pen_nccl_no_puts(calls) == NULL && calls->version() < PEN_SIZES_VERSION;
+  size_t bytes = plan->memory[rank].arena_bytes;
+  for (uint32_t r = 0; r < plan->rank_count && alike; r++) {
+    bytes = plan->memory[r].arena_bytes > bytes ? plan->memory[r].arena_bytes : bytes;
+  }
+  return bytes;
+}
+
+/* ---- before the seal ---- */
+
+void pen_nccl_must_be_well(struct pen_link *link, const void *made, const char *what) {
+  const char *why = pen_nccl_of(link)->calls->error();
+  why = why == NULL ? link->queue->device->error() : why;
+  if (made == NULL || why != NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: %s: %s", link->rank, what, why == NULL ? "none" : why);
+  }
+}
+
+static void split_pairs(struct pen_link *link) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  uint32_t *round = calloc(link->profile->channel_count + 1u, sizeof *round);
+  pen_check(round != NULL, "no memory for a link");
+  own->rounds = pen_pairs_rounds(link->profile, link->plan->rank_count, round);
+  for (uint32_t r = 0; r < own->rounds; r++) {
+    uint32_t mine = PEN_NONE;
+    for (uint32_t c = 0; c < link->profile->channel_count; c++) {
+      mine = round[c] == r && pen_is_mine(link, c) ? c : mine;
+    }
+    const bool sends = mine != PEN_NONE && link->profile->channels[mine].from_rank == link->rank;
+    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : (int)mine, sends ? PEN_SENDER : PEN_RECEIVER);
+    pen_nccl_must_be_well(link, mine == PEN_NONE ? link : made, "joining a pair of ranks");
+    if (mine != PEN_NONE) {
+      own->pairs[mine].communicator = made;
+    }
+  }
+  free(round);
+}
+
+void pen_nccl_add_up(struct pen_link *link, double *numbers, size_t count) {
+  pen_nccl_of(link)->calls->total(pen_nccl_of(link)->all, numbers, count, link->queue->stream);
+  pen_nccl_must_be_well(link, link, "a sum over all ranks");
+}
+
+/* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts where both its ranks have got theirs. */
+static void open_windows(struct pen_link *link) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  const uint32_t channels = link->profile->channel_count;
+  const size_t bytes = pen_nccl_arena_bytes(own->calls, link->plan, link->rank);
+  double able = own->no_puts == NULL, *opened = calloc(channels + 1u, sizeof *opened);
+  pen_check(opened != NULL, "no memory for a link");
+  pen_nccl_add_up(link, &able, 1);
+  if (own->no_puts == NULL) {
+    own->no_puts = able >= link->plan->rank_count ? "NCCL has no window for these ranks" : "not all ranks' NCCL puts";
+  }
+  for (uint32_t c = 0; c < channels && able >= link->plan->rank_count; c++) {
+    if (pen_is_mine(link, c)) {
+      own->pairs[c].window = own->calls->window(own->pairs[c].communicator, link->queue->arena, bytes);
+      pen_nccl_must_be_well(link, link, "opening a window");
+    }
+    opened[c] = own->pairs[c].window != NULL;
+  }
+  pen_nccl_add_up(link, opened, channels);
+  for (uint32_t c = 0; c < channels; c++) {
+    own->pairs[c].window = opened[c] >= 2 ? own->pairs[c].window : NULL;
+    own->put_count += opened[c] >= 2;
+  }
+  free(opened);
+}
+
+static size_t buffer_bytes(void) {
+  const char *text = getenv("NCCL_BUFFSIZE");
+  const long long asked = text == NULL ? BUFFER_BYTES : atoll(text);
+  return asked > 0 && asked <= BUFFER_BYTES_MOST ? (size_t)asked : BUFFER_BYTES;
+}
+
+/* One message smaller than the library's buffers and one larger. */
+static void try_sends(struct pen_link *link, uint32_t channel, void *there, bool sends) {
+  const struct pen_pair *pair = &pen_nccl_of(link)->pairs[channel];
+  const size_t bytes[] = {(buffer_bytes() + 3) / 4, 2 * buffer_bytes() + 1};
+  for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+    if (sends) {
+      pen_nccl_of(link)->calls->send(pair->communicator, there, bytes[i], PEN_RECEIVER, pair->stream);
+    } else {
+      pen_nccl_of(link)->calls->receive(pair->communicator, there, bytes[i], PEN_SENDER, pair->stream);
+    }
+    link->queue->device->wait(pair->stream);
+  }
+}
+
+/* Signals of both directions, and the pair's first message, as a step would: from its source into its home, where no row has been yet. (NCCL
+ * before 2.30.7 makes its signals when they are first used, and wants that outside a graph.) */
+static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  const struct pen_pair *pair = &own->pairs[channel];
+  uint32_t first = 0;
+  while (first < link->profile->message_count && pen_message_of(link, first)->channel != channel) {
+    first++;
+  }
+  const struct pen_message *message = pen_message_of(link, first);
+  if (sends) {
+    own->calls->await(pair->communicator, PEN_RECEIVER, pair->stream);
+    own->calls->put(pair->communicator, link->queue->arena + message->source_offset, message->bytes, PEN_RECEIVER, pair->window,
+                    message->target_offset, pair->stream);
+  } else {
+    own->calls->signal(pair->communicator, PEN_SENDER, pair->stream);
+    own->calls->await(pair->communicator, PEN_SENDER, pair->stream);
+  }
+  link->queue->device->wait(pair->stream);
+}
+
+/* Channel by channel, so that all ranks keep one order. */
+static void warm(struct pen_link *link) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  const struct pen_device *device = link->queue->device;
+  void *there = own->put_count == link->profile->channel_count ? link : device->allocate(2 * buffer_bytes() + 1);
+  pen_nccl_must_be_well(link, there, "memory to try its pairs with");
+  for (uint32_t c = 0; c < link->profile->channel_count; c++) {
+    const bool sends = link->profile->channels[c].from_rank == link->rank;
+    if (pen_is_mine(link, c) && link->profile->channels[c].message_count > 0) {
+      if (own->pairs[c].window != NULL) {
+        try_puts(link, c, sends);
+      } else {
+        try_sends(link, c, there, sends);
+      }
+      pen_nccl_must_be_well(link, link, "trying a pair of ranks");
+    }
+  }
+  own->calls->sum(own->all, pen_nccl_board_of(link), link->plan->weight_count, link->queue->stream);
+  device->wait(link->queue->stream);
+  pen_nccl_must_be_well(link, link, "trying a sum over all ranks");
+  if (there != link) {
+    device->release(there);
+  }
+}
+
+/* Which messages a sender by puts waits with for a credit: see the top. */
+static void find_credits(struct pen_link *link) {
+  const struct pen_profile *profile = link->profile;
+  for (uint32_t m = 0; m < profile->message_count; m++) {
+    const struct pen_message *message = pen_message_of(link, m);
+    const uint32_t receiver = profile->channels[message->channel].to_rank;
+    bool credited = message->credit != PEN_NONE || (link->gathers[profile->channels[message->channel].from_rank] && !link->all_gather);
+    for (uint32_t k = 0; k < profile->message_count && !credited; k++) {
+      const struct pen_message *other = pen_message_of(link, k);
+      credited = profile->channels[other->channel].from_rank == receiver && message->target_offset < other->source_offset + other->bytes &&
+                 other->source_offset < message->target_offset + message->bytes;
+    }
+    pen_nccl_of(link)->credited[m] = credited;
+  }
+}
+
+/* What was found, and what of the GPUs' memory NCCL has taken: rank 0 says it. */
+static void announce(struct pen_link *link) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  const int version = own->calls->version();
+  const uint32_t ranks = link->plan->rank_count, channels = link->profile->channel_count;
+  double *bytes = calloc(ranks, sizeof *bytes);
+  pen_check(bytes != NULL, "no memory for %u ranks", ranks);
+  bytes[link->rank] = (double)own->calls->memory_bytes();
+  pen_nccl_add_up(link, bytes, ranks);
+  if (link->rank == 0 && link->announces) {
+    fprintf(stderr, "%s: NCCL %d.%d.%d, %u pairs of ranks made in %u rounds: messages by ", link->plan->name, version / 10000,
+            version / 100 % 100, version % 100, channels, own->rounds);
+    if (own->put_count == channels) {
+      fprintf(stderr, "put and signal");
+    } else if (own->put_count == 0) {
+      fprintf(stderr, "send and receive (%s)", own->no_puts);
+    } else {
+      fprintf(stderr, "put and signal over %u, by send and receive over the others (%s)", own->put_count, own->no_puts);
+    }
+    fprintf(stderr, "; NCCL's own memory, MiB by rank:");
+    for (uint32_t r = 0; r < ranks; r++) {
+      fprintf(stderr, " %.1f", bytes[r] / (1 << 20));
+    }
+    fprintf(stderr, "\n");
+  }
+  free(bytes);
+}
+
+void pen_nccl_join(struct pen_link *link) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  own->all = own->calls->open(link->shared->control->nccl_id, (int)link->plan->rank_count, (int)link->rank);
+  pen_nccl_must_be_well(link, own->all, "joining all ranks");
+  split_pairs(link);
+  open_windows(link);
+  find_credits(link);
+  warm(link);
+  own->calls->enroll(own->all, link->queue->arena, link->queue->memory->arena_bytes);
+  for (uint32_t c = 0; c < link->profile->channel_count; c++) {
+    if (pen_is_mine(link, c) && own->pairs[c].window == NULL) {
+      own->calls->enroll(own->pairs[c].communicator, link->queue->arena, link->queue->memory->arena_bytes);
+    }
+  }
+  pen_nccl_must_be_well(link, link, "registering the arena");
+  announce(link);
+}
