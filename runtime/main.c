@@ -1,5 +1,7 @@
 /* main.c: penstock-NAME: the plan that this binary was built from, and what there is to do with it. */
+#include <fcntl.h>
 #include <stdio.h>
+#include <unistd.h>
 
 #include "runtime/check.h"
 #include "runtime/info.h"
@@ -48,8 +50,18 @@ static int (*const commands[PEN_COMMANDS])(const struct pen_options *options, ui
     [PEN_COMMAND_INFO] = info,
 };
 
+/* A standard stream that the caller closed stays one that cannot be used; else the next file opened would be taken for it. */
+static void hold_standard_streams(void) {
+  for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
+    if (fcntl(descriptor, F_GETFD) < 0) {
+      pen_check(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) == descriptor, "cannot hold descriptor %d", descriptor);
+    }
+  }
+}
+
 int main(int argc, char **argv) {
   uint64_t zero_ns = pen_now_ns();
+  hold_standard_streams();
   char program[256];
   snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
   struct pen_options options;

@@ -122,6 +122,12 @@ is "a folder is no place for weights" "$(./tiny init --output . 2>&1; echo $?)" 
 73"
 ok "a device is" ./tiny init --output /dev/null
 ok "and stays one" test -c /dev/null
+./tiny train --data data.bin --steps 2 --log closed.log --trace closed.trace --checkpoint closed <&- >&- 2>&-
+is "with all standard streams closed" $? 0
+is "the log is the log" "$(log_field closed.log step | tr '\n' ' ')" "1 2 "
+is "and the trace a trace" "$(head -c 1 closed.trace)$(tail -n 1 closed.trace)" "{]}"
+./tiny info >&- 2>err
+is "what cannot be printed is told of" "$?: $(cat err)" "74: penstock: cannot write to standard output"
 if test -w /dev/full; then
   is "init without room" "$(./tiny init --output /dev/full 2>&1; echo $?)" "penstock: /dev/full: cannot write: No space left on device
 74"
