@@ -7,7 +7,9 @@
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/file.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 void pen_files_take_limits_as_errors(void) {
@@ -62,6 +64,26 @@ int pen_folder_make(const char *path) {
     *slash = '/';
   }
   return make_one(path);
+}
+
+int pen_folder_claim(const char *path, double seconds) {
+  const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return -1;
+  }
+  for (double waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += 0.01) {
+    if (errno == EWOULDBLOCK && waited >= seconds) {
+      close(fd);
+      errno = EWOULDBLOCK;
+      return -1;
+    }
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      break;
+    }
+    nanosleep(&pause, NULL);
+  }
+  return 0; /* open to the end */
 }
 
 int pen_folder_sync(const char *path) {

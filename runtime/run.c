@@ -146,6 +146,19 @@ static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shap
   return steps;
 }
 
+/* Better now than after a week of training. A run that was killed a moment ago may still be leaving. Of several hosts, the one that has rank 0
+ * claims the folder for all. */
+static void claim_checkpoints(const struct pen_run *run) {
+  const double leaving_s = 2;
+  const char *folder = run->options->checkpoint;
+  if (pen_folder_make(folder) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
+  }
+  if (run->here.first == 0 && pen_folder_claim(folder, leaving_s) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
+  }
+}
+
 /* What looks at operands where they are computed, or runs rows of two profiles in turns, is of the CPU in this version. */
 static void need_cpu(const struct pen_plan *plan, const char *what) {
   if (strcmp(plan->device, "cpu") != 0) {
@@ -226,9 +239,8 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     return 0;
   }
   run.steps = past_step - run.first_step;
-  /* Better now than after a week of training. */
-  if (options->checkpoint != NULL && pen_folder_make(options->checkpoint) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", options->checkpoint, strerror(errno));
+  if (options->checkpoint != NULL) {
+    claim_checkpoints(&run);
   }
   run.log_descriptor = run.here.first == 0 ? pen_log_create(options->log, run.checkpoint_path != NULL) : -1;
   open_trace(&run);

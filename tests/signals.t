@@ -55,6 +55,21 @@ free TERM parent
 free INT 2
 END
 
+# Two runs in one folder would write over each other's checkpoints: the later one is refused, and the earlier one goes on.
+rm -rf "$scratch/log" "$scratch/ckpt"
+"$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" 2>"$scratch/err" &
+run=$!
+await_steps "$scratch/log" 3
+"$scratch/free" train --quiet --checkpoint "$scratch/ckpt" --steps 3 2>"$scratch/refused"
+is "a second run in the folder: status" $? 73
+is "a second run in the folder: message" "$(cat "$scratch/refused")" "penstock: --checkpoint $scratch/ckpt: another run saves there"
+kill -TERM "$run"
+wait "$run"
+is "the first one ends well" "$?: $(cat "$scratch/err")" "0: "
+ok "and is saved" saved_last_step
+"$scratch/free" train --quiet --checkpoint "$scratch/ckpt" --steps 3
+is "then another one may save there" $? 0
+
 # What ^Z and fg do: all are stopped for longer than any limit, and go on.
 rm -rf "$scratch/log"
 "$scratch/four" train --quiet --log "$scratch/log" --timeout 1 2>"$scratch/err" &
