@@ -1,5 +1,6 @@
 /* derive.c: backward programs from the forward ops, by the rules of ops.def; then where each value lives and how long.
- * (A stage that recomputes, see recompute.c, has the forward ops once more at the head of its I and B, and those are what is walked.)
+ * (A stage that recomputes, see recompute.c, has the forward ops once more at the head of its I and B, and those are what is walked.
+ * Some losses stand at the head of I and B anyway, see late_loss.c.)
  *
  * Rules. The forward ops are walked backwards. For each, its PEN_PASS rows hand an output's gradient to an input as it is; its I
  * rows make input gradients, its W rows add to weight gradients. When a value has several users its gradient is a sum: the next op
@@ -12,6 +13,7 @@
 #include <ctype.h>
 #include <string.h>
 
+#include "gen/late_loss.h"
 #include "gen/recompute.h"
 #include "gen/signature.h"
 
@@ -356,17 +358,21 @@ static void derive_backward(struct pen_graph *graph) {
   if (graph->output != PEN_NONE)
     graph->output_gradient = pen_graph_value(graph, "output'", graph->value[graph->output].dtype, PEN_ROLE_ACTIVATION,
                                              graph->value[graph->output].elements);
-  bool again = graph->recomputes || is_loss_alone(graph);
+  bool late = pen_loss_is_late(graph), again = graph->recomputes || (!late && is_loss_alone(graph));
   struct pen_again plain = {.op = graph->forward, .output = graph->output};
   struct pen_again split = again ? pen_recompute_copy(graph, "(again)") : plain;
-  struct pen_again fused = again ? pen_recompute_copy(graph, "(again)(B)") : plain;
+  struct pen_again fused = again ? pen_recompute_copy(graph, "(again)(B)") : late ? pen_late_loss_copy(graph, "(B)") : plain;
   struct pen_op_list *i = &graph->program[PEN_PROGRAM_I], *w = &graph->program[PEN_PROGRAM_W], *b = &graph->program[PEN_PROGRAM_B];
   walk_back(graph, &split, i, w, "");
+  if (late) pen_late_loss_insert(graph, &split, i);
   if (again) graph->again_count[PEN_PROGRAM_I] = pen_recompute_prepend(graph, &split, i, w);
   uint32_t input_gradient = graph->input_gradient;
   walk_back(graph, &fused, b, b, again ? "" : "(B)");
+  if (late) pen_late_loss_insert(graph, &fused, b);
+  if (late) pen_late_loss_join(b);
   if (again) graph->again_count[PEN_PROGRAM_B] = pen_recompute_prepend(graph, &fused, b, NULL);
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
+  if (late) graph->program[PEN_PROGRAM_F].count--;
   if (again) pen_recompute_strip(graph);
 }
 

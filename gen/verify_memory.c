@@ -91,6 +91,7 @@ struct memory {
   uint32_t message_count;
   uint64_t *unsharded_at; /* [stage]: where its weights lie that are cut */
   uint8_t *added; /* [own weight, then tie][microbatch] in this step */
+  uint8_t *owes_loss; /* [microbatch]: the last stage's forward of this step has left no loss */
   size_t hold_capacity;
 };
 
@@ -156,11 +157,16 @@ static bool add_gradients(struct memory *m, const struct pen_trace *trace, uint3
   return true;
 }
 
+/* A microbatch's loss is left once, by the last stage: by its F or, where it trains, by what follows, I or B. */
 static bool check_loss(const struct memory *m, const struct pen_trace *trace, const struct pen_action *row) {
-  bool wanted = row->kind == PEN_F && row->stage + 1u == m->c->stage_count;
+  bool is_last = row->stage + 1u == m->c->stage_count, leaves = trace->loss_offset != UINT64_MAX;
+  uint8_t *owes = &m->owes_loss[row->microbatch];
   uint64_t place = m->b->plan->loss_offset + (uint64_t)row->microbatch * sizeof(double);
-  if (!wanted) return trace->loss_offset == UINT64_MAX || WRONG(m, "leaves a loss, but is not the last stage's forward");
-  if (trace->loss_offset == UINT64_MAX) return WRONG(m, "leaves no loss");
+  bool wanted = is_last && (row->kind == PEN_F || (*owes && row->kind != PEN_W));
+  if (!wanted) return !leaves || WRONG(m, "leaves a loss, but is not the last stage's forward, nor a backward that owes it one");
+  *owes = row->kind == PEN_F && !leaves && m->c->profile_kind == PEN_TRAIN;
+  if (*owes) return true;
+  if (!leaves) return WRONG(m, "leaves no loss");
   return trace->loss_offset == place || WRONG(m, "leaves its loss at %llu, not at entry %u of the loss table (%llu)",
                                               (unsigned long long)trace->loss_offset, row->microbatch, (unsigned long long)place);
 }
@@ -418,7 +424,8 @@ static void list_events(struct memory *m) {
 /* What one rank took. */
 static void forget(struct memory *m) {
   void *const arrays[] = {m->trace,       m->trace_of,   m->edges.key, m->edges.cell,      m->cell,           m->mark,
-                          m->first_event, m->next_event, m->added,     m->tracer->written, m->tracer->read};
+                          m->first_event, m->next_event, m->added,     m->tracer->written, m->tracer->read,
+                          m->owes_loss};
   for (size_t index = 0; index < sizeof arrays / sizeof *arrays; index++) pen_free(arrays[index]);
 }
 
@@ -429,6 +436,7 @@ static bool run_rank(struct memory *m) {
   list_events(m);
   m->unsharded_at = pen_new(m->c->stage_count, sizeof *m->unsharded_at);
   m->added = pen_new(((size_t)m->b->own_weight_count + m->b->plan->tie_count) * m->c->microbatch_count + 1, 1);
+  m->owes_loss = pen_new((size_t)m->c->microbatch_count + 1, sizeof *m->owes_loss);
   uint32_t count = m->b->tables->action_count;
   run_events(m, 0);
   for (m->step = 0; m->step < 2; m->step++)

@@ -1,9 +1,11 @@
 /* head_loss.c: the head's product and its cross-entropy, some rows at a time, so that the logits of a microbatch never stand in memory.
  *
  * The rows are cut into chunks of dim `chunk`, the last perhaps shorter. Of each chunk, in rising order:
- *     HEAD_LOSS      logits = x w^T; its loss, and softmax - one-hot in the logits' place; dx = that w, where a gradient is wanted
- *     HEAD_LOSS_DW   logits and their gradient once more; dw += that^T x
- * so the logits are multiplied out twice: 4 products where whole logits take 3. Each is the device's own operation on the chunk's rows, with
+ *     all three      logits = x w^T; their loss, and where a gradient is wanted softmax - one-hot in the logits' place
+ *     HEAD_LOSS      dx = that w, where it is wanted
+ *     HEAD_LOSS_DW   dw += that^T x
+ *     HEAD_LOSS_B    both
+ * so whole logits' 3 products are 3 in B, and 4 where I and W are split. Each is the device's own operation on the chunk's rows, with
  * what the device prepared for that many; the chunks' losses are added in rising order.
  *
  * Workspace: | logits of a chunk, of the op's dtype | f64 a chunk | what the operations want |, each on PEN_ALIGNMENT_BYTES. A chunk of a
@@ -13,29 +15,50 @@
 #include <assert.h>
 #include <stdlib.h>
 
-/* The operations on one chunk; the last is LINEAR_DX or LINEAR_DW. */
-enum { PRODUCT, LOSS, GRADIENT, PARTS };
+/* The operations on one chunk, and the operand that each makes: that of PRODUCT stays in the workspace. */
+enum { PRODUCT, LOSS, INPUT, WEIGHT, PARTS };
+enum { X, W, TARGETS, SHARE, NONE = -1 };
+
+struct rule {
+  enum pen_op_kind kind;
+  int makes[PARTS]; /* NONE: it does not */
+};
+
+static const struct rule rules[] = {
+  { PEN_OP_HEAD_LOSS, { NONE, 4, 5, NONE } },
+  { PEN_OP_HEAD_LOSS_DW, { NONE, NONE, NONE, 4 } },
+  { PEN_OP_HEAD_LOSS_B, { NONE, 4, 5, 6 } },
+};
 
 struct part {
-  enum pen_op_kind kind;
+  enum pen_op_kind kind; /* PEN_OP_COUNT: none */
   int64_t dim[PEN_DIMS_MAX];
 };
 
 struct head_loss {
+  const struct rule *rule;
   const struct pen_device *device;
   size_t element_bytes, losses_offset, parts_offset; /* in the workspace */
   pen_kernel *kernel[PARTS];
   void *prepared[2][PARTS]; /* of a whole chunk, of the last when it is shorter */
 };
 
+static const struct rule *rule_of(enum pen_op_kind kind) {
+  const struct rule *rule = rules;
+  while (rule->kind != kind)
+    rule++;
+  return rule;
+}
+
 static size_t aligned(size_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
 
 static size_t element_bytes_of(enum pen_dtype dtype) { return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float); }
 
-static void list_parts(struct part part[PARTS], enum pen_op_kind kind, int64_t rows, const int64_t *dim) {
+static void list_parts(struct part part[PARTS], const struct rule *rule, int64_t rows, const int64_t *dim) {
   part[PRODUCT] = (struct part){ PEN_OP_LINEAR, { rows, dim[1], dim[2] } };
   part[LOSS] = (struct part){ PEN_OP_CROSS_ENTROPY, { rows, dim[2] } };
-  part[GRADIENT] = (struct part){ kind == PEN_OP_HEAD_LOSS ? PEN_OP_LINEAR_DX : PEN_OP_LINEAR_DW, { rows, dim[1], dim[2] } };
+  part[INPUT] = (struct part){ rule->makes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX, { rows, dim[1], dim[2] } };
+  part[WEIGHT] = (struct part){ rule->makes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, { rows, dim[1], dim[2] } };
 }
 
 static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) { return aligned((size_t)(dim[3] * dim[2]) * element_bytes_of(dtype)); }
@@ -45,9 +68,9 @@ static size_t chunks_of(const int64_t *dim) { return (size_t)((dim[0] + dim[3] -
 size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
   struct part part[PARTS];
   size_t most = 0;
-  list_parts(part, kind, dim[3], dim);
+  list_parts(part, rule_of(kind), dim[3], dim);
   for (int i = 0; i < PARTS; i++) {
-    const size_t bytes = device->workspace_bytes(part[i].kind, dtype, part[i].dim);
+    const size_t bytes = part[i].kind == PEN_OP_COUNT ? 0 : device->workspace_bytes(part[i].kind, dtype, part[i].dim);
     most = bytes > most ? bytes : most;
   }
   return losses_offset_of(dtype, dim) + aligned(chunks_of(dim) * sizeof(double)) + most;
@@ -58,6 +81,7 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   struct head_loss *head = calloc(1, sizeof *head);
   if (head == NULL)
     return NULL;
+  head->rule = rule_of(kind);
   head->device = device;
   head->element_bytes = element_bytes_of(dtype);
   head->losses_offset = losses_offset_of(dtype, dim);
@@ -65,11 +89,12 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   for (int form = 0; form < 2; form++) {
     const int64_t rows = form == 0 && dim[0] >= dim[3] ? dim[3] : dim[0] % dim[3];
     struct part part[PARTS];
-    list_parts(part, kind, rows, dim);
-    for (int i = 0; i < PARTS && rows > 0; i++) {
-      head->kernel[i] = device->kernel_of(part[i].kind, dtype);
-      head->prepared[form][i] = device->prepare(part[i].kind, dtype, part[i].dim, none);
-    }
+    list_parts(part, head->rule, rows, dim);
+    for (int i = 0; i < PARTS && rows > 0; i++)
+      if (part[i].kind != PEN_OP_COUNT) {
+        head->kernel[i] = device->kernel_of(part[i].kind, dtype);
+        head->prepared[form][i] = device->prepare(part[i].kind, dtype, part[i].dim, none);
+      }
   }
   return head;
 }
@@ -82,48 +107,39 @@ static void run_part(const struct pen_call *call, int part, int form, struct pen
   head->kernel[part](own);
 }
 
-/* From row `first` on: logits and their loss, then, where `gradient` says so, their gradient in their place. Returns whether the chunk is
- * whole (0) or the last (1). */
-static int make_logits(const struct pen_call *call, int64_t first, int64_t rows, int gradient) {
+/* What a part makes; null: it is not made, or not wanted. */
+static void *made_by(const struct pen_call *call, int part) {
+  const struct head_loss *head = call->prepared;
+  return head->rule->makes[part] == NONE ? NULL : call->operand[head->rule->makes[part]];
+}
+
+/* A chunk: `rows` rows from row `first` on. */
+static void run_chunk(const struct pen_call *call, int64_t first, int64_t rows) {
   const struct head_loss *head = call->prepared;
   const int64_t *dim = call->dim;
   const int form = rows < dim[3];
-  char *const x = (char *)call->operand[0] + (size_t)(first * dim[1]) * head->element_bytes;
+  const size_t at = (size_t)(first * dim[1]) * head->element_bytes;
+  char *const x = (char *)call->operand[X] + at, *const dx = made_by(call, INPUT);
+  void *const logits = call->workspace, *const w = call->operand[W], *const dw = made_by(call, WEIGHT);
   double *const loss = (double *)((char *)call->workspace + head->losses_offset) + first / dim[3];
-  struct pen_call product = { .operand = { x, call->operand[1], NULL, call->workspace }, .dim = { rows, dim[1], dim[2] } };
-  struct pen_call cross_entropy = { .operand = { call->workspace, (int32_t *)call->operand[2] + first, call->operand[3], loss,
-                                                 gradient ? call->workspace : NULL },
+  struct pen_call product = { .operand = { x, w, NULL, logits }, .dim = { rows, dim[1], dim[2] } };
+  struct pen_call cross_entropy = { .operand = { logits, (int32_t *)call->operand[TARGETS] + first, call->operand[SHARE], loss,
+                                                 dx != NULL || dw != NULL ? logits : NULL },
                                     .dim = { rows, dim[2] } };
   run_part(call, PRODUCT, form, &product);
   run_part(call, LOSS, form, &cross_entropy);
-  return form;
+  if (dx != NULL)
+    run_part(call, INPUT, form, &(struct pen_call){ .operand = { logits, w, NULL, dx + at }, .dim = { rows, dim[1], dim[2] } });
+  if (dw != NULL)
+    run_part(call, WEIGHT, form, &(struct pen_call){ .operand = { logits, x, dw }, .dim = { rows, dim[1], dim[2] } });
 }
 
 void pen_head_loss(const struct pen_call *call) {
   const struct head_loss *head = call->prepared;
   const int64_t *dim = call->dim;
   assert(head != NULL && dim[3] > 0);
-  for (int64_t first = 0; first < dim[0]; first += dim[3]) {
-    const int64_t rows = dim[0] - first < dim[3] ? dim[0] - first : dim[3];
-    const int form = make_logits(call, first, rows, call->operand[5] != NULL);
-    struct pen_call back = { .operand = { call->workspace, call->operand[1], NULL,
-                                          (char *)call->operand[5] + (size_t)(first * dim[1]) * head->element_bytes },
-                             .dim = { rows, dim[1], dim[2] } };
-    if (call->operand[5] != NULL)
-      run_part(call, GRADIENT, form, &back);
-  }
-  head->device->sum_doubles(call->operand[4], (const double *)((char *)call->workspace + head->losses_offset), chunks_of(dim), call->stream);
-}
-
-void pen_head_loss_dw(const struct pen_call *call) {
-  const struct head_loss *head = call->prepared;
-  const int64_t *dim = call->dim;
-  assert(head != NULL && dim[3] > 0);
-  for (int64_t first = 0; first < dim[0]; first += dim[3]) {
-    const int64_t rows = dim[0] - first < dim[3] ? dim[0] - first : dim[3];
-    const int form = make_logits(call, first, rows, 1);
-    char *const x = (char *)call->operand[0] + (size_t)(first * dim[1]) * head->element_bytes;
-    struct pen_call back = { .operand = { call->workspace, x, call->operand[4] }, .dim = { rows, dim[1], dim[2] } };
-    run_part(call, GRADIENT, form, &back);
-  }
+  for (int64_t first = 0; first < dim[0]; first += dim[3])
+    run_chunk(call, first, dim[0] - first < dim[3] ? dim[0] - first : dim[3]);
+  if (made_by(call, LOSS) != NULL)
+    head->device->sum_doubles(made_by(call, LOSS), (const double *)((char *)call->workspace + head->losses_offset), chunks_of(dim), call->stream);
 }

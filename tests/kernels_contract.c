@@ -1,6 +1,7 @@
 /* kernels_contract.c: what kernels.h and ops.def promise of every op alike, read from the op's own signature: the same bits at
  * every address and every time, outputs that may lie on inputs, inputs left alone, no number lost that is not one; in either dtype. And
  * what an op stores in bf16 is what it stores in f32, rounded. */
+#include "kernels/head_loss.h"
 #include "tests/kernels_signature.h"
 
 /* A case: an op, dims, reals; integer operands get values below `integers`. */
@@ -35,6 +36,7 @@ static const struct subject subjects[] = {
   { PEN_OP_GELU_TANH_DX, { 77 }, { 0 }, 0 },          { PEN_OP_POSITION, { 10, 21, 5, 5 }, { 0 }, 0 },
   { PEN_OP_POSITION_DW, { 10, 21, 5, 5 }, { 0 }, 0 }, { PEN_OP_HEAD_LOSS, { 70, 16, 37, 32 }, { 0 }, 37 },
   { PEN_OP_HEAD_LOSS_DW, { 70, 16, 37, 32 }, { 0 }, 37 },
+  { PEN_OP_HEAD_LOSS_B, { 70, 16, 37, 32 }, { 0 }, 37 },
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects, CASES = 2 * SUBJECTS /* in f32, then in bf16 */ };
 
@@ -183,7 +185,7 @@ static void assert_rounded(const char *what, const struct operand *o, const uint
 static void bf16_is_f32_rounded(void **state) {
   for (size_t n = SUBJECTS; n < CASES; n++) {
     const struct subject *subject = subject_of(n);
-    if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || subject->kind == PEN_OP_HEAD_LOSS || subject->kind == PEN_OP_HEAD_LOSS_DW)
+    if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || pen_is_head_loss(subject->kind))
       continue; /* the latter round on their way, as the ops do that they stand for */
     const struct signature narrow = parse_as(PEN_BF16, subject->kind, subject->dim), wide = parse(subject->kind, subject->dim);
     struct pen_call half = fill(subject, &narrow, 0), whole = widened_call(subject, &wide, &half);

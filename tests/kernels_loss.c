@@ -126,21 +126,53 @@ static void sum_loss(void **state) {
     assert_true(x[i] == 0.25f);
 }
 
+static const enum pen_op_kind head_kinds[] = { PEN_OP_HEAD_LOSS, PEN_OP_HEAD_LOSS_DW, PEN_OP_HEAD_LOSS_B };
+
+/* HEAD_LOSS_B has the bits of the two that it stands for, also where the input's gradient is not wanted. */
+static void the_head_in_one(void **state) {
+  (void)state;
+  enum { ROWS = 70, WIDTH = 24, VOCAB = 37, CHUNK = 32 };
+  for (int form = 0; form < 4; form++) {
+    const enum pen_dtype dtype = form & 1 ? PEN_BF16 : PEN_F32;
+    const size_t bytes = dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
+    float *x = random_floats(ROWS * WIDTH, 1), *w = random_floats(VOCAB * WIDTH, 2);
+    for (size_t i = 0; form & 1 && i < ROWS * WIDTH; i++)
+      ((uint16_t *)x)[i] = half_of(x[i]);
+    for (size_t i = 0; form & 1 && i < VOCAB * WIDTH; i++)
+      ((uint16_t *)w)[i] = half_of(w[i]);
+    double share = 0.01, *loss[2] = { doubles(1), doubles(1) };
+    float *dw[2] = { random_floats(VOCAB * WIDTH, 3), random_floats(VOCAB * WIDTH, 3) };
+    float *dx[2] = { form & 2 ? NULL : floats(ROWS * WIDTH), form & 2 ? NULL : floats(ROWS * WIDTH) };
+    int32_t *targets = some_targets(ROWS, VOCAB);
+    struct pen_call one_by_one[2] = { { .operand = { x, w, targets, &share, loss[0], dx[0] }, .dim = { ROWS, WIDTH, VOCAB, CHUNK } },
+                                      { .operand = { x, w, targets, &share, dw[0] }, .dim = { ROWS, WIDTH, VOCAB, CHUNK } } };
+    struct pen_call joined = { .operand = { x, w, targets, &share, loss[1], dx[1], dw[1] }, .dim = { ROWS, WIDTH, VOCAB, CHUNK } };
+    run_as(dtype, PEN_OP_HEAD_LOSS, &one_by_one[0]);
+    run_as(dtype, PEN_OP_HEAD_LOSS_DW, &one_by_one[1]);
+    run_as(dtype, PEN_OP_HEAD_LOSS_B, &joined);
+    assert_true(*loss[0] > 0);
+    assert_same_bits("loss", loss[1], loss[0], sizeof(double));
+    assert_same_bits("dw", dw[1], dw[0], VOCAB * WIDTH * sizeof(float));
+    if (dx[0] != NULL)
+      assert_same_bits("dx", dx[1], dx[0], ROWS * WIDTH * bytes);
+  }
+}
+
 /* The formula of ops.def by which plans place HEAD_LOSS's workspace, beside what its parts ask for, on shapes around the products' blocks. */
 static void workspace_holds_every_part(void **state) {
   (void)state;
   static const int64_t edge[] = { 1, 5, 16, 63, 96, 97, 256, 383, 384, 385, 511, 512, 513, 760, 768, 769, 1025, 1536, 4099, 32000 };
   static const int64_t chunk[] = { 32, 96, 352, 384, 416, 512, 768, 2048 };
   enum { EDGES = sizeof edge / sizeof *edge, CHUNKS = sizeof chunk / sizeof *chunk };
-  for (int i = 0; i < EDGES * EDGES * CHUNKS * 8; i++) {
-    const int64_t c = chunk[i / 8 % CHUNKS], width = edge[i / 8 / CHUNKS % EDGES], vocab = edge[i / 8 / CHUNKS / EDGES];
+  for (int i = 0; i < EDGES * EDGES * CHUNKS * 12; i++) {
+    const int64_t c = chunk[i / 12 % CHUNKS], width = edge[i / 12 / CHUNKS % EDGES], vocab = edge[i / 12 / CHUNKS / EDGES];
     const int64_t dim[PEN_DIMS_MAX] = { i & 1 ? 3 * c + 7 : c - 1, width, vocab, c };
-    const enum pen_op_kind kind = i & 2 ? PEN_OP_HEAD_LOSS : PEN_OP_HEAD_LOSS_DW;
-    const enum pen_dtype dtype = i & 4 ? PEN_BF16 : PEN_F32;
+    const enum pen_op_kind kind = head_kinds[i % 12 / 4];
+    const enum pen_dtype dtype = i & 2 ? PEN_BF16 : PEN_F32;
     const size_t placed = pen_cpu.workspace_bytes(kind, dtype, dim), wanted = pen_head_loss_workspace(&pen_cpu, kind, dtype, dim);
     if (placed < wanted)
-      fail_msg("%s, %s, rows %d, width %d, vocab %d, chunk %d: %zu bytes are placed, %zu wanted", i & 2 ? "HEAD_LOSS" : "HEAD_LOSS_DW",
-               i & 4 ? "bf16" : "f32", (int)dim[0], (int)width, (int)vocab, (int)c, placed, wanted);
+      fail_msg("%s, %s, rows %d, width %d, vocab %d, chunk %d: %zu bytes are placed, %zu wanted", op_rows[kind].name,
+               dtype == PEN_BF16 ? "bf16" : "f32", (int)dim[0], (int)width, (int)vocab, (int)c, placed, wanted);
   }
 }
 
@@ -151,6 +183,7 @@ int main(void) {
     cmocka_unit_test(ignored_rows_give_nothing),
     cmocka_unit_test(a_target_out_of_range_is_no_number),
     cmocka_unit_test(sum_loss),
+    cmocka_unit_test_teardown(the_head_in_one, free_tensors),
     cmocka_unit_test(workspace_holds_every_part),
   };
   return RUN_ON_EVERY_SET(tests);

@@ -49,6 +49,12 @@ END
 arena() { "$scratch/$1" info --json | grep -o '"arena_bytes":[0-9]*' | awk -F: '{ sum += $2 } END { print sum }'; }
 echo "# arenas: whole logits $(arena llama_whole), chunks $(arena llama_chunks)"
 ok "chunks take less memory" test "$(arena llama_chunks)" -lt "$(arena llama_whole)"
+# A B computes the logits once, for both gradients; where I and W are split each computes them, and F never does.
+ops_of() { awk '/"eval"/ { exit } { print }' "$scratch/$1.c" | grep -o 'PEN_OP_HEAD_LOSS[A-Z_]*' | tr '\n' ' '; }
+is "one op for both gradients in B, and the loss of eval" "$(ops_of llama_chunks)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS "
+is "also where F runs again" "$(ops_of llama_again)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS "
+is "two where I and W are split" "$(ops_of llama_split)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS_DW PEN_OP_HEAD_LOSS "
+is "the loss and its input's gradient where the head is frozen" "$(ops_of llama_frozen)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS "
 loss_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/$2.ckpt" --steps 2 2>/dev/null | log_field - loss; }
 is "eval gives the same bits on two ranks" "$(loss_of llama_two llama_chunks)" "$(loss_of llama_chunks llama_chunks)"
 ok "rows that are no fewer than a microbatch's are whole logits" build large "$scratch/llama.cfg" -s model.loss_rows=96

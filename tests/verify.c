@@ -337,6 +337,58 @@ static void needed_credits_are_missed(void **state) {
   assert_true(missed > 0 && next_step > 0 && needless == 0);
 }
 
+/* ---- a loss that the backward makes ---- */
+
+static struct pen_plan *plan_of_chunks(const char *schedule, unsigned stages) {
+  return make_plan(pen_text("pipeline = { ranks = 2; stages_per_rank = %u; microbatches = 4; schedule = \"%s\"; };\n"
+                            "model = { family = \"llama\"; layers = 4; hidden = 16; heads = 2; ffn = 24; vocab = 40; sequence = 40; loss_rows = 32; };\n"
+                            "batch = { microbatch = 1; };\noptimizer = { learning_rate = 1e-3; steps = 4; };\n",
+                            stages, schedule));
+}
+
+static struct pen_op *op_of_kind(const struct pen_rank_program *tables, int kind) {
+  for (uint32_t op = 0; op < tables->op_count; op++)
+    if (tables->ops[op].kind == kind) return WRITABLE(struct pen_op, &tables->ops[op]);
+  fail_msg("no op of kind %d", kind);
+  return NULL;
+}
+
+/* It is left by I or B, in the microbatch's entry, and not by W. */
+static void a_late_loss_is_looked_for(void **state) {
+  (void)state;
+  static const struct {
+    const char *schedule, *says;
+    unsigned stages;
+    int backward, spoiled;
+  } of[] = {{"1f1b", NULL, 1, PEN_B, 0},
+            {"1f1b", "of the loss table", 1, PEN_B, PEN_B},
+            {"zero_bubble_v", NULL, 2, PEN_I, 0},
+            {"zero_bubble_v", "of the loss table", 2, PEN_I, PEN_I},
+            {"zero_bubble_v", "leaves a loss, but is not", 2, PEN_I, PEN_W}};
+  for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
+    struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+    struct pen_plan *plan = plan_of_chunks(of[i].schedule, of[i].stages);
+    uint64_t seed = 1;
+    struct part p = {.plan = plan, .profile = WRITABLE(struct pen_profile, &plan->profiles[0]), .seed = &seed};
+    p.rank = p.profile->stages[plan->stage_count - 1].rank;
+    p.tables = WRITABLE(struct pen_rank_program, &p.profile->ranks[p.rank]);
+    p.action = WRITABLE(struct pen_action, p.tables->actions);
+    uint32_t row = find_row(&p, of[i].backward, plan->stage_count - 1, 2);
+    assert_true(row != PEN_NONE);
+    if (of[i].spoiled == of[i].backward) set_base(&p, row, PEN_BASE_LOSS, base_of(&p, row, PEN_BASE_LOSS) + 8);
+    if (of[i].spoiled == PEN_W) { /* W computes the loss again, in place of its own op */
+      struct pen_op *weight = op_of_kind(p.tables, PEN_OP_HEAD_LOSS_DW), *loss = op_of_kind(p.tables, PEN_OP_HEAD_LOSS);
+      weight->kind = PEN_OP_HEAD_LOSS;
+      weight->operand[4] = loss->operand[4];
+      weight->workspace = loss->workspace;
+    }
+    bool accepted = pen_verify(plan, &problem);
+    if (accepted != !of[i].says || (!accepted && !strstr(problem.reason, of[i].says)))
+      fail_msg("%zu: rank %u row %u: \"%s\"", i, problem.rank, problem.action, problem.reason);
+    pen_free_all();
+  }
+}
+
 /* ---- several shapes ---- */
 
 static struct pen_plan *plan_of_shapes(const char *schedule, unsigned ranks, unsigned stages) {
@@ -415,6 +467,7 @@ int main(void) {
       cmocka_unit_test(made_plans_are_accepted),
       cmocka_unit_test(defects_are_rejected),
       cmocka_unit_test(needed_credits_are_missed),
+      cmocka_unit_test(a_late_loss_is_looked_for),
       cmocka_unit_test(shapes_are_accepted),
       cmocka_unit_test(a_wrong_switch_is_rejected),
   };

@@ -23,7 +23,7 @@ static pen_kernel *const plain[PEN_OP_COUNT] = {
   [PEN_OP_AFFINE] = pen_affine,         [PEN_OP_AFFINE_DX] = pen_affine_dx, [PEN_OP_AFFINE_DW] = pen_affine_dw,
   [PEN_OP_SPLIT] = pen_split,           [PEN_OP_SPLIT_DX] = pen_split_dx,
   [PEN_OP_ROPE_TABLE] = pen_rope_table, [PEN_OP_EMBEDDING] = pen_embedding,
-  [PEN_OP_HEAD_LOSS] = pen_head_loss,   [PEN_OP_HEAD_LOSS_DW] = pen_head_loss_dw,
+  [PEN_OP_HEAD_LOSS] = pen_head_loss,   [PEN_OP_HEAD_LOSS_DW] = pen_head_loss,    [PEN_OP_HEAD_LOSS_B] = pen_head_loss,
 };
 
 static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
@@ -31,7 +31,7 @@ static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
   [PEN_OP_AFFINE] = pen_affine_bf16,       [PEN_OP_AFFINE_DX] = pen_affine_dx_bf16, [PEN_OP_AFFINE_DW] = pen_affine_dw_bf16,
   [PEN_OP_SPLIT] = pen_split_bf16,         [PEN_OP_SPLIT_DX] = pen_split_dx_bf16,
   [PEN_OP_EMBEDDING] = pen_embedding_bf16,
-  [PEN_OP_HEAD_LOSS] = pen_head_loss,      [PEN_OP_HEAD_LOSS_DW] = pen_head_loss_dw,
+  [PEN_OP_HEAD_LOSS] = pen_head_loss,      [PEN_OP_HEAD_LOSS_DW] = pen_head_loss,       [PEN_OP_HEAD_LOSS_B] = pen_head_loss,
 };
 
 static int multiplies_bf16; /* this CPU, by oneDNN */

@@ -99,7 +99,8 @@ static const char *open_cuda(int number) {
 static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   static pen_kernel *const kernels[PEN_OP_COUNT][2] = {
     [PEN_OP_HEAD_LOSS] = { pen_head_loss, pen_head_loss },
-    [PEN_OP_HEAD_LOSS_DW] = { pen_head_loss_dw, pen_head_loss_dw },
+    [PEN_OP_HEAD_LOSS_DW] = { pen_head_loss, pen_head_loss },
+    [PEN_OP_HEAD_LOSS_B] = { pen_head_loss, pen_head_loss },
 #define PEN_CUDA_ENTRY_F32(kind, name) [PEN_OP_##kind] = { pen_cuda_##name, NULL },
 #define PEN_CUDA_ENTRY(kind, name) [PEN_OP_##kind] = { pen_cuda_##name, pen_cuda_##name##_bf16 },
     PEN_CUDA_OPS_F32(PEN_CUDA_ENTRY_F32) PEN_CUDA_OPS(PEN_CUDA_ENTRY)
