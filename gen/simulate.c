@@ -214,7 +214,7 @@ static void conclude(struct run *run) {
   timing->makespan = ends > begins ? ends - begins : 0;
   timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span : 0; /* below: by rounding */
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++)
-    timing->idle[rank] = timing->makespan - timing->busy[rank] - timing->exchanging[rank];
+    timing->idle[rank] = fmax(0, timing->makespan - timing->busy[rank] - timing->exchanging[rank]); /* below: by rounding */
 }
 
 struct pen_timing *pen_simulate_rows(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,

@@ -102,4 +102,5 @@ END
 else
   skip "PyTorch takes the lowered order" "no Python with torch: say PEER=PYTHON"
 fi
+ok "no rank idles for less than no time, by rounding" sh -c "! '$gen' -p report '$topologies/bench_r2.cfg' | grep -q '\"idle\": -'"
 finish
