@@ -74,7 +74,7 @@ static void print_command_help(const char *program, unsigned command) {
 static void print_help(const char *program) {
   printf("usage: %s COMMAND [OPTION]...\n\n", program);
   for (unsigned c = 0; c < PEN_COMMANDS; c++) {
-    int column = printf("  %-8s", commands[c].name);
+    int column = printf("  %-8s ", commands[c].name);
     print_wrapped(column, column, commands[c].meaning);
   }
   printf("\n%s COMMAND --help tells the options of a command; %s --version tells the version.\n", program, program);

@@ -80,6 +80,8 @@ for command in "" train eval init info score generate; do
   is "status of '$command --help'" $? 0
   ok "'$command --help' speaks on standard output" test -s out -a ! -s err
 done
+is "the commands stand in a column of their own" "$(./tiny --help | sed -n 's/^  \([a-z][a-z]*\)  *[A-Z].*/\1/p' | tr '\n' ' ')" \
+  "train eval init info score generate "
 matches "--version" "$(./tiny --version)" "penstock-tiny (penstock) *"
 
 ./tiny train --data data.bin --log log --checkpoint ckpt >out 2>err
