@@ -46,6 +46,15 @@ ok "NAME renames" plan_make other TOPOLOGY="$scratch/top/mine.cfg" NAME=other
 ok "the renamed binary runs" "$work/penstock-other" train --quiet
 ok "a name in topologies/ is built" plan_make mlp_1 TOPOLOGY=mlp_1
 
+# make parts words at blanks, also in a path.
+mkdir "$scratch/top/two words"
+cp "$scratch/top/model.cfg" "$scratch/top/mine.cfg" "$scratch/top/two words"
+ok "a path with a blank is built with a NAME" plan_make parted TOPOLOGY="$scratch/top/two words/mine.cfg" NAME=parted
+ok "and runs" "$work/penstock-parted" train --quiet
+plan_make mine TOPOLOGY="$scratch/top/two words/mine.cfg" >"$scratch/blank"
+is "and without one it is not" $? 1
+matches "but said what to do" "$(cat "$scratch/blank")" "*a path with a blank: say NAME=..., without one, as well*"
+
 # A fragment that vanishes: what depends on it is built again, and make does not stop at the missing file.
 cat >"$scratch/top/mine.cfg" <<'END'
 model = { family = "mlp"; layers = 2; hidden = 16; sequence = 4; };
