@@ -1,13 +1,14 @@
 /* attention.c: ATTENTION: causal, grouped-query, by blocks, softmax kept up as it goes (Dao et al. 2022; Milakov 2018).
  *
  * Work goes by sequence, by key-value head, by query head of its group, by block of QUERY_BLOCK queries, by block of KEY_BLOCK
- * keys. A block is three steps: scores = q k^T in tiles; each row of scores becomes e^(score - row's maximum), and the row's
- * sum and the output so far are scaled down when the maximum has grown; output += e v in tiles. Tiles past the diagonal are
- * skipped, those on it masked; likewise at the other end, where the query's document starts.
+ * keys. A block is three steps: scores = q k^T in tiles; each row of scores becomes 2^(score - row's maximum), and the row's
+ * sum and the output so far are scaled down when the maximum has grown; output += those powers times v, in tiles. Tiles past the
+ * diagonal are skipped, those on it masked; likewise at the other end, where the query's document starts. The queries are copied
+ * with a factor that makes 2 the base of the exponentials: a power of two is half the work of one of e.
  *
  *   workspace  keys   [padded/PANEL][head_dim][PANEL]   transposed, once a key-value head
  *              values [padded][stride]
- *              query  [QUERY_BLOCK][stride]             times 1/sqrt(head_dim)
+ *              query  [QUERY_BLOCK][stride]             times log2(e)/sqrt(head_dim)
  *              output [QUERY_BLOCK][stride]
  *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]
  */
@@ -18,10 +19,11 @@
 #include "kernels/cpu/vector/tile.h"
 
 enum {
-  KEY_BLOCK = 192,
+  QUERY_BLOCK = 24,
+  KEY_BLOCK = 288,
   SCORE_STRIDE = KEY_BLOCK + LINE,
 };
-_Static_assert(KEY_BLOCK % PANEL == 0 && QUERY_BLOCK % TILE_ROWS == 0, "blocks are whole tiles");
+_Static_assert(KEY_BLOCK % PANEL == 0 && QUERY_BLOCK % ROWS == 0, "blocks are whole tiles");
 
 struct block {
   const float *keys, *values;
@@ -30,6 +32,7 @@ struct block {
   float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* of the keys so far, by query */
   size_t head_dim, stride;
   size_t first_query, query_count;
+  struct ahead next_query, own_output;
 };
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -51,43 +54,58 @@ static size_t hidden(const struct block *b, size_t row, size_t first) {
 }
 
 static void score(const struct block *b, size_t first_key) {
+  static const float no_offset[ROWS];
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
-    for (size_t r = 0; r < b->query_count; r += TILE_ROWS)
-      if (b->first_query + r + TILE_ROWS > first_key + j && hidden(b, r, first_key) < j + PANEL)
+    for (size_t r = 0; r < b->query_count; r += ROWS)
+      if (b->first_query + r + ROWS > first_key + j && hidden(b, r, first_key) < j + PANEL)
         product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride,
-                b->keys + (first_key + j) * b->head_dim, PANEL);
+                b->keys + (first_key + j) * b->head_dim, no_offset);
+}
+
+/* `many` vectors of scores become 2^(score - most); returns sum plus what they are. */
+inline_always vf soften_vectors(float *s, size_t many, float most, vf sum) {
+  vf x[POWERS];
+#pragma GCC unroll 4
+  for (size_t i = 0; i < many; i++)
+    x[i] = load(s + i * LANES) - most;
+  powers_of_two(x, many);
+#pragma GCC unroll 4
+  for (size_t i = 0; i < many; i++) {
+    store(s + i * LANES, x[i]);
+    sum += x[i];
+  }
+  return sum;
 }
 
 /* One row of scores, from `begin` to `end`: those from `from` to `count` count, the others become 0. */
 static void soften(struct block *b, size_t row, size_t begin, size_t from, size_t count, size_t end) {
   float *s = b->scores + row * SCORE_STRIDE;
-  end = round_up(end, LANES);
-  for (size_t j = begin; j < from; j++)
-    s[j] = -INFINITY;
-  for (size_t j = count; j < end; j++)
-    s[j] = -INFINITY;
-  vf high = splat(b->most[row]);
-  for (size_t j = begin; j < end; j += LANES)
-    high = maximum(load(s + j), high);
-  const float most = lanes_maximum(high), shrink = expf(b->most[row] - most);
-  vf sum = {0};
-  for (size_t j = begin; j < end; j += LANES) {
-    const vf e = exponential(load(s + j) - most);
-    sum += e;
-    store(s + j, e);
-  }
-  if (shrink != 1.0f && b->sum[row] != 0) /* 0: the first keys, nothing to shrink yet */
+  size_t j = from / LANES * LANES;
+  mask(s, j, from, count, count, -INFINITY);
+  vf high = splat(b->most[row]), sum = {0};
+  for (size_t i = j; i < count; i += LANES)
+    high = maximum(load(s + i), high);
+  const float most = lanes_maximum(high);
+  for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
+    sum = soften_vectors(s + j, POWERS, most, sum);
+  for (; j < count; j += LANES)
+    sum = soften_vectors(s + j, 1, most, sum);
+  mask(s, begin, from, count, end, 0.0f);
+  if (b->sum[row] != 0) { /* 0: the first keys, nothing to shrink yet */
+    const float shrink = exp2f(b->most[row] - most);
+    b->sum[row] *= shrink;
     for (size_t i = 0; i < b->stride; i += LANES)
       store(b->output + row * b->stride + i, load(b->output + row * b->stride + i) * shrink);
+  }
   b->most[row] = most;
-  b->sum[row] = b->sum[row] * shrink + lanes_sum(sum);
+  b->sum[row] += lanes_sum(sum);
 }
 
 static void work(struct block *b, size_t first_key) {
   score(b, first_key);
-  for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
-    const size_t last = least(r + TILE_ROWS, b->query_count) - 1;
+  for (size_t r = 0; r < b->query_count; r += ROWS) {
+    const size_t last = least(r + ROWS, b->query_count) - 1;
     const size_t end = visible(b->first_query + last, first_key), begin = hidden(b, r, first_key) / LANES * LANES;
     for (size_t row = r; row <= last && begin < end; row++) {
       const size_t count = visible(b->first_query + row, first_key), from = hidden(b, row, first_key);
@@ -98,9 +116,13 @@ static void work(struct block *b, size_t first_key) {
     }
   }
   for (size_t c = 0; c < b->head_dim; c += PANEL)
-    for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
-      const size_t end = visible(b->first_query + least(r + TILE_ROWS, b->query_count) - 1, first_key);
+    for (size_t r = 0; r < b->query_count; r += ROWS) {
+      const size_t end = visible(b->first_query + least(r + ROWS, b->query_count) - 1, first_key);
       const size_t begin = hidden(b, r, first_key) / LANES * LANES;
+      if (first_key + KEY_BLOCK > b->first_query) {
+        const size_t step = (c / PANEL * QUERY_BLOCK + r) / ROWS;
+        ask_ahead(&b->next_query, step), ask_ahead(&b->own_output, step);
+      }
       if (begin < end)
         product_add(b->output + r * b->stride + c, b->stride, end - begin, b->scores + r * SCORE_STRIDE + begin, SCORE_STRIDE,
                     b->values + (first_key + begin) * b->stride + c, b->stride);
@@ -109,7 +131,7 @@ static void work(struct block *b, size_t first_key) {
 
 static void begin(struct block *b, const stored *q, size_t q_row, size_t query_count) {
   b->query_count = query_count;
-  copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim, (float)(1 / sqrt((double)b->head_dim)));
+  copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim, (float)(M_LOG2E / sqrt((double)b->head_dim)));
   memset(b->output, 0, QUERY_BLOCK * b->stride * sizeof(float));
   for (size_t r = 0; r < QUERY_BLOCK; r++)
     b->most[r] = -INFINITY, b->sum[r] = 0;
@@ -120,7 +142,7 @@ static void finish(const struct block *b, stored *o, size_t o_row, float *lse) {
     const float factor = 1.0f / b->sum[r];
     for (size_t i = 0; i < b->head_dim; i += LANES)
       store_n(o + r * o_row + i, load(b->output + r * b->stride + i) * factor, b->head_dim - i);
-    lse[r] = (float)((double)b->most[r] + log((double)b->sum[r]));
+    lse[r] = (float)((double)b->most[r] * M_LN2 + log((double)b->sum[r]));
   }
 }
 
@@ -150,8 +172,9 @@ void PEN_NAME(attention)(const struct pen_call *call) {
     for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * head_dim;
       begin(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
-      const struct next_block next = block_after(at, b.first_query, sequence, head, heads, head_dim);
-      prefetch_rows(q + next.at, q_row, next.rows, head_dim);
+      const struct next_block next = block_after(QUERY_BLOCK, at, b.first_query, sequence, head, heads, head_dim);
+      b.next_query = (struct ahead){ q + next.at, q_row, next.rows, head_dim };
+      b.own_output = (struct ahead){ o + at, q_row, b.query_count, head_dim };
       for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK; key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       finish(&b, o + at, q_row, lse + i * sequence + b.first_query);

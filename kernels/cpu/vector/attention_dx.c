@@ -4,12 +4,12 @@
  *     dv += p^T do,   ds = p (do v^T - delta)/sqrt(head_dim),   dq = ds k,   dk += ds^T q.
  * Work goes by sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of KEY_BLOCK keys. dq of a
  * block of queries is whole after its last key, dk and dv after the group's last query; only then are they written, so that
- * they may lie on q, k and v, which have been copied before.
+ * they may lie on q, k and v, which have been copied before. As in attention.c, powers have the base 2.
  *
  *   workspace  keys, values             [padded/PANEL][head_dim][PANEL]  transposed, once a key-value head
  *              key_rows                 [padded][stride]                 of dq = ds k
  *              dk, dv                   [padded][stride]
- *              query, dout, dq          [QUERY_BLOCK][stride]            query times 1/sqrt(head_dim)
+ *              query, dout, dq          [QUERY_BLOCK][stride]            query times log2(e)/sqrt(head_dim)
  *              chance, slope            [QUERY_BLOCK][KEY_BLOCK + LINE]  p and ds
  */
 #include <math.h>
@@ -19,10 +19,12 @@
 #include "kernels/cpu/vector/tile.h"
 
 enum {
+  QUERY_BLOCK = 48,
   KEY_BLOCK = 96,
   CHANCE_STRIDE = KEY_BLOCK + LINE,
+  NEXT = 4, /* operands of a block of queries: q, do, o of the one that follows, dq of this one */
 };
-_Static_assert(KEY_BLOCK % PANEL == 0 && KEY_BLOCK % TILE_ROWS == 0, "blocks are whole tiles");
+_Static_assert(KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0, "blocks are whole tiles");
 
 struct block {
   float *keys, *values, *key_rows, *dk, *dv;
@@ -32,6 +34,7 @@ struct block {
   float scale;
   size_t sequence, padded, head_dim, stride;
   size_t first_query, query_count;
+  struct ahead next[NEXT];
 };
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -51,44 +54,52 @@ static size_t hidden(const struct block *b, size_t row, size_t first) {
   return start < first ? 0 : least(start - first, KEY_BLOCK);
 }
 
-/* chance = q k^T (scaled), slope = do v^T, for the tiles that reach below the diagonal and into the queries' documents */
+/* chance = q k^T (scaled) less lse, slope = do v^T less delta, for the tiles that reach below the diagonal and into the queries' documents */
 static void score(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
-    for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
-      if (b->first_query + r + TILE_ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
+    for (size_t r = 0; r < b->query_count; r += ROWS) {
+      if (b->first_query + r + ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
         continue;
       const size_t at = r * CHANCE_STRIDE + j, panel = (first_key + j) * b->head_dim;
-      product(b->chance + at, CHANCE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride, b->keys + panel, PANEL);
-      product(b->slope + at, CHANCE_STRIDE, b->head_dim, b->dout + r * b->stride, b->stride, b->values + panel, PANEL);
+      product(b->chance + at, CHANCE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride, b->keys + panel, b->lse + r);
+      product(b->slope + at, CHANCE_STRIDE, b->head_dim, b->dout + r * b->stride, b->stride, b->values + panel, b->delta + r);
     }
 }
 
-/* One row: scores become p, do v^T becomes ds (without the factor that dq and dk get at the end); before `from` and past
- * `count`, both 0. */
-static void soften(const struct block *b, size_t row, size_t from, size_t count, size_t end) {
+/* `many` vectors: chance becomes p, slope becomes ds. */
+inline_always void soften_vectors(float *p, float *ds, size_t many) {
+  vf x[POWERS];
+#pragma GCC unroll 4
+  for (size_t i = 0; i < many; i++)
+    x[i] = load(p + i * LANES);
+  powers_of_two(x, many);
+#pragma GCC unroll 4
+  for (size_t i = 0; i < many; i++) {
+    store(p + i * LANES, x[i]);
+    store(ds + i * LANES, x[i] * load(ds + i * LANES));
+  }
+}
+
+/* One row of both, without the factor that dq and dk get at the end. Before `from`, and past `count` as far as a tile may reach, they
+ * become 0. */
+static void soften(const struct block *b, size_t row, size_t from, size_t count) {
   float *p = b->chance + row * CHANCE_STRIDE, *ds = b->slope + row * CHANCE_STRIDE;
-  const float lse = b->lse[row], delta = b->delta[row];
-  for (size_t j = from / LANES * LANES; j < count; j += LANES) {
-    const vf e = exponential(load(p + j) - lse);
-    store(p + j, e);
-    store(ds + j, e * (load(ds + j) - delta));
-  }
-  memset(p, 0, from * sizeof *p);
-  memset(ds, 0, from * sizeof *ds);
-  if (from > count)
-    count = from;
-  if (count < end) {
-    memset(p + count, 0, (end - count) * sizeof *p);
-    memset(ds + count, 0, (end - count) * sizeof *ds);
-  }
+  const size_t end = least(count + ROWS - 1, KEY_BLOCK);
+  size_t j = from / LANES * LANES;
+  for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
+    soften_vectors(p + j, ds + j, POWERS);
+  for (; j < count; j += LANES)
+    soften_vectors(p + j, ds + j, 1);
+  mask(p, 0, from, count, end, 0.0f);
+  mask(ds, 0, from, count, end, 0.0f);
 }
 
 /* dq += ds k, by query tiles; a tile starts at the first key that one of its queries sees, and stops at the last. */
 static void add_dq(const struct block *b, size_t first_key) {
   for (size_t c = 0; c < b->head_dim; c += PANEL)
-    for (size_t r = 0; r < b->query_count; r += TILE_ROWS) {
-      const size_t end = visible(b->first_query + least(r + TILE_ROWS, b->query_count) - 1, first_key);
+    for (size_t r = 0; r < b->query_count; r += ROWS) {
+      const size_t end = visible(b->first_query + least(r + ROWS, b->query_count) - 1, first_key);
       const size_t begin = hidden(b, r, first_key);
       if (begin < end)
         product_add(b->dq + r * b->stride + c, b->stride, end - begin, b->slope + r * CHANCE_STRIDE + begin, CHANCE_STRIDE,
@@ -101,11 +112,14 @@ static void add_dq(const struct block *b, size_t first_key) {
 static void add_dk_dv(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t c = 0; c < b->head_dim; c += PANEL)
-    for (size_t j = 0; j < end; j += TILE_ROWS) {
+    for (size_t j = 0; j < end; j += ROWS) {
+      if (first_key + KEY_BLOCK > b->first_query)
+        for (size_t i = 0; i < NEXT; i++)
+          ask_ahead(&b->next[i], (c / PANEL * end + j) / ROWS);
       const size_t key = first_key + j, to = key * b->stride + c;
       const size_t skip = key > b->first_query ? key - b->first_query : 0;
       size_t past = b->query_count;
-      while (past > skip && start_of(b, past - 1) >= key + TILE_ROWS)
+      while (past > skip && start_of(b, past - 1) >= key + ROWS)
         past--;
       const size_t from = skip * CHANCE_STRIDE + j, row = skip * b->stride + c, steps = past - skip;
       product_add_transposed(b->dv + to, b->stride, steps, b->chance + from, CHANCE_STRIDE, b->dout + row, b->stride);
@@ -115,20 +129,21 @@ static void add_dk_dv(const struct block *b, size_t first_key) {
 
 static void work(const struct block *b, size_t first_key) {
   score(b, first_key);
-  const size_t end = round_up(visible(b->first_query + b->query_count - 1, first_key), PANEL > TILE_ROWS ? PANEL : TILE_ROWS);
-  for (size_t r = 0; r < b->query_count; r++)
-    soften(b, r, hidden(b, r, first_key), visible(b->first_query + r, first_key), least(end, KEY_BLOCK));
+  for (size_t r = 0; r < b->query_count; r++) {
+    const size_t count = visible(b->first_query + r, first_key);
+    soften(b, r, hidden(b, r, first_key), count);
+  }
   add_dq(b, first_key);
   add_dk_dv(b, first_key);
 }
 
 /* Copies a block of queries in, with their do; delta = sum of do o. */
 static void begin(struct block *b, const stored *q, const stored *dout, const stored *o, const float *lse, size_t row) {
-  copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim, b->scale);
+  copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim, (float)M_LOG2E * b->scale);
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
   memset(b->dq, 0, QUERY_BLOCK * b->stride * sizeof(float));
-  memcpy(b->lse, lse, b->query_count * sizeof *lse);
   for (size_t r = 0; r < b->query_count; r++) {
+    b->lse[r] = (float)M_LOG2E * lse[r];
     vf sum = {0};
     for (size_t i = 0; i < b->head_dim; i += LANES)
       sum = madd(load(b->dout + r * b->stride + i), load_n(o + r * row + i, b->head_dim - i), sum);
@@ -184,16 +199,17 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
       const size_t at = (row + b.first_query) * q_row + head * b.head_dim;
       b.query_count = least(QUERY_BLOCK, b.sequence - b.first_query);
       begin(&b, q + at, dout + at, o + at, lse + i * b.sequence + b.first_query, q_row);
-      const struct next_block next = block_after(at, b.first_query, b.sequence, head, heads, b.head_dim);
-      const stored *const soon[] = {q, dout, o};
-      for (size_t operand = 0; operand < sizeof soon / sizeof *soon; operand++)
-        prefetch_rows(soon[operand] + next.at, q_row, next.rows, b.head_dim);
+      const struct next_block next = block_after(QUERY_BLOCK, at, b.first_query, b.sequence, head, heads, b.head_dim);
+      const stored *const soon[] = { q, dout, o };
+      for (size_t k = 0; k + 1 < NEXT; k++)
+        b.next[k] = (struct ahead){ soon[k] + next.at, q_row, next.rows, b.head_dim };
+      b.next[NEXT - 1] = (struct ahead){ dq + at, q_row, b.query_count, b.head_dim };
       for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK; key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       write_rows(dq + at, q_row, b.dq, b.query_count, b.head_dim, b.scale);
     }
     if (head % group == group - 1) {
-      write_rows(dk + k_at, k_row, b.dk, b.sequence, b.head_dim, 1.0f); /* the factor is in the copied query */
+      write_rows(dk + k_at, k_row, b.dk, b.sequence, b.head_dim, (float)M_LN2); /* the other factors are in the copied query */
       write_rows(dv + k_at, k_row, b.dv, b.sequence, b.head_dim, 1.0f);
     }
   }

@@ -27,6 +27,27 @@ inline_always vf exponential_of_sum(vf x, vf rest) {
 
 inline_always vf exponential(vf x) { return exponential_of_sum(x, splat(-0.0f)); }
 
+enum { POWERS = 4 }; /* at once: one alone waits for its own results most of the time */
+
+/* x[i] becomes 2^x[i] for x <= 0, within 2 units in the last place; for x below -125, 2^-125. x = n + f with |f| <= 1/2;
+ * 2^f = 1 + f q(f), q of degree 4 (relative error 9e-8); n is added to the exponent. Where the base may be chosen, this is less than half
+ * of exponential()'s work. */
+inline_always void powers_of_two(vf *x, size_t count) {
+  const float shifter = 12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits */
+  vf shifted[POWERS], y[POWERS];
+#define EACH _Pragma("GCC unroll 4") for (size_t i = 0; i < count; i++)
+  EACH x[i] = maximum(splat(-125.0f), x[i]);
+  EACH shifted[i] = x[i] + shifter;
+  EACH x[i] = x[i] - (shifted[i] - shifter);
+  EACH y[i] = madd(x[i], splat(0.00132647239f), splat(0.00967151287f));
+  EACH y[i] = madd(x[i], y[i], splat(0.0555073375f));
+  EACH y[i] = madd(x[i], y[i], splat(0.240222421f));
+  EACH y[i] = madd(x[i], y[i], splat(0.693146978f));
+  EACH y[i] = madd(x[i], y[i], splat(1.0f));
+  EACH x[i] = (vf)((vu)y[i] + ((vu)shifted[i] << 23));
+#undef EACH
+}
+
 /* 1/(1 + e^-x); the exponential is taken of -|x|, so that it cannot overflow. */
 inline_always vf sigmoid(vf x) {
   vf e = exponential(-absolute(x));

@@ -15,12 +15,9 @@
  * each; the addend comes first. So it depends on its row, its column and k alone, not on m, n or which rows stand beside it.
  */
 #include "kernels/cpu/vector/isa.h"
-#include "kernels/cpu/vector/vector.h"
+#include "kernels/cpu/vector/multiply.h"
 
 enum {
-  ROWS = LANES == 16 ? 12 : 6, /* 24 or 12 sums: as many as the registers hold beside two vectors of the right factor */
-  VECTORS = 2,
-  PANEL = VECTORS * LANES,
   HEIGHT = PEN_PRODUCT_HEIGHT,
   LINE = 16,             /* floats in a cache line */
   PAGE = 1024,           /* floats in 4 KiB */
@@ -41,29 +38,6 @@ static size_t part_of(size_t whole, size_t most, size_t unit) {
 
 /* ---- a tile ---- */
 
-/* sum += a times two vectors. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of the rate), so where
- * registers are few the order is written down. */
-inline_always void multiply_row(vf sum[VECTORS], const float *a, vf b0, vf b1) {
-#if PEN_VECTOR_BYTES == 32 && defined __FMA__
-  vf x;
-  __asm__ volatile("vbroadcastss %1, %0" : "=x"(x) : "m"(*a));
-  __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum[0]) : "x"(x), "x"(b0));
-  __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum[1]) : "x"(x), "x"(b1));
-#else
-  const vf x = splat(*a);
-  sum[0] = madd(x, b0, sum[0]);
-  sum[1] = madd(x, b1, sum[1]);
-#endif
-}
-
-/* One step: a[r a_row] times b[0 .. PANEL] for each row; three rows to a base, as addresses reach. */
-inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const float *const base[ROWS / 3], size_t a_row, size_t at, const float *b) {
-  const vf b0 = load(b), b1 = load(b + LANES);
-#pragma GCC unroll 12
-  for (size_t r = 0; r < rows; r++)
-    multiply_row(sum[r], base[r / 3] + r % 3 * a_row + at, b0, b1);
-}
-
 /* What a tile is made of: its left element (row, step) is a[row a_row + step a_step], where a_step is a constant of the function. */
 struct tile {
   size_t depth;
@@ -76,28 +50,12 @@ struct tile {
 
 inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row, size_t a_step) {
   vf sum[ROWS][VECTORS];
-  const float *base[ROWS / 3], *b = t->b;
 #pragma GCC unroll 12
   for (size_t r = 0; r < rows; r++) {
     sum[r][0] = sum[r][1] = (vf){0};
     __builtin_prefetch(t->result + r * t->result_row, 1);
   }
-  for (size_t i = 0; i < ROWS / 3; i++)
-    base[i] = t->a + 3 * i * a_row;
-  size_t left = t->depth;
-  for (; left >= 4; left -= 4, b += 4 * PANEL) {
-    multiply_step(sum, rows, base, a_row, 0, b);
-    multiply_step(sum, rows, base, a_row, a_step, b + PANEL);
-    multiply_step(sum, rows, base, a_row, 2 * a_step, b + 2 * PANEL);
-    multiply_step(sum, rows, base, a_row, 3 * a_step, b + 3 * PANEL);
-    for (size_t i = 0; i < ROWS / 3; i++)
-      base[i] += 4 * a_step;
-  }
-  for (; left > 0; left--, b += PANEL) {
-    multiply_step(sum, rows, base, a_row, 0, b);
-    for (size_t i = 0; i < ROWS / 3; i++)
-      base[i] += a_step;
-  }
+  multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
 #pragma GCC unroll 12
   for (size_t r = 0; r < rows; r++) {
     float *to = t->result + r * t->result_row;

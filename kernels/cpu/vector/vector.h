@@ -52,6 +52,14 @@ typedef uint32_t vu __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
 inline_always vf splat(float x) { return x - (vf){0}; }
 
+/* 0, 1, 2, ... */
+inline_always vi lane_numbers(void) {
+  vi v;
+  for (int i = 0; i < LANES; i++)
+    v[i] = i;
+  return v;
+}
+
 /* mask ? a : b; each lane of the mask is 0 or -1, as comparisons give it */
 inline_always vf choose(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi)b & ~mask)); }
 
