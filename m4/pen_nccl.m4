@@ -1,4 +1,4 @@
-# PEN_NCCL: --with-nccl[=DIR|check|no], after PEN_CUDA. Finds NVIDIA's NCCL, 2.18 or later: in DIR, else in the toolkit's folder or where the
+# PEN_NCCL: --with-nccl[=DIR|check|no], after PEN_CUDA. Finds NVIDIA's NCCL, 2.19 or later: in DIR, else in the toolkit's folder or where the
 # compiler looks. Sets NCCL_CPPFLAGS, NCCL_LIBS; conditional NCCL.
 AC_DEFUN([PEN_NCCL], [
   AC_ARG_WITH([nccl], [AS_HELP_STRING([--with-nccl@<:@=DIR@:>@],
@@ -14,10 +14,10 @@ AC_DEFUN([PEN_NCCL], [
     pen_save_cppflags=$CPPFLAGS pen_save_libs=$LIBS
     CPPFLAGS="$NCCL_CPPFLAGS $CUDA_CPPFLAGS $CPPFLAGS" LIBS="$NCCL_LIBS $CUDA_LIBS $LIBS"
     AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <nccl.h>
-#if NCCL_VERSION_CODE < 21800
-#error "older than 2.18"
-#endif]], [[ncclComm_t comm; return ncclCommSplit(0, 0, 0, &comm, 0)]])],
-      [have_nccl=yes], [have_nccl='no: nccl.h or libnccl.so.2 is missing, or older than 2.18'])
+#if NCCL_VERSION_CODE < 21900
+#error "older than 2.19"
+#endif]], [[void *made; return ncclMemAlloc(&made, 1)]])],
+      [have_nccl=yes], [have_nccl='no: nccl.h or libnccl.so.2 is missing, or older than 2.19'])
     CPPFLAGS=$pen_save_cppflags LIBS=$pen_save_libs
     AC_MSG_RESULT([$have_nccl])
   ])
