@@ -14,15 +14,15 @@
 
 #include "runtime/plan.h"
 
-enum call { RECORD, FOLLOW, MARK, AWAIT, COPY, KERNEL, SEND, RECEIVE, SUM };
+enum call { RECORD, FOLLOW, MARK, AWAIT, COPY, KERNEL, SEND, RECEIVE, SUM, PUT, SIGNAL, TAKE };
 
 /* One call, as the host made it. */
 struct issue {
   enum call call;
   uint32_t row;        /* of the rank's list; action_count behind the last */
   uint32_t stream;     /* of the rank: 0 is the first that it opened */
-  uint32_t message;    /* COPY, SEND, RECEIVE: whose bytes these are; PEN_NONE: none */
-  const void *object;  /* RECORD, FOLLOW: the event; MARK, AWAIT: the word; SEND, RECEIVE: the communicator */
+  uint32_t message;    /* COPY, SEND, RECEIVE, PUT: whose bytes these are; SIGNAL, TAKE: of whose row; PEN_NONE: none */
+  const void *object;  /* RECORD, FOLLOW: the event; MARK, AWAIT: the word; SEND, RECEIVE: the communicator; PUT, SIGNAL, TAKE: the signal */
   uint32_t value;      /* MARK, AWAIT */
 };
 
@@ -32,7 +32,7 @@ struct script {
   uint32_t count, capacity, stream_count;
 };
 
-enum link { LINK_IPC, LINK_NCCL, LINKS };
+enum link { LINK_IPC, LINK_NCCL, LINK_PUTS, LINKS }; /* NCCL by sends; by puts */
 
 /* Lets the runtime issue one step of the train profile over that link, for every rank: script[rank_count]. Fails the test where the
  * communicators that ranks ask for do not fit together. */
@@ -45,10 +45,12 @@ struct bytes {
   uint32_t *last_touch;     /* [messages] the receiver's last row before RECV that touches its home, in this step or, if that is behind RECV,
                              * in the step before; PEN_NONE */
   uint32_t *received_by;    /* [messages] the receiver's RECV row */
+  uint32_t *sent_by;        /* [messages] the sender's SEND row */
 };
 struct bytes rehearsal_bytes(void);
 
-/* How NCCL may be: it takes messages off senders' hands; or a send waits for its receive; or, besides, what one rank issued runs in turn. */
+/* How NCCL may be: it takes messages off senders' hands, and counts signals; or a send waits for its receive, and a put, or a signal, for the wait
+ * for the one before (signals are flags: NCCL in a graph); or, besides, what one rank issued runs in turn. */
 enum nccl_model { BUFFERED, RENDEZVOUS, IN_TURN, NCCL_MODELS };
 
 /* Which streams go first when several could. */

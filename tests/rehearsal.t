@@ -55,4 +55,6 @@ rehearse pp8_pairs "$mlp" pipeline.ranks=8 pipeline.stages_per_rank=2 pipeline.s
 rehearse pp4_unclipped "$mlp" optimizer.clip_norm=0
 rehearse pp4_zbv_unclipped "$mlp" pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v optimizer.clip_norm=0
 rehearse pp4_tied "$scratch/tied.cfg"
+# Without their credits puts write over homes that are in use, at some pace, but where two ranks hear of each other by all that they send.
+is "plans of the 15 whose puts need their credits" "$(cat "$scratch"/*.tap | grep -c '^# credits are needed')" 13
 finish

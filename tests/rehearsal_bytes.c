@@ -54,13 +54,14 @@ static uint32_t row_of(const struct pen_rank_program *program, uint32_t message,
 struct bytes rehearsal_bytes(void) {
   const struct pen_profile *profile = &pen_plan.profiles[0];
   struct bytes bytes = {calloc(profile->message_count + 1, sizeof(uint32_t)), calloc(profile->message_count + 1, sizeof(uint32_t)),
-                        calloc(profile->message_count + 1, sizeof(uint32_t))};
+                        calloc(profile->message_count + 1, sizeof(uint32_t)), calloc(profile->message_count + 1, sizeof(uint32_t))};
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = &profile->messages[m];
     const struct pen_rank_program *from = &profile->ranks[profile->channels[message->channel].from_rank];
     const struct pen_rank_program *to = &profile->ranks[profile->channels[message->channel].to_rank];
     const uint32_t sent = row_of(from, m, true), received = row_of(to, m, false);
     bytes.received_by[m] = received;
+    bytes.sent_by[m] = sent;
     bytes.overwritten_by[m] = bytes.last_touch[m] = PEN_NONE;
     for (uint32_t r = sent; r != PEN_NONE && r < from->action_count && bytes.overwritten_by[m] == PEN_NONE; r++) {
       if (row_meets(from, &from->actions[r], (struct range){message->source_offset, message->bytes}, true)) {

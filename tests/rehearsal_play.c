@@ -3,10 +3,12 @@
  * Each stream of each rank is a list; the call at its head is done when it can be. A FOLLOW waits for the RECORD of its event that the host
  * issued last before it; an AWAIT for its word; a send or a receive first takes its place (IN_TURN: when all that its rank issued to NCCL
  * before is done), and is done when the other side has taken the same place of the pair; BUFFERED: a send at once; a sum when all
- * ranks have come to it. When no head can go on, and something is left, that is a deadlock.
+ * ranks have come to it. A put writes and raises its signal, a SIGNAL raises its, and a TAKE is done when there is one: BUFFERED, as many as were
+ * raised; else one at a time, each when the one before was taken. When no head can go on, and something is left, that is a deadlock.
  *
  * On the way it is looked for: news that are told again before they were read; a kernel over the source of a message that has not left; a
- * message over a home that is still in use; a kernel behind a WAIT whose message has not come. */
+ * message over a home that is still in use; a kernel behind a WAIT whose message has not come; a signal that is taken for another message than it was
+ * raised for. */
 #include "tests/rehearsal.h"
 
 #include <stdio.h>
@@ -25,7 +27,7 @@ struct head {
 
 struct named {
   const void *object;
-  uint64_t value[2]; /* word: value, awaited at all; pair: sends and receives that took their place */
+  uint64_t value[2]; /* word: value, awaited at all; pair: sends and receives that took their place; signal: raised and taken, ever */
 };
 
 struct play {
@@ -50,11 +52,11 @@ struct play {
 };
 
 static char wrong[300];
-static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK", "AWAIT", "COPY", "KERNEL", "SEND", "RECEIVE", "SUM"};
+static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK", "AWAIT", "COPY", "KERNEL", "SEND", "RECEIVE", "SUM", "PUT", "SIGNAL", "TAKE"};
 
 static const struct pen_profile *profile(void) { return &pen_plan.profiles[0]; }
 
-static bool is_nccl(enum call call) { return call == SEND || call == RECEIVE || call == SUM; }
+static bool is_nccl(enum call call) { return call >= SEND; }
 
 static void complain(const struct play *play, uint32_t rank, const struct issue *issue, const char *what) {
   char row[64] = "the end";
@@ -100,9 +102,40 @@ static void check_home(const struct play *play, uint32_t rank, const struct issu
   if (touch != PEN_NONE && play->ran[to][touch] < play->touched[to][touch] * (step + (touch < received))) {
     complain(play, rank, issue, "its home is still in use");
   }
+  const struct pen_message *message = &profile()->messages[issue->message];
+  for (uint32_t m = 0; m < profile()->message_count; m++) {
+    const struct pen_message *other = &profile()->messages[m];
+    if (profile()->channels[other->channel].from_rank == to && other->source_offset < message->target_offset + message->bytes &&
+        message->target_offset < other->source_offset + other->bytes && play->left[m] < step + (play->bytes->sent_by[m] < received)) {
+      complain(play, rank, issue, "a message is still to leave from its home");
+    }
+  }
 }
 
 /* ---- calls ---- */
+
+/* PUT, SIGNAL, TAKE. */
+static bool advance_signal(struct play *play, struct head *head, const struct issue *issue, uint32_t index, uint64_t step) {
+  struct named *signal = &play->named[play->object[head->rank][index]];
+  const uint64_t place = step * play->nccl_count[head->rank] + play->place[head->rank][index];
+  const bool sends = profile()->channels[profile()->messages[issue->message].channel].from_rank == head->rank;
+  if ((play->model == IN_TURN && play->nccl_done[head->rank] != place) ||
+      (issue->call == TAKE ? signal->value[1] == signal->value[0] : play->model != BUFFERED && signal->value[1] < signal->value[0])) {
+    return false;
+  }
+  signal->value[issue->call == TAKE]++;
+  play->nccl_done[head->rank]++;
+  if (issue->call == PUT) {
+    check_home(play, head->rank, issue, step);
+    play->left[issue->message]++;
+  } else if (issue->call == TAKE && !sends) {
+    play->come[issue->message]++;
+    if (play->left[issue->message] < play->come[issue->message]) {
+      complain(play, head->rank, issue, "another message's signal");
+    }
+  }
+  return true;
+}
 
 /* A send, a receive or a sum: takes its place, then waits for the others. */
 static bool advance_nccl(struct play *play, struct head *head, const struct issue *issue, uint32_t index, uint64_t step) {
@@ -155,6 +188,8 @@ static bool advance(struct play *play, struct head *head) {
     through = recorded == PEN_NONE || play->done[head->rank][recorded] > step;
   } else if (issue->call == MARK || issue->call == AWAIT) {
     through = advance_word(play, head, issue, index);
+  } else if (issue->call > SUM) {
+    through = advance_signal(play, head, issue, index, step);
   } else if (is_nccl(issue->call)) {
     through = advance_nccl(play, head, issue, index, step);
   } else if (issue->call == COPY) {

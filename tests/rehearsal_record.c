@@ -127,7 +127,7 @@ static const struct pen_device recorder = {
 
 /* ---- NCCL ---- */
 
-static int version(void) { return 0; }
+static int version(void) { return 23203; }
 static void make_id(unsigned char id[PEN_NCCL_ID_BYTES]) { memset(id, 7, PEN_NCCL_ID_BYTES); }
 
 static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank) {
@@ -162,6 +162,29 @@ static void nccl_receive(void *communicator, void *to, size_t bytes, int from, v
   (void)to, (void)bytes, must(from == 0, "a pair receives from %d", from);
   issue(RECEIVE, stream, communicator, 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
 }
+/* Each of a pair has a signal of the other: they go by the places behind the communicator's. */
+static const void *signal_of(const void *communicator, int to) { return (const unsigned char *)communicator + to; }
+
+static void *window(void *communicator, void *there, size_t bytes) {
+  must(bytes == pen_plan.memory[now].arena_bytes, "a window of rank %u has %zu bytes", now, bytes);
+  return there == arenas[now] ? communicator : NULL;
+}
+
+static void put(void *communicator, const void *from, size_t bytes, int to, void *there, size_t offset, void *stream) {
+  must(to == 1 && there == communicator, "a pair puts to %d", to);
+  if (keeping) {
+    const struct pen_message *message = &vm_now->profile->messages[vm_now->row->message];
+    must(offset == message->target_offset && bytes == message->bytes && from == arenas[now] + message->source_offset, "another's message is put");
+  }
+  issue(PUT, stream, signal_of(communicator, to), 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+}
+static void signal_to(void *communicator, int to, void *stream) {
+  issue(SIGNAL, stream, signal_of(communicator, to), 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+}
+static void take(void *communicator, int from, void *stream) {
+  issue(TAKE, stream, signal_of(communicator, 1 - from), 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+}
+
 static void total(void *communicator, double *here, size_t n, void *stream) { /* as if all others said the same, and loudly */
   (void)communicator, (void)stream;
   for (size_t i = 0; i < n; i++) {
@@ -173,9 +196,14 @@ static uint64_t memory_bytes(void) { return 0; }
 static const char *no_trouble(void *communicator) { return (void)communicator, NULL; }
 static void no_abort(void *communicator) { (void)communicator; }
 
-static const struct pen_nccl_calls calls = {
+static const struct pen_nccl_calls sends = {
     .version = version, .make_id = make_id, .open = open_all, .split = split, .enroll = enroll, .send = nccl_send, .receive = nccl_receive,
     .sum = sum, .total = total, .memory_bytes = memory_bytes, .error = no_error, .forget = no_error, .trouble = no_trouble, .abort = no_abort,
+};
+
+static const struct pen_nccl_calls puts_too = {
+    .version = version, .make_id = make_id, .open = open_all, .split = split, .enroll = enroll, .send = nccl_send, .receive = nccl_receive,
+    .window = window, .put = put, .signal = signal_to, .await = take, .sum = sum, .total = total, .memory_bytes = memory_bytes, .error = no_error, .forget = no_error, .trouble = no_trouble, .abort = no_abort,
 };
 
 /* ---- the record ---- */
@@ -184,7 +212,8 @@ uint32_t rehearsal_pairs(void) { return pair_count; }
 
 static struct pen_link *open_link(enum link link, struct pen_queue *queue, const struct pen_shared *shared) {
   const struct pen_profile *profile = &pen_plan.profiles[0];
-  return link == LINK_IPC ? pen_ipc_open(queue, profile, shared, now) : pen_nccl_open_with(&calls, queue, profile, shared, now);
+  return link == LINK_IPC ? pen_ipc_open(queue, profile, shared, now)
+                          : pen_nccl_open_with(link == LINK_PUTS ? &puts_too : &sends, queue, profile, shared, now);
 }
 
 struct script *rehearsal_record(enum link link) {
