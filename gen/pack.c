@@ -116,8 +116,8 @@ static void keep_if_best(struct packing *p, uint32_t units) {
   for (size_t i = fixed; i < count; i++) p->here_end[i] = rectangle[i].offset + rectangle[i].bytes;
 }
 
-/* Rectangles in any order. */
-static void place_all(struct packing *p, bool best_fit) {
+/* Rectangles in any order; given up, if it may be, once they take no less than the best. */
+static void place_all(struct packing *p, bool best_fit, bool give_up) {
   uint32_t total = p->floor;
   memcpy(p->shelf[0].placed, p->fixed, p->base.fixed * sizeof *p->fixed);
   p->shelf[0].count = p->base.fixed;
@@ -125,6 +125,7 @@ static void place_all(struct packing *p, bool best_fit) {
   for (size_t i = 0; i < p->base.count - p->base.fixed; i++) {
     uint32_t end = place(p, &p->base.rectangle[p->order[i]], best_fit);
     if (end > total) total = end;
+    if (give_up && total * p->base.unit >= p->best) return;
   }
   keep_if_best(p, total);
 }
@@ -232,7 +233,7 @@ static void climb(struct packing *p, bool best_fit, size_t steps) {
   size_t n = p->base.count - p->base.fixed;
   while (!is_near(p) && p->steps < steps && p->here < before) {
     before = p->here;
-    if (promote(p)) place_all(p, best_fit);
+    if (promote(p)) place_all(p, best_fit, false);
   }
   while (!is_near(p) && p->steps < steps) {
     memcpy(p->order, p->here_order, n * sizeof *p->order);
@@ -246,7 +247,7 @@ static void climb(struct packing *p, bool best_fit, size_t steps) {
     uint32_t item = p->order[place[0]];
     p->order[place[0]] = p->order[place[1]];
     p->order[place[1]] = item;
-    place_all(p, best_fit);
+    place_all(p, best_fit, false);
   }
 }
 
@@ -256,7 +257,7 @@ static void search(struct packing *p, size_t steps) {
   for (int way = 0; way < WAYS && !is_near(p) && p->steps < steps; way++) {
     p->here = UINT64_MAX;
     sort_by(p, way / 2);
-    place_all(p, way % 2);
+    place_all(p, way % 2, false);
     climb(p, way % 2, p->steps + (steps > p->steps ? steps - p->steps : 0) / (size_t)(WAYS - way));
   }
 }
@@ -341,7 +342,7 @@ uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, u
   if (!is_near(&p) && few) {
     open_shelves(&p);
     sort_by(&p, BY_SIZE);
-    place_all(&p, false);
+    place_all(&p, false, steps == 0);
   }
   if (!is_near(&p)) sweep(&p, LARGER_FIRST, false);
   if (!is_near(&p)) sweep(&p, LARGER_FIRST, true);

@@ -435,7 +435,8 @@ static bool try_way(struct trial *t, const struct way *way) {
   return true;
 }
 
-/* Every cut, first quickly, then thoroughly those that can come near. */
+/* Every cut, first quickly, then thoroughly those that can come near: none, when whole blocks cannot, for what is alive does not depend on
+ * the cuts. */
 static void try_cuts(struct trial *t, uint32_t spare) {
   static const enum pen_cut cuts[PEN_CUTS] = {PEN_CUT_NOT, PEN_CUT_ALIKE, PEN_CUT_LAYERS, PEN_CUT_BLOCKS, PEN_CUT_EVEN};
   bool hopeless[PEN_CUTS] = {[PEN_CUT_LAYERS] = t->templates->parts < 2, [PEN_CUT_BLOCKS] = t->templates->model_blocks > PEN_PIECES - 2};
@@ -443,6 +444,7 @@ static void try_cuts(struct trial *t, uint32_t spare) {
     if (hopeless[cuts[i]] || (cuts[i] != PEN_CUT_NOT && t->l->input->kind != PEN_TRAIN)) continue; /* eval saves nothing */
     if (t->shares_scratch) try_way(t, &(struct way){cuts[i], spare, true, 0});
     if (t->least > t->stop) hopeless[cuts[i]] = !try_way(t, &(struct way){cuts[i], spare, false, 0});
+    if (hopeless[PEN_CUT_NOT]) return;
   }
   for (int i = 0; i < PEN_CUTS && t->least > t->stop; i++)
     if (!hopeless[cuts[i]] && (cuts[i] == PEN_CUT_NOT || t->l->input->kind == PEN_TRAIN))
