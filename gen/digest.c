@@ -8,7 +8,7 @@
 #include "gen/columns.h"
 #include "gen/emit.h"
 
-enum { BUFFER_BYTES = 1 << 16, VALUE_BYTES = 8 };
+enum { BUFFER_BYTES = 1 << 13, COLUMNS_MAX = 32 };
 
 struct hashing {
   struct sha256_ctx hash;
@@ -21,40 +21,65 @@ static void flush(struct hashing *h) {
   h->used = 0;
 }
 
-/* Appends the low bytes of a number, the lowest first. */
-static inline void add(struct hashing *h, uint64_t value, size_t bytes) {
-  if (h->used + VALUE_BYTES > BUFFER_BYTES) flush(h);
+static void add_bytes(struct hashing *h, const void *bytes, size_t count) {
+  if (h->used + count > BUFFER_BYTES) flush(h);
+  if (count > BUFFER_BYTES) {
+    sha256_update(&h->hash, count, bytes);
+    return;
+  }
+  memcpy(h->buffer + h->used, bytes, count);
+  h->used += count;
+}
+
+static void add_number(struct hashing *h, uint64_t value) {
   value = htole64(value);
-  memcpy(h->buffer + h->used, &value, sizeof value);
-  h->used += bytes;
+  add_bytes(h, &value, sizeof value);
 }
 
 /* A text with its length before it, so that two texts never run together. */
 static void add_text(struct hashing *h, const char *text) {
   size_t length = strlen(text);
-  add(h, length, VALUE_BYTES);
-  flush(h);
-  sha256_update(&h->hash, length, (const uint8_t *)text);
+  add_number(h, length);
+  add_bytes(h, text, length);
 }
 
-static void add_row(struct hashing *h, const struct pen_form *form, const char *row) {
+/* What of a row stands side by side: numbers, each with its lowest byte first, or a text. */
+struct run {
+  size_t offset, bytes, width; /* of all, and of one number; 0: a text */
+};
+
+/* Numbers enter as they lie in memory where that has the lowest byte first; so columns side by side are one run there. */
+static size_t find_runs(const struct pen_form *form, struct run run[COLUMNS_MAX]) {
+  size_t count = 0;
+  if (form->column_count > COLUMNS_MAX) pen_stop(70, "penstock-gen: this is our bug: %s has more than %d columns", form->type, COLUMNS_MAX);
   for (const struct pen_column *column = form->column; column < form->column + form->column_count; column++) {
-    if (column->format == PEN_AS_TEXT) {
-      add_text(h, *(const char *const *)(row + column->offset));
-      continue;
-    }
-    size_t count = column->count ? column->count : 1;
-    for (size_t index = 0; index < count; index++) add(h, pen_column_value(column, row, index), column->bytes);
+    size_t bytes = column->bytes * (column->count ? column->count : 1), width = column->format == PEN_AS_TEXT ? 0 : column->bytes;
+    struct run *last = count ? &run[count - 1] : NULL;
+    bool joins = last && width && last->width && last->offset + last->bytes == column->offset;
+    if (joins && (BYTE_ORDER == LITTLE_ENDIAN || last->width == width)) last->bytes += bytes;
+    else run[count++] = (struct run){column->offset, bytes, width};
   }
+  return count;
+}
+
+static void add_run(struct hashing *h, const struct run *run, const char *row) {
+  const char *at = row + run->offset, *past = at + run->bytes;
+  if (!run->width) add_text(h, *(const char *const *)(const void *)at);
+  else if (BYTE_ORDER == LITTLE_ENDIAN) add_bytes(h, at, run->bytes);
+  else
+    for (; at < past; at += run->width)
+      for (size_t byte = run->width; byte-- > 0;) add_bytes(h, at + byte, 1);
 }
 
 static void add_table(const struct pen_table *table, void *context) {
   struct hashing *h = context;
+  struct run run[COLUMNS_MAX];
+  size_t runs = find_runs(table->form, run);
   add_text(h, table->form->type);
   add_text(h, table->profile ? table->profile->name : "");
-  add(h, table->count, VALUE_BYTES);
+  add_number(h, table->count);
   for (size_t index = 0; index < table->count; index++)
-    add_row(h, table->form, (const char *)table->rows + index * table->form->row_bytes);
+    for (size_t n = 0; n < runs; n++) add_run(h, &run[n], (const char *)table->rows + index * table->form->row_bytes);
 }
 
 void pen_plan_digest(struct pen_plan *plan) {
