@@ -100,6 +100,7 @@ static bool verify_profile(const struct pen_plan *plan, const struct pen_profile
   if (!pen_verify_before_deadlock(plan, profile, problem, &checked) || !pen_check_puts(&checked) || !pen_check_rendezvous(&checked))
     return false;
   for (int kind = 0; kind < PEN_CELL_KINDS; kind++) pen_free(checked.place[kind]);
+  for (uint32_t rank = 0; rank < checked.rank_count; rank++) pen_free(checked.ends[rank]);
   return true;
 }
 

@@ -28,6 +28,12 @@ struct pen_hold {
   uint32_t row, send_row;
 };
 
+/* The ends of the message that a row sends, receives, waits for or, if it computes, needs. */
+struct pen_ends {
+  uint32_t pair;                  /* PEN_NONE: there is no such message */
+  uint32_t send_row, receive_row; /* on the ranks of the pair */
+};
+
 /* What messages carry: what F and what B hands on; the gradient of a tied matrix's head, and its copy. */
 enum pen_way { PEN_WAY_FORWARD, PEN_WAY_BACKWARD, PEN_WAY_GRADIENT, PEN_WAY_VALUE, PEN_WAYS };
 
@@ -45,6 +51,7 @@ struct pen_checked {
   struct pen_pair *pair;
   uint32_t pair_count;
   uint32_t *way_pair[PEN_WAYS]; /* [sending stage]; PEN_NONE: same rank, or no reader */
+  struct pen_ends **ends;       /* [rank][row] */
   /* For the rendezvous models; null where unknown. Sorted by row. */
   struct pen_hold **hold; /* [rank] */
   size_t *hold_count;

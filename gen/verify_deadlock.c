@@ -59,12 +59,14 @@ static bool end(struct state *s, bool fine) {
   return fine;
 }
 
-static uint32_t send_row(const struct pen_checked *c, const struct pen_wanted *wanted, uint32_t microbatch) {
-  return pen_row_of(c, pen_way_send[wanted->way], wanted->from_stage, microbatch);
-}
+static const struct pen_ends *ends_of(const struct pen_checked *c, uint32_t rank, uint32_t row) { return &c->ends[rank][row]; }
 
-static uint32_t receive_row(const struct pen_checked *c, const struct pen_wanted *wanted, uint32_t microbatch) {
-  return pen_row_of(c, pen_way_receive[wanted->way], wanted->to_stage, microbatch);
+/* The two ends of a message as causes. */
+static struct cause sending(const struct pen_checked *c, const struct pen_ends *ends) {
+  return (struct cause){c->pair[ends->pair].from_rank, ends->send_row, true, false};
+}
+static struct cause receiving(const struct pen_checked *c, const struct pen_ends *ends) {
+  return (struct cause){c->pair[ends->pair].to_rank, ends->receive_row, true, false};
 }
 
 /* A rank that has not published yet, for GATHER. */
@@ -97,32 +99,29 @@ static bool report(const struct state *s, uint32_t rank, uint32_t index, struct 
 /* ---- one-sided puts ---- */
 
 /* What a row waits for; not found: nothing. */
-static struct cause put_cause(const struct state *s, const struct pen_action *row) {
+static struct cause put_cause(const struct state *s, uint32_t rank, uint32_t index) {
   const struct pen_checked *c = s->c;
-  struct pen_wanted wanted;
+  const struct pen_action *row = &c->row[rank][index];
+  const struct pen_ends *ends = ends_of(c, rank, index);
   if (gather_waits(s, row)) return unpublished(s);
-  if (pen_is_receive(row->kind) || !pen_message_of_row(c, row, &wanted)) return (struct cause){0};
-  uint32_t from = c->rank_of[wanted.from_stage], to = c->rank_of[wanted.to_stage];
-  if (pen_is_send(row->kind)) {
-    const bool *credited = c->credited[wanted.way];
-    uint32_t receive = receive_row(c, &wanted, row->microbatch);
-    bool free = (credited && !credited[pen_place(c, row->kind, wanted.from_stage, row->microbatch)]) || s->next[to] > receive;
-    return free ? (struct cause){0} : (struct cause){to, receive, true, false};
-  }
-  uint32_t send = send_row(c, &wanted, row->microbatch);
-  return s->next[from] > send ? (struct cause){0} : (struct cause){from, send, true, false};
+  if (ends->pair == PEN_NONE || pen_is_receive(row->kind)) return (struct cause){0};
+  bool sends = pen_is_send(row->kind);
+  const bool *credited = sends ? c->credited[pen_way_of(row->kind)] : NULL;
+  if (credited && !credited[pen_place(c, row->kind, row->stage, row->microbatch)]) return (struct cause){0};
+  struct cause cause = sends ? receiving(c, ends) : sending(c, ends);
+  return s->next[cause.rank] > cause.row ? (struct cause){0} : cause;
 }
 
 /* Lets a rank run until it blocks. */
 static void run_puts(struct state *s, uint32_t rank) {
   const struct pen_checked *c = s->c;
   while (s->next[rank] < c->count[rank]) {
-    const struct pen_action *row = &c->row[rank][s->next[rank]];
-    struct pen_wanted wanted;
-    if (put_cause(s, row).found) return;
+    uint32_t index = s->next[rank];
+    const struct pen_action *row = &c->row[rank][index];
+    if (put_cause(s, rank, index).found) return;
     s->next[rank]++;
-    if (pen_is_send(row->kind) && pen_message_of_row(c, row, &wanted)) look_at(s, c->rank_of[wanted.to_stage]);
-    if (pen_is_receive(row->kind) && pen_message_of_row(c, row, &wanted)) look_at(s, c->rank_of[wanted.from_stage]);
+    if (pen_is_send(row->kind)) look_at(s, receiving(c, ends_of(c, rank, index)).rank);
+    if (pen_is_receive(row->kind)) look_at(s, sending(c, ends_of(c, rank, index)).rank);
     if (row->kind == PEN_PUBLISH && ++s->published == c->rank_count)
       for (uint32_t other = 0; other < c->rank_count; other++) look_at(s, other);
   }
@@ -136,18 +135,14 @@ bool pen_check_puts(const struct pen_checked *c) {
     run_puts(&s, rank);
   }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    if (s.next[rank] < c->count[rank]) return end(&s, report(&s, rank, s.next[rank], put_cause(&s, &c->row[rank][s.next[rank]])));
+    if (s.next[rank] < c->count[rank]) return end(&s, report(&s, rank, s.next[rank], put_cause(&s, rank, s.next[rank])));
   return end(&s, true);
 }
 
 /* ---- rendezvous ---- */
 
-static uint32_t lane_of(const struct state *s, uint32_t rank, const struct pen_action *row) {
-  struct pen_wanted wanted;
-  if (s->one_lane) return rank;
-  pen_message_of_row(s->c, row, &wanted);
-  uint32_t pair = s->c->way_pair[wanted.way][wanted.from_stage];
-  return 2 * pair + pen_is_receive(row->kind);
+static uint32_t lane_of(const struct state *s, uint32_t rank, uint32_t row) {
+  return s->one_lane ? rank : 2 * ends_of(s->c, rank, row)->pair + pen_is_receive(s->c->row[rank][row].kind);
 }
 
 static bool uses_lane(const struct pen_action *row) { return pen_is_send(row->kind) || pen_is_receive(row->kind); }
@@ -166,7 +161,7 @@ static void make_lanes(struct state *s) {
     s->ended[rank] = pen_new((size_t)c->count[rank] + 1, sizeof(bool));
     for (uint32_t row = 0; row < c->count[rank]; row++)
       if (uses_lane(&c->row[rank][row])) {
-        s->lane_first[lane_of(s, rank, &c->row[rank][row]) + 1]++;
+        s->lane_first[lane_of(s, rank, row) + 1]++;
         total++;
       }
   }
@@ -179,7 +174,7 @@ static void make_lanes(struct state *s) {
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t row = 0; row < c->count[rank]; row++)
       if (uses_lane(&c->row[rank][row])) {
-        uint32_t lane = lane_of(s, rank, &c->row[rank][row]);
+        uint32_t lane = lane_of(s, rank, row);
         s->lane_rank[lane] = rank;
         s->lane_row[s->lane_next[lane]++] = row;
       }
@@ -194,12 +189,9 @@ static uint32_t started_head(const struct state *s, uint32_t lane) {
 }
 
 /* The other side of a communication row. */
-static struct cause mate_of(const struct pen_checked *c, const struct pen_action *row) {
-  struct pen_wanted wanted;
-  pen_message_of_row(c, row, &wanted);
-  if (pen_is_send(row->kind))
-    return (struct cause){c->rank_of[wanted.to_stage], receive_row(c, &wanted, row->microbatch), true, false};
-  return (struct cause){c->rank_of[wanted.from_stage], send_row(c, &wanted, row->microbatch), true, false};
+static struct cause mate_of(const struct pen_checked *c, uint32_t rank, uint32_t row) {
+  const struct pen_ends *ends = ends_of(c, rank, row);
+  return pen_is_send(c->row[rank][row].kind) ? receiving(c, ends) : sending(c, ends);
 }
 
 /* Ends what can end from the head of a lane on. */
@@ -208,8 +200,8 @@ static void run_lanes(struct state *s, uint32_t first) {
   while (s->lane_stack_count > 0) {
     uint32_t lane = s->lane_stack[--s->lane_stack_count], row = started_head(s, lane), rank = s->lane_rank[lane];
     if (row == PEN_NONE) continue;
-    struct cause mate = mate_of(s->c, &s->c->row[rank][row]);
-    uint32_t other = lane_of(s, mate.rank, &s->c->row[mate.rank][mate.row]);
+    struct cause mate = mate_of(s->c, rank, row);
+    uint32_t other = lane_of(s, mate.rank, mate.row);
     if (started_head(s, other) != mate.row) continue;
     s->ended[rank][row] = s->ended[mate.rank][mate.row] = true;
     s->lane_next[lane]++;
@@ -234,15 +226,15 @@ static struct cause hold_cause(struct state *s, uint32_t rank, uint32_t row) {
 static struct cause rendezvous_cause(struct state *s, uint32_t rank, uint32_t index) {
   const struct pen_checked *c = s->c;
   const struct pen_action *row = &c->row[rank][index];
-  struct pen_wanted wanted;
+  const struct pen_ends *ends = ends_of(c, rank, index);
   if (gather_waits(s, row)) return unpublished(s);
   bool updates = row->kind == PEN_UPDATE || row->kind == PEN_UNSHARD;
   bool reads = pen_is_compute(row->kind) || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V;
   if (!updates && !reads) return (struct cause){0};
-  if (reads && pen_message_of_row(c, row, &wanted)) {
-    uint32_t receive = receive_row(c, &wanted, row->microbatch);
-    if (!s->ended[rank][receive])
-      return (struct cause){c->rank_of[wanted.from_stage], send_row(c, &wanted, row->microbatch), true, true};
+  if (reads && ends->pair != PEN_NONE && !s->ended[rank][ends->receive_row]) {
+    struct cause cause = sending(c, ends);
+    cause.unfinished_send = true;
+    return cause;
   }
   return hold_cause(s, rank, index);
 }
@@ -253,7 +245,7 @@ static void run_rendezvous(struct state *s, uint32_t rank) {
     const struct pen_action *row = &c->row[rank][s->next[rank]];
     if (rendezvous_cause(s, rank, s->next[rank]).found) return;
     s->next[rank]++;
-    if (uses_lane(row)) run_lanes(s, lane_of(s, rank, row));
+    if (uses_lane(row)) run_lanes(s, lane_of(s, rank, s->next[rank] - 1));
     if (row->kind == PEN_PUBLISH && ++s->published == c->rank_count)
       for (uint32_t other = 0; other < c->rank_count; other++) look_at(s, other);
   }
@@ -273,7 +265,7 @@ bool pen_check_lanes(const struct pen_checked *c, bool one_lane) {
   for (uint32_t lane = 0; lane < s.lane_count; lane++)
     if (s.lane_next[lane] < s.lane_first[lane + 1]) {
       uint32_t row = s.lane_row[s.lane_next[lane]];
-      return end(&s, report(&s, s.lane_rank[lane], row, mate_of(c, &c->row[s.lane_rank[lane]][row])));
+      return end(&s, report(&s, s.lane_rank[lane], row, mate_of(c, s.lane_rank[lane], row)));
     }
   return end(&s, true);
 }

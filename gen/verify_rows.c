@@ -214,25 +214,43 @@ static bool check_transfer(const struct pen_checked *c, enum pen_way way, uint32
 /* ---- messages of each pair of ranks ---- */
 
 static bool check_channels(const struct pen_checked *c) {
-  uint32_t *sequence[PEN_WAYS];
-  for (int way = 0; way < PEN_WAYS; way++) sequence[way] = pen_new(pen_place(c, pen_way_send[way], c->stage_count, 0), sizeof **sequence);
+  uint32_t **sequence = pen_new(c->rank_count, sizeof *sequence); /* [rank][row that sends] */
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) sequence[rank] = pen_new((size_t)c->count[rank] + 1, sizeof **sequence);
   uint32_t *sent = pen_new((size_t)c->pair_count + 1, sizeof *sent), *received = pen_new((size_t)c->pair_count + 1, sizeof *received);
   for (int pass = 0; pass < 2; pass++)
     for (uint32_t rank = 0; rank < c->rank_count; rank++)
       for (uint32_t index = 0; index < c->count[rank]; index++) {
         const struct pen_action *row = &c->row[rank][index];
-        struct pen_wanted wanted;
-        if (!(pass == 0 ? pen_is_send(row->kind) : pen_is_receive(row->kind)) || !pen_message_of_row(c, row, &wanted)) continue;
-        uint32_t pair = c->way_pair[wanted.way][wanted.from_stage];
-        uint32_t *number = &sequence[wanted.way][pen_place(c, pen_way_send[wanted.way], wanted.from_stage, row->microbatch)];
+        const struct pen_ends *ends = &c->ends[rank][index];
+        if (!(pass == 0 ? pen_is_send(row->kind) : pen_is_receive(row->kind)) || ends->pair == PEN_NONE) continue;
+        uint32_t *number = &sequence[c->pair[ends->pair].from_rank][ends->send_row];
         if (pass == 0) {
-          *number = sent[pair]++;
-        } else if (*number != received[pair]++) {
+          *number = sent[ends->pair]++;
+        } else if (*number != received[ends->pair]++) {
           return pen_wrong(c->problem, rank, index, "its message is number %u of those from rank %u, but is received as number %u",
-                           *number, c->pair[pair].from_rank, received[pair] - 1);
+                           *number, c->pair[ends->pair].from_rank, received[ends->pair] - 1);
         }
       }
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) pen_free(sequence[rank]);
   return true;
+}
+
+/* Once all messages are known to be sent and received. */
+static void find_ends(struct pen_checked *c) {
+  c->ends = pen_new(c->rank_count, sizeof *c->ends);
+  for (uint32_t rank = 0; rank < c->rank_count; rank++) {
+    c->ends[rank] = pen_new((size_t)c->count[rank] + 1, sizeof **c->ends);
+    for (uint32_t index = 0; index < c->count[rank]; index++) {
+      const struct pen_action *row = &c->row[rank][index];
+      struct pen_ends *ends = &c->ends[rank][index];
+      struct pen_wanted wanted;
+      ends->pair = PEN_NONE;
+      if (!pen_message_of_row(c, row, &wanted)) continue;
+      *ends = (struct pen_ends){c->way_pair[wanted.way][wanted.from_stage],
+                                pen_row_of(c, pen_way_send[wanted.way], wanted.from_stage, row->microbatch),
+                                pen_row_of(c, pen_way_receive[wanted.way], wanted.to_stage, row->microbatch)};
+    }
+  }
 }
 
 bool pen_check_rows(struct pen_checked *c) {
@@ -254,5 +272,7 @@ bool pen_check_rows(struct pen_checked *c) {
     }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     if (!check_end(c, rank)) return false;
-  return (!c->finished || pen_check_tie_rows(c)) && check_channels(c);
+  if (c->finished && !pen_check_tie_rows(c)) return false;
+  find_ends(c);
+  return check_channels(c);
 }
