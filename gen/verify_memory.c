@@ -17,51 +17,66 @@
 
 /* ---- cells ---- */
 
-/* Addresses and their order: a hash table that becomes, once complete, a map from address to cell. */
+/* Addresses, each with a number, and in the end their order. */
 struct edges {
-  uint64_t *key; /* address + 1; 0: free */
-  uint32_t *cell;
-  size_t slots, count;
+  uint64_t *address;    /* [number] */
+  uint32_t *cell;       /* [number]: its place among all, by address */
+  uint32_t *slot;       /* hash table: number + 1; 0: free */
+  size_t slots, count, capacity;
+  uint32_t last;        /* what was found last: extents lie side by side */
 };
 
+/* An address to be sorted. */
+struct edge {
+  uint64_t address;
+  uint32_t number;
+};
+
+/* The slot of an address, or the free one that it would get. */
 static size_t edge_slot(const struct edges *e, uint64_t address) {
   uint64_t hash = address * 0x9e3779b97f4a7c15u;
   size_t slot = (size_t)(hash >> 20) & (e->slots - 1);
-  while (e->key[slot] != 0 && e->key[slot] != address + 1) slot = (slot + 1) & (e->slots - 1);
+  while (e->slot[slot] && e->address[e->slot[slot] - 1] != address) slot = (slot + 1) & (e->slots - 1);
   return slot;
 }
 
-static void edge_add(struct edges *e, uint64_t address) {
+/* Notes an address; returns its number. */
+static uint32_t edge_add(struct edges *e, uint64_t address) {
+  if (e->count && e->address[e->last] == address) return e->last;
   if (2 * (e->count + 1) > e->slots) {
-    struct edges larger = {.slots = e->slots ? 4 * e->slots : 1024};
-    larger.key = pen_new(larger.slots, sizeof *larger.key);
-    for (size_t slot = 0; slot < e->slots; slot++)
-      if (e->key[slot]) larger.key[edge_slot(&larger, e->key[slot] - 1)] = e->key[slot];
-    larger.count = e->count;
-    pen_free(e->key);
-    *e = larger;
+    pen_free(e->slot);
+    e->slots = e->slots ? 4 * e->slots : 1024;
+    e->slot = pen_new(e->slots, sizeof *e->slot);
+    for (uint32_t number = 0; number < e->count; number++) e->slot[edge_slot(e, e->address[number])] = number + 1;
   }
   size_t slot = edge_slot(e, address);
-  if (e->key[slot] == 0) e->count++;
-  e->key[slot] = address + 1;
+  if (!e->slot[slot]) {
+    e->address = pen_grow(e->address, &e->capacity, e->count + 1, sizeof *e->address);
+    e->address[e->count++] = address;
+    e->slot[slot] = (uint32_t)e->count;
+  }
+  return e->last = e->slot[slot] - 1;
 }
 
-static int compare_addresses(const void *a, const void *b) {
-  uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
+static int compare_edges(const void *a, const void *b) {
+  uint64_t x = ((const struct edge *)a)->address, y = ((const struct edge *)b)->address;
   return (x > y) - (x < y);
 }
 
-/* Numbers the addresses in order. */
-static void edges_number(struct edges *e) {
-  uint64_t *sorted = pen_new(e->count + 1, sizeof *sorted);
-  size_t count = 0;
-  for (size_t slot = 0; slot < e->slots; slot++)
-    if (e->key[slot]) sorted[count++] = e->key[slot] - 1;
-  qsort(sorted, count, sizeof *sorted, compare_addresses);
-  e->cell = pen_new(e->slots + 1, sizeof *e->cell);
-  for (size_t index = 0; index < count; index++) e->cell[edge_slot(e, sorted[index])] = (uint32_t)index;
+/* Puts the addresses in order. */
+static void edges_sort(struct edges *e) {
+  struct edge *sorted = pen_new(e->count + 1, sizeof *sorted);
+  for (uint32_t number = 0; number < e->count; number++) sorted[number] = (struct edge){e->address[number], number};
+  qsort(sorted, e->count, sizeof *sorted, compare_edges);
+  e->cell = pen_new(e->count + 1, sizeof *e->cell);
+  for (uint32_t index = 0; index < e->count; index++) e->cell[sorted[index].number] = index;
   pen_free(sorted);
 }
+
+/* Cells side by side; before they are known, the numbers of their ends. */
+struct cells {
+  uint32_t first, past;
+};
 
 /* What a cell holds. */
 struct cell {
@@ -89,6 +104,9 @@ struct memory {
   uint32_t *first_event, *next_event; /* [rows done over both steps], [step * own messages + n]: lists of what may come then */
   const uint32_t *message;            /* the rank's incoming messages */
   uint32_t message_count;
+  struct cells *home;                 /* [incoming message] */
+  struct cells *sent;                 /* [row that sends to a neighbour] what leaves */
+  uint32_t *incoming;                 /* [message of the plan's] its place among the incoming ones; of all ranks */
   uint64_t *unsharded_at; /* [stage]: where its weights lie that are cut */
   uint8_t *added; /* [own weight, then tie][microbatch] in this step */
   uint8_t *owes_loss; /* [microbatch]: the last stage's forward of this step has left no loss */
@@ -123,7 +141,8 @@ static bool holds(const struct memory *m, const struct cell *cell, uint32_t tens
   return cell->writer != 0 && cell->tensor == tensor && cell->microbatch == microbatch && cell->step == m->step && cell->flight == flight;
 }
 
-static uint32_t cell_at(const struct memory *m, uint64_t address) { return m->edges.cell[edge_slot(&m->edges, address)]; }
+/* The cell that begins at an address. */
+static uint32_t cell_at(const struct memory *m, uint64_t address) { return m->edges.cell[m->edges.slot[edge_slot(&m->edges, address)] - 1]; }
 
 /* ---- rows ---- */
 
@@ -274,11 +293,9 @@ static bool run_join(const struct memory *m, const struct pen_action *row) {
 static bool run_send(struct memory *m, const struct pen_action *row) {
   if (row->kind == PEN_SEND_G) return run_send_gradient(m);
   if (row->kind == PEN_SEND_V) return true; /* a weight: only UPDATE changes it */
-  const struct pen_message *message = &m->b->profile->messages[row->message];
   const struct pen_stage *stage = &m->b->profile->stages[row->stage];
   uint32_t tensor = row->kind == PEN_SEND_B ? stage->input_gradient : stage->output;
-  uint32_t past = cell_at(m, message->source_offset + message->bytes);
-  for (uint32_t at = cell_at(m, message->source_offset); at < past; at++) {
+  for (uint32_t at = m->sent[m->row].first; at < m->sent[m->row].past; at++) {
     if (!holds(m, &m->cell[at], tensor, row->microbatch, false)) return wrong_content(m, "sends", tensor, row->microbatch, &m->cell[at]);
     if (m->step == 0) m->cell[at].sent = m->row + 1;
   }
@@ -288,13 +305,12 @@ static bool run_send(struct memory *m, const struct pen_action *row) {
 /* The message has come: its home must have been left alone since it could. */
 static bool run_wait(struct memory *m, const struct pen_action *row) {
   if (row->kind == PEN_WAIT_V) return true; /* verify_tie.c has seen to its home */
-  const struct pen_message *message = &m->b->profile->messages[row->message];
+  const struct cells home = m->home[m->incoming[row->message]];
   const struct pen_stage *stage = &m->b->profile->stages[row->stage];
   uint32_t tensor = row->kind == PEN_WAIT_G   ? m->b->tables->tensor_count
                     : row->kind == PEN_WAIT_B ? stage->output_gradient
                                               : stage->input;
-  uint32_t past = cell_at(m, message->target_offset + message->bytes);
-  for (uint32_t at = cell_at(m, message->target_offset); at < past; at++) {
+  for (uint32_t at = home.first; at < home.past; at++) {
     if (!holds(m, &m->cell[at], tensor, row->microbatch, true))
       return wrong_content(m, "waits for", tensor, row->microbatch, &m->cell[at]);
     m->cell[at].flight = false;
@@ -316,17 +332,16 @@ static bool run_update(struct memory *m) {
 /* From here on some messages may come. */
 static void run_events(struct memory *m, uint32_t rows_done) {
   for (uint32_t event = m->first_event[rows_done]; event != PEN_NONE; event = m->next_event[event]) {
-    uint32_t step = event >= m->message_count;
-    const struct pen_message *message = &m->b->profile->messages[m->message[event - step * m->message_count]];
+    uint32_t step = event >= m->message_count, place = event - step * m->message_count;
+    const struct pen_message *message = &m->b->profile->messages[m->message[place]];
     enum pen_way way = pen_way_of(message->kind);
     if (way == PEN_WAY_VALUE) continue;
     const struct pen_stage *stage = &m->b->profile->stages[pen_reader(m->c, way, message->stage)];
     uint32_t tensor = way == PEN_WAY_GRADIENT   ? m->b->tables->tensor_count
                       : way == PEN_WAY_BACKWARD ? stage->output_gradient
                                                 : stage->input;
-    uint32_t past = cell_at(m, message->target_offset + message->bytes);
     struct cell coming = {tensor, message->microbatch, PEN_NONE, 0, (uint8_t)step, true};
-    for (uint32_t at = cell_at(m, message->target_offset); at < past; at++) m->cell[at] = coming;
+    for (uint32_t at = m->home[place].first; at < m->home[place].past; at++) m->cell[at] = coming;
   }
 }
 
@@ -372,38 +387,56 @@ static bool trace_rows(struct memory *m) {
   return true;
 }
 
-/* Cuts the arena into cells, and turns the extents' addresses into cells. */
-static void cut_cells(struct memory *m) {
-  struct pen_extent *extent = m->tracer->extent;
-  const struct pen_profile *profile = m->b->profile;
-  edge_add(&m->edges, 0);
-  for (size_t index = 0; index < m->tracer->extent_count; index++) {
-    edge_add(&m->edges, extent[index].first);
-    edge_add(&m->edges, extent[index].past);
-  }
-  for (uint32_t n = 0; n < m->message_count; n++) {
-    const struct pen_message *message = &profile->messages[m->message[n]];
-    if (message->kind == PEN_SEND_V) continue;
-    edge_add(&m->edges, message->target_offset);
-    edge_add(&m->edges, message->target_offset + message->bytes);
-  }
-  for (uint32_t row = 0; row < m->b->tables->action_count; row++)
-    if (pen_is_send(m->b->tables->actions[row].kind) && !pen_is_of_tie(m->b->tables->actions[row].kind)) {
-      const struct pen_message *message = &profile->messages[m->b->tables->actions[row].message];
-      edge_add(&m->edges, message->source_offset);
-      edge_add(&m->edges, message->source_offset + message->bytes);
-    }
+static struct cells cut(struct memory *m, uint64_t first, uint64_t past) {
+  uint32_t from = edge_add(&m->edges, first);
+  return (struct cells){from, edge_add(&m->edges, past)};
+}
+
+static void cut_unsharded(struct memory *m) {
   for (uint32_t row = 0; row < m->b->tables->action_count; row++) {
     const struct pen_action *action = &m->b->tables->actions[row];
     uint64_t ends[2], place = action->kind == PEN_UNSHARD ? m->b->tables->frames[action->frame].base[PEN_BASE_UNSHARDED] : 0;
     for (uint32_t n = 0; action->kind == PEN_UNSHARD && next_unsharded(m, action->stage, place, &n, &ends[0], &ends[1]); n++)
-      for (int k = 0; k < 2; k++) edge_add(&m->edges, ends[k]);
+      cut(m, ends[0], ends[1]);
   }
-  edges_number(&m->edges);
+}
+
+/* From numbers of addresses to cells. */
+static void number_cells(const struct memory *m, struct cells *cells, size_t count) {
+  for (size_t index = 0; index < count; index++)
+    cells[index] = (struct cells){m->edges.cell[cells[index].first], m->edges.cell[cells[index].past]};
+}
+
+/* Cuts the arena into cells wherever something begins or ends, and turns the addresses of extents and messages into cells. */
+static void cut_cells(struct memory *m) {
+  const struct pen_rank_program *tables = m->b->tables;
+  struct pen_extent *extent = m->tracer->extent;
+  m->home = pen_new((size_t)m->message_count + 1, sizeof *m->home);
+  m->sent = pen_new((size_t)tables->action_count + 1, sizeof *m->sent);
+  edge_add(&m->edges, 0);
   for (size_t index = 0; index < m->tracer->extent_count; index++) {
-    extent[index].first = cell_at(m, extent[index].first);
-    extent[index].past = cell_at(m, extent[index].past);
+    struct cells cells = cut(m, extent[index].first, extent[index].past);
+    extent[index].first = cells.first;
+    extent[index].past = cells.past;
   }
+  for (uint32_t n = 0; n < m->message_count; n++) {
+    const struct pen_message *message = &m->b->profile->messages[m->message[n]];
+    m->incoming[m->message[n]] = n;
+    if (message->kind != PEN_SEND_V) m->home[n] = cut(m, message->target_offset, message->target_offset + message->bytes);
+  }
+  for (uint32_t row = 0; row < tables->action_count; row++)
+    if (pen_is_send(tables->actions[row].kind) && !pen_is_of_tie(tables->actions[row].kind)) {
+      const struct pen_message *message = &m->b->profile->messages[tables->actions[row].message];
+      m->sent[row] = cut(m, message->source_offset, message->source_offset + message->bytes);
+    }
+  cut_unsharded(m);
+  edges_sort(&m->edges);
+  for (size_t index = 0; index < m->tracer->extent_count; index++) {
+    extent[index].first = m->edges.cell[extent[index].first];
+    extent[index].past = m->edges.cell[extent[index].past];
+  }
+  number_cells(m, m->home, m->message_count);
+  number_cells(m, m->sent, tables->action_count);
   m->cell = pen_new(m->edges.count + 1, sizeof *m->cell);
   m->mark = pen_new(m->edges.count + 1, sizeof *m->mark);
 }
@@ -423,9 +456,9 @@ static void list_events(struct memory *m) {
 
 /* What one rank took. */
 static void forget(struct memory *m) {
-  void *const arrays[] = {m->trace,       m->trace_of,   m->edges.key, m->edges.cell,      m->cell,           m->mark,
-                          m->first_event, m->next_event, m->added,     m->tracer->written, m->tracer->read,
-                          m->owes_loss};
+  void *const arrays[] = {m->trace,       m->trace_of,   m->edges.address, m->edges.slot,   m->edges.cell,   m->home, m->sent, m->cell,
+                          m->mark,        m->first_event, m->next_event,    m->unsharded_at, m->added,        m->tracer->moulds,
+                          m->tracer->written, m->tracer->read, m->owes_loss};
   for (size_t index = 0; index < sizeof arrays / sizeof *arrays; index++) pen_free(arrays[index]);
 }
 
@@ -453,6 +486,7 @@ bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench) {
   uint32_t *begin[2] = {pen_new((size_t)profile->message_count + 1, sizeof(uint32_t)),
                         pen_new((size_t)profile->message_count + 1, sizeof(uint32_t))};
   uint32_t *message = pen_new((size_t)profile->message_count + 1, sizeof *message);
+  uint32_t *incoming = pen_new((size_t)profile->message_count + 1, sizeof *incoming);
   uint32_t *first = pen_new((size_t)c->rank_count + 2, sizeof *first);
   pen_find_arrivals(c, profile, begin);
   for (uint32_t index = 0; index < profile->message_count; index++)
@@ -465,7 +499,7 @@ bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench) {
   struct pen_tracer tracer = {0};
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     struct memory m = {.c = c, .b = &bench[rank], .tracer = &tracer, .begin = begin, .message = message + first[rank],
-                       .message_count = first[rank + 1] - first[rank]};
+                       .message_count = first[rank + 1] - first[rank], .incoming = incoming};
     if (!run_rank(&m)) return false;
   }
   return true;
