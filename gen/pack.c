@@ -15,6 +15,7 @@
  * does and there are few enough rectangles, each order is climbed from: what ends above the bound is put to the front, as long as that
  * helps; then two rectangles change places, all are placed anew, and what is no worse is kept, until a fixed number of comparisons is
  * spent. The choice is random from a fixed seed. (Exact solvers: Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
+#include <endian.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -22,15 +23,19 @@
 
 enum { QUADRATIC_MAX = 3000 /* rectangles; above, only sweeps */ };
 
-/* A placed rectangle; offsets in units. */
+enum { AT_ONCE = 32 /* rectangles whose lives are compared side by side, as vectors where there are any */ };
+
+/* A placed rectangle's offsets in units, and its rows. */
 struct placed {
   uint32_t offset, end, first, last;
 };
 
-/* A range of offsets, and what lies in it by rising offset. Two: below the wall, and above. */
+enum shelf_column { OFFSET, END, FIRST, LAST, SHELF_COLUMNS };
+
+/* A range of offsets, and what lies in it by rising offset: columns, AT_ONCE longer than need be. Two: below the wall, and above. */
 struct shelf {
   uint32_t offset, end;
-  struct placed *placed;
+  uint32_t *column[SHELF_COLUMNS]; /* as struct placed has them */
   size_t count;
 };
 
@@ -42,7 +47,7 @@ struct packing {
   uint64_t *best_offset, best;     /* of all tries */
   uint64_t *here_end, here;        /* of the climb at hand: ends, total */
   uint32_t *here_order, *rest;
-  struct placed *fixed;            /* by rising offset */
+  uint32_t *fixed[SHELF_COLUMNS];  /* by rising offset */
   struct shelf shelf[2];
   size_t steps;
 };
@@ -51,39 +56,52 @@ struct packing {
 
 static void insert(struct shelf *shelf, const struct placed *r) {
   size_t low = 0, high = shelf->count;
+  const uint32_t value[SHELF_COLUMNS] = {r->offset, r->end, r->first, r->last};
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (shelf->placed[middle].offset <= r->offset) low = middle + 1;
+    if (shelf->column[OFFSET][middle] <= r->offset) low = middle + 1;
     else high = middle;
   }
-  memmove(&shelf->placed[low + 1], &shelf->placed[low], (shelf->count - low) * sizeof *shelf->placed);
-  shelf->placed[low] = *r;
+  for (int n = 0; n < SHELF_COLUMNS; n++) {
+    memmove(&shelf->column[n][low + 1], &shelf->column[n][low], (shelf->count - low) * sizeof **shelf->column);
+    shelf->column[n][low] = value[n];
+  }
   shelf->count++;
+}
+
+/* Which of AT_ONCE rectangles live in some row from first to last: a bit each. Rows are below 2^31. */
+static uint32_t find_met(const uint32_t *first_row, const uint32_t *last_row, uint32_t first, uint32_t last) {
+  uint8_t met[AT_ONCE];
+  uint32_t bits = 0;
+  for (int i = 0; i < AT_ONCE; i++) met[i] = ((int32_t)last_row[i] >= (int32_t)first) & ((int32_t)first_row[i] <= (int32_t)last);
+  for (int i = 0; i < AT_ONCE; i += 8) {
+    uint64_t eight;
+    memcpy(&eight, &met[i], sizeof eight);
+    bits |= (uint32_t)(le64toh(eight) * 0x0102040810204080u >> 56) << i; /* a bit a byte, side by side */
+  }
+  return bits;
 }
 
 /* The place on a shelf of `size` units among those that live while they do, where less than *waste is left beside it; UINT32_MAX: none. */
 static uint32_t find_place(struct packing *p, const struct shelf *shelf, uint32_t size, uint32_t first, uint32_t last, bool best_fit,
                            uint32_t *waste) {
-  enum { AT_ONCE = 32 };
   uint32_t offset = shelf->offset, found = UINT32_MAX;
   for (size_t from = 0; from <= shelf->count; from += AT_ONCE) {
-    uint32_t met[AT_ONCE + 1], count = 0;
     size_t past = from + AT_ONCE < shelf->count ? from + AT_ONCE : shelf->count;
-    for (size_t i = from; i < past; i++) { /* without a branch: whether two lives meet is hard to foresee */
-      met[count] = (uint32_t)i;
-      count += (shelf->placed[i].last >= first) & (shelf->placed[i].first <= last);
-    }
+    uint32_t met = find_met(&shelf->column[FIRST][from], &shelf->column[LAST][from], first, last);
+    if (past - from < AT_ONCE) met &= (1u << (past - from)) - 1;
     p->steps += past - from;
-    for (uint32_t n = 0; n <= count; n++) {
-      bool ends = n == count;
-      if (ends && past < shelf->count) break;
-      uint32_t gap_end = ends ? shelf->end : shelf->placed[met[n]].offset;
+    while (met || past == shelf->count) {
+      size_t at = from + (met ? (size_t)__builtin_ctz(met) : 0);
+      uint32_t gap_end = met ? shelf->column[OFFSET][at] : shelf->end;
       if (gap_end > offset && gap_end - offset >= size && gap_end - offset - size < *waste) {
         found = offset;
         *waste = gap_end - offset - size;
         if (!best_fit) return found;
       }
-      if (!ends && shelf->placed[met[n]].end > offset) offset = shelf->placed[met[n]].end;
+      if (!met) break;
+      if (shelf->column[END][at] > offset) offset = shelf->column[END][at];
+      met &= met - 1;
     }
   }
   return found;
@@ -119,7 +137,7 @@ static void keep_if_best(struct packing *p, uint32_t units) {
 /* Rectangles in any order; given up, if it may be, once they take no less than the best. */
 static void place_all(struct packing *p, bool best_fit, bool give_up) {
   uint32_t total = p->floor;
-  memcpy(p->shelf[0].placed, p->fixed, p->base.fixed * sizeof *p->fixed);
+  for (int n = 0; n < SHELF_COLUMNS; n++) memcpy(p->shelf[0].column[n], p->fixed[n], p->base.fixed * sizeof **p->fixed);
   p->shelf[0].count = p->base.fixed;
   p->shelf[1].count = 0;
   for (size_t i = 0; i < p->base.count - p->base.fixed; i++) {
@@ -307,20 +325,27 @@ static void open(struct packing *p) {
 static void open_shelves(struct packing *p) {
   size_t fixed = p->base.fixed, count = p->base.count;
   p->rest = pen_new(count + 1, sizeof *p->rest);
-  p->shelf[0] = (struct shelf){0, p->base.wall, pen_new(count + 1, sizeof(struct placed)), 0};
-  p->shelf[1] = (struct shelf){p->base.wall, UINT32_MAX, pen_new(count + 1, sizeof(struct placed)), 0};
+  p->shelf[0] = (struct shelf){.offset = 0, .end = p->base.wall};
+  p->shelf[1] = (struct shelf){.offset = p->base.wall, .end = UINT32_MAX};
+  for (int n = 0; n < SHELF_COLUMNS; n++) {
+    for (int k = 0; k < 2; k++) p->shelf[k].column[n] = pen_new(count + 1 + AT_ONCE, sizeof(uint32_t));
+    p->fixed[n] = pen_new(fixed + 1, sizeof(uint32_t));
+  }
   for (size_t i = 0; i < fixed; i++) {
     const struct pen_rectangle *r = &p->base.rectangle[p->base.start[i]];
     insert(&p->shelf[0], &(struct placed){(uint32_t)(r->offset / p->base.unit), pen_units(&p->base, r->offset + r->bytes), r->first, r->last});
   }
-  p->fixed = pen_new(fixed + 1, sizeof *p->fixed);
-  memcpy(p->fixed, p->shelf[0].placed, fixed * sizeof *p->fixed);
+  for (int n = 0; n < SHELF_COLUMNS; n++) memcpy(p->fixed[n], p->shelf[0].column[n], fixed * sizeof **p->fixed);
 }
 
 static void close(struct packing *p) {
-  void *const arrays[] = {p->base.start, p->base.end, p->best_offset, p->order, p->here_order, p->here_end,
-                          p->rest, p->shelf[0].placed, p->shelf[1].placed, p->fixed};
+  void *const arrays[] = {p->base.start, p->base.end, p->best_offset, p->order, p->here_order, p->here_end, p->rest};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
+  for (int n = 0; n < SHELF_COLUMNS; n++) {
+    pen_free(p->shelf[0].column[n]);
+    pen_free(p->shelf[1].column[n]);
+    pen_free(p->fixed[n]);
+  }
 }
 
 static void sweep(struct packing *p, enum row_order order, bool best_fit) {
