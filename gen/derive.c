@@ -85,11 +85,15 @@ static void bind_dims(const struct rule *rule, const struct pen_op *forward, str
   const struct pen_signature *from = pen_signature_of(rule->forward), *to = pen_signature_of(rule->backward);
   for (int i = 0; i < to->dim_count; i++) {
     char name[PEN_SIGNATURE_NAME_BYTES];
-    const char *pair = strstr(rule->dims, to->dim[i]);
-    if (pair && pair[strlen(to->dim[i])] == '=')
-      snprintf(name, sizeof name, "%.*s", (int)strcspn(pair + strlen(to->dim[i]) + 1, " "), pair + strlen(to->dim[i]) + 1);
-    else
-      snprintf(name, sizeof name, "%s", to->dim[i]);
+    const char *wanted = to->dim[i], *pair = strstr(rule->dims, wanted);
+    size_t bytes = strlen(wanted);
+    if (pair && pair[bytes] == '=') {
+      wanted = pair + bytes + 1;
+      bytes = strcspn(wanted, " ");
+    }
+    if (bytes >= sizeof name) pen_stop(70, "ops.def: gradient of %s: the dim %s has too long a name", from->kind, wanted);
+    memcpy(name, wanted, bytes);
+    name[bytes] = 0;
     int source = pen_signature_dim(from, name);
     if (source < 0) pen_stop(70, "ops.def: gradient of %s: no dim %s", from->kind, name);
     backward->dim[i] = forward->dim[source];
@@ -221,7 +225,7 @@ static void add_workspaces(struct pen_graph *graph, struct pen_op_list *list, co
   for (size_t i = 0; i < list->count; i++) {
     struct pen_op *op = &list->op[i];
     uint64_t bytes = pen_signature_workspace_bytes(pen_signature_of(op->kind), graph->topology->cluster_device, op->dtype, op->dim);
-    if (bytes) op->workspace = pen_graph_value(graph, pen_text("%s.workspace%zu", name, i), PEN_F32, PEN_ROLE_ACTIVATION, (bytes + 3) / 4);
+    if (bytes) op->workspace = pen_graph_value(graph, pen_text("%s.workspace%u", name, (unsigned)i), PEN_F32, PEN_ROLE_ACTIVATION, (bytes + 3) / 4);
   }
 }
 

@@ -2,78 +2,99 @@
  *
  * safetensors: 8 bytes little-endian length of the header, the header in JSON padded with blanks, then the tensors one behind the
  * other. The header is padded so that the tensors start at a multiple of 64 bytes. */
-#include <inttypes.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include <nettle/sha2.h>
 
 #include "gen/layout.h"
 
-static void write_entry(FILE *out, const char *name, const char *suffix, const struct pen_weight *weight, uint64_t start) {
-  fprintf(out, ",\"%s%s\":{\"dtype\":\"F32\",\"shape\":[%" PRIu64, name, suffix, weight->dim[0]);
-  if (weight->dim_count == 2) fprintf(out, ",%" PRIu64, weight->dim[1]);
-  fprintf(out, "],\"data_offsets\":[%" PRIu64 ",%" PRIu64 "]}", start, start + weight->count * 4);
+/* A header while it is written. */
+struct header {
+  char *text;
+  size_t used, capacity;
+};
+
+static void put_bytes(struct header *header, const char *bytes, size_t count) {
+  header->text = pen_grow(header->text, &header->capacity, header->used + count, 1);
+  memcpy(header->text + header->used, bytes, count);
+  header->used += count;
 }
 
-/* Pads the header so that 8 + length is a multiple of the alignment. Returns a text of pen_new. */
-static const char *padded(char *text, size_t length) {
-  size_t total = (8 + length + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES - 8;
-  char *header = pen_new(total + 1, 1);
-  memset(header, ' ', total);
-  memcpy(header, text, length);
-  free(text);
+static void put(struct header *header, const char *text) { put_bytes(header, text, strlen(text)); }
+
+static void put_number(struct header *header, uint64_t number) {
+  char digits[3 * sizeof number];
+  size_t at = sizeof digits;
+  do digits[--at] = (char)('0' + number % 10);
+  while (number /= 10);
+  put_bytes(header, digits + at, sizeof digits - at);
+}
+
+static void put_entry(struct header *header, const char *name, const char *suffix, const struct pen_weight *weight, uint64_t start) {
+  put(header, ",\"");
+  put(header, name);
+  put(header, suffix);
+  put(header, "\":{\"dtype\":\"F32\",\"shape\":[");
+  put_number(header, weight->dim[0]);
+  if (weight->dim_count == 2) {
+    put(header, ",");
+    put_number(header, weight->dim[1]);
+  }
+  put(header, "],\"data_offsets\":[");
+  put_number(header, start);
+  put(header, ",");
+  put_number(header, start + weight->count * 4);
+  put(header, "]}");
+}
+
+static struct header begin(void) {
+  struct header header = {0};
+  put(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
   return header;
 }
 
-static FILE *open_text(char **text, size_t *length) {
-  FILE *out = open_memstream(text, length);
-  if (!out) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
-  fputs("{\"__metadata__\":{\"format\":\"pt\"}", out);
-  return out;
+/* Ends the header, padded so that 8 + length is a multiple of the alignment. */
+static const char *end(struct header *header) {
+  put(header, "}");
+  size_t total = (8 + header->used + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES - 8;
+  while (header->used < total) put(header, " ");
+  put_bytes(header, "", 1);
+  return header->text;
 }
 
 static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
-  char *text;
-  size_t length;
-  FILE *out = open_text(&text, &length);
-  uint64_t end = 0;
+  struct header header = begin();
+  uint64_t past = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    write_entry(out, weights[i].name, "", &weights[i], end);
-    weights[i].value_file = end;
-    end += weights[i].count * 4;
+    put_entry(&header, weights[i].name, "", &weights[i], past);
+    weights[i].value_file = past;
+    past += weights[i].count * 4;
   }
-  fputc('}', out);
-  fclose(out);
-  plan->model_header = padded(text, length);
+  plan->model_header = end(&header);
   uint64_t start = 8 + strlen(plan->model_header);
   for (uint32_t i = 0; i < plan->weight_count; i++) weights[i].value_file += start;
-  plan->model_file_bytes = start + end;
+  plan->model_file_bytes = start + past;
 }
 
 static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
-  char *text;
-  size_t length;
-  FILE *out = open_text(&text, &length);
-  uint64_t end = 0;
+  struct header header = begin();
+  uint64_t past = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].frozen) continue;
-    write_entry(out, weights[i].name, ".exp_avg", &weights[i], end);
-    weights[i].exp_avg_file = end;
-    end += weights[i].count * 4;
-    write_entry(out, weights[i].name, ".exp_avg_sq", &weights[i], end);
-    weights[i].exp_avg_sq_file = end;
-    end += weights[i].count * 4;
+    put_entry(&header, weights[i].name, ".exp_avg", &weights[i], past);
+    weights[i].exp_avg_file = past;
+    past += weights[i].count * 4;
+    put_entry(&header, weights[i].name, ".exp_avg_sq", &weights[i], past);
+    weights[i].exp_avg_sq_file = past;
+    past += weights[i].count * 4;
   }
-  fputc('}', out);
-  fclose(out);
-  plan->optimizer_header = padded(text, length);
+  plan->optimizer_header = end(&header);
   uint64_t start = 8 + strlen(plan->optimizer_header);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i].exp_avg_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_file + start;
     weights[i].exp_avg_sq_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_sq_file + start;
   }
-  plan->optimizer_file_bytes = start + end;
+  plan->optimizer_file_bytes = start + past;
 }
 
 /* Settings that change what the weights mean, though not their shapes. */

@@ -4,6 +4,7 @@
  *   verify_rows.c      one rank's rows by themselves, then against the others: completeness, order, matching
  *   verify_deadlock.c  the three models of communication
  *   verify_tables.c    programs, ops, tensors, weights, messages, channels: each entry by itself
+ *   verify_persistent.c what persists, and which tensor lies on which weight
  *   verify_tie.c       the rows, the places and the messages of a tied matrix
  *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind
  *   verify_arrivals.c  from when on each message may come
@@ -140,6 +141,12 @@ struct pen_bench {
   uint32_t *same_as;   /* [tensor] the neighbour's tensor on this rank that is the same value, or itself */
 };
 
+/* ---- verify_persistent.c ---- */
+
+/* Weights, gradients, moments, losses and constants of a rank lie in the persistent part and apart from each other. */
+bool pen_check_persistent(const struct pen_bench *b);
+/* Finds what each persistent tensor lies on: fills `use` and `weight`; their bases were checked. */
+bool pen_find_weights(struct pen_bench *b);
 /* What a weight's gradient, or a head's, is called. */
 const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight);
 
