@@ -55,6 +55,16 @@ plan_make mine TOPOLOGY="$scratch/top/two words/mine.cfg" >"$scratch/blank"
 is "and without one it is not" $? 1
 matches "but said what to do" "$(cat "$scratch/blank")" "*a path with a blank: say NAME=..., without one, as well*"
 
+# install-exec-local and uninstall-local are what install and uninstall do for a deployment's binary.
+installation() {
+  (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -o all-local -o Makefile -o config.status "$1-local" TOPOLOGY=mlp_1 \
+    DESTDIR="$scratch/dest" prefix=/usr srcdir="$top_srcdir" top_srcdir="$top_srcdir" >"$scratch/make.log" 2>&1)
+}
+ok "the binary is installed" installation install-exec
+ok "and runs" sh -c "$scratch/dest/usr/bin/penstock-mlp_1 info >/dev/null"
+ok "the binary is uninstalled" installation uninstall
+ok "and gone" test ! -e "$scratch/dest/usr/bin/penstock-mlp_1"
+
 # A fragment that vanishes: what depends on it is built again, and make does not stop at the missing file.
 cat >"$scratch/top/mine.cfg" <<'END'
 model = { family = "mlp"; layers = 2; hidden = 16; sequence = 4; };
