@@ -139,8 +139,15 @@ static bool is_replaceable(const char *path) {
   return lstat(path, &status) || S_ISREG(status.st_mode);
 }
 
+/* Whether the output would replace the topology that it was made from. */
+static bool is_topology(const struct pen_options *options) {
+  struct stat output, topology;
+  return !stat(options->output, &output) && !stat(options->topology, &topology) && output.st_dev == topology.st_dev && output.st_ino == topology.st_ino;
+}
+
 /* Writes beside the file and renames: a plan is whole or not there. */
 static void write_file(const struct pen_result *result, const struct pen_options *options) {
+  if (is_topology(options)) pen_stop(PEN_EXIT_USAGE, "penstock-gen: -o %s: the same file as the topology", options->output);
   bool replace = is_replaceable(options->output);
   const char *path = replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
   FILE *out = fopen(path, "w");

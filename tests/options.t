@@ -76,6 +76,12 @@ into_device() { # written through: by root it was replaced once
   [ $? -eq 74 ] && [ -c full ]
 }
 if mknod full c 1 7 2>err && (: >full) 2>err; then ok "a device is no file to replace" into_device; fi
+keeps_topology() { # what it is made from is not what it is written to
+  cp t.cfg same.cfg
+  "$program" -o ./same.cfg same.cfg 2>err
+  [ $? -eq 64 ] && grep -q "^penstock-gen: -o ./same.cfg: the same file as the topology$" err && cmp -s t.cfg same.cfg
+}
+ok "the topology is not written over" keeps_topology
 checks() { "$program" --check --output=none t.cfg >out 2>err && [ ! -s out ] && [ ! -e none ]; }
 ok "--check writes nothing" checks
 
