@@ -6,10 +6,10 @@
 #define ARRAY(type, field, count, format) {#field, offsetof(struct type, field), sizeof(*((struct type *)0)->field), count, format}
 
 static const struct pen_column action[] = {
-    PLAIN(pen_action, kind, PEN_AS_ACTION),      PLAIN(pen_action, overlaps, PEN_AS_FLAG),
-    PLAIN(pen_action, stage, PEN_AS_NUMBER),     PLAIN(pen_action, microbatch, PEN_AS_NUMBER),
-    PLAIN(pen_action, message, PEN_AS_INDEX),    PLAIN(pen_action, program, PEN_AS_INDEX),
-    PLAIN(pen_action, frame, PEN_AS_INDEX),
+    PLAIN(pen_action, kind, PEN_AS_ACTION),      PLAIN(pen_action, stage, PEN_AS_NUMBER),
+    PLAIN(pen_action, microbatch, PEN_AS_NUMBER), PLAIN(pen_action, message, PEN_AS_INDEX),
+    PLAIN(pen_action, program, PEN_AS_INDEX),    PLAIN(pen_action, frame, PEN_AS_INDEX),
+    PLAIN(pen_action, overlaps, PEN_AS_FLAG),
 };
 static const struct pen_column program[] = {
     PLAIN(pen_program, stage, PEN_AS_NUMBER),    PLAIN(pen_program, kind, PEN_AS_ACTION),

@@ -1,8 +1,8 @@
 /* emit_tables.c: the plan's tables as C, one designated initialiser a row.
  *
  * Large plans have millions of rows, and what a compiler takes for them is what it takes to read their tokens. So within a row values
- * stand by position, macros are avoided (PEN_NONE is written -1), and of an action what its kind does not use, and of an array the
- * zeros at its end, are left out. */
+ * stand by position, macros are avoided (PEN_NONE is written -1), what an action's kind does not use counts as zero, and zeros at the
+ * end of a row or of an array in it are left out. A rank whose ops are those of the rank before has no table of its own for them. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -23,12 +23,13 @@ static const char *const bases[] = {
 static const char *const dtypes[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64"};
 static const char *const initials[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES", "PEN_INITIAL_ZEROS"};
 
-/* ---- one line ---- */
+/* ---- the line at hand ---- */
 
-enum { LINE_BYTES = 4096, NUMBER_BYTES = 32, ACTION_COLUMNS_MIN = 4 }; /* kind to microbatch */
+enum { LINE_BYTES = 4096, NUMBER_BYTES = 32, ACTION_COLUMNS_MIN = 3 /* kind to microbatch */ };
 
 struct line {
   FILE *out;
+  uint32_t *ops_of; /* [rank] whose table of ops it has, in the profile at hand */
   size_t used;
   char text[LINE_BYTES];
 };
@@ -111,22 +112,33 @@ static void put_array(struct line *line, const struct pen_column *column, const 
 }
 
 /* An index that a row's kind does not use is left out like a zero: compute rows have no message, others neither program nor frame. */
-static bool is_unused(const struct pen_column *column, const char *row) {
-  return column->format == PEN_AS_INDEX && pen_column_value(column, row, 0) == PEN_NONE;
+static bool is_unused(const struct pen_form *form, const struct pen_column *column, const char *row) {
+  return form == &pen_forms[PEN_FORM_ACTION] && column->format == PEN_AS_INDEX && pen_column_value(column, row, 0) == PEN_NONE;
+}
+
+/* Whether a column is all zeros, as what is left out. */
+static bool is_empty(const struct pen_form *form, const struct pen_column *column, const char *row) {
+  if (column->format == PEN_AS_TEXT) return false;
+  if (is_unused(form, column, row)) return true;
+  for (size_t index = 0; index < (column->count ? column->count : 1); index++)
+    if (pen_column_value(column, row, index) != 0) return false;
+  return true;
+}
+
+/* How many columns of a row are written: the first at least, and of an action those that its comment says. */
+static size_t count_columns(const struct pen_form *form, const char *row) {
+  size_t count = form->column_count, least = form == &pen_forms[PEN_FORM_ACTION] ? ACTION_COLUMNS_MIN : 1;
+  while (count > least && is_empty(form, &form->column[count - 1], row)) count--;
+  return count;
 }
 
 static void put_columns(struct line *line, const struct pen_form *form, const char *row) {
-  bool action = form == &pen_forms[PEN_FORM_ACTION];
-  size_t count = form->column_count;
-  for (; action && count > ACTION_COLUMNS_MIN; count--) {
-    const struct pen_column *last = &form->column[count - 1];
-    if (pen_column_value(last, row, 0) != 0 && !is_unused(last, row)) break;
-  }
+  size_t count = count_columns(form, row);
   for (size_t n = 0; n < count; n++) {
     const struct pen_column *column = &form->column[n];
     if (n) put(line, ", ");
     if (column->count) put_array(line, column, row);
-    else if (action && is_unused(column, row)) put(line, "0");
+    else if (is_unused(form, column, row)) put(line, "0");
     else put_value(line, column, row, 0);
   }
 }
@@ -182,12 +194,30 @@ static const char *const names[PEN_FORMS] = {
     [PEN_FORM_FEED] = "feeds",
 };
 
+static bool are_ops_alike(const struct pen_rank_program *a, const struct pen_rank_program *b) {
+  if (a->op_count != b->op_count) return false;
+  const struct pen_form *form = &pen_forms[PEN_FORM_OP];
+  for (uint32_t op = 0; op < a->op_count; op++)
+    for (const struct pen_column *column = form->column; column < form->column + form->column_count; column++)
+      for (size_t index = 0; index < (column->count ? column->count : 1); index++)
+        if (pen_column_value(column, &a->ops[op], index) != pen_column_value(column, &b->ops[op], index)) return false;
+  return true;
+}
+
+/* Whether a rank has the ops of the one before. Notes whose they are. */
+static bool shares_ops(struct line *line, const struct pen_table *table) {
+  const struct pen_rank_program *own = &table->profile->ranks[table->rank];
+  bool shares = table->rank > 0 && are_ops_alike(own - 1, own);
+  line->ops_of[table->rank] = shares ? line->ops_of[table->rank - 1] : table->rank;
+  return shares;
+}
+
 /* A rank's own tables, named in the table of ranks. */
-static void put_pointers(struct line *line, const char *profile, size_t rank) {
+static void put_pointers(struct line *line, const struct pen_profile *profile, uint32_t rank) {
   for (int form = PEN_FORM_ACTION; form <= PEN_FORM_FRAME; form++) {
-    put(line, profile);
+    put(line, profile->name);
     put(line, "_rank");
-    put_number(line, rank);
+    put_number(line, form == PEN_FORM_OP ? line->ops_of[rank] : rank);
     put(line, "_");
     put(line, names[form]);
     put(line, ", ");
@@ -209,13 +239,14 @@ static void write_head(FILE *out, const struct pen_table *table) {
 static void write_table(const struct pen_table *table, void *context) {
   struct line *line = context;
   ptrdiff_t form = table->form - pen_forms;
+  if (form == PEN_FORM_OP && shares_ops(line, table)) return;
   write_head(line->out, table);
   for (size_t index = 0; index < table->count; index++) {
     const char *row = (const char *)table->rows + index * table->form->row_bytes;
     put(line, "  [");
     put_number(line, index);
     put(line, "] = {");
-    if (form == PEN_FORM_RANK_PROGRAM) put_pointers(line, table->profile->name, index);
+    if (form == PEN_FORM_RANK_PROGRAM) put_pointers(line, table->profile, (uint32_t)index);
     put_columns(line, table->form, row);
     put(line, "},");
     if (comments[form]) {
@@ -231,5 +262,6 @@ static void write_table(const struct pen_table *table, void *context) {
 void pen_emit_tables(FILE *out, const struct pen_plan *plan) {
   struct line *line = pen_new(1, sizeof *line);
   line->out = out;
+  line->ops_of = pen_new(plan->rank_count, sizeof *line->ops_of);
   pen_tables_each(plan, write_table, line);
 }

@@ -78,16 +78,17 @@ static inline bool pen_kind_has_microbatch(int kind) { return kind < PEN_NORM; }
 /* Those of the exchange between replicas, where there are any. */
 static inline bool pen_kind_exchanges(int kind) { return kind == PEN_UPDATE || (kind >= PEN_REDUCE_GRAD && kind != PEN_RESHARD); }
 
-/* One row. What a kind uses of it stands in actions.def; nobody reads the rest. */
+/* One row. What a kind uses of it stands in actions.def; nobody reads the rest. The columns that few rows have come last: zeros at a
+ * row's end are not written, and large plans compile the faster. */
 struct pen_action {
-  uint8_t kind;    /* enum pen_action_kind */
-  bool overlaps;   /* F, B, I, W: the first of a pair a|b. The next row, also one of these, may run at the same time: neither needs
-                    * what the other makes, their bytes are apart, and what follows waits for both. Or they run in turn. */
-  uint16_t stage;  /* the acting rank's own stage */
+  uint8_t kind;     /* enum pen_action_kind */
+  uint16_t stage;   /* the acting rank's own stage */
   uint32_t microbatch;
   uint32_t message; /* index into the profile's messages, or E of actions.def */
   uint32_t program; /* index into the rank's programs */
   uint32_t frame;   /* index into the rank's frames */
+  bool overlaps;    /* F, B, I, W: the first of a pair a|b. The next row, also one of these, may run at the same time: neither needs
+                     * what the other makes, their bytes are apart, and what follows waits for both. Or they run in turn. */
 };
 
 /* The column is E in other rows. */
