@@ -180,6 +180,10 @@ if test -w /dev/full; then
   "$convert" --help >/dev/full 2>errors
   is "--help without room: status" $? 74
 fi
+cp config.json same.json
+is "the config is not written over" "$("$convert" -o ./same.json same.json 2>&1; echo $?)" "penstock-convert: -o ./same.json: the same file as the config
+64"
+ok "and is what it was" cmp config.json same.json
 ln -s linked.cfg link.cfg
 "$convert" -o link.cfg config.json 2>errors
 is "output into what a link names" "$? $(test -L link.cfg && test -s linked.cfg && echo both)" "0 both"
