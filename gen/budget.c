@@ -2,7 +2,8 @@
  *
  * A stage and microbatch begins to hold when its F starts: what I needs and what W needs. When I ends, only what W needs is left, with
  * what I adds to it; when W (or B) ends, nothing. A rank holds the sum over its stages and microbatches, and the sum may not exceed the
- * limit at any time. Two units: shares, as pipeline.live_limit counts (one microbatch of one stage is costs.live_backward, whatever the
+ * limit at any time. Weights that replicas share out (data_parallel.shard) are whole while they are used: all step, or while an action of
+ * their stage runs (data_parallel.reshard). Two units: shares, as pipeline.live_limit counts (one microbatch of one stage is costs.live_backward, whatever the
  * stage), and bytes, as memory.limit_mib does. For bytes, a program's own temporaries count while it runs.
  * Source: the limits of Qi et al. 2023, arXiv 2401.10241, section 3 (their dM_B, dM_W), stage by stage. */
 #include "gen/budget.h"
@@ -38,8 +39,9 @@ static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : (double)pen_aligned(graph->value[value].bytes);
 }
 
-/* Holds of a stage in bytes: its programs', with the messages that come for it and those that it sends at once. */
-static void hold_bytes(const struct pen_graph *graph, struct pen_hold hold[PEN_PROGRAMS]) {
+/* Holds of a stage in bytes: its programs', with the messages that come for it and those that it sends at once. Returns the bytes of
+ * its weights that UNSHARD brings together. */
+static double hold_bytes(const struct pen_graph *graph, struct pen_hold hold[PEN_PROGRAMS]) {
   struct pen_blocks blocks = pen_blocks_of(graph, &(struct pen_cutting){.cut = PEN_CUT_NOT});
   double come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = boundary_bytes(graph, graph->input),
                                [PEN_PROGRAM_I] = boundary_bytes(graph, graph->output_gradient)};
@@ -52,6 +54,7 @@ static void hold_bytes(const struct pen_graph *graph, struct pen_hold hold[PEN_P
     double remains = come[p] + (double)blocks.remains[p];
     hold[p] = (struct pen_hold){fmax(0, fmax(come[p] + (double)blocks.peak[p], remains)), remains - gone[p]};
   }
+  return (double)blocks.bytes[PEN_BASE_UNSHARDED];
 }
 
 static double resident_bytes(const struct pen_partition *partition, struct pen_graph *const *graph, uint32_t rank) {
@@ -66,9 +69,13 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t, const st
                                           struct pen_graph *const *graph, const double *slack) {
   struct pen_budget *budget = pen_budget_none(partition->rank_count, partition->stage_count);
   budget->limited = budget->estimated = true;
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) hold_bytes(graph[stage], budget->hold[stage]);
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)
     budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 - resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
+    double unsharded = hold_bytes(graph[stage], budget->hold[stage]);
+    if (!partition->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
+    for (int p = 0; p < PEN_PROGRAMS && partition->reshards_each_use; p++) budget->hold[stage][p].peak += unsharded;
+  }
   return budget;
 }
 

@@ -132,4 +132,10 @@ needed() { "$gen" --check -s memory.limit_mib=1 "$scratch/llama.cfg" -s model.hi
 plain_mib=$(needed) copied_mib=$(needed -s memory.snapshot=true)
 ok "a snapshot of weights and moments counts" test "$copied_mib" -gt $((plain_mib + plain_mib / 3))
 ok "one more than the refusal names is enough: the estimate leaves small things out" "$gen" --check --search-seconds=0 "$scratch/llama.cfg" -s model.hidden=256 -s memory.snapshot=true -s memory.limit_mib=$((copied_mib + 1))
+for reshard in step use; do
+  shared="-s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.reshard=$reshard -s model.sequence=16"
+  shared_mib=$(needed $shared)
+  ok "weights that replicas share out count while they are whole (reshard = $reshard)" \
+    "$gen" --check --search-seconds=0 "$scratch/llama.cfg" -s model.hidden=256 $shared -s memory.limit_mib=$((shared_mib + 1))
+done
 finish
