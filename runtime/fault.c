@@ -52,10 +52,47 @@ static const struct pen_rank_state *state_of(const struct watch *watch, uint32_t
   return &watch->run->shared.ranks[rank];
 }
 
+static bool has_device(const struct watch *watch) { return strcmp(watch->run->plan->device, "cpu") != 0; }
+
+/* The row of its step that a rank does next. */
+static uint64_t row_of(const struct pen_rank_state *state) { return atomic_load(&state->finished) - atomic_load(&state->step_began); }
+
+static bool sends(const struct pen_action *row, uint32_t message) {
+  const bool right = row->kind == PEN_SEND_F || row->kind == PEN_SEND_B || row->kind == PEN_SEND_G || row->kind == PEN_SEND_V;
+  return right && row->message == message;
+}
+
+/* On a device a rank's host knows no more than which row comes next. Where that waits for a message whose sender is past the row that sends it, and
+ * waits itself, it is not the sender that is waited for, but the rank's own device. (A sender that does not wait may have stalled with the
+ * message. Which of two devices has stalled cannot always be told from rows.) */
+static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) {
+  const struct pen_plan *plan = watch->run->plan;
+  const struct pen_rank_state *state = state_of(watch, rank), *from = state_of(watch, sender);
+  const struct pen_profile *profile = &plan->profiles[atomic_load(&state->profile)];
+  const struct pen_rank_program *waiting = &profile->ranks[rank % plan->rank_count], *sending = &profile->ranks[sender % plan->rank_count];
+  const uint64_t row = row_of(state), past = row_of(from);
+  const int32_t steps_ahead = (int32_t)(atomic_load(&from->published.count) - atomic_load(&state->published.count));
+  if (row >= waiting->action_count || waiting->actions[row].message == PEN_NONE || waiting->actions[row].kind == PEN_GATHER || steps_ahead < 0) {
+    return false;
+  }
+  bool sent = steps_ahead > 0;
+  for (uint64_t r = 0; r < past && r < sending->action_count && !sent; r++) {
+    sent = sends(&sending->actions[r], waiting->actions[row].message);
+  }
+  return sent;
+}
+
+/* The rank that `rank` says that it waits for, or PEN_NONE. */
+static uint32_t says_it_waits_for(const struct watch *watch, uint32_t rank) {
+  const uint32_t peer = atomic_load_explicit(&state_of(watch, rank)->waits_for, memory_order_relaxed);
+  return peer == 0 || watch->ranks[rank].left ? PEN_NONE : peer - 1;
+}
+
 /* The rank that `rank` waits for, or PEN_NONE. */
 static uint32_t waits_for(const struct watch *watch, uint32_t rank) {
-  uint32_t peer = atomic_load_explicit(&state_of(watch, rank)->waits_for, memory_order_relaxed);
-  return peer == 0 || watch->ranks[rank].left ? PEN_NONE : peer - 1;
+  const uint32_t peer = says_it_waits_for(watch, rank);
+  const bool own = peer != PEN_NONE && has_device(watch) && says_it_waits_for(watch, peer) != PEN_NONE && was_sent(watch, rank, peer);
+  return own ? PEN_NONE : peer;
 }
 
 static void lose(struct watch *watch, uint32_t rank, const char *cause) {
@@ -158,9 +195,26 @@ static void find_stalled(struct watch *watch) {
   }
 }
 
+/* A device that stalls stops its rank, and the host that waits for it is no other rank. Nor may others be seen to wait: there may be none, or steps
+ * that tell nothing of their progress. So whoever is busy for the timeout is lost; of several the one that has been for longest. */
+static void find_stalled_device(struct watch *watch) {
+  const double timeout_s = watch->run->options->timeout;
+  uint32_t longest = PEN_NONE;
+  for (uint32_t r = 0; r < watch->rank_count && has_device(watch); r++) {
+    if (is_here(watch, r) && (longest == PEN_NONE || watch->ranks[r].busy_ns > watch->ranks[longest].busy_ns)) {
+      longest = r;
+    }
+  }
+  if (longest != PEN_NONE && (double)watch->ranks[longest].busy_ns >= timeout_s * 1e9) {
+    char cause[64];
+    snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
+    lose(watch, longest, cause);
+  }
+}
+
 static uint32_t find_waiter(const struct watch *watch, uint32_t rank) {
   for (uint32_t r = 0; r < watch->rank_count; r++) {
-    if (r != rank && waits_for(watch, r) == rank) {
+    if (r != rank && says_it_waits_for(watch, r) == rank) {
       return r;
     }
   }
@@ -227,6 +281,7 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
   while (watch.left_count < watch.here_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && watch.asked < 2) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
+    find_stalled_device(&watch);
     if (run->options->watch) {
       pen_display_draw(&display, run, pids, watch.rank_count, false);
     }

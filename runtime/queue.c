@@ -266,6 +266,15 @@ static bool others_spoke(const struct pen_vm *vm) {
   return false;
 }
 
+/* Who waits for a lost rank: this one, or, where it is this one, some other. */
+static uint32_t waiter_for(const struct pen_vm *vm, uint32_t lost) {
+  uint32_t waiter = lost == vm->rank ? PEN_NONE : vm->rank;
+  for (uint32_t r = 0; r < vm->plan->rank_count && waiter == PEN_NONE; r++) {
+    waiter = r != lost && atomic_load(&vm->transport->shared->ranks[r].waits_for) == lost + 1 ? r : PEN_NONE;
+  }
+  return waiter;
+}
+
 void pen_queue_check(struct pen_vm *vm) {
   struct pen_link *link = vm->queue->link;
   const char *why = vm->queue->device->error();
@@ -277,7 +286,7 @@ void pen_queue_check(struct pen_vm *vm) {
     return;
   }
   char line[PEN_LOST_LINE_BYTES];
-  pen_lost_line(line, sizeof line, vm->plan, vm->transport->shared, lost, why, lost == vm->rank ? PEN_NONE : vm->rank);
+  pen_lost_line(line, sizeof line, vm->plan, vm->transport->shared, lost, why, waiter_for(vm, lost));
   pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 

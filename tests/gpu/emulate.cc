@@ -236,7 +236,9 @@ extern "C" {
 cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
 cudaError_t cudaSetDevice(int) { return cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
-const char *cudaGetErrorString(cudaError_t error) { return error == cudaSuccess ? "no error" : "an error"; }
+const char *cudaGetErrorString(cudaError_t error) {
+  return error == cudaSuccess ? "no error" : error == cudaErrorECCUncorrectable ? "uncorrectable ECC error encountered" : "an error";
+}
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
   *value = what == cudaDevAttrComputeCapabilityMajor    ? 9

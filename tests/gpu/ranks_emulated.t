@@ -181,13 +181,17 @@ start_lost() {
   guard=$!
 }
 
-# check_lost NAME RANK CAUSE
+waits=yes
+
+# check_lost NAME RANK CAUSE: of the others some one waits for it, unless waits is empty.
 check_lost() {
   wait $run
   is "$1: status" $? 75
   kill $guard 2>/dev/null
   sed 's/^/# /' "$scratch/lost.err"
-  matches "one line names it" "$(grep penstock: "$scratch/lost.err")" "penstock: rank $2 (pid *, host $(uname -n)) lost: $3 after *; rank [0-9] waits at * for rank $2"
+  waiter="no rank waits for it"
+  if test -n "$waits"; then waiter="rank [0-9] waits at * for rank $2"; fi
+  matches "one line names it" "$(grep penstock: "$scratch/lost.err")" "penstock: rank $2 (pid *, host $(uname -n)) lost: $3 after *; $waiter"
   is "and no more" "$(grep -c penstock: "$scratch/lost.err")" 1
   left=0
   for process in $ranks; do if test -d "/proc/$process" && ! grep -q ' Z ' "/proc/$process/stat" 2>/dev/null; then left=1; fi; done
@@ -203,8 +207,31 @@ lose() {
 lose mlp_4 0 KILL "signal 9"
 lose mlp_4 2 KILL "signal 9"
 lose mlp_4 3 STOP stopped
+
+# go_wrong BINARY RANK WORD CAUSE: a run whose rank's device does that in mid-step (emulate_streams.cc). Of a stall no more is known than which
+# rows were done, and the line may name a neighbour that waits.
+go_wrong() {
+  PEN_EMULATED_WRONG=$scratch/wrong && export PEN_EMULATED_WRONG
+  rm -f "$scratch/wrong"
+  start_lost "$1"
+  echo "$(echo "$ranks" | sed -n "$(($2 + 1))p") $3" >"$scratch/wrong.new"
+  mv "$scratch/wrong.new" "$scratch/wrong"
+  who=$2
+  if test "$3" = stall && test -n "$waits"; then who='[0-9]'; fi
+  check_lost "$1, rank $2: its device: $3" "$who" "$4"
+  unset PEN_EMULATED_WRONG
+}
+go_wrong mlp_4 1 stall "no progress in 5 s"
+go_wrong mlp_4_zbv 3 stall "no progress in 5 s"
+go_wrong mlp_4 2 memory "the GPU's work: *ncorrectable*"
+waits=
+go_wrong one_mlp 0 stall "no progress in 5 s"
+go_wrong one_mlp 0 memory "the GPU's work: *ncorrectable*"
+waits=yes
 if test -n "$nccl"; then
   lose mlp_nccl_4 1 KILL "signal 9"
+  go_wrong mlp_nccl_4 2 stall "no progress in 5 s"
+  go_wrong mlp_nccl_4 1 memory "the GPU's work: *ncorrectable*"
   PEN_EMULATED_NCCL_TROUBLE=0,100000 && export PEN_EMULATED_NCCL_TROUBLE
   start_lost mlp_nccl_4
   check_lost "a broken connection" 1 "remote process exited*"
