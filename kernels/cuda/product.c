@@ -8,7 +8,7 @@
  *     AFFINE_DX  dx = dy w^T + a        is   dx^T = (w^T)^T dy^T + a^T         m = in,  n = rows, k = out
  *     AFFINE_DW  dw += x^T dy           is   dw^T += dy^T (x^T)^T              m = out, n = in,   k = rows
  * The addend is C with beta 1; it may be D itself. The bias is added in the library's epilogue, which wants it in D's type: over bf16 it is
- * rounded first, behind the workspace. Each shape is prepared once, before the seal: descriptors, and the first algorithm
+ * rounded first, behind the workspace. A shape for which the library has no such epilogue gets its bias behind the product. Each shape is prepared once, before the seal: descriptors, and the first algorithm
  * that the library's heuristic names for the shape, for tensors on 64 bytes and a workspace of one size. It sees neither
  * addresses nor values, so a shape always has the same algorithm, and the same bits, on one kind of device and library. Partial sums of a
  * cut k may only be added in f32, in their order.
@@ -62,6 +62,7 @@ struct product {
   cublasLtMatmulDesc_t description;
   cublasLtMatrixLayout_t a, b, c; /* D is laid out as C */
   cublasLtMatmulAlgo_t algorithm;
+  int has_epilogue; /* it adds the bias */
   struct product *next;
 };
 
@@ -100,17 +101,21 @@ static int set_bias(const struct product *p, const void *bias) {
   return set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
+static int set_epilogue(struct product *p, cublasLtEpilogue_t epilogue) {
+  p->has_epilogue = epilogue != CUBLASLT_EPILOGUE_DEFAULT;
+  return set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) ||
+         (p->has_epilogue && set_bias(p, (const void *)(uintptr_t)PEN_ALIGNMENT_BYTES));
+}
+
 static int describe(struct product *p) {
   const struct rule *r = p->rule;
   const int64_t m = p->dim[r->m], n = p->dim[r->n], k = p->dim[r->k];
   const cudaDataType_t type = p->dtype == PEN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
   const cudaDataType_t result = r->c == r->d ? CUDA_R_32F : type; /* gradients of weights add up in f32 */
-  const cublasLtEpilogue_t epilogue = CUBLASLT_EPILOGUE_BIAS;
   return failed("describing a product", cublasLtMatmulDescCreate(&p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
          set(p, CUBLASLT_MATMUL_DESC_TRANSA, &r->transpose_a, sizeof r->transpose_a) ||
          set(p, CUBLASLT_MATMUL_DESC_TRANSB, &r->transpose_b, sizeof r->transpose_b) ||
-         (r->bias != NONE && (set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) ||
-                              set_bias(p, (const void *)(uintptr_t)PEN_ALIGNMENT_BYTES))) ||
+         (r->bias != NONE && set_epilogue(p, CUBLASLT_EPILOGUE_BIAS)) ||
          lay_out(&p->a, type, r->transpose_a, m, k) || lay_out(&p->b, type, r->transpose_b, k, n) ||
          lay_out(&p->c, result, CUBLAS_OP_N, m, n);
 }
@@ -135,21 +140,30 @@ static int prefer(cublasLtMatmulPreference_t preference) {
                                                                            &reductions, sizeof reductions));
 }
 
-static int choose(struct product *p) {
-  cublasLtMatmulPreference_t preference;
+/* Whether the library has an algorithm; what it says where it has none differs. An error is noted, and is none. */
+static int finds(struct product *p, cublasLtMatmulPreference_t preference) {
   cublasLtMatmulHeuristicResult_t best;
   int found = 0;
+  const cublasStatus_t status =
+    cublasLtMatmulAlgoGetHeuristic(library, p->description, p->a, p->b, p->c, p->c, preference, 1, &best, &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && failed("choosing a product", status))
+    return 0;
+  if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS)
+    return 0;
+  p->algorithm = best.algo;
+  return 1;
+}
+
+static int choose(struct product *p) {
+  cublasLtMatmulPreference_t preference;
   if (failed("choosing a product", cublasLtMatmulPreferenceCreate(&preference)))
     return 1;
-  const int bad = prefer(preference) || failed("choosing a product", cublasLtMatmulAlgoGetHeuristic(library, p->description, p->a, p->b,
-                                                                                                    p->c, p->c, preference, 1, &best, &found));
+  const int found = !prefer(preference) && (finds(p, preference) || (p->has_epilogue && !set_epilogue(p, CUBLASLT_EPILOGUE_DEFAULT) &&
+                                                                     finds(p, preference)));
   cublasLtMatmulPreferenceDestroy(preference);
-  if (!bad && found == 0)
+  if (!found)
     pen_cuda_note_text("choosing a product", "cuBLASLt has no algorithm for this shape");
-  if (bad || found == 0)
-    return 1;
-  p->algorithm = best.algo;
-  return 0;
+  return !found;
 }
 
 void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
@@ -178,15 +192,26 @@ static const void *bias_of(const struct pen_call *call, const struct product *p)
   return rounded;
 }
 
+/* y += bias on every row, where the epilogue does not: POSITION's, with a table of one row. */
+static void add_bias(const struct pen_call *call, const struct product *p) {
+  void *y = call->operand[p->rule->d];
+  const struct pen_call rows = { .operand = { y, call->operand[p->rule->bias], NULL, y },
+                                 .dim = { p->dim[ROWS], p->dim[OUT], 1, 1 },
+                                 .stream = call->stream };
+  (p->dtype == PEN_BF16 ? pen_cuda_position_bf16 : pen_cuda_position)(&rows);
+}
+
 void pen_cuda_product(const struct pen_call *call) {
   const struct product *p = call->prepared;
   const struct rule *r = p->rule;
   const void *c = call->operand[r->c];
   void *d = call->operand[r->d];
   const float alpha = 1.0f, beta = c == NULL ? 0.0f : 1.0f;
-  if (r->bias != NONE && set_bias(p, bias_of(call, p)))
+  if (p->has_epilogue && set_bias(p, bias_of(call, p)))
     return;
   failed("a product", cublasLtMatmul(library, p->description, &alpha, call->operand[r->a], p->a, call->operand[r->b], p->b, &beta,
                                      c == NULL ? d : c, p->c, d, p->c, &p->algorithm, call->workspace, PEN_CUDA_PRODUCT_WORKSPACE_BYTES,
                                      call->stream));
+  if (r->bias != NONE && !p->has_epilogue)
+    add_bias(call, p);
 }
