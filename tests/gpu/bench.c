@@ -3,11 +3,14 @@
  *
  * Median of as many launches as fit 60 ms, at least five, each between two events, after two that warm up. Operands take turns over as
  * many sets as pass the second-level cache, so that a repeated launch does not find the last one's bytes there. Values are random: tensor
- * cores run faster on zeros. Skips without a GPU. */
+ * cores run faster on zeros. Skips without a GPU. Where nothing is run large (device.h) all is small, and the rates mean nothing. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/device.h"
 
 enum { TIMES_MAX = 400, SETS_MAX = 16, CACHE_BYTES = 256 << 20, WORK_US = 60000 };
+
+/* A size as it is, or at most 64 where nothing is run large. */
+static int64_t sized(int64_t size) { return runs_large() || size < 64 ? size : 64; }
 
 static double copy_rate; /* bytes a second, read and written */
 
@@ -31,7 +34,7 @@ static double seconds_of(work *do_work, void *context) {
     give_up("events");
   int count = 0;
   double total_us = 0;
-  for (int turn = 0; count < TIMES_MAX && (count < 5 || total_us < WORK_US); turn++) {
+  for (int turn = 0; count < TIMES_MAX && (count < 5 || (runs_large() && total_us < WORK_US)); turn++) {
     float ms = 0;
     cudaEventRecord(before, stream);
     do_work(context, turn);
@@ -70,7 +73,8 @@ static void copy_once(void *context, int turn) {
 }
 
 static void bench_copy(void) {
-  struct copying c = { there(1ull << 30), there(1ull << 30), 1ull << 30 };
+  const size_t bytes = runs_large() ? 1ull << 30 : 1 << 16;
+  struct copying c = { there(bytes), there(bytes), bytes };
   const double seconds = seconds_of(copy_once, &c);
   copy_rate = 2 * (double)c.bytes / seconds;
   print_rate("copy", "1 GiB", seconds, 2 * (double)c.bytes, 0);
@@ -138,36 +142,58 @@ static void *filled(const struct operand *o, const int64_t *dim, uint64_t seed) 
     for (size_t i = 0; i < o->count; i++)
       tokens[i] = (int32_t)(i * 7919 % 1000 * i % (size_t)vocab);
     pen_cuda.copy_in(over, tokens, operand_bytes(o), stream);
-  } else if (o->element_bytes == sizeof(float)) {
-    pen_cuda.normal(over, o->count, seed << 40, (const uint32_t[]){ 1, 2 }, 1.0, stream);
+  } else if (o->element_bytes != sizeof(double)) {
+    const int narrow = o->element_bytes == sizeof(uint16_t);
+    float *numbers = narrow ? pen_cuda.allocate(o->count * sizeof(float)) : over;
+    pen_cuda.normal(numbers, o->count, seed << 40, (const uint32_t[]){ 1, 2 }, 1.0, stream);
+    if (narrow)
+      pen_cuda.narrow(over, numbers, o->count, stream);
+    pen_cuda.wait(stream);
+    if (narrow)
+      pen_cuda.release(numbers);
   }
   pen_cuda.wait(stream);
   return over;
 }
 
-static void bench_op(const struct subject *subject) {
-  const struct signature s = parse(subject->kind, subject->dim);
-  struct calls c = { .kernel = pen_cuda.kernel_of(subject->kind, PEN_F32) };
+/* Bytes that must move; over bf16 those of activations are half of f32's. */
+static double bytes_of(const struct subject *subject, enum pen_dtype dtype, double size) {
+  return subject->bytes_factor * size * (dtype == PEN_BF16 ? 0.5 : 1);
+}
+
+/* Whether a case is run over that dtype: products over bf16 have their own sizes, and tables of embeddings stay f32. */
+static int is_run(const struct subject *subject, enum pen_dtype dtype) {
+  return dtype == PEN_F32 || (pen_cuda.kernel_of(subject->kind, dtype) != NULL && subject->operations_factor == 0 &&
+                              subject->kind != PEN_OP_EMBEDDING && subject->kind != PEN_OP_EMBEDDING_DW);
+}
+
+static void bench_op(const struct subject *subject, enum pen_dtype dtype) {
+  int64_t dim[PEN_DIMS_MAX];
+  for (int i = 0; i < PEN_DIMS_MAX; i++)
+    dim[i] = sized(subject->dim[i]);
+  const struct signature s = parse_as(dtype, subject->kind, dim);
+  struct calls c = { .kernel = pen_cuda.kernel_of(subject->kind, dtype) };
   size_t set_bytes = 0;
   for (size_t i = 0; i < s.count; i++)
     set_bytes += operand_bytes(&s.operand[i]);
-  const size_t workspace_bytes = pen_cuda.workspace_bytes(subject->kind, PEN_F32, subject->dim);
+  const size_t workspace_bytes = pen_cuda.workspace_bytes(subject->kind, dtype, dim);
   void *workspace = workspace_bytes ? there(workspace_bytes) : NULL;
-  for (; c.count == 0 || (c.count < SETS_MAX && (size_t)c.count * set_bytes < CACHE_BYTES); c.count++) {
+  for (; c.count == 0 || (runs_large() && c.count < SETS_MAX && (size_t)c.count * set_bytes < CACHE_BYTES); c.count++) {
     struct pen_call *call = &c.call[c.count];
-    memcpy(call->dim, subject->dim, sizeof call->dim);
+    memcpy(call->dim, dim, sizeof call->dim);
     memcpy(call->real, subject->real, sizeof call->real);
     for (size_t i = 0; i < s.count; i++)
       if (strcmp(s.operand[i].name, "starts"))
-        call->operand[i] = filled(&s.operand[i], subject->dim, i + 1);
+        call->operand[i] = filled(&s.operand[i], dim, i + 1);
     call->workspace = workspace;
     call->stream = stream;
-    call->prepared = pen_cuda.prepare(subject->kind, PEN_F32, subject->dim, subject->real);
+    call->prepared = pen_cuda.prepare(subject->kind, dtype, dim, subject->real);
   }
-  char shape[60];
-  snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)subject->dim[0], (long long)subject->dim[1], (long long)subject->dim[2]);
-  const double size = product_of(subject->dim, 3);
-  print_rate(op_rows[subject->kind].name, shape, seconds_of(call_once, &c), subject->bytes_factor * size, subject->operations_factor * size);
+  char shape[60], name[40];
+  snprintf(shape, sizeof shape, "%lld x %lld x %lld", (long long)dim[0], (long long)dim[1], (long long)dim[2]);
+  snprintf(name, sizeof name, "%s%s", op_rows[subject->kind].name, dtype == PEN_BF16 ? " bf16" : "");
+  const double size = product_of(dim, 3);
+  print_rate(name, shape, seconds_of(call_once, &c), bytes_of(subject, dtype, size), subject->operations_factor * size);
   tidy(NULL);
 }
 
@@ -193,7 +219,7 @@ static void squares_once(void *context, int turn) {
 
 static void bench_optimizer(void) {
   const struct pen_adamw settings = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 1, 0.1, 0.05 };
-  struct optimizing o = { .count = 50257 * 768, .settings = sent(&settings, sizeof settings), .sum = there(8) };
+  struct optimizing o = { .count = (size_t)(sized(50257) * sized(768)), .settings = sent(&settings, sizeof settings), .sum = there(8) };
   const struct operand floats_there = { .count = o.count, .element_bytes = sizeof(float) };
   for (size_t i = 0; i < 4; i++)
     o.tensor[i] = filled(&floats_there, NULL, i + 1);
@@ -216,6 +242,7 @@ static void *narrow_numbers(size_t count, uint64_t seed) {
 }
 
 static void bench_product_bf16(enum pen_op_kind kind, int64_t rows, int64_t in, int64_t out) {
+  rows = sized(rows), in = sized(in), out = sized(out);
   struct calls c = { .kernel = pen_cuda.kernel_of(kind, PEN_BF16), .count = 1 };
   struct pen_call *call = &c.call[0];
   const int64_t counts[3][4] = { { rows * in, out * in, 0, rows * out }, { rows * out, out * in, 0, rows * in }, { rows * out, rows * in, 2 * out * in, 0 } };
@@ -234,7 +261,9 @@ static void bench_product_bf16(enum pen_op_kind kind, int64_t rows, int64_t in, 
 
 /* Causal: half of the scores are counted, 2 products forward, 5 backward, as flash-attention's benchmarks count. */
 static void bench_attention_bf16(int64_t sequence, int64_t heads, int64_t kv_heads, int64_t head_dim) {
-  const int64_t batch = 16384 / sequence;
+  const int64_t batch = runs_large() ? 16384 / sequence : 1;
+  if (!runs_large())
+    sequence = 64, heads = kv_heads = 1;
   const size_t q = (size_t)(batch * sequence * heads * head_dim), k = (size_t)(batch * sequence * kv_heads * head_dim);
   const size_t lse = (size_t)(batch * sequence * heads);
   struct calls forward = { .kernel = pen_cuda_attention_bf16, .count = 1 }, backward = { .kernel = pen_cuda_attention_dx_bf16, .count = 1 };
@@ -250,7 +279,8 @@ static void bench_attention_bf16(int64_t sequence, int64_t heads, int64_t kv_hea
   call.workspace = there(pen_cuda_attention_dx_bf16_workspace(call.dim));
   backward.call[0] = call;
   char shape[60];
-  snprintf(shape, sizeof shape, "%lldx%lld h%lld/%lld d%lld", (long long)batch, (long long)sequence, (long long)heads, (long long)kv_heads, (long long)head_dim);
+  snprintf(shape, sizeof shape, "%lldx%lld h%lld/%lld d%lld", (long long)batch, (long long)sequence, (long long)heads, (long long)kv_heads,
+           (long long)head_dim);
   const double scores = (double)batch * (double)heads * (double)sequence * (double)sequence / 2;
   print_rate("ATTENTION bf16", shape, seconds_of(call_once, &forward), 0, 4 * scores * (double)head_dim);
   print_rate("ATTENTION_DX bf16", shape, seconds_of(call_once, &backward), 0, 10 * scores * (double)head_dim);
@@ -262,14 +292,15 @@ int main(void) {
     return 0;
   printf("# %s\n", pen_cuda.open(0));
   bench_copy();
-  for (size_t i = 0; i < sizeof subjects / sizeof *subjects; i++)
-    bench_op(&subjects[i]);
+  for (size_t i = 0; i < 2 * sizeof subjects / sizeof *subjects; i++)
+    if (is_run(&subjects[i / 2], i % 2 ? PEN_BF16 : PEN_F32))
+      bench_op(&subjects[i / 2], i % 2 ? PEN_BF16 : PEN_F32);
   bench_optimizer();
   for (int kind = PEN_OP_LINEAR; kind <= PEN_OP_LINEAR_DW; kind++) {
     bench_product_bf16((enum pen_op_kind)kind, 8192, 768, 3072);
     bench_product_bf16((enum pen_op_kind)kind, 8192, 8192, 8192);
   }
-  for (int64_t sequence = 2048; sequence <= 16384; sequence *= 2) {
+  for (int64_t sequence = 2048; sequence <= (runs_large() ? 16384 : 2048); sequence *= 2) {
     bench_attention_bf16(sequence, 12, 12, 64);
     bench_attention_bf16(sequence, 16, 4, 128);
   }

@@ -57,7 +57,7 @@ UNUSED_MAYBE static void release_all(void) {
     pen_cuda.release(there_blocks[--there_count]);
 }
 
-static int tidy(void **state) {
+UNUSED_MAYBE static int tidy(void **state) {
   release_all();
   return free_tensors(state);
 }

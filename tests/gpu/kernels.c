@@ -13,6 +13,8 @@
  * Every case of an op with a dtype runs over bf16, too, against the CPU's kernel over bf16: what is stored in bf16 is the f32 above,
  * rounded, and where the two f32 lie on either side of a tie they end 2^-8 apart: 4e-3 of the value more, and never the same bits but where
  * f32 has them. A bias over bf16 is rounded, too: 2^-9 of it.
+ *
+ * PEN_GPU_OPS, names of operations parted by blanks, leaves out all others.
  */
 #include "kernels/head_loss.h"
 #include "tests/gpu/device.h"
@@ -143,8 +145,18 @@ enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
 static enum pen_dtype dtype; /* of this turn: all cases run over f32, then over bf16 */
 
+static int is_chosen(const char *op) {
+  char wanted[400], name[40];
+  const char *chosen = getenv("PEN_GPU_OPS");
+  snprintf(wanted, sizeof wanted, " %s ", chosen == NULL ? "" : chosen);
+  snprintf(name, sizeof name, " %s ", op);
+  return chosen == NULL || strstr(wanted, name) != NULL;
+}
+
 /* Whether a case runs here: bf16 where the op has one, and attention over it where head_dim is what its kernels take. */
 static int fits(const struct subject *subject) {
+  if (!is_chosen(op_rows[subject->kind].name))
+    return 0;
   const int is_attention = subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
   if (dtype == PEN_BF16 && (pen_kernel_of(subject->kind, PEN_BF16) == NULL ||
                                      (is_attention && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))

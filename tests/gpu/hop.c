@@ -1,0 +1,154 @@
+/* hop.c: what a message costs between two processes, by the calls of the transport ipc (kernels.h, struct pen_order_calls): bytes are copied
+ * into the other's memory, then a word is written there that the other's stream waits for.
+ *
+ * Both processes enqueue all rounds of a size behind a word that the host writes once they have, so that only the GPUs' time is measured:
+ * one-way microseconds, half a round trip, and bytes a second. On two GPUs where there are two; on one, its two processes take turns,
+ * and a hop costs a turn. Skips without a GPU. */
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "kernels/cuda/cuda.h"
+#include "tests/gpu/device.h"
+
+enum { ROUNDS = 60, SIDES = 2 }; /* a stream holds about a thousand calls */
+
+static const size_t sizes[] = { 64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20 };
+enum { SIZES = sizeof sizes / sizeof *sizes };
+
+/* One process. The other's memory is laid out as its own: words, then what comes, then what goes. */
+struct side {
+  int number, other; /* 0 begins; the socket to the other */
+  char *own, *far;
+  void *starter; /* a stream of its own, for the word that lets the rounds begin */
+  size_t bytes_most;
+};
+
+enum { COME = 0, BEGIN = 64, DATA = 256 };
+
+static void give_up(const char *what) {
+  printf("Bail out! %s: %s\n", what, pen_cuda.error() == NULL ? "an error" : pen_cuda.error());
+  exit(1);
+}
+
+static void check(const char *what) {
+  if (pen_cuda.error() != NULL)
+    give_up(what);
+}
+
+static void swap(const struct side *s, const void *mine, void *theirs, size_t bytes) {
+  if (write(s->other, mine, bytes) != (ssize_t)bytes || read(s->other, theirs, bytes) != (ssize_t)bytes)
+    give_up("the other process");
+}
+
+static void meet(const struct side *s) {
+  char here = 1, there_too = 0;
+  swap(s, &here, &there_too, 1);
+}
+
+static double now_s(void) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
+}
+
+static void send_round(const struct side *s, size_t bytes, uint32_t round) {
+  pen_cuda.order->copy(s->far + DATA, s->own + DATA + s->bytes_most, bytes, stream);
+  pen_cuda.order->mark(s->far + COME, round, stream);
+}
+
+/* Seconds of ROUNDS round trips. */
+static double trips(const struct side *s, size_t bytes, uint32_t first) {
+  pen_cuda.order->await(s->own + BEGIN, first, stream);
+  for (uint32_t round = first; round < first + ROUNDS; round++) {
+    if (s->number == 0)
+      send_round(s, bytes, round);
+    pen_cuda.order->await(s->own + COME, round, stream);
+    if (s->number != 0)
+      send_round(s, bytes, round);
+  }
+  meet(s); /* both have put all they will */
+  const double begin = now_s();
+  pen_cuda.order->mark(s->own + BEGIN, first, s->starter);
+  pen_cuda.wait(stream);
+  const double seconds = now_s() - begin;
+  check("a round trip");
+  meet(s);
+  return seconds;
+}
+
+static void open_side(struct side *s) {
+  unsigned char name[PEN_SHARED_NAME_BYTES], other[PEN_SHARED_NAME_BYTES];
+  int devices = pen_cuda.count();
+  if (pen_cuda.open(s->number % (devices > 0 ? devices : 1)) == NULL)
+    give_up("opening a GPU");
+  stream = pen_cuda.stream_open();
+  s->starter = pen_cuda.stream_open();
+  s->bytes_most = runs_large() ? sizes[SIZES - 1] : 64 << 10;
+  s->own = pen_cuda.allocate(DATA + 2 * s->bytes_most);
+  check("memory");
+  pen_cuda.zero(s->own, DATA + 2 * s->bytes_most, stream);
+  pen_cuda.wait(stream);
+  if (!pen_cuda.order->share(s->own, name))
+    give_up("naming memory");
+  swap(s, name, other, sizeof name);
+  s->far = pen_cuda.order->reach(other);
+  check("the other's memory");
+  if (s->number == 0)
+    printf("# %d GPU%s between two processes\n", devices > 1 ? SIDES : 1, devices > 1 ? "s" : "");
+}
+
+/* Whether what came is what the other has sent. */
+static int arrived(const struct side *s, size_t bytes) {
+  unsigned char *here = calloc(1, bytes);
+  pen_cuda.copy_out(here, s->own + DATA, bytes, stream);
+  pen_cuda.wait(stream);
+  size_t right = 0;
+  while (right < bytes && here[right] == (unsigned char)(0x50 + !s->number))
+    right++;
+  free(here);
+  return right == bytes;
+}
+
+static int run_side(struct side *s) {
+  open_side(s);
+  unsigned char *pattern = malloc(s->bytes_most);
+  memset(pattern, 0x50 + s->number, s->bytes_most);
+  pen_cuda.copy_in(s->own + DATA + s->bytes_most, pattern, s->bytes_most, stream);
+  pen_cuda.wait(stream);
+  free(pattern);
+  uint32_t round = 1;
+  for (size_t i = 0; i < SIZES && sizes[i] <= s->bytes_most; i++) {
+    trips(s, sizes[i], round); /* warms up */
+    const double one_way = trips(s, sizes[i], round + ROUNDS) / (2 * ROUNDS);
+    round += 2 * ROUNDS;
+    if (!arrived(s, sizes[i]))
+      give_up("bytes that came are not those that were sent");
+    if (s->number == 0)
+      printf("%-22s %-28zu %10.1f us  %7.1f GB/s\n", "ipc hop", sizes[i], one_way * 1e6, (double)sizes[i] / one_way * 1e-9);
+    fflush(stdout);
+  }
+  return 0;
+}
+
+int main(void) {
+  int ends[SIDES];
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
+    return 1;
+  const pid_t child = fork(); /* before CUDA: a process that has it cannot be forked */
+  struct side s = { .number = child == 0, .other = ends[child == 0] };
+  close(ends[child != 0]);
+  int here = pen_cuda.count() > 0, both = 0;
+  swap(&s, &here, &both, sizeof here);
+  if (!here || !both) {
+    if (child != 0)
+      printf("1..0 # SKIP %s\n", pen_cuda.error() == NULL ? "there is no GPU" : pen_cuda.error());
+    return 0;
+  }
+  const int result = run_side(&s);
+  int status = 0;
+  if (child > 0 && (waitpid(child, &status, 0) != child || status != 0))
+    give_up("the other process");
+  return result;
+}

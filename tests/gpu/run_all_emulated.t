@@ -1,0 +1,66 @@
+#!/bin/sh
+# run_all_emulated.t: tests/gpu/run-all from its first line to its last over the backend compiled for the host: every part runs and is told in the
+# table. What is measured there means nothing; models and cases are small.
+. "${top_srcdir:-.}/tests/lib.sh"
+. "$top_srcdir/tests/gpu/emulated.sh"
+
+programs=$scratch/programs
+mkdir -p "$programs" "$scratch/bin"
+for name in bench hop kernels others; do cp "$top_builddir/tests/gpu/${name}_emulated" "$programs/$name"; done
+small='-s model.layers=2 -s model.hidden=16 -s model.heads=2 -s model.kv_heads=1 -s model.ffn=24 -s model.vocab=128 -s model.sequence=8
+  -s batch.microbatch=1 -s pipeline.microbatches=2'
+
+# put NAME TOPOLOGY OPTION...: a plan of that name among the programs.
+put() {
+  put_name=train_$1 put_topology=$top_srcdir/tests/gpu/$2
+  shift 2
+  build "$put_name" "$put_topology" $small "$@" && mv "$scratch/$put_name" "$programs/"
+}
+ok "one rank on the CPU" put cpu train.cfg -s cluster.device=cpu
+ok "one rank" put cuda train.cfg -s cluster.device=cuda
+ok "two ranks over ipc" put ipc_2 train.cfg -s cluster.device=cuda -s pipeline.ranks=2 -s cluster.transport=ipc
+ok "GPT-2, small" put gpt2_124m gpt2_124m.cfg -s cluster.device=cuda -s model.kv_heads=2
+ok "Llama, small" put llama_1b llama_1b.cfg -s cluster.device=cuda
+make_tokens "$programs/train.bin" 4000
+
+# A Python that has no PyTorch, a compute-sanitizer that finds nothing, and a name for the chip.
+printf '#!/bin/sh\necho "NVIDIA H100 80GB HBM3, 580.1, 81559 MiB"\n' >"$scratch/bin/nvidia-smi"
+printf '#!/bin/sh\nexit 1\n' >"$scratch/bin/python3"
+cat >"$scratch/bin/compute-sanitizer" <<'END'
+#!/bin/sh
+test "$1 $3 $4" = "--tool --error-exitcode 9" || exit 64
+shift 4
+exec "$@"
+END
+chmod +x "$scratch"/bin/*
+PATH=$scratch/bin:$PATH PEN_GPU_OPS='ADD RMSNORM LINEAR' GPU_STEPS=8 GPU_SECONDS=3000 GPU_PATIENCE=10 \
+  sh "$top_srcdir/tests/gpu/run-all" "$programs" "$scratch/table.md" >"$scratch/out" 2>"$scratch/err"
+is "run-all passes" "$?" 0
+is "and complains of nothing" "$(cat "$scratch/err")" ""
+table=$(cat "$scratch/table.md")
+matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
+for row in probe kernels train-cuda train-cuda-again train-ipc_2 bench gpt2_124m llama_1b hop losses-agree \
+  memcheck-others racecheck-others initcheck-others synccheck-others memcheck-kernels racecheck-kernels; do
+  matches "the table has $row, which passed" "$table" "*
+| $row | passed (*"
+done
+matches "MFU is of the chip's peak" "$table" "*MFU of 989 TFLOP/s*"
+matches "the losses" "$table" "*
+8 [0-9]*
+ipc_2: median step [0-9.]* ms, 99th percentile [0-9.]* ms, 3 steps*"
+for model in gpt2_124m llama_1b; do
+  is "a row for $model, with seven figures" \
+    "$(sed -n "s/^| $model | [0-9.e-]* | [0-9.e-]* | 3 | [0-9]* | [0-9.e-]* | [0-9.e-]* |\$/all/p" "$scratch/table.md")" all
+done
+for row in copy 'RMSNORM bf16' adamw 'LINEAR_DW bf16' 'ATTENTION bf16' 'ATTENTION_DX bf16' 'ipc hop'; do
+  matches "a rate for $row" "$table" "*
+$row *us*"
+done
+
+PATH=$scratch/bin:$PATH GPU_SECONDS=1 sh "$top_srcdir/tests/gpu/run-all" "$programs" "$scratch/short.md" >"$scratch/out" 2>&1
+matches "what finds no time is said" "$(cat "$scratch/short.md")" "*| kernels | NOT RUN: no time was left |*"
+printf '#!/bin/sh\necho "not ok 1"\n' >"$programs/others" && chmod +x "$programs/others"
+PATH=$scratch/bin:$PATH GPU_SECONDS=6 sh "$top_srcdir/tests/gpu/run-all" "$programs" "$scratch/failed.md" >"$scratch/out" 2>&1
+is "a part that fails is its failure" "$?" 1
+matches "and told" "$(cat "$scratch/failed.md")" "*| probe | FAILED, status 0 |*"
+finish
