@@ -1,37 +1,14 @@
 /* evaluate.c: evaluation between two steps of training (see evaluate.h). */
 #include "runtime/evaluate.h"
 
-#include "runtime/arena.h"
-
-static struct pen_vm vms[PEN_SHAPES_MAX]; /* one a shape */
 static struct pen_log evaluation_log;     /* tells nothing by itself: it adds up */
-
-void pen_evaluation_open(const struct pen_run *run, uint32_t replica, uint32_t rank, unsigned char *arena) {
-  for (uint32_t s = 0; s < run->evaluation.shapes.count; s++) {
-    const struct pen_profile *profile = run->evaluation.shapes.profile[s];
-    struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, replica * run->plan->rank_count + rank, arena);
-    pen_vm_open(&vms[s], run->plan, profile, rank, arena, end, NULL, &run->evaluation.data, NULL);
-  }
-}
-
-void pen_evaluation_start(const struct pen_run *run) {
-  for (uint32_t s = 0; s < run->evaluation.shapes.count; s++) {
-    pen_vm_start(&vms[s]);
-  }
-}
-
-void pen_evaluation_reach_peers(const struct pen_run *run, const struct pen_transport *end) {
-  for (uint32_t s = 0; s < run->evaluation.shapes.count; s++) {
-    pen_arena_reach_peers(run->plan, run->evaluation.shapes.profile[s], end->replica, end->rank, end->shared);
-  }
-}
 
 bool pen_evaluates(const struct pen_run *run, uint64_t step, bool last) {
   return run->evaluation.shapes.count > 0 && (last || step % run->options->eval_every == 0);
 }
 
 /* One step. As with training, rank 0 decides before it sends anything whether it is the last: by the count, or because the run is to
- * end. */
+ * end. A host that runs ahead of its device waits to hear that it has begun, and so decided. */
 static bool step_once(const struct pen_run *run, struct pen_transport *end, struct pen_vm *vm, uint64_t index, uint64_t cursor,
                       uint64_t board_step) {
   struct pen_control *control = run->shared.control;
@@ -40,7 +17,9 @@ static bool step_once(const struct pen_run *run, struct pen_transport *end, stru
   if (end->global == 0 && (index + 1 == run->evaluation.steps || atomic_load(&control->stop_requested) != 0)) {
     atomic_store(&control->last_evaluation_step, board_step);
   }
-  return (end->rank != 0 || end->kind->begun(end, board_step)) && end->kind->board_free(end, board_step) && vm->walk->step(vm) &&
+  const bool asks = end->rank == 0 || vm->queue != NULL;
+  return (!asks || end->kind->begun(end, board_step)) && end->kind->board_free(end, board_step) && vm->walk->step(vm) &&
+         (index + 1 != run->evaluation.steps || vm->walk->finish(vm)) &&
          (end->global != 0 || pen_log_step(&evaluation_log, end, index, vm->data.step_targets, index + 1 == run->evaluation.steps));
 }
 
@@ -49,8 +28,8 @@ static void begin_log(const struct pen_run *run, uint64_t board_step) {
   pen_log_start(&evaluation_log);
 }
 
-bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct pen_log *log, uint64_t step, uint64_t *board_step,
-                  struct pen_vm **vm) {
+bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct pen_log *log, uint64_t step, struct pen_vm *vms,
+                  uint64_t *board_step, struct pen_vm **vm) {
   const struct pen_shapes *shapes = &run->evaluation.shapes;
   struct pen_vm *training = *vm;
   uint64_t cursor = 0, index = 0, first = *board_step;
@@ -58,7 +37,7 @@ bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct p
   begin_log(run, first);
   for (; going && !last; index++) {
     struct pen_vm *chosen = &vms[pen_shape_of_step(shapes, run->plan, &run->evaluation.data, cursor)];
-    going = chosen == *vm || end->kind->barrier(end);
+    going = chosen == *vm || ((*vm)->walk->finish(*vm) && end->kind->barrier(end));
     *vm = chosen;
     going = going && step_once(run, end, chosen, index, cursor, *board_step);
     last = *board_step == atomic_load(&run->shared.control->last_evaluation_step);
@@ -66,7 +45,7 @@ bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct p
     cursor += pen_data_step_windows(run->plan, chosen->profile);
   }
   /* What an interrupted one has added up is of no use, but its boards must be given free. */
-  going = going && (end->global != 0 || pen_log_step(&evaluation_log, end, index - 1, (*vm)->data.step_targets, true));
+  going = going && (*vm)->walk->finish(*vm) && (end->global != 0 || pen_log_step(&evaluation_log, end, index - 1, (*vm)->data.step_targets, true));
   going = going && end->kind->barrier(end);
   *vm = training;
   if (going && end->global == 0) {

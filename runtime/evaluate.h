@@ -12,19 +12,13 @@
 #include "runtime/run.h"
 #include "runtime/vm.h"
 
-/* A rank, before the seal: readies its calls. Nothing is done when the run does not evaluate. */
-void pen_evaluation_open(const struct pen_run *run, uint32_t replica, uint32_t rank, unsigned char *arena);
-/* Computes the constants, behind those of training. */
-void pen_evaluation_start(const struct pen_run *run);
-/* When every rank has its memory: reaches the peers'. */
-void pen_evaluation_reach_peers(const struct pen_run *run, const struct pen_transport *end);
-
 /* Whether step `step` of the optimizer, the run's last or not, is evaluated. */
 bool pen_evaluates(const struct pen_run *run, uint64_t step, bool last);
 
-/* Every rank, after its own end of that step, when rank 0 has told all steps: evaluates, and rank 0 tells the result. *board_step counts
- * the steps of the run, of training and evaluation; *vm is what runs, meanwhile, for messages. False: the run was aborted. */
-bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct pen_log *log, uint64_t step, uint64_t *board_step,
-                  struct pen_vm **vm);
+/* Every rank, after its own end of that step, when all is done and rank 0 has told all steps: evaluates by vms[shapes], and rank 0 tells the
+ * result. *board_step counts the steps of the run, of training and evaluation; *vm is what runs, meanwhile, for messages. False: the run
+ * was aborted. */
+bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct pen_log *log, uint64_t step, struct pen_vm *vms,
+                  uint64_t *board_step, struct pen_vm **vm);
 
 #endif

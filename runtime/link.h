@@ -19,7 +19,8 @@ struct pen_link;
 struct pen_link_kind {
   const char *name; /* as the topology's cluster.transport */
   /* Both before the seal, and the first before a barrier that the second comes after: tells the others how to reach this rank; reaches
-   * them. They fail with what the device or the library says. */
+   * them. They fail with what the device or the library says. A rank has a link for each profile that it runs; but for the first, whose
+   * profile has the channels of the others, connect() alone is called, and takes over the first one's connections and streams. */
   void (*offer)(struct pen_link *link);
   void (*connect)(struct pen_link *link);
 
@@ -61,6 +62,7 @@ struct pen_link {
   struct pen_reuse reuse;    /* of the rank's rows */
   bool *gathers;             /* [rank_count]: which ranks have a row GATHER */
   bool all_gather;
+  const struct pen_link *first; /* of the rank's first profile, which is connected: this one uses its connections; null: this is it */
   bool announces;            /* rank 0 says what it found */
 };
 

@@ -207,8 +207,30 @@ static void announce(struct pen_link *link) {
   free(bytes);
 }
 
+/* The communicators, windows and streams of the rank's first profile, whose pairs these are among. */
+static void share(struct pen_link *link) {
+  const struct pen_nccl_link *first = (const struct pen_nccl_link *)link->first;
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  own->all = first->all;
+  own->put_count = first->put_count;
+  for (uint32_t c = 0; c < link->profile->channel_count; c++) {
+    const struct pen_channel *channel = &link->profile->channels[c], *other = link->first->profile->channels;
+    uint32_t f = 0;
+    while (f < link->first->profile->channel_count && (other[f].from_rank != channel->from_rank || other[f].to_rank != channel->to_rank)) {
+      f++;
+    }
+    pen_assert(f < link->first->profile->channel_count);
+    own->pairs[c] = first->pairs[f];
+  }
+}
+
 void pen_nccl_join(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
+  if (link->first != NULL) {
+    share(link);
+    find_credits(link);
+    return;
+  }
   own->all = own->calls->open(link->shared->control->nccl_id, (int)link->plan->rank_count, (int)link->rank);
   pen_nccl_must_be_well(link, own->all, "joining all ranks");
   split_pairs(link);

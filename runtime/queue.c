@@ -120,15 +120,16 @@ static void fill_feed(struct pen_vm *vm) {
   memcpy(image, &settings, sizeof settings);
   for (uint32_t i = 0, outputs; i < vm->plan->feed_count; i += outputs) {
     const struct pen_feed *feed = &vm->plan->feeds[i];
-    struct pen_call call = {.prepared = &vm->data};
+    const struct pen_ready_feed *ready = &vm->queued.feeds[i];
+    struct pen_call call = {.prepared = ready->prepared};
     outputs = count_outputs(vm->plan, feed);
     memcpy(call.dim, feed->dim, sizeof call.dim);
-    for (uint32_t m = 0; m < vm->profile->microbatch_count && feed->rank == vm->rank; m++) {
+    for (uint32_t m = 0; m < vm->profile->microbatch_count && ready->run != NULL; m++) {
       vm->data.row_microbatch = m;
       for (uint32_t k = 0; k < outputs; k++) {
         call.operand[feed[k].operand] = image + (feed[k].offset - queue->memory->feed_offset) + m * feed[k].microbatch_bytes;
       }
-      pen_data_op(feed->kind, feed->dtype)(&call);
+      ready->run(&call);
     }
   }
 }
@@ -152,15 +153,23 @@ static void copy_from_feed(const struct pen_call *call) {
 
 pen_kernel *pen_queue_data_op(void) { return copy_from_feed; }
 
-void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op) {
-  struct feed_source *source = malloc(sizeof *source);
-  pen_check(source != NULL, "no memory for a feed");
+static uint32_t feed_index(const struct pen_vm *vm, const struct pen_op *op) {
   uint32_t i = 0;
   while (i < vm->plan->feed_count && !same_op(&vm->plan->feeds[i], vm->rank, op->kind, op->dtype, op->dim)) {
     i++;
   }
   pen_assert(i < vm->plan->feed_count);
-  *source = (struct feed_source){.vm = vm, .feed = &vm->plan->feeds[i], .outputs = count_outputs(vm->plan, &vm->plan->feeds[i])};
+  return i;
+}
+
+struct pen_ready_feed *pen_queue_filler(struct pen_vm *vm, const struct pen_op *op) { return &vm->queued.feeds[feed_index(vm, op)]; }
+
+void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op) {
+  const uint32_t index = feed_index(vm, op);
+  struct feed_source *source = malloc(sizeof *source);
+  pen_check(source != NULL, "no memory for a feed");
+  vm->queued.feeds[index] = (struct pen_ready_feed){.run = pen_data_op(op->kind, op->dtype), .prepared = &vm->data};
+  *source = (struct feed_source){.vm = vm, .feed = &vm->plan->feeds[index], .outputs = count_outputs(vm->plan, &vm->plan->feeds[index])};
   return source;
 }
 
@@ -169,7 +178,7 @@ void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op) {
 static bool enqueue_rows(struct pen_vm *vm) {
   const struct pen_queue *queue = vm->queue;
   const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
-  bool marked = queue->way != PEN_QUEUE_UNMARKED, going = true;
+  bool marked = vm->queued.way != PEN_QUEUE_UNMARKED, going = true;
   for (; going && row < past; row++) {
     pen_assert(row->kind < PEN_ACTION_KINDS);
     vm->row = row;
@@ -179,16 +188,16 @@ static bool enqueue_rows(struct pen_vm *vm) {
     }
   }
   vm->row = NULL;
-  if (queue->link != NULL) {
-    queue->link->kind->end(queue->link);
+  if (vm->queued.link != NULL) {
+    vm->queued.link->kind->end(vm->queued.link);
   }
   return going;
 }
 
 static void say_uncaptured(const struct pen_vm *vm, const char *why) {
-  const bool plain = vm->queue->way == PEN_QUEUE_PLAIN;
-  fprintf(stderr, "%s: rank %u: a step %scannot be one graph (%s); %s\n", vm->plan->name, vm->rank, plain ? "" : "with its progress ", why,
-          plain ? "its rows are enqueued one by one" : "trying without it");
+  const bool plain = vm->queued.way == PEN_QUEUE_PLAIN;
+  fprintf(stderr, "%s: rank %u: a step of %s %scannot be one graph (%s); %s\n", vm->plan->name, vm->rank, vm->profile->name,
+          plain ? "" : "with its progress ", why, plain ? "its rows are enqueued one by one" : "trying without it");
 }
 
 /* Captures the rows once; null: says why not in *why. */
@@ -197,37 +206,48 @@ static void *capture(struct pen_vm *vm, const char **why) {
   queue->order->capture(queue->stream);
   enqueue_rows(vm);
   void *graph = queue->order->captured(queue->stream, why);
-  const char *wrong = queue->link == NULL ? NULL : queue->link->kind->forget(queue->link);
+  const char *wrong = vm->queued.link == NULL ? NULL : vm->queued.link->kind->forget(vm->queued.link);
   *why = wrong == NULL ? *why : wrong;
   return wrong == NULL ? graph : NULL;
 }
 
 /* Captures the rows: with the progress word if that can be, else without; else says why, and rows are enqueued step by step. */
 static void make_graph(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
-  struct pen_link *link = queue->link;
+  struct pen_queued *queued = &vm->queued;
+  struct pen_link *link = queued->link;
   const char *why = link == NULL ? NULL : link->kind->uncaptured(link);
   if (why != NULL) {
-    queue->way = PEN_QUEUE_PLAIN;
+    queued->way = PEN_QUEUE_PLAIN;
     say_uncaptured(vm, why);
   }
-  while (queue->graph == NULL && queue->way != PEN_QUEUE_PLAIN) {
-    queue->graph = capture(vm, &why);
-    if (queue->graph == NULL) {
-      queue->way++;
+  while (queued->graph == NULL && queued->way != PEN_QUEUE_PLAIN) {
+    queued->graph = capture(vm, &why);
+    if (queued->graph == NULL) {
+      queued->way++;
       say_uncaptured(vm, why);
     }
   }
-  if (link != NULL && !link->kind->all_captured(link, queue->graph != NULL) && queue->graph != NULL) {
-    queue->way = PEN_QUEUE_PLAIN;
-    queue->graph = NULL;
+  if (link != NULL && !link->kind->all_captured(link, queued->graph != NULL) && queued->graph != NULL) {
+    queued->way = PEN_QUEUE_PLAIN;
+    queued->graph = NULL;
     say_uncaptured(vm, "another rank's cannot");
   }
 }
 
+void pen_queue_link(struct pen_vm *vm, const struct pen_link *first, bool announces) {
+  if (vm->plan->rank_count > 1) {
+    vm->queued.link = pen_link_open(vm->queue, vm->profile, vm->transport->shared, vm->rank);
+    vm->queued.link->first = first;
+    vm->queued.link->announces = announces;
+    if (first == NULL) {
+      vm->queued.link->kind->offer(vm->queued.link);
+    }
+  }
+}
+
 void pen_queue_ready(struct pen_vm *vm) {
-  if (vm->queue->link != NULL) {
-    vm->queue->link->kind->connect(vm->queue->link);
+  if (vm->queued.link != NULL) {
+    vm->queued.link->kind->connect(vm->queued.link);
   }
   if (vm->trace == NULL) {
     make_graph(vm);
@@ -276,7 +296,7 @@ static uint32_t waiter_for(const struct pen_vm *vm, uint32_t lost) {
 }
 
 void pen_queue_check(struct pen_vm *vm) {
-  struct pen_link *link = vm->queue->link;
+  struct pen_link *link = vm->queued.link;
   const char *why = vm->queue->device->error();
   uint32_t lost = vm->rank;
   if (why == NULL && link != NULL) {
@@ -313,9 +333,9 @@ static uint32_t awaited(const struct pen_vm *vm, const struct pen_action *row) {
 }
 
 /* Tells the watch how far the device is in a step. */
-static void tell_progress(struct pen_vm *vm, uint64_t step, uint32_t rows) {
+static void tell_progress(struct pen_vm *vm, uint32_t rows) {
   struct pen_rank_state *self = vm->transport->self;
-  const uint64_t began = step * vm->program->action_count;
+  const uint64_t began = vm->queue->rows;
   atomic_store_explicit(&self->step_began, began, memory_order_relaxed);
   atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles), memory_order_relaxed);
   atomic_store_explicit(&self->finished, began + rows, memory_order_relaxed);
@@ -344,7 +364,7 @@ static bool finish_step(struct pen_vm *vm) {
   const struct timespec pause = {.tv_nsec = poll_ns};
   while (!queue->order->reached(queue->done[step % PEN_STEPS_AHEAD])) {
     uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_RELAXED);
-    tell_progress(vm, step, rows < vm->program->action_count ? rows : 0);
+    tell_progress(vm, rows < vm->program->action_count ? rows : 0);
     if (atomic_load_explicit(abort_status, memory_order_relaxed) != 0) {
       return false;
     }
@@ -352,15 +372,16 @@ static bool finish_step(struct pen_vm *vm) {
     nanosleep(&pause, NULL);
   }
   pen_queue_check(vm);
-  tell_progress(vm, step, vm->program->action_count);
+  tell_progress(vm, vm->program->action_count);
   publish_board(vm, step);
+  queue->rows += vm->program->action_count;
   queue->finished++;
   return true;
 }
 
 static bool finish(struct pen_vm *vm) {
   bool going = true;
-  while (going && vm->queue->finished <= vm->step) {
+  while (going && vm->queue->finished < vm->queue->begun) {
     going = finish_step(vm);
   }
   return going;
@@ -371,15 +392,16 @@ static bool enqueue_step(struct pen_vm *vm) {
   fill_feed(vm);
   queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
   bool going = true;
-  if (queue->graph != NULL) {
-    queue->order->replay(queue->graph, queue->stream);
+  if (vm->queued.graph != NULL) {
+    queue->order->replay(vm->queued.graph, queue->stream);
   } else {
     going = enqueue_rows(vm);
   }
   queue->device->copy_out(board_here(queue, vm->step), queue->arena + queue->memory->board_offset, board_bytes(queue), queue->stream);
   queue->order->record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
   pen_queue_check(vm);
-  while (going && queue->finished + PEN_STEPS_AHEAD <= vm->step + 1) {
+  queue->begun++;
+  while (going && queue->finished + PEN_STEPS_AHEAD <= queue->begun) {
     going = finish_step(vm);
   }
   return going;

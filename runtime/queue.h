@@ -8,7 +8,10 @@
  *                         no number in them changes from step to step; what cannot be captured is enqueued anew each step
  *   the progress word     is written by the stream behind each row, so that the watch sees where a rank stands (fault.c)
  *
- * Where each of these lies is the generator's choice: plan.h, the step part. Messages go by a link (link.h). */
+ * Where each of these lies is the generator's choice: plan.h, the step part. Messages go by a link (link.h).
+ *
+ * A run may have several profiles: shapes, evaluation. Each has a graph of its own over the same arena, feed, board and flags (struct
+ * pen_queued in vm.h); a step of another begins when all ranks have ended the one before, on the device too (pen_walk's finish()). */
 #ifndef PEN_QUEUE_H
 #define PEN_QUEUE_H
 
@@ -18,8 +21,6 @@
 #include "kernels/kernels.h"
 #include "runtime/plan.h"
 #include "runtime/vm.h"
-
-struct pen_link;
 
 struct pen_queue {
   const struct pen_device *device;
@@ -32,10 +33,8 @@ struct pen_queue {
   void *fork, *join;                    /* events: before a pair, behind its second */
   void *done[PEN_STEPS_AHEAD];          /* events: steps' ends */
   bool forked;                          /* the row before was the first of a pair */
-  struct pen_link *link;                /* to other ranks; null for a rank alone */
-  enum { PEN_QUEUE_MARKED, PEN_QUEUE_UNMARKED, PEN_QUEUE_PLAIN } way; /* a graph with progress; without; no graph */
-  void *graph;
-  uint64_t finished;                    /* steps of the run that are done */
+  uint64_t begun, finished;             /* steps of the run, of whatever profile: enqueued, and done */
+  uint64_t rows;                        /* of the steps that are done */
 };
 
 /* Opens the device (of those here the one of that place, by turns), takes its memory, all zero, and the pinned memory, and makes
@@ -47,7 +46,11 @@ struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uin
  * come. */
 void pen_queue_warm(struct pen_vm *vm);
 
-/* Makes the graph of a step. When all ranks are open, before the seal. */
+/* Makes a link to the other ranks, if there are any, by the connections of `first`: the link of the rank's first profile, or null, where
+ * this is it. Allocates. */
+void pen_queue_link(struct pen_vm *vm, const struct pen_link *first, bool announces);
+
+/* Reaches the other ranks, and makes the graph of a step. When all ranks are open, before the seal. */
 void pen_queue_ready(struct pen_vm *vm);
 
 /* Copies what persists from an arena in host memory, laid out as the rank's. Before the seal. */
@@ -66,6 +69,9 @@ extern pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS];
 /* The function that a data op becomes: it copies the row's microbatch from the feed. Its call's `prepared` is pen_queue_feed_of(). */
 pen_kernel *pen_queue_data_op(void);
 void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op);
+
+/* What fills the feed of a data op of the profile: for who puts something else in its place (tap.h). */
+struct pen_ready_feed *pen_queue_filler(struct pen_vm *vm, const struct pen_op *op);
 
 /* Ends this rank when the device has failed, as a lost rank (design.md section 10): what failed, behind which row. */
 void pen_queue_check(struct pen_vm *vm);

@@ -8,7 +8,7 @@ static uint32_t index_of(const struct pen_vm *vm, const struct pen_action *row) 
 
 /* Before what the row writes over: the messages that are still to leave from there. */
 static void await_leaving(struct pen_vm *vm, const struct pen_action *row) {
-  struct pen_link *link = vm->queue->link;
+  struct pen_link *link = vm->queued.link;
   const uint32_t index = index_of(vm, row);
   for (uint32_t i = link == NULL ? 0 : link->reuse.first[index]; link != NULL && i < link->reuse.first[index + 1]; i++) {
     link->kind->reuse(link, link->reuse.message[i]);
@@ -42,17 +42,17 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
 
 static bool send(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->message < vm->profile->message_count);
-  vm->queue->link->kind->send(vm->queue->link, action->message);
+  vm->queued.link->kind->send(vm->queued.link, action->message);
   return true;
 }
 
 static bool receive(struct pen_vm *vm, const struct pen_action *action) {
-  vm->queue->link->kind->credit(vm->queue->link, action->message, index_of(vm, action));
+  vm->queued.link->kind->credit(vm->queued.link, action->message, index_of(vm, action));
   return true;
 }
 
 static bool await(struct pen_vm *vm, const struct pen_action *action) {
-  vm->queue->link->kind->wait(vm->queue->link, action->message);
+  vm->queued.link->kind->wait(vm->queued.link, action->message);
   return true;
 }
 
@@ -83,19 +83,23 @@ static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_plan *plan = vm->plan;
   struct pen_queue *queue = vm->queue;
   if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
-    queue->order->copy(board_there(queue) + plan->weight_count, queue->arena + plan->loss_offset, vm->profile->microbatch_count * sizeof(double),
-                       queue->stream);
+    const uint32_t count = vm->profile->microbatch_count;
+    double *losses = board_there(queue) + plan->weight_count;
+    queue->order->copy(losses, queue->arena + plan->loss_offset, count * sizeof *losses, queue->stream);
+    if (count < plan->loss_count) { /* of a step of another shape */
+      queue->device->zero(losses + count, (plan->loss_count - count) * sizeof *losses, queue->stream);
+    }
   }
-  if (queue->link != NULL) {
-    queue->link->kind->publish(queue->link);
+  if (vm->queued.link != NULL) {
+    vm->queued.link->kind->publish(vm->queued.link);
   }
   return true;
 }
 
 static bool gather(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  if (vm->queue->link != NULL) {
-    vm->queue->link->kind->gather(vm->queue->link);
+  if (vm->queued.link != NULL) {
+    vm->queued.link->kind->gather(vm->queued.link);
   }
   return true;
 }

@@ -29,7 +29,8 @@
 
 /* A rank is a process, and one alone: what signal handlers and messages need of it stands here. */
 static const struct pen_run *this_run;
-static struct pen_vm vms[PEN_SHAPES_MAX]; /* one a shape */
+static struct pen_vm vms[2 * PEN_SHAPES_MAX]; /* one a shape; then those of evaluation while training */
+static uint32_t vm_count;
 static struct pen_vm *vm = vms;           /* of the step at hand */
 static uint64_t cursor;                   /* the first window of the next step */
 static uint64_t board_step;               /* steps of the run, evaluation's too: which board comes next */
@@ -53,8 +54,8 @@ static bool claim(int status) {
 
 /* Another rank was lost or has failed: whoever found out has said so. */
 static _Noreturn void leave(void) {
-  if (vm->queue != NULL && vm->queue->link != NULL) {
-    vm->queue->link->kind->abort(vm->queue->link);
+  if (vms->queued.link != NULL) { /* whose connections all have */
+    vms->queued.link->kind->abort(vms->queued.link);
   }
   _exit((int)atomic_load(&this_run->shared.control->abort_status));
 }
@@ -109,6 +110,22 @@ static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, 
   return device->order == NULL ? NULL : pen_queue_open(plan, rank, place, device, kernels);
 }
 
+/* A rank's ends and calls for every profile that the run may need. */
+static void open_profiles(const struct pen_run *run, uint32_t rank, uint32_t global, unsigned char *arena, struct pen_queue *queue,
+                          struct pen_trace *trace) {
+  const uint32_t shape_count = run->shapes.count;
+  vm_count = shape_count + run->evaluation.shapes.count;
+  for (uint32_t i = 0; i < vm_count; i++) {
+    const bool evaluates = i >= shape_count;
+    const struct pen_profile *profile = evaluates ? run->evaluation.shapes.profile[i - shape_count] : run->shapes.profile[i];
+    struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, global, arena);
+    pen_vm_open(&vms[i], run->plan, profile, rank, arena, end, queue, evaluates ? &run->evaluation.data : &run->data, evaluates ? NULL : trace);
+  }
+  for (uint32_t s = 0; s < shape_count && run->hooks != NULL; s++) {
+    run->hooks->opened(run, &vms[s]);
+  }
+}
+
 /* All that is allocated, opened and computed before the first step. */
 static struct pen_transport *open_rank(const struct pen_run *run, uint32_t replica, uint32_t rank) {
   const struct pen_plan *plan = run->plan;
@@ -123,28 +140,15 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
   } else if (run->trace_descriptor >= 0) {
     trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[rank], run->steps);
   }
-  for (uint32_t s = 0; s < run->shapes.count; s++) {
-    const struct pen_profile *profile = run->shapes.profile[s];
-    struct pen_transport *end = pen_shm_open(plan, profile, &run->shared, global, arena);
-    pen_vm_open(&vms[s], plan, profile, rank, arena, end, queue, &run->data, trace);
-  }
-  pen_evaluation_open(run, replica, rank, arena);
-  for (uint32_t s = 0; s < run->shapes.count && run->hooks != NULL; s++) {
-    run->hooks->opened(run, &vms[s]);
-  }
-  if (queue != NULL) {
-    pen_queue_warm(vm);
-    if (plan->rank_count > 1) {
-      queue->link = pen_link_open(queue, vm->profile, &run->shared, rank);
-      queue->link->announces = run->announces;
-      queue->link->kind->offer(queue->link);
-    }
+  open_profiles(run, rank, global, arena, queue, trace);
+  for (uint32_t i = 0; i < vm_count && queue != NULL; i++) {
+    pen_queue_warm(&vms[i]);
+    pen_queue_link(&vms[i], i == 0 ? NULL : vms->queued.link, run->announces);
   }
   load_weights(run, replica, rank);
-  for (uint32_t s = 0; s < run->shapes.count; s++) {
-    pen_vm_start(&vms[s]);
+  for (uint32_t i = 0; i < vm_count; i++) {
+    pen_vm_start(&vms[i]);
   }
-  pen_evaluation_start(run);
   if (global == 0 && run->announces) {
     char replicas[32] = "";
     if (plan->replica_count > 1) {
@@ -164,23 +168,22 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   if (other != PEN_NONE) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->global);
   }
-  for (uint32_t s = 0; s < run->shapes.count && vm->queue == NULL; s++) {
-    pen_arena_reach_peers(run->plan, run->shapes.profile[s], end->replica, end->rank, end->shared);
+  for (uint32_t i = 0; i < vm_count && vm->queue == NULL; i++) {
+    pen_arena_reach_peers(run->plan, vms[i].profile, end->replica, end->rank, end->shared);
   }
-  pen_evaluation_reach_peers(run, end);
   if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL && pen_snapshot_planned(run->plan)) {
     pen_snapshot_open(end);
   }
   must(end->kind->barrier(end));
-  if (vm->queue != NULL) {
-    pen_queue_ready(vm);
+  for (uint32_t i = 0; i < vm_count && vm->queue != NULL; i++) {
+    pen_queue_ready(&vms[i]);
     must(end->kind->barrier(end));
   }
 }
 
 /* Nobody takes its memory away while another may write there. */
 static void part(struct pen_transport *end) {
-  if (vm->queue != NULL && vm->queue->link != NULL) {
+  if (vms->queued.link != NULL) {
     must(end->kind->barrier(end));
   }
 }
@@ -226,13 +229,13 @@ static void save(const struct pen_run *run, struct pen_transport *end, bool last
  * that chooses itself goes by what the step before has given, on all ranks. */
 static void choose_shape(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
   if (run->hooks != NULL && run->hooks->choose != NULL) {
-    must(step_index == 0 || end->kind->barrier(end));
+    must(step_index == 0 || (vm->walk->finish(vm) && end->kind->barrier(end)));
     vm = &vms[run->hooks->choose(run, step_index)];
     return;
   }
   struct pen_vm *chosen = &vms[pen_shape_of_step(&run->shapes, run->plan, &run->data, cursor)];
   if (chosen != vm && step_index > 0) {
-    must(end->kind->barrier(end));
+    must(vm->walk->finish(vm) && end->kind->barrier(end));
   }
   vm = chosen;
 }
@@ -256,7 +259,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
   bool saves = trains && (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
   bool evaluates = pen_evaluates(run, vm->optimizer_step, last);
-  if (saves || last) {
+  if (saves || evaluates || last) {
     must(vm->walk->finish(vm));
   }
   if (end->global == 0) {
@@ -266,7 +269,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
     save(run, end, last);
   }
   if (evaluates) {
-    must(pen_evaluate(run, end, &log_of_run, vm->optimizer_step, &board_step, &vm));
+    must(pen_evaluate(run, end, &log_of_run, vm->optimizer_step, vms + run->shapes.count, &board_step, &vm));
   }
   return last;
 }

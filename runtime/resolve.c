@@ -175,6 +175,8 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
       .trace = trace,
   };
   vm->data.sequence = profile->sequence;
+  vm->queued.feeds = calloc(plan->feed_count + 1u, sizeof *vm->queued.feeds);
+  pen_check(vm->queued.feeds != NULL, "no memory for %u feeds", plan->feed_count);
   resolve_ops(vm);
   list_weights(vm);
   list_unsharded(vm);

@@ -159,7 +159,7 @@ static void claim_checkpoints(const struct pen_run *run) {
   }
 }
 
-/* What looks at operands where they are computed, or runs rows of two profiles in turns, is of the CPU in this version. */
+/* What looks at operands where they are computed is of the CPU in this version. */
 static void need_cpu(const struct pen_plan *plan, const char *what) {
   if (strcmp(plan->device, "cpu") != 0) {
     pen_fail(PEN_EXIT_USAGE, "%s: this binary is for the device %s; build one with cluster.device = \"cpu\"", what, plan->device);
@@ -184,7 +184,6 @@ static void open_evaluation(struct pen_run *run) {
   const struct pen_options *options = run->options;
   struct pen_run_evaluation *evaluation = &run->evaluation;
   if (options->given.eval_every) {
-    need_cpu(run->plan, "--eval-every");
     evaluation->shapes = pen_shapes_of(run->plan, PEN_EVAL);
     pen_assert(evaluation->shapes.count > 0); /* every plan that trains has them */
     pen_data_open(&evaluation->data, run->plan, last_of(&evaluation->shapes)->sequence,

@@ -32,6 +32,7 @@ struct pen_unsharded {
   uint64_t offset, shard_offset;
 };
 
+struct pen_link;
 struct pen_queue;
 struct pen_vm;
 typedef bool pen_handler(struct pen_vm *vm, const struct pen_action *action); /* false: the run was aborted */
@@ -41,6 +42,20 @@ struct pen_walk {
   bool (*step)(struct pen_vm *vm);   /* all rows once; false: the run was aborted */
   bool (*finish)(struct pen_vm *vm); /* until all steps are done and published, and memory may be looked at; false: aborted */
   pen_handler *const *handlers, *const *handlers_traced; /* [PEN_ACTION_KINDS] */
+};
+
+/* How the host makes what a feed of the plan holds: an op's outputs, in memory of its own. */
+struct pen_ready_feed {
+  pen_kernel *run; /* null: no op of the profile is fed from it */
+  void *prepared;
+};
+
+/* What a queue keeps of one profile (queue.h). */
+struct pen_queued {
+  struct pen_link *link;         /* to other ranks; null for a rank alone */
+  struct pen_ready_feed *feeds;  /* [plan->feed_count] */
+  enum { PEN_QUEUE_MARKED, PEN_QUEUE_UNMARKED, PEN_QUEUE_PLAIN } way; /* a graph with progress; without; no graph */
+  void *graph;                   /* of a step */
 };
 
 /* One rank in one profile. */
@@ -54,6 +69,7 @@ struct pen_vm {
   const struct pen_device *device;
   const struct pen_walk *walk;
   struct pen_queue *queue;      /* null where rows run at once */
+  struct pen_queued queued;     /* where there is one */
   void *stream;                 /* that calls are put on */
   pen_handler *const *handlers; /* [PEN_ACTION_KINDS] */
   struct pen_ready_op *ops;     /* [program->op_count] */

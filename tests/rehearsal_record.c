@@ -231,9 +231,9 @@ struct script *rehearsal_record(enum link link) {
     struct pen_queue *queue = pen_queue_open(plan, now, 0, &recorder, &what);
     ends[now] = (struct pen_transport){.plan = plan, .profile = &plan->profiles[0], .shared = &shared, .self = &shared.ranks[now], .rank = now};
     pen_vm_open(&vms[now], plan, &plan->profiles[0], now, queue->arena, &ends[now], queue, &data, NULL);
-    queue->link = open_link(link, queue, &shared);
+    vms[now].queued.link = open_link(link, queue, &shared);
     vm_now = &vms[now];
-    queue->link->kind->offer(queue->link);
+    vms[now].queued.link->kind->offer(vms[now].queued.link);
   }
   for (now = 0; now < plan->rank_count; now++) {
     vm_now = &vms[now];

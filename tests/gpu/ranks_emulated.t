@@ -105,8 +105,8 @@ if test -n "$nccl"; then
   matches "says why" "$(cat "$scratch/uncaptured.err")" "*cannot be one graph (NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before)*"
   for way in put send; do
     found "PEN_NCCL=$way PEN_EMULATED_NCCL_NO_CAPTURE=2" "refused_$way" mlp_nccl_4 "* by $way and *"
-    matches "rank 2 says why" "$(grep 'rank 2:' "$scratch/refused_$way.err")" "*rank 2: a step cannot be one graph (*: an error); its rows*"
-    matches "the others that it is another" "$(grep 'rank 1:' "$scratch/refused_$way.err")" "*rank 1: a step cannot be one graph (another rank's cannot)*"
+    matches "rank 2 says why" "$(grep 'rank 2:' "$scratch/refused_$way.err")" "*rank 2: a step of train cannot be one graph (*: an error); its rows*"
+    matches "the others that it is another" "$(grep 'rank 1:' "$scratch/refused_$way.err")" "*rank 1: a step of train cannot be one graph (another rank's cannot)*"
   done
   PEN_NCCL=both "$scratch/mlp_nccl_4" train --steps 1 --quiet 2>"$scratch/err"
   is "a way that there is not: status" $? 64
