@@ -79,8 +79,9 @@ void pen_place(struct pen_laying *l);
 /* The plan's feeds while they are listed. */
 struct pen_feeds {
   struct pen_feed *feed;
+  uint32_t *microbatches; /* the most of a step that is fed it */
   uint32_t count;
-  size_t capacity;
+  size_t capacity, counts_capacity;
 };
 
 /* Places the step part of a rank's arena from `at` on, with the rank's feeds, and counts its pinned memory; returns where the part ends.

@@ -294,8 +294,6 @@ static void settle_cluster(struct pen_topology *t) {
   check_heads_on_gpu(t);
   if (!t->has_model_loss_rows) t->model_loss_rows = strcmp(t->cluster_device, "cuda") ? 0 : LOSS_ROWS_ON_GPU;
   if (t->model_loss_rows % PEN_HEAD_CHUNK) pen_topology_fail(t, "model.loss_rows", "a multiple of %d", PEN_HEAD_CHUNK);
-  if (t->shapes_sequence.count && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "shapes.sequence", "none, with cluster.device = \"cuda\": a graph of a step is of one shape in this version");
   if (t->memory_snapshot && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "memory.snapshot", "false, with cluster.device = \"cuda\": snapshots lie in the host's memory in this version");
   if (t->data_parallel_replicas > 1 && !strcmp(t->cluster_device, "cuda"))

@@ -1,7 +1,7 @@
 /* step_part.c: what a device with memory of its own wants besides: the step part of each arena, and pinned memory of the host (plan.h).
  *
  * Which inputs a rank is fed follows from the data ops of its programs, in any profile: feeds for each kind, dtype and dims, since what such an op
- * makes depends on these and the microbatch alone. */
+ * makes depends on these and the microbatch alone. A feed has room for the most microbatches of any profile that has such an op. */
 #include <string.h>
 
 #include "gen/laying.h"
@@ -11,13 +11,21 @@ static bool same_feed(const struct pen_feed *feed, uint32_t rank, const struct p
   return feed->rank == rank && feed->kind == op->kind && feed->dtype == op->dtype && memcmp(feed->dim, op->dim, sizeof op->dim) == 0;
 }
 
-static void add_feed(struct pen_feeds *feeds, uint32_t rank, const struct pen_op *op) {
+/* Feeds for the outputs of an op that runs for so many microbatches, or room for more where they are there. */
+static void add_feed(struct pen_feeds *feeds, uint32_t rank, const struct pen_op *op, uint32_t microbatches) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
+  bool there = false;
   if (!signature->is_data) return;
   for (uint32_t i = 0; i < feeds->count; i++)
-    if (same_feed(&feeds->feed[i], rank, op)) return;
-  feeds->feed = pen_grow(feeds->feed, &feeds->capacity, feeds->count + (size_t)signature->operand_count, sizeof *feeds->feed);
-  for (uint16_t k = signature->input_count; k < signature->operand_count; k++) {
+    if (same_feed(&feeds->feed[i], rank, op)) {
+      there = true;
+      if (feeds->microbatches[i] < microbatches) feeds->microbatches[i] = microbatches;
+    }
+  const size_t wanted = feeds->count + (size_t)signature->operand_count;
+  feeds->feed = pen_grow(feeds->feed, &feeds->capacity, wanted, sizeof *feeds->feed);
+  feeds->microbatches = pen_grow(feeds->microbatches, &feeds->counts_capacity, wanted, sizeof *feeds->microbatches);
+  for (uint16_t k = signature->input_count; k < signature->operand_count && !there; k++) {
+    feeds->microbatches[feeds->count] = microbatches;
     struct pen_feed *feed = &feeds->feed[feeds->count++];
     uint64_t bytes = pen_operand_bytes(&signature->operand[k], op->dtype, op->dim);
     *feed = (struct pen_feed){.rank = rank, .kind = op->kind, .operand = k, .dtype = op->dtype, .bytes = bytes,
@@ -33,7 +41,8 @@ static void find_feeds(struct pen_feeds *feeds, const struct pen_laying *l, size
       if (l[i].partition->rank_of[s] != rank) continue;
       const struct pen_graph *graph = l[i].input->graph[s];
       for (int program = 0; program < PEN_PROGRAMS; program++)
-        for (size_t k = 0; k < graph->program[program].count; k++) add_feed(feeds, rank, &graph->program[program].op[k]);
+        for (size_t k = 0; k < graph->program[program].count; k++)
+          add_feed(feeds, rank, &graph->program[program].op[k], l[i].partition->microbatch_count);
     }
 }
 
@@ -61,7 +70,7 @@ uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_
   for (uint32_t i = first; i < feeds->count; i++) {
     uint64_t bytes;
     feeds->feed[i].offset = end;
-    if (__builtin_mul_overflow(feeds->feed[i].microbatch_bytes, (uint64_t)plan->microbatch_count, &bytes) ||
+    if (__builtin_mul_overflow(feeds->feed[i].microbatch_bytes, (uint64_t)feeds->microbatches[i], &bytes) ||
         __builtin_add_overflow(end, bytes, &end))
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the inputs of a step are too large");
   }

@@ -43,6 +43,21 @@ static bool check_pieces(const struct pen_plan *plan, uint32_t rank, struct pen_
   return true;
 }
 
+static bool same_op(const struct pen_feed *feed, const struct pen_op *op) {
+  return feed->kind == op->kind && feed->dtype == op->dtype && memcmp(feed->dim, op->dim, sizeof op->dim) == 0;
+}
+
+/* The most microbatches of a step that is fed it. */
+static uint32_t most_microbatches(const struct pen_plan *plan, const struct pen_feed *feed) {
+  uint32_t most = 0;
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    const struct pen_rank_program *tables = &plan->profiles[p].ranks[feed->rank];
+    for (uint32_t i = 0; i < tables->op_count; i++)
+      if (plan->profiles[p].microbatch_count > most && same_op(feed, &tables->ops[i])) most = plan->profiles[p].microbatch_count;
+  }
+  return most;
+}
+
 /* Feeds lie in the feed behind its head, in rising order, and each holds every microbatch. */
 static bool check_feeds(const struct pen_plan *plan, uint32_t rank, struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
@@ -56,11 +71,12 @@ static bool check_feeds(const struct pen_plan *plan, uint32_t rank, struct pen_p
     if (feed->operand >= signature->operand_count || feed->operand < signature->input_count)
       return pen_wrong(problem, rank, PEN_NONE, "feed %u (%s) is of no output", i, signature->kind);
     uint64_t bytes = pen_operand_bytes(&signature->operand[feed->operand], feed->dtype, feed->dim), all;
+    uint32_t microbatches = most_microbatches(plan, feed);
     if (feed->bytes != bytes || feed->microbatch_bytes < bytes || feed->microbatch_bytes % PEN_ALIGNMENT_BYTES ||
-        feed->offset % PEN_ALIGNMENT_BYTES || __builtin_mul_overflow(feed->microbatch_bytes, (uint64_t)plan->microbatch_count, &all) ||
+        feed->offset % PEN_ALIGNMENT_BYTES || __builtin_mul_overflow(feed->microbatch_bytes, (uint64_t)microbatches, &all) ||
         feed->offset < at || !in_order(feed->offset, all, past))
       return pen_wrong(problem, rank, PEN_NONE, "feed %u (%s) does not hold %u microbatches within the feed", i, signature->kind,
-                       plan->microbatch_count);
+                       microbatches);
     at = feed->offset + all;
   }
   return true;
@@ -71,9 +87,7 @@ static bool feeds_op(const struct pen_plan *plan, uint32_t index, uint32_t rank,
   const struct pen_signature *signature = pen_signature_of(op->kind);
   for (int k = signature->input_count; k < signature->operand_count; k++, index++) {
     const struct pen_feed *feed = &plan->feeds[index];
-    if (index >= plan->feed_count || feed->rank != rank || feed->kind != op->kind || feed->operand != k || feed->dtype != op->dtype ||
-        memcmp(feed->dim, op->dim, sizeof op->dim) != 0)
-      return false;
+    if (index >= plan->feed_count || feed->rank != rank || feed->operand != k || !same_op(feed, op)) return false;
   }
   return true;
 }

@@ -237,7 +237,7 @@ struct pen_optimizer {
 };
 
 /* What the host gives a step where the device has memory of its own: one output of one data op (by kind and dims) of a rank, for all
- * microbatches. The op then copies its microbatch's part. The outputs of an op follow each other. */
+ * microbatches of any step that has the op. The op then copies its microbatch's part. The outputs of an op follow each other. */
 struct pen_feed {
   uint32_t rank;
   uint16_t kind;    /* enum pen_op_kind */

@@ -9,6 +9,25 @@
 /* Shapes that this version builds for a GPU. */
 static bool is_built(size_t which) { return !strstr(shapes[which].more, "bf16") && !strstr(shapes[which].more, "replicas"); }
 
+/* Two shapes of a step, of which the shorter has more microbatches: a feed of either has room for its own. */
+static void shapes_have_feeds_of_their_own(void **state) {
+  (void)state;
+  struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+  const char *text = topology_text("llama", "1f1b", 2, 1, 4, "}; shapes = ({ sequence = 2; microbatches = 8; }); data_parallel = { replicas = 1;");
+  struct pen_plan *plan = make_plan(pen_text("%scluster = { device = \"cuda\"; };\n", text));
+  if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
+  uint32_t targets = 0;
+  for (uint32_t i = 0; i + 1 < plan->feed_count; i++) {
+    const struct pen_feed *feed = &plan->feeds[i], *next = feed + 1;
+    const uint32_t room = (uint32_t)((next->offset - feed->offset) / feed->microbatch_bytes);
+    if (next->rank != feed->rank) continue;
+    targets += room == 8;
+    assert_true(room == 4 || room == 8);
+  }
+  assert_true(targets > 0);
+  pen_free_all();
+}
+
 static struct pen_plan *cuda_plan(size_t which) {
   return make_plan(pen_text("%scluster = { device = \"cuda\"; };\n", topology_text(shapes[which].family, shapes[which].schedule,
                                                                                 shapes[which].ranks, shapes[which].stages,
@@ -91,7 +110,7 @@ static void no_feed_may_change(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one), cmocka_unit_test(no_column_may_change),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one), cmocka_unit_test(shapes_have_feeds_of_their_own), cmocka_unit_test(no_column_may_change),
                                      cmocka_unit_test(no_feed_may_change)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
