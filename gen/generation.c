@@ -15,10 +15,9 @@
 #include "gen/families/families.h"
 #include "gen/signature.h"
 
-/* A plan that foretells tokens, on a device where a command may look at logits where they are computed (runtime/tap.h). */
+/* A plan that foretells tokens. */
 static bool can_generate(const struct pen_topology *topology, const struct pen_partition *partition) {
-  return pen_family_needs_tokens(partition->family) && strcmp(topology->model_loss, "cross_entropy") == 0 &&
-         !pen_device_feeds(topology->cluster_device);
+  return pen_family_needs_tokens(partition->family) && strcmp(topology->model_loss, "cross_entropy") == 0;
 }
 
 size_t pen_generation(const struct pen_topology *topology, const struct pen_partition *partition, struct pen_profile_input *profile) {

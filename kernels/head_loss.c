@@ -143,3 +143,12 @@ void pen_head_loss(const struct pen_call *call) {
   if (made_by(call, LOSS) != NULL)
     head->device->sum_doubles(made_by(call, LOSS), (const double *)((char *)call->workspace + head->losses_offset), chunks_of(dim), call->stream);
 }
+
+void pen_head_loss_replace(void *prepared_head, pen_kernel *run, void *own, pen_kernel **kernel, void **prepared) {
+  struct head_loss *head = prepared_head;
+  *kernel = head->kernel[LOSS];
+  *prepared = head->prepared[0][LOSS] != NULL ? head->prepared[0][LOSS] : head->prepared[1][LOSS];
+  assert(head->prepared[0][LOSS] == NULL || head->prepared[1][LOSS] == NULL || head->prepared[0][LOSS] == head->prepared[1][LOSS]);
+  head->kernel[LOSS] = run;
+  head->prepared[0][LOSS] = head->prepared[1][LOSS] = own;
+}

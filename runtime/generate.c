@@ -1,8 +1,9 @@
 /* generate.c: the window over what has been written, and what is shown of it (see generate.h).
  *
  * Three ops are tapped: TOKENS and TARGETS read the sample at hand instead of a file, and CROSS_ENTROPY's logits are drawn from instead
- * of summed up. The rank of the last stage writes the new token; all ranks read it when each has ended the step, and so agree on which
- * sample is at hand, how long it is, and which window holds it. */
+ * of summed up; on a device when the step is over, by fetching the one row, since nothing behind them writes there. The rank of the last
+ * stage writes the new token; all ranks read it when each has ended the step, and so agree on which sample is at hand, how long it is, and
+ * which window holds it. */
 #include "runtime/generate.h"
 
 #include <errno.h>
@@ -15,6 +16,7 @@
 #include "runtime/check.h"
 #include "runtime/files.h"
 #include "runtime/initial.h"
+#include "runtime/queue.h"
 #include "runtime/tap.h"
 
 enum { LOGITS = 0, LOSS = 3, BYTE_VOCAB = 256 };
@@ -26,11 +28,13 @@ static struct {
   uint64_t key;
   struct {
     struct pen_tap tokens, targets, loss;
+    const unsigned char *logits; /* there; of the rank of the last stage, on a device */
   } taps[PEN_SHAPES_MAX];
   uint32_t shape_count; /* so many are tapped */
   uint32_t rank, replica;
   double *weights;      /* [vocab] */
   float *logits;        /* [vocab] */
+  unsigned char *row;   /* [vocab] of the model's dtype: what is fetched */
   /* What the step at hand goes on with; `sample` may be past the last: */
   uint64_t sample, written;
 } generation;
@@ -128,27 +132,67 @@ static void no_targets(const struct pen_call *call) {
   *(double *)call->operand[1] = 0.0;
 }
 
+static size_t row_bytes(const struct pen_vm *vm) {
+  return vm->plan->vocab * (vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* Where among the logits the row is that foretells the sample's next token. */
+static size_t row_offset(const struct pen_vm *vm) { return (generation.written - window_start(vm) - 1) * row_bytes(vm); }
+
 /* One row of logits, as f32. */
-static const float *row_of(const struct pen_vm *vm, const void *logits, uint64_t row) {
-  uint64_t vocab = vm->plan->vocab;
+static const float *as_floats(const struct pen_vm *vm, const void *row) {
   if (vm->plan->dtype != PEN_BF16) {
-    return (const float *)logits + row * vocab;
+    return row;
   }
-  pen_widen(generation.logits, (const uint16_t *)logits + row * vocab, vocab);
+  pen_widen(generation.logits, row, vm->plan->vocab);
   return generation.logits;
+}
+
+static bool draws(void) { return !at_end() && generation.replica == 0; }
+
+static void draw_from(const struct pen_vm *vm, const void *row) {
+  const struct pen_options *options = generation.options;
+  const uint64_t at = generation.written;
+  const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
+  sample_of(generation.sample)[at] = (uint32_t)pen_draw(as_floats(vm, row), vm->plan->vocab, options->temperature, options->top_k, uniform,
+                                                        generation.weights);
 }
 
 static void draw_next(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
-  const struct pen_options *options = generation.options;
-  if (!at_end() && generation.replica == 0) {
-    uint64_t at = generation.written, drawn = at - generation.prompt;
-    const float *logits = row_of(vm, call->operand[LOGITS], at - window_start(vm) - 1);
-    double uniform = pen_uniform(generation.key, generation.sample, drawn);
-    sample_of(generation.sample)[at] =
-        (uint32_t)pen_draw(logits, (size_t)call->dim[1], options->temperature, options->top_k, uniform, generation.weights);
+  if (draws()) {
+    draw_from(vm, (const unsigned char *)call->operand[LOGITS] + row_offset(vm));
   }
   *(double *)call->operand[LOSS] = 0.0;
+}
+
+static uint32_t tapped(const struct pen_vm *vm) {
+  uint32_t s = 0;
+  while (generation.taps[s].loss.context != vm) {
+    s++;
+  }
+  return s;
+}
+
+/* On a device, in the place of CROSS_ENTROPY: keeps in mind where the logits are, which is the same in every step of a shape. */
+static void note_logits(const struct pen_call *call) {
+  generation.taps[tapped(((const struct pen_tap *)call->prepared)->context)].logits = call->operand[LOGITS];
+}
+
+/* A device's step is done: fetches the row and draws from it. */
+static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
+  (void)run;
+  const unsigned char *logits = generation.taps[tapped(vm)].logits;
+  if (logits == NULL || !draws()) {
+    return true;
+  }
+  const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm);
+  for (size_t at = 0, bytes; at < row_bytes(vm); at += bytes) {
+    bytes = row_bytes(vm) - at < PEN_STAGING_BYTES ? row_bytes(vm) - at : PEN_STAGING_BYTES;
+    memcpy(generation.row + at, pen_queue_look(vm->queue, first + at, bytes), bytes);
+  }
+  draw_from(vm, generation.row);
+  return true;
 }
 
 /* ---- what is shown ---- */
@@ -183,12 +227,13 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.replica = vm->replica;
   generation.taps[s].tokens = (struct pen_tap){.run = read_window, .context = vm};
   generation.taps[s].targets = (struct pen_tap){.run = no_targets, .context = vm};
-  generation.taps[s].loss = (struct pen_tap){.run = draw_next, .context = vm};
+  generation.taps[s].loss = (struct pen_tap){.run = vm->queue == NULL ? draw_next : note_logits, .context = vm};
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
+    generation.row = calloc(plan->vocab, sizeof(float));
   }
-  pen_check(generation.weights != NULL && generation.logits != NULL, "no memory for %u logits", plan->vocab);
+  pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL, "no memory for %u logits", plan->vocab);
   pen_vm_tap(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
   pen_vm_tap(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
   pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
@@ -250,4 +295,4 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   }
 }
 
-const struct pen_command_hooks pen_generate_hooks = {.opened = opened, .choose = choose, .left = left};
+const struct pen_command_hooks pen_generate_hooks = {.opened = opened, .choose = choose, .stepped = fetch_and_draw, .left = left};

@@ -253,7 +253,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   must(end->kind->board_free(end, board_step));
   must(vm->walk->step(vm));
   board_step++;
-  must(run->hooks == NULL || run->hooks->stepped == NULL || run->hooks->stepped(run, vm));
+  must(run->hooks == NULL || run->hooks->stepped == NULL || (vm->walk->finish(vm) && run->hooks->stepped(run, vm)));
 
   bool last = is_last_step(run, step_index);
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;

@@ -159,26 +159,6 @@ static void claim_checkpoints(const struct pen_run *run) {
   }
 }
 
-/* What looks at operands where they are computed is of the CPU in this version. */
-static void need_cpu(const struct pen_plan *plan, const char *what) {
-  if (strcmp(plan->device, "cpu") != 0) {
-    pen_fail(PEN_EXIT_USAGE, "%s: this binary is for the device %s; build one with cluster.device = \"cpu\"", what, plan->device);
-  }
-}
-
-/* What is looked at where CROSS_ENTROPY takes its logits. */
-static void need_logits(const struct pen_plan *plan, const struct pen_profile *profile, const char *what) {
-  for (uint32_t r = 0; r < plan->rank_count; r++) {
-    const struct pen_rank_program *program = &profile->ranks[r];
-    for (uint32_t i = 0; i < program->op_count; i++) {
-      if (program->ops[i].kind == PEN_OP_HEAD_LOSS) {
-        pen_fail(PEN_EXIT_USAGE, "%s: this binary has the logits of %" PRId64 " tokens at a time; build one with model.loss_rows = 0", what,
-                 program->ops[i].dim[3]);
-      }
-    }
-  }
-}
-
 /* --eval-every: the plans for it, and its data. */
 static void open_evaluation(struct pen_run *run) {
   const struct pen_options *options = run->options;
@@ -371,8 +351,6 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   }
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
-  need_cpu(plan, "score");
-  need_logits(plan, run.profile, "score");
   run.hooks = &pen_score_hooks;
   pen_score_open(&run);
   return run_forward(&run, print_result);
@@ -387,7 +365,6 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   quiet.quiet = true;
   struct pen_plan one = of_one_replica(plan);
   plan = &one;
-  need_cpu(plan, "generate");
   struct pen_run run = forward_run(plan, &quiet, PEN_GENERATE, "generate", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "generate", &found);

@@ -41,6 +41,12 @@ static struct {
     int32_t target;
   } *found;           /* [2][windows of a step][sequence] */
   uint64_t found_count; /* of one step */
+  size_t microbatch_rows;
+  size_t row;           /* of the microbatch: the next call's first */
+  struct {
+    double *minus_log;
+    int32_t *target;
+  } fetched;            /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
   bool writes;          /* this rank does */
   struct pen_writer out;
   struct document document;
@@ -75,6 +81,35 @@ static struct finding *found_of(const struct pen_vm *vm) {
   return score.found + (vm->step & 1) * score.found_count;
 }
 
+/* A microbatch's rows come in order, by one call or by several. */
+static size_t next_row(size_t rows) {
+  const size_t first = score.row;
+  score.row = (first + rows) % score.microbatch_rows;
+  return first;
+}
+
+/* On a device: behind CROSS_ENTROPY, which leaves each row's loss, an f64, in its workspace (kernels/cuda/cross_entropy.cu). */
+static void fetch_rows(const struct pen_call *call) {
+  const struct pen_tap *tap = call->prepared;
+  const struct pen_vm *vm = tap->context;
+  const size_t rows = (size_t)call->dim[0], first = (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
+  struct pen_call own = *call;
+  own.prepared = tap->prepared;
+  tap->kernel(&own);
+  vm->device->copy_out(score.fetched.minus_log + first, call->workspace, rows * sizeof(double), call->stream);
+  vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t), call->stream);
+}
+
+/* When the step is done. */
+static void take_fetched(const struct pen_vm *vm) {
+  const size_t count = vm->profile->microbatch_count * score.microbatch_rows;
+  struct finding *found = found_of(vm) + vm->replica * count;
+  for (size_t r = 0; r < count && score.fetched.target != NULL; r++) {
+    const int32_t target = score.fetched.target[r];
+    found[r] = (struct finding){target == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r], target};
+  }
+}
+
 /* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in rising order has the bits of one call. */
 static void score_rows(const struct pen_call *call) {
   const struct pen_tap *tap = call->prepared;
@@ -82,7 +117,7 @@ static void score_rows(const struct pen_call *call) {
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
   const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int32_t *targets = call->operand[1];
-  struct finding *found = found_of(vm) + (size_t)vm->data.row_microbatch * rows;
+  struct finding *found = found_of(vm) + (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
     double loss = 0.0;
@@ -146,7 +181,15 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   if (run->profile->stages[plan->stage_count - 1].rank != vm->rank) {
     return;
   }
+  score.microbatch_rows = (size_t)plan->microbatch * run->profile->sequence;
   score.tap = (struct pen_tap){.run = score_rows, .context = vm};
+  if (vm->queue != NULL) {
+    const size_t count = run->profile->microbatch_count * score.microbatch_rows;
+    score.tap.run = fetch_rows;
+    score.fetched.minus_log = vm->device->order->pinned(count * sizeof(double));
+    score.fetched.target = vm->device->order->pinned(count * sizeof(int32_t));
+    pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL, "no pinned memory for the scores of %zu tokens", count);
+  }
   pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
   score.writes = vm->replica == 0;
   if (!score.writes) {
@@ -247,6 +290,7 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
 
 /* With several replicas, all of them have found theirs behind the barrier. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
+  take_fetched(vm);
   if (run->plan->replica_count > 1 && !vm->transport->kind->barrier(vm->transport)) {
     return false;
   }

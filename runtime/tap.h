@@ -18,14 +18,15 @@ struct pen_tap {
 };
 
 /* Puts a tap before every op of that kind, of which a rank's calls may hold none. `tap` must outlive the vm; its last two fields are
- * filled. One tap serves ops that are prepared alike. */
+ * filled. One tap serves ops that are prepared alike. Before CROSS_ENTROPY also where HEAD_LOSS calls it, for some of the rows at a time.
+ * On a device with memory of its own a data op's tap fills memory of the host; another's operands lie there, and it may only enqueue. */
 void pen_vm_tap(struct pen_vm *vm, enum pen_op_kind kind, struct pen_tap *tap);
 
 /* What a command does in each rank besides running steps; null: nothing. `vm` is that of the step's shape. */
 struct pen_command_hooks {
   void (*opened)(const struct pen_run *run, struct pen_vm *vm);  /* before the seal, for every shape in turn */
   uint32_t (*choose)(const struct pen_run *run, uint64_t step);  /* the shape of a step, when all ranks have ended the one before */
-  bool (*stepped)(const struct pen_run *run, struct pen_vm *vm); /* after the rank's own end of a step; false: the run was aborted */
+  bool (*stepped)(const struct pen_run *run, struct pen_vm *vm); /* after the rank's own end of a step, on its device too; false: the run was aborted */
   void (*left)(const struct pen_run *run, struct pen_vm *vm);    /* after the last */
 };
 

@@ -22,7 +22,7 @@ static void shapes_have_feeds_of_their_own(void **state) {
     const uint32_t room = (uint32_t)((next->offset - feed->offset) / feed->microbatch_bytes);
     if (next->rank != feed->rank) continue;
     targets += room == 8;
-    assert_true(room == 4 || room == 8);
+    assert_true(room == 4 || room == 8 || room == 1); /* generation has one microbatch */
   }
   assert_true(targets > 0);
   pen_free_all();

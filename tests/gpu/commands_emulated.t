@@ -82,6 +82,30 @@ wait $pid
 is "a signal ends an evaluation" $? 0
 ok "and what was trained is saved" test -e stopped/latest/manifest.json
 
+# ---- score and generate, with whole logits and by chunks of rows ----
+
+# numbers FILE: the numbers of a score, one a line.
+numbers() { tr ',[]:{}' '\n\n\n\n\n\n' <"$1" | grep '^-*[0-9]' >"$2.bits"; }
+for chunks in plain chunks; do
+  test $chunks = plain || built chunks -s model.loss_rows=32 -s batch.microbatch=3
+  for name in cpu one $links; do
+    ok "$chunks: $name scores" "./${chunks}_$name" score --data held.bin --checkpoint alone.ckpt --output "$name.json" --end-of-text 69 --quiet
+    numbers "$name.json" "score_$name"
+  done
+  ok "$chunks: each token as the CPU" close_to score_cpu score_one 2e-5
+  for link in $links; do ok "$chunks: over $link to one rank's bits" cmp one.json "$link.json"; done
+  is "$chunks: every token" "$(grep -o '"tokens":[0-9]*' one.json | awk -F : '{ n += $2 } END { print n }')" 500
+done
+for name in cpu one $links; do
+  ok "$name generates" sh -c "./plain_$name generate --checkpoint alone.ckpt --prompt ABCD --tokens 40 --samples 2 --seed 3 >$name.text"
+done
+ok "the CPU's text" cmp cpu.text one.text
+for link in $links; do ok "over $link the same" cmp one.text "$link.text"; done
+is "two samples of the prompt and forty tokens" "$(grep -c '^ABCD' one.text) $(test "$(wc -c <one.text)" -gt 88 && echo long)" "2 long"
+ok "in bf16" build half model.cfg -s cluster.device=cuda -s model.dtype=bf16
+ok "it generates" sh -c "./half generate --checkpoint alone.ckpt --prompt ABCD --tokens 40 >half.text"
+matches "from the prompt on" "$(cat half.text)" "ABCD*"
+
 # ---- shapes ----
 
 cat >>model.cfg <<'END_OF_MODEL'
