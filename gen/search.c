@@ -4,6 +4,11 @@
  * (search_build.c). The best of them are improved by annealing (search_improve.c), in rounds of falling temperature, until the work
  * given is spent or the objective has met its lower bound. Where the placement is free, both are begun, and the better goes on.
  *
+ * Whichever objective is asked for, both are searched, neither knowing of the other, and the result is the best of all that came of it:
+ * by the objective, and where that is the same, by the other. So of two searches that differ in nothing but the objective, if one comes
+ * to the makespan of the other, they come to the same span too, and the other way about. The second search is left out where the first
+ * has met all bounds.
+ *
  * All orders searched run the microbatches of a stage in rising order. That loses nothing: costs do not depend on the microbatch. Let in
  * any order the n-th F (I, W) of each stage be that of microbatch n instead; what the n-th waits for is then the n-th of another stage,
  * which is made no later than n of those were, so nothing starts later, and a rank holds as much. And a B before which a W of its stage
@@ -209,8 +214,6 @@ static void conclude(struct pen_search *search, const struct pen_search_side *si
   search->span = side->timing->span;
   search->lower_bound = bound;
   search->gap = bound > 0 ? (goal - bound) / bound : 0;
-  search->starts = side->starts->tried;
-  search->work = side->board->work;
 }
 
 /* The named orders of all sides, by insertion: they are few. */
@@ -257,29 +260,88 @@ bool pen_search_can_time(const struct pen_partition *partition, const struct pen
   return isfinite(2 * sum);
 }
 
+/* What is searched, by whichever objective. */
+struct task {
+  const struct pen_topology *topology;
+  const struct pen_partition *partition;
+  struct pen_graph *const *graph;
+  const struct pen_stage_cost *cost;
+  double overlap_cost;
+  const struct pen_search_effort *effort;
+  const double *slack;
+  bool tries[2]; /* [loop, v] */
+};
+
+/* The placement of the better order; the first that there is where none was found. */
+static struct pen_search_side *better_of(struct pen_search_side *const side[2]) {
+  if (!side[0]) return side[1];
+  return side[1] && side[1]->timing && is_better(side[0], side[1]->timing) ? side[1] : side[0];
+}
+
+/* The search by one objective. */
+static void search_by(const struct task *task, bool by_span, struct pen_search_side *side[2]) {
+  static const char *const placements[] = {"loop", "v"};
+  uint64_t work = (uint64_t)WORK_A_SECOND, seed = task->effort->seed;
+  for (int i = 0; i < 2; i++) {
+    if (!task->tries[i]) continue;
+    const struct pen_partition *here = placed(task->partition, i);
+    const struct pen_budget *budget = pen_budget_of(task->topology, here, task->graph, task->slack);
+    side[i] = begin(task->topology, pen_search_case(here, task->cost, task->overlap_cost, budget, by_span), placements[i],
+                    work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
+    for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
+  }
+  struct pen_search_side *chosen = better_of(side);
+  if (!chosen->timing) return;
+  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++) run_round(chosen, round, work, seed);
+  break_ties(chosen, work, seed);
+}
+
+/* Whether no order of any placement searched can be better than the best by either objective. */
+static bool meets_all_bounds(struct pen_search_side *const side[2]) {
+  const struct pen_timing *timing = better_of(side)->timing;
+  for (int i = 0; i < 2; i++) {
+    if (!side[i]) continue;
+    double goal = objective(side[i], timing), rest = timing->makespan + timing->span - goal;
+    if (goal > side[i]->bound * (1 + 1e-12) || rest > side[i]->other_bound * (1 + 1e-12)) return false;
+  }
+  return true;
+}
+
+/* Takes what the search by the other objective found where it is better by this one's. */
+static void take_other(struct pen_search_side *side, const struct pen_search_side *other) {
+  if (!other || !other->timing || !is_better(side, other->timing)) return;
+  side->order = other->order;
+  side->timing = other->timing;
+  side->from = other->from;
+  side->is_named = other->is_named;
+}
+
+static void count_work(struct pen_search *search, struct pen_search_side *const side[2]) {
+  for (int i = 0; i < 2; i++) {
+    if (!side[i]) continue;
+    search->starts += side[i]->starts->tried;
+    search->work += side[i]->board->work;
+  }
+}
+
 struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *partition, struct pen_graph *const *graph,
                               const struct pen_stage_cost *cost, double overlap_cost, const struct pen_search_effort *effort,
                               const double *slack) {
-  const char *const placements[] = {"loop", "v"};
   bool free = !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
-  bool by_span = !strcmp(t->pipeline_objective, "span");
-  uint32_t first = !free && !strcmp(t->pipeline_placement, "v"), count = free ? 2 : 1, chosen = first;
-  uint64_t work = (uint64_t)WORK_A_SECOND;
+  bool by_span = !strcmp(t->pipeline_objective, "span"), zigzag = !strcmp(t->pipeline_placement, "v");
+  const struct task task = {t, partition, graph, cost, overlap_cost, effort, slack, {free || !zigzag, free || zigzag}};
   struct pen_search *search = pen_new(1, sizeof *search);
-  struct pen_search_side **side = search->side;
+  struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;
-  for (uint32_t i = first; i < first + count; i++) {
-    const struct pen_partition *here = placed(partition, i);
-    const struct pen_budget *budget = pen_budget_of(t, here, graph, slack);
-    side[i] = begin(t, pen_search_case(here, cost, overlap_cost, budget, by_span), placements[i], work / STARTS_SHARE / count);
-    for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, effort->seed);
-  }
+  search_by(&task, by_span, search->side);
   list_named(search);
-  if (free && side[1]->timing && is_better(side[0], side[1]->timing)) chosen = 1;
-  if (!side[chosen]->timing) return search;
-  for (uint64_t round = ROUNDS - 1; round < effort->seconds * ROUNDS; round++) run_round(side[chosen], round, work, effort->seed);
-  break_ties(side[chosen], work, effort->seed);
-  conclude(search, side[chosen]);
+  if (!better_of(search->side)->timing) return search;
+  if (!meets_all_bounds(search->side)) search_by(&task, !by_span, other);
+  for (int i = 0; i < 2; i++)
+    if (search->side[i]) take_other(search->side[i], other[i]);
+  count_work(search, search->side);
+  count_work(search, other);
+  conclude(search, better_of(search->side));
   pen_search_place(search, t, partition);
   return search;
 }

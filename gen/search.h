@@ -1,6 +1,6 @@
 /* search.h: orders of F, I and W that no rule gives: what is searched, and the parts of the search.
  *
- *   search.c         the pass: rounds of improvement, and the best of all
+ *   search.c         the pass: rounds of improvement by both objectives, and the best of all
  *   search_case.c    the case as numbers; lists of actions and orders
  *   search_starts.c  orders to begin with: named schedules, list schedules
  *   search_board.c   one order, and its times while actions move
@@ -188,7 +188,7 @@ struct pen_search {
   uint64_t starts, work;   /* orders that the search began with; actions timed in all */
   struct pen_search_named *named; /* [named_count] all that suit, whether they fit or not, the best by the objective first */
   size_t named_count;
-  struct pen_search_side *side[2]; /* [loop, v] what was searched; null: that placement was not */
+  struct pen_search_side *side[2]; /* [loop, v] the search by the objective; null: that placement was not tried */
 };
 
 struct pen_search_effort {

@@ -35,6 +35,16 @@ ok "the same again is the same bytes" cmp "$scratch/one.c" "$scratch/two.c"
 ok "another seed is another search" sh -c "! cmp -s '$scratch/three' '$scratch/four'"
 ok "its actions are taken back" "$gen" --check --actions="$scratch/four" "$scratch/zb.cfg"
 
+# ---- the other objective breaks ties ----
+# both REPORT: makespan and span.
+both() { echo "$(field "$1" makespan) $(field "$1" span)"; }
+for seconds in 0 1; do
+  for objective in makespan span; do
+    "$gen" -p report --search-seconds=$seconds "$scratch/zb.cfg" -s pipeline.objective=$objective >"$scratch/$objective" 2>"$scratch/said"
+  done
+  is "of the least makespan the least span, in $seconds s" "$(both "$scratch/makespan")" "$(both "$scratch/span")"
+done
+
 # ---- placements ----
 "$gen" -p report --search-seconds=0 "$scratch/zb.cfg" -s pipeline.stages_per_rank=2 -s model.layers=16 -s pipeline.live_limit=8 \
   >"$scratch/report" 2>"$scratch/said"
