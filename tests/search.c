@@ -16,6 +16,12 @@ static struct pen_stage_cost *random_costs(const struct pen_partition *partition
   return cost;
 }
 
+/* costs.live_backward: nothing, less than, as much as, and more than the limit's unit. */
+static double random_backward(uint64_t *seed) {
+  static const double backwards[] = {0, 0.5, 1, 2};
+  return backwards[draw(seed, sizeof backwards / sizeof *backwards)];
+}
+
 /* What the search asks of a topology. live_limit 0: none. */
 static struct pen_topology *search_topology(const char *objective, double limit, double backward, double weight) {
   struct pen_topology *topology = make_topology("search", 0, false);
@@ -129,7 +135,8 @@ struct trial_of_all {
   const struct pen_budget *budget;
   struct pen_order *order, *joined;
   bool rising; /* only orders in which each stage's microbatches rise */
-  double makespan, span;
+  double makespan, span;           /* the least */
+  double makespan_then, span_then; /* the least of those with the least span, makespan */
   uint64_t orders;
 };
 
@@ -145,13 +152,20 @@ static bool may_follow(const struct trial_of_all *all, uint32_t rank, const stru
   return ahead == (uint32_t)rank_of_kind[next->kind] && (!all->rising || lower == next->microbatch);
 }
 
+/* The least of `first`, and of those orders the least of `then`. */
+static void least(double first, double then, double *least_first, double *least_then) {
+  if (first > *least_first + 1e-9) return;
+  *least_then = first < *least_first - 1e-9 ? then : fmin(*least_then, then);
+  *least_first = fmin(*least_first, first);
+}
+
 static bool time_one(struct trial_of_all *all, const struct pen_order *order) {
   if (!pen_budget_holds(all->budget, order)) return false;
   struct pen_timing *timing = pen_simulate(order, all->partition, all->cost, -1);
   all->orders++;
   if (!timing->complete) return true;
-  all->makespan = fmin(all->makespan, timing->makespan);
-  all->span = fmin(all->span, timing->span);
+  least(timing->makespan, timing->span, &all->makespan, &all->span_then);
+  least(timing->span, timing->makespan, &all->span, &all->makespan_then);
   return true;
 }
 
@@ -211,7 +225,7 @@ static const struct tiny {
 } tinies[] = {{2, 1, 2, false, false}, {2, 1, 3, false, true}, {3, 1, 2, false, true}, {2, 2, 1, true, false}, {2, 2, 1, false, false},
               {1, 2, 2, false, true},  {1, 1, 3, false, false}};
 
-/* No order beats a bound, and the search finds the best order, for both objectives, with and without a limit. */
+/* No order beats a bound, and the search finds the best order, for both objectives, the other breaking ties, with and without a limit. */
 static void tiny_cases_are_solved(void **state) {
   (void)state;
   uint64_t seed = 20231130;
@@ -220,17 +234,18 @@ static void tiny_cases_are_solved(void **state) {
     const struct tiny *tiny = &tinies[round % (sizeof tinies / sizeof *tinies)];
     struct pen_partition *partition = make_partition(tiny->ranks, tiny->stages, tiny->microbatches, tiny->zigzag);
     struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 6));
-    double weight = 0.25 * (double)draw(&seed, 9), most = tiny->stages * tiny->microbatches;
-    double limit = round % 2 ? tiny->stages + 0.25 * (double)draw(&seed, (uint64_t)(4 * most)) : 0;
+    double weight = 0.25 * (double)draw(&seed, 9), most = tiny->stages * tiny->microbatches, backward = random_backward(&seed);
+    double limit = round % 2 ? fmax(0.25, backward * tiny->stages + 0.25 * (double)draw(&seed, (uint64_t)(4 * most))) : 0;
     double weights[] = {weight, weight, weight, weight};
-    struct pen_budget *budget = limit > 0 ? pen_budget_live(tiny->ranks, partition->stage_count, limit, 1, weights)
+    struct pen_budget *budget = limit > 0 ? pen_budget_live(tiny->ranks, partition->stage_count, limit, backward, weights)
                                           : pen_budget_none(tiny->ranks, partition->stage_count);
     struct pen_budget *none = pen_budget_none(tiny->ranks, partition->stage_count);
     const struct pen_search_case *c = pen_search_case(partition, cost, -1, none, false);
     uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
     struct pen_search_rule rule = {100, 0, 1, false, false, false};
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
-    struct trial_of_all all = {partition, cost, budget, pen_search_order(c, list), pen_search_order(c, list), tiny->rising, INFINITY, INFINITY, 0};
+    struct trial_of_all all = {partition, cost, budget, pen_search_order(c, list), pen_search_order(c, list), tiny->rising,
+                               INFINITY, INFINITY, INFINITY, INFINITY, 0};
     try_all(&all, 0, 0);
     assert_true(isfinite(all.span));
     const struct pen_bounds bounds = pen_bounds_of(all.order, partition, cost, -1, budget);
@@ -238,10 +253,12 @@ static void tiny_cases_are_solved(void **state) {
       fail_msg("round %u: of %lu orders the best take %g and %g, the bounds are %g and %g", round, (unsigned long)all.orders,
                all.makespan, all.span, bounds.makespan.greatest, bounds.span.greatest);
     for (int by_span = 0; by_span < 2; by_span++) {
-      struct pen_topology *topology = search_topology(by_span ? "span" : "makespan", limit, 1, weight);
+      struct pen_topology *topology = search_topology(by_span ? "span" : "makespan", limit, backward, weight);
       const struct pen_search *search = run_search(topology, partition, cost, tiny->zigzag, 0, round);
-      double found = by_span ? search->span : search->makespan, best = by_span ? all.span : all.makespan;
-      if (fabs(found - best) > 1e-9) fail_msg("round %u: found %s %g, the best is %g", round, search->objective, found, best);
+      double makespan = by_span ? all.makespan_then : all.makespan, span = by_span ? all.span : all.span_then;
+      if (fabs(search->makespan - makespan) > 1e-9 || fabs(search->span - span) > 1e-9)
+        fail_msg("round %u: by %s found makespan %g, span %g; the best are %g and %g", round, search->objective, search->makespan,
+                 search->span, makespan, span);
       assert_true(pen_budget_holds(budget, search->order));
       tight[by_span] += search->gap == 0;
       total += !by_span;
@@ -280,11 +297,11 @@ static struct pen_order *named_order(const struct pen_topology *topology, const 
 }
 
 /* The least limit within which an order keeps, to 2^-20. */
-static double peak_of(const struct pen_order *order, const double *weight, uint32_t stage_count) {
+static double peak_of(const struct pen_order *order, double backward, const double *weight, uint32_t stage_count) {
   double low = 0, high = 1e4;
   while (high - low > 0x1p-20) {
     double middle = (low + high) / 2;
-    if (pen_budget_holds(pen_budget_live(order->rank_count, stage_count, middle, 1, weight), order)) high = middle;
+    if (pen_budget_holds(pen_budget_live(order->rank_count, stage_count, middle, backward, weight), order)) high = middle;
     else low = middle;
   }
   return high;
@@ -296,8 +313,9 @@ static double draw_limit(uint64_t *seed, const struct pen_topology *topology, co
   uint64_t way = draw(seed, 3);
   struct pen_order *order = named_order(topology, partition, zigzag, draw(seed, sizeof named / sizeof *named));
   if (way == 0) return 0;
-  if (way == 1 && order) return peak_of(order, weight, partition->stage_count);
-  return partition->stages_per_rank + 0.25 * (double)draw(seed, 12 * partition->stage_count);
+  double backward = topology->costs_live_backward;
+  if (way == 1 && order) return peak_of(order, backward, weight, partition->stage_count);
+  return backward * partition->stages_per_rank + 0.25 * (double)draw(seed, 12 * partition->stage_count);
 }
 
 /* By its objective the search is never worse than any named schedule of the same case that keeps within the limit. */
@@ -310,16 +328,16 @@ static void no_named_schedule_is_better(void **state) {
     bool zigzag = stages == 2 && draw(&seed, 2);
     struct pen_partition *partition = make_partition(ranks, stages, ranks * (1 + (uint32_t)draw(&seed, 3)), zigzag);
     struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 6));
-    double weight = 0.5 * (double)draw(&seed, 6), weights[64];
+    double weight = 0.5 * (double)draw(&seed, 6), backward = random_backward(&seed), weights[64];
     for (int i = 0; i < 64; i++) weights[i] = weight;
-    struct pen_topology *topology = search_topology(draw(&seed, 2) ? "span" : "makespan", 0, 1, weight);
+    struct pen_topology *topology = search_topology(draw(&seed, 2) ? "span" : "makespan", 0, backward, weight);
     topology->has_costs_overlap = draw(&seed, 2);
     topology->costs_overlap = 2;
     double limit = draw_limit(&seed, topology, partition, zigzag, weights);
     topology->has_pipeline_live_limit = limit > 0;
     topology->pipeline_live_limit = limit;
     struct pen_search *search = run_search(topology, partition, cost, zigzag, 0, round);
-    struct pen_budget *budget = limit > 0 ? pen_budget_live(ranks, partition->stage_count, limit, 1, weights)
+    struct pen_budget *budget = limit > 0 ? pen_budget_live(ranks, partition->stage_count, limit, backward, weights)
                                           : pen_budget_none(ranks, partition->stage_count);
     double overlap = topology->has_costs_overlap ? topology->costs_overlap : -1;
     struct pen_timing *own = pen_simulate(search->order, partition, cost, overlap);
@@ -333,12 +351,43 @@ static void no_named_schedule_is_better(void **state) {
       double other = goal_of(topology, pen_simulate(order, partition, cost, overlap));
       compared++;
       if (goal_of(topology, own) > other + 1e-9)
-        fail_msg("round %u: %s %g, but %s %g (limit %g)", round, topology->pipeline_objective, goal_of(topology, own), named[i].name, other, limit);
+        fail_msg("round %u: %s %g, but %s %g (limit %g, live_backward %g)", round, topology->pipeline_objective, goal_of(topology, own),
+                 named[i].name, other, limit, backward);
     }
     pen_free_all();
   }
   print_message("# %u comparisons\n", compared);
   assert_true(compared > 100);
+}
+
+/* Neither objective is to be had for less of the other: where the two searches come to the same makespan, their spans are the same, and
+ * the other way about; and each is at least as good by its own. With two stages a rank both placements are open. */
+static void each_objective_breaks_the_others_ties(void **state) {
+  (void)state;
+  uint64_t seed = 31;
+  unsigned ties = 0, open = 0;
+  for (unsigned round = 0; round < 12; round++) {
+    uint32_t ranks = 2 + (uint32_t)draw(&seed, 4), stages = 1 + round % 2;
+    struct pen_partition *partition = make_partition(ranks, stages, ranks * (1 + (uint32_t)draw(&seed, 2)), false);
+    struct pen_stage_cost *cost = random_costs(partition, &seed, 1 + draw(&seed, 4));
+    double backward = random_backward(&seed), limit = backward * stages + 0.5 * (double)(1 + draw(&seed, 4 * ranks)), weight = 0.5;
+    double makespan[2], span[2];
+    for (int by_span = 0; by_span < 2; by_span++) {
+      struct pen_topology *topology = search_topology(by_span ? "span" : "makespan", limit, backward, weight);
+      struct pen_search_effort effort = {0, round};
+      const struct pen_search *search = pen_search(topology, partition, NULL, cost, -1, &effort, NULL);
+      makespan[by_span] = search->makespan;
+      span[by_span] = search->span;
+      open += search->side[0] && search->side[1];
+    }
+    bool same_makespan = fabs(makespan[0] - makespan[1]) <= 1e-9, same_span = fabs(span[0] - span[1]) <= 1e-9;
+    if (makespan[0] > makespan[1] + 1e-9 || span[1] > span[0] + 1e-9 || same_makespan != same_span)
+      fail_msg("round %u: by makespan %g and span %g, by span %g and %g", round, makespan[0], span[0], makespan[1], span[1]);
+    ties += same_makespan;
+    pen_free_all();
+  }
+  print_message("# %u ties of 12\n", ties);
+  assert_true(ties > 3 && open == 12);
 }
 
 static void the_same_seed_gives_the_same_order(void **state) {
@@ -450,7 +499,8 @@ static void no_row_of_the_table_is_better(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(moves_keep_the_simulators_times), cmocka_unit_test(tiny_cases_are_solved),
-      cmocka_unit_test(no_named_schedule_is_better),     cmocka_unit_test(the_same_seed_gives_the_same_order),
+      cmocka_unit_test(no_named_schedule_is_better),     cmocka_unit_test(each_objective_breaks_the_others_ties),
+      cmocka_unit_test(the_same_seed_gives_the_same_order),
       cmocka_unit_test(published_cases_are_beaten),      cmocka_unit_test(no_row_of_the_table_is_better),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
