@@ -67,6 +67,59 @@ static void warmup_defaults_follow_the_design(void **state) {
     }
 }
 
+/* zb_h1, zb_h2 and interleaved are 1f1b with the settings that their rows fix, action for action. */
+static void named_forms_of_1f1b_are_its_settings(void **state) {
+  (void)state;
+  static const struct {
+    const char *name;
+    int warmup;
+    bool asked, split; /* zero_bubble as the topology asks for it, and as the row has it */
+    unsigned stages_first, stages_last;
+  } forms[] = {{"zb_h1", 1, false, true, 1, 1}, {"zb_h2", 2, false, true, 1, 1}, {"interleaved", 2, false, false, 2, 4}, {"interleaved", 2, true, true, 2, 4}};
+  static const unsigned rank_counts[] = {1, 2, 3, 4, 7, 16};
+  unsigned compared = 0;
+  for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)
+    for (size_t r = 0; r < sizeof rank_counts / sizeof *rank_counts; r++)
+      for (unsigned stages = forms[f].stages_first; stages <= forms[f].stages_last; stages++)
+        for (unsigned rounds = 1; rounds <= 3; rounds++) {
+          unsigned ranks = rank_counts[r], microbatches = rounds * ranks + (stages == 1); /* with one stage a rank any number will do */
+          struct pen_partition *partition;
+          char *named = order_text(make_order(forms[f].name, 0, forms[f].asked, ranks, stages, microbatches, &partition));
+          char *plain = order_text(make_order("1f1b", forms[f].warmup, forms[f].split, ranks, stages, microbatches, &partition));
+          assert_string_equal(named, plain);
+          free(named);
+          free(plain);
+          pen_free_all();
+          compared++;
+        }
+  print_message("# %u orders are 1f1b's\n", compared);
+}
+
+/* In zb_h2 the weight gradients of rank r come 2 r microbatches late: W of microbatch n right behind I of n + 2 r; those left at the end. */
+static void zb_h2_delays_weight_gradients(void **state) {
+  (void)state;
+  for (unsigned ranks = 1; ranks <= 9; ranks++)
+    for (unsigned microbatches = 1; microbatches <= 40; microbatches += 3) {
+      struct pen_partition *partition;
+      const struct pen_order *order = make_order("zb_h2", 0, false, ranks, 1, microbatches, &partition);
+      for (uint32_t rank = 0; rank < ranks; rank++) {
+        uint32_t inputs = 0, weights = 0;
+        for (uint32_t index = 0; index < order->count[rank]; index++) {
+          const struct pen_compute *action = &order->action[rank][index];
+          if (action->kind == PEN_I) assert_int_equal(action->microbatch, inputs++);
+          if (action->kind != PEN_W) continue;
+          assert_int_equal(action->microbatch, weights);
+          uint32_t wanted = weights++ + 2 * rank;
+          assert_int_equal(inputs, wanted < microbatches ? wanted + 1 : microbatches);
+          if (wanted < microbatches) assert_true(action[-1].kind == PEN_I && action[-1].microbatch == wanted);
+          else assert_true(action[-1].kind == PEN_W || action[-1].microbatch + 1 == microbatches);
+        }
+        assert_int_equal(weights, microbatches);
+      }
+      pen_free_all();
+    }
+}
+
 static const struct {
   const char *schedule;
   int warmup;
@@ -278,6 +331,8 @@ static void unfit_numbers_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(golden_orders_match),
+      cmocka_unit_test(named_forms_of_1f1b_are_its_settings),
+      cmocka_unit_test(zb_h2_delays_weight_gradients),
       cmocka_unit_test(warmup_defaults_follow_the_design),
       cmocka_unit_test(rules_hold_between_golden_sizes),
       cmocka_unit_test(rules_hold_beyond_golden_sizes),
