@@ -8,7 +8,10 @@
  *   spin -DMODEL=3 -run FILE    rendezvous: besides, one process a rank for all its communication
  *
  * On top stands what the verifier says of each. In 2 and 3 a rank posts a communication row and goes on; the lane meets the other
- * rank's lane in a channel without buffer. */
+ * rank's lane in a channel without buffer.
+ *
+ * Of several replicas one is modelled, which is said on top, too: all run the same rows, and the rows of the exchange between them, of which
+ * exchange.c argues that they add no deadlock, are left out. */
 #include <inttypes.h>
 #include <stdarg.h>
 
@@ -148,7 +151,7 @@ static void write_verdicts(FILE *out, const struct pen_checked *c) {
   }
 }
 
-static void write_model(FILE *out, const char *name, const struct pen_checked *c) {
+static void write_model(FILE *out, const char *name, const struct pen_checked *c, uint32_t replicas) {
   struct model m = {.out = out, .c = c, .hold_next = pen_new(c->rank_count, sizeof(size_t))};
   if (c->rank_count + 2 * (uint64_t)c->pair_count > PROCESSES_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: --print=promela is for small plans: SPIN has at most %d processes, this model %" PRIu64, name,
@@ -159,6 +162,8 @@ static void write_model(FILE *out, const char *name, const struct pen_checked *c
           " * N, and what our verifier says:\n",
           name);
   write_verdicts(out, c);
+  if (replicas > 1)
+    fprintf(out, " * One of %" PRIu32 " replicas is modelled: they run the same rows. Those of the exchange between them are left out.\n", replicas);
   fprintf(out, " */\n#ifndef MODEL\n#define MODEL 1\n#endif\n\nbit arrived[%" PRIu32 "];\nbyte published;\n", m.message_count + 1);
   fprintf(out, "\n#if MODEL == 1\n\nbit given[%" PRIu32 "];\n", m.message_count + 1);
   write_ranks(&m, true);
@@ -180,7 +185,7 @@ void pen_promela(FILE *out, const struct pen_plan *plan) {
   struct pen_checked checked;
   if (!pen_verify_before_deadlock(plan, &plan->profiles[0], &problem, &checked))
     pen_stop(70, "penstock-gen: this is our bug: %s", problem.reason);
-  write_model(out, plan->name, &checked);
+  write_model(out, plan->name, &checked, plan->replica_count);
 }
 
 bool pen_promela_rows(FILE *out, const char *name, const struct pen_lowered *rows, const struct pen_partition *partition,
@@ -188,6 +193,6 @@ bool pen_promela_rows(FILE *out, const char *name, const struct pen_lowered *row
   struct pen_problem problem;
   struct pen_checked checked;
   if (!pen_verify_order(rows->action, rows->count, partition, profile_kind, &problem, &checked)) return false;
-  if (out) write_model(out, name, &checked);
+  if (out) write_model(out, name, &checked, partition->replica_count);
   return true;
 }

@@ -4,7 +4,7 @@
 
 #include "gen/gen.h"
 
-/* Writes the first profile of a plan that pen_verify() accepts, or would accept but for a deadlock. */
+/* Writes the first profile of a plan that pen_verify() accepts, or would accept but for a deadlock; of several replicas one, which it says. */
 void pen_promela(FILE *out, const struct pen_plan *plan);
 
 /* The same of bare rows: every message has a credit, and nothing is overwritten. Returns false, and writes nothing, when more is wrong
