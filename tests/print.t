@@ -73,8 +73,7 @@ else
 fi
 
 # PyTorch's own reader, its check of waits, and its simulator of what can deadlock.
-python=${PEER:-python3}
-if "$python" -c 'from torch.distributed.pipelining.schedules import _validate_send_waits' 2>/dev/null; then
+if find_python 'from torch.distributed.pipelining.schedules import _validate_send_waits' python3 /opt/peer/bin/peer-python; then
   cat >read.py <<'END'
 import csv, sys
 from torch.distributed.pipelining import schedules as s
@@ -100,7 +99,67 @@ END
     ok "PyTorch takes $schedule with its messages" "$python" read.py comms.csv
   done
 else
-  skip "PyTorch takes the lowered order" "no Python with torch: say PEER=PYTHON"
+  skip "PyTorch takes the lowered order" "no Python with torch here: set PEER"
 fi
+
+# What the report says of slots and credits is what the tables hold.
+# tabled GEN OPTION...: by the emitted C's messages, for each rank how many homes they have there, and how many a credit, and none.
+tabled() {
+  "$gen" -o tables.c "$@" && awk -F '[{},] *' '
+    BEGIN { messages = channels = 0 }
+    /\[\] = \{/ { part = $0 }
+    part ~ / train_channels\[/ && /^  \[/ { to[channels++] = $3; if ($3 > last) last = $3 }
+    part ~ / train_messages\[/ && /^  \[/ { channel[messages] = $5; credit[messages] = $7; home[messages++] = $9 }
+    END {
+      for (m = 0; m < messages; m++) {
+        rank = to[channel[m]]
+        slots[rank] += !((rank, home[m]) in seen)
+        seen[rank, home[m]] = 1
+        given[rank] += credit[m] >= 0
+        elided[rank] += credit[m] < 0
+      }
+      for (rank = 0; rank <= last; rank++) print rank, slots[rank] + 0, given[rank] + 0, elided[rank] + 0
+    }' tables.c
+}
+# reported GEN OPTION...: the same by the report.
+reported() {
+  "$gen" -p report "$@" | awk '
+    /"rank": \[/ { inside = 1 }
+    { number = $2 + 0 }
+    inside && /"rank": [0-9]/ { rank = number }
+    inside && /"receive_slots"/ { slots = number }
+    inside && /"credits"/ { given = number }
+    inside && /"credits_elided"/ { print rank, slots, given, number }'
+}
+# same_figures RANKS GEN OPTION...: there are so many ranks, all have slots, and table and report agree.
+same_figures() {
+  figure_ranks=$1
+  shift
+  tabled "$@" >tabled && reported "$@" >reported && cmp tabled reported && awk -v ranks="$figure_ranks" '
+    { slots += $2 > 0; credits += $3 + $4 } END { exit !(NR == ranks && slots == ranks && credits > 0) }' tabled
+}
+while read -r schedule ranks stages settings; do
+  options="-s pipeline.schedule=$schedule -s pipeline.ranks=$ranks -s pipeline.stages_per_rank=$stages"
+  for setting in $settings; do options="$options -s $setting"; done
+  # shellcheck disable=SC2086 # words are meant to part here
+  ok "the report's slots and credits of $schedule $settings are the tables'" same_figures "$ranks" $options "$topology"
+done <<'END'
+1f1b 8 2 pipeline.microbatches=16
+1f1b 4 1 pipeline.microbatches=64 optimizer.clip_norm=0
+gpipe 4 1 pipeline.microbatches=12
+zb_h2 4 1 pipeline.microbatches=12
+zero_bubble_v 8 2
+dual_pipe_v 4 2
+v_min 4 2 optimizer.clip_norm=0
+END
+
+# Of replicas the model for SPIN holds one, and says so.
+"$gen" -p promela -s pipeline.ranks=2 -s pipeline.microbatches=4 "$topology" >alone.pml
+"$gen" -p promela -s pipeline.ranks=2 -s pipeline.microbatches=4 -s data_parallel.replicas=3 "$topology" >three.pml
+is "one replica's model says nothing of replicas" "$(grep -c replica alone.pml)" 0
+is "that of three says that it is of one" "$(sed '/\*\//q' three.pml | grep 'replica')" \
+  " * One of 3 replicas is modelled: they run the same rows. Those of the exchange between them are left out."
+sed '/^ \* One of 3 replicas/d' three.pml >one.pml
+ok "and it is the same model" cmp one.pml alone.pml
 ok "no rank idles for less than no time, by rounding" sh -c "! '$gen' -p report '$topologies/bench_r2.cfg' | grep -q '\"idle\": -'"
 finish
