@@ -1,5 +1,16 @@
-/* compose.c: finds the schedule's row in schedules.def and lets its rule fill the order. (What a row demands of the stages a rank and
- * of their placement was checked when the topology was settled; what a rule demands of other numbers it checks itself.) */
+/* compose.c: from a schedule's name to the order of computation: finds its row in schedules.def and lets the row's rule fill the order.
+ *
+ * An order is a list of F, B, I and W for each rank: no message, no time, no memory. A rule (gen/schedules/, one file each, with its
+ * source) sees ranks, stages of each rank and microbatches, and adds one action after another with pen_order_add(), a pair a|b with
+ * pen_order_overlap(). What rules share is settled here, by the columns of their row:
+ *
+ *   warmup   the row's, else pipeline.warmup, else 1 with one stage a rank or a split backward, else 2
+ *   splits   whether backward comes apart into I and W: as the row says, which may leave it to pipeline.zero_bubble
+ *
+ * so that names such as zb_h1 or interleaved are rows alone. What a row demands of the stages a rank and of their placement was checked when
+ * the topology was settled (settle.c); what a rule demands of other numbers it checks itself. Nothing here sees that an order is complete or
+ * comes to an end: the simulation and the verifier do. Eval runs the forwards of the same placement by the rule of `inference`, whatever the
+ * training's schedule. */
 #include <string.h>
 
 #include "gen/schedules.h"

@@ -1,5 +1,16 @@
-/* digest.c: the plan's digest, which all ranks compare at start: SHA-256 over the settled settings, the generator's version, and the
- * tables column by column, so that neither how C lays out a struct nor how we write a row enters. */
+/* digest.c: the plan's digest, which all ranks compare at start: ranks with different plans would write into each other's memory at places
+ * that mean something else, so they leave with status 76 instead.
+ *
+ * SHA-256 (FIPS 180-4, by nettle) over, in this order:
+ *
+ *   1. the settled settings in canonical text (canonical.c), and the generator's version
+ *   2. every table in the order of pen_tables_each(): its type, its profile, how many rows; then row by row the columns of columns.c
+ *   3. the headers of the checkpoint's files
+ *
+ * Numbers enter with their lowest byte first, as many bytes as the column has, and texts behind their length: so neither padding, nor how C lays
+ * out a struct, nor the byte order of the machine, nor how emit_tables.c writes a row enters. Nor do comments, paths, or the simulated times.
+ * A column that is missing from columns.c would escape; tests/emit.c changes each in turn and sees that the digest does, too.
+ * (The model's digest, which checkpoints compare, is another: over what fixes the weights' names, shapes and meaning, see files.c.) */
 #include <endian.h>
 #include <string.h>
 

@@ -1,4 +1,13 @@
-/* emit.c: the plan as C: tables made to be read, the same bytes for the same input. emit_tables.c writes the tables themselves. */
+/* emit.c: the plan as C: tables made to be read, the same bytes for the same input. emit_tables.c writes the tables themselves.
+ *
+ * The file, in order: a comment with the command that makes it, the SHA-256 of its input, the simulated step and the bytes of every rank; the
+ * tables, by profile and rank; the headers of the checkpoint's files; the list of profiles and `pen_plan`, by which the runtime finds all
+ * else; and assertions of what must agree with the sources that it is compiled with: counts of rows, ops, kinds and bases.
+ *
+ * The same input gives the same bytes on any machine: no date, no name of a host, no absolute path (paths are by base name), nothing in the
+ * order of a hash table. Reals have 17 digits, which give an f64 back exactly (IEEE 754-2019, section 5.12.2). In strings
+ * a question mark is written as its number, for two of them could begin a trigraph (C17, 5.2.1.1). Fields that are left out are 0. Whether the
+ * compiled tables are those that were verified, tests/emit.c asks. */
 #include <inttypes.h>
 
 #include "gen/emit.h"

@@ -1,4 +1,19 @@
-/* layout.c: the finished plan: what persists in each arena, then every profile on top of it. */
+/* layout.c: the finished plan: what persists in each arena, then every profile on top of it.
+ *
+ * A rank has one arena (runtime/plan.h draws it), and all profiles of the plan use it in turn. Places are found in this order:
+ *
+ *   1. each profile by itself: receive slots and activations of every rank (place.c, slots.c, pack.c). Nothing of an activation outlives its
+ *      step, so the profiles lie on top of each other
+ *   2. the window: as large as the profile with the most slot bytes wants it
+ *   3. behind it what persists, the same for all profiles. First what other processes read or write: a tied matrix's copy, and with
+ *      replicas gradients and what they read of weights. Up to there (shared_bytes) memory is shared, the rest is the rank's own. Then weights,
+ *      bf16 copies, gradients, moments, losses, snapshot, a device's step part, constants, of each kind in model order
+ *   4. behind that the activation part: as large as the profile with the most activations wants it
+ *   5. with all sizes known the tables (tables.c), and what of each weight stands where in the checkpoint's files (files.c)
+ *
+ * Whatever is placed begins at a multiple of PEN_ALIGNMENT_BYTES. What replicas share out (data_parallel.shard) takes the bytes of the
+ * largest shard, on each replica at the same place; so one plan serves all of them (Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054).
+ * That offsets are settled before the program runs is as in TensorFlow Lite Micro (David et al. 2021, arXiv 2010.08678). */
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,4 +1,18 @@
-/* model.c: the builder: a family's calls become forward ops and values with their shapes; a stage is its blocks in order. */
+/* model.c: the builder: a family's calls become forward ops and values with their shapes; a stage is its blocks in order.
+ *
+ * A family (gen/families/) is a list of blocks, and each block a function that calls op_linear(), op_rmsnorm() and so on with the values that
+ * the calls before returned. A call appends one op to the stage's forward list and makes a value for each output. The rule by which it does
+ * so is the op's signature in kernels/ops.def (signature.c): how many operands, which may be left out, each one's elements as a product of
+ * the op's dims, and its dtype. So shapes follow from the settings; nothing is run or traced.
+ *
+ *   weights   are f32 and are made with their gradient, unless frozen or only forwards run. An op that computes in bf16 reads a copy, which
+ *             is made when the first op asks for it and shared by those that follow
+ *   data      (tokens, targets, positions of documents) is declared by the family (shapes.c) and made once a stage, by its first reader
+ *   borders   a block takes the value that the block before gives; where a stage begins it is the stage's input, of the declared shape. It is
+ *             rounded to the dtype on the wire whether or not a stage ends there, so that bits do not depend on the cuts (design.md section 9)
+ *   names     are prefixed with the layer's, as Hugging Face names tensors: a value is found by them in tables and messages
+ *
+ * Backward is none of a family's business: derive.c makes it from these ops. */
 #include <string.h>
 
 #include "gen/shapes.h"

@@ -1,4 +1,17 @@
-/* report.c: the plan in figures, as JSON (design.md section 10). */
+/* report.c: the plan in figures, as JSON (design.md section 10, whose fields it has to the letter; others stand beside them).
+ *
+ * Nothing is computed here but counts: times are the simulation's of one training step, or of eval where nothing trains, in the costs' unit;
+ * bytes, slots and credits are the plan's.
+ *
+ *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
+ *   lower_bound, gap, bounds       what no order of these actions can beat, by each argument (bounds.c)
+ *   exchange, search               only where there are replicas, or a search
+ *   critical_path                  the chain of actions that fills the makespan (critical.c), by legs of one rank
+ *   stages                         what each holds, and on which rank
+ *   rank                           busy and idle time; bytes placed and, as their lower bound, live; receive slots; messages to the rank whose
+ *                                  sender awaits a credit, and those whose slot is proved free (slots.c): both together are all that it receives
+ *
+ * JSON (RFC 8259) has neither NaN nor infinity: where a figure is no number, null stands. Reals have 15 digits, keys keep their order. */
 #include "gen/report.h"
 
 #include <math.h>

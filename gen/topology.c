@@ -1,4 +1,18 @@
-/* topology.c: from a topology file and the -s of the command line to struct pen_topology; every message names its setting. */
+/* topology.c: from a topology file and the -s of the command line to struct pen_topology; every message names its setting.
+ *
+ * What a setting is called, its type, what is allowed and its default stand in settings.def alone. It gets its value in this order, what comes
+ * later in place of what came before:
+ *
+ *   1. the file, with what it includes. source.c reads it into one text in which each value is a number, its place among the values as they
+ *      were written; libconfig parses that text, for the grammar alone. So integers do not wrap and reals may be written as whole
+ *      numbers, which libconfig 1.5 gets wrong, and messages have the file and line of an included fragment
+ *   2. each -s PATH=VALUE as it comes on the command line; value.c reads the text by the setting's type
+ *   3. defaults of settings.def, where nothing was said
+ *   4. pen_topology_settle(): defaults that depend on other settings, and all that settings demand of each other (settle.c)
+ *
+ * Each setting keeps its origin: where it was written, and how. A message is `FILE:LINE: GROUP.NAME = VALUE: what is allowed`, `-s ...` for an
+ * override, and FILE alone for a default or for nothing (design.md section 10). A name that is unknown ends the generator with the nearest one
+ * that is known. The digest of the source is over the files' bytes, the overrides, and the schedule's CSV where there is one. */
 #include "gen/topology.h"
 
 #include <libconfig.h>

@@ -1,4 +1,19 @@
-/* verify_rows.c: are the rows complete, each in its place, and do sends and receives match? */
+/* verify_rows.c: are the rows complete, each in its place, and do sends and receives match?
+ *
+ * The rows are taken as they stand; nothing is known of how they were made, and the same is asked of a plan of ours and of what --actions
+ * gives. In this order, each part resting on those before it:
+ *
+ *   1. each row by itself: its kind exists, its stage and microbatch too, the stage is on this rank, a message that it names crosses
+ *      ranks, and no row stands twice. Notes where each stands
+ *   2. pairs a|b: two compute rows, one behind the other, neither of which needs the other, and not both adding to one gradient
+ *   3. each stage and microbatch: one F; when training one B, or one I and one W, in that order behind F
+ *   4. each border of stages and microbatch: where both are on one rank the maker stands before the reader; else maker before SEND, and
+ *      RECV before WAIT before reader (bare rows may lack the WAIT)
+ *   5. the step's end: NORM, PUBLISH, GATHER and UPDATE, each once where it is needed and in order (a tied matrix's: verify_tie.c)
+ *   6. each directed pair of ranks: messages are received in the order in which they are sent, since a channel is a queue
+ *
+ * That every row is there and matched says nothing of whether the ranks ever get to it: verify_deadlock.c does. The first thing wrong is
+ * reported at the row that shows it, in the words of --print=actions. Linear in rows. */
 #include <stdlib.h>
 
 #include "gen/verify.h"

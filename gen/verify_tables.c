@@ -1,4 +1,20 @@
-/* verify_tables.c: every entry of the finished plan's tables by itself: stages, tensors, ops, rows, messages, channels. */
+/* verify_tables.c: every entry of the finished plan's tables by itself: stages, tensors, ops, rows, messages, channels.
+ *
+ * The parts after this one index tables and follow addresses without looking; so nothing may be out of range when it is done, and each
+ * entry must mean what its row says. For each rank, then for all:
+ *
+ *   sizes      window, persistent part and arena follow each other
+ *   ops        kind, dtype and dims are possible; each operand is there unless optional, and its tensor has the dtype and the bytes that the
+ *              op's signature gives for these dims (kernels/ops.def); the workspace suffices; programs lie within the table
+ *   tensors    aligned; what is persistent lies on a weight, a gradient or a constant (verify_persistent.c)
+ *   stages     input, output and their gradients are there where a neighbour is, count from the right base, and have at both ends of the
+ *              border the same dtype and bytes
+ *   rows       name a program of their own kind and stage, a frame with aligned places, or the message that is theirs
+ *   replicas   the rows and places of the exchange between them (verify_replicas.c)
+ *   messages   leave from where the maker's frame puts the tensor, arrive where the reader's does, and within the receiver's window; on their
+ *              channel numbered as they are sent, and credits as they are received; channels count what they carry
+ *
+ * Whether what lies at an address is still, or already, the value that is meant, verify_memory.c asks. */
 #include "gen/signature.h"
 #include "gen/verify.h"
 
