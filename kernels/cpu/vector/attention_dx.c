@@ -24,7 +24,7 @@ enum {
   CHANCE_STRIDE = KEY_BLOCK + LINE,
   NEXT = 4, /* operands of a block of queries: q, do, o of the one that follows, dq of this one */
 };
-_Static_assert(KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0, "blocks are whole tiles");
+_Static_assert(QUERY_BLOCK % ROWS == 0 && KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0, "blocks are whole tiles");
 
 struct block {
   float *keys, *values, *key_rows, *dk, *dv;
@@ -139,11 +139,11 @@ static void work(const struct block *b, size_t first_key) {
 
 /* Copies a block of queries in, with their do; delta = sum of do o. */
 static void begin(struct block *b, const stored *q, const stored *dout, const stored *o, const float *lse, size_t row) {
-  copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim, (float)M_LOG2E * b->scale);
+  copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim, (float)(M_LOG2E / sqrt((double)b->head_dim)));
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
   memset(b->dq, 0, QUERY_BLOCK * b->stride * sizeof(float));
   for (size_t r = 0; r < b->query_count; r++) {
-    b->lse[r] = (float)M_LOG2E * lse[r];
+    b->lse[r] = (float)(M_LOG2E * (double)lse[r]);
     vf sum = {0};
     for (size_t i = 0; i < b->head_dim; i += LANES)
       sum = madd(load(b->dout + r * b->stride + i), load_n(o + r * row + i, b->head_dim - i), sum);

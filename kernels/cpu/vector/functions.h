@@ -29,7 +29,7 @@ inline_always vf exponential(vf x) { return exponential_of_sum(x, splat(-0.0f));
 
 enum { POWERS = 4 }; /* at once: one alone waits for its own results most of the time */
 
-/* x[i] becomes 2^x[i] for x <= 0, within 2 units in the last place; for x below -125, 2^-125. x = n + f with |f| <= 1/2;
+/* x[i] becomes 2^x[i] for x up to 127, within 2 units in the last place; for x below -125, 2^-125; above, any bits. x = n + f with |f| <= 1/2;
  * 2^f = 1 + f q(f), q of degree 4 (relative error 9e-8); n is added to the exponent. Where the base may be chosen, this is less than half
  * of exponential()'s work. */
 inline_always void powers_of_two(vf *x, size_t count) {
