@@ -65,7 +65,7 @@ bool pen_check_persistent(const struct pen_bench *b) {
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
-  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 2, sizeof *range);
+  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 3, sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     uint64_t bytes = weight->count * sizeof(float), moment = kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);

@@ -1,5 +1,6 @@
-/* verify_step.c: the step part of every arena (plan.h): there where the device has memory of its own, and nowhere else; each of its pieces as
- * large as what is put there; and a feed for every data op of every program. That the part lies apart from all else verify_tables.c says. */
+/* verify_step.c: the step part of every arena (plan.h): there where the device has memory of its own, and nowhere else; each of its pieces
+ * as large as what is put there; and a feed for every data op of every program. That the part lies apart from all else
+ * verify_persistent.c says. */
 #include <string.h>
 
 #include "gen/signature.h"
@@ -72,6 +73,7 @@ static bool check_feeds(const struct pen_plan *plan, uint32_t rank, struct pen_p
       return pen_wrong(problem, rank, PEN_NONE, "feed %u (%s) is of no output", i, signature->kind);
     uint64_t bytes = pen_operand_bytes(&signature->operand[feed->operand], feed->dtype, feed->dim), all;
     uint32_t microbatches = most_microbatches(plan, feed);
+    if (microbatches == 0) return pen_wrong(problem, rank, PEN_NONE, "feed %u (%s) is of no op", i, signature->kind);
     if (feed->bytes != bytes || feed->microbatch_bytes < bytes || feed->microbatch_bytes % PEN_ALIGNMENT_BYTES ||
         feed->offset % PEN_ALIGNMENT_BYTES || __builtin_mul_overflow(feed->microbatch_bytes, (uint64_t)microbatches, &all) ||
         feed->offset < at || !in_order(feed->offset, all, past))
