@@ -31,6 +31,7 @@ struct pen_rank_state {
   _Atomic uint32_t profile;                            /* which of the plan's the step runs */
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
   _Atomic uint32_t phase;                              /* enum pen_phase */
+  _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, else 0 */
   int32_t process;                                     /* its pid, and the host it is on: set when the process starts */
   char host[PEN_HOST_BYTES];
   struct pen_flag published;                           /* steps whose board entries stand */
@@ -61,7 +62,7 @@ struct pen_control {
   unsigned char nccl_id[128];                              /* transport nccl: rank 0's, valid after the first barrier */
   struct pen_flag begun;                                   /* steps, evaluation's too, that rank 0 has begun */
   struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */
-  double loss_sum;                                         /* eval's result, for the parent: valid after rank 0 has left */
+  double loss_sum;                                         /* eval's and score's result, for the parent: valid when all have left */
   uint64_t target_count, step_count;
 };
 

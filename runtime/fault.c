@@ -29,6 +29,7 @@ struct watched {
   uint64_t finished; /* at the last look */
   uint64_t still_ns; /* since it finished an action */
   uint64_t busy_ns;  /* since it finished an action or waited */
+  uint64_t device_ns; /* of busy_ns, what it has waited for its device without a break */
 };
 
 struct watch {
@@ -169,6 +170,7 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
     rank->finished = finished;
     rank->still_ns = moved ? 0 : rank->still_ns + passed_ns;
     rank->busy_ns = moved || waits_for(watch, r) != PEN_NONE ? 0 : rank->busy_ns + passed_ns;
+    rank->device_ns = rank->busy_ns == 0 || atomic_load_explicit(&state->on_device, memory_order_relaxed) == 0 ? 0 : rank->device_ns + passed_ns;
     rank->stopped_ns += rank->stopped ? passed_ns : 0;
     if (rank->stopped && !rank->left && rank->stopped_ns >= stopped_ns) {
       lose(watch, r, "stopped");
@@ -195,17 +197,18 @@ static void find_stalled(struct watch *watch) {
   }
 }
 
-/* A device that stalls stops its rank, and the host that waits for it is no other rank. Nor may others be seen to wait: there may be none, or steps
- * that tell nothing of their progress. So whoever is busy for the timeout is lost; of several the one that has been for longest. */
+/* A device that stalls stops its rank, and the host that waits for it is no other rank. Nor may others be seen to wait: there may be none,
+ * or steps that tell nothing of their progress. So whoever waits for its own device for the timeout is lost; of several the one that has
+ * for longest. A host that does something else meanwhile, as write where nobody reads, is not. */
 static void find_stalled_device(struct watch *watch) {
   const double timeout_s = watch->run->options->timeout;
   uint32_t longest = PEN_NONE;
   for (uint32_t r = 0; r < watch->rank_count && has_device(watch); r++) {
-    if (is_here(watch, r) && (longest == PEN_NONE || watch->ranks[r].busy_ns > watch->ranks[longest].busy_ns)) {
+    if (is_here(watch, r) && (longest == PEN_NONE || watch->ranks[r].device_ns > watch->ranks[longest].device_ns)) {
       longest = r;
     }
   }
-  if (longest != PEN_NONE && (double)watch->ranks[longest].busy_ns >= timeout_s * 1e9) {
+  if (longest != PEN_NONE && (double)watch->ranks[longest].device_ns >= timeout_s * 1e9) {
     char cause[64];
     snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
     lose(watch, longest, cause);

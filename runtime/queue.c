@@ -362,14 +362,20 @@ static bool finish_step(struct pen_vm *vm) {
   const uint64_t step = queue->finished;
   const _Atomic uint32_t *abort_status = &vm->transport->shared->control->abort_status;
   const struct timespec pause = {.tv_nsec = poll_ns};
-  while (!queue->order->reached(queue->done[step % PEN_STEPS_AHEAD])) {
+  bool going = true;
+  atomic_store_explicit(&vm->transport->self->on_device, 1, memory_order_relaxed);
+  while (going && !queue->order->reached(queue->done[step % PEN_STEPS_AHEAD])) {
     uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_RELAXED);
     tell_progress(vm, rows < vm->program->action_count ? rows : 0);
-    if (atomic_load_explicit(abort_status, memory_order_relaxed) != 0) {
-      return false;
+    going = atomic_load_explicit(abort_status, memory_order_relaxed) == 0;
+    if (going) {
+      pen_queue_check(vm);
+      nanosleep(&pause, NULL);
     }
-    pen_queue_check(vm);
-    nanosleep(&pause, NULL);
+  }
+  atomic_store_explicit(&vm->transport->self->on_device, 0, memory_order_relaxed);
+  if (!going) {
+    return false;
   }
   pen_queue_check(vm);
   tell_progress(vm, vm->program->action_count);
@@ -389,6 +395,9 @@ static bool finish(struct pen_vm *vm) {
 
 static bool enqueue_step(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
+  if (queue->begun == queue->finished) { /* the step before may have been another profile's, of less rows */
+    __atomic_store_n(progress_here(queue), 0, __ATOMIC_RELAXED);
+  }
   fill_feed(vm);
   queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
   bool going = true;
