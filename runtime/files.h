@@ -22,7 +22,8 @@ int pen_path_suffix(char path[PATH_MAX], const char *file, const char *suffix);
 int pen_folder_make(const char *path);
 
 /* Claims a folder until this process and all that it forks have left (flock); waits up to so many seconds for who has it. -1 with
- * EWOULDBLOCK: another still has it. A file system without such locks is taken as it is. */
+ * EWOULDBLOCK: another still has it. A file system without such locks is taken as it is;
+ * one of a network may keep them on each host apart. */
 int pen_folder_claim(const char *path, double seconds);
 
 /* Syncs the entries of a folder. A file system that cannot do so is taken as it is. */

@@ -70,6 +70,22 @@ ok "and is saved" saved_last_step
 "$scratch/free" train --quiet --checkpoint "$scratch/ckpt" --steps 3
 is "then another one may save there" $? 0
 
+# One that goes on in the folder of a run that is just leaving begins where that one ended, not where it last was saved before.
+rm -rf "$scratch/log" "$scratch/ckpt"
+"$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" --save-every 2 2>"$scratch/err" &
+run=$!
+await_steps "$scratch/log" 3
+"$scratch/four" train --quiet --log "$scratch/next" --checkpoint "$scratch/ckpt" --resume 2>"$scratch/err2" &
+next=$!
+sleep 0.3
+kill -TERM "$run"
+wait "$run"
+await_steps "$scratch/next" 1
+kill -TERM "$next"
+wait "$next"
+is "a run that resumes what is just leaving: status" "$?: $(cat "$scratch/err2")" "0: "
+is "it begins behind the other's last step" "$(log_field "$scratch/next" step | head -n 1)" "$(($(log_field "$scratch/log" step | tail -n 1) + 1))"
+
 # What ^Z and fg do: all are stopped for longer than any limit, and go on.
 rm -rf "$scratch/log"
 "$scratch/four" train --quiet --log "$scratch/log" --timeout 1 2>"$scratch/err" &
