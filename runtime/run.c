@@ -3,6 +3,7 @@
 #include "runtime/run.h"
 
 #include <errno.h>
+#include <dirent.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -41,13 +42,27 @@ static const char *path_of(const struct pen_options *options, const struct named
   return *(const char *const *)((const char *)options + file->offset);
 }
 
-/* Whether both name one file, whose content would be lost: not a device or a pipe. */
+static bool same_inode(const struct stat *one, const struct stat *two) {
+  return one->st_dev == two->st_dev && one->st_ino == two->st_ino;
+}
+
+/* The folder of a path; returns its last part. */
+static const char *part_path(const char *path, char folder[PATH_MAX]) {
+  const char *slash = strrchr(path, '/');
+  snprintf(folder, PATH_MAX, "%.*s", slash == NULL ? 1 : (int)(slash - path + 1), slash == NULL ? "." : path);
+  return slash == NULL ? path : slash + 1;
+}
+
+/* Whether both name one file, whose content would be lost: not a device or a pipe. One that is not there yet is known by its folder. */
 static bool same_file(const char *path, const char *other) {
   struct stat one, two;
-  if (stat(path, &one) != 0 || stat(other, &two) != 0) {
-    return strcmp(path, other) == 0;
+  int missing = stat(path, &one) != 0, other_missing = stat(other, &two) != 0;
+  if (!missing && !other_missing) {
+    return S_ISREG(one.st_mode) && same_inode(&one, &two);
   }
-  return S_ISREG(one.st_mode) && one.st_dev == two.st_dev && one.st_ino == two.st_ino;
+  char folder[PATH_MAX], other_folder[PATH_MAX];
+  bool same_name = strcmp(part_path(path, folder), part_path(other, other_folder)) == 0;
+  return missing && other_missing && same_name && stat(folder, &one) == 0 && stat(other_folder, &two) == 0 && same_inode(&one, &two);
 }
 
 /* A file that is written would be emptied before, or while, it is read as another. */
@@ -60,6 +75,26 @@ static void keep_files_apart(const struct pen_options *options) {
         pen_fail(PEN_EXIT_USAGE, "%s %s: the same file as that of %s", named_files[i].option, path, named_files[j].option);
       }
     }
+  }
+}
+
+/* Nor may such a file be one of the folder that weights are read from. */
+static void keep_weights_apart(const struct pen_run *run) {
+  const char *path = run->checkpoint_path != NULL ? run->checkpoint_path : run->weights_path;
+  DIR *folder = path == NULL ? NULL : opendir(path);
+  for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
+    char file[PATH_MAX];
+    for (size_t i = 0; i < NAMED_FILE_COUNT && pen_path_join(file, path, entry->d_name) == 0; i++) {
+      const char *written = named_files[i].written ? path_of(run->options, &named_files[i]) : NULL;
+      const char *ending = strrchr(entry->d_name, '.');
+      bool weights = ending != NULL && (strcmp(ending, ".safetensors") == 0 || strcmp(ending, ".json") == 0);
+      if (weights && written != NULL && same_file(file, written)) {
+        pen_fail(PEN_EXIT_USAGE, "%s %s: a file of the weights that are read from %s", named_files[i].option, written, path);
+      }
+    }
+  }
+  if (folder != NULL) {
+    closedir(folder);
   }
 }
 
@@ -115,6 +150,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->checkpoint_path = found->path;
     run->first_step = found->step;
     run->cursor = found->cursor;
+    keep_weights_apart(run);
     return;
   }
   if (options->resume) {
@@ -123,6 +159,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   if (options->init != NULL) {
     pen_weights_check(run->plan, options->init);
     run->weights_path = options->init;
+    keep_weights_apart(run);
   }
 }
 
@@ -210,6 +247,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   struct pen_checkpoint_info found;
   open_data(&run);
   open_evaluation(&run);
+  if (options->checkpoint != NULL) {
+    claim_checkpoints(&run); /* before what is there is read: who had it may have saved while it left */
+  }
   find_start(&run, &found);
   uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
   if (run.first_step >= past_step) {
@@ -218,9 +258,6 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     return 0;
   }
   run.steps = past_step - run.first_step;
-  if (options->checkpoint != NULL) {
-    claim_checkpoints(&run);
-  }
   run.log_descriptor = run.here.first == 0 ? pen_log_create(options->log, run.checkpoint_path != NULL) : -1;
   open_trace(&run);
   if (options->measure != NULL) {
@@ -243,6 +280,7 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
   if (options->init != NULL) {
     run->weights_path = options->init;
     pen_weights_check(run->plan, run->weights_path);
+    keep_weights_apart(run);
     return;
   }
   char path[PATH_MAX];
@@ -256,6 +294,7 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
     pen_fail(PEN_EXIT_NO_INPUT, "--checkpoint %s: holds neither model.safetensors nor a checkpoint named latest",
              options->checkpoint);
   }
+  keep_weights_apart(run);
 }
 
 /* The result line. A loss that is a sum is given for one step, as training logs it. */
@@ -286,6 +325,14 @@ static int run_forward(struct pen_run *run, void (*tell)(const struct pen_run *r
 static void need_language(const struct pen_plan *plan, const char *command) {
   if (!plan->needs_tokens || !plan->loss_is_mean) {
     pen_fail(PEN_EXIT_USAGE, "%s: this binary's model foretells no tokens: its loss is a sum", command);
+  }
+}
+
+/* What one rank finds or draws, the others and the parent read in memory that they share. */
+static void need_one_host(const struct pen_plan *plan, const char *command) {
+  if (plan->host_count > 1) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary's ranks are on %" PRIu32 " hosts; build one whose cluster.hosts is one", command,
+             plan->host_count);
   }
 }
 
@@ -333,6 +380,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
 }
 
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  need_one_host(plan, "score");
   need_language(plan, "score");
   need_data(plan, options, "score");
   if (options->output == NULL) {
@@ -357,6 +405,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  need_one_host(plan, "generate");
   need_language(plan, "generate");
   if (options->prompt == NULL) {
     pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: what to go on from");

@@ -68,9 +68,16 @@ for option in log trace measure; do
   refuses 64 "penstock: --$option link.bin: the same file as that of --data" train --data data.bin --$option link.bin
 done
 refuses 64 "penstock: --log new: the same file as that of --trace" train --data data.bin --log new --trace new
+refuses 64 "penstock: --log new: the same file as that of --trace" train --data data.bin --log new --trace ../"$(basename "$PWD")"/./new
 refuses 64 "penstock: --log kept.bin: the same file as that of --eval-data" train --data data.bin --log kept.bin --eval-data kept.bin --eval-every 1
 refuses 64 "penstock: --output data.bin: the same file as that of --data" score --data data.bin --output data.bin --init none
-ok "and the input is what it was" cmp data.bin kept.bin
+mkdir weights
+./tiny init --seed 1 --output weights/model.safetensors && cp weights/model.safetensors kept.safetensors
+refuses 64 "penstock: --output weights/model.safetensors: a file of the weights that are read from weights" \
+  score --data data.bin --init weights --output weights/model.safetensors
+ln weights/model.safetensors other-name
+refuses 64 "penstock: --log other-name: a file of the weights that are read from weights" train --data data.bin --init weights --log other-name
+ok "and the inputs are what they were" sh -c 'cmp data.bin kept.bin && cmp weights/model.safetensors kept.safetensors'
 ok "a device may stand for several" ./tiny train --data data.bin --steps 1 --quiet --log /dev/null --trace /dev/null
 mkfifo pipe
 refuses 66 "penstock: pipe: not a regular file" train --data pipe

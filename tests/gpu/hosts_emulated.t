@@ -81,6 +81,12 @@ ok "with one rank's losses and norms" cmp "$scratch/one.bits" "$scratch/four.bit
 ok "and weights" cmp "$scratch/one.ckpt/latest/model.safetensors" "$scratch/four.ckpt/latest/model.safetensors"
 ok "and moments" cmp "$scratch/one.ckpt/latest/optimizer.safetensors" "$scratch/four.ckpt/latest/optimizer.safetensors"
 
+for command in 'score --output none' 'generate --prompt A'; do
+  is "${command%% *} is refused on several hosts" "$("$scratch/four" $command 2>&1; echo $?)" \
+    "penstock: ${command%% *}: this binary's ranks are on 4 hosts; build one whose cluster.hosts is one
+64"
+done
+
 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
 RANK=0 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.0"
