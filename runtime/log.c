@@ -42,12 +42,17 @@ void pen_log_start(struct pen_log *log) {
   log->told_end_ns = pen_now_ns();
 }
 
+static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || cause == EFBIG; }
+
 /* A disk that is full ends no training: the line is left out, whole. The next one may find room again. */
 static void append(struct pen_log *log, const char *line, size_t bytes) {
   ssize_t written = write(log->descriptor, line, bytes);
   int cause = written < 0 ? errno : ENOSPC;
   if (written == (ssize_t)bytes) {
     return;
+  }
+  if (!is_full(cause)) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s", log->path, strerror(cause));
   }
   off_t end = lseek(log->descriptor, 0, SEEK_CUR);
   if (written > 0 && (end < written || ftruncate(log->descriptor, end - written) != 0)) {
