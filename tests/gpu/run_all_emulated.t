@@ -59,8 +59,9 @@ done
 
 PATH=$scratch/bin:$PATH GPU_SECONDS=1 sh "$top_srcdir/tests/gpu/run-all" "$programs" "$scratch/short.md" >"$scratch/out" 2>&1
 matches "what finds no time is said" "$(cat "$scratch/short.md")" "*| kernels | NOT RUN: no time was left |*"
-printf '#!/bin/sh\necho "not ok 1"\n' >"$programs/others" && chmod +x "$programs/others"
-PATH=$scratch/bin:$PATH GPU_SECONDS=6 sh "$top_srcdir/tests/gpu/run-all" "$programs" "$scratch/failed.md" >"$scratch/out" 2>&1
+mkdir "$scratch/alone" # no other part's program
+printf '#!/bin/sh\necho "not ok 1"\n' >"$scratch/alone/others" && chmod +x "$scratch/alone/others"
+PATH=$scratch/bin:$PATH sh "$top_srcdir/tests/gpu/run-all" "$scratch/alone" "$scratch/failed.md" >"$scratch/out" 2>&1
 is "a part that fails is its failure" "$?" 1
 matches "and told" "$(cat "$scratch/failed.md")" "*| probe | FAILED, status 0 |*"
 finish
