@@ -3,8 +3,8 @@
  * A stage and microbatch begins to hold when its F starts: what I needs and what W needs. When I ends, only what W needs is left, with
  * what I adds to it; when W (or B) ends, nothing. A rank holds the sum over its stages and microbatches, and the sum may not exceed the
  * limit at any time. Weights that replicas share out (data_parallel.shard) are whole while they are used: all step, or while an action of
- * their stage runs (data_parallel.reshard). Two units: shares, as pipeline.live_limit counts (one microbatch of one stage is costs.live_backward, whatever the
- * stage), and bytes, as memory.limit_mib does. For bytes, a program's own temporaries count while it runs.
+ * their stage runs (data_parallel.reshard). Two units: shares, as pipeline.live_limit counts (one microbatch of one stage is
+ * costs.live_backward, whatever the stage), and bytes, as memory.limit_mib does. For bytes, a program's own temporaries count while it runs.
  * Source: the limits of Qi et al. 2023, arXiv 2401.10241, section 3 (their dM_B, dM_W), stage by stage. */
 #include "gen/budget.h"
 

@@ -142,7 +142,8 @@ static bool is_replaceable(const char *path) {
 /* Whether the output would replace the topology that it was made from. */
 static bool is_topology(const struct pen_options *options) {
   struct stat output, topology;
-  return !stat(options->output, &output) && !stat(options->topology, &topology) && output.st_dev == topology.st_dev && output.st_ino == topology.st_ino;
+  return !stat(options->output, &output) && !stat(options->topology, &topology) && output.st_dev == topology.st_dev &&
+         output.st_ino == topology.st_ino;
 }
 
 /* Writes beside the file and renames: a plan is whole or not there. */

@@ -6,7 +6,7 @@
  * (what leads to the output alone) are left out. Inputs of the step are read again, and constants stay.
  *
  * The same kernels run on the same operands, so the bits are the same. The loss counts once, in F, which does not make its gradient;
- * the copy makes the gradient, and its loss goes nowhere. */
+ * the copy makes the gradient, and its loss goes nowhere. But a late loss (late_loss.c) F has not: the copy's is the one that counts. */
 #include "gen/recompute.h"
 
 #include <string.h>

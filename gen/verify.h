@@ -3,7 +3,7 @@
  *   verify.c           the two entries, and the parts in order
  *   verify_rows.c      one rank's rows by themselves, then against the others: completeness, order, matching
  *   verify_deadlock.c  the three models of communication
- *   verify_tables.c    programs, ops, tensors, weights, messages, channels: each entry by itself
+ *   verify_tables.c    programs, ops, tensors, messages, channels: each entry by itself
  *   verify_persistent.c what persists, and which tensor lies on which weight
  *   verify_tie.c       the rows, the places and the messages of a tied matrix
  *   verify_trace.c     one program in one frame: what it reads from outside and what it leaves behind

@@ -1,4 +1,5 @@
-/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B for any device, out of its own LINEAR, CROSS_ENTROPY, LINEAR_DX and LINEAR_DW (head_loss.c). */
+/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B for any device, out of its own LINEAR, CROSS_ENTROPY, LINEAR_DX and LINEAR_DW
+ * (head_loss.c). */
 #ifndef PEN_HEAD_LOSS_H
 #define PEN_HEAD_LOSS_H
 

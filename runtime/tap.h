@@ -26,7 +26,7 @@ void pen_vm_tap(struct pen_vm *vm, enum pen_op_kind kind, struct pen_tap *tap);
 struct pen_command_hooks {
   void (*opened)(const struct pen_run *run, struct pen_vm *vm);  /* before the seal, for every shape in turn */
   uint32_t (*choose)(const struct pen_run *run, uint64_t step);  /* the shape of a step, when all ranks have ended the one before */
-  bool (*stepped)(const struct pen_run *run, struct pen_vm *vm); /* after the rank's own end of a step, on its device too; false: the run was aborted */
+  bool (*stepped)(const struct pen_run *run, struct pen_vm *vm); /* after its end of a step, on its device too; false: aborted */
   void (*left)(const struct pen_run *run, struct pen_vm *vm);    /* after the last */
 };
 

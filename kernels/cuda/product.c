@@ -8,10 +8,10 @@
  *     AFFINE_DX  dx = dy w^T + a        is   dx^T = (w^T)^T dy^T + a^T         m = in,  n = rows, k = out
  *     AFFINE_DW  dw += x^T dy           is   dw^T += dy^T (x^T)^T              m = out, n = in,   k = rows
  * The addend is C with beta 1; it may be D itself. The bias is added in the library's epilogue, which wants it in D's type: over bf16 it is
- * rounded first, behind the workspace. A shape for which the library has no such epilogue gets its bias behind the product. Each shape is prepared once, before the seal: descriptors, and the first algorithm
- * that the library's heuristic names for the shape, for tensors on 64 bytes and a workspace of one size. It sees neither
- * addresses nor values, so a shape always has the same algorithm, and the same bits, on one kind of device and library. Partial sums of a
- * cut k may only be added in f32, in their order.
+ * rounded first, behind the workspace. A shape for which the library has no such epilogue gets its bias behind the product. Each shape is
+ * prepared once, before the seal: descriptors, and the first algorithm that the library's heuristic names for the shape, for tensors on
+ * 64 bytes and a workspace of one size. It sees neither addresses nor values, so a shape always has the same algorithm, and the same bits,
+ * on one kind of device and library. Partial sums of a cut k may only be added in f32, in their order.
  *
  * Workspace: PEN_CUDA_PRODUCT_WORKSPACE_BYTES for every shape, and one a stream; for a bias over bf16, its bytes behind. 2 m n k operations.
  */
