@@ -10,6 +10,10 @@
  * which they are sent, so one walk over the receiver's RECV rows sees each sender's knowledge grow; and a credit given to the first
  * message that needs one serves as many of the following as any choice could.
  *
+ * The head's gradient of a tied matrix has a credit in any case. Its sender seldom knows of a row of this step at the other end of the pipeline,
+ * so that without one its slot, as large as the embedding, would be barred from the first row on; with one, what forwards keep lies there until
+ * the RECV row. That stands where the message leaves (lower.c), so the credit is there by then.
+ *
  * The plan repeats. At the start of a step a sender that has run GATHER knows all of the step before; any other what it knew at that
  * step's end: by messages, and by the credits of that step. */
 #include <stdlib.h>
@@ -230,7 +234,7 @@ static bool walk_credits(struct pen_slotting *p, const uint32_t *message, size_t
     const struct fact *fact = &p->fact[message[i]];
     struct pen_message *m = &p->lowered->message[message[i]];
     int64_t known = known_to(p, message[i]), earlier = known_before(p, message[i]), before = p->fact[last[fact->slot]].last_reader;
-    bool needs = again[fact->slot] ? known < before : known < 0 && earlier < before;
+    bool needs = m->kind == PEN_SEND_G || (again[fact->slot] ? known < before : known < 0 && earlier < before);
     if (!given) m->credit = needs ? 0 : PEN_NONE; /* numbered by pen_slots_end */
     bool credit = m->credit != PEN_NONE;
     enough = enough && (credit || !needs);

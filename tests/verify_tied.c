@@ -110,7 +110,7 @@ static bool value_goes_elsewhere(struct part *p) {
   if (message) message->target_offset += 64;
   return message;
 }
-/* Where both agree that the gradient lands, a message may still come, or other values lie. */
+/* Where both agree that the gradient lands, a message may still come, or other values lie: its credit, the channel's last, does not hold it back. */
 static bool lands_on_another(struct part *p) {
   struct pen_message *message = turn_apart(p, false) ? message_of(p, PEN_SEND_G) : NULL;
   if (!message) return false;
@@ -118,6 +118,8 @@ static bool lands_on_another(struct part *p) {
     const struct pen_message *other = some_message(p);
     if (p->profile->channels[other->channel].to_rank != p->rank || other->target_offset == message->target_offset) continue;
     message->target_offset = other->target_offset;
+    message->credit = PEN_NONE;
+    WRITABLE(struct pen_channel, &p->profile->channels[message->channel])->credit_count--;
     return true;
   }
   return false;
@@ -211,7 +213,7 @@ static const struct defect defects[] = {
       "nothing has written"}},
     {"value from elsewhere", value_from_elsewhere, {"but what it sends is at"}},
     {"value goes elsewhere", value_goes_elsewhere, {"but it is read at"}},
-    {"gradient lands on another", lands_on_another, {"may come there already", "but its bytes hold", "step before", "scratch of action", "is outside the window"}},
+    {"gradient lands on another at any time", lands_on_another, {"may come there already", "but its bytes hold", "step before", "scratch of action", "is outside the window"}},
     {"head reads elsewhere", head_reads_elsewhere, {"is persistent, but", "the head reads"}},
     {"head adds elsewhere", head_adds_elsewhere, {"is persistent, but"}},
     {"one gradient for both", one_gradient, {"overlaps", "is persistent, but", "lies where"}},
