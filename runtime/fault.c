@@ -178,10 +178,19 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
   }
 }
 
+/* Loses a rank that has stood still for the timeout. */
+static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) {
+  const double timeout_s = watch->run->options->timeout;
+  if ((double)quiet_ns >= timeout_s * 1e9) {
+    char cause[64];
+    snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
+    lose(watch, rank, cause);
+  }
+}
+
 /* From each rank that waits, follows the chain of who waits for whom to its end: a rank that is busy, or (which no verified plan
  * has) a circle. If that one has been so for the timeout, it is lost. */
 static void find_stalled(struct watch *watch) {
-  double timeout_s = watch->run->options->timeout;
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
     uint32_t root = r, next = waits_for(watch, r);
     for (uint32_t hops = 0; next != PEN_NONE && hops < watch->rank_count; hops++) {
@@ -189,10 +198,8 @@ static void find_stalled(struct watch *watch) {
       next = waits_for(watch, root);
     }
     uint64_t quiet_ns = next == PEN_NONE ? watch->ranks[root].busy_ns : watch->ranks[root].still_ns;
-    if (root != r && is_here(watch, root) && (double)quiet_ns >= timeout_s * 1e9) {
-      char cause[64];
-      snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
-      lose(watch, root, cause);
+    if (root != r && is_here(watch, root)) {
+      lose_stalled(watch, root, quiet_ns);
     }
   }
 }
@@ -201,17 +208,14 @@ static void find_stalled(struct watch *watch) {
  * or steps that tell nothing of their progress. So whoever waits for its own device for the timeout is lost; of several the one that has
  * for longest. A host that does something else meanwhile, as write where nobody reads, is not. */
 static void find_stalled_device(struct watch *watch) {
-  const double timeout_s = watch->run->options->timeout;
   uint32_t longest = PEN_NONE;
   for (uint32_t r = 0; r < watch->rank_count && has_device(watch); r++) {
     if (is_here(watch, r) && (longest == PEN_NONE || watch->ranks[r].device_ns > watch->ranks[longest].device_ns)) {
       longest = r;
     }
   }
-  if (longest != PEN_NONE && (double)watch->ranks[longest].device_ns >= timeout_s * 1e9) {
-    char cause[64];
-    snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
-    lose(watch, longest, cause);
+  if (longest != PEN_NONE) {
+    lose_stalled(watch, longest, watch->ranks[longest].device_ns);
   }
 }
 
