@@ -2,8 +2,8 @@
  * exist; what holds for all ranks is settled once. */
 #include "runtime/run.h"
 
-#include <errno.h>
 #include <dirent.h>
+#include <errno.h>
 #include <inttypes.h>
 #include <limits.h>
 #include <math.h>
@@ -84,11 +84,14 @@ static void keep_weights_apart(const struct pen_run *run) {
   DIR *folder = path == NULL ? NULL : opendir(path);
   for (const struct dirent *entry; folder != NULL && (entry = readdir(folder)) != NULL;) {
     char file[PATH_MAX];
-    for (size_t i = 0; i < NAMED_FILE_COUNT && pen_path_join(file, path, entry->d_name) == 0; i++) {
+    const char *ending = strrchr(entry->d_name, '.');
+    if (ending == NULL || (strcmp(ending, ".safetensors") != 0 && strcmp(ending, ".json") != 0) ||
+        pen_path_join(file, path, entry->d_name) != 0) {
+      continue;
+    }
+    for (size_t i = 0; i < NAMED_FILE_COUNT; i++) {
       const char *written = named_files[i].written ? path_of(run->options, &named_files[i]) : NULL;
-      const char *ending = strrchr(entry->d_name, '.');
-      bool weights = ending != NULL && (strcmp(ending, ".safetensors") == 0 || strcmp(ending, ".json") == 0);
-      if (weights && written != NULL && same_file(file, written)) {
+      if (written != NULL && same_file(file, written)) {
         pen_fail(PEN_EXIT_USAGE, "%s %s: a file of the weights that are read from %s", named_files[i].option, written, path);
       }
     }
@@ -150,7 +153,6 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->checkpoint_path = found->path;
     run->first_step = found->step;
     run->cursor = found->cursor;
-    keep_weights_apart(run);
     return;
   }
   if (options->resume) {
@@ -159,7 +161,6 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   if (options->init != NULL) {
     pen_weights_check(run->plan, options->init);
     run->weights_path = options->init;
-    keep_weights_apart(run);
   }
 }
 
@@ -251,6 +252,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     claim_checkpoints(&run); /* before what is there is read: who had it may have saved while it left */
   }
   find_start(&run, &found);
+  keep_weights_apart(&run);
   uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
   if (run.first_step >= past_step) {
     fprintf(stderr, "%s: %s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64 "\n", plan->name,
