@@ -46,19 +46,24 @@ numbers_of() {
 same() { test "$(wc -l <"$2.bits")" -eq "$3" && cmp "$1.bits" "$2.bits"; }
 captured() { is "$1: all as graphs" "$(grep -c 'cannot be one graph' "$1.err")" 0; }
 
+# same_everywhere PREFIX COUNT: the CPU's numbers to 2e-5, relatively (f32 sums of a few thousand terms in another order), and over links one
+# rank's COUNT numbers; all as graphs.
+same_everywhere() {
+  ok "to the CPU's numbers" close_to "$1_cpu" "$1_one" 2e-5
+  captured "$1_one"
+  for link in $links; do
+    ok "over $link to one rank's bits" same "$1_one" "$1_$link" "$2"
+    captured "$1_$link"
+  done
+}
+
 # ---- evaluation while it trains ----
 
 built plain
 for name in cpu one $links; do
   ok "plain_$name trains and evaluates" train "plain_$name" data.bin 5 --eval-data held.bin --eval-every 2 --checkpoint "plain_$name.ckpt"
 done
-# To 2e-5, relatively: f32 sums of a few thousand terms in another order.
-ok "to the CPU's numbers" close_to plain_cpu plain_one 2e-5
-captured plain_one
-for link in $links; do
-  ok "over $link to one rank's bits" same plain_one "plain_$link" 13
-  captured "plain_$link"
-done
+same_everywhere plain 13
 cp plain_one.bits evaluated.bits
 ok "it trains without evaluating" train plain_one data.bin 5 --checkpoint alone.ckpt
 ok "to the same losses and norms" sh -c 'head -n 10 evaluated.bits | cmp - plain_one.bits'
@@ -125,11 +130,6 @@ for name in cpu one $links; do
   ok "shapes_$name trains steps of three shapes, and evaluates" train "shapes_$name" mixed.bin 5 --eval-data mixed.bin --eval-every 3
 done
 is "as the windows want" "$(log_field shapes_cpu.log tokens | tr '\n' ' ')" "$(log_field shapes_one.log tokens | tr '\n' ' ')"
-ok "to the CPU's numbers" close_to shapes_cpu shapes_one 2e-5
-captured shapes_one
-for link in $links; do
-  ok "over $link to one rank's bits" same shapes_one "shapes_$link" 12
-  captured "shapes_$link"
-done
+same_everywhere shapes 12
 for name in cpu one; do ok "shapes_$name trains in the shape that is forced" train "shapes_$name" data.bin 2 --shape 8; done 2>/dev/null
 finish
