@@ -136,28 +136,39 @@ struct defect {
   const char *reasons[10];          /* words of which one must stand in the message */
 };
 
-/* What came of a defect in a copy of a plan. */
-struct verdict {
-  bool applied, accepted;
-  uint64_t seed;
-  char reason[sizeof((struct pen_problem *)0)->reason];
-};
+/* A plan takes far longer to make than to break. So it is made once and broken in children, which leave what came of it in memory that they
+ * share with the parent. */
+static inline void *shared_memory(size_t bytes) {
+  void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  assert_true(shared != MAP_FAILED);
+  return shared;
+}
 
-/* Breaks a plan and verifies it, in a child: the parent's plan stays whole, so it is made once for all defects. */
-static inline void break_copy(const struct defect *defect, struct pen_plan *plan, struct verdict *verdict) {
+/* True in a child, which ends by _exit(0). */
+static inline bool in_child(void) {
   pid_t child = fork();
   assert_true(child >= 0);
-  if (child == 0) {
-    struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-    struct part part = some_part(plan, &verdict->seed);
-    verdict->applied = defect->apply(&part);
-    verdict->accepted = verdict->applied && pen_verify(plan, &problem);
-    memcpy(verdict->reason, problem.reason, sizeof verdict->reason);
-    _exit(0);
-  }
-  int status;
-  assert_int_equal(waitpid(child, &status, 0), child);
-  if (status != 0) fail_msg("%s: the verifier ended with status %#x", defect->name, (unsigned)status);
+  return child == 0;
+}
+
+/* The child's status as wait() gives it: 0 when all went well. */
+static inline int await_child(void) {
+  int status = -1;
+  assert_true(wait(&status) > 0);
+  return status;
+}
+
+/* What came of a defect. */
+struct verdict {
+  uint64_t seed;
+  bool applied, accepted;
+  struct pen_problem problem;
+};
+
+static inline void break_plan(const struct defect *defect, struct pen_plan *plan, struct verdict *verdict) {
+  struct part part = some_part(plan, &verdict->seed);
+  verdict->applied = defect->apply(&part);
+  verdict->accepted = verdict->applied && pen_verify(plan, &verdict->problem);
 }
 
 static inline bool says_one_of(const char *reason, const char *const words[10]) {
@@ -170,25 +181,28 @@ static inline bool says_one_of(const char *reason, const char *const words[10]) 
 static inline void reject_all(const struct defect *defects, size_t count, uint64_t seed) {
   const char *given = getenv("PEN_BREAK_ROUNDS");
   unsigned total = 0, rounds = given ? (unsigned)strtoul(given, NULL, 10) : 4;
-  struct verdict *verdict = mmap(NULL, sizeof *verdict, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  assert_true(verdict != MAP_FAILED);
+  struct verdict *verdict = shared_memory(sizeof *verdict);
   struct pen_plan *plan[SHAPES];
   for (size_t shape = 0; shape < SHAPES; shape++) plan[shape] = shape_plan(shape);
   for (size_t which = 0; which < count; which++) {
     unsigned applied = 0;
     for (unsigned round = 0; round < rounds * SHAPES; round++) {
-      *verdict = (struct verdict){.seed = seed};
-      break_copy(&defects[which], plan[round % SHAPES], verdict);
-      if (verdict->applied && (verdict->accepted || !says_one_of(verdict->reason, defects[which].reasons)))
-        fail_msg("%s, seed %lu, %s %s: %s", defects[which].name, (unsigned long)seed, shapes[round % SHAPES].family,
-                 shapes[round % SHAPES].schedule, verdict->accepted ? "accepted" : verdict->reason);
+      *verdict = (struct verdict){.seed = seed, .problem = {.rank = PEN_NONE, .action = PEN_NONE}};
+      if (in_child()) {
+        break_plan(&defects[which], plan[round % SHAPES], verdict);
+        _exit(0);
+      }
+      int status = await_child();
+      bool right = !verdict->applied || (!verdict->accepted && says_one_of(verdict->problem.reason, defects[which].reasons));
+      if (status != 0 || !right)
+        fail_msg("%s, seed %lu, %s %s: %s, status %#x", defects[which].name, (unsigned long)seed, shapes[round % SHAPES].family,
+                 shapes[round % SHAPES].schedule, verdict->accepted ? "accepted" : verdict->problem.reason, (unsigned)status);
       applied += verdict->applied;
       seed = verdict->seed;
     }
     if (applied == 0) fail_msg("%s was never applied", defects[which].name);
     total += applied;
   }
-  munmap(verdict, sizeof *verdict);
   pen_free_all();
   print_message("# %u defects of %u kinds rejected\n", total, (unsigned)count);
 }
