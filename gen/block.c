@@ -19,6 +19,7 @@
 #include "gen/families/families.h"
 #include "gen/layout.h"
 #include "gen/signature.h"
+#include "gen/tenants.h"
 
 enum { SCRATCH_STEPS = 50000 }; /* of packing one program's scratch */
 
@@ -51,31 +52,14 @@ static bool is_scratch_root(const struct pen_graph *graph, uint32_t value) {
 
 /* ---- blocks and who is in them ---- */
 
-/* The ops of a program during which a value holds its bytes; first > last: none. */
-struct stay {
-  uint32_t first, last;
-};
-
-static const struct stay always = {0, UINT32_MAX}, never = {1, 0};
-
-struct tenant {
-  uint64_t offset, bytes;
-  struct stay stay[PEN_PROGRAMS];
-};
-
-/* One base's block while it fills; tenants by falling end. */
-struct block {
-  struct tenant *tenant;
-  size_t count, capacity;
-  uint64_t bytes;
-};
+static const struct pen_stay always = {0, UINT32_MAX}, never = {1, 0};
 
 /* A stage at work. */
 struct filling {
   const struct pen_graph *graph;
   struct range *range[PEN_PROGRAMS];
   struct pen_blocks *blocks;
-  struct block block[PEN_BASES];
+  struct pen_tenants block[PEN_BASES]; /* of one base each, while it fills */
 };
 
 /* The part that every value belongs to, from 0: values made one after another under one prefix. Returns how many parts there are. */
@@ -103,8 +87,8 @@ static bool used_anywhere(const struct filling *f, uint32_t value) {
   return false;
 }
 
-static struct stay from_first(const struct range *r) { return r->used ? (struct stay){r->first, UINT32_MAX} : always; }
-static struct stay to_last(const struct range *r) { return r->used ? (struct stay){0, r->last} : always; }
+static struct pen_stay from_first(const struct range *r) { return r->used ? (struct pen_stay){r->first, UINT32_MAX} : always; }
+static struct pen_stay to_last(const struct range *r) { return r->used ? (struct pen_stay){0, r->last} : always; }
 
 /* Does what a stage has from the one before (or, backward, from the one behind it) lie in a slot of its own? Else the neighbour, on the
  * same rank, may still need it. */
@@ -114,8 +98,8 @@ static bool comes_by_message(const struct pen_graph *graph, bool backward) {
 }
 
 /* When a value holds its bytes, by its base as derive settled it. */
-static struct tenant tenant_of(const struct filling *f, uint32_t value) {
-  struct tenant t = {.bytes = pen_aligned(f->graph->value[value].bytes)};
+static struct pen_tenant tenant_of(const struct filling *f, uint32_t value) {
+  struct pen_tenant t = {.bytes = pen_aligned(f->graph->value[value].bytes)};
   const struct range *r[PEN_PROGRAMS];
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     r[p] = &f->range[p][value];
@@ -152,46 +136,17 @@ static struct tenant tenant_of(const struct filling *f, uint32_t value) {
       t.stay[PEN_PROGRAM_B] = from_first(r[PEN_PROGRAM_B]);
       break;
     case PEN_BASE_SCRATCH:
-      for (int p = 0; p < PEN_PROGRAMS; p++) t.stay[p] = r[p]->used ? (struct stay){r[p]->first, r[p]->last} : never;
+      for (int p = 0; p < PEN_PROGRAMS; p++) t.stay[p] = r[p]->used ? (struct pen_stay){r[p]->first, r[p]->last} : never;
       break;
     default: break;
   }
   return t;
 }
 
-static bool meet(const struct tenant *a, const struct tenant *b) {
-  for (int p = 0; p < PEN_PROGRAMS; p++)
-    if (a->stay[p].first <= b->stay[p].last && b->stay[p].first <= a->stay[p].last && a->stay[p].first <= a->stay[p].last &&
-        b->stay[p].first <= b->stay[p].last)
-      return true;
-  return false;
-}
-
-static uint64_t end_of(const struct tenant *tenant) { return tenant->offset + tenant->bytes; }
-
-static void move_in(struct filling *f, int base, uint32_t value, const struct tenant *tenant) {
-  struct block *block = &f->block[base];
-  block->tenant = pen_grow(block->tenant, &block->capacity, block->count + 1, sizeof *block->tenant);
-  size_t at = block->count++;
-  for (; at && end_of(&block->tenant[at - 1]) < end_of(tenant); at--) block->tenant[at] = block->tenant[at - 1];
-  block->tenant[at] = *tenant;
-  if (end_of(tenant) > block->bytes) block->bytes = end_of(tenant);
+static void move_in(struct filling *f, int base, uint32_t value, const struct pen_tenant *tenant) {
+  pen_tenants_add(&f->block[base], tenant);
   f->blocks->base[value] = (uint8_t)base;
   f->blocks->offset[value] = tenant->offset;
-}
-
-/* The highest offset in a block where a tenant fits without making it larger; false: none. */
-static bool fits(const struct block *block, struct tenant *tenant) {
-  uint64_t top = block->bytes;
-  for (size_t i = 0; i < block->count && top >= tenant->bytes; i++) {
-    const struct tenant *other = &block->tenant[i];
-    if (!meet(other, tenant)) continue;
-    if (end_of(other) + tenant->bytes <= top) break;
-    if (other->offset < top) top = other->offset;
-  }
-  if (top < tenant->bytes) return false;
-  tenant->offset = top - tenant->bytes;
-  return true;
 }
 
 /* ---- kept values ---- */
@@ -260,7 +215,7 @@ static void place_boundaries(struct filling *f) {
   for (uint32_t v = 0; v < f->graph->value_count; v++)
     for (size_t i = 0; i < sizeof boundary; i++)
       if (f->graph->value[v].storage == v && f->graph->value[v].base == boundary[i] && used_anywhere(f, v)) {
-        struct tenant t = tenant_of(f, v);
+        struct pen_tenant t = tenant_of(f, v);
         move_in(f, boundary[i], v, &t);
       }
 }
@@ -307,23 +262,23 @@ static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
   const struct pen_saved *saved = list_saved(f, stays, &count);
   const uint8_t *piece = pen_cut(saved, count, cutting);
   for (size_t i = 0; i < count; i++) {
-    struct tenant t = tenant_of(f, saved[i].value);
+    struct pen_tenant t = tenant_of(f, saved[i].value);
     t.offset = f->block[pen_piece_base(piece[i])].bytes;
     move_in(f, pen_piece_base(piece[i]), saved[i].value, &t);
   }
   const struct ranked *for_i = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &count);
   for (size_t i = 0; i < count; i++) {
     if (stays[for_i[i].value]) continue;
-    struct tenant t = tenant_of(f, for_i[i].value);
+    struct pen_tenant t = tenant_of(f, for_i[i].value);
     int base = for_i[i].value == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
     t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
     move_in(f, base, for_i[i].value, &t);
   }
   const struct ranked *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
   for (size_t i = 0; i < count; i++) {
-    struct tenant t = tenant_of(f, made[i].value);
+    struct pen_tenant t = tenant_of(f, made[i].value);
     uint32_t within = PEN_PIECES;
-    while (within && !fits(&f->block[pen_piece_base(within - 1)], &t)) within--;
+    while (within && !pen_tenants_fit(&f->block[pen_piece_base(within - 1)], &t)) within--;
     if (!within) t.offset = f->block[PEN_BASE_KEPT_W].bytes;
     move_in(f, within ? pen_piece_base(within - 1) : PEN_BASE_KEPT_W, made[i].value, &t);
   }
@@ -341,11 +296,11 @@ static const uint8_t at_hand[PEN_PROGRAMS][6] = {
 };
 
 /* Finds room for scratch in a block that the row holds anyway; PEN_BASE_SCRATCH: there is none. */
-static int lodge(const struct filling *f, int program, struct tenant *tenant) {
+static int lodge(const struct filling *f, int program, struct pen_tenant *tenant) {
   for (uint32_t piece = PEN_PIECES; piece-- > 0;)
-    if (fits(&f->block[pen_piece_base(piece)], tenant)) return pen_piece_base(piece);
+    if (pen_tenants_fit(&f->block[pen_piece_base(piece)], tenant)) return pen_piece_base(piece);
   for (const uint8_t *base = at_hand[program]; *base; base++)
-    if (fits(&f->block[*base], tenant)) return *base;
+    if (pen_tenants_fit(&f->block[*base], tenant)) return *base;
   return PEN_BASE_SCRATCH;
 }
 
@@ -361,7 +316,7 @@ static void place_scratch(struct filling *f, int program) {
   qsort(list, count, sizeof *list, by_key);
   for (size_t i = 0; i < count; i++) {
     uint32_t v = list[i].value;
-    struct tenant t = tenant_of(f, v);
+    struct pen_tenant t = tenant_of(f, v);
     int base = lodge(f, program, &t);
     if (base != PEN_BASE_SCRATCH) {
       move_in(f, base, v, &t);
@@ -452,7 +407,10 @@ struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_
   place_kept(&filling, cutting);
   for (int p = 0; p < PEN_PROGRAMS; p++) place_scratch(&filling, p);
   place_unsharded(&filling);
-  for (int b = 0; b < PEN_BASES; b++) blocks.bytes[b] = filling.block[b].bytes;
+  for (int b = 0; b < PEN_BASES; b++) {
+    blocks.bytes[b] = filling.block[b].bytes;
+    pen_tenants_free(&filling.block[b]);
+  }
   for (uint32_t v = 0; v < graph->value_count; v++) {
     blocks.offset[v] = blocks.offset[graph->value[v].storage];
     blocks.base[v] = blocks.base[graph->value[v].storage];

@@ -4,6 +4,7 @@
  *   slots.c  receive slots and credits
  *   cut.c    into which pieces a stage's kept values are cut
  *   block.c  within a program: where values lie in their base's block; how much is live at once
+ *   tenants.c where one more value fits in a block
  *   files.c  the checkpoint's two files: headers and offsets
  */
 #ifndef PEN_LAYOUT_H
