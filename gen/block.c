@@ -405,7 +405,8 @@ struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_
   for (uint32_t v = 0; v < graph->value_count; v++) blocks.base[v] = graph->value[v].base;
   place_boundaries(&filling);
   place_kept(&filling, cutting);
-  for (int p = 0; p < PEN_PROGRAMS; p++) place_scratch(&filling, p);
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    if (!cutting->runs || cutting->runs[p]) place_scratch(&filling, p);
   place_unsharded(&filling);
   for (int b = 0; b < PEN_BASES; b++) {
     blocks.bytes[b] = filling.block[b].bytes;

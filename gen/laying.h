@@ -32,6 +32,7 @@ struct pen_laying {
   uint32_t *stages;                 /* pen_partition_stages() */
   struct rows *rows;                /* [stage * microbatches + microbatch] */
   struct places *places;            /* the same */
+  bool runs[PEN_PROGRAMS];          /* whether any row runs such a program */
   uint64_t *window_bytes;           /* [rank] */
   uint32_t *slot_count;             /* [rank] */
   uint64_t *activation_bytes;       /* [rank] */

@@ -101,6 +101,7 @@ struct pen_cutting {
   uint32_t parts_a_piece;   /* LAYERS: no more than PEN_PIECES pieces may come of it */
   struct pen_common common; /* ALIKE */
   size_t handed_on;         /* BLOCKS: how many values every stage of the rank hands on */
+  const bool *runs;         /* [program] whether any row runs it, so that its scratch wants a place; null: each does */
 };
 
 /* What the parts of a rank's stages have in common; [stages]. */

@@ -31,7 +31,10 @@ static void find_rows(struct pen_laying *l) {
       if (a->kind >= PEN_NORM) continue;
       struct rows *rows = pen_rows_of(l, a->stage, a->microbatch);
       int program = pen_program_of(a->kind);
-      if (program >= 0) rows->program[program] = i;
+      if (program >= 0) {
+        rows->program[program] = i;
+        l->runs[program] = true;
+      }
       if (a->kind == PEN_SEND_F) rows->send_f = i;
       if (a->kind == PEN_SEND_B) rows->send_b = i;
       if (a->kind == PEN_RECV_F) rows->recv_f = i;
@@ -351,7 +354,7 @@ static size_t count_handed_on(const struct pen_saved *saved, size_t count) {
 /* Cuts the stages of a rank. */
 static void cut_rank(struct pen_laying *l, struct templates *c, uint32_t rank, enum pen_cut cut) {
   uint32_t stages = l->partition->stages_per_rank;
-  struct pen_cutting cutting = {.cut = cut, .parts_a_piece = c->parts_a_piece, .handed_on = SIZE_MAX};
+  struct pen_cutting cutting = {.cut = cut, .parts_a_piece = c->parts_a_piece, .handed_on = SIZE_MAX, .runs = l->runs};
   if (cut == PEN_CUT_ALIKE || cut == PEN_CUT_BLOCKS) {
     const struct pen_saved **saved = pen_new(stages, sizeof *saved);
     size_t *count = pen_new(stages, sizeof *count);
@@ -468,11 +471,11 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
 }
 
 void pen_place(struct pen_laying *l) {
+  find_rows(l);
   struct templates templates = start_templates(l);
   l->stages = pen_partition_stages(l->partition);
   l->unsharded = pen_new(l->partition->rank_count, sizeof *l->unsharded);
   for (uint32_t r = 0; r < l->partition->rank_count; r++) cut_rank(l, &templates, r, PEN_CUT_NOT);
-  find_rows(l);
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof *l->places);
   struct pen_slotting *slotting = begin_slots(l);
   struct packing packing = {0};

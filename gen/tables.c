@@ -37,8 +37,34 @@ static bool is_cut(const struct pen_laying *l, const struct pen_graph *graph, co
   return own && l->weights[l->first_weight[graph->stage] + value->weight].value_cut;
 }
 
-/* Adds a stage's values that some program uses. Constants of one name are one tensor of the rank. */
+/* Which programs the rows of a stage run. */
+static void find_wanted(const struct pen_laying *l, uint32_t stage, bool wanted[PEN_PROGRAMS]) {
+  for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = false;
+  for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
+    for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = wanted[p] || pen_rows_of(l, stage, m)->program[p] != NO_ROW;
+}
+
+/* Which values these programs use: [value]. */
+static bool *find_used(const struct pen_graph *graph, const bool wanted[PEN_PROGRAMS]) {
+  bool *used = pen_new(graph->value_count + 1, sizeof *used);
+  for (int p = 0; p < PEN_PROGRAMS; p++)
+    for (size_t i = 0; wanted[p] && i < graph->program[p].count; i++) {
+      const struct pen_op *op = &graph->program[p].op[i];
+      for (size_t k = 0; k < PEN_OPERANDS_MAX; k++)
+        if (op->operand[k] != PEN_NONE) used[op->operand[k]] = true;
+      if (op->workspace != PEN_NONE) used[op->workspace] = true;
+    }
+  const uint32_t boundary[] = {graph->input, graph->output, graph->output_gradient, graph->input_gradient};
+  for (size_t i = 0; i < sizeof boundary / sizeof *boundary; i++)
+    if (boundary[i] != PEN_NONE) used[boundary[i]] = true;
+  return used;
+}
+
+/* Adds a stage's weights and constants, and what the programs that it runs make. Constants of one name are one tensor of the rank. */
 static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen_graph *graph, uint64_t *constant_end) {
+  bool wanted[PEN_PROGRAMS];
+  find_wanted(l, graph->stage, wanted);
+  bool *used = find_used(graph, wanted);
   const struct pen_blocks *blocks = &l->blocks[graph->stage];
   uint32_t *map = l->tensor_of[graph->stage] = pen_new(graph->value_count + 1, sizeof *map);
   const char *stage_name = pen_text("s%u.", graph->stage);
@@ -46,7 +72,7 @@ static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen
     const struct pen_value *value = &graph->value[v];
     bool constant = value->role == PEN_ROLE_CONSTANT;
     map[v] = constant ? find_tensor(t, value->name) : PEN_NONE;
-    if (map[v] != PEN_NONE) continue;
+    if (map[v] != PEN_NONE || (value->role == PEN_ROLE_ACTIVATION && !used[v])) continue;
     if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied && value->dtype != l->tie->dtype) continue; /* the head reads a copy */
     if (is_cut(l, graph, value) && blocks->base[v] != PEN_BASE_UNSHARDED) continue;
     uint64_t offset = blocks->offset[v];
@@ -61,6 +87,7 @@ static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen
     t->tensor[t->tensor_count] = (struct pen_tensor){name, value->dtype, blocks->base[v], offset, value->bytes};
     map[v] = (uint32_t)t->tensor_count++;
   }
+  pen_free(used);
 }
 
 static void add_ops(struct tables *t, const struct pen_op_list *list, const uint32_t *map) {
@@ -76,9 +103,8 @@ static void add_ops(struct tables *t, const struct pen_op_list *list, const uint
 
 static void add_programs(struct pen_laying *l, struct tables *t, const struct pen_graph *graph) {
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
-  bool wanted[PEN_PROGRAMS] = {0};
-  for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
-    for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = wanted[p] || pen_rows_of(l, graph->stage, m)->program[p] != NO_ROW;
+  bool wanted[PEN_PROGRAMS];
+  find_wanted(l, graph->stage, wanted);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     if (!wanted[p]) continue;
     t->program = pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
