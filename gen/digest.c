@@ -89,6 +89,10 @@ static void add_table(const struct pen_table *table, void *context) {
   add_text(h, table->form->type);
   add_text(h, table->profile ? table->profile->name : "");
   add_number(h, table->count);
+  if (runs == 1 && run->width && run->bytes == table->form->row_bytes && BYTE_ORDER == LITTLE_ENDIAN) { /* so are the rows, then */
+    add_bytes(h, table->rows, table->count * run->bytes);
+    return;
+  }
   for (size_t index = 0; index < table->count; index++)
     for (size_t n = 0; n < runs; n++) add_run(h, &run[n], (const char *)table->rows + index * table->form->row_bytes);
 }

@@ -35,7 +35,10 @@ enum { PEN_EXIT_USAGE = 64, PEN_EXIT_DATA = 65, PEN_EXIT_NO_INPUT = 66, PEN_EXIT
 
 /* ---- memory.c ---- */
 void *pen_new(size_t count, size_t bytes); /* zeroed; count*bytes checked */
-void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes); /* doubles; new part zeroed */
+void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes); /* doubles; new part zeroed */
+static inline void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes) {
+  return needed <= *capacity ? array : pen_grow_to(array, capacity, needed, bytes);
+}
 char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
 void pen_free(void *array); /* early: for what is large and needed no more; null is fine */
 void pen_free_all(void);

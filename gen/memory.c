@@ -107,8 +107,7 @@ static bool extend(void *array, size_t bytes) {
   return true;
 }
 
-void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes) {
-  if (needed <= *capacity) return array;
+void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes) {
   size_t wanted = *capacity ? *capacity : 16, before = *capacity;
   while (wanted < needed) wanted *= 2;
   *capacity = wanted;
@@ -126,15 +125,20 @@ static int format_name(char *to, size_t room, const char *format, va_list list) 
   size_t used = 0;
   char digits[3 * sizeof(unsigned)];
   for (; *format; format++) {
-    const char *piece = format;
-    size_t bytes = 1;
-    if (*format == '%' && *++format == 's') {
+    if (used + 1 >= room) return -1;
+    if (*format != '%') {
+      to[used++] = *format;
+      continue;
+    }
+    const char *piece;
+    size_t bytes = 0;
+    if (*++format == 's') {
       piece = va_arg(list, const char *);
       bytes = strlen(piece);
-    } else if (*piece == '%') {
+    } else {
       if (*format != 'u') return -1;
-      unsigned number = va_arg(list, unsigned);
-      for (bytes = 0; bytes == 0 || number; number /= 10) digits[sizeof digits - ++bytes] = (char)('0' + number % 10);
+      for (unsigned number = va_arg(list, unsigned); bytes == 0 || number; number /= 10)
+        digits[sizeof digits - ++bytes] = (char)('0' + number % 10);
       piece = digits + sizeof digits - bytes;
     }
     if (bytes >= room - used) return -1;
