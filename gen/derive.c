@@ -10,7 +10,6 @@
  * Lives. A value's first and last program decide its base: within one program SCRATCH; from F to I SAVED_I; from F to W SAVED_W;
  * from I to W KEPT_W. Values that meet a neighbour have bases of their own. An output that may lie on an input ("@" in ops.def)
  * takes its memory when no later op reads that input. */
-#include <ctype.h>
 #include <string.h>
 
 #include "gen/late_loss.h"
@@ -50,38 +49,39 @@ struct walk {
   const char *suffix; /* of the names of values: "" or " (B)" */
 };
 
-/* One word of a rule's operands: `name`, `name'`, `name*` or `+`. */
+/* One word of a rule's operands, `name`, `name'`, `name*` or `+`: the forward op's operand of that name. */
 struct word {
-  char name[PEN_SIGNATURE_NAME_BYTES];
-  char mark; /* 0, '\'', '*', '+' */
+  int8_t operand; /* of `+`: none */
+  char mark;      /* 0, '\'', '*', '+' */
 };
 
-static size_t split(const char *text, struct word *word, size_t *input_count) {
-  size_t count = 0;
-  *input_count = 0;
-  while (*text) {
-    if (isspace((unsigned char)*text)) {
-      text++;
-      continue;
-    }
+/* A rule taken apart, once for all: whose dims and reals of the forward op the backward op gets. */
+struct bound_rule {
+  struct word word[PEN_OPERANDS_MAX];
+  size_t input_count, count; /* of words; 0: not taken apart yet */
+  int8_t dim[PEN_DIMS_MAX], real[PEN_REALS_MAX];
+};
+
+static void split(const struct rule *rule, struct bound_rule *bound) {
+  const struct pen_signature *from = pen_signature_of(rule->forward);
+  for (const char *text = rule->operands; *text;) {
     size_t length = strcspn(text, " ");
     if (length == 2 && strncmp(text, "->", 2) == 0) {
-      *input_count = count;
-    } else {
-      struct word *w = &word[count++];
-      char last = text[length - 1];
-      w->mark = last == '\'' || last == '*' || last == '+' ? last : 0;
-      size_t name_length = length - (w->mark != 0);
-      memcpy(w->name, text, name_length);
-      w->name[name_length] = 0;
+      bound->input_count = bound->count;
+    } else if (length) {
+      char last = text[length - 1], name[PEN_SIGNATURE_NAME_BYTES] = {0};
+      struct word *word = &bound->word[bound->count++];
+      word->mark = last == '\'' || last == '*' || last == '+' ? last : 0;
+      memcpy(name, text, length - (word->mark != 0));
+      word->operand = word->mark == '+' ? -1 : (int8_t)pen_signature_operand(from, name);
+      if (word->mark != '+' && word->operand < 0) pen_stop(70, "ops.def: gradient of %s: no operand %s", from->kind, name);
     }
-    text += length;
+    text += length ? length : 1;
   }
-  return count;
 }
 
-/* Copies the forward op's dims to the backward op by name, or by the rule's `name=name` pairs. */
-static void bind_dims(const struct rule *rule, const struct pen_op *forward, struct pen_op *backward) {
+/* Finds the forward op's dims by name, or by the rule's `name=name` pairs. */
+static void bind_dims(const struct rule *rule, struct bound_rule *bound) {
   const struct pen_signature *from = pen_signature_of(rule->forward), *to = pen_signature_of(rule->backward);
   for (int i = 0; i < to->dim_count; i++) {
     char name[PEN_SIGNATURE_NAME_BYTES];
@@ -94,36 +94,37 @@ static void bind_dims(const struct rule *rule, const struct pen_op *forward, str
     if (bytes >= sizeof name) pen_stop(70, "ops.def: gradient of %s: the dim %s has too long a name", from->kind, wanted);
     memcpy(name, wanted, bytes);
     name[bytes] = 0;
-    int source = pen_signature_dim(from, name);
-    if (source < 0) pen_stop(70, "ops.def: gradient of %s: no dim %s", from->kind, name);
-    backward->dim[i] = forward->dim[source];
+    bound->dim[i] = (int8_t)pen_signature_dim(from, name);
+    if (bound->dim[i] < 0) pen_stop(70, "ops.def: gradient of %s: no dim %s", from->kind, name);
   }
-  for (int i = 0; i < to->real_count; i++) backward->real[i] = forward->real[pen_signature_real(from, to->real[i])];
+  for (int i = 0; i < to->real_count; i++) bound->real[i] = (int8_t)pen_signature_real(from, to->real[i]);
 }
 
-static uint32_t forward_operand(const struct walk *walk, const struct pen_op *forward, const struct word *word) {
-  (void)walk;
-  int index = pen_signature_operand(pen_signature_of(forward->kind), word->name);
-  if (index < 0) pen_stop(70, "ops.def: gradient of %s: no operand %s", pen_signature_of(forward->kind)->kind, word->name);
-  return forward->operand[index];
+static const struct bound_rule *bind(const struct rule *rule) {
+  static struct bound_rule bound_rules[COUNT(rules)];
+  struct bound_rule *bound = &bound_rules[rule - rules];
+  if (!bound->count) {
+    split(rule, bound);
+    bind_dims(rule, bound);
+  }
+  return bound;
 }
 
 /* Whether an output word of a rule is wanted by anybody. */
 static bool wanted(const struct walk *walk, const struct pen_op *forward, const struct word *word) {
-  uint32_t value = forward_operand(walk, forward, word);
-  if (value == PEN_NONE) return false;
-  return walk->graph->value[value].needs_gradient;
+  uint32_t value = forward->operand[word->operand];
+  return value != PEN_NONE && walk->graph->value[value].needs_gradient;
 }
 
 /* An input of a backward op: a forward value, a gradient, a private tensor, or the sum so far. */
 static uint32_t input_of(const struct walk *walk, const struct pen_op *forward, const struct word *word,
                          const struct word *first_output) {
   if (word->mark == '+') {
-    uint32_t target = forward_operand(walk, forward, first_output);
+    uint32_t target = forward->operand[first_output->operand];
     return walk->graph->value[target].needs_gradient ? walk->gradient[target] : PEN_NONE;
   }
-  if (word->mark == '*') return walk->private_value[pen_signature_operand(pen_signature_of(forward->kind), word->name)];
-  uint32_t value = forward_operand(walk, forward, word);
+  if (word->mark == '*') return walk->private_value[word->operand];
+  uint32_t value = forward->operand[word->operand];
   return word->mark == '\'' ? walk->gradient[value] : value;
 }
 
@@ -131,31 +132,32 @@ static uint32_t input_of(const struct walk *walk, const struct pen_op *forward, 
 static uint32_t output_of(struct walk *walk, const struct pen_op *forward, const struct word *word,
                           const struct pen_operand *operand, const struct pen_op *backward) {
   struct pen_graph *graph = walk->graph;
-  uint32_t target = forward_operand(walk, forward, word);
+  uint32_t target = forward->operand[word->operand];
   if (operand->accumulates) return graph->value[target].gradient;
   const char *name = pen_text("%s%s%s", graph->value[target].name, word->mark == '*' ? "*" : "'", walk->suffix);
   uint32_t made = pen_graph_value(graph, name, pen_operand_dtype(operand, backward->dtype), PEN_ROLE_ACTIVATION,
                                   pen_operand_elements(operand, backward->dim));
   if (word->mark == '*')
-    walk->private_value[pen_signature_operand(pen_signature_of(forward->kind), word->name)] = made;
+    walk->private_value[word->operand] = made;
   else
     walk->gradient[target] = made;
   return made;
 }
 
 static void apply(struct walk *walk, const struct rule *rule, const struct pen_op *forward) {
-  struct word word[PEN_OPERANDS_MAX];
-  size_t input_count, count = split(rule->operands, word, &input_count);
+  const struct bound_rule *bound = bind(rule);
+  size_t input_count = bound->input_count, count = bound->count;
   bool any = false;
-  for (size_t i = input_count; i < count; i++) any = any || wanted(walk, forward, &word[i]);
+  for (size_t i = input_count; i < count; i++) any = any || wanted(walk, forward, &bound->word[i]);
   if (!any) return;
   const struct pen_signature *signature = pen_signature_of(rule->backward);
   struct pen_op op = {.kind = (uint16_t)rule->backward, .dtype = pen_signature_dtype(signature, walk->graph->dtype), .workspace = PEN_NONE};
   for (size_t i = 0; i < PEN_OPERANDS_MAX; i++) op.operand[i] = PEN_NONE;
-  bind_dims(rule, forward, &op);
-  for (size_t i = 0; i < input_count; i++) op.operand[i] = input_of(walk, forward, &word[i], &word[input_count]);
+  for (int i = 0; i < signature->dim_count; i++) op.dim[i] = forward->dim[bound->dim[i]];
+  for (int i = 0; i < signature->real_count; i++) op.real[i] = forward->real[bound->real[i]];
+  for (size_t i = 0; i < input_count; i++) op.operand[i] = input_of(walk, forward, &bound->word[i], &bound->word[input_count]);
   for (size_t i = input_count; i < count; i++)
-    op.operand[i] = output_of(walk, forward, &word[i], &signature->operand[i], &op);
+    op.operand[i] = output_of(walk, forward, &bound->word[i], &signature->operand[i], &op);
   *pen_op_append(rule->weight_part ? walk->weight_list : walk->input_list, rule->backward) = op;
 }
 
