@@ -13,7 +13,6 @@
  *                anyway; what fits nowhere is packed into the row's scratch block.
  *
  * This is offset packing (pack.c) of a program's ops, with the blocks as ranges that are there already. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "gen/families/families.h"
@@ -151,35 +150,25 @@ static void move_in(struct filling *f, int base, uint32_t value, const struct pe
 
 /* ---- kept values ---- */
 
-/* Values sorted by a number each, then by index. */
-struct ranked {
-  uint64_t key;
-  uint32_t value;
-};
-
-static int by_key(const void *a, const void *b) {
-  const struct ranked *x = a, *y = b;
-  if (x->key != y->key) return x->key < y->key ? -1 : 1;
-  return (x->value > y->value) - (x->value < y->value);
-}
+static bool comes_before(const struct pen_keyed *a, const struct pen_keyed *b) { return a->key != b->key ? a->key < b->key : a->index < b->index; }
 
 /* The storages of a base in the order of their first use in a program. */
-static struct ranked *by_birth(const struct filling *f, int base, int program, size_t *count) {
-  struct ranked *list = pen_new(f->graph->value_count + 1, sizeof *list);
+static struct pen_keyed *by_birth(const struct filling *f, int base, int program, size_t *count) {
+  struct pen_keyed *list = pen_new(f->graph->value_count + 1, sizeof *list);
   *count = 0;
   for (uint32_t v = 0; v < f->graph->value_count; v++)
     if (f->graph->value[v].storage == v && f->graph->value[v].base == base && used_anywhere(f, v))
-      list[(*count)++] = (struct ranked){f->range[program][v].used ? f->range[program][v].first : 0, v};
-  qsort(list, *count, sizeof *list, by_key);
+      list[(*count)++] = (struct pen_keyed){f->range[program][v].used ? f->range[program][v].first : 0, v};
+  pen_sort(list, *count);
   return list;
 }
 
 /* The value for I that dies before `made` is born, the least that is large enough and not much larger; PEN_NONE: none. */
-static uint32_t dead_before(const struct filling *f, const struct ranked *dying, size_t count, const bool *stays, uint32_t made) {
+static uint32_t dead_before(const struct filling *f, const struct pen_keyed *dying, size_t count, const bool *stays, uint32_t made) {
   uint64_t bytes = pen_aligned(f->graph->value[made].bytes), least = bytes + bytes / 4 + 1;
   uint32_t best = PEN_NONE;
   for (size_t k = count; k-- > 0;) {
-    uint32_t v = dying[k].value;
+    uint32_t v = dying[k].index;
     uint64_t has = pen_aligned(f->graph->value[v].bytes);
     bool dead = !stays[v] && has >= bytes && has < least;
     for (int p = PEN_PROGRAM_I; dead && p < PEN_PROGRAMS; p++) {
@@ -198,10 +187,10 @@ static uint32_t dead_before(const struct filling *f, const struct ranked *dying,
 static bool *pair_up(const struct filling *f, uint32_t *before_gradient) {
   bool *stays = pen_new(f->graph->value_count + 1, sizeof *stays);
   size_t made_count, dying_count;
-  const struct ranked *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count);
-  const struct ranked *dying = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &dying_count);
+  const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count);
+  const struct pen_keyed *dying = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &dying_count);
   for (size_t i = 0; i < made_count; i++) {
-    uint32_t dead = dead_before(f, dying, dying_count, stays, made[i].value);
+    uint32_t dead = dead_before(f, dying, dying_count, stays, made[i].index);
     if (dead != PEN_NONE) stays[dead] = true;
   }
   uint32_t gradient = f->graph->input_gradient;
@@ -241,13 +230,13 @@ static struct pen_saved *list_saved(const struct filling *f, const bool *stays, 
   number_parts(f->graph, part);
   const bool *handed = handed_on(f->graph);
   size_t counts[2];
-  const struct ranked *kept[2] = {by_birth(f, PEN_BASE_SAVED_W, PEN_PROGRAM_F, &counts[0]),
+  const struct pen_keyed *kept[2] = {by_birth(f, PEN_BASE_SAVED_W, PEN_PROGRAM_F, &counts[0]),
                                   by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &counts[1])};
   struct pen_saved *saved = pen_new(counts[0] + counts[1] + 1, sizeof *saved);
   *count = 0;
   for (size_t a = 0, b = 0; a < counts[0] || b < counts[1];) { /* both lists in one order */
-    bool first = b == counts[1] || (a < counts[0] && by_key(&kept[0][a], &kept[1][b]) < 0);
-    uint32_t v = first ? kept[0][a++].value : kept[1][b++].value;
+    bool first = b == counts[1] || (a < counts[0] && comes_before(&kept[0][a], &kept[1][b]));
+    uint32_t v = first ? kept[0][a++].index : kept[1][b++].index;
     uint32_t block = f->graph->value[v].block - first_block(f->graph);
     if (first || stays[v]) saved[(*count)++] = (struct pen_saved){v, part[v], block, handed[v], pen_aligned(f->graph->value[v].bytes)};
   }
@@ -266,21 +255,21 @@ static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
     t.offset = f->block[pen_piece_base(piece[i])].bytes;
     move_in(f, pen_piece_base(piece[i]), saved[i].value, &t);
   }
-  const struct ranked *for_i = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &count);
+  const struct pen_keyed *for_i = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &count);
   for (size_t i = 0; i < count; i++) {
-    if (stays[for_i[i].value]) continue;
-    struct pen_tenant t = tenant_of(f, for_i[i].value);
-    int base = for_i[i].value == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
+    if (stays[for_i[i].index]) continue;
+    struct pen_tenant t = tenant_of(f, for_i[i].index);
+    int base = for_i[i].index == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
     t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
-    move_in(f, base, for_i[i].value, &t);
+    move_in(f, base, for_i[i].index, &t);
   }
-  const struct ranked *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
+  const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
   for (size_t i = 0; i < count; i++) {
-    struct pen_tenant t = tenant_of(f, made[i].value);
+    struct pen_tenant t = tenant_of(f, made[i].index);
     uint32_t within = PEN_PIECES;
     while (within && !pen_tenants_fit(&f->block[pen_piece_base(within - 1)], &t)) within--;
     if (!within) t.offset = f->block[PEN_BASE_KEPT_W].bytes;
-    move_in(f, within ? pen_piece_base(within - 1) : PEN_BASE_KEPT_W, made[i].value, &t);
+    move_in(f, within ? pen_piece_base(within - 1) : PEN_BASE_KEPT_W, made[i].index, &t);
   }
 }
 
@@ -307,15 +296,15 @@ static int lodge(const struct filling *f, int program, struct pen_tenant *tenant
 /* Places the scratch of one program; the block's size goes to blocks->scratch. */
 static void place_scratch(struct filling *f, int program) {
   const struct pen_graph *graph = f->graph;
-  struct ranked *list = pen_new(graph->value_count + 1, sizeof *list);
+  struct pen_keyed *list = pen_new(graph->value_count + 1, sizeof *list);
   struct pen_rectangle *rectangle = pen_new(graph->value_count + 1, sizeof *rectangle);
   uint32_t *owner = pen_new(graph->value_count + 1, sizeof *owner);
   size_t count = 0, left = 0;
   for (uint32_t v = 0; v < graph->value_count; v++)
-    if (f->range[program][v].used && is_scratch_root(graph, v)) list[count++] = (struct ranked){~graph->value[v].bytes, v};
-  qsort(list, count, sizeof *list, by_key);
+    if (f->range[program][v].used && is_scratch_root(graph, v)) list[count++] = (struct pen_keyed){~graph->value[v].bytes, v};
+  pen_sort(list, count);
   for (size_t i = 0; i < count; i++) {
-    uint32_t v = list[i].value;
+    uint32_t v = list[i].index;
     struct pen_tenant t = tenant_of(f, v);
     int base = lodge(f, program, &t);
     if (base != PEN_BASE_SCRATCH) {

@@ -19,12 +19,12 @@
 #include "gen/columns.h"
 #include "gen/emit.h"
 
-enum { BUFFER_BYTES = 1 << 13, COLUMNS_MAX = 32 };
+enum { BUFFER_BYTES = 1 << 13, COLUMNS_MAX = 32, SHORT_BYTES = 32 };
 
 struct hashing {
   struct sha256_ctx hash;
   size_t used;
-  uint8_t buffer[BUFFER_BYTES];
+  uint8_t buffer[BUFFER_BYTES + SHORT_BYTES];
 };
 
 static void flush(struct hashing *h) {
@@ -73,9 +73,14 @@ static size_t find_runs(const struct pen_form *form, struct run run[COLUMNS_MAX]
   return count;
 }
 
-static void add_run(struct hashing *h, const struct run *run, const char *row) {
+/* Of a row of a table that ends at `table_past`. */
+static void add_run(struct hashing *h, const struct run *run, const char *row, const char *table_past) {
   const char *at = row + run->offset, *past = at + run->bytes;
-  if (!run->width) add_text(h, *(const char *const *)(const void *)at);
+  bool is_short = run->width && run->bytes <= SHORT_BYTES && table_past - at >= SHORT_BYTES && h->used + run->bytes <= BUFFER_BYTES;
+  if (BYTE_ORDER == LITTLE_ENDIAN && is_short) { /* a count that the compiler knows; what is too much is written over */
+    memcpy(h->buffer + h->used, at, SHORT_BYTES);
+    h->used += run->bytes;
+  } else if (!run->width) add_text(h, *(const char *const *)(const void *)at);
   else if (BYTE_ORDER == LITTLE_ENDIAN) add_bytes(h, at, run->bytes);
   else
     for (; at < past; at += run->width)
@@ -93,8 +98,9 @@ static void add_table(const struct pen_table *table, void *context) {
     add_bytes(h, table->rows, table->count * run->bytes);
     return;
   }
-  for (size_t index = 0; index < table->count; index++)
-    for (size_t n = 0; n < runs; n++) add_run(h, &run[n], (const char *)table->rows + index * table->form->row_bytes);
+  const char *row = table->rows, *past = row + table->count * table->form->row_bytes;
+  for (; row < past; row += table->form->row_bytes)
+    for (size_t n = 0; n < runs; n++) add_run(h, &run[n], row, past);
 }
 
 void pen_plan_digest(struct pen_plan *plan) {

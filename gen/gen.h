@@ -47,6 +47,16 @@ char *pen_hex(const uint8_t *bytes, size_t count); /* two small digits a byte */
 /* Ends the generator: prints the message alone on a line of standard error. */
 _Noreturn void pen_stop(int status, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* ---- sort.c ---- */
+
+struct pen_keyed {
+  uint64_t key;
+  uint32_t index;
+};
+
+/* By rising key; equal ones keep their order. */
+void pen_sort(struct pen_keyed *list, size_t count);
+
 /* ---- partition.c ---- */
 
 /* What a stage holds: blocks [first, past) of the model's, and the layers that begin in it. */

@@ -10,7 +10,6 @@
  * The two rows of a pair a|b may run at the same time: besides being right in turn, their bytes must be apart.
  *
  * Besides, for the rendezvous models: which rows overwrite what an earlier send of the step reads. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "gen/verify.h"
@@ -24,12 +23,6 @@ struct edges {
   uint32_t *slot;       /* hash table: number + 1; 0: free */
   size_t slots, count, capacity;
   uint32_t last;        /* what was found last: extents lie side by side */
-};
-
-/* An address to be sorted. */
-struct edge {
-  uint64_t address;
-  uint32_t number;
 };
 
 /* The slot of an address, or the free one that it would get. */
@@ -58,18 +51,13 @@ static uint32_t edge_add(struct edges *e, uint64_t address) {
   return e->last = e->slot[slot] - 1;
 }
 
-static int compare_edges(const void *a, const void *b) {
-  uint64_t x = ((const struct edge *)a)->address, y = ((const struct edge *)b)->address;
-  return (x > y) - (x < y);
-}
-
 /* Puts the addresses in order. */
 static void edges_sort(struct edges *e) {
-  struct edge *sorted = pen_new(e->count + 1, sizeof *sorted);
-  for (uint32_t number = 0; number < e->count; number++) sorted[number] = (struct edge){e->address[number], number};
-  qsort(sorted, e->count, sizeof *sorted, compare_edges);
+  struct pen_keyed *sorted = pen_new(e->count + 1, sizeof *sorted);
+  for (uint32_t number = 0; number < e->count; number++) sorted[number] = (struct pen_keyed){e->address[number], number};
+  pen_sort(sorted, e->count);
   e->cell = pen_new(e->count + 1, sizeof *e->cell);
-  for (uint32_t index = 0; index < e->count; index++) e->cell[sorted[index].number] = index;
+  for (uint32_t index = 0; index < e->count; index++) e->cell[sorted[index].index] = index;
   pen_free(sorted);
 }
 
