@@ -120,8 +120,10 @@ static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_ada
   pen_adamw_step((float *)(vm->arena + weight->value_offset) + (weight->value_cut ? 0 : own.first), gradient + own.first,
                  (float *)(vm->arena + weight->exp_avg_offset), (float *)(vm->arena + weight->exp_avg_sq_offset), own.count, settings);
   pen_weight_narrow(weight, own, vm->arena);
-  memset(gradient, 0, own.first * sizeof *gradient);
-  memset(gradient + own.first + own.count, 0, (weight->count - own.first - own.count) * sizeof *gradient);
+  if (own.count < weight->count) {
+    memset(gradient, 0, own.first * sizeof *gradient);
+    memset(gradient + own.first + own.count, 0, (weight->count - own.first - own.count) * sizeof *gradient);
+  }
 }
 
 /* AdamW on every own weight. */
