@@ -8,7 +8,7 @@
  * Three things can be had for a few bytes or saved for them: one place for the scratch of all rows, so that those of one stage and
  * microbatch share a frame; slots beyond the least, which spare credits; and blocks in one piece. All keep the tables small. So a rank
  * is packed with all three, and when that takes more than one part in NEAR above what is live, with scratch by itself for each row,
- * with blocks cut, or fewer slots, or all of it; the least is taken. */
+ * with blocks cut, or fewer slots, or all of it; the least is taken. memory.spare_slots says how many slots it must be. */
 #include <string.h>
 
 #include "gen/laying.h"
@@ -410,6 +410,7 @@ struct trial {
   struct packing *packing;
   uint32_t rank;
   bool shares_scratch;    /* may */
+  uint32_t least_spare;   /* slots beyond the least that stay, whatever they cost */
   uint64_t enough; /* bytes of window and activations that a packing need not go below */
   uint64_t stop, least; /* bytes of the arena's part: when to end, and the least so far */
   struct way best, last;
@@ -430,7 +431,7 @@ static bool has_pairs(const struct pen_lowered *lowered, uint32_t rank) {
 
 /* One way; false when it cannot come near, whatever the patience. */
 static bool try_way(struct trial *t, const struct way *way) {
-  uint64_t bytes = pack_so(t, way, way->spare ? t->enough : t->least);
+  uint64_t bytes = pack_so(t, way, way->spare > t->least_spare ? t->enough : t->least);
   if (bytes == UINT64_MAX) return false;
   if (arena_part(t->l, t->rank, bytes) >= t->least) return true;
   t->least = arena_part(t->l, t->rank, bytes);
@@ -451,7 +452,7 @@ static void try_cuts(struct trial *t, uint32_t spare) {
   }
   for (int i = 0; i < PEN_CUTS && t->least > t->stop; i++)
     if (!hopeless[cuts[i]] && (cuts[i] == PEN_CUT_NOT || t->l->input->kind == PEN_TRAIN))
-      try_way(t, &(struct way){cuts[i], spare, false, spare ? FEW_STEPS : MANY_STEPS});
+      try_way(t, &(struct way){cuts[i], spare, false, spare > t->least_spare ? FEW_STEPS : MANY_STEPS});
 }
 
 static bool same_way(const struct way *a, const struct way *b) {
@@ -463,10 +464,15 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   l->live_bytes[rank] = live_of(l, rank);
   uint64_t live = most_live(l, rank), near = live + (live + resident_bytes(l, rank)) / NEAR;
   uint64_t others = part_with(l, rank, 0, 0); /* fewer bytes than the profiles before need gain nothing */
+  const struct pen_topology *topology = l->topology;
+  bool fixed = topology->has_memory_spare_slots;
+  uint32_t spare = fixed ? (uint32_t)topology->memory_spare_slots : SPARE_MAX;
   struct trial trial = {.l = l, .slotting = slotting, .templates = c, .packing = p, .rank = rank,
                         .shares_scratch = !has_pairs(l->input->lowered, rank),
+                        .least_spare = fixed ? spare : 0,
                         .enough = near, .stop = near > others ? near : others, .least = UINT64_MAX};
-  for (uint32_t spare = SPARE_MAX + 1; spare-- > 0 && trial.least > trial.stop;) try_cuts(&trial, spare);
+  try_cuts(&trial, spare);
+  while (spare > trial.least_spare && trial.least > trial.stop) try_cuts(&trial, --spare);
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
 

@@ -4,6 +4,8 @@
  * side. Its sums start from what is given and rise with the step, one multiply-add each: the bits of an element do not depend on where its
  * tile stands. Four steps to a round: where a processor's thread shares its core, every instruction beside the multiply-adds counts (at
  * four steps a tile of ATTENTION makes 0.82 of the peak of multiply-adds, at one step 0.73; alone on the core 0.98 and 0.96).
+ *
+ * Who includes this says how large a tile is: TILE_ROWS, a multiple of 3, and TILE_VECTORS.
  */
 #ifndef PEN_CPU_MULTIPLY_H
 #define PEN_CPU_MULTIPLY_H
@@ -11,32 +13,37 @@
 #include "kernels/cpu/vector/vector.h"
 
 enum {
-  ROWS = LANES == 16 ? 12 : 6, /* 24 or 12 sums: as many as the registers hold beside two vectors of the right factor */
-  VECTORS = 2,                 /* in a row of a tile */
-  PANEL = VECTORS * LANES,     /* floats in a row of a tile */
+  ROWS = TILE_ROWS,
+  VECTORS = TILE_VECTORS,  /* in a row of a tile */
+  PANEL = VECTORS * LANES, /* floats in a row of a tile */
 };
 
-/* sum += a times two vectors. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of the rate), so where
+/* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of the rate), so where
  * registers are few the order is written down. */
-inline_always void multiply_row(vf sum[VECTORS], const float *a, vf b0, vf b1) {
+inline_always void multiply_row(vf sum[VECTORS], const float *a, const vf b[VECTORS]) {
 #if PEN_VECTOR_BYTES == 32 && defined __FMA__
   vf x;
   __asm__ volatile("vbroadcastss %1, %0" : "=x"(x) : "m"(*a));
-  __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum[0]) : "x"(x), "x"(b0));
-  __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum[1]) : "x"(x), "x"(b1));
+#pragma GCC unroll 2
+  for (int v = 0; v < VECTORS; v++)
+    __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum[v]) : "x"(x), "x"(b[v]));
 #else
   const vf x = splat(*a);
-  sum[0] = madd(x, b0, sum[0]);
-  sum[1] = madd(x, b1, sum[1]);
+#pragma GCC unroll 2
+  for (int v = 0; v < VECTORS; v++)
+    sum[v] = madd(x, b[v], sum[v]);
 #endif
 }
 
 /* One step: a[r a_row] times b[0 .. PANEL] for each row; three rows to a base, as addresses reach. */
 inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const float *const base[ROWS / 3], size_t a_row, size_t at, const float *b) {
-  const vf b0 = load(b), b1 = load(b + LANES);
+  vf right[VECTORS];
+#pragma GCC unroll 2
+  for (int v = 0; v < VECTORS; v++)
+    right[v] = load(b + v * LANES);
 #pragma GCC unroll 12
   for (size_t r = 0; r < rows; r++)
-    multiply_row(sum[r], base[r / 3] + r % 3 * a_row + at, b0, b1);
+    multiply_row(sum[r], base[r / 3] + r % 3 * a_row + at, right);
 }
 
 /* sum += A B over `steps` steps: A's element (row, step) is a[row a_row + step a_step], B's row starts at b[step b_step]; `rows` and one of

@@ -15,6 +15,9 @@
  * each; the addend comes first. So it depends on its row, its column and k alone, not on m, n or which rows stand beside it.
  */
 #include "kernels/cpu/vector/isa.h"
+
+#define TILE_ROWS (LANES == 16 ? 12 : 6) /* 24 or 12 sums: as many as the registers hold beside two vectors of the right factor */
+#define TILE_VECTORS 2
 #include "kernels/cpu/vector/multiply.h"
 
 enum {
