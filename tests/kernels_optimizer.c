@@ -77,7 +77,9 @@ static void arrays_are_added_in_order(void **state) {
       const float *x[4];
       float *expected = random_floats(counts[c] + 1, 1), *y = NULL;
       for (size_t k = 0; k < 4; k++) {
-        float *values = random_floats(counts[c] + 1, k % 2 ? 1e-3 : 1);
+        float *values = random_floats(counts[c] + 1, k + 1);
+        for (size_t i = 0; i <= counts[c]; i++)
+          values[i] *= k % 2 ? 1e-3f : 1;
         for (size_t i = 0; i < counts[c]; i++)
           expected[i] = k ? expected[i] + values[i] : values[i];
         if (k == own)
