@@ -68,7 +68,27 @@ static size_t path_distance(const struct pen_setting *setting, const char *group
   return far + 2 * names + (groups ? far + groups : 0);
 }
 
-const char *pen_setting_nearest(const char *path) {
+/* A misspelt name is off by a letter of three at most. */
+static bool is_near(const char *name, const char *known) { return pen_name_distance(name, known) <= strlen(name) / 3; }
+
+static const char *all_groups(void) {
+  const char *text = "";
+  for (size_t i = 0; i < pen_setting_count; i++) {
+    const char *group = pen_settings[i].group;
+    if (i == 0 || strcmp(group, pen_settings[i - 1].group)) text = pen_text("%s%s%s", text, *text ? ", " : "", group);
+  }
+  return text;
+}
+
+const char *pen_setting_names(const char *group) {
+  const char *text = "";
+  for (size_t i = 0; i < pen_setting_count; i++) {
+    if (!strcmp(pen_settings[i].group, group)) text = pen_text("%s%s%s", text, *text ? ", " : "", pen_settings[i].name);
+  }
+  return text;
+}
+
+const char *pen_setting_hint(const char *path) {
   const char *dot = strchr(path, '.');
   const char *group = dot ? pen_text("%.*s", (int)(dot - path), path) : "", *name = dot ? dot + 1 : path;
   const struct pen_setting *nearest = NULL;
@@ -80,10 +100,12 @@ const char *pen_setting_nearest(const char *path) {
       nearest = &pen_settings[i];
     }
   }
-  return pen_text("%s.%s", nearest->group, nearest->name);
+  if (!pen_setting_is_group(group) && !is_near(name, nearest->name))
+    return pen_text("a setting is GROUP.NAME, and the groups are %s", all_groups());
+  return pen_text("did you mean %s.%s?", nearest->group, nearest->name);
 }
 
-const char *pen_setting_nearest_group(const char *group) {
+const char *pen_setting_hint_group(const char *group) {
   const char *nearest = "";
   size_t least = SIZE_MAX;
   for (size_t i = 0; i < pen_setting_count; i++) {
@@ -93,7 +115,7 @@ const char *pen_setting_nearest_group(const char *group) {
       nearest = pen_settings[i].group;
     }
   }
-  return nearest;
+  return is_near(group, nearest) ? pen_text("did you mean %s?", nearest) : pen_text("the groups are %s", all_groups());
 }
 
 bool pen_setting_takes_one(const struct pen_setting *setting) {

@@ -34,10 +34,14 @@ const struct pen_setting *pen_setting_find(const char *group, size_t bytes, cons
 const struct pen_setting *pen_setting_find_path(const char *path);
 bool pen_setting_is_group(const char *group);
 
-/* Nearest by edit distance: "pipeline.ranks" for a path that is not in the table, "pipeline" for a group that is not. A setting's
- * own name under a wrong group is the nearest of all; within a group that exists, its settings come before all others. */
-const char *pen_setting_nearest(const char *path);
-const char *pen_setting_nearest_group(const char *group);
+/* What to say of a path, or of a group, that is not in the table: `did you mean pipeline.ranks?` of the nearest by edit distance, or, where none
+ * is near, which groups there are. A setting's own name under a wrong group is the nearest of all; within a group that exists, its settings
+ * come before all others, and one of them is named in any case. */
+const char *pen_setting_hint(const char *path);
+const char *pen_setting_hint_group(const char *group);
+
+/* The names of a group's settings: `ranks, stages_per_rank, ...`. */
+const char *pen_setting_names(const char *group);
 
 /* Levenshtein's edit distance between two names. */
 size_t pen_name_distance(const char *a, const char *b);

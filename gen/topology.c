@@ -105,8 +105,7 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
   struct pen_origin origin = origin_in(source, 1, group, from);
   const struct pen_setting *setting = pen_setting_find_path(path);
   if (!setting)
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; did you mean %s?", origin.where, path, origin.text,
-             pen_setting_nearest(path));
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; %s", origin.where, path, origin.text, pen_setting_hint(path));
   struct pen_written_value value;
   if (!take_value(source, from, &value))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text, pen_setting_allowed(setting));
@@ -143,8 +142,8 @@ static void take_group(struct pen_topology *topology, const struct pen_source *s
   if (known && !config_setting_is_group(from))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: a group: %s = { NAME = VALUE; ... };", origin.where, name, origin.text, name);
   if (!known) {
-    const char *nearest = config_setting_is_group(from) ? pen_setting_nearest_group(name) : pen_setting_nearest(name);
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such group; did you mean %s?", origin.where, name, origin.text, nearest);
+    const char *hint = config_setting_is_group(from) ? pen_setting_hint_group(name) : pen_setting_hint(name);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such group; %s", origin.where, name, origin.text, hint);
   }
   int count = config_setting_length(from);
   for (int i = 0; i < count; i++) take_setting(topology, source, name, config_setting_get_elem(from, (unsigned)i));
@@ -190,9 +189,10 @@ static void take_override(struct pen_topology *topology, const char *override) {
   const char *path = pen_text("%.*s", (int)bytes, override), *text = equals ? equals + 1 : "";
   const char *shown = pen_source_shown(text, strlen(text));
   const struct pen_setting *setting = pen_setting_find_path(path);
+  if (pen_setting_is_group(path))
+    pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: a group: -s %s.NAME=VALUE, with one of %s", path, shown, path, pen_setting_names(path));
   if (!setting)
-    pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; did you mean %s?", pen_source_shown(path, bytes), shown,
-             pen_setting_nearest(path));
+    pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; %s", pen_source_shown(path, bytes), shown, pen_setting_hint(path));
   struct pen_written_value value = pen_value_from_text(setting, text);
   set(topology, setting, &value, (struct pen_origin){"-s ", shown, NULL});
 }
