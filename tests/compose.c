@@ -75,7 +75,8 @@ static void named_forms_of_1f1b_are_its_settings(void **state) {
     int warmup;
     bool asked, split; /* zero_bubble as the topology asks for it, and as the row has it */
     unsigned stages_first, stages_last;
-  } forms[] = {{"zb_h1", 1, false, true, 1, 1}, {"zb_h2", 2, false, true, 1, 1}, {"interleaved", 2, false, false, 2, 4}, {"interleaved", 2, true, true, 2, 4}};
+  } forms[] = {{"zb_h1", 1, false, true, 1, 1}, {"zb_h2", 2, false, true, 1, 1},
+             {"interleaved", 2, false, false, 2, 4}, {"interleaved", 2, true, true, 2, 4}};
   static const unsigned rank_counts[] = {1, 2, 3, 4, 7, 16};
   unsigned compared = 0;
   for (size_t f = 0; f < sizeof forms / sizeof *forms; f++)

@@ -58,7 +58,8 @@ static void times_of(const struct pen_order *order, const struct pen_timing *tim
   }
 }
 
-/* When a message leaves, its receive stands: the computation before the receive has ended. Returns how many receives stand before a computation during which they leave. */
+/* When a message leaves, its receive stands: the computation before the receive has ended. Returns how many receives stand
+ * before a computation during which they leave. */
 static unsigned check_receives(const char *schedule, unsigned ranks, unsigned stages, unsigned microbatches, double send) {
   struct pen_partition *partition;
   struct pen_order *order = make_order(schedule, 0, false, ranks, stages, microbatches, &partition);

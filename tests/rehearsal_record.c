@@ -203,7 +203,8 @@ static const struct pen_nccl_calls sends = {
 
 static const struct pen_nccl_calls puts_too = {
     .version = version, .make_id = make_id, .open = open_all, .split = split, .enroll = enroll, .send = nccl_send, .receive = nccl_receive,
-    .window = window, .put = put, .signal = signal_to, .await = take, .sum = sum, .total = total, .memory_bytes = memory_bytes, .error = no_error, .forget = no_error, .trouble = no_trouble, .abort = no_abort,
+    .window = window, .put = put, .signal = signal_to, .await = take, .sum = sum, .total = total, .memory_bytes = memory_bytes,
+    .error = no_error, .forget = no_error, .trouble = no_trouble, .abort = no_abort,
 };
 
 /* ---- the record ---- */

@@ -18,7 +18,8 @@
 
 enum { SEQUENCE = 5, VOCAB = 1000, MICROBATCH = 3, MICROBATCHES = 2 };
 
-static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = MICROBATCH, .microbatch_count = MICROBATCHES,
+static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = MICROBATCH,
+                                     .microbatch_count = MICROBATCHES,
                                      .needs_tokens = true};
 
 /* Writes a token file whose token i is i, with a header of our own; `bytes_more` are appended or, negative, cut off. */

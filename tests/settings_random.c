@@ -60,7 +60,8 @@ static const char *some_topology(uint64_t *seed) {
                   " dtype = \"%s\"; frozen = (%s); };\nbatch = { microbatch = %u; };\npartition = { %s };\nmemory = { recompute = (%s); };\n"
                   "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %u; };\n",
                   ranks, stages, 1 + (unsigned)draw(seed, 8), schedules[which].name, draw(seed, 3) ? "false" : "true",
-                  llama ? "llama" : "mlp", layers, draw(seed, 3) ? "f32" : "bf16", draw(seed, 3) ? "" : some_of(seed, frozen[llama], 5, 2), 1 + (unsigned)draw(seed, 2),
+                  llama ? "llama" : "mlp", layers, draw(seed, 3) ? "f32" : "bf16",
+                  draw(seed, 3) ? "" : some_of(seed, frozen[llama], 5, 2), 1 + (unsigned)draw(seed, 2),
                   partition, recompute, (unsigned)draw(seed, 2));
 }
 

@@ -55,14 +55,16 @@ static void exposed_is_at_most_what_it_takes(void **state) {
   unsigned hidden = 0, exposed = 0, better = 0;
   for (unsigned round = 0; round < 400; round++) {
     struct step step = random_step(&seed, 2 + (uint32_t)draw(&seed, 3));
-    struct pen_timing *timing = simulate(&step, false), *last = simulate(&step, true), *alone = pen_simulate(step.order, step.partition, step.cost, -1);
+    struct pen_timing *timing = simulate(&step, false), *last = simulate(&step, true),
+                          *alone = pen_simulate(step.order, step.partition, step.cost, -1);
     double all = 0, most = 0;
     for (uint32_t rank = 0; rank < step.partition->rank_count; rank++) {
       all += timing->exchanging[rank];
       most = fmax(most, timing->exchanging[rank]);
     }
     double wanted = 0;
-    for (uint32_t stage = 0; stage < step.partition->stage_count; stage++) wanted += step.exchange_cost[stage].reduce + step.exchange_cost[stage].gather;
+    for (uint32_t stage = 0; stage < step.partition->stage_count; stage++)
+      wanted += step.exchange_cost[stage].reduce + step.exchange_cost[stage].gather;
     if (all != wanted) fail_msg("%s: exchanges for %g, not %g", step.which, all, wanted);
     if (timing->exposed < 0 || timing->exposed > all || timing->makespan != alone->makespan + timing->exposed)
       fail_msg("%s: %g of %g exposed, makespan %g over %g", step.which, timing->exposed, all, timing->makespan, alone->makespan);
@@ -112,7 +114,8 @@ static void rows_stand_in_order(void **state) {
         if (i > 0 && row[-1].before > row->before) fail_msg("%s: rank %u, row %u out of order", step.which, rank, i);
         for (uint32_t index = row->before; index < step.order->count[rank]; index++) {
           const struct pen_compute *action = &step.order->action[rank][index];
-          if (action->stage == row->stage && (action->kind == PEN_B || action->kind == PEN_W)) fail_msg("%s: stage %u is not whole", step.which, row->stage);
+          if (action->stage == row->stage && (action->kind == PEN_B || action->kind == PEN_W))
+            fail_msg("%s: stage %u is not whole", step.which, row->stage);
         }
       }
     for (uint32_t stage = 0; stage < step.partition->stage_count; stage++)

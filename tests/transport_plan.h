@@ -39,7 +39,8 @@ static inline void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
                                              .source_offset = SOURCE_OFFSET, .bytes = MESSAGE_BYTES};
   two->profile = (struct pen_profile){.channels = two->channels, .messages = two->messages, .channel_count = 2,
                                       .message_count = MESSAGES + 1};
-  two->plan = (struct pen_plan){.rank_count = 2, .replica_count = 1, .weight_count = 3, .microbatch_count = MESSAGES, .loss_count = MESSAGES, .memory = two->memory,
+  two->plan = (struct pen_plan){.rank_count = 2, .replica_count = 1, .weight_count = 3, .microbatch_count = MESSAGES, .loss_count = MESSAGES,
+                                .memory = two->memory,
                                 .profiles = &two->profile, .profile_count = 1};
   pen_shared_open(&two->shared, &two->plan);
   two->shared.control->spin_ns = spin_ns;

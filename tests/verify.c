@@ -341,7 +341,8 @@ static void needed_credits_are_missed(void **state) {
 
 static struct pen_plan *plan_of_chunks(const char *schedule, unsigned stages) {
   return make_plan(pen_text("pipeline = { ranks = 2; stages_per_rank = %u; microbatches = 4; schedule = \"%s\"; };\n"
-                            "model = { family = \"llama\"; layers = 4; hidden = 16; heads = 2; ffn = 24; vocab = 40; sequence = 40; loss_rows = 32; };\n"
+                            "model = { family = \"llama\"; layers = 4; hidden = 16; heads = 2; ffn = 24; "
+                            "vocab = 40; sequence = 40; loss_rows = 32; };\n"
                             "batch = { microbatch = 1; };\noptimizer = { learning_rate = 1e-3; steps = 4; };\n",
                             stages, schedule));
 }

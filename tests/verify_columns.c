@@ -113,7 +113,8 @@ static void end_step(struct machine *m, uint32_t rank, bool update) {
     const struct pen_weight *weight = &m->plan->weights[index];
     if (weight->rank != rank || weight->frozen) continue;
     uint64_t *value = range(m, rank, weight->value_offset, weight->count * 4), *gradient = range(m, rank, weight->gradient_offset, weight->count * 4);
-    uint64_t *first = range(m, rank, weight->exp_avg_offset, weight->count * 4), *second = range(m, rank, weight->exp_avg_sq_offset, weight->count * 4);
+    uint64_t *first = range(m, rank, weight->exp_avg_offset, weight->count * 4),
+              *second = range(m, rank, weight->exp_avg_sq_offset, weight->count * 4);
     for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) {
       if (!update) {
         m->board[rank] += gradient[n];
@@ -245,7 +246,8 @@ static const char *const beyond[] = {
     "pen_op.kind", "pen_op.operand", "pen_op.dim", "pen_op.real", "pen_weight.dim_count", "pen_weight.dim", "pen_weight.initial",
     "pen_weight.deviation", "pen_weight.frozen", "pen_weight.weight_decay", "pen_weight.value_file", "pen_weight.exp_avg_file",
     "pen_weight.exp_avg_sq_file", "pen_stage.first_layer", "pen_stage.past_last_layer", "pen_stage.recomputes",
-    "pen_rank_memory.weight_bytes", "pen_rank_memory.copy_bytes", "pen_rank_memory.gradient_bytes", "pen_rank_memory.moment_bytes", "pen_rank_memory.constant_bytes", "pen_rank_memory.snapshot_offset", "pen_rank_memory.snapshot_bytes",
+    "pen_rank_memory.weight_bytes", "pen_rank_memory.copy_bytes", "pen_rank_memory.gradient_bytes", "pen_rank_memory.moment_bytes",
+    "pen_rank_memory.constant_bytes", "pen_rank_memory.snapshot_offset", "pen_rank_memory.snapshot_bytes",
     "pen_rank_memory.live_bytes", "pen_rank_memory.receive_slots",
 };
 

@@ -110,7 +110,8 @@ static void no_feed_may_change(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one), cmocka_unit_test(shapes_have_feeds_of_their_own), cmocka_unit_test(no_column_may_change),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one),
+                                     cmocka_unit_test(shapes_have_feeds_of_their_own), cmocka_unit_test(no_column_may_change),
                                      cmocka_unit_test(no_feed_may_change)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

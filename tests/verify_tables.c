@@ -175,7 +175,8 @@ static bool no_constant(struct part *p) {
 }
 
 static const struct defect defects[] = {
-    {"wrong output", wrong_output, {"a second time", "nothing has written", "nothing in this program", "hold", "in the same bytes", "by message", "lies on it", "overwritten", "outside the"}},
+    {"wrong output", wrong_output, {"a second time", "nothing has written", "nothing in this program", "hold", "in the same bytes",
+     "by message", "lies on it", "overwritten", "outside the"}},
     {"input made later", later_input, {"nothing in this program has written", "lies on it"}},
     {"missing operand", missing_operand, {"is missing"}},
     {"extra operand", extra_operand, {"more operands than its signature"}},

@@ -49,7 +49,8 @@ static inline size_t add_shape(struct pen_profile_input *profile, const struct w
   return count;
 }
 
-/* All passes on a topology's text but verify; both profiles of every shape, or eval alone when the schedule does not train; and those of generation. */
+/* All passes on a topology's text but verify; both profiles of every shape, or eval alone when the schedule does not train;
+ * and those of generation. */
 static inline struct whole make_whole_of(struct pen_topology *topology) {
   struct whole w = {.topology = topology};
   w.partition = pen_partition(w.topology);
@@ -80,7 +81,8 @@ static inline struct pen_plan *make_plan(const char *text) { return make_whole(t
 static inline const char *topology_text(const char *family, const char *schedule, unsigned ranks, unsigned stages, unsigned microbatches,
                                         const char *more) {
   return pen_text("pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; %s };\n"
-                  "model = { family = \"%s\"; layers = %u; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 64; sequence = 8; %s dtype = \"%s\"; };\n"
+                  "model = { family = \"%s\"; layers = %u; hidden = 32; heads = 4; kv_heads = 2; "
+                  "ffn = 48; vocab = 64; sequence = 8; %s dtype = \"%s\"; };\n"
                   "batch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %s; };\n",
                   ranks, stages, microbatches, schedule, more, family, ranks * stages,
                   strstr(more, "/* tied */") ? "tie_embeddings = true;" : "", strstr(more, "/* bf16 */") ? "bf16" : "f32",

@@ -245,7 +245,8 @@ static void bench_product_bf16(enum pen_op_kind kind, int64_t rows, int64_t in, 
   rows = sized(rows), in = sized(in), out = sized(out);
   struct calls c = { .kernel = pen_cuda.kernel_of(kind, PEN_BF16), .count = 1 };
   struct pen_call *call = &c.call[0];
-  const int64_t counts[3][4] = { { rows * in, out * in, 0, rows * out }, { rows * out, out * in, 0, rows * in }, { rows * out, rows * in, 2 * out * in, 0 } };
+  const int64_t counts[3][4] = { { rows * in, out * in, 0, rows * out },
+                                { rows * out, out * in, 0, rows * in }, { rows * out, rows * in, 2 * out * in, 0 } };
   *call = (struct pen_call){ .dim = { rows, in, out }, .workspace = there(PEN_CUDA_PRODUCT_WORKSPACE_BYTES), .stream = stream };
   for (int i = 0; i < 4; i++)
     if (counts[kind - PEN_OP_LINEAR][i] > 0)

@@ -202,7 +202,8 @@ static void assert_near_bf16(const char *what, const struct subject *subject, co
 
 static void compare(const struct subject *subject, const struct operand *o, const void *actual, const void *expected) {
   char what[80];
-  snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name, dtype == PEN_BF16 ? " over bf16" : "", (long long)subject->dim[0],
+  snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name, dtype == PEN_BF16 ? " over bf16" : "",
+           (long long)subject->dim[0],
            (long long)subject->dim[1], (long long)subject->dim[2], o->name);
   if (subject->tolerance == 0) {
     assert_same_bits(what, actual, expected, operand_bytes(o));
