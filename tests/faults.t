@@ -90,6 +90,21 @@ for rank in 0 2; do
   check_lost stopped $rank 3500
 done
 
+# A rank that leaves by itself, in the middle of a step and without a word, as where a library calls exit(): one is taught to do so here.
+cat >"$scratch/leave.c" <<'END'
+#include <signal.h>
+#include <unistd.h>
+static void leave(int number) { (void)number; _exit(3); }
+__attribute__((constructor)) static void ready(void) { signal(SIGUSR1, leave); }
+END
+printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$scratch/leave.so" "$scratch/four" >"$scratch/leaving"
+chmod +x "$scratch/leaving"
+ok "a library that leaves is built" $CC -shared -fPIC -o "$scratch/leave.so" "$scratch/leave.c"
+start leaving
+kill -USR1 "$(process_of 2)"
+join
+check_lost "exit 3" 2 2500
+
 # A checkpoint after each step, and a rank that dies somewhere in it.
 for rank in 0 3; do
   start four --save-every 1
