@@ -119,6 +119,20 @@ int pen_folder_sync_of(const char *file) {
   return pen_folder_sync(end ? folder : ".");
 }
 
+int pen_file_open_output(const char *path, int flags) {
+  struct stat status;
+  sigset_t none, held;
+  sigemptyset(&none);
+  sigprocmask(SIG_BLOCK, &none, &held);
+  if (stat(path, &status) == 0 && S_ISFIFO(status.st_mode)) {
+    sigprocmask(SIG_SETMASK, &none, NULL);
+  }
+  int fd = open(path, flags | O_CREAT | O_WRONLY | O_CLOEXEC, 0666), error = errno;
+  sigprocmask(SIG_SETMASK, &held, NULL);
+  errno = error;
+  return fd;
+}
+
 int pen_file_reserve(int fd, uint64_t bytes) {
   if (bytes > INT64_MAX) {
     errno = EFBIG;

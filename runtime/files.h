@@ -32,6 +32,9 @@ int pen_folder_sync(const char *path);
 /* As pen_folder_sync() of the folder that holds the file. */
 int pen_folder_sync_of(const char *file);
 
+/* open() of an output. A pipe that nobody reads yet is waited for as ever: a signal that is held elsewhere ends that wait. */
+int pen_file_open_output(const char *path, int flags);
+
 /* Reserves the first `bytes` of a file, which then reads as zeros: a full disk shows here, not in the middle of the data. Where
  * the file system cannot reserve, only the length is set. */
 int pen_file_reserve(int fd, uint64_t bytes);

@@ -60,7 +60,7 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_
   pen_rank_live(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
 
-static void block_signals(void) {
+void pen_hold_signals(void) {
   struct sigaction plain = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
   sigset_t set;
   sigemptyset(&set);
@@ -98,7 +98,7 @@ int pen_launch(struct pen_run *run) {
   uint32_t rank_count = pen_process_count(run->plan);
   pid_t *pids = calloc(rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);
-  block_signals();
+  pen_hold_signals();
   struct pen_wire *wire = pen_wire_open(run->plan, &run->shared, run->here, meeting_s);
   start_ranks(run, wire, pids);
   pen_wire_start(wire);

@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include "runtime/check.h"
+#include "runtime/files.h"
 #include "runtime/step.h"
 
 enum { LINE_BYTES = 512 };
@@ -31,7 +32,7 @@ int pen_log_create(const char *path, bool append) {
   if (path == NULL) {
     return -1;
   }
-  int descriptor = open(path, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC | (append ? 0 : O_TRUNC), 0666);
+  int descriptor = pen_file_open_output(path, O_APPEND | (append ? 0 : O_TRUNC));
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--log %s: %s", path, strerror(errno));
   }

@@ -47,7 +47,7 @@ static void *shared_memory(size_t bytes) {
 
 void pen_measure_open(struct pen_measure *measure, const struct pen_plan *plan, const struct pen_profile *profile, const char *path,
                       uint64_t steps) {
-  int descriptor = open(path, O_WRONLY | O_CREAT | O_CLOEXEC, 0666);
+  int descriptor = pen_file_open_output(path, 0);
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--measure %s: %s", path, strerror(errno));
   }

@@ -234,6 +234,7 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
 }
 
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  pen_hold_signals(); /* one that comes before there are ranks is theirs, too: they leave in order */
   struct pen_shapes shapes = shapes_of(plan, PEN_TRAIN, options, "train");
   check_train(plan, options);
   struct pen_run run = {

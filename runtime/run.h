@@ -58,6 +58,9 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 
+/* launch.c: lets SIGCHLD, SIGTERM and SIGINT wait until the watch takes them; a closed pipe is an error and no signal. */
+void pen_hold_signals(void);
+
 /* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control, which the caller reads and
  * then closes. Returns the exit status. */
 int pen_launch(struct pen_run *run);

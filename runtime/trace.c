@@ -11,6 +11,7 @@
 
 #include "runtime/action.h"
 #include "runtime/check.h"
+#include "runtime/files.h"
 
 enum { EVENT_BYTES_MAX = 256, BUFFER_BYTES = 64 * 1024 };
 
@@ -27,7 +28,7 @@ static void put(int descriptor, const char *text, size_t bytes) {
 }
 
 int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zero_ns) {
-  int descriptor = open(path, O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC, 0666);
+  int descriptor = pen_file_open_output(path, O_TRUNC | O_APPEND);
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--trace %s: %s", path, strerror(errno));
   }

@@ -81,6 +81,8 @@ ok "and the inputs are what they were" sh -c 'cmp data.bin kept.bin && cmp weigh
 ok "a device may stand for several" ./tiny train --data data.bin --steps 1 --quiet --log /dev/null --trace /dev/null
 mkfifo pipe
 refuses 66 "penstock: pipe: not a regular file" train --data pipe
+timeout -s TERM -k 3 1 ./tiny train --data data.bin --quiet --log pipe
+is "a signal ends the wait for who reads the log" $? 124
 
 for command in "" train eval init info score generate; do
   ./tiny $command --help >out 2>err

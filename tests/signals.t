@@ -86,6 +86,25 @@ wait "$next"
 is "a run that resumes what is just leaving: status" "$?: $(cat "$scratch/err2")" "0: "
 is "it begins behind the other's last step" "$(log_field "$scratch/next" step | head -n 1)" "$(($(log_field "$scratch/log" step | tail -n 1) + 1))"
 
+# A signal before there are ranks, here while the run waits for the folder, ends it in order, too: after its first step, saved.
+rm -rf "$scratch/log" "$scratch/next" "$scratch/ckpt"
+"$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" 2>"$scratch/err" &
+run=$!
+await_steps "$scratch/log" 3
+"$scratch/four" train --quiet --log "$scratch/next" --checkpoint "$scratch/ckpt" --resume 2>"$scratch/err2" &
+next=$!
+tries=0
+while ! grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$next/status" && test $tries -lt 20; do # until SIGTERM is held
+  sleep 0.05
+  tries=$((tries + 1))
+done
+kill -TERM $next $run
+wait "$run"
+wait "$next"
+is "a signal before there are ranks: status" "$?: $(cat "$scratch/err2")" "0: "
+is "it ended after one step" "$(wc -l <"$scratch/next")" 1
+is "which is saved" "$(readlink "$scratch/ckpt/latest")" "$(printf 'step-%08d' "$(log_field "$scratch/next" step)")"
+
 # What ^Z and fg do: all are stopped for longer than any limit, and go on.
 rm -rf "$scratch/log"
 "$scratch/four" train --quiet --log "$scratch/log" --timeout 1 2>"$scratch/err" &
