@@ -133,9 +133,20 @@ static void need_data(const struct pen_plan *plan, const struct pen_options *opt
   }
 }
 
-/* A model that makes its own inputs has no use for a token file. */
+/* A model that makes its own inputs has no use for a token file: one that is named must be there, and is left alone. */
+static const char *tokens_wanted(const struct pen_plan *plan, const char *option, const char *path) {
+  if (plan->needs_tokens || path == NULL) {
+    return path;
+  }
+  if (access(path, R_OK) != 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  }
+  fprintf(stderr, "%s: %s %s is not read: the model makes its own inputs\n", plan->name, option, path);
+  return NULL;
+}
+
 static void open_data(struct pen_run *run) {
-  const char *path = run->plan->needs_tokens ? run->options->data : NULL;
+  const char *path = tokens_wanted(run->plan, "--data", run->options->data);
   pen_data_open(&run->data, run->plan, run->profile->sequence, path, run->options->seed);
 }
 
@@ -205,7 +216,7 @@ static void open_evaluation(struct pen_run *run) {
     evaluation->shapes = pen_shapes_of(run->plan, PEN_EVAL);
     pen_assert(evaluation->shapes.count > 0); /* every plan that trains has them */
     pen_data_open(&evaluation->data, run->plan, last_of(&evaluation->shapes)->sequence,
-                  run->plan->needs_tokens ? options->eval_data : NULL, options->seed);
+                  tokens_wanted(run->plan, "--eval-data", options->eval_data), options->seed);
     evaluation->steps = options->given.eval_steps ? options->eval_steps : steps_of_file(run->plan, &evaluation->shapes, &evaluation->data);
   }
 }

@@ -129,6 +129,15 @@ matches "info" "$(cat out)" "*1f1b*2 ranks*digest*"
 matches "info --json" "$(cat out)" '{"name":"tiny",*"digest":"*"rank":\[{"rank":0,"arena_bytes":*}'
 ./mlp eval --init none.safetensors >out 2>err
 is "a model that makes its inputs needs no --data" "$?: $(grep -c -- --data err)" "66: 0"
+for option in --data "--eval-every 1 --eval-data"; do
+  ./mlp train --steps 1 --quiet $option none.bin >out 2>err
+  is "but ${option##* } must be there" "$?: $(cat err)" "66: penstock: none.bin: No such file or directory"
+  ./mlp train --steps 1 --quiet $option data.bin >out 2>err
+  is "and ${option##* } is said to be left alone" "$?: $(cat err)" "0: mlp: ${option##* } data.bin is not read: the model makes its own inputs"
+done
+is "in eval as well" "$(./mlp init --seed 1 --output own.safetensors; ./mlp eval --init own.safetensors --data none.bin 2>&1; echo $?)" \
+  "penstock: none.bin: No such file or directory
+66"
 is "a folder is no place for weights" "$(./tiny init --output . 2>&1; echo $?)" "penstock: .: cannot create: Is a directory
 73"
 ok "a device is" ./tiny init --output /dev/null
