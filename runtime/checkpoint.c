@@ -300,7 +300,8 @@ static int hash_file(int fd, uint64_t offset, uint64_t bytes, unsigned char dige
 
 bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const char *dir, uint64_t step,
                            unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
-  static const int file_of[PEN_PARTS] = {[PEN_PART_VALUE] = PEN_MODEL_FILE, [PEN_PART_EXP_AVG] = PEN_OPTIMIZER_FILE, [PEN_PART_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
+  static const int file_of[PEN_PARTS] = {
+      [PEN_PART_VALUE] = PEN_MODEL_FILE, [PEN_PART_EXP_AVG] = PEN_OPTIMIZER_FILE, [PEN_PART_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
   struct save save;
   char path[PATH_MAX];
   bool good = name_save(&save, dir, step, failure);
