@@ -85,6 +85,18 @@ void pen_checkpoint_abandon(const char *dir) {
   }
 }
 
+static void take_greatest(void *greatest, const char *name, uint64_t step) {
+  uint64_t *most = greatest;
+  (void)name;
+  *most = *most == UINT64_MAX || step > *most ? step : *most;
+}
+
+bool pen_checkpoint_newest(const char *dir, uint64_t *step) {
+  *step = UINT64_MAX; /* more digits than a name has */
+  each_step(dir, "", take_greatest, step);
+  return *step != UINT64_MAX;
+}
+
 /* ---- pruning ---- */
 
 /* How many checkpoints there are of steps up to `newest`, and the oldest of them. */

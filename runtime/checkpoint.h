@@ -34,6 +34,9 @@ struct pen_checkpoint_info {
  * files. 0: found, *out is filled; 1: no DIR, or no `latest` in it. Before the seal; call it once, not in every rank. */
 int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
 
+/* The greatest step of the complete checkpoints in DIR, whatever wrote them; false: there is none. */
+bool pen_checkpoint_newest(const char *dir, uint64_t *step);
+
 /* Reads the weights and moments of one rank of a replica into its arena; each tensor's SHA-256 must be the manifest's, each element finite.
  * `path` is pen_checkpoint_info.path. Before the seal. */
 void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path);

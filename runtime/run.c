@@ -157,6 +157,21 @@ static void open_trace(struct pen_run *run) {
   }
 }
 
+/* A run that starts anew where checkpoints are will take the place of some: nobody should learn that afterwards. */
+static void say_what_is_there(const struct pen_run *run) {
+  const char *name = run->plan->name, *folder = run->options->checkpoint;
+  uint64_t newest;
+  if (!pen_checkpoint_newest(folder, &newest)) {
+    if (run->options->resume) {
+      fprintf(stderr, "%s: no checkpoint in %s: starting at step 1\n", name, folder);
+    }
+    return;
+  }
+  const char *advice = run->options->resume ? "but no latest to resume" : "and --resume goes on from the latest";
+  fprintf(stderr, "%s: %s holds checkpoints up to step-%08" PRIu64 ", %s: starting at step 1; those of the same steps are replaced\n", name,
+          folder, newest, advice);
+}
+
 /* Where the weights come from, and which step is next. */
 static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
@@ -166,8 +181,8 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->cursor = found->cursor;
     return;
   }
-  if (options->resume) {
-    fprintf(stderr, "%s: no checkpoint in %s: starting at step 1\n", run->plan->name, options->checkpoint);
+  if (options->checkpoint != NULL && run->here.first == 0) {
+    say_what_is_there(run);
   }
   if (options->init != NULL) {
     pen_weights_check(run->plan, options->init);
