@@ -197,13 +197,10 @@ struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct p
   made->done = calloc(profile->message_count + 1u, sizeof *made->done);
   made->credited = calloc(profile->message_count + 1u, sizeof *made->credited);
   pen_check(made->pairs != NULL && made->done != NULL && made->credited != NULL, "no memory for a link");
-  for (uint32_t c = 0; c < channels; c++) {
-    made->pairs[c].stream = pen_is_mine(&made->link, c) ? queue->device->stream_open() : NULL;
-  }
   for (uint32_t m = 0; m < profile->message_count; m++) {
     made->done[m] = pen_is_mine(&made->link, profile->messages[m].channel) ? queue->order->event_open() : NULL;
   }
-  pen_nccl_must_be_well(&made->link, made->ready, "streams and events");
+  pen_nccl_must_be_well(&made->link, made->ready, "events");
   return &made->link;
 }
 

@@ -46,6 +46,15 @@ void pen_nccl_must_be_well(struct pen_link *link, const void *made, const char *
   }
 }
 
+static void open_streams(struct pen_link *link) {
+  for (uint32_t c = 0; c < link->profile->channel_count; c++) {
+    if (pen_is_mine(link, c)) {
+      pen_nccl_of(link)->pairs[c].stream = link->queue->device->stream_open();
+      pen_nccl_must_be_well(link, pen_nccl_of(link)->pairs[c].stream, "a stream");
+    }
+  }
+}
+
 static void split_pairs(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   uint32_t *round = calloc(link->profile->channel_count + 1u, sizeof *round);
@@ -233,6 +242,7 @@ void pen_nccl_join(struct pen_link *link) {
   }
   own->all = own->calls->open(link->shared->control->nccl_id, (int)link->plan->rank_count, (int)link->rank);
   pen_nccl_must_be_well(link, own->all, "joining all ranks");
+  open_streams(link);
   split_pairs(link);
   open_windows(link);
   find_credits(link);
