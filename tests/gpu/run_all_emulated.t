@@ -19,6 +19,13 @@ put() {
 ok "one rank on the CPU" put cpu train.cfg -s cluster.device=cpu
 ok "one rank" put cuda train.cfg -s cluster.device=cuda
 ok "two ranks over ipc" put ipc_2 train.cfg -s cluster.device=cuda -s pipeline.ranks=2 -s cluster.transport=ipc
+nccl_rows=
+if test -f "$top_builddir/libemulated_nccl.a"; then
+  nccl_rows='train-nccl_2_put train-nccl_2_send train-nccl_4_put'
+  ok "two over NCCL" put nccl_2 train.cfg -s cluster.device=cuda -s pipeline.ranks=2 -s cluster.transport=nccl
+  printf '#!/bin/sh\nPEN_EMULATED_NCCL_VERSION=22809 exec "%s/train_nccl_2" "$@"\n' "$programs" >"$programs/train_nccl_4"
+  chmod +x "$programs/train_nccl_4"
+fi
 ok "GPT-2, small" put gpt2_124m gpt2_124m.cfg -s cluster.device=cuda -s model.kv_heads=2
 ok "Llama, small" put llama_1b llama_1b.cfg -s cluster.device=cuda
 make_tokens "$programs/train.bin" 4000
@@ -39,11 +46,18 @@ is "run-all passes" "$?" 0
 is "and complains of nothing" "$(cat "$scratch/err")" ""
 table=$(cat "$scratch/table.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
-for row in probe kernels train-cuda train-cuda-again train-ipc_2 bench gpt2_124m llama_1b hop losses-agree \
+for row in probe kernels train-cuda train-cuda-again train-ipc_2 $nccl_rows bench gpt2_124m llama_1b hop losses-agree \
   memcheck-others racecheck-others initcheck-others synccheck-others memcheck-kernels racecheck-kernels; do
   matches "the table has $row, which passed" "$table" "*
 | $row | passed (*"
 done
+if test -n "$nccl_rows"; then
+  matches "an NCCL that puts nothing is tried once" "$table" "*
+| train-nccl_4_send | as nccl_4_put: this NCCL puts nothing | |*"
+  for way in 'put and signal' 'send and receive (PEN_NCCL asks for it)' 'send and receive (NCCL puts from 2.29 on)'; do
+    matches "messages by $way" "$table" "*messages by $way; *"
+  done
+fi
 matches "MFU is of the chip's peak" "$table" "*MFU of 989 TFLOP/s*"
 matches "the losses" "$table" "*
 8 [0-9]*
