@@ -258,6 +258,7 @@ static void settle_device(struct pen_topology *t) {
 }
 
 enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough for the products' full rate */
+enum { GRID_MOST = 65535 };        /* blocks that a launch may have along y and z (CUDA C++ Programming Guide, "Compute Capabilities") */
 
 /* What the kernels of attention on a GPU take. */
 static void check_heads_on_gpu(const struct pen_topology *t) {
@@ -265,6 +266,9 @@ static void check_heads_on_gpu(const struct pen_topology *t) {
   if (!strcmp(t->model_dtype, "bf16") && (t->model_head_dim % 8 || t->model_head_dim > 128))
     pen_topology_fail(t, "model.head_dim", "a multiple of 8, at most 128, with model.dtype = \"bf16\" and cluster.device = \"cuda\"");
   if (t->model_head_dim > 256) pen_topology_fail(t, "model.head_dim", "at most 256, with cluster.device = \"cuda\"");
+  /* Sequences and heads count along a grid's second and third sides. */
+  if (t->model_heads > GRID_MOST) pen_topology_fail(t, "model.heads", "at most %d, with cluster.device = \"cuda\"", GRID_MOST);
+  if (t->batch_microbatch > GRID_MOST) pen_topology_fail(t, "batch.microbatch", "at most %d, with cluster.device = \"cuda\"", GRID_MOST);
 }
 
 /* Between hosts goes nccl alone; the first host listens. */
@@ -294,8 +298,6 @@ static void settle_cluster(struct pen_topology *t) {
   check_heads_on_gpu(t);
   if (!t->has_model_loss_rows) t->model_loss_rows = strcmp(t->cluster_device, "cuda") ? 0 : LOSS_ROWS_ON_GPU;
   if (t->model_loss_rows % PEN_HEAD_CHUNK) pen_topology_fail(t, "model.loss_rows", "a multiple of %d", PEN_HEAD_CHUNK);
-  if (t->memory_snapshot && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "memory.snapshot", "false, with cluster.device = \"cuda\": snapshots lie in the host's memory in this version");
   if (t->data_parallel_replicas > 1 && !strcmp(t->cluster_device, "cuda"))
     pen_topology_fail(t, "data_parallel.replicas", "1, with cluster.device = \"cuda\": "
                       "replicas read each other's gradients in the memory of the host in this version");

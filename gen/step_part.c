@@ -82,6 +82,7 @@ uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_
   memory->reduce_offset = memory->settings_offset + pen_aligned(sizeof(struct pen_adamw));
   memory->flags_offset = memory->reduce_offset + pen_aligned(reduce_bytes(plan, rank));
   memory->step_bytes = memory->flags_offset + pen_aligned(flag_bytes(l, profile_count)) - at;
-  memory->pinned_bytes = PEN_STEPS_AHEAD * (memory->feed_bytes + board_bytes) + PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES;
+  memory->pinned_bytes = PEN_STEPS_AHEAD * (memory->feed_bytes + board_bytes) + PEN_ALIGNMENT_BYTES +
+                         PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);
   return at + memory->step_bytes;
 }

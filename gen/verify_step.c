@@ -38,6 +38,7 @@ static bool check_pieces(const struct pen_plan *plan, uint32_t rank, struct pen_
                        (unsigned long long)piece[i].bytes, (unsigned long long)piece[i].first, (unsigned long long)piece[i].past);
   }
   uint64_t pinned = PEN_STEPS_AHEAD * (m->feed_bytes + (m->settings_offset - m->board_offset)) + PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES;
+  if (m->snapshot_bytes) pinned += PEN_STAGING_BYTES; /* the thread that writes it has its own */
   if (m->pinned_bytes < pinned || m->feed_bytes % PEN_ALIGNMENT_BYTES)
     return pen_wrong(problem, rank, PEN_NONE, "%llu bytes of pinned memory, but feeds, boards and staging take %llu",
                      (unsigned long long)m->pinned_bytes, (unsigned long long)pinned);

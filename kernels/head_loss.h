@@ -15,9 +15,4 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
 size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);
 pen_kernel pen_head_loss; /* of whichever was prepared */
 
-/* For who wants each row's loss (runtime/tap.h): puts another function in the place of the CROSS_ENTROPY that is called for each chunk of rows,
- * in rising order: `run`, with `own` in call->prepared. `head` is what pen_head_loss_prepare() made, for any device; *kernel and *prepared
- * get what was there. */
-void pen_head_loss_replace(void *head, pen_kernel *run, void *own, pen_kernel **kernel, void **prepared);
-
 #endif

@@ -69,6 +69,10 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype);
 void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                           const double real[PEN_REALS_MAX]);
 
+/* For who wants each row's loss: puts another function in the place of the CROSS_ENTROPY that HEAD_LOSS calls for each chunk of rows, in
+ * rising order: `run`, with `own` in call->prepared. `head` is what a device prepared for HEAD_LOSS; *kernel and *was get what was there. */
+void pen_head_loss_replace(void *head, pen_kernel *run, void *own, pen_kernel **kernel, void **was);
+
 /* to[i] = from[i] as bf16, to the nearest, ties to even; what is not a number stays so. How the copies are made that products read
  * of f32 weights. They do not overlap. */
 void pen_narrow(uint16_t *to, const float *from, size_t count);
@@ -117,6 +121,8 @@ struct pen_device {
   /* Opens the device of that number; once a process. Returns one line that says what was chosen, static storage; null when there is
    * no such device, and error() then says why. Allocates. */
   const char *(*open)(int number);
+  /* By a thread that did not open it, before its first call. Null on the CPU. */
+  void (*enter)(void);
   /* What went wrong first since open(), in words, static storage; null when nothing did. */
   const char *(*error)(void);
   pen_kernel *(*kernel_of)(enum pen_op_kind kind, enum pen_dtype dtype); /* as pen_kernel_of() */

@@ -19,10 +19,18 @@
 /* How many steps' boards are kept: where no GATHER parts the steps, a rank may run so far ahead of the rank that logs. */
 enum { PEN_BOARD_DEPTH = 4 };
 
-enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64 };
+enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_DRAWN = 2 };
 
 /* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. */
 enum pen_phase { PEN_PHASE_START, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
+
+/* What a rank starts from, where several commands start the ranks: see start.h. */
+enum { PEN_SAID_MAX = 12 };
+struct pen_start {
+  uint64_t step; /* of the checkpoint; 0: none */
+  uint8_t checkpoint[PEN_DIGEST_BYTES]; /* of its tensors' checksums */
+  uint64_t said[PEN_SAID_MAX];          /* by options */
+};
 
 /* What a rank tells of itself, for the lost line. Written by the rank alone, relaxed. */
 struct pen_rank_state {
@@ -32,12 +40,14 @@ struct pen_rank_state {
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
   _Atomic uint32_t phase;                              /* enum pen_phase */
   _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, else 0 */
+  _Atomic uint32_t drawn[PEN_DRAWN];                   /* generate: tokens that its last steps drew, by turns; guarded by `arrived` */
   int32_t process;                                     /* its pid, and the host it is on: set when the process starts */
   char host[PEN_HOST_BYTES];
   struct pen_flag published;                           /* steps whose board entries stand */
   struct pen_flag arrived;                             /* barriers entered */
   struct pen_flag exchanged;                           /* rows of the exchange between replicas that have ended */
   uint8_t digest[PEN_DIGEST_BYTES];                    /* the plan's, valid after the first barrier */
+  struct pen_start start;                              /* likewise */
   unsigned char memory_name[PEN_SHARED_NAME_BYTES];    /* transport ipc: of its arena, likewise */
 };
 
@@ -79,7 +89,7 @@ struct pen_shared {
   uint32_t channel_count, channel_stride; /* of all replicas; of one */
   double *board;                /* [PEN_BOARD_DEPTH][replica][weight_count + loss_count] */
   size_t board_count;           /* entries of one step */
-  uint8_t *checksums;           /* [3][weight_count][PEN_CHECKSUM_BYTES], for checkpoints */
+  uint8_t *checksums;           /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *window_offset;        /* [process_count], into memory; page aligned */
   uint32_t process_count;
 };

@@ -2,15 +2,15 @@
  *
  * Three ops are tapped: TOKENS and TARGETS read the sample at hand instead of a file, and CROSS_ENTROPY's logits are drawn from instead
  * of summed up; on a device when the step is over, by fetching the one row, since nothing behind them writes there. The rank of the last
- * stage writes the new token; all ranks read it when each has ended the step, and so agree on which sample is at hand, how long it is, and
- * which window holds it. */
+ * stage tells of the new token in its state, which other hosts see, too; all ranks read it when each has ended the step, and so agree on
+ * which sample is at hand, how long it is, and which window holds it. Tokens go by turns of two: when the next but one is
+ * drawn, all have come to a step behind this one. */
 #include "runtime/generate.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "runtime/check.h"
@@ -24,7 +24,7 @@ enum { LOGITS = 0, LOSS = 3, BYTE_VOCAB = 256 };
 static struct {
   const struct pen_options *options;
   uint64_t prompt, capacity; /* tokens of the prompt; of a sample */
-  uint32_t *token;           /* [samples][capacity], shared by all ranks */
+  uint32_t *token;           /* [samples][capacity], as this rank knows them */
   uint64_t key;
   struct {
     struct pen_tap tokens, targets, loss;
@@ -37,6 +37,7 @@ static struct {
   unsigned char *row;   /* [vocab] of the model's dtype: what is fetched */
   /* What the step at hand goes on with; `sample` may be past the last: */
   uint64_t sample, written;
+  uint64_t taken; /* steps whose tokens are known */
 } generation;
 
 static uint32_t *sample_of(uint64_t sample) {
@@ -93,9 +94,8 @@ void pen_generate_open(const struct pen_plan *plan, const struct pen_options *op
       __builtin_mul_overflow(generation.capacity, options->samples, &elements) || elements > SIZE_MAX / sizeof(uint32_t)) {
     pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds", (unsigned long long)options->tokens);
   }
-  void *memory = mmap(NULL, elements * sizeof(uint32_t), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  pen_check(memory != MAP_FAILED, "no memory for %llu tokens", (unsigned long long)elements);
-  generation.token = memory;
+  generation.token = calloc(elements, sizeof *generation.token);
+  pen_check(generation.token != NULL, "no memory for %llu tokens", (unsigned long long)elements);
   for (uint64_t s = 0; s < options->samples; s++) {
     read_prompt(plan, options->prompt, sample_of(s));
   }
@@ -154,8 +154,8 @@ static void draw_from(const struct pen_vm *vm, const void *row) {
   const struct pen_options *options = generation.options;
   const uint64_t at = generation.written;
   const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
-  sample_of(generation.sample)[at] = (uint32_t)pen_draw(as_floats(vm, row), vm->plan->vocab, options->temperature, options->top_k, uniform,
-                                                        generation.weights);
+  const size_t token = pen_draw(as_floats(vm, row), vm->plan->vocab, options->temperature, options->top_k, uniform, generation.weights);
+  atomic_store_explicit(&vm->transport->self->drawn[vm->step % PEN_DRAWN], (uint32_t)token, memory_order_relaxed);
 }
 
 static void draw_next(const struct pen_call *call) {
@@ -215,10 +215,10 @@ static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t c
   }
 }
 
-/* The rank that shows the texts: that of the last stage, which has drawn them. Other replicas, where there are any, only help with weights. */
-static bool shows(const struct pen_run *run) {
-  return run->profile->stages[run->plan->stage_count - 1].rank == generation.rank && generation.replica == 0;
-}
+static uint32_t drawing_rank(const struct pen_run *run) { return run->profile->stages[run->plan->stage_count - 1].rank; }
+
+/* The rank that shows the texts: the one that has drawn them. Other replicas, where there are any, only help with weights. */
+static bool shows(const struct pen_run *run) { return drawing_rank(run) == generation.rank && generation.replica == 0; }
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   const struct pen_plan *plan = run->plan;
@@ -255,7 +255,8 @@ static void begin_sample(const struct pen_run *run) {
 /* Takes what the step before has drawn: it is shown; with the end-of-text token, or as many as were asked for, the sample ends. */
 static void take_token(const struct pen_run *run) {
   const struct pen_options *options = generation.options;
-  const uint32_t *drawn = sample_of(generation.sample) + generation.written++;
+  uint32_t *drawn = sample_of(generation.sample) + generation.written++;
+  *drawn = atomic_load_explicit(&run->shared.ranks[drawing_rank(run)].drawn[generation.taken++ % PEN_DRAWN], memory_order_relaxed);
   if (shows(run)) {
     show(run->plan, drawn, 1);
   }

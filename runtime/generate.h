@@ -13,7 +13,7 @@
 #include "runtime/options.h"
 #include "runtime/run.h"
 
-/* The parent: reads the prompt; makes room for the samples, shared by the ranks. Fails (64) on a prompt that is none. */
+/* The parent: reads the prompt; makes room for the samples. Fails (64) on a prompt that is none. */
 void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options);
 
 /* ---- draw.c ---- */

@@ -257,7 +257,7 @@ struct pen_feed {
  *     |    the host's copy comes each step     | own entries, then all | of this step         |                   | peers write          |
  *
  * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards, the progress word (u32: rows done), and
- * PEN_STAGING_BYTES for checkpoints. The flags: arrivals [messages], credits [messages], published [ranks] of the profile that runs. */
+ * PEN_STAGING_BYTES for checkpoints, and with a snapshot as many for the thread that writes it. The flags: arrivals [messages], credits [messages], published [ranks] of the profile that runs. */
 enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */

@@ -36,6 +36,8 @@ static uint32_t *progress_here(const struct pen_queue *queue) {
 
 static unsigned char *staging_here(const struct pen_queue *queue) { return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES; }
 
+static unsigned char *staging_aside(const struct pen_queue *queue) { return staging_here(queue) + PEN_STAGING_BYTES; }
+
 /* ---- opening ---- */
 
 static void must_be_well(const struct pen_device *device, const void *made, const char *what) {
@@ -71,6 +73,10 @@ struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uin
   for (int i = 0; i < PEN_STEPS_AHEAD; i++) {
     queue->done[i] = must_open(device, order->event_open(), "an event");
   }
+  if (queue->memory->snapshot_bytes != 0) {
+    queue->aside = must_open(device, device->stream_open(), "a stream");
+    queue->copied = must_open(device, order->event_open(), "an event");
+  }
   memset(queue->pinned, 0, plan->memory[rank].pinned_bytes);
   device->zero(queue->arena, plan->memory[rank].arena_bytes, queue->stream);
   device->wait(queue->stream);
@@ -87,13 +93,22 @@ void pen_queue_load(struct pen_queue *queue, const unsigned char *here) {
   must_be_well(queue->device, queue, "loading weights");
 }
 
-const unsigned char *pen_queue_look(void *context, uint64_t offset, size_t bytes) {
-  struct pen_queue *queue = context;
+static const unsigned char *look(const struct pen_queue *queue, unsigned char *here, void *stream, uint64_t offset, size_t bytes) {
   pen_assert(bytes <= PEN_STAGING_BYTES && offset <= queue->memory->arena_bytes && bytes <= queue->memory->arena_bytes - offset);
-  queue->device->copy_out(staging_here(queue), queue->arena + offset, bytes, queue->stream);
-  queue->device->wait(queue->stream);
+  queue->device->copy_out(here, queue->arena + offset, bytes, stream);
+  queue->device->wait(stream);
   pen_check(queue->device->error() == NULL, "the device %s: %s", queue->device->name, queue->device->error());
-  return staging_here(queue);
+  return here;
+}
+
+const unsigned char *pen_queue_look(void *context, uint64_t offset, size_t bytes) {
+  const struct pen_queue *queue = context;
+  return look(queue, staging_here(queue), queue->stream, offset, bytes);
+}
+
+const unsigned char *pen_queue_look_aside(void *context, uint64_t offset, size_t bytes) {
+  const struct pen_queue *queue = context;
+  return look(queue, staging_aside(queue), queue->aside, offset, bytes);
 }
 
 /* ---- the feed ---- */

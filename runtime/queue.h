@@ -32,6 +32,7 @@ struct pen_queue {
   void *stream, *side;                  /* of the rows; of the second of a pair a|b */
   void *fork, *join;                    /* events: before a pair, behind its second */
   void *done[PEN_STEPS_AHEAD];          /* events: steps' ends */
+  void *aside, *copied;                 /* memory.snapshot: stream of the thread that writes; event: the copy stands. Else null */
   bool forked;                          /* the row before was the first of a pair */
   uint64_t begun, finished;             /* steps of the run, of whatever profile: enqueued, and done */
   uint64_t rows;                        /* of the steps that are done */
@@ -58,6 +59,9 @@ void pen_queue_load(struct pen_queue *queue, const unsigned char *here);
 
 /* A look at up to PEN_STAGING_BYTES of the rank's arena from the host, until the next look; `context` is the queue. All steps are done. */
 const unsigned char *pen_queue_look(void *context, uint64_t offset, size_t bytes);
+
+/* The same for the thread that writes a snapshot, on the stream `aside`, while steps go on. */
+const unsigned char *pen_queue_look_aside(void *context, uint64_t offset, size_t bytes);
 
 /* How vm.h's rows are run on a queue. */
 extern const struct pen_walk pen_walk_queued;

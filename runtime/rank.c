@@ -22,6 +22,7 @@
 #include "runtime/save.h"
 #include "runtime/seal.h"
 #include "runtime/snapshot.h"
+#include "runtime/start.h"
 #include "runtime/tap.h"
 #include "runtime/trace.h"
 #include "runtime/transport.h"
@@ -163,16 +164,18 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
 /* Every rank has its memory, and the same plan. */
 static void meet(const struct pen_run *run, struct pen_transport *end) {
   bool aborted;
+  pen_start_tell(run, end->self);
   uint32_t other = pen_transport_agree(end, &aborted);
   must(!aborted);
   if (other != PEN_NONE) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->global);
   }
+  pen_start_check(run, end);
   for (uint32_t i = 0; i < vm_count && vm->queue == NULL; i++) {
     pen_arena_reach_peers(run->plan, vms[i].profile, end->replica, end->rank, end->shared);
   }
   if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL && pen_snapshot_planned(run->plan)) {
-    pen_snapshot_open(end);
+    pen_snapshot_open(end, vm->queue);
   }
   must(end->kind->barrier(end));
   for (uint32_t i = 0; i < vm_count && vm->queue != NULL; i++) {

@@ -326,11 +326,10 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
   keep_weights_apart(run);
 }
 
+static bool is_here(const struct pen_run *run, uint32_t rank) { return rank - run->here.first < run->here.count; }
+
 /* The result line. A loss that is a sum is given for one step, as training logs it. */
 static void print_result(const struct pen_run *run) {
-  if (run->here.first != 0) {
-    return; /* the command that has rank 0 says it */
-  }
   const struct pen_control *control = run->shared.control;
   uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
   double loss = control->loss_sum / (double)(divisor == 0 ? 1 : divisor);
@@ -340,12 +339,12 @@ static void print_result(const struct pen_run *run) {
   printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text, control->target_count);
 }
 
-/* Runs the steps of a command that trains nothing; `tell` prints what came of them, or is null. */
-static int run_forward(struct pen_run *run, void (*tell)(const struct pen_run *run)) {
+/* Runs the steps of a command that trains nothing; where that rank is, the result line says what came of them. PEN_NONE: nowhere. */
+static int run_forward(struct pen_run *run, uint32_t telling_rank) {
   open_trace(run);
   int status = pen_launch(run);
-  if (status == 0 && tell != NULL) {
-    tell(run);
+  if (status == 0 && is_here(run, telling_rank)) {
+    print_result(run);
   }
   pen_shared_close(&run->shared);
   return status;
@@ -357,11 +356,11 @@ static void need_language(const struct pen_plan *plan, const char *command) {
   }
 }
 
-/* What one rank finds or draws, the others and the parent read in memory that they share. */
-static void need_one_host(const struct pen_plan *plan, const char *command) {
-  if (plan->host_count > 1) {
-    pen_fail(PEN_EXIT_USAGE, "%s: this binary's ranks are on %" PRIu32 " hosts; build one whose cluster.hosts is one", command,
-             plan->host_count);
+/* What replicas find that can run only together, the first reads in memory that they share. */
+static void need_one_finder(const struct pen_plan *plan, const char *command) {
+  if (plan->host_count > 1 && plan->sharding == PEN_SHARD_WEIGHTS) {
+    pen_fail(PEN_EXIT_USAGE, "%s: the replicas of this binary share out their weights over %" PRIu32 " hosts; build one with"
+             " data_parallel.replicas = 1, which takes the same weights", command, plan->host_count);
   }
 }
 
@@ -380,18 +379,28 @@ static struct pen_plan of_one_replica(const struct pen_plan *plan) {
   }
   one.weights = weights;
   one.replica_count = 1;
+  if (one.host_count > 0) {
+    one.ranks_per_host = one.ranks_per_host < one.rank_count ? one.ranks_per_host : one.rank_count;
+    one.host_count = (one.rank_count + one.ranks_per_host - 1) / one.ranks_per_host; /* those of the first replica */
+  }
   return one;
 }
+
+/* Who finds what tokens are worth. */
+static uint32_t last_stage_rank(const struct pen_run *run) { return run->profile->stages[run->plan->stage_count - 1].rank; }
 
 static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, enum pen_profile_kind kind,
                                   const char *command, uint64_t zero_ns) {
   struct pen_shapes shapes = shapes_of(plan, kind, options, command);
+  struct pen_here here = pen_here_of(plan, options);
+  const uint32_t left = pen_process_count(plan) - here.first;
+  here.count = here.count < left ? here.count : left; /* the last host of one replica may have ranks of the next */
   return (struct pen_run){
       .plan = plan,
       .shapes = shapes,
       .profile = last_of(&shapes),
       .options = options,
-      .here = pen_here_of(plan, options),
+      .here = here,
       .log_descriptor = -1,
       .announces = !options->quiet,
       .zero_ns = zero_ns,
@@ -405,11 +414,11 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
   find_weights(&run, "eval", &found);
   open_data(&run);
   run.steps = options->given.steps ? options->steps : steps_of_file(plan, &run.shapes, &run.data);
-  return run_forward(&run, print_result);
+  return run_forward(&run, 0);
 }
 
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  need_one_host(plan, "score");
+  need_one_finder(plan, "score");
   need_language(plan, "score");
   need_data(plan, options, "score");
   if (options->output == NULL) {
@@ -429,12 +438,13 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;
-  pen_score_open(&run);
-  return run_forward(&run, print_result);
+  if (is_here(&run, last_stage_rank(&run))) {
+    pen_score_open(&run);
+  }
+  return run_forward(&run, last_stage_rank(&run));
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  need_one_host(plan, "generate");
   need_language(plan, "generate");
   if (options->prompt == NULL) {
     pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: what to go on from");
@@ -451,5 +461,5 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   run.hooks = &pen_generate_hooks;
   pen_generate_open(plan, &quiet);
   run.steps = options->tokens * options->samples; /* at most; pen_generate_open() has looked that it is a number */
-  return run_forward(&run, NULL);
+  return run_forward(&run, PEN_NONE);
 }

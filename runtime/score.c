@@ -102,9 +102,12 @@ static void fetch_rows(const struct pen_call *call) {
 
 /* When the step is done. */
 static void take_fetched(const struct pen_vm *vm) {
+  if (score.fetched.target == NULL) {
+    return; /* the CPU's row has done it, or another rank */
+  }
   const size_t count = vm->profile->microbatch_count * score.microbatch_rows;
   struct finding *found = found_of(vm) + vm->replica * count;
-  for (size_t r = 0; r < count && score.fetched.target != NULL; r++) {
+  for (size_t r = 0; r < count; r++) {
     const int32_t target = score.fetched.target[r];
     found[r] = (struct finding){target == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r], target};
   }

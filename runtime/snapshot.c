@@ -22,6 +22,8 @@ static struct {
   struct pen_plan plan;      /* the copy's */
   struct pen_shared shared;  /* with the threads' states in place of the ranks' */
   struct pen_transport *end; /* the thread's */
+  struct pen_queue *queue;   /* null on the CPU */
+  struct pen_view there;     /* the copy, on a device */
   struct pen_saving saving;
   struct pen_flag asked, done; /* saves */
 } snapshot;
@@ -64,15 +66,32 @@ static void place_copy(const struct pen_plan *plan, uint32_t rank) {
   snapshot.plan.weights = weights;
 }
 
+static void copy_part(const struct pen_transport *end, uint64_t to, uint64_t from, size_t bytes) {
+  if (snapshot.queue == NULL) {
+    memcpy(end->arena + to, end->arena + from, bytes);
+  } else {
+    snapshot.queue->order->copy(end->arena + to, end->arena + from, bytes, snapshot.queue->stream);
+  }
+}
+
 static void copy(const struct pen_transport *end) {
   for (uint32_t i = 0; i < end->plan->weight_count; i++) {
     const struct pen_weight *from = &end->plan->weights[i], *to = &snapshot.plan.weights[i];
     for (enum pen_part part = 0; part < PEN_PARTS && from->rank == end->rank; part++) {
       if (pen_part_exists(from, part)) {
-        memcpy(end->arena + pen_part_arena_offset(to, part), end->arena + pen_part_arena_offset(from, part),
-               part_bytes(end->plan, i, part));
+        copy_part(end, pen_part_arena_offset(to, part), pen_part_arena_offset(from, part), part_bytes(end->plan, i, part));
       }
     }
+  }
+  if (snapshot.queue != NULL && snapshot.queue->copied != NULL) {
+    snapshot.queue->order->record(snapshot.queue->copied, snapshot.queue->stream);
+  }
+}
+
+/* What the thread looks at is the copy that was asked for. */
+static void await_copy(void) {
+  if (snapshot.queue != NULL && snapshot.queue->copied != NULL) {
+    snapshot.queue->order->follow(snapshot.queue->aside, snapshot.queue->copied);
   }
 }
 
@@ -90,16 +109,24 @@ static void *write_on(void *unused) {
   const struct pen_control *control = snapshot.shared.control;
   int status;
   step_aside();
-  for (uint32_t save = 1; pen_flag_wait(&snapshot.asked, save, &control->abort_status, 0) &&
-                          pen_save_together(snapshot.end, &snapshot.saving, &status); save++) {
+  if (snapshot.queue != NULL) {
+    snapshot.queue->device->enter();
+  }
+  for (uint32_t save = 1; pen_flag_wait(&snapshot.asked, save, &control->abort_status, 0); save++) {
+    await_copy();
+    if (!pen_save_together(snapshot.end, &snapshot.saving, &status)) {
+      break;
+    }
     pen_flag_raise(&snapshot.done);
   }
   return NULL; /* the run was aborted: the rank will know */
 }
 
-void pen_snapshot_open(const struct pen_transport *end) {
+void pen_snapshot_open(const struct pen_transport *end, struct pen_queue *queue) {
   pthread_t thread;
   sigset_t all, before;
+  snapshot.queue = queue;
+  snapshot.there = (struct pen_view){.look = pen_queue_look_aside, .context = queue};
   place_copy(end->plan, end->rank);
   snapshot.shared = *end->shared;
   snapshot.shared.ranks = end->shared->writers;
@@ -124,6 +151,7 @@ bool pen_snapshot_save(const struct pen_transport *end, const struct pen_saving 
   }
   copy(end);
   snapshot.saving = *saving;
+  snapshot.saving.view = snapshot.queue == NULL ? NULL : &snapshot.there;
   pen_flag_raise(&snapshot.asked);
   return true;
 }

@@ -1,7 +1,6 @@
 /* tap.c: puts a command's own function before a kind of op (see tap.h). */
 #include "runtime/tap.h"
 
-#include "kernels/head_loss.h"
 #include "runtime/check.h"
 #include "runtime/queue.h"
 

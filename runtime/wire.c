@@ -33,9 +33,12 @@ struct frame {
 struct state {
   uint64_t finished, step_began;
   uint32_t profile, waits_for, phase, published, arrived;
+  uint32_t writer_arrived; /* of the thread that writes its snapshots */
+  uint32_t drawn[PEN_DRAWN];
   int32_t process;
   char host[PEN_HOST_BYTES];
   uint8_t digest[PEN_DIGEST_BYTES];
+  struct pen_start start;
 };
 
 /* What rank 0 writes. */
@@ -100,16 +103,22 @@ static void tell(struct pen_wire *wire, const struct frame *frame, const void *b
 
 /* ---- what the ranks here wrote ---- */
 
-static struct state state_of(const struct pen_rank_state *rank) {
+static struct state state_of(const struct pen_shared *shared, uint32_t global) {
+  const struct pen_rank_state *rank = &shared->ranks[global];
   struct state state = {.published = atomic_load(&rank->published.count), .arrived = atomic_load(&rank->arrived.count)};
+  state.writer_arrived = atomic_load(&shared->writers[global].arrived.count);
   state.finished = atomic_load(&rank->finished);
   state.step_began = atomic_load(&rank->step_began);
   state.profile = atomic_load(&rank->profile);
   state.waits_for = atomic_load(&rank->waits_for);
   state.phase = atomic_load(&rank->phase);
+  for (int i = 0; i < PEN_DRAWN; i++) {
+    state.drawn[i] = atomic_load(&rank->drawn[i]);
+  }
   state.process = rank->process;
   memcpy(state.host, rank->host, sizeof state.host);
   memcpy(state.digest, rank->digest, sizeof state.digest);
+  state.start = rank->start;
   return state;
 }
 
@@ -138,7 +147,7 @@ static void send_changes(struct pen_wire *wire) {
   const struct pen_control *control = wire->shared->control;
   for (uint32_t i = 0; i < wire->here.count; i++) {
     const uint32_t rank = wire->here.first + i;
-    const struct state now = state_of(&wire->shared->ranks[rank]);
+    const struct state now = state_of(wire->shared, rank);
     struct state *before = &wire->told[i];
     if (memcmp(&now, before, sizeof now) == 0) {
       continue;
@@ -151,7 +160,7 @@ static void send_changes(struct pen_wire *wire) {
     for (uint32_t step = before->published; step != now.published; step++) {
       tell(wire, &(struct frame){.kind = BOARD, .rank = rank, .number = step, .bytes = board_bytes(wire)}, board_of(wire, step), PEN_NONE);
     }
-    if (now.arrived != before->arrived) {
+    if (now.arrived != before->arrived || now.writer_arrived != before->writer_arrived) {
       tell(wire, &(struct frame){.kind = CHECKSUMS, .rank = rank, .bytes = wire->checksum_bytes}, wire->shared->checksums, PEN_NONE);
     }
     tell(wire, &(struct frame){.kind = STATE, .rank = rank, .bytes = sizeof now}, &now, PEN_NONE);
@@ -185,13 +194,18 @@ static void take_state(struct pen_wire *wire, const struct frame *frame) {
   rank->process = state.process;
   memcpy(rank->host, state.host, sizeof rank->host);
   memcpy(rank->digest, state.digest, sizeof rank->digest);
+  rank->start = state.start;
   atomic_store(&rank->step_began, state.step_began);
   atomic_store(&rank->profile, state.profile);
   atomic_store(&rank->finished, state.finished);
   atomic_store(&rank->waits_for, state.waits_for);
   atomic_store(&rank->phase, state.phase);
+  for (int i = 0; i < PEN_DRAWN; i++) {
+    atomic_store(&rank->drawn[i], state.drawn[i]);
+  }
   set_flag(&rank->published, state.published);
   set_flag(&rank->arrived, state.arrived);
+  set_flag(&wire->shared->writers[frame->rank].arrived, state.writer_arrived);
 }
 
 /* Of a board, and of checksums, the entries that are that rank's. */
@@ -212,7 +226,7 @@ static void take_board(struct pen_wire *wire, const struct frame *frame) {
 static void take_checksums(struct pen_wire *wire, const struct frame *frame) {
   const struct pen_plan *plan = wire->plan;
   for (uint32_t i = 0; i < 3 * plan->weight_count; i++) {
-    if (plan->weights[i % plan->weight_count].rank == frame->rank % plan->rank_count) {
+    if (plan->weights[i / 3].rank == frame->rank % plan->rank_count) {
       memcpy(wire->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES, wire->buffer + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
     }
   }

@@ -28,11 +28,33 @@ static void shapes_have_feeds_of_their_own(void **state) {
   pen_free_all();
 }
 
-static struct pen_plan *cuda_plan(size_t which) {
-  return make_plan(pen_text("%scluster = { device = \"cuda\"; };\n", topology_text(shapes[which].family, shapes[which].schedule,
-                                                                                shapes[which].ranks, shapes[which].stages,
-                                                                                shapes[which].microbatches, shapes[which].more)));
+/* The thread that writes a snapshot has pinned memory of its own. */
+static void snapshots_have_staging_of_their_own(void **state) {
+  (void)state;
+  struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+  const char *text = topology_text("llama", "1f1b", 2, 1, 4, "");
+  uint64_t plain = make_plan(pen_text("%scluster = { device = \"cuda\"; };\n", text))->memory[0].pinned_bytes;
+  struct pen_plan *plan = make_plan(pen_text("%scluster = { device = \"cuda\"; };\nmemory = { snapshot = true; };\n", text));
+  struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[0]);
+  if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
+  assert_true(memory->snapshot_bytes > 0);
+  assert_int_equal(memory->pinned_bytes, plain + PEN_STAGING_BYTES);
+  memory->pinned_bytes--;
+  assert_false(pen_verify(plan, &problem));
+  assert_non_null(strstr(problem.reason, "bytes of pinned memory"));
+  memory->pinned_bytes++;
+  memory->snapshot_offset += PEN_ALIGNMENT_BYTES; /* into the step part */
+  assert_false(pen_verify(plan, &problem));
+  pen_free_all();
 }
+
+static struct pen_plan *plan_for(const char *device, size_t which) {
+  return make_plan(pen_text("%scluster = { device = \"%s\"; };\n",
+                            topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks, shapes[which].stages,
+                                          shapes[which].microbatches, shapes[which].more), device));
+}
+
+static struct pen_plan *cuda_plan(size_t which) { return plan_for("cuda", which); }
 
 static void every_shape_has_one(void **state) {
   (void)state;
@@ -42,7 +64,7 @@ static void every_shape_has_one(void **state) {
     struct pen_plan *plan = cuda_plan(which);
     if (!pen_verify(plan, &problem)) fail_msg("%s %s: %s", shapes[which].family, shapes[which].schedule, problem.reason);
     assert_true(plan->feed_count > 0 && plan->memory[0].pinned_bytes > 0);
-    plan = shape_plan(which);
+    plan = plan_for("cpu", which);
     assert_true(plan->feed_count == 0 && plan->memory[0].pinned_bytes == 0 && plan->memory[0].step_bytes == 0);
     pen_free_all();
   }
@@ -110,8 +132,8 @@ static void no_feed_may_change(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one),
-                                     cmocka_unit_test(shapes_have_feeds_of_their_own), cmocka_unit_test(no_column_may_change),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one), cmocka_unit_test(shapes_have_feeds_of_their_own),
+                                     cmocka_unit_test(snapshots_have_staging_of_their_own), cmocka_unit_test(no_column_may_change),
                                      cmocka_unit_test(no_feed_may_change)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

@@ -80,7 +80,7 @@ void pen_cuda_order_open(void); /* finds the driver's stream memory operations *
 /* open.c. Keeps the first error in words: what was done, and what CUDA says of it. */
 void pen_cuda_note(const char *what, cudaError_t error);
 void pen_cuda_note_text(const char *what, const char *why);
-/* Puts another text in its place ("": none), and returns what it was, static storage. */
+/* Puts another text in its place ("": none), and returns what it was, static storage. While one thread alone makes calls. */
 const char *pen_cuda_forget(const char *kept);
 /* Lets a kernel have so much shared memory a block, past the 48 KiB that all may have. Where the chip has less it stays as it is, and only
  * a launch that needs it fails. */

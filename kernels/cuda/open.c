@@ -1,5 +1,6 @@
 /* open.c: the CUDA backend behind kernels.h: opens a GPU, hands out its operations and its memory, keeps the first error. */
 #include <assert.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,12 +11,19 @@
 enum { CAPABILITY_MIN = 80 }; /* bf16 products, copies beside the work */
 
 struct pen_cuda_chip pen_cuda_chip;
+static int opened; /* its number */
 
+/* The first error. Any thread may find it, and others ask meanwhile: it is there once it is whole. */
+enum { NO_ERROR, ERROR_COMES, ERROR_THERE };
 static char error_text[200];
+static atomic_int error_state;
 
 void pen_cuda_note_text(const char *what, const char *why) {
-  if (error_text[0] == '\0')
+  int none = NO_ERROR;
+  if (atomic_compare_exchange_strong(&error_state, &none, ERROR_COMES)) {
     snprintf(error_text, sizeof error_text, "%s: %s", what, why);
+    atomic_store(&error_state, ERROR_THERE);
+  }
 }
 
 void pen_cuda_note(const char *what, cudaError_t error) {
@@ -28,18 +36,19 @@ void pen_cuda_grant(const char *what, const void *kernel, size_t shared_bytes) {
     pen_cuda_note(what, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared_bytes));
 }
 
-static const char *error(void) { return error_text[0] == '\0' ? NULL : error_text; }
+static const char *error(void) { return atomic_load(&error_state) == ERROR_THERE ? error_text : NULL; }
 
 /* True when all is well so far. */
 static int well(const char *what, cudaError_t result) {
   pen_cuda_note(what, result);
-  return error_text[0] == '\0';
+  return error() == NULL;
 }
 
 const char *pen_cuda_forget(const char *kept) {
   static char text[sizeof error_text];
-  memcpy(text, error_text, sizeof text);
+  snprintf(text, sizeof text, "%s", error() == NULL ? "" : error_text);
   snprintf(error_text, sizeof error_text, "%s", kept);
+  atomic_store(&error_state, kept[0] == '\0' ? NO_ERROR : ERROR_THERE);
   return text;
 }
 
@@ -56,8 +65,12 @@ static int find(int number) {
   snprintf(wanted, sizeof wanted, "opening GPU %d of %d", number, count);
   if (number < 0 || number >= count)
     pen_cuda_note_text(wanted, "there is no such GPU");
+  opened = number;
   return well(wanted, cudaSuccess) && well(wanted, cudaSetDevice(number));
 }
+
+/* A thread begins at GPU 0. */
+static void enter(void) { pen_cuda_note("going over to the GPU that is open", cudaSetDevice(opened)); }
 
 /* What a kernel must know of the chip, and whether it is one that the kernels were built for. */
 static int measure(int number, int *capability) {
@@ -77,7 +90,7 @@ static int measure(int number, int *capability) {
 static const char *open_cuda(int number) {
   static char line[120];
   int capability = 0;
-  error_text[0] = '\0';
+  pen_cuda_forget("");
   setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* all code is on the GPU before the seal */
   if (!find(number) || !measure(number, &capability))
     return NULL;
@@ -169,6 +182,7 @@ const struct pen_device pen_cuda = {
   .name = "cuda",
   .count = device_count,
   .open = open_cuda,
+  .enter = enter,
   .error = error,
   .kernel_of = kernel_of,
   .prepare = prepare,

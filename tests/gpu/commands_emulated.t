@@ -111,6 +111,61 @@ ok "in bf16" build half model.cfg -s cluster.device=cuda -s model.dtype=bf16
 ok "it generates" sh -c "./half generate --checkpoint alone.ckpt --prompt ABCD --tokens 40 >half.text"
 matches "from the prompt on" "$(cat half.text)" "ABCD*"
 
+# ---- memory.snapshot: a disk that stands still, and kill -9 ----
+
+# Writes to the folder of step 2 wait for the file `go`.
+cat >gate.c <<'END'
+#define _GNU_SOURCE
+#include <stdio.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+ssize_t pwrite(int fd, const void *from, size_t bytes, off_t offset) {
+  char link[64], path[4096];
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  long length = readlink(link, path, sizeof path - 1);
+  path[length < 0 ? 0 : length] = 0;
+  while (strstr(path, "/step-00000002") != NULL && access("go", F_OK) != 0) usleep(1000);
+  return syscall(SYS_pwrite64, fd, from, bytes, offset);
+}
+END
+ok "a disk that stands still, made" ${CC:-cc} -shared -fPIC -o gate.so gate.c
+ok "the same without snapshots" train plain_one data.bin 6 --save-every 2 --checkpoint unsnapped
+for name in one ipc; do
+  settings=
+  test $name = one || settings="-s cluster.transport=$name $v"
+  ok "$name: a plan with room for a snapshot" build snap_$name model.cfg -s cluster.device=cuda -s memory.snapshot=true $settings
+  rm -f go
+  LD_PRELOAD=$scratch/gate.so timeout 100 ./snap_$name train --data data.bin --seed 7 --quiet --steps 6 --save-every 2 --log snap.log --checkpoint snap.$name &
+  pid=$!
+  for more in 1 2 3 4 5 6; do await_steps snap.log 4; done
+  is "$name: training goes on while step 2 is not written" "$(wc -l <snap.log) $(ls snap.$name)" "4 step-00000002.tmp"
+  touch go
+  wait $pid
+  is "$name: and ends" $? 0
+  for step in 2 4 6; do
+    for file in model optimizer; do
+      ok "$name: step $step has the bytes of a save that steps wait for: $file" \
+        cmp unsnapped/step-0000000$step/$file.safetensors snap.$name/step-0000000$step/$file.safetensors
+    done
+  done
+  rm -f snap.log
+done
+# Killed at random instants, and gone on from what is left.
+kills=0
+for try in 1 2 3 4; do
+  ./snap_ipc train --data data.bin --seed 7 --quiet --steps 6 --save-every 1 --resume --log killed.log --checkpoint killed 2>/dev/null &
+  pid=$!
+  await_steps killed.log $((try / 2 + 1))
+  sleep 0.0$try
+  kill -9 $(children $pid) 2>/dev/null && kills=$((kills + 1))
+  wait $pid 2>/dev/null
+done
+ok "ranks are killed while they save" test $kills -ge 1
+ok "what they leave is gone on from" ./snap_ipc train --data data.bin --seed 7 --quiet --steps 6 --resume --checkpoint killed
+ok "to the same weights" cmp unsnapped/latest/model.safetensors killed/latest/model.safetensors
+ok "and moments" cmp unsnapped/latest/optimizer.safetensors killed/latest/optimizer.safetensors
+
 # ---- shapes ----
 
 cat >>model.cfg <<'END_OF_MODEL'

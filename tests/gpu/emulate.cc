@@ -13,6 +13,7 @@
 namespace emulated {
 
 place here;
+thread_local bool device_chosen;
 
 namespace {
 
@@ -234,7 +235,7 @@ using namespace emulated;
 extern "C" {
 
 cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
-cudaError_t cudaSetDevice(int) { return cudaSuccess; }
+cudaError_t cudaSetDevice(int) { return device_chosen = true, cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) {
   return error == cudaSuccess ? "no error" : error == cudaErrorECCUncorrectable ? "uncorrectable ECC error encountered" : "an error";

@@ -35,6 +35,7 @@ extern struct place { /* of the thread that runs */
   dim3 threads, blocks;
 } here;
 enum { LANES = 32, SLOT_BYTES = 32 };
+extern thread_local bool device_chosen; /* by this thread: another's would be GPU 0 */
 
 /* Puts something to do on a stream: emulate_streams.cc. */
 void enqueue(void *stream, std::function<void()> body);

@@ -4,7 +4,9 @@
  * turns in an order that changes from call to call, so that what is ordered by luck alone, on the host or between streams, goes wrong sooner or
  * later. A captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns in the same way. Words that
  * another process is to write are waited for in turn, too; who asks whether an event is reached gets an answer before they come. What CUDA
- * refuses is refused: waiting while capturing, a capture whose streams are not joined again, copies of memory that is not pinned in a capture. */
+ * refuses is refused: waiting while capturing, a capture whose streams are not joined again, copies of memory that is not pinned in a capture.
+ *
+ * Several threads may call, one at a time: whoever waits does of all streams what can be done, of other threads' too. */
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -17,6 +19,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <set>
 #include <vector>
 
@@ -65,6 +68,9 @@ std::map<uint64_t, std::pair<int, uint64_t>> captured_signal; /* token -> strand
 std::vector<uint64_t> strand_joined;
 uint64_t turn_seed = 88172645463325252u;
 std::map<void *, size_t> pinned_blocks;
+
+std::recursive_mutex calls; /* held in each; not while all wait for another process */
+typedef std::lock_guard<std::recursive_mutex> call;
 
 unsigned draw(unsigned below) {
   turn_seed ^= turn_seed << 13, turn_seed ^= turn_seed >> 7, turn_seed ^= turn_seed << 17;
@@ -138,7 +144,9 @@ void drain(const std::vector<strand *> &strands, std::set<uint64_t> &done, int w
   while (which < 0 ? !all_empty(strands) : !strands[(size_t)which]->empty()) {
     idle = take_turn(strands, done) ? 0 : idle + 1;
     if (idle > STUCK_TURNS * strands.size()) { /* another process is to write a word */
+      calls.unlock();
       sched_yield();
+      calls.lock();
       if (idle > 200 * 1000 * 1000)
         fail("streams wait for each other");
     }
@@ -162,6 +170,8 @@ item run_item(std::function<void()> body) { return {RUN, std::move(body), 0, NUL
 item token_item(enum kind kind, uint64_t token) { return {kind, nullptr, token, NULL, 0, nullptr, nullptr}; }
 
 void add(stream *s, item what) {
+  if (!device_chosen)
+    fail("a call by a thread that has chosen no device");
   if (s->captured_strand < 0) {
     s->items.push_back(std::move(what));
     return;
@@ -199,14 +209,19 @@ cudaError_t refuse() {
 } // namespace
 
 void enqueue(void *stream_pointer, std::function<void()> body) {
+  const call held(calls);
   add(stream_of((cudaStream_t)stream_pointer), run_item(std::move(body)));
 }
 
 void enqueue_poll(void *stream_pointer, std::function<bool()> poll) {
+  const call held(calls);
   add(stream_of((cudaStream_t)stream_pointer), {POLL, nullptr, 0, NULL, 0, std::move(poll), nullptr});
 }
 
-bool is_captured(void *stream_pointer) { return stream_of((cudaStream_t)stream_pointer)->captured_strand >= 0; }
+bool is_captured(void *stream_pointer) {
+  const call held(calls);
+  return stream_of((cudaStream_t)stream_pointer)->captured_strand >= 0;
+}
 
 void refuse_capture() { broken_capture = true; }
 
@@ -252,6 +267,7 @@ cudaError_t cudaMalloc(void **made, size_t bytes) {
 }
 
 cudaError_t cudaFree(void *at) {
+  const call held(calls);
   const auto found = blocks().find(at);
   if (at == NULL)
     return cudaSuccess;
@@ -302,12 +318,14 @@ cudaError_t cudaIpcOpenMemHandle(void **made, cudaIpcMemHandle_t handle, unsigne
 /* ---- streams ---- */
 
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *made, unsigned) {
+  const call held(calls);
   streams.push_back(new stream);
   *made = (cudaStream_t)streams.back();
   return cudaSuccess;
 }
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
+  const call held(calls);
   if (stream_of(s)->captured_strand >= 0)
     return refuse();
   drain_stream(stream_of(s));
@@ -316,6 +334,7 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
 
 /* What is not pinned is copied at once on the way there, and waited for on the way back. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
+  const call held(calls);
   const bool out = kind == cudaMemcpyDeviceToHost, in = kind == cudaMemcpyHostToDevice;
   const bool plain = (in && !is_pinned(from)) || (out && !is_pinned(to));
   if (plain && stream_of(s)->captured_strand >= 0)
@@ -355,6 +374,7 @@ cudaError_t cudaEventSynchronize(cudaEvent_t e) {
 cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) { return *ms = 1, cudaSuccess; }
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
+  const call held(calls);
   event *what = (event *)e;
   stream *on = stream_of(s);
   what->token = ++last_token;
@@ -366,6 +386,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 }
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
+  const call held(calls);
   event *what = (event *)e;
   stream *on = stream_of(s);
   if (what->token == 0)
@@ -384,6 +405,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
 }
 
 cudaError_t cudaEventQuery(cudaEvent_t e) {
+  const call held(calls);
   event *what = (event *)e;
   if (what->token == 0 || signalled.count(what->token))
     return cudaSuccess;
@@ -409,6 +431,7 @@ static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsi
 }
 
 static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
+  const call held(calls);
   add(stream_of((cudaStream_t)s), {AWAIT, nullptr, 0, (volatile uint32_t *)word, value, nullptr, nullptr});
   return CUDA_SUCCESS;
 }
@@ -469,6 +492,7 @@ struct replay {
 };
 
 cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
+  const call held(calls);
   std::shared_ptr<replay> run(new replay{*(const graph *)g, {}, {}});
   for (strand &l : run->left.strands)
     run->strands.push_back(&l);

@@ -18,7 +18,7 @@ echo "cluster = { device = \"cuda\"; hosts = (\"127.0.0.1\", \"elsewhere\"); por
 
 ok "one rank" build one "$scratch/one.cfg"
 ok "two hosts of two ranks" build two "$scratch/two.cfg"
-ok "a host to each rank" build four "$scratch/two.cfg" -s cluster.hosts=[127.0.0.1,b,c,d]
+ok "a host to each rank" build four "$scratch/two.cfg" -s cluster.hosts=[127.0.0.1,b,c,d] -s memory.snapshot=true
 matches "nccl is what goes between hosts" "$("$scratch/two" info)" "*transport nccl*"
 "$gen" --check "$scratch/two.cfg" -s cluster.transport=ipc 2>"$scratch/err"
 is "ipc does not" $? 78
@@ -52,40 +52,104 @@ matches "--rank before all: says so" "$(cat "$scratch/err")" "penstock: --rank =
 is "--rank with one host: status" $? 64
 
 # ---- training together ----
-train_one() { "$scratch/one" train --seed 7 --quiet --log "$scratch/one.log" --checkpoint "$scratch/one.ckpt" --steps 4; }
+train_one() { "$scratch/one" train --seed 7 --quiet --log "$scratch/one.log" --checkpoint "$scratch/one.ckpt" --save-every 2 --steps 4; }
 ok "one rank trains" train_one
 
-# together BINARY OPTION...: starts four commands, each a rank, that of rank 2 last; join waits, and sets status to all that they exit with.
+# start BINARY COMMAND OPTION...: starts four commands, each a rank, that of rank 2 last, with the options in `second`, too; join waits, and sets
+# status to all that they exit with.
+second=
+start() {
+  start_binary=$1 start_command=$2
+  shift 2
+  pids=
+  for rank in 3 1 0 2; do
+    if test $rank -eq 2; then set -- "$@" $second; fi
+    RANK=$rank timeout 200 "$scratch/$start_binary" "$start_command" "$@" >"$scratch/out.$rank" 2>"$scratch/err.$rank" &
+    pids="$pids $!"
+  done
+}
+# together BINARY OPTION...: starts training.
 together() {
   together_binary=$1
   shift
-  pids=
-  for rank in 3 1 0 2; do
-    RANK=$rank timeout 200 "$scratch/$together_binary" train --seed 7 --quiet --log "$scratch/$together_binary.log" \
-      --checkpoint "$scratch/$together_binary.ckpt" "$@" 2>"$scratch/err.$rank" &
-    pids="$pids $!"
-  done
+  start "$together_binary" train --seed 7 --quiet --log "$scratch/$together_binary.log" --checkpoint "$scratch/$together_binary.ckpt" "$@"
 }
 join() {
   status=
   for pid in $pids; do wait "$pid"; status="$status $?"; done
   sed 's/^/# /' "$scratch"/err.?
 }
-together four --steps 4
+together four --steps 4 --save-every 2
 join
-is "four commands of a rank each train" "$status" " 0 0 0 0"
+is "four commands of a rank each train, and save snapshots" "$status" " 0 0 0 0"
 for name in one four; do { log_field "$scratch/$name.log" loss; log_field "$scratch/$name.log" grad_norm; } >"$scratch/$name.bits"; done
 is "and say nothing" "$(cat "$scratch"/err.?)" ""
 is "four steps are logged, by one" "$(wc -l <"$scratch/four.log")" 4
 ok "with one rank's losses and norms" cmp "$scratch/one.bits" "$scratch/four.bits"
 ok "and weights" cmp "$scratch/one.ckpt/latest/model.safetensors" "$scratch/four.ckpt/latest/model.safetensors"
 ok "and moments" cmp "$scratch/one.ckpt/latest/optimizer.safetensors" "$scratch/four.ckpt/latest/optimizer.safetensors"
-
-for command in 'score --output none' 'generate --prompt A'; do
-  is "${command%% *} is refused on several hosts" "$("$scratch/four" $command 2>&1; echo $?)" \
-    "penstock: ${command%% *}: this binary's ranks are on 4 hosts; build one whose cluster.hosts is one
-64"
+for file in model manifest; do
+  suffix=$(test $file = model && echo safetensors || echo json)
+  ok "the snapshot of step 2 is what one rank saves: $file" \
+    cmp "$scratch/one.ckpt/step-00000002/$file.$suffix" "$scratch/four.ckpt/step-00000002/$file.$suffix"
 done
+
+# ---- one command that starts from something else ----
+
+# differs NAME STATUS PATTERN OPTION...: the command of rank 2 has other options, as `second` says; all end.
+differs() {
+  differs_name=$1 differs_status=$2 differs_pattern=$3
+  shift 3
+  together four --resume "$@"
+  join
+  second=
+  is "$differs_name: all end" "$status" " $differs_status $differs_status $differs_status $differs_status"
+  is "$differs_name: one says why" "$(grep -h penstock: "$scratch"/err.?)" "penstock: rank 2 $differs_pattern"
+}
+mkdir "$scratch/older" "$scratch/other"
+cp -r "$scratch/four.ckpt/step-00000002" "$scratch/older/latest"
+ok "another run of four steps" "$scratch/one" train --seed 8 --quiet --steps 4 --checkpoint "$scratch/other"
+second="--checkpoint $scratch/older"
+differs "an older checkpoint" 65 "starts from step 2, rank 0 from step 4: --checkpoint must hold the same for all ranks" --steps 6
+second="--checkpoint $scratch/nothing"
+differs "none" 65 "starts from step 0, rank 0 from step 4: --checkpoint must hold the same for all ranks" --steps 6
+second="--checkpoint $scratch/other"
+differs "another run's" 65 "and rank 0 both start from step 4, but from other weights: --checkpoint must hold the same for all ranks" --steps 6
+second="--save-every 3"
+differs "another option" 64 "was started with another --save-every than rank 0" --save-every 2 --steps 6
+
+# ---- score and generate: what the last stage finds is told on its host ----
+cat >"$scratch/text.cfg" <<'END_OF_MODEL'
+model = { family = "llama"; layers = 4; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 128; sequence = 16; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 10; };
+cluster = { device = "cuda"; };
+END_OF_MODEL
+make_tokens "$scratch/data.bin" 200
+ok "a language model on one rank" build text_one "$scratch/text.cfg" -s pipeline.ranks=1 -s pipeline.microbatches=4 -s pipeline.schedule=1f1b
+ok "on four hosts" build text_four "$scratch/text.cfg" -s pipeline.ranks=4 -s pipeline.microbatches=4 -s pipeline.schedule=1f1b \
+  -s cluster.hosts=[127.0.0.1,b,c,d] -s cluster.port=$port
+ok "its weights" "$scratch/text_one" init --seed 7 --output "$scratch/weights"
+ok "one rank scores" sh -c '"$1/text_one" score --data "$1/data.bin" --init "$1/weights" --output "$1/one.json" --quiet >"$1/one.out"' sh "$scratch"
+start text_four score --data "$scratch/data.bin" --init "$scratch/weights" --output "$scratch/four.json" --quiet
+join
+is "four hosts score" "$status" " 0 0 0 0"
+ok "every token as one rank" cmp "$scratch/one.json" "$scratch/four.json"
+is "the line of all is told once, where the last stage is" "$(cat "$scratch"/out.0 "$scratch"/out.1 "$scratch"/out.2) $(cat "$scratch/out.3")" \
+  " $(cat "$scratch/one.out")"
+said="--init $scratch/weights --prompt ABCD --tokens 20 --samples 2 --seed 3 --end-of-text 32"
+ok "one rank generates" sh -c '"$@" >"$0"' "$scratch/one.text" "$scratch/text_one" generate $said
+start text_four generate $said
+join
+is "four hosts generate" "$status" " 0 0 0 0"
+ok "one rank's text, where the last stage is" cmp "$scratch/one.text" "$scratch/out.3"
+is "and nothing elsewhere" "$(cat "$scratch"/out.0 "$scratch"/out.1 "$scratch"/out.2)" ""
+second="--tokens 21"
+start text_four generate $said
+join
+second=
+is "a rank that is to write more: all end" "$status" " 64 64 64 64"
+is "which is said" "$(grep -h penstock: "$scratch"/err.?)" "penstock: rank 2 was started with another --tokens than rank 0"
 
 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.1" &
 RANK=1 timeout 60 "$scratch/four" train --steps 1 --quiet 2>"$scratch/twice.2" &
