@@ -28,7 +28,7 @@ struct copy {
 };
 
 struct fiber {
-  ucontext_t context; /* to enter it; from then on the two jump, which takes no system call */
+  ucontext_t context; /* to enter it, once; from then on the two jump, which takes no system call */
   jmp_buf left;
   bool entered;
   uint3 index;
@@ -58,17 +58,26 @@ unsigned char *map_guarded(size_t bytes, size_t alignment) {
   return block + whole - (bytes + alignment - 1) / alignment * alignment;
 }
 
-void enter() {
-  (*body_now)();
-  fibers[current].now = DONE;
-  _longjmp(scheduler, 1);
-}
-
 void pause(state why) {
   fiber &self = fibers[current];
   self.now = why;
   if (_setjmp(self.left) == 0)
     _longjmp(scheduler, 1);
+}
+
+/* A fiber's life: the same thread of one block after another. */
+void enter() {
+  for (;;) {
+    (*body_now)();
+    pause(DONE);
+  }
+}
+
+void prepare(fiber &f, unsigned char *stack) {
+  getcontext(&f.context);
+  f.context.uc_stack.ss_sp = stack;
+  f.context.uc_stack.ss_size = STACK_BYTES;
+  makecontext(&f.context, enter, 0);
 }
 
 /* Runs a fiber until it waits or is done. */
@@ -126,12 +135,10 @@ void run_block(unsigned launch_number) {
   static unsigned char *stacks = map_guarded((size_t)THREADS_MAX * STACK_BYTES, PAGE);
   for (unsigned t = 0; t < thread_count; t++) {
     fiber &f = fibers[t];
-    getcontext(&f.context);
-    f.context.uc_stack.ss_sp = stacks + (size_t)t * STACK_BYTES;
-    f.context.uc_stack.ss_size = STACK_BYTES;
-    makecontext(&f.context, enter, 0);
+    if (!f.entered)
+      prepare(f, stacks + (size_t)t * STACK_BYTES);
     f.index.x = t % here.threads.x, f.index.y = t / here.threads.x % here.threads.y, f.index.z = t / here.threads.x / here.threads.y;
-    f.now = RUNS, f.turn = 0, f.group = 0, f.entered = false;
+    f.now = RUNS, f.turn = 0, f.group = 0;
     f.copies.clear();
   }
   any = 0;
