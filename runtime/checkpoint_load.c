@@ -61,13 +61,15 @@ static int follow_latest(const char *dir, char folder[PATH_MAX]) {
   return 0;
 }
 
-int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out) {
+static int find(const char *dir, const struct pen_plan *plan, int moments, struct pen_checkpoint_info *out) {
   struct pen_manifest manifest;
   if (follow_latest(dir, out->path)) {
     return 1;
   }
   check_tensors(out->path, PEN_MODEL_FILE, plan, PEN_PART_VALUE, PEN_PART_VALUE);
-  check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ);
+  if (moments) {
+    check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ);
+  }
   pen_manifest_read(&manifest, out->path, plan);
   if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
     pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model", out->path);
@@ -76,6 +78,14 @@ int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen
   out->cursor = manifest.cursor;
   pen_manifest_free(&manifest);
   return 0;
+}
+
+int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out) {
+  return find(dir, plan, 1, out);
+}
+
+int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out) {
+  return find(dir, plan, 0, out);
 }
 
 /* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory for a while. Null: it is not wanted. */

@@ -317,7 +317,7 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
     pen_weights_check(run->plan, options->checkpoint);
     bool whole = pen_path_join(path, options->checkpoint, "manifest.json") == 0 && access(path, F_OK) == 0;
     *(whole ? &run->checkpoint_path : &run->weights_path) = options->checkpoint;
-  } else if (pen_checkpoint_find(options->checkpoint, run->plan, found) == 0) {
+  } else if (pen_checkpoint_find_weights(options->checkpoint, run->plan, found) == 0) {
     run->checkpoint_path = found->path;
   } else {
     pen_fail(PEN_EXIT_NO_INPUT, "--checkpoint %s: holds neither model.safetensors nor a checkpoint named latest",

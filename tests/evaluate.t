@@ -39,6 +39,13 @@ done
 ok "two: some steps" train two log --eval-data held.bin --eval-every 5 --eval-steps 2
 wanted=$(./two eval --data held.bin --steps 2 --checkpoint two.ckpt/step-00000005 --quiet | tail -n 1 | sed 's/,"perp.*//')
 is "two: two steps of evaluation" "$(grep '"step":5,"eval_loss' log | sed 's/.*"eval_loss":\([^,]*\),.*/{"loss":\1/')" "$wanted"
+# Who reads weights alone wants no moments.
+cp -R two.ckpt lean && rm lean/latest/optimizer.safetensors
+is "a checkpoint without moments evaluates alike" "$(./two eval --data held.bin --checkpoint lean --quiet 2>&1 | tail -n 1)" \
+  "$(./two eval --data held.bin --checkpoint two.ckpt --quiet | tail -n 1)"
+./two train --data data.bin --checkpoint lean --resume --quiet 2>err
+is "but cannot be resumed: status" $? 66
+matches "which is said" "$(cat err)" "*optimizer.safetensors: *"
 ./two train --data data.bin --eval-data held.bin --eval-every 5 2>err
 matches "it is shown" "$(cat err)" "*step 5  evaluation loss *step 10  evaluation loss *"
 
