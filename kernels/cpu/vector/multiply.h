@@ -18,8 +18,8 @@ enum {
   PANEL = VECTORS * LANES, /* floats in a row of a tile */
 };
 
-/* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of the rate), so where
- * registers are few the order is written down. */
+/* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of
+ * the rate), so where registers are few the order is written down. */
 inline_always void multiply_row(vf sum[VECTORS], const float *a, const vf b[VECTORS]) {
 #if PEN_VECTOR_BYTES == 32 && defined __FMA__
   vf x;
