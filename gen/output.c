@@ -139,16 +139,25 @@ static bool is_replaceable(const char *path) {
   return lstat(path, &status) || S_ISREG(status.st_mode);
 }
 
-/* Whether the output would replace the topology that it was made from. */
-static bool is_topology(const struct pen_options *options) {
-  struct stat output, topology;
-  return !stat(options->output, &output) && !stat(options->topology, &topology) && output.st_dev == topology.st_dev &&
-         output.st_ino == topology.st_ino;
+static bool is_output(const char *path, const struct pen_options *options) {
+  struct stat output, input;
+  return path && !stat(options->output, &output) && !stat(path, &input) && output.st_dev == input.st_dev && output.st_ino == input.st_ino;
+}
+
+/* Ends the generator where the output would replace what it was made from. */
+static void check_inputs(const struct pen_topology *topology, const struct pen_options *options) {
+  const char *same = is_output(options->topology, options) ? "the topology" : NULL;
+  if (!same && is_output(options->actions, options)) same = "--actions";
+  if (!same && is_output(options->costs, options)) same = "--costs";
+  if (!same && is_output(topology->schedule_path, options)) same = "pipeline.schedule_file";
+  for (size_t i = 0; i < topology->sources.count && !same; i++)
+    if (is_output(topology->sources.value[i], options)) same = pen_text("%s, which the topology includes", topology->sources.value[i]);
+  if (same) pen_stop(PEN_EXIT_USAGE, "penstock-gen: -o %s: the same file as %s", options->output, same);
 }
 
 /* Writes beside the file and renames: a plan is whole or not there. */
 static void write_file(const struct pen_result *result, const struct pen_options *options) {
-  if (is_topology(options)) pen_stop(PEN_EXIT_USAGE, "penstock-gen: -o %s: the same file as the topology", options->output);
+  check_inputs(result->topology, options);
   bool replace = is_replaceable(options->output);
   const char *path = replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
   FILE *out = fopen(path, "w");

@@ -82,6 +82,20 @@ keeps_topology() { # what it is made from is not what it is written to
   [ $? -eq 64 ] && grep -q "^penstock-gen: -o ./same.cfg: the same file as the topology$" err && cmp -s t.cfg same.cfg
 }
 ok "the topology is not written over" keeps_topology
+keeps_inputs() {
+  mkdir -p kept
+  echo 'pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };' >kept/part.cfg
+  { echo '@include "kept/part.cfg"'; grep -v '^pipeline' t.cfg; } >whole.cfg
+  "$program" -p actions whole.cfg >kept/rows && "$program" -p csv whole.cfg >kept/order.csv && cp -r kept before || return 1
+  only="-s pipeline.schedule=file -s pipeline.schedule_file=kept/order.csv"
+  for refused in "part.cfg|kept/part.cfg, which the topology includes|" "rows|--actions|--actions=kept/rows" "order.csv|pipeline.schedule_file|$only"; do
+    name=${refused%%|*} rest=${refused#*|}
+    "$program" -o "./kept/$name" ${rest#*|} whole.cfg 2>err
+    [ $? -eq 64 ] && grep -qx "penstock-gen: -o ./kept/$name: the same file as ${rest%%|*}" err || { cat err; return 1; }
+  done
+  diff -r before kept
+}
+ok "nor is what it includes, an order of actions or a schedule" keeps_inputs
 checks() { "$program" --check --output=none t.cfg >out 2>err && [ ! -s out ] && [ ! -e none ]; }
 ok "--check writes nothing" checks
 
