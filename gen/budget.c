@@ -69,12 +69,14 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t, const st
                                           struct pen_graph *const *graph, const double *slack) {
   struct pen_budget *budget = pen_budget_none(partition->rank_count, partition->stage_count);
   budget->limited = budget->estimated = true;
+  budget->whole = pen_new(partition->stage_count, sizeof *budget->whole);
   for (uint32_t rank = 0; rank < partition->rank_count; rank++)
     budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 - resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     double unsharded = hold_bytes(graph[stage], budget->hold[stage]);
     if (!partition->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
     for (int p = 0; p < PEN_PROGRAMS && partition->reshards_each_use; p++) budget->hold[stage][p].peak += unsharded;
+    budget->whole[stage] = partition->reshards_each_use ? unsharded : 0;
   }
   return budget;
 }
@@ -106,11 +108,12 @@ bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *o
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
       const struct pen_hold *hold = &budget->hold[action->stage][pen_program_of(action->kind)];
-      /* A pair runs at once: its second peak stands on what the first one adds, and before what it takes away. */
-      bool second = i > 0 && action[-1].overlaps;
-      double before = held;
-      if (second) before -= fmin(0, budget->hold[action[-1].stage][pen_program_of(action[-1].kind)].remains);
-      if (!within(before + hold->peak, budget->limit[rank])) return false;
+      double peak = hold->peak; /* a pair runs at once: both may be at their most, of one stage with the same weights */
+      if (action->overlaps && i + 1 < order->count[rank]) {
+        peak += budget->hold[action[1].stage][pen_program_of(action[1].kind)].peak;
+        if (action[1].stage == action->stage && budget->whole) peak -= budget->whole[action->stage];
+      }
+      if (!within(held + peak, budget->limit[rank])) return false;
       held += hold->remains;
     }
   }

@@ -15,6 +15,7 @@ struct pen_budget {
   bool estimated;                       /* in bytes: the layout may need somewhat more or less, so nothing is proved by it */
   double *limit;                        /* [rank], inclusive */
   struct pen_hold (*hold)[PEN_PROGRAMS]; /* [stage][F, I, W, B] */
+  double *whole;                        /* [stage] what every peak has of weights brought together for that use alone; null: nothing */
 };
 
 /* No limit. */
