@@ -5,8 +5,8 @@
  *
  *   kept values  stand one behind the other in the order in which F makes them, so that what is not yet made, and what is dead
  *                already, is one range at the block's end: layers die in reverse.
- *   KEPT_W       (made by I for W) takes the place of what I alone needed. Such a value is kept to W then, in name (SAVED_W): its
- *                bytes are. Pairs are made of the first dead and the least that is large enough.
+ *   KEPT_W       (made by I for W) takes the place of what I alone needed. Such values are kept to W then, in name (SAVED_W): their bytes
+ *                are. They lie behind what W needs, the first dead highest, so that what dies one by one makes one range.
  *   gradient     of the stage's input: likewise takes the place of a value for I, which then lies in its block.
  *   pieces       SAVED_W may be cut into pieces that are placed one by one (cut.c).
  *   scratch      goes, the largest first, as high as it fits between the ops that use it, into the blocks that the row holds
@@ -163,16 +163,54 @@ static struct pen_keyed *by_birth(const struct filling *f, int base, int program
   return list;
 }
 
-/* The value for I that dies before `made` is born, the least that is large enough and not much larger; PEN_NONE: none. */
-static uint32_t dead_before(const struct filling *f, const struct pen_keyed *dying, size_t count, const bool *stays, uint32_t made) {
-  uint64_t bytes = pen_aligned(f->graph->value[made].bytes), least = bytes + bytes / 4 + 1;
-  uint32_t best = PEN_NONE;
+/* The storages that are kept for I, those that it needs longest first. */
+static struct pen_keyed *by_death(const struct filling *f, size_t *count) {
+  struct pen_keyed *list = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, count);
+  for (size_t i = 0; i < *count; i++) list[i].key = UINT32_MAX - f->range[PEN_PROGRAM_I][list[i].index].last;
+  pen_sort(list, *count);
+  return list;
+}
+
+/* Which values for I stay until W, so that what I makes for W may take their bytes: those that do so when all lie one behind the other, the
+ * first dead highest, and what I makes is put as high as it fits, unless that would keep more than a quarter of it for nothing. */
+static bool *find_stays(const struct filling *f) {
+  bool *stays = pen_new(f->graph->value_count + 1, sizeof *stays);
+  size_t made_count, dying_count;
+  const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count), *dying = by_death(f, &dying_count);
+  struct pen_tenants region = {0};
+  uint64_t *end = pen_new(dying_count + 1, sizeof *end);
+  for (size_t i = 0; i < dying_count; i++) {
+    struct pen_tenant t = tenant_of(f, dying[i].index);
+    t.offset = region.bytes;
+    pen_tenants_add(&region, &t);
+    end[i] = region.bytes;
+  }
+  uint64_t low = region.bytes; /* of what I makes */
+  for (size_t i = 0; i < made_count; i++) {
+    struct pen_tenant t = tenant_of(f, made[i].index);
+    if (!pen_tenants_fit(&region, &t) || t.offset + t.bytes + t.bytes / 4 < low) continue;
+    pen_tenants_add(&region, &t);
+    if (t.offset < low) low = t.offset;
+  }
+  for (size_t i = 0; i < dying_count; i++) stays[dying[i].index] = end[i] > low;
+  pen_tenants_free(&region);
+  return stays;
+}
+
+/* A value for I whose bytes the gradient of the stage's input takes: it lies in the gradient's block, which is there from F on. The least
+ * that is dead by then, large enough and not much larger; PEN_NONE: none. */
+static uint32_t find_before_gradient(const struct filling *f, const bool *stays) {
+  uint32_t gradient = f->graph->input_gradient, best = PEN_NONE;
+  if (gradient == PEN_NONE) return PEN_NONE;
+  uint64_t bytes = pen_aligned(f->graph->value[gradient].bytes), least = bytes + bytes / 4 + 1;
+  size_t count;
+  const struct pen_keyed *dying = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &count);
   for (size_t k = count; k-- > 0;) {
     uint32_t v = dying[k].index;
     uint64_t has = pen_aligned(f->graph->value[v].bytes);
     bool dead = !stays[v] && has >= bytes && has < least;
     for (int p = PEN_PROGRAM_I; dead && p < PEN_PROGRAMS; p++) {
-      const struct range *made_in = &f->range[p][made], *used_in = &f->range[p][v];
+      const struct range *made_in = &f->range[p][gradient], *used_in = &f->range[p][v];
       if (p != PEN_PROGRAM_W && made_in->used) dead = used_in->used && used_in->last < made_in->first;
     }
     if (!dead) continue;
@@ -180,22 +218,6 @@ static uint32_t dead_before(const struct filling *f, const struct pen_keyed *dyi
     least = has;
   }
   return best;
-}
-
-/* Marks the values for I that stay until W, so that what I makes for W may take their bytes. Then finds one for the gradient of the
- * stage's input: what has its bytes before lies in its block, which is there from F on. */
-static bool *pair_up(const struct filling *f, uint32_t *before_gradient) {
-  bool *stays = pen_new(f->graph->value_count + 1, sizeof *stays);
-  size_t made_count, dying_count;
-  const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count);
-  const struct pen_keyed *dying = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &dying_count);
-  for (size_t i = 0; i < made_count; i++) {
-    uint32_t dead = dead_before(f, dying, dying_count, stays, made[i].index);
-    if (dead != PEN_NONE) stays[dead] = true;
-  }
-  uint32_t gradient = f->graph->input_gradient;
-  *before_gradient = gradient == PEN_NONE ? PEN_NONE : dead_before(f, dying, dying_count, stays, gradient);
-  return stays;
 }
 
 /* What meets a neighbour: one value a block. */
@@ -243,26 +265,31 @@ static struct pen_saved *list_saved(const struct filling *f, const bool *stays, 
   return saved;
 }
 
+/* Puts a value behind what its block has already; the gradient's has nothing. */
+static void append(struct filling *f, int base, uint32_t value) {
+  struct pen_tenant t = tenant_of(f, value);
+  t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
+  move_in(f, base, value, &t);
+}
+
 static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
-  uint32_t before_gradient;
-  const bool *stays = pair_up(f, &before_gradient);
+  const bool *stays = find_stays(f);
+  uint32_t before_gradient = find_before_gradient(f, stays);
   f->blocks->gradient_from_f = before_gradient != PEN_NONE;
   size_t count;
   const struct pen_saved *saved = list_saved(f, stays, &count);
   const uint8_t *piece = pen_cut(saved, count, cutting);
+  uint8_t *piece_of = pen_new(f->graph->value_count + 1, sizeof *piece_of);
   for (size_t i = 0; i < count; i++) {
-    struct pen_tenant t = tenant_of(f, saved[i].value);
-    t.offset = f->block[pen_piece_base(piece[i])].bytes;
-    move_in(f, pen_piece_base(piece[i]), saved[i].value, &t);
+    piece_of[saved[i].value] = piece[i];
+    if (!stays[saved[i].value]) append(f, pen_piece_base(piece[i]), saved[i].value);
   }
+  const struct pen_keyed *dying = by_death(f, &count);
+  for (size_t i = 0; i < count; i++)
+    if (stays[dying[i].index]) append(f, pen_piece_base(piece_of[dying[i].index]), dying[i].index);
   const struct pen_keyed *for_i = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &count);
-  for (size_t i = 0; i < count; i++) {
-    if (stays[for_i[i].index]) continue;
-    struct pen_tenant t = tenant_of(f, for_i[i].index);
-    int base = for_i[i].index == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I;
-    t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
-    move_in(f, base, for_i[i].index, &t);
-  }
+  for (size_t i = 0; i < count; i++)
+    if (!stays[for_i[i].index]) append(f, for_i[i].index == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I, for_i[i].index);
   const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
   for (size_t i = 0; i < count; i++) {
     struct pen_tenant t = tenant_of(f, made[i].index);
@@ -364,8 +391,7 @@ static struct filling start(const struct pen_graph *graph, struct pen_blocks *bl
 
 struct pen_saved *pen_saved_of(const struct pen_graph *graph, size_t *count) {
   struct filling filling = start(graph, NULL);
-  uint32_t before_gradient;
-  return list_saved(&filling, pair_up(&filling, &before_gradient), count);
+  return list_saved(&filling, find_stays(&filling), count);
 }
 
 /* Whether programs read a weight where UNSHARD brings it together: all but a tied matrix, when weights are shared out. */

@@ -39,6 +39,12 @@ struct shelf {
   size_t count;
 };
 
+/* A rectangle's rank in an order: rising keys, then rising index. */
+struct key {
+  uint64_t key, second;
+  uint32_t index;
+};
+
 struct packing {
   struct pen_packing base;
   uint64_t bound, goal;
@@ -47,6 +53,7 @@ struct packing {
   uint64_t *best_offset, best;     /* of all tries */
   uint64_t *here_end, here;        /* of the climb at hand: ends, total */
   uint32_t *here_order, *rest;
+  struct key *rank, *sorted;
   uint32_t *fixed[SHELF_COLUMNS];  /* by rising offset */
   struct shelf shelf[2];
   size_t steps;
@@ -150,12 +157,6 @@ static void place_all(struct packing *p, bool best_fit, bool give_up) {
 
 /* ---- orders ---- */
 
-/* A rectangle's rank in an order: rising keys, then rising index. */
-struct key {
-  uint64_t key, second;
-  uint32_t index;
-};
-
 static int compare_keys(const void *a, const void *b) {
   const struct key *x = a, *y = b;
   if (x->key != y->key) return x->key < y->key ? -1 : 1;
@@ -244,8 +245,30 @@ static size_t promote(struct packing *p) {
   return front;
 }
 
-/* Climbs from one order: while it helps, what ends above the bound is put to the front; then two rectangles at random change places,
- * and what is no worse is kept, until the steps are spent. */
+/* xorshift64: Marsaglia 2003. */
+static uint64_t draw(uint64_t *seed) {
+  *seed ^= *seed << 13;
+  *seed ^= *seed >> 7;
+  *seed ^= *seed << 17;
+  return *seed;
+}
+
+/* Raises what ends above the bound, each by as much as chance will, and sorts all by how high they are. */
+static void raise(struct packing *p, uint64_t *seed) {
+  size_t n = p->base.count - p->base.fixed;
+  uint64_t bound = p->goal > p->bound ? p->goal : p->bound;
+  for (size_t i = 0; i < n; i++) {
+    const struct pen_rectangle *r = &p->base.rectangle[p->order[i]];
+    if (r->offset + r->bytes > bound) p->rank[p->order[i]].key -= 1 + draw(seed) % (n / 4 + 1);
+    p->sorted[i] = p->rank[p->order[i]];
+    p->sorted[i].second = i;
+  }
+  qsort(p->sorted, n, sizeof *p->sorted, compare_keys);
+  for (size_t i = 0; i < n; i++) p->order[i] = p->sorted[i].index;
+}
+
+/* Climbs from one order: while it helps, what ends above the bound is put to the front; then it is raised by and by, until the steps are
+ * spent. */
 static void climb(struct packing *p, bool best_fit, size_t steps) {
   uint64_t before = UINT64_MAX, seed = 0x9e3779b97f4a7c15u;
   size_t n = p->base.count - p->base.fixed;
@@ -253,18 +276,9 @@ static void climb(struct packing *p, bool best_fit, size_t steps) {
     before = p->here;
     if (promote(p)) place_all(p, best_fit, false);
   }
+  for (size_t i = 0; i < n; i++) p->rank[p->order[i]] = (struct key){.key = (UINT64_MAX >> 1) + i, .index = p->order[i]};
   while (!is_near(p) && p->steps < steps) {
-    memcpy(p->order, p->here_order, n * sizeof *p->order);
-    size_t place[2];
-    for (int i = 0; i < 2; i++) { /* xorshift64: Marsaglia 2003 */
-      seed ^= seed << 13;
-      seed ^= seed >> 7;
-      seed ^= seed << 17;
-      place[i] = (size_t)(seed % n);
-    }
-    uint32_t item = p->order[place[0]];
-    p->order[place[0]] = p->order[place[1]];
-    p->order[place[1]] = item;
+    raise(p, &seed);
     place_all(p, best_fit, false);
   }
 }
@@ -325,6 +339,8 @@ static void open(struct packing *p) {
 static void open_shelves(struct packing *p) {
   size_t fixed = p->base.fixed, count = p->base.count;
   p->rest = pen_new(count + 1, sizeof *p->rest);
+  p->rank = pen_new(count + 1, sizeof *p->rank);
+  p->sorted = pen_new(count + 1, sizeof *p->sorted);
   p->shelf[0] = (struct shelf){.offset = 0, .end = p->base.wall};
   p->shelf[1] = (struct shelf){.offset = p->base.wall, .end = UINT32_MAX};
   for (int n = 0; n < SHELF_COLUMNS; n++) {
@@ -339,7 +355,7 @@ static void open_shelves(struct packing *p) {
 }
 
 static void close(struct packing *p) {
-  void *const arrays[] = {p->base.start, p->base.end, p->best_offset, p->order, p->here_order, p->here_end, p->rest};
+  void *const arrays[] = {p->base.start, p->base.end, p->best_offset, p->order, p->here_order, p->here_end, p->rest, p->rank, p->sorted};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
   for (int n = 0; n < SHELF_COLUMNS; n++) {
     pen_free(p->shelf[0].column[n]);

@@ -8,16 +8,18 @@
  * Three things can be had for a few bytes or saved for them: one place for the scratch of all rows, so that those of one stage and
  * microbatch share a frame; slots beyond the least, which spare credits; and blocks in one piece. All keep the tables small. So a rank
  * is packed with all three, and when that takes more than one part in NEAR above what is live, with scratch by itself for each row,
- * with blocks cut, or fewer slots, or all of it; the least is taken. memory.spare_slots says how many slots it must be. */
+ * with blocks cut, or fewer slots, or all of it; the least is taken, and packed with more patience if it is still one part
+ * in FAR above. memory.spare_slots says how many slots it must be. */
 #include <string.h>
 
 #include "gen/laying.h"
 #include "gen/signature.h"
 
 enum {
-  NEAR = 125,
+  NEAR = 125, FAR = 40, /* parts in so many */
   SPARE_MAX = 2, /* slots of each size */
   FEW_STEPS = 300000, MANY_STEPS = 2000000, /* of packing, while there are slots to spare, and without */
+  MOST_STEPS = 20000000, /* where the rank is still far from what is live */
 };
 
 static void find_rows(struct pen_laying *l) {
@@ -253,6 +255,13 @@ static void add_homes(struct packing *p, const struct pen_window *window, uint32
   p->fixed = p->count;
 }
 
+/* The window of a profile whose slots take so many bytes: that of the profiles before, if theirs is larger. They all have one arena. */
+static uint64_t window_with(const struct pen_laying *l, uint32_t rank, uint64_t bytes) {
+  for (const struct pen_laying *other = l->before; other; other = other->before)
+    if (other->window_bytes[rank] > bytes) bytes = other->window_bytes[rank];
+  return bytes;
+}
+
 /* Gives a rank's messages slots, and begins the list of what is to be packed with their homes; nothing, if that was the last to be done. */
 static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, uint32_t spare) {
   const struct pen_lowered *lowered = l->input->lowered;
@@ -263,7 +272,7 @@ static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, s
   p->rank = rank;
   p->spare = spare;
   p->row = lowered->action[rank];
-  l->window_bytes[rank] = p->window.bytes;
+  l->window_bytes[rank] = window_with(l, rank, p->window.bytes);
   l->slot_count[rank] = p->window.slot_count;
   p->count = 0;
   add_homes(p, &p->window, lowered->count[rank] - 1);
@@ -298,10 +307,10 @@ static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, s
   add_unsharded(l, p, rank);
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
-  uint64_t bytes = pen_pack(p->rectangle, p->fixed, p->count, p->window.bytes, limit, goal, way->steps);
+  uint64_t window = l->window_bytes[rank], bytes = pen_pack(p->rectangle, p->fixed, p->count, window, limit, goal, way->steps);
   if (bytes == UINT64_MAX) return bytes;
-  if (bytes < p->window.bytes) bytes = p->window.bytes;
-  l->activation_bytes[rank] = bytes - p->window.bytes;
+  if (bytes < window) bytes = window;
+  l->activation_bytes[rank] = bytes - window;
   note_places(l, p, way->shared_scratch);
   return bytes;
 }
@@ -473,6 +482,8 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
                         .enough = near, .stop = near > others ? near : others, .least = UINT64_MAX};
   try_cuts(&trial, spare);
   while (spare > trial.least_spare && trial.least > trial.stop) try_cuts(&trial, --spare);
+  uint64_t far = live + (live + resident_bytes(l, rank)) / FAR;
+  if (trial.least > far && trial.least > trial.stop) try_way(&trial, &(struct way){trial.best.cut, trial.least_spare, false, MOST_STEPS});
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
 
