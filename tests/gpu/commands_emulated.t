@@ -154,7 +154,7 @@ done
 # Killed at random instants, and gone on from what is left.
 kills=0
 for try in 1 2 3 4; do
-  ./snap_ipc train --data data.bin --seed 7 --quiet --steps 6 --save-every 1 --resume --log killed.log --checkpoint killed 2>/dev/null &
+  ./snap_one train --data data.bin --seed 7 --quiet --steps 6 --save-every 1 --resume --log killed.log --checkpoint killed 2>/dev/null &
   pid=$!
   await_steps killed.log $((try / 2 + 1))
   sleep 0.0$try
@@ -162,7 +162,7 @@ for try in 1 2 3 4; do
   wait $pid 2>/dev/null
 done
 ok "ranks are killed while they save" test $kills -ge 1
-ok "what they leave is gone on from" ./snap_ipc train --data data.bin --seed 7 --quiet --steps 6 --resume --checkpoint killed
+ok "what they leave is gone on from" ./snap_one train --data data.bin --seed 7 --quiet --steps 6 --resume --checkpoint killed
 ok "to the same weights" cmp unsnapped/latest/model.safetensors killed/latest/model.safetensors
 ok "and moments" cmp unsnapped/latest/optimizer.safetensors killed/latest/optimizer.safetensors
 
