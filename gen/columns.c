@@ -93,6 +93,7 @@ static const struct pen_column memory[] = {
     PLAIN(pen_rank_memory, feed_offset, PEN_AS_NUMBER),      PLAIN(pen_rank_memory, feed_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, board_offset, PEN_AS_NUMBER),     PLAIN(pen_rank_memory, settings_offset, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, reduce_offset, PEN_AS_NUMBER),    PLAIN(pen_rank_memory, flags_offset, PEN_AS_NUMBER),
+    PLAIN(pen_rank_memory, staging_offset, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, step_bytes, PEN_AS_NUMBER),       PLAIN(pen_rank_memory, pinned_bytes, PEN_AS_NUMBER),
     PLAIN(pen_rank_memory, receive_slots, PEN_AS_NUMBER),
 };

@@ -298,9 +298,8 @@ static void settle_cluster(struct pen_topology *t) {
   check_heads_on_gpu(t);
   if (!t->has_model_loss_rows) t->model_loss_rows = strcmp(t->cluster_device, "cuda") ? 0 : LOSS_ROWS_ON_GPU;
   if (t->model_loss_rows % PEN_HEAD_CHUNK) pen_topology_fail(t, "model.loss_rows", "a multiple of %d", PEN_HEAD_CHUNK);
-  if (t->data_parallel_replicas > 1 && !strcmp(t->cluster_device, "cuda"))
-    pen_topology_fail(t, "data_parallel.replicas", "1, with cluster.device = \"cuda\": "
-                      "replicas read each other's gradients in the memory of the host in this version");
+  if (t->data_parallel_replicas > PEN_DEVICE_ARRAYS_MAX && !strcmp(t->cluster_device, "cuda"))
+    pen_topology_fail(t, "data_parallel.replicas", "at most %d, with cluster.device = \"cuda\"", PEN_DEVICE_ARRAYS_MAX);
   if (t->cluster_threads_per_rank > 1 && !strcmp(t->cluster_device, "cpu"))
     pen_topology_warn(t, "cluster.threads_per_rank", "the CPU kernels of this version use one thread a rank");
 }

@@ -54,11 +54,29 @@ static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
   return (most + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
 }
 
-static uint64_t flag_bytes(const struct pen_laying *l, size_t profile_count) {
+/* The words that others write: see plan.h. */
+static uint64_t flag_bytes(const struct pen_laying *l, size_t profile_count, uint32_t rank) {
+  const uint64_t replicas = l->plan->replica_count;
   uint64_t most = 0;
-  for (size_t i = 0; i < profile_count; i++)
-    if (l[i].input->lowered->message_count > most) most = l[i].input->lowered->message_count;
-  return (2 * most + l->partition->rank_count) * sizeof(uint32_t);
+  for (size_t i = 0; i < profile_count; i++) {
+    const struct pen_lowered *lowered = l[i].input->lowered;
+    uint64_t words = 2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count;
+    for (uint32_t row = 0; row < lowered->count[rank] && replicas > 1; row++)
+      if (pen_kind_exchanges(lowered->action[rank][row].kind)) words += replicas;
+    if (words > most) most = words;
+  }
+  return most * sizeof(uint32_t);
+}
+
+/* Room for what peers send of a gradient where their memory cannot be read. */
+static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < plan->weight_count && strcmp(plan->transport, "nccl") == 0; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    uint64_t count = weight->rank == rank && !weight->frozen ? pen_shard_most(weight->count, plan->replica_count) : 0;
+    if (count > most) most = count;
+  }
+  return (plan->replica_count - 1) * pen_aligned(most * sizeof(float));
 }
 
 uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_t rank, uint64_t at, struct pen_feeds *feeds) {
@@ -74,15 +92,17 @@ uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_
         __builtin_add_overflow(end, bytes, &end))
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the inputs of a step are too large");
   }
-  const uint64_t board_bytes = pen_aligned((plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double));
+  const uint64_t own_board_bytes = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
+  const uint64_t board_bytes = pen_aligned(plan->replica_count * own_board_bytes);
   memory->feed_offset = at;
   memory->feed_bytes = end - at;
   memory->board_offset = end;
   memory->settings_offset = memory->board_offset + board_bytes;
   memory->reduce_offset = memory->settings_offset + pen_aligned(sizeof(struct pen_adamw));
   memory->flags_offset = memory->reduce_offset + pen_aligned(reduce_bytes(plan, rank));
-  memory->step_bytes = memory->flags_offset + pen_aligned(flag_bytes(l, profile_count)) - at;
-  memory->pinned_bytes = PEN_STEPS_AHEAD * (memory->feed_bytes + board_bytes) + PEN_ALIGNMENT_BYTES +
+  memory->staging_offset = memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
+  memory->step_bytes = memory->staging_offset + staging_bytes(plan, rank) - at;
+  memory->pinned_bytes = PEN_STEPS_AHEAD * (memory->feed_bytes + pen_aligned(own_board_bytes)) + PEN_ALIGNMENT_BYTES +
                          PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);
   return at + memory->step_bytes;
 }

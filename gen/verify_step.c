@@ -8,26 +8,53 @@
 
 static bool in_order(uint64_t first, uint64_t bytes, uint64_t past) { return first <= past && bytes <= past - first; }
 
+/* The most words that the flags of any profile are: messages twice, all processes, and for each replica the rows of the exchange. */
+static uint64_t most_words(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t most = 0, processes = (uint64_t)plan->replica_count * plan->rank_count;
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    const struct pen_rank_program *tables = &plan->profiles[p].ranks[rank];
+    uint64_t exchanging = 0, words;
+    for (uint32_t i = 0; i < tables->action_count; i++)
+      switch (tables->actions[i].kind) {
+        case PEN_UPDATE: case PEN_REDUCE_GRAD: case PEN_WAIT_GRAD: case PEN_GATHER_GRAD: case PEN_GATHER_VALUE: case PEN_UNSHARD: exchanging++;
+      }
+    words = 2 * (uint64_t)plan->profiles[p].message_count + processes + (plan->replica_count > 1 ? plan->replica_count * exchanging : 0);
+    if (words > most) most = words;
+  }
+  return most;
+}
+
+/* For each peer the largest shard of a gradient of the rank's, where it comes by nccl. */
+static uint64_t staging(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t most = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    for (uint32_t replica = 0; replica < plan->replica_count; replica++) {
+      uint64_t bytes = pen_shard_of(plan, i, replica).count * sizeof(float);
+      if (plan->weights[i].rank == rank && !plan->weights[i].frozen && bytes > most) most = bytes;
+    }
+  most = (most + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+  return strcmp(plan->transport, "nccl") == 0 ? (plan->replica_count - 1) * most : 0;
+}
+
 /* The pieces follow each other, and each has room for what plan.h puts there. */
 static bool check_pieces(const struct pen_plan *plan, uint32_t rank, struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
-  uint64_t board = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double), reduce = 0, messages = 0;
+  uint64_t own_board = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double), reduce = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     uint64_t wanted = (plan->weights[i].count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
     if (plan->weights[i].rank == rank && wanted > reduce) reduce = wanted;
   }
-  for (uint32_t i = 0; i < plan->profile_count; i++)
-    if (plan->profiles[i].message_count > messages) messages = plan->profiles[i].message_count;
   const struct {
     const char *name;
     uint64_t first, bytes, past;
   } piece[] = {
       {"the head of the feed", m->feed_offset, sizeof(struct pen_adamw), m->feed_offset + m->feed_bytes},
       {"the end of the feed", m->feed_offset, m->feed_bytes, m->board_offset},
-      {"the board", m->board_offset, board, m->settings_offset},
+      {"the board", m->board_offset, plan->replica_count * own_board, m->settings_offset},
       {"the settings", m->settings_offset, sizeof(struct pen_adamw), m->reduce_offset},
       {"the workspace of NORM", m->reduce_offset, reduce, m->flags_offset},
-      {"the flags", m->flags_offset, (2 * messages + plan->rank_count) * sizeof(uint32_t), m->feed_offset + m->step_bytes},
+      {"the flags", m->flags_offset, most_words(plan, rank) * sizeof(uint32_t), m->staging_offset},
+      {"the staging", m->staging_offset, staging(plan, rank), m->feed_offset + m->step_bytes},
   };
   for (size_t i = 0; i < sizeof piece / sizeof *piece; i++) {
     if (piece[i].first % PEN_ALIGNMENT_BYTES)
@@ -37,7 +64,8 @@ static bool check_pieces(const struct pen_plan *plan, uint32_t rank, struct pen_
       return pen_wrong(problem, rank, PEN_NONE, "%s of the step part needs %llu bytes from %llu on, but the next begins at %llu", piece[i].name,
                        (unsigned long long)piece[i].bytes, (unsigned long long)piece[i].first, (unsigned long long)piece[i].past);
   }
-  uint64_t pinned = PEN_STEPS_AHEAD * (m->feed_bytes + (m->settings_offset - m->board_offset)) + PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES;
+  own_board = (own_board + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+  uint64_t pinned = PEN_STEPS_AHEAD * (m->feed_bytes + own_board) + PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES;
   if (m->snapshot_bytes) pinned += PEN_STAGING_BYTES; /* the thread that writes it has its own */
   if (m->pinned_bytes < pinned || m->feed_bytes % PEN_ALIGNMENT_BYTES)
     return pen_wrong(problem, rank, PEN_NONE, "%llu bytes of pinned memory, but feeds, boards and staging take %llu",
@@ -111,7 +139,7 @@ static bool check_data_ops(const struct pen_plan *plan, const struct pen_profile
 static bool check_none(const struct pen_plan *plan, uint32_t rank, struct pen_problem *problem) {
   const struct pen_rank_memory *m = &plan->memory[rank];
   if (plan->feed_count == 0 && (m->feed_offset | m->feed_bytes | m->board_offset | m->settings_offset | m->reduce_offset | m->flags_offset |
-                                m->step_bytes | m->pinned_bytes) == 0)
+                                m->staging_offset | m->step_bytes | m->pinned_bytes) == 0)
     return true;
   return pen_wrong(problem, rank, PEN_NONE, "a step part, but the device (%s) has no memory of its own", plan->device);
 }

@@ -31,6 +31,7 @@ enum {
   PEN_PRODUCT_PANEL = 32,
   PEN_HEAD_CHUNK = 32,        /* HEAD_LOSS's chunks are whole multiples, so that each begins on PEN_ALIGNMENT_BYTES */
   PEN_SHARED_NAME_BYTES = 64, /* of a block of a device's memory, between processes */
+  PEN_DEVICE_ARRAYS_MAX = 256, /* of sum_arrays() on a device: so many addresses go with a launch */
 };
 
 /* bf16 is the upper half of an f32: 8 bits of exponent, 8 of significand (its first not stored). */
@@ -150,11 +151,13 @@ struct pen_device {
   void (*narrow)(uint16_t *to, const float *from, size_t count, void *stream); /* as pen_narrow(), and with its bits */
   /* As pen_normal(), and with its bits; the key lies here. */
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
-  /* What UPDATE needs, there: *settings is `base` with the gradients' scale that follows from their norm: the root of the sum of
-   * board[count], in rising order, or the greatest of it. A norm that is not finite gives the scale NaN. clip_norm 0: scale 1, the board is
-   * not read. */
-  void (*settle)(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, double clip_norm, int greatest,
-                 void *stream);
+  /* As pen_sum_arrays(), and with its bits; the addresses lie here, arrays <= PEN_DEVICE_ARRAYS_MAX. */
+  void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
+  /* What UPDATE needs, there: *settings is `base` with the gradients' scale that follows from their norm: the root of the sum of the entries
+   * of `board`, or the greatest of them. Entry i of part p is board[p * stride + i]; they are added by rising i, those of one i from part
+   * i mod parts on. A norm that is not finite gives the scale NaN. clip_norm 0: scale 1, the board is not read. */
+  void (*settle)(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, size_t parts, size_t stride,
+                 double clip_norm, int greatest, void *stream);
   /* Order between calls, for devices that only enqueue; null on the CPU. */
   const struct pen_order_calls *order;
 };

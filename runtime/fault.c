@@ -63,8 +63,20 @@ static bool sends(const struct pen_action *row, uint32_t message) {
   return right && row->message == message;
 }
 
-/* On a device a rank's host knows no more than which row comes next. Where that waits for a message whose sender is past the row that sends it, and
- * waits itself, it is not the sender that is waited for, but the rank's own device. (A sender that does not wait may have stalled with the
+/* Whether a rank that has done so many rows has done what a row of another waits for: sent its message, or ended so much of the exchange. */
+static bool has_done(const struct pen_plan *plan, const struct pen_rank_program *program, uint64_t rows, const struct pen_action *awaiting) {
+  const bool exchanges = plan->replica_count > 1 && pen_kind_exchanges(awaiting->kind);
+  uint32_t ended = 0;
+  bool done = false;
+  for (uint64_t r = 0; r < rows && r < program->action_count && !done; r++) {
+    ended += exchanges && pen_kind_exchanges(program->actions[r].kind);
+    done = exchanges ? ended >= awaiting->message : sends(&program->actions[r], awaiting->message);
+  }
+  return done;
+}
+
+/* On a device a rank's host knows no more than which row comes next. Where that waits for a message whose sender is past the row that sends it (or
+ * for rows of a peer that is past them), and waits itself, it is not the sender that is waited for, but the rank's own device. (A sender that does not wait may have stalled with the
  * message. Which of two devices has stalled cannot always be told from rows.) */
 static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) {
   const struct pen_plan *plan = watch->run->plan;
@@ -76,11 +88,7 @@ static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) 
   if (row >= waiting->action_count || waiting->actions[row].message == PEN_NONE || waiting->actions[row].kind == PEN_GATHER || steps_ahead < 0) {
     return false;
   }
-  bool sent = steps_ahead > 0;
-  for (uint64_t r = 0; r < past && r < sending->action_count && !sent; r++) {
-    sent = sends(&sending->actions[r], waiting->actions[row].message);
-  }
-  return sent;
+  return steps_ahead > 0 || has_done(plan, sending, past, &waiting->actions[row]);
 }
 
 /* The rank that `rank` says that it waits for, or PEN_NONE. */

@@ -7,14 +7,16 @@
 #include "runtime/check.h"
 
 void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
-                   uint32_t rank) {
+                   uint32_t global) {
   const struct pen_plan *plan = queue->plan;
+  const uint32_t rank = global % plan->rank_count;
   *link = (struct pen_link){
       .queue = queue,
       .plan = plan,
       .profile = profile,
       .shared = shared,
       .rank = rank,
+      .replica = global / plan->rank_count,
       .reuse = pen_reuse_of(plan, profile, rank),
       .gathers = calloc(plan->rank_count, sizeof *link->gathers),
       .all_gather = true,
@@ -26,6 +28,14 @@ void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct 
     }
     link->all_gather = link->all_gather && link->gathers[r];
   }
+  for (uint32_t i = 0; plan->replica_count > 1 && i < profile->ranks[rank].action_count; i++) {
+    link->exchange_count += pen_kind_exchanges(profile->ranks[rank].actions[i].kind);
+  }
+}
+
+bool pen_link_gathers(const struct pen_link *link, uint32_t process) {
+  const bool ours = process / link->plan->rank_count == link->replica;
+  return link->gathers[process % link->plan->rank_count] && (ours || link->profile->kind == PEN_TRAIN);
 }
 
 bool pen_link_entries(const struct pen_link *link, bool own, uint32_t *first, uint32_t *past) {
@@ -52,7 +62,7 @@ static void *allocate_plainly(const struct pen_plan *plan, uint32_t rank, const 
 static const struct {
   const char *name;
   void *(*allocate)(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device); /* null: plainly */
-  struct pen_link *(*open)(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+  struct pen_link *(*open)(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
 } links[] = {
     {"ipc", allocate_plainly, pen_ipc_open},
     {"nccl", pen_nccl_allocate, pen_nccl_open},
@@ -60,7 +70,7 @@ static const struct {
 
 void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device) {
   void *arena = NULL;
-  for (size_t i = 0; i < sizeof links / sizeof *links && plan->rank_count > 1 && arena == NULL; i++) {
+  for (size_t i = 0; i < sizeof links / sizeof *links && pen_process_count(plan) > 1 && arena == NULL; i++) {
     if (strcmp(links[i].name, plan->transport) == 0) {
       arena = links[i].allocate(plan, rank, device);
     }
@@ -68,11 +78,11 @@ void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct
   return arena == NULL ? allocate_plainly(plan, rank, device) : arena;
 }
 
-struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank) {
+struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
   struct pen_link *link = NULL;
   for (size_t i = 0; i < sizeof links / sizeof *links && link == NULL; i++) {
     if (strcmp(links[i].name, queue->plan->transport) == 0) {
-      link = links[i].open(queue, profile, shared, rank);
+      link = links[i].open(queue, profile, shared, global);
     }
   }
   if (link != NULL) {

@@ -16,6 +16,14 @@
 
 struct pen_link;
 
+/* What goes between this rank and a peer: offsets in the giver's arena; bytes may be 0. */
+struct pen_swap {
+  uint32_t replica; /* the peer's */
+  uint64_t theirs, their_bytes;
+  unsigned char *to; /* where theirs come */
+  uint64_t ours, our_bytes;
+};
+
 struct pen_link_kind {
   const char *name; /* as the topology's cluster.transport */
   /* Both before the seal, and the first before a barrier that the second comes after: tells the others how to reach this rank; reaches
@@ -36,6 +44,18 @@ struct pen_link_kind {
   /* Row PUBLISH: own entries of the weights to the boards of the ranks that gather; GATHER: what comes waits for all ranks' entries. */
   void (*publish)(struct pen_link *link);
   void (*gather)(struct pen_link *link);
+  /* Rows of the exchange between replicas (plan.h), where there are several. What comes on the queue's stream waits until every peer has ended
+   * the first `count` of them in this step; this rank has ended another one. */
+  void (*peers_reached)(struct pen_link *link, uint32_t count);
+  void (*exchanged)(struct pen_link *link);
+  /* The arena of the peer in a replica, of which the first shared_bytes are readable in such rows; one's own for the own replica. Null: what is
+   * wanted of a peer must come by swaps. */
+  const unsigned char *(*peer_arena)(struct pen_link *link, uint32_t replica);
+  /* Swaps with peers, on the queue's stream; those between begin and end go at once, and no bytes come where others come or leave. All peers'
+   * rows ask for the same, each from its side. */
+  void (*swap_begin)(struct pen_link *link);
+  void (*swap)(struct pen_link *link, const struct pen_swap *swap);
+  void (*swap_end)(struct pen_link *link);
   /* Behind the last row: what comes on the queue's stream waits for all that the link does elsewhere. */
   void (*end)(struct pen_link *link);
 
@@ -58,23 +78,33 @@ struct pen_link {
   const struct pen_plan *plan;
   const struct pen_profile *profile;
   const struct pen_shared *shared;
-  uint32_t rank;
+  uint32_t rank, replica;
   struct pen_reuse reuse;    /* of the rank's rows */
   bool *gathers;             /* [rank_count]: which ranks have a row GATHER */
   bool all_gather;
+  uint32_t exchange_count;   /* rows of the exchange between replicas in the rank's list; 0 with one replica */
   const struct pen_link *first; /* of the rank's first profile, which is connected: this one uses its connections; null: this is it */
   bool announces;            /* rank 0 says what it found */
 };
 
-/* Makes the link of the plan's transport for a rank of several. Fails where this binary was linked without it. Allocates. */
-struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+/* The process that a rank of this replica is, and this rank's own. */
+static inline uint32_t pen_link_process(const struct pen_link *link, uint32_t rank) { return link->replica * link->plan->rank_count + rank; }
+static inline uint32_t pen_link_self(const struct pen_link *link) { return pen_link_process(link, link->rank); }
+
+/* Makes the link of the plan's transport for a process of several, by its global rank. Fails where this binary was linked without it.
+ * Allocates. */
+struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
 
 /* The rank's arena, on a device that is open, of memory that the link can reach; all of it is the rank's. Fails where there is not so much. */
 void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
 
 /* What implementations share: *link filled but for its kind. Allocates. */
 void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
-                   uint32_t rank);
+                   uint32_t global);
+
+/* Whether a process wants this one's entries of the board. UPDATE reads those of all replicas; without it each replica is by itself, and may be
+ * any number of steps ahead of the others. */
+bool pen_link_gathers(const struct pen_link *link, uint32_t process);
 
 /* The next run of the board's entries from *past on that are the rank's own (else: that are others'), [*first, *past). False: no more. A
  * rank's stand in runs, one or two a stage. */
@@ -86,11 +116,11 @@ bool pen_link_captured(struct pen_link *link, bool captured);
 
 /* ipc.c: ranks of one host. nccl.c: ranks of any hosts; null where this binary was linked without the library, whose calls may also be
  * given. */
-struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
-struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank);
+struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
+struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
 void *pen_nccl_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
 struct pen_nccl_calls;
 struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_queue *queue, const struct pen_profile *profile,
-                                    const struct pen_shared *shared, uint32_t rank);
+                                    const struct pen_shared *shared, uint32_t global);
 
 #endif

@@ -28,17 +28,24 @@
  * The board is summed over all ranks, each having its own entries and zeros elsewhere: x + 0 is x, to the bit. Where not all ranks gather, none
  * need wait for others at a step's end: homes are safe by receives and credits alone.
  *
+ * Replicas. The peers of a rank have a communicator, too. What a row of the exchange wants of them it swaps, all in one group, on the queue's stream:
+ * each sends what the others' same row wants. So a row needs no word of how far its peers are. Let all replicas run in step along an order in which
+ * the rows of one can run one by one: swaps then meet at once, and no replica adds a deadlock. Gradients come to staging, and are added up there by
+ * the same kernel, in the replicas' order, as where they are read in place: what ncclReduceScatter adds first depends on the algorithm, the protocol
+ * and the channels that NCCL chooses, and its bits with them.
+ *
  * NCCL keeps one account of signals for graphs and another for calls that are not captured, and wants what is captured to be so on both
  * sides (User Guide, "Using NCCL with CUDA Graphs"): all ranks replay a graph, or none does. */
 #include <stdlib.h>
 
 #include "runtime/check.h"
 #include "runtime/nccl_link.h"
+#include "runtime/step.h"
 
 /* ---- before the seal: see nccl_join.c ---- */
 
 static void offer(struct pen_link *link) {
-  if (link->rank == 0) {
+  if (pen_link_self(link) == 0) {
     pen_nccl_of(link)->calls->make_id(link->shared->control->nccl_id);
     pen_nccl_must_be_well(link, link, "making an id for all ranks");
   }
@@ -94,16 +101,50 @@ static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
 
 static void wait(struct pen_link *link, uint32_t index) { link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->done[index]); }
 
-/* Others' entries are what the last sum left there. */
-static void publish(struct pen_link *link) {
-  for (uint32_t first, past = 0; link->all_gather && pen_link_entries(link, false, &first, &past);) {
+static void zero_entries(struct pen_link *link, size_t first, size_t past) {
+  if (past > first) {
     link->queue->device->zero(pen_nccl_board_of(link) + first, (past - first) * sizeof(double), link->queue->stream);
   }
 }
 
+/* Others' entries are what the last sum left there. */
+static void publish(struct pen_link *link) {
+  const struct pen_plan *plan = link->plan;
+  const size_t own = pen_board_first(plan, link->replica), past_own = pen_board_first(plan, link->replica + 1);
+  for (uint32_t first, past = 0; link->all_gather && pen_link_entries(link, false, &first, &past);) {
+    zero_entries(link, own + first, own + past);
+  }
+  if (link->all_gather && plan->replica_count > 1) { /* the sum is of whole boards then */
+    const bool has_losses = link->profile->stages[plan->stage_count - 1].rank == link->rank;
+    zero_entries(link, 0, own);
+    zero_entries(link, own + plan->weight_count, has_losses ? 0 : past_own);
+    zero_entries(link, past_own, pen_board_first(plan, plan->replica_count));
+  }
+}
+
 static void gather(struct pen_link *link) {
+  const struct pen_plan *plan = link->plan;
+  const size_t count = plan->replica_count > 1 ? pen_board_first(plan, plan->replica_count) : plan->weight_count;
   if (link->all_gather) {
-    pen_nccl_of(link)->calls->sum(pen_nccl_of(link)->all, pen_nccl_board_of(link), link->plan->weight_count, link->queue->stream);
+    pen_nccl_of(link)->calls->sum(pen_nccl_of(link)->all, pen_nccl_board_of(link), count, link->queue->stream);
+  }
+}
+
+/* ---- the exchange between replicas: see the top ---- */
+
+static void peers_reached(struct pen_link *link, uint32_t count) { (void)link, (void)count; }
+static void exchanged(struct pen_link *link) { (void)link; }
+static const unsigned char *peer_arena(struct pen_link *link, uint32_t replica) { return (void)link, (void)replica, NULL; }
+static void swap_begin(struct pen_link *link) { pen_nccl_of(link)->calls->group_begin(); }
+static void swap_end(struct pen_link *link) { pen_nccl_of(link)->calls->group_end(); }
+
+static void swap(struct pen_link *link, const struct pen_swap *swap) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  if (swap->our_bytes > 0) {
+    own->calls->send(own->peers, link->queue->arena + swap->ours, swap->our_bytes, (int)swap->replica, link->queue->stream);
+  }
+  if (swap->their_bytes > 0) {
+    own->calls->receive(own->peers, swap->to, swap->their_bytes, (int)swap->replica, link->queue->stream);
   }
 }
 
@@ -128,7 +169,7 @@ static const char *forget(struct pen_link *link) { return pen_nccl_of(link)->cal
 static bool all_captured(struct pen_link *link, bool captured) {
   double count = captured;
   pen_nccl_add_up(link, &count, 1);
-  return count >= link->plan->rank_count;
+  return count >= pen_process_count(link->plan);
 }
 
 /* ---- faults ---- */
@@ -137,19 +178,20 @@ static bool all_captured(struct pen_link *link, bool captured) {
 static const char *error(struct pen_link *link, uint32_t *peer) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const char *why = own->calls->error();
-  *peer = link->rank;
+  *peer = pen_link_self(link);
   if (why != NULL) {
     return why;
   }
-  own->asked = (own->asked + 1) % (link->profile->channel_count + 1);
-  if (own->asked == link->profile->channel_count) {
-    return own->calls->trouble(own->all);
+  own->asked = (own->asked + 1) % (link->profile->channel_count + 2);
+  if (own->asked >= link->profile->channel_count) {
+    void *of_many = own->asked == link->profile->channel_count || own->peers == NULL ? own->all : own->peers;
+    return own->calls->trouble(of_many);
   }
   if (own->pairs[own->asked].communicator == NULL) {
     return NULL;
   }
   const struct pen_channel *channel = &link->profile->channels[own->asked];
-  *peer = channel->from_rank == link->rank ? channel->to_rank : channel->from_rank;
+  *peer = pen_link_process(link, channel->from_rank == link->rank ? channel->to_rank : channel->from_rank);
   return own->calls->trouble(own->pairs[own->asked].communicator);
 }
 
@@ -159,6 +201,9 @@ static void abort_all(struct pen_link *link) {
     if (own->pairs[c].communicator != NULL) {
       own->calls->abort(own->pairs[c].communicator);
     }
+  }
+  if (own->peers != NULL) {
+    own->calls->abort(own->peers);
   }
   if (own->all != NULL) {
     own->calls->abort(own->all);
@@ -175,6 +220,12 @@ static const struct pen_link_kind nccl = {
     .wait = wait,
     .publish = publish,
     .gather = gather,
+    .peers_reached = peers_reached,
+    .exchanged = exchanged,
+    .peer_arena = peer_arena,
+    .swap_begin = swap_begin,
+    .swap = swap,
+    .swap_end = swap_end,
     .end = end,
     .uncaptured = uncaptured,
     .forget = forget,
@@ -184,11 +235,11 @@ static const struct pen_link_kind nccl = {
 };
 
 struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_queue *queue, const struct pen_profile *profile,
-                                    const struct pen_shared *shared, uint32_t rank) {
+                                    const struct pen_shared *shared, uint32_t global) {
   const uint32_t channels = profile->channel_count;
   struct pen_nccl_link *made = calloc(1, sizeof *made);
   pen_check(made != NULL, "no memory for a link");
-  pen_link_fill(&made->link, queue, profile, shared, rank);
+  pen_link_fill(&made->link, queue, profile, shared, global);
   made->link.kind = &nccl;
   made->calls = calls;
   made->no_puts = pen_nccl_no_puts(calls);
@@ -207,8 +258,8 @@ struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct p
 /* A binary whose plan does not want NCCL has no trace of it: the name stays null unless the link asks for it (Makefile.am, NCCL_LINK). */
 extern const struct pen_nccl_calls pen_nccl __attribute__((weak));
 
-struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t rank) {
-  return &pen_nccl == NULL ? NULL : pen_nccl_open_with(&pen_nccl, queue, profile, shared, rank);
+struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
+  return &pen_nccl == NULL ? NULL : pen_nccl_open_with(&pen_nccl, queue, profile, shared, global);
 }
 
 void *pen_nccl_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device) {

@@ -24,6 +24,9 @@ struct pen_nccl_calls {
   void (*enroll)(void *communicator, void *there, size_t bytes); /* registers memory that messages come from and go to */
   void (*send)(void *communicator, const void *from, size_t bytes, int to, void *stream);
   void (*receive)(void *communicator, void *to, size_t bytes, int from, void *stream);
+  /* Sends and receives between the two, of one communicator and on one stream, go at once, in whatever order they come. */
+  void (*group_begin)(void);
+  void (*group_end)(void);
   /* One-sided calls (NCCL User Guide, "One-Sided Point-to-Point Operations"), of NCCL 2.29 and later; all null where this was compiled with an
    * older nccl.h, and not to be called with an older library. Blocks until all ranks of the communicator have called it: the window through
    * which they may write to that memory, of allocate(), and take from it what they write; null where the library has none for them. */

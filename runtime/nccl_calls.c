@@ -87,6 +87,10 @@ static void receive(void *communicator, void *to, size_t bytes, int from, void *
   well("a receive", communicator, ncclRecv(to, bytes, ncclInt8, from, communicator, stream));
 }
 
+static void group_begin(void) { well("beginning a group", NULL, ncclGroupStart()); }
+
+static void group_end(void) { well("a group of sends and receives", NULL, ncclGroupEnd()); }
+
 /* ---- one-sided calls: signal 0 of context 0, the only ones before 2.32 ---- */
 
 #if NCCL_VERSION_CODE >= 22900
@@ -155,6 +159,8 @@ const struct pen_nccl_calls pen_nccl = {
   .enroll = enroll,
   .send = send,
   .receive = receive,
+  .group_begin = group_begin,
+  .group_end = group_end,
 #if NCCL_VERSION_CODE >= 22900
   .window = window,
   .put = put,

@@ -42,7 +42,7 @@ void pen_nccl_must_be_well(struct pen_link *link, const void *made, const char *
   const char *why = pen_nccl_of(link)->calls->error();
   why = why == NULL ? link->queue->device->error() : why;
   if (made == NULL || why != NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: %s: %s", link->rank, what, why == NULL ? "none" : why);
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: %s: %s", pen_link_self(link), what, why == NULL ? "none" : why);
   }
 }
 
@@ -66,13 +66,22 @@ static void split_pairs(struct pen_link *link) {
       mine = round[c] == r && pen_is_mine(link, c) ? c : mine;
     }
     const bool sends = mine != PEN_NONE && link->profile->channels[mine].from_rank == link->rank;
-    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : (int)mine, sends ? PEN_SENDER : PEN_RECEIVER);
+    const int colour = (int)(link->replica * link->profile->channel_count + mine);
+    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour, sends ? PEN_SENDER : PEN_RECEIVER);
     pen_nccl_must_be_well(link, mine == PEN_NONE ? link : made, "joining a pair of ranks");
     if (mine != PEN_NONE) {
       own->pairs[mine].communicator = made;
     }
   }
   free(round);
+}
+
+static void split_peers(struct pen_link *link) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  if (link->plan->replica_count > 1) {
+    own->peers = own->calls->split(own->all, (int)link->rank, (int)link->replica);
+    pen_nccl_must_be_well(link, own->peers, "joining a rank's peers");
+  }
 }
 
 void pen_nccl_add_up(struct pen_link *link, double *numbers, size_t count) {
@@ -83,24 +92,28 @@ void pen_nccl_add_up(struct pen_link *link, double *numbers, size_t count) {
 /* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts where both its ranks have got theirs. */
 static void open_windows(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
-  const uint32_t channels = link->profile->channel_count;
+  const uint32_t channels = link->profile->channel_count, first = link->replica * channels, all = link->plan->replica_count * channels;
   const size_t bytes = pen_nccl_arena_bytes(own->calls, link->plan, link->rank);
-  double able = own->no_puts == NULL, *opened = calloc(channels + 1u, sizeof *opened);
+  const bool puts = own->no_puts == NULL;
+  double able = puts, *opened = calloc(all + 1u, sizeof *opened); /* [replica][channels] */
   pen_check(opened != NULL, "no memory for a link");
   pen_nccl_add_up(link, &able, 1);
-  if (own->no_puts == NULL) {
-    own->no_puts = able >= link->plan->rank_count ? "NCCL has no window for these ranks" : "not all ranks' NCCL puts";
+  const bool all_able = able >= pen_process_count(link->plan);
+  if (puts) {
+    own->no_puts = all_able ? "NCCL has no window for these ranks" : "not all ranks' NCCL puts";
   }
-  for (uint32_t c = 0; c < channels && able >= link->plan->rank_count; c++) {
+  for (uint32_t c = 0; c < channels && all_able; c++) {
     if (pen_is_mine(link, c)) {
       own->pairs[c].window = own->calls->window(own->pairs[c].communicator, link->queue->arena, bytes);
       pen_nccl_must_be_well(link, link, "opening a window");
     }
-    opened[c] = own->pairs[c].window != NULL;
+    opened[first + c] = own->pairs[c].window != NULL;
   }
-  pen_nccl_add_up(link, opened, channels);
+  pen_nccl_add_up(link, opened, all);
   for (uint32_t c = 0; c < channels; c++) {
-    own->pairs[c].window = opened[c] >= 2 ? own->pairs[c].window : NULL;
+    own->pairs[c].window = opened[first + c] >= 2 ? own->pairs[c].window : NULL;
+  }
+  for (uint32_t c = 0; c < all; c++) {
     own->put_count += opened[c] >= 2;
   }
   free(opened);
@@ -147,11 +160,30 @@ static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
   link->queue->device->wait(pair->stream);
 }
 
+/* The same between peers, all at once, as a row's swaps go. */
+static void try_swaps(struct pen_link *link, unsigned char *there) {
+  struct pen_nccl_link *own = pen_nccl_of(link);
+  const size_t bytes[] = {(buffer_bytes() + 3) / 4, buffer_bytes() + 1};
+  for (size_t i = 0; i < sizeof bytes / sizeof *bytes && own->peers != NULL; i++) {
+    own->calls->group_begin();
+    for (uint32_t d = 0; d < link->plan->replica_count; d++) {
+      if (d != link->replica) {
+        own->calls->send(own->peers, there, bytes[i], (int)d, link->queue->stream);
+        own->calls->receive(own->peers, there, bytes[i], (int)d, link->queue->stream);
+      }
+    }
+    own->calls->group_end();
+    link->queue->device->wait(link->queue->stream);
+    pen_nccl_must_be_well(link, link, "trying a rank's peers");
+  }
+}
+
 /* Channel by channel, so that all ranks keep one order. */
 static void warm(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_device *device = link->queue->device;
-  void *there = own->put_count == link->profile->channel_count ? link : device->allocate(2 * buffer_bytes() + 1);
+  const bool tries = own->put_count < link->plan->replica_count * link->profile->channel_count || own->peers != NULL;
+  void *there = tries ? device->allocate(2 * buffer_bytes() + 1) : link;
   pen_nccl_must_be_well(link, there, "memory to try its pairs with");
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
     const bool sends = link->profile->channels[c].from_rank == link->rank;
@@ -164,6 +196,7 @@ static void warm(struct pen_link *link) {
       pen_nccl_must_be_well(link, link, "trying a pair of ranks");
     }
   }
+  try_swaps(link, there);
   own->calls->sum(own->all, pen_nccl_board_of(link), link->plan->weight_count, link->queue->stream);
   device->wait(link->queue->stream);
   pen_nccl_must_be_well(link, link, "trying a sum over all ranks");
@@ -192,12 +225,12 @@ static void find_credits(struct pen_link *link) {
 static void announce(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const int version = own->calls->version();
-  const uint32_t ranks = link->plan->rank_count, channels = link->profile->channel_count;
+  const uint32_t ranks = pen_process_count(link->plan), channels = link->plan->replica_count * link->profile->channel_count;
   double *bytes = calloc(ranks, sizeof *bytes);
   pen_check(bytes != NULL, "no memory for %u ranks", ranks);
-  bytes[link->rank] = (double)own->calls->memory_bytes();
+  bytes[pen_link_self(link)] = (double)own->calls->memory_bytes();
   pen_nccl_add_up(link, bytes, ranks);
-  if (link->rank == 0 && link->announces) {
+  if (pen_link_self(link) == 0 && link->announces) {
     fprintf(stderr, "%s: NCCL %d.%d.%d, %u pairs of ranks made in %u rounds: messages by ", link->plan->name, version / 10000,
             version / 100 % 100, version % 100, channels, own->rounds);
     if (own->put_count == channels) {
@@ -221,6 +254,7 @@ static void share(struct pen_link *link) {
   const struct pen_nccl_link *first = (const struct pen_nccl_link *)link->first;
   struct pen_nccl_link *own = pen_nccl_of(link);
   own->all = first->all;
+  own->peers = first->peers;
   own->put_count = first->put_count;
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
     const struct pen_channel *channel = &link->profile->channels[c], *other = link->first->profile->channels;
@@ -240,14 +274,18 @@ void pen_nccl_join(struct pen_link *link) {
     find_credits(link);
     return;
   }
-  own->all = own->calls->open(link->shared->control->nccl_id, (int)link->plan->rank_count, (int)link->rank);
+  own->all = own->calls->open(link->shared->control->nccl_id, (int)pen_process_count(link->plan), (int)pen_link_self(link));
   pen_nccl_must_be_well(link, own->all, "joining all ranks");
   open_streams(link);
   split_pairs(link);
+  split_peers(link);
   open_windows(link);
   find_credits(link);
   warm(link);
   own->calls->enroll(own->all, link->queue->arena, link->queue->memory->arena_bytes);
+  if (own->peers != NULL) {
+    own->calls->enroll(own->peers, link->queue->arena, link->queue->memory->arena_bytes);
+  }
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
     if (pen_is_mine(link, c) && own->pairs[c].window == NULL) {
       own->calls->enroll(own->pairs[c].communicator, link->queue->arena, link->queue->memory->arena_bytes);

@@ -18,11 +18,12 @@ struct pen_nccl_link {
   struct pen_link link;
   const struct pen_nccl_calls *calls;
   void *all;          /* communicator */
+  void *peers;        /* communicator of the rank's peers and itself, by replica; null with one replica */
   struct pen_pair *pairs; /* [channels] */
   void *ready;        /* event: the queue's stream, for what is to leave or to come */
   void **done;        /* [messages] events: sent, or come; null for others' messages */
   bool *credited;     /* [messages] by puts: the sender waits for word that the home is free */
-  uint32_t rounds, put_count; /* put_count: pairs of whatever ranks that put */
+  uint32_t rounds, put_count; /* put_count: pairs of whatever ranks that put, in all replicas */
   uint32_t asked;     /* which pair's trouble was looked for last */
   const char *no_puts; /* why there are none, in words */
 };

@@ -256,8 +256,10 @@ struct pen_feed {
  *     | struct pen_adamw | feeds, see pen_feed | the board, f64        | struct pen_adamw     | workspace of NORM | u32 of the transport |
  *     |    the host's copy comes each step     | own entries, then all | of this step         |                   | peers write          |
  *
- * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards, the progress word (u32: rows done), and
- * PEN_STAGING_BYTES for checkpoints, and with a snapshot as many for the thread that writes it. The flags: arrivals [messages], credits [messages], published [ranks] of the profile that runs. */
+ * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards of one replica, the progress word (u32: rows
+ * done), and PEN_STAGING_BYTES for checkpoints, with a snapshot as many for the thread that writes it. The flags: arrivals [messages], credits [messages], published [processes], and, where there are
+ * several replicas, exchanged [replica][rows of the exchange in the rank's list]; all of the profile that runs. Behind the flags, with the transport
+ * nccl, from staging_offset on, [replicas - 1] shards of a gradient that peers send, each of the largest one's size. */
 enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
@@ -269,7 +271,7 @@ struct pen_rank_memory {
   uint64_t activation_bytes; /* arena_bytes - persistent_end */
   uint64_t live_bytes;       /* lower bound of arena_bytes: the most aligned tensor bytes live at one op */
   /* The step part, see above; all 0 on the CPU. */
-  uint64_t feed_offset, feed_bytes, board_offset, settings_offset, reduce_offset, flags_offset;
+  uint64_t feed_offset, feed_bytes, board_offset, settings_offset, reduce_offset, flags_offset, staging_offset;
   uint64_t step_bytes;       /* of the whole part, from feed_offset */
   uint64_t pinned_bytes;
   uint32_t receive_slots;

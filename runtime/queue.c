@@ -18,6 +18,7 @@ static size_t aligned(size_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) /
 
 /* ---- pinned memory ---- */
 
+/* Of this rank's replica: what the host wants of a board. */
 static size_t board_bytes(const struct pen_queue *queue) {
   return (queue->plan->weight_count + (size_t)queue->plan->loss_count) * sizeof(double);
 }
@@ -140,7 +141,7 @@ static void fill_feed(struct pen_vm *vm) {
     outputs = count_outputs(vm->plan, feed);
     memcpy(call.dim, feed->dim, sizeof call.dim);
     for (uint32_t m = 0; m < vm->profile->microbatch_count && ready->run != NULL; m++) {
-      vm->data.row_microbatch = m;
+      vm->data.row_microbatch = (uint64_t)vm->replica * vm->profile->microbatch_count + m;
       for (uint32_t k = 0; k < outputs; k++) {
         call.operand[feed[k].operand] = image + (feed[k].offset - queue->memory->feed_offset) + m * feed[k].microbatch_bytes;
       }
@@ -211,7 +212,7 @@ static bool enqueue_rows(struct pen_vm *vm) {
 
 static void say_uncaptured(const struct pen_vm *vm, const char *why) {
   const bool plain = vm->queued.way == PEN_QUEUE_PLAIN;
-  fprintf(stderr, "%s: rank %u: a step of %s %scannot be one graph (%s); %s\n", vm->plan->name, vm->rank, vm->profile->name,
+  fprintf(stderr, "%s: rank %u: a step of %s %scannot be one graph (%s); %s\n", vm->plan->name, vm->transport->global, vm->profile->name,
           plain ? "" : "with its progress ", why, plain ? "its rows are enqueued one by one" : "trying without it");
 }
 
@@ -250,8 +251,8 @@ static void make_graph(struct pen_vm *vm) {
 }
 
 void pen_queue_link(struct pen_vm *vm, const struct pen_link *first, bool announces) {
-  if (vm->plan->rank_count > 1) {
-    vm->queued.link = pen_link_open(vm->queue, vm->profile, vm->transport->shared, vm->rank);
+  if (pen_process_count(vm->plan) > 1) {
+    vm->queued.link = pen_link_open(vm->queue, vm->profile, vm->transport->shared, vm->transport->global);
     vm->queued.link->first = first;
     vm->queued.link->announces = announces;
     if (first == NULL) {
@@ -303,8 +304,9 @@ static bool others_spoke(const struct pen_vm *vm) {
 
 /* Who waits for a lost rank: this one, or, where it is this one, some other. */
 static uint32_t waiter_for(const struct pen_vm *vm, uint32_t lost) {
-  uint32_t waiter = lost == vm->rank ? PEN_NONE : vm->rank;
-  for (uint32_t r = 0; r < vm->plan->rank_count && waiter == PEN_NONE; r++) {
+  const uint32_t self = vm->transport->global;
+  uint32_t waiter = lost == self ? PEN_NONE : self;
+  for (uint32_t r = 0; r < pen_process_count(vm->plan) && waiter == PEN_NONE; r++) {
     waiter = r != lost && atomic_load(&vm->transport->shared->ranks[r].waits_for) == lost + 1 ? r : PEN_NONE;
   }
   return waiter;
@@ -313,7 +315,7 @@ static uint32_t waiter_for(const struct pen_vm *vm, uint32_t lost) {
 void pen_queue_check(struct pen_vm *vm) {
   struct pen_link *link = vm->queued.link;
   const char *why = vm->queue->device->error();
-  uint32_t lost = vm->rank;
+  uint32_t lost = vm->transport->global;
   if (why == NULL && link != NULL) {
     why = link->kind->error(link, &lost);
   }
@@ -325,26 +327,30 @@ void pen_queue_check(struct pen_vm *vm) {
   pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 
-static uint32_t rows_left(const struct pen_vm *vm, uint32_t rank) {
-  const struct pen_rank_state *state = &vm->transport->shared->ranks[rank];
-  return vm->profile->ranks[rank].action_count - (uint32_t)(atomic_load(&state->finished) - atomic_load(&state->step_began));
+static uint32_t rows_left(const struct pen_vm *vm, uint32_t process) {
+  const struct pen_rank_state *state = &vm->transport->shared->ranks[process];
+  return vm->profile->ranks[process % vm->plan->rank_count].action_count - (uint32_t)(atomic_load(&state->finished) - atomic_load(&state->step_began));
 }
 
-/* Of the others, the one that is least far in its step. */
-static uint32_t last_of_others(const struct pen_vm *vm) {
-  uint32_t last = vm->rank == 0 ? 1 : 0;
-  for (uint32_t r = 0; r < vm->plan->rank_count; r++) {
-    last = r != vm->rank && rows_left(vm, r) > rows_left(vm, last) ? r : last;
+/* Of the others, or of the peers alone, the one that is least far in its step, plus one; 0: there is none. */
+static uint32_t last_of_others(const struct pen_vm *vm, bool peers) {
+  const uint32_t self = vm->transport->global;
+  uint32_t last = 0;
+  for (uint32_t r = 0; r < pen_process_count(vm->plan); r++) {
+    const bool counts = r != self && (!peers || r % vm->plan->rank_count == vm->rank);
+    last = counts && (last == 0 || rows_left(vm, r) > rows_left(vm, last - 1)) ? r + 1 : last;
   }
   return last;
 }
 
-/* The rank, plus one, that the device waits for where its next row is this one; 0: none. */
+/* The process, plus one, that the device waits for where its next row is this one; 0: none. */
 static uint32_t awaited(const struct pen_vm *vm, const struct pen_action *row) {
   if (row->kind == PEN_WAIT_F || row->kind == PEN_WAIT_B || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V) {
-    return vm->profile->channels[vm->profile->messages[row->message].channel].from_rank + 1;
+    const struct pen_channel *channel = &vm->profile->channels[vm->profile->messages[row->message].channel];
+    return vm->replica * vm->plan->rank_count + channel->from_rank + 1;
   }
-  return row->kind == PEN_GATHER && vm->plan->rank_count > 1 ? last_of_others(vm) + 1 : 0;
+  const bool exchanges = vm->plan->replica_count > 1 && pen_kind_exchanges(row->kind) && row->message != PEN_NONE && row->message != 0;
+  return row->kind == PEN_GATHER || exchanges ? last_of_others(vm, exchanges) : 0;
 }
 
 /* Tells the watch how far the device is in a step. */
@@ -361,7 +367,7 @@ static void tell_progress(struct pen_vm *vm, uint32_t rows) {
 static void publish_board(struct pen_vm *vm, uint64_t step) {
   const struct pen_plan *plan = vm->plan;
   const double *from = board_here(vm->queue, step);
-  double *board = vm->transport->kind->board(vm->transport, step);
+  double *board = vm->transport->kind->board(vm->transport, step) + pen_board_first(plan, vm->replica);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     board[vm->weights[i]] = from[vm->weights[i]];
   }
@@ -421,7 +427,8 @@ static bool enqueue_step(struct pen_vm *vm) {
   } else {
     going = enqueue_rows(vm);
   }
-  queue->device->copy_out(board_here(queue, vm->step), queue->arena + queue->memory->board_offset, board_bytes(queue), queue->stream);
+  const double *board = (const double *)(queue->arena + queue->memory->board_offset) + pen_board_first(vm->plan, vm->replica);
+  queue->device->copy_out(board_here(queue, vm->step), board, board_bytes(queue), queue->stream);
   queue->order->record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
   pen_queue_check(vm);
   queue->begun++;

@@ -70,6 +70,14 @@ extern const struct pen_walk pen_walk_queued;
 extern pen_handler *const pen_handlers_queued[PEN_ACTION_KINDS];
 extern pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS];
 
+/* Before what the row writes over: what comes on the queue's stream waits for the messages that are still to leave from there. */
+void pen_queue_await_leaving(struct pen_vm *vm, const struct pen_action *row);
+
+/* queue_replicas.c: the rows of the exchange between replicas, as replicas.h has them for the CPU; and what stands around each of them. */
+pen_handler pen_queue_reduce_gradients, pen_queue_wait_gradients, pen_queue_gather_gradients, pen_queue_gather_values, pen_queue_unshard;
+void pen_queue_exchange_begin(struct pen_vm *vm, const struct pen_action *action);
+void pen_queue_exchange_end(struct pen_vm *vm);
+
 /* The function that a data op becomes: it copies the row's microbatch from the feed. Its call's `prepared` is pen_queue_feed_of(). */
 pen_kernel *pen_queue_data_op(void);
 void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op);

@@ -100,14 +100,14 @@ static void load_weights(const struct pen_run *run, uint32_t replica, uint32_t r
 }
 
 /* The queue of a device that has memory of its own, or null on the CPU. Adds to `kernels`, which says what the CPU chose. */
-static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, const char **kernels) {
+static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, uint32_t global, const char **kernels) {
   const struct pen_device *device = pen_device_find(plan->device);
   if (device == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without", plan->device);
   }
   *kernels = pen_kernels_open((int)plan->threads_per_rank);
   pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
-  const uint32_t place = plan->host_count > 0 ? rank % plan->ranks_per_host : rank;
+  const uint32_t place = plan->host_count > 0 ? global % plan->ranks_per_host : global;
   return device->order == NULL ? NULL : pen_queue_open(plan, rank, place, device, kernels);
 }
 
@@ -132,7 +132,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
   const struct pen_plan *plan = run->plan;
   uint32_t global = replica * plan->rank_count + rank;
   const char *kernels;
-  struct pen_queue *queue = open_queue(plan, rank, &kernels);
+  struct pen_queue *queue = open_queue(plan, rank, global, &kernels);
   unsigned char *arena = queue == NULL ? pen_arena_open(plan, replica, rank, &run->shared) : queue->arena;
   struct pen_trace *trace = NULL;
   if (run->measure.rings != NULL && replica == 0) {

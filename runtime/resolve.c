@@ -118,14 +118,13 @@ static void list_weights(struct pen_vm *vm) {
   vm->weights = weights;
 }
 
-/* A tensor's weight, by its name: NAME, or NAME.bf16. */
-static uint32_t weight_of(const struct pen_vm *vm, const struct pen_tensor *tensor) {
+uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank, const struct pen_tensor *tensor) {
   uint32_t found = PEN_NONE;
-  for (uint32_t w = 0; w < vm->plan->weight_count && found == PEN_NONE; w++) {
-    size_t length = strlen(vm->plan->weights[w].name);
-    bool same = strncmp(tensor->name, vm->plan->weights[w].name, length) == 0 &&
+  for (uint32_t w = 0; w < plan->weight_count && found == PEN_NONE; w++) {
+    size_t length = strlen(plan->weights[w].name);
+    bool same = strncmp(tensor->name, plan->weights[w].name, length) == 0 &&
                 strcmp(tensor->name + length, tensor->dtype == PEN_BF16 ? ".bf16" : "") == 0;
-    found = same && vm->plan->weights[w].rank == vm->rank ? w : PEN_NONE;
+    found = same && plan->weights[w].rank == rank ? w : PEN_NONE;
   }
   pen_check(found != PEN_NONE, "the plan has no weight for the tensor %s", tensor->name);
   return found;
@@ -138,7 +137,7 @@ static void list_unsharded(struct pen_vm *vm) {
   for (uint32_t t = 0; t < program->tensor_count; t++) {
     const struct pen_tensor *tensor = &program->tensors[t];
     if (tensor->base == PEN_BASE_UNSHARDED) {
-      uint32_t weight = weight_of(vm, tensor);
+      uint32_t weight = pen_unsharded_weight(vm->plan, vm->rank, tensor);
       const struct pen_weight *w = &vm->plan->weights[weight];
       bool copy = tensor->dtype == PEN_BF16;
       vm->unsharded[vm->unsharded_count++] = (struct pen_unsharded){

@@ -1,8 +1,8 @@
 /* reuse.c: finds the first row that writes over a message's source (see reuse.h).
  *
  * One pass over the rows holds the messages that may still be on their way. A row writes: the outputs and workspaces of its program's
- * ops, at its frame's bases; RECV: the message's home, which a peer may fill from here on; the rows of a step's end: anything that
- * persists. Each message under way whose source meets one of these must leave before the row, and is not looked at again; but for RECV,
+ * ops, at its frame's bases; RECV: the message's home, which a peer may fill from here on; UNSHARD: its block; the rows of a step's end:
+ * anything that persists. Each message under way whose source meets one of these must leave before the row, and is not looked at again; but for RECV,
  * after which only the peer has waited for it, and not this rank. */
 #include "runtime/reuse.h"
 
@@ -16,6 +16,7 @@ struct walk {
   const struct pen_plan *plan;
   const struct pen_profile *profile;
   const struct pen_rank_program *program;
+  uint32_t rank;
   uint32_t *under_way; /* messages */
   uint32_t under_way_count;
   struct pen_reuse found;
@@ -68,6 +69,16 @@ static void compute(struct walk *walk, const struct pen_action *row) {
   }
 }
 
+/* The weights of the row's stage that it brings together. */
+static void unshard(struct walk *walk, const struct pen_action *row) {
+  for (uint32_t i = 0; i < walk->program->tensor_count && walk->under_way_count > 0; i++) {
+    const struct pen_tensor *tensor = &walk->program->tensors[i];
+    if (tensor->base == PEN_BASE_UNSHARDED && walk->plan->weights[pen_unsharded_weight(walk->plan, walk->rank, tensor)].stage == row->stage) {
+      write_tensor(walk, &walk->program->frames[row->frame], i);
+    }
+  }
+}
+
 static bool computes(const struct pen_action *row) { return row->kind <= PEN_W; }
 
 static bool receives(const struct pen_action *row) {
@@ -88,6 +99,8 @@ static void visit(struct walk *walk, const struct pen_action *row) {
     write(walk, walk->profile->messages[row->message].target_offset, walk->profile->messages[row->message].bytes, true);
   } else if (sends(row)) {
     walk->under_way[walk->under_way_count++] = row->message;
+  } else if (row->kind == PEN_UNSHARD) {
+    unshard(walk, row);
   } else if (row->kind == PEN_UPDATE || row->kind == PEN_JOIN) {
     write(walk, 0, UINT64_MAX, false);
   }
@@ -95,7 +108,7 @@ static void visit(struct walk *walk, const struct pen_action *row) {
 
 struct pen_reuse pen_reuse_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank) {
   const struct pen_rank_program *program = &profile->ranks[rank];
-  struct walk walk = {.plan = plan, .profile = profile, .program = program};
+  struct walk walk = {.plan = plan, .profile = profile, .program = program, .rank = rank};
   walk.under_way = calloc(profile->message_count + 1u, sizeof *walk.under_way);
   walk.found.first = calloc(program->action_count + 1u, sizeof *walk.found.first);
   pen_check(walk.under_way != NULL && walk.found.first != NULL, "no memory for %u messages",

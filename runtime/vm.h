@@ -95,6 +95,9 @@ struct pen_operand_count {
 };
 struct pen_operand_count pen_operands_of(uint16_t kind);
 
+/* The rank's weight whose shards a tensor of base UNSHARDED is made of, by its name: NAME, or NAME.bf16. */
+uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank, const struct pen_tensor *tensor);
+
 /* Resolves a rank's rows against its arena and transport; trace null: not traced; queue null: on the CPU, at once. Kernels must be open.
  * Allocates. */
 void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,

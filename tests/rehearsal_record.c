@@ -70,8 +70,9 @@ static void adamw(float *p, float *g, float *m, float *v, uint16_t *copy_there, 
                   double decay, void *stream) {
   (void)p, (void)g, (void)m, (void)v, (void)copy_there, (void)n, (void)settings, (void)decay, issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
-static void settle(struct pen_adamw *to, const struct pen_adamw *base, const double *board, size_t n, double clip, int greatest, void *stream) {
-  (void)to, (void)base, (void)board, (void)n, (void)clip, (void)greatest, issue(KERNEL, stream, NULL, 0, PEN_NONE);
+static void settle(struct pen_adamw *to, const struct pen_adamw *base, const double *board, size_t n, size_t parts, size_t stride, double clip,
+                   int greatest, void *stream) {
+  (void)to, (void)base, (void)board, (void)n, (void)parts, (void)stride, (void)clip, (void)greatest, issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 
 static void *pinned(size_t bytes) { return calloc(1, bytes); }
@@ -230,7 +231,8 @@ struct script *rehearsal_record(enum link link) {
   for (now = 0; now < plan->rank_count; now++) {
     const char *what;
     struct pen_queue *queue = pen_queue_open(plan, now, 0, &recorder, &what);
-    ends[now] = (struct pen_transport){.plan = plan, .profile = &plan->profiles[0], .shared = &shared, .self = &shared.ranks[now], .rank = now};
+    ends[now] = (struct pen_transport){.plan = plan, .profile = &plan->profiles[0], .shared = &shared, .self = &shared.ranks[now], .rank = now,
+                                        .global = now};
     pen_vm_open(&vms[now], plan, &plan->profiles[0], now, queue->arena, &ends[now], queue, &data, NULL);
     vms[now].queued.link = open_link(link, queue, &shared);
     vm_now = &vms[now];

@@ -69,8 +69,9 @@ void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, floa
                          const struct pen_adamw *settings, double weight_decay, void *stream);
 void pen_cuda_narrow(uint16_t *to, const float *from, size_t count, void *stream);
 void pen_cuda_greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream);
-void pen_cuda_settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, double clip_norm,
-                     int greatest, void *stream);
+void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
+void pen_cuda_settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, size_t parts,
+                     size_t stride, double clip_norm, int greatest, void *stream);
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
 
 /* order.c: events, words, graphs, memory of other processes. */

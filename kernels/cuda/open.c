@@ -200,6 +200,7 @@ const struct pen_device pen_cuda = {
   .adamw_step = pen_cuda_adamw_step,
   .narrow = pen_cuda_narrow,
   .normal = pen_cuda_normal,
+  .sum_arrays = pen_cuda_sum_arrays,
   .settle = pen_cuda_settle,
   .order = &pen_cuda_order,
 };

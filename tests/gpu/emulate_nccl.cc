@@ -35,7 +35,7 @@
 #include "tests/gpu/emulate.h"
 #include "tests/gpu/nccl_one_sided.h"
 
-enum { RANKS_MAX = 16, AREAS_MAX = 128, RING_BYTES = 1 << 16, SUM_MAX = 4096, PATIENCE_S = 60 };
+enum { RANKS_MAX = 16, PEERS_MAX = 4, AREAS_MAX = 128, RING_BYTES = 1 << 16, SUM_MAX = 4096, PATIENCE_S = 60 };
 
 /* One direction of a pair: bytes put and taken, ever. */
 struct ring {
@@ -63,7 +63,7 @@ struct area {
   std::atomic<uint64_t> bytes_put;
   std::atomic<uint32_t> windows[2]; /* that a rank has asked for */
   std::atomic<uint64_t> key; /* which split made it; 0: free */
-  struct ring ring[2];       /* from rank 0 to 1, and back */
+  struct ring ring[PEERS_MAX][PEERS_MAX]; /* [from][to] */
   std::atomic<uint32_t> arrived[RANKS_MAX]; /* splits and sums that a rank has come to */
   int colour[2][RANKS_MAX], order[2][RANKS_MAX];
   std::atomic<uint32_t> summed[RANKS_MAX];
@@ -246,20 +246,52 @@ static bool move(struct transfer *t, bool puts) {
   return true;
 }
 
+/* Sends and receives of a group, which all go at once. */
+static int group_depth;
+struct grouped {
+  struct transfer transfer;
+  bool puts;
+};
+static std::vector<struct grouped> group;
+static cudaStream_t group_stream;
+
+/* Each replay of a graph begins anew: what is done of each starts at 0 and is set back when all are through. Of two messages of a ring the first
+ * goes first. */
+static void enqueue_group(std::vector<struct grouped> transfers, cudaStream_t stream) {
+  const std::shared_ptr<std::vector<struct grouped>> run(new std::vector<struct grouped>(std::move(transfers)));
+  emulated::enqueue_poll((void *)stream, [=] {
+    bool all = true;
+    for (size_t i = 0; i < run->size(); i++) {
+      struct grouped &g = (*run)[i];
+      bool first = true;
+      for (size_t k = 0; k < i; k++)
+        first = first && ((*run)[k].transfer.ring != g.transfer.ring || (*run)[k].puts != g.puts || (*run)[k].transfer.done == (*run)[k].transfer.bytes);
+      all = first && move(&g.transfer, g.puts) && all;
+    }
+    for (struct grouped &g : *run)
+      g.transfer.done = all ? 0 : g.transfer.done;
+    return all;
+  });
+}
+
 static ncclResult_t transfer_on(ncclComm_t comm, const void *at, size_t bytes, int peer, bool puts, cudaStream_t stream) {
-  if (comm->count != 2 || peer != 1 - comm->rank || bytes == 0)
+  if (comm->count > PEERS_MAX || peer < 0 || peer >= comm->count || peer == comm->rank || bytes == 0 || (!group.empty() && group_stream != stream))
     return ncclInvalidArgument;
   if (refuses(comm, stream, 0))
     return ncclInvalidUsage;
-  const struct transfer start = {&comm->area->ring[puts ? comm->rank : peer], (unsigned char *)at, bytes, 0};
-  /* Each replay of a graph begins anew: the item's own copy of what is done starts at 0 and is set back when the message is through. */
-  const std::shared_ptr<struct transfer> run(new struct transfer(start));
-  emulated::enqueue_poll((void *)stream, [=] {
-    const bool through = move(run.get(), puts);
-    if (through)
-      run->done = 0;
-    return through;
-  });
+  struct ring *ring = puts ? &comm->area->ring[comm->rank][peer] : &comm->area->ring[peer][comm->rank];
+  group.push_back({{ring, (unsigned char *)at, bytes, 0}, puts});
+  group_stream = stream;
+  if (group_depth == 0)
+    enqueue_group(std::move(group), stream), group.clear();
+  return ncclSuccess;
+}
+
+ncclResult_t ncclGroupStart() { return group_depth++, ncclSuccess; }
+
+ncclResult_t ncclGroupEnd() {
+  if (--group_depth == 0 && !group.empty())
+    enqueue_group(std::move(group), group_stream), group.clear();
   return ncclSuccess;
 }
 
@@ -397,7 +429,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
   int rank = -1;
   unsigned long long bytes = 0;
   const bool troubled = text != NULL && sscanf(text, "%d,%llu", &rank, &bytes) == 2;
-  const bool trouble = troubled && rank == comm->world_rank && comm->count == 2 && comm->area->ring[0].taken + comm->area->bytes_put > bytes;
+  const bool trouble = troubled && rank == comm->world_rank && comm->count == 2 && comm->area->ring[0][1].taken + comm->area->bytes_put > bytes;
   *result = trouble ? ncclRemoteError : ncclSuccess;
   return ncclSuccess;
 }

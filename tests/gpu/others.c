@@ -66,6 +66,23 @@ static void adamw(void **state) {
   }
 }
 
+/* The CPU's bits: added in order, whichever of the arrays the sum lies on. */
+static void summed(void **state) {
+  enum { ARRAYS = 5 };
+  for (int n = 0; n < COUNTS; n++) {
+    const size_t count = counts[n], bytes = count * sizeof(float), own = (size_t)n % ARRAYS;
+    const float *here[ARRAYS];
+    float *over[ARRAYS], *expected = floats(count), *actual = floats(count);
+    for (size_t a = 0; a < ARRAYS; a++)
+      over[a] = sent(here[a] = random_floats(count, 7 * a + 1), bytes);
+    pen_sum_arrays(expected, here, ARRAYS, count);
+    pen_cuda.sum_arrays(over[own], (const float *const *)over, ARRAYS, count, stream);
+    fetch(actual, over[own], bytes);
+    assert_same_bits("sum of arrays", actual, expected, bytes);
+    tidy(state);
+  }
+}
+
 /* The CPU's bits, of numbers of all kinds. */
 static void narrowed(void **state) {
   (void)state;
@@ -118,26 +135,30 @@ static void what_is_not_taken_is_said(void **state) {
   assert_null(pen_cuda.error());
 }
 
-/* What UPDATE needs, with the bits of runtime/step.c, whose rule stands here again; and what a norm does that is not finite. */
+/* What UPDATE needs, with the bits of runtime/step.c, whose rule stands here again; and what a norm does that is not finite. What lies
+ * between the parts of a board is not to be read. */
 static void settled(void **state) {
   (void)state;
   const double clips[] = { 0, 0.5, 1e9 };
   const size_t counts[] = { 1, 7, 1500 };
-  for (int n = 0; n < 3 * 3 * 2 * 2; n++) {
+  for (int n = 0; n < 3 * 3 * 2 * 2 * 2; n++) {
     const int greatest = n & 1, infinite = n >> 1 & 1;
     const double clip = clips[n / 4 % 3];
-    const size_t count = counts[n / 12];
+    const size_t count = counts[n / 12 % 3], parts = n < 36 ? 1 : 3, stride = count + 5;
     const struct pen_adamw base = { 1e-3, 0.9, 0.95, 1e-8, 0.1, 77, 0.1, 0.05 };
-    double *board = doubles(count), sum = 0, most = 0;
-    for (size_t i = 0; i < count; i++) {
-      board[i] = infinite && i == count / 2 ? INFINITY : (double)((i * 2654435761u) % 1000) / 3000;
-      sum += board[i];
-      most = fmax(most, board[i]);
+    double *board = doubles(parts * stride), sum = 0, most = 0;
+    for (size_t i = 0; i < parts * stride; i++)
+      board[i] = i % stride >= count ? (double)NAN : infinite && i == count / 2 ? INFINITY : (double)((i * 2654435761u) % 1000) / 3000;
+    for (size_t i = 0; i < parts * count; i++) {
+      const double entry = board[(i / parts + i % parts) % parts * stride + i / parts];
+      sum += entry;
+      most = fmax(most, entry);
     }
     const double norm = greatest ? most : sqrt(sum), scale = clip / (norm + 1e-6);
     struct pen_adamw made, expected = base, *over = there(sizeof made);
     expected.gradient_scale = clip == 0 ? 1 : infinite ? NAN : scale > 1 ? 1 : scale;
-    pen_cuda.settle(over, sent(&base, sizeof base), sent(board, count * sizeof *board), count, clip, greatest, stream);
+    pen_cuda.settle(over, sent(&base, sizeof base), sent(board, parts * stride * sizeof *board), count, parts, stride,
+                    clip, greatest, stream);
     fetch(&made, over, sizeof made);
     if (isnan(expected.gradient_scale)) {
       assert_true(isnan(made.gradient_scale));
@@ -265,6 +286,7 @@ int main(void) {
     cmocka_unit_test_teardown(sums_of_squares, tidy),
     cmocka_unit_test_teardown(a_sum_of_nothing_is_0, tidy),
     cmocka_unit_test_teardown(adamw, tidy),
+    cmocka_unit_test_teardown(summed, tidy),
     cmocka_unit_test_teardown(narrowed, tidy),
     cmocka_unit_test_teardown(normals, tidy),
     cmocka_unit_test_teardown(memory, tidy),
