@@ -184,9 +184,25 @@ static void hop_figures(json_t *hop) {
   put(hop, "asleep_median_ns", over_rounds(rounds, "hop_asleep_median_ns"));
 }
 
-void bench_figures(json_t *document) {
-  for (int p = 0; p < BENCH_PLANS; p++) {
-    plan_figures(json_object_get(json_object_get(document, "plans"), bench_plans[p]), at(document, "matrix_products.rounds"));
+/* How much faster a plan X_bf16 is than X, the same in f32. */
+static void over_f32(json_t *plans) {
+  static const char ending[] = "_bf16";
+  const char *name;
+  json_t *figures;
+  json_object_foreach(plans, name, figures) {
+    size_t bytes = strlen(name), ends = sizeof ending - 1;
+    if (bytes > ends && strcmp(name + bytes - ends, ending) == 0) {
+      const json_t *twin = json_object_getn(plans, name, bytes - ends);
+      put(figures, "tokens_per_s_over_f32", get(figures, "tokens_per_s") / get(twin, "tokens_per_s"));
+    }
   }
+}
+
+void bench_figures(json_t *document) {
+  json_t *plans = json_object_get(document, "plans");
+  for (int p = 0; p < BENCH_PLANS; p++) {
+    plan_figures(json_object_get(plans, bench_plans[p]), at(document, "matrix_products.rounds"));
+  }
+  over_f32(plans);
   hop_figures(json_object_get(document, "hop"));
 }

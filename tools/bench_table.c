@@ -15,7 +15,8 @@ static const struct row {
 } rows[] = {
     {"tokens/s", "tokens_per_s", 1, 0, ""},
     {"  peer", "peer_tokens_per_s", 1, 0, ""},
-    {"  ratio", "tokens_per_s_ratio", 1, 2, "1.5 (1f1b), 1.6 (zbv)"},
+    {"  ratio", "tokens_per_s_ratio", 1, 2, "1.5 (1f1b), 1.6 (zbv), 1.7 (bf16)"},
+    {"  over f32", "tokens_per_s_over_f32", 1, 2, "1.6"},
     {"step, ms", "step_ms", 1, 1, ""},
     {"  peer", "peer_step_ms", 1, 1, ""},
     {"matrix products, GFLOP/s", "product_gflop_per_s", 1, 1, ""},
