@@ -119,6 +119,7 @@ struct pen_lives pen_lives_of(const struct pen_plan *plan, const struct pen_prof
     int kind = search.program->actions[row].kind;
     if (kind <= PEN_W) touch_compute(&search, row);
     else if (kind < PEN_NORM) touch_message(&search, row);
+    else if (kind == PEN_UNSHARD) *known_at(&search, search.program->actions[row].stage, 0, PEN_BASE_UNSHARDED) = 0; /* given up in between */
   }
   search.found.in_use = sum_up(&search);
   return search.found;

@@ -30,6 +30,8 @@ static const struct {
     {"llama", "interleaved", "", 2, 2, 6, "memory = { recompute = [\"none\", \"full\", \"full\", \"none\"]; };\n"},
     {"llama", "zero_bubble_v", "/* no clip */", 2, 2, 5,
      "partition = { before = [\"model.layers.0.mlp\", \"model.layers.2\", \"lm_head\"]; };\n"},
+    {"llama", "zero_bubble_v", "", 2, 2, 5, "data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\"; };\n"},
+    {"mlp", "dual_pipe_v", "", 2, 2, 6, "data_parallel = { replicas = 2; shard = \"weights\"; };\n"},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
@@ -277,6 +279,17 @@ static void text_shows_every_action(void **state) {
 
 /* ---- csv-comms ---- */
 
+/* UNSHARD and RESHARD of a stage take turns; nothing that computes stands outside of them where weights are shared out. */
+static void takes_turns(const char *word, bool *whole, bool shared_out) {
+  char *kind;
+  bool *own = &whole[strtoul(word, &kind, 10)];
+  bool opens = strcmp(kind, "UNSHARD") == 0, closes = strcmp(kind, "RESHARD") == 0;
+  if ((opens && *own) || (closes && !*own)) fail_msg("%s a second time", word);
+  if ((opens || closes) && !shared_out) fail_msg("%s, but weights are not shared out", word);
+  if (strchr("FBIW", *kind) && kind[0] && kind[1] >= '0' && kind[1] <= '9' && shared_out && !*own) fail_msg("%s has no weights", word);
+  *own = opens || (*own && !closes);
+}
+
 /* Every send has its receive on the reader's rank and, later on its own, its wait; what computes stands in the order's order. */
 static void comms_match(void **state) {
   (void)state;
@@ -285,6 +298,7 @@ static void comms_match(void **state) {
     struct pen_picture picture = picture_of(&whole, row);
     char *text = drawn(pen_picture_comms, &picture), *line = text;
     size_t sends = 0;
+    bool *weights_whole = pen_new(whole.partition->stage_count, sizeof *weights_whole);
     const char *all = pen_text(",%s", text);
     for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++) {
       char *end = strstr(line, "\r\n"), *rest;
@@ -295,6 +309,7 @@ static void comms_match(void **state) {
       for (char *word = strtok_r(line, ",;()", &rest); word; word = strtok_r(NULL, ",;()", &rest)) {
         unsigned stage, microbatch;
         char kind[20], wanted[32];
+        if (*word >= '0' && *word <= '9') takes_turns(word, weights_whole, whole.partition->sharding == PEN_SHARD_WEIGHTS);
         if (sscanf(word, "%u%19[A-Z_]%u", &stage, kind, &microbatch) != 3) continue; /* OVERLAP_F_B, reductions */
         if (strlen(kind) == 1) {
           const struct pen_compute *action = &whole.order->action[rank][next++];
@@ -313,6 +328,7 @@ static void comms_match(void **state) {
       line = end + 2;
     }
     assert_int_equal(sends, message_count(whole.lowered));
+    for (uint32_t stage = 0; stage < whole.partition->stage_count; stage++) assert_false(weights_whole[stage]);
     free(text);
     pen_free_all();
   }

@@ -91,12 +91,26 @@ theirs = s._add_send_recv({r: list(compute[r]) for r in compute}, lambda stage: 
 for r in actions:  # PyTorch's lowering sends and receives the same, if in another order
     ours = [a for a in actions[r] if a.computation_type in (s.SEND_F, s.SEND_B, s.RECV_F, s.RECV_B)]
     assert sorted(map(str, ours)) == sorted(str(a) for a in theirs[r] if not a.is_compute_op), r
+    whole = set()  # as _PipelineScheduleRuntime asserts with FSDP
+    for a in [a for b in actions[r] for a in (b.sub_actions or (b,))]:
+        if a.computation_type == s.UNSHARD:
+            assert a.stage_index not in whole, a
+            whole.add(a.stage_index)
+        elif a.computation_type == s.RESHARD:
+            whole.remove(a.stage_index)
+        elif a.is_compute_op and sys.argv[2] == "weights":
+            assert a.stage_index in whole, a
+    assert not whole, whole
 END
   for schedule in 1f1b gpipe looped_bfs zero_bubble_v dual_pipe_v; do
     stages=2
     test $schedule = gpipe && stages=1
     "$gen" -p csv-comms -s pipeline.schedule=$schedule -s pipeline.stages_per_rank=$stages -o comms.csv "$topology"
-    ok "PyTorch takes $schedule with its messages" "$python" read.py comms.csv
+    ok "PyTorch takes $schedule with its messages" "$python" read.py comms.csv none
+  done
+  for reshard in step use; do
+    "$gen" -p csv-comms -s data_parallel.replicas=2 -s data_parallel.shard=weights -s data_parallel.reshard=$reshard -o comms.csv "$topology"
+    ok "and weights that are shared out, brought together for each $reshard" "$python" read.py comms.csv weights
   done
 else
   skip "PyTorch takes the lowered order" "no Python with torch here: set PEER"
