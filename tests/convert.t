@@ -19,6 +19,7 @@ is "llama, with what the class leaves out" "$(model "$llama" '')" \
 is "all that llama may say" \
   "$(model "$llama" ',"num_key_value_heads":2,"head_dim":10,"rms_norm_eps":1e-05,"rope_theta":500000,"tie_word_embeddings":true,"rope_scaling":null')" \
   'family = "llama", ffn = 48, head_dim = 10, heads = 4, hidden = 32, kv_heads = 2, layers = 2, norm_epsilon = 1e-05, rope_theta = 500000.0, sequence = 16, tie_embeddings = true, vocab = 256'
+is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
 is "rope_theta of transformers 5" "$(model "$llama" ',"rope_parameters":{"rope_type":"default","rope_theta":1234.5}' | grep -o 'rope_theta = [0-9.]*')" 'rope_theta = 1234.5'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
 is "gpt2" "$(model "$gpt2" '')" \
@@ -56,6 +57,7 @@ llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	ro
 llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5: only 1.0|1 is built here
 llama	"attention_bias":true	attention_bias = true: only false is built here
 llama	"mlp_bias":true	mlp_bias = true: only false is built here
+llama	"rope_interleaved":true	rope_interleaved = true: only false is built here
 llama	"hidden_act":"gelu"	hidden_act = "gelu": only "silu"|"swish" is built here
 llama	"sliding_window":4096	sliding_window = 4096: only null is built here
 llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: not known here; if the model's results do not depend on it: --ignore quantization_config
