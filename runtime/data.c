@@ -85,6 +85,10 @@ static void take_packed(struct pen_data *data, const struct pen_plan *plan, cons
                path, w, data->packed.windows[w].document_count);
     }
   }
+  if (header->target_count == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: no window has a target: each of its %" PRIu64 " documents is one token, which nothing foretells", path,
+             header->document_count);
+  }
   data->token_bytes = header->token_bytes;
   data->window_count = header->window_count;
   data->tokens = data->packed.tokens;

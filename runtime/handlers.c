@@ -133,7 +133,7 @@ static void learn(struct pen_vm *vm) {
   double norm_before =
       optimizer->clip_norm == 0.0 ? 0.0 : pen_board_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
   pen_clear_head_gradients(vm);
-  if (pen_step_skipped(optimizer, norm_before)) {
+  if (pen_step_skipped(optimizer, vm->data.step_targets, norm_before)) {
     skip(vm);
     return;
   }

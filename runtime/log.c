@@ -140,7 +140,7 @@ static void tell(struct pen_log *log, const double *board) {
   };
   log->loss_sum += pen_board_loss_sum(plan, board);
   log->target_count += targets;
-  log->skipped += log->trains && pen_step_skipped(&plan->optimizer, told.norm);
+  log->skipped += log->trains && pen_step_skipped(&plan->optimizer, targets, told.norm);
   log->told_end_ns = end_ns;
   log->smooth_ms = log->told == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->told++;
@@ -192,7 +192,7 @@ static void write_evaluation(struct pen_log *log, uint64_t step, const struct pe
 void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {
   if (evaluation != NULL) {
     uint64_t divisor = log->plan->loss_is_mean ? evaluation->target_count : evaluation->told;
-    double loss = evaluation->loss_sum / (double)(divisor == 0 ? 1 : divisor);
+    double loss = divisor == 0 ? NAN : evaluation->loss_sum / (double)divisor;
     if (log->descriptor >= 0) {
       write_evaluation(log, step, evaluation, loss);
     }

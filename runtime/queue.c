@@ -1,6 +1,7 @@
 /* queue.c: a rank's steps on a device that only enqueues (see queue.h). */
 #include "runtime/queue.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -133,6 +134,9 @@ static void fill_feed(struct pen_vm *vm) {
   const struct pen_queue *queue = vm->queue;
   unsigned char *image = feed_here(queue, vm->step);
   struct pen_adamw settings = pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, 0.0);
+  if (vm->data.step_targets == 0) {
+    settings.gradient_scale = NAN; /* nothing is to be learnt; the norm, which is 0, would not say so */
+  }
   memcpy(image, &settings, sizeof settings);
   for (uint32_t i = 0, outputs; i < vm->plan->feed_count; i += outputs) {
     const struct pen_feed *feed = &vm->plan->feeds[i];

@@ -332,7 +332,11 @@ static bool is_here(const struct pen_run *run, uint32_t rank) { return rank - ru
 static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
   uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
-  double loss = control->loss_sum / (double)(divisor == 0 ? 1 : divisor);
+  if (divisor == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: no target in the windows of the %" PRIu64 " steps that were made: they have no loss", run->options->data,
+             control->step_count);
+  }
+  double loss = control->loss_sum / (double)divisor;
   char loss_text[32], perplexity_text[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
   pen_json_number(perplexity_text, sizeof perplexity_text, exp(loss));

@@ -72,8 +72,8 @@ double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t
   return plan->loss_is_mean && targets != 0 ? sum / (double)targets : sum;
 }
 
-bool pen_step_skipped(const struct pen_optimizer *optimizer, double norm) {
-  return optimizer->clip_norm != 0.0 && !isfinite(norm);
+bool pen_step_skipped(const struct pen_optimizer *optimizer, uint64_t targets, double norm) {
+  return targets == 0 || (optimizer->clip_norm != 0.0 && !isfinite(norm));
 }
 
 static double gradient_scale(const struct pen_optimizer *optimizer, double norm) {

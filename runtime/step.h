@@ -25,9 +25,9 @@ double pen_board_norm(const struct pen_plan *plan, const double *board);
 double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
 double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
 
-/* A step is skipped when clip_norm is not 0 (then every rank knows the norm before its UPDATE) and the norm is not finite: weights and
- * moments stay, the step counts. */
-bool pen_step_skipped(const struct pen_optimizer *optimizer, double norm);
+/* A step is skipped when it has no targets, or when clip_norm is not 0 (then every rank knows the norm before its UPDATE) and the norm is
+ * not finite: weights and moments stay, the step counts. */
+bool pen_step_skipped(const struct pen_optimizer *optimizer, uint64_t targets, double norm);
 
 /* What AdamW needs in step k, from 1, but for the weight decay, which is each weight's. norm is used when clip_norm is not 0. */
 struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64_t step, double norm);

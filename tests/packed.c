@@ -182,6 +182,31 @@ static void test_an_index_that_lies_is_found(void **state) {
   refuse(&file, "token 15 is 1000: the model's vocab is 1000");
 }
 
+static void test_a_file_without_targets_is_refused(void **state) {
+  (void)state;
+  struct file file = good();
+  file.header.window_count = file.header.document_count = file.header.token_count = file.header.longest = 1;
+  file.header.target_count = 0;
+  /* The same file, but for all that follows its one token. */
+  struct {
+    struct pen_packed_header header;
+    uint16_t tokens[4];
+    struct pen_packed_document document;
+    struct pen_packed_window window;
+  } small = {file.header, {7}, {0, 0, 1}, {0, 0, 1, 1, 0, 0}};
+  small.window.crc = pen_crc32(0, small.tokens, sizeof *small.tokens);
+  small.header.index_crc = pen_crc32(0, small.tokens + 1, sizeof small - sizeof small.header - sizeof *small.tokens);
+  small.header.header_crc = pen_crc32(0, &small.header, offsetof(struct pen_packed_header, header_crc));
+  FILE *out = fopen(path, "wb");
+  assert_non_null(out);
+  assert_int_equal(fwrite(&small, sizeof small, 1, out), 1);
+  assert_int_equal(fclose(out), 0);
+  char message[1024];
+  assert_int_equal(in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
+  assert_non_null(strstr(message, path));
+  assert_non_null(strstr(message, "no window has a target: each of its 1 documents is one token"));
+}
+
 static void test_every_changed_bit_is_found(void **state) {
   (void)state;
   char message[1024];
@@ -213,6 +238,7 @@ int main(void) {
       cmocka_unit_test(test_crc_has_its_check_value),
       cmocka_unit_test(test_rows_hold_documents),
       cmocka_unit_test(test_an_index_that_lies_is_found),
+      cmocka_unit_test(test_a_file_without_targets_is_refused),
       cmocka_unit_test(test_every_changed_bit_is_found),
       cmocka_unit_test(test_a_plan_without_bounds_takes_single_documents),
   };

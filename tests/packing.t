@@ -70,6 +70,32 @@ cp "$scratch/llama_alone.bits" "$scratch/alone.bits"
 ok "train on them" train llama_alone padded.bin 1
 ok "the same bits" cmp "$scratch/alone.bits" "$scratch/llama_alone.bits"
 
+# Documents of one token have no target. A step of nothing else teaches nothing, and is counted; a file of nothing else is refused.
+lone() { # NAME WITH WITHOUT WITH: windows
+  awk -v a="$2" -v b="$3" -v c="$4" 'BEGIN { for (w = 0; w < a + b + c; w++) printf "{\"text\": \"%s\"}\n", (w < a || w >= a + b ? "water" w : "\\n") }' |
+    "$tokens" --field text --end-of-text 10 --pack 64 --single --quiet -o "$scratch/$1.bin" - 2>/dev/null
+}
+ok "four windows without targets among eight with" lone among 4 4 4
+ok "in front" lone front 0 4 4
+ok "and nothing else" lone none 0 4 0
+ok "train goes on over them" "$scratch/llama" train --data "$scratch/among.bin" --steps 3 --save-every 1 --quiet --log "$scratch/lone.log" \
+  --checkpoint "$scratch/lone"
+is "the step is told as skipped" "$(log_field "$scratch/lone.log" skipped | tr '\n' ' ')$(log_field "$scratch/lone.log" tokens | sed -n 2p)" "1 1 0"
+for file in model optimizer; do
+  ok "it leaves $file as it was" cmp "$scratch/lone/step-00000001/$file.safetensors" "$scratch/lone/step-00000002/$file.safetensors"
+done
+ok "the next does not" sh -c "! cmp -s '$scratch/lone/step-00000002/model.safetensors' '$scratch/lone/step-00000003/model.safetensors'"
+for command in train eval; do
+  start="--init $scratch/lone/latest"
+  said=$("$scratch/llama" $command --data "$scratch/none.bin" $start --steps 1 --quiet 2>&1)
+  is "$command: the status of a file without a target" $? 65
+  matches "and its message" "$said" "*none.bin: no window has a target: each of its 4 documents is one token*"
+done
+said=$("$scratch/llama" eval --data "$scratch/front.bin" --steps 1 --init "$scratch/lone/latest" --quiet 2>&1)
+is "eval: the status of steps without a target" $? 65
+matches "and its message" "$said" "*front.bin: no target in the windows of the 1 steps*"
+matches "all of the file has a loss" "$("$scratch/llama" eval --data "$scratch/front.bin" --init "$scratch/lone/latest" --quiet)" '{"loss":[1-9]*"tokens":2[0-9]}'
+
 # A plain file is the same with bounds and without.
 make_tokens "$scratch/plain.bin" 4000
 ok "a binary without bounds" build unbound "$scratch/plain.cfg"

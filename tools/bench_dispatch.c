@@ -138,7 +138,7 @@ int main(void) {
     struct pen_transport end = {.kind = &null_transport, .plan = plan, .profile = profile, .self = &state, .rank = rank};
     end.arena = mmap(NULL, plan->memory[rank].arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pen_check(end.arena != MAP_FAILED, "no memory");
-    struct pen_data data = {.sequence = plan->sequence};
+    struct pen_data data = {.sequence = plan->sequence, .step_targets = 1};
     struct pen_vm vm;
     pen_vm_open(&vm, plan, profile, rank, end.arena, &end, NULL, &data, NULL);
     empty_data_ops(&vm);

@@ -33,7 +33,8 @@ settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *b
   if (threadIdx.x != 0)
     return;
   struct pen_adamw made = *base;
-  made.gradient_scale = scale_of(!greatest ? __dsqrt_rn(sum) : isnan(sum) ? sum : most, clip_norm);
+  if (!isnan(made.gradient_scale)) /* else the host says already that the step is skipped */
+    made.gradient_scale = scale_of(!greatest ? __dsqrt_rn(sum) : isnan(sum) ? sum : most, clip_norm);
   *settings = made;
 }
 
