@@ -35,4 +35,24 @@ refused 65 'bad.jsonl:2: no field "text"' "$scratch/tokenizer.json" --field text
 refused 66 'absent: No such file' "$scratch/tokenizer.json" "$scratch/absent"
 refused 64 'the tokenizer has no such token' "$scratch/tokenizer.json" --end-of-text '</s>' "$scratch/a"
 refused 65 'bad.jsonl: ' "$scratch/bad.jsonl" "$scratch/a"
+
+# What generate takes and prints.
+is "a text as numbers" "$(tool "$scratch/tokenizer.json" --encode 'the water turns')" "1 2 3"
+is "lines of numbers as text" "$(printf '1 2 3 0\n4\n' | tool "$scratch/tokenizer.json" --decode | tr '\n' '/')" "the water turns <|endoftext|>/wheel/"
+cat >"$scratch/words.cfg" <<'END'
+model = { family = "llama"; layers = 1; hidden = 16; heads = 2; ffn = 16; vocab = 300; sequence = 8; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-3; steps = 1; };
+pipeline = { ranks = 1; microbatches = 1; schedule = "1f1b"; };
+END
+ok "a binary whose tokens are not bytes" build words "$scratch/words.cfg"
+ok "its weights" "$scratch/words" init --output "$scratch/words.safetensors"
+"$scratch/words" generate --init "$scratch/words.safetensors" --tokens 3 --prompt "$(tool "$scratch/tokenizer.json" --encode 'the water turns')" \
+  >"$scratch/said" 2>"$scratch/err"
+is "generate takes the numbers" "$?" 0
+matches "and prints numbers" "$(tail -n 1 "$scratch/said")" "1 2 3 [0-9]*"
+printf '1 2\n3 nine\n' | tool "$scratch/tokenizer.json" --decode >"$scratch/out" 2>"$scratch/err"
+matches "what is no number of a token" "$? $(cat "$scratch/err")" "65 *line 2: 'nine': a token's number is wanted, below 5*"
+tool "$scratch/tokenizer.json" --encode the --decode 2>"$scratch/err" </dev/null
+matches "both at once" "$? $(cat "$scratch/err")" "64 *choose one of*"
 finish

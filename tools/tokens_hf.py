@@ -2,6 +2,8 @@
 """tokens_hf.py: token files from text or JSON lines, by any tokenizer.json of Hugging Face's tokenizers package.
 
     tools/tokens_hf.py tokenizer.json [--field text] [--pack TOKENS ...] -o OUT FILE...
+    tools/tokens_hf.py tokenizer.json --encode TEXT     the numbers that generate takes as --prompt
+    tools/tokens_hf.py tokenizer.json --decode          standard input, lines of numbers as generate prints them, as text
 
 The tokenizer makes ids; penstock-tokens makes the file, so that there is one writer of the format. Each file is a document, or,
 with --field, each line. A document ends with the end-of-text token."""
@@ -75,19 +77,46 @@ def end_of_text_of(tokenizer, name):
          "name the token that ends a document: --end-of-text TOKEN; the tokenizer has none of " + ", ".join(END_OF_TEXT))
 
 
+def encode(tokenizer, text):
+    ids = tokenizer.encode(text, add_special_tokens=False).ids
+    if not ids:
+        fail(65, f"--encode {text!r}: no tokens")
+    print(*ids)
+
+
+def decode(tokenizer, lines):
+    """A line of numbers becomes its text; the heading of a sample stays."""
+    size = tokenizer.get_vocab_size()
+    for number, line in enumerate(lines, 1):
+        words = line.split()
+        if words[:1] == ["---"]:
+            print(line, end="", flush=True)
+            continue
+        for word in words:
+            if not (word.isascii() and word.isdigit() and int(word) < size):
+                fail(65, f"--decode: line {number}: {word!r}: a token's number is wanted, below {size}")
+        print(tokenizer.decode([int(word) for word in words], skip_special_tokens=False), flush=True)
+
+
 def read_arguments():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0], epilog="Other options are penstock-tokens' own.")
     parser.add_argument("tokenizer", help="tokenizer.json")
-    parser.add_argument("inputs", nargs="+", metavar="FILE", help="text, or JSON lines; - is standard input")
+    parser.add_argument("inputs", nargs="*", metavar="FILE", help="text, or JSON lines; - is standard input")
     parser.add_argument("--field", help="inputs are JSON lines; a document is the text of this field")
     parser.add_argument("--end-of-text", metavar="TOKEN", help="the token that ends a document, as text [the first known one]")
-    parser.add_argument("-o", "--output", required=True, metavar="OUT", help="the token file to write")
+    parser.add_argument("-o", "--output", metavar="OUT", help="the token file to write")
+    parser.add_argument("--encode", metavar="TEXT", help="print the numbers of a text's tokens, and write no file")
+    parser.add_argument("--decode", action="store_true", help="print the text of standard input's lines of numbers, and write no file")
     parser.add_argument("--pack", metavar="TOKENS")
     parser.add_argument("--pad-to", metavar="N")
     parser.add_argument("--single", action="store_true")
     parser.add_argument("--program", default=os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "penstock-tokens"),
                         help="penstock-tokens [the one beside this folder]")
-    return parser.parse_args()
+    arguments = parser.parse_intermixed_args()
+    ways = [arguments.encode is not None, arguments.decode, arguments.output is not None]
+    if sum(ways) != 1 or (arguments.output is not None) != bool(arguments.inputs):
+        fail(64, "choose one of -o OUT FILE..., --encode TEXT and --decode")
+    return arguments
 
 
 def main():
@@ -96,6 +125,9 @@ def main():
         tokenizer = Tokenizer.from_file(arguments.tokenizer)
     except Exception as error:  # the package raises nothing narrower
         fail(65, f"{arguments.tokenizer}: {error}")
+    if arguments.encode is not None or arguments.decode:
+        encode(tokenizer, arguments.encode) if arguments.encode is not None else decode(tokenizer, sys.stdin)
+        return
     end = end_of_text_of(tokenizer, arguments.end_of_text)
     wide = tokenizer.get_vocab_size() > 65536
     command = [arguments.program, "--ids", "32" if wide else "16", "--end-of-text", str(end), "-o", arguments.output]
