@@ -48,8 +48,9 @@ uint64_t tokens_read(const struct tokens_settings *settings, struct tokens_sink 
 
 /* tokens_write.c: a file in llm.c's format: of 16 bits a token, or of 32 when ids of 32 bits are read. */
 struct tokens_sink *tokens_plain(const struct tokens_settings *settings, int descriptor, const char *path);
-/* Writes; fails (74). */
+/* Writes, by way of a buffer that tokens_flush() empties; both fail (74). */
 void tokens_write(const struct tokens_sink *sink, const void *bytes, size_t count);
+void tokens_flush(const struct tokens_sink *sink);
 /* Bytes of a token in the output. */
 uint32_t tokens_width(const struct tokens_settings *settings);
 

@@ -14,7 +14,7 @@
 #include "runtime/packed.h"
 #include "tools/tokens.h"
 
-enum { OPEN_WINDOWS = 256 };
+enum { OPEN_WINDOWS = 256, NOT_OPEN = INT32_MAX };
 
 /* A window while documents may still come in. */
 struct open_window {
@@ -33,7 +33,8 @@ static struct {
   uint32_t used;
   struct pen_packed_document document;
   uint32_t taken; /* tokens of the document before this piece's */
-  struct open_window open[OPEN_WINDOWS]; /* the oldest first */
+  struct open_window windows_open[OPEN_WINDOWS], *open[OPEN_WINDOWS]; /* the oldest first, then those that are free */
+  int32_t filled[OPEN_WINDOWS]; /* what is used of each that is open, together, since each document looks at all; of others NOT_OPEN */
   uint32_t open_count;
   /* what the file will end with: */
   struct pen_packed_document *documents;
@@ -87,34 +88,40 @@ static void write_window(const struct open_window *window) {
   packer.full_tokens += window->used;
 }
 
-/* Writes an open window; those after it move up. Its memory goes to the end, for the next that opens. */
+/* Writes an open window; those after it move up. It goes to the end, for the next that opens. */
 static void close_window(uint32_t index) {
-  struct open_window window = packer.open[index];
-  write_window(&window);
-  window.used = window.document_count = 0;
-  packer.open_count--;
-  memmove(&packer.open[index], &packer.open[index + 1], (packer.open_count - index) * sizeof window);
+  struct open_window *window = packer.open[index];
+  write_window(window);
+  window->used = window->document_count = 0;
+  uint32_t after = --packer.open_count - index;
+  memmove(&packer.open[index], &packer.open[index + 1], after * sizeof window);
+  memmove(&packer.filled[index], &packer.filled[index + 1], after * sizeof *packer.filled);
   packer.open[packer.open_count] = window;
+  packer.filled[packer.open_count] = NOT_OPEN;
 }
 
 /* ---- windows that are open ---- */
 
 /* The fullest that still holds `length` more tokens, the oldest of such; open_count: none. */
 static uint32_t fullest(uint32_t length) {
-  uint32_t best = packer.open_count;
-  for (uint32_t i = 0; i < packer.open_count; i++) {
-    if (packer.window - packer.open[i].used >= length && (best == packer.open_count || packer.open[i].used > packer.open[best].used)) {
-      best = i;
-    }
+  int32_t room = (int32_t)(packer.window - length), best = 0;
+  for (uint32_t i = 0; i < OPEN_WINDOWS; i++) { /* all of them, without a branch: several at a time */
+    int32_t fits = packer.filled[i] <= room ? packer.filled[i] : 0;
+    best = fits > best ? fits : best;
   }
-  return best;
+  uint32_t index = 0;
+  while (index < packer.open_count && packer.filled[index] != best) {
+    index++;
+  }
+  return index;
 }
 
 static uint32_t open_new(void) {
   if (packer.open_count == OPEN_WINDOWS) {
     close_window(fullest(0));
   }
-  struct open_window *window = &packer.open[packer.open_count];
+  struct open_window *window = packer.open[packer.open_count];
+  packer.filled[packer.open_count] = 0;
   if (window->tokens == NULL) {
     window->tokens = need(calloc(packer.window, sizeof *window->tokens));
   }
@@ -127,9 +134,10 @@ static void place(void) {
   if (index == packer.open_count) {
     index = open_new();
   }
-  struct open_window *window = &packer.open[index];
+  struct open_window *window = packer.open[index];
   memcpy(window->tokens + window->used, packer.tokens, packer.used * sizeof *packer.tokens);
   window->used += packer.used;
+  packer.filled[index] = (int32_t)window->used;
   size_t capacity = window->capacity;
   window->documents = grow(window->documents, &capacity, window->document_count + 1u, sizeof *window->documents);
   window->capacity = (uint32_t)capacity;
@@ -180,6 +188,7 @@ static void finish(struct tokens_sink *sink) {
   header->index_crc = pen_crc32(pen_crc32(pen_crc32(0, zeros, gap), packer.documents, documents), packer.windows, windows);
   tokens_write(sink, packer.documents, documents);
   tokens_write(sink, packer.windows, windows);
+  tokens_flush(sink);
   header->header_crc = pen_crc32(0, header, offsetof(struct pen_packed_header, header_crc));
   if (pen_file_write_at(sink->descriptor, header, sizeof *header, 0)) {
     tokens_fail(EX_IOERR, "%s: cannot write: %s", sink->path, strerror(errno));
@@ -193,6 +202,10 @@ struct tokens_sink *tokens_packer(const struct tokens_settings *settings, int de
   packer.width = tokens_width(settings);
   packer.padding = settings->has_end_of_text ? settings->end_of_text : 0;
   packer.single = settings->single;
+  for (uint32_t i = 0; i < OPEN_WINDOWS; i++) {
+    packer.open[i] = &packer.windows_open[i];
+    packer.filled[i] = NOT_OPEN;
+  }
   packer.tokens = need(calloc(packer.window, sizeof *packer.tokens));
   packer.row = need(calloc(packer.window, packer.width));
   packer.documents = need(calloc(1, sizeof *packer.documents));

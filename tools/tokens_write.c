@@ -16,10 +16,31 @@ static struct {
 
 uint32_t tokens_width(const struct tokens_settings *settings) { return settings->input == TOKENS_INPUT_IDS32 ? 4 : 2; }
 
-void tokens_write(const struct tokens_sink *sink, const void *bytes, size_t count) {
+/* What is not written yet: documents are short. */
+static unsigned char waiting[1 << 16];
+static size_t waiting_bytes;
+
+static void write_now(const struct tokens_sink *sink, const void *bytes, size_t count) {
   if (pen_file_write(sink->descriptor, bytes, count)) {
     tokens_fail(EX_IOERR, "%s: cannot write: %s", sink->path, strerror(errno));
   }
+}
+
+void tokens_flush(const struct tokens_sink *sink) {
+  write_now(sink, waiting, waiting_bytes);
+  waiting_bytes = 0;
+}
+
+void tokens_write(const struct tokens_sink *sink, const void *bytes, size_t count) {
+  if (count > sizeof waiting - waiting_bytes) {
+    tokens_flush(sink);
+  }
+  if (count > sizeof waiting) {
+    write_now(sink, bytes, count);
+    return;
+  }
+  memcpy(waiting + waiting_bytes, bytes, count);
+  waiting_bytes += count;
 }
 
 static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
@@ -48,6 +69,7 @@ static void end(struct tokens_sink *sink) { sink->document_count++; }
 
 /* The header comes last, since it holds the count. */
 static void finish(struct tokens_sink *sink) {
+  tokens_flush(sink);
   int32_t header[HEADER_INTS] = {plain.width == 2 ? 20240520 : 20240801, plain.width == 2 ? 1 : 7, (int32_t)sink->token_count};
   if (pen_file_write_at(sink->descriptor, header, sizeof header, 0)) {
     tokens_fail(EX_IOERR, "%s: cannot write: %s", sink->path, strerror(errno));
