@@ -249,14 +249,14 @@ static void check_files(const struct tokens_settings *settings) {
 }
 
 static int open_output(void) {
+  signal(SIGINT, interrupted); /* first: a signal may come right behind the file */
+  signal(SIGTERM, interrupted);
+  signal(SIGHUP, interrupted);
   int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) {
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", temporary, strerror(errno));
   }
   made = 1;
-  signal(SIGINT, interrupted);
-  signal(SIGTERM, interrupted);
-  signal(SIGHUP, interrupted);
   return fd;
 }
 
