@@ -94,7 +94,7 @@ await_steps "$scratch/log" 3
 "$scratch/four" train --quiet --log "$scratch/next" --checkpoint "$scratch/ckpt" --resume 2>"$scratch/err2" &
 next=$!
 tries=0
-while ! grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$next/status" && test $tries -lt 20; do # until SIGTERM is held
+while ! grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$next/status" && test $tries -lt 400; do # until SIGTERM is held
   sleep 0.05
   tries=$((tries + 1))
 done
