@@ -296,6 +296,7 @@ static void settle_cluster(struct pen_topology *t) {
   settle_device(t);
   check_hosts(t);
   check_heads_on_gpu(t);
+  if (!t->has_memory_spare_slots) t->memory_spare_slots = -1; /* left to pen_place() */
   if (!t->has_model_loss_rows) t->model_loss_rows = strcmp(t->cluster_device, "cuda") ? 0 : LOSS_ROWS_ON_GPU;
   if (t->model_loss_rows % PEN_HEAD_CHUNK) pen_topology_fail(t, "model.loss_rows", "a multiple of %d", PEN_HEAD_CHUNK);
   if (t->data_parallel_replicas > PEN_DEVICE_ARRAYS_MAX && !strcmp(t->cluster_device, "cuda"))
