@@ -211,11 +211,6 @@ static void refuse_nonsense(const struct save *save, const struct pen_weight *we
   }
 }
 
-/* Whether a replica writes what all have of a weight, or reads back what all have written: by turns. */
-static bool has_turn(const struct pen_plan *plan, uint32_t weight_index, uint32_t replica) {
-  return plan->replica_count <= 1 || weight_index % plan->replica_count == replica;
-}
-
 /* Looks at, writes and hashes one tensor or a piece of it, in pieces that stay in the cache between the three. */
 static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd, const struct pen_view *view, uint64_t from,
                         uint64_t count, uint64_t offset, unsigned char digest[PEN_DIGEST_BYTES]) {
@@ -244,7 +239,7 @@ static int write_part(const struct save *save, const struct pen_plan *plan, uint
   bool cut = pen_part_cut(plan, weight_index, part);
   unsigned char unused[PEN_DIGEST_BYTES];
   struct pen_shard kept = pen_part_kept(plan, weight_index, part, replica);
-  if (!pen_part_exists(weight, part) || (!cut && !has_turn(plan, weight_index, replica))) {
+  if (!pen_part_exists(weight, part) || (!cut && !pen_has_turn(plan, weight_index, replica))) {
     return 0;
   }
   return write_tensor(save, weight, fd, view, pen_part_arena_offset(weight, part), kept.count * sizeof(float),
@@ -322,7 +317,7 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32
     int result = fd < 0 ? -1 : 0;
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
-      bool reads = weight->rank == rank && has_turn(plan, i, replica) && pen_part_exists(weight, part) && pen_part_cut(plan, i, part);
+      bool reads = weight->rank == rank && pen_has_turn(plan, i, replica) && pen_part_exists(weight, part) && pen_part_cut(plan, i, part);
       if (reads) {
         result = hash_file(fd, pen_part_file_offset(weight, part), weight->count * sizeof(float), digests[PEN_PARTS * i + part]);
       }

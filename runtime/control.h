@@ -25,7 +25,7 @@ enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_DRAWN = 2 };
 enum pen_phase { PEN_PHASE_START, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
 
 /* What a rank starts from, where several commands start the ranks: see start.h. */
-enum { PEN_SAID_MAX = 12 };
+enum { PEN_SAID_MAX = 13 };
 struct pen_start {
   uint64_t step; /* of the checkpoint; 0: none */
   uint8_t checkpoint[PEN_DIGEST_BYTES]; /* of its tensors' checksums */

@@ -123,10 +123,9 @@ static void publish(struct pen_link *link) {
 }
 
 static void gather(struct pen_link *link) {
-  const struct pen_plan *plan = link->plan;
-  const size_t count = plan->replica_count > 1 ? pen_board_first(plan, plan->replica_count) : plan->weight_count;
+  struct pen_nccl_link *own = pen_nccl_of(link);
   if (link->all_gather) {
-    pen_nccl_of(link)->calls->sum(pen_nccl_of(link)->all, pen_nccl_board_of(link), count, link->queue->stream);
+    own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan), link->queue->stream);
   }
 }
 
@@ -174,7 +173,7 @@ static bool all_captured(struct pen_link *link, bool captured) {
 
 /* ---- faults ---- */
 
-/* One communicator a look: the host looks thousands of times a second. */
+/* One communicator a look: the host looks thousands of times a second. The peer is who is at its other end, where that is one rank. */
 static const char *error(struct pen_link *link, uint32_t *peer) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const char *why = own->calls->error();
@@ -183,9 +182,12 @@ static const char *error(struct pen_link *link, uint32_t *peer) {
     return why;
   }
   own->asked = (own->asked + 1) % (link->profile->channel_count + 2);
+  if (own->asked > link->profile->channel_count && own->peers != NULL) {
+    *peer = link->plan->replica_count == 2 ? (1 - link->replica) * link->plan->rank_count + link->rank : *peer;
+    return own->calls->trouble(own->peers);
+  }
   if (own->asked >= link->profile->channel_count) {
-    void *of_many = own->asked == link->profile->channel_count || own->peers == NULL ? own->all : own->peers;
-    return own->calls->trouble(of_many);
+    return own->calls->trouble(own->all);
   }
   if (own->pairs[own->asked].communicator == NULL) {
     return NULL;

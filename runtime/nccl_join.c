@@ -197,7 +197,7 @@ static void warm(struct pen_link *link) {
     }
   }
   try_swaps(link, there);
-  own->calls->sum(own->all, pen_nccl_board_of(link), link->plan->weight_count, link->queue->stream);
+  own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan), link->queue->stream);
   device->wait(link->queue->stream);
   pen_nccl_must_be_well(link, link, "trying a sum over all ranks");
   if (there != link) {

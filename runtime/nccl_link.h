@@ -4,6 +4,7 @@
 
 #include "runtime/link.h"
 #include "runtime/nccl.h"
+#include "runtime/step.h"
 
 /* Since which version there are one-sided calls; they can be captured; the windows of a communicator's ranks may differ in size. */
 enum { PEN_PUTS_VERSION = 22900, PEN_CAPTURED_VERSION = 23000, PEN_SIZES_VERSION = 23200 };
@@ -40,6 +41,11 @@ static inline bool pen_is_mine(const struct pen_link *link, uint32_t channel) {
 
 static inline double *pen_nccl_board_of(const struct pen_link *link) {
   return (double *)(link->queue->arena + link->plan->memory[link->rank].board_offset);
+}
+
+/* How many numbers of the board GATHER sums: of several replicas, whole boards. */
+static inline size_t pen_nccl_sum_count(const struct pen_plan *plan) {
+  return plan->replica_count > 1 ? pen_board_first(plan, plan->replica_count) : plan->weight_count;
 }
 
 /* Why this process's NCCL puts nothing, in words; null: it does. PEN_NCCL, of the environment, may ask for sends; else fails (64). */

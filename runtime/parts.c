@@ -31,6 +31,10 @@ struct pen_shard pen_part_kept(const struct pen_plan *plan, uint32_t weight_inde
   return pen_kept_of(plan, weight_index, replica, pen_part_cut(plan, weight_index, part));
 }
 
+bool pen_has_turn(const struct pen_plan *plan, uint32_t weight_index, uint32_t replica) {
+  return plan->replica_count <= 1 || weight_index % plan->replica_count == replica;
+}
+
 uint64_t pen_part_arena_offset(const struct pen_weight *weight, enum pen_part part) {
   const uint64_t offsets[PEN_PARTS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
   return offsets[part];

@@ -23,6 +23,10 @@ const char *pen_part_name(char name[PEN_STORED_NAME_BYTES], const struct pen_wei
 bool pen_part_cut(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part);
 struct pen_shard pen_part_kept(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part, uint32_t replica);
 
+/* Whether it is the replica that writes what all replicas have of a weight, or reads back what all have written: by turns. Its rank of them leaves
+ * the digests. */
+bool pen_has_turn(const struct pen_plan *plan, uint32_t weight_index, uint32_t replica);
+
 /* Byte offsets: in the owner's arena, and from the start of the file that holds the part. */
 uint64_t pen_part_arena_offset(const struct pen_weight *weight, enum pen_part part);
 uint64_t pen_part_file_offset(const struct pen_weight *weight, enum pen_part part);

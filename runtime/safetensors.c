@@ -14,13 +14,14 @@
 #include <unistd.h>
 
 #include "runtime/check.h"
+#include "runtime/crc32.h"
 #include "runtime/files.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
 #error "tensors are written as they lie in memory: a little-endian machine is needed"
 #endif
 
-enum { READ_BYTES = 1 << 16, SHOWN_BYTES = 160 };
+enum { READ_BYTES = 1 << 16, SHOWN_BYTES = 160, SAMPLE_BYTES = 4096 };
 
 struct pen_safetensors {
   const char *path; /* the caller's */
@@ -390,6 +391,14 @@ void pen_safetensors_read(const struct pen_safetensors *file, const struct pen_s
   if (digest) {
     sha256_digest(&hash, SHA256_DIGEST_SIZE, digest);
   }
+}
+
+uint32_t pen_safetensors_sample(const struct pen_safetensors *file, const struct pen_stored *tensor, uint32_t before) {
+  unsigned char bytes[SAMPLE_BYTES];
+  const uint64_t stored = tensor->past_end - tensor->offset;
+  const size_t count = stored < sizeof bytes ? (size_t)stored : sizeof bytes;
+  read_exactly(file, bytes, count, tensor->offset);
+  return pen_crc32(pen_crc32(before, &tensor->format, sizeof tensor->format), bytes, count);
 }
 
 /* ---- our own files ---- */

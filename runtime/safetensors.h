@@ -53,6 +53,9 @@ void pen_safetensors_expect_no_more(const struct pen_safetensors *file);
 void pen_safetensors_read(const struct pen_safetensors *file, const struct pen_stored *tensor, float *out,
                           unsigned char digest[32]);
 
+/* The CRC-32 of a tensor's dtype and of its first bytes as they stand in the file, up to 4096, after what gave `before`; 0 at first. */
+uint32_t pen_safetensors_sample(const struct pen_safetensors *file, const struct pen_stored *tensor, uint32_t before);
+
 /* Writes the length and the JSON text, padded with blanks, so that the tensors begin at data_offset. Calls no allocator.
  * 0, or -1 with errno (EOVERFLOW: the text does not fit). */
 int pen_safetensors_start(int fd, const char *json, uint64_t data_offset);

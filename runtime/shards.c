@@ -190,6 +190,16 @@ void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *w
   pen_safetensors_read(shard->file, tensor, out, NULL);
 }
 
+uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_plan *plan) {
+  uint32_t sample = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct shard *shard;
+    const struct pen_stored *tensor = find(shards, &plan->weights[i], &shard);
+    sample = pen_safetensors_sample(shard->file, tensor, sample);
+  }
+  return sample;
+}
+
 void pen_shards_close(struct pen_shards *shards) {
   for (size_t i = 0; i < shards->count; i++) {
     pen_safetensors_close(shards->shard[i].file);

@@ -18,4 +18,7 @@ void pen_shards_close(struct pen_shards *shards);
 /* Reads a weight of that plan into out[weight->count], widened to f32. Fails on an element that is not finite. */
 void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *weight, float *out);
 
+/* A number for the weights of that plan: of each its dtype and its first bytes, so that it costs no reading of the whole. */
+uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_plan *plan);
+
 #endif

@@ -1,6 +1,7 @@
 /* start.c: whether ranks that several commands have started do the same (see start.h).
  *
- * A checkpoint is known by its step and by the checksums of its tensors, which are its manifest's. Of options, those count that settle
+ * A checkpoint is known by its step and by the checksums of its tensors, which are its manifest's; files of weights, which have none, by a
+ * sample. Of options, those count that settle
  * which steps there are and what stands between them; who logs, and where, is each command's own. */
 #include "runtime/start.h"
 
@@ -11,11 +12,13 @@
 #include "runtime/check.h"
 #include "runtime/crc32.h"
 #include "runtime/manifest.h"
+#include "runtime/shards.h"
 
 /* What must be alike, and a number for it. */
 #define SAID(row)                                                                                                      \
   row("--seed", options->seed) row("--shape", options->shape)                                                          \
-  row("--data", run->data.token_count + run->data.window_count) row("--checkpoint", options->checkpoint != NULL)       \
+  row("--data", run->data.token_count + run->data.window_count) row("--init", weights_number(run, options->init))      \
+  row("--checkpoint", (options->checkpoint != NULL) + weights_number(run, options->checkpoint))                        \
   row("--save-every", options->save_every) row("--eval-every", options->eval_every)                                    \
   row("--eval-steps", run->evaluation.steps) row("--prompt", text_number(options->prompt))                             \
   row("--tokens", options->tokens) row("--samples", options->samples)                                                  \
@@ -31,6 +34,17 @@ _Static_assert((int)COUNT <= (int)PEN_SAID_MAX, "there is room for all");
 
 static uint64_t text_number(const char *text) { return text == NULL ? 0 : 1 + (uint64_t)pen_crc32(0, text, strlen(text)); }
 
+/* 0: that is not where the weights come from. */
+static uint64_t weights_number(const struct pen_run *run, const char *path) {
+  if (path == NULL || path != run->weights_path) {
+    return 0;
+  }
+  struct pen_shards *shards = pen_shards_open(path, run->plan);
+  const uint64_t number = 1 + (uint64_t)pen_shards_sample(shards, run->plan);
+  pen_shards_close(shards);
+  return number;
+}
+
 static void identify(const struct pen_run *run, struct pen_start *start) {
   struct pen_manifest manifest;
   struct sha256_ctx hash;
@@ -44,13 +58,13 @@ static void identify(const struct pen_run *run, struct pen_start *start) {
 
 void pen_start_tell(const struct pen_run *run, struct pen_rank_state *self) {
   const struct pen_options *options = run->options;
+  if (run->here.count == run->shared.process_count) {
+    return;
+  }
   const uint64_t said[COUNT] = {
 #define NUMBER(name, number) number,
       SAID(NUMBER)
   };
-  if (run->here.count == run->shared.process_count) {
-    return;
-  }
   memcpy(self->start.said, said, sizeof said);
   if (run->checkpoint_path != NULL) {
     identify(run, &self->start);

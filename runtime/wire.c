@@ -17,6 +17,7 @@
 
 #include "runtime/check.h"
 #include "runtime/lost.h"
+#include "runtime/parts.h"
 #include "runtime/step.h"
 
 enum { LOOK_US = 200, RETRY_US = 50000, GOODBYE_S = 5 };
@@ -29,17 +30,21 @@ struct frame {
   uint64_t bytes;      /* behind the frame */
 };
 
-/* What a rank tells of itself. */
+/* What a rank tells of itself. Compared byte by byte, as words and asks are: no byte may go without a name. */
 struct state {
   uint64_t finished, step_began;
   uint32_t profile, waits_for, phase, published, arrived;
   uint32_t writer_arrived; /* of the thread that writes its snapshots */
   uint32_t drawn[PEN_DRAWN];
   int32_t process;
+  uint32_t unused; /* so that `start` is aligned */
   char host[PEN_HOST_BYTES];
   uint8_t digest[PEN_DIGEST_BYTES];
   struct pen_start start;
 };
+_Static_assert(sizeof(struct pen_start) == (1 + PEN_SAID_MAX) * sizeof(uint64_t) + PEN_DIGEST_BYTES, "no padding");
+_Static_assert(sizeof(struct state) == 2 * sizeof(uint64_t) + (8 + PEN_DRAWN) * sizeof(uint32_t) + PEN_HOST_BYTES + PEN_DIGEST_BYTES +
+                                           sizeof(struct pen_start), "no padding");
 
 /* What rank 0 writes. */
 struct words {
@@ -47,6 +52,7 @@ struct words {
   uint32_t saving, decided, begun, logged;
   unsigned char nccl_id[sizeof ((struct pen_control *)0)->nccl_id];
 };
+_Static_assert(sizeof(struct words) == 2 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof ((struct words *)0)->nccl_id, "no padding");
 
 /* What anybody may set, and nobody but rank 0, when it begins to save, sets back. */
 struct ask {
@@ -208,7 +214,7 @@ static void take_state(struct pen_wire *wire, const struct frame *frame) {
   set_flag(&wire->shared->writers[frame->rank].arrived, state.writer_arrived);
 }
 
-/* Of a board, and of checksums, the entries that are that rank's. */
+/* Of a board, the entries that are that rank's. */
 static void take_board(struct pen_wire *wire, const struct frame *frame) {
   const struct pen_plan *plan = wire->plan;
   const uint32_t rank = frame->rank % plan->rank_count;
@@ -223,10 +229,12 @@ static void take_board(struct pen_wire *wire, const struct frame *frame) {
   }
 }
 
+/* Of checksums, those that the rank leaves: what stands in its table for another replica's turn may be old. */
 static void take_checksums(struct pen_wire *wire, const struct frame *frame) {
   const struct pen_plan *plan = wire->plan;
-  for (uint32_t i = 0; i < 3 * plan->weight_count; i++) {
-    if (plan->weights[i / 3].rank == frame->rank % plan->rank_count) {
+  const uint32_t rank = frame->rank % plan->rank_count, replica = frame->rank / plan->rank_count;
+  for (uint32_t i = 0; i < PEN_PARTS * plan->weight_count; i++) {
+    if (plan->weights[i / PEN_PARTS].rank == rank && pen_has_turn(plan, i / PEN_PARTS, replica)) {
       memcpy(wire->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES, wire->buffer + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
     }
   }

@@ -94,6 +94,20 @@ for file in model manifest; do
     cmp "$scratch/one.ckpt/step-00000002/$file.$suffix" "$scratch/four.ckpt/step-00000002/$file.$suffix"
 done
 
+# ---- replicas: each leaves the checksums of some weights of the same ranks ----
+sed 's/ranks = 4/ranks = 2/' "$scratch/two.cfg" >"$scratch/replicas_four.cfg"
+sed '/^cluster/d' "$scratch/replicas_four.cfg" >"$scratch/replicas_one.cfg"
+echo 'cluster = { device = "cuda"; transport = "nccl"; };' >>"$scratch/replicas_one.cfg"
+ok "two replicas of two ranks on one host" build replicas_one "$scratch/replicas_one.cfg" -s data_parallel.replicas=2
+ok "on four" build replicas_four "$scratch/replicas_four.cfg" -s data_parallel.replicas=2 -s cluster.hosts=[127.0.0.1,b,c,d]
+ok "those on one host train" "$scratch/replicas_one" train --seed 7 --quiet --checkpoint "$scratch/replicas_one.ckpt" --steps 2
+together replicas_four --steps 2
+join
+is "those on four do" "$status" " 0 0 0 0"
+for file in model.safetensors optimizer.safetensors manifest.json; do
+  ok "and save the same: $file" cmp "$scratch/replicas_one.ckpt/latest/$file" "$scratch/replicas_four.ckpt/latest/$file"
+done
+
 # ---- one command that starts from something else ----
 
 # differs NAME STATUS PATTERN OPTION...: the command of rank 2 has other options, as `second` says; all end.
@@ -102,9 +116,20 @@ differs() {
   shift 3
   together four --resume "$@"
   join
+  all_end
+}
+all_end() {
   second=
   is "$differs_name: all end" "$status" " $differs_status $differs_status $differs_status $differs_status"
   is "$differs_name: one says why" "$(grep -h penstock: "$scratch"/err.?)" "penstock: rank 2 $differs_pattern"
+}
+# fresh_differs NAME OPTION OPTION...: the same of commands that start from no checkpoint, for another OPTION.
+fresh_differs() {
+  differs_name=$1 differs_status=64 differs_pattern="was started with another $2 than rank 0"
+  shift 2
+  start four train --seed 7 --quiet --steps 1 "$@"
+  join
+  all_end
 }
 mkdir "$scratch/older" "$scratch/other"
 cp -r "$scratch/four.ckpt/step-00000002" "$scratch/older/latest"
@@ -117,6 +142,12 @@ second="--checkpoint $scratch/other"
 differs "another run's" 65 "and rank 0 both start from step 4, but from other weights: --checkpoint must hold the same for all ranks" --steps 6
 second="--save-every 3"
 differs "another option" 64 "was started with another --save-every than rank 0" --save-every 2 --steps 6
+ok "weights" "$scratch/one" init --seed 7 --output "$scratch/seven"
+ok "others" "$scratch/one" init --seed 8 --output "$scratch/eight"
+second="--init $scratch/eight"
+fresh_differs "other weights" "--init" --init "$scratch/seven"
+second="--init $scratch/seven"
+fresh_differs "weights from a file, rather than from the seed" "--init"
 
 # ---- score and generate: what the last stage finds is told on its host ----
 cat >"$scratch/text.cfg" <<'END_OF_MODEL'
