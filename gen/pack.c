@@ -11,10 +11,11 @@
  *   area      bytes x rows, largest first (XLA's heap simulator, GlobalDecreasingSizeBestFitHeap's temporal order has it too)
  *   rows      longest first
  *
- * The bytes alive in one row are a lower bound; the first order that comes to it, or to the caller's goal, ends the search. If none
- * does and there are few enough rectangles, each order is climbed from: what ends above the bound is put to the front, as long as that
- * helps; then two rectangles change places, all are placed anew, and what is no worse is kept, until a fixed number of comparisons is
- * spent. The choice is random from a fixed seed. (Exact solvers: Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
+ * The bytes alive in one row are a lower bound, and so is the wall with those above it that are too large to lie below; the first order
+ * that comes to it, or to the caller's goal, ends the search. If none does and there are few enough rectangles, each order is climbed
+ * from: what ends above the bound is put to the front, as long as that helps; then it is raised by and by, and all are placed anew, until
+ * a fixed number of steps (comparisons, and rectangles placed) is spent. The choice is random from a fixed seed. (Exact solvers:
+ * Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
 #include <endian.h>
 #include <stdlib.h>
 #include <string.h>
@@ -147,6 +148,7 @@ static void place_all(struct packing *p, bool best_fit, bool give_up) {
   for (int n = 0; n < SHELF_COLUMNS; n++) memcpy(p->shelf[0].column[n], p->fixed[n], p->base.fixed * sizeof **p->fixed);
   p->shelf[0].count = p->base.fixed;
   p->shelf[1].count = 0;
+  p->steps += p->base.count - p->base.fixed; /* there may be nothing to compare them with */
   for (size_t i = 0; i < p->base.count - p->base.fixed; i++) {
     uint32_t end = place(p, &p->base.rectangle[p->order[i]], best_fit);
     if (end > total) total = end;
@@ -213,11 +215,12 @@ static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum ro
   }
 }
 
-/* The most bytes alive in one row. */
-static uint64_t most_alive(const struct pen_packing *p) {
+/* The most bytes alive in one row, of the rectangles of more than so many units. */
+static uint64_t most_alive(const struct pen_packing *p, uint32_t more_than) {
   int64_t *change = pen_new(p->rows + 2u, sizeof *change), alive = 0, most = 0;
   for (size_t i = 0; i < p->count; i++) {
     const struct pen_rectangle *r = &p->rectangle[i];
+    if (pen_units(p, r->bytes) <= more_than) continue;
     change[r->first] += (int64_t)r->bytes;
     change[r->last + 1] -= (int64_t)r->bytes;
   }
@@ -317,7 +320,7 @@ static struct packing begin(struct pen_rectangle *rectangle, size_t fixed, size_
     uint32_t end = pen_units(&p.base, rectangle[i].offset + rectangle[i].bytes);
     if (end > p.floor) p.floor = end;
   }
-  p.bound = most_alive(&p.base);
+  p.bound = most_alive(&p.base, 0);
   if (p.floor * p.base.unit > p.bound) p.bound = p.floor * p.base.unit;
   return p;
 }
@@ -378,6 +381,8 @@ uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, u
   struct packing p = begin(rectangle, fixed, count, wall, goal);
   bool few = count <= QUADRATIC_MAX;
   if (p.bound > limit) return UINT64_MAX;
+  uint64_t above = most_alive(&p.base, p.base.wall), from = p.base.wall * p.base.unit; /* no matter for the limit: cut, they may fit below */
+  if (above && from + above > p.bound) p.bound = from + above;
   open(&p);
   sweep(&p, LONGER_FIRST, false);
   if (!is_near(&p) && few) {

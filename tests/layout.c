@@ -272,6 +272,18 @@ static void test_packer(void **state) {
   }
 }
 
+/* A rectangle larger than the wall lies above it, however much room there is below, so there is nothing to search for; and with two the
+ * search, which finds nothing better, ends. */
+static void test_wall(void **state) {
+  (void)state;
+  enum { WALL = 1024, FIXED = 256, LARGE = 4096, ROWS = 10 };
+  for (size_t large = 1; large <= 2; large++) {
+    struct pen_rectangle r[] = {{FIXED, 0, 1, 0}, {LARGE, 0, ROWS - 1, 0}, {LARGE, 0, ROWS - 1, 0}};
+    assert_int_equal(pen_pack(r, 1, 1 + large, WALL, UINT64_MAX, 0, 200000), WALL + large * LARGE);
+    for (size_t i = 1; i <= large; i++) assert_true(r[i].offset >= WALL);
+  }
+}
+
 /* Equal sizes need no more than are alive at once: interval colouring is exact. */
 static void test_colouring(void **state) {
   (void)state;
@@ -294,8 +306,8 @@ static void test_colouring(void **state) {
 
 int main(int argc, char **argv) {
   if (argc > 1 && strcmp(argv[1], "wide") == 0) return walk_grid(true, argc > 2 ? argv[2] : "").above_3 != 0;
-  const struct CMUnitTest tests[] = {cmocka_unit_test(test_packer), cmocka_unit_test(test_colouring), cmocka_unit_test(test_grid),
-                                     cmocka_unit_test(test_tied), cmocka_unit_test(test_budget),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(test_packer), cmocka_unit_test(test_wall), cmocka_unit_test(test_colouring),
+                                     cmocka_unit_test(test_grid), cmocka_unit_test(test_tied), cmocka_unit_test(test_budget),
                                      cmocka_unit_test(test_topologies)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
