@@ -9,7 +9,7 @@
  * microbatch share a frame; slots beyond the least, which spare credits; and blocks in one piece. All keep the tables small. So a rank
  * is packed with all three, and when that takes more than one part in NEAR above what is live, with scratch by itself for each row,
  * with blocks cut, or fewer slots, or all of it; the least is taken, and packed with more patience if it is still one part
- * in FAR above. memory.spare_slots says how many slots it must be. */
+ * in FAR above. memory.spare_slots says how many slots it must be; their bytes are then allowed for. */
 #include <string.h>
 
 #include "gen/laying.h"
@@ -468,21 +468,29 @@ static bool same_way(const struct way *a, const struct way *b) {
   return a->cut == b->cut && a->spare == b->spare && a->shared_scratch == b->shared_scratch && a->steps == b->steps;
 }
 
+/* What the slots that a topology asks for take beyond the least. */
+static uint64_t spare_bytes(struct pen_slotting *slotting, uint32_t rank, uint32_t spare) {
+  struct pen_window least = pen_slots_place(slotting, rank, 0), window = pen_slots_place(slotting, rank, spare);
+  pen_free(least.home);
+  pen_free(window.home);
+  return window.bytes - least.bytes;
+}
+
 /* Tries whole blocks and spare slots first; see the top of the file. */
 static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, struct templates *c, struct packing *p, uint32_t rank) {
   l->live_bytes[rank] = live_of(l, rank);
-  uint64_t live = most_live(l, rank), near = live + (live + resident_bytes(l, rank)) / NEAR;
   uint64_t others = part_with(l, rank, 0, 0); /* fewer bytes than the profiles before need gain nothing */
   const struct pen_topology *topology = l->topology;
   bool fixed = topology->has_memory_spare_slots;
   uint32_t spare = fixed ? (uint32_t)topology->memory_spare_slots : SPARE_MAX;
+  uint64_t live = most_live(l, rank), wanted = live + (fixed ? spare_bytes(slotting, rank, spare) : 0);
+  uint64_t near = wanted + (live + resident_bytes(l, rank)) / NEAR, far = wanted + (live + resident_bytes(l, rank)) / FAR;
   struct trial trial = {.l = l, .slotting = slotting, .templates = c, .packing = p, .rank = rank,
                         .shares_scratch = !has_pairs(l->input->lowered, rank),
                         .least_spare = fixed ? spare : 0,
                         .enough = near, .stop = near > others ? near : others, .least = UINT64_MAX};
   try_cuts(&trial, spare);
   while (spare > trial.least_spare && trial.least > trial.stop) try_cuts(&trial, --spare);
-  uint64_t far = live + (live + resident_bytes(l, rank)) / FAR;
   if (trial.least > far && trial.least > trial.stop) try_way(&trial, &(struct way){trial.best.cut, trial.least_spare, false, MOST_STEPS});
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
