@@ -232,6 +232,7 @@ static void build_shapes(struct pen_result *result, const struct pen_options *op
 static struct pen_result generate(const struct pen_options *options) {
   pen_pass("topology");
   struct pen_result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
+  pen_output_check(result.topology, options);
   pen_pass("partition");
   result.partition = pen_partition(result.topology);
   result.shapes = pen_shapes(result.topology, result.partition);

@@ -139,25 +139,31 @@ static bool is_replaceable(const char *path) {
   return lstat(path, &status) || S_ISREG(status.st_mode);
 }
 
-static bool is_output(const char *path, const struct pen_options *options) {
-  struct stat output, input;
-  return path && !stat(options->output, &output) && !stat(path, &input) && output.st_dev == input.st_dev && output.st_ino == input.st_ino;
+static bool is_same(const char *a, const char *b) {
+  struct stat one, other;
+  return a && b && !stat(a, &one) && !stat(b, &other) && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
 }
 
-/* Ends the generator where the output would replace what it was made from. */
-static void check_inputs(const struct pen_topology *topology, const struct pen_options *options) {
-  const char *same = is_output(options->topology, options) ? "the topology" : NULL;
-  if (!same && is_output(options->actions, options)) same = "--actions";
-  if (!same && is_output(options->costs, options)) same = "--costs";
-  if (!same && is_output(topology->schedule_path, options)) same = "pipeline.schedule_file";
+/* Ends the generator where the file of an option would replace what is read. */
+static void check_output(const char *option, const char *path, const struct pen_topology *topology, const struct pen_options *options) {
+  const char *same = is_same(path, options->topology) ? "the topology" : NULL;
+  if (!same && is_same(path, options->actions)) same = "--actions";
+  if (!same && is_same(path, options->costs)) same = "--costs";
+  if (!same && is_same(path, topology->schedule_path)) same = "pipeline.schedule_file";
   for (size_t i = 0; i < topology->sources.count && !same; i++)
-    if (is_output(topology->sources.value[i], options)) same = pen_text("%s, which the topology includes", topology->sources.value[i]);
-  if (same) pen_stop(PEN_EXIT_USAGE, "penstock-gen: -o %s: the same file as %s", options->output, same);
+    if (is_same(path, topology->sources.value[i])) same = pen_text("%s, which the topology includes", topology->sources.value[i]);
+  if (same) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: the same file as %s", option, path, same);
+}
+
+void pen_output_check(const struct pen_topology *topology, const struct pen_options *options) {
+  check_output("--times", options->times, topology, options);
+  if (options->check) return;
+  check_output("-o", options->output, topology, options);
+  check_output("--depend", options->depend, topology, options);
 }
 
 /* Writes beside the file and renames: a plan is whole or not there. */
 static void write_file(const struct pen_result *result, const struct pen_options *options) {
-  check_inputs(result->topology, options);
   bool replace = is_replaceable(options->output);
   const char *path = replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
   FILE *out = fopen(path, "w");

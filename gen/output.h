@@ -31,6 +31,9 @@ double pen_overlap_of(const struct pen_result *result);
 /* The unit of the costs, as in "in ms". */
 const char *pen_unit_of(const struct pen_result *result);
 
+/* Ends the generator (64) where a file that it is to write is one that it reads. Comes before anything is written. */
+void pen_output_check(const struct pen_topology *topology, const struct pen_options *options);
+
 /* Prints what the options ask for, to standard output or to their file, which is whole or not there. Fails (73, 74). */
 void pen_output(const struct pen_result *result, const struct pen_options *options);
 

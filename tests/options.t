@@ -89,9 +89,15 @@ keeps_inputs() {
   "$program" -p actions whole.cfg >kept/rows && "$program" -p csv whole.cfg >kept/order.csv && cp -r kept before || return 1
   only="-s pipeline.schedule=file -s pipeline.schedule_file=kept/order.csv"
   for refused in "part.cfg|kept/part.cfg, which the topology includes|" "rows|--actions|--actions=kept/rows" "order.csv|pipeline.schedule_file|$only"; do
-    name=${refused%%|*} rest=${refused#*|}
-    "$program" -o "./kept/$name" ${rest#*|} whole.cfg 2>err
-    [ $? -eq 64 ] && grep -qx "penstock-gen: -o ./kept/$name: the same file as ${rest%%|*}" err || { cat err; return 1; }
+    file=${refused%%|*} rest=${refused#*|}
+    "$program" -o "./kept/$file" ${rest#*|} whole.cfg 2>err
+    [ $? -eq 64 ] && grep -qx "penstock-gen: -o ./kept/$file: the same file as ${rest%%|*}" err || { cat err; return 1; }
+    for other in --depend --times; do
+      "$program" -o made "$other=./kept/$file" ${rest#*|} whole.cfg 2>err
+      [ $? -eq 64 ] && grep -qx "penstock-gen: $other ./kept/$file: the same file as ${rest%%|*}" err && [ ! -e made ] || { cat err; return 1; }
+    done
+    "$program" --check --times="./kept/$file" ${rest#*|} whole.cfg 2>err
+    [ $? -eq 64 ] || { cat err; return 1; }
   done
   diff -r before kept
 }
