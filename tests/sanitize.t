@@ -69,7 +69,7 @@ ok "info" "$scratch/llama" info --json
 is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 5 6 "
 
 tests='canonical compose partition shapes simulate verify_rows verify safetensors initial checkpoint kernels_attention kernels_contract kernels_loss'
-tests="$tests kernels_matmul kernels_narrow kernels_norm kernels_product_bf16"
+tests="$tests kernels_matmul kernels_narrow kernels_norm kernels_product_bf16 tenants"
 (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
 export PEN_BREAK_ROUNDS=2
 for test in $tests; do

@@ -1,5 +1,6 @@
-/* tenants.c: room in a block is found where a look at every tenant finds it. */
+/* tenants.c: room in a block is found where a look at every tenant finds it; and pen_sort sorts as qsort does. */
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "gen/tenants.h"
@@ -64,7 +65,32 @@ static void finds_what_a_look_at_all_finds(void **state) {
   }
 }
 
+static int compare_keyed(const void *a, const void *b) {
+  const struct pen_keyed *x = a, *y = b;
+  return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->index > y->index) - (x->index < y->index);
+}
+
+/* By insertion and by digits; keys of few values, so that there are ties, and of all 64 bits. */
+static void sorts_as_qsort_does(void **state) {
+  (void)state;
+  static const size_t counts[] = {0, 1, 32, 33, 5000};
+  static const uint64_t factors[] = {0, 1, 0x10001, UINT64_MAX / 700};
+  enum { MOST = 5000, KEYS = 700 };
+  uint64_t seed = 1;
+  struct pen_keyed *list = pen_new(MOST, sizeof *list), *wanted = pen_new(MOST, sizeof *wanted);
+  for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
+    for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
+      for (size_t i = 0; i < counts[c]; i++) list[i] = wanted[i] = (struct pen_keyed){draw(&seed, KEYS) * factors[f], (uint32_t)i};
+      qsort(wanted, counts[c], sizeof *wanted, compare_keyed);
+      pen_sort(list, counts[c]);
+      for (size_t i = 0; i < counts[c]; i++)
+        if (list[i].key != wanted[i].key || list[i].index != wanted[i].index) fail_msg("%zu keys, factor %zu: item %zu", counts[c], f, i);
+    }
+  pen_free(list);
+  pen_free(wanted);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_a_look_at_all_finds)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_a_look_at_all_finds), cmocka_unit_test(sorts_as_qsort_does)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }
