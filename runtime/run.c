@@ -360,11 +360,11 @@ static void need_language(const struct pen_plan *plan, const char *command) {
   }
 }
 
-/* What replicas find that can run only together, the first reads in memory that they share. */
-static void need_one_finder(const struct pen_plan *plan, const char *command) {
-  if (plan->host_count > 1 && plan->sharding == PEN_SHARD_WEIGHTS) {
-    pen_fail(PEN_EXIT_USAGE, "%s: the replicas of this binary share out their weights over %" PRIu32 " hosts; build one with"
-             " data_parallel.replicas = 1, which takes the same weights", command, plan->host_count);
+/* One replica does the work, and its ranks may stand beside those of the next: on several hosts nobody could say who starts which. */
+static void need_one_replica_or_host(const struct pen_plan *plan, const char *command) {
+  if (plan->host_count > 1 && plan->replica_count > 1) {
+    pen_fail(PEN_EXIT_USAGE, "%s: the %" PRIu32 " replicas of this binary are on %" PRIu32 " hosts; build one with"
+             " data_parallel.replicas = 1, which takes the same weights", command, plan->replica_count, plan->host_count);
   }
 }
 
@@ -383,9 +383,8 @@ static struct pen_plan of_one_replica(const struct pen_plan *plan) {
   }
   one.weights = weights;
   one.replica_count = 1;
-  if (one.host_count > 0) {
-    one.ranks_per_host = one.ranks_per_host < one.rank_count ? one.ranks_per_host : one.rank_count;
-    one.host_count = (one.rank_count + one.ranks_per_host - 1) / one.ranks_per_host; /* those of the first replica */
+  if (plan->replica_count > 1) {
+    one.ranks_per_host = one.rank_count; /* of one host, see need_one_replica_or_host() */
   }
   return one;
 }
@@ -397,8 +396,6 @@ static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_
                                   const char *command, uint64_t zero_ns) {
   struct pen_shapes shapes = shapes_of(plan, kind, options, command);
   struct pen_here here = pen_here_of(plan, options);
-  const uint32_t left = pen_process_count(plan) - here.first;
-  here.count = here.count < left ? here.count : left; /* the last host of one replica may have ranks of the next */
   return (struct pen_run){
       .plan = plan,
       .shapes = shapes,
@@ -422,7 +419,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
 }
 
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  need_one_finder(plan, "score");
+  need_one_replica_or_host(plan, "score");
   need_language(plan, "score");
   need_data(plan, options, "score");
   if (options->output == NULL) {
@@ -449,6 +446,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  need_one_replica_or_host(plan, "generate");
   need_language(plan, "generate");
   if (options->prompt == NULL) {
     pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: what to go on from");

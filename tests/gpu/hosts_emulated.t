@@ -108,6 +108,14 @@ for file in model.safetensors optimizer.safetensors manifest.json; do
   ok "and save the same: $file" cmp "$scratch/replicas_one.ckpt/latest/$file" "$scratch/replicas_four.ckpt/latest/$file"
 done
 
+# A text or a file is one replica's work.
+for command in score generate; do
+  "$scratch/replicas_four" $command >"$scratch/out" 2>"$scratch/said"
+  is "$command with replicas on several hosts: status" $? 64
+  is "$command with replicas on several hosts: message" "$(cat "$scratch/said")" \
+    "penstock: $command: the 2 replicas of this binary are on 4 hosts; build one with data_parallel.replicas = 1, which takes the same weights"
+done
+
 # ---- one command that starts from something else ----
 
 # differs NAME STATUS PATTERN OPTION...: the command of rank 2 has other options, as `second` says; all end.
