@@ -93,8 +93,12 @@ run=$!
 await_steps "$scratch/log" 3
 "$scratch/four" train --quiet --log "$scratch/next" --checkpoint "$scratch/ckpt" --resume 2>"$scratch/err2" &
 next=$!
+# Whether it holds SIGTERM. (Before that it is this shell's child for a moment, which holds all, and then would run our trap.)
+holds() {
+  test "$(readlink "/proc/$1/exe")" = "$scratch/four" && grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$1/status"
+}
 tries=0
-while ! grep -q '^SigBlk:.*[4567cdef]...$' "/proc/$next/status" && test $tries -lt 400; do # until SIGTERM is held
+while ! holds $next && test $tries -lt 400; do
   sleep 0.05
   tries=$((tries + 1))
 done
