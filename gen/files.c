@@ -56,7 +56,7 @@ static struct header begin(void) {
 /* Ends the header, padded so that 8 + length is a multiple of the alignment. */
 static const char *end(struct header *header) {
   put(header, "}");
-  size_t total = (8 + header->used + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES - 8;
+  size_t total = pen_aligned(8 + header->used) - 8;
   while (header->used < total) put(header, " ");
   put_bytes(header, "", 1);
   return header->text;

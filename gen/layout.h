@@ -12,10 +12,6 @@
 
 #include "gen/model.h"
 
-static inline uint64_t pen_aligned(uint64_t bytes) {
-  return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
-}
-
 /* Elements that a replica keeps of a tensor, and whether it keeps a shard alone of a weight's value: what programs read is kept whole,
  * unless weights are shared out. A weight that has a bf16 copy is read as that; a tied one as both, and always kept whole. */
 static inline uint64_t pen_kept_count(uint64_t count, uint32_t replicas, bool cut) { return cut ? pen_shard_most(count, replicas) : count; }

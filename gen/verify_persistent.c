@@ -33,7 +33,6 @@ static bool has_training(const struct pen_plan *plan) {
   return false;
 }
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
 
 /* Bytes of what a rank keeps of f32 elements; of a tensor that is cut the largest shard must fit. */
 static uint64_t kept_bytes(const struct pen_plan *plan, const struct pen_weight *weight, bool cut) {
@@ -97,8 +96,8 @@ bool pen_check_persistent(const struct pen_bench *b) {
   uint64_t snapshot = 0; /* a copy of all that a checkpoint holds of the rank, each tensor aligned */
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    snapshot += aligned(kept_bytes(plan, weight, weight->value_cut));
-    if (!weight->frozen) snapshot += 2 * aligned(kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
+    snapshot += pen_aligned(kept_bytes(plan, weight, weight->value_cut));
+    if (!weight->frozen) snapshot += 2 * pen_aligned(kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
   if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
     return pen_wrong(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu", (unsigned long long)b->memory->snapshot_bytes,

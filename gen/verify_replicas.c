@@ -168,7 +168,6 @@ static bool check_row(struct exchange *e, const struct pen_action *row) {
   return true;
 }
 
-static uint64_t aligned(uint64_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
 
 /* The elements of the largest shard. */
 static uint64_t most_of(const struct pen_plan *plan, const struct pen_weight *weight) {
@@ -189,20 +188,20 @@ static bool check_shared(const struct pen_bench *b, bool exchanges) {
   uint64_t shared = b->memory->window_bytes;
   for (uint32_t n = 0; n < b->own_weight_count && exchanges; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
-    uint64_t bytes = aligned(weight->count * sizeof(float));
+    uint64_t bytes = pen_aligned(weight->count * sizeof(float));
     bool copied = weight->copy_offset != UINT64_MAX;
-    if (weight->copy_cut) reach(&shared, weight->copy_offset, aligned(most_of(b->plan, weight) * sizeof(uint16_t)));
-    if (weight->value_cut && !copied) reach(&shared, weight->value_offset, aligned(most_of(b->plan, weight) * sizeof(float)));
+    if (weight->copy_cut) reach(&shared, weight->copy_offset, pen_aligned(most_of(b->plan, weight) * sizeof(uint16_t)));
+    if (weight->value_cut && !copied) reach(&shared, weight->value_offset, pen_aligned(most_of(b->plan, weight) * sizeof(float)));
     if (weight->frozen || weight->gradient_offset == UINT64_MAX) continue;
     reach(&shared, weight->gradient_offset, bytes);
     if (!pen_moments_cut(b->plan)) continue;
     if (!weight->value_cut) reach(&shared, weight->value_offset, bytes);
-    if (copied && !weight->copy_cut) reach(&shared, weight->copy_offset, aligned(weight->count * sizeof(uint16_t)));
+    if (copied && !weight->copy_cut) reach(&shared, weight->copy_offset, pen_aligned(weight->count * sizeof(uint16_t)));
   }
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {
     const struct pen_tie *tie = &b->plan->ties[n];
     const struct pen_weight *weight = &b->plan->weights[tie->weight];
-    uint64_t past = tie->value_offset + aligned(weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float)));
+    uint64_t past = tie->value_offset + pen_aligned(weight->count * (tie->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float)));
     if (tie->rank == b->rank && weight->rank != b->rank && past > shared) shared = past;
   }
   if (b->memory->shared_bytes == shared) return true;

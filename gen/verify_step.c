@@ -27,13 +27,13 @@ static uint64_t most_words(const struct pen_plan *plan, uint32_t rank) {
 /* For each peer the largest shard of a gradient of the rank's, where it comes by nccl. */
 static uint64_t staging(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
+  if (strcmp(plan->transport, "nccl") != 0) return 0;
   for (uint32_t i = 0; i < plan->weight_count; i++)
-    for (uint32_t replica = 0; replica < plan->replica_count; replica++) {
+    for (uint32_t replica = 0; replica < plan->replica_count && plan->weights[i].rank == rank && !plan->weights[i].frozen; replica++) {
       uint64_t bytes = pen_shard_of(plan, i, replica).count * sizeof(float);
-      if (plan->weights[i].rank == rank && !plan->weights[i].frozen && bytes > most) most = bytes;
+      if (bytes > most) most = bytes;
     }
-  most = (most + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
-  return strcmp(plan->transport, "nccl") == 0 ? (plan->replica_count - 1) * most : 0;
+  return (plan->replica_count - 1) * pen_aligned(most);
 }
 
 /* The pieces follow each other, and each has room for what plan.h puts there. */
@@ -64,7 +64,7 @@ static bool check_pieces(const struct pen_plan *plan, uint32_t rank, struct pen_
       return pen_wrong(problem, rank, PEN_NONE, "%s of the step part needs %llu bytes from %llu on, but the next begins at %llu", piece[i].name,
                        (unsigned long long)piece[i].bytes, (unsigned long long)piece[i].first, (unsigned long long)piece[i].past);
   }
-  own_board = (own_board + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+  own_board = pen_aligned(own_board);
   uint64_t pinned = PEN_STEPS_AHEAD * (m->feed_bytes + own_board) + PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES;
   if (m->snapshot_bytes) pinned += PEN_STAGING_BYTES; /* the thread that writes it has its own */
   if (m->pinned_bytes < pinned || m->feed_bytes % PEN_ALIGNMENT_BYTES)

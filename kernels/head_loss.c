@@ -50,7 +50,6 @@ static const struct rule *rule_of(enum pen_op_kind kind) {
   return rule;
 }
 
-static size_t aligned(size_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
 
 static size_t element_bytes_of(enum pen_dtype dtype) { return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float); }
 
@@ -61,7 +60,9 @@ static void list_parts(struct part part[PARTS], const struct rule *rule, int64_t
   part[WEIGHT] = (struct part){ rule->makes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, { rows, dim[1], dim[2] } };
 }
 
-static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) { return aligned((size_t)(dim[3] * dim[2]) * element_bytes_of(dtype)); }
+static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) {
+  return pen_aligned((size_t)(dim[3] * dim[2]) * element_bytes_of(dtype));
+}
 
 static size_t chunks_of(const int64_t *dim) { return (size_t)((dim[0] + dim[3] - 1) / dim[3]); }
 
@@ -73,7 +74,7 @@ size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind
     const size_t bytes = part[i].kind == PEN_OP_COUNT ? 0 : device->workspace_bytes(part[i].kind, dtype, part[i].dim);
     most = bytes > most ? bytes : most;
   }
-  return losses_offset_of(dtype, dim) + aligned(chunks_of(dim) * sizeof(double)) + most;
+  return losses_offset_of(dtype, dim) + pen_aligned(chunks_of(dim) * sizeof(double)) + most;
 }
 
 void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
@@ -85,7 +86,7 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   head->device = device;
   head->element_bytes = element_bytes_of(dtype);
   head->losses_offset = losses_offset_of(dtype, dim);
-  head->parts_offset = head->losses_offset + aligned(chunks_of(dim) * sizeof(double));
+  head->parts_offset = head->losses_offset + pen_aligned(chunks_of(dim) * sizeof(double));
   for (int form = 0; form < 2; form++) {
     const int64_t rows = form == 0 && dim[0] >= dim[3] ? dim[3] : dim[0] % dim[3];
     struct part part[PARTS];

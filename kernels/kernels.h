@@ -34,6 +34,11 @@ enum {
   PEN_DEVICE_ARRAYS_MAX = 256, /* of sum_arrays() on a device: so many addresses go with a launch */
 };
 
+/* Bytes of a place for so many, where the next place begins on PEN_ALIGNMENT_BYTES, too. */
+static inline uint64_t pen_aligned(uint64_t bytes) {
+  return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+}
+
 /* bf16 is the upper half of an f32: 8 bits of exponent, 8 of significand (its first not stored). */
 enum pen_dtype { PEN_F32, PEN_BF16, PEN_I32, PEN_F64 };
 

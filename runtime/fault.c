@@ -75,9 +75,9 @@ static bool has_done(const struct pen_plan *plan, const struct pen_rank_program 
   return done;
 }
 
-/* On a device a rank's host knows no more than which row comes next. Where that waits for a message whose sender is past the row that sends it (or
- * for rows of a peer that is past them), and waits itself, it is not the sender that is waited for, but the rank's own device. (A sender that does not wait may have stalled with the
- * message. Which of two devices has stalled cannot always be told from rows.) */
+/* On a device a rank's host knows no more than which row comes next. Where that waits for a message whose sender is past the row that sends it
+ * (or for rows of a peer that is past them), and waits itself, it is not the sender that is waited for, but the rank's own device. (A sender
+ * that does not wait may have stalled with the message. Which of two devices has stalled cannot always be told from rows.) */
 static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) {
   const struct pen_plan *plan = watch->run->plan;
   const struct pen_rank_state *state = state_of(watch, rank), *from = state_of(watch, sender);

@@ -215,7 +215,7 @@ static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t c
   }
 }
 
-static uint32_t drawing_rank(const struct pen_run *run) { return run->profile->stages[run->plan->stage_count - 1].rank; }
+static uint32_t drawing_rank(const struct pen_run *run) { return pen_last_stage_rank(run->plan, run->profile); }
 
 /* The rank that shows the texts: the one that has drawn them. Other replicas, where there are any, only help with weights. */
 static bool shows(const struct pen_run *run) { return drawing_rank(run) == generation.rank && generation.replica == 0; }

@@ -80,7 +80,7 @@ static bool norm(struct pen_vm *vm, const struct pen_action *action) {
 static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_plan *plan = vm->plan;
-  if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
+  if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
     double *losses = own_board(vm) + plan->weight_count;
     memcpy(losses, vm->arena + plan->loss_offset, vm->profile->microbatch_count * sizeof *losses);
     memset(losses + vm->profile->microbatch_count, 0, (plan->loss_count - vm->profile->microbatch_count) * sizeof *losses);

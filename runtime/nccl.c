@@ -115,7 +115,7 @@ static void publish(struct pen_link *link) {
     zero_entries(link, own + first, own + past);
   }
   if (link->all_gather && plan->replica_count > 1) { /* the sum is of whole boards then */
-    const bool has_losses = link->profile->stages[plan->stage_count - 1].rank == link->rank;
+    const bool has_losses = pen_last_stage_rank(plan, link->profile) == link->rank;
     zero_entries(link, 0, own);
     zero_entries(link, own + plan->weight_count, has_losses ? 0 : past_own);
     zero_entries(link, past_own, pen_board_first(plan, plan->replica_count));

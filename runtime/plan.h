@@ -257,9 +257,10 @@ struct pen_feed {
  *     |    the host's copy comes each step     | own entries, then all | of this step         |                   | peers write          |
  *
  * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards of one replica, the progress word (u32: rows
- * done), and PEN_STAGING_BYTES for checkpoints, with a snapshot as many for the thread that writes it. The flags: arrivals [messages], credits [messages], published [processes], and, where there are
- * several replicas, exchanged [replica][rows of the exchange in the rank's list]; all of the profile that runs. Behind the flags, with the transport
- * nccl, from staging_offset on, [replicas - 1] shards of a gradient that peers send, each of the largest one's size. */
+ * done), and PEN_STAGING_BYTES for checkpoints, with a snapshot as many for the thread that writes it. The flags: arrivals [messages],
+ * credits [messages], published [processes], and, where there are several replicas, exchanged [replica][rows of the exchange in the rank's
+ * list]; all of the profile that runs. Behind the flags, with the transport nccl, from staging_offset on, [replicas - 1] shards of a gradient
+ * that peers send, each of the largest one's size. */
 enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
@@ -363,6 +364,11 @@ static inline struct pen_shard pen_kept_of(const struct pen_plan *plan, uint32_t
 
 /* Whether moments are cut. */
 static inline bool pen_moments_cut(const struct pen_plan *plan) { return plan->sharding != PEN_SHARD_NONE; }
+
+/* The rank that has the last stage, and so what a model foretells and loses. */
+static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan, const struct pen_profile *profile) {
+  return profile->stages[plan->stage_count - 1].rank;
+}
 
 /* Processes of the deployment. */
 static inline uint32_t pen_process_count(const struct pen_plan *plan) { return plan->replica_count * plan->rank_count; }

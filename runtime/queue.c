@@ -15,7 +15,6 @@
 static const long poll_ns = 50 * 1000; /* between two looks at a step's end */
 enum { SPEAK_PAUSES = 100 };           /* of 10 ms, for the watch to say who is lost */
 
-static size_t aligned(size_t bytes) { return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES; }
 
 /* ---- pinned memory ---- */
 
@@ -29,11 +28,11 @@ static unsigned char *feed_here(const struct pen_queue *queue, uint64_t step) {
 }
 
 static double *board_here(const struct pen_queue *queue, uint64_t step) {
-  return (double *)(queue->pinned + PEN_STEPS_AHEAD * queue->memory->feed_bytes + step % PEN_STEPS_AHEAD * aligned(board_bytes(queue)));
+  return (double *)(queue->pinned + PEN_STEPS_AHEAD * queue->memory->feed_bytes + step % PEN_STEPS_AHEAD * pen_aligned(board_bytes(queue)));
 }
 
 static uint32_t *progress_here(const struct pen_queue *queue) {
-  return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->feed_bytes + aligned(board_bytes(queue))));
+  return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->feed_bytes + pen_aligned(board_bytes(queue))));
 }
 
 static unsigned char *staging_here(const struct pen_queue *queue) { return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES; }
@@ -333,7 +332,8 @@ void pen_queue_check(struct pen_vm *vm) {
 
 static uint32_t rows_left(const struct pen_vm *vm, uint32_t process) {
   const struct pen_rank_state *state = &vm->transport->shared->ranks[process];
-  return vm->profile->ranks[process % vm->plan->rank_count].action_count - (uint32_t)(atomic_load(&state->finished) - atomic_load(&state->step_began));
+  const uint32_t done = (uint32_t)(atomic_load(&state->finished) - atomic_load(&state->step_began));
+  return vm->profile->ranks[process % vm->plan->rank_count].action_count - done;
 }
 
 /* Of the others, or of the peers alone, the one that is least far in its step, plus one; 0: there is none. */
@@ -375,7 +375,7 @@ static void publish_board(struct pen_vm *vm, uint64_t step) {
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     board[vm->weights[i]] = from[vm->weights[i]];
   }
-  if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
+  if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
     memcpy(board + plan->weight_count, from + plan->weight_count, plan->loss_count * sizeof *board);
   }
   vm->transport->kind->publish(vm->transport, step);

@@ -3,6 +3,7 @@
 #include "runtime/queue.h"
 
 #include "runtime/link.h"
+#include "runtime/replicas.h"
 
 void pen_queue_exchange_begin(struct pen_vm *vm, const struct pen_action *action) {
   if (vm->plan->replica_count > 1 && action->message != PEN_NONE) {
@@ -18,20 +19,12 @@ void pen_queue_exchange_end(struct pen_vm *vm) {
 
 static void swap(struct pen_vm *vm, const struct pen_swap *swap) { vm->queued.link->kind->swap(vm->queued.link, swap); }
 
-static void each_weight(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
-  for (uint32_t i = 0; i < vm->weight_count; i++) {
-    if (vm->plan->weights[vm->weights[i]].stage == action->stage) {
-      function(vm, vm->weights[i]);
-    }
-  }
-}
-
 /* A row that swaps something for each of its stage's own weights that learn, once its peers are there. */
 static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
   pen_queue_await_leaving(vm, action);
   pen_queue_exchange_begin(vm, action);
   vm->queued.link->kind->swap_begin(vm->queued.link);
-  each_weight(vm, action, function);
+  pen_each_own_weight(vm, action, function);
   vm->queued.link->kind->swap_end(vm->queued.link);
   pen_queue_exchange_end(vm);
   return true;
@@ -47,9 +40,8 @@ bool pen_queue_reduce_gradients(struct pen_vm *vm, const struct pen_action *acti
 static const float *bring_shards(struct pen_vm *vm, uint32_t index, uint32_t replica) {
   const struct pen_shard own = pen_shard_of(vm->plan, index, vm->replica), other = pen_shard_of(vm->plan, index, replica);
   const uint64_t gradient = vm->plan->weights[index].gradient_offset;
-  const uint64_t room = pen_shard_most(vm->plan->weights[index].count, vm->plan->replica_count) * sizeof(float);
-  const uint64_t aligned = (room + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
-  unsigned char *to = vm->arena + vm->queue->memory->staging_offset + (replica - (replica > vm->replica)) * aligned;
+  const uint64_t room = pen_aligned(pen_shard_most(vm->plan->weights[index].count, vm->plan->replica_count) * sizeof(float));
+  unsigned char *to = vm->arena + vm->queue->memory->staging_offset + (replica - (replica > vm->replica)) * room;
   swap(vm, &(struct pen_swap){.replica = replica, .theirs = gradient + own.first * sizeof(float), .their_bytes = own.count * sizeof(float), .to = to,
                               .ours = gradient + other.first * sizeof(float), .our_bytes = other.count * sizeof(float)});
   return (const float *)to;
@@ -85,20 +77,12 @@ static void copy_gradient(struct pen_vm *vm, uint32_t index) {
   copy_shards(vm, index, vm->plan->weights[index].gradient_offset, sizeof(float));
 }
 
-static void copy_value(struct pen_vm *vm, uint32_t index) {
-  const struct pen_weight *weight = &vm->plan->weights[index];
-  if (!weight->value_cut) {
-    copy_shards(vm, index, weight->value_offset, sizeof(float));
-  }
-  if (weight->copy_offset != UINT64_MAX && !weight->copy_cut) {
-    copy_shards(vm, index, weight->copy_offset, sizeof(uint16_t));
-  }
-}
+static void copy_value(struct pen_vm *vm, uint32_t index) { pen_copy_value(vm, index, copy_shards); }
 
 bool pen_queue_wait_gradients(struct pen_vm *vm, const struct pen_action *action) {
   pen_queue_await_leaving(vm, action);
   pen_queue_exchange_begin(vm, action);
-  each_weight(vm, action, sum_own_shard);
+  pen_each_own_weight(vm, action, sum_own_shard);
   pen_queue_exchange_end(vm);
   return true;
 }
@@ -123,15 +107,10 @@ static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor
 }
 
 bool pen_queue_unshard(struct pen_vm *vm, const struct pen_action *action) {
-  unsigned char *block = vm->arena + vm->program->frames[action->frame].base[PEN_BASE_UNSHARDED];
   pen_queue_await_leaving(vm, action);
   pen_queue_exchange_begin(vm, action);
   vm->queued.link->kind->swap_begin(vm->queued.link);
-  for (uint32_t i = 0; i < vm->unsharded_count; i++) {
-    if (vm->unsharded[i].stage == action->stage) {
-      bring_together(vm, &vm->unsharded[i], block + vm->unsharded[i].offset);
-    }
-  }
+  pen_each_unsharded(vm, action, bring_together);
   vm->queued.link->kind->swap_end(vm->queued.link);
   pen_queue_exchange_end(vm);
   return true;

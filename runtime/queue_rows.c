@@ -86,7 +86,7 @@ static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_plan *plan = vm->plan;
   struct pen_queue *queue = vm->queue;
-  if (vm->profile->stages[plan->stage_count - 1].rank == vm->rank) {
+  if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
     const uint32_t count = vm->profile->microbatch_count;
     double *losses = own_board(vm) + plan->weight_count;
     queue->order->copy(losses, queue->arena + plan->loss_offset, count * sizeof *losses, queue->stream);

@@ -20,11 +20,30 @@ static float *gradient_at(const struct pen_vm *vm, const struct pen_weight *weig
   return (float *)(arena + weight->gradient_offset) + first;
 }
 
-/* Calls a function for each of the stage's own weights that learn. */
-static void each_weight(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
+void pen_each_own_weight(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t index)) {
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     if (vm->plan->weights[vm->weights[i]].stage == action->stage) {
       function(vm, vm->weights[i]);
+    }
+  }
+}
+
+void pen_copy_value(struct pen_vm *vm, uint32_t index, pen_copy_shards *copy_shards) {
+  const struct pen_weight *weight = &vm->plan->weights[index];
+  if (!weight->value_cut) {
+    copy_shards(vm, index, weight->value_offset, sizeof(float));
+  }
+  if (weight->copy_offset != UINT64_MAX && !weight->copy_cut) {
+    copy_shards(vm, index, weight->copy_offset, sizeof(uint16_t));
+  }
+}
+
+void pen_each_unsharded(struct pen_vm *vm, const struct pen_action *action,
+                        void (*function)(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to)) {
+  unsigned char *block = vm->arena + vm->program->frames[action->frame].base[PEN_BASE_UNSHARDED];
+  for (uint32_t i = 0; i < vm->unsharded_count; i++) {
+    if (vm->unsharded[i].stage == action->stage) {
+      function(vm, &vm->unsharded[i], block + vm->unsharded[i].offset);
     }
   }
 }
@@ -59,22 +78,14 @@ static void copy_gradient(struct pen_vm *vm, uint32_t index) {
   copy_shards(vm, index, vm->plan->weights[index].gradient_offset, sizeof(float));
 }
 
-static void copy_value(struct pen_vm *vm, uint32_t index) {
-  const struct pen_weight *weight = &vm->plan->weights[index];
-  if (!weight->value_cut) {
-    copy_shards(vm, index, weight->value_offset, sizeof(float));
-  }
-  if (weight->copy_offset != UINT64_MAX && !weight->copy_cut) {
-    copy_shards(vm, index, weight->copy_offset, sizeof(uint16_t));
-  }
-}
+static void copy_value(struct pen_vm *vm, uint32_t index) { pen_copy_value(vm, index, copy_shards); }
 
 /* A row that does something for each weight of its stage, once its peers are there. */
 static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
   if (!pen_exchange_begin(vm, action)) {
     return false;
   }
-  each_weight(vm, action, function);
+  pen_each_own_weight(vm, action, function);
   pen_exchange_end(vm);
   return true;
 }
@@ -96,12 +107,7 @@ bool pen_unshard(struct pen_vm *vm, const struct pen_action *action) {
   if (!pen_exchange_begin(vm, action)) {
     return false;
   }
-  unsigned char *block = vm->arena + vm->program->frames[action->frame].base[PEN_BASE_UNSHARDED];
-  for (uint32_t i = 0; i < vm->unsharded_count; i++) {
-    if (vm->unsharded[i].stage == action->stage) {
-      bring_together(vm, &vm->unsharded[i], block + vm->unsharded[i].offset);
-    }
-  }
+  pen_each_unsharded(vm, action, bring_together);
   pen_exchange_end(vm);
   return true;
 }

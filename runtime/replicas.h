@@ -18,4 +18,18 @@ pen_handler pen_reduce_gradients, pen_wait_gradients, pen_gather_gradients, pen_
 bool pen_exchange_begin(struct pen_vm *vm, const struct pen_action *action);
 void pen_exchange_end(struct pen_vm *vm);
 
+/* What a row of the exchange goes through, whether it copies at once (replicas.c) or puts copies on a device's queue (queue_replicas.c). */
+
+/* Each of the stage's own weights that learn, by its index in the plan. */
+void pen_each_own_weight(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t index));
+
+/* What GATHER_VALUE copies of a weight: of its value, and of its copy in the model's dtype, what all keep whole. `copy_shards` copies the
+ * peers' shards of a tensor that lies at `offset` in every arena. */
+typedef void pen_copy_shards(struct pen_vm *vm, uint32_t index, uint64_t offset, size_t element_bytes);
+void pen_copy_value(struct pen_vm *vm, uint32_t index, pen_copy_shards *copy_shards);
+
+/* Each tensor that UNSHARD brings together, and where it goes. */
+void pen_each_unsharded(struct pen_vm *vm, const struct pen_action *action,
+                        void (*function)(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to));
+
 #endif

@@ -390,7 +390,7 @@ static struct pen_plan of_one_replica(const struct pen_plan *plan) {
 }
 
 /* Who finds what tokens are worth. */
-static uint32_t last_stage_rank(const struct pen_run *run) { return run->profile->stages[run->plan->stage_count - 1].rank; }
+static uint32_t finding_rank(const struct pen_run *run) { return pen_last_stage_rank(run->plan, run->profile); }
 
 static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, enum pen_profile_kind kind,
                                   const char *command, uint64_t zero_ns) {
@@ -439,10 +439,10 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
   run.hooks = &pen_score_hooks;
-  if (is_here(&run, last_stage_rank(&run))) {
+  if (is_here(&run, finding_rank(&run))) {
     pen_score_open(&run);
   }
-  return run_forward(&run, last_stage_rank(&run));
+  return run_forward(&run, finding_rank(&run));
 }
 
 int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {

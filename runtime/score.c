@@ -181,7 +181,7 @@ static void keep_window(const struct pen_packed *packed, uint64_t w, const struc
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   const struct pen_plan *plan = run->plan;
-  if (run->profile->stages[plan->stage_count - 1].rank != vm->rank) {
+  if (pen_last_stage_rank(plan, run->profile) != vm->rank) {
     return;
   }
   score.microbatch_rows = (size_t)plan->microbatch * run->profile->sequence;

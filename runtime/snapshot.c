@@ -57,7 +57,7 @@ static void place_copy(const struct pen_plan *plan, uint32_t rank) {
     for (enum pen_part part = 0; part < PEN_PARTS && weights[i].rank == rank; part++) {
       if (pen_part_exists(&weights[i], part)) {
         *offset_of(&weights[i], part) = offset;
-        offset += (part_bytes(plan, i, part) + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+        offset += pen_aligned(part_bytes(plan, i, part));
       }
     }
   }

@@ -224,7 +224,7 @@ static void take_board(struct pen_wire *wire, const struct frame *frame) {
   for (uint32_t w = 0; w < plan->weight_count; w++) {
     to[first + w] = plan->weights[w].rank == rank ? from[first + w] : to[first + w];
   }
-  if (plan->profiles[0].stages[plan->stage_count - 1].rank == rank) {
+  if (pen_last_stage_rank(plan, &plan->profiles[0]) == rank) {
     memcpy(&to[first + plan->weight_count], &from[first + plan->weight_count], plan->loss_count * sizeof *to);
   }
 }

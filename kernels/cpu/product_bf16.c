@@ -48,7 +48,7 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* The next address that a tensor may have. */
 static float *aligned(float *at) {
-  return (float *)(((uintptr_t)at + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES);
+  return (float *)pen_aligned((uintptr_t)at);
 }
 
 static struct product start(const struct pen_call *call, struct factor left, struct factor right, size_t m, size_t n, size_t k) {
