@@ -31,7 +31,7 @@ static const struct {
     [PEN_I32] = {"i32", 4},
     [PEN_F64] = {"f64", 8},
 };
-enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
+enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0], FACTORS_MAX = 32 * PEN_OP_COUNT };
 
 uint32_t pen_dtype_bytes(int dtype) {
   return dtype >= 0 && dtype < DTYPE_COUNT ? dtypes[dtype].bytes : 0;
@@ -180,80 +180,92 @@ static _Noreturn void broken(const char *kind, const char *text, const char *why
 
 /* ---- formulas ---- */
 
+/* All factors of the formulas that were parsed. */
+static struct pen_factor factors[FACTORS_MAX];
+static size_t factors_used;
+
 /* One factor of a product: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
-static void parse_factor(struct pen_formula *formula, const struct pen_signature *signature, const char *text, const char **at) {
+static void parse_factor(struct pen_factor *factor, const struct pen_signature *signature, const char *text, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
-  if (formula->factor_count == PEN_FACTORS_MAX) broken(signature->kind, text, "too many factors");
-  size_t place = formula->factor_count++;
   int64_t number = 0;
   if (take_number(at, &number)) {
-    formula->factor[place].number = number;
+    factor->number = number;
     return;
   }
   bool named = take_name(at, name);
   int dim = named ? pen_signature_dim(signature, name) : -1;
   if (named && strcmp(name, "bf16") == 0) {
-    formula->factor[place].kind = PEN_FACTOR_BF16;
+    factor->kind = PEN_FACTOR_BF16;
     return;
   }
   if (named && strcmp(name, "f32") == 0) {
-    formula->factor[place].kind = PEN_FACTOR_F32;
+    factor->kind = PEN_FACTOR_F32;
     return;
   }
   if (dim < 0) broken(signature->kind, text, "not a sum of products of dims and numbers");
   bool lesser = take(at, '<');
   if (lesser && !take_number(at, &number)) broken(signature->kind, text, "'<' without a number");
-  formula->factor[place].kind = lesser ? PEN_FACTOR_LESSER : PEN_FACTOR_DIM;
-  formula->factor[place].dim = (uint8_t)dim;
-  formula->factor[place].number = number;
+  factor->kind = lesser ? PEN_FACTOR_LESSER : PEN_FACTOR_DIM;
+  factor->dim = (uint8_t)dim;
+  factor->number = number;
 }
 
 /* Text that is no such sum, or a name that is no dim, aborts: it stands in ops.def. */
 static void parse_formula(struct pen_formula *formula, const struct pen_signature *signature, const char *text) {
   const char *at = text;
-  *formula = (struct pen_formula){0};
+  struct pen_factor *factor = &factors[factors_used];
+  *formula = (struct pen_formula){.factor = factor};
   do {
-    do parse_factor(formula, signature, text, &at);
-    while (take(&at, '*'));
-    formula->factor[formula->factor_count - 1].ends = true;
+    do {
+      if (factors_used == FACTORS_MAX || formula->factor_count == UINT8_MAX) broken(signature->kind, text, "too many factors");
+      parse_factor(&factors[factors_used++], signature, text, &at);
+      formula->factor_count++;
+    } while (take(&at, '*'));
+    factors[factors_used - 1].ends = true;
   } while (take(&at, '+'));
   if (*at) broken(signature->kind, text, "not a sum of products of dims and numbers");
 }
 
 static double value_of(const struct pen_formula *formula, int op_dtype, const int64_t *dim) {
   double sum = 0, product = 1;
-  for (size_t i = 0; i < formula->factor_count; i++) {
-    int64_t number = formula->factor[i].number, extent = dim[formula->factor[i].dim];
-    switch (formula->factor[i].kind) {
+  for (const struct pen_factor *factor = formula->factor, *past = factor + formula->factor_count; factor < past; factor++) {
+    int64_t number = factor->number, extent = dim[factor->dim];
+    switch (factor->kind) {
     case PEN_FACTOR_NUMBER: product *= (double)number; break;
     case PEN_FACTOR_DIM: product *= (double)extent; break;
     case PEN_FACTOR_LESSER: product *= (double)(extent < number ? extent : number); break;
     case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
     case PEN_FACTOR_F32: product *= op_dtype == PEN_F32; break;
     }
-    if (!formula->factor[i].ends) continue;
+    while (product == 0 && !factor->ends) factor++; /* of another dtype */
+    if (!factor->ends) continue;
     sum += product;
     product = 1;
   }
   return sum;
 }
 
-const struct pen_signature *pen_signature_of(int op_kind) {
+/* Signatures stand in the order of their first use: a plan uses a few of them, and what is not touched costs nothing. */
+static const struct pen_signature *parse_row(int op_kind) {
   static struct pen_signature parsed[PEN_OP_COUNT];
-  if (op_kind < 0 || op_kind >= PEN_OP_COUNT) broken("?", "op kind", "out of range");
-  struct pen_signature *signature = &parsed[op_kind];
-  if (!signature->kind) {
-    const char *wrong =
-        pen_signature_parse(signature, rows[op_kind].dims, rows[op_kind].reals, rows[op_kind].signature);
-    if (wrong) broken(rows[op_kind].kind, rows[op_kind].signature, wrong);
-    signature->is_data = rows[op_kind].is_data;
-    signature->meaning = rows[op_kind].meaning;
-    signature->kind = rows[op_kind].kind; /* which the formulas' errors name */
-    parse_formula(&signature->flops, signature, rows[op_kind].flops);
-    parse_formula(&signature->workspace, signature, rows[op_kind].workspace);
-    parse_formula(&signature->cuda_workspace, signature, cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0");
-  }
+  static size_t count;
+  struct pen_signature *signature = &parsed[count++];
+  const char *wrong = pen_signature_parse(signature, rows[op_kind].dims, rows[op_kind].reals, rows[op_kind].signature);
+  if (wrong) broken(rows[op_kind].kind, rows[op_kind].signature, wrong);
+  signature->is_data = rows[op_kind].is_data;
+  signature->meaning = rows[op_kind].meaning;
+  signature->kind = rows[op_kind].kind; /* which the formulas' errors name */
+  parse_formula(&signature->flops, signature, rows[op_kind].flops);
+  parse_formula(&signature->workspace, signature, rows[op_kind].workspace);
+  parse_formula(&signature->cuda_workspace, signature, cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0");
   return signature;
+}
+
+const struct pen_signature *pen_signature_of(int op_kind) {
+  static const struct pen_signature *known[PEN_OP_COUNT];
+  if (op_kind < 0 || op_kind >= PEN_OP_COUNT) broken("?", "op kind", "out of range");
+  if (!known[op_kind]) known[op_kind] = parse_row(op_kind);
+  return known[op_kind];
 }
 
 uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim) {

@@ -9,7 +9,7 @@
 #include "kernels/kernels.h"
 #include "runtime/plan.h"
 
-enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4, PEN_FACTORS_MAX = 48 };
+enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4 };
 
 /* One operand: `dx?[rows,in]:t@a` or `dw[out,in]+`. */
 struct pen_operand {
@@ -31,12 +31,12 @@ struct pen_operand {
  * dtype, else 0, "f32" likewise. */
 struct pen_formula {
   uint8_t factor_count;
-  struct {
+  const struct pen_factor {
     enum { PEN_FACTOR_NUMBER, PEN_FACTOR_DIM, PEN_FACTOR_LESSER, PEN_FACTOR_BF16, PEN_FACTOR_F32 } kind;
     uint8_t dim;
     bool ends;      /* the product ends here */
     int64_t number;
-  } factor[PEN_FACTORS_MAX];
+  } *factor;
 };
 
 struct pen_signature {
