@@ -19,7 +19,7 @@
 
 #include "gen/gen.h"
 
-enum { ALIGNMENT = 16, DIGITS = 3, LISTS = 64 << DIGITS };
+enum { ALIGNMENT = 16, DIGITS = 3, LISTS = 64 << DIGITS, TEXT_MAX = 256, TEXTS_BYTES = 1 << 14 };
 static const size_t huge_page_bytes = 2u << 20, region_bytes = 64u << 20;
 
 /* A range of addresses from the system, and what of it is left. */
@@ -149,20 +149,32 @@ static int format_name(char *to, size_t room, const char *format, va_list list) 
   return (int)used;
 }
 
+/* Texts stand side by side, without a piece of their own: a plan has thousands of short ones. */
+static char *text_free, *text_past;
+
 char *pen_text(const char *format, ...) {
-  char common[256];
   va_list list, again;
   va_start(list, format);
   va_copy(again, list);
-  int length = format_name(common, sizeof common, format, list);
+  if (text_past - text_free < TEXT_MAX) {
+    text_free = pen_new(TEXTS_BYTES, 1);
+    text_past = text_free + TEXTS_BYTES;
+  }
+  char *text = text_free;
+  int length = format_name(text, TEXT_MAX, format, list);
   va_end(list);
-  va_start(list, format);
-  if (length < 0) length = vsnprintf(common, sizeof common, format, list);
-  va_end(list);
+  if (length < 0) {
+    va_start(list, format);
+    length = vsnprintf(text, TEXT_MAX, format, list);
+    va_end(list);
+  }
   if (length < 0) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: cannot format a text");
-  char *text = pen_new((size_t)length + 1, 1);
-  if ((size_t)length < sizeof common) memcpy(text, common, (size_t)length);
-  else vsnprintf(text, (size_t)length + 1, format, again);
+  if (length < TEXT_MAX) {
+    text_free += length + 1;
+  } else {
+    text = pen_new((size_t)length + 1, 1);
+    vsnprintf(text, (size_t)length + 1, format, again);
+  }
   va_end(again);
   return text;
 }
@@ -194,6 +206,7 @@ void pen_free_all(void) {
     newest = region.before;
   }
   memset(freed, 0, sizeof freed);
+  text_free = text_past = NULL;
 }
 
 void pen_stop(int status, const char *format, ...) {
