@@ -17,7 +17,6 @@
  * a fixed number of steps (comparisons, and rectangles placed) is spent. The choice is random from a fixed seed. (Exact solvers:
  * Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
 #include <endian.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "gen/packing.h"
@@ -40,12 +39,6 @@ struct shelf {
   size_t count;
 };
 
-/* A rectangle's rank in an order: rising keys, then rising index. */
-struct key {
-  uint64_t key, second;
-  uint32_t index;
-};
-
 struct packing {
   struct pen_packing base;
   uint64_t bound, goal;
@@ -54,9 +47,10 @@ struct packing {
   uint64_t *best_offset, best;     /* of all tries */
   uint64_t *here_end, here;        /* of the climb at hand: ends, total */
   uint32_t *here_order, *rest;
-  struct key *rank, *sorted;
+  struct pen_keyed *rank, *sorted; /* what rectangles are sorted by */
   uint32_t *fixed[SHELF_COLUMNS];  /* by rising offset */
   struct shelf shelf[2];
+  struct pen_sweep *sweep;
   size_t steps;
 };
 
@@ -159,26 +153,24 @@ static void place_all(struct packing *p, bool best_fit, bool give_up) {
 
 /* ---- orders ---- */
 
-static int compare_keys(const void *a, const void *b) {
-  const struct key *x = a, *y = b;
-  if (x->key != y->key) return x->key < y->key ? -1 : 1;
-  if (x->second != y->second) return x->second < y->second ? -1 : 1;
-  return (x->index > y->index) - (x->index < y->index);
-}
-
 enum order { BY_SIZE, BY_AREA, BY_ROWS, ORDERS };
 
+/* By the order's key, and among equals by first row; BY_ROWS the largest first. */
 static void sort_by(const struct packing *p, enum order order) {
   size_t count = p->base.count - p->base.fixed;
-  struct key *key = pen_new(count + 1, sizeof *key);
+  const struct pen_rectangle *rectangle = p->base.rectangle;
+  struct pen_keyed *key = pen_new(count + 1, sizeof *key);
   for (size_t i = 0; i < count; i++) {
-    const struct pen_rectangle *r = &p->base.rectangle[p->base.fixed + i];
-    uint64_t rows = (uint64_t)r->last - r->first + 1;
-    struct key k[ORDERS] = {{~r->bytes, r->first, 0}, {~(r->bytes / PEN_ALIGNMENT_BYTES * rows), r->first, 0}, {~rows, ~r->bytes, 0}};
-    key[i] = k[order];
-    key[i].index = (uint32_t)(p->base.fixed + i);
+    uint32_t index = (uint32_t)(p->base.fixed + i);
+    key[i] = (struct pen_keyed){order == BY_ROWS ? ~rectangle[index].bytes : rectangle[index].first, index};
   }
-  qsort(key, count, sizeof *key, compare_keys);
+  pen_sort(key, count);
+  for (size_t i = 0; i < count; i++) {
+    const struct pen_rectangle *r = &rectangle[key[i].index];
+    uint64_t rows = (uint64_t)r->last - r->first + 1;
+    key[i].key = order == BY_SIZE ? ~r->bytes : order == BY_AREA ? ~(r->bytes / PEN_ALIGNMENT_BYTES * rows) : ~rows;
+  }
+  pen_sort(key, count);
   for (size_t i = 0; i < count; i++) p->order[i] = key[i].index;
   pen_free(key);
 }
@@ -264,9 +256,8 @@ static void raise(struct packing *p, uint64_t *seed) {
     const struct pen_rectangle *r = &p->base.rectangle[p->order[i]];
     if (r->offset + r->bytes > bound) p->rank[p->order[i]].key -= 1 + draw(seed) % (n / 4 + 1);
     p->sorted[i] = p->rank[p->order[i]];
-    p->sorted[i].second = i;
   }
-  qsort(p->sorted, n, sizeof *p->sorted, compare_keys);
+  pen_sort(p->sorted, n);
   for (size_t i = 0; i < n; i++) p->order[i] = p->sorted[i].index;
 }
 
@@ -279,7 +270,7 @@ static void climb(struct packing *p, bool best_fit, size_t steps) {
     before = p->here;
     if (promote(p)) place_all(p, best_fit, false);
   }
-  for (size_t i = 0; i < n; i++) p->rank[p->order[i]] = (struct key){.key = (UINT64_MAX >> 1) + i, .index = p->order[i]};
+  for (size_t i = 0; i < n; i++) p->rank[p->order[i]] = (struct pen_keyed){(UINT64_MAX >> 1) + i, p->order[i]};
   while (!is_near(p) && p->steps < steps) {
     raise(p, &seed);
     place_all(p, best_fit, false);
@@ -336,6 +327,7 @@ static void open(struct packing *p) {
   p->here_end = pen_new(count + 1, sizeof *p->here_end);
   sort_by_row(&p->base, 0, fixed, LONGER_FIRST, p->base.start);
   sort_by_row(&p->base, fixed, count, LAST_ROW, p->base.end);
+  p->sweep = pen_sweep_begin(&p->base);
 }
 
 /* What other orders need besides. */
@@ -365,14 +357,13 @@ static void close(struct packing *p) {
     pen_free(p->shelf[1].column[n]);
     pen_free(p->fixed[n]);
   }
+  pen_sweep_free(p->sweep);
 }
 
 static void sweep(struct packing *p, enum row_order order, bool best_fit) {
   sort_by_row(&p->base, p->base.fixed, p->base.count, order, p->base.start);
-  struct pen_sweep *sweep = pen_sweep_begin(&p->base);
-  uint32_t total = pen_sweep_place(sweep, best_fit);
+  uint32_t total = pen_sweep_place(p->sweep, best_fit);
   keep_if_best(p, total > p->floor ? total : p->floor);
-  pen_sweep_free(sweep);
 }
 
 uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal,
