@@ -118,7 +118,8 @@ static void add_programs(struct pen_laying *l, struct tables *t, const struct pe
 /* The index of a frame among the rank's, which are kept distinct. */
 static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
   if (2 * (t->frame_count + 1) > t->frame_slots) {
-    t->frame_slots = t->frame_slots ? 2 * t->frame_slots : 64;
+    pen_free(t->frame_slot);
+    t->frame_slots *= 2;
     t->frame_slot = pen_new(t->frame_slots, sizeof *t->frame_slot);
     size_t count = t->frame_count;
     t->frame_count = 0;
@@ -169,6 +170,8 @@ static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32
   struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index)};
   uint64_t *unsharded = pen_new(l->partition->stage_count, sizeof *unsharded); /* where a stage's weights are at the row at hand */
   uint64_t constant_end = l->memory[rank].persistent_end - l->memory[rank].constant_bytes;
+  for (t.frame_slots = 64; t.frame_slots < lowered->count[rank]; t.frame_slots *= 2) continue; /* about half of the rows have frames */
+  t.frame_slot = pen_new(t.frame_slots, sizeof *t.frame_slot);
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
     if (l->partition->rank_of[s] == rank) add_tensors(l, &t, l->input->graph[s], &constant_end);
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
@@ -188,6 +191,9 @@ static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32
     struct pen_frame frame = frame_of(l, rank, a, i, unsharded[a->stage]);
     a->frame = frame_index(&t, &frame);
   }
+  pen_free(t.frame_slot);
+  pen_free(t.program_index);
+  pen_free(unsharded);
   *out = (struct pen_rank_program){lowered->action[rank], t.program, t.op, t.tensor, t.frame, lowered->count[rank],
                                    (uint32_t)t.program_count, (uint32_t)t.op_count, (uint32_t)t.tensor_count,
                                    (uint32_t)t.frame_count, 0, start_count};
