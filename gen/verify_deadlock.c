@@ -270,4 +270,11 @@ bool pen_check_lanes(const struct pen_checked *c, bool one_lane) {
   return end(&s, true);
 }
 
-bool pen_check_rendezvous(const struct pen_checked *c) { return pen_check_lanes(c, false) && pen_check_lanes(c, true); }
+/* What ends with one lane a rank ends with one a pair of ranks, too: all else being the same, a row that is first of the one lane is first
+ * of its own, so whatever can run there can run here. The model that asks less is looked at only to say which of the two is not met. */
+bool pen_check_rendezvous(const struct pen_checked *c) {
+  if (pen_check_lanes(c, true)) return true;
+  struct pen_problem one_lane = *c->problem;
+  if (pen_check_lanes(c, false)) *c->problem = one_lane;
+  return false;
+}
