@@ -164,9 +164,11 @@ struct pen_extent {
 };
 
 /* A program's operands that count from one base and are received, or are not: from the first byte to behind the last, counted from
- * the base. first >= past: none. */
+ * the base. */
 struct pen_operand_block {
   uint64_t first, past;
+  uint8_t base;
+  bool received;
 };
 
 /* What one program does in one frame, seen from outside: places in the tracer's lists. */
@@ -181,8 +183,9 @@ struct pen_mould; /* what tracing a program in one frame has found, to be moved 
 
 /* The traces of one program. */
 struct pen_moulds {
-  bool known;                                   /* the blocks are */
-  struct pen_operand_block block[PEN_BASES][2]; /* [base][received] */
+  bool known;                     /* the blocks are */
+  struct pen_operand_block *block; /* those that lie in the window or the activation part */
+  size_t block_count;
   struct pen_mould *first;
   uint32_t count;
 };

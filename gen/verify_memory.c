@@ -33,22 +33,27 @@ static size_t edge_slot(const struct edges *e, uint64_t address) {
   return slot;
 }
 
+static void edges_grow(struct edges *e) {
+  pen_free(e->slot);
+  e->slots = e->slots ? 4 * e->slots : 1024;
+  e->slot = pen_new(e->slots, sizeof *e->slot);
+  for (uint32_t number = 0; number < e->count; number++) e->slot[edge_slot(e, e->address[number])] = number + 1;
+}
+
+static uint32_t edge_insert(struct edges *e, uint64_t address) {
+  if (2 * (e->count + 1) > e->slots) edges_grow(e);
+  e->address = pen_grow(e->address, &e->capacity, e->count + 1, sizeof *e->address);
+  e->address[e->count++] = address;
+  e->slot[edge_slot(e, address)] = (uint32_t)e->count;
+  return e->last = (uint32_t)e->count - 1;
+}
+
 /* Notes an address; returns its number. */
-static uint32_t edge_add(struct edges *e, uint64_t address) {
-  if (e->count && e->address[e->last] == address) return e->last;
-  if (2 * (e->count + 1) > e->slots) {
-    pen_free(e->slot);
-    e->slots = e->slots ? 4 * e->slots : 1024;
-    e->slot = pen_new(e->slots, sizeof *e->slot);
-    for (uint32_t number = 0; number < e->count; number++) e->slot[edge_slot(e, e->address[number])] = number + 1;
-  }
-  size_t slot = edge_slot(e, address);
-  if (!e->slot[slot]) {
-    e->address = pen_grow(e->address, &e->capacity, e->count + 1, sizeof *e->address);
-    e->address[e->count++] = address;
-    e->slot[slot] = (uint32_t)e->count;
-  }
-  return e->last = e->slot[slot] - 1;
+static inline uint32_t edge_add(struct edges *e, uint64_t address) {
+  if (e->count == 0) return edge_insert(e, address);
+  if (e->address[e->last] == address) return e->last;
+  uint32_t number = e->slot[edge_slot(e, address)];
+  return number ? (e->last = number - 1) : edge_insert(e, address);
 }
 
 /* Puts the addresses in order. */
@@ -188,8 +193,9 @@ static bool run_compute(struct memory *m, const struct pen_action *row) {
       if (!holds(m, &m->cell[at], tensor, microbatch, false))
         return wrong_content(m, "reads", read[n].tensor, microbatch, &m->cell[at]);
   }
+  struct cell made = {PEN_NONE, row->microbatch, m->row + 1, 0, (uint8_t)m->step, false};
   for (uint32_t n = 0; n < trace->left_count; n++) {
-    struct cell made = {left[n].tensor, row->microbatch, m->row + 1, 0, (uint8_t)m->step, false};
+    made.tensor = left[n].tensor;
     for (uint64_t at = left[n].first; at < left[n].past; at++) {
       if (m->cell[at].sent && m->step == 0) add_hold(m, m->cell[at].sent - 1);
       m->cell[at] = made;

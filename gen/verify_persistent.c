@@ -1,6 +1,5 @@
 /* verify_persistent.c: what persists in the finished plan's arenas: weights, gradients, moments, losses, constants; and which tensor
  * lies on which of them. */
-#include <stdlib.h>
 #include <string.h>
 
 #include "gen/signature.h"
@@ -16,14 +15,29 @@ struct range {
   const char *name, *what;
 };
 
-static int compare_ranges(const void *a, const void *b) {
-  const struct range *x = a, *y = b;
-  if (x->first != y->first) return x->first < y->first ? -1 : 1;
-  return (x->past > y->past) - (x->past < y->past);
-}
-
 static void add_range(struct range *range, size_t *count, uint64_t first, uint64_t bytes, const char *name, const char *what) {
   range[(*count)++] = (struct range){first, first + bytes, name, what};
+}
+
+/* The ranges of a rank lie in the persistent part, aligned, and apart. */
+static bool check_ranges(const struct pen_bench *b, const struct range *range, size_t count) {
+  struct pen_problem *problem = b->checked->problem;
+  struct pen_keyed *sorted = pen_new(count + 1, sizeof *sorted);
+  for (size_t index = 0; index < count; index++) sorted[index] = (struct pen_keyed){range[index].first, (uint32_t)index};
+  pen_sort(sorted, count);
+  const struct range *before = NULL;
+  for (size_t index = 0; index < count; index++) {
+    const struct range *at = &range[sorted[index].index];
+    if (at->first < b->memory->window_bytes || at->past > b->memory->persistent_end || at->past < at->first)
+      return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s lies outside the persistent part", at->what, at->name);
+    if (!is_aligned(at->first)) return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what, at->name);
+    if (at->past == at->first) continue; /* nothing */
+    if (before && at->first < before->past)
+      return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what, at->name, before->what, before->name);
+    before = at;
+  }
+  pen_free(sorted);
+  return true;
 }
 
 /* Gradients and moments exist for a plan with a train profile alone. */
@@ -103,17 +117,9 @@ bool pen_check_persistent(const struct pen_bench *b) {
     return pen_wrong(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu", (unsigned long long)b->memory->snapshot_bytes,
                      (unsigned long long)snapshot);
   if (b->memory->snapshot_bytes) add_range(range, &count, b->memory->snapshot_offset, snapshot, "weights and moments", "the snapshot");
-  qsort(range, count, sizeof *range, compare_ranges);
-  for (size_t index = 0; index < count; index++) {
-    const struct range *at = &range[index];
-    if (at->first < b->memory->window_bytes || at->past > b->memory->persistent_end || at->past < at->first)
-      return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s lies outside the persistent part", at->what, at->name);
-    if (!is_aligned(at->first)) return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what, at->name);
-    if (index > 0 && at->first < at[-1].past)
-      return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what, at->name, at[-1].what, at[-1].name);
-  }
+  bool fine = check_ranges(b, range, count);
   pen_free(range);
-  return true;
+  return fine;
 }
 
 /* ---- tensors ---- */
@@ -131,50 +137,38 @@ static bool take_use(struct pen_bench *b, uint32_t tensor, enum pen_use use, uin
   return true;
 }
 
-/* Where a value, copy or gradient of one of the rank's weights lies. */
-struct spot {
-  uint64_t offset;
-  uint32_t number; /* of the weight */
-};
-
-static int compare_spots(const void *a, const void *b) {
-  const struct spot *x = a, *y = b;
-  if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
-  return (x->number > y->number) - (x->number < y->number);
-}
-
-/* The spots of a rank by offset. */
-static struct spot *list_spots(const struct pen_bench *b, size_t *count) {
-  struct spot *spot = pen_new(3 * (size_t)b->own_weight_count + 1, sizeof *spot);
+/* Where values, copies and gradients of the rank's weights lie: offsets, rising, each with the weight's number. */
+static struct pen_keyed *list_spots(const struct pen_bench *b, size_t *count) {
+  struct pen_keyed *spot = pen_new(3 * (size_t)b->own_weight_count + 1, sizeof *spot);
   *count = 0;
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     uint32_t number = b->own_weight[index];
     const struct pen_weight *weight = &b->plan->weights[number];
     const uint64_t offset[] = {weight->value_offset, weight->copy_offset, weight->gradient_offset};
     for (int k = 0; k < 3; k++)
-      if (offset[k] != UINT64_MAX) spot[(*count)++] = (struct spot){offset[k], number};
+      if (offset[k] != UINT64_MAX) spot[(*count)++] = (struct pen_keyed){offset[k], number};
   }
-  qsort(spot, *count, sizeof *spot, compare_spots);
+  pen_sort(spot, *count);
   return spot;
 }
 
 /* The first spot that is not below an offset. */
-static size_t find_spot(const struct spot *spot, size_t count, uint64_t offset) {
+static size_t find_spot(const struct pen_keyed *spot, size_t count, uint64_t offset) {
   size_t low = 0;
   while (low < count) {
     size_t middle = (low + count) / 2;
-    if (spot[middle].offset < offset) low = middle + 1;
+    if (spot[middle].key < offset) low = middle + 1;
     else count = middle;
   }
   return low;
 }
 
 /* The weight whose value, copy or gradient lies exactly at a persistent tensor's place; or what the head has of a tied one. */
-static bool find_weight(struct pen_bench *b, uint32_t tensor, const struct spot *spot, size_t count) {
+static bool find_weight(struct pen_bench *b, uint32_t tensor, const struct pen_keyed *spot, size_t count) {
   const struct pen_plan *plan = b->plan;
   const struct pen_tensor *t = &b->tables->tensors[tensor];
-  for (size_t n = find_spot(spot, count, t->offset); n < count && spot[n].offset == t->offset; n++) {
-    uint32_t number = spot[n].number;
+  for (size_t n = find_spot(spot, count, t->offset); n < count && spot[n].key == t->offset; n++) {
+    uint32_t number = spot[n].index;
     const struct pen_weight *weight = &plan->weights[number];
     if (weight->copy_offset == t->offset && t->dtype == PEN_BF16 && !weight->copy_cut)
       return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
@@ -212,7 +206,7 @@ static bool find_unsharded(struct pen_bench *b, uint32_t tensor) {
 
 bool pen_find_weights(struct pen_bench *b) {
   size_t spots;
-  struct spot *spot = list_spots(b, &spots);
+  struct pen_keyed *spot = list_spots(b, &spots);
   for (uint32_t index = 0; index < b->tables->tensor_count; index++) {
     uint8_t base = b->tables->tensors[index].base;
     if (base == PEN_BASE_PERSISTENT && !find_weight(b, index, spot, spots)) return false;

@@ -107,9 +107,8 @@ static bool check_tensors(struct pen_bench *b) {
 /* ---- ops ---- */
 
 /* One operand against its place in the signature. */
-static bool check_operand(const struct pen_bench *b, uint32_t op_index, const struct pen_op *op, int k) {
+static bool check_operand(const struct pen_bench *b, uint32_t op_index, const struct pen_op *op, const struct pen_signature *signature, int k) {
   struct pen_problem *problem = b->checked->problem;
-  const struct pen_signature *signature = pen_signature_of(op->kind);
   uint32_t tensor = op->operand[k];
   if (k >= signature->operand_count)
     return tensor == PEN_NONE ||
@@ -147,7 +146,7 @@ static bool check_ops(const struct pen_bench *b) {
         return pen_wrong(problem, b->rank, PEN_NONE, "op %u (%s): dim %s is %lld", index, signature->kind, signature->dim[dim],
                          (long long)op->dim[dim]);
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
-      if (!check_operand(b, index, op, k)) return false;
+      if (!check_operand(b, index, op, signature, k)) return false;
     uint64_t wanted = pen_signature_workspace_bytes(signature, b->plan->device, op->dtype, op->dim);
     if (op->workspace == PEN_NONE ? wanted > 0
                                   : op->workspace >= tables->tensor_count || tables->tensors[op->workspace].bytes < wanted)

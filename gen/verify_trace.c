@@ -222,49 +222,55 @@ static bool trace_anew(struct pen_tracer *tracer, uint32_t row, struct pen_trace
 
 /* ---- the same program in other frames ---- */
 
+enum { BLOCKS_MAX = 2 * PEN_BASES };
+
 /* Notes which bytes, counted from each base, the program's operands take. False when one has an end that no number can say. */
-static bool find_blocks(const struct pen_bench *b, const struct pen_program *program, struct pen_operand_block block[PEN_BASES][2]) {
-  for (int base = 0; base < PEN_BASES; base++)
-    for (int received = 0; received < 2; received++) block[base][received] = (struct pen_operand_block){UINT64_MAX, 0};
+static bool find_blocks(const struct pen_bench *b, const struct pen_program *program, struct pen_moulds *moulds) {
+  struct pen_operand_block block[BLOCKS_MAX];
+  for (int n = 0; n < BLOCKS_MAX; n++) block[n] = (struct pen_operand_block){UINT64_MAX, 0, (uint8_t)(n / 2), n % 2};
   for (uint32_t index = program->first_op; index < program->first_op + program->op_count; index++) {
     const struct pen_op *op = &b->tables->ops[index];
     for (int k = 0; k <= PEN_OPERANDS_MAX; k++) {
       uint32_t tensor = k < PEN_OPERANDS_MAX ? op->operand[k] : op->workspace;
       if (tensor == PEN_NONE) continue;
       const struct pen_tensor *t = &b->tables->tensors[tensor];
-      struct pen_operand_block *own = &block[t->base][b->received[tensor]];
+      struct pen_operand_block *own = &block[2 * t->base + b->received[tensor]];
       uint64_t past;
       if (__builtin_add_overflow(t->offset, t->bytes, &past)) return false;
       if (t->offset < own->first) own->first = t->offset;
       if (past > own->past) own->past = past;
     }
   }
+  moulds->block = pen_new(BLOCKS_MAX, sizeof *moulds->block);
+  for (int n = 0; n < BLOCKS_MAX; n++)
+    if (block[n].first < block[n].past && block[n].base != PEN_BASE_PERSISTENT && block[n].base != PEN_BASE_LOSS)
+      moulds->block[moulds->block_count++] = block[n];
   return true;
 }
 
 /* A program's blocks in one frame. */
 struct placed {
-  struct pen_operand_block at[2 * PEN_BASES];
+  struct {
+    uint64_t first, past;
+  } at[BLOCKS_MAX];
   size_t count;
 };
 
 /* Places the blocks in a frame. False unless all are where such tensors may be. */
-static bool place_blocks(const struct pen_bench *b, const struct pen_frame *frame, const struct pen_operand_block block[PEN_BASES][2],
-                         struct placed *placed) {
-  placed->count = 0;
-  for (int base = 0; base < PEN_BASES; base++)
-    for (int received = 0; received < 2 && base != PEN_BASE_PERSISTENT && base != PEN_BASE_LOSS; received++) {
-      const struct pen_operand_block *own = &block[base][received];
-      struct pen_operand_block *at = &placed->at[placed->count];
-      if (own->first >= own->past) continue;
-      if (__builtin_add_overflow(frame->base[base], own->first, &at->first) ||
-          __builtin_add_overflow(frame->base[base], own->past, &at->past))
-        return false;
-      bool in_window = received || at->first < b->memory->window_bytes;
-      if (at->first < (in_window ? 0 : b->memory->persistent_end)) return false;
-      if (at->past > (in_window ? b->memory->window_bytes : b->memory->arena_bytes)) return false;
-      placed->count++;
-    }
+static bool place_blocks(const struct pen_bench *b, const struct pen_frame *frame, const struct pen_moulds *moulds, struct placed *placed) {
+  placed->count = moulds->block_count;
+  for (size_t n = 0; n < moulds->block_count; n++) {
+    const struct pen_operand_block *own = &moulds->block[n];
+    uint64_t first, past;
+    if (__builtin_add_overflow(frame->base[own->base], own->first, &first) ||
+        __builtin_add_overflow(frame->base[own->base], own->past, &past))
+      return false;
+    bool in_window = own->received || first < b->memory->window_bytes;
+    if (first < (in_window ? 0 : b->memory->persistent_end)) return false;
+    if (past > (in_window ? b->memory->window_bytes : b->memory->arena_bytes)) return false;
+    placed->at[n].first = first;
+    placed->at[n].past = past;
+  }
   return true;
 }
 
@@ -327,10 +333,10 @@ bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *tr
   struct placed here;
   if (!moulds->known) {
     moulds->known = true;
-    if (!find_blocks(tracer->bench, &tables->programs[action->program], moulds->block)) moulds->count = MOULDS_MAX;
+    if (!find_blocks(tracer->bench, &tables->programs[action->program], moulds)) moulds->count = MOULDS_MAX;
   }
   if (moulds->count == MOULDS_MAX && !moulds->first) return trace_anew(tracer, row, trace);
-  bool fits = place_blocks(tracer->bench, frame, moulds->block, &here);
+  bool fits = place_blocks(tracer->bench, frame, moulds, &here);
   const struct pen_mould *mould = fits ? find_mould(moulds, &here) : NULL;
   if (!mould) {
     if (!trace_anew(tracer, row, trace)) return false;
