@@ -28,7 +28,7 @@ enum {
   PEN_PRODUCT_DEPTH = 384,
   PEN_PRODUCT_WIDTH = 768,
   PEN_PRODUCT_HEIGHT = 96,
-  PEN_PRODUCT_PANEL = 32,
+  PEN_PRODUCT_PANEL = 16,
   PEN_HEAD_CHUNK = 32,        /* HEAD_LOSS's chunks are whole multiples, so that each begins on PEN_ALIGNMENT_BYTES */
   PEN_SHARED_NAME_BYTES = 64, /* of a block of a device's memory, between processes */
   PEN_DEVICE_ARRAYS_MAX = 256, /* of sum_arrays() on a device: so many addresses go with a launch */

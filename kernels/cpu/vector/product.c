@@ -16,8 +16,10 @@
  */
 #include "kernels/cpu/vector/isa.h"
 
-#define TILE_ROWS (LANES == 16 ? 12 : 6) /* 24 or 12 sums: as many as the registers hold beside two vectors of the right factor */
-#define TILE_VECTORS 2
+/* 24 or 12 sums: as many as the registers hold beside the right factor's. With vectors of 64 bytes a panel is one wide: two would not stay
+ * in the first-level cache (12 x 32 makes 0.93 of the rate of 24 x 16 on Zen 4, by shape 0.90 to 0.99). */
+#define TILE_ROWS (LANES == 16 ? 24 : 6)
+#define TILE_VECTORS (LANES == 16 ? 1 : 2)
 #include "kernels/cpu/vector/multiply.h"
 
 enum {
@@ -53,23 +55,21 @@ struct tile {
 
 inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row, size_t a_step) {
   vf sum[ROWS][VECTORS];
-#pragma GCC unroll 12
+#pragma GCC unroll 24
   for (size_t r = 0; r < rows; r++) {
-    sum[r][0] = sum[r][1] = (vf){0};
+    for (int v = 0; v < VECTORS; v++)
+      sum[r][v] = (vf){0};
     __builtin_prefetch(t->result + r * t->result_row, 1);
   }
   multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
-#pragma GCC unroll 12
-  for (size_t r = 0; r < rows; r++) {
-    float *to = t->result + r * t->result_row;
-    if (t->addend) {
-      const float *from = t->addend + r * t->result_row;
-      sum[r][0] = load(from) + sum[r][0];
-      sum[r][1] = load(from + LANES) + sum[r][1];
+#pragma GCC unroll 24
+  for (size_t r = 0; r < rows; r++)
+    for (int v = 0; v < VECTORS; v++) {
+      const size_t at = r * t->result_row + v * LANES;
+      if (t->addend)
+        sum[r][v] = load(t->addend + at) + sum[r][v];
+      store(t->result + at, sum[r][v]);
     }
-    store(to, sum[r][0]);
-    store(to + LANES, sum[r][1]);
-  }
 }
 
 typedef void tile_function(const struct tile *);
@@ -79,7 +79,9 @@ typedef void tile_function(const struct tile *);
   __attribute__((noinline)) static void tile_of_rows_##rows(const struct tile *t) { multiply_tile(t, rows, t->a_row, 1); } \
   __attribute__((noinline)) static void tile_of_strip_##rows(const struct tile *t) { multiply_tile(t, rows, 1, ROWS); }
 #if PEN_VECTOR_BYTES == 64
-#define TILES(row) row(1) row(2) row(3) row(4) row(5) row(6) row(7) row(8) row(9) row(10) row(11) row(12)
+#define TILES(row)                                                                                                        \
+  row(1) row(2) row(3) row(4) row(5) row(6) row(7) row(8) row(9) row(10) row(11) row(12) row(13) row(14) row(15) row(16) \
+  row(17) row(18) row(19) row(20) row(21) row(22) row(23) row(24)
 #else
 #define TILES(row) row(1) row(2) row(3) row(4) row(5) row(6)
 #endif
