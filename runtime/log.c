@@ -140,7 +140,7 @@ static void tell(struct pen_log *log, const double *board) {
   };
   log->loss_sum += pen_board_loss_sum(plan, board);
   log->target_count += targets;
-  log->skipped += log->trains && pen_step_skipped(&plan->optimizer, targets, told.norm);
+  log->skipped += log->trains && (targets == 0 || !isfinite(told.norm));
   log->told_end_ns = end_ns;
   log->smooth_ms = log->told == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
   log->told++;

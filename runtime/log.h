@@ -32,7 +32,7 @@ struct pen_log {
   double smooth_ms;                 /* moving average of step times, for the time left */
   double loss_sum;                  /* of all steps told, before division */
   uint64_t target_count;            /* of the same */
-  uint64_t skipped;                 /* steps told that changed nothing: without targets, or with a norm that is not finite */
+  uint64_t skipped;                 /* steps told without targets, or with a norm that is not finite */
   uint64_t lost;                    /* lines that could not be written */
 };
 

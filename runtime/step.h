@@ -26,7 +26,8 @@ double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
 double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
 
 /* A step is skipped when it has no targets, or when clip_norm is not 0 (then every rank knows the norm before its UPDATE) and the norm is
- * not finite: weights and moments stay, the step counts. */
+ * not finite: weights and moments stay, the step counts. With clip_norm 0 UPDATE leaves alone what has no finite gradient, by itself
+ * (pen_adamw_step()). */
 bool pen_step_skipped(const struct pen_optimizer *optimizer, uint64_t targets, double norm);
 
 /* What AdamW needs in step k, from 1, but for the weight decay, which is each weight's. norm is used when clip_norm is not 0. */

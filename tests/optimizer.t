@@ -77,8 +77,8 @@ refuses '*optimizer.norm = 3*"2" or "inf"*' -s optimizer.norm=3
 # The runtime as it is, but for a gradient of rank 1 that is spoilt in step 3, before its norm is taken.
 sed 's/^static bool norm(struct pen_vm \*vm.*$/#include <math.h>\n&\n  if (vm->rank == 1 \&\& vm->optimizer_step == 3) ((float *)(vm->arena + vm->plan->weights[vm->weights[0]].gradient_offset))[5] = SPOILT;/' \
   "$top_srcdir/runtime/handlers.c" >handlers.c
-spoil() { # NAME VALUE
-  (cd "$top_builddir" && $CC $CFLAGS -std=gnu17 -I"$top_srcdir" "-DSPOILT=$2" -o "$scratch/$1" "$scratch/handlers.c" "$scratch/default.o" \
+spoil() { # NAME VALUE [TOPOLOGY]
+  (cd "$top_builddir" && $CC $CFLAGS -std=gnu17 -I"$top_srcdir" "-DSPOILT=$2" -o "$scratch/$1" "$scratch/handlers.c" "$scratch/${3:-default}.o" \
     libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
 }
 ok "the fault is in place" grep -q SPOILT handlers.c
@@ -94,5 +94,21 @@ for name in nan infinite; do
   ok "$name: the next does not" test "$(cksum <$name.ckpt/step-00000003/model.safetensors)" != "$(cksum <$name.ckpt/step-00000004/model.safetensors)"
 done
 ok "both go on alike" cmp nan.ckpt/latest/model.safetensors infinite.ckpt/latest/model.safetensors
+# Where no rank knows the norm in time, the one element stays as it was, and the others take the step as if nothing had been.
+ok "free: without clipping" build free model.cfg -s optimizer.clip_norm=0
+ok "free: trains" train free --steps 3 --checkpoint free.ckpt
+ok "free: a gradient that is no number" spoil free_nan NAN free
+ok "free: a gradient that is infinite" spoil free_infinite INFINITY free
+for name in free_nan free_infinite; do
+  ok "$name: trains on" train $name --steps 4 --save-every 1 --checkpoint $name.ckpt
+  is "$name: the step is counted" "$(log_field $name.log skipped | tr '\n' ' ')" "1 1 "
+  for file in model optimizer; do
+    cmp -l free.ckpt/latest/$file.safetensors $name.ckpt/step-00000003/$file.safetensors | awk '{ print $1 }' >apart
+    cmp -l $name.ckpt/step-00000002/$file.safetensors $name.ckpt/step-00000003/$file.safetensors | awk '{ print $1 }' >changed
+    matches "$name: $file: one element misses the step" "$(wc -l <apart)" "[1-8]"
+    ok "$name: $file: it stays as it was" test -z "$(sort apart changed | uniq -d)"
+    ok "$name: $file: the others do not" test "$(wc -l <changed)" -gt 1000
+  done
+done
 is "before, all is as without the fault" "$(log_field nan.log loss | head -n 3)" "$(log_field default.log loss | head -n 3)"
 finish

@@ -35,10 +35,14 @@ struct step {
 #pragma unroll
     for (int k = 0; k < N; k++) {
       const float g = __fmul_rn(gradients.v[k], s.scale);
-      m.v[k] = __fmaf_rn(m.v[k], s.beta1, __fmul_rn(g, s.rest1));
-      v.v[k] = __fmaf_rn(v.v[k], s.beta2, __fmul_rn(__fmul_rn(g, g), s.rest2));
-      const float divisor = __fadd_rn(__fsqrt_rn(__fmul_rn(v.v[k], s.correction)), s.epsilon);
-      p.v[k] = __fmaf_rn(__fdiv_rn(m.v[k], divisor), s.rate, __fmul_rn(p.v[k], s.keep));
+      const float mean = __fmaf_rn(m.v[k], s.beta1, __fmul_rn(g, s.rest1));
+      const float square = __fmaf_rn(v.v[k], s.beta2, __fmul_rn(__fmul_rn(g, g), s.rest2));
+      const float divisor = __fadd_rn(__fsqrt_rn(__fmul_rn(square, s.correction)), s.epsilon);
+      const float value = __fmaf_rn(__fdiv_rn(mean, divisor), s.rate, __fmul_rn(p.v[k], s.keep));
+      const bool good = square < INFINITY; /* else g is not finite, or its square is not: the element stays */
+      p.v[k] = good ? value : p.v[k];
+      m.v[k] = good ? mean : m.v[k];
+      v.v[k] = good ? square : v.v[k];
     }
     store(parameter + i, p);
     if (copy)

@@ -77,14 +77,16 @@ void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, flo
   const struct step s = settle(settings);
   for (size_t i = 0; i < count; i += LANES) {
     const size_t n = count - i;
+    const vf old_p = load_n(parameter + i, n), old_m = load_n(exp_avg + i, n), old_v = load_n(exp_avg_sq + i, n);
     vf g = load_n(gradient + i, n) * s.scale;
-    vf m = madd(load_n(exp_avg + i, n), splat(s.beta1), g * s.rest1);
-    vf v = madd(load_n(exp_avg_sq + i, n), splat(s.beta2), g * g * s.rest2);
+    vf m = madd(old_m, splat(s.beta1), g * s.rest1);
+    vf v = madd(old_v, splat(s.beta2), g * g * s.rest2);
     vf divisor = square_root(v * s.correction) + s.epsilon;
-    vf p = madd(m / divisor, splat(s.rate), load_n(parameter + i, n) * s.keep);
-    store_n(parameter + i, p, n);
-    store_n(exp_avg + i, m, n);
-    store_n(exp_avg_sq + i, v, n);
+    vf p = madd(m / divisor, splat(s.rate), old_p * s.keep);
+    const vi good = v < splat(INFINITY); /* else g is not finite, or its square is not */
+    store_n(parameter + i, choose(good, p, old_p), n);
+    store_n(exp_avg + i, choose(good, m, old_m), n);
+    store_n(exp_avg_sq + i, choose(good, v, old_v), n);
     store_n(gradient + i, splat(0.0f), n);
   }
 }
