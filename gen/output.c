@@ -15,6 +15,7 @@
 #include "gen/picture.h"
 #include "gen/promela.h"
 #include "gen/report.h"
+#include "gen/source.h"
 
 double pen_overlap_of(const struct pen_result *result) {
   if (result->measured) return result->measured->overlap;
@@ -139,19 +140,14 @@ static bool is_replaceable(const char *path) {
   return lstat(path, &status) || S_ISREG(status.st_mode);
 }
 
-static bool is_same(const char *a, const char *b) {
-  struct stat one, other;
-  return a && b && !stat(a, &one) && !stat(b, &other) && one.st_dev == other.st_dev && one.st_ino == other.st_ino;
-}
-
 /* Ends the generator where the file of an option would replace what is read. */
 static void check_output(const char *option, const char *path, const struct pen_topology *topology, const struct pen_options *options) {
-  const char *same = is_same(path, options->topology) ? "the topology" : NULL;
-  if (!same && is_same(path, options->actions)) same = "--actions";
-  if (!same && is_same(path, options->costs)) same = "--costs";
-  if (!same && is_same(path, topology->schedule_path)) same = "pipeline.schedule_file";
+  const char *same = pen_same_file(path, options->topology) ? "the topology" : NULL;
+  if (!same && pen_same_file(path, options->actions)) same = "--actions";
+  if (!same && pen_same_file(path, options->costs)) same = "--costs";
+  if (!same && pen_same_file(path, topology->schedule_path)) same = "pipeline.schedule_file";
   for (size_t i = 0; i < topology->sources.count && !same; i++)
-    if (is_same(path, topology->sources.value[i])) same = pen_text("%s, which the topology includes", topology->sources.value[i]);
+    if (pen_same_file(path, topology->sources.value[i])) same = pen_text("%s, which the topology includes", topology->sources.value[i]);
   if (same) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: the same file as %s", option, path, same);
 }
 

@@ -21,8 +21,7 @@ enum { INCLUDE_DEPTH_MAX = 16, INCLUDES_MAX = 1000, NESTING_MAX = 64, SOURCE_BYT
 struct reading {
   const char *path, *at, *start, *end;
   size_t file, line, visit, depth;
-  dev_t device;
-  ino_t inode;
+  struct stat status;
   const struct reading *outer;
 };
 
@@ -260,16 +259,17 @@ static bool read_all(int descriptor, struct reading *reading, size_t limit) {
   return true;
 }
 
+static bool is_same(const struct stat *one, const struct stat *other) { return one->st_dev == other->st_dev && one->st_ino == other->st_ino; }
+
+bool pen_same_file(const char *path, const char *other) {
+  struct stat one, two;
+  return path && other && !stat(path, &one) && !stat(other, &two) && is_same(&one, &two);
+}
+
 static bool open_and_read(struct scanner *scanner, struct reading *reading) {
   int descriptor = open(reading->path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
-  struct stat status;
-  bool done = fstat(descriptor, &status) == 0;
-  if (done) {
-    reading->device = status.st_dev;
-    reading->inode = status.st_ino;
-    done = read_all(descriptor, reading, SOURCE_BYTES_MAX - scanner->total_bytes);
-  }
+  bool done = fstat(descriptor, &reading->status) == 0 && read_all(descriptor, reading, SOURCE_BYTES_MAX - scanner->total_bytes);
   int error = errno;
   close(descriptor);
   errno = error;
@@ -281,7 +281,7 @@ static void scan_file(struct scanner *scanner, const char *path, const struct re
   struct reading reading = {.path = path, .line = 1, .outer = outer, .depth = outer ? outer->depth + 1 : 0};
   if (!open_and_read(scanner, &reading)) pen_stop(PEN_EXIT_NO_INPUT, "%s%s", why, strerror(errno));
   for (const struct reading *around = outer; around; around = around->outer) {
-    if (around->device == reading.device && around->inode == reading.inode)
+    if (is_same(&around->status, &reading.status))
       pen_stop(PEN_EXIT_TOPOLOGY, "%sa file must not include itself", why);
   }
   uint64_t bytes = (uint64_t)(reading.end - reading.start);

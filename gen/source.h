@@ -41,6 +41,9 @@ struct pen_source {
 /* Reads a file and all that it includes, and hashes their bytes. Ends the generator (66 what cannot be read, 78). */
 struct pen_source *pen_source_read(const char *path, struct sha256_ctx *hash);
 
+/* Whether both name one file that is there. Null names none. */
+bool pen_same_file(const char *path, const char *other);
+
 /* `FILE:LINE: ` of a line of `text`, counted from 1. */
 const char *pen_source_where(const struct pen_source *source, size_t line);
 

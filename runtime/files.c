@@ -133,6 +133,10 @@ int pen_file_open_output(const char *path, int flags) {
   return fd;
 }
 
+bool pen_file_same(const struct stat *one, const struct stat *other) {
+  return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
+}
+
 int pen_file_reserve(int fd, uint64_t bytes) {
   if (bytes > INT64_MAX) {
     errno = EFBIG;

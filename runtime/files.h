@@ -6,8 +6,10 @@
 #define PEN_FILES_H
 
 #include <limits.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
 /* Lets a write past the file size limit of the process fail with EFBIG rather than kill it by SIGXFSZ. */
 void pen_files_take_limits_as_errors(void);
@@ -34,6 +36,9 @@ int pen_folder_sync_of(const char *file);
 
 /* open() of an output. A pipe that nobody reads yet is waited for as ever: a signal that is held elsewhere ends that wait. */
 int pen_file_open_output(const char *path, int flags);
+
+/* Whether both are of one file. */
+bool pen_file_same(const struct stat *one, const struct stat *other);
 
 /* Reserves the first `bytes` of a file, which then reads as zeros: a full disk shows here, not in the middle of the data. Where
  * the file system cannot reserve, only the length is set. */

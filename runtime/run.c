@@ -42,10 +42,6 @@ static const char *path_of(const struct pen_options *options, const struct named
   return *(const char *const *)((const char *)options + file->offset);
 }
 
-static bool same_inode(const struct stat *one, const struct stat *two) {
-  return one->st_dev == two->st_dev && one->st_ino == two->st_ino;
-}
-
 /* The folder of a path; returns its last part. */
 static const char *part_path(const char *path, char folder[PATH_MAX]) {
   const char *slash = strrchr(path, '/');
@@ -58,11 +54,11 @@ static bool same_file(const char *path, const char *other) {
   struct stat one, two;
   int missing = stat(path, &one) != 0, other_missing = stat(other, &two) != 0;
   if (!missing && !other_missing) {
-    return S_ISREG(one.st_mode) && same_inode(&one, &two);
+    return S_ISREG(one.st_mode) && pen_file_same(&one, &two);
   }
   char folder[PATH_MAX], other_folder[PATH_MAX];
   bool same_name = strcmp(part_path(path, folder), part_path(other, other_folder)) == 0;
-  return missing && other_missing && same_name && stat(folder, &one) == 0 && stat(other_folder, &two) == 0 && same_inode(&one, &two);
+  return missing && other_missing && same_name && stat(folder, &one) == 0 && stat(other_folder, &two) == 0 && pen_file_same(&one, &two);
 }
 
 /* A file that is written would be emptied before, or while, it is read as another. */

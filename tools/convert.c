@@ -16,6 +16,7 @@
 #include <unistd.h>
 
 #include "gen/gen.h"
+#include "gen/source.h"
 #include "tools/convert.h"
 
 #ifndef PACKAGE_VERSION
@@ -142,9 +143,8 @@ static void write_topology(FILE *out, const struct convert_model *model) {
 
 /* Beside the file, then renamed: it is whole or not there. What is there and no plain file (a device, a link) is written through. */
 static void write_file(const char *path, const struct convert_model *model) {
-  struct stat status, config;
-  if (!stat(path, &status) && !stat(model->path, &config) && status.st_dev == config.st_dev && status.st_ino == config.st_ino)
-    convert_fail(EX_USAGE, "-o %s: the same file as the config", path);
+  struct stat status;
+  if (pen_same_file(path, model->path)) convert_fail(EX_USAGE, "-o %s: the same file as the config", path);
   bool replaces = lstat(path, &status) || S_ISREG(status.st_mode);
   const char *written = replaces ? pen_text("%s.tmp%ld", path, (long)getpid()) : path;
   FILE *out = fopen(written, "w");

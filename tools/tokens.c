@@ -237,7 +237,7 @@ static void check_files(const struct tokens_settings *settings) {
     if (S_ISDIR(input.st_mode)) {
       tokens_fail(EX_NOINPUT, "%s: is a directory", path);
     }
-    if (stale && input.st_dev == output.st_dev && input.st_ino == output.st_ino) {
+    if (stale && pen_file_same(&input, &output)) {
       tokens_fail(EX_CANTCREAT, "%s: cannot create: it is also to be read", temporary);
     }
     uint64_t width = settings->input == TOKENS_INPUT_IDS16 ? 2 : settings->input == TOKENS_INPUT_IDS32 ? 4 : 1;
