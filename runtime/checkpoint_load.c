@@ -70,7 +70,7 @@ static int find(const char *dir, const struct pen_plan *plan, int moments, struc
   if (moments) {
     check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ);
   }
-  pen_manifest_read(&manifest, out->path, plan);
+  pen_manifest_read(&manifest, out->path, plan, moments ? PEN_PART_EXP_AVG_SQ : PEN_PART_VALUE);
   if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
     pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model", out->path);
   }
@@ -119,10 +119,7 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
         pen_part_name(name, weight, part);
         pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
                              to, digest);
-        if (memcmp(digest, manifest->digests[PEN_PARTS * i + part], sizeof digest) != 0) {
-          pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", path,
-                   name);
-        }
+        pen_manifest_expect(manifest, plan, i, part, path, digest);
         if (part == PEN_PART_VALUE) {
           pen_value_taken(plan, replica, rank, arena, i, to);
         } else {
@@ -136,14 +133,14 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
 
 void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan);
+  pen_manifest_read(&manifest, path, plan, PEN_PART_VALUE);
   load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
   pen_manifest_free(&manifest);
 }
 
 void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan);
+  pen_manifest_read(&manifest, path, plan, PEN_PART_EXP_AVG_SQ);
   load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
   load_parts(path, PEN_OPTIMIZER_FILE, plan, replica, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, &manifest);
   pen_manifest_free(&manifest);

@@ -111,7 +111,7 @@ static void parse_state(struct pen_manifest *manifest, const char *path, const j
 }
 
 static void parse_checksums(struct pen_manifest *manifest, const char *path, const json_t *root,
-                            const struct pen_plan *plan) {
+                            const struct pen_plan *plan, enum pen_part last) {
   char name[PEN_STORED_NAME_BYTES];
   const json_t *checksums = json_object_get(root, "checksums");
   manifest->digests = calloc((size_t)plan->weight_count * PEN_PARTS + 1, sizeof *manifest->digests);
@@ -119,7 +119,7 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    for (enum pen_part part = 0; part < PEN_PARTS; part++) {
+    for (enum pen_part part = 0; part <= last; part++) {
       const struct pen_weight *weight = &plan->weights[i];
       if (pen_part_exists(weight, part) &&
           parse_digest(manifest->digests[PEN_PARTS * i + part],
@@ -153,7 +153,7 @@ static char *read_text(const char *path, size_t limit, size_t *count) {
   return text;
 }
 
-void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan) {
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last) {
   char path[PATH_MAX];
   size_t count;
   json_error_t error;
@@ -170,9 +170,18 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const 
     pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, error.text);
   }
   parse_state(manifest, path, root);
-  parse_checksums(manifest, path, root, plan);
+  parse_checksums(manifest, path, root, plan, last);
   json_decref(root);
   free(text);
+}
+
+void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part,
+                         const char *file, const unsigned char digest[PEN_DIGEST_BYTES]) {
+  char name[PEN_STORED_NAME_BYTES];
+  if (memcmp(digest, manifest->digests[PEN_PARTS * weight_index + part], PEN_DIGEST_BYTES) != 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", file,
+             pen_part_name(name, &plan->weights[weight_index], part));
+  }
 }
 
 void pen_manifest_free(struct pen_manifest *manifest) {

@@ -17,12 +17,16 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
 struct pen_manifest {
   uint64_t step, cursor;
   unsigned char model_digest[PEN_DIGEST_BYTES];
-  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_PARTS * weight_count]; zeros where a part does not exist */
+  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_PARTS * weight_count]; zeros where a part does not exist, or was not wanted */
 };
 
-/* Reads and checks FOLDER/manifest.json. Fails with the file's name: PEN_EXIT_NO_INPUT if it is absent or unreadable,
- * PEN_EXIT_DATA if it is damaged or lacks the checksum of a tensor of the plan. Allocates: pen_manifest_free(). */
-void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan);
+/* Reads and checks FOLDER/manifest.json, with the checksums of the parts up to `last`. Fails with the file's name: PEN_EXIT_NO_INPUT if it
+ * is absent or unreadable, PEN_EXIT_DATA if it is damaged or lacks one of these checksums. Allocates: pen_manifest_free(). */
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last);
+
+/* Fails (PEN_EXIT_DATA) unless `digest` is that of a part of a weight, which was read from a file. */
+void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part,
+                         const char *file, const unsigned char digest[PEN_DIGEST_BYTES]);
 void pen_manifest_free(struct pen_manifest *manifest);
 
 #endif

@@ -12,6 +12,7 @@
 
 #include "runtime/check.h"
 #include "runtime/files.h"
+#include "runtime/manifest.h"
 #include "runtime/safetensors.h"
 
 struct shard {
@@ -26,6 +27,9 @@ struct pen_shards {
   size_t count;
   size_t lacking_bytes; /* of the first part of names that the files' lack; 0: none */
   char *lacking;        /* that part: "transformer." */
+  const struct pen_plan *plan;
+  bool checked; /* the folder is a checkpoint of ours: */
+  struct pen_manifest manifest;
 };
 
 static void *must(void *memory, const char *path) {
@@ -102,6 +106,15 @@ static bool ends_in(const char *text, const char *ending) {
   return tail <= length && strcmp(text + length - tail, ending) == 0;
 }
 
+/* A folder that we have saved says what its tensors' bytes are. It may be of another model with the same weights: a longer sequence. */
+static void find_manifest(struct pen_shards *shards, const char *folder) {
+  char manifest[PATH_MAX];
+  shards->checked = pen_path_join(manifest, folder, "manifest.json") == 0 && access(manifest, F_OK) == 0;
+  if (shards->checked) {
+    pen_manifest_read(&shards->manifest, folder, shards->plan, PEN_PART_VALUE);
+  }
+}
+
 static void open_all(struct pen_shards *shards, const char *path) {
   char file[PATH_MAX], index[PATH_MAX];
   struct stat status;
@@ -123,6 +136,7 @@ static void open_all(struct pen_shards *shards, const char *path) {
     open_index(shards, index);
   } else {
     open_shard(shards, file, file);
+    find_manifest(shards, path);
   }
 }
 
@@ -167,6 +181,7 @@ static const char *const computed[] = {".attn.bias", ".attn.masked_bias", ".rota
 struct pen_shards *pen_shards_open(const char *path, const struct pen_plan *plan) {
   struct pen_shards *shards = must(calloc(1, sizeof *shards), path);
   const struct shard *shard;
+  shards->plan = plan;
   open_all(shards, path);
   find_lacking(shards, plan);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -187,7 +202,11 @@ struct pen_shards *pen_shards_open(const char *path, const struct pen_plan *plan
 void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *weight, float *out) {
   const struct shard *shard;
   const struct pen_stored *tensor = find(shards, weight, &shard);
-  pen_safetensors_read(shard->file, tensor, out, NULL);
+  unsigned char digest[PEN_DIGEST_BYTES];
+  pen_safetensors_read(shard->file, tensor, out, shards->checked ? digest : NULL);
+  if (shards->checked) {
+    pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights), PEN_PART_VALUE, shard->path, digest);
+  }
 }
 
 uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_plan *plan) {
@@ -210,5 +229,8 @@ void pen_shards_close(struct pen_shards *shards) {
   free(shards->shard);
   free(shards->index_path);
   free(shards->lacking);
+  if (shards->checked) {
+    pen_manifest_free(&shards->manifest);
+  }
   free(shards);
 }

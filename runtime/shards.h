@@ -15,7 +15,8 @@ struct pen_shards; /* open files whose headers have been checked */
 struct pen_shards *pen_shards_open(const char *path, const struct pen_plan *plan);
 void pen_shards_close(struct pen_shards *shards);
 
-/* Reads a weight of that plan into out[weight->count], widened to f32. Fails on an element that is not finite. */
+/* Reads a weight of the plan into out[weight->count], widened to f32. Fails on an element that is not finite, and, where the folder has the
+ * manifest.json of a checkpoint, on bytes whose SHA-256 is not the one there. The plan must be that of pen_shards_open(). */
 void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *weight, float *out);
 
 /* A number for the weights of that plan: of each its dtype and its first bytes, so that it costs no reading of the whole. */
