@@ -13,6 +13,7 @@
  *   names     are prefixed with the layer's, as Hugging Face names tensors: a value is found by them in tables and messages
  *
  * Backward is none of a family's business: derive.c makes it from these ops. */
+#include <math.h>
 #include <string.h>
 
 #include "gen/shapes.h"
@@ -214,7 +215,14 @@ void op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t pa
 uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
   struct pen_op *op = emit(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
                            (int64_t[]){graph->topology->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
-  op->real[0] = graph->topology->model_rope_theta;
+  const struct pen_topology *t = graph->topology;
+  op->real[0] = t->model_rope_theta;
+  if (t->model_rope_scaling) op->real[1] = t->model_rope_factor;
+  if (t->model_rope_original_sequence) {
+    double between = t->model_rope_high_freq_factor - t->model_rope_low_freq_factor;
+    op->real[2] = (double)t->model_rope_original_sequence / (2 * M_PI * between);
+    op->real[3] = t->model_rope_low_freq_factor / between;
+  }
   return op->operand[0];
 }
 

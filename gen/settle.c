@@ -144,6 +144,34 @@ static void check_actions(const struct pen_topology *t) {
 
 /* ---- model ---- */
 
+static void unset_llama3(struct pen_topology *t) {
+  t->model_rope_low_freq_factor = t->model_rope_high_freq_factor = 0;
+  t->model_rope_original_sequence = 0;
+}
+
+/* What the kind of stretching does not use has no value, and does not enter the model's digest; plain positions have none of it. */
+static void settle_rope(struct pen_topology *t) {
+  const char *kind = t->model_rope_scaling;
+  if (!kind || !strcmp(kind, "none")) {
+    if (!kind && t->has_model_rope_factor) require(t, "model.rope_scaling", "model.rope_factor needs it: ");
+    t->model_rope_scaling = NULL;
+    t->model_rope_factor = 0;
+    unset_llama3(t);
+    return;
+  }
+  require(t, "model.rope_factor", pen_text("model.rope_scaling = \"%s\" needs it: ", kind));
+  if (t->model_rope_factor < 1) pen_topology_fail(t, "model.rope_factor", "a finite number, 1 or more");
+  if (!strcmp(kind, "linear")) {
+    unset_llama3(t);
+    return;
+  }
+  require(t, "model.rope_original_sequence", "model.rope_scaling = \"llama3\" needs it: ");
+  if (!t->has_model_rope_low_freq_factor) t->model_rope_low_freq_factor = 1;
+  if (!t->has_model_rope_high_freq_factor) t->model_rope_high_freq_factor = 4;
+  if (t->model_rope_high_freq_factor <= t->model_rope_low_freq_factor)
+    pen_topology_fail(t, "model.rope_high_freq_factor", "above model.rope_low_freq_factor = %g", t->model_rope_low_freq_factor);
+}
+
 static void settle_attention(struct pen_topology *t) {
   bool rotary = family_of(t)->rotary;
   long long heads = t->model_heads, hidden = t->model_hidden;
@@ -159,6 +187,7 @@ static void settle_attention(struct pen_topology *t) {
   }
   if (rotary && t->model_head_dim % 2) pen_topology_fail(t, "model.head_dim", "an even number, for rotary positions");
   if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");
+  if (rotary) settle_rope(t);
 }
 
 /* What the family has a default for. */

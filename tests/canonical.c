@@ -142,6 +142,22 @@ static void costs_spread_over_stages(void **state) {
   assert_true(settle(base, NULL)->costs_overlap < 0);
 }
 
+/* What one kind of positions does not use does not enter, nor what stands in a file for another kind. */
+static void stretched_positions_enter(void **state) {
+  (void)state;
+#define STRETCHED "model.rope_factor=8", "model.rope_original_sequence=64", "model.rope_low_freq_factor=2"
+  assert_same(settle(base, STRETCHED, "model.rope_scaling=none", NULL));
+  const char *plain = pen_topology_canonical(settle(base, NULL));
+  const char *linear = pen_topology_canonical(settle(base, "model.rope_factor=8", "model.rope_scaling=linear", NULL));
+  const char *llama3 = pen_topology_canonical(settle(base, STRETCHED, "model.rope_scaling=llama3", NULL));
+  assert_string_equal(linear, pen_topology_canonical(settle(base, STRETCHED, "model.rope_scaling=linear", NULL)));
+  assert_null(strstr(plain, "rope_s"));
+  assert_non_null(strstr(linear, "model.rope_theta = 10000\nmodel.rope_scaling = \"linear\"\nmodel.rope_factor = 8\nmodel.norm_epsilon"));
+  assert_non_null(strstr(llama3, "model.rope_factor = 8\nmodel.rope_original_sequence = 64\nmodel.rope_low_freq_factor = 2\n"
+                                 "model.rope_high_freq_factor = 4\nmodel.norm_epsilon"));
+#undef STRETCHED
+}
+
 /* Reading back the text gives the text: nothing is lost in it. */
 static void text_reads_back(void **state) {
   (void)state;
@@ -198,7 +214,8 @@ int main(void) {
       cmocka_unit_test(text_is_settled),          cmocka_unit_test(writing_does_not_enter),
       cmocka_unit_test(overrides_do_not_enter),   cmocka_unit_test(defaults_do_not_enter),
       cmocka_unit_test(includes_do_not_enter),    cmocka_unit_test(every_setting_enters),
-      cmocka_unit_test(costs_spread_over_stages), cmocka_unit_test(text_reads_back),
+      cmocka_unit_test(costs_spread_over_stages),
+      cmocka_unit_test(stretched_positions_enter), cmocka_unit_test(text_reads_back),
       cmocka_unit_test(source_digest_is_of_the_bytes), cmocka_unit_test(dependencies_are_escaped),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

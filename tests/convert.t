@@ -21,6 +21,15 @@ is "all that llama may say" \
   'family = "llama", ffn = 48, head_dim = 10, heads = 4, hidden = 32, kv_heads = 2, layers = 2, norm_epsilon = 1e-05, rope_theta = 500000.0, sequence = 16, tie_embeddings = true, vocab = 256'
 is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
 is "rope_theta of transformers 5" "$(model "$llama" ',"rope_parameters":{"rope_type":"default","rope_theta":1234.5}' | grep -o 'rope_theta = [0-9.]*')" 'rope_theta = 1234.5'
+# Positions that are stretched: as transformers 4 says it, and as 5 does.
+stretched='"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64'
+rope() { model "$@" | grep -o 'rope_[a-z_]* = [^,]*' | tr '\n' ' '; }
+is "llama3" "$(rope "$llama" ",\"rope_theta\":1e4,\"rope_scaling\":{$stretched}")" \
+  'rope_factor = 8.0 rope_high_freq_factor = 4.0 rope_low_freq_factor = 1.0 rope_original_sequence = 64 rope_scaling = "llama3" rope_theta = 10000.0 '
+matches "llama3: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 8, 3.395305452627*, 0.3333333333333333*}*'
+is "llama3 of transformers 5, qwen3" "$(rope "$qwen3" ",\"rope_parameters\":{\"rope_theta\":1e4,$stretched}")" "$(rope "$llama" ",\"rope_scaling\":{$stretched}")"
+is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
+matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
 is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
 is "gpt2" "$(model "$gpt2" '')" \
   'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
@@ -51,9 +60,14 @@ while IFS='	' read -r family keys text; do
   printf '{%s,%s}' "$family" "$keys" >config.json
   refused 65 "config.json: $text" "$keys" config.json
 done <<'END'
-llama	"rope_scaling":{"rope_type":"llama3","factor":8.0}	rope_scaling.rope_type = "llama3": only "default" is built here
-llama	"rope_scaling":{"type":"linear","factor":2}	rope_scaling.type = "linear": only "default" is built here
-llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0: positions that are stretched or turned in part are not built here
+llama	"rope_scaling":{"rope_type":"llama3","factor":8.0}	rope_scaling.low_freq_factor: missing
+llama	"rope_scaling":{"rope_type":"llama3","factor":"8"}	rope_scaling.factor = "8": a finite number, not negative
+llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic": only "default", "linear" or "llama3" is built here
+qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn": only "default", "linear" or "llama3" is built here
+llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope": only "default", "linear" or "llama3" is built here
+llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0: positions of the kind "linear" have none here
+llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0: positions of the kind "default" have none here
+llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5: positions of the kind "default" have none here
 llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5: only 1.0|1 is built here
 llama	"attention_bias":true	attention_bias = true: only false is built here
 llama	"mlp_bias":true	mlp_bias = true: only false is built here

@@ -14,6 +14,10 @@ SIZES = dict(vocab_size=256, hidden_size=32, intermediate_size=48, num_hidden_la
 GPT2 = dict(vocab_size=256, n_embd=36, n_layer=3, n_head=4, n_positions=32, initializer_range=0.2)
 ROPE = dict(rope_parameters={"rope_theta": 5e5, "rope_type": "default"})
 
+STRETCHED = dict(rope_parameters={"rope_theta": 1e4, "rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                                  "original_max_position_embeddings": 64})
+LINEAR = dict(rope_parameters={"rope_theta": 1e4, "rope_type": "linear", "factor": 4.0})
+
 
 def models():
     """Name, class, config, dtype in the file, greatest size of a file."""
@@ -22,6 +26,9 @@ def models():
     yield "llama_tied", llama, transformers.LlamaConfig(**SIZES, tie_word_embeddings=True), torch.bfloat16, "9KB"
     yield "qwen3", qwen3, transformers.Qwen3Config(**SIZES, **ROPE, head_dim=12), torch.float16, "30KB"
     yield "qwen3_tied", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, tie_word_embeddings=True), torch.float32, "5GB"
+    yield "llama_llama3", llama, transformers.LlamaConfig(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
+    yield "qwen3_llama3", qwen3, transformers.Qwen3Config(**SIZES, head_dim=16, **STRETCHED), torch.float32, "5GB"
+    yield "llama_linear", llama, transformers.LlamaConfig(**SIZES, **LINEAR), torch.float32, "5GB"
     yield "gpt2", gpt2, transformers.GPT2Config(**GPT2), torch.float32, "20KB"
     yield "gpt2_bare", transformers.GPT2Model, transformers.GPT2Config(**GPT2, n_inner=50), torch.float32, "5GB"
     yield "gpt2_untied", gpt2, transformers.GPT2Config(**GPT2, tie_word_embeddings=False), torch.float32, "5GB"
@@ -57,7 +64,9 @@ def meaning(config):
     else:
         keys += ["num_key_value_heads", "head_dim", "intermediate_size", "rms_norm_eps", "hidden_act"]
     values = [getattr(config, key) for key in keys]
-    return values + [float(config.rope_parameters["rope_theta"])] if config.model_type != "gpt2" else values
+    if config.model_type == "gpt2":
+        return values
+    return values + sorted((key, value if key == "rope_type" else float(value)) for key, value in config.rope_parameters.items())
 
 
 def read(path, *pairs):

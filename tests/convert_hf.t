@@ -25,7 +25,7 @@ alike() {
     END { print "# " NR " tokens, at most " most " apart"; exit bad || NR != 384 || most > 1e-4 }'
 }
 
-names="llama llama_tied qwen3 qwen3_tied gpt2 gpt2_bare gpt2_untied" pairs=
+names="llama llama_tied qwen3 qwen3_tied llama_llama3 qwen3_llama3 llama_linear gpt2 gpt2_bare gpt2_untied" pairs=
 while read -r name options; do
   ok "$name: converted" "$top_builddir/penstock-convert" -o "$scratch/$name.cfg" "$scratch/hf/$name"
   ok "$name: built" build "$name" "$scratch/$name.cfg" -s pipeline.microbatches=4 -s optimizer.learning_rate=1e-3 $options
@@ -42,6 +42,9 @@ llama       -s pipeline.ranks=3
 llama_tied  -s pipeline.ranks=3
 qwen3
 qwen3_tied  -s pipeline.ranks=1 -s pipeline.stages_per_rank=3
+llama_llama3 -s pipeline.ranks=2
+qwen3_llama3
+llama_linear
 gpt2        -s pipeline.ranks=3
 gpt2_bare
 gpt2_untied -s pipeline.ranks=2 -s partition.layers=[2,1]

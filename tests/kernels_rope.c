@@ -20,6 +20,36 @@ static void table_holds_cosines_and_sines(void **state) {
     }
 }
 
+/* A frequency whose wavelength is long, or between long and short, as Llama 3 stretches it. */
+static double stretched(double frequency, double factor, double original, double low, double high) {
+  const double fits = original * frequency / (2 * M_PI), share = (fits - low) / (high - low);
+  return fits > high ? frequency : fits < low ? frequency / factor : (1 - share) * frequency / factor + share * frequency;
+}
+
+static void wavelengths_are_stretched(void **state) {
+  const int64_t sequence = 300, half = 32;
+  for (int kind = 0; kind < 3; kind++) { /* all; the long ones, of a sequence of 64; and with other bounds */
+    const double factor = kind == 2 ? 32 : 8, original = kind == 0 ? 0 : 64, low = kind == 2 ? 0.5 : 1, high = kind == 2 ? 2 : 4;
+    struct pen_call call = { .operand = { floats((size_t)(2 * sequence * half)) }, .dim = { sequence, half }, .real = { 10000, factor } };
+    if (kind != 0)
+      call.real[2] = original / (2 * M_PI * (high - low)), call.real[3] = low / (high - low);
+    run(PEN_OP_ROPE_TABLE, &call);
+    const float *table = call.operand[0];
+    int64_t as_they_were = 0, in_full = 0;
+    for (int64_t i = 0; i < half; i++) {
+      const double plain = pow(10000, -(double)i / (double)half), wanted = kind == 0 ? plain / factor : stretched(plain, factor, original, low, high);
+      as_they_were += wanted >= plain;
+      in_full += wanted <= plain / factor;
+      for (int64_t t = 0; t < sequence; t++) {
+        assert_true(fabs((double)table[2 * t * half + i] - cos((double)t * wanted)) < 1e-7);
+        assert_true(fabs((double)table[(2 * t + 1) * half + i] - sin((double)t * wanted)) < 1e-7);
+      }
+    }
+    assert_true(kind == 0 ? in_full == half : in_full > 0 && as_they_were > 0 && in_full + as_they_were < half);
+    free_tensors(state);
+  }
+}
+
 static const int64_t shapes[][4] = { { 1, 1, 1, 2 }, { 2, 5, 3, 6 }, { 1, 4, 2, 34 }, { 2, 3, 4, 64 }, { 1, 7, 1, 128 } };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -68,6 +98,7 @@ static void gradient_turns_back(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(table_holds_cosines_and_sines),
+    cmocka_unit_test(wavelengths_are_stretched),
     cmocka_unit_test(rotation_matches_the_formula),
     cmocka_unit_test(positions_restart_at_documents),
     cmocka_unit_test(gradient_turns_back),

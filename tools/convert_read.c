@@ -74,9 +74,9 @@ static void set_integer(struct convert_model *model, const struct row *row, cons
   set(model, row, pen_text("%lld", (long long)json_integer_value(value)));
 }
 
-static void set_real(struct convert_model *model, const char *key, const struct row *row, const json_t *value) {
+static void set_real(struct convert_model *model, const struct row *row, const json_t *value) {
   double number = json_number_value(value);
-  if (!json_is_number(value) || !isfinite(number) || number < 0) refuse(model, key, value, "a finite number, not negative");
+  if (!json_is_number(value) || !isfinite(number) || number < 0) refuse(model, row->key, value, "a finite number, not negative");
   const char *text = pen_text("%.15g", number);
   if (strtod(text, NULL) < number || strtod(text, NULL) > number) text = pen_text("%.17g", number);
   set(model, row, strpbrk(text, ".e") ? text : pen_text("%s.0", text));
@@ -117,22 +117,66 @@ static void check_layers(const struct convert_model *model, const struct row *ro
   }
 }
 
+/* How positions may be stretched, and what else each kind says. */
+static const struct scaling {
+  const char *kind;
+  size_t count;
+  struct row part[4];
+} scalings[] = {
+    {"default", 0, {{0}}},
+    {"linear", 1, {{.key = "factor", .kind = REAL, .setting = "rope_factor"}}},
+    {"llama3",
+     4,
+     {{.key = "factor", .kind = REAL, .setting = "rope_factor"},
+      {.key = "low_freq_factor", .kind = REAL, .setting = "rope_low_freq_factor"},
+      {.key = "high_freq_factor", .kind = REAL, .setting = "rope_high_freq_factor"},
+      {.key = "original_max_position_embeddings", .kind = INTEGER, .setting = "rope_original_sequence"}}},
+};
+enum { SCALINGS = sizeof scalings / sizeof *scalings };
+
+static void set_part(struct convert_model *model, const struct row *row, const struct row *part, const json_t *value) {
+  struct row full = *part;
+  full.key = pen_text("%s.%s", row->key, part->key);
+  if (json_is_null(value)) convert_fail(EX_DATAERR, "%s: %s: missing", model->path, full.key);
+  if (part->kind == INTEGER) set_integer(model, &full, value);
+  else set_real(model, &full, value);
+}
+
+/* Takes the kind and its parts; returns it. */
+static const struct scaling *take_scaling(struct convert_model *model, const struct row *row, const json_t *value) {
+  const char *key = json_object_get(value, "rope_type") ? "rope_type" : "type"; /* as it was called once */
+  const json_t *kind = json_object_get(value, key);
+  const struct scaling *scaling = kind ? NULL : scalings;
+  for (size_t i = 0; i < SCALINGS && !scaling; i++)
+    if (json_is_string(kind) && strcmp(json_string_value(kind), scalings[i].kind) == 0) scaling = &scalings[i];
+  if (!scaling) refuse(model, pen_text("%s.%s", row->key, key), kind, "only \"default\", \"linear\" or \"llama3\" is built here");
+  const struct row setting = {.key = pen_text("%s.%s", row->key, key), .setting = "rope_scaling"};
+  if (scaling != scalings) set(model, &setting, pen_text("\"%s\"", scaling->kind));
+  for (size_t i = 0; i < scaling->count; i++) {
+    const json_t *part = json_object_get(value, scaling->part[i].key);
+    set_part(model, row, &scaling->part[i], part ? part : json_null());
+  }
+  return scaling;
+}
+
+static bool is_part(const struct scaling *scaling, const char *key) {
+  for (size_t i = 0; i < scaling->count; i++)
+    if (strcmp(scaling->part[i].key, key) == 0) return true;
+  return strcmp(key, "rope_type") == 0 || strcmp(key, "type") == 0;
+}
+
 /* transformers 5 keeps rope_theta in rope_parameters; before, rope_scaling said how positions are stretched. */
 static void take_rope(struct convert_model *model, const struct row *row, const json_t *value) {
-  static const struct row theta = {.key = "rope_theta", .setting = "rope_theta"};
+  static const struct row theta = {.key = "rope_theta", .kind = REAL, .setting = "rope_theta"};
   const char *key;
   json_t *part;
   if (!json_is_object(value)) refuse(model, row->key, value, "an object, or null");
+  const struct scaling *scaling = take_scaling(model, row, value);
   json_object_foreach((json_t *)(uintptr_t)value, key, part) {
-    const char *full = pen_text("%s.%s", row->key, key);
-    if (strcmp(key, "rope_theta") == 0) set_real(model, full, &theta, part);
-    else if (strcmp(key, "rope_type") == 0 || strcmp(key, "type") == 0) {
-      if (!is_one_of(part, "\"default\"")) refuse(model, full, part, "only \"default\" is built here");
-    } else if (strcmp(key, "partial_rotary_factor") == 0 && json_is_number(part) && json_number_value(part) >= 1 && json_number_value(part) <= 1) {
-      continue;
-    } else if (!json_is_null(part)) {
-      refuse(model, full, part, "positions that are stretched or turned in part are not built here");
-    }
+    bool whole = strcmp(key, "partial_rotary_factor") == 0 && is_one_of(part, "1.0|1");
+    if (strcmp(key, "rope_theta") == 0) set_part(model, row, &theta, part);
+    else if (!is_part(scaling, key) && !whole && !json_is_null(part))
+      refuse(model, pen_text("%s.%s", row->key, key), part, pen_text("positions of the kind \"%s\" have none here", scaling->kind));
   }
 }
 
@@ -140,7 +184,7 @@ static void take(struct convert_model *model, const struct row *row, const json_
   if (json_is_null(value) && row->kind != ONLY) return; /* as if it were absent */
   switch (row->kind) {
     case INTEGER: set_integer(model, row, value); break;
-    case REAL: set_real(model, row->key, row, value); break;
+    case REAL: set_real(model, row, value); break;
     case BOOLEAN: set_boolean(model, row, value); break;
     case ONLY: check_only(model, row, value); break;
     case DROPOUT: check_dropout(model, row, value); break;

@@ -7,6 +7,7 @@
 #include "gen/families/rotary.h"
 
 #include <math.h>
+#include <string.h>
 
 #include "gen/families/language.h"
 
@@ -92,6 +93,24 @@ const struct pen_block_kind pen_rotary_after[] = {
 const struct pen_declared *const pen_rotary_input[] = {&pen_language_tokens, &pen_language_targets, &pen_language_starts,
                                                        &pen_rotary_table, NULL};
 
+/* As transformers wants it: 8.0, never 8. */
+static const char *real_text(double number) {
+  const char *text = pen_text("%.17g", number);
+  return strpbrk(text, ".e") ? text : pen_text("%s.0", text);
+}
+
+/* How transformers says that positions are stretched; "" where they are not. */
+static const char *scaling_of(const struct pen_topology *t) {
+  if (!t->model_rope_scaling) return "";
+  const char *llama3 = !t->model_rope_original_sequence
+                           ? ""
+                           : pen_text(", \"low_freq_factor\": %s, \"high_freq_factor\": %s, \"original_max_position_embeddings\": %lld",
+                                      real_text(t->model_rope_low_freq_factor), real_text(t->model_rope_high_freq_factor),
+                                      (long long)t->model_rope_original_sequence);
+  return pen_text("  \"rope_scaling\": {\"rope_type\": \"%s\", \"factor\": %s%s},\n", t->model_rope_scaling, real_text(t->model_rope_factor),
+                  llama3);
+}
+
 char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type, const char *more) {
   return pen_text("{\n"
                   "  \"architectures\": [\"%s\"],\n"
@@ -99,11 +118,11 @@ char *pen_rotary_config(const struct pen_topology *t, const char *architecture, 
                   "  \"hidden_size\": %lld,\n  \"intermediate_size\": %lld,\n  \"num_hidden_layers\": %lld,\n"
                   "  \"num_attention_heads\": %lld,\n  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n"
                   "  \"vocab_size\": %lld,\n  \"max_position_embeddings\": %lld,\n"
-                  "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n"
+                  "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n%s"
                   "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  %s,\n"
                   "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
                   architecture, type, (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers,
                   (long long)t->model_heads, (long long)t->model_kv_heads, (long long)t->model_head_dim,
-                  (long long)t->model_vocab, (long long)t->model_sequence, t->model_norm_epsilon, t->model_rope_theta, more,
+                  (long long)t->model_vocab, (long long)t->model_sequence, t->model_norm_epsilon, t->model_rope_theta, scaling_of(t), more,
                   t->model_tie_embeddings ? "true" : "false");
 }

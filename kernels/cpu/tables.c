@@ -3,13 +3,14 @@
 #include <string.h>
 
 #include "kernels/cpu/cpu.h"
+#include "kernels/rope_frequency.h"
 
-/* table[t,0,i] = cos(t theta^(-i/half)), table[t,1,i] = sin of it (Su et al. 2021) */
+/* table[t,0,i] = cos(t f_i), table[t,1,i] = sin of it (Su et al. 2021) */
 void pen_rope_table(const struct pen_call *call) {
   float *table = call->operand[0];
   const int64_t sequence = call->dim[0], half = call->dim[1];
   for (int64_t i = 0; i < half; i++) {
-    const double frequency = pow(call->real[0], -(double)i / (double)half);
+    const double frequency = pen_rope_frequency(call->real, i, half);
     for (int64_t t = 0; t < sequence; t++) {
       const double angle = (double)t * frequency;
       table[t * 2 * half + i] = (float)cos(angle);

@@ -76,6 +76,8 @@ static const struct subject subjects[] = {
   { PEN_OP_ROPE_DX, { 2, 5, 3, 6, 5 }, { 0 }, 0, 1e-6, 1, 0 },
   { PEN_OP_ROPE_TABLE, { 33, 8 }, { 10000 }, 0, 1e-7, 1, 0 },
   { PEN_OP_ROPE_TABLE, { 50, 5 }, { 500000 }, 0, 1e-7, 1, 0 },
+  { PEN_OP_ROPE_TABLE, { 50, 5 }, { 10000, 4 }, 0, 1e-7, 1, 0 },
+  { PEN_OP_ROPE_TABLE, { 50, 32 }, { 10000, 8, 3.395, 0.333 }, 0, 1e-7, 1, 0 },
   { PEN_OP_RMSNORM, { 3, 37 }, { 1e-5 }, 0, 4e-6, 0, 0 },
   { PEN_OP_RMSNORM, { 19, 768 }, { 1e-5 }, 0, 4e-6, 0, 0 },
   { PEN_OP_RMSNORM, { 3, 1536 }, { 1e-5 }, 0, 4e-6, 0, 0 },
