@@ -1,8 +1,8 @@
 /* product.c: matrix products in tiles held in registers, over copies that the caches hold (Goto and van de Geijn 2008).
  *
- * result[m,n] = left[m,k] right[k,n] + addend goes by blocks of at most PEN_PRODUCT_WIDTH columns, of PEN_PRODUCT_DEPTH steps of k, and of
- * HEIGHT rows; the first two are cut into equal parts. A block of the right factor (k x n) is copied into panels of PANEL columns, each
- * step's numbers side by side; one panel stays in the first-level cache while HEIGHT rows of the left factor pass it, ROWS at a time:
+ * result[m,n] = left[m,k] right[k,n] + addend goes by blocks of at most PEN_PRODUCT_WIDTH columns, of DEPTH steps of k, and of HEIGHT rows;
+ * the first two are cut into equal parts. A block of the right factor (k x n) is copied into panels of PANEL columns, each
+ * step's numbers side by side; one panel stays in the nearest caches while HEIGHT rows of the left factor pass it, ROWS at a time:
  *
  *     right panels  [panel][depth][PANEL]   zero past the last column
  *     left strips   [strip][depth][ROWS]    only where the left factor is stored transposed
@@ -16,14 +16,15 @@
  */
 #include "kernels/cpu/vector/isa.h"
 
-/* 24 or 12 sums: as many as the registers hold beside the right factor's. With vectors of 64 bytes a panel is one wide: two would not stay
- * in the first-level cache (12 x 32 makes 0.93 of the rate of 24 x 16 on Zen 4, by shape 0.90 to 0.99). */
+/* 24 or 12 sums: as many as the registers hold beside the right factor's. With vectors of 64 bytes a panel is one of them wide: on Zen 4
+ * 12 x 32 makes 0.93 of the rate of 24 x 16, by shape 0.90 to 0.99. */
 #define TILE_ROWS (LANES == 16 ? 24 : 6)
 #define TILE_VECTORS (LANES == 16 ? 1 : 2)
 #include "kernels/cpu/vector/multiply.h"
 
 enum {
   HEIGHT = PEN_PRODUCT_HEIGHT,
+  DEPTH = LANES == 16 ? PEN_PRODUCT_DEPTH : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
   LINE = 16,             /* floats in a cache line */
   PAGE = 1024,           /* floats in 4 KiB */
   STEPS_AHEAD_RIGHT = 4, /* how far copies ask ahead of themselves for rows that the machine cannot guess */
@@ -57,6 +58,7 @@ inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row
   vf sum[ROWS][VECTORS];
 #pragma GCC unroll 24
   for (size_t r = 0; r < rows; r++) {
+#pragma GCC unroll 2
     for (int v = 0; v < VECTORS; v++)
       sum[r][v] = (vf){0};
     __builtin_prefetch(t->result + r * t->result_row, 1);
@@ -64,6 +66,7 @@ inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row
   multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
 #pragma GCC unroll 24
   for (size_t r = 0; r < rows; r++)
+#pragma GCC unroll 2
     for (int v = 0; v < VECTORS; v++) {
       const size_t at = r * t->result_row + v * LANES;
       if (t->addend)
@@ -144,11 +147,11 @@ static void copy_right(float *to, const struct pen_factor *right, size_t first, 
 }
 
 /* Strips of a left factor that is stored transposed, by rows of m: each row of it is read once, whole. The last strip's missing rows are
- * not read by anyone. */
-static void copy_strips(float *to, const float *from, size_t row, size_t rows, size_t depth) {
+ * not read by anyone. `ask`: how many floats of each row to ask for ahead of time, those of the blocks that follow among them. */
+static void copy_strips(float *to, const float *from, size_t row, size_t rows, size_t depth, size_t ask) {
   const size_t whole = rows / ROWS;
   for (size_t k = 0; k < depth; k++, from += row, to += ROWS) {
-    for (size_t i = 0; i < rows; i += LINE)
+    for (size_t i = 0; i < ask; i += LINE)
       __builtin_prefetch(from + STEPS_AHEAD_LEFT * row + i);
     float *strip = to;
     for (size_t s = 0; s < whole; s++, strip += depth * ROWS)
@@ -168,7 +171,8 @@ struct strips {
 
 static struct strips take_left(const struct pen_factor *left, size_t i, size_t first, size_t rows, size_t depth, float *space) {
   if (left->transposed) {
-    copy_strips(space, left->at + first * left->row + i, left->row, rows, depth);
+    const size_t ask = i == 0 && left->row <= PAGE ? left->row : rows;
+    copy_strips(space, left->at + first * left->row + i, left->row, rows, depth, ask);
     return (struct strips){ space, depth * ROWS, 1, tile_of_strip };
   }
   const float *from = left->at + i * left->row + first;
@@ -200,7 +204,7 @@ static void multiply_block(const struct block *b, const struct strips *left) {
 }
 
 void PEN_NAME(multiply)(const struct pen_product *p) {
-  const size_t width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL), depth = part_of(p->k, PEN_PRODUCT_DEPTH, 4);
+  const size_t width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL), depth = part_of(p->k, DEPTH, 4);
   float *panels = p->workspace, *space = panels + round_up(round_up(width, PANEL) * depth, LINE);
   for (size_t j = 0; j < p->n; j += width)
     for (size_t first = 0; first < p->k; first += depth) {
