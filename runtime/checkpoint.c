@@ -113,8 +113,8 @@ static void count_steps(void *context, const char *name, uint64_t step) {
   }
 }
 
-/* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are there. A folder that is being taken
- * away has the name of an unfinished one, so that what is left of it goes with the next save. */
+/* The oldest goes first, until no more than `keep` are left, or it is being read: whatever interrupts it, the newest are there. A folder that
+ * is being taken away has the name of an unfinished one, so that what is left of it goes with the next save. */
 void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
   struct pruning pruning = {.newest = step};
   char path[PATH_MAX], temporary[PATH_MAX], name[FOLDER_NAME_BYTES];
@@ -123,10 +123,13 @@ void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
     pruning.count = 0;
     each_step(dir, "", count_steps, &pruning);
     snprintf(name, sizeof name, "step-%08llu", (unsigned long long)pruning.oldest);
-    going = pruning.count > keep && pruning.oldest != step && pen_path_join(path, dir, name) == 0 &&
-            pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0;
+    int taken = pruning.count > keep && pruning.oldest != step && pen_path_join(path, dir, name) == 0 ? pen_folder_take(path) : -1;
+    going = taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0;
     if (going) {
       remove_checkpoint(temporary);
+    }
+    if (taken >= 0) {
+      close(taken);
     }
   }
 }

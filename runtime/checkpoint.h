@@ -34,7 +34,8 @@ struct pen_checkpoint_info {
  * files. 0: found, *out is filled; 1: no DIR, or no `latest` in it. Before the seal; call it once, not in every rank. */
 int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
 
-/* The same of a checkpoint whose moments nobody will read: its optimizer.safetensors may be absent. */
+/* The same of a checkpoint whose moments nobody will read: its optimizer.safetensors may be absent. A run that saves and prunes meanwhile
+ * leaves it there until this process and all that it forks have left. */
 int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
 
 /* The greatest step of the complete checkpoints in DIR, whatever wrote them; false: there is none. */
@@ -83,7 +84,8 @@ bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_
                            unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
 /* Rank 0, after finish: removes checkpoints of DIR, the oldest first, until there are no more than `keep` of steps up to `step`. Those of
- * later steps, which a run that was taken up again further back has left, stay. Never fails. */
+ * later steps, which a run that was taken up again further back has left, stay; so does what is being read, until the next time, and what is newer.
+ * Never fails. */
 void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep);
 
 /* Removes whatever an unfinished save left in DIR, of that step or another. Never fails; complete checkpoints are not touched.

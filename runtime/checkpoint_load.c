@@ -61,9 +61,20 @@ static int follow_latest(const char *dir, char folder[PATH_MAX]) {
   return 0;
 }
 
+/* Until it is shared, a run that prunes may take it away; `latest` names another by then. */
+static int share_latest(const char *dir, char folder[PATH_MAX]) {
+  char before[PATH_MAX] = "";
+  int result = follow_latest(dir, folder);
+  while (result == 0 && pen_folder_share(folder) != 0 && strcmp(folder, before) != 0) {
+    strcpy(before, folder);
+    result = follow_latest(dir, folder);
+  }
+  return result;
+}
+
 static int find(const char *dir, const struct pen_plan *plan, int moments, struct pen_checkpoint_info *out) {
   struct pen_manifest manifest;
-  if (follow_latest(dir, out->path)) {
+  if (moments ? follow_latest(dir, out->path) : share_latest(dir, out->path)) {
     return 1;
   }
   check_tensors(out->path, PEN_MODEL_FILE, plan, PEN_PART_VALUE, PEN_PART_VALUE);

@@ -86,6 +86,33 @@ int pen_folder_claim(const char *path, double seconds) {
   return 0; /* open to the end */
 }
 
+/* Where there are no such locks, as if nobody else had one. */
+static int lock_folder(const char *path, int kind) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0 && flock(fd, kind | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+int pen_folder_share(const char *path) {
+  struct stat locked, named;
+  int fd = lock_folder(path, LOCK_SH);
+  if (fd < 0) {
+    return -1;
+  }
+  if (fstat(fd, &locked) != 0 || stat(path, &named) != 0 || !pen_file_same(&locked, &named)) { /* taken before it was locked */
+    close(fd);
+    return -1;
+  }
+  return 0; /* open to the end */
+}
+
+int pen_folder_take(const char *path) {
+  return lock_folder(path, LOCK_EX);
+}
+
 int pen_folder_sync(const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {

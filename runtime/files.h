@@ -28,6 +28,13 @@ int pen_folder_make(const char *path);
  * one of a network may keep them on each host apart. */
 int pen_folder_claim(const char *path, double seconds);
 
+/* Keeps pen_folder_take() from a folder until this process and all that it forks have left; others may do so too. -1: it is not there
+ * any more, or is being taken. */
+int pen_folder_share(const char *path);
+
+/* Claims a folder that is to be taken away, if nobody shares it: a descriptor to be closed when that is done, or -1. */
+int pen_folder_take(const char *path);
+
 /* Syncs the entries of a folder. A file system that cannot do so is taken as it is. */
 int pen_folder_sync(const char *path);
 

@@ -310,6 +310,7 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
   }
   char path[PATH_MAX];
   if (pen_path_join(path, options->checkpoint, "model.safetensors") == 0 && access(path, F_OK) == 0) {
+    pen_folder_share(options->checkpoint);
     pen_weights_check(run->plan, options->checkpoint);
     bool whole = pen_path_join(path, options->checkpoint, "manifest.json") == 0 && access(path, F_OK) == 0;
     *(whole ? &run->checkpoint_path : &run->weights_path) = options->checkpoint;
