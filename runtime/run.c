@@ -168,6 +168,19 @@ static void say_what_is_there(const struct pen_run *run) {
           folder, newest, advice);
 }
 
+/* Where --init leads if it is a link to a folder: DIR/latest may name another by the time that a rank reads it. */
+static const char *init_path(const struct pen_options *options) {
+  static char link[PATH_MAX], folder[PATH_MAX];
+  struct stat status;
+  size_t length = strlen(options->init);
+  while (length > 1 && options->init[length - 1] == '/') {
+    length--;
+  }
+  snprintf(link, sizeof link, "%.*s", (int)length, options->init);
+  bool leads = lstat(link, &status) == 0 && S_ISLNK(status.st_mode) && stat(link, &status) == 0 && S_ISDIR(status.st_mode);
+  return leads && realpath(link, folder) != NULL ? folder : options->init;
+}
+
 /* Where the weights come from, and which step is next. */
 static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
@@ -181,8 +194,8 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     say_what_is_there(run);
   }
   if (options->init != NULL) {
-    pen_weights_check(run->plan, options->init);
-    run->weights_path = options->init;
+    run->weights_path = init_path(options);
+    pen_weights_check(run->plan, run->weights_path);
   }
 }
 
@@ -303,7 +316,8 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
     pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init PATH", command);
   }
   if (options->init != NULL) {
-    run->weights_path = options->init;
+    run->weights_path = init_path(options);
+    pen_folder_share(run->weights_path);
     pen_weights_check(run->plan, run->weights_path);
     keep_weights_apart(run);
     return;

@@ -17,7 +17,7 @@
 /* What must be alike, and a number for it. */
 #define SAID(row)                                                                                                      \
   row("--seed", options->seed) row("--shape", options->shape)                                                          \
-  row("--data", run->data.token_count + run->data.window_count) row("--init", weights_number(run, options->init))      \
+  row("--data", run->data.token_count + run->data.window_count) row("--init", options->init == NULL ? 0 : weights_number(run, run->weights_path)) \
   row("--checkpoint", (options->checkpoint != NULL) + weights_number(run, options->checkpoint))                        \
   row("--save-every", options->save_every) row("--eval-every", options->eval_every)                                    \
   row("--eval-steps", run->evaluation.steps) row("--prompt", text_number(options->prompt))                             \

@@ -70,13 +70,13 @@ rm -rf "$scratch/copy"
 cp -a "$ckpt" "$scratch/copy"
 ok "trains from a checkpoint's folder" train longer --init "$scratch/copy/latest" --steps 1
 printf '\001' | dd of="$scratch/copy/latest/model.safetensors" bs=1 seek=9000 conv=notrunc 2>/dev/null
-refuses "a flipped byte in it" 65 "*copy/latest/model.safetensors: tensor model.embed_tokens.weight: its SHA-256*" \
-  train longer --init "$scratch/copy/latest" --steps 1
+refuses "a flipped byte in it" 65 "*copy/step-00000009/model.safetensors: tensor model.embed_tokens.weight: its SHA-256*" \
+  train longer --init "$scratch/copy/latest/" --steps 1
 ok "the file by itself has no manifest" train longer --init "$scratch/copy/latest/model.safetensors" --steps 1
 rm "$scratch/copy/latest/manifest.json"
 ok "nor has a folder without" train longer --init "$scratch/copy/latest" --steps 1
 echo '{}' >"$scratch/copy/latest/manifest.json"
-refuses "a manifest that is none" 65 "*copy/latest/manifest.json: step: a whole number is wanted*" train longer --init "$scratch/copy/latest" --steps 1
+refuses "a manifest that is none" 65 "*copy/step-00000009/manifest.json: step: a whole number is wanted*" train longer --init "$scratch/copy/latest" --steps 1
 
 # Damage: a copy of the good checkpoint, harmed; refused by name; the good one is still good.
 harm() { # PLACE BYTES-AS-PRINTF FILE
