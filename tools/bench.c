@@ -17,8 +17,8 @@
 
 #include "tools/bench.h"
 
-const char *const bench_plans[BENCH_PLANS] = {"bench_1",  "bench_1f1b",      "bench_1f1b_loop", "bench_zbv",
-                                              "bench_r2", "bench_1f1b_bf16", "bench_zbv_bf16"};
+const char *const bench_plans[BENCH_PLANS] = {"bench_1",      "bench_1f1b",       "bench_1f1b_loop", "bench_zbv",     "bench_r2",
+                                              "bench_r2_opt", "bench_r2_weights", "bench_1f1b_bf16", "bench_zbv_bf16"};
 
 enum { ROUNDS = 3, STEPS = 12, STEPS_MAX = 1000, PATIENCE = 2, PATIENCE_MAX = 100, QUIET_WAIT_S = 20 };
 static const double others_share_max = 0.05; /* of an undisturbed run */
@@ -133,7 +133,8 @@ static json_t *measure_start(const struct job *job) {
 }
 
 static json_t *measure_ours(const struct job *job) {
-  return bench_train(job->settings, job->plan);
+  bool brief = bench_is_sharded(job->info) && job->settings->steps > BENCH_BRIEF_STEPS;
+  return bench_train(job->plan, brief ? BENCH_BRIEF_STEPS : job->settings->steps);
 }
 
 static json_t *measure_peer(const struct job *job) {
@@ -186,7 +187,9 @@ static json_t *run_plan(const struct job *job) {
   if (bench_replicas(job->info) < 2) {
     json_object_set_new(round, "dispatch", undisturbed("dispatch", measure_dispatch, job));
   }
-  json_object_set_new(round, "start", undisturbed("start", measure_start, job));
+  if (!bench_is_sharded(job->info)) {
+    json_object_set_new(round, "start", undisturbed("start", measure_start, job));
+  }
   json_object_set_new(round, "ours", undisturbed("training", measure_ours, job));
   if (job->settings->peer != NULL && bench_peer_can(job->info)) {
     json_object_set_new(round, "peer", undisturbed("peer", measure_peer, job));

@@ -20,7 +20,7 @@
 #define BENCH_FOLDER "bench"
 #define BENCH_TOKENS BENCH_FOLDER "/tokens.bin"
 #define BENCH_WEIGHTS BENCH_FOLDER "/weights.safetensors"
-enum { BENCH_WARM_STEPS = 3, BENCH_PLANS = 7, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
+enum { BENCH_WARM_STEPS = 3, BENCH_BRIEF_STEPS = 6, BENCH_PLANS = 9, BENCH_PATH_BYTES = 4096, BENCH_ROUNDS_MAX = 100 };
 
 struct bench_settings {
   const char *peer;        /* Python with PyTorch; null: only ours */
@@ -78,7 +78,7 @@ void bench_weights(const char *plan);
 
 /* One training run: {"step_ms":[…], "step_ms_median":…, "losses":[…], "rank_peak_resident_bytes":[…],
  * "launcher_peak_resident_bytes":…, "others_share":…} */
-json_t *bench_train(const struct bench_settings *settings, const char *plan);
+json_t *bench_train(const char *plan, unsigned steps);
 
 /* One step with a trace, twice: {"exec_to_first_action_s":…, "exec_to_first_step_end_s":…, "exec_to_first_action_after_idle_s":…,
  * "others_share":…}. The first start follows an idle time: a virtual machine may by then have given free memory back to its host,
@@ -103,6 +103,9 @@ void bench_figures(json_t *document);
 
 double bench_median(double *values, size_t count); /* sorts them */
 double bench_number(const json_t *object, const char *path); /* "a.b.c"; NAN where absent */
+
+/* Whether replicas share out the optimizer's state in a plan of which this is the info: it runs for its memory, few steps. */
+bool bench_is_sharded(const json_t *info);
 
 /* Whether a plan, of which this is the info, is of bf16. */
 bool bench_is_bf16(const json_t *info);

@@ -30,6 +30,11 @@ double bench_number(const json_t *object, const char *path) {
   return json_is_number(value) ? json_number_value(value) : NAN;
 }
 
+bool bench_is_sharded(const json_t *info) {
+  const char *shard = json_string_value(json_object_get(info, "shard"));
+  return shard != NULL && strcmp(shard, "none") != 0;
+}
+
 bool bench_is_bf16(const json_t *info) {
   const char *dtype = json_string_value(json_object_get(info, "dtype"));
   return dtype != NULL && strcmp(dtype, "bf16") == 0;

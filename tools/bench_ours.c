@@ -65,10 +65,10 @@ static double median_of(const json_t *array) {
   return bench_median(values, count);
 }
 
-json_t *bench_train(const struct bench_settings *settings, const char *plan) {
+json_t *bench_train(const char *plan, unsigned step_count) {
   char binary[BENCH_PATH_BYTES], steps[16];
   struct bench_child child;
-  snprintf(steps, sizeof steps, "%u", settings->steps);
+  snprintf(steps, sizeof steps, "%u", step_count);
   bench_run(&child, (const char *[]){binary_of(binary, plan), "train", "--data", BENCH_TOKENS, "--init", BENCH_WEIGHTS,
                                      "--steps", steps, "--log", LOG, "--quiet", NULL}, true);
   free(child.output);
