@@ -21,6 +21,9 @@ enum { PEN_BOARD_DEPTH = 4 };
 
 enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_DRAWN = 2 };
 
+/* In rows_wait_for: for rows of that rank, whatever they send. */
+#define PEN_WAITS_FOR_ROWS (1u << 31)
+
 /* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. */
 enum pen_phase { PEN_PHASE_START, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
 
@@ -35,9 +38,11 @@ struct pen_start {
 /* What a rank tells of itself, for the lost line. Written by the rank alone, relaxed. */
 struct pen_rank_state {
   _Alignas(PEN_FLAG_BYTES) _Atomic uint64_t finished; /* actions done since the first step began */
-  _Atomic uint64_t step_began;                         /* what that was when the step began */
+  _Atomic uint64_t left;                               /* on a device: of what it has begun, actions from which all has left */
+  _Atomic uint64_t step_began;                         /* what both were when the step began */
   _Atomic uint32_t profile;                            /* which of the plan's the step runs */
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
+  _Atomic uint32_t rows_wait_for;                      /* on a device, while it waits: whom its rows wait for, apart from what they send */
   _Atomic uint32_t phase;                              /* enum pen_phase */
   _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, else 0 */
   _Atomic uint32_t drawn[PEN_DRAWN];                   /* generate: tokens that its last steps drew, by turns; guarded by `arrived` */

@@ -55,6 +55,8 @@ static const struct pen_rank_state *state_of(const struct watch *watch, uint32_t
 
 static bool has_device(const struct watch *watch) { return strcmp(watch->run->plan->device, "cpu") != 0; }
 
+static bool meets(const struct watch *watch) { return strcmp(watch->run->plan->transport, "nccl") == 0; }
+
 /* The row of its step that a rank does next. */
 static uint64_t row_of(const struct pen_rank_state *state) { return atomic_load(&state->finished) - atomic_load(&state->step_began); }
 
@@ -63,21 +65,9 @@ static bool sends(const struct pen_action *row, uint32_t message) {
   return right && row->message == message;
 }
 
-/* Whether a rank that has done so many rows has done what a row of another waits for: sent its message, or ended so much of the exchange. */
-static bool has_done(const struct pen_plan *plan, const struct pen_rank_program *program, uint64_t rows, const struct pen_action *awaiting) {
-  const bool exchanges = plan->replica_count > 1 && pen_kind_exchanges(awaiting->kind);
-  uint32_t ended = 0;
-  bool done = false;
-  for (uint64_t r = 0; r < rows && r < program->action_count && !done; r++) {
-    ended += exchanges && pen_kind_exchanges(program->actions[r].kind);
-    done = exchanges ? ended >= awaiting->message : sends(&program->actions[r], awaiting->message);
-  }
-  return done;
-}
-
-/* On a device a rank's host knows no more than which row comes next. Where that waits for a message whose sender is past the row that sends it
- * (or for rows of a peer that is past them), and waits itself, it is not the sender that is waited for, but the rank's own device. (A sender
- * that does not wait may have stalled with the message. Which of two devices has stalled cannot always be told from rows.) */
+/* A rank on a device knows whom it waits for (queue_told.c), but for messages of NCCL's, of which it knows no more than which rows have come. Where
+ * it waits for one whose sender is past the row that sends it, and waits itself, it is not the sender that is waited for, but the rank's own
+ * device. (A sender that does not wait may have stalled with the message. Which of two devices has stalled cannot always be told from rows.) */
 static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) {
   const struct pen_plan *plan = watch->run->plan;
   const struct pen_rank_state *state = state_of(watch, rank), *from = state_of(watch, sender);
@@ -85,10 +75,14 @@ static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) 
   const struct pen_rank_program *waiting = &profile->ranks[rank % plan->rank_count], *sending = &profile->ranks[sender % plan->rank_count];
   const uint64_t row = row_of(state), past = row_of(from);
   const int32_t steps_ahead = (int32_t)(atomic_load(&from->published.count) - atomic_load(&state->published.count));
-  if (row >= waiting->action_count || waiting->actions[row].message == PEN_NONE || waiting->actions[row].kind == PEN_GATHER || steps_ahead < 0) {
+  if (row >= waiting->action_count || !pen_has_message(&waiting->actions[row]) || steps_ahead < 0) {
     return false;
   }
-  return steps_ahead > 0 || has_done(plan, sending, past, &waiting->actions[row]);
+  bool sent = steps_ahead > 0;
+  for (uint64_t r = 0; r < past && r < sending->action_count && !sent; r++) {
+    sent = sends(&sending->actions[r], waiting->actions[row].message);
+  }
+  return sent;
 }
 
 /* The rank that `rank` says that it waits for, or PEN_NONE. */
@@ -97,12 +91,16 @@ static uint32_t says_it_waits_for(const struct watch *watch, uint32_t rank) {
   return peer == 0 || watch->ranks[rank].left ? PEN_NONE : peer - 1;
 }
 
-/* The rank that `rank` waits for, or PEN_NONE. */
-static uint32_t waits_for(const struct watch *watch, uint32_t rank) {
-  const uint32_t peer = says_it_waits_for(watch, rank);
-  const bool own = peer != PEN_NONE && has_device(watch) && says_it_waits_for(watch, peer) != PEN_NONE && was_sent(watch, rank, peer);
-  return own ? PEN_NONE : peer;
+/* On to whom a rank waits for; false: for nobody. */
+static bool follow(const struct watch *watch, struct pen_awaited *at) {
+  const uint32_t rank = at->rank;
+  if (watch->ranks[rank].left || !pen_lost_follow(&watch->run->shared, at)) {
+    return false;
+  }
+  return !meets(watch) || says_it_waits_for(watch, at->rank) == PEN_NONE || !was_sent(watch, rank, at->rank);
 }
+
+static bool waits(const struct watch *watch, uint32_t rank) { return follow(watch, &(struct pen_awaited){.rank = rank}); }
 
 static void lose(struct watch *watch, uint32_t rank, const char *cause) {
   if (watch->lost == PEN_NONE) {
@@ -177,7 +175,7 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
     bool moved = finished != rank->finished || !steps || rank->left;
     rank->finished = finished;
     rank->still_ns = moved ? 0 : rank->still_ns + passed_ns;
-    rank->busy_ns = moved || waits_for(watch, r) != PEN_NONE ? 0 : rank->busy_ns + passed_ns;
+    rank->busy_ns = moved || waits(watch, r) ? 0 : rank->busy_ns + passed_ns;
     rank->device_ns = rank->busy_ns == 0 || atomic_load_explicit(&state->on_device, memory_order_relaxed) == 0 ? 0 : rank->device_ns + passed_ns;
     rank->stopped_ns += rank->stopped ? passed_ns : 0;
     if (rank->stopped && !rank->left && rank->stopped_ns >= stopped_ns) {
@@ -200,12 +198,13 @@ static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) 
  * has) a circle. If that one has been so for the timeout, it is lost. */
 static void find_stalled(struct watch *watch) {
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
-    uint32_t root = r, next = waits_for(watch, r);
-    for (uint32_t hops = 0; next != PEN_NONE && hops < watch->rank_count; hops++) {
-      root = next;
-      next = waits_for(watch, root);
+    struct pen_awaited at = {.rank = r}, next = at;
+    uint32_t hops = 0, root = r;
+    for (; hops <= watch->rank_count && follow(watch, &next); hops++) {
+      at = next;
+      root = at.rank;
     }
-    uint64_t quiet_ns = next == PEN_NONE ? watch->ranks[root].busy_ns : watch->ranks[root].still_ns;
+    uint64_t quiet_ns = hops <= watch->rank_count ? watch->ranks[root].busy_ns : watch->ranks[root].still_ns;
     if (root != r && is_here(watch, root)) {
       lose_stalled(watch, root, quiet_ns);
     }
@@ -227,13 +226,16 @@ static void find_stalled_device(struct watch *watch) {
   }
 }
 
+/* Better one whose row waits for it than one whose messages do. */
 static uint32_t find_waiter(const struct watch *watch, uint32_t rank) {
+  uint32_t found = PEN_NONE;
   for (uint32_t r = 0; r < watch->rank_count; r++) {
-    if (r != rank && says_it_waits_for(watch, r) == rank) {
-      return r;
+    const uint32_t rows = atomic_load(&state_of(watch, r)->rows_wait_for) & ~PEN_WAITS_FOR_ROWS;
+    if (r != rank && says_it_waits_for(watch, r) == rank && (found == PEN_NONE || rows == rank + 1)) {
+      found = r;
     }
   }
-  return PEN_NONE;
+  return found;
 }
 
 /* design.md §10, "Lost rank". */

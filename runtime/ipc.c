@@ -221,6 +221,18 @@ static void swap(struct pen_link *link, const struct pen_swap *swap) {
 
 static void no_group(struct pen_link *link) { (void)link; }
 
+/* PUBLISH leaves where somebody gathers. */
+static void *leaving(const struct pen_link *link, const struct pen_action *row) {
+  bool leaves = row->kind == PEN_SEND_F || row->kind == PEN_SEND_B || row->kind == PEN_SEND_G || row->kind == PEN_SEND_V;
+  if (row->kind == PEN_RECV_F || row->kind == PEN_RECV_B || row->kind == PEN_RECV_G || row->kind == PEN_RECV_V) {
+    leaves = message_of(link, row->message)->credit != PEN_NONE;
+  }
+  for (uint32_t r = 0; r < pen_process_count(link->plan) && row->kind == PEN_PUBLISH; r++) {
+    leaves = leaves || (pen_link_gathers(link, r) && r != pen_link_self(link));
+  }
+  return leaves ? ((const struct ipc_link *)link)->copies : NULL;
+}
+
 /* How many rows of the exchange the peers must have ended at a step's end: see the top. */
 static uint32_t last_awaited(const struct pen_link *link) {
   const struct pen_rank_program *program = &link->profile->ranks[link->rank];
@@ -242,13 +254,14 @@ static void find_awaited(struct pen_link *link) {
       ipc_of(link)->awaited[heard] = true;
     }
   }
-  if (last_awaited(link) > heard) {
-    ipc_of(link)->awaited[last_awaited(link)] = true;
+  link->end_exchange = last_awaited(link);
+  if (link->end_exchange > heard) {
+    ipc_of(link)->awaited[link->end_exchange] = true;
   }
 }
 
 static void end(struct pen_link *link) {
-  peers_reached(link, last_awaited(link));
+  peers_reached(link, link->end_exchange);
   ipc_of(link)->exchanged = ipc_of(link)->heard = 0;
   link->queue->order->record(ipc_of(link)->ready, ipc_of(link)->copies);
   link->queue->order->follow(link->queue->stream, ipc_of(link)->ready);
@@ -277,6 +290,7 @@ static const struct pen_link_kind ipc = {
     .swap_begin = no_group,
     .swap = swap,
     .swap_end = no_group,
+    .leaving = leaving,
     .end = end,
     .uncaptured = pen_link_captures,
     .forget = pen_link_captures,

@@ -56,6 +56,8 @@ struct pen_link_kind {
   void (*swap_begin)(struct pen_link *link);
   void (*swap)(struct pen_link *link, const struct pen_swap *swap);
   void (*swap_end)(struct pen_link *link);
+  /* The one stream on which what a row sends leaves, in the order of rows, once the row was enqueued; null: nothing of it does, or not in order. */
+  void *(*leaving)(const struct pen_link *link, const struct pen_action *row);
   /* Behind the last row: what comes on the queue's stream waits for all that the link does elsewhere. */
   void (*end)(struct pen_link *link);
 
@@ -83,6 +85,8 @@ struct pen_link {
   bool *gathers;             /* [rank_count]: which ranks have a row GATHER */
   bool all_gather;
   uint32_t exchange_count;   /* rows of the exchange between replicas in the rank's list; 0 with one replica */
+  uint32_t end_exchange;     /* how many of them the peers must have ended at a step's end */
+  bool meets;                /* what a row of the exchange wants of peers comes when they have come to the same row, and not before */
   const struct pen_link *first; /* of the rank's first profile, which is connected: this one uses its connections; null: this is it */
   bool announces;            /* rank 0 says what it found */
 };

@@ -38,3 +38,15 @@ char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const
            state->host, cause, after, who);
   return line;
 }
+
+bool pen_lost_follow(const struct pen_shared *shared, struct pen_awaited *at) {
+  const struct pen_rank_state *state = &shared->ranks[at->rank];
+  const uint32_t all = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
+  const uint32_t rows = atomic_load_explicit(&state->rows_wait_for, memory_order_relaxed);
+  const uint32_t next = at->rows ? rows & ~PEN_WAITS_FOR_ROWS : all;
+  if (all == 0 || next == 0) {
+    return false;
+  }
+  *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ROWS)};
+  return true;
+}

@@ -2,6 +2,7 @@
 #ifndef PEN_LOST_H
 #define PEN_LOST_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -14,5 +15,14 @@ char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const
                     uint32_t waiter);
 
 enum { PEN_LOST_LINE_BYTES = 768 };
+
+/* A rank that is waited for: all that it does, or its rows alone, whatever they send. */
+struct pen_awaited {
+  uint32_t rank;
+  bool rows;
+};
+
+/* On to whom it waits for itself, as it says; false: for nobody. */
+bool pen_lost_follow(const struct pen_shared *shared, struct pen_awaited *at);
 
 #endif

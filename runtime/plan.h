@@ -256,11 +256,11 @@ struct pen_feed {
  *     | struct pen_adamw | feeds, see pen_feed | the board, f64        | struct pen_adamw     | workspace of NORM | u32 of the transport |
  *     |    the host's copy comes each step     | own entries, then all | of this step         |                   | peers write          |
  *
- * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards of one replica, the progress word (u32: rows
- * done), and PEN_STAGING_BYTES for checkpoints, with a snapshot as many for the thread that writes it. The flags: arrivals [messages],
- * credits [messages], published [processes], and, where there are several replicas, exchanged [replica][rows of the exchange in the rank's
- * list]; all of the profile that runs. Behind the flags, with the transport nccl, from staging_offset on, [replicas - 1] shards of a gradient
- * that peers send, each of the largest one's size. */
+ * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards of one replica, the progress words (u32 each:
+ * rows done; rows from which all has left), and PEN_STAGING_BYTES for checkpoints, with a snapshot as many for the thread that writes it. The
+ * flags: arrivals [messages], credits [messages], published [processes], and, where there are several replicas, exchanged [replica][rows of the
+ * exchange in the rank's list]; all of the profile that runs. Behind the flags, with the transport nccl, from staging_offset on, [replicas - 1]
+ * shards of a gradient that peers send, each of the largest one's size. */
 enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */

@@ -35,6 +35,9 @@ static uint32_t *progress_here(const struct pen_queue *queue) {
   return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->feed_bytes + pen_aligned(board_bytes(queue))));
 }
 
+/* Behind it, in the same cache line: rows whose messages have left. */
+static uint32_t *left_here(const struct pen_queue *queue) { return progress_here(queue) + 1; }
+
 static unsigned char *staging_here(const struct pen_queue *queue) { return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES; }
 
 static unsigned char *staging_aside(const struct pen_queue *queue) { return staging_here(queue) + PEN_STAGING_BYTES; }
@@ -194,6 +197,18 @@ void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op) {
 
 /* ---- rows ---- */
 
+/* The words that tell of the device's progress: both are 0 between steps. */
+static void mark_row(const struct pen_vm *vm, const struct pen_action *row) {
+  const struct pen_queue *queue = vm->queue;
+  const struct pen_link *link = vm->queued.link;
+  const uint32_t done = (uint32_t)(row - vm->program->actions) + 1;
+  void *leaving = link == NULL ? NULL : link->kind->leaving(link, row);
+  if (leaving != NULL) {
+    queue->order->mark(left_here(queue), done, leaving);
+  }
+  queue->order->mark(progress_here(queue), done, queue->stream);
+}
+
 static bool enqueue_rows(struct pen_vm *vm) {
   const struct pen_queue *queue = vm->queue;
   const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
@@ -203,12 +218,16 @@ static bool enqueue_rows(struct pen_vm *vm) {
     vm->row = row;
     going = vm->handlers[row->kind](vm, row);
     if (marked) {
-      queue->order->mark(progress_here(queue), (uint32_t)(row - vm->program->actions) + 1, queue->stream);
+      mark_row(vm, row);
     }
   }
   vm->row = NULL;
   if (vm->queued.link != NULL) {
     vm->queued.link->kind->end(vm->queued.link);
+  }
+  if (marked) {
+    queue->order->mark(left_here(queue), 0, queue->stream);
+    queue->order->mark(progress_here(queue), 0, queue->stream);
   }
   return going;
 }
@@ -330,43 +349,6 @@ void pen_queue_check(struct pen_vm *vm) {
   pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 
-static uint32_t rows_left(const struct pen_vm *vm, uint32_t process) {
-  const struct pen_rank_state *state = &vm->transport->shared->ranks[process];
-  const uint32_t done = (uint32_t)(atomic_load(&state->finished) - atomic_load(&state->step_began));
-  return vm->profile->ranks[process % vm->plan->rank_count].action_count - done;
-}
-
-/* Of the others, or of the peers alone, the one that is least far in its step, plus one; 0: there is none. */
-static uint32_t last_of_others(const struct pen_vm *vm, bool peers) {
-  const uint32_t self = vm->transport->global;
-  uint32_t last = 0;
-  for (uint32_t r = 0; r < pen_process_count(vm->plan); r++) {
-    const bool counts = r != self && (!peers || r % vm->plan->rank_count == vm->rank);
-    last = counts && (last == 0 || rows_left(vm, r) > rows_left(vm, last - 1)) ? r + 1 : last;
-  }
-  return last;
-}
-
-/* The process, plus one, that the device waits for where its next row is this one; 0: none. */
-static uint32_t awaited(const struct pen_vm *vm, const struct pen_action *row) {
-  if (row->kind == PEN_WAIT_F || row->kind == PEN_WAIT_B || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V) {
-    const struct pen_channel *channel = &vm->profile->channels[vm->profile->messages[row->message].channel];
-    return vm->replica * vm->plan->rank_count + channel->from_rank + 1;
-  }
-  const bool exchanges = vm->plan->replica_count > 1 && pen_kind_exchanges(row->kind) && row->message != PEN_NONE && row->message != 0;
-  return row->kind == PEN_GATHER || exchanges ? last_of_others(vm, exchanges) : 0;
-}
-
-/* Tells the watch how far the device is in a step. */
-static void tell_progress(struct pen_vm *vm, uint32_t rows) {
-  struct pen_rank_state *self = vm->transport->self;
-  const uint64_t began = vm->queue->rows;
-  atomic_store_explicit(&self->step_began, began, memory_order_relaxed);
-  atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles), memory_order_relaxed);
-  atomic_store_explicit(&self->finished, began + rows, memory_order_relaxed);
-  atomic_store_explicit(&self->waits_for, rows < vm->program->action_count ? awaited(vm, &vm->program->actions[rows]) : 0, memory_order_relaxed);
-}
-
 /* The rank's own entries of a step's board, for all to read. */
 static void publish_board(struct pen_vm *vm, uint64_t step) {
   const struct pen_plan *plan = vm->plan;
@@ -390,8 +372,8 @@ static bool finish_step(struct pen_vm *vm) {
   bool going = true;
   atomic_store_explicit(&vm->transport->self->on_device, 1, memory_order_relaxed);
   while (going && !queue->order->reached(queue->done[step % PEN_STEPS_AHEAD])) {
-    uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_RELAXED);
-    tell_progress(vm, rows < vm->program->action_count ? rows : 0);
+    const uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE);
+    pen_queue_tell(vm, rows, __atomic_load_n(left_here(queue), __ATOMIC_RELAXED));
     going = atomic_load_explicit(abort_status, memory_order_relaxed) == 0;
     if (going) {
       pen_queue_check(vm);
@@ -403,10 +385,10 @@ static bool finish_step(struct pen_vm *vm) {
     return false;
   }
   pen_queue_check(vm);
-  tell_progress(vm, vm->program->action_count);
   publish_board(vm, step);
   queue->rows += vm->program->action_count;
   queue->finished++;
+  pen_queue_tell(vm, 0, 0);
   return true;
 }
 
@@ -420,9 +402,6 @@ static bool finish(struct pen_vm *vm) {
 
 static bool enqueue_step(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
-  if (queue->begun == queue->finished) { /* the step before may have been another profile's, of less rows */
-    __atomic_store_n(progress_here(queue), 0, __ATOMIC_RELAXED);
-  }
   fill_feed(vm);
   queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
   bool going = true;

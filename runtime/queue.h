@@ -6,7 +6,8 @@
  *                         publishes that step's board to the run (transport.h), as a rank on the CPU does in its row PUBLISH
  *   the rows              are enqueued once while the device captures, and from then on replayed as one graph, since no address and
  *                         no number in them changes from step to step; what cannot be captured is enqueued anew each step
- *   the progress word     is written by the stream behind each row, so that the watch sees where a rank stands (fault.c)
+ *   two words             are written behind each row, the one by the queue's stream, the other by the one that its messages leave on: by these
+ *                         the watch sees where a rank stands, and whom it waits for (queue_told.c, fault.c)
  *
  * Where each of these lies is the generator's choice: plan.h, the step part. Messages go by a link (link.h).
  *
@@ -69,6 +70,10 @@ extern const struct pen_walk pen_walk_queued;
 /* queue_rows.c: what each kind of row enqueues, and the same with its time taken, which waits for each row. */
 extern pen_handler *const pen_handlers_queued[PEN_ACTION_KINDS];
 extern pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS];
+
+/* queue_told.c: tells the watch that the device has done so many rows of its step, all of them: what it waits for at the step's end; and that of
+ * the first `left` rows all has left; and whom the rank waits for. */
+void pen_queue_tell(struct pen_vm *vm, uint32_t rows, uint32_t left);
 
 /* Before what the row writes over: what comes on the queue's stream waits for the messages that are still to leave from there. */
 void pen_queue_await_leaving(struct pen_vm *vm, const struct pen_action *row);

@@ -4,9 +4,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "runtime/vm.h"
 #include "tests/rehearsal.h"
 
-enum { STEPS = 3, SEEDS = 6, COUPLES_MOST = 100 };
+enum { STEPS = 3, SEEDS = 6, COUPLES_MOST = 100, STALLS = 300 };
 
 static unsigned tests_run;
 static int failed;
@@ -14,7 +15,7 @@ static const char *const link_names[LINKS] = {"ipc", "nccl", "nccl by puts"};
 static const char *const model_names[NCCL_MODELS] = {"NCCL buffers", "sends wait for receives, puts for waits", "in the order of the capture"};
 
 static void result(bool passed, const char *link, const char *model, const char *what, const char *why) {
-  printf("%sok %u - %s: %s, %s: %s\n", passed ? "" : "not ", ++tests_run, pen_plan.name, link, model, what);
+  printf("%sok %u - %s, %s: %s, %s: %s\n", passed ? "" : "not ", ++tests_run, pen_plan.name, rehearsal_profile->name, link, model, what);
   if (!passed && why != NULL) {
     printf("# %s\n", why);
   }
@@ -24,13 +25,14 @@ static void result(bool passed, const char *link, const char *model, const char 
 /* The first thing that is wrong at any pace: each rank late, messages early and late, at random. */
 static const char *play_all(const struct script *scripts, const struct bytes *bytes, enum nccl_model model) {
   const char *why = NULL;
-  for (uint32_t r = 0; r <= pen_plan.rank_count && why == NULL; r++) {
+  const uint32_t processes = pen_process_count(&pen_plan);
+  for (uint32_t r = 0; r <= processes && why == NULL; r++) {
     for (int sides = 0; sides < 2 && why == NULL; sides++) {
-      why = rehearsal_play(scripts, bytes, model, (struct pace){r == pen_plan.rank_count ? PEN_NONE : r, sides, 0}, STEPS);
+      why = rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = r == processes ? PEN_NONE : r, .slow_sides = sides}, STEPS);
     }
   }
   for (uint64_t seed = 1; seed <= SEEDS && why == NULL; seed++) {
-    why = rehearsal_play(scripts, bytes, model, (struct pace){PEN_NONE, false, seed * 0x9e3779b97f4a7c15u}, STEPS);
+    why = rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = PEN_NONE, .seed = seed * 0x9e3779b97f4a7c15u}, STEPS);
   }
   return why;
 }
@@ -90,7 +92,7 @@ static uint32_t count_deadlocks(struct script *scripts, const bool *models, uint
         move_up(&scripts[r], row + 1, row);
         tried++;
         for (int m = 0; m < NCCL_MODELS; m++) {
-          found[m] += models[m] && rehearsal_play(scripts, NULL, m, (struct pace){PEN_NONE, false, 0}, STEPS) != NULL;
+          found[m] += models[m] && rehearsal_play(scripts, NULL, m, (struct pace){.slow_rank = PEN_NONE}, STEPS) != NULL;
         }
         put_back(&scripts[r], kept);
       }
@@ -121,8 +123,8 @@ static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
   for (uint32_t m = 0; m < pen_plan.profiles[0].message_count; m++) {
     any = any || bytes->overwritten_by[m] != PEN_NONE;
   }
-  for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
-    const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r];
+  for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
+    const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r % pen_plan.rank_count];
     for (uint32_t i = 0; i < scripts[r].count; i++) {
       struct issue *issue = &scripts[r].issue[i];
       if (issue->call == FOLLOW && issue->stream == 0 && issue->row < program->action_count && program->actions[issue->row].kind <= PEN_W) {
@@ -137,11 +139,11 @@ static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
 /* Puts no longer wait for credits: those are neither given nor taken. Returns whether there was one. */
 static bool forget_credits(struct script *scripts) {
   bool any = false;
-  for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
+  for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
     for (uint32_t i = 0; i < scripts[r].count; i++) {
       struct issue *issue = &scripts[r].issue[i];
       const bool sends = issue->message != PEN_NONE && /* a credit is the sender's to take, and the receiver's to give */
-                         pen_plan.profiles[0].channels[pen_plan.profiles[0].messages[issue->message].channel].from_rank == r;
+                         pen_plan.profiles[0].channels[pen_plan.profiles[0].messages[issue->message].channel].from_rank == r % pen_plan.rank_count;
       if (issue->call == SIGNAL || (issue->call == TAKE && sends)) {
         issue->call = RECORD;
         issue->object = NULL;
@@ -171,17 +173,18 @@ static bool change_puts(struct script *script) {
 
 /* What goes wrong by puts alone. Not every plan needs the credits that it gives: two ranks hear of each other anyway. rehearsal.t counts. */
 static void test_broken_puts(struct script *scripts, const struct bytes *bytes) {
-  struct issue **kept = malloc(pen_plan.rank_count * sizeof *kept), *first = copy_of(&scripts[0]);
+  const uint32_t processes = pen_process_count(&pen_plan);
+  struct issue **kept = malloc(processes * sizeof *kept), *first = copy_of(&scripts[0]);
   if (kept == NULL) {
     exit(1);
   }
-  for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
+  for (uint32_t r = 0; r < processes; r++) {
     kept[r] = copy_of(&scripts[r]);
   }
   const bool credits = forget_credits(scripts);
   const char *why = credits ? play_all(scripts, bytes, BUFFERED) : NULL;
   printf("# credits are %s: %s\n", why != NULL ? "needed" : credits ? "given" : "not given", why == NULL ? "nothing" : why);
-  for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
+  for (uint32_t r = 0; r < processes; r++) {
     put_back(&scripts[r], kept[r]);
   }
   free(kept);
@@ -194,12 +197,15 @@ static void test_broken_puts(struct script *scripts, const struct bytes *bytes) 
 }
 
 static void test_broken(struct script *scripts, const struct bytes *bytes, int link, const bool *models) {
-  const struct pace messages_late = {PEN_NONE, true, 0};
+  const struct pace messages_late = {.slow_rank = PEN_NONE, .slow_sides = true};
   uint32_t found[NCCL_MODELS] = {0}, tried = count_deadlocks(scripts, models, found);
   printf("# %s: %u couples of rows changed about; deadlocks: %u, %u, %u\n", link_names[link], tried, found[0], found[1], found[2]);
-  if (link != LINK_IPC) {
+  if (link != LINK_IPC && tried > 0) {
     result(found[BUFFERED] <= found[RENDEZVOUS] && found[RENDEZVOUS] <= found[IN_TURN] && found[IN_TURN] > 0, link_names[link],
            "rows changed about", "the stricter NCCL is, the more deadlocks", NULL);
+  }
+  if (pen_plan.profiles[0].message_count == 0) {
+    return;
   }
   struct issue *kept = copy_of(&scripts[0]);
   wait_before_send(&scripts[0]);
@@ -219,23 +225,136 @@ static void test_broken(struct script *scripts, const struct bytes *bytes, int l
   }
 }
 
-int main(void) {
-  const struct bytes bytes = rehearsal_bytes();
-  for (int link = 0; link < LINKS; link++) {
-    struct script *scripts = rehearsal_record(link);
-    const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
-    const uint32_t channels = pen_plan.profiles[0].channel_count;
-    result(link == LINK_IPC || rehearsal_pairs() == channels, link_names[link], "communicators", "one a pair of ranks that talk", NULL);
-    for (int m = 0; m < NCCL_MODELS; m++) {
-      if (models[m]) {
-        const char *why = play_all(scripts, &bytes, m);
-        result(why == NULL, link_names[link], model_names[m], "three steps, at any pace", why);
+/* ---- the exchange between replicas ---- */
+
+static bool swaps(int kind) { return kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE || kind == PEN_UNSHARD; }
+
+/* Two successive rows of which peers want something, changed about on one rank of the last replica, a couple at a time. Returns how many there are;
+ * counts those that are found. */
+static uint32_t cross_exchange(struct script *scripts, const struct bytes *bytes, enum nccl_model model, uint32_t *found) {
+  uint32_t tried = 0;
+  for (uint32_t r = pen_process_count(&pen_plan) - pen_plan.rank_count; r < pen_process_count(&pen_plan); r++) {
+    const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r % pen_plan.rank_count];
+    for (uint32_t row = 0; row + 1 < program->action_count; row++) {
+      if (swaps(program->actions[row].kind) && swaps(program->actions[row + 1].kind)) {
+        struct issue *kept = copy_of(&scripts[r]);
+        move_up(&scripts[r], row + 1, row);
+        tried++;
+        *found += rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = PEN_NONE}, STEPS) != NULL;
+        put_back(&scripts[r], kept);
       }
     }
-    if (link == LINK_PUTS) {
-      test_broken_puts(scripts, &bytes);
+  }
+  return tried;
+}
+
+/* A script in which each swap goes by itself. */
+static struct script ungrouped(const struct script *script) {
+  struct script made = *script;
+  made.count = 0;
+  made.issue = calloc(script->count + script->swap_count + 1, sizeof *made.issue);
+  for (uint32_t i = 0; made.issue != NULL && i < script->count; i++) {
+    const uint32_t parts = script->issue[i].call == GROUP ? script->issue[i].swap_count : 1;
+    for (uint32_t k = 0; k < parts; k++) {
+      made.issue[made.count] = script->issue[i];
+      made.issue[made.count].first_swap += k;
+      made.issue[made.count++].swap_count = 1;
     }
+  }
+  return made;
+}
+
+/* Peers that all send before they receive wait for each other, where NCCL does not buffer. */
+static const char *play_ungrouped(const struct script *scripts, enum nccl_model model) {
+  struct script *apart = calloc(pen_process_count(&pen_plan), sizeof *apart);
+  for (uint32_t r = 0; apart != NULL && r < pen_process_count(&pen_plan); r++) {
+    apart[r] = ungrouped(&scripts[r]);
+  }
+  const char *why = apart == NULL ? NULL : rehearsal_play(apart, NULL, model, (struct pace){.slow_rank = PEN_NONE}, STEPS);
+  for (uint32_t r = 0; apart != NULL && r < pen_process_count(&pen_plan); r++) {
+    free(apart[r].issue);
+  }
+  free(apart);
+  return why;
+}
+
+/* One rank's words of its rows are not waited for. */
+static bool forget_peers(struct script *script) {
+  bool any = false;
+  for (uint32_t i = 0; i < script->count; i++) {
+    struct issue *issue = &script->issue[i];
+    if (issue->call == AWAIT && issue->row < script->vm->program->action_count && swaps(script->vm->program->actions[issue->row].kind)) {
+      issue->call = RECORD;
+      issue->object = NULL;
+      any = true;
+    }
+  }
+  return any;
+}
+
+static void test_exchange(struct script *scripts, const struct bytes *bytes, int link, const bool *models) {
+  for (int m = 0; m < NCCL_MODELS && link != LINK_IPC; m++) {
+    uint32_t found = 0, tried = cross_exchange(scripts, bytes, m, &found);
+    if (tried > 0) {
+      result(found == tried, link_names[link], model_names[m], "rows of the exchange changed about in one replica are found", NULL);
+      printf("# %u of %u\n", found, tried);
+    }
+    if (m != BUFFERED && models[m]) {
+      const char *why = play_ungrouped(scripts, m);
+      result(why != NULL, link_names[link], model_names[m], "swaps that do not go at once are a deadlock", NULL);
+      printf("# %s\n", why == NULL ? "nothing" : why);
+    }
+  }
+  struct issue *kept = copy_of(&scripts[0]);
+  if (link == LINK_IPC && forget_peers(&scripts[0])) {
+    const char *why = play_all(scripts, bytes, BUFFERED);
+    result(why != NULL, link_names[link], "no wait", "peers' memory that is read too soon is found", NULL);
+    printf("# %s\n", why == NULL ? "nothing" : why);
+  }
+  put_back(&scripts[0], kept);
+}
+
+/* ---- all ---- */
+
+static void rehearse(enum link link, uint32_t profile) {
+  struct script *scripts = rehearsal_record(link, profile);
+  const struct bytes bytes = rehearsal_bytes();
+  const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
+  const uint32_t replicas = pen_plan.replica_count;
+  const uint32_t pairs = replicas * pen_plan.profiles[0].channel_count + (replicas > 1 ? pen_plan.rank_count : 0);
+  if (profile == 0) {
+    result(link == LINK_IPC || rehearsal_pairs() == pairs, link_names[link], "communicators",
+           "one a pair of ranks that talk, one a rank's peers", NULL);
+  }
+  if (replicas > 1 && rehearsal_profile->kind == PEN_TRAIN) {
+    result(rehearsal_sums() > 0 && rehearsal_wrong_sums() == 0, link_names[link], "sums", "replicas' gradients are added in their order", NULL);
+  }
+  for (int m = 0; m < NCCL_MODELS; m++) {
+    if (models[m]) {
+      const char *why = play_all(scripts, &bytes, m);
+      result(why == NULL, link_names[link], model_names[m], "three steps, at any pace", why);
+    }
+  }
+  if (link == LINK_IPC) {
+    const char *why = rehearsal_stall(scripts, STALLS);
+    result(why == NULL, link_names[link], "a device that stops", "it is the one that all wait for", why);
+  }
+  if (profile == 0 && replicas > 1) {
+    test_exchange(scripts, &bytes, link, models);
+  }
+  if (profile == 0 && replicas == 1 && link == LINK_PUTS) {
+    test_broken_puts(scripts, &bytes);
+  }
+  if (profile == 0 && replicas == 1) {
     test_broken(scripts, &bytes, link, models); /* leaves the scripts changed */
+  }
+}
+
+int main(void) {
+  for (uint32_t profile = 0; profile < pen_plan.profile_count; profile++) {
+    for (int link = 0; link < LINKS; link++) {
+      rehearse(link, profile);
+    }
   }
   printf("1..%u\n", tests_run);
   return failed;

@@ -1,6 +1,7 @@
 #!/bin/sh
-# rehearsal.t: what plans of several ranks would issue to CUDA and NCCL, step after step, has no deadlock and touches no byte too soon, however
-# streams run and NCCL behaves (rehearsal.h); and two calls that are changed about are found. Needs neither CUDA nor NCCL.
+# rehearsal.t: what plans of several ranks would issue to CUDA and NCCL, step after step, in every profile, has no deadlock and touches no byte too
+# soon, however streams run and NCCL behaves (rehearsal.h); two calls that are changed about are found; and so is the rank whose device stops.
+# Needs neither CUDA nor NCCL.
 . "${top_srcdir:-.}/tests/lib.sh"
 
 # link_plan NAME: makes $scratch/NAME, the rehearsal of a plan.
@@ -39,7 +40,15 @@ batch = { microbatch = 1; };
 optimizer = { learning_rate = 1e-3; steps = 8; };
 pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
 END_OF_MODEL
-mlp=$scratch/mlp.cfg
+cat >"$scratch/replicas.cfg" <<'END_OF_MODEL'
+model = { family = "llama"; layers = 4; hidden = 48; heads = 2; kv_heads = 1; ffn = 64; vocab = 256; sequence = 8; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-3; steps = 8; };
+pipeline = { ranks = 2; microbatches = 4; schedule = "1f1b"; };
+data_parallel = { replicas = 2; };
+END_OF_MODEL
+{ cat "$scratch/replicas.cfg" && echo 'shapes = ({ sequence = 8; microbatches = 4; }, { sequence = 4; microbatches = 6; });'; } >"$scratch/shapes.cfg"
+mlp=$scratch/mlp.cfg replicas=$scratch/replicas.cfg
 rehearse pp2 "$mlp" pipeline.ranks=2
 rehearse pp4 "$mlp"
 rehearse pp8 "$mlp" pipeline.ranks=8
@@ -55,6 +64,14 @@ rehearse pp8_pairs "$mlp" pipeline.ranks=8 pipeline.stages_per_rank=2 pipeline.s
 rehearse pp4_unclipped "$mlp" optimizer.clip_norm=0
 rehearse pp4_zbv_unclipped "$mlp" pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v optimizer.clip_norm=0
 rehearse pp4_tied "$scratch/tied.cfg"
+# A rank that learns nothing still hears of the others before it tells its entries again.
+rehearse pp4_frozen "$mlp" model.layers=4 'model.frozen=["0.w1.weight","0.w2.weight","0.w3.weight"]'
+rehearse r2 "$replicas"
+rehearse r2_one "$replicas" pipeline.ranks=1 data_parallel.shard=weights
+rehearse r2_zbv "$replicas" data_parallel.shard=optimizer pipeline.stages_per_rank=2 pipeline.schedule=zero_bubble_v
+rehearse r2_tied "$replicas" data_parallel.shard=weights model.tie_embeddings=true
+rehearse r3 "$replicas" data_parallel.replicas=3 data_parallel.shard=weights data_parallel.reshard=use model.dtype=bf16 optimizer.clip_norm=0
+rehearse r2_shapes "$scratch/shapes.cfg" data_parallel.shard=weights
 # Without their credits puts write over homes that are in use, at some pace, but where two ranks hear of each other by all that they send.
-is "plans of the 15 whose puts need their credits" "$(cat "$scratch"/*.tap | grep -c '^# credits are needed')" 13
+is "plans of the 16 whose puts need their credits" "$(cat "$scratch"/*.tap | grep -c '^# credits are needed')" 13
 finish

@@ -18,8 +18,23 @@ static bool tensor_meets(const struct pen_rank_program *program, const struct pe
   return meets((struct range){program->frames[row->frame].base[t->base] + t->offset, t->bytes}, range);
 }
 
-/* Does a row that computes read (or, `writes`, write) there? */
-static bool row_meets(const struct pen_rank_program *program, const struct pen_action *row, struct range range, bool writes) {
+/* The tensors that a row brings together. */
+static bool block_meets(const struct pen_rank_program *program, uint32_t rank, const struct pen_action *row, struct range range) {
+  bool met = false;
+  for (uint32_t i = 0; i < program->tensor_count && !met; i++) {
+    const struct pen_tensor *tensor = &program->tensors[i];
+    met = tensor->base == PEN_BASE_UNSHARDED && pen_plan.weights[pen_unsharded_weight(&pen_plan, rank, tensor)].stage == row->stage &&
+          tensor_meets(program, row, i, range);
+  }
+  return met;
+}
+
+/* Does a row that computes read (or, `writes`, write) there, or one that brings weights together write? */
+static bool row_meets(uint32_t rank, const struct pen_action *row, struct range range, bool writes) {
+  const struct pen_rank_program *program = &rehearsal_profile->ranks[rank];
+  if (row->kind == PEN_UNSHARD) {
+    return block_meets(program, rank, row, range);
+  }
   if (row->kind > PEN_W) {
     return false;
   }
@@ -52,25 +67,25 @@ static uint32_t row_of(const struct pen_rank_program *program, uint32_t message,
 }
 
 struct bytes rehearsal_bytes(void) {
-  const struct pen_profile *profile = &pen_plan.profiles[0];
+  const struct pen_profile *profile = rehearsal_profile;
   struct bytes bytes = {calloc(profile->message_count + 1, sizeof(uint32_t)), calloc(profile->message_count + 1, sizeof(uint32_t)),
                         calloc(profile->message_count + 1, sizeof(uint32_t)), calloc(profile->message_count + 1, sizeof(uint32_t))};
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = &profile->messages[m];
-    const struct pen_rank_program *from = &profile->ranks[profile->channels[message->channel].from_rank];
-    const struct pen_rank_program *to = &profile->ranks[profile->channels[message->channel].to_rank];
+    const struct pen_channel *channel = &profile->channels[message->channel];
+    const struct pen_rank_program *from = &profile->ranks[channel->from_rank], *to = &profile->ranks[channel->to_rank];
     const uint32_t sent = row_of(from, m, true), received = row_of(to, m, false);
     bytes.received_by[m] = received;
     bytes.sent_by[m] = sent;
     bytes.overwritten_by[m] = bytes.last_touch[m] = PEN_NONE;
     for (uint32_t r = sent; r != PEN_NONE && r < from->action_count && bytes.overwritten_by[m] == PEN_NONE; r++) {
-      if (row_meets(from, &from->actions[r], (struct range){message->source_offset, message->bytes}, true)) {
+      if (row_meets(channel->from_rank, &from->actions[r], (struct range){message->source_offset, message->bytes}, true)) {
         bytes.overwritten_by[m] = r;
       }
     }
     for (uint32_t i = 0; received != PEN_NONE && i < to->action_count && bytes.last_touch[m] == PEN_NONE; i++) {
       const uint32_t r = (received + to->action_count - 1 - i) % to->action_count;
-      if (row_meets(to, &to->actions[r], (struct range){message->target_offset, message->bytes}, false)) {
+      if (row_meets(channel->to_rank, &to->actions[r], (struct range){message->target_offset, message->bytes}, false)) {
         bytes.last_touch[m] = r;
       }
     }

@@ -37,8 +37,8 @@ extern struct place { /* of the thread that runs */
 enum { LANES = 32, SLOT_BYTES = 32 };
 extern thread_local bool device_chosen; /* by this thread: another's would be GPU 0 */
 
-/* Puts something to do on a stream: emulate_streams.cc. */
-void enqueue(void *stream, std::function<void()> body);
+/* Puts something to do on a stream, by name: emulate_streams.cc. */
+void enqueue(void *stream, std::function<void()> body, const char *name = NULL);
 /* Something that is tried until it says that it is done. */
 void enqueue_poll(void *stream, std::function<bool()> poll);
 /* Whether what is put on the stream is kept in a graph; and refuses that graph. */
@@ -79,7 +79,7 @@ inline unsigned lane() {
     emulated::enqueue(stream, [=] {                                                                                    \
       emulated::launch(#kernel, (const void *)pen_kernel_, pen_grid_, pen_block_, pen_shared_,                         \
                        [&] { std::apply(pen_kernel_, pen_arguments_); });                                              \
-    });                                                                                                                \
+    }, #kernel);                                                                                                       \
   } while (0)
 #define PEN_SHARED(name) unsigned char *const name = emulated::shared_memory()
 

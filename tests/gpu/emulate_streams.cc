@@ -38,6 +38,7 @@ struct item {
   uint32_t value;
   std::function<bool()> poll; /* POLL: done once it says so; REPLAY: does some of a graph, and says whether it moved */
   std::function<bool()> over; /* REPLAY: nothing of it is left */
+  const char *name = NULL;    /* RUN: of a kernel; of copies to other processes; or null */
 };
 
 typedef std::deque<item> strand;
@@ -77,25 +78,30 @@ unsigned draw(unsigned below) {
   return (unsigned)(turn_seed >> 33) % below;
 }
 
-/* What has gone wrong with the device: '\0' nothing, 's' it stalls, 'm' its memory. */
-char wrong;
+/* What has gone wrong with the device: nothing; "stall", all of it; "memory"; or what has that name (see item) stalls. */
+char wrong[40];
 
 void see_what_is_wrong() {
   static const char *path = getenv("PEN_EMULATED_WRONG");
-  FILE *file = path == NULL || wrong != '\0' ? NULL : fopen(path, "r");
+  FILE *file = path == NULL || wrong[0] != '\0' ? NULL : fopen(path, "r");
   int process = 0;
-  char word = '\0';
-  if (file != NULL && fscanf(file, "%d %c", &process, &word) == 2 && process == getpid())
-    wrong = word;
+  char word[sizeof wrong] = "";
+  if (file != NULL && fscanf(file, "%d %39s", &process, word) == 2 && process == getpid())
+    memcpy(wrong, word, sizeof wrong);
   if (file != NULL)
     fclose(file);
+}
+
+bool stalls(const item &what) {
+  const bool works = what.kind == RUN || what.kind == POLL;
+  return works && (strcmp(wrong, "stall") == 0 || (what.name != NULL && strcmp(wrong, what.name) == 0));
 }
 
 /* Does the head of a strand, if it can be done; of a graph, some. */
 bool advance(strand &l, std::set<uint64_t> &done) {
   item &head = l.front();
   bool moved = true;
-  if (head.kind == RUN && wrong == 's')
+  if (stalls(head))
     return false;
   if ((head.kind == WAIT && done.count(head.token) == 0) || (head.kind == AWAIT && *head.word != head.value) ||
       (head.kind == POLL && !head.poll()))
@@ -166,7 +172,7 @@ void drain_stream(stream *s) {
       drain(all_strands(), signalled, (int)i);
 }
 
-item run_item(std::function<void()> body) { return {RUN, std::move(body), 0, NULL, 0, nullptr, nullptr}; }
+item run_item(std::function<void()> body, const char *name) { return {RUN, std::move(body), 0, NULL, 0, nullptr, nullptr, name}; }
 item token_item(enum kind kind, uint64_t token) { return {kind, nullptr, token, NULL, 0, nullptr, nullptr}; }
 
 void add(stream *s, item what) {
@@ -208,9 +214,9 @@ cudaError_t refuse() {
 
 } // namespace
 
-void enqueue(void *stream_pointer, std::function<void()> body) {
+void enqueue(void *stream_pointer, std::function<void()> body, const char *name) {
   const call held(calls);
-  add(stream_of((cudaStream_t)stream_pointer), run_item(std::move(body)));
+  add(stream_of((cudaStream_t)stream_pointer), run_item(std::move(body), name));
 }
 
 void enqueue_poll(void *stream_pointer, std::function<bool()> poll) {
@@ -242,6 +248,11 @@ static std::map<void *, block> &blocks() {
 }
 
 enum { PAGE = 4096 };
+
+static bool is_own(const void *at) {
+  const auto past = blocks().upper_bound((void *)at);
+  return past != blocks().begin() && (const char *)at < (const char *)std::prev(past)->first + std::prev(past)->second.bytes;
+}
 
 /* Maps a file's pages and a page that nobody may touch behind them; the block ends there, on 64 bytes and no more, as tensors in an arena do. */
 static void *map_block(int file, size_t bytes) {
@@ -343,7 +354,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)from, (const char *)from + bytes));
     enqueue(s, [=] { memcpy(to, kept->data(), bytes); });
   } else {
-    enqueue(s, [=] { memmove(to, from, bytes); });
+    enqueue(s, [=] { memmove(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
   }
   if (plain)
     drain_stream(stream_of(s));
@@ -410,7 +421,7 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
   if (what->token == 0 || signalled.count(what->token))
     return cudaSuccess;
   see_what_is_wrong();
-  if (wrong == 'm')
+  if (strcmp(wrong, "memory") == 0)
     return cudaErrorECCUncorrectable;
   static unsigned asked;
   if (++asked % 3 != 0) /* not yet: a host that does not ask again goes on too soon */

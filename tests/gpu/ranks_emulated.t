@@ -208,21 +208,33 @@ lose mlp_4 0 KILL "signal 9"
 lose mlp_4 2 KILL "signal 9"
 lose mlp_4 3 STOP stopped
 
-# go_wrong BINARY RANK WORD CAUSE: a run whose rank's device does that in mid-step (emulate_streams.cc). Of a stall no more is known than which
-# rows were done, and the line may name a neighbour that waits.
-go_wrong() {
+# start_wrong BINARY RANK WORD: a run whose rank's device does that in mid-step (emulate_streams.cc).
+start_wrong() {
   PEN_EMULATED_WRONG=$scratch/wrong && export PEN_EMULATED_WRONG
   rm -f "$scratch/wrong"
   start_lost "$1"
   echo "$(echo "$ranks" | sed -n "$(($2 + 1))p") $3" >"$scratch/wrong.new"
   mv "$scratch/wrong.new" "$scratch/wrong"
+}
+
+# go_wrong BINARY RANK WORD CAUSE. Of a stall over NCCL no more is known than which rows were done, and the line may name a neighbour that waits.
+go_wrong() {
+  start_wrong "$1" "$2" "$3"
   who=$2
-  if test "$3" = stall && test -n "$waits"; then who='[0-9]'; fi
+  case $1-$3 in *nccl*-stall) who='[0-9]' ;; esac
   check_lost "$1, rank $2: its device: $3" "$who" "$4"
   unset PEN_EMULATED_WRONG
 }
 go_wrong mlp_4 1 stall "no progress in 5 s"
-go_wrong mlp_4_zbv 3 stall "no progress in 5 s"
+# Its rows go on, up to where it waits for a neighbour, who waits for it.
+go_wrong mlp_4_zbv 2 copies "no progress in 5 s"
+# At a step's end a rank waits for its peers to have updated what it reads in the next.
+ok "two replicas that share weights" plan mlp_weights mlp data_parallel.replicas=2 data_parallel.shard=weights
+start_wrong mlp_weights 1 adamw
+sleep 1
+kill -STOP "$(echo "$ranks" | sed -n 2p)"
+check_lost "stopped in its update" 1 stopped
+unset PEN_EMULATED_WRONG
 go_wrong mlp_4 2 memory "the GPU's work: *ncorrectable*"
 waits=
 go_wrong one_mlp 0 stall "no progress in 5 s"
