@@ -57,6 +57,7 @@ static void add_text(struct hashing *h, const char *text) {
 /* What of a row stands side by side: numbers, each with its lowest byte first, or a text. */
 struct run {
   size_t offset, bytes, width; /* of all, and of one number; 0: a text */
+  bool is_short;               /* numbers that enter as they lie, SHORT_BYTES at most */
 };
 
 /* Numbers enter as they lie in memory where that has the lowest byte first; so columns side by side are one run there. */
@@ -68,17 +69,17 @@ static size_t find_runs(const struct pen_form *form, struct run run[COLUMNS_MAX]
     struct run *last = count ? &run[count - 1] : NULL;
     bool joins = last && width && last->width && last->offset + last->bytes == column->offset;
     if (joins && (BYTE_ORDER == LITTLE_ENDIAN || last->width == width)) last->bytes += bytes;
-    else run[count++] = (struct run){column->offset, bytes, width};
+    else run[count++] = (struct run){column->offset, bytes, width, false};
   }
+  for (size_t n = 0; n < count; n++) run[n].is_short = BYTE_ORDER == LITTLE_ENDIAN && run[n].width && run[n].bytes <= SHORT_BYTES;
   return count;
 }
 
 /* Of a row of a table that ends at `table_past`. */
-static void add_run(struct hashing *h, const struct run *run, const char *row, const char *table_past) {
+static inline void add_run(struct hashing *h, const struct run *run, const char *row, const char *table_past) {
   const char *at = row + run->offset, *past = at + run->bytes;
-  bool is_short = run->width && run->bytes <= SHORT_BYTES && table_past - at >= SHORT_BYTES && h->used + run->bytes <= BUFFER_BYTES;
-  if (BYTE_ORDER == LITTLE_ENDIAN && is_short) { /* a count that the compiler knows; what is too much is written over */
-    memcpy(h->buffer + h->used, at, SHORT_BYTES);
+  if (run->is_short && table_past - at >= SHORT_BYTES && h->used <= BUFFER_BYTES - SHORT_BYTES) {
+    memcpy(h->buffer + h->used, at, SHORT_BYTES); /* a count that the compiler knows; what is too much is written over */
     h->used += run->bytes;
   } else if (!run->width) add_text(h, *(const char *const *)(const void *)at);
   else if (BYTE_ORDER == LITTLE_ENDIAN) add_bytes(h, at, run->bytes);

@@ -256,6 +256,7 @@ static uint64_t row_count(const struct pen_result *result) {
 
 int main(int argc, char **argv) {
   const struct pen_options *options = pen_options_read(argc, argv);
+  if (options->times) pen_passes_time();
   struct pen_result result = generate(options);
   if (!options->check) {
     pen_pass(options->print);

@@ -4,6 +4,9 @@
 
 #include <stdint.h>
 
+/* From now on passes are timed; without it the next does nothing. */
+void pen_passes_time(void);
+
 /* Ends the pass that runs, if any, and begins another; NULL begins none. A name may come again: its times add up. Names are kept, not
  * copied. */
 void pen_pass(const char *name);

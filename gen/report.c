@@ -171,6 +171,7 @@ static json_t *search_of(const struct pen_search *search) {
 
 void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing, const struct pen_order *order,
                 const struct pen_path *path, const struct pen_bounds *bounds, const struct pen_search *search) {
+  json_object_seed(1); /* or it asks the system for chance, which is for keys that others choose */
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
   json_object_set_new(report, "schedule", json_string(plan->schedule));

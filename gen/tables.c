@@ -13,6 +13,7 @@ struct tables {
   struct pen_program *program;
   struct pen_frame *frame;
   size_t tensor_count, tensor_capacity, op_count, op_capacity, program_count, program_capacity, frame_count, frame_capacity;
+  bool (*wanted)[PEN_PROGRAMS];            /* [stage]: which of them its rows run */
   uint32_t (*program_index)[PEN_PROGRAMS]; /* [stage] */
   uint32_t *frame_slot;             /* hash table of frames */
   size_t frame_slots;
@@ -62,9 +63,8 @@ static bool *find_used(const struct pen_graph *graph, const bool wanted[PEN_PROG
 
 /* Adds a stage's weights and constants, and what the programs that it runs make. Constants of one name are one tensor of the rank. */
 static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen_graph *graph, uint64_t *constant_end) {
-  bool wanted[PEN_PROGRAMS];
-  find_wanted(l, graph->stage, wanted);
-  bool *used = find_used(graph, wanted);
+  find_wanted(l, graph->stage, t->wanted[graph->stage]);
+  bool *used = find_used(graph, t->wanted[graph->stage]);
   const struct pen_blocks *blocks = &l->blocks[graph->stage];
   uint32_t *map = l->tensor_of[graph->stage] = pen_new(graph->value_count + 1, sizeof *map);
   const char *stage_name = pen_text("s%u.", graph->stage);
@@ -103,10 +103,8 @@ static void add_ops(struct tables *t, const struct pen_op_list *list, const uint
 
 static void add_programs(struct pen_laying *l, struct tables *t, const struct pen_graph *graph) {
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
-  bool wanted[PEN_PROGRAMS];
-  find_wanted(l, graph->stage, wanted);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
-    if (!wanted[p]) continue;
+    if (!t->wanted[graph->stage][p]) continue;
     t->program = pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
     t->program[t->program_count] = (struct pen_program){(uint16_t)graph->stage, kind[p], (uint32_t)t->op_count,
                                                         (uint32_t)graph->program[p].count, graph->again_count[p]};
@@ -126,8 +124,8 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
     for (size_t i = 0; i < count; i++) frame_index(t, &t->frame[i]);
   }
   uint64_t hash = 0;
-  for (size_t b = 0; b < PEN_BASES; b++) hash = (hash ^ frame->base[b]) * 0x9e3779b97f4a7c15u, hash ^= hash >> 29;
-  size_t slot = hash & (t->frame_slots - 1);
+  for (size_t b = 0; b < PEN_BASES; b++) hash += frame->base[b] * (0x9e3779b97f4a7c15u * (2 * b + 1)); /* none waits for another */
+  size_t slot = (hash ^ hash >> 29) >> 8 & (t->frame_slots - 1);
   for (; t->frame_slot[slot]; slot = (slot + 1) & (t->frame_slots - 1))
     if (memcmp(&t->frame[t->frame_slot[slot] - 1], frame, sizeof *frame) == 0) return t->frame_slot[slot] - 1;
   t->frame = pen_grow(t->frame, &t->frame_capacity, t->frame_count + 1, sizeof *t->frame);
@@ -167,7 +165,8 @@ static void add_start_ops(struct pen_laying *l, struct tables *t, const struct p
 
 static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32_t rank) {
   struct pen_lowered *lowered = l->input->lowered;
-  struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index)};
+  struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index),
+                     .wanted = pen_new(l->partition->stage_count, sizeof *t.wanted)};
   uint64_t *unsharded = pen_new(l->partition->stage_count, sizeof *unsharded); /* where a stage's weights are at the row at hand */
   uint64_t constant_end = l->memory[rank].persistent_end - l->memory[rank].constant_bytes;
   for (t.frame_slots = 64; t.frame_slots < lowered->count[rank]; t.frame_slots *= 2) continue; /* about half of the rows have frames */
@@ -193,6 +192,7 @@ static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32
   }
   pen_free(t.frame_slot);
   pen_free(t.program_index);
+  pen_free(t.wanted);
   pen_free(unsharded);
   *out = (struct pen_rank_program){lowered->action[rank], t.program, t.op, t.tensor, t.frame, lowered->count[rank],
                                    (uint32_t)t.program_count, (uint32_t)t.op_count, (uint32_t)t.tensor_count,

@@ -241,10 +241,12 @@ static bool find_blocks(const struct pen_bench *b, const struct pen_program *pro
       if (past > own->past) own->past = past;
     }
   }
-  moulds->block = pen_new(BLOCKS_MAX, sizeof *moulds->block);
+  size_t count = 0;
   for (int n = 0; n < BLOCKS_MAX; n++)
-    if (block[n].first < block[n].past && block[n].base != PEN_BASE_PERSISTENT && block[n].base != PEN_BASE_LOSS)
-      moulds->block[moulds->block_count++] = block[n];
+    if (block[n].first < block[n].past && block[n].base != PEN_BASE_PERSISTENT && block[n].base != PEN_BASE_LOSS) block[count++] = block[n];
+  moulds->block = pen_new(count + 1, sizeof block[0]);
+  moulds->block_count = count;
+  memcpy(moulds->block, block, count * sizeof block[0]);
   return true;
 }
 
