@@ -5,6 +5,8 @@
  * reads it. And where nothing trains before a block (in the first stage: the embedding is frozen, or x is a given), its input needs no
  * gradient: such blocks are measured both ways, and the first stage takes what holds there.
  *
+ * Where the schedule leaves the backward whole, what I and W would both do counts once.
+ *
  * A stage that recomputes runs again, from its last block back, what a block's own backward needs; as soon as one of them needs its
  * input, all before it runs again whole. */
 #include "gen/block_cost.h"
@@ -13,6 +15,7 @@
 
 #include "gen/cost.h"
 #include "gen/families/families.h"
+#include "gen/schedules.h"
 #include "gen/signature.h"
 
 enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* blocks back that are looked at */ };
@@ -93,6 +96,7 @@ static struct figures measure(struct pen_block_costs *costs, const struct pen_to
   struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]), .alone = pen_again_flops(graph),
                       .again = pen_again_flops(again)};
   for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++) f.work += pen_program_flops(&graph->program[program]);
+  if (!pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t)) f.work -= pen_shared_flops(graph);
   f.work -= f.alone;
   f.needs_input = reads(&again->program[PEN_PROGRAM_I], again->input) || reads(&again->program[PEN_PROGRAM_W], again->input);
   for (size_t k = 0; k < graph->datum_count; k++) {

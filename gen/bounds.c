@@ -67,7 +67,7 @@ static double own_cost(const struct bound *b, const struct pen_compute *action) 
   const struct pen_stage_cost *cost = &b->cost[action->stage];
   if (action->kind == PEN_F) return cost->forward;
   if (action->kind == PEN_I) return cost->backward_input;
-  return action->kind == PEN_W ? cost->backward_weight : cost->backward_input + cost->backward_weight;
+  return action->kind == PEN_W ? cost->backward_weight : pen_backward_cost(cost);
 }
 
 static double link_cost(const struct bound *b, uint32_t from, uint32_t to) {
@@ -211,7 +211,8 @@ static double occupied(const struct bound *b, uint32_t stage) {
   const struct stage_least *least = &b->least[stage];
   double first = hold[PEN_PROGRAM_F].remains, then = first + hold[PEN_PROGRAM_I].remains;
   double trip = round_trip(b, stage, stage) + fmin(b->cost[stage].backward_input, least->backward);
-  double weight = b->overlap_cost >= 0 ? 0 : b->cost[stage].backward_weight;
+  bool split = least->weights == b->partition->microbatch_count;
+  double weight = b->overlap_cost >= 0 ? 0 : b->cost[stage].backward_weight - (split ? 0 : b->cost[stage].shared);
   return (fmax(0, first) * trip + fmax(0, fmin(first, then)) * weight) * b->partition->microbatch_count;
 }
 

@@ -4,6 +4,10 @@
  * figure the unit is 10^9 floating-point operations. `send` is 0 unless given. All that is without memory.recompute: what a stage runs
  * again is added to its backward_input (which a fused B has too), as large a part of its forward as its operations are of F's.
  *
+ * B costs what I and W do, less what both do when they are apart and B does once: as large a part of backward_weight as its operations are
+ * of W's. Where the head makes its logits by chunks (model.loss_rows), I and W each make them, for there is no room to keep them; any
+ * other stage shares nothing.
+ *
  * The exchange between replicas moves bytes. A replica's share of n elements over R replicas is n/R: to sum it reads R arrays and writes
  * one, (R+1) n/R elements; to gather the others' it reads and writes 2 (R-1) n/R. One element counts as ELEMENT_FLOPS operations: a core
  * that multiplies and adds at 100 Gflop/s moves about 10 Gbyte/s to and from memory. */
@@ -26,9 +30,10 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology, const stru
       if (given[k].count && value[k] > 0) unit = listed(given[k], s) / value[k];
     }
     double part = value[PEN_PROGRAM_F] > 0 ? again / value[PEN_PROGRAM_F] : 0;
+    double shared = value[PEN_PROGRAM_W] > 0 ? pen_shared_flops(graph[s]) / value[PEN_PROGRAM_W] : 0;
     for (int k = 0; k < 3; k++) value[k] = given[k].count ? listed(given[k], s) : value[k] * unit;
     cost[s] = (struct pen_stage_cost){value[PEN_PROGRAM_F], value[PEN_PROGRAM_I] + part * value[PEN_PROGRAM_F], value[PEN_PROGRAM_W],
-                                      topology->costs_send.count ? listed(topology->costs_send, s) : 0};
+                                      topology->costs_send.count ? listed(topology->costs_send, s) : 0, shared * value[PEN_PROGRAM_W]};
   }
   return cost;
 }

@@ -129,9 +129,15 @@ struct pen_order *pen_compose_forward(const struct pen_partition *partition);
 
 /* Seconds, or whatever unit the file's costs are in, of one action of one stage. */
 struct pen_stage_cost {
-  double forward, backward_input, backward_weight; /* a fused B costs the sum of the latter two */
-  double send; /* from the end of the action to the message's arrival at the other rank */
+  double forward, backward_input, backward_weight;
+  double send;   /* from the end of the action to the message's arrival at the other rank */
+  double shared; /* what I and W both do when they are apart, and a fused B once; no more than backward_weight */
 };
+
+/* What a fused B costs. */
+static inline double pen_backward_cost(const struct pen_stage_cost *cost) {
+  return cost->backward_input + cost->backward_weight - cost->shared;
+}
 
 struct pen_exchange;
 struct pen_exchange_cost;

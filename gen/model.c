@@ -16,6 +16,7 @@
 #include <math.h>
 #include <string.h>
 
+#include "gen/late_loss.h"
 #include "gen/shapes.h"
 #include "gen/signature.h"
 
@@ -357,6 +358,12 @@ double pen_program_flops(const struct pen_op_list *program) {
   for (size_t i = 0; i < program->count; i++)
     flops += pen_signature_flops(pen_signature_of(program->op[i].kind), program->op[i].dim);
   return flops;
+}
+
+double pen_shared_flops(const struct pen_graph *graph) {
+  const struct pen_op_list *program = graph->program;
+  if (!graph->training || !pen_loss_is_late(graph)) return 0;
+  return pen_program_flops(&program[PEN_PROGRAM_I]) + pen_program_flops(&program[PEN_PROGRAM_W]) - pen_program_flops(&program[PEN_PROGRAM_B]);
 }
 
 double pen_again_flops(const struct pen_graph *graph) {

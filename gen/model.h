@@ -136,6 +136,8 @@ struct pen_graph **pen_graphs_of(const struct pen_topology *topology, const stru
 void pen_derive(struct pen_graph *graph);
 /* Floating-point operations of a program, for the cost model. */
 double pen_program_flops(const struct pen_op_list *program);
+/* Those that I and W both run, and B once: its logits, where a loss makes them by chunks (late_loss.h). */
+double pen_shared_flops(const struct pen_graph *graph);
 /* Those of the ops that a recomputing stage's I (or B) runs again; 0 in any other. */
 double pen_again_flops(const struct pen_graph *graph);
 /* Whether a weight of that name is one of model.frozen. */

@@ -12,12 +12,13 @@
  * All orders searched run the microbatches of a stage in rising order. That loses nothing: costs do not depend on the microbatch. Let in
  * any order the n-th F (I, W) of each stage be that of microbatch n instead; what the n-th waits for is then the n-th of another stage,
  * which is made no later than n of those were, so nothing starts later, and a rank holds as much. And a B before which a W of its stage
- * still waits may be that W and an I instead, the W of its own microbatch coming where the other stood.
+ * still waits may be that W and an I instead, the W of its own microbatch coming where the other stood. (Where B does once what I and W
+ * both do, a B out of turn might gain by that. It is left out: weight gradients that rise are what keeps the bits of other schedules.)
  *
  * Backwards are taken apart as it pays. An I followed at once by its W ends with the B that they would be, its message earlier: a B gains
- * only room, where what is kept for W is more than what F left (live_weight above live_backward; memory.recompute). Of stages where it
- * is, list schedules and moves join and part I and W; all other backwards are split. At last an I and a W that follow each other become
- * a B again where the message is not waited for: fewer actions, the same times.
+ * only room, where what is kept for W is more than what F left (live_weight above live_backward; memory.recompute), or what it does once
+ * (struct pen_stage_cost, shared). Of stages where it does, list schedules and moves join and part I and W; all other backwards are split.
+ * At last an I and a W that follow each other become a B again where the message is not waited for: fewer actions, and no time is later.
  *
  * The order found is never worse than a named one by the objective: a named one that is better (pairs that overlap may be) is the
  * result. The same topology, seed and amount of work give the same order. */
@@ -78,7 +79,8 @@ static void offer(struct pen_search_side *side, const uint32_t *list, const char
 }
 
 /* F, I and W of every stage and microbatch, in no order that could run; B where I and W never have room. Their bounds hold for orders
- * with more backwards whole too: let each of those be I and then W, and nothing ends later; and what it holds, it held for longer. */
+ * with more backwards whole too: let each of those be I and then W, and nothing ends later; and what it holds, it held for longer. W costs
+ * here what it adds to B. */
 static struct pen_order *any_order(const struct pen_search_case *c) {
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list), *next = pen_new(c->rank_count, sizeof *next);
   for (uint32_t cell = 0; cell < c->cell_count; cell++) {
@@ -97,7 +99,7 @@ static struct pen_order *any_order(const struct pen_search_case *c) {
 /* The bound of the objective, or of the other. */
 static double bound_of(const struct pen_search_side *side, const struct pen_order *order, double overlap, bool other) {
   const struct pen_search_case *c = side->search;
-  struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->stage_cost, overlap, c->budget);
+  struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->least_cost, overlap, c->budget);
   return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
 }
 
@@ -202,16 +204,16 @@ void pen_search_refuse(const struct pen_search *search, const struct pen_topolog
 
 /* What was found on a side. */
 static void conclude(struct pen_search *search, const struct pen_search_side *side) {
-  double goal = objective(side, side->timing), bound = side->bound;
-  if (!side->is_named) pen_search_fuse(side->search, side->order, side->timing);
+  const struct pen_timing *timing = side->is_named ? side->timing : pen_search_fuse(side->search, side->order, side->timing);
+  double goal = objective(side, timing), bound = side->bound;
   /* Pairs that take less than their sum may beat the bound of what was searched. */
   if (pen_order_has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
   bound = pen_bound_rounded(bound, goal);
   search->order = side->order;
   search->placement = side->placement;
   search->start = side->from;
-  search->makespan = side->timing->makespan;
-  search->span = side->timing->span;
+  search->makespan = timing->makespan;
+  search->span = timing->span;
   search->lower_bound = bound;
   search->gap = bound > 0 ? (goal - bound) / bound : 0;
 }

@@ -20,6 +20,7 @@ enum { PEN_SEARCH_KINDS = 3 };
 /* F, I, W or B of one stage. */
 struct pen_search_type {
   double cost, send;        /* send: from its end to its use by the next stage (F) or the one before (I, B) */
+  double beyond;            /* of a W: what it and its I take more than B does; counted as if the rank were idle */
   struct pen_hold hold;
   uint32_t consumer;        /* the rank of that stage; PEN_NONE where there is none */
 };
@@ -38,6 +39,7 @@ struct pen_search_cell {
 struct pen_search_case {
   const struct pen_partition *partition;
   const struct pen_stage_cost *stage_cost;
+  const struct pen_stage_cost *least_cost; /* the same, but W as if it came as part of B: for bounds */
   double overlap_cost;      /* of pairs in named schedules; the search makes none */
   const struct pen_budget *budget;
   bool by_span;             /* the objective: false is the makespan */
@@ -47,9 +49,9 @@ struct pen_search_case {
   const uint32_t *stages;   /* [rank][stages_per_rank] rising */
   const struct pen_search_type *type; /* [type], kinds as PEN_PROGRAM_F ... PEN_PROGRAM_B */
   const struct pen_search_cell *cell; /* [cell], as when every backward is split */
-  const bool *whole;        /* [stage] B needs less room than I and W: else it is never worth while (see search.c) */
+  const bool *whole;        /* [stage] B needs less room, or less time, than I and W: else it is never worth while (see search.c) */
   bool any_whole;
-  const double *work;       /* [rank] sum of its actions' costs */
+  const double *work;       /* [rank] least sum of its actions' costs: with every B whole that shares something */
   const double *after;      /* [rank] what counts behind its last action: pen_after_actions(), in the makespan alone */
 };
 
@@ -65,8 +67,8 @@ static inline uint32_t pen_search_cell_of(const struct pen_search_case *search, 
 struct pen_order *pen_search_order(const struct pen_search_case *search, const uint32_t *list);
 void pen_search_lists(const struct pen_search_case *search, const struct pen_order *order, uint32_t *list);
 
-/* Makes an I and the W right after it a B again where no time changes by it and the limit allows. */
-void pen_search_fuse(const struct pen_search_case *search, struct pen_order *order, const struct pen_timing *timing);
+/* Makes an I and the W right after it a B again where nothing comes later by it and the limit allows. Returns the order's timing. */
+const struct pen_timing *pen_search_fuse(const struct pen_search_case *search, struct pen_order *order, const struct pen_timing *timing);
 
 /* ---- the board: search_board.c ---- */
 

@@ -224,6 +224,7 @@ static bool run_rank(struct pen_search_board *board, uint32_t rank, double since
     if (idle > most) return false;
     const struct pen_search_type *type = type_of(board, cell);
     end = start + type->cost;
+    idle += type->beyond;
     trial[cell] = (struct pen_search_trial){{start, end + type->send, idle}, epoch};
     uint32_t consumer = type->consumer;
     if (consumer != PEN_NONE && board->waits[consumer] == cell) {

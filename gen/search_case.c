@@ -11,12 +11,13 @@ static void fill_stage(const struct pen_partition *partition, const struct pen_s
   uint32_t stages = partition->stage_count;
   uint32_t below = stage > 0 ? stage - 1 : PEN_NONE, above = stage + 1 < stages ? stage + 1 : PEN_NONE;
   const double costs[PEN_PROGRAMS] = {cost[stage].forward, cost[stage].backward_input, cost[stage].backward_weight,
-                                      cost[stage].backward_input + cost[stage].backward_weight};
+                                      pen_backward_cost(&cost[stage])};
   const uint32_t other[PEN_PROGRAMS] = {above, below, PEN_NONE, below};
   for (uint32_t kind = 0; kind < PEN_PROGRAMS; kind++) {
     uint32_t consumer = other[kind] == PEN_NONE ? PEN_NONE : partition->rank_of[other[kind]];
     double send = consumer == PEN_NONE || consumer == partition->rank_of[stage] ? 0 : cost[stage].send;
-    type[kind * stages + stage] = (struct pen_search_type){costs[kind], send, budget->hold[stage][kind], consumer};
+    double beyond = kind == PEN_PROGRAM_W ? cost[stage].shared : 0;
+    type[kind * stages + stage] = (struct pen_search_type){costs[kind], send, beyond, budget->hold[stage][kind], consumer};
   }
 }
 
@@ -32,11 +33,16 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
   uint32_t stages = partition->stage_count, microbatches = partition->microbatch_count, types = PEN_SEARCH_KINDS * stages;
   bool *whole = pen_new(stages, sizeof *whole), any_whole = false;
   double *work = pen_new(partition->rank_count, sizeof *work);
+  struct pen_stage_cost *least = pen_new(stages, sizeof *least);
   struct pen_search_type *type = pen_new((size_t)PEN_PROGRAMS * stages, sizeof *type);
   struct pen_search_cell *cell = pen_new((size_t)types * microbatches, sizeof *cell);
   for (uint32_t stage = 0; stage < stages; stage++) {
     fill_stage(partition, cost, budget, stage, type);
-    whole[stage] = pen_budget_prefers_whole(budget, stage);
+    whole[stage] = cost[stage].shared > 0 || pen_budget_prefers_whole(budget, stage);
+    work[partition->rank_of[stage]] -= cost[stage].shared * microbatches;
+    least[stage] = cost[stage];
+    least[stage].backward_weight -= cost[stage].shared;
+    least[stage].shared = 0;
     any_whole = any_whole || whole[stage];
     for (uint32_t own = stage, kind = 0; kind < PEN_SEARCH_KINDS; kind++, own += stages) {
       work[partition->rank_of[stage]] += type[own].cost * microbatches;
@@ -46,7 +52,7 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
   }
   struct pen_search_case *search = pen_new(1, sizeof *search);
   *search = (struct pen_search_case){
-      .partition = partition, .stage_cost = cost, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
+      .partition = partition, .stage_cost = cost, .least_cost = least, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
       .rank_count = partition->rank_count, .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
       .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches, .cell_count = types * microbatches,
       .stages = pen_partition_stages(partition), .type = type, .cell = cell, .whole = whole, .any_whole = any_whole, .work = work,
@@ -83,7 +89,7 @@ void pen_search_lists(const struct pen_search_case *c, const struct pen_order *o
     uint32_t *at = list + (size_t)rank * c->count, *end = at + c->count;
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
-      /* While an earlier W waits, I and that W take as long as B does, and as much room. */
+      /* While an earlier W waits, I and that W take as long as B does, but for what B shares, and as much room. */
       bool fused = action->kind == PEN_B, whole = fused && c->whole[action->stage] &&
                    next[PEN_PROGRAM_I * c->stage_count + action->stage] == next[PEN_PROGRAM_W * c->stage_count + action->stage];
       for (uint32_t kind = 0; kind < PEN_SEARCH_KINDS; kind++) {
@@ -125,8 +131,8 @@ static bool may_fuse(const struct pen_search_case *c, const struct pen_order *or
   return held + c->budget->hold[first->stage][PEN_PROGRAM_B].peak <= c->budget->limit[rank] * (1 + 1e-9);
 }
 
-void pen_search_fuse(const struct pen_search_case *c, struct pen_order *order, const struct pen_timing *timing) {
-  double **read = find_reads(c, order, timing);
+const struct pen_timing *pen_search_fuse(const struct pen_search_case *c, struct pen_order *order, const struct pen_timing *timing) {
+  double **read = find_reads(c, order, timing), shared = 0;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     struct pen_compute *action = order->action[rank];
     uint32_t kept = 0;
@@ -142,4 +148,6 @@ void pen_search_fuse(const struct pen_search_case *c, struct pen_order *order, c
     }
     order->count[rank] = kept;
   }
+  for (uint32_t stage = 0; stage < c->stage_count; stage++) shared += c->stage_cost[stage].shared;
+  return shared > 0 ? pen_simulate(order, c->partition, c->stage_cost, -1) : timing;
 }

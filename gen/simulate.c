@@ -47,7 +47,7 @@ static double own_cost(const struct run *run, const struct pen_compute *action) 
   case PEN_F: return cost[action->stage].forward;
   case PEN_I: return cost[action->stage].backward_input;
   case PEN_W: return cost[action->stage].backward_weight;
-  default: return cost[action->stage].backward_input + cost[action->stage].backward_weight;
+  default: return pen_backward_cost(&cost[action->stage]);
   }
 }
 

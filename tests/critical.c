@@ -32,7 +32,7 @@ static struct plan random_plan(uint64_t *seed, char **which) {
   double unit = draw(seed, 2) ? 0.3 : 1; /* sums of 0.3 round */
   for (uint32_t stage = 0; stage < plan.partition->stage_count; stage++)
     plan.cost[stage] = (struct pen_stage_cost){unit * (double)draw(seed, 4), unit * (double)draw(seed, 4), unit * (double)draw(seed, 4),
-                                               unit * (double)draw(seed, 3)};
+                                               unit * (double)draw(seed, 3), 0};
   plan.partition->joins = draw(seed, 2);
   plan.partition->gathers = draw(seed, 2);
   *which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages, microbatches);
@@ -119,7 +119,7 @@ static void the_path_of_1f1b_is_known(void **state) {
   struct plan plan = {.overlap = -1};
   plan.order = make_order("1f1b", 1, false, 3, 1, 4, &plan.partition);
   plan.cost = pen_new(3, sizeof *plan.cost);
-  for (int stage = 0; stage < 3; stage++) plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.5};
+  for (int stage = 0; stage < 3; stage++) plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.5, 0};
   simulate(&plan);
   char *text = NULL;
   size_t bytes = 0;
@@ -146,7 +146,7 @@ static void pairs_are_one_step(void **state) {
   plan.order = make_order("1f1b", 1, false, 2, 1, 4, &plan.partition);
   plan.order->action[0][2].overlaps = true;
   plan.cost = pen_new(2, sizeof *plan.cost);
-  for (int stage = 0; stage < 2; stage++) plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 1};
+  for (int stage = 0; stage < 2; stage++) plan.cost[stage] = (struct pen_stage_cost){1, 1, 1, 1, 0};
   simulate(&plan);
   unsigned pairs = 0;
   for (size_t i = 0; i < plan.path->count; i++) {

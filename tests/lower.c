@@ -64,7 +64,7 @@ static unsigned check_receives(const char *schedule, unsigned ranks, unsigned st
   struct pen_partition *partition;
   struct pen_order *order = make_order(schedule, 0, false, ranks, stages, microbatches, &partition);
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
-  for (uint32_t s = 0; s < partition->stage_count; s++) cost[s] = (struct pen_stage_cost){1, 1.5, 0.5, send};
+  for (uint32_t s = 0; s < partition->stage_count; s++) cost[s] = (struct pen_stage_cost){1, 1.5, 0.5, send, 0};
   struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
   struct pen_lowered *l = pen_lower(order, partition, timing, PEN_TRAIN, true);
   assert_int_equal(check_neighbours(l, schedule), 2 * l->message_count);

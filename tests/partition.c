@@ -5,6 +5,7 @@
 #include "gen/balance.h"
 #include "gen/block_cost.h"
 #include "gen/families/families.h"
+#include "gen/measured.h"
 #include "tests/whole.h"
 
 static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank, int64_t layers, int64_t pre, int64_t post,
@@ -120,6 +121,8 @@ static struct pen_topology *llama(const char *settings) {
 }
 
 static const char tail[] = "};\nbatch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
+
+static const char chunked_tail[] = "};\nbatch = { microbatch = 12; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
 
 static const char *begins(const struct pen_partition *p, uint32_t stage) { return p->block[p->span[stage].first_block].name; }
 
@@ -249,8 +252,10 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
       span[stage] = (struct pen_span){.first_block = first, .past_last_block = past};
       struct pen_graph *graph = pen_model(t, &part, stage, t->trains);
       pen_derive(graph);
-      double built = 0, foretold = pen_span_cost(costs, stage, first, past);
-      for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++) built += 1e-9 * pen_program_flops(&graph->program[program]);
+      double built = 1e-9 * pen_program_flops(&graph->program[PEN_PROGRAM_F]), foretold = pen_span_cost(costs, stage, first, past);
+      bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
+      for (int program = splits ? PEN_PROGRAM_I : PEN_PROGRAM_B; program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
+        built += 1e-9 * pen_program_flops(&graph->program[program]);
       if (fabs(built - foretold) > 1e-12 * built) fail_msg("blocks %u to %u: %.17g, foretold %.17g", first, past, built, foretold);
       part.stage_count = 3;
     }
@@ -266,6 +271,20 @@ static void check_all_costs(const char *recompute) {
   check_costs(mlp, recompute);
   mlp->model_frozen = (struct pen_strings){2, (const char *[]){"w1.weight", "layers.0.w2.weight"}};
   check_costs(mlp, recompute);
+  for (int split = 0; split < 2; split++) { /* a head by chunks, whose logits are made once in B, in I and in W */
+    struct pen_topology *chunks = llama(pen_text("loss_rows = 32; %s", chunked_tail));
+    chunks->pipeline_zero_bubble = split;
+    check_costs(chunks, recompute);
+    chunks->memory_recompute.count = 0;
+    const struct pen_partition *p = pen_partition(chunks);
+    struct pen_graph *const *graph = pen_graphs_of(chunks, p, true);
+    const struct pen_stage_cost *cost = pen_costs(chunks, p, graph);
+    for (uint32_t stage = 0; stage < 3; stage++) {
+      double whole = 1e-9 * pen_program_flops(&graph[stage]->program[PEN_PROGRAM_B]);
+      if (fabs(pen_backward_cost(&cost[stage]) - whole) > 1e-12 * whole) fail_msg("stage %u: B is not what its ops take", stage);
+      if ((cost[stage].shared > 0) != (stage == 2)) fail_msg("stage %u shares %g", stage, cost[stage].shared);
+    }
+  }
   check_costs(read_topology(topology_text("llama", "inference", 3, 1, 4, "")), recompute); /* F alone */
   check_costs(read_topology(topology_text("mlp", "inference", 3, 1, 4, "")), recompute);
 }
@@ -273,6 +292,40 @@ static void check_all_costs(const char *recompute) {
 static void costs_are_foretold(void **state) {
   (void)state;
   check_all_costs("none");
+}
+
+/* Costs that were measured: what of the backward the file has makes the rest. */
+static struct pen_stage_cost measured_cost(const struct pen_partition *p, struct pen_graph *const *graph, const char *backward) {
+  char path[] = "measured-XXXXXX";
+  FILE *file = fdopen(mkstemp(path), "w");
+  assert_non_null(file);
+  fprintf(file, "{\"unit\": \"ms\", \"model_digest\": \"%064d\", \"microbatch\": 12, \"sequence\": 8, \"step\": 1, \"stages\": [", 0);
+  for (uint32_t stage = 0; stage < p->stage_count; stage++)
+    fprintf(file, "%s{\"stage\": %u, \"parameters\": 0, \"forward\": 1, \"send\": 0, \"recomputes\": false, %s}", stage ? "," : "", stage, backward);
+  fputs("]}\n", file);
+  assert_int_equal(fclose(file), 0);
+  struct pen_measured *measured = pen_measured_read(path, p, graph);
+  assert_int_equal(remove(path), 0);
+  return measured->cost[p->stage_count - 1];
+}
+
+/* The last stage has a head by chunks. */
+static void measured_backwards_share(void **state) {
+  (void)state;
+  struct pen_topology *t = llama(pen_text("loss_rows = 32; %s", chunked_tail));
+  const struct pen_partition *p = pen_partition(t);
+  struct pen_graph *const *graph = pen_graphs_of(t, p, true);
+  double flops[PEN_PROGRAMS];
+  for (int program = 0; program < PEN_PROGRAMS; program++) flops[program] = pen_program_flops(&graph[2]->program[program]);
+  struct pen_stage_cost whole = measured_cost(p, graph, "\"backward\": 3"),
+                        apart = measured_cost(p, graph, "\"backward_input\": 2, \"backward_weight\": 2"),
+                        all = measured_cost(p, graph, "\"backward_input\": 2, \"backward_weight\": 2, \"backward\": 3");
+  double unit = 3 / flops[PEN_PROGRAM_B], part = (flops[PEN_PROGRAM_I] + flops[PEN_PROGRAM_W] - flops[PEN_PROGRAM_B]) / flops[PEN_PROGRAM_W];
+  assert_true(part > 0.1 && part < 1);
+  assert_true(fabs(pen_backward_cost(&whole) - 3) < 1e-12 && fabs(whole.backward_input - unit * flops[PEN_PROGRAM_I]) < 1e-12);
+  assert_true(fabs(whole.backward_weight - unit * flops[PEN_PROGRAM_W]) < 1e-12);
+  assert_true(fabs(pen_backward_cost(&apart) - (4 - 2 * part)) < 1e-12);
+  assert_true(fabs(pen_backward_cost(&all) - 3) < 1e-12 && all.backward_weight == 2);
 }
 
 static void costs_of_recomputing_are_foretold(void **state) {
@@ -328,7 +381,7 @@ int main(void) {
                                      cmocka_unit_test(lists_are_taken), cmocka_unit_test(stages_are_placed),
                                      cmocka_unit_test(blocks_are_named), cmocka_unit_test(blocks_are_even),
                                      cmocka_unit_test(balance_is_exact), cmocka_unit_test(ties_go_to_the_early),
-                                     cmocka_unit_test(costs_are_foretold),
+                                     cmocka_unit_test(costs_are_foretold), cmocka_unit_test(measured_backwards_share),
                                      cmocka_unit_test(costs_of_recomputing_are_foretold), cmocka_unit_test(balance_by_time_is_least)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

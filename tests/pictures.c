@@ -262,7 +262,7 @@ static void text_fits_its_columns(void **state) {
 static void text_shows_every_action(void **state) {
   (void)state;
   struct whole whole = make_whole(topology_text("mlp", "1f1b", 2, 1, 3, "zero_bubble = true;"));
-  for (int stage = 0; stage < 2; stage++) whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0};
+  for (int stage = 0; stage < 2; stage++) whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0};
   whole.timing = pen_simulate(whole.order, whole.partition, whole.cost, -1);
   struct pen_picture picture = {.plan = whole.plan, .partition = whole.partition, .order = whole.order, .timing = whole.timing,
                                 .cost = whole.cost, .lowered = whole.lowered, .unit = "in units", .columns = 4 * 14 + 4};

@@ -3,11 +3,12 @@
 #include <stdio.h>
 #include <time.h>
 
+#include "gen/bounds.h"
 #include "tests/plans.h"
 
 static struct pen_stage_cost *even_costs(const struct pen_partition *partition, double f, double i, double w, double send) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) cost[stage] = (struct pen_stage_cost){f, i, w, send};
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++) cost[stage] = (struct pen_stage_cost){f, i, w, send, 0};
   return cost;
 }
 
@@ -233,7 +234,7 @@ static void turns_are_a_global_order_by_time(void **state) {
     double unit = round % 2 ? 0.3 : 1; /* sums of 0.3 round */
     for (uint32_t stage = 0; stage < partition->stage_count; stage++)
       cost[stage] = (struct pen_stage_cost){unit * (double)draw(&seed, most), unit * (double)draw(&seed, most),
-                                            unit * (double)draw(&seed, most), unit * (double)draw(&seed, most)};
+                                            unit * (double)draw(&seed, most), unit * (double)draw(&seed, most), 0};
     partition->joins = draw(&seed, 2);
     partition->gathers = draw(&seed, 2);
     char *which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages, microbatches);
@@ -276,13 +277,39 @@ static void the_bound_is_true_of_every_order(void **state) {
     struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
     for (uint32_t stage = 0; stage < partition->stage_count; stage++)
       cost[stage] = (struct pen_stage_cost){(double)draw(&seed, 5), (double)draw(&seed, 5), (double)draw(&seed, 5),
-                                            (double)draw(&seed, 3)};
+                                            (double)draw(&seed, 3), 0};
+    for (uint32_t stage = 0; round % 2 && stage < partition->stage_count; stage++) cost[stage].shared = 0.5 * cost[stage].backward_weight;
     partition->joins = round % 2;
     partition->gathers = round % 4 == 1;
     double bound = pen_simulate(order, partition, cost, -1)->lower_bound;
     double best = best_of_all(order, partition, cost, 0, 0, INFINITY);
     if (best < bound - 1e-9) fail_msg("round %u: an order takes %g, the bound is %g", round, best, bound);
     pen_free_all();
+  }
+}
+
+/* What I and W share, B does once: it ends so much earlier, and no bound counts it twice. */
+static void a_whole_backward_shares(void **state) {
+  (void)state;
+  struct pen_partition *partition;
+  for (int split = 0; split < 2; split++) {
+    struct pen_order *order = make_order("1f1b", 1, split, 2, 1, 8, &partition);
+    struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0);
+    cost[1].shared = 0.25;
+    struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+    expect_near(timing->busy[0], 24, 1e-12, "busy with nothing shared");
+    expect_near(timing->busy[1], split ? 24 : 22, 1e-12, "busy with a part shared");
+    assert_true(timing->makespan >= timing->lower_bound);
+  }
+  /* Room for one microbatch at a time, all of it held to the end of W: the rank never waits, and the bound by what it holds says so. */
+  for (int split = 0; split < 2; split++) {
+    struct pen_order *order = make_order("1f1b", 1, split, 1, 1, 8, &partition);
+    struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0);
+    cost[0].shared = 0.25;
+    struct pen_budget *budget = pen_budget_live(1, 1, 1, 1, (const double[]){1});
+    struct pen_bounds bounds = pen_bounds_of(order, partition, cost, -1, budget);
+    expect_near(pen_simulate(order, partition, cost, -1)->makespan, split ? 24 : 22, 1e-12, "makespan");
+    expect_near(bounds.makespan.memory, split ? 24 : 22, 1e-9, "bound by memory");
   }
 }
 
@@ -394,7 +421,7 @@ int main(void) {
       cmocka_unit_test(zero_bubble_v_has_no_bubble),    cmocka_unit_test(published_bubbles_match),
       cmocka_unit_test(interleaved_bubbles_differ_for_one_reason),
       cmocka_unit_test(turns_are_a_global_order_by_time), cmocka_unit_test(the_bound_is_true_of_every_order),
-      cmocka_unit_test(a_tied_matrix_comes_back), cmocka_unit_test(a_tied_matrix_on_one_rank_costs_nothing),
+      cmocka_unit_test(a_whole_backward_shares), cmocka_unit_test(a_tied_matrix_comes_back), cmocka_unit_test(a_tied_matrix_on_one_rank_costs_nothing),
       cmocka_unit_test(impossible_orders_are_incomplete), cmocka_unit_test(pairs_overlap),
       cmocka_unit_test(large_plans_are_simulated_fast),
   };

@@ -27,7 +27,7 @@ static struct step random_step(uint64_t *seed, uint32_t replicas) {
   step.cost = pen_new(step.partition->stage_count, sizeof *step.cost);
   step.exchange_cost = pen_new(step.partition->stage_count, sizeof *step.exchange_cost);
   for (uint32_t stage = 0; stage < step.partition->stage_count; stage++) {
-    step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 3)};
+    step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 3), 0};
     step.exchange_cost[stage] = (struct pen_exchange_cost){(double)draw(seed, 7), (double)draw(seed, 7)};
   }
   return step;

@@ -20,7 +20,7 @@ static struct rows make_rows(const char *schedule, int warmup, bool split, uint3
   struct rows rows;
   struct pen_order *order = make_order(schedule, warmup, split, ranks, stages, microbatches, &rows.partition);
   struct pen_stage_cost *cost = pen_new(rows.partition->stage_count, sizeof *cost);
-  for (uint32_t stage = 0; stage < rows.partition->stage_count; stage++) cost[stage] = (struct pen_stage_cost){1, 1, 1, 0};
+  for (uint32_t stage = 0; stage < rows.partition->stage_count; stage++) cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0};
   struct pen_lowered *lowered = pen_lower(order, rows.partition, pen_simulate(order, rows.partition, cost, -1), PEN_TRAIN, true);
   rows.action = pen_new(ranks, sizeof *rows.action);
   rows.count = pen_new(ranks, sizeof *rows.count);
