@@ -23,7 +23,7 @@ struct pen_tenants {
 };
 
 void pen_tenants_add(struct pen_tenants *tenants, const struct pen_tenant *tenant);
-/* The highest offset where a tenant fits without making the block larger; false: none. */
+/* The highest offset where a tenant fits without making the block larger; false: none, or none that is found soon. */
 bool pen_tenants_fit(const struct pen_tenants *tenants, struct pen_tenant *tenant);
 void pen_tenants_free(struct pen_tenants *tenants);
 

@@ -50,11 +50,15 @@ static inline size_t add_shape(struct pen_profile_input *profile, const struct w
 }
 
 /* All passes on a topology's text but verify; both profiles of every shape, or eval alone when the schedule does not train;
- * and those of generation. */
-static inline struct whole make_whole_of(struct pen_topology *topology) {
+ * and those of generation. `change`, if any, gets the graphs of the first shape's stages before they are laid out. */
+static inline struct whole make_whole_with(struct pen_topology *topology, void (*change)(struct pen_graph *graph)) {
   struct whole w = {.topology = topology};
   w.partition = pen_partition(w.topology);
   struct pen_graph **train = pen_graphs_of(w.topology, w.partition, true), **eval = pen_graphs_of(w.topology, w.partition, false);
+  for (uint32_t stage = 0; change && stage < w.partition->stage_count; stage++) {
+    change(train[stage]);
+    change(eval[stage]);
+  }
   w.cost = pen_costs(w.topology, w.partition, train);
   struct pen_order *forward = pen_compose_forward(w.partition);
   bool trains = w.topology->trains;
@@ -72,6 +76,8 @@ static inline struct whole make_whole_of(struct pen_topology *topology) {
   w.plan = pen_layout(w.topology, w.partition, profile, count);
   return w;
 }
+
+static inline struct whole make_whole_of(struct pen_topology *topology) { return make_whole_with(topology, NULL); }
 
 static inline struct whole make_whole(const char *text) { return make_whole_of(read_topology(text)); }
 
