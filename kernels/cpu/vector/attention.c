@@ -66,11 +66,11 @@ static void score(const struct block *b, size_t first_key) {
 /* `many` vectors of scores become 2^(score - most); returns sum plus what they are. */
 inline_always vf soften_vectors(float *s, size_t many, float most, vf sum) {
   vf x[POWERS];
-#pragma GCC unroll 4
+  UNROLL
   for (size_t i = 0; i < many; i++)
     x[i] = load(s + i * LANES) - most;
   powers_of_two(x, many);
-#pragma GCC unroll 4
+  UNROLL
   for (size_t i = 0; i < many; i++) {
     store(s + i * LANES, x[i]);
     sum += x[i];

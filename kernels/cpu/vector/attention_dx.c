@@ -70,11 +70,11 @@ static void score(const struct block *b, size_t first_key) {
 /* `many` vectors: chance becomes p, slope becomes ds. */
 inline_always void soften_vectors(float *p, float *ds, size_t many) {
   vf x[POWERS];
-#pragma GCC unroll 4
+  UNROLL
   for (size_t i = 0; i < many; i++)
     x[i] = load(p + i * LANES);
   powers_of_two(x, many);
-#pragma GCC unroll 4
+  UNROLL
   for (size_t i = 0; i < many; i++) {
     store(p + i * LANES, x[i]);
     store(ds + i * LANES, x[i] * load(ds + i * LANES));

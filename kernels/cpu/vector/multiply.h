@@ -24,12 +24,12 @@ inline_always void multiply_row(vf sum[VECTORS], const float *a, const vf b[VECT
 #if PEN_VECTOR_BYTES == 32 && defined __FMA__
   vf x;
   __asm__ volatile("vbroadcastss %1, %0" : "=x"(x) : "m"(*a));
-#pragma GCC unroll 2
+  UNROLL
   for (int v = 0; v < VECTORS; v++)
     __asm__ volatile("vfmadd231ps %2, %1, %0" : "+x"(sum[v]) : "x"(x), "x"(b[v]));
 #else
   const vf x = splat(*a);
-#pragma GCC unroll 2
+  UNROLL
   for (int v = 0; v < VECTORS; v++)
     sum[v] = madd(x, b[v], sum[v]);
 #endif
@@ -38,10 +38,10 @@ inline_always void multiply_row(vf sum[VECTORS], const float *a, const vf b[VECT
 /* One step: an element of each row times b[0 .. PANEL]; three rows to a base, as addresses reach. */
 inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const float *const base[ROWS / 3], size_t a_row, const float *b) {
   vf right[VECTORS];
-#pragma GCC unroll 2
+  UNROLL
   for (int v = 0; v < VECTORS; v++)
     right[v] = load(b + v * LANES);
-#pragma GCC unroll 24
+  UNROLL
   for (size_t r = 0; r < rows; r++)
     multiply_row(sum[r], base[r / 3] + r % 3 * a_row, right);
 }
@@ -49,7 +49,7 @@ inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const float
 /* The next step. Where tiles are high each base rises on its own: a compiler that knows one step's addresses from the last one's keeps
  * both, and runs out of registers (24 x 16 by GCC 12: 1 to 4% of the rate; attention's 6 x 16: 0 to 5%; with 32 bytes 2% the other way). */
 inline_always void advance(const float *base[ROWS / 3], size_t a_step) {
-#pragma GCC unroll 8
+  UNROLL
   for (size_t i = 0; i < ROWS / 3; i++) {
     base[i] += a_step;
 #if PEN_VECTOR_BYTES == 64
@@ -66,7 +66,7 @@ inline_always void multiply_steps(vf sum[ROWS][VECTORS], size_t rows, size_t ste
   for (size_t i = 0; i < ROWS / 3; i++)
     base[i] = a + 3 * i * a_row;
   for (; steps >= 4; steps -= 4, b += 4 * b_step)
-#pragma GCC unroll 4
+    UNROLL
     for (size_t k = 0; k < 4; k++, advance(base, a_step))
       multiply_step(sum, rows, base, a_row, b + k * b_step);
   for (; steps > 0; steps--, b += b_step, advance(base, a_step))

@@ -56,17 +56,17 @@ struct tile {
 
 inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row, size_t a_step) {
   vf sum[ROWS][VECTORS];
-#pragma GCC unroll 24
+  UNROLL
   for (size_t r = 0; r < rows; r++) {
-#pragma GCC unroll 2
+    UNROLL
     for (int v = 0; v < VECTORS; v++)
       sum[r][v] = (vf){0};
     __builtin_prefetch(t->result + r * t->result_row, 1);
   }
   multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
-#pragma GCC unroll 24
+  UNROLL
   for (size_t r = 0; r < rows; r++)
-#pragma GCC unroll 2
+    UNROLL
     for (int v = 0; v < VECTORS; v++) {
       const size_t at = r * t->result_row + v * LANES;
       if (t->addend)

@@ -25,14 +25,14 @@ static inline size_t copy_stride(size_t width) {
 }
 
 inline_always void tile_load(vf sum[ROWS][VECTORS], const float *c, size_t c_row) {
-#pragma GCC unroll 12
+  UNROLL
   for (size_t r = 0; r < ROWS; r++)
     for (size_t v = 0; v < VECTORS; v++)
       sum[r][v] = load(c + r * c_row + v * LANES);
 }
 
 inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row) {
-#pragma GCC unroll 12
+  UNROLL
   for (size_t r = 0; r < ROWS; r++)
     for (size_t v = 0; v < VECTORS; v++)
       store(c + r * c_row + v * LANES, sum[r][v]);
@@ -46,7 +46,7 @@ inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row) {
 TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const float *a, size_t a_row, const float *b, const float *offset) {
   vf sum[ROWS][VECTORS] = {0};
   multiply_steps(sum, ROWS, steps, a, a_row, 1, b, PANEL);
-#pragma GCC unroll 12
+  UNROLL
   for (size_t r = 0; r < ROWS; r++)
     for (size_t v = 0; v < VECTORS; v++)
       sum[r][v] -= offset[r];
