@@ -19,6 +19,10 @@ put() {
 ok "one rank on the CPU" put cpu train.cfg -s cluster.device=cpu
 ok "one rank" put cuda train.cfg -s cluster.device=cuda
 ok "two ranks over ipc" put ipc_2 train.cfg -s cluster.device=cuda -s pipeline.ranks=2 -s cluster.transport=ipc
+replicas='-s cluster.device=cuda -s pipeline.ranks=2 -s data_parallel.replicas=2 -s pipeline.microbatches=1'
+for shard in none optimizer weights; do
+  ok "two replicas, shard = $shard" put "ipc_r2_$shard" train.cfg $replicas -s cluster.transport=ipc -s data_parallel.shard=$shard
+done
 nccl_rows=
 if test -f "$top_builddir/libemulated_nccl.a"; then
   nccl_rows='train-nccl_2_put train-nccl_2_send train-nccl_4_put'
@@ -46,7 +50,8 @@ is "run-all passes" "$?" 0
 is "and complains of nothing" "$(cat "$scratch/err")" ""
 table=$(cat "$scratch/table.md")
 matches "the table names the chip" "$table" "# *, NVIDIA H100 80GB HBM3*"
-for row in probe kernels train-cuda train-cuda-again train-ipc_2 $nccl_rows bench gpt2_124m llama_1b hop losses-agree \
+replica_rows='train-ipc_r2_none train-ipc_r2_optimizer train-ipc_r2_weights replicas-agree'
+for row in probe kernels train-cuda train-cuda-again train-ipc_2 $nccl_rows $replica_rows bench gpt2_124m llama_1b hop losses-agree \
   memcheck-others racecheck-others initcheck-others synccheck-others memcheck-kernels racecheck-kernels; do
   matches "the table has $row, which passed" "$table" "*
 | $row | passed (*"
