@@ -48,6 +48,30 @@ static void snapshots_have_staging_of_their_own(void **state) {
   pen_free_all();
 }
 
+/* Peers' shards come by NCCL to a place of their own, as large as the largest for each peer. */
+static void swaps_have_staging(void **state) {
+  (void)state;
+  for (int replicas = 1; replicas <= 3; replicas++) {
+    struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+    const char *text = topology_text("llama", "1f1b", 2, 1, 4, pen_text("}; data_parallel = { replicas = %d;", replicas));
+    struct pen_plan *plan = make_plan(pen_text("%scluster = { device = \"cuda\"; transport = \"nccl\"; };\n", text));
+    if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
+    for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+      struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[rank]);
+      const uint64_t staging = memory->feed_offset + memory->step_bytes - memory->staging_offset;
+      assert_true(replicas == 1 ? staging == 0 : staging >= (replicas - 1u) * PEN_ALIGNMENT_BYTES);
+      memory->step_bytes -= PEN_ALIGNMENT_BYTES;
+      assert_false(pen_verify(plan, &problem));
+      assert_true(replicas == 1 || strstr(problem.reason, "the staging") != NULL);
+      memory->step_bytes += PEN_ALIGNMENT_BYTES;
+      memory->staging_offset += PEN_ALIGNMENT_BYTES;
+      assert_false(pen_verify(plan, &problem));
+      memory->staging_offset -= PEN_ALIGNMENT_BYTES;
+    }
+    pen_free_all();
+  }
+}
+
 static struct pen_plan *plan_for(const char *device, size_t which) {
   return make_plan(pen_text("%scluster = { device = \"%s\"; };\n",
                             topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks, shapes[which].stages,
@@ -133,7 +157,8 @@ static void no_feed_may_change(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one), cmocka_unit_test(shapes_have_feeds_of_their_own),
-                                     cmocka_unit_test(snapshots_have_staging_of_their_own), cmocka_unit_test(no_column_may_change),
+                                     cmocka_unit_test(snapshots_have_staging_of_their_own), cmocka_unit_test(swaps_have_staging),
+                                     cmocka_unit_test(no_column_may_change),
                                      cmocka_unit_test(no_feed_may_change)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
