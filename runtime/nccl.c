@@ -176,7 +176,24 @@ static bool all_captured(struct pen_link *link, bool captured) {
 
 /* ---- faults ---- */
 
-/* One communicator a look: the host looks thousands of times a second. The peer is who is at its other end, where that is one rank. */
+/* Of a rank's peers the one that is behind all others in its steps, by what their hosts tell; the own rank where none is. Whoever has left, or stands
+ * still, is passed by the others, up to where these need it. */
+static uint32_t last_peer(const struct pen_link *link) {
+  uint64_t least = UINT64_MAX;
+  uint32_t found = pen_link_self(link);
+  for (uint32_t d = 0; d < link->plan->replica_count; d++) {
+    const uint32_t peer = d * link->plan->rank_count + link->rank;
+    const struct pen_rank_state *state = &link->shared->ranks[peer];
+    const uint64_t rows = atomic_load(&state->finished) - atomic_load(&state->step_began);
+    const uint64_t at = (uint64_t)atomic_load(&state->published.count) << 32 | rows;
+    found = at < least ? peer : at == least ? pen_link_self(link) : found;
+    least = at < least ? at : least;
+  }
+  return found;
+}
+
+/* One communicator a look: the host looks thousands of times a second. The peer is who is at its other end, where that is one rank; of several,
+ * the one that is behind. */
 static const char *error(struct pen_link *link, uint32_t *peer) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const char *why = own->calls->error();
@@ -186,7 +203,7 @@ static const char *error(struct pen_link *link, uint32_t *peer) {
   }
   own->asked = (own->asked + 1) % (link->profile->channel_count + 2);
   if (own->asked > link->profile->channel_count && own->peers != NULL) {
-    *peer = link->plan->replica_count == 2 ? (1 - link->replica) * link->plan->rank_count + link->rank : *peer;
+    *peer = link->plan->replica_count == 2 ? (1 - link->replica) * link->plan->rank_count + link->rank : last_peer(link);
     return own->calls->trouble(own->peers);
   }
   if (own->asked >= link->profile->channel_count) {

@@ -12,8 +12,9 @@
  * The id names a file that all ranks map: a table of communicators, each with two rings of bytes (one a direction, for pairs), a
  * board on which ranks tell each other colours and keys, and room for a sum. PEN_EMULATED_NCCL_TROUBLE=R,BYTES: to rank R of the whole every pair
  * reports a remote error once so many bytes have gone through it as stand behind R and a comma, as when a connection breaks.
- * PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it;
- * PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R fail when they are captured. */
+ * PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file is there. PEN_EMULATED_NCCL_VERSION is what the library
+ * says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R
+ * fail when they are captured. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -430,7 +431,9 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
   unsigned long long bytes = 0;
   const bool troubled = text != NULL && sscanf(text, "%d,%llu", &rank, &bytes) == 2;
   const bool trouble = troubled && rank == comm->world_rank && comm->count == 2 && comm->area->ring[0][1].taken + comm->area->bytes_put > bytes;
-  *result = trouble ? ncclRemoteError : ncclSuccess;
+  static const char *file = getenv("PEN_EMULATED_NCCL_PEERS");
+  const bool peers_trouble = file != NULL && comm->area != comm->world->area && comm->count > 2 && access(file, F_OK) == 0;
+  *result = trouble || peers_trouble ? ncclRemoteError : ncclSuccess;
   return ncclSuccess;
 }
 

@@ -19,7 +19,7 @@ steps=3
 run() {
   run_name=$1
   shift
-  timeout 100 "$scratch/$run_name" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$run_name.log" --steps $steps \
+  timeout 100 "$scratch/$run_name" train --data "$scratch/data.bin" --seed 7 --log "$scratch/$run_name.log" --steps $steps --save-every 2 \
     --checkpoint "$scratch/$run_name.ckpt" "$@" 2>"$scratch/$run_name.err" || { sed 's/^/# /' "$scratch/$run_name.err"; return 1; }
   { log_field "$scratch/$run_name.log" loss; log_field "$scratch/$run_name.log" grad_norm; } >"$scratch/$run_name.bits"
   (cd "$scratch/$run_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$run_name.sums"
@@ -47,6 +47,11 @@ case_of optimizer two data_parallel.shard=optimizer
 case_of optimizer2 two data_parallel.shard=optimizer pipeline.ranks=2
 case_of weights two data_parallel.shard=weights
 case_of weights2 two data_parallel.shard=weights pipeline.ranks=2 $v
+case_of snapshot two data_parallel.shard=weights pipeline.ranks=2 memory.snapshot=true
+for file in model optimizer; do
+  ok "the snapshot of step 2 is what two replicas of one rank save: $file" \
+    cmp "$scratch/two.ckpt/step-00000002/$file.safetensors" "$scratch/snapshot.ckpt/step-00000002/$file.safetensors"
+done
 case_of tied - model.tie_embeddings=true
 case_of tied2 tied model.tie_embeddings=true pipeline.ranks=2 data_parallel.shard=weights
 case_of three - data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0
@@ -58,6 +63,23 @@ if test -f "$top_builddir/libemulated_nccl.a"; then
   case_of nccl2 two cluster.transport=nccl pipeline.ranks=2 data_parallel.shard=optimizer
   case_of nccl_v2 two cluster.transport=nccl pipeline.ranks=2 $v data_parallel.shard=weights
   case_of nccl_three three data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 cluster.transport=nccl
+fi
+
+# A connection among three peers that breaks: it is the one that has stopped who is named, and not who has noticed.
+if test -x "$scratch/nccl_three"; then
+  rm -f "$scratch/lost.log"
+  PEN_EMULATED_WRONG=$scratch/wrong PEN_EMULATED_NCCL_PEERS=$scratch/broken "$scratch/nccl_three" train --data "$scratch/data.bin" --steps 100000 \
+    --quiet --timeout 60 --log "$scratch/lost.log" 2>"$scratch/lost.err" &
+  run=$!
+  await_steps "$scratch/lost.log" 3
+  echo "$(children $run | sed -n 3p) adamw" >"$scratch/wrong.new"
+  mv "$scratch/wrong.new" "$scratch/wrong"
+  sleep 1
+  touch "$scratch/broken"
+  wait $run
+  is "three peers whose connection breaks: status" $? 75
+  matches "the one that is behind is named" "$(grep penstock: "$scratch/lost.err")" \
+    "penstock: rank 2 (pid *, host *) lost: remote process exited* after *; rank [01] waits at * for rank 2"
 fi
 
 # Evaluation updates nothing: its replicas may be steps apart. Training goes on from there.
