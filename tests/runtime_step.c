@@ -1,4 +1,4 @@
-/* runtime_step.c: learning rate, clipping and the loss of a step against design.md §9, and numbers in the log. */
+/* runtime_step.c: learning rate, clipping, the loss of a step and the order of replicas' sums against design.md §9, and numbers in the log. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -10,6 +10,7 @@
 #include <cmocka.h>
 
 #include "runtime/log.h"
+#include "runtime/replicas.h"
 #include "runtime/step.h"
 
 #define assert_near(value, expected, tolerance) assert_true(fabs((value) - (expected)) <= (tolerance))
@@ -116,6 +117,41 @@ static void test_board_sums_in_rising_order(void **state) {
   assert_near(pen_board_loss(&plan, board, 0), 0.0, 0);
 }
 
+/* ---- replicas ---- */
+
+enum { REPLICAS = 3 };
+static float gradients[REPLICAS][REPLICAS * PEN_NORM_BLOCK];
+
+static unsigned char *arena_of(struct pen_transport *end, uint32_t replica) { return (void)end, (unsigned char *)gradients[replica]; }
+static bool all_reached(struct pen_transport *end, uint32_t count) { return (void)end, (void)count, true; }
+static void one_ended(struct pen_transport *end) { (void)end; }
+
+/* Whatever its own place among them, a replica adds the first to the second, then the third: the one is lost beside what goes away again. */
+static void test_replicas_add_gradients_in_their_order(void **state) {
+  (void)state;
+  const float addend[REPLICAS] = {1, 1 << 24, -(1 << 24)};
+  const struct pen_transport_kind kind = {.peer_arena = arena_of, .peers_reached = all_reached, .exchanged = one_ended};
+  const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
+  const struct pen_plan plan = {.replica_count = REPLICAS, .rank_count = 1, .weights = &weight, .weight_count = 1};
+  const struct pen_action row = {.kind = PEN_WAIT_GRAD};
+  assert_non_null(pen_kernels_open(1));
+  for (uint32_t own = 0; own < REPLICAS; own++) {
+    const struct pen_shard shard = pen_shard_of(&plan, 0, own);
+    const float *sources[REPLICAS];
+    struct pen_transport end = {.kind = &kind};
+    struct pen_vm vm = {.plan = &plan, .replica = own, .transport = &end, .arena = (unsigned char *)gradients[own], .weights = (uint32_t[]){0},
+                        .weight_count = 1, .sources = sources};
+    for (uint32_t i = 0; i < REPLICAS * REPLICAS * PEN_NORM_BLOCK; i++) {
+      gradients[i / (REPLICAS * PEN_NORM_BLOCK)][i % (REPLICAS * PEN_NORM_BLOCK)] = addend[i / (REPLICAS * PEN_NORM_BLOCK)];
+    }
+    assert_true(pen_wait_gradients(&vm, &row));
+    for (uint64_t i = 0; i < weight.count; i++) {
+      const bool summed = i >= shard.first && i < shard.first + shard.count;
+      assert_true(gradients[own][i] == (summed ? 0 : addend[own]));
+    }
+  }
+}
+
 static void test_logged_numbers_read_back_exactly(void **state) {
   (void)state;
   const double values[] = {0.1, 1.0 / 3, 5.541263545, 1e-300, 4.9e-324, 1.7976931348623157e308, 0.00020000000000000001};
@@ -143,6 +179,7 @@ int main(void) {
       cmocka_unit_test(test_the_greatest_magnitude_is_the_greatest_of_all_tensors),
       cmocka_unit_test(test_a_step_is_skipped_where_the_norm_is_known_and_not_finite),
       cmocka_unit_test(test_board_sums_in_rising_order),
+      cmocka_unit_test(test_replicas_add_gradients_in_their_order),
       cmocka_unit_test(test_logged_numbers_read_back_exactly),
   };
   cmocka_set_message_output(CM_OUTPUT_TAP);
