@@ -13,8 +13,9 @@ static bool is_built(size_t which) { return !strstr(shapes[which].more, "bf16");
 static void shapes_have_feeds_of_their_own(void **state) {
   (void)state;
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-  const char *text = topology_text("llama", "1f1b", 2, 1, 4, "}; shapes = ({ sequence = 2; microbatches = 8; }); data_parallel = { replicas = 1;");
-  struct pen_plan *plan = make_plan(pen_text("%scluster = { device = \"cuda\"; };\n", text));
+  const char *text = topology_text("llama", "1f1b", 2, 1, 4, "}; shapes = ({ sequence = 2; microbatches = 8; }); data_parallel = { replicas = 1;"
+                                   " /* cuda */");
+  struct pen_plan *plan = make_plan(text);
   if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
   uint32_t targets = 0;
   for (uint32_t i = 0; i + 1 < plan->feed_count; i++) {
@@ -32,9 +33,9 @@ static void shapes_have_feeds_of_their_own(void **state) {
 static void snapshots_have_staging_of_their_own(void **state) {
   (void)state;
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-  const char *text = topology_text("llama", "1f1b", 2, 1, 4, "");
-  uint64_t plain = make_plan(pen_text("%scluster = { device = \"cuda\"; };\n", text))->memory[0].pinned_bytes;
-  struct pen_plan *plan = make_plan(pen_text("%scluster = { device = \"cuda\"; };\nmemory = { snapshot = true; };\n", text));
+  const char *text = topology_text("llama", "1f1b", 2, 1, 4, "/* cuda */");
+  uint64_t plain = make_plan(text)->memory[0].pinned_bytes;
+  struct pen_plan *plan = make_plan(pen_text("%smemory = { snapshot = true; };\n", text));
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[0]);
   if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
   assert_true(memory->snapshot_bytes > 0);
@@ -73,9 +74,8 @@ static void swaps_have_staging(void **state) {
 }
 
 static struct pen_plan *plan_for(const char *device, size_t which) {
-  return make_plan(pen_text("%scluster = { device = \"%s\"; };\n",
-                            topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks, shapes[which].stages,
-                                          shapes[which].microbatches, shapes[which].more), device));
+  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks, shapes[which].stages,
+                                 shapes[which].microbatches, pen_text("%s /* %s */", shapes[which].more, device)));
 }
 
 static struct pen_plan *cuda_plan(size_t which) { return plan_for("cuda", which); }
