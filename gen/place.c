@@ -9,17 +9,18 @@
  * microbatch share a frame; slots beyond the least, which spare credits; and blocks in one piece. All keep the tables small. So a rank
  * is packed with all three, and when that takes more than one part in NEAR above what is live, with scratch by itself for each row,
  * with blocks cut, or fewer slots, or all of it; the least is taken, and packed with more patience if it is still one part
- * in FAR above. memory.spare_slots says how many slots it must be; their bytes are then allowed for. */
+ * in FAR above, and with the last that there is if then one in TOO_FAR: where F keeps much, for elsewhere it is whole rows that cost so
+ * much, and no patience brings that back. memory.spare_slots says how many slots it must be; their bytes are then allowed for. */
 #include <string.h>
 
 #include "gen/laying.h"
 #include "gen/signature.h"
 
 enum {
-  NEAR = 125, FAR = 40, /* parts in so many */
+  NEAR = 125, FAR = 40, TOO_FAR = 33, /* parts in so many */
   SPARE_MAX = 2, /* slots of each size */
   FEW_STEPS = 300000, MANY_STEPS = 2000000, /* of packing, while there are slots to spare, and without */
-  MOST_STEPS = 20000000, /* where the rank is still far from what is live */
+  MOST_STEPS = 20000000, LAST_STEPS = 200000000, /* where the rank is still far from what is live, and too far */
 };
 
 static void find_rows(struct pen_laying *l) {
@@ -484,7 +485,7 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   bool fixed = topology->has_memory_spare_slots;
   uint32_t spare = fixed ? (uint32_t)topology->memory_spare_slots : SPARE_MAX;
   uint64_t live = most_live(l, rank), wanted = live + (fixed ? spare_bytes(slotting, rank, spare) : 0);
-  uint64_t near = wanted + (live + resident_bytes(l, rank)) / NEAR, far = wanted + (live + resident_bytes(l, rank)) / FAR;
+  uint64_t all = live + resident_bytes(l, rank), near = wanted + all / NEAR, far = wanted + all / FAR, too_far = wanted + all / TOO_FAR;
   struct trial trial = {.l = l, .slotting = slotting, .templates = c, .packing = p, .rank = rank,
                         .shares_scratch = !has_pairs(l->input->lowered, rank),
                         .least_spare = fixed ? spare : 0,
@@ -492,6 +493,9 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   try_cuts(&trial, spare);
   while (spare > trial.least_spare && trial.least > trial.stop) try_cuts(&trial, --spare);
   if (trial.least > far && trial.least > trial.stop) try_way(&trial, &(struct way){trial.best.cut, trial.least_spare, false, MOST_STEPS});
+  bool keeps = l->input->kind == PEN_TRAIN && !l->input->graph[pen_stage_at(l, rank, 0)]->recomputes;
+  if (keeps && trial.least > too_far && trial.least > trial.stop)
+    try_way(&trial, &(struct way){trial.best.cut, trial.least_spare, false, LAST_STEPS});
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
 
