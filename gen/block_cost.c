@@ -5,7 +5,8 @@
  * reads it. And where nothing trains before a block (in the first stage: the embedding is frozen, or x is a given), its input needs no
  * gradient: such blocks are measured both ways, and the first stage takes what holds there.
  *
- * Where the schedule leaves the backward whole, what I and W would both do counts once.
+ * Where the schedule leaves the backward whole, what I and W would both do counts once; orders searched or read from a file are taken for
+ * split.
  *
  * A stage that recomputes runs again, from its last block back, what a block's own backward needs; as soon as one of them needs its
  * input, all before it runs again whole. */

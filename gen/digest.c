@@ -24,7 +24,7 @@ enum { BUFFER_BYTES = 1 << 13, COLUMNS_MAX = 32, SHORT_BYTES = 32 };
 struct hashing {
   struct sha256_ctx hash;
   size_t used;
-  uint8_t buffer[BUFFER_BYTES + SHORT_BYTES];
+  uint8_t buffer[BUFFER_BYTES];
 };
 
 static void flush(struct hashing *h) {

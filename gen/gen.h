@@ -39,7 +39,7 @@ void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes); /
 static inline void *pen_grow(void *array, size_t *capacity, size_t needed, size_t bytes) {
   return needed <= *capacity ? array : pen_grow_to(array, capacity, needed, bytes);
 }
-char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2)));
+char *pen_text(const char *format, ...) __attribute__((format(printf, 1, 2))); /* until pen_free_all(): neither to be freed nor to grow */
 void pen_free(void *array); /* early: for what is large and needed no more; null is fine */
 void pen_free_all(void);
 bool pen_ends_in(const char *text, const char *ending, size_t ending_bytes);

@@ -54,18 +54,16 @@ static void read_backward(struct pen_measured *measured, const json_t *object, u
   const json_t *weight = json_object_get(object, "backward_weight");
   double of_input = pen_program_flops(&graph->program[PEN_PROGRAM_I]), of_weight = pen_program_flops(&graph->program[PEN_PROGRAM_W]);
   double of_both = pen_shared_flops(graph);
+  double whole = both ? number_of(measured, pen_text("stages[%u].backward", stage), both) : 0;
   if (input || weight) {
     cost->backward_input = number_of(measured, pen_text("stages[%u].backward_input", stage), input);
     cost->backward_weight = number_of(measured, pen_text("stages[%u].backward_weight", stage), weight);
-    double apart = cost->backward_input + cost->backward_weight;
     if (of_both > 0 && both) {
-      double whole = number_of(measured, pen_text("stages[%u].backward", stage), both);
-      cost->shared = fmin(fmax(0, apart - whole), cost->backward_weight);
+      cost->shared = fmin(fmax(0, cost->backward_input + cost->backward_weight - whole), cost->backward_weight);
     } else if (of_both > 0) {
       cost->shared = cost->backward_weight * of_both / of_weight;
     }
   } else if (both) {
-    double whole = number_of(measured, pen_text("stages[%u].backward", stage), both);
     double of_whole = of_input + of_weight - of_both;
     cost->backward_weight = of_whole > 0 ? whole * of_weight / of_whole : 0;
     cost->shared = of_whole > 0 ? whole * of_both / of_whole : 0;

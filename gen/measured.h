@@ -15,7 +15,8 @@ struct pen_measured {
   uint8_t model_digest[PEN_DIGEST_BYTES];
 };
 
-/* Reads and checks the file; a backward that was measured as a whole is divided as the stage's flops are. Ends the generator: 66
+/* Reads and checks the file; a backward that was measured as a whole is divided as the stage's flops are; measured whole and
+ * in parts, it says what the parts share where they share anything. Ends the generator: 66
  * absent, 65 with `FILE:LINE: reason` where it is no JSON, else `FILE: stages[2].forward: what is allowed`, also where it has another
  * number of stages than the plan. */
 struct pen_measured *pen_measured_read(const char *path, const struct pen_partition *partition, struct pen_graph *const *graph);

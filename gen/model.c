@@ -214,9 +214,9 @@ void op_split(struct pen_graph *graph, const char *name, uint32_t x, uint32_t pa
 }
 
 uint32_t op_rope_table(struct pen_graph *graph, int64_t head_dim) {
-  struct pen_op *op = emit(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL,
-                           (int64_t[]){graph->topology->model_sequence, head_dim / 2}, 2, PEN_ROLE_CONSTANT);
   const struct pen_topology *t = graph->topology;
+  struct pen_op *op = emit(graph, &graph->start, PEN_OP_ROPE_TABLE, "rope_table", NULL, (int64_t[]){t->model_sequence, head_dim / 2}, 2,
+                           PEN_ROLE_CONSTANT);
   op->real[0] = t->model_rope_theta;
   if (t->model_rope_scaling) op->real[1] = t->model_rope_factor;
   if (t->model_rope_original_sequence) {

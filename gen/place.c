@@ -20,7 +20,8 @@ enum {
   NEAR = 125, FAR = 40, TOO_FAR = 33, /* parts in so many */
   SPARE_MAX = 2, /* slots of each size */
   FEW_STEPS = 300000, MANY_STEPS = 2000000, /* of packing, while there are slots to spare, and without */
-  MOST_STEPS = 20000000, LAST_STEPS = 200000000, /* where the rank is still far from what is live, and too far */
+  MOST_STEPS = 20000000, LAST_STEPS = 200000000, /* where the rank is still far from what is live, and too far: half a second */
+  RANKS_FEW = 16, /* with more, each has less of the last */
 };
 
 static void find_rows(struct pen_laying *l) {
@@ -439,6 +440,14 @@ static bool has_pairs(const struct pen_lowered *lowered, uint32_t rank) {
   return false;
 }
 
+/* Whether a stage of the rank keeps what its F makes. */
+static bool keeps_much(const struct pen_laying *l, uint32_t rank) {
+  bool keeps = false;
+  for (uint32_t i = 0; l->input->kind == PEN_TRAIN && i < l->topology->pipeline_stages_per_rank; i++)
+    keeps = keeps || !l->input->graph[pen_stage_at(l, rank, i)]->recomputes;
+  return keeps;
+}
+
 /* One way; false when it cannot come near, whatever the patience. */
 static bool try_way(struct trial *t, const struct way *way) {
   uint64_t bytes = pack_so(t, way, way->spare > t->least_spare ? t->enough : t->least);
@@ -493,9 +502,8 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   try_cuts(&trial, spare);
   while (spare > trial.least_spare && trial.least > trial.stop) try_cuts(&trial, --spare);
   if (trial.least > far && trial.least > trial.stop) try_way(&trial, &(struct way){trial.best.cut, trial.least_spare, false, MOST_STEPS});
-  bool keeps = l->input->kind == PEN_TRAIN && !l->input->graph[pen_stage_at(l, rank, 0)]->recomputes;
-  if (keeps && trial.least > too_far && trial.least > trial.stop)
-    try_way(&trial, &(struct way){trial.best.cut, trial.least_spare, false, LAST_STEPS});
+  if (trial.least > too_far && trial.least > trial.stop && keeps_much(l, rank))
+    try_way(&trial, &(struct way){trial.best.cut, trial.least_spare, false, LAST_STEPS / (1 + (size_t)topology->pipeline_ranks / RANKS_FEW)});
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
 

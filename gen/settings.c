@@ -146,7 +146,7 @@ bool pen_setting_has_choice(const char *choices, const char *choice) {
 static const char *real_bounds(const struct pen_setting *setting) {
   if (setting->maximum == PEN_BELOW_1) return "a number from 0 to below 1";
   if (isfinite(setting->maximum)) return pen_text("a number from %g to %g", setting->minimum, setting->maximum);
-  return setting->minimum == PEN_ABOVE_0 ? "a finite number above 0" : "a finite number, 0 or more";
+  return setting->minimum == PEN_ABOVE_0 ? "a finite number above 0" : pen_text("a finite number, %g or more", setting->minimum);
 }
 
 const char *pen_setting_allowed(const struct pen_setting *setting) {

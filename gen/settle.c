@@ -149,18 +149,27 @@ static void unset_llama3(struct pen_topology *t) {
   t->model_rope_original_sequence = 0;
 }
 
+static void unset_scaling(struct pen_topology *t) {
+  t->model_rope_scaling = NULL;
+  t->model_rope_factor = 0;
+  unset_llama3(t);
+}
+
 /* What the kind of stretching does not use has no value, and does not enter the model's digest; plain positions have none of it. */
 static void settle_rope(struct pen_topology *t) {
   const char *kind = t->model_rope_scaling;
   if (!kind || !strcmp(kind, "none")) {
-    if (!kind && t->has_model_rope_factor) require(t, "model.rope_scaling", "model.rope_factor needs it: ");
-    t->model_rope_scaling = NULL;
-    t->model_rope_factor = 0;
-    unset_llama3(t);
+    const struct {
+      bool given;
+      const char *name;
+    } needs_kind[] = {{t->has_model_rope_factor, "factor"}, {t->has_model_rope_original_sequence, "original_sequence"},
+                      {t->has_model_rope_low_freq_factor, "low_freq_factor"}, {t->has_model_rope_high_freq_factor, "high_freq_factor"}};
+    for (size_t i = 0; i < sizeof needs_kind / sizeof *needs_kind; i++)
+      if (!kind && needs_kind[i].given) require(t, "model.rope_scaling", pen_text("model.rope_%s needs it: ", needs_kind[i].name));
+    unset_scaling(t);
     return;
   }
   require(t, "model.rope_factor", pen_text("model.rope_scaling = \"%s\" needs it: ", kind));
-  if (t->model_rope_factor < 1) pen_topology_fail(t, "model.rope_factor", "a finite number, 1 or more");
   if (!strcmp(kind, "linear")) {
     unset_llama3(t);
     return;
@@ -187,7 +196,10 @@ static void settle_attention(struct pen_topology *t) {
   }
   if (rotary && t->model_head_dim % 2) pen_topology_fail(t, "model.head_dim", "an even number, for rotary positions");
   if (t->model_rope_theta == 0) pen_topology_fail(t, "model.rope_theta", "a finite number above 0");
-  if (rotary) settle_rope(t);
+  if (rotary)
+    settle_rope(t);
+  else
+    unset_scaling(t);
 }
 
 /* What the family has a default for. */

@@ -47,7 +47,6 @@ static bool has_training(const struct pen_plan *plan) {
   return false;
 }
 
-
 /* Bytes of what a rank keeps of f32 elements; of a tensor that is cut the largest shard must fit. */
 static uint64_t kept_bytes(const struct pen_plan *plan, const struct pen_weight *weight, bool cut) {
   uint64_t most = cut ? 0 : weight->count;

@@ -168,7 +168,6 @@ static bool check_row(struct exchange *e, const struct pen_action *row) {
   return true;
 }
 
-
 /* The elements of the largest shard. */
 static uint64_t most_of(const struct pen_plan *plan, const struct pen_weight *weight) {
   uint64_t most = 0;

@@ -195,7 +195,7 @@ static bool check_row(const struct pen_bench *b, uint32_t index) {
   if (program->stage != row->stage || program->kind != row->kind)
     return pen_wrong(problem, b->rank, index, "its program is of another stage or kind");
   const struct pen_frame *frame = &tables->frames[row->frame];
-  uint64_t bits = 0;
+  uint64_t bits = 0; /* of all places at once: a loop that asks of each is a twentieth of the whole proof */
   for (int base = 0; base < PEN_BASES; base++) bits |= base == PEN_BASE_LOSS ? 0 : frame->base[base];
   if (is_aligned(bits) && frame->base[PEN_BASE_PERSISTENT] == 0) return true;
   for (int base = 0; base < PEN_BASES; base++)

@@ -50,7 +50,6 @@ static const struct rule *rule_of(enum pen_op_kind kind) {
   return rule;
 }
 
-
 static size_t element_bytes_of(enum pen_dtype dtype) { return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float); }
 
 static void list_parts(struct part part[PARTS], const struct rule *rule, int64_t rows, const int64_t *dim) {

@@ -105,7 +105,8 @@ void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count
 /* One AdamW step on count elements: g *= scale; m = beta1 m + (1-beta1) g; v = beta2 v + (1-beta2) g^2;
  * p *= 1 - lr weight_decay; p -= lr (m/correction1)/(sqrt(v/correction2) + epsilon); then g = 0 for the next step.
  * An element whose g is not finite, or too great to be squared, keeps p, m and v: no gradient can spoil a weight, also where nobody
- * knows the norm in time (clip_norm 0). All f32, element by element: bits do not depend on how a tensor is cut. */
+ * knows the norm in time (clip_norm 0). So does one that would be divided by 0 (v and epsilon 0).
+ * All f32, element by element: bits do not depend on how a tensor is cut. */
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                     const struct pen_adamw *settings);
 

@@ -99,33 +99,35 @@ bool pen_checkpoint_newest(const char *dir, uint64_t *step) {
 
 /* ---- pruning ---- */
 
-/* How many checkpoints there are of steps up to `newest`, and the oldest of them. */
+/* How many checkpoints there are of steps up to `newest`, and the oldest of them from `first` on. */
 struct pruning {
-  uint64_t newest, count, oldest;
+  uint64_t newest, first, count, oldest;
 };
 
 static void count_steps(void *context, const char *name, uint64_t step) {
   struct pruning *pruning = context;
   (void)name;
   if (step <= pruning->newest) {
-    pruning->oldest = pruning->count == 0 || step < pruning->oldest ? step : pruning->oldest;
+    pruning->oldest = step >= pruning->first && step < pruning->oldest ? step : pruning->oldest;
     pruning->count++;
   }
 }
 
-/* The oldest goes first, until no more than `keep` are left, or it is being read: whatever interrupts it, the newest are there. A folder that
- * is being taken away has the name of an unfinished one, so that what is left of it goes with the next save. */
+/* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are there. One that is being read stays. A
+ * folder that is being taken away has the name of an unfinished one, so that what is left of it goes with the next save. */
 void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
   struct pruning pruning = {.newest = step};
   char path[PATH_MAX], temporary[PATH_MAX], name[FOLDER_NAME_BYTES];
-  bool going = true;
-  while (going) {
+  for (;; pruning.first = pruning.oldest + 1) {
     pruning.count = 0;
+    pruning.oldest = step;
     each_step(dir, "", count_steps, &pruning);
+    if (pruning.count <= keep || pruning.oldest == step) {
+      return;
+    }
     snprintf(name, sizeof name, "step-%08llu", (unsigned long long)pruning.oldest);
-    int taken = pruning.count > keep && pruning.oldest != step && pen_path_join(path, dir, name) == 0 ? pen_folder_take(path) : -1;
-    going = taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0;
-    if (going) {
+    int taken = pen_path_join(path, dir, name) == 0 ? pen_folder_take(path) : -1;
+    if (taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0) {
       remove_checkpoint(temporary);
     }
     if (taken >= 0) {

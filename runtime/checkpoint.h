@@ -34,8 +34,8 @@ struct pen_checkpoint_info {
  * files. 0: found, *out is filled; 1: no DIR, or no `latest` in it. Before the seal; call it once, not in every rank. */
 int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
 
-/* The same of a checkpoint whose moments nobody will read: its optimizer.safetensors may be absent. A run that saves and prunes meanwhile
- * leaves it there until this process and all that it forks have left. */
+/* The same of a checkpoint whose moments nobody will read: its optimizer.safetensors may be absent. A run that prunes meanwhile leaves it
+ * there until this process and all that it forks have left; one that makes the same step anew takes its place. */
 int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
 
 /* The greatest step of the complete checkpoints in DIR, whatever wrote them; false: there is none. */

@@ -198,13 +198,13 @@ static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) 
  * has) a circle. If that one has been so for the timeout, it is lost. */
 static void find_stalled(struct watch *watch) {
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
-    struct pen_awaited at = {.rank = r}, next = at;
+    const uint32_t most = 2 * watch->rank_count; /* each may be waited for in two ways */
+    struct pen_awaited next = {.rank = r};
     uint32_t hops = 0, root = r;
-    for (; hops <= watch->rank_count && follow(watch, &next); hops++) {
-      at = next;
-      root = at.rank;
+    for (; hops <= most && follow(watch, &next); hops++) {
+      root = next.rank;
     }
-    uint64_t quiet_ns = hops <= watch->rank_count ? watch->ranks[root].busy_ns : watch->ranks[root].still_ns;
+    uint64_t quiet_ns = hops <= most ? watch->ranks[root].busy_ns : watch->ranks[root].still_ns;
     if (root != r && is_here(watch, root)) {
       lose_stalled(watch, root, quiet_ns);
     }

@@ -15,7 +15,6 @@
 static const long poll_ns = 50 * 1000; /* between two looks at a step's end */
 enum { SPEAK_PAUSES = 100 };           /* of 10 ms, for the watch to say who is lost */
 
-
 /* ---- pinned memory ---- */
 
 /* Of this rank's replica: what the host wants of a board. */
@@ -249,7 +248,7 @@ static void *capture(struct pen_vm *vm, const char **why) {
   return wrong == NULL ? graph : NULL;
 }
 
-/* Captures the rows: with the progress word if that can be, else without; else says why, and rows are enqueued step by step. */
+/* Captures the rows: with the progress words if that can be, else without; else says why, and rows are enqueued step by step. */
 static void make_graph(struct pen_vm *vm) {
   struct pen_queued *queued = &vm->queued;
   struct pen_link *link = queued->link;

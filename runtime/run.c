@@ -168,17 +168,35 @@ static void say_what_is_there(const struct pen_run *run) {
           folder, newest, advice);
 }
 
-/* Where --init leads if it is a link to a folder: DIR/latest may name another by the time that a rank reads it. */
-static const char *init_path(const struct pen_options *options) {
-  static char link[PATH_MAX], folder[PATH_MAX];
+/* `path`, or, where the folder that it is or lies in is a link, where that leads now: DIR/latest may name another by the time that a rank
+ * opens it. */
+static const char *settle_path(const char *path, char space[PATH_MAX]) {
+  char folder[PATH_MAX], real[PATH_MAX];
   struct stat status;
-  size_t length = strlen(options->init);
-  while (length > 1 && options->init[length - 1] == '/') {
+  const char *slash = strrchr(path, '/'), *file = "";
+  size_t length = strlen(path);
+  if (slash != NULL && stat(path, &status) == 0 && !S_ISDIR(status.st_mode)) {
+    file = slash;
+    length = (size_t)(slash - path);
+  }
+  while (length > 1 && path[length - 1] == '/') {
     length--;
   }
-  snprintf(link, sizeof link, "%.*s", (int)length, options->init);
-  bool leads = lstat(link, &status) == 0 && S_ISLNK(status.st_mode) && stat(link, &status) == 0 && S_ISDIR(status.st_mode);
-  return leads && realpath(link, folder) != NULL ? folder : options->init;
+  snprintf(folder, sizeof folder, "%.*s", (int)length, path);
+  bool leads = lstat(folder, &status) == 0 && S_ISLNK(status.st_mode) && realpath(folder, real) != NULL;
+  return leads && (size_t)snprintf(space, PATH_MAX, "%s%s", real, file) < PATH_MAX ? space : path;
+}
+
+/* The same; if it is a checkpoint's folder, a run that prunes leaves it there while this command reads. */
+static const char *share_path(const char *path) {
+  static char found[PATH_MAX];
+  char now[PATH_MAX], manifest[PATH_MAX];
+  for (bool again = true; again;) {
+    snprintf(found, sizeof found, "%s", settle_path(path, now));
+    bool ours = pen_path_join(manifest, found, "manifest.json") == 0 && access(manifest, F_OK) == 0;
+    again = !(ours && pen_folder_share(found) == 0) && strcmp(settle_path(path, now), found) != 0;
+  }
+  return found;
 }
 
 /* Where the weights come from, and which step is next. */
@@ -194,7 +212,8 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     say_what_is_there(run);
   }
   if (options->init != NULL) {
-    run->weights_path = init_path(options);
+    static char path[PATH_MAX];
+    run->weights_path = settle_path(options->init, path);
     pen_weights_check(run->plan, run->weights_path);
   }
 }
@@ -316,18 +335,17 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
     pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init PATH", command);
   }
   if (options->init != NULL) {
-    run->weights_path = init_path(options);
-    pen_folder_share(run->weights_path);
+    run->weights_path = share_path(options->init);
     pen_weights_check(run->plan, run->weights_path);
     keep_weights_apart(run);
     return;
   }
   char path[PATH_MAX];
   if (pen_path_join(path, options->checkpoint, "model.safetensors") == 0 && access(path, F_OK) == 0) {
-    pen_folder_share(options->checkpoint);
-    pen_weights_check(run->plan, options->checkpoint);
-    bool whole = pen_path_join(path, options->checkpoint, "manifest.json") == 0 && access(path, F_OK) == 0;
-    *(whole ? &run->checkpoint_path : &run->weights_path) = options->checkpoint;
+    const char *folder = share_path(options->checkpoint);
+    pen_weights_check(run->plan, folder);
+    bool whole = pen_path_join(path, folder, "manifest.json") == 0 && access(path, F_OK) == 0;
+    *(whole ? &run->checkpoint_path : &run->weights_path) = folder;
   } else if (pen_checkpoint_find_weights(options->checkpoint, run->plan, found) == 0) {
     run->checkpoint_path = found->path;
   } else {

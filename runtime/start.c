@@ -48,7 +48,7 @@ static uint64_t weights_number(const struct pen_run *run, const char *path) {
 static void identify(const struct pen_run *run, struct pen_start *start) {
   struct pen_manifest manifest;
   struct sha256_ctx hash;
-  pen_manifest_read(&manifest, run->checkpoint_path, run->plan, PEN_PART_EXP_AVG_SQ);
+  pen_manifest_read(&manifest, run->checkpoint_path, run->plan, run->profile->kind == PEN_TRAIN ? PEN_PART_EXP_AVG_SQ : PEN_PART_VALUE);
   sha256_init(&hash);
   sha256_update(&hash, (size_t)PEN_PARTS * run->plan->weight_count * PEN_DIGEST_BYTES, manifest.digests[0]);
   sha256_digest(&hash, PEN_DIGEST_BYTES, start->checkpoint);

@@ -61,7 +61,8 @@ while IFS='	' read -r family keys text; do
   refused 65 "config.json: $text" "$keys" config.json
 done <<'END'
 llama	"rope_scaling":{"rope_type":"llama3","factor":8.0}	rope_scaling.low_freq_factor: missing
-llama	"rope_scaling":{"rope_type":"llama3","factor":"8"}	rope_scaling.factor = "8": a finite number, not negative
+llama	"rope_scaling":{"rope_type":"llama3","factor":"8"}	rope_scaling.factor = "8": a finite number, 1 or more
+llama	"rope_scaling":{"type":"linear","factor":0.5}	rope_scaling.factor = 0.5: a finite number, 1 or more
 llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic": only "default", "linear" or "llama3" is built here
 qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn": only "default", "linear" or "llama3" is built here
 llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope": only "default", "linear" or "llama3" is built here
@@ -75,7 +76,7 @@ llama	"rope_interleaved":true	rope_interleaved = true: only false is built here
 llama	"hidden_act":"gelu"	hidden_act = "gelu": only "silu"|"swish" is built here
 llama	"sliding_window":4096	sliding_window = 4096: only null is built here
 llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: not known here; if the model's results do not depend on it: --ignore quantization_config
-llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, not negative
+llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, 0 or more
 llama	"num_key_value_heads":"2"	num_key_value_heads = "2": a whole number from 1 to 65536
 llama	"tie_word_embeddings":1	tie_word_embeddings = 1: true or false
 qwen3	"use_sliding_window":true	use_sliding_window = true: only false is built here

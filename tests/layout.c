@@ -108,6 +108,20 @@ static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
   return most + plan->memory[rank].persistent_end;
 }
 
+/* The most that ops of the rank have for their library at once, in any profile: one op, or two of a pair. */
+static uint64_t most_workspace(const struct pen_plan *plan, uint32_t rank) {
+  uint64_t most = 0, at_once = 1;
+  for (uint32_t p = 0; p < plan->profile_count; p++) {
+    const struct pen_rank_program *tables = &plan->profiles[p].ranks[rank];
+    for (uint32_t i = 0; i < tables->op_count; i++)
+      if (tables->ops[i].workspace != PEN_NONE && tables->tensors[tables->ops[i].workspace].bytes > most)
+        most = tables->tensors[tables->ops[i].workspace].bytes;
+    for (uint32_t row = 0; row < tables->action_count; row++)
+      if (tables->actions[row].overlaps) at_once = 2;
+  }
+  return at_once * pen_aligned(most);
+}
+
 /* Ops that need nothing for their library. */
 static void drop_workspaces(struct pen_graph *graph) {
   for (int p = 0; p < PEN_PROGRAMS; p++)
@@ -119,12 +133,14 @@ static void drop_workspaces(struct pen_graph *graph) {
  * most: an output not yet, an input no more; and a slot waits for its message. That weighs where little is kept besides; what the rows
  * have is packed as closely there as anywhere. And what one op has for its library is in one piece, whatever small blocks have free at
  * that op: that weighs where the model is tiny and few microbatches are kept. That it is so shows in the same plan of ops that need
- * nothing, `light`: what it loses on that rank is within the allowance. */
+ * nothing, `light`: what it loses on that rank is within the allowance, and the rank is no larger than that and the largest workspace. */
 static const char *cause_of(const struct case_of_schedule *c, const struct pen_plan *plan, const struct pen_plan *light, uint32_t rank) {
   if (keeps_little(c) && (double)plan->memory[rank].arena_bytes <= 1.03 * (double)most_in_a_row(plan, rank))
     return "blocks last whole rows, and slots wait";
-  uint64_t other = light->memory[rank].arena_bytes - light->memory[rank].live_bytes;
-  if ((double)other <= 0.03 * (double)plan->memory[rank].live_bytes) return "one op's workspace stands beside blocks that are free in part";
+  const struct pen_rank_memory *other = &light->memory[rank], *own = &plan->memory[rank];
+  if ((double)(other->arena_bytes - other->live_bytes) <= 0.03 * (double)own->live_bytes &&
+      own->arena_bytes <= other->arena_bytes + most_workspace(plan, rank))
+    return "one op's workspace stands beside blocks that are free in part";
   return NULL;
 }
 

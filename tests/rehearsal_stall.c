@@ -35,7 +35,7 @@ static void tell(const struct script *scripts, const struct standing *standing) 
 /* Where those that are waited for lead to, from a rank on. */
 static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   struct pen_awaited at = {.rank = rank};
-  for (uint32_t hops = 0; hops <= pen_process_count(&pen_plan) && pen_lost_follow(scripts[rank].vm->transport->shared, &at); hops++) {
+  for (uint32_t hops = 0; hops <= 2 * pen_process_count(&pen_plan) && pen_lost_follow(scripts[rank].vm->transport->shared, &at); hops++) {
   }
   return at.rank;
 }

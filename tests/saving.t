@@ -122,17 +122,19 @@ done
 # What is read stays: for as long as it is read, and while it is looked for.
 ok "what is being read stays" flock -s plain.keep/step-00000014 "./plain" train --data data.bin --quiet --resume --steps 16 --save-every 1 --keep 1 \
   --checkpoint plain.keep
-is "and what is newer" "$(ls plain.keep | tr '\n' ' ')" "latest step-00000014 step-00000015 step-00000016 "
+is "and the newest" "$(ls plain.keep | tr '\n' ' ')" "latest step-00000014 step-00000016 "
 ok "later" train plain --steps 17 --resume --keep 1 --checkpoint plain.keep
 is "it goes" "$(ls plain.keep | tr '\n' ' ')" "latest step-00000017 "
 "./plain" train --data data.bin --quiet --steps 100000 --save-every 1 --keep 1 --resume --checkpoint plain.keep 2>err &
-writer=$! lost=0 n=0
+writer=$! lost=0 n=0 before=$(readlink plain.keep/latest)
 while test $n -lt 12; do
   n=$((n + 1))
   "./plain" eval --data data.bin --checkpoint plain.keep --steps 1 --quiet >/dev/null 2>eval.err || { lost=$((lost + 1)); sed 's/^/# /' eval.err; }
 done
 kill $writer
 wait $writer
+is "a run that saves each step: status" $? 0
+ok "it has saved" test "$(readlink plain.keep/latest)" != "$before"
 is "what is read while a run saves and prunes is there" "$lost" 0
 train plain --keep 2
 is "--keep without a folder: status" $? 64

@@ -421,7 +421,8 @@ int main(void) {
       cmocka_unit_test(zero_bubble_v_has_no_bubble),    cmocka_unit_test(published_bubbles_match),
       cmocka_unit_test(interleaved_bubbles_differ_for_one_reason),
       cmocka_unit_test(turns_are_a_global_order_by_time), cmocka_unit_test(the_bound_is_true_of_every_order),
-      cmocka_unit_test(a_whole_backward_shares), cmocka_unit_test(a_tied_matrix_comes_back), cmocka_unit_test(a_tied_matrix_on_one_rank_costs_nothing),
+      cmocka_unit_test(a_whole_backward_shares), cmocka_unit_test(a_tied_matrix_comes_back),
+      cmocka_unit_test(a_tied_matrix_on_one_rank_costs_nothing),
       cmocka_unit_test(impossible_orders_are_incomplete), cmocka_unit_test(pairs_overlap),
       cmocka_unit_test(large_plans_are_simulated_fast),
   };

@@ -106,7 +106,7 @@ model.vocab	INTEGER	a whole number from 1 to 16777216
 model.sequence	INTEGER	a whole number from 1 to 1048576
 model.rope_theta	REAL	a finite number, 0 or more
 model.rope_scaling	CHOICE	"none", "linear" or "llama3"
-model.rope_factor	REAL	a finite number above 0
+model.rope_factor	REAL	a finite number, 1 or more
 model.rope_original_sequence	INTEGER	a whole number from 1 to 1048576
 model.rope_low_freq_factor	REAL	a finite number above 0
 model.rope_high_freq_factor	REAL	a finite number above 0
@@ -242,7 +242,8 @@ while IFS=$tab read -r settings what; do
   refused "$settings" 78 "$what" $settings base.cfg
 done <<'END'
 -s model.rope_factor=8	base.cfg: model.rope_scaling: missing; model.rope_factor needs it: "none", "linear" or "llama3"
--s model.rope_scaling=linear	base.cfg: model.rope_factor: missing; model.rope_scaling = "linear" needs it: a finite number above 0
+-s model.rope_scaling=linear	base.cfg: model.rope_factor: missing; model.rope_scaling = "linear" needs it: a finite number, 1 or more
+-s model.rope_low_freq_factor=1	base.cfg: model.rope_scaling: missing; model.rope_low_freq_factor needs it: "none", "linear" or "llama3"
 -s model.rope_scaling=linear -s model.rope_factor=0.5	-s model.rope_factor = 0.5: a finite number, 1 or more
 -s model.rope_scaling=llama3 -s model.rope_factor=8	base.cfg: model.rope_original_sequence: missing; model.rope_scaling = "llama3" needs it: a whole number from 1 to 1048576
 -s model.rope_scaling=llama3 -s model.rope_factor=8 -s model.rope_original_sequence=4 -s model.rope_high_freq_factor=1	-s model.rope_high_freq_factor = 1: above model.rope_low_freq_factor = 1

@@ -75,8 +75,10 @@ static void set_integer(struct convert_model *model, const struct row *row, cons
 }
 
 static void set_real(struct convert_model *model, const struct row *row, const json_t *value) {
+  const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
   double number = json_number_value(value);
-  if (!json_is_number(value) || !isfinite(number) || number < 0) refuse(model, row->key, value, "a finite number, not negative");
+  if (!json_is_number(value) || !isfinite(number) || number < setting->minimum || number > setting->maximum)
+    refuse(model, row->key, value, pen_setting_allowed(setting));
   const char *text = pen_text("%.15g", number);
   if (strtod(text, NULL) < number || strtod(text, NULL) > number) text = pen_text("%.17g", number);
   set(model, row, strpbrk(text, ".e") ? text : pen_text("%s.0", text));

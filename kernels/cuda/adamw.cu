@@ -39,7 +39,8 @@ struct step {
       const float square = __fmaf_rn(v.v[k], s.beta2, __fmul_rn(__fmul_rn(g, g), s.rest2));
       const float divisor = __fadd_rn(__fsqrt_rn(__fmul_rn(square, s.correction)), s.epsilon);
       const float value = __fmaf_rn(__fdiv_rn(mean, divisor), s.rate, __fmul_rn(p.v[k], s.keep));
-      const bool good = square < INFINITY; /* else g is not finite, or its square is not: the element stays */
+      /* else g is not finite, or its square is not, or all is 0, epsilon too: the element stays */
+      const bool good = square < INFINITY && divisor > 0;
       p.v[k] = good ? value : p.v[k];
       m.v[k] = good ? mean : m.v[k];
       v.v[k] = good ? square : v.v[k];

@@ -83,7 +83,7 @@ void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, flo
     vf v = madd(old_v, splat(s.beta2), g * g * s.rest2);
     vf divisor = square_root(v * s.correction) + s.epsilon;
     vf p = madd(m / divisor, splat(s.rate), old_p * s.keep);
-    const vi good = v < splat(INFINITY); /* else g is not finite, or its square is not */
+    const vi good = (v < splat(INFINITY)) & (divisor > splat(0.0f)); /* else g is not finite, or its square is not; or all is 0, epsilon too */
     store_n(parameter + i, choose(good, p, old_p), n);
     store_n(exp_avg + i, choose(good, m, old_m), n);
     store_n(exp_avg_sq + i, choose(good, v, old_v), n);
