@@ -83,7 +83,7 @@ static inline struct whole make_whole(const char *text) { return make_whole_of(r
 
 static inline struct pen_plan *make_plan(const char *text) { return make_whole(text).plan; }
 
-/* Topology text for tests: mlp or llama, small; with the words "no clip", "tied", "bf16" and "cuda" as comments in `more`, such a one. For
+/* Topology text for tests: mlp or llama, small; with the words "no clip", "tied", "bf16", "cuda" and "nccl" as comments in `more`, such a one. For
  * the CPU otherwise, whatever configure found: what CUDA's libraries want makes small plans large. */
 static inline const char *topology_text(const char *family, const char *schedule, unsigned ranks, unsigned stages, unsigned microbatches,
                                         const char *more) {
@@ -91,11 +91,11 @@ static inline const char *topology_text(const char *family, const char *schedule
                   "model = { family = \"%s\"; layers = %u; hidden = 32; heads = 4; kv_heads = 2; "
                   "ffn = 48; vocab = 64; sequence = 8; %s dtype = \"%s\"; };\n"
                   "batch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %s; };\n"
-                  "cluster = { device = \"%s\"; };\n",
+                  "cluster = { device = \"%s\"; %s };\n",
                   ranks, stages, microbatches, schedule, more, family, ranks * stages,
                   strstr(more, "/* tied */") ? "tie_embeddings = true;" : "", strstr(more, "/* bf16 */") ? "bf16" : "f32",
                   strstr(more, "/* no clip */") ? "0" : "1.0",
-                  strstr(more, "/* cuda */") ? "cuda" : "cpu");
+                  strstr(more, "/* cuda */") ? "cuda" : "cpu", strstr(more, "/* nccl */") ? "transport = \"nccl\";" : "");
 }
 
 #endif
