@@ -19,7 +19,8 @@
  * more on the weight gradient; it copies both factors and clears the result, all of which a product that knows its shapes can do without
  * for the most part. On an AMD EPYC (Zen 4, AVX-512) ours makes 1.10 of OpenBLAS's rate over the products of a step, by shape 1.01 to 1.18.
  * On CPUs without AVX2 nothing has been measured: OpenBLAS, which picks its kernels by the CPU when it is loaded and packs into a buffer of
- * its own that it maps once. oneDNN for LINEAR alone would win 5% of a third of the time, and cost mallocs (four a dnnl_sgemm) and a C++ library with OpenMP.
+ * its own that it maps once. oneDNN for LINEAR alone would win 5% of a third of the time, and cost mallocs (four a dnnl_sgemm) and a C++
+ * library with OpenMP.
  *
  * One thread always: with two, 7% of the elements of such products come out of OpenBLAS with other bits, and kernels.h promises that
  * bits do not depend on threads. Link the sequential build (Debian: libopenblas-serial-dev): the other one starts a thread for each core
