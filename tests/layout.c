@@ -133,13 +133,13 @@ static void drop_workspaces(struct pen_graph *graph) {
  * most: an output not yet, an input no more; and a slot waits for its message. That weighs where little is kept besides; what the rows
  * have is packed as closely there as anywhere. And what one op has for its library is in one piece, whatever small blocks have free at
  * that op: that weighs where the model is tiny and few microbatches are kept. That it is so shows in the same plan of ops that need
- * nothing, `light`: what it loses on that rank is within the allowance, and the rank is no larger than that and the largest workspace. */
+ * nothing, `light`: what it loses on that rank is within the allowance, and so is what the plan itself loses beside its largest workspace. */
 static const char *cause_of(const struct case_of_schedule *c, const struct pen_plan *plan, const struct pen_plan *light, uint32_t rank) {
   if (keeps_little(c) && (double)plan->memory[rank].arena_bytes <= 1.03 * (double)most_in_a_row(plan, rank))
     return "blocks last whole rows, and slots wait";
   const struct pen_rank_memory *other = &light->memory[rank], *own = &plan->memory[rank];
   if ((double)(other->arena_bytes - other->live_bytes) <= 0.03 * (double)own->live_bytes &&
-      own->arena_bytes <= other->arena_bytes + most_workspace(plan, rank))
+      (double)(own->arena_bytes - most_workspace(plan, rank)) <= 1.03 * (double)own->live_bytes)
     return "one op's workspace stands beside blocks that are free in part";
   return NULL;
 }
