@@ -17,8 +17,8 @@
 /* What must be alike, and a number for it. */
 #define SAID(row)                                                                                                      \
   row("--seed", options->seed) row("--shape", options->shape)                                                          \
-  row("--data", run->data.token_count + run->data.window_count) row("--init", options->init == NULL ? 0 : weights_number(run, run->weights_path)) \
-  row("--checkpoint", (options->checkpoint != NULL) + weights_number(run, options->checkpoint))                        \
+  row("--data", run->data.token_count + run->data.window_count) row("--init", options->init == NULL ? 0 : weights_number(run))              \
+  row("--checkpoint", (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))               \
   row("--save-every", options->save_every) row("--eval-every", options->eval_every)                                    \
   row("--eval-steps", run->evaluation.steps) row("--prompt", text_number(options->prompt))                             \
   row("--tokens", options->tokens) row("--samples", options->samples)                                                  \
@@ -34,12 +34,12 @@ _Static_assert((int)COUNT <= (int)PEN_SAID_MAX, "there is room for all");
 
 static uint64_t text_number(const char *text) { return text == NULL ? 0 : 1 + (uint64_t)pen_crc32(0, text, strlen(text)); }
 
-/* 0: that is not where the weights come from. */
-static uint64_t weights_number(const struct pen_run *run, const char *path) {
-  if (path == NULL || path != run->weights_path) {
+/* 0: the weights come from no file, or from a checkpoint. */
+static uint64_t weights_number(const struct pen_run *run) {
+  if (run->weights_path == NULL) {
     return 0;
   }
-  struct pen_shards *shards = pen_shards_open(path, run->plan);
+  struct pen_shards *shards = pen_shards_open(run->weights_path, run->plan);
   const uint64_t number = 1 + (uint64_t)pen_shards_sample(shards, run->plan);
   pen_shards_close(shards);
   return number;
