@@ -215,17 +215,6 @@ struct pen_timing *pen_simulate_step(const struct pen_order *order, const struct
 
 /* ---- lower.c ---- */
 
-/* What a row does with its message. */
-static inline bool pen_row_sends(int kind) {
-  return kind == PEN_SEND_F || kind == PEN_SEND_B || kind == PEN_SEND_G || kind == PEN_SEND_V;
-}
-static inline bool pen_row_receives(int kind) {
-  return kind == PEN_RECV_F || kind == PEN_RECV_B || kind == PEN_RECV_G || kind == PEN_RECV_V;
-}
-static inline bool pen_row_waits(int kind) {
-  return kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V;
-}
-
 /* Rows of every rank without frames, messages without places and credits. */
 struct pen_lowered {
   uint32_t rank_count;

@@ -392,15 +392,15 @@ struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
-      if (pen_row_sends(a->kind)) add_message(&l, way_of(a->kind), a->stage, a->microbatch);
+      if (pen_kind_sends(a->kind)) add_message(&l, way_of(a->kind), a->stage, a->microbatch);
     }
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0, computed = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
       uint32_t message = PEN_NONE;
       enum way way = way_of(a->kind);
-      if (pen_row_sends(a->kind)) message = *message_at(&l, way, a->stage, a->microbatch);
-      else if (pen_row_receives(a->kind)) message = *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
+      if (pen_kind_sends(a->kind)) message = *message_at(&l, way, a->stage, a->microbatch);
+      else if (pen_kind_receives(a->kind)) message = *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
       bool first = message == PEN_NONE && (i == 0 || !a[-1].overlaps);
       if (first) append_exchange(&l, r, computed);
       if (first) append_wait(&l, r, a->kind, a->stage, a->microbatch);

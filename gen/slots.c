@@ -70,8 +70,8 @@ static void find_ends(struct pen_slotting *p) {
     p->first_message[r] = count;
     for (uint32_t i = 0; i < l->count[r]; i++) {
       const struct pen_action *a = &l->action[r][i];
-      if (pen_row_sends(a->kind)) p->fact[a->message].send_row = i;
-      if (!pen_row_receives(a->kind) || a->kind == PEN_RECV_V) continue; /* whose home is no slot */
+      if (pen_kind_sends(a->kind)) p->fact[a->message].send_row = i;
+      if (!pen_kind_receives(a->kind) || a->kind == PEN_RECV_V) continue; /* whose home is no slot */
       p->fact[a->message].receive_row = i;
       p->message[count++] = a->message;
     }
@@ -98,8 +98,8 @@ static void walk_rank(struct pen_slotting *p, uint32_t rank, const uint32_t *fir
     gathers = gathers || a->kind == PEN_GATHER;
     if (!pen_has_message(a)) continue;
     const struct pen_channel *channel = &l->channel[l->message[a->message].channel];
-    if (pen_row_sends(a->kind)) p->fact[a->message].known = known[channel->to_rank];
-    if (pen_row_waits(a->kind) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank] + 1)
+    if (pen_kind_sends(a->kind)) p->fact[a->message].known = known[channel->to_rank];
+    if (pen_kind_waits(a->kind) && (int64_t)p->fact[a->message].send_row > known[channel->from_rank] + 1)
       known[channel->from_rank] = (int64_t)p->fact[a->message].send_row - 1;
   }
   for (uint32_t c = first_channel[rank]; c < first_channel[rank + 1]; c++) known_at_end[c] = gathers ? INT64_MAX : known[l->channel[c].to_rank];

@@ -109,9 +109,9 @@ struct pen_wanted {
 bool pen_message_of_row(const struct pen_checked *c, const struct pen_action *row, struct pen_wanted *wanted);
 
 static inline bool pen_is_compute(int kind) { return kind <= PEN_W; }
-static inline bool pen_is_send(int kind) { return pen_row_sends(kind); }
-static inline bool pen_is_receive(int kind) { return pen_row_receives(kind); }
-static inline bool pen_is_wait(int kind) { return pen_row_waits(kind); }
+static inline bool pen_is_send(int kind) { return pen_kind_sends(kind); }
+static inline bool pen_is_receive(int kind) { return pen_kind_receives(kind); }
+static inline bool pen_is_wait(int kind) { return pen_kind_waits(kind); }
 
 /* ---- the parts: each returns true, or notes the first problem ---- */
 

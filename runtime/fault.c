@@ -60,10 +60,7 @@ static bool meets(const struct watch *watch) { return strcmp(watch->run->plan->t
 /* The row of its step that a rank does next. */
 static uint64_t row_of(const struct pen_rank_state *state) { return atomic_load(&state->finished) - atomic_load(&state->step_began); }
 
-static bool sends(const struct pen_action *row, uint32_t message) {
-  const bool right = row->kind == PEN_SEND_F || row->kind == PEN_SEND_B || row->kind == PEN_SEND_G || row->kind == PEN_SEND_V;
-  return right && row->message == message;
-}
+static bool sends(const struct pen_action *row, uint32_t message) { return pen_kind_sends(row->kind) && row->message == message; }
 
 /* A rank on a device knows whom it waits for (queue_told.c), but for messages of NCCL's, of which it knows no more than which rows have come. Where
  * it waits for one whose sender is past the row that sends it, and waits itself, it is not the sender that is waited for, but the rank's own

@@ -221,10 +221,10 @@ static void swap(struct pen_link *link, const struct pen_swap *swap) {
 
 static void no_group(struct pen_link *link) { (void)link; }
 
-/* PUBLISH leaves where somebody gathers. */
+/* What is sent leaves, a credit of what is received, and PUBLISH where somebody gathers. */
 static void *leaving(const struct pen_link *link, const struct pen_action *row) {
-  bool leaves = row->kind == PEN_SEND_F || row->kind == PEN_SEND_B || row->kind == PEN_SEND_G || row->kind == PEN_SEND_V;
-  if (row->kind == PEN_RECV_F || row->kind == PEN_RECV_B || row->kind == PEN_RECV_G || row->kind == PEN_RECV_V) {
+  bool leaves = pen_kind_sends(row->kind);
+  if (pen_kind_receives(row->kind)) {
     leaves = message_of(link, row->message)->credit != PEN_NONE;
   }
   for (uint32_t r = 0; r < pen_process_count(link->plan) && row->kind == PEN_PUBLISH; r++) {

@@ -77,6 +77,16 @@ static inline bool pen_kind_has_stage(int kind) { return kind < PEN_NORM || kind
 static inline bool pen_kind_has_microbatch(int kind) { return kind < PEN_NORM; }
 /* Those of the exchange between replicas, where there are any. */
 static inline bool pen_kind_exchanges(int kind) { return kind == PEN_UPDATE || (kind >= PEN_REDUCE_GRAD && kind != PEN_RESHARD); }
+/* What a row does with its message. */
+static inline bool pen_kind_sends(int kind) {
+  return kind == PEN_SEND_F || kind == PEN_SEND_B || kind == PEN_SEND_G || kind == PEN_SEND_V;
+}
+static inline bool pen_kind_receives(int kind) {
+  return kind == PEN_RECV_F || kind == PEN_RECV_B || kind == PEN_RECV_G || kind == PEN_RECV_V;
+}
+static inline bool pen_kind_waits(int kind) {
+  return kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V;
+}
 
 /* One row. What a kind uses of it stands in actions.def; nobody reads the rest. The columns that few rows have come last: zeros at a
  * row's end are not written, and large plans compile the faster. */

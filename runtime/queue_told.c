@@ -24,16 +24,12 @@ static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t row, bo
   return ahead > 0 || (ahead == 0 && done > row);
 }
 
-static bool is_send(int kind) { return kind == PEN_SEND_F || kind == PEN_SEND_B || kind == PEN_SEND_G || kind == PEN_SEND_V; }
-static bool is_receive(int kind) { return kind == PEN_RECV_F || kind == PEN_RECV_B || kind == PEN_RECV_G || kind == PEN_RECV_V; }
-static bool is_wait(int kind) { return kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V; }
-
 /* A rank's row that sends, or receives, a message. */
 static uint32_t row_of_message(const struct pen_vm *vm, uint32_t rank, uint32_t message, bool sends) {
   const struct pen_rank_program *program = &vm->profile->ranks[rank];
   uint32_t row = 0;
   while (row < program->action_count &&
-         (program->actions[row].message != message || !(sends ? is_send : is_receive)(program->actions[row].kind))) {
+         (program->actions[row].message != message || !(sends ? pen_kind_sends : pen_kind_receives)(program->actions[row].kind))) {
     row++;
   }
   return row;
@@ -98,7 +94,7 @@ static uint32_t for_entries(const struct pen_vm *vm) {
 }
 
 static uint32_t for_credit(const struct pen_vm *vm, const struct pen_action *row) {
-  if (!is_send(row->kind) || vm->profile->messages[row->message].credit == PEN_NONE) {
+  if (!pen_kind_sends(row->kind) || vm->profile->messages[row->message].credit == PEN_NONE) {
     return PEN_NONE;
   }
   const uint32_t to = vm->profile->channels[vm->profile->messages[row->message].channel].to_rank;
@@ -115,7 +111,7 @@ static uint32_t for_row(const struct pen_vm *vm, uint32_t row) {
     return for_exchange(vm, vm->queued.link->end_exchange);
   }
   const struct pen_action *action = &vm->program->actions[row];
-  if (is_wait(action->kind)) {
+  if (pen_kind_waits(action->kind)) {
     return for_message(vm, action->message);
   }
   if (is_gather(vm, row)) {

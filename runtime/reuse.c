@@ -81,23 +81,15 @@ static void unshard(struct walk *walk, const struct pen_action *row) {
 
 static bool computes(const struct pen_action *row) { return row->kind <= PEN_W; }
 
-static bool receives(const struct pen_action *row) {
-  return row->kind == PEN_RECV_F || row->kind == PEN_RECV_B || row->kind == PEN_RECV_G || row->kind == PEN_RECV_V;
-}
-
-static bool sends(const struct pen_action *row) {
-  return row->kind == PEN_SEND_F || row->kind == PEN_SEND_B || row->kind == PEN_SEND_G || row->kind == PEN_SEND_V;
-}
-
 static void visit(struct walk *walk, const struct pen_action *row) {
   if (computes(row)) {
     compute(walk, row);
     if (row->overlaps) {
       compute(walk, row + 1);
     }
-  } else if (receives(row)) {
+  } else if (pen_kind_receives(row->kind)) {
     write(walk, walk->profile->messages[row->message].target_offset, walk->profile->messages[row->message].bytes, true);
-  } else if (sends(row)) {
+  } else if (pen_kind_sends(row->kind)) {
     walk->under_way[walk->under_way_count++] = row->message;
   } else if (row->kind == PEN_UNSHARD) {
     unshard(walk, row);

@@ -21,14 +21,14 @@ static unsigned check_neighbours(const struct pen_lowered *l, const char *schedu
   for (uint32_t r = 0; r < l->rank_count; r++)
     for (uint32_t i = 0; i < l->count[r]; i++) {
       const struct pen_action *first = l->action[r], *row = &first[i], *other = row;
-      if (pen_row_sends(row->kind)) {
-        while (other > first && (pen_row_sends(other->kind) || pen_row_receives(other->kind))) other--;
+      if (pen_kind_sends(row->kind)) {
+        while (other > first && (pen_kind_sends(other->kind) || pen_kind_receives(other->kind))) other--;
         bool second = other > first && other[-1].overlaps;
         if (!is_compute(other) || !(is_of(other, row) || (second && is_of(other - 1, row))))
           fail_msg("%s: rank %u row %u: %s does not follow its maker", schedule, r, i, pen_action_text(text, row->kind, row->stage, row->microbatch));
         seen++;
-      } else if (pen_row_waits(row->kind)) {
-        while (other + 1 < first + l->count[r] && pen_row_waits(other->kind)) other++;
+      } else if (pen_kind_waits(row->kind)) {
+        while (other + 1 < first + l->count[r] && pen_kind_waits(other->kind)) other++;
         if (!is_compute(other) || !(is_of(other, row) || (other->overlaps && is_of(other + 1, row))))
           fail_msg("%s: rank %u row %u: no reader follows %s", schedule, r, i, pen_action_text(text, row->kind, row->stage, row->microbatch));
         seen++;
@@ -134,7 +134,7 @@ static uint32_t last_reader(const struct pen_rank_program *tables, uint32_t rece
 static uint32_t greatest_overlap(const struct pen_rank_program *tables) {
   int *change = pen_new(tables->action_count + 1u, sizeof *change), live = 0, most = 0;
   for (uint32_t i = 0; i < tables->action_count; i++) {
-    if (!pen_row_receives(tables->actions[i].kind)) continue;
+    if (!pen_kind_receives(tables->actions[i].kind)) continue;
     change[i]++;
     change[last_reader(tables, i) + 1]--;
   }

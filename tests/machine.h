@@ -101,12 +101,12 @@ static bool advance(struct machine *m, uint32_t rank) {
   const struct pen_message *message = talks ? &m->profile->messages[row->message] : NULL;
   const struct pen_channel *channel = talks ? &m->profile->channels[message->channel] : NULL;
   if (row->kind <= PEN_W) compute(m, rank, row);
-  if (pen_row_sends(row->kind)) {
+  if (pen_kind_sends(row->kind)) {
     if (message->credit != PEN_NONE && credits[message->channel] < step * channel->credit_count + message->credit + 1) return false;
     put(m, message);
   }
-  if (pen_row_receives(row->kind)) credits[message->channel] += message->credit != PEN_NONE;
-  if (pen_row_waits(row->kind))
+  if (pen_kind_receives(row->kind)) credits[message->channel] += message->credit != PEN_NONE;
+  if (pen_kind_waits(row->kind))
     if (arrived[message->channel] < step * channel->message_count + message->sequence + 1) return false;
   if (row->kind == PEN_PUBLISH) m->published[rank] = m->step[rank] + 1;
   if (row->kind == PEN_GATHER && !all_published(m, m->step[rank])) return false;

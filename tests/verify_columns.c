@@ -159,9 +159,9 @@ static bool blocks(const struct machine *m, uint32_t rank, const struct pen_acti
   if (row->kind < PEN_SEND_F || row->kind > PEN_WAIT_V) return false;
   const struct pen_message *message = &m->profile->messages[row->message];
   const struct pen_channel *channel = &m->profile->channels[message->channel];
-  if (pen_row_sends(row->kind))
+  if (pen_kind_sends(row->kind))
     return message->credit != PEN_NONE && m->credits[message->channel] < step * channel->credit_count + message->credit + 1;
-  if (pen_row_receives(row->kind)) return false;
+  if (pen_kind_receives(row->kind)) return false;
   return m->arrived[message->channel] < step * channel->message_count + message->sequence + 1;
 }
 
@@ -172,8 +172,8 @@ static bool advance(struct machine *m, uint32_t rank) {
   const struct pen_action *row = &tables->actions[m->next[rank]];
   if (blocks(m, rank, row)) return false;
   if (row->kind <= PEN_W) compute(m, rank, row);
-  if (pen_row_sends(row->kind)) put(m, &m->profile->messages[row->message]);
-  if (pen_row_receives(row->kind))
+  if (pen_kind_sends(row->kind)) put(m, &m->profile->messages[row->message]);
+  if (pen_kind_receives(row->kind))
     m->credits[m->profile->messages[row->message].channel] += m->profile->messages[row->message].credit != PEN_NONE;
   if (row->kind == PEN_JOIN || row->kind == PEN_UPDATE) tie(m, rank, row);
   if (row->kind == PEN_NORM || row->kind == PEN_UPDATE) end_step(m, rank, row->kind == PEN_UPDATE);
