@@ -38,6 +38,10 @@ int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen
  * there until this process and all that it forks have left; one that makes the same step anew takes its place. */
 int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out);
 
+/* The folder that lead(name, folder) finds. If it is a checkpoint's, a run that prunes leaves it there as above; until that is so it may be
+ * taken away, and the name leads to another by then. Gives what lead() does: 0 where it has found one. */
+int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), const char *name, char folder[PATH_MAX]);
+
 /* The greatest step of the complete checkpoints in DIR, whatever wrote them; false: there is none. */
 bool pen_checkpoint_newest(const char *dir, uint64_t *step);
 

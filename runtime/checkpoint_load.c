@@ -61,20 +61,24 @@ static int follow_latest(const char *dir, char folder[PATH_MAX]) {
   return 0;
 }
 
-/* Until it is shared, a run that prunes may take it away; `latest` names another by then. */
-static int share_latest(const char *dir, char folder[PATH_MAX]) {
+static int share(const char *folder) {
+  char manifest[PATH_MAX];
+  return pen_path_join(manifest, folder, pen_checkpoint_files[PEN_MANIFEST_FILE]) || access(manifest, F_OK) || pen_folder_share(folder) ? -1 : 0;
+}
+
+int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), const char *name, char folder[PATH_MAX]) {
   char before[PATH_MAX] = "";
-  int result = follow_latest(dir, folder);
-  while (result == 0 && pen_folder_share(folder) != 0 && strcmp(folder, before) != 0) {
+  int result = lead(name, folder);
+  while (result == 0 && share(folder) != 0 && strcmp(folder, before) != 0) {
     strcpy(before, folder);
-    result = follow_latest(dir, folder);
+    result = lead(name, folder);
   }
   return result;
 }
 
 static int find(const char *dir, const struct pen_plan *plan, int moments, struct pen_checkpoint_info *out) {
   struct pen_manifest manifest;
-  if (moments ? follow_latest(dir, out->path) : share_latest(dir, out->path)) {
+  if (moments ? follow_latest(dir, out->path) : pen_checkpoint_share(follow_latest, dir, out->path)) {
     return 1;
   }
   check_tensors(out->path, PEN_MODEL_FILE, plan, PEN_PART_VALUE, PEN_PART_VALUE);

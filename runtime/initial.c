@@ -154,5 +154,9 @@ void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t ra
 }
 
 void pen_weights_check(const struct pen_plan *plan, const char *path) {
-  pen_weights_load(plan, 0, PEN_NONE, NULL, path);
+  struct pen_shards *shards = pen_shards_open(path, plan);
+  if (pen_shards_beside_foreign(shards)) {
+    fprintf(stderr, "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not held against checksums\n", plan->name, path);
+  }
+  pen_shards_close(shards);
 }

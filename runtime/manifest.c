@@ -153,8 +153,8 @@ static char *read_text(const char *path, size_t limit, size_t *count) {
   return text;
 }
 
-void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last) {
-  char path[PATH_MAX];
+/* Sets `path` to that of the folder's manifest. */
+static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_plan *plan) {
   size_t count;
   json_error_t error;
   if (pen_path_join(path, folder, "manifest.json")) {
@@ -169,10 +169,28 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const 
     }
     pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, error.text);
   }
+  free(text);
+  return root;
+}
+
+/* Two members that only ours has: one that was damaged still has the other. */
+enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_plan *plan) {
+  char path[PATH_MAX];
+  if (pen_path_join(path, folder, "manifest.json") || access(path, F_OK)) {
+    return PEN_MANIFEST_ABSENT;
+  }
+  json_t *root = load(path, folder, plan);
+  const bool ours = json_object_get(root, "model_digest") != NULL || json_object_get(root, "state_checksum") != NULL;
+  json_decref(root);
+  return ours ? PEN_MANIFEST_OURS : PEN_MANIFEST_FOREIGN;
+}
+
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last) {
+  char path[PATH_MAX];
+  json_t *root = load(path, folder, plan);
   parse_state(manifest, path, root);
   parse_checksums(manifest, path, root, plan, last);
   json_decref(root);
-  free(text);
 }
 
 void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part,

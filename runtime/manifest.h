@@ -20,6 +20,11 @@ struct pen_manifest {
   unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_PARTS * weight_count]; zeros where a part does not exist, or was not wanted */
 };
 
+/* Whether FOLDER/manifest.json is there, and a checkpoint's: other tools write files of that name, too. Fails as pen_manifest_read() if it
+ * is no JSON, which may be a checkpoint's that was damaged. */
+enum pen_manifest_found { PEN_MANIFEST_ABSENT, PEN_MANIFEST_FOREIGN, PEN_MANIFEST_OURS };
+enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_plan *plan);
+
 /* Reads and checks FOLDER/manifest.json, with the checksums of the parts up to `last`. Fails with the file's name: PEN_EXIT_NO_INPUT if it
  * is absent or unreadable, PEN_EXIT_DATA if it is damaged or lacks one of these checksums. Allocates: pen_manifest_free(). */
 void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last);

@@ -20,6 +20,7 @@
 #include "runtime/generate.h"
 #include "runtime/initial.h"
 #include "runtime/log.h"
+#include "runtime/manifest.h"
 #include "runtime/score.h"
 #include "runtime/step.h"
 #include "runtime/tap.h"
@@ -169,8 +170,8 @@ static void say_what_is_there(const struct pen_run *run) {
 }
 
 /* `path`, or, where the folder that it is or lies in is a link, where that leads now: DIR/latest may name another by the time that a rank
- * opens it. */
-static const char *settle_path(const char *path, char space[PATH_MAX]) {
+ * opens it. 0. */
+static int settle_path(const char *path, char settled[PATH_MAX]) {
   char folder[PATH_MAX], real[PATH_MAX];
   struct stat status;
   const char *slash = strrchr(path, '/'), *file = "";
@@ -184,19 +185,10 @@ static const char *settle_path(const char *path, char space[PATH_MAX]) {
   }
   snprintf(folder, sizeof folder, "%.*s", (int)length, path);
   bool leads = lstat(folder, &status) == 0 && S_ISLNK(status.st_mode) && realpath(folder, real) != NULL;
-  return leads && (size_t)snprintf(space, PATH_MAX, "%s%s", real, file) < PATH_MAX ? space : path;
-}
-
-/* The same; if it is a checkpoint's folder, a run that prunes leaves it there while this command reads. */
-static const char *share_path(const char *path) {
-  static char found[PATH_MAX];
-  char now[PATH_MAX], manifest[PATH_MAX];
-  for (bool again = true; again;) {
-    snprintf(found, sizeof found, "%s", settle_path(path, now));
-    bool ours = pen_path_join(manifest, found, "manifest.json") == 0 && access(manifest, F_OK) == 0;
-    again = !(ours && pen_folder_share(found) == 0) && strcmp(settle_path(path, now), found) != 0;
+  if (pen_path_suffix(settled, leads ? real : path, leads ? file : "") != 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
   }
-  return found;
+  return 0;
 }
 
 /* Where the weights come from, and which step is next. */
@@ -213,7 +205,8 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   }
   if (options->init != NULL) {
     static char path[PATH_MAX];
-    run->weights_path = settle_path(options->init, path);
+    settle_path(options->init, path);
+    run->weights_path = path;
     pen_weights_check(run->plan, run->weights_path);
   }
 }
@@ -334,18 +327,16 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
   if ((options->checkpoint == NULL) == (options->init == NULL)) {
     pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init PATH", command);
   }
+  static char folder[PATH_MAX];
+  char file[PATH_MAX];
   if (options->init != NULL) {
-    run->weights_path = share_path(options->init);
-    pen_weights_check(run->plan, run->weights_path);
-    keep_weights_apart(run);
-    return;
-  }
-  char path[PATH_MAX];
-  if (pen_path_join(path, options->checkpoint, "model.safetensors") == 0 && access(path, F_OK) == 0) {
-    const char *folder = share_path(options->checkpoint);
+    pen_checkpoint_share(settle_path, options->init, folder);
     pen_weights_check(run->plan, folder);
-    bool whole = pen_path_join(path, folder, "manifest.json") == 0 && access(path, F_OK) == 0;
-    *(whole ? &run->checkpoint_path : &run->weights_path) = folder;
+    run->weights_path = folder;
+  } else if (pen_path_join(file, options->checkpoint, "model.safetensors") == 0 && access(file, F_OK) == 0) {
+    pen_checkpoint_share(settle_path, options->checkpoint, folder);
+    pen_weights_check(run->plan, folder);
+    *(pen_manifest_find(folder, run->plan) == PEN_MANIFEST_OURS ? &run->checkpoint_path : &run->weights_path) = folder;
   } else if (pen_checkpoint_find_weights(options->checkpoint, run->plan, found) == 0) {
     run->checkpoint_path = found->path;
   } else {

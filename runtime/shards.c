@@ -28,7 +28,7 @@ struct pen_shards {
   size_t lacking_bytes; /* of the first part of names that the files' lack; 0: none */
   char *lacking;        /* that part: "transformer." */
   const struct pen_plan *plan;
-  bool checked; /* the folder is a checkpoint of ours: */
+  enum pen_manifest_found found; /* in the folder; if it is ours: */
   struct pen_manifest manifest;
 };
 
@@ -108,9 +108,8 @@ static bool ends_in(const char *text, const char *ending) {
 
 /* A folder that we have saved says what its tensors' bytes are. It may be of another model with the same weights: a longer sequence. */
 static void find_manifest(struct pen_shards *shards, const char *folder) {
-  char manifest[PATH_MAX];
-  shards->checked = pen_path_join(manifest, folder, "manifest.json") == 0 && access(manifest, F_OK) == 0;
-  if (shards->checked) {
+  shards->found = pen_manifest_find(folder, shards->plan);
+  if (shards->found == PEN_MANIFEST_OURS) {
     pen_manifest_read(&shards->manifest, folder, shards->plan, PEN_PART_VALUE);
   }
 }
@@ -203,11 +202,14 @@ void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *w
   const struct shard *shard;
   const struct pen_stored *tensor = find(shards, weight, &shard);
   unsigned char digest[PEN_DIGEST_BYTES];
-  pen_safetensors_read(shard->file, tensor, out, shards->checked ? digest : NULL);
-  if (shards->checked) {
+  const bool checked = shards->found == PEN_MANIFEST_OURS;
+  pen_safetensors_read(shard->file, tensor, out, checked ? digest : NULL);
+  if (checked) {
     pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights), PEN_PART_VALUE, shard->path, digest);
   }
 }
+
+bool pen_shards_beside_foreign(const struct pen_shards *shards) { return shards->found == PEN_MANIFEST_FOREIGN; }
 
 uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_plan *plan) {
   uint32_t sample = 0;
@@ -229,7 +231,7 @@ void pen_shards_close(struct pen_shards *shards) {
   free(shards->shard);
   free(shards->index_path);
   free(shards->lacking);
-  if (shards->checked) {
+  if (shards->found == PEN_MANIFEST_OURS) {
     pen_manifest_free(&shards->manifest);
   }
   free(shards);

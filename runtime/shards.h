@@ -4,6 +4,8 @@
 #ifndef PEN_SHARDS_H
 #define PEN_SHARDS_H
 
+#include <stdbool.h>
+
 #include "runtime/plan.h"
 
 struct pen_shards; /* open files whose headers have been checked */
@@ -18,6 +20,9 @@ void pen_shards_close(struct pen_shards *shards);
 /* Reads a weight of the plan into out[weight->count], widened to f32. Fails on an element that is not finite, and, where the folder has the
  * manifest.json of a checkpoint, on bytes whose SHA-256 is not the one there. The plan must be that of pen_shards_open(). */
 void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *weight, float *out);
+
+/* Whether the folder has a manifest.json that is not of a checkpoint, and was ignored. */
+bool pen_shards_beside_foreign(const struct pen_shards *shards);
 
 /* A number for the weights of that plan: of each its dtype and its first bytes, so that it costs no reading of the whole. */
 uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_plan *plan);

@@ -75,8 +75,19 @@ refuses "a flipped byte in it" 65 "*copy/step-00000009/model.safetensors: tensor
 ok "the file by itself has no manifest" train longer --init "$scratch/copy/latest/model.safetensors" --steps 1
 rm "$scratch/copy/latest/manifest.json"
 ok "nor has a folder without" train longer --init "$scratch/copy/latest" --steps 1
-echo '{}' >"$scratch/copy/latest/manifest.json"
-refuses "a manifest that is none" 65 "*copy/step-00000009/manifest.json: step: a whole number is wanted*" train longer --init "$scratch/copy/latest" --steps 1
+echo '{"name": "an app", "step": 9}' >"$scratch/copy/latest/manifest.json"
+ignored="copy/step-00000009/manifest.json is not of a checkpoint: ignored, the weights are not held against checksums"
+ok "nor has one with a manifest of another tool's" train longer --init "$scratch/copy/latest" --steps 1
+is "which is said once" "$(sed 's,[^ ]*/copy,copy,' "$scratch/err")" "longer: $ignored"
+ok "nor is it a checkpoint to evaluate" \
+  "$scratch/two" eval --data "$scratch/data.bin" --steps 1 --quiet --checkpoint "$scratch/copy/step-00000009" 2>"$scratch/err"
+is "which is said once, too" "$(sed 's,[^ ]*/copy,copy,' "$scratch/err")" "two: $ignored"
+sed 's/model_digest/model_digesu/' "$ckpt/latest/manifest.json" >"$scratch/copy/latest/manifest.json"
+refuses "a manifest of ours with a damaged digest" 65 "*copy/step-00000009/manifest.json: model_digest:*" train two --init "$scratch/copy/latest" --steps 1
+sed 's/state_checksum/state_checksun/; s/"step": *9/"step": -9/' "$ckpt/latest/manifest.json" >"$scratch/copy/latest/manifest.json"
+refuses "with a damaged checksum and step" 65 "*copy/step-00000009/manifest.json: step:*" train two --init "$scratch/copy/latest" --steps 1
+head -c 100 "$ckpt/latest/manifest.json" >"$scratch/copy/latest/manifest.json"
+refuses "cut off" 65 "*copy/step-00000009/manifest.json:4:*" train two --init "$scratch/copy/latest" --steps 1
 
 # Damage: a copy of the good checkpoint, harmed; refused by name; the good one is still good.
 harm() { # PLACE BYTES-AS-PRINTF FILE
