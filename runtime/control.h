@@ -35,7 +35,7 @@ struct pen_start {
   uint64_t said[PEN_SAID_MAX];          /* by options */
 };
 
-/* What a rank tells of itself, for the lost line. Written by the rank alone, relaxed. */
+/* What a rank tells of itself, for the lost line. Written by the rank alone, relaxed; that it waits no more, when it has left, by its parent. */
 struct pen_rank_state {
   _Alignas(PEN_FLAG_BYTES) _Atomic uint64_t finished; /* actions done since the first step began */
   _Atomic uint64_t left;                               /* on a device: of what it has begun, actions from which all has left */

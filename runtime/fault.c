@@ -82,19 +82,13 @@ static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) 
   return sent;
 }
 
-/* The rank that `rank` says that it waits for, or PEN_NONE. */
-static uint32_t says_it_waits_for(const struct watch *watch, uint32_t rank) {
-  const uint32_t peer = atomic_load_explicit(&state_of(watch, rank)->waits_for, memory_order_relaxed);
-  return peer == 0 || watch->ranks[rank].left ? PEN_NONE : peer - 1;
-}
-
 /* On to whom a rank waits for; false: for nobody. */
 static bool follow(const struct watch *watch, struct pen_awaited *at) {
   const uint32_t rank = at->rank;
-  if (watch->ranks[rank].left || !pen_lost_follow(&watch->run->shared, at)) {
+  if (!pen_lost_follow(&watch->run->shared, at)) {
     return false;
   }
-  return !meets(watch) || says_it_waits_for(watch, at->rank) == PEN_NONE || !was_sent(watch, rank, at->rank);
+  return !meets(watch) || atomic_load(&state_of(watch, at->rank)->waits_for) == 0 || !was_sent(watch, rank, at->rank);
 }
 
 static bool waits(const struct watch *watch, uint32_t rank) { return follow(watch, &(struct pen_awaited){.rank = rank}); }
@@ -112,6 +106,7 @@ static void note_end(struct watch *watch, uint32_t rank, int status) {
   uint32_t abort_status = atomic_load(&watch->run->shared.control->abort_status);
   watch->ranks[rank].left = true;
   watch->left_count++;
+  atomic_store(&watch->run->shared.ranks[rank].waits_for, 0); /* whoever has left waits for nobody */
   if (WIFSIGNALED(status)) {
     snprintf(cause, sizeof cause, "signal %d", WTERMSIG(status));
     lose(watch, rank, cause);
@@ -223,18 +218,6 @@ static void find_stalled_device(struct watch *watch) {
   }
 }
 
-/* Better one whose row waits for it than one whose messages do. */
-static uint32_t find_waiter(const struct watch *watch, uint32_t rank) {
-  uint32_t found = PEN_NONE;
-  for (uint32_t r = 0; r < watch->rank_count; r++) {
-    const uint32_t rows = atomic_load(&state_of(watch, r)->rows_wait_for) & ~PEN_WAITS_FOR_ROWS;
-    if (r != rank && says_it_waits_for(watch, r) == rank && (found == PEN_NONE || rows == rank + 1)) {
-      found = r;
-    }
-  }
-  return found;
-}
-
 /* design.md §10, "Lost rank". */
 static void say_lost(struct watch *watch, uint32_t waiter) {
   char text[PEN_LOST_LINE_BYTES], line[PEN_LOST_LINE_BYTES + 4];
@@ -246,13 +229,13 @@ static void say_lost(struct watch *watch, uint32_t waiter) {
 
 /* Names the lost rank once somebody waits for it, or nobody does for a while, and lets all others leave. */
 static void announce(struct watch *watch) {
-  uint32_t waiter = find_waiter(watch, watch->lost);
+  uint32_t waiter = pen_lost_waiter(&watch->run->shared, watch->lost);
   for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->here_count;) {
     const struct timespec pause = {.tv_nsec = 5 * 1000000};
     nanosleep(&pause, NULL);
     passed_ns += (uint64_t)pause.tv_nsec;
     reap(watch);
-    waiter = find_waiter(watch, watch->lost);
+    waiter = pen_lost_waiter(&watch->run->shared, watch->lost);
   }
   /* Read before the abort: it ends the waits. */
   uint32_t none = 0;

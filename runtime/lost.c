@@ -39,6 +39,18 @@ char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const
   return line;
 }
 
+uint32_t pen_lost_waiter(const struct pen_shared *shared, uint32_t lost) {
+  uint32_t waiter = PEN_NONE;
+  for (uint32_t r = 0; r < shared->process_count; r++) {
+    const struct pen_rank_state *state = &shared->ranks[r];
+    const uint32_t rows = atomic_load(&state->rows_wait_for) & ~PEN_WAITS_FOR_ROWS;
+    if (r != lost && atomic_load(&state->waits_for) == lost + 1 && (waiter == PEN_NONE || rows == lost + 1)) {
+      waiter = r;
+    }
+  }
+  return waiter;
+}
+
 bool pen_lost_follow(const struct pen_shared *shared, struct pen_awaited *at) {
   const struct pen_rank_state *state = &shared->ranks[at->rank];
   const uint32_t all = atomic_load_explicit(&state->waits_for, memory_order_relaxed);

@@ -16,6 +16,9 @@ char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const
 
 enum { PEN_LOST_LINE_BYTES = 768 };
 
+/* A rank that says that it waits for `lost`: better one whose row does than one whose messages do. PEN_NONE: no rank does. */
+uint32_t pen_lost_waiter(const struct pen_shared *shared, uint32_t lost);
+
 /* A rank that is waited for: all that it does, or its rows alone, whatever they send. */
 struct pen_awaited {
   uint32_t rank;

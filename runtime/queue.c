@@ -323,20 +323,11 @@ static bool others_spoke(const struct pen_vm *vm) {
   return false;
 }
 
-/* Who waits for a lost rank: this one, or, where it is this one, some other. */
-static uint32_t waiter_for(const struct pen_vm *vm, uint32_t lost) {
-  const uint32_t self = vm->transport->global;
-  uint32_t waiter = lost == self ? PEN_NONE : self;
-  for (uint32_t r = 0; r < pen_process_count(vm->plan) && waiter == PEN_NONE; r++) {
-    waiter = r != lost && atomic_load(&vm->transport->shared->ranks[r].waits_for) == lost + 1 ? r : PEN_NONE;
-  }
-  return waiter;
-}
-
 void pen_queue_check(struct pen_vm *vm) {
   struct pen_link *link = vm->queued.link;
   const char *why = vm->queue->device->error();
-  uint32_t lost = vm->transport->global;
+  const uint32_t self = vm->transport->global;
+  uint32_t lost = self;
   if (why == NULL && link != NULL) {
     why = link->kind->error(link, &lost);
   }
@@ -344,7 +335,8 @@ void pen_queue_check(struct pen_vm *vm) {
     return;
   }
   char line[PEN_LOST_LINE_BYTES];
-  pen_lost_line(line, sizeof line, vm->plan, vm->transport->shared, lost, why, waiter_for(vm, lost));
+  const struct pen_shared *shared = vm->transport->shared;
+  pen_lost_line(line, sizeof line, vm->plan, shared, lost, why, lost == self ? pen_lost_waiter(shared, lost) : self);
   pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 

@@ -293,11 +293,9 @@ static size_t bytes_of(const struct pen_wire *wire, const struct frame *frame) {
 static void lose(struct pen_wire *wire, struct peer *peer) {
   char line[PEN_LOST_LINE_BYTES];
   uint32_t lost = peer->ranks.first, waiter = PEN_NONE;
-  for (uint32_t r = 0; r < wire->shared->process_count; r++) {
-    const uint32_t awaited = atomic_load(&wire->shared->ranks[r].waits_for);
-    if (awaited != 0 && awaited - 1 >= peer->ranks.first && awaited - 1 < peer->ranks.first + peer->ranks.count) {
-      waiter = r, lost = awaited - 1;
-    }
+  for (uint32_t i = 0; i < peer->ranks.count && waiter == PEN_NONE; i++) {
+    waiter = pen_lost_waiter(wire->shared, peer->ranks.first + i);
+    lost += waiter == PEN_NONE ? 0 : i;
   }
   peer->gone = true;
   pen_lost_line(line, sizeof line, wire->plan, wire->shared, lost, "its host's connection closed", waiter);
