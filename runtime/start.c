@@ -1,8 +1,8 @@
 /* start.c: whether ranks that several commands have started do the same (see start.h).
  *
  * A checkpoint is known by its step and by the checksums of its tensors, which are its manifest's; files of weights, which have none, by a
- * sample. Of options, those count that settle
- * which steps there are and what stands between them; who logs, and where, is each command's own. */
+ * sample. Of options, those count that settle which steps there are and what stands between them; who logs, and where, is each command's
+ * own. */
 #include "runtime/start.h"
 
 #include <inttypes.h>

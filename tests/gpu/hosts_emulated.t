@@ -176,6 +176,22 @@ is "four hosts score" "$status" " 0 0 0 0"
 ok "every token as one rank" cmp "$scratch/one.json" "$scratch/four.json"
 is "the line of all is told once, where the last stage is" "$(cat "$scratch"/out.0 "$scratch"/out.1 "$scratch"/out.2) $(cat "$scratch/out.3")" \
   " $(cat "$scratch/one.out")"
+
+# Weights without a manifest.json have no checksums to compare: their bytes are.
+ok "other weights" "$scratch/text_one" init --seed 8 --output "$scratch/weights_of_8"
+mkdir "$scratch/bare" "$scratch/bare_again" "$scratch/bare_of_8"
+for folder in bare bare_again; do ln "$scratch/weights" "$scratch/$folder/model.safetensors"; done
+ln "$scratch/weights_of_8" "$scratch/bare_of_8/model.safetensors"
+second="--checkpoint $scratch/bare_again"
+start text_four eval --data "$scratch/data.bin" --steps 1 --checkpoint "$scratch/bare" --quiet
+join
+is "a folder without manifest.json is evaluated, wherever each host has it" "$status" " 0 0 0 0"
+differs_name="a folder without, of other weights" differs_status=64 differs_pattern="was started with another --checkpoint than rank 0"
+second="--checkpoint $scratch/bare_of_8"
+start text_four eval --data "$scratch/data.bin" --steps 1 --checkpoint "$scratch/bare" --quiet
+join
+all_end
+
 said="--init $scratch/weights --prompt ABCD --tokens 20 --samples 2 --seed 3 --end-of-text 32"
 ok "one rank generates" sh -c '"$@" >"$0"' "$scratch/one.text" "$scratch/text_one" generate $said
 start text_four generate $said
