@@ -96,10 +96,23 @@ static bool report(const struct state *s, uint32_t rank, uint32_t index, struct 
                    cause.unfinished_send ? "the end of " : "", wanted, cause.rank, other);
 }
 
+/* Lets all ranks run, each until it blocks, which `cause` says of the row that it is at; true: all have come to their ends. */
+static bool run_all(struct state *s, void (*run)(struct state *s, uint32_t rank),
+                    struct cause (*cause)(struct state *s, uint32_t rank, uint32_t index)) {
+  while (s->stack_count > 0) {
+    uint32_t rank = s->stack[--s->stack_count];
+    s->stacked[rank] = false;
+    run(s, rank);
+  }
+  for (uint32_t rank = 0; rank < s->c->rank_count; rank++)
+    if (s->next[rank] < s->c->count[rank]) return report(s, rank, s->next[rank], cause(s, rank, s->next[rank]));
+  return true;
+}
+
 /* ---- one-sided puts ---- */
 
 /* What a row waits for; not found: nothing. */
-static struct cause put_cause(const struct state *s, uint32_t rank, uint32_t index) {
+static struct cause put_cause(struct state *s, uint32_t rank, uint32_t index) {
   const struct pen_checked *c = s->c;
   const struct pen_action *row = &c->row[rank][index];
   const struct pen_ends *ends = ends_of(c, rank, index);
@@ -129,14 +142,7 @@ static void run_puts(struct state *s, uint32_t rank) {
 
 bool pen_check_puts(const struct pen_checked *c) {
   struct state s = begin(c, "one-sided puts");
-  while (s.stack_count > 0) {
-    uint32_t rank = s.stack[--s.stack_count];
-    s.stacked[rank] = false;
-    run_puts(&s, rank);
-  }
-  for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    if (s.next[rank] < c->count[rank]) return end(&s, report(&s, rank, s.next[rank], put_cause(&s, rank, s.next[rank])));
-  return end(&s, true);
+  return end(&s, run_all(&s, run_puts, put_cause));
 }
 
 /* ---- rendezvous ---- */
@@ -255,13 +261,7 @@ bool pen_check_lanes(const struct pen_checked *c, bool one_lane) {
   struct state s = begin(c, one_lane ? "rendezvous, one lane a rank" : "rendezvous, one lane a pair of ranks");
   s.one_lane = one_lane;
   make_lanes(&s);
-  while (s.stack_count > 0) {
-    uint32_t rank = s.stack[--s.stack_count];
-    s.stacked[rank] = false;
-    run_rendezvous(&s, rank);
-  }
-  for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    if (s.next[rank] < c->count[rank]) return end(&s, report(&s, rank, s.next[rank], rendezvous_cause(&s, rank, s.next[rank])));
+  if (!run_all(&s, run_rendezvous, rendezvous_cause)) return end(&s, false);
   for (uint32_t lane = 0; lane < s.lane_count; lane++)
     if (s.lane_next[lane] < s.lane_first[lane + 1]) {
       uint32_t row = s.lane_row[s.lane_next[lane]];

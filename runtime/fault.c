@@ -138,13 +138,9 @@ static void reap(struct watch *watch) {
 
 /* Waits for a signal, at most `most_ns`; notes what it says. Returns the time that passed. */
 static uint64_t look(struct watch *watch, uint64_t most_ns) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGCHLD);
-  sigaddset(&set, SIGTERM);
-  sigaddset(&set, SIGINT);
+  const sigset_t held = pen_held_signals();
   const struct timespec most = {.tv_nsec = (long)most_ns};
-  int signal_number = sigtimedwait(&set, NULL, &most);
+  int signal_number = sigtimedwait(&held, NULL, &most);
   if (signal_number == SIGTERM || signal_number == SIGINT) {
     atomic_store(&watch->run->shared.control->stop_requested, 1);
     watch->asked++;

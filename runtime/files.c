@@ -192,30 +192,24 @@ static ssize_t write_some(int fd, const void *bytes, size_t count, const uint64_
   return done;
 }
 
-int pen_file_write(int fd, const void *bytes, size_t count) {
+static int write_all(int fd, const void *bytes, size_t count, uint64_t *offset) {
   for (const char *at = bytes; count;) {
-    ssize_t done = write_some(fd, at, count, NULL);
+    ssize_t done = write_some(fd, at, count, offset);
     if (done < 0) {
       return -1;
     }
     at += done;
     count -= (size_t)done;
+    if (offset != NULL) {
+      *offset += (uint64_t)done;
+    }
   }
   return 0;
 }
 
-int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset) {
-  for (const char *at = bytes; count;) {
-    ssize_t done = write_some(fd, at, count, &offset);
-    if (done < 0) {
-      return -1;
-    }
-    at += done;
-    count -= (size_t)done;
-    offset += (uint64_t)done;
-  }
-  return 0;
-}
+int pen_file_write(int fd, const void *bytes, size_t count) { return write_all(fd, bytes, count, NULL); }
+
+int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset) { return write_all(fd, bytes, count, &offset); }
 
 int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset) {
   size_t total = 0;
@@ -281,6 +275,16 @@ void pen_writer_number(struct pen_writer *text, uint64_t number) {
   char digits[24];
   snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
   pen_writer_text(text, digits);
+}
+
+const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text) {
+  snprintf(shown, PEN_SHOWN_BYTES, "%s", text);
+  for (char *c = shown; *c; c++) {
+    if ((unsigned char)*c < 32 || *c == 127) {
+      *c = '?';
+    }
+  }
+  return shown;
 }
 
 void pen_hex_text(char *text, const unsigned char *bytes, size_t count) {

@@ -61,6 +61,10 @@ int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset);
 /* Closes fd whatever happens, syncing it first; 0, or -1 if either failed. */
 int pen_file_sync_close(int fd);
 
+/* A text out of a file, made fit to be printed: bounded, and without control characters. Returns `shown`. */
+enum { PEN_SHOWN_BYTES = 160 };
+const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text);
+
 /* Writes 2*count small hexadecimal digits and a 0 into text. */
 void pen_hex_text(char *text, const unsigned char *bytes, size_t count);
 

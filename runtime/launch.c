@@ -60,15 +60,20 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_
   pen_rank_live(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
 
-void pen_hold_signals(void) {
-  struct sigaction plain = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
+sigset_t pen_held_signals(void) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
   sigaddset(&set, SIGTERM);
   sigaddset(&set, SIGINT);
+  return set;
+}
+
+void pen_hold_signals(void) {
+  struct sigaction plain = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
+  const sigset_t held = pen_held_signals();
   pen_check(sigaction(SIGCHLD, &plain, NULL) == 0 && sigaction(SIGPIPE, &ignored, NULL) == 0 &&
-                sigprocmask(SIG_BLOCK, &set, NULL) == 0,
+                sigprocmask(SIG_BLOCK, &held, NULL) == 0,
             "cannot hold signals back");
 }
 

@@ -164,10 +164,8 @@ static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_pl
   char *text = read_text(path, limit, &count);
   json_t *root = json_loadb(text, count, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) {
-    for (char *c = error.text; *c; c++) {
-      *c = (unsigned char)*c < 32 || (unsigned char)*c > 126 ? '?' : *c;
-    }
-    pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, error.text);
+    char shown[PEN_SHOWN_BYTES];
+    pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, pen_shown(shown, error.text));
   }
   free(text);
   return root;

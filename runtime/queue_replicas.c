@@ -19,15 +19,23 @@ void pen_queue_exchange_end(struct pen_vm *vm) {
 
 static void swap(struct pen_vm *vm, const struct pen_swap *swap) { vm->queued.link->kind->swap(vm->queued.link, swap); }
 
-/* A row that swaps something for each of its stage's own weights that learn, once its peers are there. */
-static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
+static void swaps_begin(struct pen_vm *vm, const struct pen_action *action) {
   pen_queue_await_leaving(vm, action);
   pen_queue_exchange_begin(vm, action);
   vm->queued.link->kind->swap_begin(vm->queued.link);
-  pen_each_own_weight(vm, action, function);
+}
+
+static bool swaps_end(struct pen_vm *vm) {
   vm->queued.link->kind->swap_end(vm->queued.link);
   pen_queue_exchange_end(vm);
   return true;
+}
+
+/* A row that swaps something for each of its stage's own weights that learn, once its peers are there. */
+static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
+  swaps_begin(vm, action);
+  pen_each_own_weight(vm, action, function);
+  return swaps_end(vm);
 }
 
 bool pen_queue_reduce_gradients(struct pen_vm *vm, const struct pen_action *action) {
@@ -107,11 +115,7 @@ static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor
 }
 
 bool pen_queue_unshard(struct pen_vm *vm, const struct pen_action *action) {
-  pen_queue_await_leaving(vm, action);
-  pen_queue_exchange_begin(vm, action);
-  vm->queued.link->kind->swap_begin(vm->queued.link);
+  swaps_begin(vm, action);
   pen_each_unsharded(vm, action, bring_together);
-  vm->queued.link->kind->swap_end(vm->queued.link);
-  pen_queue_exchange_end(vm);
-  return true;
+  return swaps_end(vm);
 }

@@ -8,6 +8,7 @@
 #ifndef PEN_RUN_H
 #define PEN_RUN_H
 
+#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -60,6 +61,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 
 /* launch.c: lets SIGCHLD, SIGTERM and SIGINT wait until the watch takes them; a closed pipe is an error and no signal. */
 void pen_hold_signals(void);
+sigset_t pen_held_signals(void);
 
 /* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control, which the caller reads and
  * then closes. Returns the exit status. */

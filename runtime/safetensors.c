@@ -21,7 +21,7 @@
 #error "tensors are written as they lie in memory: a little-endian machine is needed"
 #endif
 
-enum { READ_BYTES = 1 << 16, SHOWN_BYTES = 160, SAMPLE_BYTES = 4096 };
+enum { READ_BYTES = 1 << 16, SAMPLE_BYTES = 4096 };
 
 struct pen_safetensors {
   const char *path; /* the caller's */
@@ -87,20 +87,9 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* ---- the header ---- */
 
-/* A name out of a file, made fit to be printed: bounded, and without control characters. */
-static const char *shown(char text[SHOWN_BYTES], const char *name) {
-  snprintf(text, SHOWN_BYTES, "%s", name);
-  for (char *c = text; *c; c++) {
-    if ((unsigned char)*c < 32 || *c == 127) {
-      *c = '?';
-    }
-  }
-  return text;
-}
-
 static _Noreturn void bad_tensor(const struct pen_safetensors *file, const char *name, const char *reason) {
-  char text[SHOWN_BYTES];
-  pen_fail(PEN_EXIT_DATA, "%s: tensor %s: %s", file->path, shown(text, name), reason);
+  char text[PEN_SHOWN_BYTES];
+  pen_fail(PEN_EXIT_DATA, "%s: tensor %s: %s", file->path, pen_shown(text, name), reason);
 }
 
 /* Reads a JSON integer that is not negative into *out. */
@@ -138,8 +127,8 @@ static void parse_offsets(const struct pen_safetensors *file, struct pen_stored 
     bad_tensor(file, tensor->name, "data_offsets are no [begin, end]");
   }
   if (__builtin_mul_overflow(tensor->count, (uint64_t)formats[tensor->format].bytes, &bytes) || bytes != end - begin) {
-    char text[SHOWN_BYTES];
-    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: %llu bytes for %llu elements of %s", file->path, shown(text, tensor->name),
+    char text[PEN_SHOWN_BYTES];
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: %llu bytes for %llu elements of %s", file->path, pen_shown(text, tensor->name),
              (unsigned long long)(end - begin), (unsigned long long)tensor->count, formats[tensor->format].name);
   }
   if (end > data_bytes) {
@@ -151,7 +140,7 @@ static void parse_offsets(const struct pen_safetensors *file, struct pen_stored 
 
 static void parse_tensor(const struct pen_safetensors *file, struct pen_stored *tensor, const char *name,
                          const json_t *value) {
-  char reason[SHOWN_BYTES], text[SHOWN_BYTES];
+  char reason[PEN_SHOWN_BYTES], text[PEN_SHOWN_BYTES];
   tensor->name = strdup(name);
   if (tensor->name == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", file->path);
@@ -169,7 +158,7 @@ static void parse_tensor(const struct pen_safetensors *file, struct pen_stored *
     }
   }
   if (tensor->format == FORMATS) {
-    snprintf(reason, sizeof reason, "dtype %.40s: F32, BF16 or F16 is wanted", shown(text, dtype));
+    snprintf(reason, sizeof reason, "dtype %.40s: F32, BF16 or F16 is wanted", pen_shown(text, dtype));
     bad_tensor(file, name, reason);
   }
   parse_shape(file, tensor, json_object_get(value, "shape"));
@@ -191,13 +180,13 @@ static int by_name(const void *left, const void *right) {
 
 /* The tensors must follow one another from the header's end to the file's end. */
 static void check_cover(struct pen_safetensors *file) {
-  char reason[2 * SHOWN_BYTES], text[SHOWN_BYTES];
+  char reason[2 * PEN_SHOWN_BYTES], text[PEN_SHOWN_BYTES];
   uint64_t past_end = file->data_offset;
   qsort(file->tensors, file->count, sizeof *file->tensors, by_offset);
   for (size_t i = 0; i < file->count; i++) {
     const struct pen_stored *tensor = &file->tensors[i];
     if (tensor->offset < past_end) {
-      snprintf(reason, sizeof reason, "overlaps tensor %s", shown(text, file->tensors[i - 1].name));
+      snprintf(reason, sizeof reason, "overlaps tensor %s", pen_shown(text, file->tensors[i - 1].name));
       bad_tensor(file, tensor->name, reason);
     }
     if (tensor->offset > past_end) {
@@ -213,10 +202,10 @@ static void check_cover(struct pen_safetensors *file) {
 
 static void parse_header(struct pen_safetensors *file, const char *text, size_t bytes) {
   json_error_t error;
-  char shown_error[SHOWN_BYTES];
+  char shown_error[PEN_SHOWN_BYTES];
   json_t *root = json_loadb(text, bytes, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) {
-    pen_fail(PEN_EXIT_DATA, "%s: header: %s", file->path, shown(shown_error, error.text));
+    pen_fail(PEN_EXIT_DATA, "%s: header: %s", file->path, pen_shown(shown_error, error.text));
   }
   if (!json_is_object(root)) {
     pen_fail(PEN_EXIT_DATA, "%s: header: no JSON object", file->path);
@@ -301,12 +290,12 @@ void pen_safetensors_close(struct pen_safetensors *file) {
 /* ---- tensors ---- */
 
 /* "[2, 3]" */
-static const char *shape_text(char text[SHOWN_BYTES], uint32_t dim_count, const uint64_t *dim) {
-  size_t used = (size_t)snprintf(text, SHOWN_BYTES, "[");
-  for (uint32_t i = 0; i < dim_count && used < SHOWN_BYTES - 24; i++) {
-    used += (size_t)snprintf(text + used, SHOWN_BYTES - used, "%s%llu", i ? ", " : "", (unsigned long long)dim[i]);
+static const char *shape_text(char text[PEN_SHOWN_BYTES], uint32_t dim_count, const uint64_t *dim) {
+  size_t used = (size_t)snprintf(text, PEN_SHOWN_BYTES, "[");
+  for (uint32_t i = 0; i < dim_count && used < PEN_SHOWN_BYTES - 24; i++) {
+    used += (size_t)snprintf(text + used, PEN_SHOWN_BYTES - used, "%s%llu", i ? ", " : "", (unsigned long long)dim[i]);
   }
-  snprintf(text + used, SHOWN_BYTES - used, "]");
+  snprintf(text + used, PEN_SHOWN_BYTES - used, "]");
   return text;
 }
 
@@ -336,12 +325,12 @@ const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, co
     bad_tensor(file, name, "missing");
   }
   if (formats[found->format].widen == NULL) {
-    char reason[SHOWN_BYTES];
+    char reason[PEN_SHOWN_BYTES];
     snprintf(reason, sizeof reason, "dtype %s: F32, BF16 or F16 is wanted", formats[found->format].name);
     bad_tensor(file, name, reason);
   }
   if (found->dim_count != dim_count || memcmp(found->dim, dim, dim_count * sizeof *dim) != 0) {
-    char has[SHOWN_BYTES], wants[SHOWN_BYTES];
+    char has[PEN_SHOWN_BYTES], wants[PEN_SHOWN_BYTES];
     pen_fail(PEN_EXIT_DATA, "%s: tensor %s: shape %s where the model has %s", file->path, name,
              shape_text(has, found->dim_count, found->dim), shape_text(wants, dim_count, dim));
   }
@@ -365,7 +354,7 @@ static void check_finite(const struct pen_safetensors *file, const struct pen_st
   }
   for (size_t i = 0; bad && i < count; i++)
     if (!isfinite(x[i])) {
-      char reason[SHOWN_BYTES];
+      char reason[PEN_SHOWN_BYTES];
       snprintf(reason, sizeof reason, "element %llu is %s", (unsigned long long)(first + i),
                isnan(x[i]) ? "not a number" : "infinite");
       bad_tensor(file, tensor->name, reason);

@@ -85,10 +85,8 @@ static void open_index(struct pen_shards *shards, const char *path) {
   shards->index_path = must(strdup(path), path);
   shards->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
   if (shards->root == NULL) {
-    for (char *c = error.text; *c != '\0'; c++) {
-      *c = (unsigned char)*c < 32 || (unsigned char)*c > 126 ? '?' : *c;
-    }
-    pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, error.text);
+    char shown[PEN_SHOWN_BYTES];
+    pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, pen_shown(shown, error.text));
   }
   shards->map = json_object_get(shards->root, "weight_map");
   if (!json_is_object(shards->map) || json_object_size(shards->map) == 0) {

@@ -270,12 +270,6 @@ static struct tokens_sink *write_output(int out, const struct tokens_settings *s
   return sink;
 }
 
-static double now_seconds(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
-}
-
 static void report(const struct tokens_settings *settings, const struct tokens_sink *sink, uint64_t read_bytes, double seconds) {
   struct stat output;
   uint64_t file_bytes = stat(settings->output, &output) == 0 ? (uint64_t)output.st_size : 0;
@@ -290,10 +284,10 @@ int main(int count, char **arguments) {
   struct tokens_settings settings = parse(count, arguments);
   pen_files_take_limits_as_errors();
   check_files(&settings);
-  double start_seconds = now_seconds();
+  double start_seconds = tokens_now_seconds();
   uint64_t read_bytes;
   struct tokens_sink *sink = write_output(open_output(), &settings, &read_bytes);
-  double seconds = now_seconds() - start_seconds;
+  double seconds = tokens_now_seconds() - start_seconds;
   if (rename(temporary, settings.output)) {
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", settings.output, strerror(errno));
   }

@@ -45,6 +45,8 @@ _Noreturn void tokens_fail(int status, const char *format, ...) __attribute__((f
 
 /* tokens_read.c: hands all inputs to the sink, and shows how far it is when standard error is a terminal. Returns the bytes read. */
 uint64_t tokens_read(const struct tokens_settings *settings, struct tokens_sink *sink);
+/* On a clock that only goes on. */
+double tokens_now_seconds(void);
 
 /* tokens_write.c: a file in llm.c's format: of 16 bits a token, or of 32 when ids of 32 bits are read. */
 struct tokens_sink *tokens_plain(const struct tokens_settings *settings, int descriptor, const char *path);

@@ -34,7 +34,7 @@ static struct {
 
 /* ---- how far it is ---- */
 
-static double now_seconds(void) {
+double tokens_now_seconds(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
@@ -61,7 +61,7 @@ static void show(double now) {
 
 static void count_bytes(size_t bytes) {
   reading.read_bytes += bytes;
-  double now = reading.shows ? now_seconds() : 0;
+  double now = reading.shows ? tokens_now_seconds() : 0;
   if (reading.shows && now - reading.shown_seconds >= show_seconds) {
     reading.shown_seconds = now;
     show(now);
@@ -251,7 +251,7 @@ uint64_t tokens_read(const struct tokens_settings *settings, struct tokens_sink 
   reading.empty = true;
   reading.shows = !settings->quiet && isatty(STDERR_FILENO);
   reading.known_bytes = known_bytes(settings);
-  reading.start_seconds = now_seconds();
+  reading.start_seconds = tokens_now_seconds();
   for (int i = 0; i < settings->input_count; i++) {
     read_one(settings->inputs[i]);
   }
