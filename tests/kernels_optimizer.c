@@ -166,6 +166,22 @@ static void a_gradient_that_is_no_number_changes_nothing(void **state) {
     }
 }
 
+static void without_epsilon_nothing_is_divided_by_0(void **state) {
+  struct pen_adamw without = settings;
+  without.epsilon = 0;
+  for (size_t at = 0; at < 37; at++) {
+    const struct state old = fresh(37), good = fresh(37), s = fresh(37);
+    s.g[at] = s.v[at] = 0;
+    pen_adamw_step(good.p, good.g, good.m, good.v, 37, &without);
+    pen_adamw_step(s.p, s.g, s.m, s.v, 37, &without);
+    good.p[at] = old.p[at], good.m[at] = old.m[at], good.v[at] = 0;
+    assert_same_bits("p", s.p, good.p, 37 * sizeof(float));
+    assert_same_bits("m", s.m, good.m, 37 * sizeof(float));
+    assert_same_bits("v", s.v, good.v, 37 * sizeof(float));
+    free_tensors(state);
+  }
+}
+
 int main(void) {
   const struct CMUnitTest tests[] = {
     cmocka_unit_test(squares_are_summed),
@@ -177,6 +193,7 @@ int main(void) {
     cmocka_unit_test(adamw_matches_the_formula),
     cmocka_unit_test(adamw_may_be_cut_anywhere),
     cmocka_unit_test(a_gradient_that_is_no_number_changes_nothing),
+    cmocka_unit_test(without_epsilon_nothing_is_divided_by_0),
   };
   return RUN_ON_EVERY_SET(tests);
 }
