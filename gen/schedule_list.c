@@ -5,7 +5,7 @@
 
 const char pen_schedule_notation[] =
     "P ranks, s stages a rank, m microbatches, w the warm-up (1 classic, 2 doubled); the bubble, with / of real numbers, is"
-    " (span - work) / span when F, I and W cost the same and sends nothing; the peak, with / of whole numbers, is counted in"
+    " (span - work) / span when F, I and W cost the same and sends cost nothing; the peak, with / of whole numbers, is counted in"
     " activations of one stage on the rank that holds most, from the start of F to the end of W or B.";
 
 const char *pen_schedule_stages(const struct pen_schedule *schedule) {

@@ -1,7 +1,16 @@
 #!/bin/sh
-# tokens_hf.t: tools/tokens_hf.py makes the files that penstock-tokens makes of the tokenizer's ids. Needs Python's tokenizers package.
+# tokens_hf.t: tools/tokens_hf.py makes the files that penstock-tokens makes of the tokenizer's ids; most of it needs Python's tokenizers package.
 . "${top_srcdir:-.}/tests/lib.sh"
-find_python 'import tokenizers' /opt/peer/bin/peer-python python3 || skip_all "no Python with the tokenizers package"
+find_python 'import sys' python3 || skip_all "no Python"
+mkdir "$scratch/without"
+echo 'raise ImportError("none here")' >"$scratch/without/tokenizers.py"
+PYTHONPATH=$scratch/without "$python" "$top_srcdir/tools/tokens_hf.py" --help 2>"$scratch/err"
+matches "without the package it says so" "$? $(cat "$scratch/err")" "1 tokens_hf.py: Python's package tokenizers is wanted*none here"
+
+if ! find_python 'import tokenizers' /opt/peer/bin/peer-python python3; then
+  skip "its files" "no Python with the tokenizers package"
+  finish
+fi
 tool() { "$python" "$top_srcdir/tools/tokens_hf.py" --program "$tokens" "$@"; }
 
 # A tokenizer of whole words, and the ids that it must give, without it.

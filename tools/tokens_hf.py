@@ -15,7 +15,10 @@ import os
 import subprocess
 import sys
 
-from tokenizers import Tokenizer
+try:
+    from tokenizers import Tokenizer
+except ImportError as error:
+    sys.exit(f"tokens_hf.py: Python's package tokenizers is wanted, as from pip install tokenizers: {error}")
 
 BATCH_DOCUMENTS = 1024
 BATCH_BYTES = 1 << 22
