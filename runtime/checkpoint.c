@@ -264,8 +264,8 @@ static bool write_parts(const struct save *save, int file, const struct pen_plan
       result = write_part(save, plan, i, part, replica, fd, view, digests[PEN_PARTS * i + part]);
     }
   }
-  bool good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
-  return (fd < 0 || pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
+  result = fd < 0 ? -1 : pen_file_sync_close(fd, result);
+  return result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
 bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir,
@@ -339,7 +339,7 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32
 static bool sync_part(const struct save *save, int file, struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
-  return (fd >= 0 && pen_file_sync_close(fd) == 0) || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return (fd >= 0 && pen_file_sync_close(fd, 0) == 0) || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
 static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
@@ -349,8 +349,7 @@ static bool add_manifest(const struct save *save, const struct pen_plan *plan, u
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  bool good = pen_manifest_write(fd, plan, step, cursor, digests) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
-  return (pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
+  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, digests)) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
 static bool add_config(const struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
@@ -359,8 +358,8 @@ static bool add_config(const struct save *save, const struct pen_plan *plan, str
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  bool good = pen_file_write(fd, plan->config_json, strlen(plan->config_json)) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
-  return (pen_file_sync_close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
+  const int result = pen_file_write(fd, plan->config_json, strlen(plan->config_json));
+  return pen_file_sync_close(fd, result) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
 /* Gives the finished folder its name. One of that name may be there, from a run before, and `latest` may point at it: the two

@@ -229,13 +229,14 @@ int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset) {
   return (int64_t)total;
 }
 
-int pen_file_sync_close(int fd) {
-  int result = fsync(fd), cause = errno;
-  if (result && (cause == EINVAL || cause == ENOTSUP)) {
-    result = 0; /* not a thing that can be synced */
+int pen_file_sync_close(int fd, int result) {
+  int cause = errno;
+  bool synced = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; /* or not a thing that can be */
+  if (!synced && !result) {
+    result = -1, cause = errno;
   }
   if (close(fd) && !result) {
-    return -1;
+    result = -1, cause = errno;
   }
   errno = cause;
   return result;

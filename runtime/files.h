@@ -58,8 +58,8 @@ int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset);
 /* Reads up to `count` bytes, fewer only at the end of the file; returns how many, or -1. */
 int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset);
 
-/* Closes fd whatever happens, syncing it first; 0, or -1 if either failed. */
-int pen_file_sync_close(int fd);
+/* Closes fd after work that came to `result`, 0 or -1, syncing it first. 0, or -1 if any of the three failed: errno is the first one's. */
+int pen_file_sync_close(int fd, int result);
 
 /* A text out of a file, made fit to be printed: bounded, and without control characters. Returns `shown`. */
 enum { PEN_SHOWN_BYTES = 160 };

@@ -86,12 +86,7 @@ static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool 
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
     result = write_weight(fd, &plan->weights[i], seed);
   }
-  int cause = errno;
-  if (pen_file_sync_close(fd) && !result) {
-    return -1;
-  }
-  errno = cause;
-  return result;
+  return pen_file_sync_close(fd, result);
 }
 
 static _Noreturn void write_failed(int status, const char *file, const char *temporary) {

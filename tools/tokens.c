@@ -264,7 +264,7 @@ static int open_output(void) {
 static struct tokens_sink *write_output(int out, const struct tokens_settings *settings, uint64_t *read_bytes) {
   struct tokens_sink *sink = (settings->window == 0 ? tokens_plain : tokens_packer)(settings, out, temporary);
   *read_bytes = tokens_read(settings, sink);
-  if (pen_file_sync_close(out)) {
+  if (pen_file_sync_close(out, 0)) {
     tokens_fail(EX_IOERR, "%s: cannot write: %s", temporary, strerror(errno));
   }
   return sink;
