@@ -6,6 +6,20 @@
 
 #include "runtime/check.h"
 
+/* Whether a rank gathers, and which of its rows send and receive which messages. */
+static void read_rows(struct pen_link *link, uint32_t rank) {
+  const struct pen_rank_program *program = &link->profile->ranks[rank];
+  for (uint32_t i = 0; i < program->action_count; i++) {
+    const struct pen_action *row = &program->actions[i];
+    link->gathers[rank] = link->gathers[rank] || row->kind == PEN_GATHER;
+    if (pen_kind_sends(row->kind)) {
+      link->sent_by[row->message] = i;
+    } else if (pen_kind_receives(row->kind)) {
+      link->received_by[row->message] = i;
+    }
+  }
+}
+
 void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
                    uint32_t global) {
   const struct pen_plan *plan = queue->plan;
@@ -20,16 +34,19 @@ void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct 
       .reuse = pen_reuse_of(plan, profile, rank),
       .gathers = calloc(plan->rank_count, sizeof *link->gathers),
       .all_gather = true,
+      .sent_by = calloc(profile->message_count + 1u, sizeof *link->sent_by),
+      .received_by = calloc(profile->message_count + 1u, sizeof *link->received_by),
+      .exchange_rows = calloc(profile->ranks[rank].action_count + 1u, sizeof *link->exchange_rows),
   };
-  pen_check(link->gathers != NULL, "no memory for %u ranks", plan->rank_count);
+  pen_check(link->gathers != NULL && link->sent_by != NULL && link->received_by != NULL && link->exchange_rows != NULL, "no memory for a link");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
-    for (uint32_t i = 0; i < profile->ranks[r].action_count; i++) {
-      link->gathers[r] = link->gathers[r] || profile->ranks[r].actions[i].kind == PEN_GATHER;
-    }
+    read_rows(link, r);
     link->all_gather = link->all_gather && link->gathers[r];
   }
   for (uint32_t i = 0; plan->replica_count > 1 && i < profile->ranks[rank].action_count; i++) {
-    link->exchange_count += pen_kind_exchanges(profile->ranks[rank].actions[i].kind);
+    if (pen_kind_exchanges(profile->ranks[rank].actions[i].kind)) {
+      link->exchange_rows[++link->exchange_count] = i;
+    }
   }
 }
 

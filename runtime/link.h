@@ -84,7 +84,9 @@ struct pen_link {
   struct pen_reuse reuse;    /* of the rank's rows */
   bool *gathers;             /* [rank_count]: which ranks have a row GATHER */
   bool all_gather;
+  uint32_t *sent_by, *received_by; /* [messages]: the sender's row that sends it, the receiver's that receives it */
   uint32_t exchange_count;   /* rows of the exchange between replicas in the rank's list; 0 with one replica */
+  uint32_t *exchange_rows;   /* [exchange_count + 1]: these rows, counted from 1 */
   uint32_t end_exchange;     /* how many of them the peers must have ended at a step's end */
   bool meets;                /* what a row of the exchange wants of peers comes when they have come to the same row, and not before */
   const struct pen_link *first; /* of the rank's first profile, which is connected: this one uses its connections; null: this is it */

@@ -176,16 +176,22 @@ static bool all_captured(struct pen_link *link, bool captured) {
 
 /* ---- faults ---- */
 
-/* Of a rank's peers the one that is behind all others in its steps, by what their hosts tell; the own rank where none is. Whoever has left, or stands
- * still, is passed by the others, up to where these need it. */
+/* Lower is further behind: by steps, by rows, and of what stands at the same row what waits for no other rank before what does. */
+static uint64_t place_of(const struct pen_rank_state *state) {
+  const uint64_t rows = atomic_load(&state->finished) - atomic_load(&state->step_began);
+  return (uint64_t)atomic_load(&state->published.count) << 32 | rows << 1 | (atomic_load(&state->waits_for) != 0);
+}
+
+/* Of a rank's peers the one that is behind all others, by what their hosts tell: whoever has left, or stands still, is passed by the others, up to
+ * where these need it. Several may be as far behind, as where all are in one swap. Which of them it is cannot be known here: NCCL says of a
+ * communicator that it is broken, and not where. Then it is the own rank, which has seen it; and where a process has died its host's watch, which
+ * knows whose, speaks before this rank does. */
 static uint32_t last_peer(const struct pen_link *link) {
   uint64_t least = UINT64_MAX;
   uint32_t found = pen_link_self(link);
   for (uint32_t d = 0; d < link->plan->replica_count; d++) {
     const uint32_t peer = d * link->plan->rank_count + link->rank;
-    const struct pen_rank_state *state = &link->shared->ranks[peer];
-    const uint64_t rows = atomic_load(&state->finished) - atomic_load(&state->step_began);
-    const uint64_t at = (uint64_t)atomic_load(&state->published.count) << 32 | rows;
+    const uint64_t at = place_of(&link->shared->ranks[peer]);
     found = at < least ? peer : at == least ? pen_link_self(link) : found;
     least = at < least ? at : least;
   }

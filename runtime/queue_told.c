@@ -24,24 +24,13 @@ static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t row, bo
   return ahead > 0 || (ahead == 0 && done > row);
 }
 
-/* A rank's row that sends, or receives, a message. */
-static uint32_t row_of_message(const struct pen_vm *vm, uint32_t rank, uint32_t message, bool sends) {
-  const struct pen_rank_program *program = &vm->profile->ranks[rank];
-  uint32_t row = 0;
-  while (row < program->action_count &&
-         (program->actions[row].message != message || !(sends ? pen_kind_sends : pen_kind_receives)(program->actions[row].kind))) {
-    row++;
-  }
-  return row;
-}
-
 static uint32_t process_of(const struct pen_vm *vm, uint32_t rank) { return vm->replica * vm->plan->rank_count + rank; }
 
 /* ---- whom each stream waits for; PEN_NONE: the rank's own device ---- */
 
 static uint32_t for_message(const struct pen_vm *vm, uint32_t message) {
   const uint32_t from = vm->profile->channels[vm->profile->messages[message].channel].from_rank;
-  const bool sent = !vm->queued.link->meets && has_done(vm, process_of(vm, from), row_of_message(vm, from, message, true), true);
+  const bool sent = !vm->queued.link->meets && has_done(vm, process_of(vm, from), vm->queued.link->sent_by[message], true);
   return sent ? PEN_NONE : process_of(vm, from);
 }
 
@@ -57,14 +46,7 @@ static uint32_t for_peers(const struct pen_vm *vm, uint32_t row) {
 }
 
 static uint32_t for_exchange(const struct pen_vm *vm, uint32_t count) {
-  uint32_t row = 0, ended = 0;
-  for (; row < vm->program->action_count; row++) {
-    ended += pen_kind_exchanges(vm->program->actions[row].kind);
-    if (ended == count) {
-      break;
-    }
-  }
-  return count == 0 ? PEN_NONE : for_peers(vm, row);
+  return count == 0 ? PEN_NONE : for_peers(vm, vm->queued.link->exchange_rows[count]);
 }
 
 /* What one row swaps comes when the peers have done all rows above it. */
@@ -98,7 +80,7 @@ static uint32_t for_credit(const struct pen_vm *vm, const struct pen_action *row
     return PEN_NONE;
   }
   const uint32_t to = vm->profile->channels[vm->profile->messages[row->message].channel].to_rank;
-  return has_done(vm, process_of(vm, to), row_of_message(vm, to, row->message, false), true) ? PEN_NONE : process_of(vm, to);
+  return has_done(vm, process_of(vm, to), vm->queued.link->received_by[row->message], true) ? PEN_NONE : process_of(vm, to);
 }
 
 static bool is_gather(const struct pen_vm *vm, uint32_t row) {
@@ -128,7 +110,7 @@ static bool needs_room(const struct pen_vm *vm, uint32_t row, uint32_t sending) 
   const struct pen_reuse *reuse = &vm->queued.link->reuse;
   bool needs = row == vm->program->action_count;
   for (uint32_t i = needs ? 0 : reuse->first[row]; !needs && i < reuse->first[row + 1]; i++) {
-    needs = row_of_message(vm, vm->rank, reuse->message[i], true) >= sending;
+    needs = vm->queued.link->sent_by[reuse->message[i]] >= sending;
   }
   return needs;
 }
@@ -140,7 +122,7 @@ struct said {
 
 static struct said awaited(const struct pen_vm *vm, uint32_t rows, uint32_t left) {
   const struct pen_link *link = vm->queued.link;
-  uint32_t sending = left;
+  uint32_t sending = link->meets ? rows : left; /* what meets leaves in no order, and is in no word */
   while (sending < rows && link->kind->leaving(link, &vm->program->actions[sending]) == NULL) {
     sending++;
   }

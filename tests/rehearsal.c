@@ -336,8 +336,12 @@ static void rehearse(enum link link, uint32_t profile) {
     }
   }
   if (link == LINK_IPC) {
-    const char *why = rehearsal_stall(scripts, STALLS);
+    const char *why = rehearsal_stall(scripts, STALLS, false);
     result(why == NULL, link_names[link], "a device that stops", "it is the one that all wait for", why);
+    if (rehearsal_profile->message_count > 0) {
+      why = rehearsal_stall(scripts, STALLS, true);
+      result(why != NULL, link_names[link], "a device that stops", "messages told of too soon are found", NULL);
+    }
   }
   if (profile == 0 && replicas > 1) {
     test_exchange(scripts, &bytes, link, models);

@@ -94,7 +94,8 @@ struct pace {
 const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, struct pace pace, uint32_t steps);
 
 /* Plays it so often, each time with another rank's device stopped somewhere, on all its streams or on one. NULL when from every rank that then
- * stands still those that are waited for lead to that one, else the first that is not so, in words (static). Over ipc alone. */
-const char *rehearsal_stall(const struct script *scripts, uint32_t times);
+ * stands still those that are waited for lead to that one, else the first that is not so, in words (static). Over ipc alone. Wrongly: all
+ * tell that messages have left which have not, by which some are led to another rank. */
+const char *rehearsal_stall(const struct script *scripts, uint32_t times, bool wrongly);
 
 #endif

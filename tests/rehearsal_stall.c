@@ -21,14 +21,15 @@ static uint32_t says(const struct script *script) {
   return atomic_load(&script->vm->transport->self->waits_for);
 }
 
-/* What all tell of themselves, the first time so that others know it, the second time knowing it of the others. */
-static void tell(const struct script *scripts, const struct standing *standing) {
+/* What all tell of themselves, the first time so that others know it, the second time knowing it of the others. Wrongly: as if what a row
+ * sends had left when the row is done. */
+static void tell(const struct script *scripts, const struct standing *standing, bool wrongly) {
   for (uint32_t p = 0; p < 2 * pen_process_count(&pen_plan); p++) {
     const uint32_t r = p % pen_process_count(&pen_plan);
     struct pen_vm *vm = scripts[r].vm;
     vm->queue->rows = standing[r].step * vm->program->action_count;
     atomic_store(&vm->transport->self->published.count, (uint32_t)standing[r].step);
-    pen_queue_tell(vm, standing[r].rows, standing[r].left);
+    pen_queue_tell(vm, standing[r].rows, wrongly ? standing[r].rows : standing[r].left);
   }
 }
 
@@ -40,9 +41,9 @@ static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   return at.rank;
 }
 
-static void check(const struct script *scripts, const struct standing *standing, const struct pace *pace) {
+static void check(const struct script *scripts, const struct standing *standing, const struct pace *pace, bool wrongly) {
   const struct standing *stopped = &standing[pace->stopped_rank];
-  tell(scripts, standing);
+  tell(scripts, standing, wrongly);
   for (uint32_t r = 0; r < pen_process_count(&pen_plan) && stopped->step < STEPS && wrong[0] == '\0'; r++) {
     const uint32_t found = last_waited_for(scripts, r);
     if (standing[r].step < STEPS && found != pace->stopped_rank) {
@@ -55,7 +56,7 @@ static void check(const struct script *scripts, const struct standing *standing,
   }
 }
 
-const char *rehearsal_stall(const struct script *scripts, uint32_t times) {
+const char *rehearsal_stall(const struct script *scripts, uint32_t times, bool wrongly) {
   struct standing standing[RANKS_MAX];
   uint64_t seed = 88172645463325252u, calls = 0;
   for (uint32_t p = 0; p < pen_process_count(&pen_plan); p++) {
@@ -69,7 +70,7 @@ const char *rehearsal_stall(const struct script *scripts, uint32_t times) {
     const uint32_t stream = draw(&seed, 2 * scripts[pace.stopped_rank].stream_count);
     pace.stopped_stream = stream < scripts[pace.stopped_rank].stream_count ? stream : PEN_NONE;
     rehearsal_play(scripts, NULL, BUFFERED, pace, STEPS);
-    check(scripts, standing, &pace);
+    check(scripts, standing, &pace, wrongly);
   }
   return wrong[0] == '\0' ? NULL : wrong;
 }
