@@ -5,6 +5,14 @@
 . "$top_srcdir/tests/gpu/emulated.sh"
 test -f "$top_builddir/libemulated_nccl.a" || skip_all "no NCCL to compile the transport with"
 
+# same_bits_of NAME OTHER: both have logged the same losses and norms, and as many.
+same_bits_of() {
+  for bits_name in "$@"; do
+    { log_field "$scratch/$bits_name.log" loss; log_field "$scratch/$bits_name.log" grad_norm; } >"$scratch/$bits_name.bits"
+  done
+  test -s "$scratch/$1.bits" && cmp "$scratch/$1.bits" "$scratch/$2.bits"
+}
+
 port=$((20000 + $$ % 20000))
 cat >"$scratch/one.cfg" <<'END_OF_MODEL'
 model = { family = "mlp"; layers = 8; hidden = 16; sequence = 8; };
@@ -107,6 +115,65 @@ is "those on four do" "$status" " 0 0 0 0"
 for file in model.safetensors optimizer.safetensors manifest.json; do
   ok "and save the same: $file" cmp "$scratch/replicas_one.ckpt/latest/$file" "$scratch/replicas_four.ckpt/latest/$file"
 done
+
+# Two hosts of two ranks, a replica on each, so that all that replicas tell and give each other goes between hosts. Here they have names of their own.
+cat >"$scratch/host.c" <<'END_OF_NAME'
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+int gethostname(char *name, size_t bytes) { return snprintf(name, bytes, "%s", getenv("HOST_HERE")) < 0; }
+END_OF_NAME
+ok "a name for a host" $CC -shared -fPIC -o "$scratch/host.so" "$scratch/host.c"
+cat >"$scratch/pair.cfg" <<'END_OF_MODEL'
+model = { family = "llama"; layers = 4; hidden = 48; heads = 2; kv_heads = 1; ffn = 64; vocab = 256; sequence = 8; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-2; steps = 1000000; };
+pipeline = { ranks = 2; microbatches = 2; schedule = "1f1b"; };
+data_parallel = { replicas = 2; };
+cluster = { device = "cuda"; transport = "nccl"; };
+END_OF_MODEL
+make_tokens "$scratch/pair.bin" 2000
+
+# start_hosts NAME OPTION...: a command on either host trains; wait_hosts sets status to what they exit with.
+start_hosts() {
+  hosts_name=$1
+  shift
+  pids=
+  for host in 127.0.0.1 b; do
+    env -u SLURM_PROCID -u PMIX_RANK -u OMPI_COMM_WORLD_RANK -u RANK LD_PRELOAD="$scratch/host.so" HOST_HERE=$host \
+      timeout 60 "$scratch/$hosts_name" train --data "$scratch/pair.bin" --seed 7 --quiet --log "$scratch/$hosts_name.log" "$@" \
+      2>"$scratch/said.$host" &
+    pids="$pids $!"
+  done
+}
+wait_hosts() {
+  status=
+  for pid in $pids; do wait "$pid"; status="$status $?"; done
+}
+ok "two replicas of two ranks of a language model on one host" build pair "$scratch/pair.cfg"
+ok "train" "$scratch/pair" train --data "$scratch/pair.bin" --seed 7 --quiet --steps 3 --log "$scratch/pair.log" --checkpoint "$scratch/pair.ckpt"
+for shard in none optimizer weights; do
+  ok "a replica to a host, shard = $shard" build "pair_$shard" "$scratch/pair.cfg" -s data_parallel.shard=$shard -s cluster.hosts=[127.0.0.1,b] \
+    -s cluster.port=$port
+  start_hosts "pair_$shard" --steps 3 --checkpoint "$scratch/pair_$shard.ckpt"
+  wait_hosts
+  is "shard = $shard: both hosts' commands train" "$status $(grep -hv 'messages by' "$scratch/said.127.0.0.1" "$scratch/said.b")" " 0 0 "
+  ok "with the bits of one host" same_bits_of pair "pair_$shard"
+  for file in model.safetensors optimizer.safetensors manifest.json; do
+    ok "and its $file" cmp "$scratch/pair.ckpt/latest/$file" "$scratch/pair_$shard.ckpt/latest/$file"
+  done
+done
+
+# Rank 3, the second of replica 1, is killed; its host's command says so.
+rm -f "$scratch/pair_weights.log"
+start_hosts pair_weights --steps 1000000
+await_steps "$scratch/pair_weights.log" 3
+kill -KILL "$(children "$(children "${pids##* }")" | sed -n 2p)"
+wait_hosts
+is "a killed rank of a replica ends both hosts' with 75" "$status" " 75 75"
+is "one line" "$(cat "$scratch/said.127.0.0.1" "$scratch/said.b" | grep -c penstock:)" 1
+matches "names it, its host and its row" "$(grep -h penstock: "$scratch/said.127.0.0.1" "$scratch/said.b")" \
+  "penstock: rank 3 (pid *, host b) lost: signal 9 after [0-9A-Z]*; rank [012] waits at [0-9A-Z]* for rank 3"
 
 # A text or a file is one replica's work.
 for command in score generate; do
