@@ -52,14 +52,22 @@ const char *pen_cuda_forget(const char *kept) {
   return text;
 }
 
+/* The first call that reaches the driver, which asks then how it is to load code, and how many queues a process has. All code is to be on the GPU
+ * before the seal; and streams that shared a queue would wait for each other's words (order.c). Whoever has said otherwise is heard. */
+static int count_devices(int *count) {
+  setenv("CUDA_MODULE_LOADING", "EAGER", 0);
+  setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
+  return well("looking for a GPU", cudaGetDeviceCount(count));
+}
+
 static int device_count(void) {
   int count = 0;
-  return well("looking for a GPU", cudaGetDeviceCount(&count)) ? count : 0;
+  return count_devices(&count) ? count : 0;
 }
 
 static int find(int number) {
   int count = 0;
-  if (!well("looking for a GPU", cudaGetDeviceCount(&count)))
+  if (!count_devices(&count))
     return 0;
   char wanted[40];
   snprintf(wanted, sizeof wanted, "opening GPU %d of %d", number, count);
@@ -91,7 +99,6 @@ static const char *open_cuda(int number) {
   static char line[120];
   int capability = 0;
   pen_cuda_forget("");
-  setenv("CUDA_MODULE_LOADING", "EAGER", 0); /* all code is on the GPU before the seal */
   if (!find(number) || !measure(number, &capability))
     return NULL;
   pen_cuda_rmsnorm_dx_open();

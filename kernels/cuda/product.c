@@ -13,7 +13,8 @@
  * 64 bytes and a workspace of one size. It sees neither addresses nor values, so a shape always has the same algorithm, and the same bits,
  * on one kind of device and library. Partial sums of a cut k may only be added in f32, in their order.
  *
- * Workspace: PEN_CUDA_PRODUCT_WORKSPACE_BYTES for every shape, and one a stream; for a bias over bf16, its bytes behind. 2 m n k operations.
+ * Workspace: PEN_CUDA_PRODUCT_WORKSPACE_BYTES for every shape, and one a stream, of which the library gets what begins on 256 bytes; for a bias
+ * over bf16, its bytes behind. 2 m n k operations.
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -31,6 +32,13 @@ struct rule {
 };
 
 enum { ROWS, IN, OUT, NONE = -1 };
+
+/* The library wants its workspace on so many bytes, more than tensors have; what it gets is as much less. */
+enum { LIBRARY_ALIGNMENT = 256, LIBRARY_BYTES = PEN_CUDA_PRODUCT_WORKSPACE_BYTES - LIBRARY_ALIGNMENT };
+
+static void *library_workspace(void *workspace) {
+  return (void *)(((uintptr_t)workspace + LIBRARY_ALIGNMENT - 1) / LIBRARY_ALIGNMENT * LIBRARY_ALIGNMENT);
+}
 
 static const struct rule rules[] = {
   { PEN_OP_LINEAR, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3 },
@@ -129,7 +137,7 @@ static int prefer(cublasLtMatmulPreference_t preference) {
     CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
   };
   const uint32_t alignment = PEN_ALIGNMENT_BYTES;
-  const uint64_t workspace = PEN_CUDA_PRODUCT_WORKSPACE_BYTES;
+  const uint64_t workspace = LIBRARY_BYTES;
   const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++)
     if (failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment, sizeof alignment)))
@@ -210,7 +218,7 @@ void pen_cuda_product(const struct pen_call *call) {
   if (p->has_epilogue && set_bias(p, bias_of(call, p)))
     return;
   failed("a product", cublasLtMatmul(library, p->description, &alpha, call->operand[r->a], p->a, call->operand[r->b], p->b, &beta,
-                                     c == NULL ? d : c, p->c, d, p->c, &p->algorithm, call->workspace, PEN_CUDA_PRODUCT_WORKSPACE_BYTES,
+                                     c == NULL ? d : c, p->c, d, p->c, &p->algorithm, library_workspace(call->workspace), LIBRARY_BYTES,
                                      call->stream));
   if (r->bias != NONE && !p->has_epilogue)
     add_bias(call, p);

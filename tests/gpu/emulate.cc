@@ -241,7 +241,13 @@ using namespace emulated;
 
 extern "C" {
 
-cudaError_t cudaGetDeviceCount(int *count) { return *count = 1, cudaSuccess; }
+/* The driver asks when it is first called, and never again. */
+cudaError_t cudaGetDeviceCount(int *count) {
+  static const char *loading = getenv("CUDA_MODULE_LOADING");
+  if (loading == NULL)
+    fail("code that is loaded when it is first used");
+  return *count = 1, cudaSuccess;
+}
 cudaError_t cudaSetDevice(int) { return device_chosen = true, cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) {

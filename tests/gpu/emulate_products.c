@@ -197,7 +197,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (t->epilogue == CUBLASLT_EPILOGUE_BIAS && (t->bias == NULL || (uintptr_t)t->bias % may.bias_alignment != 0))
     return CUBLAS_STATUS_INVALID_VALUE;
   if (k != kb || dl->rows != m || dl->columns != n || cl->rows != m || cl->columns != n || workspace == NULL ||
-      workspace_bytes < may.workspace_bytes)
+      (uintptr_t)workspace % 256 != 0 || workspace_bytes < may.workspace_bytes)
     return CUBLAS_STATUS_INVALID_VALUE;
   const struct product p = { *t, *al, *bl, *cl, *dl, *(const float *)alpha, *(const float *)beta, a, b, c, d, workspace, workspace_bytes, m, n, k };
   emulated_enqueue(stream, multiply, &p, sizeof p);
