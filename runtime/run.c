@@ -280,20 +280,28 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
   check_evaluation(plan, options);
 }
 
-int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  pen_hold_signals(); /* one that comes before there are ranks is theirs, too: they leave in order */
-  struct pen_shapes shapes = shapes_of(plan, PEN_TRAIN, options, "train");
-  check_train(plan, options);
-  struct pen_run run = {
+/* A run of that command, as far as its options and the binary say. */
+static struct pen_run run_of(const struct pen_plan *plan, const struct pen_options *options, enum pen_profile_kind kind,
+                             const char *command, uint64_t zero_ns) {
+  struct pen_shapes shapes = shapes_of(plan, kind, options, command);
+  struct pen_here here = pen_here_of(plan, options);
+  return (struct pen_run){
       .plan = plan,
       .shapes = shapes,
       .profile = last_of(&shapes),
       .options = options,
-      .here = pen_here_of(plan, options),
+      .here = here,
+      .log_descriptor = -1,
       .announces = !options->quiet,
       .zero_ns = zero_ns,
   };
+}
+
+int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  pen_hold_signals(); /* one that comes before there are ranks is theirs, too: they leave in order */
+  struct pen_run run = run_of(plan, options, PEN_TRAIN, "train", zero_ns);
   struct pen_checkpoint_info found;
+  check_train(plan, options);
   open_data(&run);
   open_evaluation(&run);
   if (options->checkpoint != NULL) {
@@ -308,7 +316,9 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     return 0;
   }
   run.steps = past_step - run.first_step;
-  run.log_descriptor = run.here.first == 0 ? pen_log_create(options->log, run.checkpoint_path != NULL) : -1;
+  if (run.here.first == 0) {
+    run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
+  }
   open_trace(&run);
   if (options->measure != NULL) {
     pen_measure_open(&run.measure, plan, run.profile, options->measure, run.steps);
@@ -412,25 +422,9 @@ static struct pen_plan of_one_replica(const struct pen_plan *plan) {
 /* Who finds what tokens are worth. */
 static uint32_t finding_rank(const struct pen_run *run) { return pen_last_stage_rank(run->plan, run->profile); }
 
-static struct pen_run forward_run(const struct pen_plan *plan, const struct pen_options *options, enum pen_profile_kind kind,
-                                  const char *command, uint64_t zero_ns) {
-  struct pen_shapes shapes = shapes_of(plan, kind, options, command);
-  struct pen_here here = pen_here_of(plan, options);
-  return (struct pen_run){
-      .plan = plan,
-      .shapes = shapes,
-      .profile = last_of(&shapes),
-      .options = options,
-      .here = here,
-      .log_descriptor = -1,
-      .announces = !options->quiet,
-      .zero_ns = zero_ns,
-  };
-}
-
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
   need_data(plan, options, "eval");
-  struct pen_run run = forward_run(plan, options, PEN_EVAL, "eval", zero_ns);
+  struct pen_run run = run_of(plan, options, PEN_EVAL, "eval", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "eval", &found);
   open_data(&run);
@@ -447,7 +441,7 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   }
   struct pen_plan one = of_one_replica(plan);
   plan = &one;
-  struct pen_run run = forward_run(plan, options, PEN_EVAL, "score", zero_ns);
+  struct pen_run run = run_of(plan, options, PEN_EVAL, "score", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
   run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
@@ -475,7 +469,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   quiet.quiet = true;
   struct pen_plan one = of_one_replica(plan);
   plan = &one;
-  struct pen_run run = forward_run(plan, &quiet, PEN_GENERATE, "generate", zero_ns);
+  struct pen_run run = run_of(plan, &quiet, PEN_GENERATE, "generate", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "generate", &found);
   pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
