@@ -221,30 +221,43 @@ static void find_credits(struct pen_link *link) {
   }
 }
 
-/* What was found, and what of the GPUs' memory NCCL has taken: rank 0 says it. */
+/* What was found, and what of the GPUs' memory NCCL has taken: [rank] bytes. */
+static void describe(FILE *out, const struct pen_link *link, const double *bytes, uint32_t ranks, uint32_t channels) {
+  const struct pen_nccl_link *own = (const struct pen_nccl_link *)link;
+  const int version = own->calls->version();
+  fprintf(out, "%s: NCCL %d.%d.%d, %u pairs of ranks made in %u rounds: messages by ", link->plan->name, version / 10000, version / 100 % 100,
+          version % 100, channels, own->rounds);
+  if (own->put_count == channels) {
+    fprintf(out, "put and signal");
+  } else if (own->put_count == 0) {
+    fprintf(out, "send and receive (%s)", own->no_puts);
+  } else {
+    fprintf(out, "put and signal over %u, by send and receive over the others (%s)", own->put_count, own->no_puts);
+  }
+  fprintf(out, "; NCCL's own memory, MiB by rank:");
+  for (uint32_t r = 0; r < ranks; r++) {
+    fprintf(out, " %.1f", bytes[r] / (1 << 20));
+  }
+  fprintf(out, "\n");
+}
+
+/* Rank 0 says it, in one write: other ranks may speak meanwhile. */
 static void announce(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
-  const int version = own->calls->version();
   const uint32_t ranks = pen_process_count(link->plan), channels = link->plan->replica_count * link->profile->channel_count;
   double *bytes = calloc(ranks, sizeof *bytes);
   pen_check(bytes != NULL, "no memory for %u ranks", ranks);
   bytes[pen_link_self(link)] = (double)own->calls->memory_bytes();
   pen_nccl_add_up(link, bytes, ranks);
   if (pen_link_self(link) == 0 && link->announces) {
-    fprintf(stderr, "%s: NCCL %d.%d.%d, %u pairs of ranks made in %u rounds: messages by ", link->plan->name, version / 10000,
-            version / 100 % 100, version % 100, channels, own->rounds);
-    if (own->put_count == channels) {
-      fprintf(stderr, "put and signal");
-    } else if (own->put_count == 0) {
-      fprintf(stderr, "send and receive (%s)", own->no_puts);
-    } else {
-      fprintf(stderr, "put and signal over %u, by send and receive over the others (%s)", own->put_count, own->no_puts);
-    }
-    fprintf(stderr, "; NCCL's own memory, MiB by rank:");
-    for (uint32_t r = 0; r < ranks; r++) {
-      fprintf(stderr, " %.1f", bytes[r] / (1 << 20));
-    }
-    fprintf(stderr, "\n");
+    char *line = NULL;
+    size_t line_bytes = 0;
+    FILE *out = open_memstream(&line, &line_bytes);
+    pen_check(out != NULL, "no memory for a line");
+    describe(out, link, bytes, ranks, channels);
+    pen_check(fclose(out) == 0, "no memory for a line");
+    fputs(line, stderr);
+    free(line);
   }
   free(bytes);
 }
