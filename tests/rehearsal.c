@@ -278,6 +278,31 @@ static const char *play_ungrouped(const struct script *scripts, enum nccl_model 
   return why;
 }
 
+/* A rank's calls in one stream, as they were issued: so may a device do the branches of a graph, or streams that share one of its queues. */
+static struct script in_one_stream(const struct script *script) {
+  struct script made = *script;
+  made.issue = copy_of(script);
+  made.stream_count = 1;
+  for (uint32_t i = 0; i < made.count; i++) {
+    made.issue[i].stream = 0;
+  }
+  return made;
+}
+
+static const char *play_in_one_stream(const struct script *scripts, const struct bytes *bytes, enum nccl_model model) {
+  const uint32_t processes = pen_process_count(&pen_plan);
+  struct script *alone = calloc(processes, sizeof *alone);
+  for (uint32_t r = 0; alone != NULL && r < processes; r++) {
+    alone[r] = in_one_stream(&scripts[r]);
+  }
+  const char *why = alone == NULL ? "no memory" : rehearsal_play(alone, bytes, model, (struct pace){.slow_rank = PEN_NONE}, STEPS);
+  for (uint32_t r = 0; alone != NULL && r < processes; r++) {
+    free(alone[r].issue);
+  }
+  free(alone);
+  return why;
+}
+
 /* One rank's words of its rows are not waited for. */
 static bool forget_peers(struct script *script) {
   bool any = false;
@@ -335,6 +360,8 @@ static void rehearse(enum link link, uint32_t profile) {
       result(why == NULL, link_names[link], model_names[m], "three steps, at any pace", why);
     }
   }
+  const char *alone = play_in_one_stream(scripts, &bytes, link == LINK_IPC ? BUFFERED : IN_TURN);
+  result(alone == NULL, link_names[link], "in one stream", "three steps", alone);
   if (link == LINK_IPC) {
     const char *why = rehearsal_stall(scripts, STALLS, false);
     result(why == NULL, link_names[link], "a device that stops", "it is the one that all wait for", why);

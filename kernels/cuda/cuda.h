@@ -76,7 +76,7 @@ void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[
 
 /* order.c: events, words, graphs, memory of other processes. */
 extern const struct pen_order_calls pen_cuda_order;
-void pen_cuda_order_open(void); /* finds the driver's stream memory operations */
+void pen_cuda_order_open(int number); /* finds the driver's stream memory operations, for the GPU of that number */
 
 /* open.c. Keeps the first error in words: what was done, and what CUDA says of it. */
 void pen_cuda_note(const char *what, cudaError_t error);

@@ -107,7 +107,7 @@ static const char *open_cuda(int number) {
   pen_cuda_attention_dx_open();
   pen_cuda_attention_bf16_open();
   pen_cuda_attention_dx_bf16_open();
-  pen_cuda_order_open();
+  pen_cuda_order_open(number);
   const char *products = pen_cuda_product_open();
   if (error() != NULL)
     return NULL;

@@ -2,7 +2,8 @@
  *
  * Words are the driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32: CUDA Driver API, "Stream Memory Operations"):
  * the wait occupies no processor, the write comes behind all that was before it on the stream, and both can be captured. They are
- * looked up at run time, since a build machine need not have the driver's library. */
+ * looked up at run time, since a build machine need not have the driver's library. A GPU that may see what came from elsewhere, a message and
+ * then its word, in another order is told to flush at the wait (cuda.h, CU_STREAM_WAIT_VALUE_FLUSH). */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -16,6 +17,7 @@ enum { DRIVER_VERSION = 12000 }; /* whose signatures the two have */
 
 typedef CUresult word_call(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags);
 static word_call *write_word, *wait_word;
+static unsigned wait_flags;
 
 static word_call *find_call(const char *name) {
   void *found = NULL;
@@ -28,7 +30,10 @@ static word_call *find_call(const char *name) {
   return call;
 }
 
-void pen_cuda_order_open(void) {
+void pen_cuda_order_open(int number) {
+  int flushes = 0;
+  pen_cuda_note("asking the GPU", cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, number));
+  wait_flags = CU_STREAM_WAIT_VALUE_EQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
   write_word = find_call("cuStreamWriteValue32");
   wait_word = find_call("cuStreamWaitValue32");
 }
@@ -45,7 +50,7 @@ static void mark(void *word, uint32_t value, void *stream) {
 }
 
 static void await(void *word, uint32_t value, void *stream) {
-  note_word("waiting for a word", wait_word(stream, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WAIT_VALUE_EQ));
+  note_word("waiting for a word", wait_word(stream, (CUdeviceptr)(uintptr_t)word, value, wait_flags));
 }
 
 /* ---- memory ---- */

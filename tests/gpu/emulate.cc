@@ -258,6 +258,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
   *value = what == cudaDevAttrComputeCapabilityMajor    ? 9
            : what == cudaDevAttrMultiProcessorCount     ? 132
            : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? (int)SHARED_BYTES_MAX
+           : what == cudaDevAttrCanFlushRemoteWrites    ? 1
                                                         : 0;
   return cudaSuccess;
 }

@@ -441,7 +441,9 @@ static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsi
   return CUDA_SUCCESS;
 }
 
-static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
+static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned flags) {
+  if (flags != (CU_STREAM_WAIT_VALUE_EQ | CU_STREAM_WAIT_VALUE_FLUSH)) /* what came before the word might not be seen behind it */
+    return CUDA_ERROR_INVALID_VALUE;
   const call held(calls);
   add(stream_of((cudaStream_t)s), {AWAIT, nullptr, 0, (volatile uint32_t *)word, value, nullptr, nullptr});
   return CUDA_SUCCESS;
