@@ -65,7 +65,8 @@ if test -f "$top_builddir/libemulated_nccl.a"; then
   case_of nccl_three three data_parallel.replicas=3 model.dtype=bf16 optimizer.clip_norm=0 cluster.transport=nccl
 fi
 
-# A connection among three peers that breaks: it is the one that has stopped who is named, and not who has noticed.
+# A connection among three peers that breaks: it is the one that has stopped who is named, and not who has noticed. All end, though no communicator can
+# be aborted.
 if test -x "$scratch/nccl_three"; then
   rm -f "$scratch/lost.log"
   PEN_EMULATED_WRONG=$scratch/wrong PEN_EMULATED_NCCL_PEERS=$scratch/broken "$scratch/nccl_three" train --data "$scratch/data.bin" --steps 100000 \
@@ -76,8 +77,11 @@ if test -x "$scratch/nccl_three"; then
   mv "$scratch/wrong.new" "$scratch/wrong"
   sleep 1
   touch "$scratch/broken"
+  began=$(date +%s)
   wait $run
   is "three peers whose connection breaks: status" $? 75
+  took=$(($(date +%s) - began))
+  ok "soon (after $took s)" test $took -le 10
   matches "the one that is behind is named" "$(grep penstock: "$scratch/lost.err")" \
     "penstock: rank 2 (pid *, host *) lost: remote process exited* after *; rank [01] waits at * for rank 2"
 fi
