@@ -17,8 +17,9 @@ AC_DEFUN([PEN_CUDA], [
     pen_save_cppflags=$CPPFLAGS pen_save_libs=$LIBS
     CPPFLAGS="$CUDA_CPPFLAGS $CPPFLAGS" LIBS="$CUDA_LIBS $LIBS"
     AC_LINK_IFELSE([AC_LANG_PROGRAM([[#include <cuda_runtime_api.h>
-#include <cublasLt.h>]], [[int count; cublasLtHandle_t handle; return cudaGetDeviceCount(&count) || cublasLtCreate(&handle)]])],
-      [have_cuda=yes], [have_cuda='no: the runtime or cuBLASLt is missing'])
+#include <cublasLt.h>]], [[void *found; cublasLtHandle_t handle;
+        return cudaGetDriverEntryPointByVersion("", &found, 12000, 0, 0) || cublasLtCreate(&handle)]])],
+      [have_cuda=yes], [have_cuda='no: the runtime, of CUDA 12.5 or later, or cuBLASLt is missing'])
     CPPFLAGS=$pen_save_cppflags LIBS=$pen_save_libs
     AS_IF([test -z "$NVCC"], [have_cuda='no: nvcc is missing'])
     AS_IF([test "$have_cuda" = yes], [
