@@ -32,7 +32,11 @@ looks_at "" tools/*.c $(ls runtime/*.c | grep -v nccl_calls) >"$scratch/lines"
 compile "runtime and tools"
 for isa in $(sed -n 's/^libkernels_[a-z0-9]*_a_CFLAGS = .*-DPEN_ISA=\([a-z0-9]*\).*/\1/p' "$makefile"); do
   flags_of_isa=$(sed -n "s/^libkernels_${isa}_a_CFLAGS = .*\\(-DPEN_ISA=.*\\)/\\1/p" "$makefile")
-  looks_at "$flags_of_isa" kernels/cpu/vector/*.c >"$scratch/lines"
+  : >"$scratch/lines"
+  case $flags_of_isa in
+    *PEN_STORED_BF16*) ;;
+    *) looks_at "$flags_of_isa" kernels/cpu/vector/*.c >"$scratch/lines" ;;
+  esac
   looks_at "$flags_of_isa -DPEN_STORED_BF16" $(ls kernels/cpu/vector/*.c | grep -vE '/(narrow|normal|optimizer|product)\.c') >>"$scratch/lines"
   compile "kernels for $isa"
 done

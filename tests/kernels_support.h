@@ -228,12 +228,13 @@ UNUSED_MAYBE static int has_set(const char *name) {
 
 /* Runs each test once for every instruction set of this CPU, all in one group. */
 UNUSED_MAYBE static int run_on_every_set(const struct CMUnitTest *tests, size_t count) {
-  static char *const sets[] = { "baseline", "avx2", "avx512" };
+  static char *const sets[] = { "baseline", "avx2", "avx512", "avx512bf16" };
+  enum { SETS = sizeof sets / sizeof *sets };
   static char names[TENSORS_MAX][96];
-  struct CMUnitTest all[3 * count];
+  struct CMUnitTest all[SETS * count];
   size_t total = 0;
   memset(all, 0, sizeof all);
-  for (size_t s = 0; s < 3; s++)
+  for (size_t s = 0; s < SETS; s++)
     for (size_t i = 0; i < count && has_set(sets[s]); i++) {
       snprintf(names[total], sizeof names[total], "%s: %s", sets[s], tests[i].name);
       all[total] = (struct CMUnitTest){ names[total], tests[i].test_func, open_set, free_tensors, sets[s] };

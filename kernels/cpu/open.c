@@ -12,10 +12,12 @@
 
 /* One instruction set: its kernels for f32, and those for bf16. */
 struct set {
+  const char *name;
   const struct pen_vector_kernels *f32, *bf16;
 };
 
-static struct set chosen = { &pen_baseline_kernels, &pen_baseline_bf16_kernels };
+enum { SETS = 4 };
+static struct set chosen = { "baseline", &pen_baseline_kernels, &pen_baseline_bf16_kernels };
 
 /* The kernels that are not compiled per instruction set. */
 static pen_kernel *const plain[PEN_OP_COUNT] = {
@@ -42,27 +44,30 @@ static int is_product(enum pen_op_kind kind) {
 }
 
 /* The instruction sets that this CPU and this operating system run, the best first. */
-static size_t supported(struct set set[3]) {
+static size_t supported(struct set set[SETS]) {
   size_t count = 0;
 #if defined __x86_64__
   __builtin_cpu_init();
   if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw") &&
-      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma"))
-    set[count++] = (struct set){ &pen_avx512_kernels, &pen_avx512_bf16_kernels };
+      __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("fma")) {
+    if (__builtin_cpu_supports("avx512bf16"))
+      set[count++] = (struct set){ "avx512bf16", &pen_avx512_kernels, &pen_avx512bf16_bf16_kernels };
+    set[count++] = (struct set){ "avx512", &pen_avx512_kernels, &pen_avx512_bf16_kernels };
+  }
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
-    set[count++] = (struct set){ &pen_avx2_kernels, &pen_avx2_bf16_kernels };
+    set[count++] = (struct set){ "avx2", &pen_avx2_kernels, &pen_avx2_bf16_kernels };
 #endif
-  set[count++] = (struct set){ &pen_baseline_kernels, &pen_baseline_bf16_kernels };
+  set[count++] = (struct set){ "baseline", &pen_baseline_kernels, &pen_baseline_bf16_kernels };
   return count;
 }
 
-/* The best set, or the one that PEN_ISA names (baseline, avx2, avx512); a name that is unknown or not supported is ignored. */
+/* The best set, or the one that PEN_ISA names (baseline, avx2, avx512, avx512bf16); a name that is unknown or not supported is ignored. */
 static struct set choose_set(void) {
-  struct set set[3];
+  struct set set[SETS];
   const size_t count = supported(set);
   const char *wanted = getenv("PEN_ISA");
   for (size_t i = 0; wanted && i < count; i++)
-    if (!strcmp(wanted, set[i].f32->name))
+    if (!strcmp(wanted, set[i].name))
       return set[i];
   return set[0];
 }
@@ -73,7 +78,7 @@ static int multiplies(void) {
   const char *wanted = getenv("PEN_PRODUCTS");
   if (wanted && !strcmp(wanted, "own"))
     return 1;
-  return !(wanted && !strcmp(wanted, "library")) && strcmp(chosen.f32->name, "baseline") != 0;
+  return !(wanted && !strcmp(wanted, "library")) && strcmp(chosen.name, "baseline") != 0;
 }
 
 /* Every kernel runs in the caller's thread, however many it might use: see matmul.c on what a second one does to the bits. */
@@ -81,12 +86,12 @@ const char *pen_kernels_open(int threads) {
   (void)threads;
   static char line[160];
   chosen = choose_set();
-  const char *onednn = strcmp(chosen.f32->name, "avx512") == 0 && pen_onednn_suits_cpu() ? pen_onednn_open() : NULL;
+  const char *onednn = strcmp(chosen.name, "avx512bf16") == 0 && pen_onednn_suits_cpu() ? pen_onednn_open() : NULL;
   multiplies_bf16 = onednn != NULL;
   const char *matmul = pen_matmul_open(multiplies() ? chosen.f32->multiply : NULL);
   if (!matmul)
     return NULL;
-  snprintf(line, sizeof line, "%s; matrix products: %s%s%s", chosen.f32->name, matmul, onednn ? ", of bf16: " : "", onednn ? onednn : "");
+  snprintf(line, sizeof line, "%s; matrix products: %s%s%s", chosen.name, matmul, onednn ? ", of bf16: " : "", onednn ? onednn : "");
   return line;
 }
 

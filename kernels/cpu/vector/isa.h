@@ -1,7 +1,8 @@
 /* isa.h: how the sources of vector/ are compiled several times, and what each compilation offers.
  *
  * Every .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512 and the -m flags that
- * go with it, and, but for F32_SOURCES of Makefile.am, once more with -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). PEN_NAME(x) is x
+ * go with it, and, but for F32_SOURCES of Makefile.am, once more with -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). avx512bf16, for CPUs
+ * that multiply bf16 themselves, differs from avx512 in these alone. PEN_NAME(x) is x
  * with the set's name in it, so that all of them fit into one binary; table.c gathers the
  * functions of one set in a struct, and open.c takes one of these structs at start.
  */
@@ -11,7 +12,6 @@
 #include "kernels/cpu/cpu.h"
 
 struct pen_vector_kernels {
-  const char *name;
   pen_kernel *op[PEN_OP_COUNT]; /* null: the op is not here (matmul.c, tables.c), or has not this dtype */
   /* These and what follows: null in the sets of bf16. Rows as in cpu.h. */
   void (*widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
@@ -28,7 +28,7 @@ struct pen_vector_kernels {
 extern const struct pen_vector_kernels pen_baseline_kernels, pen_baseline_bf16_kernels;
 #if defined __x86_64__
 extern const struct pen_vector_kernels pen_avx2_kernels, pen_avx2_bf16_kernels;
-extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kernels;
+extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kernels, pen_avx512bf16_bf16_kernels;
 #endif
 
 #ifdef PEN_ISA
@@ -39,9 +39,6 @@ extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kerne
 #endif
 #define PEN_NAME_IN(isa, name) PEN_NAME_OF(isa, name)
 #define PEN_NAME(name) PEN_NAME_IN(PEN_ISA, name)
-#define PEN_TEXT_OF(isa) #isa
-#define PEN_TEXT_IN(isa) PEN_TEXT_OF(isa)
-#define PEN_ISA_TEXT PEN_TEXT_IN(PEN_ISA)
 
 /* The functions of this instruction set: one for each op that table.c lists, and for f32 those that are no ops. */
 #define PEN_VECTOR_OPS(row)                                                                                            \

@@ -3,7 +3,6 @@
 
 #define PEN_ENTRY(kind, name) [PEN_OP_##kind] = PEN_NAME(name),
 const struct pen_vector_kernels PEN_NAME(kernels) = {
-  .name = PEN_ISA_TEXT,
 #ifdef PEN_STORED_BF16
   .op = { PEN_VECTOR_OPS(PEN_ENTRY) },
 #else
