@@ -5,7 +5,8 @@
  * tile stands. Four steps to a round: where a processor's thread shares its core, every instruction beside the multiply-adds counts (at
  * four steps a tile of ATTENTION makes 0.82 of the peak of multiply-adds, at one step 0.73; alone on the core 0.98 and 0.96).
  *
- * Who includes this says how large a tile is: TILE_ROWS, a multiple of 3, and TILE_VECTORS.
+ * Who includes this says how large a tile is: TILE_ROWS, a multiple of 3, and TILE_VECTORS; and with TILE_PAIRS that an element is a word
+ * of two bf16, the numbers of two steps, the first in its lower half.
  */
 #ifndef PEN_CPU_MULTIPLY_H
 #define PEN_CPU_MULTIPLY_H
@@ -18,10 +19,25 @@ enum {
   PANEL = VECTORS * LANES, /* floats in a row of a tile */
 };
 
+#ifdef TILE_PAIRS
+typedef uint32_t element;
+typedef vu elements;
+#else
+typedef float element;
+typedef vf elements;
+#endif
+
 /* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of
  * the rate), so where registers are few the order is written down. */
-inline_always void multiply_row(vf sum[VECTORS], const float *a, const vf b[VECTORS]) {
-#if PEN_VECTOR_BYTES == 32 && defined __FMA__
+inline_always void multiply_row(vf sum[VECTORS], const element *a, const elements b[VECTORS]) {
+#if defined TILE_PAIRS
+  uint32_t pair;
+  memcpy(&pair, a, sizeof pair);
+  const vu x = pair - (vu){0};
+  UNROLL
+  for (int v = 0; v < VECTORS; v++)
+    sum[v] = madd_pairs(x, b[v], sum[v]);
+#elif PEN_VECTOR_BYTES == 32 && defined __FMA__
   vf x;
   __asm__ volatile("vbroadcastss %1, %0" : "=x"(x) : "m"(*a));
   UNROLL
@@ -36,8 +52,8 @@ inline_always void multiply_row(vf sum[VECTORS], const float *a, const vf b[VECT
 }
 
 /* One step: an element of each row times b[0 .. PANEL]; three rows to a base, as addresses reach. */
-inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const float *const base[ROWS / 3], size_t a_row, const float *b) {
-  vf right[VECTORS];
+inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const element *const base[ROWS / 3], size_t a_row, const element *b) {
+  elements right[VECTORS];
   UNROLL
   for (int v = 0; v < VECTORS; v++)
     right[v] = load(b + v * LANES);
@@ -48,7 +64,7 @@ inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const float
 
 /* The next step. Where tiles are high each base rises on its own: a compiler that knows one step's addresses from the last one's keeps
  * both, and runs out of registers (24 x 16 by GCC 12: 1 to 4% of the rate; attention's 6 x 16: 0 to 5%; with 32 bytes 2% the other way). */
-inline_always void advance(const float *base[ROWS / 3], size_t a_step) {
+inline_always void advance(const element *base[ROWS / 3], size_t a_step) {
   UNROLL
   for (size_t i = 0; i < ROWS / 3; i++) {
     base[i] += a_step;
@@ -60,9 +76,9 @@ inline_always void advance(const float *base[ROWS / 3], size_t a_step) {
 
 /* sum += A B over `steps` steps: A's element (row, step) is a[row a_row + step a_step], B's row starts at b[step b_step]; `rows` and one of
  * A's strides are constants of the function that calls it. */
-inline_always void multiply_steps(vf sum[ROWS][VECTORS], size_t rows, size_t steps, const float *a, size_t a_row, size_t a_step, const float *b,
+inline_always void multiply_steps(vf sum[ROWS][VECTORS], size_t rows, size_t steps, const element *a, size_t a_row, size_t a_step, const element *b,
                                   size_t b_step) {
-  const float *base[ROWS / 3];
+  const element *base[ROWS / 3];
   for (size_t i = 0; i < ROWS / 3; i++)
     base[i] = a + 3 * i * a_row;
   for (; steps >= 4; steps -= 4, b += 4 * b_step)

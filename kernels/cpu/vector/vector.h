@@ -98,6 +98,14 @@ inline_always vf load_bf16(const bf16 *p) {
   return widened(v);
 }
 
+inline_always vu load_u32(const uint32_t *p) {
+  vu v;
+  memcpy(&v, p, sizeof v);
+  return v;
+}
+
+inline_always void store_u32(uint32_t *p, vu v) { memcpy(p, &v, sizeof v); }
+
 inline_always void store_f32(float *p, vf v) { memcpy(p, &v, sizeof v); }
 
 inline_always void store_bf16(bf16 *p, vf v) {
@@ -136,8 +144,8 @@ inline_always void store_n_bf16(bf16 *p, vf v, size_t n) {
 inline_always float widen_f32(float x) { return x; }
 inline_always float widen_bf16(bf16 x) { return widened((vh){x.bits})[0]; }
 
-#define load(p) _Generic(*(p), float: load_f32, bf16: load_bf16)(p)
-#define store(p, v) _Generic(*(p), float: store_f32, bf16: store_bf16)(p, v)
+#define load(p) _Generic(*(p), float: load_f32, bf16: load_bf16, uint32_t: load_u32)(p)
+#define store(p, v) _Generic(*(p), float: store_f32, bf16: store_bf16, uint32_t: store_u32)(p, v)
 #define load_n(p, n) _Generic(*(p), float: load_n_f32, bf16: load_n_bf16)(p, n)
 #define store_n(p, v, n) _Generic(*(p), float: store_n_f32, bf16: store_n_bf16)(p, v, n)
 #define widen(x) _Generic((x), float: widen_f32, bf16: widen_bf16)(x)
@@ -152,6 +160,15 @@ inline_always vf madd(vf a, vf b, vf c) {
   return (vf)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
 #else
   return a * b + c;
+#endif
+}
+
+/* c + a b for the lower halves of words, and for the upper: two bf16 each. The CPU's own instruction takes subnormal numbers for zero. */
+inline_always vf madd_pairs(vu a, vu b, vf c) {
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
+  return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
+#else
+  return madd((vf)(a << 16), (vf)(b << 16), madd((vf)(a & 0xffff0000), (vf)(b & 0xffff0000), c));
 #endif
 }
 
