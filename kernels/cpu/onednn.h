@@ -1,4 +1,5 @@
-/* onednn.h: products of bf16 by the CPU's own instructions (AVX512_BF16, AMX), by way of oneDNN, where both are there.
+/* onednn.h: products of bf16 by the CPU's own instructions (AVX512_BF16, AMX), by way of oneDNN, where both are there. It is taken for AMX, and
+ * where PEN_PRODUCTS says so; with AVX512_BF16 alone our own are faster (product_pairs.c).
  *
  * oneDNN is not linked: a CPU that has no use for it does not load it, and a binary runs where it is absent. configure looks for its
  * header (version 2; --without-onednn: do not). The library picks its code by the CPU and the shape. */
@@ -7,7 +8,7 @@
 
 #include "kernels/kernels.h"
 
-/* Whether this CPU multiplies bf16, so that opening the library pays. */
+/* Whether this CPU multiplies bf16, so that the library can be told to. */
 int pen_onednn_suits_cpu(void);
 
 /* Loads the library. Returns its name and version, static storage; null: it is not here, or was not when this was configured. Once. */

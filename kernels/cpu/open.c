@@ -5,6 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+#if defined __x86_64__
+#include <cpuid.h>
+#endif
+
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"
 #include "kernels/cpu/vector/isa.h"
@@ -36,7 +40,7 @@ static pen_kernel *const plain_bf16[PEN_OP_COUNT] = {
   [PEN_OP_HEAD_LOSS] = pen_head_loss,      [PEN_OP_HEAD_LOSS_DW] = pen_head_loss,       [PEN_OP_HEAD_LOSS_B] = pen_head_loss,
 };
 
-static int multiplies_bf16; /* this CPU, by oneDNN */
+static int library_bf16; /* oneDNN multiplies, instead of our own */
 
 static int is_product(enum pen_op_kind kind) {
   return kind == PEN_OP_LINEAR || kind == PEN_OP_LINEAR_DX || kind == PEN_OP_LINEAR_DW || kind == PEN_OP_AFFINE || kind == PEN_OP_AFFINE_DX ||
@@ -72,13 +76,30 @@ static struct set choose_set(void) {
   return set[0];
 }
 
-/* Whether our own products are the ones to take: where they were measured to be faster (matmul.c), or as PEN_PRODUCTS says (own, library).
- * That is read again at each open, for tests and benches. */
-static int multiplies(void) {
+/* PEN_PRODUCTS (own, library): whose products are asked for, by tests and benches. It is read again at each open. */
+static int asks_for(const char *whose) {
   const char *wanted = getenv("PEN_PRODUCTS");
-  if (wanted && !strcmp(wanted, "own"))
-    return 1;
-  return !(wanted && !strcmp(wanted, "library")) && strcmp(chosen.name, "baseline") != 0;
+  return wanted && !strcmp(wanted, whose);
+}
+
+/* Whether our own products of f32 are the ones to take: where they were measured to be faster (matmul.c). */
+static int multiplies(void) { return asks_for("own") || (!asks_for("library") && strcmp(chosen.name, "baseline") != 0); }
+
+/* AMX multiplies bf16 at many times the rate of AVX512_BF16, and only oneDNN knows how. */
+static int has_amx(void) {
+#if defined __x86_64__
+  enum { FEATURES = 7, AMX_BF16 = 1 << 22 };
+  unsigned a, b, c, d;
+  return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & AMX_BF16);
+#else
+  return 0;
+#endif
+}
+
+/* Of two bf16, or null: our own. */
+static const char *open_library(void) {
+  const int wanted = asks_for("library") || (has_amx() && !asks_for("own"));
+  return wanted && !strcmp(chosen.name, "avx512bf16") && pen_onednn_suits_cpu() ? pen_onednn_open() : NULL;
 }
 
 /* Every kernel runs in the caller's thread, however many it might use: see matmul.c on what a second one does to the bits. */
@@ -86,8 +107,9 @@ const char *pen_kernels_open(int threads) {
   (void)threads;
   static char line[160];
   chosen = choose_set();
-  const char *onednn = strcmp(chosen.name, "avx512bf16") == 0 && pen_onednn_suits_cpu() ? pen_onednn_open() : NULL;
-  multiplies_bf16 = onednn != NULL;
+  const char *onednn = open_library();
+  library_bf16 = onednn != NULL;
+  pen_products_bf16_open(chosen.bf16->multiply);
   const char *matmul = pen_matmul_open(multiplies() ? chosen.f32->multiply : NULL);
   if (!matmul)
     return NULL;
@@ -97,7 +119,7 @@ const char *pen_kernels_open(int threads) {
 
 pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   assert(kind >= 0 && kind < PEN_OP_COUNT && (dtype == PEN_F32 || dtype == PEN_BF16));
-  if (dtype == PEN_BF16 && multiplies_bf16 && is_product(kind))
+  if (dtype == PEN_BF16 && library_bf16 && is_product(kind))
     return pen_onednn_product;
   const struct pen_vector_kernels *set = dtype == PEN_BF16 ? chosen.bf16 : chosen.f32;
   return set->op[kind] ? set->op[kind] : dtype == PEN_BF16 ? plain_bf16[kind] : plain[kind];
@@ -114,7 +136,7 @@ void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int
     return NULL;
   for (int i = 0; i < 3; i++)
     assert(dim[i] > 0 && dim[i] <= INT_MAX); /* BLAS counts in int */
-  return dtype == PEN_BF16 && multiplies_bf16 ? pen_onednn_prepare(kind, dtype, dim, plain_bf16[kind]) : NULL;
+  return dtype == PEN_BF16 && library_bf16 ? pen_onednn_prepare(kind, dtype, dim, plain_bf16[kind]) : NULL;
 }
 
 void pen_narrow(uint16_t *to, const float *from, size_t count) { chosen.f32->narrow_rows(to, 0, from, 0, 1, count); }

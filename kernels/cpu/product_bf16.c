@@ -1,24 +1,17 @@
-/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, on a CPU that multiplies in f32 alone (for others see
- * onednn.h).
+/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16.
  *
- * A product of two bf16 is exact in f32, so nothing is lost when both factors are widened and multiplied as f32 (matmul.c says by
- * whom). They are widened block by block, at most PEN_PRODUCT_BLOCK a side, into the call's workspace:
+ * A CPU with AVX512_BF16 multiplies them as they are (vector/product_pairs.c). With AMX, or where that is asked for, oneDNN does it instead
+ * (onednn.h). Else, and for odd k, factors are widened: a product of two bf16 is exact in f32, so nothing is lost when they are multiplied as
+ * f32 (matmul.c says by whom). It is done block by block, at most PEN_PRODUCT_BLOCK a side, in the call's workspace:
  *
  *     left    [m, k]   as it is stored: rows of k, or, transposed, rows of m
  *     right   [k, n]   likewise
  *     result  [m, n]   f32; begins with what is added, and is rounded to bf16 when its last block of k is in
  *
- * A weight gradient is f32 itself, and the product is added to it in place. With blocks of 512 an element of a factor is widened once for a
- * thousand operations on it. The order of the sums depends on the shape alone.
+ * The block of the result is there for long k by pairs, too. A weight gradient is f32 itself, and the product is added to it in place. With
+ * blocks of 512 an element of a factor is widened once for a thousand operations on it. The order of the sums depends on the shape alone.
  */
 #include "kernels/cpu/cpu.h"
-
-/* A matrix of bf16: element (i, k) at at[i row + k], or, transposed, at[k row + i]. */
-struct factor {
-  const uint16_t *at;
-  size_t row;
-  int transposed;
-};
 
 /* A block of a factor, widened. */
 struct panel {
@@ -26,23 +19,25 @@ struct panel {
   const uint16_t *holds; /* where the block begins; null: nothing yet */
 };
 
-/* result[m,n] = left right + addend + bias; the latter two null where absent. Sums go to `result`, or, where that is null, are added to
- * `sum`. */
+/* result[m,n] = left right + addend + bias, rounded; or, where `sum` is given, added to that. */
 struct product {
-  struct factor left, right;
-  const uint16_t *addend;
-  const float *bias;
-  uint16_t *result;
+  struct pen_factor left, right;
+  struct pen_rounding rounded;
   float *sum;
   size_t m, n, k;
+  float *workspace; /* all of the call's */
   struct panel left_panel, right_panel;
-  float *result_panel, *workspace; /* the latter: of the product of a block */
+  float *result_panel, *block_workspace; /* the latter: of the product of a block */
 };
 
 /* A block of the result: rows i .. i + m, columns j .. j + n. */
 struct block {
   size_t i, j, m, n;
 };
+
+static pen_multiply *pairs;
+
+void pen_products_bf16_open(pen_multiply *multiply_pairs) { pairs = multiply_pairs; }
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
@@ -51,19 +46,20 @@ static float *aligned(float *at) {
   return (float *)pen_aligned((uintptr_t)at);
 }
 
-static struct product start(const struct pen_call *call, struct factor left, struct factor right, size_t m, size_t n, size_t k) {
+static struct product start(const struct pen_call *call, struct pen_factor left, struct pen_factor right, size_t m, size_t n, size_t k) {
   const size_t side = PEN_PRODUCT_BLOCK;
-  struct product p = { .left = left, .right = right, .m = m, .n = n, .k = k, .left_panel = { .at = call->workspace } };
+  struct product p = { .left = left, .right = right, .m = m, .n = n, .k = k, .workspace = call->workspace };
+  p.left_panel.at = p.workspace;
   p.right_panel.at = p.left_panel.at + least(m, side) * least(k, side);
   p.result_panel = p.right_panel.at + least(k, side) * least(n, side);
-  p.workspace = aligned(p.result_panel + least(m, side) * least(n, side));
+  p.block_workspace = aligned(p.result_panel + least(m, side) * least(n, side));
   return p;
 }
 
 /* Widens rows first .. first + rows of a factor, columns column .. column + columns, unless they are in the panel still. Returns the
  * panel's row. */
-static size_t widen(struct panel *panel, const struct factor *f, size_t first, size_t column, size_t rows, size_t columns) {
-  const uint16_t *from = f->transposed ? f->at + column * f->row + first : f->at + first * f->row + column;
+static size_t widen(struct panel *panel, const struct pen_factor *f, size_t first, size_t column, size_t rows, size_t columns) {
+  const uint16_t *from = (const uint16_t *)f->at + (f->transposed ? column * f->row + first : first * f->row + column);
   const size_t high = f->transposed ? columns : rows, wide = f->transposed ? rows : columns;
   if (panel->holds != from)
     pen_widen_rows(panel->at, wide, from, f->row, high, wide);
@@ -73,36 +69,58 @@ static size_t widen(struct panel *panel, const struct factor *f, size_t first, s
 
 /* Puts what is added to a block into its panel; returns whether there is anything. */
 static int begin(const struct product *p, const struct block *b) {
-  if (p->addend)
-    pen_widen_rows(p->result_panel, b->n, p->addend + b->i * p->n + b->j, p->n, b->m, b->n);
-  for (size_t i = 0; p->bias && i < b->m; i++)
+  const struct pen_rounding *to = &p->rounded;
+  if (to->addend)
+    pen_widen_rows(p->result_panel, b->n, to->addend + b->i * p->n + b->j, p->n, b->m, b->n);
+  for (size_t i = 0; to->bias && i < b->m; i++)
     for (size_t j = 0; j < b->n; j++)
-      p->result_panel[i * b->n + j] = (p->addend ? p->result_panel[i * b->n + j] : 0.0f) + p->bias[b->j + j];
-  return p->addend || p->bias;
+      p->result_panel[i * b->n + j] = (to->addend ? p->result_panel[i * b->n + j] : 0.0f) + to->bias[b->j + j];
+  return to->addend || to->bias;
 }
 
-static void multiply_block(struct product *p, const struct block *b) {
-  float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
-  int adds = p->sum || begin(p, b);
+/* The sums of a block, in f32: added to what is at c, or, where that is nothing yet, put there. */
+static void sum_pairs(struct product *p, const struct block *b, float *c, size_t c_row, int adds) {
+  const struct pen_factor *l = &p->left, *r = &p->right;
+  const struct pen_product block = { .left = { (const uint16_t *)l->at + (l->transposed ? b->i : b->i * l->row), l->row, l->transposed },
+                                     .right = { (const uint16_t *)r->at + (r->transposed ? b->j * r->row : b->j), r->row, r->transposed },
+                                     .addend = adds ? c : NULL, .result = c, .result_row = c_row, .m = b->m, .n = b->n, .k = p->k,
+                                     .workspace = p->block_workspace };
+  pairs(&block);
+}
+
+static void sum_widened(struct product *p, const struct block *b, float *c, size_t c_row, int adds) {
   for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, adds = 1) {
     const size_t depth = least(p->k - k, PEN_PRODUCT_BLOCK);
     const size_t left_row = widen(&p->left_panel, &p->left, b->i, k, b->m, depth);
     const size_t right_row = widen(&p->right_panel, &p->right, k, b->j, depth, b->n);
     const struct pen_product block = { .left = { p->left_panel.at, left_row, p->left.transposed },
                                        .right = { p->right_panel.at, right_row, p->right.transposed },
-                                       .addend = adds ? c : NULL, .result = c, .result_row = p->sum ? p->n : b->n,
-                                       .m = b->m, .n = b->n, .k = depth, .workspace = p->workspace };
+                                       .addend = adds ? c : NULL, .result = c, .result_row = c_row, .m = b->m, .n = b->n, .k = depth,
+                                       .workspace = p->block_workspace };
     pen_multiply_f32(&block);
   }
-  if (p->result)
-    pen_narrow_rows(p->result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
+}
+
+static void multiply_block(struct product *p, const struct block *b, int paired) {
+  float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
+  const size_t c_row = p->sum ? p->n : b->n;
+  const int adds = p->sum || begin(p, b);
+  (paired ? sum_pairs : sum_widened)(p, b, c, c_row, adds);
+  if (p->rounded.result)
+    pen_narrow_rows(p->rounded.result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
 }
 
 /* An addend may lie in the result's place: a block of it is read before that block is written. */
 static void multiply(struct product *p) {
+  const int paired = pairs && p->k % 2 == 0;
+  if (paired && (p->sum || p->k <= PEN_PAIRS_DEPTH)) {
+    pairs(&(struct pen_product){ .left = p->left, .right = p->right, .addend = p->sum, .result = p->sum, .rounded = p->rounded,
+                                 .result_row = p->n, .m = p->m, .n = p->n, .k = p->k, .workspace = p->workspace });
+    return;
+  }
   for (size_t j = 0; j < p->n; j += PEN_PRODUCT_BLOCK)
     for (size_t i = 0; i < p->m; i += PEN_PRODUCT_BLOCK)
-      multiply_block(p, &(struct block){ i, j, least(p->m - i, PEN_PRODUCT_BLOCK), least(p->n - j, PEN_PRODUCT_BLOCK) });
+      multiply_block(p, &(struct block){ i, j, least(p->m - i, PEN_PRODUCT_BLOCK), least(p->n - j, PEN_PRODUCT_BLOCK) }, paired);
 }
 
 struct sizes {
@@ -116,25 +134,25 @@ static struct sizes sizes_of(const struct pen_call *call) {
 /* y[rows,out] = x[rows,in] w[out,in]^T + a */
 void pen_linear_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct factor){ call->operand[0], s.in, 0 }, (struct factor){ call->operand[1], s.in, 1 }, s.rows, s.out,
+  struct product p = start(call, (struct pen_factor){ call->operand[0], s.in, 0 }, (struct pen_factor){ call->operand[1], s.in, 1 }, s.rows, s.out,
                            s.in);
-  p.addend = call->operand[2], p.result = call->operand[3];
+  p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
 
 /* dx[rows,in] = dy[rows,out] w[out,in] + a */
 void pen_linear_dx_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct factor){ call->operand[0], s.out, 0 }, (struct factor){ call->operand[1], s.in, 0 }, s.rows, s.in,
+  struct product p = start(call, (struct pen_factor){ call->operand[0], s.out, 0 }, (struct pen_factor){ call->operand[1], s.in, 0 }, s.rows, s.in,
                            s.out);
-  p.addend = call->operand[2], p.result = call->operand[3];
+  p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
 
 /* dw[out,in] += dy[rows,out]^T x[rows,in] */
 void pen_linear_dw_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct factor){ call->operand[0], s.out, 1 }, (struct factor){ call->operand[1], s.in, 0 }, s.out, s.in,
+  struct product p = start(call, (struct pen_factor){ call->operand[0], s.out, 1 }, (struct pen_factor){ call->operand[1], s.in, 0 }, s.out, s.in,
                            s.rows);
   p.sum = call->operand[2];
   multiply(&p);
@@ -143,25 +161,25 @@ void pen_linear_dw_bf16(const struct pen_call *call) {
 /* y[rows,out] = x[rows,in] w[in,out] + (a + bias) */
 void pen_affine_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct factor){ call->operand[0], s.in, 0 }, (struct factor){ call->operand[1], s.out, 0 }, s.rows, s.out,
+  struct product p = start(call, (struct pen_factor){ call->operand[0], s.in, 0 }, (struct pen_factor){ call->operand[1], s.out, 0 }, s.rows, s.out,
                            s.in);
-  p.bias = call->operand[2], p.addend = call->operand[3], p.result = call->operand[4];
+  p.rounded.bias = call->operand[2], p.rounded.addend = call->operand[3], p.rounded.result = call->operand[4];
   multiply(&p);
 }
 
 /* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
 void pen_affine_dx_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct factor){ call->operand[0], s.out, 0 }, (struct factor){ call->operand[1], s.out, 1 }, s.rows, s.in,
+  struct product p = start(call, (struct pen_factor){ call->operand[0], s.out, 0 }, (struct pen_factor){ call->operand[1], s.out, 1 }, s.rows, s.in,
                            s.out);
-  p.addend = call->operand[2], p.result = call->operand[3];
+  p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
 
 /* dw[in,out] += x[rows,in]^T dy[rows,out] */
 void pen_affine_dw_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct factor){ call->operand[1], s.in, 1 }, (struct factor){ call->operand[0], s.out, 0 }, s.in, s.out,
+  struct product p = start(call, (struct pen_factor){ call->operand[1], s.in, 1 }, (struct pen_factor){ call->operand[0], s.out, 0 }, s.in, s.out,
                            s.rows);
   p.sum = call->operand[2];
   multiply(&p);

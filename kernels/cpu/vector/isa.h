@@ -2,7 +2,7 @@
  *
  * Every .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512 and the -m flags that
  * go with it, and, but for F32_SOURCES of Makefile.am, once more with -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). avx512bf16, for CPUs
- * that multiply bf16 themselves, differs from avx512 in these alone. PEN_NAME(x) is x
+ * that multiply bf16 themselves, differs from avx512 in these alone, and has product_pairs.c. PEN_NAME(x) is x
  * with the set's name in it, so that all of them fit into one binary; table.c gathers the
  * functions of one set in a struct, and open.c takes one of these structs at start.
  */
@@ -13,7 +13,7 @@
 
 struct pen_vector_kernels {
   pen_kernel *op[PEN_OP_COUNT]; /* null: the op is not here (matmul.c, tables.c), or has not this dtype */
-  /* These and what follows: null in the sets of bf16. Rows as in cpu.h. */
+  /* From here to the last but one: null in the sets of bf16. Rows as in cpu.h. */
   void (*widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
   void (*narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width);
   double (*sum_squares)(const float *x, size_t count);
@@ -22,7 +22,7 @@ struct pen_vector_kernels {
                      const struct pen_adamw *settings);
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
-  pen_multiply *multiply;
+  pen_multiply *multiply; /* of bf16: by pairs, null where the instruction set has none */
 };
 
 extern const struct pen_vector_kernels pen_baseline_kernels, pen_baseline_bf16_kernels;

@@ -5,6 +5,9 @@
 const struct pen_vector_kernels PEN_NAME(kernels) = {
 #ifdef PEN_STORED_BF16
   .op = { PEN_VECTOR_OPS(PEN_ENTRY) },
+#ifdef __AVX512BF16__
+  .multiply = PEN_NAME(multiply),
+#endif
 #else
   .op = { PEN_VECTOR_OPS(PEN_ENTRY) [PEN_OP_ACCUMULATE] = PEN_NAME(accumulate) },
   .widen_rows = PEN_NAME(widen_rows),

@@ -7,7 +7,8 @@
  *
  * What an op stores in its dtype (":t" in ops.def) is of type `stored` here: float, or bf16 where the sources are compiled with
  * PEN_STORED_BF16. load() and store() take either: a bf16 becomes an f32 exactly, an f32 the nearest bf16, ties to even. It is done in
- * whole numbers on every instruction set: AVX512_BF16's own conversion takes subnormal numbers for zero, and the bits would differ.
+ * whole numbers on every instruction set: AVX512_BF16's own conversion takes subnormal numbers for zero, and the bits would differ. (Where
+ * that CPU's products are used, which do so too, it is used as well.)
  */
 #ifndef PEN_CPU_VECTOR_H
 #define PEN_CPU_VECTOR_H
@@ -83,6 +84,15 @@ inline_always vh narrowed(vf v) {
   return (vh)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)half), _mm256_extracti128_si256((__m256i)half, 1));
 #else
   return __builtin_convertvector(half, vh);
+#endif
+}
+
+/* The same by the CPU's own instruction, where it has one: subnormal numbers become zero. */
+inline_always vh narrowed_at_once(vf v) {
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
+  return (vh)_mm512_cvtneps_pbh((__m512)v);
+#else
+  return narrowed(v);
 #endif
 }
 

@@ -1,0 +1,264 @@
+/* product.h: matrix products in tiles held in registers, over copies that the caches hold (Goto and van de Geijn 2008).
+ *
+ * result[m,n] = left[m,k] right[k,n] + addend goes by blocks of at most PEN_PRODUCT_WIDTH columns, of DEPTH steps and of HEIGHT rows; the
+ * first two are cut into equal parts. A step is an element of each row of the left factor and of each column of the right one (multiply.h):
+ * one number of k in product.c, two in product_pairs.c, which include this and say how numbers that stand a row apart are copied. A block of
+ * the right factor is copied into panels of PANEL columns, each step's elements side by side; one panel stays in the nearest caches while
+ * HEIGHT rows of the left factor pass it, ROWS at a time:
+ *
+ *     right panels  [panel][depth][PANEL]   zero past the last column
+ *     left strips   [strip][depth][ROWS]    only where the left factor is stored transposed
+ *     left rows     [HEIGHT][depth + LINE]  only where rows stand a multiple of 2 KiB apart, so that all fall to one set of the caches or two
+ *
+ * Elsewhere rows of the left factor are read where they are. Nothing is cleared: a tile's sums start at zero in the registers, and what is
+ * added to them is read as the tile is stored.
+ *
+ * Bits: an element of the result is the sum over blocks of k, in rising order, of sums over the steps of a block, in rising order, one
+ * multiply-add each; the addend comes first. So it depends on its row, its column and k alone, not on m, n or which rows stand beside it.
+ */
+#ifndef PEN_CPU_PRODUCT_H
+#define PEN_CPU_PRODUCT_H
+
+#include "kernels/cpu/vector/isa.h"
+
+/* 24 or 12 sums: as many as the registers hold beside the right factor's. With vectors of 64 bytes a panel is one of them wide: on Zen 4
+ * 12 x 32 makes 0.93 of the rate of 24 x 16, by shape 0.90 to 0.99. */
+#define TILE_ROWS (LANES == 16 ? 24 : 6)
+#define TILE_VECTORS (LANES == 16 ? 1 : 2)
+#include "kernels/cpu/vector/multiply.h"
+
+enum {
+  HEIGHT = PEN_PRODUCT_HEIGHT,
+  DEPTH = LANES == 16 ? PEN_PRODUCT_DEPTH : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
+  LINE = 16,             /* elements in a cache line */
+  HALF_PAGE = 512,       /* elements in 2 KiB */
+  STEPS_AHEAD_RIGHT = 4, /* how far copies ask ahead of themselves for rows that the machine cannot guess */
+  STEPS_AHEAD_LEFT = 8,
+  NUMBERS = sizeof(element) / sizeof(stored), /* of a factor, in an element */
+};
+_Static_assert(HEIGHT % ROWS == 0 && PEN_PRODUCT_WIDTH % PANEL == 0, "blocks are whole tiles");
+_Static_assert((int)PANEL <= PEN_PRODUCT_PANEL, "the workspace of ops.def has room for a panel past the last column");
+
+static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
+
+/* The size of the equal parts, at most `most` each, that something is cut into, in whole `units`. */
+static size_t part_of(size_t whole, size_t most, size_t unit) {
+  const size_t parts = (whole + most - 1) / most;
+  return parts > 1 ? round_up((whole + parts - 1) / parts, unit) : whole;
+}
+
+/* ---- a tile ---- */
+
+/* Where sums go, and what is added to them: from an element on, rows of all but the bias `row` apart. */
+struct place {
+  float *result;
+  const float *addend;         /* null: none */
+  struct pen_rounding rounded; /* its result given: they go there instead */
+  size_t row;
+};
+
+/* The place that begins i rows and j columns further on. */
+static struct place place_at(const struct place *p, size_t i, size_t j) {
+  const size_t at = i * p->row + j;
+  struct place to = { .row = p->row };
+  if (p->rounded.result) {
+    to.rounded = (struct pen_rounding){ .result = p->rounded.result + at };
+    to.rounded.addend = p->rounded.addend ? p->rounded.addend + at : NULL;
+    to.rounded.bias = p->rounded.bias ? p->rounded.bias + j : NULL;
+  } else {
+    to.result = p->result + at;
+    to.addend = p->addend ? p->addend + at : NULL;
+  }
+  return to;
+}
+
+inline_always void put_sums(const struct place *to, vf sum[ROWS][VECTORS], size_t rows) {
+  UNROLL
+  for (size_t r = 0; r < rows; r++)
+    UNROLL
+    for (int v = 0; v < VECTORS; v++) {
+      const size_t at = r * to->row + v * LANES;
+      if (to->addend)
+        sum[r][v] = load(to->addend + at) + sum[r][v];
+      store(to->result + at, sum[r][v]);
+    }
+}
+
+/* The first `width` of each row. */
+inline_always void put_rounded(const struct place *to, vf sum[ROWS][VECTORS], size_t rows, size_t width) {
+  const struct pen_rounding *place = &to->rounded;
+  for (size_t j = 0, v = 0; j < width; j += LANES, v++) {
+    if (place->addend)
+      UNROLL
+      for (size_t r = 0; r < rows; r++)
+        sum[r][v] += load_n((const bf16 *)place->addend + r * to->row + j, width - j);
+    const vf bias = place->bias ? load_n(place->bias + j, width - j) : (vf){0};
+    UNROLL
+    for (size_t r = 0; r < rows; r++) {
+      const vh half = narrowed_at_once(sum[r][v] + bias);
+      memcpy(place->result + r * to->row + j, &half, least(LANES, width - j) * sizeof *place->result);
+    }
+  }
+}
+
+/* What a tile is made of: its left element (row, step) is a[row a_row + step a_step], where a_step is a constant of the function. */
+struct tile {
+  size_t depth;
+  const element *a, *b;
+  size_t a_row;
+  struct place to;
+};
+
+inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row, size_t a_step) {
+  const int rounds = NUMBERS > 1 && t->to.rounded.result;
+  vf sum[ROWS][VECTORS];
+  UNROLL
+  for (size_t r = 0; r < rows; r++) {
+    UNROLL
+    for (int v = 0; v < VECTORS; v++)
+      sum[r][v] = (vf){0};
+    __builtin_prefetch(rounds ? (void *)(t->to.rounded.result + r * t->to.row) : (void *)(t->to.result + r * t->to.row), 1);
+  }
+  multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
+  if (rounds)
+    put_rounded(&t->to, sum, rows, PANEL);
+  else
+    put_sums(&t->to, sum, rows);
+}
+
+typedef void tile_function(const struct tile *);
+
+/* The last rows of a factor make a tile of fewer rows; a function each, and for strips another. */
+#define TILE(rows)                                                                                                     \
+  __attribute__((noinline)) static void tile_of_rows_##rows(const struct tile *t) { multiply_tile(t, rows, t->a_row, 1); } \
+  __attribute__((noinline)) static void tile_of_strip_##rows(const struct tile *t) { multiply_tile(t, rows, 1, ROWS); }
+#if PEN_VECTOR_BYTES == 64
+#define TILES(row)                                                                                                        \
+  row(1) row(2) row(3) row(4) row(5) row(6) row(7) row(8) row(9) row(10) row(11) row(12) row(13) row(14) row(15) row(16) \
+  row(17) row(18) row(19) row(20) row(21) row(22) row(23) row(24)
+#else
+#define TILES(row) row(1) row(2) row(3) row(4) row(5) row(6)
+#endif
+TILES(TILE)
+#define OF_ROWS(rows) [rows] = tile_of_rows_##rows,
+#define OF_STRIP(rows) [rows] = tile_of_strip_##rows,
+static tile_function *const tile_of_rows[ROWS + 1] = { TILES(OF_ROWS) }, *const tile_of_strip[ROWS + 1] = { TILES(OF_STRIP) };
+
+/* A tile that fewer columns are wanted of goes by a copy. */
+static void multiply_narrow(tile_function *multiply, const struct tile *whole, size_t rows, size_t width) {
+  const struct place *to = &whole->to;
+  float space[ROWS * PANEL] = {0};
+  struct tile t = *whole;
+  t.to = (struct place){ .result = space, .addend = to->addend ? space : NULL, .row = PANEL };
+  for (size_t r = 0; to->addend && r < rows; r++)
+    memcpy(space + r * PANEL, to->addend + r * to->row, width * sizeof *space);
+  multiply(&t);
+  if (to->rounded.result) {
+    vf sum[ROWS][VECTORS];
+    memcpy(sum, space, sizeof space);
+    put_rounded(to, sum, rows, width);
+    return;
+  }
+  for (size_t r = 0; r < rows; r++)
+    memcpy(to->result + r * to->row, space + r * PANEL, width * sizeof *space);
+}
+
+/* ---- copies ---- */
+
+/* Where the element (row, step) stands of a factor whose rows hold one step after the other. */
+static const element *element_of(const struct pen_factor *f, size_t row, size_t step) {
+  return (const element *)f->at + row * (f->row / NUMBERS) + step;
+}
+
+/* Panels of `depth` steps of a right factor that is stored by rows of n, from step `first` and `column` on. */
+static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column, size_t depth, size_t width);
+
+/* Strips of `depth` steps of a left factor that is stored transposed, by rows of m, from step `first` and row i on. The last strip's missing
+ * rows are not read by anyone. `ask`: how many numbers of each of its rows to ask for ahead of time, those of the blocks that follow among
+ * them. */
+static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t depth, size_t ask);
+
+/* A panel of a right factor that is stored transposed, by rows of k: squares are turned in registers. */
+static void copy_panel_transposed(element *to, const element *from, size_t row, size_t depth, size_t width) {
+  for (size_t half = 0; half < PANEL; half += LANES)
+    for (size_t k = 0; k < depth; k += LANES) {
+      const size_t steps = least(LANES, depth - k);
+      vf square[LANES];
+      for (size_t i = 0; i < LANES; i++)
+        square[i] = half + i < width ? load_n((const float *)from + (half + i) * row + k, steps) : (vf){0};
+      transpose(square);
+      for (size_t i = 0; i < steps; i++)
+        store((float *)to + (k + i) * PANEL + half, square[i]);
+    }
+}
+
+static void copy_right(element *to, const struct pen_factor *right, size_t first, size_t column, size_t depth, size_t width) {
+  if (!right->transposed)
+    copy_panels(to, right, first, column, depth, width);
+  for (size_t j = 0; right->transposed && j < width; j += PANEL, to += depth * PANEL)
+    copy_panel_transposed(to, element_of(right, column + j, first), right->row / NUMBERS, depth, width - j);
+}
+
+/* ---- blocks ---- */
+
+/* The left factor of a block, as its tiles read it. */
+struct strips {
+  const element *at;
+  size_t strip, row;
+  tile_function *const *tile;
+};
+
+static struct strips take_left(const struct pen_factor *left, size_t i, size_t first, size_t rows, size_t depth, element *space) {
+  if (left->transposed) {
+    const size_t ask = i == 0 && left->row <= 2 * HALF_PAGE * NUMBERS ? left->row : rows;
+    copy_strips(space, left, first, i, rows, depth, ask);
+    return (struct strips){ space, depth * ROWS, 1, tile_of_strip };
+  }
+  const element *from = element_of(left, i, first);
+  const size_t row = left->row / NUMBERS;
+  if (row % HALF_PAGE != 0)
+    return (struct strips){ from, row * ROWS, row, tile_of_rows };
+  for (size_t r = 0; r < rows; r++)
+    memcpy(space + r * (depth + LINE), from + r * row, depth * sizeof *space);
+  return (struct strips){ space, (depth + LINE) * ROWS, depth + LINE, tile_of_rows };
+}
+
+/* A block of the result: its rows are HEIGHT at most. */
+struct block {
+  size_t rows, columns, depth;
+  const element *panels;
+  struct place to;
+};
+
+static void multiply_block(const struct block *b, const struct strips *left) {
+  for (size_t j = 0; j < b->columns; j += PANEL)
+    for (size_t i = 0; i < b->rows; i += ROWS) {
+      const size_t rows = least(ROWS, b->rows - i);
+      const struct tile t = { b->depth, left->at + i / ROWS * left->strip, b->panels + j * b->depth, left->row, place_at(&b->to, i, j) };
+      if (b->columns - j >= PANEL)
+        left->tile[rows](&t);
+      else
+        multiply_narrow(left->tile[rows], &t, rows, b->columns - j);
+    }
+}
+
+void PEN_NAME(multiply)(const struct pen_product *p) {
+  const size_t steps = p->k / NUMBERS, width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL), depth = part_of(steps, DEPTH, 4);
+  element *panels = (element *)p->workspace, *space = panels + round_up(round_up(width, PANEL) * depth, LINE);
+  struct place to = { .result = p->result, .addend = p->addend, .rounded = p->rounded, .row = p->result_row };
+  for (size_t j = 0; j < p->n; j += width)
+    for (size_t first = 0; first < steps; first += depth) {
+      struct block b = { .columns = least(width, p->n - j), .depth = least(depth, steps - first), .panels = panels };
+      to.addend = first > 0 ? p->result : p->addend;
+      copy_right(panels, &p->right, first, j, b.depth, b.columns);
+      for (size_t i = 0; i < p->m; i += HEIGHT) {
+        b.rows = least(HEIGHT, p->m - i);
+        b.to = place_at(&to, i, j);
+        const struct strips left = take_left(&p->left, i, first, b.rows, b.depth, space);
+        multiply_block(&b, &left);
+      }
+    }
+}
+
+#endif
