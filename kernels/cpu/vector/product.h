@@ -95,10 +95,8 @@ inline_always void put_rounded(const struct place *to, vf sum[ROWS][VECTORS], si
         sum[r][v] += load_n((const bf16 *)place->addend + r * to->row + j, width - j);
     const vf bias = place->bias ? load_n(place->bias + j, width - j) : (vf){0};
     UNROLL
-    for (size_t r = 0; r < rows; r++) {
-      const vh half = narrowed_at_once(sum[r][v] + bias);
-      memcpy(place->result + r * to->row + j, &half, least(LANES, width - j) * sizeof *place->result);
-    }
+    for (size_t r = 0; r < rows; r++)
+      store_n((bf16 *)place->result + r * to->row + j, sum[r][v] + bias, width - j);
   }
 }
 

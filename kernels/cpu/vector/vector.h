@@ -7,8 +7,7 @@
  *
  * What an op stores in its dtype (":t" in ops.def) is of type `stored` here: float, or bf16 where the sources are compiled with
  * PEN_STORED_BF16. load() and store() take either: a bf16 becomes an f32 exactly, an f32 the nearest bf16, ties to even. It is done in
- * whole numbers on every instruction set: AVX512_BF16's own conversion takes subnormal numbers for zero, and the bits would differ. (Where
- * that CPU's products are used, which do so too, it is used as well.)
+ * whole numbers on every instruction set but avx512bf16, whose own conversion takes subnormal numbers for zero, as its products do.
  */
 #ifndef PEN_CPU_VECTOR_H
 #define PEN_CPU_VECTOR_H
@@ -76,23 +75,20 @@ inline_always vf widened(vh v) { return (vf)(__builtin_convertvector(v, vu) << 1
 
 /* Half of the last place is added, less one where the place before is even. A NaN keeps its upper bits, with the one that says it is
  * quiet: rounding could make it an infinity, or a zero with the wrong sign. */
-inline_always vh narrowed(vf v) {
+inline_always vu upper_half(vf v) {
   const vu bits = (vu)v;
   const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
-  const vu half = (vu)choose(v == v, (vf)rounded, (vf)quiet);
-#if PEN_VECTOR_BYTES == 32 && defined __AVX2__
-  return (vh)_mm_packus_epi32(_mm256_castsi256_si128((__m256i)half), _mm256_extracti128_si256((__m256i)half, 1));
-#else
-  return __builtin_convertvector(half, vh);
-#endif
+  return (vu)choose(v == v, (vf)rounded, (vf)quiet);
 }
 
-/* The same by the CPU's own instruction, where it has one: subnormal numbers become zero. */
-inline_always vh narrowed_at_once(vf v) {
+inline_always vh narrowed(vf v) {
 #if PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
   return (vh)_mm512_cvtneps_pbh((__m512)v);
+#elif PEN_VECTOR_BYTES == 32 && defined __AVX2__
+  const __m256i half = (__m256i)upper_half(v);
+  return (vh)_mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
 #else
-  return narrowed(v);
+  return __builtin_convertvector(upper_half(v), vh);
 #endif
 }
 
