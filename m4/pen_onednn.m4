@@ -1,8 +1,8 @@
-# PEN_ONEDNN: --with-onednn[=yes|no|check]. Looks for oneDNN 2's header; the library itself is loaded by the binary, on a CPU that multiplies
-# bf16, where it is there (kernels/cpu/onednn.h). Sets ONEDNN_CPPFLAGS; adds to BLAS_LIBS what dlopen needs.
+# PEN_ONEDNN: --with-onednn[=yes|no|check]. Looks for oneDNN 2's header; the library itself is loaded by the binary, on a CPU with AMX, where it
+# is there (kernels/cpu/onednn.h). Sets ONEDNN_CPPFLAGS; adds to BLAS_LIBS what dlopen needs.
 AC_DEFUN([PEN_ONEDNN], [
   AC_ARG_WITH([onednn], [AS_HELP_STRING([--with-onednn],
-    [multiply bf16 by oneDNN 2 where a CPU has AVX512_BF16 or AMX @<:@check: if its header is here@:>@])], [], [with_onednn=check])
+    [multiply bf16 by oneDNN 2 where a CPU has AMX @<:@check: if its header is here@:>@])], [], [with_onednn=check])
   have_onednn=no
   AS_IF([test "x$with_onednn" != xno], [
     AC_MSG_CHECKING([for the header of oneDNN 2])
