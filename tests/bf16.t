@@ -43,6 +43,14 @@ mlp two_cut      -s pipeline.ranks=2 -s partition.before=[layers.2.w3]
 mlp four_v       -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v
 END
 
+# ---- by the libraries: oneDNN, where this CPU multiplies bf16 ----
+export PEN_PRODUCTS=library
+for name in llama_one llama_two_cut; do
+  ok "$name trains by the libraries" train_bits $name --data "$scratch/data.bin" --steps $steps
+done
+ok "it has the same bits as one rank" same_bits $steps llama_one llama_two_cut
+unset PEN_PRODUCTS
+
 # ---- beside f32 ----
 # near SHARE: two columns agree to that share of the first in every row, and are not alike throughout.
 near() { awk -v share="$1" '{ d = $1 - $2; if (d < 0) d = -d; if (d > share * $1) bad = 1; if (d) differ = 1 } END { exit bad || !differ }'; }
