@@ -169,15 +169,6 @@ inline_always vf madd(vf a, vf b, vf c) {
 #endif
 }
 
-/* c + a b for the lower halves of words, and for the upper: two bf16 each. The CPU's own instruction takes subnormal numbers for zero. */
-inline_always vf madd_pairs(vu a, vu b, vf c) {
-#if PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
-  return (vf)_mm512_dpbf16_ps((__m512)c, (__m512bh)a, (__m512bh)b);
-#else
-  return madd((vf)(a << 16), (vf)(b << 16), madd((vf)(a & 0xffff0000), (vf)(b & 0xffff0000), c));
-#endif
-}
-
 /* the greater of a and b; b where either is not a number */
 inline_always vf maximum(vf a, vf b) {
 #if PEN_VECTOR_BYTES == 64 && defined __AVX512F__
