@@ -59,16 +59,16 @@ struct place {
 };
 
 /* The place that begins i rows and j columns further on. */
-static struct place place_at(const struct place *p, size_t i, size_t j) {
+inline_always struct place place_at(const struct place *p, size_t i, size_t j) {
   const size_t at = i * p->row + j;
-  struct place to = { .row = p->row };
-  if (p->rounded.result) {
-    to.rounded = (struct pen_rounding){ .result = p->rounded.result + at };
-    to.rounded.addend = p->rounded.addend ? p->rounded.addend + at : NULL;
-    to.rounded.bias = p->rounded.bias ? p->rounded.bias + j : NULL;
+  struct place to = *p;
+  if (NUMBERS > 1 && p->rounded.result) {
+    to.rounded.result += at;
+    to.rounded.addend = to.rounded.addend ? to.rounded.addend + at : NULL;
+    to.rounded.bias = to.rounded.bias ? to.rounded.bias + j : NULL;
   } else {
-    to.result = p->result + at;
-    to.addend = p->addend ? p->addend + at : NULL;
+    to.result += at;
+    to.addend = to.addend ? to.addend + at : NULL;
   }
   return to;
 }
