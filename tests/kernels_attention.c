@@ -1,5 +1,8 @@
-/* kernels_attention.c: ATTENTION and ATTENTION_DX against the plain formula in f64, and the formula's own differences. */
+/* kernels_attention.c: ATTENTION and ATTENTION_DX against the plain formula in f64, and the formula's own differences; over bf16 also as they
+ * are where the processor multiplies bf16, whatever this CPU has (tests/kernels_attention_wide_bf16.c and kernels_attention_dx_wide_bf16.c). */
 #include "tests/kernels_support.h"
+
+extern pen_kernel pen_wide_bf16_attention, pen_wide_bf16_attention_dx;
 
 /* batch, sequence, heads, kv_heads, head_dim */
 static const int64_t shapes[][5] = {
@@ -13,6 +16,7 @@ struct problem {
   double *q, *k, *v, *dout; /* in */
   const int32_t *starts;    /* of documents; null: one a sequence */
   double *o, *lse, *dq, *dk, *dv;
+  double *o_size, *dq_size, *dk_size, *dv_size; /* sums of the magnitudes of what was added up */
 };
 
 static size_t q_at(const struct problem *p, size_t b, size_t t, size_t h) {
@@ -27,6 +31,8 @@ static size_t k_at(const struct problem *p, size_t b, size_t t, size_t h) {
 static size_t first_key(const struct problem *p, size_t b, size_t t) {
   return p->starts ? (size_t)p->starts[b * p->sequence + t] : 0;
 }
+
+static void add(double *sum, double *size, double part) { *sum += part, *size += fabs(part); }
 
 static double dot(const double *a, const double *b, size_t count) {
   double sum = 0;
@@ -56,10 +62,12 @@ static void forward(struct problem *p) {
     const size_t h = i % p->heads, t = i / p->heads % p->sequence, b = i / p->heads / p->sequence;
     double *o = p->o + q_at(p, b, t, h);
     p->lse[(b * p->heads + h) * p->sequence + t] = chances(p, b, t, h, chance);
+    double *size = p->o_size + q_at(p, b, t, h);
     memset(o, 0, p->head_dim * sizeof *o);
+    memset(size, 0, p->head_dim * sizeof *size);
     for (size_t j = first_key(p, b, t); j <= t; j++)
       for (size_t d = 0; d < p->head_dim; d++)
-        o[d] += chance[j] * p->v[k_at(p, b, j, h) + d];
+        add(&o[d], &size[d], chance[j] * p->v[k_at(p, b, j, h) + d]);
   }
 }
 
@@ -74,9 +82,9 @@ static void backward(struct problem *p) {
       const size_t key = k_at(p, b, j, h);
       const double ds = chance[j] * (dot(p->dout + at, p->v + key, p->head_dim) - delta) / sqrt((double)p->head_dim);
       for (size_t d = 0; d < p->head_dim; d++) {
-        p->dq[at + d] += ds * p->k[key + d];
-        p->dk[key + d] += ds * p->q[at + d];
-        p->dv[key + d] += chance[j] * p->dout[at + d];
+        add(&p->dq[at + d], &p->dq_size[at + d], ds * p->k[key + d]);
+        add(&p->dk[key + d], &p->dk_size[key + d], ds * p->q[at + d]);
+        add(&p->dv[key + d], &p->dv_size[key + d], chance[j] * p->dout[at + d]);
       }
     }
   }
@@ -91,6 +99,7 @@ static struct problem pose(const int64_t *shape, const float *q, const float *k,
   p.q = widened(q, q_count), p.k = widened(k, k_count), p.v = widened(v, k_count), p.dout = widened(dout, q_count);
   p.o = doubles(q_count), p.lse = doubles(p.batch * p.heads * p.sequence);
   p.dq = zeros(q_count), p.dk = zeros(k_count), p.dv = zeros(k_count);
+  p.o_size = doubles(q_count), p.dq_size = zeros(q_count), p.dk_size = zeros(k_count), p.dv_size = zeros(k_count);
   return p;
 }
 
@@ -182,6 +191,91 @@ static void one_document_needs_no_starts(void **state) {
   }
 }
 
+/* ---- over bf16 ---- */
+
+/* Who counts: kernels, and whether they round p and ds to bf16. */
+struct way {
+  pen_kernel *forward, *backward;
+  int rounds;
+};
+
+/* With a workspace as ops.def grants it, of what is no number; what comes behind it stays. */
+static void run_way(pen_kernel *kernel, enum pen_op_kind kind, struct pen_call *call) {
+  enum { BEHIND = 4096 };
+  const size_t bytes = formula(kind, PEN_BF16, call->dim, op_rows[kind].workspace);
+  unsigned char *space = call->workspace = memset(bytes_at(bytes + BEHIND, 0), 0xff, bytes + BEHIND);
+  kernel(call);
+  for (size_t i = 0; i < BEHIND; i++)
+    assert_int_equal(space[bytes + i], 0xff);
+}
+
+/* Half a place of 8 bits is at most 2^-8 of a number: that of the result, which is stored in bf16, and where p and ds are rounded, too, that of
+ * every part of the sum, so of their magnitudes' sum. The f32 sum before it is off by `tolerance` of the greatest, as in f32, and p, whose
+ * exponential is rough then, by 6e-6. */
+static void assert_near_bf16(const char *what, const uint16_t *actual, const double *expected, const double *size, int rounds, size_t count,
+                             double tolerance) {
+  double most = 0;
+  for (size_t i = 0; i < count; i++)
+    most = fmax(most, fabs(expected[i]));
+  for (size_t i = 0; i < count; i++) {
+    const double allowed = tolerance * (fabs(expected[i]) + most) + 0x1p-8 * fabs(expected[i]) + (rounds ? (0x1p-8 + 2e-5) * size[i] : 0);
+    if (!(fabs((double)float_of(actual[i]) - expected[i]) <= allowed))
+      fail_msg("%s[%zu] is %.9g, expected %.9g within %.2g", what, i, (double)float_of(actual[i]), expected[i], allowed);
+  }
+}
+
+/* check() over bf16. delta is of o as it is stored. */
+static void check_way(const struct way *way, const int64_t *s, float sharpness, size_t length) {
+  const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]), k_count = rows * (size_t)(s[3] * s[4]);
+  const size_t lse_count = rows * (size_t)s[2];
+  float *sharp = random_floats(q_count, 1), *lse = floats(lse_count);
+  for (size_t i = 0; i < q_count; i++)
+    sharp[i] *= sharpness;
+  uint16_t *q = halves(sharp, q_count), *k = halves(random_floats(k_count, 2), k_count), *v = halves(random_floats(k_count, 3), k_count);
+  uint16_t *dout = halves(random_floats(q_count, 4), q_count), *o = bytes_at(q_count * sizeof *o, 0);
+  struct problem p = pose(s, floats_of(q, q_count), floats_of(k, k_count), floats_of(v, k_count), floats_of(dout, q_count));
+  int32_t *starts = length ? some_starts(p.batch, p.sequence, length) : NULL;
+  p.starts = starts;
+  forward(&p);
+  struct pen_call call = { .operand = { q, k, v, starts, o, lse }, .dim = { s[0], s[1], s[2], s[3], s[4] } };
+  run_way(way->forward, PEN_OP_ATTENTION, &call);
+  const double tolerance = 1e-6 * (1 + (double)sharpness);
+  assert_near_bf16("o", o, p.o, p.o_size, way->rounds, q_count, tolerance);
+  for (size_t i = 0; i < lse_count; i++)
+    if (!(fabs((double)lse[i] - p.lse[i]) <= tolerance * (1 + fabs(p.lse[i])) + 4e-6 * way->rounds))
+      fail_msg("lse[%zu] is %.9g, expected %.9g", i, (double)lse[i], p.lse[i]);
+  for (size_t i = 0; i < q_count; i++)
+    p.o[i] = (double)float_of(o[i]);
+  backward(&p);
+  struct pen_call back = { .operand = { dout, q, k, v, o, lse, starts, q, k, v }, .dim = { s[0], s[1], s[2], s[3], s[4] } };
+  run_way(way->backward, PEN_OP_ATTENTION_DX, &back);
+  assert_near_bf16("dq", q, p.dq, p.dq_size, way->rounds, q_count, 4 * tolerance);
+  assert_near_bf16("dk", k, p.dk, p.dk_size, way->rounds, k_count, 4 * tolerance);
+  assert_near_bf16("dv", v, p.dv, p.dv_size, way->rounds, k_count, 4 * tolerance);
+}
+
+static void check_bf16(const struct way *way, void **state) {
+  for (int s = 0; s < SHAPES; s++)
+    for (size_t length = 0; length < 100; length = s < 2 ? 100 : 8 * length + 3)
+      for (float sharpness = 1; sharpness <= (length ? 1 : 20); sharpness += 19) {
+        check_way(way, shapes[s], sharpness, length);
+        free_tensors(state);
+      }
+}
+
+static struct way way_of_set(const char *set) {
+  return (struct way){ pen_kernel_of(PEN_OP_ATTENTION, PEN_BF16), pen_kernel_of(PEN_OP_ATTENTION_DX, PEN_BF16), !strcmp(set, "avx512bf16") };
+}
+
+static const struct way portable_pairs = { pen_wide_bf16_attention, pen_wide_bf16_attention_dx, 1 };
+
+static void bf16_matches_the_formula(void **state) {
+  const struct way way = way_of_set(*state);
+  check_bf16(&way, state);
+  if (!strcmp(*state, "baseline"))
+    check_bf16(&portable_pairs, state);
+}
+
 static double weighted_sum(const void *context) {
   struct problem p = *(const struct problem *)context;
   forward(&p);
@@ -228,6 +322,7 @@ int main(void) {
     cmocka_unit_test(matches_the_formula),
     cmocka_unit_test(documents_keep_to_themselves),
     cmocka_unit_test(one_document_needs_no_starts),
+    cmocka_unit_test(bf16_matches_the_formula),
     cmocka_unit_test(reference_agrees_with_differences),
     cmocka_unit_test(the_future_is_not_seen),
   };

@@ -9,7 +9,7 @@
  *   norms, losses               4e-6: sums over a row of a few thousand
  *   products, attention         4e-6 to 1e-5 of the greatest: sums over at most a few thousand terms
  *   attention over bf16         p and ds are rounded to 8 bits before their second product, the result too: 2^-9 each of sums of
- *                               magnitudes: 1e-2 of the greatest
+ *                               magnitudes: 1e-2 of the greatest, though the CPU rounds them, too, where it has AVX512_BF16
  * Every case of an op with a dtype runs over bf16, too, against the CPU's kernel over bf16: what is stored in bf16 is the f32 above,
  * rounded, and where the two f32 lie on either side of a tie they end one unit apart, which is up to 2^-7: 8e-3 of the value more, and never
  * the same bits but where f32 has them. A bias over bf16 is rounded, too: 2^-9 of it.

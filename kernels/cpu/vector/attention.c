@@ -6,11 +6,14 @@
  * diagonal are skipped, those on it masked; likewise at the other end, where the query's document starts. The queries are copied
  * with a factor that makes 2 the base of the exponentials: a power of two is half the work of one of e.
  *
- *   workspace  keys   [padded/PANEL][head_dim][PANEL]   transposed, once a key-value head
- *              values [padded][stride]
- *              query  [QUERY_BLOCK][stride]             times log2(e)/sqrt(head_dim)
+ * By pairs of bf16 (tile.h) queries stay as they are, and scores get the factor; powers are rounded to bf16 for their product with v, and summed
+ * up before: as in kernels/cuda/attention_bf16.cu.
+ *
+ *   workspace  keys   [padded/PANEL][steps of head_dim][PANEL]   transposed, once a key-value head
+ *              values [steps of padded][stride]
+ *              query  [QUERY_BLOCK][stride of steps]             floats: times log2(e)/sqrt(head_dim)
  *              output [QUERY_BLOCK][stride]
- *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]
+ *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]            then the powers, from a row's start on
  */
 #include <math.h>
 
@@ -19,18 +22,21 @@
 #include "kernels/cpu/vector/tile.h"
 
 enum {
-  QUERY_BLOCK = 24,
+  QUERY_BLOCK = NUMBERS == 1 ? 24 : 32,
   KEY_BLOCK = 288,
   SCORE_STRIDE = KEY_BLOCK + LINE,
 };
 _Static_assert(KEY_BLOCK % PANEL == 0 && QUERY_BLOCK % ROWS == 0, "blocks are whole tiles");
+_Static_assert(NUMBERS == 1 || LANES % ROWS == 0, "the last keys that a tile's queries see stand in one vector");
 
 struct block {
-  const float *keys, *values;
+  const element *keys, *values;
   const int32_t *starts; /* of the sequence's tokens; null: one document */
-  float *query, *output, *scores;
+  element *query;
+  float *output, *scores;
   float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* of the keys so far, by query */
-  size_t head_dim, stride;
+  float factor;                              /* of scores of pairs: log2(e)/sqrt(head_dim) */
+  size_t head_dim, stride, query_stride;
   size_t first_query, query_count;
   struct ahead next_query, own_output;
 };
@@ -55,45 +61,71 @@ static size_t hidden(const struct block *b, size_t row, size_t first) {
 
 static void score(const struct block *b, size_t first_key) {
   static const float no_offset[ROWS];
-  const size_t end = visible(b->first_query + b->query_count - 1, first_key);
+  const size_t end = visible(b->first_query + b->query_count - 1, first_key), steps = steps_of(b->head_dim);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS)
       if (b->first_query + r + ROWS > first_key + j && hidden(b, r, first_key) < j + PANEL)
-        product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride,
-                b->keys + (first_key + j) * b->head_dim, no_offset);
+        product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, steps, b->query + r * b->query_stride, b->query_stride,
+                b->keys + (first_key + j) * steps, no_offset);
 }
 
-/* `many` vectors of scores become 2^(score - most); returns sum plus what they are. */
-inline_always vf soften_vectors(float *s, size_t many, float most, vf sum) {
+/* `many` vectors of scores s become powers p = 2^(factor (s - most)), where `shift` is factor times most; returns sum plus what they are before
+ * they are rounded. hide() clears powers of keys that are not seen, where -infinity for a score has not. */
+#ifdef TILE_PAIRS
+inline_always vf soften_vectors(bf16 *p, const float *s, size_t many, float factor, float shift, vf sum) {
   vf x[POWERS];
   UNROLL
   for (size_t i = 0; i < many; i++)
-    x[i] = load(s + i * LANES) - most;
-  powers_of_two(x, many);
+    x[i] = power_of_two_roughly(madd(load(s + i * LANES), splat(factor), splat(-shift)));
   UNROLL
   for (size_t i = 0; i < many; i++) {
-    store(s + i * LANES, x[i]);
+    store(p + i * LANES, x[i]);
     sum += x[i];
   }
   return sum;
 }
 
+inline_always void hide(bf16 *p, size_t begin, size_t from, size_t count, size_t end) {
+  (void)count, (void)end; /* in one vector: a tile's queries start at a multiple of ROWS */
+  for (size_t j = begin; j + LANES <= from; j += LANES)
+    store(p + j, splat(0.0f));
+}
+#else
+inline_always vf soften_vectors(float *p, const float *s, size_t many, float factor, float shift, vf sum) {
+  vf x[POWERS];
+  (void)factor; /* 1 */
+  UNROLL
+  for (size_t i = 0; i < many; i++)
+    x[i] = load(s + i * LANES) - shift;
+  powers_of_two(x, many);
+  UNROLL
+  for (size_t i = 0; i < many; i++) {
+    store(p + i * LANES, x[i]);
+    sum += x[i];
+  }
+  return sum;
+}
+
+inline_always void hide(float *p, size_t begin, size_t from, size_t count, size_t end) { mask(p, begin, from, count, end, 0.0f); }
+#endif
+
 /* One row of scores, from `begin` to `end`: those from `from` to `count` count, the others become 0. */
 static void soften(struct block *b, size_t row, size_t begin, size_t from, size_t count, size_t end) {
   float *s = b->scores + row * SCORE_STRIDE;
+  number *p = (number *)s; /* written no further than s has been read */
   size_t j = from / LANES * LANES;
   mask(s, j, from, count, count, -INFINITY);
   vf high = splat(b->most[row]), sum = {0};
   for (size_t i = j; i < count; i += LANES)
     high = maximum(load(s + i), high);
-  const float most = lanes_maximum(high);
+  const float most = lanes_maximum(high), shift = most * b->factor;
   for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
-    sum = soften_vectors(s + j, POWERS, most, sum);
+    sum = soften_vectors(p + j, s + j, POWERS, b->factor, shift, sum);
   for (; j < count; j += LANES)
-    sum = soften_vectors(s + j, 1, most, sum);
-  mask(s, begin, from, count, end, 0.0f);
+    sum = soften_vectors(p + j, s + j, 1, b->factor, shift, sum);
+  hide(p, begin, from, count, end);
   if (b->sum[row] != 0) { /* 0: the first keys, nothing to shrink yet */
-    const float shrink = exp2f(b->most[row] - most);
+    const float shrink = exp2f((b->most[row] - most) * b->factor);
     b->sum[row] *= shrink;
     for (size_t i = 0; i < b->stride; i += LANES)
       store(b->output + row * b->stride + i, load(b->output + row * b->stride + i) * shrink);
@@ -112,7 +144,7 @@ static void work(struct block *b, size_t first_key) {
       if (from < count)
         soften(b, row, begin, from, count, end);
       else
-        memset(b->scores + row * SCORE_STRIDE + begin, 0, (end - begin) * sizeof(float));
+        memset((number *)(b->scores + row * SCORE_STRIDE) + begin, 0, (end - begin) * sizeof(number));
     }
   }
   for (size_t c = 0; c < b->head_dim; c += PANEL)
@@ -124,8 +156,9 @@ static void work(struct block *b, size_t first_key) {
         ask_ahead(&b->next_query, step), ask_ahead(&b->own_output, step);
       }
       if (begin < end)
-        product_add(b->output + r * b->stride + c, b->stride, end - begin, b->scores + r * SCORE_STRIDE + begin, SCORE_STRIDE,
-                    b->values + (first_key + begin) * b->stride + c, b->stride);
+        product_add(b->output + r * b->stride + c, b->stride, steps_of(end - begin),
+                    (const element *)(b->scores + r * SCORE_STRIDE) + begin / NUMBERS, SCORE_STRIDE,
+                    b->values + (first_key + begin) / NUMBERS * b->stride + c, b->stride);
     }
 }
 
@@ -142,7 +175,7 @@ static void finish(const struct block *b, stored *o, size_t o_row, float *lse) {
     const float factor = 1.0f / b->sum[r];
     for (size_t i = 0; i < b->head_dim; i += LANES)
       store_n(o + r * o_row + i, load(b->output + r * b->stride + i) * factor, b->head_dim - i);
-    lse[r] = (float)((double)b->most[r] * M_LN2 + log((double)b->sum[r]));
+    lse[r] = (float)((double)b->most[r] * (double)b->factor * M_LN2 + log((double)b->sum[r]));
   }
 }
 
@@ -155,10 +188,11 @@ void PEN_NAME(attention)(const struct pen_call *call) {
   const int32_t *starts = call->operand[3];
   stored *o = call->operand[4];
   float *lse = call->operand[5], *space = call->workspace;
-  struct block b = { .head_dim = head_dim, .stride = copy_stride(head_dim) };
-  float *keys = take(&space, padded * head_dim), *values = take(&space, padded * b.stride);
+  struct block b = { .head_dim = head_dim, .stride = copy_stride(head_dim), .query_stride = copy_stride(steps_of(head_dim)),
+                     .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim)) };
+  element *keys = take(&space, padded * steps_of(head_dim)), *values = take(&space, steps_of(padded) * b.stride);
   b.keys = keys, b.values = values;
-  b.query = take(&space, QUERY_BLOCK * b.stride);
+  b.query = take(&space, QUERY_BLOCK * b.query_stride);
   b.output = take(&space, QUERY_BLOCK * b.stride);
   b.scores = take(&space, QUERY_BLOCK * SCORE_STRIDE);
   for (size_t i = 0; i < batch * heads; i++) {
@@ -166,7 +200,7 @@ void PEN_NAME(attention)(const struct pen_call *call) {
     if (head % group == 0) {
       const size_t at = row * k_row + head / group * head_dim;
       copy_panels(keys, k + at, k_row, sequence, padded, head_dim);
-      copy_rows(values, v + at, k_row, sequence, sequence, head_dim, 1.0f);
+      copy_steps(values, v + at, k_row, sequence, sequence, head_dim);
     }
     b.starts = starts ? starts + row : NULL;
     for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {

@@ -6,11 +6,17 @@
  * block of queries is whole after its last key, dk and dv after the group's last query; only then are they written, so that
  * they may lie on q, k and v, which have been copied before. As in attention.c, powers have the base 2.
  *
- *   workspace  keys, values             [padded/PANEL][head_dim][PANEL]  transposed, once a key-value head
- *              key_rows                 [padded][stride]                 of dq = ds k
+ * By pairs of bf16 (tile.h) p and ds are made tile by tile in registers, and rounded to bf16 for their products: as in
+ * kernels/cuda/attention_dx_bf16.cu. p^T and ds^T take pairs of queries, ds pairs of keys.
+ *
+ *   workspace  keys, values             [padded/PANEL][steps of head_dim][PANEL]   transposed, once a key-value head
+ *              key_steps                [steps of padded][stride]                  of dq = ds k
  *              dk, dv                   [padded][stride]
- *              query, dout, dq          [QUERY_BLOCK][stride]            query times log2(e)/sqrt(head_dim)
- *              chance, slope            [QUERY_BLOCK][KEY_BLOCK + LINE]  p and ds
+ *              query, dout              [QUERY_BLOCK][stride of steps]             floats: query times log2(e)/sqrt(head_dim)
+ *              query_steps, dout_steps  [steps of QUERY_BLOCK][stride]             floats: query and dout themselves
+ *              dq                       [QUERY_BLOCK][stride]
+ *              chance, slope            [steps of QUERY_BLOCK][KEY_BLOCK + LINE]   p and ds
+ *              slope_rows               [QUERY_BLOCK][steps of KEY_BLOCK + LINE]   floats: slope itself
  */
 #include <math.h>
 
@@ -19,20 +25,22 @@
 #include "kernels/cpu/vector/tile.h"
 
 enum {
-  QUERY_BLOCK = 48,
+  QUERY_BLOCK = NUMBERS == 1 ? 48 : 64,
   KEY_BLOCK = 96,
   CHANCE_STRIDE = KEY_BLOCK + LINE,
+  SLOPE_STRIDE = NUMBERS == 1 ? CHANCE_STRIDE : KEY_BLOCK / NUMBERS,
   NEXT = 4, /* operands of a block of queries: q, do, o of the one that follows, dq of this one */
 };
 _Static_assert(QUERY_BLOCK % ROWS == 0 && KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0, "blocks are whole tiles");
 
 struct block {
-  float *keys, *values, *key_rows, *dk, *dv;
-  float *query, *dout, *dq, *chance, *slope;
+  element *keys, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance, *slope, *slope_rows;
+  float *dk, *dv, *dq;
   const int32_t *starts; /* of the sequence's tokens; null: one document */
   float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
-  float scale;
-  size_t sequence, padded, head_dim, stride;
+  float scale, dk_scale;
+  float factor; /* of scores of pairs: log2(e)/sqrt(head_dim) */
+  size_t sequence, padded, head_dim, stride, query_stride;
   size_t first_query, query_count;
   struct ahead next[NEXT];
 };
@@ -54,6 +62,80 @@ static size_t hidden(const struct block *b, size_t row, size_t first) {
   return start < first ? 0 : least(start - first, KEY_BLOCK);
 }
 
+#ifdef TILE_PAIRS
+_Static_assert(VECTORS == 1 && PANEL % ROWS == 0 && ROWS % NUMBERS == 0, "a tile of keys by queries reads tiles that make_tile() has made");
+
+typedef uint16_t halves __attribute__((vector_size(PEN_VECTOR_BYTES)));
+
+/* Two vectors rounded to bf16, side by side; and, in words, the pairs of them both. */
+inline_always halves rounded(vf first, vf second) {
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
+  return (halves)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
+#else
+  const vh half[2] = { narrowed(first), narrowed(second) };
+  halves v;
+  memcpy(&v, half, sizeof v);
+  return v;
+#endif
+}
+
+inline_always vu paired(halves v) {
+  return (vu)__builtin_shufflevector(v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
+                                     30, 15, 31);
+}
+
+/* Which of PANEL keys from j on the query sees; it may be one past the last. */
+inline_always vi seen_keys(const struct block *b, size_t row, size_t first_key, size_t j) {
+  const vi key = lane_numbers() + (int32_t)j;
+  const int there = row < b->query_count;
+  const int32_t from = there ? (int32_t)hidden(b, row, first_key) : 0;
+  const int32_t count = there ? (int32_t)visible(b->first_query + row, first_key) : 0;
+  return (key >= from) & (key < count);
+}
+
+/* p and ds of a tile, of queries from row r on and keys from j on, made in registers. Not `whole`: they become 0 where a query does not see a
+ * key. */
+TILE_FUNCTION void make_tile(const struct block *b, size_t r, size_t first_key, size_t j, int whole) {
+  const size_t steps = steps_of(b->head_dim), panel = (first_key + j) * steps;
+  vf p[ROWS][VECTORS] = {0}, ds[ROWS][VECTORS] = {0};
+  multiply_steps(p, ROWS, steps, b->query + r * b->query_stride, b->query_stride, 1, b->keys + panel, PANEL);
+  UNROLL
+  for (size_t i = 0; i < ROWS; i++)
+    p[i][0] = power_of_two_roughly(madd(p[i][0], splat(b->factor), splat(-b->lse[r + i])));
+  multiply_steps(ds, ROWS, steps, b->dout + r * b->query_stride, b->query_stride, 1, b->values + panel, PANEL);
+  UNROLL
+  for (size_t i = 0; i < ROWS; i++)
+    ds[i][0] = (ds[i][0] - b->delta[r + i]) * p[i][0];
+  if (!whole)
+    UNROLL
+    for (size_t i = 0; i < ROWS; i++) {
+      const vi seen = seen_keys(b, r + i, first_key, j);
+      p[i][0] = choose(seen, p[i][0], splat(0.0f)), ds[i][0] = choose(seen, ds[i][0], splat(0.0f));
+    }
+  UNROLL
+  for (size_t i = 0; i < ROWS; i += NUMBERS) {
+    const size_t at = (r + i) / NUMBERS * CHANCE_STRIDE + j;
+    element *rows = b->slope_rows + (r + i) * SLOPE_STRIDE + j / NUMBERS;
+    const halves slopes = rounded(ds[i][0], ds[i + 1][0]);
+    store(b->chance + at, paired(rounded(p[i][0], p[i + 1][0])));
+    store(b->slope + at, paired(slopes));
+    memcpy(rows, &slopes, sizeof slopes / 2);
+    memcpy(rows + SLOPE_STRIDE, (const char *)&slopes + sizeof slopes / 2, sizeof slopes / 2);
+  }
+}
+
+/* p and ds, for the tiles that reach below the diagonal and into the queries' documents */
+static void make_chances(const struct block *b, size_t first_key) {
+  const size_t end = visible(b->first_query + b->query_count - 1, first_key);
+  for (size_t j = 0; j < end; j += PANEL)
+    for (size_t r = 0; r < b->query_count; r += ROWS) {
+      if (b->first_query + r + ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
+        continue;
+      const int whole = r + ROWS <= b->query_count && visible(b->first_query + r, first_key) >= j + PANEL && hidden(b, r + ROWS - 1, first_key) <= j;
+      make_tile(b, r, first_key, j, whole);
+    }
+}
+#else
 /* chance = q k^T (scaled) less lse, slope = do v^T less delta, for the tiles that reach below the diagonal and into the queries' documents */
 static void score(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
@@ -95,15 +177,22 @@ static void soften(const struct block *b, size_t row, size_t from, size_t count)
   mask(ds, 0, from, count, end, 0.0f);
 }
 
+static void make_chances(const struct block *b, size_t first_key) {
+  score(b, first_key);
+  for (size_t r = 0; r < b->query_count; r++)
+    soften(b, r, hidden(b, r, first_key), visible(b->first_query + r, first_key));
+}
+#endif
+
 /* dq += ds k, by query tiles; a tile starts at the first key that one of its queries sees, and stops at the last. */
 static void add_dq(const struct block *b, size_t first_key) {
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
       const size_t end = visible(b->first_query + least(r + ROWS, b->query_count) - 1, first_key);
-      const size_t begin = hidden(b, r, first_key);
-      if (begin < end)
-        product_add(b->dq + r * b->stride + c, b->stride, end - begin, b->slope + r * CHANCE_STRIDE + begin, CHANCE_STRIDE,
-                    b->key_rows + (first_key + begin) * b->stride + c, b->stride);
+      const size_t begin = hidden(b, r, first_key) / NUMBERS;
+      if (begin * NUMBERS < end)
+        product_add(b->dq + r * b->stride + c, b->stride, steps_of(end) - begin, b->slope_rows + r * SLOPE_STRIDE + begin, SLOPE_STRIDE,
+                    b->key_steps + (first_key / NUMBERS + begin) * b->stride + c, b->stride);
     }
 }
 
@@ -121,18 +210,14 @@ static void add_dk_dv(const struct block *b, size_t first_key) {
       size_t past = b->query_count;
       while (past > skip && start_of(b, past - 1) >= key + ROWS)
         past--;
-      const size_t from = skip * CHANCE_STRIDE + j, row = skip * b->stride + c, steps = past - skip;
-      product_add_transposed(b->dv + to, b->stride, steps, b->chance + from, CHANCE_STRIDE, b->dout + row, b->stride);
-      product_add_transposed(b->dk + to, b->stride, steps, b->slope + from, CHANCE_STRIDE, b->query + row, b->stride);
+      const size_t step = skip / NUMBERS, from = step * CHANCE_STRIDE + j, row = step * b->stride + c, steps = steps_of(past) - step;
+      product_add_transposed(b->dv + to, b->stride, steps, b->chance + from, CHANCE_STRIDE, b->dout_steps + row, b->stride);
+      product_add_transposed(b->dk + to, b->stride, steps, b->slope + from, CHANCE_STRIDE, b->query_steps + row, b->stride);
     }
 }
 
 static void work(const struct block *b, size_t first_key) {
-  score(b, first_key);
-  for (size_t r = 0; r < b->query_count; r++) {
-    const size_t count = visible(b->first_query + r, first_key);
-    soften(b, r, hidden(b, r, first_key), count);
-  }
+  make_chances(b, first_key);
   add_dq(b, first_key);
   add_dk_dv(b, first_key);
 }
@@ -141,12 +226,16 @@ static void work(const struct block *b, size_t first_key) {
 static void begin(struct block *b, const stored *q, const stored *dout, const stored *o, const float *lse, size_t row) {
   copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim, (float)(M_LOG2E / sqrt((double)b->head_dim)));
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
+  if (NUMBERS > 1) {
+    copy_steps(b->query_steps, q, row, b->query_count, QUERY_BLOCK, b->head_dim);
+    copy_steps(b->dout_steps, dout, row, b->query_count, QUERY_BLOCK, b->head_dim);
+  }
   memset(b->dq, 0, QUERY_BLOCK * b->stride * sizeof(float));
   for (size_t r = 0; r < b->query_count; r++) {
     b->lse[r] = (float)(M_LOG2E * (double)lse[r]);
     vf sum = {0};
     for (size_t i = 0; i < b->head_dim; i += LANES)
-      sum = madd(load(b->dout + r * b->stride + i), load_n(o + r * row + i, b->head_dim - i), sum);
+      sum = madd(load_n(dout + r * row + i, b->head_dim - i), load_n(o + r * row + i, b->head_dim - i), sum);
     b->delta[r] = lanes_sum(sum);
   }
 }
@@ -162,22 +251,27 @@ static void write_rows(stored *to, size_t to_row, const float *from, size_t rows
 static void begin_head(const struct block *b, const stored *k, const stored *v, size_t row) {
   copy_panels(b->keys, k, row, b->sequence, b->padded, b->head_dim);
   copy_panels(b->values, v, row, b->sequence, b->padded, b->head_dim);
-  copy_rows(b->key_rows, k, row, b->sequence, b->sequence, b->head_dim, 1.0f);
+  copy_steps(b->key_steps, k, row, b->sequence, b->sequence, b->head_dim);
   memset(b->dk, 0, b->padded * b->stride * sizeof(float));
   memset(b->dv, 0, b->padded * b->stride * sizeof(float));
 }
 
 static struct block lay_out(const struct pen_call *call) {
   const size_t sequence = (size_t)call->dim[1], head_dim = (size_t)call->dim[4];
-  struct block b = { .sequence = sequence, .head_dim = head_dim, .stride = copy_stride(head_dim),
+  struct block b = { .sequence = sequence, .head_dim = head_dim, .stride = copy_stride(head_dim), .query_stride = copy_stride(steps_of(head_dim)),
                      .padded = round_up(sequence, KEY_BLOCK), .scale = (float)(1 / sqrt((double)head_dim)) };
+  b.factor = (float)(M_LOG2E / sqrt((double)head_dim));
+  b.dk_scale = NUMBERS == 1 ? (float)M_LN2 : b.scale; /* the other factors of floats are in the copied query */
   float *space = call->workspace;
-  b.keys = take(&space, b.padded * head_dim), b.values = take(&space, b.padded * head_dim);
-  b.key_rows = take(&space, b.padded * b.stride);
+  b.keys = take(&space, b.padded * steps_of(head_dim)), b.values = take(&space, b.padded * steps_of(head_dim));
+  b.key_steps = take(&space, steps_of(b.padded) * b.stride);
   b.dk = take(&space, b.padded * b.stride), b.dv = take(&space, b.padded * b.stride);
-  b.query = take(&space, QUERY_BLOCK * b.stride), b.dout = take(&space, QUERY_BLOCK * b.stride);
+  b.query = take(&space, QUERY_BLOCK * b.query_stride), b.dout = take(&space, QUERY_BLOCK * b.query_stride);
   b.dq = take(&space, QUERY_BLOCK * b.stride);
-  b.chance = take(&space, QUERY_BLOCK * CHANCE_STRIDE), b.slope = take(&space, QUERY_BLOCK * CHANCE_STRIDE);
+  b.chance = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE), b.slope = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE);
+  b.query_steps = NUMBERS == 1 ? b.query : take(&space, steps_of(QUERY_BLOCK) * b.stride);
+  b.dout_steps = NUMBERS == 1 ? b.dout : take(&space, steps_of(QUERY_BLOCK) * b.stride);
+  b.slope_rows = NUMBERS == 1 ? b.slope : take(&space, QUERY_BLOCK * SLOPE_STRIDE);
   return b;
 }
 
@@ -209,7 +303,7 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
       write_rows(dq + at, q_row, b.dq, b.query_count, b.head_dim, b.scale);
     }
     if (head % group == group - 1) {
-      write_rows(dk + k_at, k_row, b.dk, b.sequence, b.head_dim, (float)M_LN2); /* the other factors are in the copied query */
+      write_rows(dk + k_at, k_row, b.dk, b.sequence, b.head_dim, b.dk_scale);
       write_rows(dv + k_at, k_row, b.dv, b.sequence, b.head_dim, 1.0f);
     }
   }

@@ -48,6 +48,27 @@ inline_always void powers_of_two(vf *x, size_t count) {
 #undef EACH
 }
 
+/* 2^x for x up to 127 with a relative error of 3e-6, for what is rounded to bf16 next; above, any bits; 0 for x below -149, and already below -126
+ * where that would be subnormal and the CPU has no instruction for it. x = n + f with n <= x < n + 1; 2^f = 1 + f q(f), q of degree 3. */
+inline_always vf power_of_two_roughly(vf x) {
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512DQ__
+  const vf f = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF);
+#else
+  vf n = (x + 12582912.0f) - 12582912.0f;
+  n = choose(n > x, n - 1.0f, n);
+  const vf f = x - n;
+#endif
+  vf y = madd(f, splat(0.0134266843f), splat(0.0522424743f));
+  y = madd(f, y, splat(0.241280205f));
+  y = madd(f, y, splat(0.693044845f));
+  y = madd(f, y, splat(1.0f));
+#if PEN_VECTOR_BYTES == 64 && defined __AVX512DQ__
+  return (vf)_mm512_scalef_ps((__m512)y, (__m512)x);
+#else
+  return choose(x >= -126.0f, (vf)((vu)y + ((vu)(x - f + 12582912.0f) << 23)), splat(0.0f));
+#endif
+}
+
 /* 1/(1 + e^-x); the exponential is taken of -|x|, so that it cannot overflow. */
 inline_always vf sigmoid(vf x) {
   vf e = exponential(-absolute(x));

@@ -5,7 +5,7 @@
  * tile stands. Four steps to a round: where a processor's thread shares its core, every instruction beside the multiply-adds counts (at
  * four steps a tile of ATTENTION makes 0.82 of the peak of multiply-adds, at one step 0.73; alone on the core 0.98 and 0.96).
  *
- * Who includes this says how large a tile is: TILE_ROWS, a multiple of 3, and TILE_VECTORS; and with TILE_PAIRS that an element is a word
+ * Who includes this says how large a tile is: TILE_ROWS and TILE_VECTORS; and with TILE_PAIRS that an element is a word
  * of two bf16, the numbers of two steps, the first in its lower half.
  */
 #ifndef PEN_CPU_MULTIPLY_H
@@ -17,6 +17,7 @@ enum {
   ROWS = TILE_ROWS,
   VECTORS = TILE_VECTORS,  /* in a row of a tile */
   PANEL = VECTORS * LANES, /* floats in a row of a tile */
+  BASES = (ROWS + 2) / 3,  /* each for three rows */
 };
 
 #ifdef TILE_PAIRS
@@ -59,7 +60,7 @@ inline_always void multiply_row(vf sum[VECTORS], const element *a, const element
 }
 
 /* One step: an element of each row times b[0 .. PANEL]; three rows to a base, as addresses reach. */
-inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const element *const base[ROWS / 3], size_t a_row, const element *b) {
+inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const element *const base[BASES], size_t a_row, const element *b) {
   elements right[VECTORS];
   UNROLL
   for (int v = 0; v < VECTORS; v++)
@@ -71,9 +72,9 @@ inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const eleme
 
 /* The next step. Where tiles are high each base rises on its own: a compiler that knows one step's addresses from the last one's keeps
  * both, and runs out of registers (24 x 16 by GCC 12: 1 to 4% of the rate; attention's 6 x 16: 0 to 5%; with 32 bytes 2% the other way). */
-inline_always void advance(const element *base[ROWS / 3], size_t a_step) {
+inline_always void advance(const element *base[BASES], size_t a_step) {
   UNROLL
-  for (size_t i = 0; i < ROWS / 3; i++) {
+  for (size_t i = 0; i < BASES; i++) {
     base[i] += a_step;
 #if PEN_VECTOR_BYTES == 64
     __asm__("" : "+r"(base[i]));
@@ -85,8 +86,8 @@ inline_always void advance(const element *base[ROWS / 3], size_t a_step) {
  * A's strides are constants of the function that calls it. */
 inline_always void multiply_steps(vf sum[ROWS][VECTORS], size_t rows, size_t steps, const element *a, size_t a_row, size_t a_step, const element *b,
                                   size_t b_step) {
-  const element *base[ROWS / 3];
-  for (size_t i = 0; i < ROWS / 3; i++)
+  const element *base[BASES];
+  for (size_t i = 0; i < BASES; i++)
     base[i] = a + 3 * i * a_row;
   for (; steps >= 4; steps -= 4, b += 4 * b_step)
     UNROLL

@@ -4,21 +4,41 @@
  * diagonal (12 x 32 took 1.09 to 1.23 times as long with AVX-512 on Zen 4, sequences of 256 and 1024, head sizes 32 and 64). Copies have
  * rows that are zero past the width and an odd number of cache lines apart, so that a column of them spreads over all sets of the
  * first-level cache.
+ *
+ * Where the processor multiplies bf16, factors stay bf16, and an element holds a pair: two numbers of a row of A, or of a column of B, that
+ * follow each other; a last one alone has zero beside it. Tiles are 8 x 16 then, half a panel high so that every tile of a transposed factor
+ * lies in one panel; 12 x 16 and 16 x 16 were no faster.
  */
 #ifndef PEN_CPU_TILE_H
 #define PEN_CPU_TILE_H
 
 #include "kernels/cpu/vector/vector.h"
 
+#if defined PEN_STORED_BF16 && defined __AVX512BF16__
+#define TILE_PAIRS
+#endif
+
+#ifdef TILE_PAIRS
+#define TILE_ROWS 8
+typedef bf16 number; /* of a factor */
+#else
 #define TILE_ROWS 6
+typedef float number;
+#endif
 #define TILE_VECTORS (LANES == 16 ? 1 : 2)
 #include "kernels/cpu/vector/multiply.h"
 
-enum { LINE = 16 }; /* floats in a cache line */
+enum {
+  LINE = 16, /* floats in a cache line */
+  NUMBERS = sizeof(element) / sizeof(number),
+};
 
 static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* Floats from row to row of a copy that is `width` floats wide. */
+/* How many elements, a step each, hold so many numbers. */
+static inline size_t steps_of(size_t numbers) { return (numbers + NUMBERS - 1) / NUMBERS; }
+
+/* Elements from row to row of a copy that is `width` elements wide. */
 static inline size_t copy_stride(size_t width) {
   const size_t lines = round_up(width, PANEL) / LINE + (round_up(width, PANEL) % LINE != 0);
   return (lines | 1) * LINE;
@@ -43,7 +63,7 @@ inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row) {
 #define TILE_FUNCTION __attribute__((noinline, unused)) static
 
 /* C[ROWS][PANEL] = A B - offset, for A by rows (element (row, step) at a[row a_row + step]) and one offset a row. */
-TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const float *a, size_t a_row, const float *b, const float *offset) {
+TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const element *a, size_t a_row, const element *b, const float *offset) {
   vf sum[ROWS][VECTORS] = {0};
   multiply_steps(sum, ROWS, steps, a, a_row, 1, b, PANEL);
   UNROLL
@@ -54,7 +74,7 @@ TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const float *a,
 }
 
 /* C += A B, for A by rows. */
-TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const float *a, size_t a_row, const float *b, size_t b_step) {
+TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const element *a, size_t a_row, const element *b, size_t b_step) {
   vf sum[ROWS][VECTORS];
   tile_load(sum, c, c_row);
   multiply_steps(sum, ROWS, steps, a, a_row, 1, b, b_step);
@@ -62,7 +82,7 @@ TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const float
 }
 
 /* C += A^T B, for A^T by columns (element (row, step) at a[step a_step + row]). */
-TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, const float *a, size_t a_step, const float *b, size_t b_step) {
+TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, const element *a, size_t a_step, const element *b, size_t b_step) {
   vf sum[ROWS][VECTORS];
   tile_load(sum, c, c_row);
   multiply_steps(sum, ROWS, steps, a, 1, a_step, b, b_step);
@@ -78,7 +98,7 @@ struct ahead {
 /* Asks for the `step`-th few of them. Called between products, just before the rows are wanted: what is asked for all at once waits for its
  * turn, and what comes early is gone again where another thread shares the core's caches (5% of the kernels' time). */
 inline_always void ask_ahead(const struct ahead *a, size_t step) {
-  enum { AT_ONCE = 3 };
+  enum { AT_ONCE = ROWS / 2 };
   for (size_t r = step * AT_ONCE; r < (step + 1) * AT_ONCE && r < a->count; r++)
     for (size_t i = 0; i < a->width; i += LINE * sizeof(float) / sizeof *a->rows)
       __builtin_prefetch(a->rows + r * a->row + i);
@@ -100,34 +120,77 @@ static inline struct next_block block_after(size_t block, size_t at, size_t firs
   return (struct next_block){ at, 0 };
 }
 
-/* Copies rows times factor to rows of copy_stride(width); zero past the width up to PANEL, and `padded` rows in all. */
-static inline void copy_rows(float *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width,
-                             float factor) {
-  const size_t stride = copy_stride(width), panels = round_up(width, PANEL);
+#ifdef TILE_PAIRS
+/* A vector of elements from `left` numbers on, zero past them. */
+inline_always vu load_elements(const stored *from, size_t left) {
+  vu v = {0};
+  if (left >= LANES * NUMBERS)
+    memcpy(&v, from, sizeof v);
+  else
+    memcpy(&v, from, left * sizeof *from);
+  return v;
+}
+
+inline_always vu scaled(vu pairs, float factor) { return (void)factor, pairs; }
+
+/* Two rows as one of pairs, `left` numbers wide; the second may be absent. */
+inline_always vu load_step(const stored *first, const stored *second, size_t left) {
+  const vu low = (vu)load_n(first, left) >> 16;
+  return second ? low | (vu)load_n(second, left) : low;
+}
+#else
+inline_always vf load_elements(const stored *from, size_t left) { return load_n(from, left); }
+inline_always vf scaled(vf floats, float factor) { return floats * factor; }
+inline_always vf load_step(const stored *first, const stored *none, size_t left) { return (void)none, load_n(first, left); }
+#endif
+
+/* Copies the rows of a left factor to rows of copy_stride(steps_of(width)); zero past the width up to PANEL, and `padded` rows in all. Floats are
+ * multiplied by factor. */
+static inline void copy_rows(element *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width, float factor) {
+  const size_t stride = copy_stride(steps_of(width)), panels = round_up(steps_of(width), PANEL);
   for (size_t r = 0; r < rows; r++)
-    for (size_t i = 0; i < panels; i += LANES)
-      store(to + r * stride + i, i < width ? load_n(from + r * from_row + i, width - i) * factor : splat(0.0f));
+    for (size_t i = 0; i < panels; i += LANES) {
+      elements v = {0};
+      if (i * NUMBERS < width)
+        v = load_elements(from + r * from_row + i * NUMBERS, width - i * NUMBERS);
+      store(to + r * stride + i, scaled(v, factor));
+    }
   memset(to + rows * stride, 0, (padded - rows) * stride * sizeof *to);
 }
 
-/* LANES columns of a panel: to[step PANEL + lane] = from[lane from_row + step]; `lanes` rows are there, the others are zero. */
-static inline void copy_square(float *to, const stored *from, size_t from_row, size_t lanes, size_t width) {
-  for (size_t i = 0; i < width; i += LANES) {
-    const size_t n = width - i < LANES ? width - i : LANES;
+/* Copies rows that are the steps of a right factor, to rows of copy_stride(width); zero past the width up to PANEL, and steps_of(padded) rows in
+ * all. */
+static inline void copy_steps(element *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width) {
+  const size_t stride = copy_stride(width), panels = round_up(width, PANEL);
+  for (size_t r = 0; r < rows; r += NUMBERS, from += NUMBERS * from_row, to += stride)
+    for (size_t i = 0; i < panels; i += LANES) {
+      elements v = {0};
+      if (i < width)
+        v = load_step(from + i, r + 1 < rows ? from + from_row + i : NULL, width - i);
+      store(to + i, v);
+    }
+  memset(to, 0, (steps_of(padded) - steps_of(rows)) * stride * sizeof *to);
+}
+
+/* LANES columns of a panel: to[step PANEL + lane] is the element at from[lane from_row + step NUMBERS]; `lanes` rows are there, the others are
+ * zero. */
+static inline void copy_square(element *to, const stored *from, size_t from_row, size_t lanes, size_t width) {
+  for (size_t i = 0; i < steps_of(width); i += LANES) {
+    const size_t steps = steps_of(width) - i < LANES ? steps_of(width) - i : LANES;
     vf row[LANES];
     for (size_t r = 0; r < LANES; r++)
-      row[r] = r < lanes ? load_n(from + r * from_row + i, n) : splat(0.0f);
+      row[r] = r < lanes ? (vf)load_elements(from + r * from_row + i * NUMBERS, width - i * NUMBERS) : splat(0.0f);
     transpose(row);
-    for (size_t s = 0; s < n; s++)
-      store(to + (i + s) * PANEL, row[s]);
+    for (size_t s = 0; s < steps; s++)
+      store(to + (i + s) * PANEL, (elements)row[s]);
   }
 }
 
-/* Copies rows as transposed panels, PANEL of them side by side: to[row / PANEL][width][row mod PANEL]; missing rows are zero. */
-static inline void copy_panels(float *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width) {
+/* Copies rows as transposed panels, PANEL of them side by side: to[row / PANEL][steps_of(width)][row mod PANEL]; missing rows are zero. */
+static inline void copy_panels(element *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width) {
   for (size_t first = 0; first < padded; first += LANES) {
     const size_t lanes = first >= rows ? 0 : rows - first < LANES ? rows - first : LANES;
-    float *panel = to + first / PANEL * PANEL * width + first % PANEL;
+    element *panel = to + first / PANEL * PANEL * steps_of(width) + first % PANEL;
     copy_square(panel, from + (lanes ? first * from_row : 0), from_row, lanes, width);
   }
 }
@@ -146,8 +209,8 @@ inline_always void mask(float *s, size_t begin, size_t from, size_t count, size_
     store(s + j, splat(rest));
 }
 
-/* Takes floats from the front of a workspace, in whole cache lines. */
-static inline float *take(float **workspace, size_t count) {
+/* Takes floats, or elements, from the front of a workspace, in whole cache lines. */
+static inline void *take(float **workspace, size_t count) {
   float *taken = *workspace;
   *workspace += round_up(count, LINE);
   return taken;

@@ -144,7 +144,10 @@ inline_always void store_n_f32(float *p, vf v, size_t n) {
 
 inline_always void store_n_bf16(bf16 *p, vf v, size_t n) {
   const vh half = narrowed(v);
-  memcpy(p, &half, n >= LANES ? sizeof half : n * sizeof *p);
+  if (n >= LANES)
+    memcpy(p, &half, sizeof half);
+  else
+    memcpy(p, &half, n * sizeof *p);
 }
 
 inline_always float widen_f32(float x) { return x; }
