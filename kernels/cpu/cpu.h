@@ -26,7 +26,7 @@ struct pen_product {
   float *result;
   struct pen_rounding rounded; /* of factors of bf16: its result given, the product goes there instead, rows likewise apart */
   size_t result_row, m, n, k;
-  float *workspace; /* 64-byte aligned; of the size that ops.def says for k and n */
+  float *workspace; /* 64-byte aligned; of the size that ops.def says */
 };
 typedef void pen_multiply(const struct pen_product *product);
 
@@ -42,8 +42,8 @@ pen_kernel pen_linear, pen_linear_dx, pen_linear_dw, pen_affine, pen_affine_dx, 
 
 enum { PEN_PAIRS_DEPTH = 2 * PEN_PRODUCT_DEPTH };
 
-/* Readies them by `pairs`, which multiplies factors of bf16 whose k is even, and at most PEN_PAIRS_DEPTH where it rounds; null: factors are
- * widened, and multiplied by pen_multiply_f32. */
+/* Readies them by `pairs`, which multiplies factors of bf16, with a k of at most PEN_PAIRS_DEPTH where it rounds; null: factors are widened, and
+ * multiplied by pen_multiply_f32. */
 void pen_products_bf16_open(pen_multiply *pairs);
 pen_kernel pen_linear_bf16, pen_linear_dx_bf16, pen_linear_dw_bf16, pen_affine_bf16, pen_affine_dx_bf16, pen_affine_dw_bf16;
 

@@ -1,7 +1,7 @@
 /* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16.
  *
  * A CPU with AVX512_BF16 multiplies them as they are (vector/product_pairs.c). With AMX, or where that is asked for, oneDNN does it instead
- * (onednn.h). Else, and for odd k, factors are widened: a product of two bf16 is exact in f32, so nothing is lost when they are multiplied as
+ * (onednn.h). Else factors are widened: a product of two bf16 is exact in f32, so nothing is lost when they are multiplied as
  * f32 (matmul.c says by whom). It is done block by block, at most PEN_PRODUCT_BLOCK a side, in the call's workspace:
  *
  *     left    [m, k]   as it is stored: rows of k, or, transposed, rows of m
@@ -101,26 +101,25 @@ static void sum_widened(struct product *p, const struct block *b, float *c, size
   }
 }
 
-static void multiply_block(struct product *p, const struct block *b, int paired) {
+static void multiply_block(struct product *p, const struct block *b) {
   float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
   const size_t c_row = p->sum ? p->n : b->n;
   const int adds = p->sum || begin(p, b);
-  (paired ? sum_pairs : sum_widened)(p, b, c, c_row, adds);
+  (pairs ? sum_pairs : sum_widened)(p, b, c, c_row, adds);
   if (p->rounded.result)
     pen_narrow_rows(p->rounded.result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
 }
 
 /* An addend may lie in the result's place: a block of it is read before that block is written. */
 static void multiply(struct product *p) {
-  const int paired = pairs && p->k % 2 == 0;
-  if (paired && (p->sum || p->k <= PEN_PAIRS_DEPTH)) {
+  if (pairs && (p->sum || p->k <= PEN_PAIRS_DEPTH)) {
     pairs(&(struct pen_product){ .left = p->left, .right = p->right, .addend = p->sum, .result = p->sum, .rounded = p->rounded,
                                  .result_row = p->n, .m = p->m, .n = p->n, .k = p->k, .workspace = p->workspace });
     return;
   }
   for (size_t j = 0; j < p->n; j += PEN_PRODUCT_BLOCK)
     for (size_t i = 0; i < p->m; i += PEN_PRODUCT_BLOCK)
-      multiply_block(p, &(struct block){ i, j, least(p->m - i, PEN_PRODUCT_BLOCK), least(p->n - j, PEN_PRODUCT_BLOCK) }, paired);
+      multiply_block(p, &(struct block){ i, j, least(p->m - i, PEN_PRODUCT_BLOCK), least(p->n - j, PEN_PRODUCT_BLOCK) });
 }
 
 struct sizes {

@@ -32,7 +32,7 @@ typedef vf elements;
  * the rate), so where registers are few the order is written down. Of pairs, so is that the broadcast is part of the instruction (1% of the
  * rate), which takes subnormal numbers for zero; elsewhere the upper halves come first. */
 inline_always void multiply_row(vf sum[VECTORS], const element *a, const elements b[VECTORS]) {
-#if defined TILE_PAIRS && PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
+#if defined TILE_PAIRS && defined PEN_PAIRS
   UNROLL
   for (int v = 0; v < VECTORS; v++)
     __asm__("vdpbf16ps %1%{1to16%}, %2, %0" : "+v"(sum[v]) : "m"(*a), "v"(b[v]));

@@ -5,7 +5,7 @@
  * to 3% of products whose factors are in no cache.) */
 static void copy_panels(float *to, const struct pen_factor *right, size_t first, size_t column, size_t depth, size_t width) {
   const size_t whole = width / PANEL * PANEL, row = right->row;
-  const float *from = (const float *)right->at + first * row + column;
+  const float *from = number_at(right, first, column);
   for (size_t k = 0; k < depth; k++, from += row, to += PANEL) {
     float *panel = to;
     for (size_t j = 0; j < whole; j += PANEL, panel += depth * PANEL) {
@@ -20,7 +20,7 @@ static void copy_panels(float *to, const struct pen_factor *right, size_t first,
 
 static void copy_strips(float *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t depth, size_t ask) {
   const size_t whole = rows / ROWS, row = left->row;
-  const float *from = (const float *)left->at + first * row + i;
+  const float *from = number_at(left, first, i);
   for (size_t k = 0; k < depth; k++, from += row, to += ROWS) {
     for (size_t j = 0; j < ask; j += LINE)
       __builtin_prefetch(from + STEPS_AHEAD_LEFT * row + j);

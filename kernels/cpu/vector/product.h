@@ -8,13 +8,14 @@
  *
  *     right panels  [panel][depth][PANEL]   zero past the last column
  *     left strips   [strip][depth][ROWS]    only where the left factor is stored transposed
- *     left rows     [HEIGHT][depth + LINE]  only where rows stand a multiple of 2 KiB apart, so that all fall to one set of the caches or two
+ *     left rows     [HEIGHT][depth + LINE]  only where rows stand a multiple of 2 KiB apart, so that all fall to one set of the caches or two,
+ *                                           or begin within an element
  *
- * Elsewhere rows of the left factor are read where they are. Nothing is cleared: a tile's sums start at zero in the registers, and what is
- * added to them is read as the tile is stored.
+ * An element that k does not fill is filled with zeros as it is copied.  * Elsewhere rows of the left factor are read where they are. Nothing is cleared:
+ * a tile's sums start at zero in the registers, and what is added to them is read as the tile is stored.
  *
  * Bits: an element of the result is the sum over blocks of k, in rising order, of sums over the steps of a block, in rising order, one
- * multiply-add each; the addend comes first. So it depends on its row, its column and k alone, not on m, n or which rows stand beside it.
+ * multiply-add each; the addend comes to the first of them, and bias, where there is one, to the whole. So it depends on its row, its column and k alone, not on m, n or which rows stand beside it.
  */
 #ifndef PEN_CPU_PRODUCT_H
 #define PEN_CPU_PRODUCT_H
@@ -29,14 +30,15 @@
 
 enum {
   HEIGHT = PEN_PRODUCT_HEIGHT,
-  DEPTH = LANES == 16 ? PEN_PRODUCT_DEPTH : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
+  NUMBERS = sizeof(element) / sizeof(stored), /* of a factor, in an element */
+  DEPTH = LANES == 16 || NUMBERS > 1 ? PEN_PRODUCT_DEPTH : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
   LINE = 16,             /* elements in a cache line */
   HALF_PAGE = 512,       /* elements in 2 KiB */
   STEPS_AHEAD_RIGHT = 4, /* how far copies ask ahead of themselves for rows that the machine cannot guess */
   STEPS_AHEAD_LEFT = 8,
-  NUMBERS = sizeof(element) / sizeof(stored), /* of a factor, in an element */
 };
 _Static_assert(HEIGHT % ROWS == 0 && PEN_PRODUCT_WIDTH % PANEL == 0, "blocks are whole tiles");
+_Static_assert(NUMBERS == 1 || NUMBERS * DEPTH == PEN_PAIRS_DEPTH, "what is rounded is one block of k");
 _Static_assert((int)PANEL <= PEN_PRODUCT_PANEL, "the workspace of ops.def has room for a panel past the last column");
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
@@ -58,11 +60,14 @@ struct place {
   size_t row;
 };
 
+/* Whether it is numbers of bf16: constant where the factors are f32. */
+inline_always int rounds(const struct place *to) { return NUMBERS > 1 && to->rounded.result; }
+
 /* The place that begins i rows and j columns further on. */
 inline_always struct place place_at(const struct place *p, size_t i, size_t j) {
   const size_t at = i * p->row + j;
   struct place to = *p;
-  if (NUMBERS > 1 && p->rounded.result) {
+  if (rounds(p)) {
     to.rounded.result += at;
     to.rounded.addend = to.rounded.addend ? to.rounded.addend + at : NULL;
     to.rounded.bias = to.rounded.bias ? to.rounded.bias + j : NULL;
@@ -109,17 +114,16 @@ struct tile {
 };
 
 inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row, size_t a_step) {
-  const int rounds = NUMBERS > 1 && t->to.rounded.result;
   vf sum[ROWS][VECTORS];
   UNROLL
   for (size_t r = 0; r < rows; r++) {
     UNROLL
     for (int v = 0; v < VECTORS; v++)
       sum[r][v] = (vf){0};
-    __builtin_prefetch(rounds ? (void *)(t->to.rounded.result + r * t->to.row) : (void *)(t->to.result + r * t->to.row), 1);
+    __builtin_prefetch(rounds(&t->to) ? (void *)(t->to.rounded.result + r * t->to.row) : (void *)(t->to.result + r * t->to.row), 1);
   }
   multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
-  if (rounds)
+  if (rounds(&t->to))
     put_rounded(&t->to, sum, rows, PANEL);
   else
     put_sums(&t->to, sum, rows);
@@ -152,7 +156,7 @@ static void multiply_narrow(tile_function *multiply, const struct tile *whole, s
   for (size_t r = 0; to->addend && r < rows; r++)
     memcpy(space + r * PANEL, to->addend + r * to->row, width * sizeof *space);
   multiply(&t);
-  if (to->rounded.result) {
+  if (rounds(to)) {
     vf sum[ROWS][VECTORS];
     memcpy(sum, space, sizeof space);
     put_rounded(to, sum, rows, width);
@@ -164,38 +168,45 @@ static void multiply_narrow(tile_function *multiply, const struct tile *whole, s
 
 /* ---- copies ---- */
 
-/* Where the element (row, step) stands of a factor whose rows hold one step after the other. */
-static const element *element_of(const struct pen_factor *f, size_t row, size_t step) {
-  return (const element *)f->at + row * (f->row / NUMBERS) + step;
+/* The number at a column of a row of a factor, as it is stored. */
+static const stored *number_at(const struct pen_factor *f, size_t row, size_t column) { return (const stored *)f->at + row * f->row + column; }
+
+/* The elements that hold `numbers`. */
+static size_t steps_of(size_t numbers) { return (numbers + NUMBERS - 1) / NUMBERS; }
+
+/* Panels of a right factor that is stored by rows of n, from number `first` of k and `column` on, `numbers` by `width`. */
+static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column, size_t numbers, size_t width);
+
+/* Strips of a left factor that is stored transposed, by rows of m, from number `first` of k and row i on. The last strip's missing rows are not
+ * read by anyone. `ask`: how many numbers of each of its rows to ask for ahead of time, those of the blocks that follow among them. */
+static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t numbers, size_t ask);
+
+/* A vector of elements, of which `numbers` are there. */
+static inline vf load_numbers(const stored *from, size_t numbers) {
+  vf v = {0};
+  memcpy(&v, from, least(LANES * NUMBERS, numbers) * sizeof *from);
+  return v;
 }
 
-/* Panels of `depth` steps of a right factor that is stored by rows of n, from step `first` and `column` on. */
-static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column, size_t depth, size_t width);
-
-/* Strips of `depth` steps of a left factor that is stored transposed, by rows of m, from step `first` and row i on. The last strip's missing
- * rows are not read by anyone. `ask`: how many numbers of each of its rows to ask for ahead of time, those of the blocks that follow among
- * them. */
-static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t depth, size_t ask);
-
 /* A panel of a right factor that is stored transposed, by rows of k: squares are turned in registers. */
-static void copy_panel_transposed(element *to, const element *from, size_t row, size_t depth, size_t width) {
+static void copy_panel_transposed(element *to, const stored *from, size_t row, size_t numbers, size_t width) {
   for (size_t half = 0; half < PANEL; half += LANES)
-    for (size_t k = 0; k < depth; k += LANES) {
-      const size_t steps = least(LANES, depth - k);
+    for (size_t k = 0; k < numbers; k += LANES * NUMBERS) {
       vf square[LANES];
       for (size_t i = 0; i < LANES; i++)
-        square[i] = half + i < width ? load_n((const float *)from + (half + i) * row + k, steps) : (vf){0};
+        square[i] = half + i < width ? load_numbers(from + (half + i) * row + k, numbers - k) : (vf){0};
       transpose(square);
+      const size_t step = k / NUMBERS, steps = least(LANES, steps_of(numbers - k));
       for (size_t i = 0; i < steps; i++)
-        store((float *)to + (k + i) * PANEL + half, square[i]);
+        store((float *)to + (step + i) * PANEL + half, square[i]);
     }
 }
 
-static void copy_right(element *to, const struct pen_factor *right, size_t first, size_t column, size_t depth, size_t width) {
+static void copy_right(element *to, const struct pen_factor *right, size_t first, size_t column, size_t numbers, size_t width) {
   if (!right->transposed)
-    copy_panels(to, right, first, column, depth, width);
-  for (size_t j = 0; right->transposed && j < width; j += PANEL, to += depth * PANEL)
-    copy_panel_transposed(to, element_of(right, column + j, first), right->row / NUMBERS, depth, width - j);
+    copy_panels(to, right, first, column, numbers, width);
+  for (size_t j = 0; right->transposed && j < width; j += PANEL, to += steps_of(numbers) * PANEL)
+    copy_panel_transposed(to, number_at(right, column + j, first), right->row, numbers, width - j);
 }
 
 /* ---- blocks ---- */
@@ -207,18 +218,20 @@ struct strips {
   tile_function *const *tile;
 };
 
-static struct strips take_left(const struct pen_factor *left, size_t i, size_t first, size_t rows, size_t depth, element *space) {
+static struct strips take_left(const struct pen_factor *left, size_t i, size_t first, size_t rows, size_t numbers, element *space) {
+  const size_t depth = steps_of(numbers), row = left->row / NUMBERS;
   if (left->transposed) {
     const size_t ask = i == 0 && left->row <= 2 * HALF_PAGE * NUMBERS ? left->row : rows;
-    copy_strips(space, left, first, i, rows, depth, ask);
+    copy_strips(space, left, first, i, rows, numbers, ask);
     return (struct strips){ space, depth * ROWS, 1, tile_of_strip };
   }
-  const element *from = element_of(left, i, first);
-  const size_t row = left->row / NUMBERS;
-  if (row % HALF_PAGE != 0)
-    return (struct strips){ from, row * ROWS, row, tile_of_rows };
-  for (size_t r = 0; r < rows; r++)
-    memcpy(space + r * (depth + LINE), from + r * row, depth * sizeof *space);
+  if (left->row % NUMBERS == 0 && row % HALF_PAGE != 0)
+    return (struct strips){ (const element *)number_at(left, i, first), row * ROWS, row, tile_of_rows };
+  for (size_t r = 0; r < rows; r++) {
+    element *to = space + r * (depth + LINE);
+    to[depth - 1] = 0;
+    memcpy(to, number_at(left, i + r, first), numbers * sizeof(stored));
+  }
   return (struct strips){ space, (depth + LINE) * ROWS, depth + LINE, tile_of_rows };
 }
 
@@ -242,18 +255,19 @@ static void multiply_block(const struct block *b, const struct strips *left) {
 }
 
 void PEN_NAME(multiply)(const struct pen_product *p) {
-  const size_t steps = p->k / NUMBERS, width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL), depth = part_of(steps, DEPTH, 4);
+  const size_t steps = steps_of(p->k), width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL), depth = part_of(steps, DEPTH, 4);
   element *panels = (element *)p->workspace, *space = panels + round_up(round_up(width, PANEL) * depth, LINE);
   struct place to = { .result = p->result, .addend = p->addend, .rounded = p->rounded, .row = p->result_row };
   for (size_t j = 0; j < p->n; j += width)
     for (size_t first = 0; first < steps; first += depth) {
       struct block b = { .columns = least(width, p->n - j), .depth = least(depth, steps - first), .panels = panels };
+      const size_t k = first * NUMBERS, numbers = least(b.depth * NUMBERS, p->k - k);
       to.addend = first > 0 ? p->result : p->addend;
-      copy_right(panels, &p->right, first, j, b.depth, b.columns);
+      copy_right(panels, &p->right, k, j, numbers, b.columns);
       for (size_t i = 0; i < p->m; i += HEIGHT) {
         b.rows = least(HEIGHT, p->m - i);
         b.to = place_at(&to, i, j);
-        const struct strips left = take_left(&p->left, i, first, b.rows, b.depth, space);
+        const struct strips left = take_left(&p->left, i, k, b.rows, numbers, space);
         multiply_block(&b, &left);
       }
     }

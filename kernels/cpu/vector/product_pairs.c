@@ -8,42 +8,49 @@
 #define TILE_PAIRS
 #include "kernels/cpu/vector/product.h"
 
-/* to[i] = the numbers even[i] and odd[i] in one word */
+/* to[i] = the numbers even[i] and odd[i] in one word; `odd` null: zeros. */
 inline_always void pair_up(uint32_t *to, const bf16 *even, const bf16 *odd, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    to[i] = even[i].bits | (uint32_t)odd[i].bits << 16;
+  if (odd)
+    for (size_t i = 0; i < count; i++)
+      to[i] = even[i].bits | (uint32_t)odd[i].bits << 16;
+  else
+    for (size_t i = 0; i < count; i++)
+      to[i] = even[i].bits;
 }
 
-static void copy_panels(uint32_t *to, const struct pen_factor *right, size_t first, size_t column, size_t depth, size_t width) {
-  const size_t whole = width / PANEL * PANEL, row = right->row;
-  const bf16 *even = (const bf16 *)right->at + 2 * first * row + column;
-  for (size_t k = 0; k < depth; k++, even += 2 * row, to += PANEL) {
-    const bf16 *odd = even + row;
-    uint32_t *panel = to;
-    for (size_t j = 0; j < whole; j += PANEL, panel += depth * PANEL) {
-      __builtin_prefetch(even + STEPS_AHEAD_RIGHT * row + j);
-      __builtin_prefetch(odd + STEPS_AHEAD_RIGHT * row + j);
-      pair_up(panel, even + j, odd + j, PANEL);
-    }
-    if (whole < width) {
-      memset(panel, 0, PANEL * sizeof *panel);
-      pair_up(panel, even + whole, odd + whole, width - whole);
-    }
+/* One step of a factor, `count` words from two of its rows, in parts of `part`, each `apart` from the last one. */
+inline_always void copy_step(uint32_t *to, const bf16 *even, const bf16 *odd, size_t count, size_t part, size_t apart) {
+  const size_t whole = count / part * part;
+  for (size_t i = 0; i < whole; i += part, to += apart)
+    pair_up(to, even + i, odd ? odd + i : NULL, part);
+  pair_up(to, even + whole, odd ? odd + whole : NULL, count - whole);
+}
+
+/* Asks for the rows of a step to come. */
+inline_always void ask_for(const bf16 *even, const bf16 *odd, size_t count) {
+  for (size_t i = 0; i < count; i += LINE * NUMBERS) {
+    __builtin_prefetch(even + i);
+    __builtin_prefetch(odd + i);
   }
 }
 
-static void copy_strips(uint32_t *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t depth, size_t ask) {
-  const size_t whole = rows / ROWS, row = left->row;
-  const bf16 *even = (const bf16 *)left->at + 2 * first * row + i;
-  for (size_t k = 0; k < depth; k++, even += 2 * row, to += ROWS) {
-    const bf16 *odd = even + row;
-    for (size_t j = 0; j < ask; j += LINE * NUMBERS) {
-      __builtin_prefetch(even + STEPS_AHEAD_LEFT * row + j);
-      __builtin_prefetch(odd + STEPS_AHEAD_LEFT * row + j);
-    }
-    uint32_t *strip = to;
-    for (size_t s = 0; s < whole; s++, strip += depth * ROWS)
-      pair_up(strip, even + s * ROWS, odd + s * ROWS, ROWS);
-    pair_up(strip, even + whole * ROWS, odd + whole * ROWS, rows - whole * ROWS);
+/* As in product.c each row is read once, whole. */
+static void copy_panels(uint32_t *to, const struct pen_factor *right, size_t first, size_t column, size_t numbers, size_t width) {
+  const size_t row = right->row, depth = steps_of(numbers), last = width / PANEL * PANEL;
+  const bf16 *even = number_at(right, first, column);
+  for (size_t k = 0; k < numbers; k += NUMBERS, even += NUMBERS * row, to += PANEL) {
+    ask_for(even + STEPS_AHEAD_RIGHT * row, even + (STEPS_AHEAD_RIGHT + 1) * row, width);
+    if (last < width)
+      memset(to + last * depth, 0, PANEL * sizeof *to);
+    copy_step(to, even, k + 1 < numbers ? even + row : NULL, width, PANEL, depth * PANEL);
+  }
+}
+
+static void copy_strips(uint32_t *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t numbers, size_t ask) {
+  const size_t row = left->row, depth = steps_of(numbers);
+  const bf16 *even = number_at(left, first, i);
+  for (size_t k = 0; k < numbers; k += NUMBERS, even += NUMBERS * row, to += ROWS) {
+    ask_for(even + STEPS_AHEAD_LEFT * row, even + (STEPS_AHEAD_LEFT + 1) * row, ask);
+    copy_step(to, even, k + 1 < numbers ? even + row : NULL, rows, ROWS, depth * ROWS);
   }
 }

@@ -5,7 +5,7 @@
 const struct pen_vector_kernels PEN_NAME(kernels) = {
 #ifdef PEN_STORED_BF16
   .op = { PEN_VECTOR_OPS(PEN_ENTRY) },
-#ifdef __AVX512BF16__
+#ifdef PEN_PAIRS
   .multiply = PEN_NAME(multiply),
 #endif
 #else

@@ -82,7 +82,7 @@ inline_always vu upper_half(vf v) {
 }
 
 inline_always vh narrowed(vf v) {
-#if PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
+#ifdef PEN_PAIRS
   return (vh)_mm512_cvtneps_pbh((__m512)v);
 #elif PEN_VECTOR_BYTES == 32 && defined __AVX2__
   const __m256i half = (__m256i)upper_half(v);
