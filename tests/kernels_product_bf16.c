@@ -44,15 +44,20 @@ static void check_all_parts(void **state) {
   check_parts(PEN_PAIRS_DEPTH + 100);
 }
 
-static void an_element_depends_on_its_row_and_column_alone(void **state) {
+static void open_own(void) {
   setenv("PEN_PRODUCTS", "own", 1);
   pen_kernels_open(1);
   unsetenv("PEN_PRODUCTS");
+}
+
+static void an_element_depends_on_its_row_and_column_alone(void **state) {
+  open_own();
   check_all_parts(state);
 }
 
 /* Runs a check by pairs, whatever the set has. */
 static void check_by_pairs(void (*check)(void **), void **state) {
+  open_own();
   pen_products_bf16_open(pen_wide_bf16_multiply);
   check(state);
 }

@@ -110,7 +110,7 @@ void pen_linear_dw(const struct pen_call *call) {
            call->operand[2], s.out, s.in, s.rows);
 }
 
-/* The same three with a weight that stands the other way round, w[in,out], and a bias: y = x w + (a + bias) */
+/* The same three with a weight that stands the other way round, w[in,out], and a bias: y = x w + a + bias */
 void pen_affine(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
   const float *bias = call->operand[2], *a = call->operand[3];

@@ -85,21 +85,23 @@ static int asks_for(const char *whose) {
 /* Whether our own products of f32 are the ones to take: where they were measured to be faster (matmul.c). */
 static int multiplies(void) { return asks_for("own") || (!asks_for("library") && strcmp(chosen.name, "baseline") != 0); }
 
-/* AMX multiplies bf16 at many times the rate of AVX512_BF16, and only oneDNN knows how. */
+/* Whether there is AMX for bf16, which only oneDNN knows how to use: the CPU has it, and the operating system keeps its registers. */
 static int has_amx(void) {
 #if defined __x86_64__
-  enum { FEATURES = 7, AMX_BF16 = 1 << 22 };
-  unsigned a, b, c, d;
+  enum { FEATURES = 7, AMX_BF16 = 1 << 22, STATES = 13, TILES = 3 << 17 };
+  unsigned a, b, c, d, state = 0;
+  if (__get_cpuid_count(STATES, 0, &state, &b, &c, &d) && (state & TILES) != TILES)
+    return 0;
   return __get_cpuid_count(FEATURES, 0, &a, &b, &c, &d) && (d & AMX_BF16);
 #else
   return 0;
 #endif
 }
 
-/* Of two bf16, or null: our own. */
+/* Opens oneDNN, where it is to multiply bf16. Returns its name; null: it does not. */
 static const char *open_library(void) {
   const int wanted = asks_for("library") || (has_amx() && !asks_for("own"));
-  return wanted && !strcmp(chosen.name, "avx512bf16") && pen_onednn_suits_cpu() ? pen_onednn_open() : NULL;
+  return wanted && chosen.bf16->multiply ? pen_onednn_open() : NULL;
 }
 
 /* Every kernel runs in the caller's thread, however many it might use: see matmul.c on what a second one does to the bits. */
@@ -109,7 +111,7 @@ const char *pen_kernels_open(int threads) {
   chosen = choose_set();
   const char *onednn = open_library();
   library_bf16 = onednn != NULL;
-  pen_products_bf16_open(chosen.bf16->multiply);
+  pen_products_bf16_open(asks_for("library") ? NULL : chosen.bf16->multiply);
   const char *matmul = pen_matmul_open(multiplies() ? chosen.f32->multiply : NULL);
   if (!matmul)
     return NULL;

@@ -4,7 +4,7 @@
  *     LINEAR     y  = x w^T + a         is   y^T = (w^T)^T x^T + a^T           m = out, n = rows, k = in
  *     LINEAR_DX  dx = dy w + a          is   dx^T = w^T dy^T + a^T             m = in,  n = rows, k = out
  *     LINEAR_DW  dw += dy^T x           is   dw^T += x^T (dy^T)^T              m = in,  n = out,  k = rows
- *     AFFINE     y  = x w + (a + bias)  is   y^T = w^T x^T + a^T + bias        m = out, n = rows, k = in
+ *     AFFINE     y  = x w + a + bias    is   y^T = w^T x^T + a^T + bias        m = out, n = rows, k = in
  *     AFFINE_DX  dx = dy w^T + a        is   dx^T = (w^T)^T dy^T + a^T         m = in,  n = rows, k = out
  *     AFFINE_DW  dw += x^T dy           is   dw^T += dy^T (x^T)^T              m = out, n = in,   k = rows
  * The addend is C with beta 1; it may be D itself. The bias is added in the library's epilogue, which wants it in D's type: over bf16 it is

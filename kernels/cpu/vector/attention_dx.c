@@ -69,7 +69,7 @@ typedef uint16_t halves __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
 /* Two vectors rounded to bf16, side by side; and, in words, the pairs of them both. */
 inline_always halves rounded(vf first, vf second) {
-#if PEN_VECTOR_BYTES == 64 && defined __AVX512BF16__
+#ifdef PEN_PAIRS
   return (halves)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
 #else
   const vh half[2] = { narrowed(first), narrowed(second) };

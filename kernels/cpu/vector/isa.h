@@ -1,10 +1,9 @@
 /* isa.h: how the sources of vector/ are compiled several times, and what each compilation offers.
  *
- * Every .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512 and the -m flags that
- * go with it, and, but for F32_SOURCES of Makefile.am, once more with -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). avx512bf16, for CPUs
- * that multiply bf16 themselves, differs from avx512 in these alone, and has product_pairs.c. PEN_NAME(x) is x
- * with the set's name in it, so that all of them fit into one binary; table.c gathers the
- * functions of one set in a struct, and open.c takes one of these structs at start.
+ * A .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512 and the -m flags that go with it, and, but
+ * for F32_SOURCES of Makefile.am, once more with -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). avx512bf16, for CPUs that multiply bf16
+ * themselves (-DPEN_PAIRS), differs from avx512 in these alone, and has product_pairs.c. PEN_NAME(x) is x with the set's name in it, so that
+ * all of them fit into one binary; table.c gathers the functions of one set in a struct, and open.c takes one of these structs at start.
  */
 #ifndef PEN_CPU_ISA_H
 #define PEN_CPU_ISA_H

@@ -33,7 +33,7 @@ enum {
   NUMBERS = sizeof(element) / sizeof(stored), /* of a factor, in an element */
   DEPTH = LANES == 16 || NUMBERS > 1 ? PEN_PRODUCT_DEPTH : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
   LINE = 16,             /* elements in a cache line */
-  HALF_PAGE = 512,       /* elements in 2 KiB */
+  HALF_PAGE = 512,       /* elements in 2 KiB: rows so far apart are copied, which makes 1.3 of the rate on Zen 4 */
   STEPS_AHEAD_RIGHT = 4, /* how far copies ask ahead of themselves for rows that the machine cannot guess */
   STEPS_AHEAD_LEFT = 8,
 };

@@ -39,7 +39,7 @@ static void copy_panels(uint32_t *to, const struct pen_factor *right, size_t fir
   const size_t row = right->row, depth = steps_of(numbers), last = width / PANEL * PANEL;
   const bf16 *even = number_at(right, first, column);
   for (size_t k = 0; k < numbers; k += NUMBERS, even += NUMBERS * row, to += PANEL) {
-    ask_for(even + STEPS_AHEAD_RIGHT * row, even + (STEPS_AHEAD_RIGHT + 1) * row, width);
+    ask_for(even + NUMBERS * STEPS_AHEAD_RIGHT * row, even + (NUMBERS * STEPS_AHEAD_RIGHT + 1) * row, width);
     if (last < width)
       memset(to + last * depth, 0, PANEL * sizeof *to);
     copy_step(to, even, k + 1 < numbers ? even + row : NULL, width, PANEL, depth * PANEL);
@@ -50,7 +50,7 @@ static void copy_strips(uint32_t *to, const struct pen_factor *left, size_t firs
   const size_t row = left->row, depth = steps_of(numbers);
   const bf16 *even = number_at(left, first, i);
   for (size_t k = 0; k < numbers; k += NUMBERS, even += NUMBERS * row, to += ROWS) {
-    ask_for(even + STEPS_AHEAD_LEFT * row, even + (STEPS_AHEAD_LEFT + 1) * row, ask);
+    ask_for(even + NUMBERS * STEPS_AHEAD_LEFT * row, even + (NUMBERS * STEPS_AHEAD_LEFT + 1) * row, ask);
     copy_step(to, even, k + 1 < numbers ? even + row : NULL, rows, ROWS, depth * ROWS);
   }
 }

@@ -14,7 +14,7 @@
 
 #include "kernels/cpu/vector/vector.h"
 
-#if defined PEN_STORED_BF16 && defined __AVX512BF16__
+#ifdef PEN_PAIRS
 #define TILE_PAIRS
 #endif
 
