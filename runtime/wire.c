@@ -293,6 +293,9 @@ static size_t bytes_of(const struct pen_wire *wire, const struct frame *frame) {
 static void lose(struct pen_wire *wire, struct peer *peer) {
   char line[PEN_LOST_LINE_BYTES];
   uint32_t lost = peer->ranks.first, waiter = PEN_NONE;
+  for (uint32_t i = 0; i < peer->ranks.count; i++) {
+    atomic_store(&wire->shared->ranks[lost + i].waits_for, 0); /* whoever is gone waits for nobody */
+  }
   for (uint32_t i = 0; i < peer->ranks.count && waiter == PEN_NONE; i++) {
     waiter = pen_lost_waiter(wire->shared, peer->ranks.first + i);
     lost += waiter == PEN_NONE ? 0 : i;
