@@ -1,4 +1,4 @@
-/* launch.c: starts one process a rank, each on a core of its own where there are enough, and hands over to the watch. */
+/* launch.c: starts one process a rank, on the CPU each on a core of its own where there are enough, and hands over to the watch. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -49,12 +49,12 @@ static void pin(cpu_set_t *cores, size_t set_bytes, uint32_t skipped, uint32_t c
 }
 
 /* The first thing a rank does: it must not outlive its parent, which could die before it says so. */
-static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_set_t *cores, size_t set_bytes, bool alone) {
+static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_set_t *cores, size_t set_bytes, bool pinned) {
   pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "cannot tie a rank to its parent");
   if (getppid() != run->parent) {
     _exit(PEN_EXIT_LOST);
   }
-  if (alone) {
+  if (pinned) {
     pin(cores, set_bytes, (rank - run->here.first) * run->plan->threads_per_rank, run->plan->threads_per_rank);
   }
   pen_rank_live(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
@@ -82,13 +82,14 @@ static void start_ranks(struct pen_run *run, struct pen_wire *wire, pid_t *pids)
   uint32_t core_count = 0;
   cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
   bool alone = (uint64_t)run->here.count * run->plan->threads_per_rank <= core_count;
+  bool pinned = alone && strcmp(run->plan->device, "cpu") == 0; /* a driver and NCCL start threads, which would share the rank's core */
   run->shared.control->spin_ns = alone ? spin_alone_ns : spin_shared_ns;
   run->parent = getpid();
   for (uint32_t r = run->here.first; r < run->here.first + run->here.count; r++) {
     pids[r] = fork();
     if (pids[r] == 0) {
       pen_wire_leave(wire);
-      become_rank(run, r, cores, set_bytes, alone);
+      become_rank(run, r, cores, set_bytes, pinned);
     }
     pen_check(pids[r] > 0, "cannot start a process for rank %u", r); /* those started die with this process */
     run->shared.ranks[r].process = (int32_t)pids[r];

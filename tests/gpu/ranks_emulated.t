@@ -237,7 +237,11 @@ check_lost "stopped in its update" 1 stopped
 unset PEN_EMULATED_WRONG
 go_wrong mlp_4 2 memory "the GPU's work: *ncorrectable*"
 waits=
-go_wrong one_mlp 0 stall "no progress in 5 s"
+start_wrong one_mlp 0 stall
+cores() { sed -n 's/^Cpus_allowed_list:\s*//p' "/proc/$1/status"; }
+is "a rank with a device keeps all cores, for its driver's threads" "$(cores "$ranks")" "$(cores $run)"
+check_lost "one_mlp, rank 0: its device: stall" 0 "no progress in 5 s"
+unset PEN_EMULATED_WRONG
 go_wrong one_mlp 0 memory "the GPU's work: *ncorrectable*"
 waits=yes
 if test -n "$nccl"; then
