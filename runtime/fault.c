@@ -19,6 +19,7 @@ static const uint64_t look_most_ns = 120 * 1000000ull; /* counted for one look: 
 static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped so long, that is, for two looks: ^Z stops and `fg` wakes all */
 static const uint64_t waiter_ns = 500 * 1000000ull;  /* given the others to come to where they wait for a lost rank */
 static const uint64_t grace_ns = 1000 * 1000000ull;  /* given the others to leave by themselves */
+static const uint64_t death_ns = 10000 * 1000000ull; /* given the killed to be gone */
 
 /* What is known of one rank's process. Times grow by what passes between two looks. */
 struct watched {
@@ -244,20 +245,30 @@ static void announce(struct watch *watch) {
   pen_shared_abort(&watch->run->shared, PEN_EXIT_LOST);
 }
 
-/* Sees every process gone. */
-static void clear_away(struct watch *watch) {
-  uint64_t end_ns = pen_now_ns() + grace_ns;
+/* Waits until every process is gone, at most so long. */
+static void await_left(struct watch *watch, uint64_t most_ns) {
+  uint64_t end_ns = pen_now_ns() + most_ns;
   while (watch->left_count < watch->here_count && pen_now_ns() < end_ns) {
     look(watch, look_ns / 10);
   }
+}
+
+/* Sees every process gone. A signal does not reach one that waits in the kernel for a device that hangs: the command ends without it, and
+ * returns false. */
+static bool clear_away(struct watch *watch) {
+  await_left(watch, grace_ns);
   for (uint32_t r = 0; r < watch->rank_count; r++) {
     if (is_here(watch, r) && !watch->ranks[r].left) {
       kill(watch->ranks[r].pid, SIGKILL);
     }
   }
-  while (watch->left_count < watch->here_count) {
-    look(watch, look_ns / 10);
+  await_left(watch, death_ns);
+  for (uint32_t r = 0; r < watch->rank_count; r++) {
+    if (is_here(watch, r) && !watch->ranks[r].left) {
+      fprintf(stderr, "penstock: rank %u (pid %d) cannot be killed: the device or disk that it waits for hangs\n", r, (int)watch->ranks[r].pid);
+    }
   }
+  return watch->left_count == watch->here_count;
 }
 
 int pen_watch(struct pen_run *run, const pid_t *pids) {
@@ -288,7 +299,7 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
   if (watch.lost != PEN_NONE) {
     announce(&watch);
   }
-  clear_away(&watch);
+  const bool all_left = clear_away(&watch);
   free(watch.ranks);
-  return (int)atomic_load(&control->abort_status);
+  return all_left ? (int)atomic_load(&control->abort_status) : PEN_EXIT_LOST;
 }

@@ -105,6 +105,32 @@ kill -USR1 "$(process_of 2)"
 join
 check_lost "exit 3" 2 2500
 
+# A process that the parent never sees gone, as one that waits in the kernel for a device that hangs: its end is kept from the parent by whoever
+# traces it. The parent gives it its time while the tests go on.
+cat >"$scratch/hold.c" <<'END'
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/ptrace.h>
+#include <unistd.h>
+int main(int count, char **words) {
+  if (count != 2 || ptrace(PTRACE_SEIZE, atoi(words[1]), 0, 0) != 0) return 1;
+  puts("held");
+  fflush(stdout);
+  return pause();
+}
+END
+ok "what holds a process is built" $CC -o "$scratch/hold" "$scratch/hold.c"
+start four
+ln "$scratch/err" "$scratch/held.err"
+rm "$scratch/err"
+held_run=$run held=$(process_of 1)
+"$scratch/hold" "$held" >"$scratch/held" &
+holder=$!
+tries=0
+until test -s "$scratch/held" || ! kill -0 $holder 2>/dev/null || test $tries -ge 100; do tries=$((tries + 1)) && sleep 0.1; done
+kill -KILL "$(process_of 0)"
+sleep 2 # the others are gone
+
 # A checkpoint after each step, and a rank that dies somewhere in it.
 for rank in 0 3; do
   start four --save-every 1
@@ -136,6 +162,18 @@ kill -KILL "$run"
 wait "$run" 2>/dev/null
 sleep 1
 ok "a dead parent leaves no process" gone
+
+if test -s "$scratch/held"; then
+  wait "$held_run"
+  is "a rank that cannot be killed: status" $? 75
+  matches "a rank that cannot be killed: which is said" "$(cat "$scratch/held.err")" "penstock: rank 0 * lost: signal 9 after *
+penstock: rank 1 (pid $held) cannot be killed: the device or disk that it waits for hangs"
+else
+  wait "$held_run"
+  skip "a rank that cannot be killed" "no process may trace another here"
+fi
+kill $holder 2>/dev/null
+wait $holder 2>/dev/null
 
 # Errors that a rank finds out itself: no lost line.
 cat >"$scratch/tokens.cfg" <<'END'
