@@ -266,7 +266,6 @@ static void make_graph(struct pen_vm *vm) {
   }
   if (link != NULL && !link->kind->all_captured(link, queued->graph != NULL) && queued->graph != NULL) {
     queued->way = PEN_QUEUE_PLAIN;
-    queued->graph = NULL;
     say_uncaptured(vm, "another rank's cannot");
   }
 }
@@ -396,7 +395,7 @@ static bool enqueue_step(struct pen_vm *vm) {
   fill_feed(vm);
   queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
   bool going = true;
-  if (vm->queued.graph != NULL) {
+  if (vm->queued.graph != NULL && vm->queued.way != PEN_QUEUE_PLAIN) {
     queue->order->replay(vm->queued.graph, queue->stream);
   } else {
     going = enqueue_rows(vm);

@@ -53,9 +53,14 @@ static bool claim(int status) {
   return pen_shared_abort(&this_run->shared, (uint32_t)status);
 }
 
-/* Another rank was lost or has failed: whoever found out has said so. */
+/* Another rank was lost or has failed: whoever found out has said so. NCCL's abort does not return while a graph holds the communicator: then the
+ * process's end is left to end it. */
 static _Noreturn void leave(void) {
-  if (vms->queued.link != NULL) { /* whose connections all have */
+  bool held = false;
+  for (uint32_t i = 0; i < vm_count; i++) {
+    held = held || vms[i].queued.graph != NULL;
+  }
+  if (vms->queued.link != NULL && !held) { /* whose connections all have */
     vms->queued.link->kind->abort(vms->queued.link);
   }
   _exit((int)atomic_load(&this_run->shared.control->abort_status));

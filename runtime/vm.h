@@ -55,7 +55,7 @@ struct pen_queued {
   struct pen_link *link;         /* to other ranks; null for a rank alone */
   struct pen_ready_feed *feeds;  /* [plan->feed_count] */
   enum { PEN_QUEUE_MARKED, PEN_QUEUE_UNMARKED, PEN_QUEUE_PLAIN } way; /* a graph with progress; without; no graph */
-  void *graph;                   /* of a step */
+  void *graph;                   /* of a step; also where another rank has none, and this one goes unused, but holds communicators */
 };
 
 /* One rank in one profile. */

@@ -12,9 +12,8 @@
  * The id names a file that all ranks map: a table of communicators, each with two rings of bytes (one a direction, for pairs), a
  * board on which ranks tell each other colours and keys, and room for a sum. PEN_EMULATED_NCCL_TROUBLE=R,BYTES: to rank R of the whole every pair
  * reports a remote error once so many bytes have gone through it as stand behind R and a comma, as when a connection breaks.
- * PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file is there, and no call that aborts ever returns, as where
- * NCCL waits for graphs that still use the communicator. PEN_EMULATED_NCCL_VERSION is what the library
- * says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R
+ * PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file is there. A call that aborts does not return while there
+ * is a graph, which may use the communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R
  * fail when they are captured. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
@@ -441,7 +440,7 @@ ncclResult_t ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t *result) {
 ncclResult_t ncclCommAbort(ncclComm_t) {
   if (getenv("PEN_EMULATED_NCCL_TROUBLE") != NULL)
     fprintf(stderr, "# aborted\n");
-  while (getenv("PEN_EMULATED_NCCL_PEERS") != NULL)
+  while (emulated::has_graph()) /* which may use the communicator: vllm-project/vllm#39846 */
     pause();
   return ncclSuccess;
 }

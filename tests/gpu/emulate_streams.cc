@@ -62,6 +62,7 @@ std::vector<stream *> streams;
 std::set<uint64_t> signalled; /* live tokens */
 uint64_t last_token;
 std::unique_ptr<graph> capturing;
+unsigned graphs; /* ready; none is ever dropped */
 stream *origin;
 bool broken_capture;
 std::vector<uint64_t> strand_last; /* a number for each strand: its last item's; joined when the origin has waited for a signal behind it */
@@ -230,6 +231,8 @@ bool is_captured(void *stream_pointer) {
 }
 
 void refuse_capture() { broken_capture = true; }
+
+bool has_graph() { return graphs > 0; }
 
 } // namespace emulated
 
@@ -487,6 +490,7 @@ cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *made) {
 
 cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t from, unsigned long long) {
   *made = (cudaGraphExec_t) new graph(*(graph *)from);
+  graphs++;
   return cudaSuccess;
 }
 

@@ -251,11 +251,12 @@ if test -n "$nccl"; then
   PEN_EMULATED_NCCL_TROUBLE=0,100000 && export PEN_EMULATED_NCCL_TROUBLE
   start_lost mlp_nccl_4
   check_lost "a broken connection" 1 "remote process exited*"
-  ok "communicators are let go" grep -q "# aborted" "$scratch/lost.err"
-  PEN_NCCL=send PEN_EMULATED_NCCL_TROUBLE=0,10000000 && export PEN_NCCL # more than goes through while pairs are tried
+  is "communicators that a graph holds are left" "$(grep -c '# aborted' "$scratch/lost.err")" 0
+  PEN_EMULATED_NCCL_TROUBLE=0,10000000 PEN_NCCL=send PEN_EMULATED_NO_GRAPH=1 && export PEN_NCCL PEN_EMULATED_NO_GRAPH # more than pairs are tried with
   start_lost mlp_nccl_4
   check_lost "a broken connection, by sends" 1 "remote process exited*"
-  unset PEN_EMULATED_NCCL_TROUBLE
+  ok "others are let go" grep -q "# aborted" "$scratch/lost.err"
+  unset PEN_EMULATED_NCCL_TROUBLE PEN_EMULATED_NO_GRAPH
   lose mlp_nccl_4 2 STOP stopped
   unset PEN_NCCL
 fi
