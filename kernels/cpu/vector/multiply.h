@@ -23,10 +23,29 @@ enum {
 #ifdef TILE_PAIRS
 typedef uint32_t element;
 typedef vu elements;
+enum { NUMBERS = 2 }; /* in an element */
 #else
 typedef float element;
 typedef vf elements;
+enum { NUMBERS = 1 };
 #endif
+
+/* How many elements, a step each, hold so many numbers. */
+static inline size_t steps_of(size_t numbers) { return (numbers + NUMBERS - 1) / NUMBERS; }
+
+/* A vector of elements, of which `left` numbers are there; zero past them. */
+inline_always elements load_elements(const stored *from, size_t left) {
+#ifdef TILE_PAIRS
+  vu v = {0};
+  if (left >= LANES * NUMBERS)
+    memcpy(&v, from, sizeof v);
+  else
+    memcpy(&v, from, left * sizeof *from);
+  return v;
+#else
+  return load_n(from, left);
+#endif
+}
 
 /* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of
  * the rate), so where registers are few the order is written down. Of pairs, so is that the broadcast is part of the instruction (1% of the

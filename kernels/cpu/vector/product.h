@@ -30,7 +30,6 @@
 
 enum {
   HEIGHT = PEN_PRODUCT_HEIGHT,
-  NUMBERS = sizeof(element) / sizeof(stored), /* of a factor, in an element */
   DEPTH = LANES == 16 || NUMBERS > 1 ? PEN_PRODUCT_DEPTH : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
   LINE = 16,             /* elements in a cache line */
   HALF_PAGE = 512,       /* elements in 2 KiB: rows so far apart are copied, which makes 1.3 of the rate on Zen 4 */
@@ -171,9 +170,6 @@ static void multiply_narrow(tile_function *multiply, const struct tile *whole, s
 /* The number at a column of a row of a factor, as it is stored. */
 static const stored *number_at(const struct pen_factor *f, size_t row, size_t column) { return (const stored *)f->at + row * f->row + column; }
 
-/* The elements that hold `numbers`. */
-static size_t steps_of(size_t numbers) { return (numbers + NUMBERS - 1) / NUMBERS; }
-
 /* Panels of a right factor that is stored by rows of n, from number `first` of k and `column` on, `numbers` by `width`. */
 static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column, size_t numbers, size_t width);
 
@@ -181,20 +177,13 @@ static void copy_panels(element *to, const struct pen_factor *right, size_t firs
  * read by anyone. `ask`: how many numbers of each of its rows to ask for ahead of time, those of the blocks that follow among them. */
 static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t numbers, size_t ask);
 
-/* A vector of elements, of which `numbers` are there. */
-static inline vf load_numbers(const stored *from, size_t numbers) {
-  vf v = {0};
-  memcpy(&v, from, least(LANES * NUMBERS, numbers) * sizeof *from);
-  return v;
-}
-
 /* A panel of a right factor that is stored transposed, by rows of k: squares are turned in registers. */
 static void copy_panel_transposed(element *to, const stored *from, size_t row, size_t numbers, size_t width) {
   for (size_t half = 0; half < PANEL; half += LANES)
     for (size_t k = 0; k < numbers; k += LANES * NUMBERS) {
       vf square[LANES];
       for (size_t i = 0; i < LANES; i++)
-        square[i] = half + i < width ? load_numbers(from + (half + i) * row + k, numbers - k) : (vf){0};
+        square[i] = half + i < width ? (vf)load_elements(from + (half + i) * row + k, numbers - k) : (vf){0};
       transpose(square);
       const size_t step = k / NUMBERS, steps = least(LANES, steps_of(numbers - k));
       for (size_t i = 0; i < steps; i++)

@@ -28,15 +28,9 @@ typedef float number;
 #define TILE_VECTORS (LANES == 16 ? 1 : 2)
 #include "kernels/cpu/vector/multiply.h"
 
-enum {
-  LINE = 16, /* floats in a cache line */
-  NUMBERS = sizeof(element) / sizeof(number),
-};
+enum { LINE = 16 }; /* floats in a cache line */
 
 static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
-
-/* How many elements, a step each, hold so many numbers. */
-static inline size_t steps_of(size_t numbers) { return (numbers + NUMBERS - 1) / NUMBERS; }
 
 /* Elements from row to row of a copy that is `width` elements wide. */
 static inline size_t copy_stride(size_t width) {
@@ -121,16 +115,6 @@ static inline struct next_block block_after(size_t block, size_t at, size_t firs
 }
 
 #ifdef TILE_PAIRS
-/* A vector of elements from `left` numbers on, zero past them. */
-inline_always vu load_elements(const stored *from, size_t left) {
-  vu v = {0};
-  if (left >= LANES * NUMBERS)
-    memcpy(&v, from, sizeof v);
-  else
-    memcpy(&v, from, left * sizeof *from);
-  return v;
-}
-
 inline_always vu scaled(vu pairs, float factor) { return (void)factor, pairs; }
 
 /* Two rows as one of pairs, `left` numbers wide; the second may be absent. */
@@ -139,7 +123,6 @@ inline_always vu load_step(const stored *first, const stored *second, size_t lef
   return second ? low | (vu)load_n(second, left) : low;
 }
 #else
-inline_always vf load_elements(const stored *from, size_t left) { return load_n(from, left); }
 inline_always vf scaled(vf floats, float factor) { return floats * factor; }
 inline_always vf load_step(const stored *first, const stored *none, size_t left) { return (void)none, load_n(first, left); }
 #endif
