@@ -44,7 +44,7 @@ struct pen_rank_state {
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
   _Atomic uint32_t rows_wait_for;                      /* on a device, while it waits: whom its rows wait for, apart from what they send */
   _Atomic uint32_t phase;                              /* enum pen_phase */
-  _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, else 0 */
+  _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, or gives it calls, else 0 */
   _Atomic uint32_t drawn[PEN_DRAWN];                   /* generate: tokens that its last steps drew, by turns; guarded by `arrived` */
   int32_t process;                                     /* its pid, and the host it is on: set when the process starts */
   char host[PEN_HOST_BYTES];

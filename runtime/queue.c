@@ -76,6 +76,9 @@ struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uin
   for (int i = 0; i < PEN_STEPS_AHEAD; i++) {
     queue->done[i] = must_open(device, order->event_open(), "an event");
   }
+  for (int i = 0; i < PEN_ROWS_AHEAD; i++) {
+    queue->row_done[i] = must_open(device, order->event_open(), "an event");
+  }
   if (queue->memory->snapshot_bytes != 0) {
     queue->aside = must_open(device, device->stream_open(), "a stream");
     queue->copied = must_open(device, order->event_open(), "an event");
@@ -208,7 +211,15 @@ static void mark_row(const struct pen_vm *vm, const struct pen_action *row) {
   queue->order->mark(progress_here(queue), done, queue->stream);
 }
 
-static bool enqueue_rows(struct pen_vm *vm) {
+/* Behind a row that was enqueued by itself: waits until the device is not too far behind. */
+static bool keep_near(struct pen_vm *vm) {
+  struct pen_queue *queue = vm->queue;
+  queue->order->record(queue->row_done[queue->rows_begun++ % PEN_ROWS_AHEAD], queue->stream);
+  return pen_queue_await_row(vm, queue->row_done[queue->rows_begun % PEN_ROWS_AHEAD]);
+}
+
+/* False: a rank was lost, and nothing more is to be enqueued on a device that may take no more. */
+static bool enqueue_rows(struct pen_vm *vm, bool captures) {
   const struct pen_queue *queue = vm->queue;
   const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
   bool marked = vm->queued.way != PEN_QUEUE_UNMARKED, going = true;
@@ -216,11 +227,15 @@ static bool enqueue_rows(struct pen_vm *vm) {
     pen_assert(row->kind < PEN_ACTION_KINDS);
     vm->row = row;
     going = vm->handlers[row->kind](vm, row);
-    if (marked) {
+    if (marked && going) {
       mark_row(vm, row);
     }
+    going = going && (captures || keep_near(vm));
   }
   vm->row = NULL;
+  if (!going) {
+    return false;
+  }
   if (vm->queued.link != NULL) {
     vm->queued.link->kind->end(vm->queued.link);
   }
@@ -228,7 +243,7 @@ static bool enqueue_rows(struct pen_vm *vm) {
     queue->order->mark(left_here(queue), 0, queue->stream);
     queue->order->mark(progress_here(queue), 0, queue->stream);
   }
-  return going;
+  return true;
 }
 
 static void say_uncaptured(const struct pen_vm *vm, const char *why) {
@@ -241,7 +256,7 @@ static void say_uncaptured(const struct pen_vm *vm, const char *why) {
 static void *capture(struct pen_vm *vm, const char **why) {
   struct pen_queue *queue = vm->queue;
   queue->order->capture(queue->stream);
-  enqueue_rows(vm);
+  enqueue_rows(vm, true);
   void *graph = queue->order->captured(queue->stream, why);
   const char *wrong = vm->queued.link == NULL ? NULL : vm->queued.link->kind->forget(vm->queued.link);
   *why = wrong == NULL ? *why : wrong;
@@ -353,33 +368,66 @@ static void publish_board(struct pen_vm *vm, uint64_t step) {
   vm->transport->kind->publish(vm->transport, step);
 }
 
-/* Waits until the device has done the oldest step that is not, and publishes it. */
-static bool finish_step(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
-  const uint64_t step = queue->finished;
-  const _Atomic uint32_t *abort_status = &vm->transport->shared->control->abort_status;
-  const struct timespec pause = {.tv_nsec = poll_ns};
-  bool going = true;
-  atomic_store_explicit(&vm->transport->self->on_device, 1, memory_order_relaxed);
-  while (going && !queue->order->reached(queue->done[step % PEN_STEPS_AHEAD])) {
-    const uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE);
-    pen_queue_tell(vm, rows, __atomic_load_n(left_here(queue), __ATOMIC_RELAXED));
-    going = atomic_load_explicit(abort_status, memory_order_relaxed) == 0;
-    if (going) {
-      pen_queue_check(vm);
-      nanosleep(&pause, NULL);
-    }
+/* Whether the device has done the oldest step that is not; if not, tells how far it is in it. The words are read first: they are of that step. */
+static bool is_done(struct pen_vm *vm) {
+  const struct pen_queue *queue = vm->queue;
+  const uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE), left = __atomic_load_n(left_here(queue), __ATOMIC_ACQUIRE);
+  const bool done = queue->finished < queue->begun && queue->order->reached(queue->done[queue->finished % PEN_STEPS_AHEAD]);
+  if (!done) {
+    pen_queue_tell(vm, rows, left);
   }
-  atomic_store_explicit(&vm->transport->self->on_device, 0, memory_order_relaxed);
-  if (!going) {
+  return done;
+}
+
+/* Whether no rank was lost; this one is where its device has failed. */
+static bool all_is_well(struct pen_vm *vm) {
+  if (atomic_load_explicit(&vm->transport->shared->control->abort_status, memory_order_relaxed) != 0) {
     return false;
   }
   pen_queue_check(vm);
-  publish_board(vm, step);
+  return true;
+}
+
+static void set_on_device(struct pen_vm *vm, bool on) { atomic_store_explicit(&vm->transport->self->on_device, on, memory_order_relaxed); }
+
+/* The oldest step that is not yet is done. */
+static void end_step(struct pen_vm *vm) {
+  struct pen_queue *queue = vm->queue;
+  publish_board(vm, queue->finished);
   queue->rows += vm->program->action_count;
   queue->finished++;
   pen_queue_tell(vm, 0, 0);
-  return true;
+}
+
+/* Tells how far the device is, and ends the oldest step that is not, where that is done. Returns whether all ranks go on. */
+static bool keep_up(struct pen_vm *vm) {
+  const bool done = is_done(vm);
+  const bool going = all_is_well(vm);
+  if (done && going) {
+    end_step(vm);
+  }
+  return going;
+}
+
+bool pen_queue_await_row(struct pen_vm *vm, void *event) {
+  bool going;
+  do {
+    going = keep_up(vm);
+  } while (going && !vm->queue->order->reached(event));
+  return going;
+}
+
+/* Waits until the device has done the oldest step that is not, and publishes it. */
+static bool finish_step(struct pen_vm *vm) {
+  const uint64_t step = vm->queue->finished;
+  const struct timespec pause = {.tv_nsec = poll_ns};
+  bool going = true;
+  set_on_device(vm, true);
+  while ((going = keep_up(vm)) && vm->queue->finished == step) {
+    nanosleep(&pause, NULL);
+  }
+  set_on_device(vm, false);
+  return going;
 }
 
 static bool finish(struct pen_vm *vm) {
@@ -390,19 +438,30 @@ static bool finish(struct pen_vm *vm) {
   return going;
 }
 
-static bool enqueue_step(struct pen_vm *vm) {
+/* What a step is on its device. Any call may stand until the device has done of what it was given before. */
+static bool enqueue_calls(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
-  fill_feed(vm);
   queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
-  bool going = true;
   if (vm->queued.graph != NULL && vm->queued.way != PEN_QUEUE_PLAIN) {
     queue->order->replay(vm->queued.graph, queue->stream);
-  } else {
-    going = enqueue_rows(vm);
+  } else if (!enqueue_rows(vm, false)) {
+    return false;
   }
   const double *board = (const double *)(queue->arena + queue->memory->board_offset) + pen_board_first(vm->plan, vm->replica);
   queue->device->copy_out(board_here(queue, vm->step), board, board_bytes(queue), queue->stream);
   queue->order->record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
+  return true;
+}
+
+static bool enqueue_step(struct pen_vm *vm) {
+  struct pen_queue *queue = vm->queue;
+  fill_feed(vm);
+  set_on_device(vm, true);
+  bool going = enqueue_calls(vm);
+  set_on_device(vm, false);
+  if (!going) {
+    return false;
+  }
   pen_queue_check(vm);
   queue->begun++;
   while (going && queue->finished + PEN_STEPS_AHEAD <= queue->begun) {

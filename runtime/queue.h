@@ -23,6 +23,10 @@
 #include "runtime/plan.h"
 #include "runtime/vm.h"
 
+/* A stream takes about a thousand calls, and then holds up whoever makes another, who tells nothing meanwhile. So rows that are enqueued one by one
+ * are so few ahead of the device. */
+enum { PEN_ROWS_AHEAD = 4 };
+
 struct pen_queue {
   const struct pen_device *device;
   const struct pen_order_calls *order;
@@ -33,10 +37,12 @@ struct pen_queue {
   void *stream, *side;                  /* of the rows; of the second of a pair a|b */
   void *fork, *join;                    /* events: before a pair, behind its second */
   void *done[PEN_STEPS_AHEAD];          /* events: steps' ends */
+  void *row_done[PEN_ROWS_AHEAD];       /* events: rows' ends, where rows are enqueued one by one; by turns */
   void *aside, *copied;                 /* memory.snapshot: stream of the thread that writes; event: the copy stands. Else null */
   bool forked;                          /* the row before was the first of a pair */
   uint64_t begun, finished;             /* steps of the run, of whatever profile: enqueued, and done */
   uint64_t rows;                        /* of the steps that are done */
+  uint64_t rows_begun;                  /* one by one */
 };
 
 /* Opens the device (of those here the one of that place, by turns), takes its memory, all zero, and the pinned memory, and makes
@@ -74,6 +80,10 @@ extern pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS];
 /* queue_told.c: tells the watch that the device has done so many rows of its step, all of them: what it waits for at the step's end; and that of
  * the first `left` rows all has left; and whom the rank waits for. */
 void pen_queue_tell(struct pen_vm *vm, uint32_t rows, uint32_t left);
+
+/* Waits for an event behind a row, where rows are enqueued one by one: tells meanwhile how far the device is, and ends the step before where that
+ * is done. Returns whether all ranks go on. */
+bool pen_queue_await_row(struct pen_vm *vm, void *event);
 
 /* Before what the row writes over: what comes on the queue's stream waits for the messages that are still to leave from there. */
 void pen_queue_await_leaving(struct pen_vm *vm, const struct pen_action *row);

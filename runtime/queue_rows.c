@@ -157,7 +157,9 @@ pen_handler *const pen_handlers_queued[PEN_ACTION_KINDS] = {HANDLERS};
 static bool traced(struct pen_vm *vm, const struct pen_action *action) {
   uint64_t start_ns = pen_now_ns();
   bool going = pen_handlers_queued[action->kind](vm, action);
-  vm->queue->device->wait(vm->queue->stream);
+  void *end = vm->queue->row_done[vm->queue->rows_begun % PEN_ROWS_AHEAD];
+  vm->queue->order->record(end, vm->queue->stream);
+  going = going && pen_queue_await_row(vm, end);
   pen_trace_add(vm->trace, (uint32_t)(action - vm->program->actions), start_ns, pen_now_ns());
   return going;
 }

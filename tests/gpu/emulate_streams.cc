@@ -5,6 +5,7 @@
  * later. A captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns in the same way. Words that
  * another process is to write are waited for in turn, too; who asks whether an event is reached gets an answer before they come. What CUDA
  * refuses is refused: waiting while capturing, a capture whose streams are not joined again, copies of memory that is not pinned in a capture.
+ * A stream holds so many calls, and then holds up whoever makes one more.
  *
  * Several threads may call, one at a time: whoever waits does of all streams what can be done, of other threads' too. */
 #include <cuda.h>
@@ -145,12 +146,13 @@ bool settle(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
   return any;
 }
 
-/* Lets strands take turns, some items at a time, until one of them, or all (which < 0), are empty. */
-void drain(const std::vector<strand *> &strands, std::set<uint64_t> &done, int which) {
+/* Lets strands take turns, some items at a time, until it is over. */
+template <class OVER> void drain_until(const std::vector<strand *> &strands, std::set<uint64_t> &done, OVER over) {
   unsigned idle = 0;
-  while (which < 0 ? !all_empty(strands) : !strands[(size_t)which]->empty()) {
+  while (!over()) {
     idle = take_turn(strands, done) ? 0 : idle + 1;
     if (idle > STUCK_TURNS * strands.size()) { /* another process is to write a word */
+      see_what_is_wrong();
       calls.unlock();
       sched_yield();
       calls.lock();
@@ -158,6 +160,11 @@ void drain(const std::vector<strand *> &strands, std::set<uint64_t> &done, int w
         fail("streams wait for each other");
     }
   }
+}
+
+/* Until one of them, or all (which < 0), are empty. */
+void drain(const std::vector<strand *> &strands, std::set<uint64_t> &done, int which) {
+  drain_until(strands, done, [&] { return which < 0 ? all_empty(strands) : strands[(size_t)which]->empty(); });
 }
 
 std::vector<strand *> all_strands() {
@@ -173,6 +180,8 @@ void drain_stream(stream *s) {
       drain(all_strands(), signalled, (int)i);
 }
 
+enum { DEPTH = 256 }; /* calls that a stream holds: whoever makes one more stands until there is room (in CUDA about a thousand) */
+
 item run_item(std::function<void()> body, const char *name) { return {RUN, std::move(body), 0, NULL, 0, nullptr, nullptr, name}; }
 item token_item(enum kind kind, uint64_t token) { return {kind, nullptr, token, NULL, 0, nullptr, nullptr}; }
 
@@ -180,6 +189,7 @@ void add(stream *s, item what) {
   if (!device_chosen)
     fail("a call by a thread that has chosen no device");
   if (s->captured_strand < 0) {
+    drain_until(all_strands(), signalled, [=] { return s->items.size() < DEPTH; });
     s->items.push_back(std::move(what));
     return;
   }

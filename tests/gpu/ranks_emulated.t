@@ -173,7 +173,7 @@ ok "to the same line" cmp "$scratch/eval.one_llama" "$scratch/eval.llama_2"
 # start_lost BINARY: trains in the background; sets run, and ranks to its processes once steps are made.
 start_lost() {
   rm -f "$scratch/lost.log"
-  "$scratch/$1" train --steps 100000 --quiet --timeout 5 --log "$scratch/lost.log" 2>"$scratch/lost.err" &
+  "$scratch/$1" train --steps 100000 --quiet --timeout 5 --log "$scratch/lost.log" $lost_options 2>"$scratch/lost.err" &
   run=$!
   await_steps "$scratch/lost.log" 3
   ranks=$(children $run)
@@ -181,7 +181,7 @@ start_lost() {
   guard=$!
 }
 
-waits=yes
+waits=yes lost_options=
 
 # check_lost NAME RANK CAUSE: of the others some one waits for it, unless waits is empty.
 check_lost() {
@@ -226,6 +226,13 @@ go_wrong() {
   unset PEN_EMULATED_WRONG
 }
 go_wrong mlp_4 1 stall "no progress in 5 s"
+# Where rows are enqueued one by one, a device that takes no more calls holds up its host; where they are traced, each row does.
+PEN_EMULATED_NO_GRAPH=1 && export PEN_EMULATED_NO_GRAPH
+go_wrong mlp_4_zbv 1 stall "no progress in 5 s"
+unset PEN_EMULATED_NO_GRAPH
+lost_options="--trace $scratch/trace"
+go_wrong mlp_4_zbv 2 stall "no progress in 5 s"
+lost_options=
 # Its rows go on, up to where it waits for a neighbour, who waits for it.
 go_wrong mlp_4_zbv 2 copies "no progress in 5 s"
 # At a step's end a rank waits for its peers to have updated what it reads in the next.
