@@ -24,8 +24,10 @@ enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_DRAWN = 2 };
 /* In rows_wait_for: for rows of that rank, whatever they send. */
 #define PEN_WAITS_FOR_ROWS (1u << 31)
 
-/* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. */
-enum pen_phase { PEN_PHASE_START, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
+/* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. A rank on a device that connects to the
+ * others, which reads nothing, may take PEN_CONNECT_TIMEOUTS times as long. */
+enum pen_phase { PEN_PHASE_START, PEN_PHASE_CONNECT, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
+enum { PEN_CONNECT_TIMEOUTS = 10 };
 
 /* What a rank starts from, where several commands start the ranks: see start.h. */
 enum { PEN_SAID_MAX = 13 };

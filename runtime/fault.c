@@ -30,6 +30,7 @@ struct watched {
   uint64_t finished; /* at the last look */
   uint64_t still_ns; /* since it finished an action */
   uint64_t busy_ns;  /* since it finished an action or waited */
+  uint64_t connect_ns; /* since it began to connect */
   uint64_t device_ns; /* of busy_ns, what it has waited for its device without a break */
 };
 
@@ -160,8 +161,9 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
     struct watched *rank = &watch->ranks[r];
     const struct pen_rank_state *state = state_of(watch, r);
     uint64_t finished = atomic_load_explicit(&state->finished, memory_order_relaxed);
-    bool steps = atomic_load_explicit(&state->phase, memory_order_relaxed) == PEN_PHASE_STEPS;
-    bool moved = finished != rank->finished || !steps || rank->left;
+    uint32_t phase = atomic_load_explicit(&state->phase, memory_order_relaxed);
+    bool moved = finished != rank->finished || phase != PEN_PHASE_STEPS || rank->left;
+    rank->connect_ns = phase == PEN_PHASE_CONNECT ? rank->connect_ns + passed_ns : 0;
     rank->finished = finished;
     rank->still_ns = moved ? 0 : rank->still_ns + passed_ns;
     rank->busy_ns = moved || waits(watch, r) ? 0 : rank->busy_ns + passed_ns;
@@ -173,13 +175,29 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
   }
 }
 
-/* Loses a rank that has stood still for the timeout. */
-static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) {
-  const double timeout_s = watch->run->options->timeout;
+/* Loses a rank that has stood still for so many timeouts. */
+static void lose_stalled_for(struct watch *watch, uint32_t rank, uint64_t quiet_ns, int timeouts) {
+  const double timeout_s = timeouts * watch->run->options->timeout;
   if ((double)quiet_ns >= timeout_s * 1e9) {
     char cause[64];
     snprintf(cause, sizeof cause, "no progress in %g s", timeout_s);
     lose(watch, rank, cause);
+  }
+}
+
+static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) { lose_stalled_for(watch, rank, quiet_ns, 1); }
+
+/* A connection that never comes to be stands without a word: as where peer-to-peer access is broken, or NCCL has chosen the wrong interface. Who
+ * has connected waits at a barrier; of the others the first is lost. */
+static void find_unconnected(struct watch *watch) {
+  for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
+    if (is_here(watch, r)) {
+      lose_stalled_for(watch, r, watch->ranks[r].connect_ns, PEN_CONNECT_TIMEOUTS);
+    }
+    if (watch->lost == r) {
+      fprintf(stderr, "penstock: rank %u cannot connect to the others by transport %s%s\n", r, watch->run->plan->transport,
+              meets(watch) ? ": NCCL_DEBUG=INFO says more" : "");
+    }
   }
 }
 
@@ -286,6 +304,7 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
     find_stalled_device(&watch);
+    find_unconnected(&watch);
     if (run->options->watch) {
       pen_display_draw(&display, run, pids, watch.rank_count, false);
     }

@@ -18,7 +18,7 @@ static const char *row_text(const struct pen_plan *plan, const struct pen_shared
 static const char *place_text(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, char *text, size_t bytes) {
   uint32_t phase = atomic_load(&shared->ranks[rank].phase);
   if (phase != PEN_PHASE_STEPS) {
-    return phase == PEN_PHASE_START ? "START" : "SAVE";
+    return phase == PEN_PHASE_SAVE ? "SAVE" : "START";
   }
   return row_text(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text, bytes);
 }

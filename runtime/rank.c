@@ -184,7 +184,9 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   }
   must(end->kind->barrier(end));
   for (uint32_t i = 0; i < vm_count && vm->queue != NULL; i++) {
+    atomic_store_explicit(&end->self->phase, PEN_PHASE_CONNECT, memory_order_relaxed);
     pen_queue_ready(&vms[i]);
+    atomic_store_explicit(&end->self->phase, PEN_PHASE_START, memory_order_relaxed);
     must(end->kind->barrier(end));
   }
 }

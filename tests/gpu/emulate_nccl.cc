@@ -14,7 +14,7 @@
  * reports a remote error once so many bytes have gone through it as stand behind R and a comma, as when a connection breaks.
  * PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file is there. A call that aborts does not return while there
  * is a graph, which may use the communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R
- * fail when they are captured. */
+ * fail when they are captured; PEN_EMULATED_NCCL_SILENT=R: what rank R sends never leaves. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -280,6 +280,10 @@ static ncclResult_t transfer_on(ncclComm_t comm, const void *at, size_t bytes, i
     return ncclInvalidArgument;
   if (refuses(comm, stream, 0))
     return ncclInvalidUsage;
+  if (puts && said("PEN_EMULATED_NCCL_SILENT", -1) == comm->world_rank) {
+    emulated::enqueue_poll((void *)stream, [] { return false; });
+    return ncclSuccess;
+  }
   struct ring *ring = puts ? &comm->area->ring[comm->rank][peer] : &comm->area->ring[peer][comm->rank];
   group.push_back({{ring, (unsigned char *)at, bytes, 0}, puts});
   group_stream = stream;

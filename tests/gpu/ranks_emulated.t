@@ -253,6 +253,10 @@ go_wrong one_mlp 0 memory "the GPU's work: *ncorrectable*"
 waits=yes
 if test -n "$nccl"; then
   lose mlp_nccl_4 1 KILL "signal 9"
+  PEN_NCCL=send PEN_EMULATED_NCCL_SILENT=2 timeout 60 "$scratch/mlp_nccl_4" train --steps 1 --quiet --timeout 0.2 2>"$scratch/err"
+  is "ranks that cannot connect: status" $? 75
+  matches "which is said, and that one is lost" "$(cat "$scratch/err")" "penstock: rank * cannot connect to the others by transport nccl: *
+penstock: rank * lost: no progress in 2 s after start; *"
   go_wrong mlp_nccl_4 2 stall "no progress in 5 s"
   go_wrong mlp_nccl_4 1 memory "the GPU's work: *ncorrectable*"
   PEN_EMULATED_NCCL_TROUBLE=0,100000 && export PEN_EMULATED_NCCL_TROUBLE
