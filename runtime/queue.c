@@ -263,11 +263,26 @@ static void *capture(struct pen_vm *vm, const char **why) {
   return wrong == NULL ? graph : NULL;
 }
 
+/* The way to begin with. */
+static int asked_way(void) {
+  static const char *const names[] = {[PEN_QUEUE_MARKED] = "marked", [PEN_QUEUE_UNMARKED] = "unmarked", [PEN_QUEUE_PLAIN] = "plain"};
+  const char *asked = getenv("PEN_GRAPH");
+  int way = PEN_QUEUE_MARKED;
+  while (asked != NULL && way <= PEN_QUEUE_PLAIN && strcmp(asked, names[way]) != 0) {
+    way++;
+  }
+  if (way > PEN_QUEUE_PLAIN) {
+    pen_fail(PEN_EXIT_USAGE, "PEN_GRAPH = %s: \"marked\", \"unmarked\" or \"plain\"", asked);
+  }
+  return way;
+}
+
 /* Captures the rows: with the progress words if that can be, else without; else says why, and rows are enqueued step by step. */
 static void make_graph(struct pen_vm *vm) {
   struct pen_queued *queued = &vm->queued;
   struct pen_link *link = queued->link;
-  const char *why = link == NULL ? NULL : link->kind->uncaptured(link);
+  queued->way = asked_way();
+  const char *why = queued->way == PEN_QUEUE_PLAIN ? "PEN_GRAPH asks for it" : link == NULL ? NULL : link->kind->uncaptured(link);
   if (why != NULL) {
     queued->way = PEN_QUEUE_PLAIN;
     say_uncaptured(vm, why);

@@ -120,6 +120,22 @@ ok "with the same bits" same_bits 3 one_mlp plain
 ok "and row by row, for a trace" train traced mlp_4_zbv --steps 3 --trace "$scratch/trace"
 ok "with the same bits" same_bits 3 one_mlp traced
 
+# asked WAY BINARY: the bits of one rank, in the way that is asked for; and how many ranks enqueue rows one by one.
+asked() {
+  PEN_GRAPH=$1 && export PEN_GRAPH
+  ok "PEN_GRAPH=$1, $2: trains" train "asked_$1" "$2" --steps 3
+  unset PEN_GRAPH
+  ok "with the same bits" same_bits 3 one_mlp "asked_$1"
+  is "ranks without a graph" "$(grep -c '(PEN_GRAPH asks for it); its rows are enqueued one by one' "$scratch/asked_$1.err")" "$3"
+}
+asked marked mlp_2 0
+asked unmarked mlp_2 0
+asked plain mlp_2 2
+test -z "$nccl" || asked plain mlp_nccl_4 4
+PEN_GRAPH=no "$scratch/mlp_2" train --steps 1 --quiet 2>"$scratch/err"
+is "a way that there is not: status" $? 64
+ok "which is said" grep -q 'PEN_GRAPH = no: "marked", "unmarked" or "plain"' "$scratch/err"
+
 ok "two ranks save at step 2" train two mlp_2 --steps 2
 ok "four go on from there" train two mlp_4 --steps 3 --resume
 ok "to the checkpoint of one run" cmp "$scratch/one_mlp.sums" "$scratch/two.sums"
