@@ -269,7 +269,7 @@ go_wrong one_mlp 0 memory "the GPU's work: *ncorrectable*"
 waits=yes
 if test -n "$nccl"; then
   lose mlp_nccl_4 1 KILL "signal 9"
-  PEN_NCCL=send PEN_EMULATED_NCCL_SILENT=2 timeout 60 "$scratch/mlp_nccl_4" train --steps 1 --quiet --timeout 0.2 2>"$scratch/err"
+  PEN_NCCL=send PEN_EMULATED_NCCL_SILENT=2 timeout -s KILL 30 "$scratch/mlp_nccl_4" train --steps 1 --quiet --timeout 0.2 2>"$scratch/err"
   is "ranks that cannot connect: status" $? 75
   matches "which is said, and that one is lost" "$(cat "$scratch/err")" "penstock: rank * cannot connect to the others by transport nccl: *
 penstock: rank * lost: no progress in 2 s after start; *"
