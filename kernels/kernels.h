@@ -178,7 +178,8 @@ struct pen_order_calls {
   void (*record)(void *event, void *stream);     /* the event is what is on the stream by now */
   void (*follow)(void *stream, void *event);     /* what comes on the stream from here on waits for the event */
   int (*reached)(void *event);                   /* 1 when it is done, or nothing more will be: see error(); does not wait */
-  void (*mark)(void *word, uint32_t value, void *stream);  /* writes the word when all before on the stream is done and seen */
+  void (*mark)(void *word, uint32_t value, void *stream);  /* writes an own word when all before on the stream is done and seen */
+  void (*mark_far)(void *word, void *stream);              /* likewise, makes 1 of a word in what reach() gave */
   void (*await)(void *word, uint32_t value, void *stream); /* what comes after waits until the word has the value; no kernel spins */
   /* Between the two, calls on the stream, and on streams that follow its events, are kept and not run. captured() gives them as one graph
    * to replay; null when they cannot be one, with the reason in *why (static storage), and error() is as it was before. Before the seal,

@@ -3,7 +3,7 @@
  * Every rank opens the arenas of those that it writes to (CUDA IPC; the blocks' names go by the memory of control.h). A message is then a
  * copy into its home, and news of it a word beside: the flags of the step part (plan.h), in the arena of whoever waits for them. A word
  * is 0 or 1: the one that waits for 1 sets 0 again, so that each step does the same and can be a graph. No kernel spins: words are written and
- * awaited by the streams themselves (CUDA Driver API, "Stream Memory Operations").
+ * awaited by the streams themselves (kernels.h, mark, mark_far and await).
  *
  *     queue's stream   ... computes X | ready --+ ......................... reuse: waits for left | computes over X
  *     copy stream                               +-> [credit = 1?, 0] copy X -> home | arrival := 1 | left
@@ -133,7 +133,7 @@ static void send(struct pen_link *link, uint32_t index) {
     take(link, CREDIT, index, stream);
   }
   order->copy(ipc_of(link)->arenas[to] + message->target_offset, link->queue->arena + message->source_offset, message->bytes, stream);
-  order->mark(word_of(link, to, ARRIVAL, index), 1, stream);
+  order->mark_far(word_of(link, to, ARRIVAL, index), stream);
   order->record(ipc_of(link)->left[index], stream);
 }
 
@@ -144,7 +144,7 @@ static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
   (void)row;
   if (message_of(link, index)->credit != PEN_NONE) {
     follow_queue(link);
-    link->queue->order->mark(word_of(link, process_of(link, channel_of(link, index)->from_rank), CREDIT, index), 1, ipc_of(link)->copies);
+    link->queue->order->mark_far(word_of(link, process_of(link, channel_of(link, index)->from_rank), CREDIT, index), ipc_of(link)->copies);
   }
 }
 
@@ -165,7 +165,7 @@ static void publish(struct pen_link *link) {
   for (uint32_t r = 0; r < pen_process_count(link->plan); r++) {
     if (pen_link_gathers(link, r) && r != pen_link_self(link)) {
       copy_entries(link, r);
-      link->queue->order->mark(word_of(link, r, PUBLISHED, pen_link_self(link)), 1, ipc_of(link)->copies);
+      link->queue->order->mark_far(word_of(link, r, PUBLISHED, pen_link_self(link)), ipc_of(link)->copies);
     }
   }
 }
@@ -203,7 +203,7 @@ static void exchanged(struct pen_link *link) {
   for (uint32_t d = 0; d < link->plan->replica_count && own->awaited[own->exchanged]; d++) {
     if (d != link->replica) {
       const uint32_t peer = d * link->plan->rank_count + link->rank;
-      link->queue->order->mark(word_of(link, peer, EXCHANGED, exchange_word(link, link->replica, own->exchanged)), 1, link->queue->stream);
+      link->queue->order->mark_far(word_of(link, peer, EXCHANGED, exchange_word(link, link->replica, own->exchanged)), link->queue->stream);
     }
   }
 }

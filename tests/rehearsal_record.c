@@ -118,20 +118,28 @@ static void *event_open(void) { return malloc(1); }
 static void record(void *event, void *stream) { issue(RECORD, stream, event, 0, PEN_NONE); }
 static void follow(void *stream, void *event) { issue(FOLLOW, stream, event, 0, PEN_NONE); }
 static int reached(void *event) { return event != NULL; }
+static bool in_arena(const unsigned char *at, uint32_t process) {
+  return at >= arenas[process] && at < arenas[process] + pen_plan.memory[process % pen_plan.rank_count].arena_bytes;
+}
 static bool in_arenas(const unsigned char *at) {
   bool found = false;
   for (uint32_t p = 0; p < pen_process_count(&pen_plan) && !found; p++) {
-    found = at >= arenas[p] && at < arenas[p] + pen_plan.memory[p % pen_plan.rank_count].arena_bytes;
+    found = in_arena(at, p);
   }
   return found;
 }
 
 /* Words that lie in no rank's arena tell of progress: the first of the two behind each row. */
 static void mark(void *word, uint32_t value, void *stream) {
+  must(in_arena(word, now) || !in_arenas(word), "another's word is marked as an own one");
   if (keeping && !in_arenas(word) && (scripts[now].told == NULL || (const uint32_t *)word < scripts[now].told)) {
     scripts[now].told = word;
   }
   issue(MARK, stream, word, value, PEN_NONE);
+}
+static void mark_far(void *word, void *stream) {
+  must(in_arenas(word) && !in_arena(word, now), "an own word is marked as another's");
+  issue(MARK, stream, word, 1, PEN_NONE);
 }
 static void await(void *word, uint32_t value, void *stream) { issue(AWAIT, stream, word, value, PEN_NONE); }
 static void capture(void *stream) { (void)stream, keeping = true; }
@@ -149,7 +157,7 @@ static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
 
 static const struct pen_order_calls order = {
     .pinned = pinned, .copy = copy, .event_open = event_open, .record = record, .follow = follow, .reached = reached, .mark = mark,
-    .await = await, .capture = capture, .captured = captured, .replay = replay, .share = share, .reach = reach,
+    .mark_far = mark_far, .await = await, .capture = capture, .captured = captured, .replay = replay, .share = share, .reach = reach,
 };
 
 static const struct pen_device recorder = {

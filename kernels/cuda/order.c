@@ -1,8 +1,9 @@
 /* order.c: the CUDA backend's order between calls: events, words that streams write and wait for, graphs, memory of other processes.
  *
- * Words are the driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32: CUDA Driver API, "Stream Memory Operations"):
+ * Own words are the driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32: CUDA Driver API, "Stream Memory Operations"):
  * the wait occupies no processor, the write comes behind all that was before it on the stream, and both can be captured. They are
- * looked up at run time, since a build machine need not have the driver's library. A GPU that may see what came from elsewhere, a message and
+ * looked up at run time, since a build machine need not have the driver's library. Since CUDA 13.1 the write does not reach another GPU's
+ * memory (NVIDIA/nccl#2052), so that a word there is copied to, from a 1 in own memory. A GPU that may see what came from elsewhere, a message and
  * then its word, in another order is told to flush at the wait (cuda.h, CU_STREAM_WAIT_VALUE_FLUSH). */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
@@ -18,6 +19,7 @@ enum { DRIVER_VERSION = 12000 }; /* whose signatures the two have */
 typedef CUresult word_call(CUstream stream, CUdeviceptr word, cuuint32_t value, unsigned flags);
 static word_call *write_word, *wait_word;
 static unsigned wait_flags;
+static uint32_t *one; /* on the GPU */
 
 static word_call *find_call(const char *name) {
   void *found = NULL;
@@ -36,6 +38,12 @@ void pen_cuda_order_open(int number) {
   wait_flags = CU_STREAM_WAIT_VALUE_EQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
   write_word = find_call("cuStreamWriteValue32");
   wait_word = find_call("cuStreamWaitValue32");
+  const uint32_t value = 1;
+  void *made = NULL;
+  pen_cuda_note("memory for a word", cudaMalloc(&made, sizeof *one));
+  pen_cuda_note("writing a word", cudaMemcpy(made, &value, sizeof *one, cudaMemcpyHostToDevice));
+  pen_cuda_note("writing a word", cudaDeviceSynchronize());
+  one = made;
 }
 
 static void note_word(const char *what, CUresult result) {
@@ -66,6 +74,8 @@ static void *pinned(size_t bytes) {
 static void copy(void *to, const void *from, size_t bytes, void *stream) {
   pen_cuda_note("a copy on the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
 }
+
+static void mark_far(void *word, void *stream) { copy(word, one, sizeof *one, stream); }
 
 static int share(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]) {
   cudaIpcMemHandle_t handle;
@@ -137,6 +147,7 @@ const struct pen_order_calls pen_cuda_order = {
   .follow = follow,
   .reached = reached,
   .mark = mark,
+  .mark_far = mark_far,
   .await = await,
   .capture = capture,
   .captured = captured,

@@ -356,6 +356,26 @@ cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   return cudaSuccess;
 }
 
+cudaError_t cudaDeviceSynchronize(void) {
+  const call held(calls);
+  drain(all_strands(), signalled, -1);
+  return cudaSuccess;
+}
+
+cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind) {
+  const cudaError_t result = cudaDeviceSynchronize();
+  memcpy(to, from, bytes);
+  return result;
+}
+
+/* A word is written once, and whole: another process may wait for it, and set it anew at once. */
+static void copy_bytes(void *to, const void *from, size_t bytes) {
+  if (bytes == sizeof(uint32_t))
+    __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, __ATOMIC_SEQ_CST);
+  else
+    memmove(to, from, bytes);
+}
+
 /* What is not pinned is copied at once on the way there, and waited for on the way back. */
 cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
   const call held(calls);
@@ -367,7 +387,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)from, (const char *)from + bytes));
     enqueue(s, [=] { memcpy(to, kept->data(), bytes); });
   } else {
-    enqueue(s, [=] { memmove(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
+    enqueue(s, [=] { copy_bytes(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
   }
   if (plain)
     drain_stream(stream_of(s));
@@ -449,7 +469,11 @@ cudaError_t cudaEventQuery(cudaEvent_t e) {
 
 /* ---- words ---- */
 
+/* Since CUDA 13.1 no word of another GPU is written: other processes' blocks stand for these here. */
 static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
+  const call held(calls);
+  if (!is_own((const void *)word) && !is_pinned((const void *)word))
+    return CUDA_ERROR_INVALID_VALUE;
   enqueue(s, [=] { __atomic_store_n((uint32_t *)word, value, __ATOMIC_SEQ_CST); });
   return CUDA_SUCCESS;
 }

@@ -53,24 +53,30 @@ static double now_s(void) {
   return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static void send_round(const struct side *s, size_t bytes, uint32_t round) {
+static void send_round(const struct side *s, size_t bytes) {
   pen_cuda.order->copy(s->far + DATA, s->own + DATA + s->bytes_most, bytes, stream);
-  pen_cuda.order->mark(s->far + COME, round, stream);
+  pen_cuda.order->mark_far(s->far + COME, stream);
 }
 
-/* Seconds of ROUNDS round trips. */
-static double trips(const struct side *s, size_t bytes, uint32_t first) {
-  pen_cuda.order->await(s->own + BEGIN, first, stream);
-  for (uint32_t round = first; round < first + ROUNDS; round++) {
+static void receive_round(const struct side *s) {
+  pen_cuda.order->await(s->own + COME, 1, stream);
+  pen_cuda.order->mark(s->own + COME, 0, stream);
+}
+
+/* Seconds of ROUNDS round trips; `number` is of the call, from 1 on. */
+static double trips(const struct side *s, size_t bytes, uint32_t number) {
+  pen_cuda.order->await(s->own + BEGIN, number, stream);
+  for (uint32_t round = 0; round < ROUNDS; round++) {
     if (s->number == 0)
-      send_round(s, bytes, round);
-    pen_cuda.order->await(s->own + COME, round, stream);
+      send_round(s, bytes);
+    receive_round(s);
     if (s->number != 0)
-      send_round(s, bytes, round);
+      send_round(s, bytes);
   }
+  check("putting rounds on a stream");
   meet(s); /* both have put all they will */
   const double begin = now_s();
-  pen_cuda.order->mark(s->own + BEGIN, first, s->starter);
+  pen_cuda.order->mark(s->own + BEGIN, number, s->starter);
   pen_cuda.wait(stream);
   const double seconds = now_s() - begin;
   check("a round trip");
@@ -118,11 +124,10 @@ static int run_side(struct side *s) {
   pen_cuda.copy_in(s->own + DATA + s->bytes_most, pattern, s->bytes_most, stream);
   pen_cuda.wait(stream);
   free(pattern);
-  uint32_t round = 1;
+  uint32_t number = 1;
   for (size_t i = 0; i < SIZES && sizes[i] <= s->bytes_most; i++) {
-    trips(s, sizes[i], round); /* warms up */
-    const double one_way = trips(s, sizes[i], round + ROUNDS) / (2 * ROUNDS);
-    round += 2 * ROUNDS;
+    trips(s, sizes[i], number++); /* warms up */
+    const double one_way = trips(s, sizes[i], number++) / (2 * ROUNDS);
     if (!arrived(s, sizes[i]))
       give_up("bytes that came are not those that were sent");
     if (s->number == 0)

@@ -235,8 +235,8 @@ static void a_graph(void **state) {
   enum { COUNT = 1000 };
   float *here = order->pinned(COUNT * sizeof *here), *back = order->pinned(COUNT * sizeof *back);
   float *x = there(COUNT * sizeof *x), *y = there(COUNT * sizeof *y);
-  uint32_t *word = there(sizeof *word);
-  pen_cuda.zero(word, sizeof *word, stream);
+  uint32_t *word = there(2 * sizeof *word);
+  pen_cuda.zero(word, 2 * sizeof *word, stream);
   const char *why = NULL;
   struct pen_call add = { .operand = { x, x, y }, .dim = { COUNT }, .stream = side };
   assert_well("opening");
@@ -246,9 +246,12 @@ static void a_graph(void **state) {
   order->follow(side, fork);
   pen_cuda.kernel_of(PEN_OP_ADD, PEN_F32)(&add);
   order->mark(word, 3, side);
+  order->mark_far(word + 1, side);
   order->record(join, side);
   order->await(word, 3, stream);
   order->mark(word, 0, stream);
+  order->await(word + 1, 1, stream);
+  order->mark(word + 1, 0, stream);
   order->follow(stream, join);
   pen_cuda.copy_out(back, y, COUNT * sizeof *y, stream);
   void *graph = order->captured(stream, &why);
