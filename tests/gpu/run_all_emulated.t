@@ -39,8 +39,12 @@ printf '#!/bin/sh\necho "NVIDIA H100 80GB HBM3, 580.1, 81559 MiB"\n' >"$scratch/
 printf '#!/bin/sh\nexit 1\n' >"$scratch/bin/python3"
 cat >"$scratch/bin/compute-sanitizer" <<'END'
 #!/bin/sh
-test "$1 $3 $4" = "--tool --error-exitcode 9" || exit 64
-shift 4
+while test "${1#--}" != "$1"; do
+  case "$1 $2" in
+    "--error-exitcode 9" | "--tool "* | "--report-api-errors no") shift 2 ;;
+    *) exit 64 ;;
+  esac
+done
 exec "$@"
 END
 chmod +x "$scratch"/bin/*
