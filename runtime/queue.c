@@ -453,11 +453,14 @@ static bool finish(struct pen_vm *vm) {
   return going;
 }
 
+/* Whether a step is one graph; else its rows are enqueued one by one. */
+static bool replays(const struct pen_vm *vm) { return vm->queued.graph != NULL && vm->queued.way != PEN_QUEUE_PLAIN; }
+
 /* What a step is on its device. Any call may stand until the device has done of what it was given before. */
 static bool enqueue_calls(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
   queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
-  if (vm->queued.graph != NULL && vm->queued.way != PEN_QUEUE_PLAIN) {
+  if (replays(vm)) {
     queue->order->replay(vm->queued.graph, queue->stream);
   } else if (!enqueue_rows(vm, false)) {
     return false;
@@ -468,8 +471,11 @@ static bool enqueue_calls(struct pen_vm *vm) {
   return true;
 }
 
+/* A host that enqueues row by row is near its device as it is, and does not leave a step before that is done: what it waits for next, of other
+ * hosts, may be behind this step's rows on their devices. */
 static bool enqueue_step(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
+  const uint64_t ahead = replays(vm) ? PEN_STEPS_AHEAD : 1;
   fill_feed(vm);
   set_on_device(vm, true);
   bool going = enqueue_calls(vm);
@@ -479,7 +485,7 @@ static bool enqueue_step(struct pen_vm *vm) {
   }
   pen_queue_check(vm);
   queue->begun++;
-  while (going && queue->finished + PEN_STEPS_AHEAD <= queue->begun) {
+  while (going && queue->finished + ahead <= queue->begun) {
     going = finish_step(vm);
   }
   return going;
