@@ -383,15 +383,13 @@ static void publish_board(struct pen_vm *vm, uint64_t step) {
   vm->transport->kind->publish(vm->transport, step);
 }
 
-/* Whether the device has done the oldest step that is not; if not, tells how far it is in it. The words are read first: they are of that step. */
-static bool is_done(struct pen_vm *vm) {
-  const struct pen_queue *queue = vm->queue;
-  const uint32_t rows = __atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE), left = __atomic_load_n(left_here(queue), __ATOMIC_ACQUIRE);
-  const bool done = queue->finished < queue->begun && queue->order->reached(queue->done[queue->finished % PEN_STEPS_AHEAD]);
-  if (!done) {
-    pen_queue_tell(vm, rows, left);
-  }
-  return done;
+/* How many rows of the step at hand the device has done, and from how many all has left. */
+struct words {
+  uint32_t rows, left;
+};
+
+static struct words read_words(const struct pen_queue *queue) {
+  return (struct words){__atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE), __atomic_load_n(left_here(queue), __ATOMIC_ACQUIRE)};
 }
 
 /* Whether no rank was lost; this one is where its device has failed. */
@@ -405,44 +403,41 @@ static bool all_is_well(struct pen_vm *vm) {
 
 static void set_on_device(struct pen_vm *vm, bool on) { atomic_store_explicit(&vm->transport->self->on_device, on, memory_order_relaxed); }
 
-/* The oldest step that is not yet is done. */
-static void end_step(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
-  publish_board(vm, queue->finished);
-  queue->rows += vm->program->action_count;
-  queue->finished++;
-  pen_queue_tell(vm, 0, 0);
-}
-
-/* Tells how far the device is, and ends the oldest step that is not, where that is done. Returns whether all ranks go on. */
-static bool keep_up(struct pen_vm *vm) {
-  const bool done = is_done(vm);
-  const bool going = all_is_well(vm);
-  if (done && going) {
-    end_step(vm);
-  }
-  return going;
-}
-
 bool pen_queue_await_row(struct pen_vm *vm, void *event) {
+  pen_assert(vm->queue->finished == vm->queue->begun); /* the words are of the step whose rows come */
   bool going;
   do {
-    going = keep_up(vm);
+    const struct words words = read_words(vm->queue);
+    pen_queue_tell(vm, words.rows, words.left);
+    going = all_is_well(vm);
   } while (going && !vm->queue->order->reached(event));
   return going;
 }
 
-/* Waits until the device has done the oldest step that is not, and publishes it. */
+/* Waits until the device has done the oldest step that is not, and publishes it. The words are read before the event: they are of that step. */
 static bool finish_step(struct pen_vm *vm) {
-  const uint64_t step = vm->queue->finished;
+  struct pen_queue *queue = vm->queue;
   const struct timespec pause = {.tv_nsec = poll_ns};
-  bool going = true;
+  bool done, going;
   set_on_device(vm, true);
-  while ((going = keep_up(vm)) && vm->queue->finished == step) {
-    nanosleep(&pause, NULL);
-  }
+  do {
+    const struct words words = read_words(queue);
+    done = queue->order->reached(queue->done[queue->finished % PEN_STEPS_AHEAD]);
+    if (!done) {
+      pen_queue_tell(vm, words.rows, words.left);
+      nanosleep(&pause, NULL);
+    }
+    going = all_is_well(vm);
+  } while (going && !done);
   set_on_device(vm, false);
-  return going;
+  if (!going) {
+    return false;
+  }
+  publish_board(vm, queue->finished);
+  queue->rows += vm->program->action_count;
+  queue->finished++;
+  pen_queue_tell(vm, 0, 0);
+  return true;
 }
 
 static bool finish(struct pen_vm *vm) {

@@ -81,8 +81,7 @@ extern pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS];
  * the first `left` rows all has left; and whom the rank waits for. */
 void pen_queue_tell(struct pen_vm *vm, uint32_t rows, uint32_t left);
 
-/* Waits for an event behind a row, where rows are enqueued one by one: tells meanwhile how far the device is, and ends the step before where that
- * is done. Returns whether all ranks go on. */
+/* Waits for an event behind a row, where rows are enqueued one by one, and tells meanwhile how far the device is. Returns whether all ranks go on. */
 bool pen_queue_await_row(struct pen_vm *vm, void *event);
 
 /* Before what the row writes over: what comes on the queue's stream waits for the messages that are still to leave from there. */
