@@ -3,7 +3,7 @@
  *
  * Every directed pair of ranks that talk has a communicator and, on either side, a stream of its own, so that a slow pair holds up no other.
  * All are made before the seal: the communicator of all ranks from an id that rank 0 makes, the pairs' by splitting it, round by round
- * (pairs.h); then warmed, so that no connection and no buffer is made later, and the arena is registered with each.
+ * (pairs.h); then the arena is registered with each, and they are warmed with it, so that no connection and no buffer is made later.
  *
  *     queue's stream      ... computes X | ready --+ ......................... reuse: waits for left | computes over X
  *     pair's, on sender                            +-> send X | left

@@ -17,11 +17,14 @@ struct pen_nccl_calls {
   void (*make_id)(unsigned char id[PEN_NCCL_ID_BYTES]);
   /* Blocks until all ranks have called it. The communicator of all of them; null: see error(). */
   void *(*open)(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank);
-  /* Blocks until all ranks of `all` have called it. Those of one colour are a communicator, in the order of their keys; colour -1: none, null. */
-  void *(*split)(void *all, int colour, int key);
+  /* Blocks until all ranks of `all` have called it. Those of one colour are a communicator, in the order of their keys; colour -1: none, null. Its
+   * kernels take at most `blocks` of the GPU's processors, a power of two; 0: as many as the library likes. */
+  void *(*split)(void *all, int colour, int key, int blocks);
   /* Memory of the device that can be registered, as messages want it; null: see error(). */
   void *(*allocate)(size_t bytes);
-  void (*enroll)(void *communicator, void *there, size_t bytes); /* registers memory that messages come from and go to */
+  /* Registers memory that messages come from and go to. Whom they are exchanged with is told when such memory is first used with them, and
+   * that is to be before a capture: the two sides talk over it, and allocate (NCCL User Guide, "User Buffer Registration"). */
+  void (*enroll)(void *communicator, void *there, size_t bytes);
   void (*send)(void *communicator, const void *from, size_t bytes, int to, void *stream);
   void (*receive)(void *communicator, void *to, size_t bytes, int from, void *stream);
   /* Sends and receives between the two, of one communicator and on one stream, go at once, in whatever order they come. */

@@ -58,12 +58,15 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
   return well("joining all ranks", NULL, ncclCommInitRankConfig(&made, rank_count, unique, rank, &config)) ? made : NULL;
 }
 
-static void *split(void *all, int colour, int key) {
+static void *split(void *all, int colour, int key, int blocks) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   ncclComm_t made = NULL;
   config.blocking = 1;
   config.splitShare = 0; /* a pair that is slow holds up no other */
-  well("joining a pair of ranks", all, ncclCommSplit(all, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &made, &config));
+  if (blocks != 0) {
+    config.maxCTAs = blocks;
+  }
+  well("splitting off ranks", all, ncclCommSplit(all, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &made, &config));
   return made;
 }
 

@@ -12,6 +12,10 @@
  * receive, so that both are tried. */
 enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MOST = 1 << 30 };
 
+/* A receive stands on its processors of the GPU from its RECV row until its message has come, beside what computes: of 132 (H100) a rank with
+ * neighbours on both sides has at most 16 in use so. NCCL_MAX_CTAS, of the environment, goes before. */
+enum { PAIR_BLOCKS = 4 };
+
 /* ---- what there is ---- */
 
 const char *pen_nccl_no_puts(const struct pen_nccl_calls *calls) {
@@ -67,7 +71,7 @@ static void split_pairs(struct pen_link *link) {
     }
     const bool sends = mine != PEN_NONE && link->profile->channels[mine].from_rank == link->rank;
     const int colour = (int)(link->replica * link->profile->channel_count + mine);
-    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour, sends ? PEN_SENDER : PEN_RECEIVER);
+    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour, sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
     pen_nccl_must_be_well(link, mine == PEN_NONE ? link : made, "joining a pair of ranks");
     if (mine != PEN_NONE) {
       own->pairs[mine].communicator = made;
@@ -79,7 +83,7 @@ static void split_pairs(struct pen_link *link) {
 static void split_peers(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   if (link->plan->replica_count > 1) {
-    own->peers = own->calls->split(own->all, (int)link->rank, (int)link->replica);
+    own->peers = own->calls->split(own->all, (int)link->rank, (int)link->replica, 0);
     pen_nccl_must_be_well(link, own->peers, "joining a rank's peers");
   }
 }
@@ -125,30 +129,69 @@ static size_t buffer_bytes(void) {
   return asked > 0 && asked <= BUFFER_BYTES_MOST ? (size_t)asked : BUFFER_BYTES;
 }
 
-/* One message smaller than the library's buffers and one larger. */
-static void try_sends(struct pen_link *link, uint32_t channel, void *there, bool sends) {
-  const struct pen_pair *pair = &pen_nccl_of(link)->pairs[channel];
-  const size_t bytes[] = {(buffer_bytes() + 3) / 4, 2 * buffer_bytes() + 1};
-  for (size_t i = 0; i < sizeof bytes / sizeof *bytes; i++) {
+/* With every communicator: a window does so for its pair's. */
+static void enroll(struct pen_link *link) {
+  const struct pen_nccl_link *own = pen_nccl_of(link);
+  unsigned char *arena = link->queue->arena;
+  const size_t bytes = link->queue->memory->arena_bytes;
+  own->calls->enroll(own->all, arena, bytes);
+  if (own->peers != NULL) {
+    own->calls->enroll(own->peers, arena, bytes);
+  }
+  for (uint32_t c = 0; c < link->profile->channel_count; c++) {
+    if (pen_is_mine(link, c) && own->pairs[c].window == NULL) {
+      own->calls->enroll(own->pairs[c].communicator, arena, bytes);
+    }
+  }
+  pen_nccl_must_be_well(link, link, "registering the arena");
+}
+
+/* Of the pair's messages: what is small NCCL may move without a use of the arena's registration. */
+static const struct pen_message *largest_message(const struct pen_link *link, uint32_t channel) {
+  const struct pen_message *largest = NULL;
+  for (uint32_t m = 0; m < link->profile->message_count; m++) {
+    const struct pen_message *message = pen_message_of(link, m);
+    if (message->channel == channel && (largest == NULL || message->bytes > largest->bytes)) {
+      largest = message;
+    }
+  }
+  pen_assert(largest != NULL);
+  return largest;
+}
+
+/* What a connection is tried with. */
+struct tried {
+  unsigned char *at;
+  size_t bytes;
+};
+
+/* A message smaller than the library's buffers and one larger, then the pair's largest, as a step would: from its source into its home, where no
+ * row has been yet. */
+static void try_sends(struct pen_link *link, uint32_t channel, unsigned char *there, bool sends) {
+  const struct pen_nccl_link *own = pen_nccl_of(link);
+  const struct pen_pair *pair = &own->pairs[channel];
+  const struct pen_message *message = largest_message(link, channel);
+  const struct tried tried[] = {
+      {there, (buffer_bytes() + 3) / 4},
+      {there, 2 * buffer_bytes() + 1},
+      {link->queue->arena + (sends ? message->source_offset : message->target_offset), message->bytes},
+  };
+  for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
     if (sends) {
-      pen_nccl_of(link)->calls->send(pair->communicator, there, bytes[i], PEN_RECEIVER, pair->stream);
+      own->calls->send(pair->communicator, tried[i].at, tried[i].bytes, PEN_RECEIVER, pair->stream);
     } else {
-      pen_nccl_of(link)->calls->receive(pair->communicator, there, bytes[i], PEN_SENDER, pair->stream);
+      own->calls->receive(pair->communicator, tried[i].at, tried[i].bytes, PEN_SENDER, pair->stream);
     }
     link->queue->device->wait(pair->stream);
   }
 }
 
-/* Signals of both directions, and the pair's first message, as a step would: from its source into its home, where no row has been yet. (NCCL
- * before 2.30.7 makes its signals when they are first used, and wants that outside a graph.) */
+/* Signals of both directions, and the largest message. (NCCL before 2.30.7 makes its signals when they are first used, and wants that outside a
+ * graph.) */
 static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
-  struct pen_nccl_link *own = pen_nccl_of(link);
+  const struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_pair *pair = &own->pairs[channel];
-  uint32_t first = 0;
-  while (first < link->profile->message_count && pen_message_of(link, first)->channel != channel) {
-    first++;
-  }
-  const struct pen_message *message = pen_message_of(link, first);
+  const struct pen_message *message = largest_message(link, channel);
   if (sends) {
     own->calls->await(pair->communicator, PEN_RECEIVER, pair->stream);
     own->calls->put(pair->communicator, link->queue->arena + message->source_offset, message->bytes, PEN_RECEIVER, pair->window,
@@ -160,16 +203,22 @@ static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
   link->queue->device->wait(pair->stream);
 }
 
-/* The same between peers, all at once, as a row's swaps go. */
+/* The same between peers, all at once, as a row's swaps go; last, within the arena, some of what is no weight: all of it is zeros yet. */
 static void try_swaps(struct pen_link *link, unsigned char *there) {
-  struct pen_nccl_link *own = pen_nccl_of(link);
-  const size_t bytes[] = {(buffer_bytes() + 3) / 4, buffer_bytes() + 1};
-  for (size_t i = 0; i < sizeof bytes / sizeof *bytes && own->peers != NULL; i++) {
+  const struct pen_nccl_link *own = pen_nccl_of(link);
+  const struct pen_rank_memory *memory = link->queue->memory;
+  const size_t large = buffer_bytes() + 1, zeros = memory->arena_bytes - memory->persistent_end;
+  const struct tried tried[] = {
+      {there, (buffer_bytes() + 3) / 4},
+      {there, large},
+      {link->queue->arena + memory->persistent_end, zeros < large ? zeros : large},
+  };
+  for (size_t i = 0; i < sizeof tried / sizeof *tried && own->peers != NULL; i++) {
     own->calls->group_begin();
     for (uint32_t d = 0; d < link->plan->replica_count; d++) {
       if (d != link->replica) {
-        own->calls->send(own->peers, there, bytes[i], (int)d, link->queue->stream);
-        own->calls->receive(own->peers, there, bytes[i], (int)d, link->queue->stream);
+        own->calls->send(own->peers, tried[i].at, tried[i].bytes, (int)d, link->queue->stream);
+        own->calls->receive(own->peers, tried[i].at, tried[i].bytes, (int)d, link->queue->stream);
       }
     }
     own->calls->group_end();
@@ -183,8 +232,8 @@ static void warm(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_device *device = link->queue->device;
   const bool tries = own->put_count < link->plan->replica_count * link->profile->channel_count || own->peers != NULL;
-  void *there = tries ? device->allocate(2 * buffer_bytes() + 1) : link;
-  pen_nccl_must_be_well(link, there, "memory to try its pairs with");
+  unsigned char *there = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
+  pen_nccl_must_be_well(link, tries ? (void *)there : link, "memory to try its pairs with");
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
     const bool sends = link->profile->channels[c].from_rank == link->rank;
     if (pen_is_mine(link, c) && link->profile->channels[c].message_count > 0) {
@@ -200,7 +249,7 @@ static void warm(struct pen_link *link) {
   own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan), link->queue->stream);
   device->wait(link->queue->stream);
   pen_nccl_must_be_well(link, link, "trying a sum over all ranks");
-  if (there != link) {
+  if (tries) {
     device->release(there);
   }
 }
@@ -294,16 +343,7 @@ void pen_nccl_join(struct pen_link *link) {
   split_peers(link);
   open_windows(link);
   find_credits(link);
+  enroll(link);
   warm(link);
-  own->calls->enroll(own->all, link->queue->arena, link->queue->memory->arena_bytes);
-  if (own->peers != NULL) {
-    own->calls->enroll(own->peers, link->queue->arena, link->queue->memory->arena_bytes);
-  }
-  for (uint32_t c = 0; c < link->profile->channel_count; c++) {
-    if (pen_is_mine(link, c) && own->pairs[c].window == NULL) {
-      own->calls->enroll(own->pairs[c].communicator, link->queue->arena, link->queue->memory->arena_bytes);
-    }
-  }
-  pen_nccl_must_be_well(link, link, "registering the arena");
   announce(link);
 }

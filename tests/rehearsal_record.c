@@ -179,10 +179,11 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
 }
 
 /* Each round has every colour twice, with the keys 0 and 1; the one behind them, with replicas, every colour once a replica. */
-static void *split(void *all, int colour, int key) {
+static void *split(void *all, int colour, int key, int blocks) {
   const uint32_t round = splits[now]++;
   const int keys = round < pair_rounds ? 2 : (int)pen_plan.replica_count;
   must(all == pairs && round < SPLITS_MAX && key >= 0 && key < keys, "rank %u splits wrongly", now);
+  must(round < pair_rounds ? blocks > 0 && (blocks & (blocks - 1)) == 0 : blocks == 0, "rank %u asks for %d processors", now, blocks);
   if (colour < 0) {
     return NULL;
   }

@@ -1,8 +1,8 @@
 /* emulate_nccl.cc: an emulation of NCCL, for tests alone: the functions that runtime/nccl_calls.c calls, between processes of one host,
  * over memory that they share. It has of the library what the library's guide promises, and no more: sends and receives of a pair match
  * in order; a message up to a buffer's size (NCCL_BUFFSIZE, at most 64 KiB) may leave before its receive is there, a larger one may not; calls
- * that make communicators block until all ranks have come. Calls are put on the streams of emulate_streams.cc, and can be captured. It says
- * nothing of the library's speed, of its bugs, or of a network.
+ * that make communicators block until all ranks have come. Calls are put on the streams of emulate_streams.cc, and can be captured, where
+ * memory that is registered has been used with that rank before. It says nothing of the library's speed, of its bugs, or of a network.
  *
  * One-sided calls are those of NCCL 2.29 and later (nccl_one_sided.h declares them where <nccl.h> is older), with what the guide and the
  * sources say of them: a window is of memory of ncclMemAlloc, whole, of one size on all ranks before 2.32; a put comes from registered memory,
@@ -13,8 +13,9 @@
  * board on which ranks tell each other colours and keys, and room for a sum. PEN_EMULATED_NCCL_TROUBLE=R,BYTES: to rank R of the whole every pair
  * reports a remote error once so many bytes have gone through it as stand behind R and a comma, as when a connection breaks.
  * PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file is there. A call that aborts does not return while there
- * is a graph, which may use the communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R
- * fail when they are captured; PEN_EMULATED_NCCL_SILENT=R: what rank R sends never leaves. */
+ * is a graph, which may use the communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets
+ * no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R fail when they are captured;
+ * PEN_EMULATED_NCCL_SILENT=R: what rank R sends never leaves. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -31,6 +32,8 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "tests/gpu/emulate.h"
@@ -83,6 +86,8 @@ struct ncclComm {
   uint64_t taken;             /* signals waited for, of calls that are not captured */
   unsigned char *peer, *own; /* windows of a pair; null: none */
   size_t window_bytes;
+  std::map<unsigned char *, size_t> enrolled;     /* memory and its bytes */
+  std::set<std::pair<unsigned char *, int>> known; /* of that, what has been used with a rank; -1: with all of them */
 };
 
 struct name {
@@ -182,7 +187,7 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int count, ncclUniqueId id
     return ncclSystemError;
   struct area *area = find_area(world, 1);
   communicators++;
-  *made = new ncclComm{world, area, rank, count, rank, 0, 0, 0, NULL, NULL, 0};
+  *made = new ncclComm{world, area, rank, count, rank, 0, 0, 0, NULL, NULL, 0, {}, {}};
   area->arrived[rank]++;
   const bool all = wait_for([&] { return std::all_of(area->arrived, area->arrived + count, [](auto &a) { return a > 0; }); });
   return all ? ncclSuccess : ncclSystemError;
@@ -210,13 +215,30 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t *mad
   if (own == NULL)
     return ncclInternalError;
   communicators++;
-  *made = new ncclComm{comm->world, own, before, count, comm->world_rank, 0, 0, 0, NULL, NULL, 0};
+  *made = new ncclComm{comm->world, own, before, count, comm->world_rank, 0, 0, 0, NULL, NULL, 0, {}, {}};
   return ncclSuccess;
 }
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void *at, size_t bytes, void **handle) {
   *handle = at;
-  return comm != NULL && at != NULL && bytes > 0 ? ncclSuccess : ncclInvalidArgument;
+  if (comm == NULL || at == NULL || bytes == 0)
+    return ncclInvalidArgument;
+  comm->enrolled[(unsigned char *)at] = bytes;
+  return ncclSuccess;
+}
+
+/* Of registered memory the other side is told when it is first used with it, which a capture must not do. */
+static bool is_told(ncclComm_t comm, const void *at, size_t bytes, int peer, cudaStream_t stream) {
+  const unsigned char *first = (const unsigned char *)at;
+  for (const auto &block : comm->enrolled) {
+    const std::pair<unsigned char *, int> use(block.first, peer);
+    if (first < block.first || first + bytes > block.first + block.second)
+      continue;
+    if (emulated::is_captured(stream) && comm->known.count(use) == 0)
+      return emulated::refuse_capture(), false;
+    comm->known.insert(use);
+  }
+  return true;
 }
 
 static uint64_t ring_bytes() {
@@ -278,7 +300,7 @@ static void enqueue_group(std::vector<struct grouped> transfers, cudaStream_t st
 static ncclResult_t transfer_on(ncclComm_t comm, const void *at, size_t bytes, int peer, bool puts, cudaStream_t stream) {
   if (comm->count > PEERS_MAX || peer < 0 || peer >= comm->count || peer == comm->rank || bytes == 0 || (!group.empty() && group_stream != stream))
     return ncclInvalidArgument;
-  if (refuses(comm, stream, 0))
+  if (refuses(comm, stream, 0) || !is_told(comm, at, bytes, peer, stream))
     return ncclInvalidUsage;
   if (puts && said("PEN_EMULATED_NCCL_SILENT", -1) == comm->world_rank) {
     emulated::enqueue_poll((void *)stream, [] { return false; });
@@ -404,7 +426,7 @@ ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t *wanted, ncclComm_t 
 ncclResult_t ncclAllReduce(const void *from, void *to, size_t count, ncclDataType_t type, ncclRedOp_t op, ncclComm_t comm, cudaStream_t stream) {
   if (type != ncclFloat64 || op != ncclSum || count > SUM_MAX)
     return ncclInvalidArgument;
-  if (refuses(comm, stream, 0))
+  if (refuses(comm, stream, 0) || !is_told(comm, to, count * sizeof(double), -1, stream))
     return ncclInvalidUsage;
   const std::shared_ptr<bool> told(new bool(false));
   emulated::enqueue_poll((void *)stream, [=] {
