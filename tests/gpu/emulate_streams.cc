@@ -5,7 +5,7 @@
  * later. A captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns in the same way. Words that
  * another process is to write are waited for in turn, too; who asks whether an event is reached gets an answer before they come. What CUDA
  * refuses is refused: waiting while capturing, a capture whose streams are not joined again, copies of memory that is not pinned in a capture.
- * A stream holds so many calls, and then holds up whoever makes one more.
+ * A stream holds so many calls, and then holds up whoever makes one more. PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
  *
  * Several threads may call, one at a time: whoever waits does of all streams what can be done, of other threads' too. */
 #include <cuda.h>
@@ -17,6 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <chrono>
 #include <deque>
 #include <map>
 #include <memory>
@@ -99,6 +100,17 @@ bool stalls(const item &what) {
   return works && (strcmp(wrong, "stall") == 0 || (what.name != NULL && strcmp(wrong, what.name) == 0));
 }
 
+/* Whether the device can begin a call: a slow one may still be about the last. */
+bool is_free() {
+  static const char *slow_ms = getenv("PEN_EMULATED_SLOW");
+  static std::chrono::steady_clock::time_point end;
+  const auto now = std::chrono::steady_clock::now();
+  const bool begins = now >= end;
+  if (begins && slow_ms != NULL)
+    end = now + std::chrono::milliseconds(atoi(slow_ms));
+  return begins;
+}
+
 /* Does the head of a strand, if it can be done; of a graph, some. */
 bool advance(strand &l, std::set<uint64_t> &done) {
   item &head = l.front();
@@ -108,8 +120,11 @@ bool advance(strand &l, std::set<uint64_t> &done) {
   if ((head.kind == WAIT && done.count(head.token) == 0) || (head.kind == AWAIT && *head.word != head.value) ||
       (head.kind == POLL && !head.poll()))
     return false;
-  if (head.kind == RUN)
+  if (head.kind == RUN) {
+    if (!is_free())
+      return false;
     head.body();
+  }
   if (head.kind == SIGNAL)
     done.insert(head.token);
   if (head.kind == REPLAY)

@@ -162,6 +162,21 @@ if test -n "$nccl"; then
   unset PEN_NCCL
 fi
 
+# outlasts BINARY OPTION...: trains well though a step takes longer than the timeout, in which no rank may stand still.
+outlasts() {
+  outlasts_binary=$1
+  shift
+  rm -f "$scratch/slow.log"
+  PEN_EMULATED_SLOW=2 timeout 60 "$scratch/$outlasts_binary" train --quiet --timeout 0.5 --log "$scratch/slow.log" "$@" 2>"$scratch/slow.err" ||
+    { sed 's/^/# /' "$scratch/slow.err"; return 1; }
+  log_field "$scratch/slow.log" step_ms | awk '{ step_ms = $1 } END { exit step_ms < 750 }'
+}
+ok "a step that takes longer than the timeout, as a graph" outlasts mlp_2 --steps 2
+PEN_GRAPH=plain && export PEN_GRAPH
+ok "row by row" outlasts mlp_2 --steps 1
+unset PEN_GRAPH
+test -z "$nccl" || ok "traced, over NCCL" outlasts free_nccl --steps 1 --trace "$scratch/trace"
+
 ok "one rank with a tied matrix" plan one_tied llama model.tie_embeddings=true
 ok "trains" train one_tied one_tied --steps 3
 ok "two ranks, head and embedding apart" plan tied llama model.tie_embeddings=true pipeline.ranks=2
