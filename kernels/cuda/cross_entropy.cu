@@ -8,6 +8,7 @@
 #include <float.h>
 #include <math.h>
 
+#include "kernels/cuda/exponential.cuh"
 #include "kernels/cuda/serial_sum.cuh"
 
 namespace {
@@ -41,12 +42,12 @@ template <class T> struct soft_sum {
     for (int k = 1; k < N; k++)
       high = fmaxf(high, a.v[k]);
     if (high > most) {
-      sum *= expf(most - high);
+      sum *= exponential<T>(most - high);
       most = high;
     }
 #pragma unroll
     for (int k = 0; k < N; k++)
-      sum += expf(a.v[k] - most);
+      sum += exponential<T>(a.v[k] - most);
   }
 };
 
@@ -60,7 +61,7 @@ template <class T> struct gradient {
     lanes<N> a = load<N>(x + i);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      a.v[k] = expf(a.v[k] - most) * factor;
+      a.v[k] = exponential<T>(a.v[k] - most) * factor;
       if (i + k == target)
         a.v[k] -= scale;
     }

@@ -37,6 +37,19 @@ static __device__ inline uint32_t pack(float low, float high) {
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
+
+/* 2^x and 1/x, about two units in the last place; 2^-infinity and 1/infinity are 0. */
+static __device__ inline float power_of_two(float x) {
+  float y;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
+
+static __device__ inline float reciprocal(float x) {
+  float y;
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+  return y;
+}
 #endif
 
 /* Several neighbouring elements that travel together, in f32 once they are here: as many as 16 bytes hold, or one. */

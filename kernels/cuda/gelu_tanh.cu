@@ -9,18 +9,19 @@
  *     other numbers.
  *   - A plan that only evaluates would have to write what backward keeps, or choose another algorithm than training, with other bits.
  * It would save reading x once and, backward, writing and reading dy: 6 bytes of each element, by estimate 2 to 3% of GPT-2-124M's step. */
+#include "kernels/cuda/exponential.cuh"
 #include "kernels/cuda/gated.cuh"
 
 namespace {
 
-struct sigmoid {
+template <class T> struct tanh_gate {
   /* sigmoid(2u); (2u)' goes to *slope. A NaN comes through: neither comparison holds. */
   __device__ static float open(float x, float *slope) {
     x = x > 16.0f ? 16.0f : x < -16.0f ? -16.0f : x;
     const float square = x * x;
     const float twice = x * fmaf(square, 0.0713548163f, 1.5957691216f);
     *slope = fmaf(square, 0.2140644490f, 1.5957691216f);
-    return 1.0f / (1.0f + expf(-twice));
+    return sigmoid<T>(twice);
   }
   __device__ static float gate(float x) {
     float slope;
@@ -33,8 +34,8 @@ struct sigmoid {
   }
 };
 
-template <class T> void gelu_tanh_of(const struct pen_call *call) { gate_each<sigmoid, T>(call); }
-template <class T> void gelu_tanh_dx_of(const struct pen_call *call) { gate_each_dx<sigmoid, T>(call); }
+template <class T> void gelu_tanh_of(const struct pen_call *call) { gate_each<tanh_gate<T>, T>(call); }
+template <class T> void gelu_tanh_dx_of(const struct pen_call *call) { gate_each_dx<tanh_gate<T>, T>(call); }
 
 } /* namespace */
 

@@ -14,13 +14,6 @@
 
 #ifndef PEN_EMULATED
 
-/* 2^x, about two units in the last place; 0 for -infinity. */
-static __device__ inline float power_of_two(float x) {
-  float y;
-  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
-  return y;
-}
-
 /* c += a b */
 static __device__ inline void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
   asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"

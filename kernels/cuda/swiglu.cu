@@ -2,12 +2,9 @@
  *     y = gate s up,   dup = dy gate s,   dgate = dy up s (1 + gate (1 - s)).
  * dgate may lie on gate, dup on up.
  * Launch: element-wise (device.cuh). Moves an element three times forward, five times backward. */
-#include "kernels/cuda/device.cuh"
+#include "kernels/cuda/exponential.cuh"
 
 namespace {
-
-/* e^-x overflows to infinity for x below -88, and gives the right 0. */
-__device__ inline float sigmoid(float x) { return 1.0f / (1.0f + expf(-x)); }
 
 template <class T> struct swiglu {
   const T *gate, *up;
@@ -17,7 +14,7 @@ template <class T> struct swiglu {
     const lanes<N> u = load<N>(up + i);
 #pragma unroll
     for (int k = 0; k < N; k++)
-      g.v[k] = g.v[k] * sigmoid(g.v[k]) * u.v[k];
+      g.v[k] = g.v[k] * sigmoid<T>(g.v[k]) * u.v[k];
     store(y + i, g);
   }
 };
@@ -30,7 +27,7 @@ template <class T> struct swiglu_dx {
     lanes<N> g = load<N>(gate + i), u = load<N>(up + i);
 #pragma unroll
     for (int k = 0; k < N; k++) {
-      const float s = sigmoid(g.v[k]), ds = d.v[k] * s, x = g.v[k];
+      const float s = sigmoid<T>(g.v[k]), ds = d.v[k] * s, x = g.v[k];
       g.v[k] = ds * u.v[k] * (1.0f + x * (1.0f - s));
       u.v[k] = ds * x;
     }

@@ -134,13 +134,14 @@ inline uint32_t __float_as_uint(float x) { return pen_bits<uint32_t>(x); }
 inline long long __double_as_longlong(double x) { return pen_bits<long long>(x); }
 inline double __longlong_as_double(long long x) { return pen_bits<double>(x); }
 
-/* ---- mma.cuh's words ---- */
+/* ---- words of device.cuh and of mma.cuh ---- */
 inline uint32_t pen_round(float x) { /* to bf16, to nearest even */
   const uint32_t bits = pen_bits<uint32_t>(x);
   return isnan(x) ? 0x7fff : (bits + 0x7fff + (bits >> 16 & 1)) >> 16;
 }
 inline uint32_t pack(float low, float high) { return pen_round(low) | pen_round(high) << 16; }
 inline float power_of_two(float x) { return exp2f(x); }
+inline float reciprocal(float x) { return 1.0f / x; }
 
 /* Element `half` (0 low, 1 high) of register `number` of a lane's exchanged registers. */
 inline float pen_element(const unsigned char *values, unsigned lane, unsigned number, unsigned half) {
