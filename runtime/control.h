@@ -29,6 +29,19 @@ enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_DRAWN = 2 };
 enum pen_phase { PEN_PHASE_START, PEN_PHASE_CONNECT, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
 enum { PEN_CONNECT_TIMEOUTS = 10 };
 
+/* What it is about as it connects; none: not known. */
+enum pen_connecting {
+  PEN_CONNECT_NONE,
+#define PEN_CONNECTING(what, text) PEN_CONNECT_##what,
+#include "runtime/connecting.def"
+#undef PEN_CONNECTING
+};
+
+/* The same with which turn of it this is, and with which channel of the profile, or PEN_NONE: who has less is behind. */
+static inline uint64_t pen_connecting_at(enum pen_connecting what, uint32_t turn, uint32_t channel) {
+  return (uint64_t)what << 56 | (uint64_t)turn << 32 | channel;
+}
+
 /* What a rank starts from, where several commands start the ranks: see start.h. */
 enum { PEN_SAID_MAX = 13 };
 struct pen_start {
@@ -46,6 +59,7 @@ struct pen_rank_state {
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
   _Atomic uint32_t rows_wait_for;                      /* on a device, while it waits: whom its rows wait for, apart from what they send */
   _Atomic uint32_t phase;                              /* enum pen_phase */
+  _Atomic uint64_t connecting;                         /* on a device, while it connects: pen_connecting_at() */
   _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, or gives it calls, else 0 */
   _Atomic uint32_t drawn[PEN_DRAWN];                   /* generate: tokens that its last steps drew, by turns; guarded by `arrived` */
   int32_t process;                                     /* its pid, and the host it is on: set when the process starts */

@@ -187,17 +187,31 @@ static void lose_stalled_for(struct watch *watch, uint32_t rank, uint64_t quiet_
 
 static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) { lose_stalled_for(watch, rank, quiet_ns, 1); }
 
+static void say_unconnected(const struct watch *watch, uint32_t rank) {
+  char what[PEN_CONNECTING_BYTES];
+  pen_lost_connecting(what, sizeof what, watch->run->plan, &watch->run->shared, rank);
+  fprintf(stderr, "penstock: rank %u cannot connect to the others by transport %s%s%s%s\n", rank, watch->run->plan->transport,
+          what[0] == '\0' ? "" : ", ", what, meets(watch) ? ": NCCL_DEBUG=INFO says more" : "");
+}
+
 /* A connection that never comes to be stands without a word: as where peer-to-peer access is broken, or NCCL has chosen the wrong interface. Who
- * has connected waits at a barrier; of the others the first is lost. */
+ * has connected waits at a barrier; of the others the one that is furthest behind is lost: the rest may wait for it. */
 static void find_unconnected(struct watch *watch) {
+  uint32_t behind = PEN_NONE;
+  uint64_t longest_ns = 0;
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
-    if (is_here(watch, r)) {
-      lose_stalled_for(watch, r, watch->ranks[r].connect_ns, PEN_CONNECT_TIMEOUTS);
+    const uint64_t connect_ns = is_here(watch, r) ? watch->ranks[r].connect_ns : 0;
+    if (connect_ns > 0 && (behind == PEN_NONE || atomic_load(&state_of(watch, r)->connecting) < atomic_load(&state_of(watch, behind)->connecting))) {
+      behind = r;
     }
-    if (watch->lost == r) {
-      fprintf(stderr, "penstock: rank %u cannot connect to the others by transport %s%s\n", r, watch->run->plan->transport,
-              meets(watch) ? ": NCCL_DEBUG=INFO says more" : "");
-    }
+    longest_ns = connect_ns > longest_ns ? connect_ns : longest_ns;
+  }
+  if (behind == PEN_NONE) {
+    return;
+  }
+  lose_stalled_for(watch, behind, longest_ns, PEN_CONNECT_TIMEOUTS);
+  if (watch->lost == behind) {
+    say_unconnected(watch, behind);
   }
 }
 

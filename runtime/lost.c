@@ -39,6 +39,26 @@ char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const
   return line;
 }
 
+char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank) {
+  static const char *const texts[] = {
+#define PEN_CONNECTING(what, text) [PEN_CONNECT_##what] = text,
+#include "runtime/connecting.def"
+#undef PEN_CONNECTING
+  };
+  const struct pen_rank_state *state = &shared->ranks[rank];
+  const uint64_t connecting = atomic_load(&state->connecting);
+  const struct pen_profile *profile = &plan->profiles[atomic_load(&state->profile) % plan->profile_count];
+  const uint32_t channel = (uint32_t)connecting, first = rank - rank % plan->rank_count;
+  const char *what = texts[connecting >> 56];
+  text[0] = '\0';
+  if (channel < profile->channel_count) {
+    snprintf(text, bytes, "%s (%u>%u)", what, first + profile->channels[channel].from_rank, first + profile->channels[channel].to_rank);
+  } else if (what != NULL) {
+    snprintf(text, bytes, "%s", what);
+  }
+  return text;
+}
+
 uint32_t pen_lost_waiter(const struct pen_shared *shared, uint32_t lost) {
   uint32_t waiter = PEN_NONE;
   for (uint32_t r = 0; r < shared->process_count; r++) {

@@ -16,6 +16,11 @@ char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const
 
 enum { PEN_LOST_LINE_BYTES = 768 };
 
+/* What a rank on a device is about as it connects, and with whom: "trying a pair of ranks (2>3)"; empty where that is not known. Returns text. */
+char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank);
+
+enum { PEN_CONNECTING_BYTES = 96 };
+
 /* A rank that says that it waits for `lost`: better one whose row does than one whose messages do. PEN_NONE: no rank does. */
 uint32_t pen_lost_waiter(const struct pen_shared *shared, uint32_t lost);
 

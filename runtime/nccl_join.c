@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "runtime/check.h"
+#include "runtime/lost.h"
 #include "runtime/nccl_link.h"
 #include "runtime/pairs.h"
 
@@ -42,12 +43,25 @@ size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen
 
 /* ---- before the seal ---- */
 
+/* For the watch, should it stand still, and for the line where it fails. */
+static void begin(struct pen_link *link, enum pen_connecting what, uint32_t turn, uint32_t channel) {
+  struct pen_rank_state *self = &link->shared->ranks[pen_link_self(link)];
+  atomic_store_explicit(&self->profile, (uint32_t)(link->profile - link->plan->profiles), memory_order_relaxed);
+  atomic_store_explicit(&self->connecting, pen_connecting_at(what, turn, channel), memory_order_relaxed);
+}
+
 void pen_nccl_must_be_well(struct pen_link *link, const void *made, const char *what) {
   const char *why = pen_nccl_of(link)->calls->error();
   why = why == NULL ? link->queue->device->error() : why;
   if (made == NULL || why != NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: %s: %s", pen_link_self(link), what, why == NULL ? "none" : why);
   }
+}
+
+/* The same, of what was begun last. */
+static void must_have_gone_well(struct pen_link *link, const void *made) {
+  char what[PEN_CONNECTING_BYTES];
+  pen_nccl_must_be_well(link, made, pen_lost_connecting(what, sizeof what, link->plan, link->shared, pen_link_self(link)));
 }
 
 static void open_streams(struct pen_link *link) {
@@ -71,8 +85,9 @@ static void split_pairs(struct pen_link *link) {
     }
     const bool sends = mine != PEN_NONE && link->profile->channels[mine].from_rank == link->rank;
     const int colour = (int)(link->replica * link->profile->channel_count + mine);
+    begin(link, PEN_CONNECT_PAIR, r, mine);
     void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour, sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
-    pen_nccl_must_be_well(link, mine == PEN_NONE ? link : made, "joining a pair of ranks");
+    must_have_gone_well(link, mine == PEN_NONE ? link : made);
     if (mine != PEN_NONE) {
       own->pairs[mine].communicator = made;
     }
@@ -83,14 +98,15 @@ static void split_pairs(struct pen_link *link) {
 static void split_peers(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   if (link->plan->replica_count > 1) {
+    begin(link, PEN_CONNECT_PEERS, 0, PEN_NONE);
     own->peers = own->calls->split(own->all, (int)link->rank, (int)link->replica, 0);
-    pen_nccl_must_be_well(link, own->peers, "joining a rank's peers");
+    must_have_gone_well(link, own->peers);
   }
 }
 
 void pen_nccl_add_up(struct pen_link *link, double *numbers, size_t count) {
   pen_nccl_of(link)->calls->total(pen_nccl_of(link)->all, numbers, count, link->queue->stream);
-  pen_nccl_must_be_well(link, link, "a sum over all ranks");
+  must_have_gone_well(link, link);
 }
 
 /* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts where both its ranks have got theirs. */
@@ -101,6 +117,7 @@ static void open_windows(struct pen_link *link) {
   const bool puts = own->no_puts == NULL;
   double able = puts, *opened = calloc(all + 1u, sizeof *opened); /* [replica][channels] */
   pen_check(opened != NULL, "no memory for a link");
+  begin(link, PEN_CONNECT_PUTS, 0, PEN_NONE);
   pen_nccl_add_up(link, &able, 1);
   const bool all_able = able >= pen_process_count(link->plan);
   if (puts) {
@@ -108,11 +125,13 @@ static void open_windows(struct pen_link *link) {
   }
   for (uint32_t c = 0; c < channels && all_able; c++) {
     if (pen_is_mine(link, c)) {
+      begin(link, PEN_CONNECT_WINDOW, 0, c);
       own->pairs[c].window = own->calls->window(own->pairs[c].communicator, link->queue->arena, bytes);
-      pen_nccl_must_be_well(link, link, "opening a window");
+      must_have_gone_well(link, link);
     }
     opened[first + c] = own->pairs[c].window != NULL;
   }
+  begin(link, PEN_CONNECT_WINDOWS, 0, PEN_NONE);
   pen_nccl_add_up(link, opened, all);
   for (uint32_t c = 0; c < channels; c++) {
     own->pairs[c].window = opened[first + c] >= 2 ? own->pairs[c].window : NULL;
@@ -134,6 +153,7 @@ static void enroll(struct pen_link *link) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
   unsigned char *arena = link->queue->arena;
   const size_t bytes = link->queue->memory->arena_bytes;
+  begin(link, PEN_CONNECT_ARENA, 0, PEN_NONE);
   own->calls->enroll(own->all, arena, bytes);
   if (own->peers != NULL) {
     own->calls->enroll(own->peers, arena, bytes);
@@ -143,7 +163,7 @@ static void enroll(struct pen_link *link) {
       own->calls->enroll(own->pairs[c].communicator, arena, bytes);
     }
   }
-  pen_nccl_must_be_well(link, link, "registering the arena");
+  must_have_gone_well(link, link);
 }
 
 /* Of the pair's messages: what is small NCCL may move without a use of the arena's registration. */
@@ -223,7 +243,7 @@ static void try_swaps(struct pen_link *link, unsigned char *there) {
     }
     own->calls->group_end();
     link->queue->device->wait(link->queue->stream);
-    pen_nccl_must_be_well(link, link, "trying a rank's peers");
+    must_have_gone_well(link, link);
   }
 }
 
@@ -237,18 +257,21 @@ static void warm(struct pen_link *link) {
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
     const bool sends = link->profile->channels[c].from_rank == link->rank;
     if (pen_is_mine(link, c) && link->profile->channels[c].message_count > 0) {
+      begin(link, PEN_CONNECT_TRY_PAIR, 0, c);
       if (own->pairs[c].window != NULL) {
         try_puts(link, c, sends);
       } else {
         try_sends(link, c, there, sends);
       }
-      pen_nccl_must_be_well(link, link, "trying a pair of ranks");
+      must_have_gone_well(link, link);
     }
   }
+  begin(link, PEN_CONNECT_TRY_PEERS, 0, PEN_NONE);
   try_swaps(link, there);
+  begin(link, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
   own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan), link->queue->stream);
   device->wait(link->queue->stream);
-  pen_nccl_must_be_well(link, link, "trying a sum over all ranks");
+  must_have_gone_well(link, link);
   if (tries) {
     device->release(there);
   }
@@ -297,6 +320,7 @@ static void announce(struct pen_link *link) {
   double *bytes = calloc(ranks, sizeof *bytes);
   pen_check(bytes != NULL, "no memory for %u ranks", ranks);
   bytes[pen_link_self(link)] = (double)own->calls->memory_bytes();
+  begin(link, PEN_CONNECT_MEMORY, 0, PEN_NONE);
   pen_nccl_add_up(link, bytes, ranks);
   if (pen_link_self(link) == 0 && link->announces) {
     char *line = NULL;
@@ -336,8 +360,9 @@ void pen_nccl_join(struct pen_link *link) {
     find_credits(link);
     return;
   }
+  begin(link, PEN_CONNECT_ALL, 0, PEN_NONE);
   own->all = own->calls->open(link->shared->control->nccl_id, (int)pen_process_count(link->plan), (int)pen_link_self(link));
-  pen_nccl_must_be_well(link, own->all, "joining all ranks");
+  must_have_gone_well(link, own->all);
   open_streams(link);
   split_pairs(link);
   split_peers(link);

@@ -282,6 +282,7 @@ static void make_graph(struct pen_vm *vm) {
   struct pen_queued *queued = &vm->queued;
   struct pen_link *link = queued->link;
   queued->way = asked_way();
+  atomic_store_explicit(&vm->transport->self->connecting, pen_connecting_at(PEN_CONNECT_GRAPH, 0, PEN_NONE), memory_order_relaxed);
   const char *why = queued->way == PEN_QUEUE_PLAIN ? "PEN_GRAPH asks for it" : link == NULL ? NULL : link->kind->uncaptured(link);
   if (why != NULL) {
     queued->way = PEN_QUEUE_PLAIN;

@@ -15,7 +15,7 @@
  * PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file is there. A call that aborts does not return while there
  * is a graph, which may use the communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets
  * no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R fail when they are captured;
- * PEN_EMULATED_NCCL_SILENT=R: what rank R sends never leaves. */
+ * PEN_EMULATED_NCCL_SILENT=R: what rank R sends never leaves; PEN_EMULATED_NCCL_ABSENT=R: rank R never joins the others. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -185,6 +185,8 @@ ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int count, ncclUniqueId id
   close(file);
   if (world == MAP_FAILED)
     return ncclSystemError;
+  while (said("PEN_EMULATED_NCCL_ABSENT", -1) == rank)
+    pause();
   struct area *area = find_area(world, 1);
   communicators++;
   *made = new ncclComm{world, area, rank, count, rank, 0, 0, 0, NULL, NULL, 0, {}, {}};
