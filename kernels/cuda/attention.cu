@@ -1,7 +1,7 @@
 /* attention.cu: ATTENTION over f32 without tensor cores, whose f32 would be TF32: causal, grouped-query, softmax kept up as it goes
  * (Milakov and Gimelshein 2018; Dao 2023). The same walk as attention_bf16.cu, which is the fast one.
  *
- * Launch: (blocks of 64 queries, the longest first) x heads x batch, 256 threads; keys by blocks of 32 from the first that the first query
+ * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; keys by blocks of 32 from the first that the first query
  * sees up to the diagonal, rising.
  * head_dim is at most 256. Shared memory: q, a block of keys, one of values, and e^scores. */
 #include "kernels/cuda/attention.cuh"
@@ -83,7 +83,7 @@ attend(float *o, float *lse, const float *q, const float *k, const float *v, con
   PEN_SHARED(shared);
   const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
   float *const chance = v_tile.at + KEYS * STRIDE;
-  const int head = (int)blockIdx.y, first_query = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES;
+  const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
   const int64_t batch = blockIdx.z;
   const int64_t q_from = batch * s.sequence * s.q_row + head * s.head_dim;
   const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
@@ -139,7 +139,7 @@ void pen_cuda_attention(const struct pen_call *call) {
     pen_cuda_note_text("ATTENTION", "head_dim must be at most 256");
     return;
   }
-  const dim3 grid((unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[2], (unsigned)dim[0]);
+  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[0]);
   PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, (float *)call->operand[4],
              (float *)call->operand[5], (const float *)call->operand[0], (const float *)call->operand[1],
              (const float *)call->operand[2], (const int32_t *)call->operand[3], shape_of(dim));

@@ -5,9 +5,9 @@
  * registers; rounded to bf16 they are at once the left operand of the product with v. Keys and values come by cp.async: the next
  * block's keys while scores are softened, its values while its scores are made. Sums of e^score are of the f32 values, before rounding.
  *
- * Launch: (blocks of queries, the longest first) x heads x batch, 128 threads. Order: blocks of keys from the first that the first query
- * sees on, rising. Shared memory: q, and one
- * block of keys and of values, so that two blocks of threads fit a processor. */
+ * Launch: heads x (blocks of queries, the longest first) x batch, 128 threads. Order: blocks of keys from the first that the first query
+ * sees on, rising. A warp whose queries see no key of a block leaves it out. Shared memory: q, and one block of keys and of values, so that
+ * two blocks of threads fit a processor. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -19,7 +19,6 @@ enum { WARPS = 4, BLOCK = WARPS * WARP };
 template <int D, int M> struct carried {
   float output[M][D / 8][4];
   float most[M][2], sum[M][2]; /* of lane's rows g and g + 8; sum: of this lane's columns alone until the end */
-  int first[M][2];             /* key that they see */
 };
 
 /* Scores become -infinity where `hides` says so of m, of the row's half (rows g and g + 8 of 16) and of the key's place among KEYS. */
@@ -102,7 +101,7 @@ attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const i
   enum { QUERIES = WARPS * M * 16, STRIDE = tile_of<D>::STRIDE };
   PEN_SHARED(shared);
   const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
-  const int head = (int)blockIdx.y, first_query = (int)(gridDim.x - 1 - blockIdx.x) * QUERIES;
+  const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
   const int64_t batch = blockIdx.z;
   q += batch * s.sequence * s.q_row + head * s.head_dim + first_query * s.q_row;
   k += batch * s.sequence * s.k_row + head / s.group * s.head_dim;
@@ -110,17 +109,14 @@ attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const i
   o += batch * s.sequence * s.q_row + head * s.head_dim;
   lse += (batch * s.heads + head) * s.sequence;
   const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
-  const int own_row = (int)threadIdx.x / WARP * M * 16;
+  const int own_row = (int)threadIdx.x / WARP * M * 16, own = first_query + own_row, own_past = own + M * 16;
   const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
   const int begin = first_seen(begins, first_query, s.sequence) / KEYS * KEYS;
+  const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1, s.sequence); /* of this warp's queries */
   carried<D, M> carry = {};
 #pragma unroll
   for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-      carry.most[m][half] = -INFINITY;
-      carry.first[m][half] = first_seen(begins, first_query + own_row + m * 16 + half * 8 + (int)threadIdx.x % WARP / 4, s.sequence);
-    }
+    carry.most[m][0] = carry.most[m][1] = -INFINITY;
   copy_tile<D, QUERIES, BLOCK>(q_tile, q, s.q_row, s.sequence - first_query, s.head_dim);
   copy_tile<D, KEYS, BLOCK>(k_tile, k + begin * s.k_row, s.k_row, s.sequence - begin, s.head_dim);
   copies_commit();
@@ -130,26 +126,38 @@ attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const i
     copies_commit();
     copies_wait<1>();
     __syncthreads(); /* q and this block's keys are there */
+    const bool sees = first_key < own_past;
     float scores[M][KEYS / 8][4];
-    products<D, M, KEYS>(scores, q_tile, k_tile, own_row);
+    if (sees) {
+      memset(scores, 0, sizeof scores);
+      add_transposed<D, M, KEYS>(scores, q_tile, k_tile, own_row);
+    }
     __syncthreads(); /* nobody reads the keys any more */
     if (next < past)
       copy_tile<D, KEYS, BLOCK>(k_tile, k + next * s.k_row, s.k_row, s.sequence - next, s.head_dim);
     copies_commit();
-    if (next > first_query + own_row + 1) {
-      const int above = first_query + own_row - first_key + (int)threadIdx.x % WARP / 4;
-      mask<M, KEYS>(scores, [above](int m, int half, int key) { return key > above + m * 16 + half * 8; });
+    if (sees) {
+      if (next > own + 1) {
+        const int above = own - first_key + (int)threadIdx.x % WARP / 4;
+        mask<M, KEYS>(scores, [above](int m, int half, int key) { return key > above + m * 16 + half * 8; });
+      }
+      if (first_key < last_first) {
+        int first[M * 2];
+#pragma unroll
+        for (int half = 0; half < 2 * M; half++)
+          first[half] = first_seen(begins, own + half * 8 + (int)threadIdx.x % WARP / 4, s.sequence) - first_key;
+        mask<M, KEYS>(scores, [&first](int m, int half, int key) { return key < first[2 * m + half]; });
+      }
+      soften<D, M, KEYS>(carry, scores, s.scale);
     }
-    if (begins)
-      mask<M, KEYS>(scores, [&carry, first_key](int m, int half, int key) { return first_key + key < carry.first[m][half]; });
-    soften<D, M, KEYS>(carry, scores, s.scale);
     copies_wait<1>();
     __syncthreads(); /* the values are there */
-    add_products<D, M, KEYS>(carry.output, scores, v_tile);
+    if (sees)
+      add_products<D, M, KEYS>(carry.output, scores, v_tile);
     __syncthreads(); /* nobody reads the values any more */
   }
   copies_wait<0>();
-  finish<D, M>(carry, o, lse, s, first_query + own_row);
+  finish<D, M>(carry, o, lse, s, own);
 }
 
 typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *, const int32_t *, attention_shape);
@@ -161,7 +169,7 @@ const struct variant {
 } variants[] = {
   {attend<32, 2, 64>, 32, 128, 64},
   {attend<64, 2, 64>, 64, 128, 64},
-  {attend<96, 1, 64>, 96, 64, 64},
+  {attend<96, 2, 64>, 96, 128, 64},
   {attend<128, 2, 64>, 128, 128, 64},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
@@ -186,7 +194,7 @@ void pen_cuda_attention_bf16(const struct pen_call *call) {
   }
   attention_shape s = shape_of(dim);
   s.scale *= 1.44269504f; /* for powers of two */
-  const dim3 grid((unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[2], (unsigned)dim[0]);
+  const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[0]);
   PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, (bf16 *)call->operand[4],
              (float *)call->operand[5], (const bf16 *)call->operand[0], (const bf16 *)call->operand[1], (const bf16 *)call->operand[2],
              (const int32_t *)call->operand[3], s);

@@ -1,7 +1,7 @@
 /* attention_dx.cu: ATTENTION_DX over f32 without tensor cores: attention_dx_bf16.cu says how the work is cut; here the probabilities and
  * their slopes pass through shared memory.
  *
- * Launch: delta; (blocks of queries, the longest walk first) x heads x batch; (blocks of keys) x kv_heads x batch; 256 threads.
+ * Launch: delta; heads x (blocks of queries, the longest walk first) x batch; kv_heads x (blocks of keys) x batch; 256 threads.
  * 64 rows stand and 32 walk; past a head_dim of 128, 32 and 32. head_dim is at most 256.
  * Order: queries' heads rising, in each blocks rising. Workspace: see attention.cuh. */
 #include "kernels/cuda/attention_dx.cuh"
@@ -50,18 +50,19 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, atte
   const plain_tile<D> walk1 = {stand2.at + STAND * STRIDE}, walk2 = {walk1.at + WALK * STRIDE};
   float *const chance = walk2.at + WALK * STRIDE, *const slope = chance + STAND * CHANCE_STRIDE;
   const int64_t batch = blockIdx.z;
-  const int first_row = (int)(KEYS_STAND ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * STAND, thread = (int)threadIdx.x;
+  const int first_row = (int)(KEYS_STAND ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * STAND, thread = (int)threadIdx.x;
   const walk<STAND, WALK, KEYS_STAND> way(s, begins_of(p, s, batch), first_row);
-  const int kv_head = KEYS_STAND ? (int)blockIdx.y : (int)blockIdx.y / s.group;
+  const int kv_head = KEYS_STAND ? (int)blockIdx.x : (int)blockIdx.x / s.group;
   const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
   const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
-  const int64_t stand_from = KEYS_STAND ? k_from : q_from + way.head * s.head_dim;
+  const int64_t stand_from = KEYS_STAND ? k_from : q_from + way.first.head * s.head_dim;
   const int64_t stand_at = stand_from + first_row * stand_row;
   copy_plain<D, STAND>(stand1, (KEYS_STAND ? p.k : p.q) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
   copy_plain<D, STAND>(stand2, (KEYS_STAND ? p.v : p.dout) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
   float sum1[R][D / SIDE] = {}, sum2[R][D / SIDE] = {}; /* dk or dq; dv */
-  for (int step = 0; step < way.steps; step++) {
-    const int row = way.row_of(step), head = way.head_of(step);
+  auto place = way.first;
+  for (int step = 0; step < way.steps; step++, place = way.after(place)) {
+    const int row = place.row, head = place.head;
     const int64_t at = row * walk_row + (KEYS_STAND ? q_from + head * s.head_dim : k_from);
     __syncthreads(); /* nobody reads the step before any more */
     copy_plain<D, WALK>(walk1, (KEYS_STAND ? p.q : p.k) + at, walk_row, s.sequence - row, s.head_dim);
@@ -129,7 +130,7 @@ void pen_cuda_attention_dx(const struct pen_call *call) {
   const unsigned blocks = (unsigned)ceiling(dim[1], chosen->stand);
   const attention_shape s = shape_of(dim);
   launch_delta<float>(call);
-  PEN_LAUNCH(chosen->of_queries, dim3(blocks, (unsigned)dim[2], (unsigned)dim[0]), dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
-  PEN_LAUNCH(chosen->of_keys, dim3(blocks, (unsigned)dim[3], (unsigned)dim[0]), dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
+  PEN_LAUNCH(chosen->of_queries, dim3((unsigned)dim[2], blocks, (unsigned)dim[0]), dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
+  PEN_LAUNCH(chosen->of_keys, dim3((unsigned)dim[3], blocks, (unsigned)dim[0]), dim3(THREADS), shared_bytes(*chosen), call->stream, p, s);
   move_dq(call, sizeof(float));
 }

@@ -12,29 +12,37 @@ template <class T> struct operands {
   const int32_t *starts; /* or null */
 };
 
-/* The walk of one block: step i is a head and the first row of the rows that walk. Keys begin with the first that the first standing query
+/* The walk of one block: each step is a head and the first row of the rows that walk. Keys begin with the first that the first standing query
  * sees; queries end where none sees the last standing key any more: starts rise, so that a search by halves finds it. */
 template <int STAND, int WALK, bool KEYS_STAND> struct walk {
-  int head, start, blocks, steps; /* head: the first of the group, or the block's own */
+  struct place {
+    int head, row;
+  };
+  place first; /* its head: of the group, or the block's own */
+  int past, steps;
   __device__ walk(const attention_shape &s, const int32_t *starts, int first_row) {
-    head = (int)blockIdx.y * (KEYS_STAND ? s.group : 1);
-    start = (KEYS_STAND ? first_row : first_seen(starts, first_row, s.sequence)) / WALK * WALK;
-    const int past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
-    blocks = (past - start + WALK - 1) / WALK;
+    first.head = (int)blockIdx.x * (KEYS_STAND ? s.group : 1);
+    first.row = (KEYS_STAND ? first_row : first_seen(starts, first_row, s.sequence)) / WALK * WALK;
+    past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
+    int blocks = (past - first.row + WALK - 1) / WALK;
     if (KEYS_STAND && starts) {
       int past_last = blocks;
       for (blocks = 1; blocks < past_last;) { /* the first sees; from past_last on none does */
         const int middle = blocks + (past_last - blocks) / 2;
-        if (starts[start + middle * WALK] < first_row + STAND)
+        if (starts[first.row + middle * WALK] < first_row + STAND)
           blocks = middle + 1;
         else
           past_last = middle;
       }
+      past = first.row + blocks * WALK;
     }
     steps = KEYS_STAND ? s.group * blocks : blocks;
   }
-  __device__ int head_of(int step) const { return head + step / blocks; }
-  __device__ int row_of(int step) const { return start + step % blocks * WALK; }
+  __device__ place after(place at) const {
+    if (!KEYS_STAND || at.row + WALK < past)
+      return {at.head, at.row + WALK};
+    return {at.head + 1, first.row};
+  }
 };
 
 /* A query's lse, times `unit`, delta, and the first key that it sees; of a row past the end p shall be 0. */

@@ -2,155 +2,210 @@
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
  *     dv = p^T do,   ds = p (do v^T - delta),   dq = ds k/sqrt(head_dim),   dk = ds^T q/sqrt(head_dim).
- * Two kernels of one template, so that nothing is added atomically. In each a block of 64 rows stands, 16 a warp, and blocks of the
+ * Two kernels of one template, so that nothing is added atomically. In each a block of 64 M rows stands, 16 M a warp, and blocks of the
  * other side walk past it: keys stand and queries walk (all heads of the group, one after the other) for dk and dv; queries stand and
  * keys walk for dq. Either way the scores are (standing) x (walking), and stay in registers. It costs 7 products where 5 would do
- * with atomics. The next block to walk comes by cp.async into the other half of a double buffer.
+ * with atomics. The next block to walk comes by cp.async into the other half of a double buffer. A warp whose queries see no key of
+ * a block leaves it out.
  *
- * Launch: delta; (blocks of 64 queries, the longest walk first) x heads x batch; (blocks of 64 keys) x kv_heads x batch; 128 threads.
- * Order: queries' heads rising, in each blocks rising. dq goes in q's place last, dk and dv in k's and v's: a block reads no keys but its
- * own there. Workspace: see attention.cuh. */
+ * Launch: delta; heads x (blocks of queries, the longest walk first) x batch; kv_heads x (blocks of keys) x batch; 128 threads.
+ * Order: queries' heads rising, in each rows that walk rising, sixteen at once; do v^T - delta begins with -delta. So M and the length of a
+ * step change no bits. dq goes in q's place last, dk and dv in k's and v's: a block reads no keys but its own there. Workspace: see
+ * attention.cuh. */
 #include "kernels/cuda/attention_dx.cuh"
 #include "kernels/cuda/mma.cuh"
 
 namespace {
 
-enum { WARPS = 4, BLOCK = WARPS * WARP, STAND = WARPS * 16 };
+enum { WARPS = 4, BLOCK = WARPS * WARP };
 
 /* Scores are taken to powers of two. */
 #define LOG2_E 1.44269504f
 
-/* Scores become p: row and column are of the whole block's product, from the first standing and the first walking row on. */
-template <int WALK, bool KEYS_STAND>
-__device__ inline void recall(float scores[1][WALK / 8][4], const statistic *of_query, float scale, int own_row, int standing, int walking) {
-  const int lane = (int)threadIdx.x % WARP;
-#pragma unroll
-  for (int n = 0; n < WALK / 8; n++)
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int row = own_row + lane / 4 + i / 2 * 8, column = n * 8 + lane % 4 * 2 + i % 2;
-      const statistic &query = of_query[KEYS_STAND ? column : row];
-      const int key = KEYS_STAND ? standing + row : walking + column, asks = KEYS_STAND ? walking + column : standing + row;
-      const bool seen = key <= asks && key >= query.first;
-      scores[0][n][i] = seen ? power_of_two(fmaf(scores[0][n][i], scale, -query.lse)) : 0.0f;
-    }
+/* Of the query of a lane's element (m, n, i), its row's where queries stand, its column's where they walk: `at` is where the lane's first is. */
+template <bool KEYS_STAND> __device__ inline float of_query(const float *at, int m, int n, int i) {
+  if (!KEYS_STAND)
+    return at[m * 16 + i / 2 * 8];
+  const float2 two = *(const float2 *)(at + n * 8);
+  return i % 2 ? two.y : two.x;
 }
 
-/* slopes become ds = p (do v^T - delta) */
-template <int WALK, bool KEYS_STAND>
-__device__ inline void slope(float slopes[1][WALK / 8][4], float p[1][WALK / 8][4], const statistic *of_query, int own_row) {
-  const int lane = (int)threadIdx.x % WARP;
+/* Calls body(m, n, i) for each element that a lane has of 16 M x N. */
+template <int M, int N, class BODY> __device__ inline void each_element(const BODY &body) {
 #pragma unroll
-  for (int n = 0; n < WALK / 8; n++)
+  for (int m = 0; m < M; m++)
 #pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const int row = own_row + lane / 4 + i / 2 * 8, column = n * 8 + lane % 4 * 2 + i % 2;
-      slopes[0][n][i] = p[0][n][i] * (slopes[0][n][i] - of_query[KEYS_STAND ? column : row].delta);
-    }
+    for (int n = 0; n < N / 8; n++)
+#pragma unroll
+      for (int i = 0; i < 4; i++)
+        body(m, n, i);
 }
 
-/* Writes a warp's 16 rows, as many as there are. `to` is row 0 of the sequence. */
-template <int D>
-__device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[1][D / 8][4], int first_row, const attention_shape &s, float factor) {
+/* p becomes 0 where the query does not see the key. Rows and columns count from the first standing and the first walking row on. */
+template <int M, int WALK, bool KEYS_STAND>
+__device__ inline void hide(float p[M][WALK / 8][4], const int32_t *begins, int sequence, int standing, int walking) {
+  const int lane = (int)threadIdx.x % WARP, row = standing + lane / 4, column = walking + lane % 4 * 2;
+  const int behind = KEYS_STAND ? row - column : column - row; /* so far is the key behind the query, for element 0 */
+  each_element<M, WALK>([&](int m, int n, int i) {
+    const int down = m * 16 + i / 2 * 8, right = n * 8 + i % 2;
+    if (behind + (KEYS_STAND ? down - right : right - down) > 0)
+      p[m][n][i] = 0;
+  });
+  if (begins)
+    each_element<M, WALK>([&](int m, int n, int i) {
+      const int at_row = row + m * 16 + i / 2 * 8, at_column = column + n * 8 + i % 2, query = KEYS_STAND ? at_column : at_row;
+      if ((KEYS_STAND ? at_row : at_column) < begins[query < sequence ? query : sequence - 1])
+        p[m][n][i] = 0;
+    });
+}
+
+/* Writes a warp's 16 M rows, as many as there are. `to` is row 0 of the sequence. */
+template <int D, int M>
+__device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[M][D / 8][4], int first_row, const attention_shape &s, float factor) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
-  for (int half = 0; half < 2; half++) {
+  for (int half = 0; half < 2 * M; half++) {
     const int row = first_row + half * 8 + lane / 4;
 #pragma unroll
     for (int n = 0; n < D / 8; n++) {
       const int column = n * 8 + lane % 4 * 2;
+      float *const two = &sum[half / 2][n][half % 2 * 2];
       if (row < s.sequence && column < s.head_dim)
-        *(uint32_t *)(to + row * to_row + column) = pack(sum[0][n][2 * half] * factor, sum[0][n][2 * half + 1] * factor);
+        *(uint32_t *)(to + row * to_row + column) = pack(two[0] * factor, two[1] * factor);
     }
   }
 }
 
-template <int D, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attention_shape s) {
-  enum { STRIDE = tile_of<D>::STRIDE, STATISTICS = KEYS_STAND ? WALK : STAND };
+/* One warp's share of a step: its 16 M rows of the tiles that stand against all that walk. dv is added to where keys stand. */
+template <int D, int M, int WALK, bool KEYS_STAND, class HIDE>
+__device__ inline void add_step(float dk_or_dq[M][D / 8][4], float dv[M][D / 8][4], const tile_of<D> stand[2], const tile_of<D> walking[2],
+                                const float *lse, const float *delta, int own_row, float scale, const HIDE &hide) {
+  float p[M][WALK / 8][4] = {}, slopes[M][WALK / 8][4];
+  add_transposed<D, M, WALK>(p, stand[0], walking[0], own_row);
+  each_element<M, WALK>([&](int m, int n, int i) { p[m][n][i] = power_of_two(fmaf(p[m][n][i], scale, -of_query<KEYS_STAND>(lse, m, n, i))); });
+  hide(p);
+  if (KEYS_STAND)
+    add_products<D, M, WALK>(dv, p, walking[1]);
+  each_element<M, WALK>([&](int m, int n, int i) { slopes[m][n][i] = -of_query<KEYS_STAND>(delta, m, n, i); });
+  add_transposed<D, M, WALK>(slopes, stand[1], walking[1], own_row);
+  each_element<M, WALK>([&](int m, int n, int i) { slopes[m][n][i] *= p[m][n][i]; });
+  add_products<D, M, WALK>(dk_or_dq, slopes, walking[0]);
+}
+
+template <int D, int M, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attention_shape s) {
+  enum { STRIDE = tile_of<D>::STRIDE, STAND = WARPS * 16 * M, STATISTICS = KEYS_STAND ? WALK : STAND };
   PEN_SHARED(shared);
-  const tile_of<D> stand1 = {(bf16 *)shared}, stand2 = {stand1.at + STAND * STRIDE};
-  bf16 *const walking = stand2.at + STAND * STRIDE; /* [2 steps][2 tiles][WALK][STRIDE] */
-  statistic *const statistics = (statistic *)(walking + 4 * WALK * STRIDE); /* [2 or 1][STATISTICS] */
+  bf16 *const standing = (bf16 *)shared;
+  const tile_of<D> stand[2] = {{standing}, {standing + STAND * STRIDE}};
+  bf16 *const tiles = standing + 2 * STAND * STRIDE;              /* [2 steps][2 tiles][WALK][STRIDE] */
+  float *const statistics = (float *)(tiles + 4 * WALK * STRIDE); /* [2 steps, or one][lse, delta][STATISTICS] */
   const int64_t batch = blockIdx.z;
-  const int first_row = (int)(KEYS_STAND ? blockIdx.x : gridDim.x - 1 - blockIdx.x) * STAND;
-  const int own_row = (int)threadIdx.x / WARP * 16, thread = (int)threadIdx.x;
-  const walk<STAND, WALK, KEYS_STAND> way(s, begins_of(p, s, batch), first_row);
-  const int kv_head = KEYS_STAND ? (int)blockIdx.y : (int)blockIdx.y / s.group;
+  const int first_row = (int)(KEYS_STAND ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * STAND;
+  const int thread = (int)threadIdx.x, lane = thread % WARP, own_row = thread / WARP * 16 * M, own = first_row + own_row;
+  const int32_t *const begins = begins_of(p, s, batch);
+  const walk<STAND, WALK, KEYS_STAND> way(s, begins, first_row);
+  const int kv_head = KEYS_STAND ? (int)blockIdx.x : (int)blockIdx.x / s.group;
   const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
   const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
-  const int64_t stand_from = (KEYS_STAND ? k_from : q_from + way.head * s.head_dim);
-  const bf16 *const walk1 = KEYS_STAND ? p.q + q_from : p.k + k_from, *const walk2 = KEYS_STAND ? p.dout + q_from : p.v + k_from;
+  const int64_t stand_from = (KEYS_STAND ? k_from : q_from + way.first.head * s.head_dim);
 
+  auto at = way.first, next = at;
   const auto start_walk = [&](int step) {
-    const int row = way.row_of(step);
-    const int64_t at = row * walk_row + (KEYS_STAND ? way.head_of(step) * s.head_dim : 0);
-    bf16 *const to = walking + step % 2 * 2 * WALK * STRIDE;
-    copy_tile<D, WALK, BLOCK>({to}, walk1 + at, walk_row, s.sequence - row, s.head_dim);
-    copy_tile<D, WALK, BLOCK>({to + WALK * STRIDE}, walk2 + at, walk_row, s.sequence - row, s.head_dim);
+    const int64_t from = next.row * walk_row + (KEYS_STAND ? q_from + next.head * s.head_dim : k_from);
+    bf16 *const to = tiles + step % 2 * 2 * WALK * STRIDE;
+    copy_tile<D, WALK, BLOCK>({to}, (KEYS_STAND ? p.q : p.k) + from, walk_row, s.sequence - next.row, s.head_dim);
+    copy_tile<D, WALK, BLOCK>({to + WALK * STRIDE}, (KEYS_STAND ? p.dout : p.v) + from, walk_row, s.sequence - next.row, s.head_dim);
+    copies_commit();
   };
   const int64_t stand_at = stand_from + first_row * stand_row;
-  copy_tile<D, STAND, BLOCK>(stand1, (KEYS_STAND ? p.k : p.q) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
-  copy_tile<D, STAND, BLOCK>(stand2, (KEYS_STAND ? p.v : p.dout) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
+  copy_tile<D, STAND, BLOCK>(stand[0], (KEYS_STAND ? p.k : p.q) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
+  copy_tile<D, STAND, BLOCK>(stand[1], (KEYS_STAND ? p.v : p.dout) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
   start_walk(0);
-  copies_commit();
-  if (thread < STATISTICS)
-    statistics[thread] = statistic_of(p, s, batch, way.head, (KEYS_STAND ? way.start : first_row) + thread, LOG2_E);
 
-  float sum1[1][D / 8][4] = {}, sum2[1][D / 8][4] = {}; /* dk or dq; dv */
+  const bool keeps = thread < STATISTICS;
+  const auto known = [&](int row) { return statistic_of(p, s, batch, next.head, row + thread, LOG2_E); };
+  const auto keep = [&](int step, statistic of) {
+    float *const to = statistics + step % 2 * 2 * STATISTICS + thread;
+    to[0] = of.lse, to[STATISTICS] = of.delta;
+  };
+  if (keeps)
+    keep(0, known(KEYS_STAND ? next.row : first_row));
+
+  float sum1[M][D / 8][4] = {}, sum2[M][D / 8][4] = {}; /* dk or dq; dv */
   for (int step = 0; step < way.steps; step++) {
-    statistic next = {};
+    copies_wait<0>();
+    __syncthreads(); /* this step's rows are there, and nobody reads the step's before any more */
+    statistic of_next = {};
     if (step + 1 < way.steps) {
+      next = way.after(at);
       start_walk(step + 1);
-      if (KEYS_STAND && thread < STATISTICS)
-        next = statistic_of(p, s, batch, way.head_of(step + 1), way.row_of(step + 1) + thread, LOG2_E);
+      if (KEYS_STAND && keeps)
+        of_next = known(next.row);
     }
-    copies_commit();
-    copies_wait<1>();
-    __syncthreads(); /* this step's rows are there */
-    const tile_of<D> tile1 = {walking + step % 2 * 2 * WALK * STRIDE}, tile2 = {tile1.at + WALK * STRIDE};
-    const statistic *of_query = statistics + (KEYS_STAND ? step % 2 * STATISTICS : 0);
-    float probable[1][WALK / 8][4], slopes[1][WALK / 8][4];
-    products<D, 1, WALK>(probable, stand1, tile1, own_row);
-    recall<WALK, KEYS_STAND>(probable, of_query, s.scale * LOG2_E, own_row, first_row, way.row_of(step));
-    if (KEYS_STAND)
-      add_products<D, 1, WALK>(sum2, probable, tile2);
-    products<D, 1, WALK>(slopes, stand2, tile2, own_row);
-    slope<WALK, KEYS_STAND>(slopes, probable, of_query, own_row);
-    add_products<D, 1, WALK>(sum1, slopes, tile1);
-    if (KEYS_STAND && thread < STATISTICS)
-      statistics[(step + 1) % 2 * STATISTICS + thread] = next;
-    __syncthreads(); /* nobody reads this step's rows any more */
+    /* The keys that this warp meets, and the queries. */
+    const int row = at.row, key = KEYS_STAND ? own : row, key_past = key + (KEYS_STAND ? 16 * M : WALK);
+    const int asks = KEYS_STAND ? row : own, asks_past = asks + (KEYS_STAND ? WALK : 16 * M);
+    const int last = (asks_past < s.sequence ? asks_past : s.sequence) - 1;
+    const bool all_seen = key_past - 1 <= asks && key >= first_seen(begins, last, s.sequence);
+    bf16 *const tile = tiles + step % 2 * 2 * WALK * STRIDE;
+    const tile_of<D> walking[2] = {{tile}, {tile + WALK * STRIDE}};
+    const float *const lse = statistics + (KEYS_STAND ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
+    if (key < asks_past)
+      add_step<D, M, WALK, KEYS_STAND>(sum1, sum2, stand, walking, lse, lse + STATISTICS, own_row, s.scale * LOG2_E, [&](float probable[M][WALK / 8][4]) {
+        if (!all_seen)
+          hide<M, WALK, KEYS_STAND>(probable, begins, s.sequence, own, row);
+      });
+    if (KEYS_STAND && keeps)
+      keep(step + 1, of_next);
+    at = next;
   }
-  copies_wait<0>();
-  write_rows<D>((KEYS_STAND ? p.dk : p.dq) + stand_from, stand_row, sum1, first_row + own_row, s, s.scale);
+  write_rows<D, M>((KEYS_STAND ? p.dk : p.dq) + stand_from, stand_row, sum1, own, s, s.scale);
   if (KEYS_STAND)
-    write_rows<D>(p.dv + stand_from, stand_row, sum2, first_row + own_row, s, 1.0f);
+    write_rows<D, M>(p.dv + stand_from, stand_row, sum2, own, s, 1.0f);
 }
 
-typedef void differentiate_kernel(operands<bf16>, attention_shape);
-
-const struct variant {
-  differentiate_kernel *of_keys, *of_queries;
-  int head_dim, walk;
-} variants[] = {
-  {differentiate<32, 64, true>, differentiate<32, 64, false>, 32, 64},
-  {differentiate<64, 64, true>, differentiate<64, 64, false>, 64, 64},
-  {differentiate<96, 64, true>, differentiate<96, 64, false>, 96, 64},
-  {differentiate<128, 64, true>, differentiate<128, 64, false>, 128, 64},
+struct variant {
+  void (*kernel)(operands<bf16>, attention_shape);
+  int head_dim, stand;
+  size_t shared_bytes;
 };
-enum { VARIANTS = sizeof variants / sizeof *variants };
 
-size_t shared_bytes(const variant &v) {
-  return (size_t)((2 * STAND + 4 * v.walk) * (v.head_dim + 8)) * sizeof(bf16) + (size_t)(2 * v.walk) * sizeof(statistic);
+template <int D, int M, int WALK, bool KEYS_STAND> constexpr variant variant_of() {
+  enum { STAND = WARPS * 16 * M, ROWS = 2 * STAND + 4 * WALK, KNOWN = KEYS_STAND ? 2 * WALK : STAND };
+  return {differentiate<D, M, WALK, KEYS_STAND>, D, STAND, ROWS * tile_of<D>::STRIDE * sizeof(bf16) + KNOWN * 2 * sizeof(float)};
+}
+
+/* Of what head_dim is at most, large blocks first; as many rows as registers hold. */
+const variant of_keys[] = {variant_of<32, 2, 64, true>(), variant_of<32, 1, 64, true>(), variant_of<64, 2, 32, true>(),
+                           variant_of<64, 1, 64, true>(), variant_of<96, 1, 64, true>(), variant_of<128, 1, 48, true>()};
+const variant of_queries[] = {variant_of<32, 2, 64, false>(), variant_of<32, 1, 64, false>(), variant_of<64, 2, 48, false>(),
+                              variant_of<64, 1, 64, false>(), variant_of<96, 2, 32, false>(), variant_of<96, 1, 64, false>(),
+                              variant_of<128, 2, 32, false>(), variant_of<128, 1, 48, false>()};
+
+/* Large blocks read shared memory less, but only where they are more than the two that each processor holds do they keep all busy to the
+ * end; and the chip must have their shared memory. Null: head_dim is too large. */
+template <size_t COUNT> const variant *choose(const variant (&variants)[COUNT], const int64_t *dim, int64_t heads) {
+  const variant *chosen = NULL;
+  for (const variant &v : variants) {
+    if (v.head_dim < dim[4] || (chosen && chosen->head_dim < v.head_dim))
+      continue;
+    chosen = &v;
+    if (ceiling(dim[1], v.stand) * heads * dim[0] > 2 * pen_cuda_chip.processors && v.shared_bytes <= pen_cuda_chip.shared_bytes)
+      break;
+  }
+  return chosen;
+}
+
+template <size_t COUNT> void grant(const variant (&variants)[COUNT]) {
+  for (const variant &v : variants)
+    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)v.kernel, v.shared_bytes);
 }
 
 } /* namespace */
 
 void pen_cuda_attention_dx_bf16_open(void) {
-  for (int i = 0; i < VARIANTS; i++) {
-    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)variants[i].of_keys, shared_bytes(variants[i]));
-    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)variants[i].of_queries, shared_bytes(variants[i]));
-  }
+  grant(of_keys);
+  grant(of_queries);
 }
 
 size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]) {
@@ -159,10 +214,8 @@ size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]) {
 
 void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *chosen = variants;
-  while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
-    chosen++;
-  if (chosen == variants + VARIANTS || dim[4] % 8 != 0) {
+  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys = choose(of_keys, dim, dim[3]);
+  if (queries == NULL || keys == NULL || dim[4] % 8 != 0) {
     pen_cuda_note_text("ATTENTION_DX over bf16", "head_dim must be a multiple of 8, at most 128");
     return;
   }
@@ -170,10 +223,13 @@ void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
                             (const bf16 *)call->operand[3],  (const float *)call->operand[5],  (const float *)call->workspace,
                             (bf16 *)dq_place(call),          (bf16 *)call->operand[8],         (bf16 *)call->operand[9],
                             (const int32_t *)call->operand[6]};
-  const unsigned blocks = (unsigned)ceiling(dim[1], STAND);
   const attention_shape s = shape_of(dim);
+  const auto launch = [&](const variant &v, int64_t heads) {
+    const dim3 grid((unsigned)heads, (unsigned)ceiling(dim[1], v.stand), (unsigned)dim[0]);
+    PEN_LAUNCH(v.kernel, grid, dim3(BLOCK), v.shared_bytes, call->stream, p, s);
+  };
   launch_delta<bf16>(call);
-  PEN_LAUNCH(chosen->of_queries, dim3(blocks, (unsigned)dim[2], (unsigned)dim[0]), dim3(BLOCK), shared_bytes(*chosen), call->stream, p, s);
-  PEN_LAUNCH(chosen->of_keys, dim3(blocks, (unsigned)dim[3], (unsigned)dim[0]), dim3(BLOCK), shared_bytes(*chosen), call->stream, p, s);
+  launch(*queries, dim[2]);
+  launch(*keys, dim[3]);
   move_dq(call, sizeof(bf16));
 }

@@ -60,15 +60,20 @@ template <int D> struct tile_of {
 };
 
 /* Starts copying ROWS rows of `width` (a multiple of 8, at most D) by B threads; rows from `rows` on and columns from `width` on
- * become zero. `from` is row 0, rows are from_row apart. */
+ * become zero. `from` is row 0, rows are from_row apart. A thread has the same place in all rows that it copies, so that one address does. */
 template <int D, int ROWS, int B>
 static __device__ inline void copy_tile(tile_of<D> tile, const bf16 *from, int64_t from_row, int rows, int width) {
-#pragma unroll 4
-  for (int i = (int)threadIdx.x; i < ROWS * D / 8; i += B) {
-    const int row = i / (D / 8), column = i % (D / 8) * 8;
-    const bool there = row < rows && column < width;
-    copy_async(tile.row(row) + column, there ? from + row * from_row + column : from, there);
-  }
+  enum { BESIDE = D / 8 & -(D / 8) /* threads */, BELOW = B / BESIDE };
+  static_assert(ROWS % BELOW == 0, "as many copies for each thread");
+  const int first_row = (int)threadIdx.x / BESIDE, first_column = (int)threadIdx.x % BESIDE * 8;
+  const bf16 *const first = from + first_row * from_row + first_column;
+#pragma unroll
+  for (int r = 0; r < ROWS; r += BELOW)
+#pragma unroll
+    for (int c = 0; c < D; c += BESIDE * 8) {
+      const bool there = first_row + r < rows && first_column + c < width;
+      copy_async(tile.row(first_row + r) + first_column + c, there ? first + r * from_row + c : from, there);
+    }
 }
 
 /* The A fragment of rows r .. r+15, columns c .. c+15. */
@@ -90,16 +95,9 @@ template <int D> static __device__ inline void load_b(uint32_t b[4], tile_of<D> 
   load_squares_transposed(b, tile.row(r + lane % 16) + c + lane / 16 * 8);
 }
 
-/* out = left right^T, for 16 M rows of left from first_row on and all N rows of right, by one warp. */
+/* sum += left right^T, for 16 M rows of left from first_row on and all N rows of right, by one warp. */
 template <int D, int M, int N>
-static __device__ inline void products(float out[M][N / 8][4], tile_of<D> left, tile_of<D> right, int first_row) {
-#pragma unroll
-  for (int m = 0; m < M; m++)
-#pragma unroll
-    for (int n = 0; n < N / 8; n++)
-#pragma unroll
-      for (int i = 0; i < 4; i++)
-        out[m][n][i] = 0;
+static __device__ inline void add_transposed(float sum[M][N / 8][4], tile_of<D> left, tile_of<D> right, int first_row) {
 #pragma unroll
   for (int c = 0; c < D; c += 16) {
     uint32_t a[M][4];
@@ -112,14 +110,14 @@ static __device__ inline void products(float out[M][N / 8][4], tile_of<D> left, 
       load_b_transposed(b, right, n * 8, c);
 #pragma unroll
       for (int m = 0; m < M; m++) {
-        mma(out[m][n], a[m], b[0], b[1]);
-        mma(out[m][n + 1], a[m], b[2], b[3]);
+        mma(sum[m][n], a[m], b[0], b[1]);
+        mma(sum[m][n + 1], a[m], b[2], b[3]);
       }
     }
   }
 }
 
-/* sum += left right: left is what products() gave, rounded to bf16; right has N rows. */
+/* sum += left right: left stands where add_transposed() puts it, and is rounded to bf16; right has N rows. */
 template <int D, int M, int N>
 static __device__ inline void add_products(float sum[M][D / 8][4], float left[M][N / 8][4], tile_of<D> right) {
 #pragma unroll

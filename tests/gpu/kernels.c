@@ -16,6 +16,7 @@
  *
  * PEN_GPU_OPS, names of operations parted by blanks, leaves out all others.
  */
+#include "kernels/cuda/cuda.h"
 #include "kernels/head_loss.h"
 #include "tests/gpu/device.h"
 
@@ -129,6 +130,16 @@ static const struct subject subjects[] = {
   { PEN_OP_ATTENTION_DX, { 1, 130, 2, 1, 64 }, { 0 }, 0, 1e-5, 1, 0 },
   { PEN_OP_ATTENTION_DX, { 1, 97, 3, 3, 96 }, { 0 }, 0, 1e-5, 1, 0 },
   { PEN_OP_ATTENTION_DX, { 1, 65, 2, 1, 200 }, { 0 }, 0, 1e-5, 1, 0 },
+  /* Around the lengths of blocks, of every width of them, in batches that make for large blocks. */
+  { PEN_OP_ATTENTION, { 2, 257, 1, 1, 64 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 2, 160, 1, 1, 96 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 2, 127, 1, 1, 128 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION, { 1, 128, 1, 1, 32 }, { 0 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 2, 257, 1, 1, 64 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 3, 160, 1, 1, 96 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 5, 127, 1, 1, 128 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 5, 128, 1, 1, 32 }, { 0 }, 0, 1e-5, 1, 0 },
+  { PEN_OP_ATTENTION_DX, { 3, 129, 2, 1, 64 }, { 0 }, 0, 1e-5, 1, 0 },
   /* What is too slow thread by thread. */
   { PEN_OP_SWIGLU_DX, { 10000019 }, { 0 }, 0, 2e-6, 0, 1 },
   { PEN_OP_RMSNORM, { 4096, 2048 }, { 1e-5 }, 0, 4e-6, 0, 1 },
@@ -308,6 +319,32 @@ static void agrees_with_the_cpu(void **state) {
     }
 }
 
+/* A sequence has the same bits by itself, by small blocks, as among others, by large ones. */
+static void a_sequence_knows_no_other(void **state) {
+  enum { BATCH = 3, GIVEN_COUNT = 7 };
+  dtype = PEN_BF16;
+  for (int head_dim = 32; head_dim <= 128 && is_chosen("ATTENTION_DX"); head_dim += 32) {
+    struct subject all = { PEN_OP_ATTENTION_DX, { BATCH, 145, 2, 1, head_dim }, { 0 }, 0, 0, 0, 0 }, one = all;
+    one.dim[0] = 1;
+    const struct signature s = parse_as(dtype, all.kind, all.dim);
+    struct pen_call among = on_gpu(&all, &s, APART);
+    for (size_t b = 0; b < BATCH; b++) {
+      struct pen_call alone = { 0 };
+      memcpy(alone.dim, one.dim, sizeof alone.dim);
+      for (size_t i = 0; i < s.count; i++)
+        alone.operand[i] = sent((char *)among.operand[i] + b * operand_bytes(&s.operand[i]) / BATCH, operand_bytes(&s.operand[i]) / BATCH);
+      run_there(dtype, one.kind, &alone);
+      for (size_t i = GIVEN_COUNT; i < s.count; i++) {
+        const size_t bytes = operand_bytes(&s.operand[i]) / BATCH;
+        void *actual = bytes_at(bytes, 0);
+        fetch(actual, alone.operand[i], bytes);
+        assert_same_bits(s.operand[i].name, actual, (char *)among.operand[i] + b * bytes, bytes);
+      }
+    }
+    tidy(state);
+  }
+}
+
 /* A token out of range: NaN from a look-up, nothing from its gradient, NaN as a loss. */
 static void check_bad_token(void **state, const struct subject *subject, int32_t token) {
   const struct signature s = parse_as(dtype, subject->kind, subject->dim);
@@ -413,11 +450,13 @@ static size_t add_groups(struct CMUnitTest *tests) {
 }
 
 int main(void) {
-  struct CMUnitTest tests[2 * PEN_OP_COUNT + 2] = {
+  struct CMUnitTest tests[2 * PEN_OP_COUNT + 3] = {
+    cmocka_unit_test_teardown(a_sequence_knows_no_other, tidy),
     cmocka_unit_test_teardown(bad_tokens, tidy),
     cmocka_unit_test_teardown(nan_comes_through, tidy),
   };
   if (!open_devices())
     return 0;
-  return _cmocka_run_group_tests("gpu kernels", tests, 2 + add_groups(tests + 2), NULL, NULL);
+  pen_cuda_chip.processors = 2; /* so that small cases, too, are enough for large blocks */
+  return _cmocka_run_group_tests("gpu kernels", tests, 3 + add_groups(tests + 3), NULL, NULL);
 }
