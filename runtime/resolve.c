@@ -104,6 +104,9 @@ static void resolve_ops(struct pen_vm *vm) {
     resolve_op(&resolving, &vm->ops[i], &vm->program->ops[i]);
   }
   vm->first_patch[op_count] = resolving.patch_count;
+  if (vm->device->error() != NULL) { /* an operation that this device cannot do */
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name, vm->device->error());
+  }
 }
 
 /* The rank's weights that learn. */

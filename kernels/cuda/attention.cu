@@ -123,6 +123,14 @@ size_t shared_bytes(const variant &v) {
   return (size_t)((QUERIES + 2 * KEYS) * (v.head_dim + 4) + QUERIES * CHANCE_STRIDE) * sizeof(float);
 }
 
+/* Null: head_dim is too large. */
+const variant *choose(int64_t head_dim) {
+  for (const variant &v : variants)
+    if (v.head_dim >= head_dim)
+      return &v;
+  return NULL;
+}
+
 } /* namespace */
 
 void pen_cuda_attention_open(void) {
@@ -130,12 +138,15 @@ void pen_cuda_attention_open(void) {
     pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel, shared_bytes(variants[i]));
 }
 
+size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  const variant *const chosen = choose(dim[4]);
+  return chosen == NULL ? 0 : shared_bytes(*chosen);
+}
+
 void pen_cuda_attention(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *chosen = variants;
-  while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
-    chosen++;
-  if (chosen == variants + VARIANTS) {
+  const variant *const chosen = choose(dim[4]);
+  if (chosen == NULL) {
     pen_cuda_note_text("ATTENTION", "head_dim must be at most 256");
     return;
   }

@@ -176,6 +176,14 @@ enum { VARIANTS = sizeof variants / sizeof *variants };
 
 size_t shared_bytes(const variant &v) { return (size_t)((v.queries + 2 * v.keys) * (v.head_dim + 8)) * sizeof(bf16); }
 
+/* Null: head_dim is too large. */
+const variant *choose(int64_t head_dim) {
+  for (const variant &v : variants)
+    if (v.head_dim >= head_dim)
+      return &v;
+  return NULL;
+}
+
 } /* namespace */
 
 void pen_cuda_attention_bf16_open(void) {
@@ -183,12 +191,15 @@ void pen_cuda_attention_bf16_open(void) {
     pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel, shared_bytes(variants[i]));
 }
 
+size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  const variant *const chosen = choose(dim[4]);
+  return chosen == NULL ? 0 : shared_bytes(*chosen);
+}
+
 void pen_cuda_attention_bf16(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *chosen = variants;
-  while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
-    chosen++;
-  if (chosen == variants + VARIANTS || dim[4] % 8 != 0) {
+  const variant *const chosen = choose(dim[4]);
+  if (chosen == NULL || dim[4] % 8 != 0) {
     pen_cuda_note_text("ATTENTION over bf16", "head_dim must be a multiple of 8, at most 128");
     return;
   }

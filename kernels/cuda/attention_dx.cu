@@ -2,7 +2,8 @@
  * their slopes pass through shared memory.
  *
  * Launch: delta; heads x (blocks of queries, the longest walk first) x batch; kv_heads x (blocks of keys) x batch; 256 threads.
- * 64 rows stand and 32 walk; past a head_dim of 128, 32 and 32. head_dim is at most 256.
+ * 64 rows stand and 32 walk; past a head_dim of 128, 32 and 32, and from 65 on where a block may not have the shared memory; how many stand
+ * changes no bits. head_dim is at most 256.
  * Order: queries' heads rising, in each blocks rising. Workspace: see attention.cuh. */
 #include "kernels/cuda/attention_dx.cuh"
 #include "kernels/cuda/plain_product.cuh"
@@ -93,12 +94,22 @@ const struct variant {
   {differentiate<32, 4, true>, differentiate<32, 4, false>, 32, 64},
   {differentiate<64, 4, true>, differentiate<64, 4, false>, 64, 64},
   {differentiate<128, 4, true>, differentiate<128, 4, false>, 128, 64},
+  {differentiate<128, 2, true>, differentiate<128, 2, false>, 128, 32},
   {differentiate<256, 2, true>, differentiate<256, 2, false>, 256, 32},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
 size_t shared_bytes(const variant &v) {
   return (size_t)(2 * (v.stand + WALK) * (v.head_dim + 4) + 2 * v.stand * CHANCE_STRIDE) * sizeof(float);
+}
+
+/* The first that the chip has the shared memory for; else the one that wants least. Null: head_dim is too large. */
+const variant *choose(int64_t head_dim) {
+  const variant *chosen = NULL;
+  for (const variant &v : variants)
+    if (v.head_dim >= head_dim && (!chosen || (v.head_dim == chosen->head_dim && shared_bytes(*chosen) > pen_cuda_chip.shared_bytes)))
+      chosen = &v;
+  return chosen;
 }
 
 } /* namespace */
@@ -114,12 +125,15 @@ size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
   return delta_bytes(dim) + (size_t)q_count(dim) * sizeof(float);
 }
 
+size_t pen_cuda_attention_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  const variant *const chosen = choose(dim[4]);
+  return chosen == NULL ? 0 : shared_bytes(*chosen);
+}
+
 void pen_cuda_attention_dx(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *chosen = variants;
-  while (chosen < variants + VARIANTS && chosen->head_dim < dim[4])
-    chosen++;
-  if (chosen == variants + VARIANTS) {
+  const variant *const chosen = choose(dim[4]);
+  if (chosen == NULL) {
     pen_cuda_note_text("ATTENTION_DX", "head_dim must be at most 256");
     return;
   }

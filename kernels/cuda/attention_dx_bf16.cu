@@ -150,11 +150,12 @@ template <int D, int M, int WALK, bool KEYS_STAND> __global__ void __launch_boun
     bf16 *const tile = tiles + step % 2 * 2 * WALK * STRIDE;
     const tile_of<D> walking[2] = {{tile}, {tile + WALK * STRIDE}};
     const float *const lse = statistics + (KEYS_STAND ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
+    const auto hide_some = [&](float probable[M][WALK / 8][4]) {
+      if (!all_seen)
+        hide<M, WALK, KEYS_STAND>(probable, begins, s.sequence, own, row);
+    };
     if (key < asks_past)
-      add_step<D, M, WALK, KEYS_STAND>(sum1, sum2, stand, walking, lse, lse + STATISTICS, own_row, s.scale * LOG2_E, [&](float probable[M][WALK / 8][4]) {
-        if (!all_seen)
-          hide<M, WALK, KEYS_STAND>(probable, begins, s.sequence, own, row);
-      });
+      add_step<D, M, WALK, KEYS_STAND>(sum1, sum2, stand, walking, lse, lse + STATISTICS, own_row, s.scale * LOG2_E, hide_some);
     if (KEYS_STAND && keeps)
       keep(step + 1, of_next);
     at = next;
@@ -210,6 +211,11 @@ void pen_cuda_attention_dx_bf16_open(void) {
 
 size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]) {
   return delta_bytes(dim) + (size_t)q_count(dim) * sizeof(bf16);
+}
+
+size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys = choose(of_keys, dim, dim[3]);
+  return queries == NULL || keys == NULL ? 0 : queries->shared_bytes > keys->shared_bytes ? queries->shared_bytes : keys->shared_bytes;
 }
 
 void pen_cuda_attention_dx_bf16(const struct pen_call *call) {

@@ -43,8 +43,15 @@ void pen_cuda_attention_dx_open(void);
 void pen_cuda_attention_bf16_open(void);
 void pen_cuda_attention_dx_bf16_open(void);
 void pen_cuda_rmsnorm_dx_open(void);
-
 void pen_cuda_layernorm_dx_open(void);
+
+/* The shared memory that a block of theirs has on this chip. More than it may have: prepare() refuses the op. */
+size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_attention_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
+size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 
 /* product.c. The products' workspace is one size for all shapes: what cuBLASLt is told to keep to; a bias over bf16 adds its own bytes. */
 enum { PEN_CUDA_PRODUCT_WORKSPACE_BYTES = 32 << 20 };
@@ -83,8 +90,7 @@ void pen_cuda_note(const char *what, cudaError_t error);
 void pen_cuda_note_text(const char *what, const char *why);
 /* Puts another text in its place ("": none), and returns what it was, static storage. While one thread alone makes calls. */
 const char *pen_cuda_forget(const char *kept);
-/* Lets a kernel have so much shared memory a block, past the 48 KiB that all may have. Where the chip has less it stays as it is, and only
- * a launch that needs it fails. */
+/* Lets a kernel have so much shared memory a block, past the 48 KiB that all may have. Where the chip has less it stays as it is. */
 void pen_cuda_grant(const char *what, const void *kernel, size_t shared_bytes);
 extern struct pen_cuda_chip { /* of the device that is open; for limits, never for the order of a sum */
   int processors;

@@ -102,6 +102,12 @@ template <class E> struct kernels {
   };
 };
 
+enum { STATIC_BYTES = 1024 /* and more than the kernels have of what is static */ };
+
+bool is_wide_row(int64_t width) { return width > 1024; }
+
+size_t sums_bytes(int64_t width) { return (size_t)(is_wide_row(width) ? 1 : THREADS / WARP) * (size_t)ceiling(width, 4) * 32; }
+
 template <class E> void layernorm_dx_of(const struct pen_call *call) {
   const int64_t rows = call->dim[0], width = call->dim[1];
   float *gain_part = (float *)call->workspace, *bias_part = gain_part + parts_of(rows) * width;
@@ -111,21 +117,21 @@ template <class E> void layernorm_dx_of(const struct pen_call *call) {
                         (const float *)call->operand[3], (const float *)call->operand[4],
                         (const E *)call->operand[5],     rows,
                         rows_a_part(rows),               (int)width};
-  const int wide = width > 1024;
-  const size_t shared_bytes = (size_t)(wide ? 1 : THREADS / WARP) * (size_t)ceiling(width, 4) * 32;
-  const auto kernel = kernels<E>::of[wide][is_wide<E>(width)];
-  PEN_LAUNCH(kernel, dim3((unsigned)parts_of(rows)), dim3(THREADS), shared_bytes, call->stream, p);
+  const auto kernel = kernels<E>::of[is_wide_row(width)][is_wide<E>(width)];
+  PEN_LAUNCH(kernel, dim3((unsigned)parts_of(rows)), dim3(THREADS), sums_bytes(width), call->stream, p);
   launch_parts<false>((float *)call->operand[7], gain_part, rows, width, call->stream);
   launch_parts<false>((float *)call->operand[8], bias_part, rows, width, call->stream);
 }
 
 } /* namespace */
 
+size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) { return sums_bytes(dim[1]) + STATIC_BYTES; }
+
 size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) { return 2 * part_bytes(dim[0], dim[1]); }
 
 /* Two rows of sums a warp, or a block, stand in shared memory: past 48 KiB, 768 or 6144 wide, a kernel must be granted it. */
 void pen_cuda_layernorm_dx_open(void) {
-  const size_t bytes = pen_cuda_chip.shared_bytes - 1024; /* less what is static */
+  const size_t bytes = pen_cuda_chip.shared_bytes - STATIC_BYTES;
   for (int i = 0; i < 4; i++) {
     pen_cuda_grant("shared memory for LAYERNORM_DX", (const void *)kernels<float>::of[i / 2][i % 2], bytes);
     pen_cuda_grant("shared memory for LAYERNORM_DX", (const void *)kernels<bf16>::of[i / 2][i % 2], bytes);

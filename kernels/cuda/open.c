@@ -131,8 +131,27 @@ static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   return pen_cuda_is_product(kind) ? pen_cuda_product : kernels[kind][dtype == PEN_BF16];
 }
 
+/* An op whose blocks want more shared memory than this GPU has is an error now, and not at its first launch. */
+static void check_shared(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+  static const struct {
+    const char *name;
+    size_t (*of[2])(const int64_t *);
+  } rules[PEN_OP_COUNT] = {
+    [PEN_OP_ATTENTION] = { "ATTENTION", { pen_cuda_attention_shared, pen_cuda_attention_bf16_shared } },
+    [PEN_OP_ATTENTION_DX] = { "ATTENTION_DX", { pen_cuda_attention_dx_shared, pen_cuda_attention_dx_bf16_shared } },
+    [PEN_OP_RMSNORM_DX] = { "RMSNORM_DX", { pen_cuda_rmsnorm_dx_shared, pen_cuda_rmsnorm_dx_shared } },
+    [PEN_OP_LAYERNORM_DX] = { "LAYERNORM_DX", { pen_cuda_layernorm_dx_shared, pen_cuda_layernorm_dx_shared } },
+  };
+  const size_t bytes = rules[kind].name == NULL ? 0 : rules[kind].of[dtype == PEN_BF16](dim);
+  char why[120];
+  snprintf(why, sizeof why, "each of its blocks wants %zu bytes of shared memory, and this GPU gives a block %zu", bytes, pen_cuda_chip.shared_bytes);
+  if (bytes > pen_cuda_chip.shared_bytes)
+    pen_cuda_note_text(rules[kind].name, why);
+}
+
 static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
   (void)real;
+  check_shared(kind, dtype, dim);
   if (pen_is_head_loss(kind))
     return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
   return pen_cuda_is_product(kind) ? pen_cuda_product_prepare(kind, dtype, dim) : NULL;

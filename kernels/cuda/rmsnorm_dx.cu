@@ -81,6 +81,12 @@ template <class E> struct kernels {
   };
 };
 
+enum { STATIC_BYTES = 1024 /* and more than the kernels have of what is static */ };
+
+bool is_wide_row(int64_t width) { return width > 1024; }
+
+size_t sums_bytes(int64_t width) { return (size_t)(is_wide_row(width) ? 1 : THREADS / WARP) * (size_t)ceiling(width, 4) * 16; }
+
 template <class E> void rmsnorm_dx_of(const struct pen_call *call) {
   const int64_t rows = call->dim[0], width = call->dim[1];
   float *part = (float *)call->workspace;
@@ -89,22 +95,22 @@ template <class E> void rmsnorm_dx_of(const struct pen_call *call) {
                         (const float *)call->operand[2], (const float *)call->operand[3],
                         (const E *)call->operand[4],     rows,
                         rows_a_part(rows),               (int)width};
-  const int wide = width > 1024;
-  const size_t shared_bytes = (size_t)(wide ? 1 : THREADS / WARP) * (size_t)ceiling(width, 4) * 16;
-  const auto kernel = kernels<E>::of[wide][is_wide<E>(width)];
-  PEN_LAUNCH(kernel, dim3((unsigned)parts_of(rows)), dim3(THREADS), shared_bytes, call->stream, p);
+  const auto kernel = kernels<E>::of[is_wide_row(width)][is_wide<E>(width)];
+  PEN_LAUNCH(kernel, dim3((unsigned)parts_of(rows)), dim3(THREADS), sums_bytes(width), call->stream, p);
   launch_parts<false>((float *)call->operand[6], part, rows, width, call->stream);
 }
 
 } /* namespace */
+
+size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) { return sums_bytes(dim[1]) + STATIC_BYTES; }
 
 size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) { return part_bytes(dim[0], dim[1]); }
 
 /* A row of sums stands in shared memory: past 48 KiB, 12288 wide, a kernel must be granted it. */
 void pen_cuda_rmsnorm_dx_open(void) {
   for (int n = 0; n < 2; n++) {
-    pen_cuda_grant("shared memory for RMSNORM_DX", (const void *)kernels<float>::of[1][n], pen_cuda_chip.shared_bytes - 1024 /* what is static */);
-    pen_cuda_grant("shared memory for RMSNORM_DX", (const void *)kernels<bf16>::of[1][n], pen_cuda_chip.shared_bytes - 1024);
+    pen_cuda_grant("shared memory for RMSNORM_DX", (const void *)kernels<float>::of[1][n], pen_cuda_chip.shared_bytes - STATIC_BYTES);
+    pen_cuda_grant("shared memory for RMSNORM_DX", (const void *)kernels<bf16>::of[1][n], pen_cuda_chip.shared_bytes - STATIC_BYTES);
   }
 }
 

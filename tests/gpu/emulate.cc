@@ -255,9 +255,10 @@ const char *cudaGetErrorString(cudaError_t error) {
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
+  const char *const shared = getenv("PEN_EMULATED_SHARED"); /* a block's bytes */
   *value = what == cudaDevAttrComputeCapabilityMajor    ? 9
            : what == cudaDevAttrMultiProcessorCount     ? 132
-           : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? (int)SHARED_BYTES_MAX
+           : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? (shared ? atoi(shared) : (int)SHARED_BYTES_MAX)
            : what == cudaDevAttrCanFlushRemoteWrites    ? 1
                                                         : 0;
   return cudaSuccess;

@@ -345,6 +345,33 @@ static void a_sequence_knows_no_other(void **state) {
   }
 }
 
+/* Where blocks may have less shared memory, as on compute capability 8.6, smaller ones have the same values; an op for which none is small
+ * enough is refused before it runs. */
+static void less_shared_memory(void **state) {
+  static const struct subject fits_there = { PEN_OP_ATTENTION_DX, { 3, 66, 1, 1, 128 }, { 0 }, 0, 1e-5, 1, 0 };
+  static const struct subject refused[] = { { PEN_OP_ATTENTION, { 1, 8, 1, 1, 256 }, { 0 }, 0, 0, 0, 0 },
+                                            { PEN_OP_ATTENTION_DX, { 1, 8, 1, 1, 256 }, { 0 }, 0, 0, 0, 0 },
+                                            { PEN_OP_RMSNORM_DX, { 1, 26000 }, { 1e-5 }, 0, 0, 0, 0 },
+                                            { PEN_OP_LAYERNORM_DX, { 1, 13000 }, { 1e-5 }, 0, 0, 0, 0 } };
+  const size_t there_is = pen_cuda_chip.shared_bytes;
+  pen_cuda_chip.shared_bytes = 99 << 10;
+  for (int i = 0; i < 2; i++) {
+    dtype = i == 0 ? PEN_F32 : PEN_BF16;
+    check(&fits_there);
+    tidy(state);
+  }
+  for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
+    const struct subject *r = &refused[i];
+    pen_cuda.prepare(r->kind, PEN_F32, r->dim, r->real);
+    char expected[120];
+    snprintf(expected, sizeof expected, "%s: each of its blocks wants ", op_rows[r->kind].name);
+    const char *said = pen_cuda_forget("");
+    assert_memory_equal(said, expected, strlen(expected));
+    assert_non_null(strstr(said, " bytes of shared memory, and this GPU gives a block 101376"));
+  }
+  pen_cuda_chip.shared_bytes = there_is;
+}
+
 /* A token out of range: NaN from a look-up, nothing from its gradient, NaN as a loss. */
 static void check_bad_token(void **state, const struct subject *subject, int32_t token) {
   const struct signature s = parse_as(dtype, subject->kind, subject->dim);
@@ -450,7 +477,8 @@ static size_t add_groups(struct CMUnitTest *tests) {
 }
 
 int main(void) {
-  struct CMUnitTest tests[2 * PEN_OP_COUNT + 3] = {
+  struct CMUnitTest tests[2 * PEN_OP_COUNT + 4] = {
+    cmocka_unit_test_teardown(less_shared_memory, tidy),
     cmocka_unit_test_teardown(a_sequence_knows_no_other, tidy),
     cmocka_unit_test_teardown(bad_tokens, tidy),
     cmocka_unit_test_teardown(nan_comes_through, tidy),
@@ -458,5 +486,5 @@ int main(void) {
   if (!open_devices())
     return 0;
   pen_cuda_chip.processors = 2; /* so that small cases, too, are enough for large blocks */
-  return _cmocka_run_group_tests("gpu kernels", tests, 3 + add_groups(tests + 3), NULL, NULL);
+  return _cmocka_run_group_tests("gpu kernels", tests, 4 + add_groups(tests + 4), NULL, NULL);
 }

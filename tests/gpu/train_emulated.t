@@ -158,6 +158,13 @@ for setting in batch.microbatch=65536 model.heads=65536; do
   matches "which is said" "$(cat "$scratch/refused")" "*${setting%=*} = 65536: at most 65535, with cluster.device = \"cuda\"*"
 done
 
+# What this very GPU has no room for, by the program, before it starts.
+ok "a plan whose heads are 256 wide" build wide_heads "$scratch/model.cfg" -s cluster.device=cuda -s model.head_dim=256
+PEN_EMULATED_SHARED=101376 "$scratch/wide_heads" train --data "$scratch/data.bin" --steps 1 2>"$scratch/refused"
+is "a GPU with too little shared memory is refused" "$?" 71
+matches "which is said" "$(cat "$scratch/refused")" "*rank 0, device cuda: ATTENTION: each of its blocks wants 142336 bytes of shared memory, and this GPU gives a \
+block 101376*"
+
 # A pair a|b on two streams, recomputation, inputs that are normals, no clipping.
 ok "a plan with pairs" build pairs "$scratch/model.cfg" -s cluster.device=cuda -s pipeline.schedule=dual_pipe_v -s pipeline.stages_per_rank=2
 ok "trains" train pairs pairs --steps 5
