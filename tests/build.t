@@ -89,6 +89,35 @@ is "a comment does not enter the digest" "$(digest "$scratch/c.c")" "$(digest "$
 ok "a setting does" test "$(digest "$scratch/d.c")" != "$(digest "$scratch/a.c")"
 ok "a plan names neither folder nor date" sh -c "! grep -q '$scratch' '$scratch/a.c'"
 
+# What --with-cuda makes of a topology whose device is "auto": by the Makefile that configure writes then, and the generator that is compiled then.
+if grep -q '^S\["CUDA_TRUE"\]=""' "$top_builddir/config.status"; then
+  sed 's/^\(S\["CUDA_WANTED_TRUE"\]\)=.*/\1=""/; s/^\(S\["CUDA_WANTED_FALSE"\]\)=.*/\1="#"/; s/^srcdir=.*/srcdir=./' \
+    "$top_builddir/config.status" >"$work/config.status"
+  rm "$work/penstock-gen"
+  mkdir -p "$work/gen"
+  ln -s "$top_srcdir/gen/main.c" "$top_srcdir/gen/settle.c" "$work/gen"
+  ln -s "$top_srcdir/Makefile.in" "$work"
+  cp "$top_builddir/libgen.a" "$work"
+  for file in libkernels_cuda.a libnccl_calls.a; do test ! -f "$top_builddir/$file" || ln -s "$top_builddir/$file" "$work/$file"; done
+  in_work() {
+    (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && "$@") >"$scratch/make.log" 2>&1 || { sed 's/^/# /' "$scratch/make.log"; return 1; }
+  }
+  make_gen="make -o Makefile -o config.status -o libgen.a srcdir=$top_srcdir top_srcdir=$top_srcdir"
+  ok "configured with CUDA" in_work sh ./config.status Makefile
+  ok "what settles devices is compiled" in_work $make_gen gen/libgen_a-settle.o
+  ok "and takes its place" in_work ar r libgen.a gen/libgen_a-settle.o
+  ok "the generator is linked" in_work $make_gen penstock-gen
+  # for_device NAME DEVICE TRANSPORT: what a topology's binary says.
+  for_device() {
+    ok "$1 is built" plan_make "$1" -o libkernels_cuda.a -o libnccl_calls.a TOPOLOGY="$1"
+    matches "for $2" "$("$work/penstock-$1" info)" "*device        $2, transport $3*"
+  }
+  for_device pp8_zbv cuda ipc
+  for_device mlp_1 cpu shm
+else
+  skip "what --with-cuda makes of a topology" "no CUDA toolkit to link with"
+fi
+
 # make demo takes minutes, so its last line alone is looked at: the script, and the folder that it works in.
 demo_line=$(cd "$top_builddir" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -n demo 2>/dev/null | grep 'tools/demo\.sh')
 eval "set -- $demo_line"
