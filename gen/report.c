@@ -9,7 +9,8 @@
  *   critical_path                  the chain of actions that fills the makespan (critical.c), by legs of one rank
  *   stages                         what each holds, and on which rank
  *   rank                           busy and idle time; bytes placed and, as their lower bound, live; receive slots; messages to the rank whose
- *                                  sender awaits a credit, and those whose slot is proved free (slots.c): both together are all that it receives
+ *                                  sender awaits a credit, and those whose slot is proved free (slots.c): both together are all that it receives;
+ *                                  on a device also the bytes of pinned host memory
  *
  * JSON (RFC 8259) has neither NaN nor infinity: where a figure is no number, null stands. Reals have 15 digits, keys keep their order. */
 #include "gen/report.h"
@@ -71,6 +72,7 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
     json_object_set_new(object, "receive_slots", integer(memory->receive_slots));
     json_object_set_new(object, "credits", integer(credits[rank][0]));
     json_object_set_new(object, "credits_elided", integer(credits[rank][1]));
+    if (memory->pinned_bytes) json_object_set_new(object, "pinned_bytes", integer(memory->pinned_bytes));
     json_array_append_new(ranks, object);
   }
   return ranks;

@@ -11,7 +11,7 @@
 #include "runtime/files.h"
 #include "runtime/shape.h"
 
-/* What is told of a rank's memory, in both forms. */
+/* What is told of a rank's memory, in both forms; the last of it where there is such memory, on a device. */
 static const struct column {
   const char *name, *heading;
   size_t offset;
@@ -27,6 +27,7 @@ static const struct column {
     COLUMN(constant_bytes, "constants"),
     COLUMN(activation_bytes, "activations"),
     COLUMN(live_bytes, "live"),
+    COLUMN(pinned_bytes, "pinned"),
 #undef COLUMN
 };
 enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
@@ -42,6 +43,8 @@ static uint64_t value_of(const struct pen_rank_memory *memory, const struct colu
   memcpy(&value, (const char *)memory + column->offset, sizeof value);
   return value;
 }
+
+static unsigned column_count(const struct pen_plan *plan) { return plan->memory[0].pinned_bytes > 0 ? COLUMN_COUNT : COLUMN_COUNT - 1; }
 
 static uint64_t parameter_count(const struct pen_plan *plan) {
   uint64_t count = 0;
@@ -97,7 +100,7 @@ static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
   for (uint32_t r = 0; r < plan->rank_count; r++) {
     pen_writer_text(out, r == 0 ? "{" : ",{");
     json_number(out, "rank", r);
-    for (unsigned c = 0; c < COLUMN_COUNT; c++) {
+    for (unsigned c = 0; c < column_count(plan); c++) {
       json_number(out, columns[c].name, value_of(&plan->memory[r], &columns[c]));
     }
     json_number(out, "actions", plan->profiles[0].ranks[r].action_count);
@@ -182,13 +185,13 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
   print_digest("digest", plan->digest);
   print_digest("model digest", plan->model_digest);
   printf("\nbytes by rank\n%6s", "rank");
-  for (unsigned c = 0; c < COLUMN_COUNT; c++) {
+  for (unsigned c = 0; c < column_count(plan); c++) {
     printf(" %13s", columns[c].heading);
   }
   printf(" %6s\n", "slots");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
     printf("%6u", r);
-    for (unsigned c = 0; c < COLUMN_COUNT; c++) {
+    for (unsigned c = 0; c < column_count(plan); c++) {
       printf(" %13" PRIu64, value_of(&plan->memory[r], &columns[c]));
     }
     printf(" %6u\n", plan->memory[r].receive_slots);

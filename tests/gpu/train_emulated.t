@@ -179,5 +179,13 @@ for device in cpu cuda; do
 done
 ok "mlp, unclipped, has the CPU's losses" close_to mlp_cpu mlp_cuda 6
 
+# Pinned memory is told of where there is some: two feeds, as many boards, a line of words and the staging for checkpoints.
+pinned() { tr ',{' '\n\n' | sed -n 's/^ *"pinned_bytes": *\([0-9]*\).*/\1/p'; }
+shown=$("$scratch/cuda" info --json | pinned)
+ok "info tells of pinned memory" test "${shown:-0}" -gt 4194304
+is "in both its forms" "$("$scratch/cuda" info | awk '/ pinned / { here = 1 } END { if (here) print $(NF - 1) }')" "$shown"
+is "as the report does" "$("$gen" -p report -s cluster.device=cuda "$scratch/model.cfg" | pinned)" "$shown"
+is "of a CPU's there is none" "$("$scratch/cpu" info --json | pinned)$("$gen" -p report -s cluster.device=cpu "$scratch/model.cfg" | pinned)" ""
+
 is "a binary of the CPU has no CUDA in it" "$(nm "$scratch/cpu" | grep -ci ' [TD] .*cuda')" 0
 finish
