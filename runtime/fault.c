@@ -220,23 +220,22 @@ static void say_unconnected(const struct watch *watch, uint32_t rank) {
 }
 
 /* A connection that never comes to be stands without a word: as where peer-to-peer access is broken, or NCCL has chosen the wrong interface. Who
- * has connected waits at a barrier; of the others the one that is furthest behind is lost: the rest may wait for it. */
+ * has connected waits at a barrier; of the others, on whatever host, the one that is furthest behind is lost: the rest may wait for it. */
 static void find_unconnected(struct watch *watch) {
   uint32_t behind = PEN_NONE;
   uint64_t longest_ns = 0;
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
-    const uint64_t connect_ns = is_here(watch, r) ? watch->ranks[r].connect_ns : 0;
+    const uint64_t connect_ns = watch->ranks[r].connect_ns;
     if (connect_ns > 0 && (behind == PEN_NONE || atomic_load(&state_of(watch, r)->connecting) < atomic_load(&state_of(watch, behind)->connecting))) {
       behind = r;
     }
     longest_ns = connect_ns > longest_ns ? connect_ns : longest_ns;
   }
-  if (behind == PEN_NONE) {
-    return;
-  }
-  lose_stalled_for(watch, behind, longest_ns, PEN_CONNECT_TIMEOUTS);
-  if (watch->lost == behind) {
-    say_unconnected(watch, behind);
+  if (behind != PEN_NONE && is_here(watch, behind)) {
+    lose_stalled_for(watch, behind, longest_ns, PEN_CONNECT_TIMEOUTS);
+    if (watch->lost == behind) {
+      say_unconnected(watch, behind);
+    }
   }
 }
 

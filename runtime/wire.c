@@ -32,7 +32,7 @@ struct frame {
 
 /* What a rank tells of itself. Compared byte by byte, as words and asks are: no byte may go without a name. */
 struct state {
-  uint64_t finished, step_began;
+  uint64_t finished, step_began, connecting;
   uint32_t profile, waits_for, phase, published, arrived;
   uint32_t writer_arrived; /* of the thread that writes its snapshots */
   uint32_t drawn[PEN_DRAWN];
@@ -43,7 +43,7 @@ struct state {
   struct pen_start start;
 };
 _Static_assert(sizeof(struct pen_start) == (1 + PEN_SAID_MAX) * sizeof(uint64_t) + PEN_DIGEST_BYTES, "no padding");
-_Static_assert(sizeof(struct state) == 2 * sizeof(uint64_t) + (8 + PEN_DRAWN) * sizeof(uint32_t) + PEN_HOST_BYTES + PEN_DIGEST_BYTES +
+_Static_assert(sizeof(struct state) == 3 * sizeof(uint64_t) + (8 + PEN_DRAWN) * sizeof(uint32_t) + PEN_HOST_BYTES + PEN_DIGEST_BYTES +
                                            sizeof(struct pen_start), "no padding");
 
 /* What rank 0 writes. */
@@ -118,6 +118,7 @@ static struct state state_of(const struct pen_shared *shared, uint32_t global) {
   state.profile = atomic_load(&rank->profile);
   state.waits_for = atomic_load(&rank->waits_for);
   state.phase = atomic_load(&rank->phase);
+  state.connecting = atomic_load(&rank->connecting);
   for (int i = 0; i < PEN_DRAWN; i++) {
     state.drawn[i] = atomic_load(&rank->drawn[i]);
   }
@@ -205,6 +206,7 @@ static void take_state(struct pen_wire *wire, const struct frame *frame) {
   atomic_store(&rank->profile, state.profile);
   atomic_store(&rank->finished, state.finished);
   atomic_store(&rank->waits_for, state.waits_for);
+  atomic_store(&rank->connecting, state.connecting);
   atomic_store(&rank->phase, state.phase);
   for (int i = 0; i < PEN_DRAWN; i++) {
     atomic_store(&rank->drawn[i], state.drawn[i]);
