@@ -282,13 +282,13 @@ static void say_lost(struct watch *watch, uint32_t waiter) {
 
 /* Names the lost rank once somebody waits for it, or nobody does for a while, and lets all others leave. */
 static void announce(struct watch *watch) {
-  uint32_t waiter = pen_lost_waiter(&watch->run->shared, watch->lost);
+  uint32_t waiter = pen_lost_waiter(watch->run->plan, &watch->run->shared, watch->lost);
   for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->here_count;) {
     const struct timespec pause = {.tv_nsec = 5 * 1000000};
     nanosleep(&pause, NULL);
     passed_ns += (uint64_t)pause.tv_nsec;
     reap(watch);
-    waiter = pen_lost_waiter(&watch->run->shared, watch->lost);
+    waiter = pen_lost_waiter(watch->run->plan, &watch->run->shared, watch->lost);
   }
   /* Read before the abort: it ends the waits. */
   uint32_t none = 0;

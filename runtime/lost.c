@@ -2,6 +2,7 @@
 #include "runtime/lost.h"
 
 #include <stdio.h>
+#include <string.h>
 
 #include "runtime/action.h"
 
@@ -59,7 +60,18 @@ char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan,
   return text;
 }
 
-uint32_t pen_lost_waiter(const struct pen_shared *shared, uint32_t lost) {
+/* Over NCCL peers swap when all have come to a row, and none of them can tell who has stopped in it (queue_told.c): of a lost one the others wait. */
+static bool swaps_with(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint32_t lost) {
+  const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
+  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
+  const uint64_t row = atomic_load(&state->finished) - atomic_load(&state->step_began);
+  return strcmp(plan->transport, "nccl") == 0 && rank % plan->rank_count == lost % plan->rank_count &&
+         atomic_load(&state->phase) == PEN_PHASE_STEPS && atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
+         row == atomic_load(&other->finished) - atomic_load(&other->step_began) && row < program->action_count &&
+         pen_kind_brings(program->actions[row].kind);
+}
+
+uint32_t pen_lost_waiter(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost) {
   uint32_t waiter = PEN_NONE;
   for (uint32_t r = 0; r < shared->process_count; r++) {
     const struct pen_rank_state *state = &shared->ranks[r];
@@ -67,6 +79,9 @@ uint32_t pen_lost_waiter(const struct pen_shared *shared, uint32_t lost) {
     if (r != lost && atomic_load(&state->waits_for) == lost + 1 && (waiter == PEN_NONE || rows == lost + 1)) {
       waiter = r;
     }
+  }
+  for (uint32_t r = 0; r < shared->process_count && waiter == PEN_NONE; r++) {
+    waiter = r != lost && swaps_with(plan, shared, r, lost) ? r : PEN_NONE;
   }
   return waiter;
 }

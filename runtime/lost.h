@@ -21,8 +21,9 @@ char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan,
 
 enum { PEN_CONNECTING_BYTES = 96 };
 
-/* A rank that says that it waits for `lost`: better one whose row does than one whose messages do. PEN_NONE: no rank does. */
-uint32_t pen_lost_waiter(const struct pen_shared *shared, uint32_t lost);
+/* A rank that says that it waits for `lost`: better one whose row does than one whose messages do; or a peer that swaps with it. PEN_NONE: no rank
+ * does. */
+uint32_t pen_lost_waiter(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost);
 
 /* A rank that is waited for: all that it does, or its rows alone, whatever they send. */
 struct pen_awaited {

@@ -77,6 +77,10 @@ static inline bool pen_kind_has_stage(int kind) { return kind < PEN_NORM || kind
 static inline bool pen_kind_has_microbatch(int kind) { return kind < PEN_NORM; }
 /* Those of the exchange between replicas, where there are any. */
 static inline bool pen_kind_exchanges(int kind) { return kind == PEN_UPDATE || (kind >= PEN_REDUCE_GRAD && kind != PEN_RESHARD); }
+/* Of these, those that bring what peers have. */
+static inline bool pen_kind_brings(int kind) {
+  return kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE || kind == PEN_UNSHARD;
+}
 /* What a row does with its message. */
 static inline bool pen_kind_sends(int kind) {
   return kind == PEN_SEND_F || kind == PEN_SEND_B || kind == PEN_SEND_G || kind == PEN_SEND_V;

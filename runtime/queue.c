@@ -366,7 +366,7 @@ void pen_queue_check(struct pen_vm *vm) {
   }
   char line[PEN_LOST_LINE_BYTES];
   const struct pen_shared *shared = vm->transport->shared;
-  pen_lost_line(line, sizeof line, vm->plan, shared, lost, why, lost == self ? pen_lost_waiter(shared, lost) : self);
+  pen_lost_line(line, sizeof line, vm->plan, shared, lost, why, lost == self ? pen_lost_waiter(vm->plan, shared, lost) : self);
   pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 

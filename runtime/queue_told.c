@@ -51,9 +51,7 @@ static uint32_t for_exchange(const struct pen_vm *vm, uint32_t count) {
 
 /* What one row swaps comes when the peers have done all rows above it. */
 static uint32_t for_meeting(const struct pen_vm *vm, uint32_t row) {
-  const int kind = vm->program->actions[row].kind;
-  const bool swaps = kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE || kind == PEN_UNSHARD;
-  return swaps && row > 0 ? for_peers(vm, row - 1) : PEN_NONE;
+  return pen_kind_brings(vm->program->actions[row].kind) && row > 0 ? for_peers(vm, row - 1) : PEN_NONE;
 }
 
 /* Others' entries of the board: of whom they are wanted, see pen_link_gathers(); or that all come to GATHER. */

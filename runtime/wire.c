@@ -299,7 +299,7 @@ static void lose(struct pen_wire *wire, struct peer *peer) {
     atomic_store(&wire->shared->ranks[lost + i].waits_for, 0); /* whoever is gone waits for nobody */
   }
   for (uint32_t i = 0; i < peer->ranks.count && waiter == PEN_NONE; i++) {
-    waiter = pen_lost_waiter(wire->shared, peer->ranks.first + i);
+    waiter = pen_lost_waiter(wire->plan, wire->shared, peer->ranks.first + i);
     lost += waiter == PEN_NONE ? 0 : i;
   }
   peer->gone = true;
