@@ -6,7 +6,7 @@
 
 #include "kernels/cuda/device.cuh"
 
-enum { PARTS = 512, COLUMNS = 32, GROUPS = 8 };
+enum { PARTS = 264 /* two blocks for each processor of an H200 */, COLUMNS = 32, GROUPS = 8 };
 
 static inline int64_t rows_a_part(int64_t rows) { return ceiling(rows, PARTS); }
 static inline int64_t parts_of(int64_t rows) { return ceiling(rows, rows_a_part(rows)); }

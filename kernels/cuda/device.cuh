@@ -62,6 +62,21 @@ template <class T> constexpr int WIDE = 16 / (int)sizeof(T);
 /* How many travel together in rows of that width: all rows then begin on 16 bytes. */
 template <class T> static inline bool is_wide(int64_t width) { return width % WIDE<T> == 0; }
 
+/* 16 bytes that were read before. */
+template <class T> static __device__ inline lanes<WIDE<T>> spread(const uint4 &from) {
+  const uint32_t word[4] = {from.x, from.y, from.z, from.w};
+  lanes<WIDE<T>> x;
+#pragma unroll
+  for (int k = 0; k < 4; k++)
+    if constexpr (WIDE<T> == 4) {
+      x.v[k] = __uint_as_float(word[k]);
+    } else {
+      x.v[2 * k] = __uint_as_float(word[k] << 16);
+      x.v[2 * k + 1] = __uint_as_float(word[k] & 0xffff0000u);
+    }
+  return x;
+}
+
 template <int N> static __device__ inline lanes<N> load(const float *p) {
   lanes<N> x;
   if constexpr (N == 1)
@@ -81,13 +96,7 @@ template <int N> static __device__ inline lanes<N> load(const bf16 *p) {
     x.v[0] = widen(*p);
   } else {
     static_assert(N == 8, "16 bytes");
-    const uint4 eight = *(const uint4 *)p;
-    const uint32_t two[4] = {eight.x, eight.y, eight.z, eight.w};
-#pragma unroll
-    for (int k = 0; k < 4; k++) {
-      x.v[2 * k] = __uint_as_float(two[k] << 16);
-      x.v[2 * k + 1] = __uint_as_float(two[k] & 0xffff0000u);
-    }
+    x = spread<bf16>(*(const uint4 *)p);
   }
   return x;
 }

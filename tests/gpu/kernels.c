@@ -44,7 +44,10 @@ static const struct subject subjects[] = {
   { PEN_OP_LAYERNORM, { 2, 4099 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_LAYERNORM_DX, { 3, 101 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_LAYERNORM_DX, { 1, 2 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM_DX, { 1030, 40 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM_DX, { 2300, 40 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* several rows a warp */
+  { PEN_OP_LAYERNORM_DX, { 270, 1032 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* and a block */
+  { PEN_OP_LAYERNORM_DX, { 9, 768 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_LAYERNORM_DX, { 2, 8192 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_LAYERNORM_DX, { 9, 1024 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* more than 48 KiB of sums, of warps */
   { PEN_OP_LAYERNORM_DX, { 3, 1029 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_LAYERNORM_DX, { 2, 7000 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* and of blocks */
@@ -85,7 +88,14 @@ static const struct subject subjects[] = {
   { PEN_OP_RMSNORM, { 2, 4099 }, { 1e-5 }, 0, 4e-6, 0, 0 },
   { PEN_OP_RMSNORM_DX, { 3, 101 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_RMSNORM_DX, { 1, 1 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 1030, 36 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 2300, 36 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* several rows a warp */
+  { PEN_OP_RMSNORM_DX, { 2300, 40 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 270, 1032 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* and a block */
+  { PEN_OP_RMSNORM_DX, { 9, 512 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 9, 768 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 2, 2056 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 2, 4104 }, { 1e-5 }, 0, 4e-6, 1, 0 },
+  { PEN_OP_RMSNORM_DX, { 2, 8192 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_RMSNORM_DX, { 5, 1028 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_RMSNORM_DX, { 3, 1029 }, { 1e-5 }, 0, 4e-6, 1, 0 },
   { PEN_OP_RMSNORM_DX, { 2, 14000 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* more than 48 KiB of sums */
