@@ -187,6 +187,7 @@ struct pen_order_calls {
   void (*capture)(void *stream);
   void *(*captured)(void *stream, const char **why);
   void (*replay)(void *graph, void *stream);
+  void (*drop)(void *graph); /* one that is not to be replayed */
   /* Memory there that another process on this host may write: the name of a block of allocate(), and its address in this process. */
   int (*share)(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]); /* 0: see error() */
   void *(*reach)(const unsigned char name[PEN_SHARED_NAME_BYTES]);      /* null: see error() */

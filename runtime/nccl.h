@@ -23,7 +23,8 @@ struct pen_nccl_calls {
   /* Memory of the device that can be registered, as messages want it; null: see error(). */
   void *(*allocate)(size_t bytes);
   /* Registers memory that messages come from and go to. Whom they are exchanged with is told when such memory is first used with them, and
-   * that is to be before a capture: the two sides talk over it, and allocate (NCCL User Guide, "User Buffer Registration"). */
+   * that is to be before a capture: the two sides talk over it, and allocate (NCCL User Guide, "User Buffer Registration"). Where that fails,
+   * messages go through the library's buffers. */
   void (*enroll)(void *communicator, void *there, size_t bytes);
   void (*send)(void *communicator, const void *from, size_t bytes, int to, void *stream);
   void (*receive)(void *communicator, void *to, size_t bytes, int from, void *stream);
@@ -32,7 +33,8 @@ struct pen_nccl_calls {
   void (*group_end)(void);
   /* One-sided calls (NCCL User Guide, "One-Sided Point-to-Point Operations"), of NCCL 2.29 and later; all null where this was compiled with an
    * older nccl.h, and not to be called with an older library. Blocks until all ranks of the communicator have called it: the window through
-   * which they may write to that memory, of allocate(), and take from it what they write; null where the library has none for them. */
+   * which they may write to that memory, of allocate(), and take from it what they write; null where the library has none for them. That there
+   * is one does not say that its calls go: the first may be refused, as over a network that does not do them. */
   void *(*window)(void *communicator, void *there, size_t bytes);
   /* Writes to a rank's window, at that offset; then raises its signals from this rank by one. Done on the stream when `from` is read. In a graph, the
    * next waits until the rank's wait for the one before is done. */
@@ -42,7 +44,7 @@ struct pen_nccl_calls {
 
   void (*sum)(void *communicator, double *there, size_t count, void *stream); /* every rank's added, element by element, in place */
   void (*total)(void *communicator, double *here, size_t count, void *stream); /* the same of memory here; blocks. Before the seal */
-  uint64_t (*memory_bytes)(void); /* of the device that are gone since the first open() */
+  uint64_t (*memory_bytes)(void); /* of the device that are gone since the first open(), and by which allocate() has rounded up */
   const char *(*error)(void);     /* of the calls above, in words; null: none */
   const char *(*forget)(void);    /* the same, and from then on it is forgotten: of a capture that failed. Static storage */
   const char *(*trouble)(void *communicator); /* that shows later, in words; null: none. Does not wait */

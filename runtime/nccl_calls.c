@@ -6,12 +6,14 @@
 #include <cuda_runtime_api.h>
 #include <nccl.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 _Static_assert(sizeof(ncclUniqueId) == PEN_NCCL_ID_BYTES, "what open() takes");
 
 static char error_text[300];
-static size_t free_before; /* bytes of the device, when the first communicator was asked for */
+static size_t free_before;  /* bytes of the device, when the first communicator was asked for */
+static size_t rounded_away; /* bytes that allocate() has taken beyond what it was asked for */
 
 static int well(const char *what, ncclComm_t communicator, ncclResult_t result) {
   if (result != ncclSuccess && result != ncclInProgress && error_text[0] == '\0') {
@@ -48,20 +50,35 @@ static size_t free_bytes(void) {
   return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 
-static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank) {
+/* A graph of a communicator's calls is never under way beside another one, or beside calls that are not captured: so NCCL need not order these
+ * among each other, which it does by events of its own in every graph, and which has been seen to deadlock where communicators are several (User
+ * Guide, "Using NCCL with CUDA Graphs", NCCL_GRAPH_MIXING_SUPPORT). From 2.29 on the configuration says so; before, the environment. */
+static ncclConfig_t configuration(void) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+#if NCCL_VERSION_CODE >= 22900 && !defined PEN_NCCL_OLD_CONFIG
+  config.graphUsageMode = 1;
+#endif
+  return config;
+}
+
+enum { CONFIGURED_VERSION = 22900 };
+
+static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank) {
+  ncclConfig_t config = configuration();
   ncclComm_t made = NULL;
   ncclUniqueId unique;
   memcpy(&unique, id, sizeof unique);
   free_before = free_bytes();
-  config.blocking = 1;
+  if (version() < CONFIGURED_VERSION) {
+    setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+  }
   return well("joining all ranks", NULL, ncclCommInitRankConfig(&made, rank_count, unique, rank, &config)) ? made : NULL;
 }
 
 static void *split(void *all, int colour, int key, int blocks) {
-  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  ncclConfig_t config = configuration();
   ncclComm_t made = NULL;
-  config.blocking = 1;
   config.splitShare = 0; /* a pair that is slow holds up no other */
   if (blocks != 0) {
     config.maxCTAs = blocks;
@@ -74,7 +91,13 @@ static void *allocate(size_t bytes) {
   void *made = NULL;
   char what[60];
   snprintf(what, sizeof what, "%zu bytes of memory", bytes);
-  return well(what, NULL, ncclMemAlloc(&made, bytes)) ? made : NULL;
+  const size_t before = free_bytes();
+  if (!well(what, NULL, ncclMemAlloc(&made, bytes))) {
+    return NULL;
+  }
+  const size_t now = free_bytes();
+  rounded_away += before > now + bytes ? before - now - bytes : 0;
+  return made;
 }
 
 static void enroll(void *communicator, void *there, size_t bytes) {
@@ -141,7 +164,7 @@ static void total(void *communicator, double *here, size_t count, void *stream) 
 
 static uint64_t memory_bytes(void) {
   const size_t now = free_bytes();
-  return now < free_before ? free_before - now : 0;
+  return rounded_away + (now < free_before ? free_before - now : 0);
 }
 
 static const char *trouble(void *communicator) {

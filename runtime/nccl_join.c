@@ -73,6 +73,9 @@ static void open_streams(struct pen_link *link) {
   }
 }
 
+/* Of the two ranks of a pair that is this rank's. */
+static bool is_sender(const struct pen_link *link, uint32_t channel) { return link->profile->channels[channel].from_rank == link->rank; }
+
 static void split_pairs(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   uint32_t *round = calloc(link->profile->channel_count + 1u, sizeof *round);
@@ -83,7 +86,7 @@ static void split_pairs(struct pen_link *link) {
     for (uint32_t c = 0; c < link->profile->channel_count; c++) {
       mine = round[c] == r && pen_is_mine(link, c) ? c : mine;
     }
-    const bool sends = mine != PEN_NONE && link->profile->channels[mine].from_rank == link->rank;
+    const bool sends = mine != PEN_NONE && is_sender(link, mine);
     const int colour = (int)(link->replica * link->profile->channel_count + mine);
     begin(link, PEN_CONNECT_PAIR, r, mine);
     void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour, sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
@@ -109,7 +112,17 @@ void pen_nccl_add_up(struct pen_link *link, double *numbers, size_t count) {
   must_have_gone_well(link, link);
 }
 
-/* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts where both its ranks have got theirs. */
+/* Whether this rank can signal the pair's other one, which takes the signal in try_puts(). */
+static bool signals(struct pen_link *link, uint32_t channel) {
+  const struct pen_nccl_link *own = pen_nccl_of(link);
+  const struct pen_pair *pair = &own->pairs[channel];
+  own->calls->signal(pair->communicator, is_sender(link, channel) ? PEN_RECEIVER : PEN_SENDER, pair->stream);
+  link->queue->device->wait(pair->stream);
+  return own->calls->forget() == NULL;
+}
+
+/* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts where both its ranks have got theirs and can
+ * signal. */
 static void open_windows(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const uint32_t channels = link->profile->channel_count, first = link->replica * channels, all = link->plan->replica_count * channels;
@@ -121,7 +134,7 @@ static void open_windows(struct pen_link *link) {
   pen_nccl_add_up(link, &able, 1);
   const bool all_able = able >= pen_process_count(link->plan);
   if (puts) {
-    own->no_puts = all_able ? "NCCL has no window for these ranks" : "not all ranks' NCCL puts";
+    own->no_puts = all_able ? "NCCL has no window for these ranks, or no signals" : "not all ranks' NCCL puts";
   }
   for (uint32_t c = 0; c < channels && all_able; c++) {
     if (pen_is_mine(link, c)) {
@@ -129,7 +142,7 @@ static void open_windows(struct pen_link *link) {
       own->pairs[c].window = own->calls->window(own->pairs[c].communicator, link->queue->arena, bytes);
       must_have_gone_well(link, link);
     }
-    opened[first + c] = own->pairs[c].window != NULL;
+    opened[first + c] = own->pairs[c].window != NULL && signals(link, c);
   }
   begin(link, PEN_CONNECT_WINDOWS, 0, PEN_NONE);
   pen_nccl_add_up(link, opened, all);
@@ -148,20 +161,26 @@ static size_t buffer_bytes(void) {
   return asked > 0 && asked <= BUFFER_BYTES_MOST ? (size_t)asked : BUFFER_BYTES;
 }
 
-/* With every communicator: a window does so for its pair's. */
+/* Why it does not register the arena, in words; null: it does. */
+static const char *enroll_with(struct pen_link *link, void *communicator) {
+  const struct pen_nccl_calls *calls = pen_nccl_of(link)->calls;
+  calls->enroll(communicator, link->queue->arena, link->queue->memory->arena_bytes);
+  return calls->forget();
+}
+
+/* With every communicator that moves much: a window does so for its pair's, and the sum of a board is small. */
 static void enroll(struct pen_link *link) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
-  unsigned char *arena = link->queue->arena;
-  const size_t bytes = link->queue->memory->arena_bytes;
   begin(link, PEN_CONNECT_ARENA, 0, PEN_NONE);
-  own->calls->enroll(own->all, arena, bytes);
-  if (own->peers != NULL) {
-    own->calls->enroll(own->peers, arena, bytes);
-  }
-  for (uint32_t c = 0; c < link->profile->channel_count; c++) {
+  const char *refused = own->peers == NULL ? NULL : enroll_with(link, own->peers);
+  for (uint32_t c = 0; c < link->profile->channel_count && refused == NULL; c++) {
     if (pen_is_mine(link, c) && own->pairs[c].window == NULL) {
-      own->calls->enroll(own->pairs[c].communicator, arena, bytes);
+      refused = enroll_with(link, own->pairs[c].communicator);
     }
+  }
+  if (refused != NULL) {
+    fprintf(stderr, "%s: rank %u: NCCL does not register its memory (%s): messages go through NCCL's buffers\n", link->plan->name,
+            pen_link_self(link), refused);
   }
   must_have_gone_well(link, link);
 }
@@ -206,12 +225,13 @@ static void try_sends(struct pen_link *link, uint32_t channel, unsigned char *th
   }
 }
 
-/* Signals of both directions, and the largest message. (NCCL before 2.30.7 makes its signals when they are first used, and wants that outside a
- * graph.) */
+/* The signal that signals() has raised on the other side; then signals of both directions, and the largest message. (NCCL before 2.30.7 makes its
+ * signals when they are first used, and wants that outside a graph.) */
 static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_pair *pair = &own->pairs[channel];
   const struct pen_message *message = largest_message(link, channel);
+  own->calls->await(pair->communicator, sends ? PEN_RECEIVER : PEN_SENDER, pair->stream);
   if (sends) {
     own->calls->await(pair->communicator, PEN_RECEIVER, pair->stream);
     own->calls->put(pair->communicator, link->queue->arena + message->source_offset, message->bytes, PEN_RECEIVER, pair->window,
@@ -255,7 +275,7 @@ static void warm(struct pen_link *link) {
   unsigned char *there = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
   pen_nccl_must_be_well(link, tries ? (void *)there : link, "memory to try its pairs with");
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
-    const bool sends = link->profile->channels[c].from_rank == link->rank;
+    const bool sends = is_sender(link, c);
     if (pen_is_mine(link, c) && link->profile->channels[c].message_count > 0) {
       begin(link, PEN_CONNECT_TRY_PAIR, 0, c);
       if (own->pairs[c].window != NULL) {

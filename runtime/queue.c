@@ -259,8 +259,12 @@ static void *capture(struct pen_vm *vm, const char **why) {
   enqueue_rows(vm, true);
   void *graph = queue->order->captured(queue->stream, why);
   const char *wrong = vm->queued.link == NULL ? NULL : vm->queued.link->kind->forget(vm->queued.link);
+  if (wrong != NULL && graph != NULL) {
+    queue->order->drop(graph); /* what it holds of the link's is to be let go */
+    graph = NULL;
+  }
   *why = wrong == NULL ? *why : wrong;
-  return wrong == NULL ? graph : NULL;
+  return graph;
 }
 
 /* The way to begin with. */

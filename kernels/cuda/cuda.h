@@ -54,7 +54,7 @@ size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 
 /* product.c. The products' workspace is one size for all shapes: what cuBLASLt is told to keep to; a bias over bf16 adds its own bytes. */
-enum { PEN_CUDA_PRODUCT_WORKSPACE_BYTES = 32 << 20 };
+enum { PEN_CUDA_PRODUCT_WORKSPACE_BYTES = (32 << 20) + 256 };
 const char *pen_cuda_product_open(void); /* the library's name and version; null: noted as an error */
 int pen_cuda_is_product(enum pen_op_kind kind);
 size_t pen_cuda_product_workspace(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);

@@ -136,8 +136,14 @@ static void *captured(void *stream, const char **why) {
     pen_cuda_note("dropping a graph's outline", cudaGraphDestroy(graph));
   cudaGetLastError(); /* a capture that failed leaves its error behind */
   *why = pen_cuda_forget(before);
-  return **why == '\0' ? ready : NULL;
+  if (**why != '\0' && ready != NULL) {
+    cudaGraphExecDestroy(ready);
+    ready = NULL;
+  }
+  return ready;
 }
+
+static void drop(void *graph) { pen_cuda_note("dropping a graph", cudaGraphExecDestroy(graph)); }
 
 static void replay(void *graph, void *stream) { pen_cuda_note("a step", cudaGraphLaunch(graph, stream)); }
 
@@ -153,6 +159,7 @@ const struct pen_order_calls pen_cuda_order = {
   .await = await,
   .capture = capture,
   .captured = captured,
+  .drop = drop,
   .replay = replay,
   .share = share,
   .reach = reach,

@@ -33,7 +33,8 @@ struct rule {
 
 enum { ROWS, IN, OUT, NONE = -1 };
 
-/* The library wants its workspace on so many bytes, more than tensors have; what it gets is as much less. */
+/* The library wants its workspace on so many bytes, more than tensors have; what it gets is as much less: 32 MiB, as NVIDIA recommends for
+ * Hopper (cuBLAS, cublasSetWorkspace). */
 enum { LIBRARY_ALIGNMENT = 256, LIBRARY_BYTES = PEN_CUDA_PRODUCT_WORKSPACE_BYTES - LIBRARY_ALIGNMENT };
 
 static void *library_workspace(void *workspace) {

@@ -44,6 +44,7 @@ void enqueue_poll(void *stream, std::function<bool()> poll);
 /* Whether what is put on the stream is kept in a graph; and refuses that graph. */
 bool is_captured(void *stream);
 void refuse_capture();
+bool replays(); /* a graph is under way */
 /* Whether a graph is ready to be replayed. */
 bool has_graph();
 void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body);

@@ -15,7 +15,8 @@
  * PEN_EMULATED_NCCL_PEERS=FILE: so does every rank's communicator of peers, once the file is there. A call that aborts does not return while there
  * is a graph, which may use the communicator. PEN_EMULATED_NCCL_VERSION is what the library says it is; PEN_EMULATED_NCCL_NO_WINDOW=R: rank R gets
  * no window, and nobody of a pair with it; PEN_EMULATED_NCCL_NO_CAPTURE=R: calls of rank R fail when they are captured;
- * PEN_EMULATED_NCCL_SILENT=R: what rank R sends never leaves; PEN_EMULATED_NCCL_ABSENT=R: rank R never joins the others. */
+ * PEN_EMULATED_NCCL_NO_SIGNAL=R: one-sided calls of rank R fail; PEN_EMULATED_NCCL_NO_REGISTER=R: it registers nothing; PEN_EMULATED_NCCL_SILENT=R:
+ * what rank R sends never leaves; PEN_EMULATED_NCCL_ABSENT=R: rank R never joins the others. */
 #include <cuda_runtime_api.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -145,12 +146,19 @@ static int version() {
   return number;
 }
 
-/* A call of the library's that is captured: may it be? */
+/* A call of the library's that is captured: may it be? One that is not: no graph may be under way (NCCL_GRAPH_MIXING_SUPPORT=0). */
 static bool refuses(ncclComm_t comm, cudaStream_t stream, int since) {
-  const bool refused = emulated::is_captured(stream) && (version() < since || said("PEN_EMULATED_NCCL_NO_CAPTURE", -1) == comm->world_rank);
+  if (!emulated::is_captured(stream))
+    return emulated::replays();
+  const bool refused = version() < since || said("PEN_EMULATED_NCCL_NO_CAPTURE", -1) == comm->world_rank;
   if (refused)
     emulated::refuse_capture();
   return refused;
+}
+
+/* The same of one-sided calls. */
+static bool refuses_one_sided(ncclComm_t comm, cudaStream_t stream) {
+  return said("PEN_EMULATED_NCCL_NO_SIGNAL", -1) == comm->world_rank || refuses(comm, stream, 23000);
 }
 
 /* Blocks of ncclMemAlloc. */
@@ -223,7 +231,7 @@ ncclResult_t ncclCommSplit(ncclComm_t comm, int colour, int key, ncclComm_t *mad
 
 ncclResult_t ncclCommRegister(ncclComm_t comm, void *at, size_t bytes, void **handle) {
   *handle = at;
-  if (comm == NULL || at == NULL || bytes == 0)
+  if (comm == NULL || at == NULL || bytes == 0 || said("PEN_EMULATED_NCCL_NO_REGISTER", -1) == comm->world_rank)
     return ncclInvalidArgument;
   comm->enrolled[(unsigned char *)at] = bytes;
   return ncclSuccess;
@@ -379,7 +387,7 @@ ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, 
       source < comm->own || source + bytes > comm->own + comm->window_bytes ||
       offset + bytes > comm->area->opened[peer].bytes)
     return ncclInvalidArgument;
-  if (refuses(comm, stream, 23000))
+  if (refuses_one_sided(comm, stream))
     return ncclInvalidUsage;
   const std::shared_ptr<size_t> done(new size_t(0));
   emulated::enqueue_poll((void *)stream, [=] {
@@ -402,7 +410,7 @@ ncclResult_t ncclSignal(int peer, int signal, int context, unsigned flags, ncclC
   const bool captured = emulated::is_captured(stream);
   if (version() < 22900 || comm->count != 2 || peer != 1 - comm->rank || signal != 0 || context != 0 || flags != 0)
     return ncclInvalidArgument;
-  if (refuses(comm, stream, 23000))
+  if (refuses_one_sided(comm, stream))
     return ncclInvalidUsage;
   emulated::enqueue_poll((void *)stream, [=] { return raise_signal(comm, captured); });
   return ncclSuccess;
@@ -413,7 +421,7 @@ ncclResult_t ncclWaitSignal(int count, ncclWaitSignalDesc_t *wanted, ncclComm_t 
   if (version() < 22900 || comm->count != 2 || count != 1 || wanted->opCnt != 1 || wanted->peer != 1 - comm->rank || wanted->sigIdx != 0 ||
       wanted->ctx != 0)
     return ncclInvalidArgument;
-  if (refuses(comm, stream, 23000))
+  if (refuses_one_sided(comm, stream))
     return ncclInvalidUsage;
   struct signals *signals = &comm->area->signals[comm->rank];
   const uint64_t needed = captured ? 0 : ++comm->taken;

@@ -64,7 +64,8 @@ std::vector<stream *> streams;
 std::set<uint64_t> signalled; /* live tokens */
 uint64_t last_token;
 std::unique_ptr<graph> capturing;
-unsigned graphs; /* ready; none is ever dropped */
+unsigned graphs;    /* ready */
+unsigned under_way; /* replays */
 stream *origin;
 bool broken_capture;
 std::vector<uint64_t> strand_last; /* a number for each strand: its last item's; joined when the origin has waited for a signal behind it */
@@ -258,6 +259,11 @@ bool is_captured(void *stream_pointer) {
 void refuse_capture() { broken_capture = true; }
 
 bool has_graph() { return graphs > 0; }
+
+bool replays() {
+  const call held(calls);
+  return under_way > 0;
+}
 
 } // namespace emulated
 
@@ -545,6 +551,12 @@ cudaError_t cudaGraphInstantiate(cudaGraphExec_t *made, cudaGraph_t from, unsign
 
 cudaError_t cudaGraphUpload(cudaGraphExec_t, cudaStream_t) { return cudaSuccess; }
 
+cudaError_t cudaGraphExecDestroy(cudaGraphExec_t g) {
+  delete (graph *)g;
+  graphs--;
+  return cudaSuccess;
+}
+
 cudaError_t cudaGraphDestroy(cudaGraph_t g) {
   delete (graph *)g;
   return cudaSuccess;
@@ -562,7 +574,8 @@ cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
   std::shared_ptr<replay> run(new replay{*(const graph *)g, {}, {}});
   for (strand &l : run->left.strands)
     run->strands.push_back(&l);
-  add(stream_of(s), {REPLAY, nullptr, 0, NULL, 0, [=] { return settle(run->strands, run->done); }, [=] { return all_empty(run->strands); }});
+  under_way++;
+  add(stream_of(s), {REPLAY, nullptr, 0, NULL, 0, [=] { return settle(run->strands, run->done); }, [=] { return all_empty(run->strands) && under_way-- > 0; }});
   return cudaSuccess;
 }
 

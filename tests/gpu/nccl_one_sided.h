@@ -8,6 +8,7 @@
 #if NCCL_VERSION_CODE < 22900
 #undef NCCL_VERSION_CODE
 #define NCCL_VERSION_CODE 23203
+#define PEN_NCCL_OLD_CONFIG /* ncclConfig_t stays what it was */
 
 #ifdef __cplusplus
 extern "C" {

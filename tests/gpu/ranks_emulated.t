@@ -99,7 +99,11 @@ if test -n "$nccl"; then
   found PEN_EMULATED_NCCL_VERSION=22809 older mlp_nccl_zbv "*NCCL 2.28.9,* by send and receive (NCCL puts from 2.29 on); *"
   found PEN_EMULATED_NCCL_VERSION=23004 alike mlp_nccl_zbv "*NCCL 2.30.4,* by put and signal; *"
   found PEN_EMULATED_NCCL_NO_WINDOW=1 windowless mlp_nccl_4 \
-    "* by put and signal over 2, by send and receive over the others (NCCL has no window for these ranks); *"
+    "* by put and signal over 2, by send and receive over the others (NCCL has no window for these ranks, or no signals); *"
+  found PEN_EMULATED_NCCL_NO_SIGNAL=3 signalless mlp_nccl_4 \
+    "* by put and signal over 4, by send and receive over the others (NCCL has no window for these ranks, or no signals); *"
+  found "PEN_NCCL=send PEN_EMULATED_NCCL_NO_REGISTER=1" unregistered mlp_nccl_4 "* by send and receive (*"
+  matches "rank 1 says why" "$(cat "$scratch/unregistered.err")" "*: rank 1: NCCL does not register its memory (registering memory: *): messages go *"
   uncaptured=4
   found PEN_EMULATED_NCCL_VERSION=22902 uncaptured mlp_nccl_4 "*NCCL 2.29.2,* by put and signal; *"
   matches "says why" "$(cat "$scratch/uncaptured.err")" "*cannot be one graph (NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before)*"
