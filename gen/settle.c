@@ -312,6 +312,20 @@ static void check_heads_on_gpu(const struct pen_topology *t) {
   if (t->batch_microbatch > GRID_MOST) pen_topology_fail(t, "batch.microbatch", "at most %d, with cluster.device = \"cuda\"", GRID_MOST);
 }
 
+enum { FAST_ROW = 8 }; /* elements of bf16 in 16 bytes, as which tensor cores' operands are best aligned (cuBLAS Library, "Tensor Core Usage") */
+
+/* Lengths of the rows of what products over bf16 read and write; those of heads are multiples as it is. */
+static void warn_of_rows_on_gpu(const struct pen_topology *t) {
+  const struct {
+    const char *setting;
+    int64_t length;
+  } rows[] = {{"model.hidden", t->model_hidden}, {"model.ffn", t->model_ffn}, {"model.vocab", t->model_vocab}};
+  if (strcmp(t->cluster_device, "cuda") || strcmp(t->model_dtype, "bf16") || !family_of(t)->needs_tokens) return;
+  for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
+    if (rows[i].length % FAST_ROW)
+      pen_topology_warn(t, rows[i].setting, "no multiple of %d: products of such rows over bf16 are slower on a GPU", FAST_ROW);
+}
+
 /* Between hosts goes nccl alone; the first host listens. */
 static void check_hosts(struct pen_topology *t) {
   static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_:";
@@ -337,6 +351,7 @@ static void settle_cluster(struct pen_topology *t) {
   settle_device(t);
   check_hosts(t);
   check_heads_on_gpu(t);
+  warn_of_rows_on_gpu(t);
   if (!t->has_memory_spare_slots) t->memory_spare_slots = -1; /* left to pen_place() */
   if (!t->has_model_loss_rows) t->model_loss_rows = strcmp(t->cluster_device, "cuda") ? 0 : LOSS_ROWS_ON_GPU;
   if (t->model_loss_rows % PEN_HEAD_CHUNK) pen_topology_fail(t, "model.loss_rows", "a multiple of %d", PEN_HEAD_CHUNK);

@@ -401,5 +401,10 @@ accepted "what a family or a schedule does not use" "" -s pipeline.zero_bubble=t
 accepted "threads earn a warning" \
   "-s cluster.threads_per_rank = 2: warning: the CPU kernels of this version use one thread a rank" \
   -s cluster.threads_per_rank=2 base.cfg
+accepted "rows that slow down products over bf16 on a GPU earn one" \
+  "-s model.vocab = 257: warning: no multiple of 8: products of such rows over bf16 are slower on a GPU" \
+  -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cuda base.cfg
+accepted "not over f32" "" -s model.vocab=257 -s cluster.device=cuda base.cfg
+accepted "nor on a CPU" "" -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cpu base.cfg
 
 echo "1..$count"
