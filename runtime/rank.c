@@ -299,14 +299,14 @@ static void open_log(const struct pen_run *run) {
   pen_log_start(&log_of_run);
 }
 
-/* Eval's result, for the parent to print when all is well. */
+/* How many steps were made, and eval's result, for the parent to print when all is well. */
 static void report(const struct pen_run *run) {
   struct pen_control *control = run->shared.control;
   if (run->hooks == NULL) {
     control->loss_sum = log_of_run.loss_sum;
     control->target_count = log_of_run.target_count;
-    control->step_count = log_of_run.told;
   }
+  control->step_count = log_of_run.told;
   pen_log_finish(&log_of_run);
 }
 

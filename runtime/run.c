@@ -231,12 +231,21 @@ static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shap
   return steps;
 }
 
+/* One step up is meant, not checkpoints within a checkpoint. */
+static void must_hold_checkpoints(const char *folder) {
+  char file[PATH_MAX];
+  if (pen_path_join(file, folder, pen_checkpoint_files[PEN_OPTIMIZER_FILE]) == 0 && access(file, F_OK) == 0) {
+    pen_fail(PEN_EXIT_USAGE, "--checkpoint %s: is one checkpoint itself: name the folder that holds it", folder);
+  }
+}
+
 /* Better now than after a week of training. A run that was killed a moment ago may still be leaving. Of several hosts, the one that has rank 0
  * claims the folder for all. */
 static void claim_checkpoints(const struct pen_run *run) {
   const double leaving_s = 2;
   const char *folder = run->options->checkpoint;
-  if (pen_folder_make(folder) != 0) {
+  must_hold_checkpoints(folder);
+  if (pen_folder_make(folder) != 0 || access(folder, W_OK | X_OK) != 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
   }
   if (run->here.first == 0 && pen_folder_claim(folder, leaving_s) != 0) {
@@ -379,6 +388,10 @@ static int run_forward(struct pen_run *run, uint32_t telling_rank) {
   int status = pen_launch(run);
   if (status == 0 && is_here(run, telling_rank)) {
     print_result(run);
+  }
+  if (status == 0 && telling_rank != PEN_NONE && is_here(run, 0) && run->shared.control->step_count < run->steps) {
+    fprintf(stderr, "%s: stopped by a signal after %" PRIu64 " of %" PRIu64 " steps: the rest was not read\n", run->plan->name,
+            run->shared.control->step_count, run->steps);
   }
   pen_shared_close(&run->shared);
   return status;

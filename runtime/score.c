@@ -72,6 +72,10 @@ void pen_score_open(const struct pen_run *run) {
   if (score.descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
   }
+  struct stat output, result;
+  if (fstat(score.descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 && S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
+    pen_fail(PEN_EXIT_USAGE, "--output %s: is standard output, where the result goes", options->output);
+  }
 }
 
 /* ---- within a step ---- */

@@ -59,6 +59,15 @@ refuses 73 "penstock: --output *" score --data data.bin --init init.safetensors 
 refuses 73 "penstock: --trace *" train --data data.bin --trace none/trace
 refuses 73 "penstock: --measure *" train --data data.bin --measure none/costs
 refuses 73 "penstock: --checkpoint *" train --data data.bin --checkpoint data.bin/ckpt
+mkdir unwritable checkpoint
+chmod 555 unwritable
+chmod 755 .
+as_user() { if test "$(id -u)" -eq 0; then setpriv --reuid 65534 --regid 65534 --clear-groups "$@"; else "$@"; fi; }
+is "a folder that cannot be written is refused at once" "$(as_user ./tiny train --data data.bin --checkpoint unwritable 2>&1; echo $?)" \
+  "penstock: --checkpoint unwritable: Permission denied
+73"
+touch checkpoint/optimizer.safetensors
+refuses 64 "penstock: --checkpoint checkpoint: is one checkpoint itself: name the folder that holds it" train --data data.bin --checkpoint checkpoint
 
 # What is written is nobody's input, and no two outputs are one file.
 cp data.bin kept.bin

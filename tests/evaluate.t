@@ -69,6 +69,13 @@ wait $pid
 is "SIGTERM while it evaluates: status" "$? $(cat err)" "0 "
 is "it leaves after the next step, saved" "$(readlink stopped/latest)" step-00000002
 is "no half evaluation is told" "$(grep -c eval_loss log)" 0
+./two eval --data data.bin --checkpoint stopped --steps 1000000000 --quiet >out 2>err &
+pid=$!
+sleep 0.5
+kill -TERM $pid
+wait $pid
+is "SIGTERM to eval: status" $? 0
+matches "a loss that is of a part is told as one" "$(cat err)" "two: stopped by a signal after * of 1000000000 steps: the rest was not read"
 
 # A rank that dies while it evaluates is named.
 ./two train --data data.bin --quiet --eval-data data.bin --eval-every 1 --eval-steps 1000000 2>err &

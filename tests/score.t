@@ -95,6 +95,10 @@ for line in open(sys.argv[1]): d = json.loads(line); assert len(d["log_probabili
 else
   skip "every line is JSON" "no python3"
 fi
+score one /dev/stdout >result 2>err
+is "standard output as a file, which the result would damage: status" $? 64
+is "which is said" "$(cat err)" "penstock: --output /dev/stdout: is standard output, where the result goes"
+is "a pipe takes both" "$(score one /dev/stdout | tail -n 1)" "$(score one scores.json)"
 if test -w /dev/full; then
   score one /dev/full >result 2>err
   is "a full disk: status" $? 74
