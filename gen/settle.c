@@ -307,8 +307,7 @@ static void check_heads_on_gpu(const struct pen_topology *t) {
   if (!strcmp(t->model_dtype, "bf16") && (t->model_head_dim % 8 || t->model_head_dim > 128))
     pen_topology_fail(t, "model.head_dim", "a multiple of 8, at most 128, with model.dtype = \"bf16\" and cluster.device = \"cuda\"");
   if (t->model_head_dim > 256) pen_topology_fail(t, "model.head_dim", "at most 256, with cluster.device = \"cuda\"");
-  /* Sequences and heads count along a grid's second and third sides. */
-  if (t->model_heads > GRID_MOST) pen_topology_fail(t, "model.heads", "at most %d, with cluster.device = \"cuda\"", GRID_MOST);
+  /* Sequences count along a grid's third side; along its second, blocks of at least 32 of their tokens, which cannot be too many. */
   if (t->batch_microbatch > GRID_MOST) pen_topology_fail(t, "batch.microbatch", "at most %d, with cluster.device = \"cuda\"", GRID_MOST);
 }
 
