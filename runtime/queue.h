@@ -5,7 +5,8 @@
  *                         rows, the board's copy to the pinned board k mod 2, an event; then waits for the event of step k-1, and
  *                         publishes that step's board to the run (transport.h), as a rank on the CPU does in its row PUBLISH
  *   the rows              are enqueued once while the device captures, and from then on replayed as one graph, since no address and
- *                         no number in them changes from step to step; what cannot be captured is enqueued anew each step
+ *                         no number in them changes from step to step; what cannot be captured is enqueued anew each step, one by
+ *                         one, and then the host waits for step k itself
  *   two words             are written behind each row, the one by the queue's stream, the other by the one that its messages leave on: by these
  *                         the watch sees where a rank stands, and whom it waits for (queue_told.c, fault.c)
  *
