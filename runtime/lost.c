@@ -52,7 +52,7 @@ char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan,
   const uint32_t channel = (uint32_t)connecting, first = rank - rank % plan->rank_count;
   const char *what = texts[connecting >> 56];
   text[0] = '\0';
-  if (channel < profile->channel_count) {
+  if (what != NULL && channel < profile->channel_count) {
     snprintf(text, bytes, "%s (%u>%u)", what, first + profile->channels[channel].from_rank, first + profile->channels[channel].to_rank);
   } else if (what != NULL) {
     snprintf(text, bytes, "%s", what);
