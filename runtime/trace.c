@@ -15,12 +15,14 @@
 
 enum { EVENT_BYTES_MAX = 256, BUFFER_BYTES = 64 * 1024 };
 
+static const char *file; /* of the command line */
+
 /* Ranks append to one file at once: a piece is written whole, or the run ends saying so. */
 static void put(int descriptor, const char *text, size_t bytes) {
   while (bytes > 0) {
     ssize_t written = write(descriptor, text, bytes);
     if (written < 0 && errno != EINTR) {
-      pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace: cannot write: %s", strerror(errno));
+      pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace %s: cannot write: %s", file, strerror(errno));
     }
     text += written < 0 ? 0 : written;
     bytes -= written < 0 ? 0 : (size_t)written;
@@ -29,6 +31,7 @@ static void put(int descriptor, const char *text, size_t bytes) {
 
 int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zero_ns) {
   int descriptor = pen_file_open_output(path, O_TRUNC | O_APPEND);
+  file = path;
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--trace %s: %s", path, strerror(errno));
   }
