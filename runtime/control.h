@@ -85,6 +85,7 @@ struct pen_control {
   _Atomic uint64_t last_step;                              /* steps are counted from 0 in the run; UINT64_MAX: not known yet */
   _Atomic uint64_t last_evaluation_step;                   /* of the evaluation at hand, by the count of all steps of the run */
   _Atomic uint32_t saving;                                 /* a checkpoint is half-written */
+  _Atomic uint64_t saved_step;                             /* optimizer steps in the run's last checkpoint; 0: it has saved none */
   _Atomic uint32_t save_status;                            /* why the checkpoint at hand cannot be: an exit status, or 0 */
   struct pen_flag decided;                                 /* steps of which rank 0 has said whether they are the last */
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */

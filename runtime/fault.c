@@ -1,6 +1,7 @@
 /* fault.c: the parent while the ranks run: passes signals on, finds a rank that is dead, stopped or stuck, says which and who
  * waits for it, and sees that every process is gone. It looks at what each rank tells of itself in shared memory. */
 #define _GNU_SOURCE
+#include <inttypes.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,6 +21,7 @@ static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped s
 static const uint64_t waiter_ns = 500 * 1000000ull;  /* given the others to come to where they wait for a lost rank */
 static const uint64_t grace_ns = 1000 * 1000000ull;  /* given the others to leave by themselves */
 static const uint64_t death_ns = 10000 * 1000000ull; /* given the killed to be gone */
+static const uint64_t again_ns = 1000 * 1000000ull;  /* behind the first SIGINT: what comes sooner, as timeout(1) sends it, is the same */
 
 /* What is known of one rank's process. Times grow by what passes between two looks. */
 struct watched {
@@ -41,8 +43,8 @@ struct watch {
   uint32_t here_count, left_count; /* of this command */
   uint64_t now_ns;
   uint32_t lost; /* PEN_NONE while all is well */
-  uint32_t asked; /* signals that asked for the end */
-  int asked_by;   /* the last of them */
+  uint64_t interrupted_ns; /* when the first SIGINT came; 0: none */
+  bool hurried;            /* another came well behind it: who sits there does not want to wait for the step's end */
   uint32_t **sent_by; /* [profiles][messages], where ranks meet: the sender's row that sends it */
   char cause[64];
 };
@@ -163,16 +165,23 @@ static void reap(struct watch *watch) {
   }
 }
 
+/* SIGTERM means the same however often it comes: a batch system sends it again and again before it kills. */
+static void take_signal(struct watch *watch, int signal_number) {
+  if (signal_number == SIGTERM || signal_number == SIGINT) {
+    atomic_store(&watch->run->shared.control->stop_requested, 1);
+  }
+  if (signal_number == SIGINT && watch->interrupted_ns == 0) {
+    watch->interrupted_ns = pen_now_ns();
+  } else if (signal_number == SIGINT && pen_now_ns() - watch->interrupted_ns >= again_ns) {
+    watch->hurried = true;
+  }
+}
+
 /* Waits for a signal, at most `most_ns`; notes what it says. Returns the time that passed. */
 static uint64_t look(struct watch *watch, uint64_t most_ns) {
   const sigset_t held = pen_held_signals();
   const struct timespec most = {.tv_nsec = (long)most_ns};
-  int signal_number = sigtimedwait(&held, NULL, &most);
-  if (signal_number == SIGTERM || signal_number == SIGINT) {
-    atomic_store(&watch->run->shared.control->stop_requested, 1);
-    watch->asked++;
-    watch->asked_by = signal_number;
-  }
+  take_signal(watch, sigtimedwait(&held, NULL, &most));
   reap(watch);
   uint64_t before_ns = watch->now_ns;
   watch->now_ns = pen_now_ns();
@@ -327,6 +336,19 @@ static bool clear_away(struct watch *watch) {
   return watch->left_count == watch->here_count;
 }
 
+/* What the ranks had saved when they were gone. */
+static void say_at_once(const struct pen_run *run) {
+  const uint64_t saved = atomic_load(&run->shared.control->saved_step);
+  char what[64] = "";
+  if (run->profile->kind == PEN_TRAIN) {
+    snprintf(what, sizeof what, ": no step is saved");
+  }
+  if (run->profile->kind == PEN_TRAIN && (saved > 0 || run->first_step > 0)) {
+    snprintf(what, sizeof what, ": all up to step %" PRIu64 " is saved", saved > 0 ? saved : run->first_step);
+  }
+  fprintf(stderr, "%spenstock: ended at once by a second SIGINT%s\n", isatty(STDERR_FILENO) ? "\n" : "", what);
+}
+
 int pen_watch(struct pen_run *run, const pid_t *pids) {
   uint32_t rank_count = pen_process_count(run->plan);
   struct watch watch = {.run = run, .rank_count = rank_count, .here_count = run->here.count, .now_ns = pen_now_ns(), .lost = PEN_NONE};
@@ -339,7 +361,7 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
   struct pen_control *control = run->shared.control;
   struct pen_display display;
   pen_display_open(&display);
-  while (watch.left_count < watch.here_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && watch.asked < 2) {
+  while (watch.left_count < watch.here_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && !watch.hurried) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
     find_stalled_device(&watch);
@@ -351,13 +373,15 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
   if (run->options->watch) {
     pen_display_draw(&display, run, pids, watch.rank_count, true);
   }
-  if (watch.asked >= 2) { /* who asks twice does not want to wait for the step's end */
-    pen_shared_abort(&run->shared, 128 + watch.asked_by);
-  }
+  const bool at_once = watch.hurried && watch.lost == PEN_NONE && watch.left_count < watch.here_count &&
+                       pen_shared_abort(&run->shared, 128 + SIGINT);
   if (watch.lost != PEN_NONE) {
     announce(&watch);
   }
   const bool all_left = clear_away(&watch);
+  if (at_once) {
+    say_at_once(run);
+  }
   drop_index(run->plan, watch.sent_by);
   free(watch.ranks);
   return all_left ? (int)atomic_load(&control->abort_status) : PEN_EXIT_LOST;

@@ -33,8 +33,11 @@ static void finish(struct pen_transport *end, const struct pen_saving *saving, u
     pen_checkpoint_abandon(saving->directory);
   } else if (!pen_checkpoint_finish(end->plan, saving->directory, saving->steps, saving->cursor, digests, &failure)) {
     note_failure(control, saving, &failure);
-  } else if (saving->keep != 0) {
-    pen_checkpoint_prune(saving->directory, saving->steps, saving->keep);
+  } else {
+    atomic_store(&control->saved_step, saving->steps);
+    if (saving->keep != 0) {
+      pen_checkpoint_prune(saving->directory, saving->steps, saving->keep);
+    }
   }
   atomic_store(&control->saving, 0);
 }

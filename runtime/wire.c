@@ -48,11 +48,11 @@ _Static_assert(sizeof(struct state) == 3 * sizeof(uint64_t) + (8 + PEN_DRAWN) * 
 
 /* What rank 0 writes. */
 struct words {
-  uint64_t last_step, last_evaluation_step;
+  uint64_t last_step, last_evaluation_step, saved_step;
   uint32_t saving, decided, begun, logged;
   unsigned char nccl_id[sizeof ((struct pen_control *)0)->nccl_id];
 };
-_Static_assert(sizeof(struct words) == 2 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof ((struct words *)0)->nccl_id, "no padding");
+_Static_assert(sizeof(struct words) == 3 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof ((struct words *)0)->nccl_id, "no padding");
 
 /* What anybody may set, and nobody but rank 0, when it begins to save, sets back. */
 struct ask {
@@ -134,6 +134,7 @@ static struct words words_of(const struct pen_control *control) {
                         .logged = atomic_load(&control->logged.count)};
   words.last_step = atomic_load(&control->last_step);
   words.last_evaluation_step = atomic_load(&control->last_evaluation_step);
+  words.saved_step = atomic_load(&control->saved_step);
   words.saving = atomic_load(&control->saving);
   memcpy(words.nccl_id, control->nccl_id, sizeof words.nccl_id);
   return words;
@@ -252,6 +253,7 @@ static void take_words(struct pen_wire *wire, const struct frame *frame) {
     wire->asked.save_status = 0;
   }
   memcpy(control->nccl_id, words.nccl_id, sizeof words.nccl_id);
+  atomic_store(&control->saved_step, words.saved_step);
   atomic_store(&control->saving, words.saving);
   atomic_store(&control->last_step, words.last_step);
   atomic_store(&control->last_evaluation_step, words.last_evaluation_step);

@@ -139,17 +139,38 @@ done
 for file in model optimizer; do
   ok "$file.safetensors is the same in both" cmp "$scratch/ckpt/latest/$file.safetensors" "$scratch/straight.ckpt/latest/$file.safetensors"
 done
-# Who asks twice does not wait for the end of a long step.
+
+# However many ask, the step is ended; but who sits there and asks again does not wait for it.
 ok "a plan with a long step" build long "$topologies/mlp_1.cfg" -s pipeline.ranks=2 -s pipeline.microbatches=60000 -s model.hidden=128
-"$scratch/long" train --quiet 2>/dev/null &
+"$scratch/long" train --quiet 2>"$scratch/err" &
 pid=$!
 sleep 1
-began=$(date +%s)
+kill -TERM $pid
+sleep 0.1
+kill -TERM $pid
+kill -INT $pid
+sleep 0.2
+kill -INT $pid
+sleep 1
 kill -TERM $pid
 sleep 0.3
-ok "one signal waits for the step's end" kill -0 $pid
-kill -TERM $pid
+ok "signals of any number wait for the step's end" kill -0 $pid
+kill -INT $pid
+began=$(date +%s)
 wait $pid
-is "two end the run, with the signal's status" $? 143
+is "SIGINT a second after the first one does not: status" $? 130
 ok "at once" test $(($(date +%s) - began)) -le 4
+is "which is said" "$(cat "$scratch/err")" "penstock: ended at once by a second SIGINT: no step is saved"
+
+# timeout(1) signals the command and then its group, which the kernel may deliver as one.
+for signal in TERM INT; do
+  rm -rf "$scratch/log" "$scratch/ckpt"
+  timeout 60 "$scratch/four" train --quiet --log "$scratch/log" --checkpoint "$scratch/ckpt" 2>"$scratch/err" &
+  run=$!
+  await_steps "$scratch/log" 1
+  kill -$signal $run
+  wait $run
+  is "$signal by way of timeout: status, and no complaint" "$?: $(cat "$scratch/err")" "0: "
+  ok "$signal by way of timeout: saved" saved_last_step
+done
 finish
