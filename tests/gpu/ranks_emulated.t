@@ -205,10 +205,11 @@ ok "to the same line" cmp "$scratch/eval.one_llama" "$scratch/eval.llama_2"
 
 # ---- faults: one line, status 75, everybody gone ----
 
+timeout_s=5
 # start_lost BINARY: trains in the background; sets run, and ranks to its processes once steps are made.
 start_lost() {
   rm -f "$scratch/lost.log"
-  "$scratch/$1" train --steps 100000 --quiet --timeout 5 --log "$scratch/lost.log" $lost_options 2>"$scratch/lost.err" &
+  "$scratch/$1" train --steps 100000 --quiet --timeout $timeout_s --log "$scratch/lost.log" $lost_options 2>"$scratch/lost.err" &
   run=$!
   await_steps "$scratch/lost.log" 3
   ranks=$(children $run)
@@ -217,11 +218,19 @@ start_lost() {
 }
 
 waits=yes lost_options=
+# A rank that ends or is stopped is lost at once, one that stands still after the timeout. Then all are given 0.5 s to come to where they wait for
+# it, and 1 s to leave (runtime/fault.c); the rest of the margin is for a machine that has other things to do.
+margin_ms=3500
+now_ms() { awk '{ printf "%d\n", $1 * 1000 }' /proc/uptime; }
 
 # check_lost NAME RANK CAUSE: of the others some one waits for it, unless waits is empty.
 check_lost() {
+  began=$(now_ms)
   wait $run
   is "$1: status" $? 75
+  took_ms=$(($(now_ms) - began))
+  case $3 in signal* | stopped) most_ms=$margin_ms ;; *) most_ms=$((1000 * timeout_s + margin_ms)) ;; esac
+  ok "within $most_ms ms, not $took_ms" test "$took_ms" -le "$most_ms"
   kill $guard 2>/dev/null
   sed 's/^/# /' "$scratch/lost.err"
   waiter="no rank waits for it"
