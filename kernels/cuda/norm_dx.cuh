@@ -6,10 +6,9 @@
  *     gather(pull, sum, d, x, g)   adds one element's share, of dy, x and gain, to each pull and to its column's sums
  *     settle(pull, width)          makes of the pulls of the whole row what slope() wants
  *     slope(pull, d, x, g, a)      the element's dx
- * Launch: a block for each run of rows (column_sums.cuh). Where rows are whole sixteens, a warp takes a row of up to four times 16 bytes a lane,
- * the block a row of up to four times 16 bytes a thread; they hold it in registers from its first look to its second, and the sums of their
- * columns, too. Longer rows, and others, are read twice, and the sums stand in shared memory: a warp takes a row up to 1024 wide, the
- * block one beyond. A block's next row is on its way while the threads meet.
+ * Launch: a block for each run of rows (column_sums.cuh). A warp takes a row up to 1024 wide, the block one beyond. Rows of whole
+ * sixteens, of up to 4 a thread where the block takes them, are held in registers from the first look to the second, and the sums of a thread's
+ * columns, too; a block's next row is on its way while its threads meet. Others are read twice, and the sums stand in shared memory.
  * Order of the sums: rows of a run that fall to the same warp, rising; warps, rising; then the runs. Of the pulls: a thread's elements, rising;
  * then as block_sum(). Workspace: PARTS rows of f32 for each sum. Moves an element three times, four with an addend. */
 #ifndef PEN_CUDA_NORM_DX_CUH
@@ -112,8 +111,10 @@ static __device__ inline void hold_rows(const norm_dx<E> &p, int64_t row, int64_
   }
 #pragma unroll
   for (int k = 0; k < K; k++)
-    for (int j = 0; j < N * PULLS && held_row::has(k, p.width); j++)
-      sums[j % PULLS * stride + held_row::place(p, 0, k) + j / PULLS] = sum[k][j / PULLS][j % PULLS];
+    if (held_row::has(k, p.width))
+#pragma unroll
+      for (int j = 0; j < N * PULLS; j++)
+        sums[j % PULLS * stride + held_row::place(p, 0, k) + j / PULLS] = sum[k][j / PULLS][j % PULLS];
 }
 
 /* The same of rows that are too long for registers, N elements at once. */
@@ -189,32 +190,33 @@ enum { NORM_STATIC_BYTES = 1024 /* of shared memory, and more than the kernels h
 
 template <class NORM, class E> struct norm_kernels {
   typedef void kernel(norm_dx<E>);
-  static constexpr kernel *holding[2][4] = {
-    {differentiate_norm<NORM, E, WARP, 1, 1>, differentiate_norm<NORM, E, WARP, 2, 1>,
-     differentiate_norm<NORM, E, WARP, 3, 1>, differentiate_norm<NORM, E, WARP, 4, 1>},
-    {differentiate_norm<NORM, E, THREADS, 1, 1>, differentiate_norm<NORM, E, THREADS, 2, 1>,
-     differentiate_norm<NORM, E, THREADS, 3, 1>, differentiate_norm<NORM, E, THREADS, 4, 1>},
+  enum { BY_LANE = WIDE<E> == 4 ? 8 : 4, BY_THREAD = 4 }; /* how many sixteens one holds at most: bf16 are twice as many numbers */
+  template <int K> static constexpr kernel *warps_hold = differentiate_norm<NORM, E, WARP, K < BY_LANE ? K : BY_LANE, 1>;
+  static constexpr kernel *holding[2][8] = {
+    {warps_hold<1>, warps_hold<2>, warps_hold<3>, warps_hold<4>, warps_hold<6>, warps_hold<6>, warps_hold<8>, warps_hold<8>},
+    {differentiate_norm<NORM, E, THREADS, 1, 1>, differentiate_norm<NORM, E, THREADS, 2, 1>, differentiate_norm<NORM, E, THREADS, 3, 1>,
+     differentiate_norm<NORM, E, THREADS, 4, 1>},
   };
   static constexpr kernel *rereading[3] = {
     differentiate_norm<NORM, E, WARP, 0, 1>, differentiate_norm<NORM, E, THREADS, 0, 1>, differentiate_norm<NORM, E, THREADS, 0, WIDE<E>>};
 
+  static bool is_by_warps(int64_t width) { return width <= WARP * BY_LANE * WIDE<E>; } /* 1024 */
   static kernel *of(int64_t width) {
-    const bool wide = is_wide<E>(width);
-    const int64_t vectors = ceiling(width, WIDE<E>);
-    if (wide && vectors <= 4 * THREADS)
-      return vectors <= 4 * WARP ? holding[0][ceiling(vectors, WARP) - 1] : holding[1][ceiling(vectors, THREADS) - 1];
-    return rereading[width <= 1024 ? 0 : wide ? 2 : 1];
+    const bool by_warps = is_by_warps(width);
+    const int64_t sixteens = ceiling(width, WIDE<E>);
+    if (is_wide<E>(width) && sixteens <= BY_THREAD * THREADS)
+      return holding[!by_warps][ceiling(sixteens, by_warps ? WARP : THREADS) - 1];
+    return rereading[by_warps ? 0 : is_wide<E>(width) ? 2 : 1];
   }
   /* The shared memory of its blocks: sums of each team. */
   static size_t shared(int64_t width) {
-    const bool by_warps = is_wide<E>(width) ? width <= 4 * WARP * WIDE<E> : width <= 1024;
-    return (size_t)(NORM::PULLS * (by_warps ? THREADS / WARP : 1)) * (size_t)ceiling(width, 4) * 4 * sizeof(float);
+    return (size_t)(NORM::PULLS * (is_by_warps(width) ? THREADS / WARP : 1)) * (size_t)ceiling(width, 4) * 4 * sizeof(float);
   }
   /* Past 48 KiB, a kernel must be granted it. */
   static void open(const char *what) {
     const size_t bytes = pen_cuda_chip.shared_bytes - NORM_STATIC_BYTES;
-    for (int i = 0; i < 8; i++)
-      pen_cuda_grant(what, (const void *)holding[i / 4][i % 4], bytes);
+    for (int i = 0; i < 8 + BY_THREAD; i++)
+      pen_cuda_grant(what, (const void *)holding[i / 8][i % 8], bytes);
     for (int i = 0; i < 3; i++)
       pen_cuda_grant(what, (const void *)rereading[i], bytes);
   }
