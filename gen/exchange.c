@@ -4,9 +4,9 @@
  * adds to the gradient: the others can then go on. WAIT_GRAD adds up the own shards, GATHER_GRAD copies those of the others; their rank
  * does nothing else meanwhile. Where the moments are cut over the replicas nobody wants the others' gradients: in place of GATHER_GRAD,
  * GATHER_VALUE brings the others' weights, right behind UPDATE. Where weights are cut too, UNSHARD brings them together where they are
- * used, and RESHARD gives up their place. The rows before UPDATE are put into the pauses that the simulated rank makes anyway after that,
- * at the end of its backward. Where they stand best depends on what they take, hence three rules, of which step_timing.c takes the one
- * that makes the shortest step:
+ * used, and RESHARD gives up their place; a W uses them only where it makes the logits again (late_loss.c). The rows before UPDATE are
+ * put into the pauses that the simulated rank makes anyway after that, at the end of its backward. Where they stand best depends on what
+ * they take, hence three rules, of which step_timing.c takes the one that makes the shortest step:
  *
  *   FITTING  in the first pause that still has room for all of it: what is done there is hidden. What fits nowhere comes last
  *   FIRST    in the first pause, whatever its length: the rest of the pipeline may have time to spare
@@ -66,11 +66,17 @@ static struct gradient *gradients_of(const struct pen_order *order, const struct
   return gradient;
 }
 
-/* Whether an action, or the other of its pair, that starts at `index` reads the weights of a stage, or of another. W reads none. */
-static bool uses(const struct pen_order *order, uint32_t rank, uint32_t index, uint32_t stage, bool another) {
+/* Whether an action reads weights of its stage. */
+static bool reads_weights(const struct pen_partition *partition, const struct pen_compute *action) {
+  return action->kind != PEN_W || (partition->weights_in_w && partition->weights_in_w[action->stage]);
+}
+
+/* Whether an action, or the other of its pair, that starts at `index` reads the weights of a stage, or of another. */
+static bool uses(const struct pen_order *order, const struct pen_partition *partition, uint32_t rank, uint32_t index, uint32_t stage,
+                 bool another) {
   const struct pen_compute *action = &order->action[rank][index];
-  bool any = action->kind != PEN_W && (action->stage == stage) != another;
-  return any || (action->overlaps && action[1].kind != PEN_W && (action[1].stage == stage) != another);
+  bool any = reads_weights(partition, action) && (action->stage == stage) != another;
+  return any || (action->overlaps && reads_weights(partition, &action[1]) && (action[1].stage == stage) != another);
 }
 
 /* Where a stage's weights are brought together, or given up: before its first use and behind its last one, or around each run of uses
@@ -82,8 +88,8 @@ static void add_uses(const struct pen_order *order, const struct pen_partition *
     uint32_t past = 0;
     if (partition->rank_of[stage] != rank) continue;
     for (uint32_t index = 0; index < order->count[rank]; index += order->action[rank][index].overlaps ? 2 : 1) {
-      bool used = uses(order, rank, index, stage, false);
-      bool ends = whole && !used && partition->reshards_each_use && uses(order, rank, index, stage, true);
+      bool used = uses(order, partition, rank, index, stage, false);
+      bool ends = whole && !used && partition->reshards_each_use && uses(order, partition, rank, index, stage, true);
       if (ends && kind == PEN_RESHARD) task[(*count)++] = (struct task){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
       if (used && !whole && kind == PEN_UNSHARD) task[(*count)++] = (struct task){{index, kind, (uint16_t)stage}, 0, NULL, 0, true};
       whole = (whole && !ends) || used;

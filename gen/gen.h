@@ -76,6 +76,7 @@ struct pen_partition {
   uint32_t *rank_of;         /* [stage_count] */
   const struct pen_family *family;
   bool reshards_each_use; /* data_parallel.reshard */
+  bool *weights_in_w; /* [stage]: its W reads weights that UNSHARD brings together, too; null until the programs are known: none does */
   bool joins; /* a tied matrix learns: the head's gradient is added to the embedding's once a step (struct pen_tie) */
   bool gathers; /* no rank takes the optimizer's step before all have published their norms (clip_norm) */
   const struct pen_model_block *block; /* all of the model's, in order */

@@ -204,6 +204,7 @@ static void build(struct pen_result *result, const char *costs) {
   pen_pass("model and derive");
   result->eval = pen_graphs_of(result->topology, result->partition, false);
   result->own = trains ? pen_graphs_of(result->topology, result->partition, true) : result->eval;
+  pen_note_uses_of_weights(result->partition, result->own);
   pen_pass("costs");
   if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
   result->cost = result->measured ? result->measured->cost : pen_costs(result->topology, result->partition, result->own);

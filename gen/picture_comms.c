@@ -6,7 +6,7 @@
  *   sWAIT_SEND_Bm       at the end of the step, in the order of the sends
  *   sREDUCE_GRAD, sWAIT_REDUCE_GRAD   after the last backward of s (B, or W)
  *   sUNSHARD            where our own row stands, if weights are shared out
- *   sRESHARD            there, too, but behind each W of s that comes before the next UNSHARD: ours reads no weights, theirs wants them whole
+ *   sRESHARD            there, too, but behind each W of s that comes before the next UNSHARD: ours seldom reads weights, theirs wants them whole
  * Our own waits for messages have no word there: a receive is awaited where it is used. A pair a|b is (a;b)OVERLAP_F_B. */
 #include "gen/actions.h"
 #include "gen/picture.h"

@@ -58,6 +58,7 @@ groups      -s pipeline.ranks=2 -s optimizer.weight_decay_groups=["norm.weight=0
 inf_norm    -s pipeline.ranks=2 -s optimizer.norm=inf
 recomputed  -s pipeline.ranks=2 -s memory.recompute=full
 snapshot    -s pipeline.ranks=2 -s memory.snapshot=true
+chunks      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s model.sequence=48 -s model.loss_rows=32
 END
 ok "one rank and four have the same bits" same_bits $steps ranks1_none ranks4_optimizer
 ok "a loop and a V have the same bits" same_bits $steps ranks1_none v2_optimizer

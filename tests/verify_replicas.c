@@ -296,8 +296,70 @@ static void defects_are_rejected(void **state) {
   reject_all(defects, sizeof defects / sizeof defects[0], 27182818);
 }
 
+/* ---- weights that W reads ---- */
+
+/* A schedule that splits its backward, weights shared out, and a head that makes 40 rows of logits, 32 at a time, or all at once. */
+struct sharing {
+  const struct pen_schedule *schedule;
+  const char *reshard, *dtype;
+  uint32_t replicas;
+  bool chunks, tied;
+};
+
+static struct whole share_weights(const struct sharing *s) {
+  uint32_t stages = s->schedule->stages_minimum;
+  return make_whole(pen_text(
+      "pipeline = { ranks = 4; stages_per_rank = %u; microbatches = 8; schedule = \"%s\"; zero_bubble = true; };\n"
+      "model = { family = \"llama\"; layers = 8; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 32; sequence = 40; loss_rows = %u;"
+      " dtype = \"%s\"; tie_embeddings = %s; };\n"
+      "batch = { microbatch = 1; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\ncluster = { device = \"cpu\"; };\n"
+      "data_parallel = { replicas = %u; shard = \"weights\"; reshard = \"%s\"; };\n",
+      stages, s->schedule->name, s->chunks ? 32 : 0, s->dtype, s->tied ? "true" : "false", s->replicas, s->reshard));
+}
+
+/* How often a stage's weights are brought together for a W, which is more than it needs of any stage but that of a head in chunks. */
+static unsigned uses_by_w(const struct whole *w) {
+  unsigned uses = 0;
+  for (uint32_t rank = 0; rank < w->lowered->rank_count; rank++)
+    for (uint32_t row = 0; row < w->lowered->count[rank]; row++) {
+      const struct pen_action *action = &w->lowered->action[rank][row], *next = action + 1;
+      if (action->kind != PEN_UNSHARD) continue;
+      while (next->kind > PEN_W || next->stage != action->stage) next++;
+      if (next->kind == PEN_W && action->stage + 1u < w->partition->stage_count) fail_msg("stage %u is brought together for a W", action->stage);
+      uses += next->kind == PEN_W;
+    }
+  return uses;
+}
+
+static void check_sharing(const struct sharing *s, unsigned *uses) {
+  struct whole w = share_weights(s);
+  struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
+  if (!pen_verify(w.plan, &problem))
+    fail_msg("%s, %u replicas, reshard %s, %s%s%s: rank %u, row %u: %s", s->schedule->name, s->replicas, s->reshard, s->dtype,
+             s->chunks ? ", chunks" : "", s->tied ? ", tied" : "", problem.rank, problem.action, problem.reason);
+  unsigned own = uses_by_w(&w);
+  if (own > 0 && (!s->chunks || s->tied)) fail_msg("%s: %u times weights for a W that reads none", s->schedule->name, own);
+  *uses += own;
+  pen_free_all();
+}
+
+/* Where the head makes its logits by chunks, W makes them again, with the weights that F and I had. */
+static void a_head_in_chunks_finds_its_weights(void **state) {
+  (void)state;
+  unsigned uses = 0, schedules = 0;
+  for (uint32_t i = 0; i < pen_schedule_count; i++) {
+    const struct pen_schedule *schedule = &pen_schedules[i];
+    if (!schedule->trains || schedule->given != PEN_GIVEN_BY_RULE || schedule->split == PEN_SPLIT_NEVER) continue;
+    schedules++;
+    for (unsigned bits = 0; bits < 32; bits++)
+      check_sharing(&(struct sharing){schedule, bits & 1 ? "use" : "step", bits & 16 ? "bf16" : "f32", bits & 2 ? 3 : 2, bits & 4, bits & 8}, &uses);
+  }
+  print_message("# %u schedules, weights brought together for a W %u times\n", schedules, uses);
+  assert_true(schedules >= 8 && uses > 20);
+}
+
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(defects_are_rejected)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(defects_are_rejected), cmocka_unit_test(a_head_in_chunks_finds_its_weights)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
   return failed != 0;

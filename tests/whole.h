@@ -37,13 +37,15 @@ static inline size_t add_shape(struct pen_profile_input *profile, const struct w
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *w->partition;
   partition->microbatch_count = (uint32_t)topology->pipeline_microbatches;
+  struct pen_graph **train = pen_graphs_of(topology, partition, true);
+  pen_note_uses_of_weights(partition, train);
   struct pen_order *forward = pen_compose_forward(partition), *order = topology->trains ? pen_compose(topology, partition) : forward;
   struct pen_timing *timing = pen_simulate(order, partition, w->cost, -1);
   size_t count = 0;
   if (topology->trains)
     profile[count++] = (struct pen_profile_input){pen_text("train_%zu", index), PEN_TRAIN,
                                                   pen_lower(order, partition, timing, PEN_TRAIN, topology->optimizer_clip_norm > 0),
-                                                  pen_graphs_of(topology, partition, true), topology, partition};
+                                                  train, topology, partition};
   profile[count++] = (struct pen_profile_input){pen_text("eval_%zu", index), PEN_EVAL, pen_lower_forward(forward, partition),
                                                 pen_graphs_of(topology, partition, false), topology, partition};
   return count;
@@ -59,6 +61,7 @@ static inline struct whole make_whole_with(struct pen_topology *topology, void (
     change(train[stage]);
     change(eval[stage]);
   }
+  pen_note_uses_of_weights(w.partition, train);
   w.cost = pen_costs(w.topology, w.partition, train);
   struct pen_order *forward = pen_compose_forward(w.partition);
   bool trains = w.topology->trains;
