@@ -26,7 +26,7 @@ enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_DRAWN = 2 };
 
 /* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. A rank on a device that connects to the
  * others, which reads nothing, may take PEN_CONNECT_TIMEOUTS times as long. */
-enum pen_phase { PEN_PHASE_START, PEN_PHASE_CONNECT, PEN_PHASE_STEPS, PEN_PHASE_SAVE };
+enum pen_phase { PEN_PHASE_START, PEN_PHASE_CONNECT, PEN_PHASE_STEPS, PEN_PHASE_SAVE, PEN_PHASE_END };
 enum { PEN_CONNECT_TIMEOUTS = 10 };
 
 /* What it is about as it connects; none: not known. */

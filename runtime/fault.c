@@ -129,17 +129,22 @@ static void lose(struct watch *watch, uint32_t rank, const char *cause) {
   }
 }
 
+/* Whether a rank ends with that status by its own will: when it is done, or when the run's status is known. A library may call exit(0) too. */
+static bool is_own_end(const struct watch *watch, uint32_t rank, uint32_t status) {
+  const uint32_t abort_status = atomic_load(&watch->run->shared.control->abort_status);
+  return status == 0 ? abort_status != 0 || atomic_load(&state_of(watch, rank)->phase) == PEN_PHASE_END : status == abort_status;
+}
+
 /* Takes note of a process that has ended. One that ended by an error of its own has said so, and recorded its status. */
 static void note_end(struct watch *watch, uint32_t rank, int status) {
   char cause[64];
-  uint32_t abort_status = atomic_load(&watch->run->shared.control->abort_status);
   watch->ranks[rank].left = true;
   watch->left_count++;
   atomic_store(&watch->run->shared.ranks[rank].waits_for, 0); /* whoever has left waits for nobody */
   if (WIFSIGNALED(status)) {
     snprintf(cause, sizeof cause, "signal %d", WTERMSIG(status));
     lose(watch, rank, cause);
-  } else if (WEXITSTATUS(status) != 0 && (uint32_t)WEXITSTATUS(status) != abort_status) {
+  } else if (!is_own_end(watch, rank, (uint32_t)WEXITSTATUS(status))) {
     snprintf(cause, sizeof cause, "exit %d", WEXITSTATUS(status));
     lose(watch, rank, cause);
   }

@@ -336,5 +336,6 @@ void pen_rank_live(const struct pen_run *run, uint32_t replica, uint32_t rank) {
     pen_trace_write(vm->trace, vm->program, end->global, run->zero_ns);
   }
   pen_log_must_be_whole(&log_of_run);
+  atomic_store(&end->self->phase, PEN_PHASE_END);
   _exit(0);
 }

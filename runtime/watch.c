@@ -53,7 +53,8 @@ static uint64_t resident_mib(pid_t pid) {
 /* Whether the action at hand computes, waits, or what else the rank is about. */
 static const char *state_text(char *text, size_t bytes, const struct pen_rank_state *state) {
   static const char *const phases[] = {[PEN_PHASE_START] = "starts", [PEN_PHASE_CONNECT] = "connects",
-                                       [PEN_PHASE_STEPS] = "computes", [PEN_PHASE_SAVE] = "saves"};
+                                       [PEN_PHASE_STEPS] = "computes", [PEN_PHASE_SAVE] = "saves",
+                                       [PEN_PHASE_END] = "has ended"};
   uint32_t waits_for = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
   snprintf(text, bytes, "%s", phases[atomic_load_explicit(&state->phase, memory_order_relaxed)]);
   if (waits_for != 0) {
