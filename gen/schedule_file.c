@@ -35,7 +35,7 @@ void pen_topology_take_schedule_file(struct pen_topology *t) {
   const char **source = pen_new(t->sources.count + 1, sizeof *source);
   memcpy(source, t->sources.value, t->sources.count * sizeof *source);
   source[t->sources.count] = t->schedule_path;
-  t->sources = (struct pen_strings){t->sources.count + 1, source};
+  t->sources = (struct pen_strings){.count = t->sources.count + 1, .value = source};
 }
 
 /* The stages of rank 0 are multiples of the ranks in a loop; in a V every second turn ends on it: 2 x ranks - 1, and so on. */

@@ -360,10 +360,10 @@ static void settle_cluster(struct pen_topology *t) {
     pen_topology_warn(t, "cluster.threads_per_rank", "the CPU kernels of this version use one thread a rank");
 }
 
-/* A list has one value a stage; one value is meant for all. */
-static bool spread(size_t *count, void **values, size_t bytes, size_t stages) {
+/* A list has one value a stage; what is written as one value is meant for all. */
+static bool spread(size_t *count, void **values, bool for_all, size_t bytes, size_t stages) {
   if (!*values || *count == stages) return true;
-  if (*count != 1) return false;
+  if (!for_all) return false;
   char *all = pen_new(stages, bytes);
   for (size_t i = 0; i < stages; i++) memcpy(all + i * bytes, *values, bytes);
   *values = all;
@@ -374,7 +374,7 @@ static bool spread(size_t *count, void **values, size_t bytes, size_t stages) {
 static void spread_reals(const struct pen_topology *t, const char *path, struct pen_reals *list) {
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
   void *values = list->value;
-  if (!spread(&list->count, &values, sizeof *list->value, stages))
+  if (!spread(&list->count, &values, list->for_all, sizeof *list->value, stages))
     pen_topology_fail(t, path, "one number, or a list of %zu, one a stage", stages);
   list->value = values;
 }
@@ -387,10 +387,11 @@ static void settle_lists(struct pen_topology *t) {
   spread_reals(t, "costs.reduce", &t->costs_reduce);
   spread_reals(t, "costs.gather", &t->costs_gather);
   size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
-  void *values = t->memory_recompute.value;
-  if (!spread(&t->memory_recompute.count, &values, sizeof *t->memory_recompute.value, stages))
+  struct pen_strings *recompute = &t->memory_recompute;
+  void *values = recompute->value;
+  if (!spread(&recompute->count, &values, recompute->for_all, sizeof *recompute->value, stages))
     pen_topology_fail(t, "memory.recompute", "one choice, or a list of %zu, one a stage", stages);
-  t->memory_recompute.value = values;
+  recompute->value = values;
 }
 
 void pen_topology_settle(struct pen_topology *topology) {

@@ -178,7 +178,7 @@ static void take_file(struct pen_topology *topology, const struct pen_source *so
   int count = config_setting_length(root);
   for (int i = 0; i < count; i++) take_group(topology, source, config_setting_get_elem(root, (unsigned)i));
   config_destroy(&config);
-  topology->sources = (struct pen_strings){source->file_count, source->file};
+  topology->sources = (struct pen_strings){.count = source->file_count, .value = source->file};
 }
 
 /* ---- overrides and defaults ---- */

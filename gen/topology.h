@@ -13,10 +13,12 @@ struct pen_integers {
 struct pen_reals {
   size_t count;
   double *value;
+  bool for_all; /* written as one value, not as a list: it holds for all stages */
 };
 struct pen_strings {
   size_t count;
   const char **value;
+  bool for_all;
 };
 
 /* Where a setting was given, and how: for messages. Null where it was not given. */

@@ -83,7 +83,7 @@ static bool set_integers(struct pen_integers *list, const struct pen_setting *se
 }
 
 static bool set_reals(struct pen_reals *list, const struct pen_setting *setting, const struct pen_written_value *value) {
-  *list = (struct pen_reals){value->count, pen_new(value->count + 1, sizeof *list->value)};
+  *list = (struct pen_reals){value->count, pen_new(value->count + 1, sizeof *list->value), !value->is_list};
   for (size_t i = 0; i < value->count; i++) {
     if (!read_real(&value->literal[i], setting, &list->value[i])) return false;
   }
@@ -91,7 +91,7 @@ static bool set_reals(struct pen_reals *list, const struct pen_setting *setting,
 }
 
 static bool set_strings(struct pen_strings *list, const struct pen_setting *setting, const struct pen_written_value *value) {
-  *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value)};
+  *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value), !value->is_list};
   for (size_t i = 0; i < value->count; i++) {
     if (!read_string(&value->literal[i], setting, &list->value[i])) return false;
   }

@@ -237,7 +237,7 @@ static void ties_go_to_the_early(void **state) {
 
 /* What block_cost.c foretells of a run of blocks is what the built stage costs. */
 static void check_costs(struct pen_topology *t, const char *recompute) {
-  t->memory_recompute = (struct pen_strings){3, (const char *[]){recompute, recompute, recompute}};
+  t->memory_recompute = (struct pen_strings){.count = 3, .value = (const char *[]){recompute, recompute, recompute}};
   t->pipeline_ranks = 3;
   struct pen_partition *p = pen_partition(t);
   struct pen_block_costs *costs = pen_block_costs(t, p);
@@ -269,7 +269,7 @@ static void check_all_costs(const char *recompute) {
   for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++) check_costs(llama(pen_text("%s%s", frozen[i], tail)), recompute);
   struct pen_topology *mlp = read_topology(topology_text("mlp", "1f1b", 4, 1, 4, ""));
   check_costs(mlp, recompute);
-  mlp->model_frozen = (struct pen_strings){2, (const char *[]){"w1.weight", "layers.0.w2.weight"}};
+  mlp->model_frozen = (struct pen_strings){.count = 2, .value = (const char *[]){"w1.weight", "layers.0.w2.weight"}};
   check_costs(mlp, recompute);
   for (int split = 0; split < 2; split++) { /* a head by chunks, whose logits are made once in B, in I and in W */
     struct pen_topology *chunks = llama(pen_text("loss_rows = 32; %s", chunked_tail));
@@ -363,7 +363,7 @@ static void balance_by_time_is_least(void **state) {
   for (uint32_t a = 1; a < chosen->block_count; a++)
     for (uint32_t b = a + 1; b < chosen->block_count; b++) {
       const char *list[] = {chosen->block[a].name, chosen->block[b].name};
-      t->partition_before = (struct pen_strings){2, list};
+      t->partition_before = (struct pen_strings){.count = 2, .value = list};
       least_by_blocks = fmin(least_by_blocks, slowest(t, pen_partition(t)));
     }
   assert_true(fabs(by_blocks - least_by_blocks) <= 1e-12 * least_by_blocks);

@@ -349,6 +349,9 @@ cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
 cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
 memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
 costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
+memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2, one a stage
+costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
+costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
 costs.send=[]	-s costs.send = []: one number, or a list of 2, one a stage
 optimizer.warmup_steps=4	-s optimizer.warmup_steps = 4: at most optimizer.steps = 3
 optimizer.beta1=1	-s optimizer.beta1 = 1: a number from 0 to below 1
@@ -395,6 +398,8 @@ accepted "few microbatches earn a warning" "$few" -s pipeline.microbatches=1 bas
 accepted "the last override holds" "" -s pipeline.microbatches=1 -s pipeline.microbatches=4 base.cfg
 accepted "strings with and without quotes" "" -s 'model.family="llama"' -s pipeline.schedule=gpipe base.cfg
 accepted "lists in either bracket" "" -s 'partition.layers=(4,0)' -s 'costs.forward=[1,2.5]' base.cfg
+accepted "one value for all stages, no list" "" -s costs.forward=2 -s memory.recompute=full base.cfg
+accepted "a list of one, of one stage" "" -s pipeline.ranks=1 -s costs.forward=[2] -s memory.recompute=[full] base.cfg
 accepted "hexadecimal, long and signed integers" "" -s model.layers=0x4 -s optimizer.steps=+4LL base.cfg
 accepted "what a family or a schedule does not use" "" -s pipeline.zero_bubble=true -s pipeline.schedule=gpipe \
   -s cluster.port=1024 -s model.tie_embeddings=true -s model.norm_epsilon=0 -s model.heads=7 mlp.cfg
