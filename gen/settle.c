@@ -277,15 +277,22 @@ static void settle_shapes(struct pen_topology *t) {
 
 /* ---- the rest ---- */
 
+/* A run that is shorter than its warm-up, as one that was shortened to be tried, has no decay. */
+static void cut_warmup(struct pen_topology *t) {
+  if (t->trains)
+    pen_topology_warn(t, "optimizer.warmup_steps", "longer than optimizer.steps = %lld, which end at %.3g of optimizer.learning_rate",
+                      (long long)t->optimizer_steps, (double)t->optimizer_steps / (double)t->optimizer_warmup_steps);
+  t->optimizer_decay_steps = 0;
+}
+
 static void settle_optimizer(struct pen_topology *t) {
-  if (t->trains && t->optimizer_warmup_steps > t->optimizer_steps)
-    pen_topology_fail(t, "optimizer.warmup_steps", "at most optimizer.steps = %lld", (long long)t->optimizer_steps);
-  int64_t stable = t->optimizer_steps - t->optimizer_warmup_steps;
-  int64_t tenth = (t->optimizer_steps + 9) / 10;
-  if (!t->has_optimizer_decay_steps && strcmp(t->optimizer_decay, "wsd") == 0)
-    t->optimizer_decay_steps = tenth < stable ? tenth : stable;
-  if (t->trains && t->has_optimizer_decay_steps && t->optimizer_decay_steps > stable)
-    pen_topology_fail(t, "optimizer.decay_steps", "at most optimizer.steps - optimizer.warmup_steps = %lld", (long long)stable);
+  int64_t left = t->optimizer_steps - t->optimizer_warmup_steps, tenth = (t->optimizer_steps + 9) / 10;
+  if (left < 0)
+    cut_warmup(t);
+  else if (!t->has_optimizer_decay_steps && strcmp(t->optimizer_decay, "wsd") == 0)
+    t->optimizer_decay_steps = tenth < left ? tenth : left;
+  else if (t->trains && t->has_optimizer_decay_steps && t->optimizer_decay_steps > left)
+    pen_topology_fail(t, "optimizer.decay_steps", "at most optimizer.steps - optimizer.warmup_steps = %lld", (long long)left);
   pen_weight_decay_check_groups(t);
 }
 

@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* The part of the steps after `first` that are over, up to `steps`. */
+/* The part of the steps after `first` that are over, up to `steps`; all, where `first` is no earlier: nothing is left to decay over. */
 static double part_over(const struct pen_optimizer *optimizer, uint64_t first, uint64_t step) {
   if (step >= optimizer->steps) {
     return 1.0;

@@ -33,6 +33,9 @@ ok "the rate rises, stays, falls to its minimum, and stays there" awk '{
     d = $1 - wanted
     if (d > 1e-15 || d < -1e-15) { print "# step " NR ": " $1 ", not " wanted; wrong = 1 }
   } END { exit wrong || NR != 22 }' rates
+ok "a run may end within the warm-up" build cut_short model.cfg -s optimizer.steps=3 -s optimizer.decay=wsd -s optimizer.decay_steps=5
+ok "which trains" train cut_short
+is "up to where the run ends" "$(log_field cut_short.log lr | awk '{ printf "%.9g ", $1 }')" "0.0025 0.005 0.0075 "
 matches "by default the decay is a tenth" "$("$gen" model.cfg -s optimizer.decay=wsd)" '*.decay_steps = 2,*PEN_DECAY_WSD*'
 refuses "*optimizer.decay_steps = 17*at most optimizer.steps - optimizer.warmup_steps = 16" -s optimizer.decay_steps=17
 

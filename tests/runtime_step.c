@@ -61,6 +61,20 @@ static void test_no_steps_after_warmup_divides_by_nothing(void **state) {
   assert_near(pen_learning_rate(&optimizer, 10), 1e-4, 1e-18);
 }
 
+/* A run that is shorter than its warm-up ends on the way up; one that goes on beyond its end warms up all the same, and nothing is left to
+ * decay over. */
+static void test_a_run_may_end_within_the_warmup(void **state) {
+  (void)state;
+  for (int decay = PEN_DECAY_CONSTANT; decay < PEN_DECAYS; decay++) {
+    struct pen_optimizer optimizer = optimizer_of(decay);
+    optimizer.warmup_steps = 20;
+    optimizer.steps = 5;
+    optimizer.decay_steps = 0; /* as the generator settles it */
+    for (uint64_t k = 1; k <= 20; k++) assert_near(pen_learning_rate(&optimizer, k), 1e-3 * (double)k / 20, 1e-18);
+    for (uint64_t k = 21; k < 100; k++) assert_near(pen_learning_rate(&optimizer, k), decay == PEN_DECAY_CONSTANT ? 1e-3 : 1e-4, 1e-18);
+  }
+}
+
 static void test_clipping_scales_down_and_never_up(void **state) {
   (void)state;
   struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
@@ -174,6 +188,7 @@ int main(void) {
       cmocka_unit_test(test_decay_follows_its_formula),
       cmocka_unit_test(test_the_rate_stays_at_its_minimum_after_the_last_step),
       cmocka_unit_test(test_no_steps_after_warmup_divides_by_nothing),
+      cmocka_unit_test(test_a_run_may_end_within_the_warmup),
       cmocka_unit_test(test_clipping_scales_down_and_never_up),
       cmocka_unit_test(test_bias_corrections),
       cmocka_unit_test(test_the_greatest_magnitude_is_the_greatest_of_all_tensors),

@@ -353,7 +353,8 @@ memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2
 costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
 costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
 costs.send=[]	-s costs.send = []: one number, or a list of 2, one a stage
-optimizer.warmup_steps=4	-s optimizer.warmup_steps = 4: at most optimizer.steps = 3
+optimizer.decay=wsd optimizer.warmup_steps=2 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 1
+optimizer.decay=wsd optimizer.warmup_steps=3 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 0
 optimizer.beta1=1	-s optimizer.beta1 = 1: a number from 0 to below 1
 optimizer.minimum_ratio=1.01	-s optimizer.minimum_ratio = 1.01: a number from 0 to 1
 optimizer.learning_rate=0	-s optimizer.learning_rate = 0: a finite number above 0
@@ -403,6 +404,10 @@ accepted "a list of one, of one stage" "" -s pipeline.ranks=1 -s costs.forward=[
 accepted "hexadecimal, long and signed integers" "" -s model.layers=0x4 -s optimizer.steps=+4LL base.cfg
 accepted "what a family or a schedule does not use" "" -s pipeline.zero_bubble=true -s pipeline.schedule=gpipe \
   -s cluster.port=1024 -s model.tie_embeddings=true -s model.norm_epsilon=0 -s model.heads=7 mlp.cfg
+accepted "a warm-up longer than the run earns a warning" \
+  "-s optimizer.warmup_steps = 4: warning: longer than optimizer.steps = 3, which end at 0.75 of optimizer.learning_rate" \
+  -s optimizer.warmup_steps=4 -s optimizer.decay=wsd -s optimizer.decay_steps=2 base.cfg
+accepted "one as long does not" "" -s optimizer.warmup_steps=3 -s optimizer.decay=wsd base.cfg
 accepted "threads earn a warning" \
   "-s cluster.threads_per_rank = 2: warning: the CPU kernels of this version use one thread a rank" \
   -s cluster.threads_per_rank=2 base.cfg
