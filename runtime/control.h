@@ -57,6 +57,7 @@ struct pen_rank_state {
   _Atomic uint64_t step_began;                         /* what both were when the step began */
   _Atomic uint32_t profile;                            /* which of the plan's the step runs */
   _Atomic uint32_t waits_for;                          /* rank + 1 while it waits, else 0 */
+  _Atomic uint64_t awaits;                             /* while it waits on a flag: pen_awaits(), else 0 */
   _Atomic uint32_t rows_wait_for;                      /* on a device, while it waits: whom its rows wait for, apart from what they send */
   _Atomic uint32_t phase;                              /* enum pen_phase */
   _Atomic uint64_t connecting;                         /* on a device, while it connects: pen_connecting_at() */
@@ -115,6 +116,19 @@ struct pen_shared {
   size_t *window_offset;        /* [process_count], into memory; page aligned */
   uint32_t process_count;
 };
+
+/* Which flag a rank waits on until it stands at `count`: never 0, where the control stands. */
+static inline uint64_t pen_awaits(const struct pen_shared *shared, const struct pen_flag *flag, uint32_t count) {
+  const size_t offset = (size_t)((const unsigned char *)flag - shared->memory);
+  return (uint64_t)(offset / PEN_FLAG_BYTES) << 32 | count;
+}
+
+/* Whether it has come: who says then that he waits is about to go on, or has stalled. */
+static inline bool pen_has_come(const struct pen_shared *shared, const struct pen_rank_state *state) {
+  const uint64_t awaits = atomic_load_explicit(&state->awaits, memory_order_relaxed);
+  const void *flag = shared->memory + (size_t)(awaits >> 32) * PEN_FLAG_BYTES;
+  return awaits != 0 && pen_flag_reached(flag, (uint32_t)awaits);
+}
 
 /* How much of a rank's arena, from its start, others may write or read, in whole pages: see shared_bytes in plan.h. */
 size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank);

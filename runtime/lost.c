@@ -76,7 +76,7 @@ uint32_t pen_lost_waiter(const struct pen_plan *plan, const struct pen_shared *s
   for (uint32_t r = 0; r < shared->process_count; r++) {
     const struct pen_rank_state *state = &shared->ranks[r];
     const uint32_t rows = atomic_load(&state->rows_wait_for) & ~PEN_WAITS_FOR_ROWS;
-    if (r != lost && atomic_load(&state->waits_for) == lost + 1 && (waiter == PEN_NONE || rows == lost + 1)) {
+    if (r != lost && atomic_load(&state->waits_for) == lost + 1 && !pen_has_come(shared, state) && (waiter == PEN_NONE || rows == lost + 1)) {
       waiter = r;
     }
   }
@@ -91,7 +91,7 @@ bool pen_lost_follow(const struct pen_shared *shared, struct pen_awaited *at) {
   const uint32_t all = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
   const uint32_t rows = atomic_load_explicit(&state->rows_wait_for, memory_order_relaxed);
   const uint32_t next = at->rows ? rows & ~PEN_WAITS_FOR_ROWS : all;
-  if (all == 0 || next == 0) {
+  if (all == 0 || next == 0 || pen_has_come(shared, state)) {
     return false;
   }
   *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ROWS)};

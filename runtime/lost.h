@@ -31,7 +31,7 @@ struct pen_awaited {
   bool rows;
 };
 
-/* On to whom it waits for itself, as it says; false: for nobody. */
+/* On to whom it waits for itself, as it says, unless what it waits for has come; false: for nobody. */
 bool pen_lost_follow(const struct pen_shared *shared, struct pen_awaited *at);
 
 #endif

@@ -33,9 +33,11 @@ static bool await(struct pen_transport *end, struct pen_flag *flag, uint32_t nee
     return true;
   }
   const struct pen_control *control = end->shared->control;
+  atomic_store_explicit(&end->self->awaits, pen_awaits(end->shared, flag, needed), memory_order_relaxed);
   atomic_store_explicit(&end->self->waits_for, peer + 1, memory_order_relaxed);
   bool reached = pen_flag_wait(flag, needed, &control->abort_status, control->spin_ns);
   atomic_store_explicit(&end->self->waits_for, 0, memory_order_relaxed);
+  atomic_store_explicit(&end->self->awaits, 0, memory_order_relaxed);
   return reached;
 }
 

@@ -91,7 +91,7 @@ for rank in 0 2; do
 done
 
 # A rank that leaves by itself, in the middle of a step and without a word, as where a library calls exit(); and one that stands still in a wait
-# until what it waits for has come and longer: ranks are taught to do so here.
+# until what it waits for has come and longer, which says all the while that it waits: ranks are taught to do so here.
 cat >"$scratch/astray.c" <<'END'
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -129,6 +129,12 @@ start astray
 kill -USR2 "$(process_of 1)"
 join
 check_lost "exit 0" 1 2500
+for rank in 0 2 3; do
+  start astray --timeout 1
+  kill -HUP "$(process_of $rank)"
+  join
+  check_lost "no progress in 1 s" $rank 4000
+done
 
 # A run that stands still is ended by a second SIGINT, and what it has saved is told of.
 start astray --timeout 1000 --save-every 1
