@@ -123,8 +123,8 @@ static void read_line(struct reader *reader, const char *at) {
   at = skip_space(at);
   if (*at == 0 || *at == '#') return;
   uint32_t rank = take_rank(reader, &at);
-  bool second = false; /* after a '|' an action must follow */
-  for (at = skip_space(at); *at || second; at = skip_space(at)) {
+  bool second = false; /* right behind a '|' an action must follow */
+  for (at = skip_space(at); *at || second; at = second ? at : skip_space(at)) {
     const char *word = at;
     struct pen_action row;
     if (!pen_action_take(&at, &row)) {

@@ -95,8 +95,9 @@ static void write_plan(FILE *out, const struct pen_plan *plan, const struct pen_
             p->channel_count, p->microbatch_count, p->sequence);
   }
   fputs("};\n\nconst struct pen_plan pen_plan = {\n", out);
-  fprintf(out, "  .name = \"%s\", .schedule = \"%s\", .family = \"%s\", .version = \"%s\",\n", plan->name, plan->schedule,
-          plan->family, plan->version);
+  fputs("  .name = ", out);
+  write_string(out, plan->name);
+  fprintf(out, ", .schedule = \"%s\", .family = \"%s\", .version = \"%s\",\n", plan->schedule, plan->family, plan->version);
   fprintf(out, "  .device = \"%s\", .transport = \"%s\",\n", plan->device, plan->transport);
   if (plan->host_count) write_hosts(out, plan);
   write_bytes(out, "digest", plan->digest);

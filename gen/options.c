@@ -184,6 +184,13 @@ static void read_words(struct pen_options *options, int argc, char **argv) {
   }
 }
 
+/* A name goes into file names, comments and messages. */
+static void check_name(const char *name) {
+  static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
+  if (name && name[strspn(name, allowed)])
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: --name %s: needs a name of letters, digits, '_', '.' and '-'", name);
+}
+
 struct pen_options *pen_options_read(int argc, char **argv) {
   struct pen_options *options = pen_new(1, sizeof *options);
   options->override = pen_new((size_t)argc + 1, sizeof *options->override);
@@ -206,6 +213,7 @@ struct pen_options *pen_options_read(int argc, char **argv) {
   if (!*options->topology) pen_stop(PEN_EXIT_USAGE, "penstock-gen: the topology's name may not be empty");
   if ((options->arrows || options->critical) && strcmp(options->print, "svg"))
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: --%s: only with --print=svg", options->arrows ? "arrows" : "critical");
+  check_name(options->name);
   if (!options->target) options->target = options->output;
   if (options->target == NULL && options->depend)
     pen_stop(PEN_EXIT_USAGE, "penstock-gen: --depend: needs --target, or --output");

@@ -50,4 +50,14 @@ refused "three" 's/ 0F3|3B1 / 0F3|3B1|/' \
   "rank 0, action $(place 0F3) (0F3): 0F3 is the first of more than two that overlap"
 refused "nothing behind the bar" '1s/$/|/' \
   "rank 0, action $(head -n 1 pairs | tr '|' ' ' | wc -w | awk '{ print $1 - 1 }') (): no action such as 3F1, 3SEND_F1 or 3F1|4B0"
+refused "a blank behind the bar" 's/ 0F3|3B1 / 0F3| 3B1 /' \
+  "rank 0, action $(($(place 0F3) + 1)) (): no action such as 3F1, 3SEND_F1 or 3F1|4B0"
+
+# The order of a search may lie in a V, which the topology then has to say.
+placed() {
+  "$gen" "$@" -s pipeline.schedule=search -s pipeline.placement=v -p actions -o searched base.cfg 2>err || return 1
+  "$gen" --check --actions=searched -s pipeline.placement=v -s pipeline.schedule=search base.cfg &&
+    ! "$gen" --check --actions=searched -s pipeline.schedule=search base.cfg 2>err && grep -q 'is on rank' err
+}
+ok "what a search finds is taken back with its placement" placed
 finish

@@ -50,6 +50,8 @@ t.cfg -o	-o: needs FILE
 --check=1 t.cfg	--check: takes no value
 -s foo t.cfg	-s foo: needs PATH=VALUE, as in pipeline.ranks=2
 -s =3 t.cfg	-s =3: needs PATH=VALUE, as in pipeline.ranks=2
+--name=*/ t.cfg	--name */: needs a name of letters, digits, '_', '.' and '-'
+--name a"b t.cfg	--name a"b: needs a name of letters, digits, '_', '.' and '-'
 t.cfg u.cfg	u.cfg: one topology at a time
 --depend=d t.cfg	--depend: needs --target, or --output
 --arrows t.cfg	--arrows: only with --print=svg
