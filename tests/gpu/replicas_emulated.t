@@ -47,6 +47,8 @@ case_of optimizer two data_parallel.shard=optimizer
 case_of optimizer2 two data_parallel.shard=optimizer pipeline.ranks=2
 case_of weights two data_parallel.shard=weights
 case_of weights2 two data_parallel.shard=weights pipeline.ranks=2 $v
+case_of chunks - pipeline.ranks=2 $v model.sequence=48 model.loss_rows=32
+case_of chunks2 chunks pipeline.ranks=2 $v model.sequence=48 model.loss_rows=32 data_parallel.shard=weights data_parallel.reshard=use
 case_of snapshot two data_parallel.shard=weights pipeline.ranks=2 memory.snapshot=true
 for file in model optimizer; do
   ok "the snapshot of step 2 is what two replicas of one rank save: $file" \
