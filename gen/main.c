@@ -10,6 +10,11 @@
 #include "gen/output.h"
 #include "gen/passes.h"
 #include "gen/schedules.h"
+#include "gen/settle.h"
+
+#ifndef PEN_DEVICE_AUTO /* --with-cuda makes it "cuda" */
+#define PEN_DEVICE_AUTO "cpu"
+#endif
 
 enum { LAYOUTS_MAXIMUM = 6 };
 
@@ -256,6 +261,7 @@ static uint64_t row_count(const struct pen_result *result) {
 }
 
 int main(int argc, char **argv) {
+  pen_device_auto = PEN_DEVICE_AUTO;
   const struct pen_options *options = pen_options_read(argc, argv);
   if (options->times) pen_passes_time();
   struct pen_result result = generate(options);

@@ -7,9 +7,8 @@
 #include "gen/schedules.h"
 #include "gen/settings.h"
 
-#ifndef PEN_DEVICE_AUTO /* what configure found: --with-cuda makes it "cuda" */
-#define PEN_DEVICE_AUTO "cpu"
-#endif
+const char *pen_device_auto = "cpu";
+
 enum { ACTIONS_MAX = 100000000 };
 #define ELEMENTS_MAX (1LL << 40) /* of one tensor: sums over tensors and layers then fit 64 bits */
 
@@ -296,9 +295,9 @@ static void settle_optimizer(struct pen_topology *t) {
   pen_weight_decay_check_groups(t);
 }
 
-/* What `auto` stands for is what the build was configured for; memory of the host is reached by shm, memory of GPUs by the others. */
+/* Memory of the host is reached by shm, memory of GPUs by the others. */
 static void settle_device(struct pen_topology *t) {
-  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = PEN_DEVICE_AUTO;
+  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = pen_device_auto;
   bool cuda = !strcmp(t->cluster_device, "cuda");
   if (!strcmp(t->cluster_transport, "auto")) t->cluster_transport = !cuda ? "shm" : t->cluster_hosts.count > 1 ? "nccl" : "ipc";
   if (cuda == !strcmp(t->cluster_transport, "shm"))

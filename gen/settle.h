@@ -4,6 +4,9 @@
 
 #include "gen/topology.h"
 
+/* What cluster.device = "auto" stands for: "cpu", unless a program says "cuda" before it reads a topology. */
+extern const char *pen_device_auto;
+
 /* Fills in the defaults that depend on other settings, and ends the generator (78) when a setting is missing, when settings are
  * at odds, or when they ask for what this version does not build. */
 void pen_topology_settle(struct pen_topology *topology);

@@ -5,14 +5,17 @@
 # A build folder of our own on top of the one under test: its Makefile with the same configuration, its archives linked in.
 work=$scratch/build
 mkdir "$work"
-for file in penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES; do ln -s "$top_builddir/$file" "$work/$file"; done
+ln -s "$gen" "$work/penstock-gen"
+for file in penstock-tokens libruntime.a $KERNEL_ARCHIVES libkernels_cuda.a libnccl_calls.a; do
+  test ! -f "$top_builddir/$file" || ln -s "$top_builddir/$file" "$work/$file"
+done
 cp "$top_builddir/Makefile" "$top_builddir/config.status" "$work"
 # Only the part under test runs there: its prerequisites are up to date as they stand.
 plan_make() { # NAME ARGUMENT...
   target=penstock-$1
   shift
   (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL &&
-    make -o penstock-gen -o penstock-tokens -o libruntime.a $(printf -- '-o %s ' $KERNEL_ARCHIVES) -o Makefile -o config.status \
+    make $(printf -- '-o %s ' penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES libkernels_cuda.a libnccl_calls.a Makefile config.status) \
       srcdir="$top_srcdir" top_srcdir="$top_srcdir" "$@" "$target" >"$scratch/make.log" 2>&1) ||
     { sed 's/^/# /' "$scratch/make.log" | tail -n 20; return 1; }
 }
@@ -89,27 +92,22 @@ is "a comment does not enter the digest" "$(digest "$scratch/c.c")" "$(digest "$
 ok "a setting does" test "$(digest "$scratch/d.c")" != "$(digest "$scratch/a.c")"
 ok "a plan names neither folder nor date" sh -c "! grep -q '$scratch' '$scratch/a.c'"
 
-# What --with-cuda makes of a topology whose device is "auto": by the Makefile that configure writes then, and the generator that is compiled then.
+# What --with-cuda makes of a topology whose device is "auto": by the Makefile that configure writes then, with the generator that it makes.
 if grep -q '^S\["CUDA_TRUE"\]=""' "$top_builddir/config.status"; then
   sed 's/^\(S\["CUDA_WANTED_TRUE"\]\)=.*/\1=""/; s/^\(S\["CUDA_WANTED_FALSE"\]\)=.*/\1="#"/; s/^srcdir=.*/srcdir=./' \
     "$top_builddir/config.status" >"$work/config.status"
   rm "$work/penstock-gen"
   mkdir -p "$work/gen"
-  ln -s "$top_srcdir/gen/main.c" "$top_srcdir/gen/settle.c" "$work/gen"
-  ln -s "$top_srcdir/Makefile.in" "$work"
-  cp "$top_builddir/libgen.a" "$work"
-  for file in libkernels_cuda.a libnccl_calls.a; do test ! -f "$top_builddir/$file" || ln -s "$top_builddir/$file" "$work/$file"; done
+  ln -s "$top_srcdir/gen/main.c" "$work/gen"
+  ln -s "$top_srcdir/Makefile.in" "$top_builddir/libgen.a" "$work"
   in_work() {
     (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && "$@") >"$scratch/make.log" 2>&1 || { sed 's/^/# /' "$scratch/make.log"; return 1; }
   }
-  make_gen="make -o Makefile -o config.status -o libgen.a srcdir=$top_srcdir top_srcdir=$top_srcdir"
   ok "configured with CUDA" in_work sh ./config.status Makefile
-  ok "what settles devices is compiled" in_work $make_gen gen/libgen_a-settle.o
-  ok "and takes its place" in_work ar r libgen.a gen/libgen_a-settle.o
-  ok "the generator is linked" in_work $make_gen penstock-gen
+  ok "the generator is made" in_work make -o Makefile -o config.status -o libgen.a srcdir="$top_srcdir" top_srcdir="$top_srcdir" penstock-gen
   # for_device NAME DEVICE TRANSPORT: what a topology's binary says.
   for_device() {
-    ok "$1 is built" plan_make "$1" -o libkernels_cuda.a -o libnccl_calls.a TOPOLOGY="$1"
+    ok "$1 is built" plan_make "$1" TOPOLOGY="$1"
     matches "for $2" "$("$work/penstock-$1" info)" "*device        $2, transport $3*"
   }
   for_device pp8_zbv cuda ipc

@@ -4,7 +4,7 @@
 set -u
 : "${top_srcdir:=$(cd "$(dirname "$0")/.." && pwd)}"
 : "${top_builddir:=$top_srcdir}"
-gen=$top_builddir/penstock-gen
+gen=${PENSTOCK_GEN:-$top_builddir/penstock-gen}
 tokens=$top_builddir/penstock-tokens
 topologies=$top_srcdir/topologies
 scratch=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test.XXXXXX")
