@@ -66,7 +66,9 @@ static void wait_for_nothing(void *stream) {
   (void)stream;
 }
 
-const struct pen_device pen_cpu = {.name = "none", .kernel_of = pen_kernel_of, .prepare = pen_kernels_prepare, .wait = wait_for_nothing};
+static const char *no_error(void) { return NULL; }
+const struct pen_device pen_cpu = {
+    .name = "none", .error = no_error, .kernel_of = pen_kernel_of, .prepare = pen_kernels_prepare, .wait = wait_for_nothing};
 
 /* ---- a transport that never waits ---- */
 
