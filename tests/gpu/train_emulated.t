@@ -180,6 +180,7 @@ ok "mlp, unclipped, has the CPU's losses" close_to mlp_cpu mlp_cuda 6
 # Pinned memory is told of where there is some: two feeds, as many boards, a line of words and the staging for checkpoints.
 pinned() { tr ',{' '\n\n' | sed -n 's/^ *"pinned_bytes": *\([0-9]*\).*/\1/p'; }
 shown=$("$scratch/cuda" info --json | pinned)
+matches "and of kernels for the device" "$("$scratch/cuda" info)" "*kernels       cuda*"
 ok "info tells of pinned memory" test "${shown:-0}" -gt 4194304
 is "in both its forms" "$("$scratch/cuda" info | awk '/ pinned / { here = 1 } END { if (here) print $(NF - 1) }')" "$shown"
 is "as the report does" "$("$gen" -p report -s cluster.device=cuda "$scratch/model.cfg" | pinned)" "$shown"
