@@ -62,6 +62,7 @@ struct pen_rank_state {
   _Atomic uint32_t phase;                              /* enum pen_phase */
   _Atomic uint64_t connecting;                         /* on a device, while it connects: pen_connecting_at() */
   _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, or gives it calls, else 0 */
+  _Atomic uint32_t tellings;                           /* on a device: while its host does nothing but tell, how often it has; else 0 */
   _Atomic uint32_t drawn[PEN_DRAWN];                   /* generate: tokens that its last steps drew, by turns; guarded by `arrived` */
   int32_t process;                                     /* its pid, and the host it is on: set when the process starts */
   char host[PEN_HOST_BYTES];

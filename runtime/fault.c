@@ -18,6 +18,7 @@
 static const uint64_t look_ns = 100 * 1000000ull;    /* between two looks at the ranks */
 static const uint64_t look_most_ns = 120 * 1000000ull; /* counted for one look: while we were stopped, nobody stalled */
 static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped so long, that is, for two looks: ^Z stops and `fg` wakes all */
+static const uint64_t silent_ns = 500 * 1000000ull;  /* behind which what the host of a device has told of it is old */
 static const uint64_t waiter_ns = 500 * 1000000ull;  /* given the others to come to where they wait for a lost rank */
 static const uint64_t grace_ns = 1000 * 1000000ull;  /* given the others to leave by themselves */
 static const uint64_t death_ns = 10000 * 1000000ull; /* given the killed to be gone */
@@ -33,6 +34,8 @@ struct watched {
   uint64_t still_ns; /* since it finished an action */
   uint64_t busy_ns;  /* since it finished an action or waited */
   uint64_t connect_ns; /* since it began to connect */
+  uint32_t tellings;  /* of a device's host, at the last look */
+  uint64_t silent_ns; /* since it told, while it should do nothing else */
   uint64_t device_ns; /* of busy_ns, what it has waited for its device without a break */
 };
 
@@ -111,10 +114,10 @@ static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) 
   return steps_ahead > 0 || (sends && row_of(from) > watch->sent_by[index][message]);
 }
 
-/* On to whom a rank waits for; false: for nobody. */
+/* On to whom a rank waits for; false: for nobody, as far as is known. */
 static bool follow(const struct watch *watch, struct pen_awaited *at) {
   const uint32_t rank = at->rank;
-  if (!pen_lost_follow(&watch->run->shared, at)) {
+  if (watch->ranks[rank].silent_ns >= silent_ns || !pen_lost_follow(&watch->run->shared, at)) {
     return false;
   }
   return !meets(watch) || atomic_load(&state_of(watch, at->rank)->waits_for) == 0 || !was_sent(watch, rank, at->rank);
@@ -204,6 +207,9 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
     bool moved = finished != rank->finished || phase != PEN_PHASE_STEPS || rank->left;
     rank->connect_ns = phase == PEN_PHASE_CONNECT ? rank->connect_ns + passed_ns : 0;
     rank->finished = finished;
+    uint32_t tellings = atomic_load_explicit(&state->tellings, memory_order_relaxed);
+    rank->silent_ns = tellings == 0 || tellings != rank->tellings || rank->left ? 0 : rank->silent_ns + passed_ns;
+    rank->tellings = tellings;
     rank->still_ns = moved ? 0 : rank->still_ns + passed_ns;
     rank->busy_ns = moved || waits(watch, r) ? 0 : rank->busy_ns + passed_ns;
     rank->device_ns = rank->busy_ns == 0 || atomic_load_explicit(&state->on_device, memory_order_relaxed) == 0 ? 0 : rank->device_ns + passed_ns;

@@ -416,6 +416,7 @@ bool pen_queue_await_row(struct pen_vm *vm, void *event) {
     pen_queue_tell(vm, words.rows, words.left);
     going = all_is_well(vm);
   } while (going && !vm->queue->order->reached(event));
+  pen_queue_told(vm);
   return going;
 }
 
@@ -442,6 +443,7 @@ static bool finish_step(struct pen_vm *vm) {
   queue->rows += vm->program->action_count;
   queue->finished++;
   pen_queue_tell(vm, 0, 0);
+  pen_queue_told(vm);
   return true;
 }
 

@@ -82,6 +82,9 @@ extern pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS];
  * the first `left` rows all has left; and whom the rank waits for. */
 void pen_queue_tell(struct pen_vm *vm, uint32_t rows, uint32_t left);
 
+/* Ends a wait in which the host did nothing but tell. */
+void pen_queue_told(struct pen_vm *vm);
+
 /* Waits for an event behind a row, where rows are enqueued one by one, and tells meanwhile how far the device is. Returns whether all ranks go on. */
 bool pen_queue_await_row(struct pen_vm *vm, void *event);
 

@@ -12,6 +12,9 @@
  * who wants a message, a credit or an entry of it is held up by what leaves before that, who wants a row by its rows (lost.h). So from any rank
  * that stands still those that are waited for lead to the one whose device stalls, since no verified plan has a circle.
  *
+ * A host that is held up tells nothing anew, and what it told may be over. While it does nothing but tell it counts how often, so that the watch
+ * takes what is old for nothing. In a call to its device it may stand as long as that works.
+ *
  * Where messages have no one order in which they leave (NCCL), a rank says that it waits for whoever is to send, and the watch looks further. */
 #include "runtime/link.h"
 #include "runtime/queue.h"
@@ -147,4 +150,7 @@ void pen_queue_tell(struct pen_vm *vm, uint32_t rows, uint32_t left) {
   const struct said said = vm->queued.link == NULL ? (struct said){0, 0} : awaited(vm, rows, left);
   atomic_store_explicit(&self->rows_wait_for, said.rows, memory_order_relaxed);
   atomic_store_explicit(&self->waits_for, said.all, memory_order_relaxed);
+  atomic_store_explicit(&self->tellings, atomic_load_explicit(&self->tellings, memory_order_relaxed) + 1, memory_order_relaxed);
 }
+
+void pen_queue_told(struct pen_vm *vm) { atomic_store_explicit(&vm->transport->self->tellings, 0, memory_order_relaxed); }

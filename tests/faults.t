@@ -91,53 +91,25 @@ for rank in 0 2; do
 done
 
 # A rank that leaves by itself, in the middle of a step and without a word, as where a library calls exit(); and one that stands still in a wait
-# until what it waits for has come and longer, which says all the while that it waits: ranks are taught to do so here.
-cat >"$scratch/astray.c" <<'END'
-#define _GNU_SOURCE
-#include <dlfcn.h>
-#include <linux/futex.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-static volatile sig_atomic_t stands;
-static void leave(int number) { _exit(number == SIGUSR1 ? 3 : 0); }
-static void stand(int number) { (void)number; stands = 1; }
-__attribute__((constructor)) static void ready(void) {
-  signal(SIGUSR1, leave);
-  signal(SIGUSR2, leave);
-  signal(SIGHUP, stand);
-}
-long syscall(long number, ...) {
-  long a[6];
-  va_list list;
-  va_start(list, number);
-  for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
-  va_end(list);
-  while (stands && number == SYS_futex && a[1] == FUTEX_WAIT) pause();
-  return ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
-}
-END
-printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$scratch/astray.so" "$scratch/four" >"$scratch/astray"
-chmod +x "$scratch/astray"
-ok "a library that goes astray is built" $CC -shared -fPIC -o "$scratch/astray.so" "$scratch/astray.c" -ldl
-start astray
+# until what it waits for has come and longer, which says all the while that it waits.
+ok "a run that goes astray is built" make_astray four
+start four_astray
 kill -USR1 "$(process_of 2)"
 join
 check_lost "exit 3" 2 2500
-start astray
+start four_astray
 kill -USR2 "$(process_of 1)"
 join
 check_lost "exit 0" 1 2500
 for rank in 0 2 3; do
-  start astray --timeout 1
+  start four_astray --timeout 1
   kill -HUP "$(process_of $rank)"
   join
   check_lost "no progress in 1 s" $rank 4000
 done
 
 # A run that stands still is ended by a second SIGINT, and what it has saved is told of.
-start astray --timeout 1000 --save-every 1
+start four_astray --timeout 1000 --save-every 1
 kill -HUP "$(process_of 1)"
 sleep 0.3
 kill -INT "$run"

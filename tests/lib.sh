@@ -182,3 +182,41 @@ lose_of_replica() {
   matches "it is named by its global rank" "$(cat "$scratch/lost")" \
     "penstock: rank $2 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank $2"
 }
+
+# make_astray NAME: makes $scratch/NAME_astray, which runs $scratch/NAME with ranks that leave at a signal, with status 3 at SIGUSR1 and 0 at SIGUSR2,
+# or from SIGHUP on stand still where they wait: on the CPU for another rank, else for their device.
+make_astray() {
+  cat >"$scratch/astray.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile sig_atomic_t stands;
+static void leave(int number) { _exit(number == SIGUSR1 ? 3 : 0); }
+static void stand(int number) { (void)number; stands = 1; }
+__attribute__((constructor)) static void ready(void) {
+  signal(SIGUSR1, leave);
+  signal(SIGUSR2, leave);
+  signal(SIGHUP, stand);
+}
+long syscall(long number, ...) {
+  long a[6];
+  va_list list;
+  va_start(list, number);
+  for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
+  va_end(list);
+  while (stands && number == SYS_futex && a[1] == FUTEX_WAIT) pause();
+  return ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+int nanosleep(const struct timespec *time, struct timespec *left) {
+  while (stands && gettid() == getpid()) pause();
+  return clock_nanosleep(CLOCK_REALTIME, 0, time, left);
+}
+END
+  printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$scratch/astray.so" "$scratch/$1" >"$scratch/$1_astray"
+  chmod +x "$scratch/$1_astray" && $CC -shared -fPIC -o "$scratch/astray.so" "$scratch/astray.c" -ldl
+}
