@@ -1,7 +1,6 @@
 /* queue.c: a rank's steps on a device that only enqueues (see queue.h). */
 #include "runtime/queue.h"
 
-#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -20,10 +19,6 @@ enum { SPEAK_PAUSES = 100 };           /* of 10 ms, for the watch to say who is 
 /* Of this rank's replica: what the host wants of a board. */
 static size_t board_bytes(const struct pen_queue *queue) {
   return (queue->plan->weight_count + (size_t)queue->plan->loss_count) * sizeof(double);
-}
-
-static unsigned char *feed_here(const struct pen_queue *queue, uint64_t step) {
-  return queue->pinned + step % PEN_STEPS_AHEAD * queue->memory->feed_bytes;
 }
 
 static double *board_here(const struct pen_queue *queue, uint64_t step) {
@@ -115,86 +110,6 @@ const unsigned char *pen_queue_look(void *context, uint64_t offset, size_t bytes
 const unsigned char *pen_queue_look_aside(void *context, uint64_t offset, size_t bytes) {
   const struct pen_queue *queue = context;
   return look(queue, staging_aside(queue), queue->aside, offset, bytes);
-}
-
-/* ---- the feed ---- */
-
-static bool same_op(const struct pen_feed *feed, uint32_t rank, uint16_t kind, uint8_t dtype, const int64_t *dim) {
-  return feed->rank == rank && feed->kind == kind && feed->dtype == dtype && memcmp(feed->dim, dim, sizeof feed->dim) == 0;
-}
-
-/* How many feeds from `first` on are outputs of its op. */
-static uint32_t count_outputs(const struct pen_plan *plan, const struct pen_feed *first) {
-  const struct pen_feed *past = plan->feeds + plan->feed_count;
-  uint32_t count = 1;
-  while (first + count < past && same_op(&first[count], first->rank, first->kind, first->dtype, first->dim)) {
-    count++;
-  }
-  return count;
-}
-
-/* What a step is fed: settings that change from step to step, then each data op's outputs for every microbatch, as the CPU makes them. */
-static void fill_feed(struct pen_vm *vm) {
-  const struct pen_queue *queue = vm->queue;
-  unsigned char *image = feed_here(queue, vm->step);
-  struct pen_adamw settings = pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, 0.0);
-  if (vm->data.step_targets == 0) {
-    settings.gradient_scale = NAN; /* nothing is to be learnt; the norm, which is 0, would not say so */
-  }
-  memcpy(image, &settings, sizeof settings);
-  for (uint32_t i = 0, outputs; i < vm->plan->feed_count; i += outputs) {
-    const struct pen_feed *feed = &vm->plan->feeds[i];
-    const struct pen_ready_feed *ready = &vm->queued.feeds[i];
-    struct pen_call call = {.prepared = ready->prepared};
-    outputs = count_outputs(vm->plan, feed);
-    memcpy(call.dim, feed->dim, sizeof call.dim);
-    for (uint32_t m = 0; m < vm->profile->microbatch_count && ready->run != NULL; m++) {
-      vm->data.row_microbatch = (uint64_t)vm->replica * vm->profile->microbatch_count + m;
-      for (uint32_t k = 0; k < outputs; k++) {
-        call.operand[feed[k].operand] = image + (feed[k].offset - queue->memory->feed_offset) + m * feed[k].microbatch_bytes;
-      }
-      ready->run(&call);
-    }
-  }
-}
-
-/* A data op of a queue: where its microbatches stand, and whose row asks. */
-struct feed_source {
-  struct pen_vm *vm;
-  const struct pen_feed *feed;
-  uint32_t outputs;
-};
-
-static void copy_from_feed(const struct pen_call *call) {
-  const struct feed_source *source = call->prepared;
-  const struct pen_queue *queue = source->vm->queue;
-  for (uint32_t k = 0; k < source->outputs; k++) {
-    const struct pen_feed *feed = &source->feed[k];
-    const unsigned char *from = queue->arena + feed->offset + source->vm->data.row_microbatch * feed->microbatch_bytes;
-    queue->order->copy(call->operand[feed->operand], from, feed->bytes, call->stream);
-  }
-}
-
-pen_kernel *pen_queue_data_op(void) { return copy_from_feed; }
-
-static uint32_t feed_index(const struct pen_vm *vm, const struct pen_op *op) {
-  uint32_t i = 0;
-  while (i < vm->plan->feed_count && !same_op(&vm->plan->feeds[i], vm->rank, op->kind, op->dtype, op->dim)) {
-    i++;
-  }
-  pen_assert(i < vm->plan->feed_count);
-  return i;
-}
-
-struct pen_ready_feed *pen_queue_filler(struct pen_vm *vm, const struct pen_op *op) { return &vm->queued.feeds[feed_index(vm, op)]; }
-
-void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op) {
-  const uint32_t index = feed_index(vm, op);
-  struct feed_source *source = malloc(sizeof *source);
-  pen_check(source != NULL, "no memory for a feed");
-  vm->queued.feeds[index] = (struct pen_ready_feed){.run = pen_data_op(op->kind, op->dtype), .prepared = &vm->data};
-  *source = (struct feed_source){.vm = vm, .feed = &vm->plan->feeds[index], .outputs = count_outputs(vm->plan, &vm->plan->feeds[index])};
-  return source;
 }
 
 /* ---- rows ---- */
@@ -461,7 +376,7 @@ static bool replays(const struct pen_vm *vm) { return vm->queued.graph != NULL &
 /* What a step is on its device. Any call may stand until the device has done of what it was given before. */
 static bool enqueue_calls(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
-  queue->device->copy_in(queue->arena + queue->memory->feed_offset, feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
+  queue->device->copy_in(queue->arena + queue->memory->feed_offset, pen_queue_feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
   if (replays(vm)) {
     queue->order->replay(vm->queued.graph, queue->stream);
   } else if (!enqueue_rows(vm, false)) {
@@ -478,7 +393,7 @@ static bool enqueue_calls(struct pen_vm *vm) {
 static bool enqueue_step(struct pen_vm *vm) {
   struct pen_queue *queue = vm->queue;
   const uint64_t ahead = replays(vm) ? PEN_STEPS_AHEAD : 1;
-  fill_feed(vm);
+  pen_queue_fill_feed(vm);
   set_on_device(vm, true);
   bool going = enqueue_calls(vm);
   set_on_device(vm, false);

@@ -96,6 +96,11 @@ pen_handler pen_queue_reduce_gradients, pen_queue_wait_gradients, pen_queue_gath
 void pen_queue_exchange_begin(struct pen_vm *vm, const struct pen_action *action);
 void pen_queue_exchange_end(struct pen_vm *vm);
 
+/* queue_feed.c: where a step's feed is written here; writes it: settings that change from step to step, then each data op's outputs for every
+ * microbatch, as the CPU makes them. */
+unsigned char *pen_queue_feed_here(const struct pen_queue *queue, uint64_t step);
+void pen_queue_fill_feed(struct pen_vm *vm);
+
 /* The function that a data op becomes: it copies the row's microbatch from the feed. Its call's `prepared` is pen_queue_feed_of(). */
 pen_kernel *pen_queue_data_op(void);
 void *pen_queue_feed_of(struct pen_vm *vm, const struct pen_op *op);
