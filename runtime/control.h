@@ -118,6 +118,9 @@ struct pen_shared {
   uint32_t process_count;
 };
 
+/* The row of its step that a rank does next. */
+static inline uint64_t pen_row_of(const struct pen_rank_state *state) { return atomic_load(&state->finished) - atomic_load(&state->step_began); }
+
 /* Which flag a rank waits on until it stands at `count`: never 0, where the control stands. */
 static inline uint64_t pen_awaits(const struct pen_shared *shared, const struct pen_flag *flag, uint32_t count) {
   const size_t offset = (size_t)((const unsigned char *)flag - shared->memory);

@@ -65,9 +65,6 @@ static bool has_device(const struct watch *watch) { return strcmp(watch->run->pl
 
 static bool meets(const struct watch *watch) { return strcmp(watch->run->plan->transport, "nccl") == 0; }
 
-/* The row of its step that a rank does next. */
-static uint64_t row_of(const struct pen_rank_state *state) { return atomic_load(&state->finished) - atomic_load(&state->step_began); }
-
 /* A look asks for every two ranks on each chain of ranks that wait: with 512 of 12000 rows a search of the rows took it 2.5 s, the index 2 ms. */
 static uint32_t **index_sends(const struct pen_plan *plan) {
   uint32_t **sent_by = calloc(plan->profile_count, sizeof *sent_by);
@@ -104,14 +101,14 @@ static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) 
   const uint32_t index = atomic_load(&state->profile);
   const struct pen_profile *profile = &plan->profiles[index];
   const struct pen_rank_program *waiting = &profile->ranks[rank % plan->rank_count];
-  const uint64_t row = row_of(state);
+  const uint64_t row = pen_row_of(state);
   const int32_t steps_ahead = (int32_t)(atomic_load(&from->published.count) - atomic_load(&state->published.count));
   if (row >= waiting->action_count || !pen_has_message(&waiting->actions[row]) || steps_ahead < 0) {
     return false;
   }
   const uint32_t message = waiting->actions[row].message;
   const bool sends = profile->channels[profile->messages[message].channel].from_rank == sender % plan->rank_count;
-  return steps_ahead > 0 || (sends && row_of(from) > watch->sent_by[index][message]);
+  return steps_ahead > 0 || (sends && pen_row_of(from) > watch->sent_by[index][message]);
 }
 
 /* On to whom a rank waits for; false: for nobody, as far as is known. */

@@ -115,7 +115,7 @@ int pen_launch(struct pen_run *run) {
     pen_checkpoint_abandon(run->options->checkpoint);
   }
   if (run->trace_descriptor >= 0) {
-    pen_trace_finish(run->trace_descriptor, run->options->trace);
+    pen_trace_finish(run->trace_descriptor);
   }
   return status;
 }

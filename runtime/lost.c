@@ -64,10 +64,10 @@ char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan,
 static bool swaps_with(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint32_t lost) {
   const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
   const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
-  const uint64_t row = atomic_load(&state->finished) - atomic_load(&state->step_began);
+  const uint64_t row = pen_row_of(state);
   return strcmp(plan->transport, "nccl") == 0 && rank % plan->rank_count == lost % plan->rank_count &&
          atomic_load(&state->phase) == PEN_PHASE_STEPS && atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
-         row == atomic_load(&other->finished) - atomic_load(&other->step_began) && row < program->action_count &&
+         row == pen_row_of(other) && row < program->action_count &&
          pen_kind_brings(program->actions[row].kind);
 }
 

@@ -178,8 +178,7 @@ static bool all_captured(struct pen_link *link, bool captured) {
 
 /* Lower is further behind: by steps, by rows, and of what stands at the same row what waits for no other rank before what does. */
 static uint64_t place_of(const struct pen_rank_state *state) {
-  const uint64_t rows = atomic_load(&state->finished) - atomic_load(&state->step_began);
-  return (uint64_t)atomic_load(&state->published.count) << 32 | rows << 1 | (atomic_load(&state->waits_for) != 0);
+  return (uint64_t)atomic_load(&state->published.count) << 32 | pen_row_of(state) << 1 | (atomic_load(&state->waits_for) != 0);
 }
 
 /* Of a rank's peers the one that is behind all others, by what their hosts tell: whoever has left, or stands still, is passed by the others, up to

@@ -48,11 +48,11 @@ int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zer
 }
 
 /* The last event has no comma: the parent adds one that says nothing. */
-void pen_trace_finish(int descriptor, const char *path) {
+void pen_trace_finish(int descriptor) {
   static const char tail[] = "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"sort_index\":0}}\n]}\n";
   put(descriptor, tail, sizeof tail - 1);
   if (close(descriptor) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace %s: %s", path, strerror(errno));
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace %s: %s", file, strerror(errno));
   }
 }
 

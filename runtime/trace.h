@@ -24,7 +24,7 @@ struct pen_trace {
  * Returns its descriptor. */
 int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zero_ns);
 /* The parent, when every rank has left. */
-void pen_trace_finish(int descriptor, const char *path);
+void pen_trace_finish(int descriptor);
 
 /* A rank: room for as many rows as `steps` steps run, at most PEN_TRACE_EVENTS_MAX. Allocates. */
 enum { PEN_TRACE_EVENTS_MAX = 1 << 19 };
