@@ -1,18 +1,18 @@
 /* gen.h: the generator's passes and what flows between them. Each pass is one file and one pure function:
  *
- *   topology   file + overrides           -> struct pen_topology (settled settings)          gen/topology.c
- *   partition  topology, family's blocks  -> blocks over stages, stages over ranks           gen/partition.c, gen/balance.c
- *   model      topology, a stage's blocks -> forward ops and tensors of the stage            gen/model.c, gen/families/
- *   shapes     topology, partition        -> named tensors at every border of stages         gen/shapes.c
- *   derive     forward ops                -> programs F, I, W, B, eval's F; tensors' lives   gen/derive.c
- *   compose    topology, placement        -> compute order of every rank                     gen/compose.c, gen/schedules/
- *   simulate   order, costs               -> when each action starts and ends                gen/simulate.c
- *   exchange   order, costs, timing       -> where replicas sum their gradients, and when    gen/exchange.c, gen/step_timing.c
- *   lower      order, timing, exchange    -> rows: with sends, receives, waits, step's end   gen/lower.c
- *   generation topology, partition        -> rows and programs of single windows, for generate gen/generation.c
- *   layout     rows, programs             -> slots, credits, offsets: a struct pen_plan      gen/layout.c
- *   verify     the finished plan          -> nothing, or the first thing wrong with it       gen/verify.c
- *   emit       plan, timing               -> C tables, or any picture of them                gen/emit.c, gen/output.c
+ *   topology   file + overrides           -> struct pen_topology (settled settings)          gen/topology/read.c
+ *   partition  topology, family's blocks  -> blocks over stages, stages over ranks           gen/partition/partition.c, gen/partition/balance.c
+ *   model      topology, a stage's blocks -> forward ops and tensors of the stage            gen/model/builder.c, gen/families/
+ *   shapes     topology, partition        -> named tensors at every border of stages         gen/model/tensor_shapes.c
+ *   derive     forward ops                -> programs F, I, W, B, eval's F; tensors' lives   gen/model/backward.c
+ *   compose    topology, placement        -> compute order of every rank                     gen/schedule/compose.c, gen/schedules/
+ *   simulate   order, costs               -> when each action starts and ends                gen/timing/simulate.c
+ *   exchange   order, costs, timing       -> where replicas sum their gradients, and when    gen/timing/gradient_exchange.c, gen/timing/replica_step.c
+ *   lower      order, timing, exchange    -> rows: with sends, receives, waits, step's end   gen/lower/lower.c
+ *   generation topology, partition        -> rows and programs of single windows, for generate gen/lower/generate_profiles.c
+ *   layout     rows, programs             -> slots, credits, offsets: a struct pen_plan      gen/layout/layout.c
+ *   verify     the finished plan          -> nothing, or the first thing wrong with it       gen/verify/verify.c
+ *   emit       plan, timing               -> C tables, or any picture of them                gen/emit/plan_c.c, gen/output.c
  *
  * Memory: everything lives until the generator ends; pen_new() zeroes, and fails rather than return null.
  */
@@ -24,8 +24,8 @@
 #include <stdint.h>
 #include <stdio.h>
 
-#include "gen/topology.h"
-#include "runtime/plan.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 #define PEN_VERSION_TEXT "0.1"
 

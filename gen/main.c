@@ -3,14 +3,14 @@
 #include <math.h>
 #include <string.h>
 
-#include "gen/actions.h"
-#include "gen/cost.h"
-#include "gen/emit.h"
-#include "gen/layout.h"
+#include "gen/schedule/action_text.h"
+#include "gen/timing/cost.h"
+#include "gen/emit/plan_c.h"
+#include "gen/layout/layout.h"
 #include "gen/output.h"
-#include "gen/passes.h"
-#include "gen/schedules.h"
-#include "gen/settle.h"
+#include "gen/pass_times.h"
+#include "gen/schedule/schedule.h"
+#include "gen/topology/validate.h"
 
 #ifndef PEN_DEVICE_AUTO /* --with-cuda makes it "cuda" */
 #define PEN_DEVICE_AUTO "cpu"

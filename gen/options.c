@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/schedules.h"
+#include "gen/schedule/schedule.h"
 
 enum option_type { TEXT, LIST, PRINT, COUNT, FLAG };
 enum { COUNT_MAXIMUM = 1000000, SEARCH_SECONDS = 2 };

@@ -7,15 +7,15 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gen/actions.h"
-#include "gen/cost.h"
-#include "gen/critical.h"
-#include "gen/csv.h"
-#include "gen/emit.h"
-#include "gen/picture.h"
-#include "gen/promela.h"
-#include "gen/report.h"
-#include "gen/source.h"
+#include "gen/schedule/action_text.h"
+#include "gen/timing/cost.h"
+#include "gen/timing/critical_path.h"
+#include "gen/schedule/torch_csv.h"
+#include "gen/emit/plan_c.h"
+#include "gen/views/view.h"
+#include "gen/verify/promela.h"
+#include "gen/views/report_json.h"
+#include "gen/topology/source.h"
 
 double pen_overlap_of(const struct pen_result *result) {
   if (result->measured) return result->measured->overlap;

@@ -2,10 +2,10 @@
 #ifndef PEN_OUTPUT_H
 #define PEN_OUTPUT_H
 
-#include "gen/measured.h"
+#include "gen/timing/measured_cost.h"
 #include "gen/options.h"
-#include "gen/search.h"
-#include "gen/shapes.h"
+#include "gen/search/search.h"
+#include "gen/model/tensor_shapes.h"
 
 /* Everything that the last pass may show. */
 struct pen_result {

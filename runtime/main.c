@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <unistd.h>
 
-#include "runtime/check.h"
-#include "runtime/info.h"
-#include "runtime/initial.h"
-#include "runtime/options.h"
-#include "runtime/run.h"
+#include "runtime/base/check.h"
+#include "runtime/commands/info.h"
+#include "runtime/storage/initial_weights.h"
+#include "runtime/base/options.h"
+#include "runtime/rank/run.h"
 
 static int train(const struct pen_options *options, uint64_t zero_ns) {
   return pen_run_train(&pen_plan, options, zero_ns);

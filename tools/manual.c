@@ -21,9 +21,9 @@
 #include <string.h>
 
 #include "gen/families/families.h"
-#include "gen/schedules.h"
-#include "gen/settings.h"
-#include "gen/settle.h"
+#include "gen/schedule/schedule.h"
+#include "gen/topology/settings.h"
+#include "gen/topology/validate.h"
 
 enum { LINE_BYTES_MAX = 78 };
 
@@ -147,7 +147,7 @@ static void print_families(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) print_row(#name, meaning, "");
-#include "gen/families.def"
+#include "gen/families/families.def"
   print_list_end();
 }
 
@@ -156,7 +156,7 @@ static void print_blocks(const char *argument) {
   printf(".Bl -tag -width Ds\n");
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning)                                      \
   print_row(#name, pen_text("blocks %s", pen_family_block_names(&pen_family_##name)), "");
-#include "gen/families.def"
+#include "gen/families/families.def"
   print_list_end();
 }
 
@@ -180,11 +180,11 @@ static void print_generator_options(void) {
 
 enum {
 #define PEN_COMMAND(kind, name, synopsis, meaning) COMMAND_##kind,
-#include "runtime/options.def"
+#include "runtime/base/options.def"
 };
 enum {
 #define PEN_COMMAND(kind, name, synopsis, meaning) PEN_IN_##kind = 1 << COMMAND_##kind,
-#include "runtime/options.def"
+#include "runtime/base/options.def"
 };
 
 /* One option of the deployed binary: what it does, its default, and the commands that take it. */
@@ -193,7 +193,7 @@ static void print_deployed_option(const char *name, const char *argument, const 
   const char *takers = "";
 #define PEN_COMMAND(kind, command, synopsis, meaning) \
   if (commands & PEN_IN_##kind) takers = pen_text("%s%s%s", takers, *takers ? ", " : "", command);
-#include "runtime/options.def"
+#include "runtime/base/options.def"
   print_option(0, name, argument);
   print_sentence(meaning);
   if (*otherwise) print_sentence(pen_text("Default: %s", otherwise));
@@ -203,21 +203,21 @@ static void print_deployed_option(const char *name, const char *argument, const 
 static void print_deployed_options(void) {
 #define PEN_OPTION(field, name, type, least, argument, otherwise, commands, meaning) \
   print_deployed_option(name, argument, otherwise, commands, meaning);
-#include "runtime/options.def"
+#include "runtime/base/options.def"
 }
 
 static void print_tokens_options(void) {
 #define PEN_OPTION(NAME, letter, text, argument, meaning) \
   print_option(letter, text, argument);                   \
   print_sentence(meaning);
-#include "tools/tokens_options.def"
+#include "tools/tokens/options.def"
 }
 
 static void print_convert_options(void) {
 #define PEN_OPTION(NAME, letter, text, argument, meaning) \
   print_option(letter, text, argument);                   \
   print_sentence(meaning);
-#include "tools/convert_options.def"
+#include "tools/convert/options.def"
 }
 
 static void print_options(const char *program) {
@@ -246,7 +246,7 @@ static void print_commands(const char *argument) {
   print_text(synopsis);                            \
   printf(".Pp\n");                                 \
   print_sentence(meaning);
-#include "runtime/options.def"
+#include "runtime/base/options.def"
   print_list_end();
 }
 

@@ -8,7 +8,7 @@ static const struct {
   bool needs_tokens;
 } families[] = {
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) {&pen_family_##name, needs_tokens},
-#include "gen/families.def"
+#include "gen/families/families.def"
 };
 
 const struct pen_family *pen_family_find(const char *name) {

@@ -7,7 +7,7 @@
 #ifndef PEN_FAMILIES_H
 #define PEN_FAMILIES_H
 
-#include "gen/model.h"
+#include "gen/model/graph.h"
 
 enum { PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */
        PEN_OF_MODEL = 255,  /* in place of a dtype: model.dtype */
@@ -67,6 +67,6 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
 const char *pen_family_block_names(const struct pen_family *family);
 
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) extern const struct pen_family pen_family_##name;
-#include "gen/families.def"
+#include "gen/families/families.def"
 
 #endif

@@ -3,7 +3,7 @@
  * The settings lie in device memory, so that a captured step reads new ones each time it is replayed; the scale NaN skips the step.
  * With a copy in bf16, the new parameters are rounded into it on the way, with pen_narrow()'s bits.
  * Launch: at most 4096 blocks, each over every so many runs of 1024 elements. Moves 32 bytes an element, 34 with a copy. */
-#include "kernels/cuda/narrow.cuh"
+#include "kernels/cuda/to_bf16.cuh"
 
 namespace {
 

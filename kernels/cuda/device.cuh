@@ -1,6 +1,6 @@
 /* device.cuh: what the .cu files share: launching, and sums over a warp or a block in a fixed order.
  *
- * tests/gpu/emulate.h stands in for CUDA's own words when a test runs these very files on the host, thread by thread.
+ * tests/emulation/emulate.h stands in for CUDA's own words when a test runs these very files on the host, thread by thread.
  */
 #ifndef PEN_CUDA_DEVICE_CUH
 #define PEN_CUDA_DEVICE_CUH
@@ -8,7 +8,7 @@
 #include "kernels/cuda/cuda.h"
 
 #ifdef PEN_EMULATED
-#include "tests/gpu/emulate.h"
+#include "tests/emulation/emulate.h"
 #else
 #define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                     \
   do {                                                                                                                 \

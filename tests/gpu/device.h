@@ -2,7 +2,7 @@
 #ifndef PEN_TESTS_GPU_DEVICE_H
 #define PEN_TESTS_GPU_DEVICE_H
 
-#include "tests/kernels_signature.h"
+#include "tests/support/kernels_signature.h"
 
 #ifdef PEN_EMULATED
 enum { EMULATED = 1 };

@@ -1,5 +1,5 @@
 /* kernels.c: every kernel of the CUDA backend against the CPU's, on shapes odd and even: values, bits from run to run, outputs in
- * inputs' places, inputs left alone. Skips without a GPU. Built a second time, over tests/gpu/emulate.h, it runs on the host.
+ * inputs' places, inputs left alone. Skips without a GPU. Built a second time, over tests/emulation/emulate.h, it runs on the host.
  *
  * Tolerances. Both sides are f32 with different orders of sums, so a sum of n terms may differ by some sqrt(n) units of 2^-24 of
  * its greatest partial sums; functions (exp, erfc) by a few units in the last place. A tolerance is a share of the value plus `floor` times

@@ -1,0 +1,13 @@
+# gen/families: the transformer families
+libgen_a_SOURCES += \
+  %reldir%/families.c \
+  %reldir%/families.def \
+  %reldir%/families.h \
+  %reldir%/gpt2.c \
+  %reldir%/language.c \
+  %reldir%/language.h \
+  %reldir%/llama.c \
+  %reldir%/mlp.c \
+  %reldir%/qwen3.c \
+  %reldir%/rotary.c \
+  %reldir%/rotary.h

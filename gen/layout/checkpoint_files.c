@@ -1,0 +1,121 @@
+/* files.c: the layout of a checkpoint's two safetensors files, which the model alone fixes.
+ *
+ * safetensors: 8 bytes little-endian length of the header, the header in JSON padded with blanks, then the tensors one behind the
+ * other. The header is padded so that the tensors start at a multiple of 64 bytes. */
+#include <string.h>
+
+#include <nettle/sha2.h>
+
+#include "gen/layout/layout.h"
+
+/* A header while it is written. */
+struct header {
+  char *text;
+  size_t used, capacity;
+};
+
+static void put_bytes(struct header *header, const char *bytes, size_t count) {
+  header->text = pen_grow(header->text, &header->capacity, header->used + count, 1);
+  memcpy(header->text + header->used, bytes, count);
+  header->used += count;
+}
+
+static void put(struct header *header, const char *text) { put_bytes(header, text, strlen(text)); }
+
+static void put_number(struct header *header, uint64_t number) {
+  char digits[3 * sizeof number];
+  size_t at = sizeof digits;
+  do digits[--at] = (char)('0' + number % 10);
+  while (number /= 10);
+  put_bytes(header, digits + at, sizeof digits - at);
+}
+
+static void put_entry(struct header *header, const char *name, const char *suffix, const struct pen_weight *weight, uint64_t start) {
+  put(header, ",\"");
+  put(header, name);
+  put(header, suffix);
+  put(header, "\":{\"dtype\":\"F32\",\"shape\":[");
+  put_number(header, weight->dim[0]);
+  if (weight->dim_count == 2) {
+    put(header, ",");
+    put_number(header, weight->dim[1]);
+  }
+  put(header, "],\"data_offsets\":[");
+  put_number(header, start);
+  put(header, ",");
+  put_number(header, start + weight->count * 4);
+  put(header, "]}");
+}
+
+static struct header begin(void) {
+  struct header header = {0};
+  put(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
+  return header;
+}
+
+/* Ends the header, padded so that 8 + length is a multiple of the alignment. */
+static const char *end(struct header *header) {
+  put(header, "}");
+  size_t total = pen_aligned(8 + header->used) - 8;
+  while (header->used < total) put(header, " ");
+  put_bytes(header, "", 1);
+  return header->text;
+}
+
+static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
+  struct header header = begin();
+  uint64_t past = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    put_entry(&header, weights[i].name, "", &weights[i], past);
+    weights[i].value_file = past;
+    past += weights[i].count * 4;
+  }
+  plan->model_header = end(&header);
+  uint64_t start = 8 + strlen(plan->model_header);
+  for (uint32_t i = 0; i < plan->weight_count; i++) weights[i].value_file += start;
+  plan->model_file_bytes = start + past;
+}
+
+static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
+  struct header header = begin();
+  uint64_t past = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (weights[i].frozen) continue;
+    put_entry(&header, weights[i].name, ".exp_avg", &weights[i], past);
+    weights[i].exp_avg_file = past;
+    past += weights[i].count * 4;
+    put_entry(&header, weights[i].name, ".exp_avg_sq", &weights[i], past);
+    weights[i].exp_avg_sq_file = past;
+    past += weights[i].count * 4;
+  }
+  plan->optimizer_header = end(&header);
+  uint64_t start = 8 + strlen(plan->optimizer_header);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    weights[i].exp_avg_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_file + start;
+    weights[i].exp_avg_sq_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_sq_file + start;
+  }
+  plan->optimizer_file_bytes = start + past;
+}
+
+/* Settings that change what the weights mean, though not their shapes. */
+static bool belongs_to_model(const char *line) {
+  static const char *const settings[] = {"model.family ", "model.heads ", "model.kv_heads ", "model.head_dim ",
+                                         "model.rope_", "model.norm_epsilon ", "model.tie_embeddings "};
+  for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
+    if (strncmp(line, settings[i], strlen(settings[i])) == 0) return true;
+  return false;
+}
+
+void pen_files(struct pen_plan *plan, struct pen_weight *weights) {
+  model_file(plan, weights);
+  optimizer_file(plan, weights);
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  for (const char *line = plan->settings; *line;) {
+    size_t length = strcspn(line, "\n");
+    if (belongs_to_model(line)) sha256_update(&hash, length, (const uint8_t *)line);
+    line += length + (line[length] == '\n');
+  }
+  sha256_update(&hash, strlen(plan->model_header), (const uint8_t *)plan->model_header);
+  sha256_digest(&hash, PEN_DIGEST_BYTES, plan->model_digest);
+}

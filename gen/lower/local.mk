@@ -1,0 +1,4 @@
+# gen/lower: sends, receives and collectives
+libgen_a_SOURCES += \
+  %reldir%/generate_profiles.c \
+  %reldir%/lower.c

@@ -1,0 +1,84 @@
+/* signature.h: what a row of ops.def says, taken apart: operands by name, shape, dtype and leave to share memory, and the
+ * values of size expressions such as `4*sequence*head_dim*2+131072` for given dims. */
+#ifndef PEN_SIGNATURE_H
+#define PEN_SIGNATURE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "kernels/kernels.h"
+#include "runtime/plan/plan.h"
+
+enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4 };
+
+/* One operand: `dx?[rows,in]:t@a` or `dw[out,in]+`. */
+struct pen_operand {
+  char name[PEN_SIGNATURE_NAME_BYTES];
+  bool output;      /* stands after "->" */
+  bool optional;    /* "?": may be PEN_NONE */
+  bool accumulates; /* "+": read, added to, written back */
+  bool of_op;       /* ":t": of the op's dtype */
+  uint8_t dtype;    /* enum pen_dtype of any other; f32 where the signature is silent */
+  int8_t alias;     /* "@": index of the input operand whose memory this output may take, or -1 */
+  uint8_t extent_count;
+  struct {
+    int8_t dim;     /* index of the op's dim, or -1: a number */
+    int64_t number;
+  } extent[PEN_EXTENTS_MAX];
+};
+
+/* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of both, "bf16" 1 for an op of that
+ * dtype, else 0, "f32" likewise. */
+struct pen_formula {
+  uint8_t factor_count;
+  const struct pen_factor {
+    enum { PEN_FACTOR_NUMBER, PEN_FACTOR_DIM, PEN_FACTOR_LESSER, PEN_FACTOR_BF16, PEN_FACTOR_F32 } kind;
+    uint8_t dim;
+    bool ends;      /* the product ends here */
+    int64_t number;
+  } *factor;
+};
+
+struct pen_signature {
+  const char *kind; /* "LINEAR_DX" */
+  bool is_data;     /* PEN_DATA_OP: the runtime fills the output */
+  uint8_t dim_count, real_count, operand_count, input_count; /* operands: inputs first */
+  char dim[PEN_DIMS_MAX][PEN_SIGNATURE_NAME_BYTES];
+  char real[PEN_REALS_MAX][PEN_SIGNATURE_NAME_BYTES];
+  struct pen_operand operand[PEN_OPERANDS_MAX];
+  struct pen_formula flops, workspace, cuda_workspace;
+  const char *meaning; /* prose */
+};
+
+/* The signature of an op, parsed at the first call; static storage. A row that does not parse is a bug: it aborts with the
+ * row's name (tests/gen/verify.c parses all rows). `op_kind` below PEN_OP_COUNT. */
+const struct pen_signature *pen_signature_of(int op_kind);
+
+/* Parses one row of text into `signature`. Returns null, or what is wrong, in static words. */
+const char *pen_signature_parse(struct pen_signature *signature, const char *dims, const char *reals, const char *text);
+
+/* Index of a name among operands, dims or reals; -1 when there is none. */
+int pen_signature_operand(const struct pen_signature *signature, const char *name);
+int pen_signature_dim(const struct pen_signature *signature, const char *name);
+int pen_signature_real(const struct pen_signature *signature, const char *name);
+
+/* Elements and bytes of an operand for dims in the op's order; UINT64_MAX when a dim is not positive or the product overflows. */
+uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim);
+uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, const int64_t *dim);
+
+/* The dtype of an operand in an op of that dtype; the dtype of an op in a model of that dtype: f32 where no operand is ":t". */
+uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
+uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
+
+/* Values of the columns flops and workspace for dims in the op's order; the latter is the device's ("cpu", "cuda"). Exact below 2^53. */
+double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim);
+
+/* Has the device memory of its own, and is fed (plan.h: the step part)? */
+bool pen_device_feeds(const char *device);
+
+/* Bytes of one element, and the dtype's name in signatures ("f32"). */
+uint32_t pen_dtype_bytes(int dtype);
+const char *pen_dtype_text(int dtype);
+
+#endif

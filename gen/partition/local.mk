@@ -1,0 +1,7 @@
+# gen/partition: layers over stages and ranks
+libgen_a_SOURCES += \
+  %reldir%/balance.c \
+  %reldir%/balance.h \
+  %reldir%/block_cost.c \
+  %reldir%/block_cost.h \
+  %reldir%/partition.c

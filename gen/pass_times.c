@@ -1,0 +1,79 @@
+/* passes.c: processor time and peak memory of each pass, for --times. */
+#include "gen/pass_times.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/resource.h>
+#include <time.h>
+
+#include <jansson.h>
+
+#include "gen/gen.h"
+
+enum { PASSES_MAX = 32 };
+
+static struct pass {
+  const char *name;
+  int64_t ns;
+  long peak_kib; /* of the process, when the pass ended last */
+} passes[PASSES_MAX], *running;
+static size_t pass_count;
+static int64_t begun_ns;
+static bool timed;
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);
+  return now.tv_sec * INT64_C(1000000000) + now.tv_nsec;
+}
+
+static long peak_kib(void) {
+  struct rusage usage;
+  getrusage(RUSAGE_SELF, &usage);
+  return usage.ru_maxrss;
+}
+
+static struct pass *find(const char *name) {
+  for (size_t index = 0; index < pass_count; index++)
+    if (strcmp(passes[index].name, name) == 0) return &passes[index];
+  if (pass_count == PASSES_MAX) pen_stop(70, "penstock-gen: this is our bug: more than %d passes", PASSES_MAX);
+  passes[pass_count].name = name;
+  return &passes[pass_count++];
+}
+
+void pen_passes_time(void) { timed = true; }
+
+void pen_pass(const char *name) {
+  if (!timed) return; /* each would ask the system twice */
+  int64_t now = now_ns();
+  if (running) {
+    running->ns += now - begun_ns;
+    running->peak_kib = peak_kib();
+  }
+  running = name ? find(name) : NULL;
+  begun_ns = now;
+}
+
+static json_t *seconds(int64_t ns) { return json_real((double)ns * 1e-9); }
+
+void pen_passes_write(const char *path, uint64_t rows) {
+  pen_pass(NULL);
+  json_t *list = json_array(), *all = json_object();
+  for (size_t index = 0; index < pass_count; index++) {
+    json_t *pass = json_object();
+    json_object_set_new(pass, "name", json_string(passes[index].name));
+    json_object_set_new(pass, "seconds", seconds(passes[index].ns));
+    json_object_set_new(pass, "peak_kib", json_integer(passes[index].peak_kib));
+    json_array_append_new(list, pass);
+  }
+  json_object_set_new(all, "passes", list);
+  json_object_set_new(all, "rows", json_integer((json_int_t)rows));
+  json_object_set_new(all, "seconds", seconds(now_ns()));
+  json_object_set_new(all, "peak_kib", json_integer(peak_kib()));
+  FILE *out = fopen(path, "w");
+  if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", path, strerror(errno));
+  int failed = json_dumpf(all, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
+  failed |= fputc('\n', out) == EOF;
+  if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", path, strerror(errno));
+  json_decref(all);
+}

@@ -1,0 +1,30 @@
+/* inference.c: forwards alone. */
+#include "gen/schedule/schedule.h"
+
+/* Time goes in ticks of one forward. In every tick each rank takes the deepest of its stages whose next microbatch has come from
+ * the stage before in an earlier tick; microbatches rise within a stage. With one stage a rank that is the plain order 0, 1, 2, ...;
+ * with several, on any placement, a microbatch leaves the pipeline as soon as it can, so few messages wait at a time.
+ * Source: our own; d9d's inference for one stage a rank. */
+void pen_schedule_inference(const struct pen_composer *composer) {
+  uint32_t stage_count = composer->rank_count * composer->stages_per_rank;
+  uint32_t *done = pen_new(stage_count, sizeof *done);   /* microbatches through a stage before this tick */
+  uint32_t *picked = pen_new(composer->rank_count, sizeof *picked);
+  uint64_t left = (uint64_t)stage_count * composer->microbatch_count;
+  while (left > 0) {
+    for (uint32_t rank = 0; rank < composer->rank_count; rank++) {
+      const uint32_t *stages = composer->stages + (size_t)rank * composer->stages_per_rank;
+      uint32_t local = composer->stages_per_rank;
+      picked[rank] = PEN_NONE;
+      while (picked[rank] == PEN_NONE && local-- > 0) {
+        uint32_t stage = stages[local], come = stage == 0 ? composer->microbatch_count : done[stage - 1];
+        if (done[stage] < come) picked[rank] = local;
+      }
+    }
+    for (uint32_t rank = 0; rank < composer->rank_count; rank++) {
+      if (picked[rank] == PEN_NONE) continue;
+      uint32_t stage = composer->stages[(size_t)rank * composer->stages_per_rank + picked[rank]];
+      pen_order_add(composer, rank, PEN_F, picked[rank], done[stage]++);
+      left--;
+    }
+  }
+}

@@ -1,0 +1,20 @@
+# gen/schedule: compute orders
+libgen_a_SOURCES += \
+  %reldir%/1f1b.c \
+  %reldir%/action_text.c \
+  %reldir%/action_text.h \
+  %reldir%/building_block.c \
+  %reldir%/compose.c \
+  %reldir%/dual_pipe_v.c \
+  %reldir%/file.c \
+  %reldir%/gpipe.c \
+  %reldir%/inference.c \
+  %reldir%/list.c \
+  %reldir%/looped_bfs.c \
+  %reldir%/schedule.h \
+  %reldir%/search.c \
+  %reldir%/torch_csv.c \
+  %reldir%/torch_csv.h \
+  %reldir%/v_half.c \
+  %reldir%/v_min.c \
+  %reldir%/zero_bubble_v.c

@@ -1,0 +1,10 @@
+# gen/search: searches for an order
+libgen_a_SOURCES += \
+  %reldir%/anneal.c \
+  %reldir%/list_schedule.c \
+  %reldir%/problem.c \
+  %reldir%/search.c \
+  %reldir%/search.h \
+  %reldir%/seeds.c \
+  %reldir%/seeds.h \
+  %reldir%/timeline.c

@@ -1,0 +1,30 @@
+/* search_starts.h: the orders that a search begins with. */
+#ifndef PEN_SEARCH_STARTS_H
+#define PEN_SEARCH_STARTS_H
+
+#include "gen/search/search.h"
+
+/* As lists of cells: a named schedule's, with every backward split and microbatches rising, or a list schedule. */
+struct pen_search_start {
+  const char *name;
+  uint32_t *list;
+  struct pen_search_value value;
+};
+
+
+enum { PEN_SEARCH_STARTS = 8 };
+
+struct pen_search_starts {
+  struct pen_search_start start[PEN_SEARCH_STARTS]; /* the best, no two of one value, by rising value */
+  uint32_t count;
+  struct pen_search_named *named; /* all that suit */
+  size_t named_count, named_capacity;
+  uint64_t tried;
+  const char *placement;
+};
+
+/* All named schedules that suit the topology on the board's placement, and list schedules until about `work` actions were timed. */
+struct pen_search_starts *pen_search_starts(const struct pen_topology *topology, const char *placement, struct pen_search_board *board,
+                                            uint64_t work);
+
+#endif

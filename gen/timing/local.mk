@@ -1,0 +1,16 @@
+# gen/timing: costs, simulation, lower bounds
+libgen_a_SOURCES += \
+  %reldir%/cost.c \
+  %reldir%/cost.h \
+  %reldir%/critical_path.c \
+  %reldir%/critical_path.h \
+  %reldir%/gradient_exchange.c \
+  %reldir%/lower_bound.c \
+  %reldir%/lower_bound.h \
+  %reldir%/measured_cost.c \
+  %reldir%/measured_cost.h \
+  %reldir%/memory_budget.c \
+  %reldir%/memory_budget.h \
+  %reldir%/replica_step.c \
+  %reldir%/simulate.c \
+  %reldir%/tied_weight_tail.c

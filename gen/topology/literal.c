@@ -1,0 +1,86 @@
+/* text.c: quoted strings of a topology file, and values as messages show them. */
+#include <ctype.h>
+#include <string.h>
+
+#include "gen/gen.h"
+#include "gen/topology/source.h"
+
+enum { SHOWN_BYTES_MAX = 100 };
+
+/* What a backslash and this letter stand for, or 0. */
+static char escaped(char letter) {
+  static const char letters[] = "nrtfvab\\\"", meanings[] = "\n\r\t\f\v\a\b\\\"";
+  const char *found = letter ? strchr(letters, letter) : NULL;
+  return found ? meanings[found - letters] : 0;
+}
+
+static int hex_digit(char c) {
+  if (c >= '0' && c <= '9') return c - '0';
+  c |= 0x20;
+  return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* Reads one escape after its backslash; returns the byte after it. What is no escape stays as it is, as in libconfig. */
+static const char *read_escape(const char *at, const char *end, char *out) {
+  if (end - at >= 3 && (*at | 0x20) == 'x' && hex_digit(at[1]) >= 0 && hex_digit(at[2]) >= 0) {
+    *out = (char)(hex_digit(at[1]) * 16 + hex_digit(at[2]));
+    return at + 3;
+  }
+  *out = at < end ? escaped(*at) : 0;
+  if (*out) return at + 1;
+  *out = '\\';
+  return at;
+}
+
+const char *pen_source_string(const char *from, const char *end, const char **string) {
+  const char *close = from;
+  while (close < end && *close != '"' && *close != '\n') close += *close == '\\' && close + 1 < end && close[1] != '\n' ? 2 : 1;
+  if (close >= end || *close != '"') return NULL;
+  char *text = pen_new((size_t)(close - from) + 1, 1), *out = text;
+  while (from < close) {
+    if (*from == '\\') {
+      from = read_escape(from + 1, close, out++);
+    } else {
+      *out++ = *from++;
+    }
+  }
+  *string = text; /* \x00 ends it early, as it does for libconfig */
+  return close + 1;
+}
+
+/* The length of the UTF-8 character at `text`, or 0 where there is none. */
+static size_t character_bytes(const char *text, size_t bytes) {
+  unsigned char first = (unsigned char)*text;
+  size_t length = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : (first & 0xf0) == 0xe0 ? 3
+                                       : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+  if (length == 0 || length > bytes) return 0;
+  for (size_t i = 1; i < length; i++) {
+    if ((text[i] & 0xc0) != 0x80) return 0;
+  }
+  unsigned char second = length > 1 ? (unsigned char)text[1] : 0;
+  bool overlong = (first == 0xe0 && second < 0xa0) || (first == 0xf0 && second < 0x90);
+  bool outside = (first == 0xed && second >= 0xa0) || (first == 0xf4 && second >= 0x90);
+  return overlong || outside ? 0 : length;
+}
+
+const char *pen_source_shown(const char *text, size_t bytes) {
+  char *shown = pen_new(SHOWN_BYTES_MAX + sizeof "...", 1);
+  size_t out = 0;
+  for (size_t i = 0; i < bytes;) {
+    size_t length = character_bytes(text + i, bytes - i);
+    if (out + (length ? length : 1) > SHOWN_BYTES_MAX) {
+      memcpy(shown + out, "...", 3);
+      break;
+    }
+    if (isspace((unsigned char)text[i])) {
+      if (out == 0 || shown[out - 1] != ' ') shown[out++] = ' ';
+    } else if (length == 0 || iscntrl((unsigned char)text[i])) {
+      shown[out++] = '?';
+    } else {
+      memcpy(shown + out, text + i, length);
+      out += length;
+    }
+    i += length ? length : 1;
+  }
+  return shown;
+}

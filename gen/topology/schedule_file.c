@@ -1,0 +1,53 @@
+/* schedule_file.c: finds and reads pipeline.schedule_file when the topology is settled: its content belongs to the digest, and make
+ * must know of it; and where pipeline.placement is not set, its first row tells. What else it says is csv.c's. */
+#include <ctype.h>
+#include <errno.h>
+#include <string.h>
+
+#include "gen/gen.h"
+#include "gen/topology/settings.h"
+#include "gen/topology/validate.h"
+
+/* Relative to the file that names it; from the command line, to the current folder. */
+static const char *find_path(const struct pen_topology *t) {
+  const char *named = t->pipeline_schedule_file;
+  const char *by = t->origin[pen_setting_find_path("pipeline.schedule_file") - pen_settings].file;
+  const char *slash = by ? strrchr(by, '/') : NULL;
+  return *named == '/' || !slash ? named : pen_text("%.*s%s", (int)(slash - by) + 1, by, named);
+}
+
+void pen_topology_take_schedule_file(struct pen_topology *t) {
+  enum { CHUNK_BYTES = 1 << 16 };
+  t->schedule_path = find_path(t);
+  FILE *file = fopen(t->schedule_path, "r");
+  if (!file) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(errno));
+  char *text = NULL;
+  size_t capacity = 0, got;
+  do {
+    text = pen_grow(text, &capacity, t->schedule_bytes + CHUNK_BYTES, 1);
+    got = fread(text + t->schedule_bytes, 1, CHUNK_BYTES, file);
+    t->schedule_bytes += got;
+  } while (got > 0);
+  int failed = ferror(file) ? errno : 0;
+  fclose(file);
+  if (failed) pen_stop(PEN_EXIT_NO_INPUT, "%s: %s", t->schedule_path, strerror(failed));
+  t->schedule_text = text;
+  const char **source = pen_new(t->sources.count + 1, sizeof *source);
+  memcpy(source, t->sources.value, t->sources.count * sizeof *source);
+  source[t->sources.count] = t->schedule_path;
+  t->sources = (struct pen_strings){.count = t->sources.count + 1, .value = source};
+}
+
+/* The stages of rank 0 are multiples of the ranks in a loop; in a V every second turn ends on it: 2 x ranks - 1, and so on. */
+const char *pen_topology_placement_of_file(const struct pen_topology *t) {
+  const char *end = memchr(t->schedule_text, '\n', t->schedule_bytes);
+  if (!end || t->pipeline_ranks == 1) return "loop";
+  for (const char *at = t->schedule_text; at < end; at++) {
+    if (!isdigit((unsigned char)*at)) continue;
+    bool begins = at == t->schedule_text || strchr(",(;\" ", at[-1]); /* a stage, not a microbatch */
+    uint64_t stage = 0;
+    for (; isdigit((unsigned char)*at); at++) stage = stage * 10 + (uint64_t)(*at - '0');
+    if (begins && stage % (2 * (uint64_t)t->pipeline_ranks) == 2 * (uint64_t)t->pipeline_ranks - 1) return "v";
+  }
+  return "loop";
+}

@@ -1,0 +1,14 @@
+# gen/views: charts and reports of a plan
+libgen_a_SOURCES += \
+  %reldir%/chrome_trace.c \
+  %reldir%/gantt_svg.c \
+  %reldir%/gantt_text.c \
+  %reldir%/live_ranges.c \
+  %reldir%/live_ranges.h \
+  %reldir%/memory_map.c \
+  %reldir%/report_json.c \
+  %reldir%/report_json.h \
+  %reldir%/shapes_json.c \
+  %reldir%/torch_comms.c \
+  %reldir%/view.c \
+  %reldir%/view.h

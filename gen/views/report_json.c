@@ -1,0 +1,200 @@
+/* report.c: the plan in figures, as JSON (design.md section 10, whose fields it has to the letter; others stand beside them).
+ *
+ * Nothing is computed here but counts: times are the simulation's of one training step, or of eval where nothing trains, in the costs' unit;
+ * bytes, slots and credits are the plan's.
+ *
+ *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
+ *   lower_bound, gap, bounds       what no order of these actions can beat, by each argument (bounds.c)
+ *   exchange, search               only where there are replicas, or a search
+ *   critical_path                  the chain of actions that fills the makespan (critical.c), by legs of one rank
+ *   stages                         what each holds, and on which rank
+ *   rank                           busy and idle time; bytes placed and, as their lower bound, live; receive slots; messages to the rank whose
+ *                                  sender awaits a credit, and those whose slot is proved free (slots.c): both together are all that it receives;
+ *                                  on a device also the bytes of pinned host memory
+ *
+ * JSON (RFC 8259) has neither NaN nor infinity: where a figure is no number, null stands. Reals have 15 digits, keys keep their order. */
+#include "gen/views/report_json.h"
+
+#include <math.h>
+#include <stdlib.h>
+
+#include <jansson.h>
+
+#include "gen/schedule/action_text.h"
+
+/* A real number; JSON has no NaN and no infinity. */
+static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
+
+static json_t *integer(uint64_t value) { return json_integer((json_int_t)value); }
+
+static json_t *stages_of(const struct pen_plan *plan) {
+  json_t *stages = json_array();
+  for (uint32_t index = 0; index < plan->stage_count; index++) {
+    const struct pen_stage *stage = &plan->profiles[0].stages[index];
+    json_t *layers = json_array();
+    json_array_append_new(layers, integer(stage->first_layer));
+    json_array_append_new(layers, integer(stage->past_last_layer));
+    json_t *object = json_object();
+    json_object_set_new(object, "stage", integer(index));
+    json_object_set_new(object, "rank", integer(stage->rank));
+    json_object_set_new(object, "layers", layers);
+    json_object_set_new(object, "first_block", json_string(stage->first_block));
+    json_object_set_new(object, "recompute", json_string(stage->recomputes ? "full" : "none"));
+    json_array_append_new(stages, object);
+  }
+  return stages;
+}
+
+/* Credits that each rank gives as receiver, and those it need not: count[rank][0 and 1]. */
+static uint64_t (*count_credits(const struct pen_plan *plan))[2] {
+  uint64_t(*count)[2] = pen_new(plan->rank_count, sizeof *count);
+  const struct pen_profile *profile = &plan->profiles[0];
+  for (uint32_t index = 0; index < profile->message_count; index++) {
+    const struct pen_message *message = &profile->messages[index];
+    count[profile->channels[message->channel].to_rank][message->credit == PEN_NONE]++;
+  }
+  return count;
+}
+
+static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *timing) {
+  json_t *ranks = json_array();
+  uint64_t(*credits)[2] = count_credits(plan);
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+    const struct pen_rank_memory *memory = &plan->memory[rank];
+    json_t *object = json_object();
+    json_object_set_new(object, "rank", integer(rank));
+    json_object_set_new(object, "busy", real(timing->busy[rank]));
+    json_object_set_new(object, "idle", real(timing->idle[rank]));
+    if (timing->exchange) json_object_set_new(object, "exchanging", real(timing->exchanging[rank]));
+    json_object_set_new(object, "placed_bytes", integer(memory->arena_bytes));
+    json_object_set_new(object, "live_bytes", integer(memory->live_bytes));
+    json_object_set_new(object, "ratio", real((double)memory->arena_bytes / (double)memory->live_bytes));
+    json_object_set_new(object, "receive_slots", integer(memory->receive_slots));
+    json_object_set_new(object, "credits", integer(credits[rank][0]));
+    json_object_set_new(object, "credits_elided", integer(credits[rank][1]));
+    if (memory->pinned_bytes) json_object_set_new(object, "pinned_bytes", integer(memory->pinned_bytes));
+    json_array_append_new(ranks, object);
+  }
+  return ranks;
+}
+
+/* A leg's actions as --print=actions writes them, a pair as `a|b`. */
+static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg *leg, const struct pen_order *order) {
+  char *text = NULL, word[32];
+  size_t bytes = 0;
+  FILE *out = open_memstream(&text, &bytes);
+  if (!out) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
+  for (size_t i = leg->first; i < leg->first + leg->count; i++) {
+    const struct pen_path_step *step = &path->step[i];
+    for (uint32_t index = step->index; index <= step->index + step->pair; index++) {
+      const struct pen_compute *action = &order->action[step->rank][index];
+      const char *gap = index > step->index ? "|" : i > leg->first ? " " : "";
+      fprintf(out, "%s%s", gap, pen_action_text(word, action->kind, action->stage, action->microbatch));
+    }
+  }
+  fclose(out);
+  json_t *actions = json_string(text);
+  free(text);
+  return actions;
+}
+
+/* The critical path, leg by leg: what ran on one rank, from when to when, and the message before it. */
+static json_t *path_of(const struct pen_path *path, const struct pen_order *order) {
+  json_t *object = json_object(), *legs = json_array();
+  for (size_t i = 0; i < path->leg_count; i++) {
+    const struct pen_path_leg *leg = &path->leg[i];
+    json_t *part = json_object();
+    json_object_set_new(part, "rank", integer(leg->rank));
+    json_object_set_new(part, "sent", real(path->step[leg->first].sent));
+    json_object_set_new(part, "start", real(path->step[leg->first].start));
+    json_object_set_new(part, "end", real(path->step[leg->first + leg->count - 1].end));
+    json_object_set_new(part, "actions", actions_of(path, leg, order));
+    json_array_append_new(legs, part);
+  }
+  json_object_set_new(object, "actions", integer(path->count));
+  json_object_set_new(object, "computing", real(path->compute));
+  json_object_set_new(object, "sending", real(path->sent));
+  json_object_set_new(object, "after", real(path->after));
+  json_object_set_new(object, "legs", legs);
+  return object;
+}
+
+static json_t *bound_of(const struct pen_bound *bound) {
+  json_t *object = json_object();
+  json_object_set_new(object, "work", real(bound->work));
+  json_object_set_new(object, "ends", real(bound->ends));
+  json_object_set_new(object, "chain", real(bound->chain));
+  json_object_set_new(object, "memory", real(bound->memory));
+  return object;
+}
+
+/* Lower bounds by what proves them: see bounds.h. */
+static json_t *bounds_of(const struct pen_bounds *bounds) {
+  json_t *object = json_object();
+  json_object_set_new(object, "makespan", bound_of(&bounds->makespan));
+  json_object_set_new(object, "span", bound_of(&bounds->span));
+  return object;
+}
+
+/* What the exchange between replicas costs the step, and when its rows run. */
+static json_t *exchange_of(const struct pen_timing *timing) {
+  json_t *object = json_object(), *rows = json_array();
+  json_object_set_new(object, "exposed", real(timing->exposed));
+  for (uint32_t rank = 0; rank < timing->whole_order->rank_count; rank++)
+    for (uint32_t index = 0; index < timing->whole_order->count[rank]; index++) {
+      const struct pen_compute *action = &timing->whole_order->action[rank][index];
+      char word[32];
+      if (action->kind <= PEN_W) continue;
+      json_t *row = json_object();
+      json_object_set_new(row, "rank", integer(rank));
+      json_object_set_new(row, "action", json_string(pen_action_text(word, action->kind, action->stage, action->microbatch)));
+      json_object_set_new(row, "start", real(timing->whole->start[rank][index]));
+      json_object_set_new(row, "end", real(timing->whole->end[rank][index]));
+      json_array_append_new(rows, row);
+    }
+  json_object_set_new(object, "rows", rows);
+  return object;
+}
+
+/* How a search ended, by its objective. */
+static json_t *search_of(const struct pen_search *search) {
+  json_t *object = json_object();
+  json_object_set_new(object, "objective", json_string(search->objective));
+  json_object_set_new(object, "makespan", real(search->makespan));
+  json_object_set_new(object, "span", real(search->span));
+  json_object_set_new(object, "lower_bound", real(search->lower_bound));
+  json_object_set_new(object, "gap", real(search->gap));
+  json_object_set_new(object, "from", json_string(search->start));
+  json_object_set_new(object, "placement", json_string(search->placement));
+  json_object_set_new(object, "starts", integer(search->starts));
+  json_object_set_new(object, "actions_timed", integer(search->work));
+  return object;
+}
+
+void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing, const struct pen_order *order,
+                const struct pen_path *path, const struct pen_bounds *bounds, const struct pen_search *search) {
+  json_object_seed(1); /* or it asks the system for chance, which is for keys that others choose */
+  json_t *report = json_object();
+  json_object_set_new(report, "name", json_string(plan->name));
+  json_object_set_new(report, "schedule", json_string(plan->schedule));
+  json_object_set_new(report, "ranks", integer(plan->rank_count));
+  json_object_set_new(report, "stages_per_rank", integer(plan->stages_per_rank));
+  json_object_set_new(report, "microbatches", integer(plan->microbatch_count));
+  json_object_set_new(report, "digest", json_string(pen_hex(plan->digest, PEN_DIGEST_BYTES)));
+  json_object_set_new(report, "makespan", real(timing->makespan));
+  json_object_set_new(report, "span", real(timing->span));
+  json_object_set_new(report, "work", real(timing->work));
+  json_object_set_new(report, "bubble", real(timing->bubble));
+  json_object_set_new(report, "lower_bound", real(timing->lower_bound));
+  json_object_set_new(report, "gap", real(timing->gap));
+  json_object_set_new(report, "bounds", bounds_of(bounds));
+  json_object_set_new(report, "replicas", integer(plan->replica_count));
+  if (timing->exchange) json_object_set_new(report, "exchange", exchange_of(timing));
+  if (search) json_object_set_new(report, "search", search_of(search));
+  json_object_set_new(report, "critical_path", path_of(path, order));
+  json_object_set_new(report, "stages", stages_of(plan));
+  json_object_set_new(report, "rank", ranks_of(plan, timing));
+  json_dumpf(report, out, JSON_INDENT(2) | JSON_REAL_PRECISION(15));
+  fputc('\n', out);
+  json_decref(report);
+}

@@ -1,0 +1,13 @@
+# kernels/cpu: for the CPU
+libkernels_a_SOURCES += \
+  %reldir%/cpu.h \
+  %reldir%/device.c \
+  %reldir%/matmul.c \
+  %reldir%/onednn.c \
+  %reldir%/onednn.h \
+  %reldir%/open.c \
+  %reldir%/product_bf16.c \
+  %reldir%/rope_table.c
+libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS) $(ONEDNN_CPPFLAGS)
+
+include %D%/vector/local.mk

@@ -1,0 +1,45 @@
+# kernels/cpu/vector: compiled once for each instruction set, see isa.h
+KERNEL_FLAGS = $(AM_CFLAGS) $(VECTOR_CFLAGS) -fno-math-errno -ffp-contract=off
+BF16_SOURCES = \
+  %reldir%/attention.c \
+  %reldir%/attention_dx.c \
+  %reldir%/dispatch.c \
+  %reldir%/elementwise.c \
+  %reldir%/embedding.c \
+  %reldir%/functions.h \
+  %reldir%/isa.h \
+  %reldir%/layernorm.c \
+  %reldir%/loss.c \
+  %reldir%/multiply.h \
+  %reldir%/norm.c \
+  %reldir%/rope.c \
+  %reldir%/tile.h \
+  %reldir%/vector.h
+F32_SOURCES = \
+  %reldir%/normal.c \
+  %reldir%/optimizer.c \
+  %reldir%/product.c \
+  %reldir%/product.h \
+  %reldir%/to_bf16.c
+VECTOR_SOURCES = $(BF16_SOURCES) $(F32_SOURCES)
+
+noinst_LIBRARIES += libkernels-baseline.a libkernels-baseline-bf16.a
+libkernels_baseline_a_SOURCES = $(VECTOR_SOURCES)
+libkernels_baseline_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=baseline
+libkernels_baseline_bf16_a_SOURCES = $(BF16_SOURCES)
+libkernels_baseline_bf16_a_CFLAGS = $(libkernels_baseline_a_CFLAGS) -DPEN_STORED_BF16
+KERNEL_ARCHIVES = libkernels.a libkernels-baseline.a libkernels-baseline-bf16.a
+if X86_64
+noinst_LIBRARIES += libkernels-avx2.a libkernels-avx2-bf16.a libkernels-avx512.a libkernels-avx512-bf16.a libkernels-avx512bf16.a
+KERNEL_ARCHIVES += libkernels-avx2.a libkernels-avx2-bf16.a libkernels-avx512.a libkernels-avx512-bf16.a libkernels-avx512bf16.a
+libkernels_avx2_a_SOURCES = $(VECTOR_SOURCES)
+libkernels_avx2_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=avx2 -mavx2 -mfma
+libkernels_avx2_bf16_a_SOURCES = $(BF16_SOURCES)
+libkernels_avx2_bf16_a_CFLAGS = $(libkernels_avx2_a_CFLAGS) -DPEN_STORED_BF16
+libkernels_avx512_a_SOURCES = $(VECTOR_SOURCES)
+libkernels_avx512_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=avx512 -mavx512f -mavx512dq -mavx512bw -mavx512vl -mavx2 -mfma
+libkernels_avx512_bf16_a_SOURCES = $(BF16_SOURCES)
+libkernels_avx512_bf16_a_CFLAGS = $(libkernels_avx512_a_CFLAGS) -DPEN_STORED_BF16
+libkernels_avx512bf16_a_SOURCES = $(BF16_SOURCES) %reldir%/product.h %reldir%/product_pairs.c
+libkernels_avx512bf16_a_CFLAGS = $(KERNEL_FLAGS) -DPEN_ISA=avx512bf16 -mavx512bf16 -mavx512dq -mavx512vl -mavx2 -mfma -DPEN_STORED_BF16 -DPEN_PAIRS
+endif

@@ -1,0 +1,66 @@
+# kernels/cuda: for NVIDIA's GPUs; part of a plain make with --with-cuda, else compiled by make check where the toolkit is installed
+SUFFIXES = .cu
+CUDA_KERNELS = \
+  %reldir%/accumulate.cu \
+  %reldir%/adamw.cu \
+  %reldir%/add.cu \
+  %reldir%/attention.cu \
+  %reldir%/attention_bf16.cu \
+  %reldir%/attention_dx.cu \
+  %reldir%/attention_dx_bf16.cu \
+  %reldir%/bias_dw.cu \
+  %reldir%/clip_scale.cu \
+  %reldir%/cross_entropy.cu \
+  %reldir%/embedding.cu \
+  %reldir%/embedding_dw.cu \
+  %reldir%/gelu.cu \
+  %reldir%/gelu_tanh.cu \
+  %reldir%/layernorm.cu \
+  %reldir%/layernorm_dx.cu \
+  %reldir%/max_abs.cu \
+  %reldir%/normal.cu \
+  %reldir%/position.cu \
+  %reldir%/position_dw.cu \
+  %reldir%/rmsnorm.cu \
+  %reldir%/rmsnorm_dx.cu \
+  %reldir%/rope.cu \
+  %reldir%/rope_table.cu \
+  %reldir%/scale.cu \
+  %reldir%/split.cu \
+  %reldir%/sum_arrays.cu \
+  %reldir%/sum_loss.cu \
+  %reldir%/sum_squares.cu \
+  %reldir%/swiglu.cu \
+  %reldir%/to_bf16.cu
+CUDA_INCLUDED = \
+  %reldir%/attention.cuh \
+  %reldir%/attention_dx.cuh \
+  %reldir%/column_sums.cuh \
+  %reldir%/cuda.h \
+  %reldir%/device.cuh \
+  %reldir%/exponential.cuh \
+  %reldir%/gated.cuh \
+  %reldir%/mma.cuh \
+  %reldir%/norm_dx.cuh \
+  %reldir%/plain_product.cuh \
+  %reldir%/serial_sum.cuh \
+  %reldir%/to_bf16.cuh \
+  %reldir%/workspace.def
+CUDA_C_SOURCES = \
+  %reldir%/open.c \
+  %reldir%/product.c \
+  %reldir%/stream_order.c
+CUDA_TARGETS = -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
+PEN_NVCCFLAGS = -std=c++17 $(CUDA_TARGETS) --Werror all-warnings -Xcompiler -Wall,-Wextra,-Werror,-fno-exceptions,-fno-threadsafe-statics
+.cu.$(OBJEXT):
+	$(AM_V_GEN)$(MKDIR_P) $(@D) && $(NVCC) $(AM_CPPFLAGS) $(PEN_NVCCFLAGS) $(NVCCFLAGS) -MMD -MF $@.d -c -o $@ $<
+if CUDA
+-include $(CUDA_KERNELS:.cu=.$(OBJEXT).d)
+libkernels_cuda_a_SOURCES = $(CUDA_KERNELS) $(CUDA_INCLUDED) $(CUDA_C_SOURCES)
+libkernels_cuda_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS)
+if CUDA_WANTED
+noinst_LIBRARIES += libkernels_cuda.a
+else
+check_LIBRARIES += libkernels_cuda.a
+endif
+endif

@@ -1,0 +1,10 @@
+# kernels: the functions of the ops, for the CPU and for NVIDIA's GPUs
+libkernels_a_SOURCES = \
+  %reldir%/head_loss.c \
+  %reldir%/head_loss.h \
+  %reldir%/kernels.h \
+  %reldir%/ops.def \
+  %reldir%/rope_frequency.h
+
+include %D%/cpu/local.mk
+include %D%/cuda/local.mk

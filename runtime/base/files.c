@@ -1,0 +1,318 @@
+/* files.c: paths, folders, whole writes and text output for checkpoints, without an allocator. */
+#define _GNU_SOURCE 1
+#include "runtime/base/files.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+void pen_files_take_limits_as_errors(void) {
+  signal(SIGXFSZ, SIG_IGN);
+}
+
+static int path_of(char path[PATH_MAX], const char *first, const char *second, const char *third) {
+  int length = snprintf(path, PATH_MAX, "%s%s%s", first, second, third);
+  if (length >= 0 && length < PATH_MAX) {
+    return 0;
+  }
+  path[PATH_MAX - 1] = 0;
+  errno = ENAMETOOLONG;
+  return -1;
+}
+
+int pen_path_join(char path[PATH_MAX], const char *folder, const char *name) {
+  return path_of(path, folder, "/", name);
+}
+
+int pen_path_suffix(char path[PATH_MAX], const char *file, const char *suffix) {
+  return path_of(path, file, suffix, "");
+}
+
+/* Makes one folder; 0 also when it was there. */
+static int make_one(const char *path) {
+  struct stat status;
+  if (mkdir(path, 0777) == 0) {
+    return pen_folder_sync_of(path);
+  }
+  int cause = errno;
+  if (stat(path, &status) == 0) {
+    if (S_ISDIR(status.st_mode)) {
+      return 0;
+    }
+    cause = ENOTDIR;
+  }
+  errno = cause;
+  return -1;
+}
+
+int pen_folder_make(const char *path) {
+  char part[PATH_MAX];
+  if (pen_path_suffix(part, path, "")) {
+    return -1;
+  }
+  for (char *slash = part + 1; part[0] && (slash = strchr(slash, '/')); slash++) {
+    *slash = 0;
+    if (make_one(part)) {
+      return -1;
+    }
+    *slash = '/';
+  }
+  return make_one(path);
+}
+
+int pen_folder_claim(const char *path, double seconds) {
+  const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return -1;
+  }
+  for (double waited = 0; flock(fd, LOCK_EX | LOCK_NB) != 0; waited += 0.01) {
+    if (errno == EWOULDBLOCK && waited >= seconds) {
+      close(fd);
+      errno = EWOULDBLOCK;
+      return -1;
+    }
+    if (errno != EWOULDBLOCK && errno != EINTR) {
+      break;
+    }
+    nanosleep(&pause, NULL);
+  }
+  return 0; /* open to the end */
+}
+
+/* Where there are no such locks, as if nobody else had one. */
+static int lock_folder(const char *path, int kind) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd >= 0 && flock(fd, kind | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    close(fd);
+    return -1;
+  }
+  return fd;
+}
+
+int pen_folder_share(const char *path) {
+  struct stat locked, named;
+  int fd = lock_folder(path, LOCK_SH);
+  if (fd < 0) {
+    return -1;
+  }
+  if (fstat(fd, &locked) != 0 || stat(path, &named) != 0 || !pen_file_same(&locked, &named)) { /* taken before it was locked */
+    close(fd);
+    return -1;
+  }
+  return 0; /* open to the end */
+}
+
+int pen_folder_take(const char *path) {
+  return lock_folder(path, LOCK_EX);
+}
+
+int pen_folder_sync(const char *path) {
+  int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return -1;
+  }
+  int result = fsync(fd), cause = errno;
+  close(fd);
+  if (result && (cause == EINVAL || cause == EROFS || cause == ENOTSUP)) {
+    return 0;
+  }
+  errno = cause;
+  return result;
+}
+
+int pen_folder_sync_of(const char *file) {
+  char folder[PATH_MAX];
+  if (pen_path_suffix(folder, file, "")) {
+    return -1;
+  }
+  size_t end = strlen(folder);
+  while (end > 1 && folder[end - 1] == '/') { /* "a/b/" lies in "a" */
+    end--;
+  }
+  while (end > 0 && folder[end - 1] != '/') {
+    end--;
+  }
+  while (end > 1 && folder[end - 1] == '/') {
+    end--;
+  }
+  folder[end] = 0;
+  return pen_folder_sync(end ? folder : ".");
+}
+
+int pen_file_open_output(const char *path, int flags) {
+  struct stat status;
+  sigset_t none, held;
+  sigemptyset(&none);
+  sigprocmask(SIG_BLOCK, &none, &held);
+  if (stat(path, &status) == 0 && S_ISFIFO(status.st_mode)) {
+    sigprocmask(SIG_SETMASK, &none, NULL);
+  }
+  int fd = open(path, flags | O_CREAT | O_WRONLY | O_CLOEXEC, 0666), error = errno;
+  sigprocmask(SIG_SETMASK, &held, NULL);
+  errno = error;
+  return fd;
+}
+
+bool pen_file_same(const struct stat *one, const struct stat *other) {
+  return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
+}
+
+int pen_file_reserve(int fd, uint64_t bytes) {
+  if (bytes > INT64_MAX) {
+    errno = EFBIG;
+    return -1;
+  }
+  int result;
+  do {
+    result = fallocate(fd, 0, 0, (off_t)bytes);
+  } while (result && errno == EINTR);
+  if (result && (errno == EOPNOTSUPP || errno == ENOSYS)) {
+    result = ftruncate(fd, (off_t)bytes);
+  }
+  return result;
+}
+
+/* One write, at the position or at an offset, which may take less than all. */
+static ssize_t write_some(int fd, const void *bytes, size_t count, const uint64_t *offset) {
+  ssize_t done;
+  do {
+    done = offset != NULL ? pwrite(fd, bytes, count, (off_t)*offset) : write(fd, bytes, count);
+  } while (done < 0 && errno == EINTR);
+  if (done == 0 && count) {
+    errno = ENOSPC;
+    done = -1;
+  }
+  return done;
+}
+
+static int write_all(int fd, const void *bytes, size_t count, uint64_t *offset) {
+  for (const char *at = bytes; count;) {
+    ssize_t done = write_some(fd, at, count, offset);
+    if (done < 0) {
+      return -1;
+    }
+    at += done;
+    count -= (size_t)done;
+    if (offset != NULL) {
+      *offset += (uint64_t)done;
+    }
+  }
+  return 0;
+}
+
+int pen_file_write(int fd, const void *bytes, size_t count) { return write_all(fd, bytes, count, NULL); }
+
+int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset) { return write_all(fd, bytes, count, &offset); }
+
+int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset) {
+  size_t total = 0;
+  while (total < count) {
+    ssize_t done = pread(fd, (char *)bytes + total, count - total, (off_t)(offset + total));
+    if (done < 0 && errno == EINTR) {
+      continue;
+    }
+    if (done < 0) {
+      return -1;
+    }
+    if (done == 0) {
+      break;
+    }
+    total += (size_t)done;
+  }
+  return (int64_t)total;
+}
+
+int pen_file_sync_close(int fd, int result) {
+  int cause = errno;
+  bool synced = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; /* or not a thing that can be */
+  if (!synced && !result) {
+    result = -1, cause = errno;
+  }
+  if (close(fd) && !result) {
+    result = -1, cause = errno;
+  }
+  errno = cause;
+  return result;
+}
+
+/* ---- text ---- */
+
+void pen_writer_open(struct pen_writer *text, int fd) {
+  text->fd = fd;
+  text->failed = 0;
+  text->used = 0;
+}
+
+int pen_writer_flush(struct pen_writer *text) {
+  if (!text->failed && pen_file_write(text->fd, text->buffer, text->used)) {
+    text->failed = errno;
+  }
+  text->used = 0;
+  errno = text->failed;
+  return text->failed ? -1 : 0;
+}
+
+void pen_writer_text(struct pen_writer *text, const char *string) {
+  for (size_t left = strlen(string); left;) {
+    if (text->used == sizeof text->buffer) {
+      pen_writer_flush(text);
+    }
+    size_t room = sizeof text->buffer - text->used, part = left < room ? left : room;
+    memcpy(text->buffer + text->used, string, part);
+    text->used += part;
+    string += part;
+    left -= part;
+  }
+}
+
+void pen_writer_number(struct pen_writer *text, uint64_t number) {
+  char digits[24];
+  snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
+  pen_writer_text(text, digits);
+}
+
+const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text) {
+  snprintf(shown, PEN_SHOWN_BYTES, "%s", text);
+  for (char *c = shown; *c; c++) {
+    if ((unsigned char)*c < 32 || *c == 127) {
+      *c = '?';
+    }
+  }
+  return shown;
+}
+
+void pen_hex_text(char *text, const unsigned char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+  }
+}
+
+void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    char two[3];
+    pen_hex_text(two, bytes + i, 1);
+    pen_writer_text(text, two);
+  }
+}
+
+void pen_writer_json(struct pen_writer *text, const char *string) {
+  pen_writer_text(text, "\"");
+  for (; *string; string++) {
+    unsigned char c = (unsigned char)*string;
+    char shown[8];
+    if (c < 32) {
+      snprintf(shown, sizeof shown, "\\u%04x", c);
+    } else {
+      snprintf(shown, sizeof shown, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+    }
+    pen_writer_text(text, shown);
+  }
+  pen_writer_text(text, "\"");
+}

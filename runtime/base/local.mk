@@ -1,0 +1,15 @@
+# runtime/base: checks, files, options
+libruntime_a_SOURCES += \
+  %reldir%/check.c \
+  %reldir%/check.h \
+  %reldir%/crc32.c \
+  %reldir%/crc32.h \
+  %reldir%/files.c \
+  %reldir%/files.h \
+  %reldir%/futex_counter.c \
+  %reldir%/futex_counter.h \
+  %reldir%/options.c \
+  %reldir%/options.def \
+  %reldir%/options.h \
+  %reldir%/seal.c \
+  %reldir%/seal.h

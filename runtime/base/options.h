@@ -1,0 +1,40 @@
+/* options.h: the command line of the deployed binary, as options.def lists it. */
+#ifndef PEN_OPTIONS_H
+#define PEN_OPTIONS_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum pen_command {
+#define PEN_COMMAND(kind, name, synopsis, meaning) PEN_COMMAND_##kind,
+#include "runtime/base/options.def"
+  PEN_COMMANDS
+};
+
+enum {
+#define PEN_COMMAND(kind, name, synopsis, meaning) PEN_IN_##kind = 1 << PEN_COMMAND_##kind,
+#include "runtime/base/options.def"
+};
+
+typedef const char *pen_option_TEXT; /* null: not given */
+typedef uint64_t pen_option_NUMBER;
+typedef double pen_option_SECONDS;
+typedef double pen_option_REAL;
+typedef bool pen_option_FLAG;
+
+/* What was said, with defaults where nothing was; `given` tells the two apart. */
+struct pen_options {
+  enum pen_command command;
+#define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) pen_option_##type field;
+#include "runtime/base/options.def"
+  struct {
+#define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) bool field;
+#include "runtime/base/options.def"
+  } given;
+};
+
+/* Reads the command line. --help and --version print and exit 0; what is wrong is said and exits 64. `program` is how the user
+ * calls this binary. The texts stay argv's. */
+void pen_options_read(struct pen_options *options, const char *program, const char *version, int argc, char **argv);
+
+#endif

@@ -1,0 +1,99 @@
+/* lost.c: the line that tells of a lost rank (see lost.h). */
+#include "runtime/comm/failure_text.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/comm/action_text.h"
+
+/* The row at `ordinal` of all that a rank has run or will. Before the step at hand came the last row of another, which is alike in all
+ * profiles. */
+static const char *row_text(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
+  const struct pen_rank_state *state = &shared->ranks[rank];
+  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
+  uint64_t began = atomic_load(&state->step_began);
+  uint64_t row = ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
+  return pen_action_text_known(text, bytes, &program->actions[row]);
+}
+
+static const char *place_text(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, char *text, size_t bytes) {
+  uint32_t phase = atomic_load(&shared->ranks[rank].phase);
+  if (phase != PEN_PHASE_STEPS) {
+    return phase == PEN_PHASE_SAVE ? "SAVE" : "START";
+  }
+  return row_text(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text, bytes);
+}
+
+char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost, const char *cause,
+                    uint32_t waiter) {
+  char after[64] = "start", place[64], who[128] = "no rank waits for it";
+  const struct pen_rank_state *state = &shared->ranks[lost];
+  uint64_t finished = atomic_load(&state->finished);
+  if (finished > 0) {
+    row_text(plan, shared, lost, finished - 1, after, sizeof after);
+  }
+  if (waiter != PEN_NONE) {
+    snprintf(who, sizeof who, "rank %u waits at %s for rank %u", waiter, place_text(plan, shared, waiter, place, sizeof place), lost);
+  }
+  snprintf(line, bytes, "penstock: rank %u (pid %d, host %.*s) lost: %s after %s; %s", lost, (int)state->process, (int)sizeof state->host,
+           state->host, cause, after, who);
+  return line;
+}
+
+char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank) {
+  static const char *const texts[] = {
+#define PEN_CONNECTING(what, text) [PEN_CONNECT_##what] = text,
+#include "runtime/comm/bootstrap.def"
+#undef PEN_CONNECTING
+  };
+  const struct pen_rank_state *state = &shared->ranks[rank];
+  const uint64_t connecting = atomic_load(&state->connecting);
+  const struct pen_profile *profile = &plan->profiles[atomic_load(&state->profile) % plan->profile_count];
+  const uint32_t channel = (uint32_t)connecting, first = rank - rank % plan->rank_count;
+  const char *what = texts[connecting >> 56];
+  text[0] = '\0';
+  if (what != NULL && channel < profile->channel_count) {
+    snprintf(text, bytes, "%s (%u>%u)", what, first + profile->channels[channel].from_rank, first + profile->channels[channel].to_rank);
+  } else if (what != NULL) {
+    snprintf(text, bytes, "%s", what);
+  }
+  return text;
+}
+
+/* Over NCCL peers swap when all have come to a row, and none of them can tell who has stopped in it (queue_told.c): of a lost one the others wait. */
+static bool swaps_with(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint32_t lost) {
+  const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
+  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
+  const uint64_t row = pen_row_of(state);
+  return strcmp(plan->transport, "nccl") == 0 && rank % plan->rank_count == lost % plan->rank_count &&
+         atomic_load(&state->phase) == PEN_PHASE_STEPS && atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
+         row == pen_row_of(other) && row < program->action_count &&
+         pen_kind_brings(program->actions[row].kind);
+}
+
+uint32_t pen_lost_waiter(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost) {
+  uint32_t waiter = PEN_NONE;
+  for (uint32_t r = 0; r < shared->process_count; r++) {
+    const struct pen_rank_state *state = &shared->ranks[r];
+    const uint32_t rows = atomic_load(&state->rows_wait_for) & ~PEN_WAITS_FOR_ROWS;
+    if (r != lost && atomic_load(&state->waits_for) == lost + 1 && !pen_has_come(shared, state) && (waiter == PEN_NONE || rows == lost + 1)) {
+      waiter = r;
+    }
+  }
+  for (uint32_t r = 0; r < shared->process_count && waiter == PEN_NONE; r++) {
+    waiter = r != lost && swaps_with(plan, shared, r, lost) ? r : PEN_NONE;
+  }
+  return waiter;
+}
+
+bool pen_lost_follow(const struct pen_shared *shared, struct pen_awaited *at) {
+  const struct pen_rank_state *state = &shared->ranks[at->rank];
+  const uint32_t all = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
+  const uint32_t rows = atomic_load_explicit(&state->rows_wait_for, memory_order_relaxed);
+  const uint32_t next = at->rows ? rows & ~PEN_WAITS_FOR_ROWS : all;
+  if (all == 0 || next == 0 || pen_has_come(shared, state)) {
+    return false;
+  }
+  *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ROWS)};
+  return true;
+}

@@ -1,0 +1,299 @@
+/* generate.c: the window over what has been written, and what is shown of it (see generate.h).
+ *
+ * Three ops are tapped: TOKENS and TARGETS read the sample at hand instead of a file, and CROSS_ENTROPY's logits are drawn from instead
+ * of summed up; on a device when the step is over, by fetching the one row, since nothing behind them writes there. The rank of the last
+ * stage tells of the new token in its state, which other hosts see, too; all ranks read it when each has ended the step, and so agree on
+ * which sample is at hand, how long it is, and which window holds it. Tokens go by turns of two: when the next but one is
+ * drawn, all have come to a step behind this one. */
+#include "runtime/commands/generate.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/storage/initial_weights.h"
+#include "runtime/device/stream_executor.h"
+#include "runtime/exec/op_hook.h"
+
+enum { LOGITS = 0, LOSS = 3, BYTE_VOCAB = 256 };
+
+static struct {
+  const struct pen_options *options;
+  uint64_t prompt, capacity; /* tokens of the prompt; of a sample */
+  uint32_t *token;           /* [samples][capacity], as this rank knows them */
+  uint64_t key;
+  struct {
+    struct pen_tap tokens, targets, loss;
+    const unsigned char *logits; /* there; of the rank of the last stage, on a device */
+  } taps[PEN_SHAPES_MAX];
+  uint32_t shape_count; /* so many are tapped */
+  uint32_t rank, replica;
+  double *weights;      /* [vocab] */
+  float *logits;        /* [vocab] */
+  unsigned char *row;   /* [vocab] of the model's dtype: what is fetched */
+  /* What the step at hand goes on with; `sample` may be past the last: */
+  uint64_t sample, written;
+  uint64_t taken; /* steps whose tokens are known */
+} generation;
+
+static uint32_t *sample_of(uint64_t sample) {
+  return generation.token + sample * generation.capacity;
+}
+
+/* ---- the prompt ---- */
+
+/* Reads a prompt of token numbers, or counts them (to null). */
+static uint64_t read_numbers(const struct pen_plan *plan, const char *text, uint32_t *to) {
+  uint64_t count = 0;
+  for (const char *at = text + strspn(text, " "); *at != '\0'; at += strspn(at, " ")) {
+    char *end;
+    errno = 0;
+    unsigned long long token = strtoull(at, &end, 10);
+    if (*at < '0' || *at > '9' || errno != 0 || token >= plan->vocab || (*end != ' ' && *end != '\0')) {
+      pen_fail(PEN_EXIT_USAGE, "--prompt: %.*s: token numbers below %u, parted by blanks", (int)strcspn(at, " "), at, plan->vocab);
+    }
+    if (to != NULL) {
+      to[count] = (uint32_t)token;
+    }
+    count++;
+    at = end;
+  }
+  return count;
+}
+
+static uint64_t read_bytes(const struct pen_plan *plan, const char *text, uint32_t *to) {
+  uint64_t count = strlen(text);
+  for (uint64_t i = 0; i < count; i++) {
+    unsigned char byte = (unsigned char)text[i];
+    if (byte >= plan->vocab) {
+      pen_fail(PEN_EXIT_USAGE, "--prompt: byte %u: the model's vocab is %u", byte, plan->vocab);
+    }
+    if (to != NULL) {
+      to[i] = byte;
+    }
+  }
+  return count;
+}
+
+void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options) {
+  uint64_t (*read_prompt)(const struct pen_plan *plan, const char *text, uint32_t *to) = plan->vocab > BYTE_VOCAB ? read_numbers : read_bytes;
+  uint32_t key[2];
+  pen_key(key, options->seed, "generate");
+  generation.options = options;
+  generation.key = (uint64_t)key[1] << 32 | key[0];
+  generation.prompt = read_prompt(plan, options->prompt, NULL);
+  if (generation.prompt == 0) {
+    pen_fail(PEN_EXIT_USAGE, "--prompt '%s': at least one token", options->prompt);
+  }
+  uint64_t elements;
+  if (__builtin_add_overflow(generation.prompt, options->tokens, &generation.capacity) ||
+      __builtin_mul_overflow(generation.capacity, options->samples, &elements) || elements > SIZE_MAX / sizeof(uint32_t)) {
+    pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds", (unsigned long long)options->tokens);
+  }
+  generation.token = calloc(elements, sizeof *generation.token);
+  pen_check(generation.token != NULL, "no memory for %llu tokens", (unsigned long long)elements);
+  for (uint64_t s = 0; s < options->samples; s++) {
+    read_prompt(plan, options->prompt, sample_of(s));
+  }
+}
+
+/* ---- within a step ---- */
+
+/* The first token that the window holds. */
+static uint64_t window_start(const struct pen_vm *vm) {
+  return generation.written > vm->profile->sequence ? generation.written - vm->profile->sequence : 0;
+}
+
+/* Past the last sample there may be one step more, which nobody looks at. */
+static bool at_end(void) {
+  return generation.sample == generation.options->samples;
+}
+
+static void read_window(const struct pen_call *call) {
+  const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
+  uint64_t first = window_start(vm), count = generation.written - first;
+  const uint32_t *from = sample_of(at_end() ? 0 : generation.sample) + first;
+  int32_t *to = call->operand[0];
+  for (uint64_t t = 0; t < (uint64_t)call->dim[0]; t++) {
+    to[t] = t < count ? (int32_t)from[t] : 0; /* what follows is seen by nothing before it */
+  }
+}
+
+/* Nothing is foretold but by drawing. */
+static void no_targets(const struct pen_call *call) {
+  int32_t *to = call->operand[0];
+  for (int64_t r = 0; r < call->dim[0]; r++) {
+    to[r] = PEN_IGNORED_TARGET;
+  }
+  *(double *)call->operand[1] = 0.0;
+}
+
+static size_t row_bytes(const struct pen_vm *vm) {
+  return vm->plan->vocab * (vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float));
+}
+
+/* Where among the logits the row is that foretells the sample's next token. */
+static size_t row_offset(const struct pen_vm *vm) { return (generation.written - window_start(vm) - 1) * row_bytes(vm); }
+
+/* One row of logits, as f32. */
+static const float *as_floats(const struct pen_vm *vm, const void *row) {
+  if (vm->plan->dtype != PEN_BF16) {
+    return row;
+  }
+  pen_widen(generation.logits, row, vm->plan->vocab);
+  return generation.logits;
+}
+
+static bool draws(void) { return !at_end() && generation.replica == 0; }
+
+static void draw_from(const struct pen_vm *vm, const void *row) {
+  const struct pen_options *options = generation.options;
+  const uint64_t at = generation.written;
+  const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
+  const size_t token = pen_draw(as_floats(vm, row), vm->plan->vocab, options->temperature, options->top_k, uniform, generation.weights);
+  atomic_store_explicit(&vm->transport->self->drawn[vm->step % PEN_DRAWN], (uint32_t)token, memory_order_relaxed);
+}
+
+static void draw_next(const struct pen_call *call) {
+  const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
+  if (draws()) {
+    draw_from(vm, (const unsigned char *)call->operand[LOGITS] + row_offset(vm));
+  }
+  *(double *)call->operand[LOSS] = 0.0;
+}
+
+static uint32_t tapped(const struct pen_vm *vm) {
+  uint32_t s = 0;
+  while (generation.taps[s].loss.context != vm) {
+    s++;
+  }
+  return s;
+}
+
+/* On a device, in the place of CROSS_ENTROPY: keeps in mind where the logits are, which is the same in every step of a shape. */
+static void note_logits(const struct pen_call *call) {
+  generation.taps[tapped(((const struct pen_tap *)call->prepared)->context)].logits = call->operand[LOGITS];
+}
+
+/* A device's step is done: fetches the row and draws from it. */
+static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
+  (void)run;
+  const unsigned char *logits = generation.taps[tapped(vm)].logits;
+  if (logits == NULL || !draws()) {
+    return true;
+  }
+  const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm);
+  for (size_t at = 0, bytes; at < row_bytes(vm); at += bytes) {
+    bytes = row_bytes(vm) - at < PEN_STAGING_BYTES ? row_bytes(vm) - at : PEN_STAGING_BYTES;
+    memcpy(generation.row + at, pen_queue_look(vm->queue, first + at, bytes), bytes);
+  }
+  draw_from(vm, generation.row);
+  return true;
+}
+
+/* ---- what is shown ---- */
+
+static void print(const char *text, size_t bytes) {
+  if (pen_file_write(STDOUT_FILENO, text, bytes) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output: %s", strerror(errno));
+  }
+}
+
+static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t count) {
+  char text[32];
+  for (uint64_t t = 0; t < count; t++) {
+    int bytes = plan->vocab > BYTE_VOCAB ? snprintf(text, sizeof text, "%u ", tokens[t]) : snprintf(text, sizeof text, "%c", (int)tokens[t]);
+    bool unprintable = plan->vocab <= BYTE_VOCAB && (tokens[t] < 32 || tokens[t] == 127) && tokens[t] != '\n' && tokens[t] != '\t';
+    if (unprintable && isatty(STDOUT_FILENO)) {
+      text[0] = '?'; /* a model that knows little must not steer a terminal */
+    }
+    print(text, (size_t)bytes);
+  }
+}
+
+static uint32_t drawing_rank(const struct pen_run *run) { return pen_last_stage_rank(run->plan, run->profile); }
+
+/* The rank that shows the texts: the one that has drawn them. Other replicas, where there are any, only help with weights. */
+static bool shows(const struct pen_run *run) { return drawing_rank(run) == generation.rank && generation.replica == 0; }
+
+static void opened(const struct pen_run *run, struct pen_vm *vm) {
+  const struct pen_plan *plan = run->plan;
+  uint32_t s = generation.shape_count++;
+  generation.rank = vm->rank;
+  generation.replica = vm->replica;
+  generation.taps[s].tokens = (struct pen_tap){.run = read_window, .context = vm};
+  generation.taps[s].targets = (struct pen_tap){.run = no_targets, .context = vm};
+  generation.taps[s].loss = (struct pen_tap){.run = vm->queue == NULL ? draw_next : note_logits, .context = vm};
+  if (generation.weights == NULL) {
+    generation.weights = calloc(plan->vocab, sizeof *generation.weights);
+    generation.logits = calloc(plan->vocab, sizeof *generation.logits);
+    generation.row = calloc(plan->vocab, sizeof(float));
+  }
+  pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL, "no memory for %u logits", plan->vocab);
+  pen_vm_tap(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
+  pen_vm_tap(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
+  pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
+}
+
+/* A sample begins with its prompt, and, where there are several, with a line that numbers it. */
+static void begin_sample(const struct pen_run *run) {
+  char heading[64];
+  if (at_end() || !shows(run)) {
+    return;
+  }
+  if (generation.options->samples > 1) {
+    int bytes = snprintf(heading, sizeof heading, "%s--- %llu\n", generation.sample == 0 ? "" : "\n", (unsigned long long)generation.sample + 1);
+    print(heading, (size_t)bytes);
+  }
+  show(run->plan, sample_of(generation.sample), generation.prompt);
+}
+
+/* Takes what the step before has drawn: it is shown; with the end-of-text token, or as many as were asked for, the sample ends. */
+static void take_token(const struct pen_run *run) {
+  const struct pen_options *options = generation.options;
+  uint32_t *drawn = sample_of(generation.sample) + generation.written++;
+  *drawn = atomic_load_explicit(&run->shared.ranks[drawing_rank(run)].drawn[generation.taken++ % PEN_DRAWN], memory_order_relaxed);
+  if (shows(run)) {
+    show(run->plan, drawn, 1);
+  }
+  if (generation.written == generation.capacity || (options->given.end_of_text && *drawn == options->end_of_text)) {
+    generation.sample++;
+    generation.written = generation.prompt;
+    begin_sample(run);
+  }
+}
+
+/* The shortest window that holds the sample, or the longest. When all samples have ended, so does the run. */
+static uint32_t choose(const struct pen_run *run, uint64_t step) {
+  uint32_t s = 0;
+  if (step == 0) {
+    generation.written = generation.prompt;
+    begin_sample(run);
+  } else {
+    take_token(run);
+  }
+  if (at_end()) {
+    atomic_store(&run->shared.control->stop_requested, 1);
+  }
+  while (s + 1 < run->shapes.count && run->shapes.profile[s]->sequence < generation.written) {
+    s++;
+  }
+  return s;
+}
+
+/* The last step's token was not taken yet, unless the step was past the end. */
+static void left(const struct pen_run *run, struct pen_vm *vm) {
+  (void)vm;
+  if (!at_end()) {
+    take_token(run);
+  }
+  if (shows(run)) {
+    print("\n", 1);
+  }
+}
+
+const struct pen_command_hooks pen_generate_hooks = {.opened = opened, .choose = choose, .stepped = fetch_and_draw, .left = left};

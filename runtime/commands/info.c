@@ -1,0 +1,210 @@
+/* info.c: prints a plan's identity and its bytes by kind and rank. */
+#include "runtime/commands/info.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "kernels/kernels.h"
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/data/bucket.h"
+
+/* What is told of a rank's memory, in both forms; the last of it where there is such memory, on a device. */
+static const struct column {
+  const char *name, *heading;
+  size_t offset;
+} columns[] = {
+#define COLUMN(field, heading) {#field, heading, offsetof(struct pen_rank_memory, field)}
+    COLUMN(arena_bytes, "arena"),
+    COLUMN(window_bytes, "window"),
+    COLUMN(weight_bytes, "weights"),
+    COLUMN(copy_bytes, "bf16 copies"),
+    COLUMN(gradient_bytes, "gradients"),
+    COLUMN(moment_bytes, "moments"),
+    COLUMN(snapshot_bytes, "snapshot"),
+    COLUMN(constant_bytes, "constants"),
+    COLUMN(activation_bytes, "activations"),
+    COLUMN(live_bytes, "live"),
+    COLUMN(pinned_bytes, "pinned"),
+#undef COLUMN
+};
+enum { COLUMN_COUNT = sizeof columns / sizeof columns[0] };
+
+static const char *const sharding_names[] = {
+    [PEN_SHARD_NONE] = "none",
+    [PEN_SHARD_OPTIMIZER] = "optimizer",
+    [PEN_SHARD_WEIGHTS] = "weights",
+};
+
+static uint64_t value_of(const struct pen_rank_memory *memory, const struct column *column) {
+  uint64_t value;
+  memcpy(&value, (const char *)memory + column->offset, sizeof value);
+  return value;
+}
+
+static unsigned column_count(const struct pen_plan *plan) { return plan->memory[0].pinned_bytes > 0 ? COLUMN_COUNT : COLUMN_COUNT - 1; }
+
+static uint64_t parameter_count(const struct pen_plan *plan) {
+  uint64_t count = 0;
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    count += plan->weights[w].count;
+  }
+  return count;
+}
+
+static void json_text(struct pen_writer *out, const char *name, const char *value) {
+  pen_writer_json(out, name);
+  pen_writer_text(out, ":");
+  pen_writer_json(out, value);
+  pen_writer_text(out, ",");
+}
+
+static void json_number(struct pen_writer *out, const char *name, uint64_t value) {
+  pen_writer_json(out, name);
+  pen_writer_text(out, ":");
+  pen_writer_number(out, value);
+  pen_writer_text(out, ",");
+}
+
+static void json_real(struct pen_writer *out, const char *name, double value) {
+  pen_writer_json(out, name);
+  char text[32];
+  snprintf(text, sizeof text, ":%.9g,", value);
+  pen_writer_text(out, text);
+}
+
+static void json_digest(struct pen_writer *out, const char *name, const uint8_t digest[PEN_DIGEST_BYTES]) {
+  pen_writer_json(out, name);
+  pen_writer_text(out, ":\"");
+  pen_writer_hex(out, digest, PEN_DIGEST_BYTES);
+  pen_writer_text(out, "\",");
+}
+
+static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
+  struct pen_shapes shapes = pen_shapes_of(plan, plan->profiles[0].kind);
+  pen_writer_text(out, "\"shapes\":[");
+  for (uint32_t s = 0; s < shapes.count; s++) {
+    pen_writer_text(out, s == 0 ? "{" : ",{");
+    json_number(out, "sequence", shapes.profile[s]->sequence);
+    pen_writer_text(out, "\"microbatches\":");
+    pen_writer_number(out, shapes.profile[s]->microbatch_count);
+    pen_writer_text(out, "}");
+  }
+  pen_writer_text(out, "],");
+}
+
+static void json_ranks(struct pen_writer *out, const struct pen_plan *plan) {
+  pen_writer_text(out, "\"rank\":[");
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    pen_writer_text(out, r == 0 ? "{" : ",{");
+    json_number(out, "rank", r);
+    for (unsigned c = 0; c < column_count(plan); c++) {
+      json_number(out, columns[c].name, value_of(&plan->memory[r], &columns[c]));
+    }
+    json_number(out, "actions", plan->profiles[0].ranks[r].action_count);
+    pen_writer_text(out, "\"receive_slots\":");
+    pen_writer_number(out, plan->memory[r].receive_slots);
+    pen_writer_text(out, "}");
+  }
+  pen_writer_text(out, "]");
+}
+
+static void print_json(const struct pen_plan *plan, const char *kernels) {
+  static struct pen_writer out;
+  pen_writer_open(&out, STDOUT_FILENO);
+  pen_writer_text(&out, "{");
+  json_text(&out, "name", plan->name);
+  json_text(&out, "version", plan->version);
+  json_text(&out, "family", plan->family);
+  json_text(&out, "dtype", plan->dtype == PEN_BF16 ? "bf16" : "f32");
+  json_text(&out, "schedule", plan->schedule);
+  json_text(&out, "device", plan->device);
+  json_text(&out, "transport", plan->transport);
+  json_text(&out, "kernels", kernels);
+  json_digest(&out, "digest", plan->digest);
+  json_digest(&out, "model_digest", plan->model_digest);
+  json_number(&out, "ranks", plan->rank_count);
+  json_number(&out, "stages_per_rank", plan->stages_per_rank);
+  json_number(&out, "stages", plan->stage_count);
+  json_number(&out, "microbatches", plan->microbatch_count);
+  json_number(&out, "microbatch", plan->microbatch);
+  json_number(&out, "sequence", plan->sequence);
+  json_number(&out, "vocab", plan->vocab);
+  json_number(&out, "layers", plan->layers);
+  json_number(&out, "threads_per_rank", plan->threads_per_rank);
+  json_number(&out, "weights", plan->weight_count);
+  json_number(&out, "parameters", parameter_count(plan));
+  json_number(&out, "replicas", plan->replica_count);
+  json_text(&out, "shard", sharding_names[plan->sharding]);
+  json_text(&out, "unit", plan->forecast.unit);
+  json_real(&out, "makespan", plan->forecast.makespan);
+  json_real(&out, "exchanging", plan->forecast.exchanging);
+  json_real(&out, "exposed", plan->forecast.exposed);
+  json_shapes(&out, plan);
+  json_ranks(&out, plan);
+  pen_writer_text(&out, "}\n");
+  if (pen_writer_flush(&out) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "cannot write to standard output");
+  }
+}
+
+static void print_digest(const char *name, const uint8_t digest[PEN_DIGEST_BYTES]) {
+  char text[2 * PEN_DIGEST_BYTES + 1];
+  pen_hex_text(text, digest, PEN_DIGEST_BYTES);
+  printf("%-14s%s\n", name, text);
+}
+
+/* What the generator expects of a step, and what of it is the replicas' exchange. */
+static void print_forecast(const struct pen_plan *plan) {
+  const struct pen_forecast *forecast = &plan->forecast;
+  printf("%-14smakespan %.6g (%s)\n", "predicted", forecast->makespan, forecast->unit);
+  if (plan->replica_count > 1) {
+    printf("%-14s%u, shard %s: the exchange takes a rank up to %.6g, and makes the step %.6g longer\n", "replicas", plan->replica_count,
+           sharding_names[plan->sharding], forecast->exchanging, forecast->exposed);
+  }
+}
+
+static void print_text(const struct pen_plan *plan, const char *kernels) {
+  printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
+  printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule, plan->rank_count, plan->stages_per_rank,
+         plan->microbatch_count);
+  printf("%-14s%s, %s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family,
+         plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),
+         plan->weight_count);
+  printf("%-14s%u sequences of %u in a microbatch\n", "batch", plan->microbatch, plan->sequence);
+  struct pen_shapes shapes = pen_shapes_of(plan, plan->profiles[0].kind);
+  for (uint32_t s = 0; s < shapes.count && shapes.count > 1; s++) {
+    printf("%-14s%u microbatches of sequences of %u\n", s == 0 ? "shapes" : "", shapes.profile[s]->microbatch_count,
+           shapes.profile[s]->sequence);
+  }
+  printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport, plan->threads_per_rank);
+  print_forecast(plan);
+  printf("%-14s%s\n", "kernels", kernels);
+  print_digest("digest", plan->digest);
+  print_digest("model digest", plan->model_digest);
+  printf("\nbytes by rank\n%6s", "rank");
+  for (unsigned c = 0; c < column_count(plan); c++) {
+    printf(" %13s", columns[c].heading);
+  }
+  printf(" %6s\n", "slots");
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    printf("%6u", r);
+    for (unsigned c = 0; c < column_count(plan); c++) {
+      printf(" %13" PRIu64, value_of(&plan->memory[r], &columns[c]));
+    }
+    printf(" %6u\n", plan->memory[r].receive_slots);
+  }
+}
+
+/* Of a device that is not the CPU its name alone: it need not be here. */
+void pen_info(const struct pen_plan *plan, bool json) {
+  const char *kernels = strcmp(plan->device, "cpu") == 0 ? pen_kernels_open((int)plan->threads_per_rank) : plan->device;
+  pen_check(kernels != NULL, "no memory for the buffers of matrix products");
+  if (json) {
+    print_json(plan, kernels);
+  } else {
+    print_text(plan, kernels);
+  }
+}

@@ -1,0 +1,329 @@
+/* score.c: log-probabilities by token, and their sums by document (see score.h).
+ *
+ * The last stage's op CROSS_ENTROPY is tapped: run row by row it gives each token's -ln p instead of their sum, which is kept for a
+ * step and then written in the order of the windows. A packed file's windows hold documents in another order than they were read in:
+ * there all is kept to the end. Where replicas have to work together (their weights are shared out), each scores its own windows, and
+ * the first one's last rank writes what all have found. */
+#include "runtime/commands/score.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/observe/step_log.h"
+#include "runtime/exec/op_hook.h"
+
+enum { NUMBER_BYTES = 40 };
+
+/* The document that is being written. */
+struct document {
+  uint64_t index, first_token, tokens, scored;
+  double sum;
+};
+
+static struct {
+  const char *path;
+  int descriptor;
+  bool ends;            /* documents end with a token: */
+  int64_t end_of_text;
+  struct pen_tap tap;
+  /* What a step finds, shared by all ranks; odd steps have a place of their own, so that the next one may run while it is written. */
+  struct finding {
+    double minus_log; /* NaN: not scored */
+    int32_t target;
+  } *found;           /* [2][windows of a step][sequence] */
+  uint64_t found_count; /* of one step */
+  size_t microbatch_rows;
+  size_t row;           /* of the microbatch: the next call's first */
+  struct {
+    double *minus_log;
+    int32_t *target;
+  } fetched;            /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
+  bool writes;          /* this rank does */
+  struct pen_writer out;
+  struct document document;
+  uint64_t scored;
+  double sum;
+  /* of a packed file: */
+  double *kept;          /* -ln p of every token of every piece; NaN: not scored */
+  uint64_t *kept_first;  /* [document]: where the piece begins in `kept` */
+  uint64_t *order;       /* [document]: the pieces in the order of the input */
+} score;
+
+void pen_score_open(const struct pen_run *run) {
+  const struct pen_options *options = run->options;
+  uint64_t elements;
+  score.found_count = pen_data_step_windows(run->plan, run->profile) * run->profile->sequence;
+  pen_check(!__builtin_mul_overflow(score.found_count, 2 * sizeof *score.found, &elements) && elements <= SIZE_MAX, "too many tokens a step");
+  score.found = mmap(NULL, elements, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  pen_check(score.found != MAP_FAILED, "no memory for the scores of %" PRIu64 " tokens", 2 * score.found_count);
+  score.path = options->output;
+  score.ends = options->given.end_of_text;
+  score.end_of_text = (int64_t)options->end_of_text;
+  score.descriptor = open(options->output, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (score.descriptor < 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
+  }
+  struct stat output, result;
+  if (fstat(score.descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 && S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
+    pen_fail(PEN_EXIT_USAGE, "--output %s: is standard output, where the result goes", options->output);
+  }
+}
+
+/* ---- within a step ---- */
+
+/* What the step at hand finds. */
+static struct finding *found_of(const struct pen_vm *vm) {
+  return score.found + (vm->step & 1) * score.found_count;
+}
+
+/* A microbatch's rows come in order, by one call or by several. */
+static size_t next_row(size_t rows) {
+  const size_t first = score.row;
+  score.row = (first + rows) % score.microbatch_rows;
+  return first;
+}
+
+/* On a device: behind CROSS_ENTROPY, which leaves each row's loss, an f64, in its workspace (kernels/cuda/cross_entropy.cu). */
+static void fetch_rows(const struct pen_call *call) {
+  const struct pen_tap *tap = call->prepared;
+  const struct pen_vm *vm = tap->context;
+  const size_t rows = (size_t)call->dim[0], first = (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
+  struct pen_call own = *call;
+  own.prepared = tap->prepared;
+  tap->kernel(&own);
+  vm->device->copy_out(score.fetched.minus_log + first, call->workspace, rows * sizeof(double), call->stream);
+  vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t), call->stream);
+}
+
+/* When the step is done. */
+static void take_fetched(const struct pen_vm *vm) {
+  if (score.fetched.target == NULL) {
+    return; /* the CPU's row has done it, or another rank */
+  }
+  const size_t count = vm->profile->microbatch_count * score.microbatch_rows;
+  struct finding *found = found_of(vm) + vm->replica * count;
+  for (size_t r = 0; r < count; r++) {
+    const int32_t target = score.fetched.target[r];
+    found[r] = (struct finding){target == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r], target};
+  }
+}
+
+/* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in rising order has the bits of one call. */
+static void score_rows(const struct pen_call *call) {
+  const struct pen_tap *tap = call->prepared;
+  const struct pen_vm *vm = tap->context;
+  const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
+  const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
+  const int32_t *targets = call->operand[1];
+  struct finding *found = found_of(vm) + (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
+  double sum = 0.0;
+  for (size_t r = 0; r < rows; r++) {
+    double loss = 0.0;
+    struct pen_call one = *call;
+    one.operand[0] = (unsigned char *)call->operand[0] + r * vocab * logit_bytes;
+    one.operand[1] = (int32_t *)call->operand[1] + r;
+    one.operand[3] = &loss;
+    one.dim[0] = 1;
+    one.prepared = tap->prepared;
+    tap->kernel(&one);
+    sum += loss;
+    found[r] = (struct finding){targets[r] == PEN_IGNORED_TARGET ? (double)NAN : loss, targets[r]};
+  }
+  *(double *)call->operand[3] = sum;
+}
+
+/* ---- packed files ---- */
+
+static const struct pen_packed_document *pieces; /* for the comparison */
+
+static int by_input(const void *a, const void *b) {
+  const struct pen_packed_document *x = &pieces[*(const uint64_t *)a], *y = &pieces[*(const uint64_t *)b];
+  if (x->number != y->number) {
+    return x->number < y->number ? -1 : 1;
+  }
+  return (x->first > y->first) - (x->first < y->first);
+}
+
+static void open_packed(const struct pen_packed *packed) {
+  uint64_t documents = packed->header->document_count, tokens = 0;
+  score.kept_first = calloc(documents + 1, sizeof *score.kept_first);
+  score.order = calloc(documents + 1, sizeof *score.order);
+  pen_check(score.kept_first != NULL && score.order != NULL, "no memory for %" PRIu64 " documents", documents);
+  for (uint64_t d = 0; d < documents; d++) {
+    score.kept_first[d] = tokens;
+    score.order[d] = d;
+    tokens += packed->documents[d].length;
+  }
+  pieces = packed->documents;
+  qsort(score.order, documents, sizeof *score.order, by_input);
+  score.kept = calloc(tokens + 1, sizeof *score.kept);
+  pen_check(score.kept != NULL, "no memory for the scores of %" PRIu64 " tokens", tokens);
+}
+
+/* Keeps what a window's tokens were given: the one at `at` foretells the next. */
+static void keep_window(const struct pen_packed *packed, uint64_t w, const struct finding *found) {
+  const struct pen_packed_window *window = &packed->windows[w];
+  uint64_t at = 0;
+  for (uint64_t d = window->first_document; d < window->first_document + window->document_count; d++) {
+    double *kept = score.kept + score.kept_first[d];
+    kept[0] = (double)NAN;
+    for (uint64_t t = 1; t < packed->documents[d].length; t++) {
+      kept[t] = found[at + t - 1].minus_log;
+    }
+    at += packed->documents[d].length;
+  }
+}
+
+static void opened(const struct pen_run *run, struct pen_vm *vm) {
+  const struct pen_plan *plan = run->plan;
+  if (pen_last_stage_rank(plan, run->profile) != vm->rank) {
+    return;
+  }
+  score.microbatch_rows = (size_t)plan->microbatch * run->profile->sequence;
+  score.tap = (struct pen_tap){.run = score_rows, .context = vm};
+  if (vm->queue != NULL) {
+    const size_t count = run->profile->microbatch_count * score.microbatch_rows;
+    score.tap.run = fetch_rows;
+    score.fetched.minus_log = vm->device->order->pinned(count * sizeof(double));
+    score.fetched.target = vm->device->order->pinned(count * sizeof(int32_t));
+    pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL, "no pinned memory for the scores of %zu tokens", count);
+  }
+  pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
+  score.writes = vm->replica == 0;
+  if (!score.writes) {
+    return;
+  }
+  pen_writer_open(&score.out, score.descriptor);
+  if (run->data.packed.header != NULL) {
+    open_packed(&run->data.packed);
+  }
+}
+
+/* ---- documents ---- */
+
+static void put(const char *name, uint64_t number) {
+  pen_writer_text(&score.out, name);
+  pen_writer_number(&score.out, number);
+}
+
+static void end_document(void) {
+  struct document *document = &score.document;
+  char sum[NUMBER_BYTES];
+  pen_json_number(sum, sizeof sum, document->sum);
+  put("],\"tokens\":", document->tokens);
+  put(",\"scored\":", document->scored);
+  pen_writer_text(&score.out, ",\"log_probability\":");
+  pen_writer_text(&score.out, sum);
+  pen_writer_text(&score.out, "}\n");
+  *document = (struct document){.index = document->index + 1, .first_token = document->first_token + document->tokens};
+}
+
+/* The next token of the file; `minus_log` is NaN where nothing foretells it. */
+static void add_token(double minus_log, bool ends) {
+  struct document *document = &score.document;
+  char text[NUMBER_BYTES] = "null";
+  if (document->tokens == 0) {
+    put("{\"document\":", document->index);
+    put(",\"first_token\":", document->first_token);
+    pen_writer_text(&score.out, ",\"log_probabilities\":[");
+  }
+  if (!isnan(minus_log)) {
+    pen_json_number(text, sizeof text, 0.0 - minus_log); /* not -0 */
+    document->sum -= minus_log;
+    document->scored++;
+    score.sum += minus_log;
+    score.scored++;
+  }
+  pen_writer_text(&score.out, document->tokens == 0 ? "" : ",");
+  pen_writer_text(&score.out, text);
+  document->tokens++;
+  if (ends) {
+    end_document();
+  }
+}
+
+static void flush(void) {
+  if (pen_writer_flush(&score.out) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--output %s: %s", score.path, strerror(errno));
+  }
+}
+
+/* Documents in the order of the input. A later piece begins with the token that the piece before ended with. */
+static void write_packed(const struct pen_packed *packed) {
+  for (uint64_t i = 0; i < packed->header->document_count; i++) {
+    uint64_t d = score.order[i];
+    const struct pen_packed_document *piece = &packed->documents[d];
+    if (score.document.tokens > 0 && piece->first == 0) {
+      end_document();
+    }
+    score.document.index = piece->number;
+    for (uint32_t t = piece->first != 0; t < piece->length; t++) {
+      add_token(score.kept[score.kept_first[d] + t], false);
+    }
+  }
+}
+
+static void take_step(const struct pen_run *run, struct pen_vm *vm) {
+  const struct finding *found = found_of(vm);
+  uint64_t sequence = run->profile->sequence, windows = pen_data_step_windows(run->plan, run->profile);
+  const struct pen_packed *packed = &vm->data.packed;
+  for (uint64_t w = 0; packed->header != NULL && w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
+    keep_window(packed, vm->data.cursor + w, found + w * sequence);
+  }
+  if (packed->header != NULL) {
+    return;
+  }
+  if (vm->data.cursor == 0) {
+    add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
+  }
+  for (uint64_t w = 0; w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
+    uint64_t left = vm->data.token_count - 1 - (vm->data.cursor + w) * sequence; /* the last window may hold less */
+    for (uint64_t t = 0; t < sequence && t < left; t++) {
+      const struct finding *one = &found[w * sequence + t];
+      add_token(one->minus_log, score.ends && one->target == score.end_of_text);
+    }
+  }
+  flush();
+}
+
+/* With several replicas, all of them have found theirs behind the barrier. */
+static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
+  take_fetched(vm);
+  if (run->plan->replica_count > 1 && !vm->transport->kind->barrier(vm->transport)) {
+    return false;
+  }
+  if (score.writes) {
+    take_step(run, vm);
+  }
+  return true;
+}
+
+static void left(const struct pen_run *run, struct pen_vm *vm) {
+  if (!score.writes) {
+    return;
+  }
+  if (vm->data.packed.header != NULL) {
+    write_packed(&vm->data.packed);
+  }
+  if (score.document.tokens > 0) {
+    end_document();
+  }
+  flush();
+  if (close(score.descriptor) != 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--output %s: %s", score.path, strerror(errno));
+  }
+  struct pen_control *control = run->shared.control;
+  control->loss_sum = score.sum;
+  control->target_count = score.scored;
+}
+
+const struct pen_command_hooks pen_score_hooks = {.opened = opened, .stepped = stepped, .left = left};

@@ -1,0 +1,8 @@
+# runtime/data: token files and the inputs of a step
+libruntime_a_SOURCES += \
+  %reldir%/bucket.c \
+  %reldir%/bucket.h \
+  %reldir%/packed_file.c \
+  %reldir%/packed_file.h \
+  %reldir%/step_inputs.c \
+  %reldir%/step_inputs.h

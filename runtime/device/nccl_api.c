@@ -1,0 +1,203 @@
+/* nccl_calls.c: NCCL's own functions behind nccl.h. Compiles with NCCL 2.19 (ncclMemAlloc) and later; with 2.29 and later it has the one-sided
+ * calls, too. Those are weak: a binary with them still starts where an older library is found, and nccl.c, which asks for its version, then
+ * leaves them alone. */
+#include "runtime/device/nccl_api.h"
+
+#include <cuda_runtime_api.h>
+#include <nccl.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+_Static_assert(sizeof(ncclUniqueId) == PEN_NCCL_ID_BYTES, "what open() takes");
+
+static char error_text[300];
+static size_t free_before;  /* bytes of the device, when the first communicator was asked for */
+static size_t rounded_away; /* bytes that allocate() has taken beyond what it was asked for */
+
+static int well(const char *what, ncclComm_t communicator, ncclResult_t result) {
+  if (result != ncclSuccess && result != ncclInProgress && error_text[0] == '\0') {
+    const char *more = ncclGetLastError(communicator);
+    snprintf(error_text, sizeof error_text, "%s: %s%s%.200s", what, ncclGetErrorString(result), more[0] == '\0' ? "" : ": ", more);
+  }
+  return error_text[0] == '\0';
+}
+
+static const char *error(void) { return error_text[0] == '\0' ? NULL : error_text; }
+
+static const char *forget(void) {
+  static char last[sizeof error_text];
+  memcpy(last, error_text, sizeof last);
+  error_text[0] = '\0';
+  return last[0] == '\0' ? NULL : last;
+}
+
+static int version(void) {
+  int number = 0;
+  well("asking for its version", NULL, ncclGetVersion(&number));
+  return number;
+}
+
+static void make_id(unsigned char id[PEN_NCCL_ID_BYTES]) {
+  ncclUniqueId made;
+  memset(&made, 0, sizeof made);
+  well("making an id", NULL, ncclGetUniqueId(&made));
+  memcpy(id, &made, sizeof made);
+}
+
+static size_t free_bytes(void) {
+  size_t left = 0, all = 0;
+  return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
+}
+
+/* A graph of a communicator's calls is never under way beside another one, or beside calls that are not captured: so NCCL need not order these
+ * among each other, which it does by events of its own in every graph, and which has been seen to deadlock where communicators are several (User
+ * Guide, "Using NCCL with CUDA Graphs", NCCL_GRAPH_MIXING_SUPPORT). From 2.29 on the configuration says so; before, the environment. */
+static ncclConfig_t configuration(void) {
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  config.blocking = 1;
+#if NCCL_VERSION_CODE >= 22900 && !defined PEN_NCCL_OLD_CONFIG
+  config.graphUsageMode = 1;
+#endif
+  return config;
+}
+
+enum { CONFIGURED_VERSION = 22900 };
+
+static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank) {
+  ncclConfig_t config = configuration();
+  ncclComm_t made = NULL;
+  ncclUniqueId unique;
+  memcpy(&unique, id, sizeof unique);
+  free_before = free_bytes();
+  if (version() < CONFIGURED_VERSION) {
+    setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
+  }
+  return well("joining all ranks", NULL, ncclCommInitRankConfig(&made, rank_count, unique, rank, &config)) ? made : NULL;
+}
+
+static void *split(void *all, int colour, int key, int blocks) {
+  ncclConfig_t config = configuration();
+  ncclComm_t made = NULL;
+  config.splitShare = 0; /* a pair that is slow holds up no other */
+  if (blocks != 0) {
+    config.maxCTAs = blocks;
+  }
+  well("splitting off ranks", all, ncclCommSplit(all, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &made, &config));
+  return made;
+}
+
+static void *allocate(size_t bytes) {
+  void *made = NULL;
+  char what[60];
+  snprintf(what, sizeof what, "%zu bytes of memory", bytes);
+  const size_t before = free_bytes();
+  if (!well(what, NULL, ncclMemAlloc(&made, bytes))) {
+    return NULL;
+  }
+  const size_t now = free_bytes();
+  rounded_away += before > now + bytes ? before - now - bytes : 0;
+  return made;
+}
+
+static void enroll(void *communicator, void *there, size_t bytes) {
+  void *handle = NULL; /* it stays until the process ends */
+  well("registering memory", communicator, ncclCommRegister(communicator, there, bytes, &handle));
+}
+
+static void send(void *communicator, const void *from, size_t bytes, int to, void *stream) {
+  well("a send", communicator, ncclSend(from, bytes, ncclInt8, to, communicator, stream));
+}
+
+static void receive(void *communicator, void *to, size_t bytes, int from, void *stream) {
+  well("a receive", communicator, ncclRecv(to, bytes, ncclInt8, from, communicator, stream));
+}
+
+static void group_begin(void) { well("beginning a group", NULL, ncclGroupStart()); }
+
+static void group_end(void) { well("a group of sends and receives", NULL, ncclGroupEnd()); }
+
+/* ---- one-sided calls: signal 0 of context 0, the only ones before 2.32 ---- */
+
+#if NCCL_VERSION_CODE >= 22900
+#pragma weak ncclCommWindowRegister
+#pragma weak ncclPutSignal
+#pragma weak ncclSignal
+#pragma weak ncclWaitSignal
+
+static void *window(void *communicator, void *there, size_t bytes) {
+  ncclWindow_t made = NULL; /* it stays until the process ends */
+  well("registering a window", communicator, ncclCommWindowRegister(communicator, there, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
+  return made;
+}
+
+static void put(void *communicator, const void *from, size_t bytes, int to, void *there, size_t offset, void *stream) {
+  well("a put", communicator, ncclPutSignal(from, bytes, ncclInt8, to, there, offset, 0, 0, 0, communicator, stream));
+}
+
+static void raise_signal(void *communicator, int to, void *stream) {
+  well("a signal", communicator, ncclSignal(to, 0, 0, 0, communicator, stream));
+}
+
+static void await(void *communicator, int from, void *stream) {
+  ncclWaitSignalDesc_t next = {.opCnt = 1, .peer = from};
+  well("a wait for a signal", communicator, ncclWaitSignal(1, &next, communicator, stream));
+}
+#endif
+
+static void sum(void *communicator, double *there, size_t count, void *stream) {
+  well("a sum over all ranks", communicator, ncclAllReduce(there, there, count, ncclFloat64, ncclSum, communicator, stream));
+}
+
+static int ran(const char *what, cudaError_t result) { return well(what, NULL, result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError); }
+
+static void total(void *communicator, double *here, size_t count, void *stream) {
+  void *there = NULL;
+  if (ran("memory for a sum", cudaMalloc(&there, count * sizeof *here))) {
+    ran("a copy", cudaMemcpyAsync(there, here, count * sizeof *here, cudaMemcpyHostToDevice, stream));
+    sum(communicator, there, count, stream);
+    ran("a copy", cudaMemcpyAsync(here, there, count * sizeof *here, cudaMemcpyDeviceToHost, stream));
+    ran("a sum", cudaStreamSynchronize(stream));
+    ran("memory for a sum", cudaFree(there));
+  }
+}
+
+static uint64_t memory_bytes(void) {
+  const size_t now = free_bytes();
+  return rounded_away + (now < free_before ? free_before - now : 0);
+}
+
+static const char *trouble(void *communicator) {
+  ncclResult_t result = ncclSuccess;
+  const ncclResult_t asked = ncclCommGetAsyncError(communicator, &result);
+  result = asked == ncclSuccess ? result : asked;
+  return result == ncclSuccess || result == ncclInProgress ? NULL : ncclGetErrorString(result);
+}
+
+static void abort_one(void *communicator) { ncclCommAbort(communicator); }
+
+const struct pen_nccl_calls pen_nccl = {
+  .version = version,
+  .make_id = make_id,
+  .open = open_all,
+  .split = split,
+  .allocate = allocate,
+  .enroll = enroll,
+  .send = send,
+  .receive = receive,
+  .group_begin = group_begin,
+  .group_end = group_end,
+#if NCCL_VERSION_CODE >= 22900
+  .window = window,
+  .put = put,
+  .signal = raise_signal,
+  .await = await,
+#endif
+  .sum = sum,
+  .total = total,
+  .memory_bytes = memory_bytes,
+  .error = error,
+  .forget = forget,
+  .trouble = trouble,
+  .abort = abort_one,
+};

@@ -1,0 +1,12 @@
+# runtime/exec: binds and runs actions
+libruntime_a_SOURCES += \
+  %reldir%/bind.c \
+  %reldir%/device.c \
+  %reldir%/device.h \
+  %reldir%/handlers.c \
+  %reldir%/op_hook.c \
+  %reldir%/op_hook.h \
+  %reldir%/replicas.c \
+  %reldir%/replicas.h \
+  %reldir%/vm.c \
+  %reldir%/vm.h

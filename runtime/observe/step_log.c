@@ -1,0 +1,214 @@
+/* log.c: JSON lines and progress (see log.h). */
+#include "runtime/observe/step_log.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/comm/step_stats.h"
+
+enum { LINE_BYTES = 512 };
+static const uint64_t terminal_ns = 100 * 1000000u;      /* between two states of the progress line */
+static const uint64_t plain_ns = 10 * 1000 * 1000000ull; /* between two plain lines */
+
+/* What is told of one step. */
+struct told_step {
+  uint64_t step; /* optimizer steps, from 1 */
+  double loss, norm, learning_rate, step_ms, tokens_per_second;
+  uint64_t tokens;
+};
+
+int pen_json_number(char *text, size_t bytes, double value) {
+  return isfinite(value) ? snprintf(text, bytes, "%.17g", value) : snprintf(text, bytes, "null");
+}
+
+int pen_log_create(const char *path, bool append) {
+  if (path == NULL) {
+    return -1;
+  }
+  int descriptor = pen_file_open_output(path, O_APPEND | (append ? 0 : O_TRUNC));
+  if (descriptor < 0) {
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--log %s: %s", path, strerror(errno));
+  }
+  return descriptor;
+}
+
+void pen_log_start(struct pen_log *log) {
+  log->told_end_ns = pen_now_ns();
+}
+
+static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || cause == EFBIG; }
+
+/* A disk that is full ends no training: the line is left out, whole. The next one may find room again. */
+static void append(struct pen_log *log, const char *line, size_t bytes) {
+  ssize_t written = write(log->descriptor, line, bytes);
+  int cause = written < 0 ? errno : ENOSPC;
+  if (written == (ssize_t)bytes) {
+    return;
+  }
+  if (!is_full(cause)) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s", log->path, strerror(cause));
+  }
+  off_t end = lseek(log->descriptor, 0, SEEK_CUR);
+  if (written > 0 && (end < written || ftruncate(log->descriptor, end - written) != 0)) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s, and half a line stays there", log->path, strerror(cause));
+  }
+  if (log->lost++ == 0) {
+    pen_warn("--log %s: %s; training goes on, without the lines for which there is no room", log->path, strerror(cause));
+  }
+}
+
+void pen_log_must_be_whole(const struct pen_log *log) {
+  if (log->lost > 0) {
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %" PRIu64 " lines could not be written", log->path, log->lost);
+  }
+}
+
+static void write_line(struct pen_log *log, const struct told_step *told) {
+  char line[LINE_BYTES], loss[32], norm[32], rate[32], ms[32], speed[32], skipped[40] = "";
+  pen_json_number(loss, sizeof loss, told->loss);
+  pen_json_number(norm, sizeof norm, told->norm);
+  pen_json_number(rate, sizeof rate, told->learning_rate);
+  pen_json_number(ms, sizeof ms, told->step_ms);
+  pen_json_number(speed, sizeof speed, told->tokens_per_second);
+  if (log->skipped > 0) {
+    snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
+  }
+  int bytes = snprintf(line, sizeof line,
+                       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
+                       ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
+                       told->step, loss, norm, rate, told->tokens, ms, speed, skipped);
+  append(log, line, (size_t)bytes);
+}
+
+const char *pen_clock_text(char *text, size_t bytes, double seconds) {
+  uint64_t s = seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 1000000000u;
+  if (s >= 3600) {
+    snprintf(text, bytes, "%" PRIu64 ":%02u:%02u", s / 3600, (unsigned)(s / 60 % 60), (unsigned)(s % 60));
+  } else {
+    snprintf(text, bytes, "%u:%02u", (unsigned)(s / 60), (unsigned)(s % 60));
+  }
+  return text;
+}
+
+static void show(struct pen_log *log, const struct told_step *told) {
+  char line[LINE_BYTES], left[32];
+  pen_clock_text(left, sizeof left, (double)(log->steps - log->told) * log->smooth_ms / 1e3);
+  int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f", log->terminal ? "\r\033[K" : "", told->step,
+                      log->first_step + log->steps, told->loss);
+  if (log->trains) {
+    used += snprintf(line + used, sizeof line - (size_t)used, "  norm %.4g  lr %.4g", told->norm, told->learning_rate);
+  }
+  if (log->skipped > 0) {
+    used += snprintf(line + used, sizeof line - (size_t)used, "  %" PRIu64 " skipped", log->skipped);
+  }
+  used += snprintf(line + used, sizeof line - (size_t)used, "  %.0f tokens/s  %s left%s", told->tokens_per_second, left,
+                   log->terminal ? "" : "\n");
+  ssize_t written = write(STDERR_FILENO, line, (size_t)used);
+  (void)written; /* a terminal that went away stops no training */
+}
+
+static void tell_watcher(const struct pen_log *log, const struct told_step *told) {
+  struct pen_told *to = log->watched;
+  atomic_store_explicit(&to->step, told->step, memory_order_relaxed);
+  atomic_store_explicit(&to->loss, told->loss, memory_order_relaxed);
+  atomic_store_explicit(&to->norm, told->norm, memory_order_relaxed);
+  atomic_store_explicit(&to->learning_rate, told->learning_rate, memory_order_relaxed);
+  atomic_store_explicit(&to->tokens_per_second, told->tokens_per_second, memory_order_relaxed);
+  atomic_store_explicit(&to->left_s, (double)(log->steps - log->told) * log->smooth_ms / 1e3, memory_order_relaxed);
+}
+
+static void tell(struct pen_log *log, const double *board) {
+  const struct pen_plan *plan = log->plan;
+  uint64_t end_ns = log->end_ns[log->told % PEN_BOARD_DEPTH], targets = log->targets[log->told % PEN_BOARD_DEPTH];
+  double step_ms = (double)(end_ns - log->told_end_ns) / 1e6;
+  uint64_t step = log->first_step + log->told + 1;
+  struct told_step told = {
+      .step = step,
+      .loss = pen_board_loss(plan, board, targets),
+      .norm = pen_board_norm(plan, board),
+      .learning_rate = pen_learning_rate(&plan->optimizer, step),
+      .step_ms = step_ms,
+      .tokens = targets,
+      .tokens_per_second = (double)targets / step_ms * 1e3,
+  };
+  log->loss_sum += pen_board_loss_sum(plan, board);
+  log->target_count += targets;
+  log->skipped += log->trains && (targets == 0 || !isfinite(told.norm));
+  log->told_end_ns = end_ns;
+  log->smooth_ms = log->told == 0 ? step_ms : 0.9 * log->smooth_ms + 0.1 * step_ms;
+  log->told++;
+  if (log->descriptor >= 0) {
+    write_line(log, &told);
+  }
+  if (log->watched != NULL) {
+    tell_watcher(log, &told);
+  }
+  bool edge = log->told == 1 || log->told == log->steps;
+  if (!log->quiet && (edge || end_ns - log->shown_ns >= (log->terminal ? terminal_ns : plain_ns))) {
+    log->shown_ns = end_ns;
+    show(log, &told);
+  }
+}
+
+bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all) {
+  if (log->told <= step) { /* else it is told already */
+    log->targets[step % PEN_BOARD_DEPTH] = targets;
+    log->end_ns[step % PEN_BOARD_DEPTH] = pen_now_ns();
+  }
+  /* The next step may write over the board of step + 1 - DEPTH: that one must be told now. */
+  while (log->told <= step) {
+    bool must = all || log->told + PEN_BOARD_DEPTH <= step + 1;
+    if (must && !end->kind->gather(end, log->before + log->told)) {
+      return false;
+    }
+    if (!must && !end->kind->gathered(end, log->before + log->told)) {
+      return true;
+    }
+    tell(log, end->kind->board(end, log->before + log->told));
+    end->kind->logged(end);
+  }
+  return true;
+}
+
+/* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
+static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation, double loss) {
+  char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
+  pen_json_number(loss_text, sizeof loss_text, loss);
+  pen_json_number(perplexity, sizeof perplexity, exp(loss));
+  pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->told_end_ns) / 1e6);
+  int bytes = snprintf(line, sizeof line,
+                       "{\"step\":%" PRIu64 ",\"eval_loss\":%s,\"eval_perplexity\":%s,\"eval_tokens\":%" PRIu64 ",\"eval_ms\":%s}\n", step,
+                       loss_text, perplexity, evaluation->target_count, ms);
+  append(log, line, (size_t)bytes);
+}
+
+void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation) {
+  if (evaluation != NULL) {
+    uint64_t divisor = log->plan->loss_is_mean ? evaluation->target_count : evaluation->told;
+    double loss = divisor == 0 ? NAN : evaluation->loss_sum / (double)divisor;
+    if (log->descriptor >= 0) {
+      write_evaluation(log, step, evaluation, loss);
+    }
+    if (!log->quiet) {
+      char line[LINE_BYTES];
+      int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %.4f\n", log->terminal ? "\r\033[K" : "", step, loss);
+      ssize_t written = write(STDERR_FILENO, line, (size_t)used);
+      (void)written;
+    }
+  }
+  pen_log_start(log);
+}
+
+void pen_log_finish(struct pen_log *log) {
+  if (log->terminal && !log->quiet && log->told > 0) {
+    ssize_t written = write(STDERR_FILENO, "\n", 1);
+    (void)written;
+  }
+}

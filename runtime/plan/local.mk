@@ -1,0 +1,7 @@
+# runtime/plan: the plan: the contract with gen/
+libruntime_a_SOURCES += \
+  %reldir%/actions.def \
+  %reldir%/bases.def \
+  %reldir%/optimizer.def \
+  %reldir%/plan.h \
+  %reldir%/profiles.def

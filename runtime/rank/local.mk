@@ -1,0 +1,12 @@
+# runtime/rank: what one rank does
+libruntime_a_SOURCES += \
+  %reldir%/evaluate.c \
+  %reldir%/evaluate.h \
+  %reldir%/rank_main.c \
+  %reldir%/run.h \
+  %reldir%/save.c \
+  %reldir%/save.h \
+  %reldir%/snapshot.c \
+  %reldir%/snapshot.h \
+  %reldir%/startup_check.c \
+  %reldir%/startup_check.h

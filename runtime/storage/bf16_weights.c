@@ -1,0 +1,73 @@
+/* copies.c: the bf16 copies that products read of f32 weights; and where a weight goes when it comes from a file or a seed. */
+#include "runtime/storage/bf16_weights.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+
+void pen_weight_narrow(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena) {
+  if (weight->copy_offset != UINT64_MAX) {
+    const float *value = (const float *)(arena + weight->value_offset) + (weight->value_cut ? 0 : shard.first);
+    uint16_t *copy = (uint16_t *)(arena + weight->copy_offset) + (weight->copy_cut ? 0 : shard.first);
+    pen_narrow(copy, value, (size_t)shard.count);
+  }
+}
+
+/* The tie whose head is on this rank and whose owner is not; null: none. */
+static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t rank, uint32_t weight_index) {
+  for (uint32_t i = 0; i < plan->tie_count; i++) {
+    const struct pen_tie *tie = &plan->ties[i];
+    if (tie->weight == weight_index && tie->rank == rank && plan->weights[weight_index].rank != rank) {
+      return tie;
+    }
+  }
+  return NULL;
+}
+
+float *pen_weight_lend(const struct pen_weight *weight) {
+  float *value = malloc((size_t)weight->count * sizeof *value);
+  if (value == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->name);
+  }
+  return value;
+}
+
+float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
+  if (weight->rank == rank) {
+    return weight->value_cut ? pen_weight_lend(weight) : (float *)(arena + weight->value_offset);
+  }
+  if (tie == NULL) {
+    return NULL;
+  }
+  return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : pen_weight_lend(weight);
+}
+
+/* Keeps the own shard; products read the copy, whole or brought together. */
+static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, const float *value) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  struct pen_shard own = pen_kept_of(plan, weight_index, replica, true);
+  if (weight->value_offset != UINT64_MAX) {
+    memcpy(arena + weight->value_offset, value + own.first, own.count * sizeof *value);
+  }
+  if (weight->copy_offset != UINT64_MAX) {
+    struct pen_shard copied = pen_kept_of(plan, weight_index, replica, weight->copy_cut);
+    pen_narrow((uint16_t *)(arena + weight->copy_offset), value + copied.first, (size_t)copied.count);
+  }
+}
+
+void pen_value_taken(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint32_t weight_index, float *value) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
+  if (weight->rank == rank && weight->value_cut) {
+    keep_shard(plan, replica, arena, weight_index, value);
+    free(value);
+  } else if (weight->rank == rank) {
+    pen_weight_narrow(weight, (struct pen_shard){0, weight->count}, arena);
+  } else if (tie->dtype == PEN_BF16) {
+    pen_narrow((uint16_t *)(arena + tie->value_offset), value, (size_t)weight->count);
+    free(value);
+  }
+}

@@ -1,0 +1,410 @@
+/* checkpoint.c: saves the state of a run so that a crash at any instant leaves the last good checkpoint in place. */
+#define _GNU_SOURCE 1
+#include "runtime/storage/checkpoint.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <float.h>
+#include <math.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/storage/manifest.h"
+#include "runtime/storage/safetensors.h"
+
+enum { FOLDER_NAME_BYTES = 32, ENTRY_BYTES = 4096 };
+
+const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES] = {"model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
+
+/* ---- leftovers ---- */
+
+/* Whether a name is step-NNNNNNNN and what follows, and the step. */
+static bool is_step(const char *name, const char *ending, uint64_t *step) {
+  if (strncmp(name, "step-", 5) != 0) {
+    return false;
+  }
+  size_t digits = strspn(name + 5, "0123456789");
+  *step = 0;
+  for (size_t i = 0; i < digits; i++) {
+    *step = 10 * *step + (uint64_t)(name[5 + i] - '0');
+  }
+  return digits >= 8 && digits <= 19 && strcmp(name + 5 + digits, ending) == 0;
+}
+
+/* Removes the files of a checkpoint's folder, and the folder if nothing else is in it. */
+static void remove_checkpoint(const char *folder) {
+  char path[PATH_MAX];
+  for (int i = 0; i < PEN_CHECKPOINT_FILES; i++) {
+    if (pen_path_join(path, folder, pen_checkpoint_files[i]) == 0) {
+      unlink(path);
+    }
+  }
+  rmdir(folder);
+}
+
+/* Calls `visit` for each folder's name in DIR that is_step(). readdir() would want an allocator; the system call wants none. */
+static void each_step(const char *dir, const char *ending, void (*visit)(void *context, const char *name, uint64_t step), void *context) {
+  _Alignas(struct dirent64) char entries[ENTRY_BYTES];
+  uint64_t step;
+  int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) {
+    return;
+  }
+  for (long count; (count = syscall(SYS_getdents64, fd, entries, sizeof entries)) > 0;) {
+    for (long at = 0; at < count;) {
+      const struct dirent64 *entry = (const struct dirent64 *)(entries + at);
+      if (is_step(entry->d_name, ending, &step)) {
+        visit(context, entry->d_name, step);
+      }
+      at += entry->d_reclen;
+    }
+  }
+  close(fd);
+}
+
+static void remove_unfinished(void *dir, const char *name, uint64_t step) {
+  char path[PATH_MAX];
+  (void)step;
+  if (pen_path_join(path, dir, name) == 0) {
+    remove_checkpoint(path);
+  }
+}
+
+void pen_checkpoint_abandon(const char *dir) {
+  char path[PATH_MAX];
+  each_step(dir, ".tmp", remove_unfinished, (void *)(uintptr_t)dir);
+  if (pen_path_join(path, dir, "latest.tmp") == 0) {
+    unlink(path);
+  }
+}
+
+static void take_greatest(void *greatest, const char *name, uint64_t step) {
+  uint64_t *most = greatest;
+  (void)name;
+  *most = *most == UINT64_MAX || step > *most ? step : *most;
+}
+
+bool pen_checkpoint_newest(const char *dir, uint64_t *step) {
+  *step = UINT64_MAX; /* more digits than a name has */
+  each_step(dir, "", take_greatest, step);
+  return *step != UINT64_MAX;
+}
+
+/* ---- pruning ---- */
+
+/* How many checkpoints there are of steps up to `newest`, and the oldest of them from `first` on. */
+struct pruning {
+  uint64_t newest, first, count, oldest;
+};
+
+static void count_steps(void *context, const char *name, uint64_t step) {
+  struct pruning *pruning = context;
+  (void)name;
+  if (step <= pruning->newest) {
+    pruning->oldest = step >= pruning->first && step < pruning->oldest ? step : pruning->oldest;
+    pruning->count++;
+  }
+}
+
+/* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are there. One that is being read stays. A
+ * folder that is being taken away has the name of an unfinished one, so that what is left of it goes with the next save. */
+void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
+  struct pruning pruning = {.newest = step};
+  char path[PATH_MAX], temporary[PATH_MAX], name[FOLDER_NAME_BYTES];
+  for (;; pruning.first = pruning.oldest + 1) {
+    pruning.count = 0;
+    pruning.oldest = step;
+    each_step(dir, "", count_steps, &pruning);
+    if (pruning.count <= keep || pruning.oldest == step) {
+      return;
+    }
+    snprintf(name, sizeof name, "step-%08llu", (unsigned long long)pruning.oldest);
+    int taken = pen_path_join(path, dir, name) == 0 ? pen_folder_take(path) : -1;
+    if (taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0) {
+      remove_checkpoint(temporary);
+    }
+    if (taken >= 0) {
+      close(taken);
+    }
+  }
+}
+
+/* ---- saving ---- */
+
+/* The names that one save works with. */
+struct save {
+  const char *dir;
+  char name[FOLDER_NAME_BYTES]; /* step-NNNNNNNN */
+  char folder[PATH_MAX];        /* where it will be */
+  char temporary[PATH_MAX];     /* where it is made */
+};
+
+/* Notes what could not be done; errno holds the cause. Returns false. */
+static bool failed(struct pen_save_failure *failure, int status, const char *path) {
+  failure->status = status;
+  snprintf(failure->message, sizeof failure->message, "%s: cannot %s: %s", path,
+           status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", strerror(errno));
+  return false;
+}
+
+static bool name_save(struct save *save, const char *dir, uint64_t step, struct pen_save_failure *failure) {
+  save->dir = dir;
+  snprintf(save->name, sizeof save->name, "step-%08llu", (unsigned long long)step);
+  return (pen_path_join(save->folder, dir, save->name) == 0 && pen_path_suffix(save->temporary, save->folder, ".tmp") == 0) ||
+         failed(failure, PEN_EXIT_CANNOT_CREATE, dir);
+}
+
+/* Opens a file of the save, creating it if flags say so; path receives its name. */
+static int open_part(const struct save *save, int file, int flags, char path[PATH_MAX]) {
+  if (pen_path_join(path, save->temporary, pen_checkpoint_files[file])) {
+    return -1;
+  }
+  return open(path, flags | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
+}
+
+static bool start_tensors(const struct save *save, int file, const char *header, uint64_t data_offset, uint64_t bytes,
+                          struct pen_save_failure *failure) {
+  char path[PATH_MAX];
+  int fd = open_part(save, file, O_CREAT | O_EXCL, path);
+  if (fd < 0) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
+  }
+  bool good = (pen_file_reserve(fd, bytes) == 0 && pen_safetensors_start(fd, header, data_offset) == 0) ||
+              failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return (close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
+}
+
+static bool begin(struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
+  if (pen_folder_make(save->dir)) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, save->dir);
+  }
+  pen_checkpoint_abandon(save->dir);
+  if (mkdir(save->temporary, 0777)) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, save->temporary);
+  }
+  return start_tensors(save, PEN_MODEL_FILE, plan->model_header, pen_model_data_offset(plan), plan->model_file_bytes, failure) &&
+         start_tensors(save, PEN_OPTIMIZER_FILE, plan->optimizer_header, pen_optimizer_data_offset(plan), plan->optimizer_file_bytes,
+                       failure);
+}
+
+bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step, struct pen_save_failure *failure) {
+  struct save save;
+  pen_files_take_limits_as_errors();
+  bool good = name_save(&save, dir, step, failure) && begin(&save, plan, failure);
+  if (!good) {
+    pen_checkpoint_abandon(dir);
+  }
+  return good;
+}
+
+/* A checkpoint with infinite or undefined numbers would take the place of one that is good. */
+static void refuse_nonsense(const struct save *save, const struct pen_weight *weight, const unsigned char *values, size_t bytes) {
+  const float *x = (const float *)values;
+  int bad = 0;
+  for (size_t i = 0; i < bytes / sizeof *x; i++) {
+    bad |= !(fabsf(x[i]) <= FLT_MAX);
+  }
+  if (bad) {
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s is not finite; not saved, what is in %s stays", save->name, weight->name, save->dir);
+  }
+}
+
+/* Looks at, writes and hashes one tensor or a piece of it, in pieces that stay in the cache between the three. */
+static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd, const struct pen_view *view, uint64_t from,
+                        uint64_t count, uint64_t offset, unsigned char digest[PEN_DIGEST_BYTES]) {
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  while (count > 0) {
+    size_t part = count < PEN_LOOK_BYTES ? (size_t)count : PEN_LOOK_BYTES;
+    const unsigned char *bytes = view->look(view->context, from, part);
+    refuse_nonsense(save, weight, bytes, part);
+    sha256_update(&hash, part, bytes);
+    if (pen_file_write_at(fd, bytes, part, offset)) {
+      return -1;
+    }
+    from += part;
+    offset += part;
+    count -= part;
+  }
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+  return 0;
+}
+
+/* One part of a weight, as far as it is this replica's to write. Of a shard nobody wants the digest. */
+static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part, uint32_t replica, int fd,
+                      const struct pen_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
+  const struct pen_weight *weight = &plan->weights[weight_index];
+  bool cut = pen_part_cut(plan, weight_index, part);
+  unsigned char unused[PEN_DIGEST_BYTES];
+  struct pen_shard kept = pen_part_kept(plan, weight_index, part, replica);
+  if (!pen_part_exists(weight, part) || (!cut && !pen_has_turn(plan, weight_index, replica))) {
+    return 0;
+  }
+  return write_tensor(save, weight, fd, view, pen_part_arena_offset(weight, part), kept.count * sizeof(float),
+                      pen_part_file_offset(weight, part) + kept.first * sizeof(float), cut ? unused : digest);
+}
+
+/* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
+ * may still be writing. */
+static bool write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                        const struct pen_view *view, enum pen_part first, enum pen_part last,
+                        unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  char path[PATH_MAX];
+  int fd = open_part(save, file, 0, path);
+  int result = fd < 0 ? -1 : 0;
+  for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
+    for (enum pen_part part = first; part <= last && plan->weights[i].rank == rank && !result; part++) {
+      result = write_part(save, plan, i, part, replica, fd, view, digests[PEN_PARTS * i + part]);
+    }
+  }
+  result = fd < 0 ? -1 : pen_file_sync_close(fd, result);
+  return result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+}
+
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir,
+                               uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  struct save save;
+  pen_files_take_limits_as_errors();
+  return name_save(&save, dir, step, failure) &&
+         write_parts(&save, PEN_MODEL_FILE, plan, replica, rank, view, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
+         write_parts(&save, PEN_OPTIMIZER_FILE, plan, replica, rank, view, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
+}
+
+static const unsigned char *look_here(void *context, uint64_t offset, size_t bytes) {
+  (void)bytes;
+  return (const unsigned char *)context + offset;
+}
+
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
+                          unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  const struct pen_view here = {.look = look_here, .context = (void *)arena};
+  return pen_checkpoint_write_seen(plan, replica, rank, &here, dir, step, digests, failure);
+}
+
+/* Hashes bytes of a file. */
+static int hash_file(int fd, uint64_t offset, uint64_t bytes, unsigned char digest[PEN_DIGEST_BYTES]) {
+  unsigned char piece[1 << 16];
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  while (bytes > 0) {
+    ssize_t got = pread(fd, piece, bytes < sizeof piece ? (size_t)bytes : sizeof piece, (off_t)offset);
+    if (got < 0 && errno == EINTR) {
+      continue;
+    }
+    if (got <= 0) {
+      errno = got == 0 ? EIO : errno;
+      return -1;
+    }
+    sha256_update(&hash, (size_t)got, piece);
+    offset += (uint64_t)got;
+    bytes -= (uint64_t)got;
+  }
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+  return 0;
+}
+
+bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const char *dir, uint64_t step,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  static const int file_of[PEN_PARTS] = {
+      [PEN_PART_VALUE] = PEN_MODEL_FILE, [PEN_PART_EXP_AVG] = PEN_OPTIMIZER_FILE, [PEN_PART_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
+  struct save save;
+  char path[PATH_MAX];
+  bool good = name_save(&save, dir, step, failure);
+  for (enum pen_part part = 0; part < PEN_PARTS && good; part++) {
+    int fd = pen_path_join(path, save.temporary, pen_checkpoint_files[file_of[part]]) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int result = fd < 0 ? -1 : 0;
+    for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
+      const struct pen_weight *weight = &plan->weights[i];
+      bool reads = weight->rank == rank && pen_has_turn(plan, i, replica) && pen_part_exists(weight, part) && pen_part_cut(plan, i, part);
+      if (reads) {
+        result = hash_file(fd, pen_part_file_offset(weight, part), weight->count * sizeof(float), digests[PEN_PARTS * i + part]);
+      }
+    }
+    good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+    if (fd >= 0) {
+      close(fd);
+    }
+  }
+  return good;
+}
+
+/* Syncs one file of the save again: the sync of a rank need not have covered the header, nor a rank on another host. */
+static bool sync_part(const struct save *save, int file, struct pen_save_failure *failure) {
+  char path[PATH_MAX];
+  int fd = open_part(save, file, 0, path);
+  return (fd >= 0 && pen_file_sync_close(fd, 0) == 0) || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+}
+
+static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                         unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  char path[PATH_MAX];
+  int fd = open_part(save, PEN_MANIFEST_FILE, O_CREAT | O_EXCL, path);
+  if (fd < 0) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
+  }
+  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, digests)) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+}
+
+static bool add_config(const struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
+  char path[PATH_MAX];
+  int fd = open_part(save, PEN_CONFIG_FILE, O_CREAT | O_EXCL, path);
+  if (fd < 0) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
+  }
+  const int result = pen_file_write(fd, plan->config_json, strlen(plan->config_json));
+  return pen_file_sync_close(fd, result) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+}
+
+/* Gives the finished folder its name. One of that name may be there, from a run before, and `latest` may point at it: the two
+ * then change places at one stroke, and the old one goes. */
+static bool take_place(const struct save *save, struct pen_save_failure *failure) {
+  int result = rename(save->temporary, save->folder);
+  if (result && (errno == EEXIST || errno == ENOTEMPTY)) {
+    result = renameat2(AT_FDCWD, save->temporary, AT_FDCWD, save->folder, RENAME_EXCHANGE);
+    if (result && (errno == EINVAL || errno == ENOSYS)) {
+      failure->status = PEN_EXIT_CANNOT_CREATE;
+      snprintf(failure->message, sizeof failure->message,
+               "%s: cannot create: it exists, and this file system cannot exchange it: remove it", save->folder);
+      return false;
+    }
+    if (result == 0) {
+      remove_checkpoint(save->temporary);
+    }
+  }
+  if (result) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, save->folder);
+  }
+  return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);
+}
+
+/* Points DIR/latest, a relative link, at the new checkpoint. */
+static bool point_latest(const struct save *save, struct pen_save_failure *failure) {
+  char latest[PATH_MAX], temporary[PATH_MAX];
+  if (pen_path_join(latest, save->dir, "latest") || pen_path_suffix(temporary, latest, ".tmp") ||
+      symlink(save->name, temporary) || rename(temporary, latest)) {
+    return failed(failure, PEN_EXIT_CANNOT_CREATE, latest);
+  }
+  return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);
+}
+
+bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+  struct save save;
+  pen_files_take_limits_as_errors();
+  bool good = name_save(&save, dir, step, failure) && add_manifest(&save, plan, step, cursor, digests, failure) &&
+              add_config(&save, plan, failure) && sync_part(&save, PEN_MODEL_FILE, failure) &&
+              sync_part(&save, PEN_OPTIMIZER_FILE, failure) &&
+              (pen_folder_sync(save.temporary) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save.temporary)) &&
+              take_place(&save, failure) && point_latest(&save, failure);
+  if (!good) {
+    pen_checkpoint_abandon(dir);
+  }
+  return good;
+}

@@ -1,0 +1,157 @@
+/* initial.c: the weights that training starts from, by seed or from a safetensors file. */
+#define _GNU_SOURCE 1
+#include "runtime/storage/initial_weights.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/storage/bf16_weights.h"
+#include "runtime/base/files.h"
+#include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/safetensors.h"
+#include "runtime/storage/model_files.h"
+
+enum { CHUNK_ELEMENTS = 1 << 16 };
+
+void pen_key(uint32_t key[2], uint64_t seed, const char *name) {
+  unsigned char bytes[8];
+  struct sha256_ctx hash;
+  for (int i = 0; i < 8; i++) {
+    bytes[i] = (unsigned char)(seed >> 8 * i);
+  }
+  sha256_init(&hash);
+  sha256_update(&hash, sizeof bytes, bytes);
+  sha256_update(&hash, strlen(name), (const uint8_t *)name);
+  sha256_digest(&hash, sizeof bytes, bytes);
+  for (int i = 0; i < 2; i++) {
+    const unsigned char *b = bytes + 4 * i;
+    key[i] = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
+  }
+}
+
+/* Elements first to first + count of one weight. */
+static void fill(float *out, const struct pen_weight *weight, uint64_t first, size_t count, const uint32_t key[2]) {
+  if (weight->initial == PEN_INITIAL_NORMAL) {
+    pen_normal(out, count, first, key, weight->deviation);
+    return;
+  }
+  float constant = weight->initial == PEN_INITIAL_ONES ? 1 : 0;
+  for (size_t i = 0; i < count; i++) {
+    out[i] = constant;
+  }
+}
+
+void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint64_t seed) {
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    float *value = pen_value_take(plan, rank, arena, i);
+    if (value != NULL) {
+      uint32_t key[2];
+      pen_key(key, seed, weight->name);
+      fill(value, weight, 0, (size_t)weight->count, key);
+      pen_value_taken(plan, replica, rank, arena, i, value);
+    }
+  }
+}
+
+/* ---- writing ---- */
+
+static int write_weight(int fd, const struct pen_weight *weight, uint64_t seed) {
+  static float chunk[CHUNK_ELEMENTS];
+  uint32_t key[2];
+  pen_key(key, seed, weight->name);
+  for (uint64_t first = 0; first < weight->count; first += CHUNK_ELEMENTS) {
+    uint64_t left = weight->count - first;
+    size_t count = left < CHUNK_ELEMENTS ? (size_t)left : CHUNK_ELEMENTS;
+    fill(chunk, weight, first, count, key);
+    if (pen_file_write_at(fd, chunk, count * sizeof *chunk, weight->value_file + first * sizeof *chunk)) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+static int write_model(int fd, const struct pen_plan *plan, uint64_t seed, bool device) {
+  int result = device ? 0 : pen_file_reserve(fd, plan->model_file_bytes);
+  if (!result) {
+    result = pen_safetensors_start(fd, plan->model_header, pen_model_data_offset(plan));
+  }
+  for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
+    result = write_weight(fd, &plan->weights[i], seed);
+  }
+  return pen_file_sync_close(fd, result);
+}
+
+static _Noreturn void write_failed(int status, const char *file, const char *temporary) {
+  const char *cause = strerror(errno);
+  if (temporary != NULL) {
+    unlink(temporary);
+  }
+  pen_fail(status, "%s: cannot %s: %s", file, status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", cause);
+}
+
+/* What is there and no regular file is written through, not replaced. */
+static void write_through(const struct pen_plan *plan, const char *file, uint64_t seed) {
+  int fd = open(file, O_WRONLY | O_CLOEXEC);
+  if (fd < 0) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, file, NULL);
+  }
+  if (write_model(fd, plan, seed, true)) {
+    write_failed(PEN_EXIT_CANNOT_WRITE, file, NULL);
+  }
+}
+
+void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t seed) {
+  char temporary[PATH_MAX];
+  struct stat status;
+  pen_files_take_limits_as_errors();
+  if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
+    write_through(plan, file, seed);
+    return;
+  }
+  if (pen_path_suffix(temporary, file, ".tmp")) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, file, NULL);
+  }
+  int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (fd < 0) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, temporary, NULL);
+  }
+  if (write_model(fd, plan, seed, false)) {
+    write_failed(PEN_EXIT_CANNOT_WRITE, temporary, temporary);
+  }
+  if (rename(temporary, file)) {
+    write_failed(PEN_EXIT_CANNOT_CREATE, file, temporary);
+  }
+  if (pen_folder_sync_of(file)) {
+    write_failed(PEN_EXIT_CANNOT_WRITE, file, NULL);
+  }
+}
+
+/* ---- loading ---- */
+
+void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
+  struct pen_shards *shards = pen_shards_open(path, plan);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    float *value = pen_value_take(plan, rank, arena, i);
+    if (value != NULL) {
+      pen_shards_read(shards, &plan->weights[i], value);
+      pen_value_taken(plan, replica, rank, arena, i, value);
+    }
+  }
+  pen_shards_close(shards);
+}
+
+void pen_weights_check(const struct pen_plan *plan, const char *path) {
+  struct pen_shards *shards = pen_shards_open(path, plan);
+  if (pen_shards_beside_foreign(shards)) {
+    fprintf(stderr, "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not held against checksums\n", plan->name, path);
+  }
+  pen_shards_close(shards);
+}

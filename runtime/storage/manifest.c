@@ -1,0 +1,206 @@
+/* manifest.c: writes and reads the manifest.json of a checkpoint. */
+#define _GNU_SOURCE 1
+#include "runtime/storage/manifest.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <jansson.h>
+#include <limits.h>
+#include <nettle/sha2.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+
+/* The tensors have checksums of their own; this one is of the rest, so that no damaged digit passes for another step. */
+static void state_checksum(unsigned char digest[PEN_DIGEST_BYTES], uint64_t step, uint64_t cursor,
+                           const unsigned char model_digest[PEN_DIGEST_BYTES]) {
+  char text[64];
+  int length = snprintf(text, sizeof text, "step %llu cursor %llu model ", (unsigned long long)step,
+                        (unsigned long long)cursor);
+  struct sha256_ctx hash;
+  sha256_init(&hash);
+  sha256_update(&hash, (size_t)length, (const uint8_t *)text);
+  sha256_update(&hash, PEN_DIGEST_BYTES, model_digest);
+  sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
+}
+
+static void add_hex_member(struct pen_writer *text, const char *name, const unsigned char digest[PEN_DIGEST_BYTES]) {
+  pen_writer_json(text, name);
+  pen_writer_text(text, ": \"");
+  pen_writer_hex(text, digest, PEN_DIGEST_BYTES);
+  pen_writer_text(text, "\"");
+}
+
+int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
+                       unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+  struct pen_writer text;
+  char name[PEN_STORED_NAME_BYTES];
+  unsigned char state[PEN_DIGEST_BYTES];
+  state_checksum(state, step, cursor, plan->model_digest);
+  pen_writer_open(&text, fd);
+  pen_writer_text(&text, "{\n  \"step\": ");
+  pen_writer_number(&text, step);
+  pen_writer_text(&text, ",\n  \"cursor\": ");
+  pen_writer_number(&text, cursor);
+  pen_writer_text(&text, ",\n  ");
+  add_hex_member(&text, "model_digest", plan->model_digest);
+  pen_writer_text(&text, ",\n  ");
+  add_hex_member(&text, "state_checksum", state);
+  pen_writer_text(&text, ",\n  \"checksums\": {");
+  const char *separator = "\n    ";
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    for (enum pen_part part = 0; part < PEN_PARTS; part++) {
+      if (pen_part_exists(&plan->weights[i], part)) {
+        pen_writer_text(&text, separator);
+        add_hex_member(&text, pen_part_name(name, &plan->weights[i], part), digests[PEN_PARTS * i + part]);
+        separator = ",\n    ";
+      }
+    }
+  }
+  pen_writer_text(&text, "\n  }\n}\n");
+  return pen_writer_flush(&text);
+}
+
+/* ---- reading ---- */
+
+static int hex_digit(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
+
+/* 64 lower-case hexadecimal digits; 0, or -1. */
+static int parse_digest(unsigned char digest[PEN_DIGEST_BYTES], const json_t *value) {
+  const char *text = json_string_value(value);
+  if (text == NULL || strlen(text) != 2 * PEN_DIGEST_BYTES) {
+    return -1;
+  }
+  for (size_t i = 0; i < PEN_DIGEST_BYTES; i++) {
+    int high = hex_digit(text[2 * i]), low = hex_digit(text[2 * i + 1]);
+    if (high < 0 || low < 0) {
+      return -1;
+    }
+    digest[i] = (unsigned char)(high << 4 | low);
+  }
+  return 0;
+}
+
+static uint64_t parse_number(const char *path, const json_t *root, const char *name) {
+  const json_t *value = json_object_get(root, name);
+  if (!json_is_integer(value) || json_integer_value(value) < 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: %s: a whole number is wanted", path, name);
+  }
+  return (uint64_t)json_integer_value(value);
+}
+
+static void parse_state(struct pen_manifest *manifest, const char *path, const json_t *root) {
+  unsigned char stored[PEN_DIGEST_BYTES], computed[PEN_DIGEST_BYTES];
+  manifest->step = parse_number(path, root, "step");
+  manifest->cursor = parse_number(path, root, "cursor");
+  if (parse_digest(manifest->model_digest, json_object_get(root, "model_digest"))) {
+    pen_fail(PEN_EXIT_DATA, "%s: model_digest: 64 hexadecimal digits are wanted", path);
+  }
+  const json_t *checksum = json_object_get(root, "state_checksum");
+  state_checksum(computed, manifest->step, manifest->cursor, manifest->model_digest);
+  if (checksum != NULL && (parse_digest(stored, checksum) || memcmp(stored, computed, sizeof stored) != 0)) {
+    pen_fail(PEN_EXIT_DATA, "%s: state_checksum does not fit step, cursor and model_digest: the file was damaged", path);
+  }
+}
+
+static void parse_checksums(struct pen_manifest *manifest, const char *path, const json_t *root,
+                            const struct pen_plan *plan, enum pen_part last) {
+  char name[PEN_STORED_NAME_BYTES];
+  const json_t *checksums = json_object_get(root, "checksums");
+  manifest->digests = calloc((size_t)plan->weight_count * PEN_PARTS + 1, sizeof *manifest->digests);
+  if (manifest->digests == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
+  }
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    for (enum pen_part part = 0; part <= last; part++) {
+      const struct pen_weight *weight = &plan->weights[i];
+      if (pen_part_exists(weight, part) &&
+          parse_digest(manifest->digests[PEN_PARTS * i + part],
+                       json_object_get(checksums, pen_part_name(name, weight, part)))) {
+        pen_fail(PEN_EXIT_DATA, "%s: tensor %s: no checksum, or none of 64 hexadecimal digits", path, name);
+      }
+    }
+  }
+}
+
+/* The whole text of a file that is no larger than `limit`; the caller frees it. */
+static char *read_text(const char *path, size_t limit, size_t *count) {
+  int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (fd < 0 || fstat(fd, &status)) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  }
+  if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size > limit) {
+    pen_fail(PEN_EXIT_DATA, "%s: not a regular file of at most %zu bytes", path, limit);
+  }
+  char *text = malloc((size_t)status.st_size + 1);
+  if (text == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
+  }
+  int64_t done = pen_file_read_at(fd, text, (size_t)status.st_size, 0);
+  if (done < 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: cannot read: %s", path, strerror(errno));
+  }
+  close(fd);
+  *count = (size_t)done;
+  return text;
+}
+
+/* Sets `path` to that of the folder's manifest. */
+static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_plan *plan) {
+  size_t count;
+  json_error_t error;
+  if (pen_path_join(path, folder, "manifest.json")) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
+  }
+  size_t limit = 65536 + (size_t)plan->weight_count * PEN_PARTS * 2 * PEN_STORED_NAME_BYTES;
+  char *text = read_text(path, limit, &count);
+  json_t *root = json_loadb(text, count, JSON_REJECT_DUPLICATES, &error);
+  if (root == NULL) {
+    char shown[PEN_SHOWN_BYTES];
+    pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, pen_shown(shown, error.text));
+  }
+  free(text);
+  return root;
+}
+
+/* Two members that only ours has: one that was damaged still has the other. */
+enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_plan *plan) {
+  char path[PATH_MAX];
+  if (pen_path_join(path, folder, "manifest.json") || access(path, F_OK)) {
+    return PEN_MANIFEST_ABSENT;
+  }
+  json_t *root = load(path, folder, plan);
+  const bool ours = json_object_get(root, "model_digest") != NULL || json_object_get(root, "state_checksum") != NULL;
+  json_decref(root);
+  return ours ? PEN_MANIFEST_OURS : PEN_MANIFEST_FOREIGN;
+}
+
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last) {
+  char path[PATH_MAX];
+  json_t *root = load(path, folder, plan);
+  parse_state(manifest, path, root);
+  parse_checksums(manifest, path, root, plan, last);
+  json_decref(root);
+}
+
+void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part,
+                         const char *file, const unsigned char digest[PEN_DIGEST_BYTES]) {
+  char name[PEN_STORED_NAME_BYTES];
+  if (memcmp(digest, manifest->digests[PEN_PARTS * weight_index + part], PEN_DIGEST_BYTES) != 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", file,
+             pen_part_name(name, &plan->weights[weight_index], part));
+  }
+}
+
+void pen_manifest_free(struct pen_manifest *manifest) {
+  free(manifest->digests);
+  manifest->digests = NULL;
+}

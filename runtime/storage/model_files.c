@@ -1,0 +1,236 @@
+/* shards.c: finds a model's weights in one safetensors file or in several with an index (see shards.h). */
+#include "runtime/storage/model_files.h"
+
+#include <errno.h>
+#include <jansson.h>
+#include <limits.h>
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/storage/manifest.h"
+#include "runtime/storage/safetensors.h"
+
+struct shard {
+  char *name, *path; /* as in the index; where it is */
+  struct pen_safetensors *file;
+};
+
+struct pen_shards {
+  char *index_path; /* null: one file */
+  json_t *root, *map; /* of the index: from tensor to file name */
+  struct shard *shard;
+  size_t count;
+  size_t lacking_bytes; /* of the first part of names that the files' lack; 0: none */
+  char *lacking;        /* that part: "transformer." */
+  const struct pen_plan *plan;
+  enum pen_manifest_found found; /* in the folder; if it is ours: */
+  struct pen_manifest manifest;
+};
+
+static void *must(void *memory, const char *path) {
+  if (memory == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
+  }
+  return memory;
+}
+
+/* ---- files ---- */
+
+static void open_shard(struct pen_shards *shards, const char *name, const char *path) {
+  shards->shard = must(realloc(shards->shard, (shards->count + 1) * sizeof *shards->shard), path);
+  struct shard *shard = &shards->shard[shards->count++];
+  shard->name = must(strdup(name), path);
+  shard->path = must(strdup(path), path);
+  shard->file = pen_safetensors_open(shard->path);
+}
+
+static const struct shard *shard_named(const struct pen_shards *shards, const char *name) {
+  for (size_t i = 0; i < shards->count; i++) {
+    if (strcmp(shards->shard[i].name, name) == 0) {
+      return &shards->shard[i];
+    }
+  }
+  return NULL;
+}
+
+/* A file of the index lies beside it. */
+static void open_named(struct pen_shards *shards, const char *tensor, const json_t *value) {
+  const char *name = json_string_value(value);
+  char path[PATH_MAX];
+  if (name == NULL || *name == '\0' || strchr(name, '/') != NULL) {
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %.100s: the name of a file beside it is wanted", shards->index_path, tensor);
+  }
+  if (shard_named(shards, name) != NULL) {
+    return;
+  }
+  const char *slash = strrchr(shards->index_path, '/');
+  int folder_bytes = slash == NULL ? 0 : (int)(slash + 1 - shards->index_path);
+  int length = snprintf(path, sizeof path, "%.*s%s", folder_bytes, shards->index_path, name);
+  if (length < 0 || length >= (int)sizeof path) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s: %s", shards->index_path, name, strerror(ENAMETOOLONG));
+  }
+  open_shard(shards, name, path);
+}
+
+static void open_index(struct pen_shards *shards, const char *path) {
+  json_error_t error;
+  if (access(path, R_OK) != 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  }
+  shards->index_path = must(strdup(path), path);
+  shards->root = json_load_file(path, JSON_REJECT_DUPLICATES, &error);
+  if (shards->root == NULL) {
+    char shown[PEN_SHOWN_BYTES];
+    pen_fail(PEN_EXIT_DATA, "%s:%d: %s", path, error.line, pen_shown(shown, error.text));
+  }
+  shards->map = json_object_get(shards->root, "weight_map");
+  if (!json_is_object(shards->map) || json_object_size(shards->map) == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: an object is wanted that names a file for each tensor", path);
+  }
+  const char *tensor;
+  json_t *value;
+  json_object_foreach(shards->map, tensor, value) {
+    open_named(shards, tensor, value);
+  }
+}
+
+static bool ends_in(const char *text, const char *ending) {
+  size_t length = strlen(text), tail = strlen(ending);
+  return tail <= length && strcmp(text + length - tail, ending) == 0;
+}
+
+/* A folder that we have saved says what its tensors' bytes are. It may be of another model with the same weights: a longer sequence. */
+static void find_manifest(struct pen_shards *shards, const char *folder) {
+  shards->found = pen_manifest_find(folder, shards->plan);
+  if (shards->found == PEN_MANIFEST_OURS) {
+    pen_manifest_read(&shards->manifest, folder, shards->plan, PEN_PART_VALUE);
+  }
+}
+
+static void open_all(struct pen_shards *shards, const char *path) {
+  char file[PATH_MAX], index[PATH_MAX];
+  struct stat status;
+  if (stat(path, &status) != 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  }
+  if (!S_ISDIR(status.st_mode)) {
+    if (ends_in(path, ".json")) {
+      open_index(shards, path);
+    } else {
+      open_shard(shards, path, path);
+    }
+    return;
+  }
+  if (pen_path_join(file, path, "model.safetensors") != 0 || pen_path_join(index, path, "model.safetensors.index.json") != 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  }
+  if (access(file, F_OK) != 0 && access(index, F_OK) == 0) {
+    open_index(shards, index);
+  } else {
+    open_shard(shards, file, file);
+    find_manifest(shards, path);
+  }
+}
+
+/* ---- tensors ---- */
+
+static bool has(const struct pen_shards *shards, const char *name) {
+  return shards->map != NULL ? json_object_get(shards->map, name) != NULL : pen_safetensors_has(shards->shard[0].file, name);
+}
+
+/* What the files call a weight. */
+static const char *stored_name(const struct pen_shards *shards, const struct pen_weight *weight) {
+  bool lacks = shards->lacking_bytes != 0 && strncmp(weight->name, shards->lacking, shards->lacking_bytes) == 0;
+  return weight->name + (lacks ? shards->lacking_bytes : 0);
+}
+
+/* The model's first weight tells whether the names lack their first part. */
+static void find_lacking(struct pen_shards *shards, const struct pen_plan *plan) {
+  const char *name = plan->weight_count == 0 ? "" : plan->weights[0].name;
+  size_t part = strcspn(name, ".") + 1;
+  if (part < strlen(name) && !has(shards, name) && has(shards, name + part)) {
+    shards->lacking = must(strndup(name, part), name);
+    shards->lacking_bytes = part;
+  }
+}
+
+static const struct pen_stored *find(const struct pen_shards *shards, const struct pen_weight *weight, const struct shard **shard) {
+  const char *name = stored_name(shards, weight);
+  *shard = &shards->shard[0];
+  if (shards->map != NULL) {
+    const char *file = json_string_value(json_object_get(shards->map, name));
+    if (file == NULL) {
+      pen_fail(PEN_EXIT_DATA, "%s: tensor %s: missing", shards->index_path, name);
+    }
+    *shard = shard_named(shards, file);
+  }
+  return pen_safetensors_expect((*shard)->file, name, weight->dim_count, weight->dim);
+}
+
+/* What transformers stored, at one time or another, that no model learns. */
+static const char *const computed[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
+
+struct pen_shards *pen_shards_open(const char *path, const struct pen_plan *plan) {
+  struct pen_shards *shards = must(calloc(1, sizeof *shards), path);
+  const struct shard *shard;
+  shards->plan = plan;
+  open_all(shards, path);
+  find_lacking(shards, plan);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    find(shards, &plan->weights[i], &shard);
+  }
+  for (size_t s = 0; s < shards->count; s++) {
+    for (size_t i = 0; i < sizeof computed / sizeof *computed; i++) {
+      pen_safetensors_ignore(shards->shard[s].file, computed[i]);
+    }
+    if (plan->tie_count != 0) {
+      pen_safetensors_ignore(shards->shard[s].file, "lm_head.weight");
+    }
+    pen_safetensors_expect_no_more(shards->shard[s].file);
+  }
+  return shards;
+}
+
+void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *weight, float *out) {
+  const struct shard *shard;
+  const struct pen_stored *tensor = find(shards, weight, &shard);
+  unsigned char digest[PEN_DIGEST_BYTES];
+  const bool checked = shards->found == PEN_MANIFEST_OURS;
+  pen_safetensors_read(shard->file, tensor, out, checked ? digest : NULL);
+  if (checked) {
+    pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights), PEN_PART_VALUE, shard->path, digest);
+  }
+}
+
+bool pen_shards_beside_foreign(const struct pen_shards *shards) { return shards->found == PEN_MANIFEST_FOREIGN; }
+
+uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_plan *plan) {
+  uint32_t sample = 0;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct shard *shard;
+    const struct pen_stored *tensor = find(shards, &plan->weights[i], &shard);
+    sample = pen_safetensors_sample(shard->file, tensor, sample);
+  }
+  return sample;
+}
+
+void pen_shards_close(struct pen_shards *shards) {
+  for (size_t i = 0; i < shards->count; i++) {
+    pen_safetensors_close(shards->shard[i].file);
+    free(shards->shard[i].name);
+    free(shards->shard[i].path);
+  }
+  json_decref(shards->root);
+  free(shards->shard);
+  free(shards->index_path);
+  free(shards->lacking);
+  if (shards->found == PEN_MANIFEST_OURS) {
+    pen_manifest_free(&shards->manifest);
+  }
+  free(shards);
+}

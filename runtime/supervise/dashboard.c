@@ -1,0 +1,133 @@
+/* watch.c: draws the ranks of a run (see watch.h):
+ *
+ *     step 120/300  loss 2.3106  norm 0.512  19735 tokens/s  0:12 left
+ *     rank  action       step                          memory  state
+ *        0  5F3          [#########...........]  46 %  210 MiB  computes
+ *        1  GATHER       [##################..]  91 %  198 MiB  waits for rank 0
+ *
+ * It costs the ranks nothing: they tell where they are anyway, for the line that names a lost one; what a step gave, rank 0 tells once
+ * a step. */
+#include "runtime/supervise/dashboard.h"
+
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include "runtime/comm/action_text.h"
+#include "runtime/base/files.h"
+#include "runtime/observe/step_log.h"
+
+enum { BAR = 20, LINE_BYTES = 256, LINES_PLAIN = 1 << 20 };
+static const uint64_t terminal_ns = 200 * 1000000u, plain_ns = 10 * 1000 * 1000000ull;
+
+void pen_display_open(struct pen_display *display) {
+  *display = (struct pen_display){.terminal = isatty(STDERR_FILENO) != 0};
+}
+
+/* Ranks that fit on the screen, below the two lines of headings. */
+static uint32_t room(const struct pen_display *display) {
+  struct winsize size;
+  if (!display->terminal) {
+    return LINES_PLAIN;
+  }
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 4 ? (uint32_t)size.ws_row - 4 : 20;
+}
+
+/* Resident memory of a process in MiB, its shared part included; 0 when it is not there. */
+static uint64_t resident_mib(pid_t pid) {
+  char path[64], text[128];
+  uint64_t size = 0, pages = 0;
+  snprintf(path, sizeof path, "/proc/%d/statm", (int)pid);
+  int fd = open(path, O_RDONLY | O_CLOEXEC);
+  int64_t bytes = fd < 0 ? -1 : pen_file_read_at(fd, text, sizeof text - 1, 0);
+  if (fd >= 0) {
+    close(fd);
+  }
+  text[bytes < 0 ? 0 : bytes] = '\0';
+  return sscanf(text, "%" SCNu64 " %" SCNu64, &size, &pages) == 2 ? pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20 : 0;
+}
+
+/* Whether the action at hand computes, waits, or what else the rank is about. */
+static const char *state_text(char *text, size_t bytes, const struct pen_rank_state *state) {
+  static const char *const phases[] = {[PEN_PHASE_START] = "starts", [PEN_PHASE_CONNECT] = "connects",
+                                       [PEN_PHASE_STEPS] = "computes", [PEN_PHASE_SAVE] = "saves",
+                                       [PEN_PHASE_END] = "has ended"};
+  uint32_t waits_for = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
+  snprintf(text, bytes, "%s", phases[atomic_load_explicit(&state->phase, memory_order_relaxed)]);
+  if (waits_for != 0) {
+    snprintf(text, bytes, "waits for rank %" PRIu32, waits_for - 1);
+  }
+  return text;
+}
+
+static void put_rank(struct pen_writer *out, const struct pen_run *run, uint32_t rank, pid_t pid) {
+  const struct pen_rank_state *state = &run->shared.ranks[rank];
+  const struct pen_plan *plan = run->plan;
+  uint32_t profile = atomic_load_explicit(&state->profile, memory_order_relaxed) % plan->profile_count;
+  const struct pen_rank_program *program = &plan->profiles[profile].ranks[rank % plan->rank_count];
+  uint64_t began = atomic_load_explicit(&state->step_began, memory_order_relaxed);
+  uint64_t row = (atomic_load_explicit(&state->finished, memory_order_relaxed) - began) % program->action_count;
+  char line[LINE_BYTES], action[64], bar[BAR + 1], about[64];
+  memset(bar, '.', BAR);
+  memset(bar, '#', row * BAR / program->action_count);
+  bar[BAR] = '\0';
+  snprintf(line, sizeof line, "%4" PRIu32 "  %-12s [%s] %3u %% %4" PRIu64 " MiB  %s", rank,
+           pen_action_text_known(action, sizeof action, &program->actions[row]), bar, (unsigned)(row * 100 / program->action_count),
+           resident_mib(pid), state_text(about, sizeof about, state));
+  pen_writer_text(out, line);
+}
+
+static void put_summary(struct pen_writer *out, const struct pen_run *run) {
+  const struct pen_told *told = &run->shared.control->told;
+  char line[LINE_BYTES], left[32];
+  if (atomic_load(&told->step) == 0) { /* none has ended */
+    snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step, run->first_step + run->steps);
+    pen_writer_text(out, line);
+    return;
+  }
+  pen_clock_text(left, sizeof left, atomic_load(&told->left_s));
+  snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.4g  lr %.4g  %.0f tokens/s  %s left", atomic_load(&told->step),
+           run->first_step + run->steps, atomic_load(&told->loss), atomic_load(&told->norm), atomic_load(&told->learning_rate),
+           atomic_load(&told->tokens_per_second), left);
+  pen_writer_text(out, line);
+}
+
+void pen_display_draw(struct pen_display *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last) {
+  static struct pen_writer out;
+  const char *end_line = display->terminal ? "\033[K\n" : "\n";
+  uint64_t now_ns = pen_now_ns(), pause_ns = display->terminal ? terminal_ns : plain_ns;
+  uint32_t shown = count < room(display) ? count : room(display);
+  char line[LINE_BYTES];
+  if (!last && now_ns - display->drawn_ns < pause_ns) {
+    return;
+  }
+  display->drawn_ns = now_ns;
+  pen_writer_open(&out, STDERR_FILENO);
+  if (display->terminal && display->lines > 0) {
+    snprintf(line, sizeof line, "\033[%" PRIu32 "A\r", display->lines);
+    pen_writer_text(&out, line);
+  }
+  put_summary(&out, run);
+  pen_writer_text(&out, end_line);
+  if (last) { /* the ranks have left */
+    pen_writer_text(&out, display->terminal ? "\033[J" : "");
+    pen_writer_flush(&out);
+    return;
+  }
+  pen_writer_text(&out, "rank  action       step                          memory  state");
+  pen_writer_text(&out, end_line);
+  for (uint32_t r = 0; r < shown; r++) {
+    put_rank(&out, run, r, pids[r]);
+    pen_writer_text(&out, end_line);
+  }
+  if (shown < count) {
+    snprintf(line, sizeof line, "      and %" PRIu32 " more", count - shown);
+    pen_writer_text(&out, line);
+    pen_writer_text(&out, end_line);
+  }
+  display->lines = 2 + shown + (shown < count);
+  pen_writer_flush(&out); /* a terminal that went away stops no training */
+}

@@ -1,0 +1,22 @@
+/* watch.h: train --watch: a live picture of all ranks, drawn by the parent from what they tell in shared memory. */
+#ifndef PEN_WATCH_H
+#define PEN_WATCH_H
+
+#include <stdbool.h>
+#include <stdint.h>
+#include <sys/types.h>
+
+#include "runtime/rank/run.h"
+
+struct pen_display {
+  bool terminal;
+  uint32_t lines;    /* drawn last time, which the next drawing goes back over */
+  uint64_t drawn_ns; /* when */
+};
+
+void pen_display_open(struct pen_display *display);
+
+/* Draws if it is time again; `last`: when all ranks have left, what came of it alone. `count` ranks, which are the processes `pids`. */
+void pen_display_draw(struct pen_display *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last);
+
+#endif

@@ -1,0 +1,55 @@
+#!/bin/sh
+# clang.t: our C is without a warning under clang too, as far as it shows without making code. (gcc is what make check builds with.)
+. "${top_srcdir:-.}/tests/support/lib.sh"
+command -v clang >/dev/null || skip_all "clang is not here"
+
+makefile=$top_builddir/Makefile
+value() { sed -n "s/^$1 = //p" "$makefile"; } # of a variable
+built() { grep -q "^$1_a_CFLAGS = " "$makefile"; } # whether configure wants that library
+flags="$(value PEN_CFLAGS) -I. -I$(cd "$top_builddir" && pwd) $(value JANSSON_CFLAGS) $(value NETTLE_CFLAGS) $(value LIBCONFIG_CFLAGS)
+  $(value CMOCKA_CFLAGS) $(value BLAS_CFLAGS) $(value ONEDNN_CPPFLAGS)"
+cuda=$(value CUDA_CPPFLAGS)
+cd "$top_srcdir" || exit 99
+
+# looks_at FLAGS FILE...: a line a file, for compile.
+looks_at() {
+  looks_flags=$1
+  shift
+  for file; do echo $flags $looks_flags "$file"; done
+}
+
+# compile NAME: reads lines of looks_at, two at a time.
+compile() {
+  xargs -P 2 -L 1 clang -fsyntax-only -fno-caret-diagnostics <"$scratch/lines" >"$scratch/warnings" 2>&1
+  compile_status=$?
+  ok "$1: $(wc -l <"$scratch/lines") compilations" test $compile_status -eq 0 -a -s "$scratch/lines"
+  sed 's/^/# /' "$scratch/warnings"
+}
+
+looks_at "" gen/*.c gen/*/*.c >"$scratch/lines"
+compile "the generator"
+looks_at "" tools/*.c tools/*/*.c $(ls runtime/*.c runtime/*/*.c | grep -v nccl_api) >"$scratch/lines"
+compile "runtime and tools"
+for isa in $(sed -n 's/^libkernels_[a-z0-9]*_a_CFLAGS = .*-DPEN_ISA=\([a-z0-9]*\).*/\1/p' "$makefile"); do
+  flags_of_isa=$(sed -n "s/^libkernels_${isa}_a_CFLAGS = .*\\(-DPEN_ISA=.*\\)/\\1/p" "$makefile")
+  : >"$scratch/lines"
+  case $flags_of_isa in
+    *PEN_STORED_BF16*) ;;
+    *) looks_at "$flags_of_isa" $(ls kernels/cpu/vector/*.c | grep -v /product_pairs) >"$scratch/lines" ;;
+  esac
+  looks_at "$flags_of_isa -DPEN_STORED_BF16" $(ls kernels/cpu/vector/*.c | grep -vE '/(to_bf16|normal|optimizer|product)\.c') >>"$scratch/lines"
+  compile "kernels for $isa"
+done
+looks_at "" kernels/*.c kernels/cpu/*.c >"$scratch/lines"
+compile "kernels for all"
+looks_at "" tests/gen/*.c tests/runtime/*.c tests/kernels/*.c tests/emulation/mock_device*.c >"$scratch/lines"
+compile "tests"
+if built libkernels_cuda; then
+  looks_at "$cuda" kernels/cuda/*.c tests/gpu/*.c >"$scratch/lines"
+  looks_at "$cuda -DPEN_EMULATED" tests/gpu/*.c >>"$scratch/lines"
+  if built libnccl_calls; then looks_at "$cuda $(value NCCL_CPPFLAGS)" runtime/device/nccl_api.c >>"$scratch/lines"; fi
+  compile "what calls CUDA"
+else
+  skip "what calls CUDA" "configure found no CUDA toolkit"
+fi
+finish

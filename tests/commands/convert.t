@@ -1,0 +1,207 @@
+#!/bin/sh
+# convert.t: penstock-convert: what config.json says becomes the topology's model, or is refused by name; the weights are read from one
+# file or several. (Against transformers itself: convert_hf.t.)
+. "${top_srcdir:-.}/tests/support/lib.sh"
+convert=$top_builddir/penstock-convert
+cd "$scratch" || exit 99
+
+llama='"model_type":"llama","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
+qwen3='"model_type":"qwen3","hidden_size":32,"intermediate_size":48,"num_hidden_layers":2,"num_attention_heads":4,"vocab_size":256,"max_position_embeddings":16'
+gpt2='"model_type":"gpt2","n_embd":36,"n_layer":2,"n_head":4,"vocab_size":256,"n_positions":16'
+# model FAMILY KEYS: the model's settings of the topology, on one line, sorted.
+model() {
+  printf '{%s%s}\n' "$1" "$2" >config.json
+  "$convert" -o out.cfg config.json 2>errors || { cat errors; return; }
+  sed -n '/^  /s/^  \(.*\);$/\1/p' out.cfg | sort | tr '\n' ',' | sed 's/,$//; s/,/, /g'
+}
+is "llama, with what the class leaves out" "$(model "$llama" '')" \
+  'family = "llama", ffn = 48, heads = 4, hidden = 32, kv_heads = 4, layers = 2, norm_epsilon = 1e-6, rope_theta = 10000.0, sequence = 16, vocab = 256'
+is "all that llama may say" \
+  "$(model "$llama" ',"num_key_value_heads":2,"head_dim":10,"rms_norm_eps":1e-05,"rope_theta":500000,"tie_word_embeddings":true,"rope_scaling":null')" \
+  'family = "llama", ffn = 48, head_dim = 10, heads = 4, hidden = 32, kv_heads = 2, layers = 2, norm_epsilon = 1e-05, rope_theta = 500000.0, sequence = 16, tie_embeddings = true, vocab = 256'
+is "what changes nothing" "$(model "$llama" ',"is_llama_config":true,"rope_interleaved":false,"transformers.js_config":{"dtype":"q4"}')" "$(model "$llama" '')"
+is "rope_theta of transformers 5" "$(model "$llama" ',"rope_parameters":{"rope_type":"default","rope_theta":1234.5}' | grep -o 'rope_theta = [0-9.]*')" 'rope_theta = 1234.5'
+# Positions that are stretched: as transformers 4 says it, and as 5 does.
+stretched='"rope_type":"llama3","factor":8.0,"low_freq_factor":1.0,"high_freq_factor":4.0,"original_max_position_embeddings":64'
+rope() { model "$@" | grep -o 'rope_[a-z_]* = [^,]*' | tr '\n' ' '; }
+is "llama3" "$(rope "$llama" ",\"rope_theta\":1e4,\"rope_scaling\":{$stretched}")" \
+  'rope_factor = 8.0 rope_high_freq_factor = 4.0 rope_low_freq_factor = 1.0 rope_original_sequence = 64 rope_scaling = "llama3" rope_theta = 10000.0 '
+matches "llama3: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 8, 3.395305452627*, 0.3333333333333333*}*'
+is "llama3 of transformers 5, qwen3" "$(rope "$qwen3" ",\"rope_parameters\":{\"rope_theta\":1e4,$stretched}")" "$(rope "$llama" ",\"rope_scaling\":{$stretched}")"
+is "linear" "$(rope "$llama" ',"rope_scaling":{"type":"linear","factor":4}')" 'rope_factor = 4.0 rope_scaling = "linear" rope_theta = 10000.0 '
+matches "linear: as the table of angles is made" "$("$gen" out.cfg)" '*PEN_OP_ROPE_TABLE*{16, 4}, {10000, 4}}*'
+is "qwen3's heads are 128 wide unless it says" "$(model "$qwen3" '' | grep -o 'head_dim = [0-9]*')" "head_dim = 128"
+is "gpt2" "$(model "$gpt2" '')" \
+  'family = "gpt2", ffn = 144, heads = 4, hidden = 36, layers = 2, norm_epsilon = 1e-5, sequence = 16, vocab = 256'
+is "gpt2 with a width of its own, untied" "$(model "$gpt2" ',"n_inner":50,"tie_word_embeddings":false' | grep -o 'ffn = [0-9]*\|tie_embeddings = [a-z]*' | tr '\n' ' ')" \
+  'ffn = 50 tie_embeddings = false '
+for family in "$llama" "$qwen3" "$gpt2"; do
+  model "$family" '' >/dev/null
+  ok "what is written can be generated: $(grep -o 'family = .*' out.cfg)" "$gen" --check out.cfg
+done
+mkdir folder && printf '{%s}' "$gpt2" >folder/config.json
+is "a folder is its config.json" "$("$convert" folder)" "$("$convert" folder/config.json)"
+is "--sequence" "$(printf '{%s}' "$llama" >config.json; "$convert" --sequence 8 config.json | grep -o 'sequence = .*')" "sequence = 8;"
+matches "dropout earns a warning" "$("$convert" -o out.cfg folder 2>&1; printf '{%s,"resid_pdrop":0.1}' "$gpt2" >config.json; "$convert" -o out.cfg config.json 2>&1)" \
+  'penstock-convert: warning: config.json: resid_pdrop = 0.1: training here has no dropout'
+
+# refused STATUS TEXT NAME OPTION...: of config.json.
+refused() {
+  refused_status=$1 refused_text=$2 refused_name=$3
+  shift 3
+  rm -f out.cfg
+  said=$("$convert" -o out.cfg "$@" 2>&1)
+  is "$refused_name: status" "$?" "$refused_status"
+  is "$refused_name: message" "$said" "penstock-convert: $refused_text"
+  ok "$refused_name: nothing is written" test ! -e out.cfg
+}
+while IFS='	' read -r family keys text; do
+  eval "family=\$$family"
+  printf '{%s,%s}' "$family" "$keys" >config.json
+  refused 65 "config.json: $text" "$keys" config.json
+done <<'END'
+llama	"rope_scaling":{"rope_type":"llama3","factor":8.0}	rope_scaling.low_freq_factor: missing
+llama	"rope_scaling":{"rope_type":"llama3","factor":"8"}	rope_scaling.factor = "8": a finite number, 1 or more
+llama	"rope_scaling":{"type":"linear","factor":0.5}	rope_scaling.factor = 0.5: a finite number, 1 or more
+llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic": only "default", "linear" or "llama3" is built here
+qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn": only "default", "linear" or "llama3" is built here
+llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope": only "default", "linear" or "llama3" is built here
+llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0: positions of the kind "linear" have none here
+llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0: positions of the kind "default" have none here
+llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5: positions of the kind "default" have none here
+llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5: only 1.0|1 is built here
+llama	"attention_bias":true	attention_bias = true: only false is built here
+llama	"mlp_bias":true	mlp_bias = true: only false is built here
+llama	"rope_interleaved":true	rope_interleaved = true: only false is built here
+llama	"hidden_act":"gelu"	hidden_act = "gelu": only "silu"|"swish" is built here
+llama	"sliding_window":4096	sliding_window = 4096: only null is built here
+llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: not known here; if the model's results do not depend on it: --ignore quantization_config
+llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, 0 or more
+llama	"num_key_value_heads":"2"	num_key_value_heads = "2": a whole number from 1 to 65536
+llama	"tie_word_embeddings":1	tie_word_embeddings = 1: true or false
+qwen3	"use_sliding_window":true	use_sliding_window = true: only false is built here
+qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention": only "full_attention" is built here
+gpt2	"activation_function":"relu"	activation_function = "relu": only "gelu_new"|"gelu_pytorch_tanh" is built here
+gpt2	"scale_attn_weights":false	scale_attn_weights = false: only true is built here
+gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = true: only false is built here
+gpt2	"add_cross_attention":true	add_cross_attention = true: only false is built here
+END
+printf '{"model_type":"bert"}' >config.json
+refused 65 'config.json: model_type = "bert": "llama", "qwen3" or "gpt2"' "another model" config.json
+printf '{}' >config.json
+refused 65 'config.json: model_type: missing' "no model_type" config.json
+printf '{"model_type":"llama"}' >config.json
+refused 65 'config.json: vocab_size: missing' "no sizes" config.json
+printf '[]' >config.json
+refused 65 'config.json: a JSON object is wanted' "a list" config.json
+printf '{%s,"n_inner":1e9}' "$gpt2" >config.json
+refused 65 'config.json: n_inner = 1000000000.0: a whole number from 1 to 4194304' "too large" config.json
+printf '{\n"model_type":\n' >config.json
+"$convert" config.json >out 2>&1
+is "no JSON: status" $? 65
+matches "no JSON: file and line" "$(cat out)" "penstock-convert: config.json:[0-9]: *"
+refused 66 'absent.json: No such file or directory' "no file" absent.json
+refused 66 '/dev/null: not a regular file' "a device" /dev/null
+printf '{%s}' "$gpt2" >config.json
+refused 64 "--sequence 8: n_positions = 16, the rows of its table of positions" "gpt2 shortened" --sequence 8 config.json
+printf '{%s}' "$llama" >config.json
+refused 64 "--sequence 17: max_position_embeddings = 16, or fewer" "too long" --sequence 17 config.json
+refused 64 "--sequence -1: max_position_embeddings = 16, or fewer" "below zero" --sequence -1 config.json
+refused 64 "one config.json, or the folder that holds it, is wanted; try --help" "nothing to read"
+refused 64 "--nothing: no such option; try --help" "an option that is none" --nothing config.json
+printf '{%s,"quantization_config":{"bits":4}}' "$llama" >config.json
+ok "--ignore takes a key all the same" "$convert" --ignore quantization_config -o out.cfg config.json
+printf '{%s}' "$llama" >config.json
+is "no folder to write into: status" "$("$convert" -o nowhere/out.cfg config.json 2>/dev/null; echo $?)" 73
+
+# ---- weights in one file or several, our own readers alone ----
+printf '{%s}' "$gpt2" >config.json
+"$convert" -o small.cfg config.json
+ok "a binary of it" build small small.cfg -s pipeline.ranks=2
+ok "its start" "$scratch/small" init --seed 3 --output whole.safetensors
+make_tokens data.bin 200
+loss() { "$scratch/small" eval --data data.bin --quiet --init "$1" 2>errors | tail -n 1; }
+wanted=$(loss whole.safetensors)
+matches "scored from one file" "$wanted" '{"loss":*'
+# The one file is every shard of an index, by links: what is in which file is the index's to say.
+mkdir shards && cp whole.safetensors shards/a.safetensors
+header() { head -c "$(($(od -An -td8 -N8 "$1") + 8))" "$1" | tail -c +9; }
+names=$(header whole.safetensors | grep -oE '"transformer[a-z0-9_.]*"' | tr -d '"')
+index() { # FILE-OF-EACH: prints an index that names $1 for every tensor
+  printf '{"metadata":{"total_size":1},"weight_map":{'
+  first=
+  for name in $names; do printf '%s"%s":"%s"' "$first" "$name" "$1"; first=,; done
+  printf '}}\n'
+}
+index a.safetensors >shards/model.safetensors.index.json
+is "scored from a folder with an index: the same" "$(loss shards)" "$wanted"
+is "and from the index itself" "$(loss shards/model.safetensors.index.json)" "$wanted"
+sed 's/"transformer.wpe.weight":"a.safetensors"/"transformer.wpe.weight":"b.safetensors"/' shards/model.safetensors.index.json >shards/other.json
+loss shards/other.json >/dev/null
+is "a shard that is not there: message" "$(cat errors)" "penstock: shards/b.safetensors: No such file or directory"
+sed 's/"transformer.wpe.weight":"a.safetensors",//' shards/model.safetensors.index.json >shards/other.json
+is "a tensor that no file has: status" "$("$scratch/small" eval --data data.bin --quiet --init shards/other.json 2>errors; echo $?)" 65
+matches "a tensor that no file has: message" "$(cat errors)" "*shards/other.json: tensor transformer.wpe.weight: missing"
+sed 's#"a.safetensors"#"../a.safetensors"#' shards/model.safetensors.index.json >shards/other.json
+loss shards/other.json >/dev/null
+matches "a file elsewhere" "$(cat errors)" "*shards/other.json: weight_map: transformer.*: the name of a file beside it is wanted"
+echo '{"weight_map":{}}' >shards/other.json
+loss shards/other.json >/dev/null
+matches "an index of nothing" "$(cat errors)" "*shards/other.json: weight_map: an object is wanted that names a file for each tensor"
+echo '{"weight_map":' >shards/other.json
+loss shards/other.json >/dev/null
+matches "an index that is no JSON" "$(cat errors)" "*shards/other.json:[0-9]: *"
+
+# Names without the base model's part, and what is stored beside the weights.
+bare() { # rewrites the header of whole.safetensors with names of the same length: "transformer.X" becomes "X" and blanks behind
+  header whole.safetensors | sed 's/"transformer\.\([a-z0-9_.]*\)":/"\1":            /g'
+}
+{ head -c 8 whole.safetensors; bare; tail -c +$(($(od -An -td8 -N8 whole.safetensors) + 9)) whole.safetensors; } >bare.safetensors
+is "scored from a file whose names lack their first part" "$(loss bare.safetensors)" "$wanted"
+# with FILE NAME DTYPE BYTES: whole.safetensors with one tensor more, of zeros.
+with() {
+  with_header=$(header whole.safetensors | sed 's/} *$//')
+  with_start=$(($(od -An -td8 -N8 whole.safetensors) + 8))
+  with_end=$(($(wc -c <whole.safetensors) - with_start))
+  with_header="$with_header,\"$2\":{\"dtype\":\"$3\",\"shape\":[$4],\"data_offsets\":[$with_end,$((with_end + $4))]}}"
+  with_bytes=${#with_header}
+  {
+    # shellcheck disable=SC2059 # the format is made of octal escapes
+    printf "$(printf '\\%03o\\%03o\\%03o\\000\\000\\000\\000\\000' $((with_bytes % 256)) $((with_bytes / 256 % 256)) $((with_bytes / 65536)))"
+    printf '%s' "$with_header"
+    tail -c +$((with_start + 1)) whole.safetensors
+    head -c "$4" /dev/zero
+  } >"$1"
+}
+with mask.safetensors transformer.h.0.attn.bias BOOL 3
+is "a mask beside the weights is passed over" "$(loss mask.safetensors)" "$wanted"
+with head.safetensors lm_head.weight U8 4
+is "so is the head of a tied model" "$(loss head.safetensors)" "$wanted"
+with other.safetensors transformer.h.0.other.weight U8 4
+loss other.safetensors >/dev/null
+is "any other tensor is not" "$(cat errors)" "penstock: other.safetensors: tensor transformer.h.0.other.weight: not a part of this model"
+ok "a binary of the model untied" build untied small.cfg -s model.tie_embeddings=false
+"$scratch/untied" eval --data data.bin --quiet --init head.safetensors >/dev/null 2>errors
+is "whose head is a weight" "$(cat errors)" "penstock: head.safetensors: tensor lm_head.weight: dtype U8: F32, BF16 or F16 is wanted"
+
+# What is there and no file of its own is written through.
+full=$scratch/full
+if mknod "$full" c 1 7 2>/dev/null && (: >"$full") 2>/dev/null; then
+  "$convert" -o "$full" config.json 2>errors
+  is "a full device: status" $? 74
+  ok "it is still a device" test -c "$full"
+else
+  skip "a full device: status" "no right to make one"
+fi
+if test -w /dev/full; then
+  "$convert" --help >/dev/full 2>errors
+  is "--help without room: status" $? 74
+fi
+cp config.json same.json
+is "the config is not written over" "$("$convert" -o ./same.json same.json 2>&1; echo $?)" "penstock-convert: -o ./same.json: the same file as the config
+64"
+ok "and is what it was" cmp config.json same.json
+ln -s linked.cfg link.cfg
+"$convert" -o link.cfg config.json 2>errors
+is "output into what a link names" "$? $(test -L link.cfg && test -s linked.cfg && echo both)" "0 both"
+finish

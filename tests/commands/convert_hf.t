@@ -1,0 +1,60 @@
+#!/bin/sh
+# convert_hf.t: models that Hugging Face's transformers made, of every family, of every dtype, in one file and in several: converted, read
+# by --init, and scored to 1e-4 of what transformers gives; trained on, and our checkpoints read by transformers as they are.
+# Needs a Python with transformers and torch: set PEER, or PYTHONPATH.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+find_python 'import torch, transformers' /opt/peer/bin/peer-python python3 || skip_all "no Python with torch and transformers here: set PEER"
+hf() { "$python" "$top_srcdir/tests/commands/convert_hf.py" "$@" 2>"$scratch/hf.errors" || { sed 's/^/# /' "$scratch/hf.errors" | tail -n 5; return 1; }; }
+
+mkdir "$scratch/hf"
+ok "transformers makes the models" hf make "$scratch/hf"
+make_tokens "$scratch/data.bin" 385 # twelve windows
+ok "some of them in several files" test -f "$scratch/hf/gpt2/model.safetensors.index.json"
+
+# scores NAME BINARY OPTION...: ln p of every token but the first, as ours has it, into NAME.ours.
+scores() {
+  scores_name=$1 scores_binary=$2
+  shift 2
+  "$scratch/$scores_binary" score --data "$scratch/data.bin" --output "$scratch/$scores_name.json" --quiet "$@" >/dev/null &&
+    sed 's/.*"log_probabilities":\[null,\([^]]*\)\].*/\1/' "$scratch/$scores_name.json" | tr ',' '\n' >"$scratch/$scores_name.ours"
+}
+# alike NAME: they are what transformers gives, to 1e-4.
+alike() {
+  paste "$scratch/$1.ours" "$scratch/$1.theirs" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (d > most) most = d; if (NF != 2) bad = 1 }
+    END { print "# " NR " tokens, at most " most " apart"; exit bad || NR != 384 || most > 1e-4 }'
+}
+
+names="llama llama_tied qwen3 qwen3_tied llama_llama3 qwen3_llama3 llama_linear gpt2 gpt2_bare gpt2_untied" pairs=
+while read -r name options; do
+  ok "$name: converted" "$top_builddir/penstock-convert" -o "$scratch/$name.cfg" "$scratch/hf/$name"
+  ok "$name: built" build "$name" "$scratch/$name.cfg" -s pipeline.microbatches=4 -s optimizer.learning_rate=1e-3 $options
+  ok "$name: scored with --init" scores "$name" "$name" --init "$scratch/hf/$name"
+  ok "$name: trains on" "$scratch/$name" train --data "$scratch/data.bin" --init "$scratch/hf/$name" --steps 3 --quiet \
+    --checkpoint "$scratch/$name.ckpt"
+  ok "$name: scored from the checkpoint" scores "$name.trained" "$name" --checkpoint "$scratch/$name.ckpt"
+  ok "$name: training has changed it (the test can tell)" sh -c "! cmp -s '$scratch/$name.ours' '$scratch/$name.trained.ours'"
+  ok "$name: the checkpoint converts" "$top_builddir/penstock-convert" -o "$scratch/$name.again" "$scratch/$name.ckpt/latest"
+  is "$name: to the same topology" "$(sed '/^#/d' "$scratch/$name.again" | sort)" "$(sed '/^#/d' "$scratch/$name.cfg" | sort)"
+  pairs="$pairs $scratch/$name=$scratch/hf/$name $scratch/$name.trained=$scratch/$name.ckpt/latest"
+done <<'END'
+llama       -s pipeline.ranks=3
+llama_tied  -s pipeline.ranks=3
+qwen3
+qwen3_tied  -s pipeline.ranks=1 -s pipeline.stages_per_rank=3
+llama_llama3 -s pipeline.ranks=2
+qwen3_llama3
+llama_linear
+gpt2        -s pipeline.ranks=3
+gpt2_bare
+gpt2_untied -s pipeline.ranks=2 -s partition.layers=[2,1]
+END
+# shellcheck disable=SC2086 # words are meant to part here
+ok "transformers reads them all, and our checkpoints of them" hf read "$scratch/data.bin" $pairs
+for name in $names; do
+  ok "$name: as transformers has it" alike "$name"
+  ok "$name: as transformers has the checkpoint" alike "$name.trained"
+  matches "$name: nothing is missing or left over" "$(cat "$scratch/$name.trained.loaded")" "*] all of it"
+  is "$name: and the config means the same" "$(sed 's/].*//' "$scratch/$name.trained.loaded")" "$(sed 's/].*//' "$scratch/$name.loaded")"
+done
+finish

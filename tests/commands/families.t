@@ -1,0 +1,44 @@
+#!/bin/sh
+# families.t: every family of transformers but llama (bits.t) trains with the same bits over ranks, stages and cuts within layers; and all
+# of them give the loss and the gradient norm of an f64 model written with PyTorch's operators, where there is PyTorch.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+make_tokens "$scratch/data.bin" 4000
+describe llama 4 "kv_heads = 2;"
+describe gpt2 4 "tie_embeddings = false;" # tied: tied.t
+describe qwen3 4 "kv_heads = 2; head_dim = 12; norm_epsilon = 1e-6; rope_theta = 1e6;"
+
+# train NAME FAMILY OPTIONS...: builds and trains.
+train() { train_model 3 "$@"; }
+same() { same_bits 3 "$@"; }
+
+while read -r family name options; do
+  ok "$family: $name trains" train "${family}_$name" "$family" $options
+  test "$name" = one || ok "$family: $name has the same bits as one rank" same "${family}_one" "${family}_$name"
+done <<'END'
+llama one
+qwen3 one
+qwen3 one_zb     -s pipeline.zero_bubble=true
+qwen3 recomputed -s memory.recompute=full
+qwen3 two_cut    -s pipeline.ranks=2 -s partition.before=[model.layers.2.mlp]
+qwen3 two_v      -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+qwen3 four       -s pipeline.ranks=4
+gpt2 one
+gpt2 one_zb      -s pipeline.zero_bubble=true
+gpt2 recomputed  -s memory.recompute=full
+gpt2 two_cut     -s pipeline.ranks=2 -s partition.before=[transformer.h.2.mlp]
+gpt2 two_v       -s pipeline.ranks=2 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s partition.unit=block
+gpt2 four        -s pipeline.ranks=4
+END
+
+# ---- an independent model ----
+find_python 'import torch' /opt/peer/bin/peer-python python3
+loss_and_norm() { as_pytorch "$1" "$1_one" 3; }
+for family in llama qwen3 gpt2; do
+  if test -z "$python"; then
+    skip "$family has the loss and gradient norm of PyTorch's f64" "no Python with torch here: set PEER"
+  else
+    ok "$family has the loss and gradient norm of PyTorch's f64" loss_and_norm "$family"
+  fi
+done
+finish

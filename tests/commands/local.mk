@@ -1,0 +1,45 @@
+# tests/commands: the programs as a user calls them
+COMMAND_TESTS = \
+  %reldir%/actions.t \
+  %reldir%/bf16.t \
+  %reldir%/buckets.t \
+  %reldir%/build.t \
+  %reldir%/checkpoints.t \
+  %reldir%/clang.t \
+  %reldir%/cli.t \
+  %reldir%/convert.t \
+  %reldir%/convert_hf.t \
+  %reldir%/csv.t \
+  %reldir%/dashboard.t \
+  %reldir%/dispatch.t \
+  %reldir%/evaluate.t \
+  %reldir%/families.t \
+  %reldir%/faults.t \
+  %reldir%/generate.t \
+  %reldir%/gradients.t \
+  %reldir%/loss_rows.t \
+  %reldir%/manual.t \
+  %reldir%/measure.t \
+  %reldir%/optimizer.t \
+  %reldir%/options.t \
+  %reldir%/packed_files.t \
+  %reldir%/print.t \
+  %reldir%/promela.t \
+  %reldir%/recompute.t \
+  %reldir%/replicas.t \
+  %reldir%/same_bits.t \
+  %reldir%/saving.t \
+  %reldir%/score.t \
+  %reldir%/seal.t \
+  %reldir%/search_command.t \
+  %reldir%/tied.t \
+  %reldir%/tokens.t \
+  %reldir%/tokens_hf.t \
+  %reldir%/topology.t
+EXTRA_DIST += $(COMMAND_TESTS) \
+  %reldir%/sanitize.t \
+  %reldir%/signals.t \
+  %reldir%/sharding.t \
+  %reldir%/convert_hf.py \
+  %reldir%/csv_torch.py \
+  %reldir%/families_torch.py

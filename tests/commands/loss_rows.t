@@ -1,0 +1,76 @@
+#!/bin/sh
+# loss_rows.t: model.loss_rows: the head and its cross-entropy by chunks of rows: the losses of whole logits but for the order of sums, the
+# same bits in every topology, less memory, and the score of each token.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+steps=4
+make_tokens "$scratch/data.bin" 8000
+# describe FAMILY SETTINGS
+describe() {
+  cat >"$scratch/$1.cfg" <<END
+model = { family = "$1"; layers = 2; hidden = 32; heads = 4; ffn = 48; vocab = 1000; sequence = 40; $2 };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 60; warmup_steps = 5; };
+pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
+END
+}
+describe llama "kv_heads = 2;"
+describe gpt2 ""
+
+# close_to NAME OTHER SHARE: losses and norms agree to that share.
+close_to() {
+  test "$(wc -l <"$scratch/$2.bits")" -eq $((2 * steps)) && paste "$scratch/$1.bits" "$scratch/$2.bits" | awk -v share="$3" '{ d = $1 - $2
+    if (d < 0) d = -d; if (!(d <= share * $1)) { bad = 1; print "# " $0 } } END { exit bad || NR == 0 }'
+}
+
+# A microbatch has 80 rows: two chunks and a half.
+while read -r family name share options; do
+  ok "$family: $name is built" build "${family}_$name" "$scratch/$family.cfg" $options
+  ok "$family: $name trains" train_bits "${family}_$name" --data "$scratch/data.bin" --steps $steps
+  case $share in
+  -) ;;
+  same) ok "$family: $name has the same bits" same_bits $steps "${family}_chunks" "${family}_$name" ;;
+  *) ok "$family: $name has the losses of whole logits" close_to "${family}_whole" "${family}_$name" "$share" ;;
+  esac
+done <<'END'
+llama whole  -
+llama chunks 1e-5 -s model.loss_rows=32
+llama two    same -s model.loss_rows=32 -s pipeline.ranks=2 -s pipeline.zero_bubble=true
+llama alone  same -s model.loss_rows=32 -s pipeline.ranks=2 -s partition.before=[lm_head]
+llama split  same -s model.loss_rows=32 -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s partition.before=[lm_head]
+llama again  same -s model.loss_rows=32 -s memory.recompute=full
+llama frozen -    -s model.loss_rows=32 -s model.frozen=[lm_head.weight]
+gpt2  whole  -
+gpt2  chunks 1e-4 -s model.loss_rows=64
+gpt2  two    same -s model.loss_rows=64 -s pipeline.ranks=2
+llama half   2e-2 -s model.loss_rows=32 -s model.dtype=bf16
+END
+
+arena() { "$scratch/$1" info --json | grep -o '"arena_bytes":[0-9]*' | awk -F: '{ sum += $2 } END { print sum }'; }
+echo "# arenas: whole logits $(arena llama_whole), chunks $(arena llama_chunks)"
+ok "chunks take less memory" test "$(arena llama_chunks)" -lt "$(arena llama_whole)"
+# A B computes the logits once, for both gradients; where I and W are split each computes them, and F never does.
+ops_of() { awk '/"eval"/ { exit } { print }' "$scratch/$1.c" | grep -o 'PEN_OP_HEAD_LOSS[A-Z_]*' | tr '\n' ' '; }
+is "one op for both gradients in B, and the loss of eval" "$(ops_of llama_chunks)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS "
+is "also where F runs again" "$(ops_of llama_again)" "PEN_OP_HEAD_LOSS_B PEN_OP_HEAD_LOSS "
+is "two where I and W are split" "$(ops_of llama_split)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS_DW PEN_OP_HEAD_LOSS "
+is "the loss and its input's gradient where the head is frozen" "$(ops_of llama_frozen)" "PEN_OP_HEAD_LOSS PEN_OP_HEAD_LOSS "
+loss_of() { "$scratch/$1" eval --data "$scratch/data.bin" --checkpoint "$scratch/$2.ckpt" --steps 2 2>/dev/null | log_field - loss; }
+is "eval gives the same bits on two ranks" "$(loss_of llama_two llama_chunks)" "$(loss_of llama_chunks llama_chunks)"
+ok "rows that are no fewer than a microbatch's are whole logits" build large "$scratch/llama.cfg" -s model.loss_rows=96
+is "with the same plan but for the setting" "$(grep -c HEAD_LOSS "$scratch/large.c")" 0
+
+"$gen" --check -s model.loss_rows=33 "$scratch/llama.cfg" 2>"$scratch/err"
+is "rows that no chunk begins with are refused" "$?" 78
+matches "which says what is taken" "$(cat "$scratch/err")" "*model.loss_rows = 33: a multiple of 32*"
+# Score has each row's loss, whole or by chunks.
+for name in whole chunks; do
+  ok "$name: scores" "$scratch/llama_$name" score --data "$scratch/data.bin" --checkpoint "$scratch/llama_chunks.ckpt" --output "$scratch/$name.json" --quiet
+  tr ',[]' '\n\n\n' <"$scratch/$name.json" | grep '^-[0-9]' >"$scratch/$name.scores"
+done
+same_scores() {
+  paste "$scratch/whole.scores" "$scratch/chunks.scores" | awk '{ d = $1 - $2; if (d < 0) d = -d; if (NF != 2 || !(d <= -1e-5 * $1 + 1e-6)) bad = 1 }
+    END { exit bad || NR < 7900 }'
+}
+ok "every token's log-probability but for the order of sums" same_scores
+finish

@@ -1,0 +1,88 @@
+#!/bin/sh
+# recompute.t: stages that run F again give the same losses, norms and checkpoints, bit for bit, in less memory and more time.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+
+steps=3
+cat >"$scratch/llama.cfg" <<'END'
+model = { family = "llama"; layers = 8; hidden = 48; heads = 4; kv_heads = 2; ffn = 80; vocab = 256; sequence = 32; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; };
+pipeline = { ranks = 1; microbatches = 8; schedule = "1f1b"; };
+END
+sed 's/^model.*/model = { family = "mlp"; layers = 8; hidden = 24; sequence = 4; };/' "$scratch/llama.cfg" >"$scratch/mlp.cfg"
+make_tokens "$scratch/data.bin" 40000
+
+# train NAME FAMILY OPTIONS...: builds and trains.
+train() {
+  train_name=$1 family=$2
+  shift 2
+  data=
+  test "$family" = mlp || data="--data $scratch/data.bin"
+  build "$train_name" "$scratch/$family.cfg" "$@" && train_bits "$train_name" $data --steps $steps
+}
+
+same() { same_bits $steps "$1" "$2"; }
+
+# figures NAME FAMILY OPTIONS...: every figure of that name in the report, one a line.
+figures() {
+  field=$1 family=$2
+  shift 2
+  "$gen" -p report "$@" "$scratch/$family.cfg" 2>/dev/null | sed -n "s/^ *\"$field\": \\([^,]*\\),*\$/\\1/p"
+}
+
+# less FIELD FAMILY OPTIONS...: no rank needs more with recompute = full, and the first needs less than 3/4.
+less() {
+  figures "$@" >"$scratch/plain"
+  figures "$@" -s memory.recompute=full >"$scratch/again"
+  paste "$scratch/plain" "$scratch/again" |
+    awk '{ if ($2 > $1) bad = 1; if (NR == 1 && $2 > 0.75 * $1) bad = 1 } END { exit bad || NR == 0 }'
+}
+
+ok "llama trains on one rank and keeps all" train llama llama
+ok "mlp trains on one rank and keeps all" train mlp mlp
+while read -r name family options; do
+  ok "$name trains" train "$name" "$family" $options
+  ok "$name has the same bits as one rank that keeps all" same "$family" "$name"
+done <<'LIST'
+one        llama -s memory.recompute=full
+one_zb     llama -s memory.recompute=full -s pipeline.zero_bubble=true
+two_list   llama -s pipeline.ranks=2 -s memory.recompute=[full,none]
+four       llama -s pipeline.ranks=4 -s memory.recompute=full
+four_last  llama -s pipeline.ranks=4 -s memory.recompute=[none,none,none,full]
+four_loop  llama -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s memory.recompute=full
+four_v     llama -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s memory.recompute=full
+four_cut   llama -s pipeline.ranks=4 -s partition.before=[model.layers.0,model.layers.3.mlp,lm_head] -s memory.recompute=full
+mlp_four   mlp   -s pipeline.ranks=4 -s memory.recompute=full
+mlp_v      mlp   -s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v -s memory.recompute=full
+mlp_cut    mlp   -s pipeline.ranks=4 -s partition.before=[layers.0.w1,layers.3.w2,loss] -s memory.recompute=[none,full,full,none]
+mlp_zb     mlp   -s pipeline.ranks=2 -s pipeline.zero_bubble=true -s memory.recompute=full
+LIST
+
+ok "gpipe on two ranks trains" train gpipe llama -s pipeline.ranks=2 -s pipeline.schedule=gpipe
+ok "gpipe trains and recomputes" train gpipe_again llama -s pipeline.ranks=2 -s pipeline.schedule=gpipe -s memory.recompute=full
+ok "gpipe has the same bits when it recomputes" same gpipe gpipe_again
+
+for schedule in gpipe 1f1b; do
+  ok "$schedule places fewer bytes" less placed_bytes llama -s pipeline.ranks=4 -s pipeline.schedule=$schedule
+  ok "$schedule has fewer bytes live" less live_bytes llama -s pipeline.ranks=4 -s pipeline.schedule=$schedule
+done
+v="-s pipeline.ranks=4 -s pipeline.stages_per_rank=2 -s pipeline.schedule=zero_bubble_v"
+ok "zero_bubble_v places fewer bytes" less placed_bytes llama $v
+
+is "the report tells which stages recompute" \
+  "$(figures recompute llama -s pipeline.ranks=2 -s memory.recompute=[none,full] | tr '\n' ' ')" '"none" "full" '
+computes() { "$gen" -p actions $v "$@" "$scratch/llama.cfg" | sed 's/ [0-9]*\(SEND\|RECV\)_[FB][0-9]*//g'; }
+is "the order of computing is the same" "$(computes -s memory.recompute=full)" "$(computes)"
+"$gen" $v -s memory.recompute=[none,none,none,none,none,full,none,none] "$scratch/llama.cfg" >"$scratch/plan.c"
+is "the plan shows the programs that begin with F, in one stage" \
+  "$(grep 'begins with F again' "$scratch/plan.c" | sed 's/.*= {\([0-9]*\),.*/\1/' | sort -u)" 5
+"$gen" -p memory -s pipeline.ranks=2 -s memory.recompute=[none,full] "$scratch/llama.cfg" >"$scratch/memory"
+is "the map of memory has nothing saved in the other stage" \
+  "$(sed -n 's/^ *saved_[iw] *stage \([0-9]*\) .*/\1/p' "$scratch/memory" | sort -u)" 0
+
+# What runs again costs, with given costs too: here F = I = W = 1 for 8 microbatches.
+busy() { figures busy llama -s costs.forward=1 -s costs.backward_input=1 -s costs.backward_weight=1 -s pipeline.ranks=2 "$@" | head -n 1; }
+is "a step of a stage that keeps all" "$(busy | awk '{ print $1 + 0 }')" 24
+is "a step of a stage that recomputes costs most of another F, and no more" \
+  "$(busy -s memory.recompute=full | awk '{ print ($1 > 24 + 8 * 0.8 && $1 < 32) }')" 1
+finish

@@ -1,0 +1,95 @@
+#!/bin/sh
+# sanitize.t: the generator and the CPU runtime under AddressSanitizer and UndefinedBehaviorSanitizer: their own tests, plans
+# of every schedule, training, a checkpoint, its resumption and eval; and the transport's two ends under ThreadSanitizer.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+echo 'int main(void) { return 0; }' >"$scratch/probe.c"
+$CC -fsanitize=address,undefined -o "$scratch/probe" "$scratch/probe.c" 2>/dev/null && "$scratch/probe" ||
+  skip_all "$CC has no address sanitizer here"
+
+# A copy of the sources alone: a source folder that was built in cannot be built from elsewhere.
+source=$scratch/source
+mkdir "$source"
+(cd "$top_srcdir" && find configure configure.ac aclocal.m4 Makefile.am Makefile.in build-aux m4 gen runtime kernels tools tests topologies man \
+  -name .deps -prune -o -type f ! -name '*.[ao]' ! -name .dirstamp ! -name '*.log' ! -name '*.trs' ! \( -perm -100 -size +500k \) -print |
+  tar cf - -T -) | (cd "$source" && tar xf -)
+
+work=$scratch/asan
+mkdir "$work"
+# Lines are all that reports want: -g1 spares the compiler half of the time that it would take for variables, -Og half of the rest.
+flags='-g1 -Og -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer'
+(cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$source/configure" -q --without-cuda CC="$CC" CFLAGS="$flags" &&
+  make -j2 -s penstock-gen penstock-tokens libruntime.a $KERNEL_ARCHIVES && touch built) >"$scratch/log" 2>&1
+ok "the generator, the runtime and the kernels build" test -e "$work/built"
+test -e "$work/built" || { tail -n 30 "$scratch/log" | sed 's/^/# /'; finish; }
+
+gen=$work/penstock-gen tokens=$work/penstock-tokens top_builddir=$work CFLAGS=$flags
+export ASAN_OPTIONS=detect_leaks=1:abort_on_error=0
+for topology in "$topologies"/*.cfg; do
+  for kind in c actions memory report shapes csv-comms text svg trace; do
+    ok "$kind of $(basename "$topology")" "$gen" --print=$kind -o "$scratch/out" "$topology"
+  done
+done
+# What fuzzing found worth keeping (tests/fuzz/run): each input is taken or refused in words; the generator never blames itself (70).
+small=$top_srcdir/tests/fuzz/small.cfg
+replay() { # replay INPUT ARGUMENTS...: FILE stands for the input
+  replay_input=$1 replay_bad=0
+  shift
+  for file in "$top_srcdir/tests/fuzz/corpus/$replay_input"/*; do
+    replay_line=$(printf '%s\n' "$@" | sed "s|FILE|$file|")
+    "$gen" --check $replay_line >"$scratch/out" 2>&1
+    status=$?
+    case $status in
+      0 | 65 | 66 | 78) test $status -eq 0 || test -s "$scratch/out" || { echo "# $file: status $status, and no word"; replay_bad=1; } ;;
+      *) echo "# $file: status $status"; head -n 3 "$scratch/out" | sed 's/^/# /'; replay_bad=1 ;;
+    esac
+  done
+  return $replay_bad
+}
+ok "topologies of the fuzzer" replay topology FILE
+ok "actions of the fuzzer" replay actions --actions=FILE "$small"
+ok "schedules of the fuzzer" replay csv -s pipeline.schedule=file -s pipeline.placement=v -s pipeline.schedule_file=FILE "$small"
+ok "costs of the fuzzer" replay costs -s pipeline.schedule=dual_pipe_v -s pipeline.microbatches=4 --costs=FILE "$small"
+cat >"$scratch/llama.cfg" <<'END'
+pipeline = { ranks = 2; stages_per_rank = 2; microbatches = 4; schedule = "zero_bubble_v"; };
+model = { family = "llama"; layers = 4; hidden = 40; heads = 4; kv_heads = 2; head_dim = 10; ffn = 56; vocab = 256; sequence = 24; };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-3; steps = 4; };
+END
+make_tokens "$scratch/data.bin" 5000
+run() { "$scratch/$1" train --data "$scratch/data.bin" --quiet --log "$scratch/train.log" --checkpoint "$scratch/ckpt" "$2" "$3" ${4:-} 2>"$scratch/err" || { sed 's/^/# /' "$scratch/err"; return 1; }; }
+ok "llama is built" build llama "$scratch/llama.cfg"
+ok "llama trains" run llama --steps 2
+ok "on another topology it is built" build llama1 "$scratch/llama.cfg" -s pipeline.schedule=1f1b -s pipeline.stages_per_rank=1
+ok "and goes on" run llama1 --steps 4 --resume
+ok "in bf16 it is built" build llama16 "$scratch/llama.cfg" -s model.dtype=bf16
+ok "and goes on from there" run llama16 --steps 6 --resume
+ok "eval" "$scratch/llama" eval --data "$scratch/data.bin" --checkpoint "$scratch/ckpt" --steps 2
+ok "init" "$scratch/llama" init --seed 1 --output "$scratch/init.safetensors"
+ok "info" "$scratch/llama" info --json
+is "the log has all steps" "$(log_field "$scratch/train.log" step | tr '\n' ' ')" "1 2 3 4 5 6 "
+
+tests='gen/canonical gen/compose gen/partition gen/shapes gen/simulate gen/verify_rows gen/verify gen/interval_tree'
+tests="$tests runtime/safetensors runtime/initial runtime/checkpoint"
+tests="$tests kernels/attention kernels/contract kernels/loss kernels/matmul kernels/narrow kernels/norm kernels/product_bf16"
+(cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && make -j2 -s $(printf 'tests/%s ' $tests)) >"$scratch/log" 2>&1 || tail -n 5 "$scratch/log" | sed 's/^/# /'
+export PEN_BREAK_ROUNDS=2
+for test in $tests; do
+  if (cd "$work" && CMOCKA_MESSAGE_OUTPUT=TAP "tests/$test") >"$scratch/test.log" 2>&1; then
+    result 0 "tests/$test"
+  else
+    result 1 "tests/$test"
+    grep -E '^not ok|ERROR|runtime error' "$scratch/test.log" | sed 's/^/# /' | head
+  fi
+done
+
+# The transport under ThreadSanitizer.
+if $CC -fsanitize=thread -o "$scratch/probe" "$scratch/probe.c" 2>/dev/null && "$scratch/probe"; then
+  tsan=$scratch/tsan
+  mkdir "$tsan"
+  (cd "$tsan" && unset MAKEFLAGS MFLAGS MAKELEVEL CFLAGS && "$source/configure" -q --without-cuda CC="$CC" CFLAGS='-g1 -O1 -fsanitize=thread' &&
+    make -j2 -s KERNEL_ARCHIVES= tests/runtime/transport) >"$scratch/log" 2>&1
+  ok "tests/runtime/transport under ThreadSanitizer" env CMOCKA_MESSAGE_OUTPUT=STDOUT "$tsan/tests/runtime/transport"
+else
+  skip "tests/runtime/transport under ThreadSanitizer" "$CC has none here"
+fi
+finish

@@ -1,0 +1,67 @@
+#!/bin/sh
+# tokens_hf.t: tools/tokens/tokens_hf.py makes the files that penstock-tokens makes of the tokenizer's ids; most of it needs Python's tokenizers package.
+. "${top_srcdir:-.}/tests/support/lib.sh"
+find_python 'import sys' python3 || skip_all "no Python"
+mkdir "$scratch/without"
+echo 'raise ImportError("none here")' >"$scratch/without/tokenizers.py"
+PYTHONPATH=$scratch/without "$python" "$top_srcdir/tools/tokens/tokens_hf.py" --help 2>"$scratch/err"
+matches "without the package it says so" "$? $(cat "$scratch/err")" "1 tokens_hf.py: Python's package tokenizers is wanted*none here"
+
+if ! find_python 'import tokenizers' /opt/peer/bin/peer-python python3; then
+  skip "its files" "no Python with the tokenizers package"
+  finish
+fi
+tool() { "$python" "$top_srcdir/tools/tokens/tokens_hf.py" --program "$tokens" "$@"; }
+
+# A tokenizer of whole words, and the ids that it must give, without it.
+cat >"$scratch/tokenizer.json" <<'END'
+{"version": "1.0", "truncation": null, "padding": null, "normalizer": null, "post_processor": null, "decoder": null,
+ "added_tokens": [{"id": 0, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false, "special": true}],
+ "pre_tokenizer": {"type": "Whitespace"},
+ "model": {"type": "WordLevel", "unk_token": "the", "vocab": {"<|endoftext|>": 0, "the": 1, "water": 2, "turns": 3, "wheel": 4}}}
+END
+printf '{"text": "the water turns the wheel"}\n{"text": "water"}\n\n{"text": "the wheel turns"}\n' >"$scratch/lines.jsonl"
+printf '\1\0\2\0\3\0\1\0\4\0\0\0\2\0\0\0\1\0\4\0\3\0\0\0' >"$scratch/ids"
+ok "a packed file" tool "$scratch/tokenizer.json" --field text --pack 8 --pad-to 2 -o "$scratch/t.bin" "$scratch/lines.jsonl"
+ok "as penstock-tokens packs the ids" "$tokens" --ids 16 --end-of-text 0 --pack 8 --pad-to 2 -o "$scratch/wanted.bin" "$scratch/ids"
+ok "the same bytes" cmp "$scratch/t.bin" "$scratch/wanted.bin"
+printf 'the water turns the wheel' >"$scratch/a"
+printf 'water' >"$scratch/b"
+printf 'the wheel turns' >"$scratch/c"
+ok "a plain file, of a document a file" tool "$scratch/tokenizer.json" -o "$scratch/t.bin" "$scratch/a" "$scratch/b" "$scratch/c"
+ok "holds the ids" sh -c "tail -c +1025 '$scratch/t.bin' | cmp - '$scratch/ids'"
+refused() { # STATUS PATTERN ARGUMENT...
+  wanted=$1 pattern=$2
+  shift 2
+  rm -f "$scratch/t.bin"
+  tool "$@" -o "$scratch/t.bin" 2>"$scratch/err"
+  got=$?
+  matches "$got: $(tail -n 1 "$scratch/err")" "$got $(cat "$scratch/err")" "$wanted *$pattern*"
+  ok "and nothing is left" sh -c "! ls '$scratch'/t.bin*"
+}
+printf '{"text": "the"}\n{"txt": "water"}\n' >"$scratch/bad.jsonl"
+refused 65 'bad.jsonl:2: no field "text"' "$scratch/tokenizer.json" --field text "$scratch/bad.jsonl"
+refused 66 'absent: No such file' "$scratch/tokenizer.json" "$scratch/absent"
+refused 64 'the tokenizer has no such token' "$scratch/tokenizer.json" --end-of-text '</s>' "$scratch/a"
+refused 65 'bad.jsonl: ' "$scratch/bad.jsonl" "$scratch/a"
+
+# What generate takes and prints.
+is "a text as numbers" "$(tool "$scratch/tokenizer.json" --encode 'the water turns')" "1 2 3"
+is "lines of numbers as text" "$(printf '1 2 3 0\n4\n' | tool "$scratch/tokenizer.json" --decode | tr '\n' '/')" "the water turns <|endoftext|>/wheel/"
+cat >"$scratch/words.cfg" <<'END'
+model = { family = "llama"; layers = 1; hidden = 16; heads = 2; ffn = 16; vocab = 300; sequence = 8; };
+batch = { microbatch = 1; };
+optimizer = { learning_rate = 1e-3; steps = 1; };
+pipeline = { ranks = 1; microbatches = 1; schedule = "1f1b"; };
+END
+ok "a binary whose tokens are not bytes" build words "$scratch/words.cfg"
+ok "its weights" "$scratch/words" init --output "$scratch/words.safetensors"
+"$scratch/words" generate --init "$scratch/words.safetensors" --tokens 3 --prompt "$(tool "$scratch/tokenizer.json" --encode 'the water turns')" \
+  >"$scratch/said" 2>"$scratch/err"
+is "generate takes the numbers" "$?" 0
+matches "and prints numbers" "$(tail -n 1 "$scratch/said")" "1 2 3 [0-9]*"
+printf '1 2\n3 nine\n' | tool "$scratch/tokenizer.json" --decode >"$scratch/out" 2>"$scratch/err"
+matches "what is no number of a token" "$? $(cat "$scratch/err")" "65 *line 2: 'nine': a token's number is wanted, below 5*"
+tool "$scratch/tokenizer.json" --encode the --decode 2>"$scratch/err" </dev/null
+matches "both at once" "$? $(cat "$scratch/err")" "64 *choose one of*"
+finish

@@ -1,0 +1,420 @@
+#!/bin/sh
+# topology.t: what penstock-gen says of topology files: every setting missing, of a wrong type, out of bounds, at odds with
+# another; includes; overrides. Messages are compared to the letter. PENSTOCK_GEN names another program.
+
+program=${PENSTOCK_GEN:-${top_builddir:-.}/penstock-gen}
+case $program in /*) ;; *) program=$PWD/$program ;; esac
+if [ ! -x "$program" ]; then
+  echo "1..0 # SKIP $program is not built"
+  exit 0
+fi
+work=$(mktemp -d) || exit 99
+trap 'rm -rf "$work"' EXIT
+trap 'exit 99' HUP INT TERM
+cd "$work" || exit 99
+tab='	'
+count=0
+
+# result NAME PASSED: one test; what was said last is shown where it failed.
+result() {
+  count=$((count + 1))
+  if [ "$2" = yes ]; then
+    echo "ok $count - $1"
+  else
+    echo "not ok $count - $1"
+    echo "# status $status, wanted $wanted_status: $wanted"
+    head -3 err | sed 's/^/# /'
+  fi
+}
+
+gen() { # ARGUMENT...
+  "$program" --check "$@" >out 2>err </dev/null
+  status=$?
+  said=$(cat err)
+}
+
+# refuses STATUS MESSAGE ARGUMENT...: sets $passed.
+refuses() {
+  wanted_status=$1 wanted=$2
+  shift 2
+  gen "$@"
+  passed=no
+  [ "$status" -eq "$wanted_status" ] && [ "$said" = "$wanted" ] && [ ! -s out ] && passed=yes
+}
+
+refused() { # NAME STATUS MESSAGE ARGUMENT...
+  name=$1
+  shift
+  refuses "$@"
+  result "$name" "$passed"
+}
+
+# accepts [WARNING] ARGUMENT...
+accepted() { # NAME WARNING ARGUMENT...
+  name=$1 wanted=$2 wanted_status=0
+  shift 2
+  gen "$@"
+  passed=no
+  [ "$status" -eq 0 ] && [ "$said" = "$wanted" ] && passed=yes
+  result "$name" $passed
+}
+
+cat >base.cfg <<'END'
+pipeline = {
+  ranks = 2;
+  microbatches = 4;
+  schedule = "1f1b";
+};
+model = {
+  family = "llama";
+  layers = 4;
+  hidden = 32;
+  heads = 4;
+  ffn = 48;
+  vocab = 64;
+  sequence = 8;
+};
+batch = {
+  microbatch = 2;
+};
+optimizer = {
+  learning_rate = 1e-3;
+  steps = 3;
+};
+END
+accepted "the base file is good" "" base.cfg
+
+# ---- every setting, every wrong type, alone in a file and as an override ----
+cat >settings <<'END'
+pipeline.ranks	INTEGER	a whole number from 1 to 4096
+pipeline.stages_per_rank	INTEGER	a whole number from 1 to 64
+pipeline.microbatches	INTEGER	a whole number from 1 to 65536
+pipeline.schedule	NAME	a string in quotes
+pipeline.zero_bubble	BOOLEAN	true or false
+pipeline.warmup	INTEGER	a whole number from 1 to 2
+pipeline.placement	CHOICE	"loop" or "v"
+pipeline.live_limit	REAL	a finite number above 0
+pipeline.objective	CHOICE	"makespan" or "span"
+model.family	NAME	a string in quotes
+model.layers	INTEGER	a whole number from 1 to 32768
+model.hidden	INTEGER	a whole number from 1 to 1048576
+model.heads	INTEGER	a whole number from 1 to 65536
+model.kv_heads	INTEGER	a whole number from 1 to 65536
+model.head_dim	INTEGER	a whole number from 1 to 65536
+model.ffn	INTEGER	a whole number from 1 to 4194304
+model.vocab	INTEGER	a whole number from 1 to 16777216
+model.sequence	INTEGER	a whole number from 1 to 1048576
+model.rope_theta	REAL	a finite number, 0 or more
+model.rope_scaling	CHOICE	"none", "linear" or "llama3"
+model.rope_factor	REAL	a finite number, 1 or more
+model.rope_original_sequence	INTEGER	a whole number from 1 to 1048576
+model.rope_low_freq_factor	REAL	a finite number above 0
+model.rope_high_freq_factor	REAL	a finite number above 0
+model.norm_epsilon	REAL	a finite number, 0 or more
+model.tie_embeddings	BOOLEAN	true or false
+model.dtype	CHOICE	"f32" or "bf16"
+model.loss	CHOICE	"cross_entropy" or "sum"
+model.loss_rows	INTEGER	a whole number from 0 to 1073741824
+model.frozen	STRINGS	a list of strings in quotes
+batch.microbatch	INTEGER	a whole number from 1 to 65536
+partition.virtual_pre	INTEGER	a whole number from 0 to 32768
+partition.virtual_post	INTEGER	a whole number from 0 to 32768
+partition.layers	INTEGERS	a list of whole numbers from 0 to 32768
+partition.before	STRINGS	a list of strings in quotes
+partition.balance	CHOICE	"count" or "time"
+partition.unit	CHOICE	"layer" or "block"
+data_parallel.replicas	INTEGER	a whole number from 1 to 4096
+data_parallel.shard	CHOICE	"none", "optimizer" or "weights"
+data_parallel.reshard	CHOICE	"step" or "use"
+optimizer.name	CHOICE	"adamw"
+optimizer.learning_rate	REAL	a finite number above 0
+optimizer.warmup_steps	INTEGER	a whole number from 0 to 1000000000000
+optimizer.decay	CHOICE	"constant", "linear", "cosine" or "wsd"
+optimizer.decay_steps	INTEGER	a whole number from 1 to 1000000000000
+optimizer.steps	INTEGER	a whole number from 1 to 1000000000000
+optimizer.minimum_ratio	REAL	a number from 0 to 1
+optimizer.beta1	REAL	a number from 0 to below 1
+optimizer.beta2	REAL	a number from 0 to below 1
+optimizer.epsilon	REAL	a finite number, 0 or more
+optimizer.weight_decay	REAL	a finite number, 0 or more
+optimizer.weight_decay_groups	STRINGS	a list of strings in quotes
+optimizer.clip_norm	REAL	a finite number, 0 or more
+optimizer.norm	CHOICE	"2" or "inf"
+cluster.device	CHOICE	"auto", "cpu" or "cuda"
+cluster.transport	CHOICE	"auto", "shm", "ipc" or "nccl"
+cluster.hosts	STRINGS	a list of strings in quotes
+cluster.ranks_per_host	INTEGER	a whole number from 1 to 16777216
+cluster.threads_per_rank	INTEGER	a whole number from 1 to 4096
+cluster.port	INTEGER	a whole number from 1 to 65535
+costs.forward	REALS	a finite number, 0 or more, or a list of such
+costs.backward_input	REALS	a finite number, 0 or more, or a list of such
+costs.backward_weight	REALS	a finite number, 0 or more, or a list of such
+costs.send	REALS	a finite number, 0 or more, or a list of such
+costs.overlap	REAL	a finite number, 0 or more
+costs.live_backward	REAL	a finite number, 0 or more
+costs.live_weight	REAL	a finite number, 0 or more
+memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
+memory.recompute	CHOICES	"none" or "full", or a list of such
+memory.spare_slots	INTEGER	a whole number from 0 to 65536
+memory.snapshot	BOOLEAN	true or false
+END
+
+# What no setting of a type allows, in a file.
+wrong_values() { # TYPE
+  echo '{ a = 1; }'
+  case $1 in
+  INTEGER) printf '%s\n' 4.5 1e3 '"4"' true four '[1]' '(1, 2)' -1 99999999999999999999 -99999999999999999999 \
+    18446744073709551617 9223372036854775808L 0x10000000000000001 1000000000001 2.0 ;;
+  REAL) printf '%s\n' '"1"' false one '[0.5]' -1 -1e-300 1e999 nan inf -inf 1e 0x1p3 ;;
+  BOOLEAN) printf '%s\n' 1 0 '"true"' yes '[true]' 1.0 ;;
+  NAME) printf '%s\n' 1 1.5 true 1f1b llama '["1f1b"]' ;;
+  CHOICE) printf '%s\n' 1 1.5 true none '"no such"' '""' '["none"]' ;;
+  INTEGERS) printf '%s\n' 4 '[4, 0.5]' '(1, "a")' '[true]' '"[1]"' '(1, (2))' '[-1]' '[4294967297, 3]' ;;
+  REALS) printf '%s\n' '"1"' '[1, -2]' '(1, "2")' true '[1e999]' '((1))' ;;
+  STRINGS) printf '%s\n' '"a"' 1 '[1]' '("a", true)' '(("a"))' ;;
+  CHOICES) printf '%s\n' '"some"' 1 '[1]' '("none", "some")' '(("none"))' none ;;
+  esac
+}
+
+# The same on the command line, where strings need no quotes.
+wrong_texts() { # TYPE
+  echo ''
+  case $1 in
+  INTEGER) printf '%s\n' 4.5 1e3 four -1 99999999999999999999 18446744073709551617 '[1]' 0x 1,2 ' 3' ;;
+  REAL) printf '%s\n' one -1 1e999 nan inf 1.5.2 '[1]' 0x1p3 1e ;;
+  BOOLEAN) printf '%s\n' 1 yes '[true]' ;;
+  NAME) printf '%s\n' '[1f1b]' ;;
+  CHOICE) printf '%s\n' nosuch 1 '[none]' '"no such"' ;;
+  INTEGERS) printf '%s\n' 4 '[4,0.5]' '[4,' '[1,,2]' '[1,[2]]' '[-1]' ;;
+  REALS) printf '%s\n' one '[1,-2]' '[1,]' ;;
+  STRINGS) printf '%s\n' a '[a,,b]' ;;
+  CHOICES) printf '%s\n' some '[none,some]' ;;
+  esac
+}
+
+# settings.def's NAMEs are checked against the tables of schedules and families, after all else is read.
+while IFS=$tab read -r path type allowed; do
+  group=${path%.*} name=${path#*.} good=yes
+  wrong_values "$type" >values
+  while IFS= read -r value && [ $good = yes ]; do
+    printf '%s = {\n  %s = %s;\n};\n' "$group" "$name" "$value" >one.cfg
+    refuses 78 "one.cfg:2: $path = $value: $allowed" one.cfg
+    good=$passed
+  done <values
+  result "$path: wrong values in a file" $good
+  wrong_texts "$type" >values
+  good=yes
+  while IFS= read -r value && [ $good = yes ]; do
+    [ "$type" = NAME ] && [ -z "$value" ] && continue
+    refuses 78 "-s $path = $value: $allowed" -s "$path=$value" base.cfg
+    good=$passed
+  done <values
+  result "$path: wrong values as an override" $good
+done <settings
+
+# SCHEDULES in a message stands for the names of the table.
+schedules=$(sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, \("[^"]*"\),.*/\1/p' "$top_srcdir/gen/topology/schedules.def" |
+  awk '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) printf "%s%s", line[i], i == NR - 1 ? " or " : i < NR ? ", " : "" }')
+say() { printf '%s\n' "$1" | sed "s/SCHEDULES/$schedules/"; }
+
+# ---- missing ----
+while IFS=$tab read -r path what; do
+  name=${path#*.}
+  grep -v "^  $name = " base.cfg >less.cfg
+  refused "$path is missing" 78 "less.cfg: $path: missing; $(say "$what")" less.cfg
+done <<'END'
+pipeline.ranks	a whole number from 1 to 4096
+pipeline.microbatches	a whole number from 1 to 65536
+pipeline.schedule	SCHEDULES
+model.family	"mlp", "llama", "qwen3" or "gpt2"
+model.layers	a whole number from 1 to 32768
+model.hidden	a whole number from 1 to 1048576
+model.heads	family llama needs it: a whole number from 1 to 65536
+model.ffn	family llama needs it: a whole number from 1 to 4194304
+model.vocab	family llama needs it: a whole number from 1 to 16777216
+model.sequence	a whole number from 1 to 1048576
+batch.microbatch	a whole number from 1 to 65536
+optimizer.learning_rate	a finite number above 0
+optimizer.steps	a whole number from 1 to 1000000000000
+END
+while IFS=$tab read -r settings what; do
+  # shellcheck disable=SC2086 # words are meant to part here
+  refused "$settings" 78 "$what" $settings base.cfg
+done <<'END'
+-s model.rope_factor=8	base.cfg: model.rope_scaling: missing; model.rope_factor needs it: "none", "linear" or "llama3"
+-s model.rope_scaling=linear	base.cfg: model.rope_factor: missing; model.rope_scaling = "linear" needs it: a finite number, 1 or more
+-s model.rope_low_freq_factor=1	base.cfg: model.rope_scaling: missing; model.rope_low_freq_factor needs it: "none", "linear" or "llama3"
+-s model.rope_scaling=linear -s model.rope_factor=0.5	-s model.rope_factor = 0.5: a finite number, 1 or more
+-s model.rope_scaling=llama3 -s model.rope_factor=8	base.cfg: model.rope_original_sequence: missing; model.rope_scaling = "llama3" needs it: a whole number from 1 to 1048576
+-s model.rope_scaling=llama3 -s model.rope_factor=8 -s model.rope_original_sequence=4 -s model.rope_high_freq_factor=1	-s model.rope_high_freq_factor = 1: above model.rope_low_freq_factor = 1
+END
+sed '/heads\|ffn\|vocab/d; s/llama/mlp/' base.cfg >mlp.cfg
+accepted "mlp needs neither heads nor ffn nor vocab" "" mlp.cfg
+
+# ---- files that are no topology ----
+: >empty.cfg
+refused "an empty file" 78 "empty.cfg: pipeline.ranks: missing; a whole number from 1 to 4096" empty.cfg
+refused "an absent file" 66 "absent.cfg: No such file or directory" absent.cfg
+mkdir folder.cfg
+refused "a folder" 66 "folder.cfg: Is a directory" folder.cfg
+printf 'pipeline = {\n  ranks = \0002;\n};\n' >zero.cfg
+refused "a byte of value 0" 78 "zero.cfg:2: a byte of value 0: a topology file is text" zero.cfg
+
+grammar() { # NAME TEXT MESSAGE
+  printf "$2" >text.cfg
+  refused "$1" 78 "text.cfg:$3" text.cfg
+}
+hint='syntax error; a topology is made of GROUP = { NAME = VALUE; ... };'
+grammar "no value" 'pipeline = {\n  ranks = ;\n};\n' "2: $hint"
+grammar "a brace too few" 'pipeline = {\n  ranks = 2;\n' "3: $hint"
+grammar "a brace too many" 'pipeline = { };\n}\n' "2: $hint"
+grammar "two values" 'pipeline = {\n ranks = 1 2;\n};' "2: $hint"
+grammar "garbage" '\001\377\376 = {\n' "1: $hint"
+grammar "a string without end" 'pipeline = {\n schedule = "1f1b;\n};\n' '2: "1f1b;: a string must end on its line'
+grammar "a comment without end" 'pipeline = {\n/* schedule = "1f1b";\n};\n' '2: a comment is not closed'
+grammar "no such setting" 'pipeline = {\n rank = 4;\n};' "2: pipeline.rank = 4: there is no such setting; did you mean pipeline.ranks?"
+grammar "a setting in another's group" 'model = { microbatch = 4; };' \
+  "1: model.microbatch = 4: there is no such setting; did you mean batch.microbatch?"
+grammar "no such group" '\npipelin = { ranks = 4; };' \
+  "2: pipelin = { ranks = 4; }: there is no such group; did you mean pipeline?"
+grammar "a group like no other" 'foo = { ranks = 4; };' "1: foo = { ranks = 4; }: there is no such group; the groups are pipeline, model, batch, shapes, partition, data_parallel, optimizer, cluster, costs, memory"
+grammar "a setting outside its group" 'ranks = 4;' "1: ranks = 4: there is no such group; did you mean pipeline.ranks?"
+grammar "a group that is a number" 'pipeline = 4;' "1: pipeline = 4: a group: pipeline = { NAME = VALUE; ... };"
+grammar "a setting given twice" 'pipeline = {\n ranks = 4;\n ranks = 8; };' "3: pipeline.ranks = 8: given before, at text.cfg:2"
+grammar "a group given twice" 'batch = { };\n\nbatch = { };\n' "3: batch = { }: given before, at text.cfg:1"
+grammar "bytes that are no UTF-8" 'pipeline = { schedule = \377x; };' '1: pipeline.schedule = ?x: a string in quotes'
+long=$(printf '%0100000d' 0 | tr 0 9)
+printf 'pipeline = { ranks = %s; };\n' "$long" >text.cfg
+refused "a very long number" 78 "text.cfg:1: pipeline.ranks = $(printf '%0100d' 0 | tr 0 9)...: a whole number from 1 to 4096" text.cfg
+printf '# %s\n' "$long" | cat - base.cfg >text.cfg
+accepted "a very long line of comment" "" text.cfg
+{ printf '('; printf '(%.0s' $(seq 100); } >nest
+grammar "lists within lists" "pipeline = { ranks = $(cat nest); };" "1: (: at most 64 groups and lists within each other"
+
+# ---- includes ----
+mkdir -p parts/deep
+sed -n 1,5p base.cfg >parts/pipeline.cfg
+{ sed -n 6,13p base.cfg; echo '@include "deep/rest.cfg"'; } >parts/model.cfg
+sed -n '14,$p' base.cfg >parts/deep/rest.cfg
+printf '@include "parts/pipeline.cfg"\n  @include "parts/model.cfg" // and no more\n' >whole.cfg
+accepted "includes count from the file that names them" "" whole.cfg
+sed -i 's/microbatch = 2/microbatch = 0/' parts/deep/rest.cfg
+refused "a message names the included file and its line" 78 \
+  "parts/deep/rest.cfg:3: batch.microbatch = 0: a whole number from 1 to 65536" whole.cfg
+printf 'batch = {\n  @include "microbatch.cfg"\n};\ncluster = 3;\n' >inner.cfg
+echo 'microbatch = 3;' >microbatch.cfg
+refused "lines count on after an include" 78 "inner.cfg:4: cluster = 3: a group: cluster = { NAME = VALUE; ... };" inner.cfg
+printf '\n@include "absent.cfg"\n' >text.cfg
+refused "an absent include" 66 'text.cfg:2: @include "absent.cfg": No such file or directory' text.cfg
+printf '@include "\377.cfg"\n' >text.cfg
+refused "an absent include whose name is no UTF-8" 66 'text.cfg:1: @include "?.cfg": No such file or directory' text.cfg
+mkdir -p ring
+echo '@include "b.cfg"' >ring/a.cfg
+printf '\n@include "../ring/a.cfg"\n' >ring/b.cfg
+refused "a file that includes itself" 78 \
+  'ring/b.cfg:2: @include "../ring/a.cfg": a file must not include itself' ring/a.cfg
+for i in $(seq 0 17); do echo "@include \"d$((i + 1)).cfg\"" >d$i.cfg; done
+refused "includes too deep" 78 'd16.cfg:1: @include "d17.cfg": at most 16 includes within each other' d0.cfg
+grammar "an include without quotes" 'batch = {\n@include x.cfg\n};' \
+  "2: @include: stands at the start of a line, with a file name in quotes after it"
+grammar "an include amid a line" 'batch = { @include "microbatch.cfg"\n};' \
+  "1: @include: stands at the start of a line, with a file name in quotes after it"
+grammar "no include within a comment or a string" '/*\n@include "absent.cfg"\n*/ pipeline = { ranks = "a @include"; };' \
+  '3: pipeline.ranks = "a @include": a whole number from 1 to 4096'
+
+# ---- at odds: OVERRIDES, the setting that is blamed as it stands there, and why ----
+while IFS=$tab read -r overrides message; do
+  set --
+  for override in $overrides; do set -- "$@" -s "$override"; done
+  refused "$overrides" 78 "$(say "$message")" "$@" base.cfg
+done <<'END'
+pipeline.schedule=1f1c	-s pipeline.schedule = 1f1c: SCHEDULES
+pipeline.schedule=""	-s pipeline.schedule = "": SCHEDULES
+pipeline.schedule=zero_bubble_v	base.cfg: pipeline.stages_per_rank = 1: 2, with the schedule zero_bubble_v
+pipeline.schedule=gpipe pipeline.stages_per_rank=2	-s pipeline.stages_per_rank = 2: 1, with the schedule gpipe
+pipeline.schedule=zero_bubble_v pipeline.stages_per_rank=2 pipeline.placement=loop	-s pipeline.placement = loop: "v", with the schedule zero_bubble_v
+pipeline.placement=v	-s pipeline.placement = v: "loop", with the schedule 1f1b
+model.family=bloom	-s model.family = bloom: this version allows "mlp", "llama", "qwen3" or "gpt2"
+model.heads=5	-s model.heads = 5: a divisor of model.hidden = 32, unless model.head_dim is given
+model.kv_heads=3	-s model.kv_heads = 3: a divisor of model.heads = 4
+model.kv_heads=8	-s model.kv_heads = 8: a divisor of model.heads = 4
+model.head_dim=7	-s model.head_dim = 7: an even number, for rotary positions
+model.heads=32	-s model.heads = 32: model.hidden/model.heads = 1 must be even, for rotary positions
+model.rope_theta=0	-s model.rope_theta = 0: a finite number above 0
+model.family=mlp model.loss=cross_entropy	-s model.loss = cross_entropy: "sum"; family mlp has no targets
+cluster.transport=nccl	-s cluster.transport = nccl: "shm", with the device cpu
+cluster.transport=ipc	-s cluster.transport = ipc: "shm", with the device cpu
+cluster.hosts=[a,b]	-s cluster.hosts = [a,b]: one host, with cluster.transport = "shm": between hosts goes nccl alone, with cluster.device = "cuda"
+cluster.hosts=[]	-s cluster.hosts = []: a list of at least one host
+cluster.ranks_per_host=3	-s cluster.ranks_per_host = 3: 2 ranks x replicas on 1 hosts make 2
+memory.recompute=[none,none,none]	-s memory.recompute = [none,none,none]: one choice, or a list of 2, one a stage
+costs.forward=[1,2,3]	-s costs.forward = [1,2,3]: one number, or a list of 2, one a stage
+memory.recompute=[full]	-s memory.recompute = [full]: one choice, or a list of 2, one a stage
+costs.forward=[1]	-s costs.forward = [1]: one number, or a list of 2, one a stage
+costs.gather=(1)	-s costs.gather = (1): one number, or a list of 2, one a stage
+costs.send=[]	-s costs.send = []: one number, or a list of 2, one a stage
+optimizer.decay=wsd optimizer.warmup_steps=2 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 1
+optimizer.decay=wsd optimizer.warmup_steps=3 optimizer.decay_steps=2	-s optimizer.decay_steps = 2: at most optimizer.steps - optimizer.warmup_steps = 0
+optimizer.beta1=1	-s optimizer.beta1 = 1: a number from 0 to below 1
+optimizer.minimum_ratio=1.01	-s optimizer.minimum_ratio = 1.01: a number from 0 to 1
+optimizer.learning_rate=0	-s optimizer.learning_rate = 0: a finite number above 0
+optimizer.learning_rate=1e-400	-s optimizer.learning_rate = 1e-400: a finite number above 0
+optimizer.learning_rate=-0.0	-s optimizer.learning_rate = -0.0: a finite number above 0
+model.layers=1	-s model.layers = 1: leaves stage 1 with no layer: at least one for each of the 2 stages, ranks x stages_per_rank
+pipeline.ranks=8 pipeline.microbatches=8	base.cfg:8: model.layers = 4: leaves stage 4 with no layer: at least one for each of the 8 stages, ranks x stages_per_rank
+partition.virtual_pre=4	-s partition.virtual_pre = 4: leaves stage 0 with no layer: less than its share of 4
+partition.virtual_post=9	-s partition.virtual_post = 9: leaves stage 1 with no layer: less than its share of 6
+partition.layers=[4]	-s partition.layers = [4]: a list of 2 counts, one a stage; here are 1
+partition.layers=[1,2]	-s partition.layers = [1,2]: counts whose sum is model.layers = 4, not 3
+partition.layers=[32768,32768]	-s partition.layers = [32768,32768]: counts whose sum is model.layers = 4, not 65536
+pipeline.ranks=4 partition.layers=[2,0,1,1]	-s partition.layers = [2,0,1,1]: stage 1 has no layer; only the first and the last may have none
+partition.before=[]	-s partition.before = []: a list of 1 names, one for each stage but the first; here are 0
+partition.before=[model.layers.1.mlq]	-s partition.before = [model.layers.1.mlq]: family llama of 4 layers has no block "model.layers.1.mlq"; did you mean "model.layers.1.mlp"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
+partition.before=[model.layers.4]	-s partition.before = [model.layers.4]: family llama of 4 layers has no block "model.layers.4"; did you mean "model.layers.3"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
+partition.before=[model.layers.1.]	-s partition.before = [model.layers.1.]: family llama of 4 layers has no block "model.layers.1."; did you mean "model.layers.1"? Its blocks are model.embed_tokens, model.layers.N.self_attn, model.layers.N.mlp, model.norm, lm_head
+partition.before=[model.embed_tokens]	-s partition.before = [model.embed_tokens]: "model.embed_tokens" is the model's first block: stage 0 would be left with nothing
+pipeline.ranks=3 partition.before=[model.layers.1.mlp,model.layers.1]	-s partition.before = [model.layers.1.mlp,model.layers.1]: names in the order of the model; "model.layers.1" does not come after "model.layers.1.mlp"
+pipeline.ranks=3 partition.before=[lm_head,lm_head]	-s partition.before = [lm_head,lm_head]: names in the order of the model; "lm_head" does not come after "lm_head"
+partition.layers=[2,2] partition.before=[lm_head]	-s partition.before = [lm_head]: not together with partition.layers
+partition.layers=[2,2] partition.balance=time	-s partition.balance = time: "count", together with partition.layers, which leaves nothing to balance
+pipeline.ranks=4 pipeline.stages_per_rank=2 partition.balance=time	base.cfg:8: model.layers = 4: leaves a stage with no layer: the model can be cut into at most 6 stages, ranks x stages_per_rank is 8
+pipeline.ranks=4096 pipeline.stages_per_rank=64 pipeline.microbatches=65536	-s pipeline.microbatches = 65536: at most 100000000 actions; 4096 ranks x 64 stages and these would make 103078952960
+model.sequence=1048576 batch.microbatch=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 64 wide is more
+model.sequence=1048576 batch.microbatch=65536 model.heads=65536 model.head_dim=65536	-s batch.microbatch = 65536: at most 2^40 elements a tensor; x model.sequence = 1048576 x 4294967296 wide is more
+model.hidden=1048576 model.ffn=4194304	-s model.hidden = 1048576: at most 2^40 elements a tensor; x 4194304 wide is more
+pipelin.ranks=3	-s pipelin.ranks = 3: there is no such setting; did you mean pipeline.ranks?
+ranks=3	-s ranks = 3: there is no such setting; did you mean pipeline.ranks?
+model.hiden=3	-s model.hiden = 3: there is no such setting; did you mean model.hidden?
+optimizer.beta=3	-s optimizer.beta = 3: there is no such setting; did you mean optimizer.beta1?
+modl.layers=3	-s modl.layers = 3: there is no such setting; did you mean model.layers?
+batch=3	-s batch = 3: a group: -s batch.NAME=VALUE, with one of microbatch, packed
+foo=3	-s foo = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, optimizer, cluster, costs, memory
+foo.bar=3	-s foo.bar = 3: there is no such setting; a setting is GROUP.NAME, and the groups are pipeline, model, batch, shapes, partition, data_parallel, optimizer, cluster, costs, memory
+partitio.layers=[3]	-s partitio.layers = [3]: there is no such setting; did you mean partition.layers?
+END
+
+# ---- overrides that hold ----
+few='-s pipeline.microbatches = 1: warning: fewer than the 2 ranks; the bubble (P-1)/(m+P-1) is 1/2 = 0.500'
+accepted "few microbatches earn a warning" "$few" -s pipeline.microbatches=1 base.cfg
+accepted "the last override holds" "" -s pipeline.microbatches=1 -s pipeline.microbatches=4 base.cfg
+accepted "strings with and without quotes" "" -s 'model.family="llama"' -s pipeline.schedule=gpipe base.cfg
+accepted "lists in either bracket" "" -s 'partition.layers=(4,0)' -s 'costs.forward=[1,2.5]' base.cfg
+accepted "one value for all stages, no list" "" -s costs.forward=2 -s memory.recompute=full base.cfg
+accepted "a list of one, of one stage" "" -s pipeline.ranks=1 -s costs.forward=[2] -s memory.recompute=[full] base.cfg
+accepted "hexadecimal, long and signed integers" "" -s model.layers=0x4 -s optimizer.steps=+4LL base.cfg
+accepted "what a family or a schedule does not use" "" -s pipeline.zero_bubble=true -s pipeline.schedule=gpipe \
+  -s cluster.port=1024 -s model.tie_embeddings=true -s model.norm_epsilon=0 -s model.heads=7 mlp.cfg
+accepted "a warm-up longer than the run earns a warning" \
+  "-s optimizer.warmup_steps = 4: warning: longer than optimizer.steps = 3, which end at 0.75 of optimizer.learning_rate" \
+  -s optimizer.warmup_steps=4 -s optimizer.decay=wsd -s optimizer.decay_steps=2 base.cfg
+accepted "one as long does not" "" -s optimizer.warmup_steps=3 -s optimizer.decay=wsd base.cfg
+accepted "threads earn a warning" \
+  "-s cluster.threads_per_rank = 2: warning: the CPU kernels of this version use one thread a rank" \
+  -s cluster.threads_per_rank=2 base.cfg
+accepted "rows that slow down products over bf16 on a GPU earn one" \
+  "-s model.vocab = 257: warning: no multiple of 8: products of such rows over bf16 are slower on a GPU" \
+  -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cuda base.cfg
+accepted "not over f32" "" -s model.vocab=257 -s cluster.device=cuda base.cfg
+accepted "nor on a CPU" "" -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cpu base.cfg
+
+echo "1..$count"

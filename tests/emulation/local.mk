@@ -1,0 +1,48 @@
+# tests/emulation: the CUDA code without a GPU: kernels compiled for the host (emulate.h), a recording mock device (mock_device.h)
+EMULATED_KERNELS = $(CUDA_KERNELS:kernels/cuda/%.cu=tests/emulation/kernels/%.o)
+EMULATED_FLAGS = -DPEN_EMULATED $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) -std=gnu++17 -Wall -Wextra -Werror -Wno-unknown-pragmas -O1 -g1 \
+  -ffp-contract=off -fsanitize=alignment -fno-sanitize-recover=all
+tests/emulation/kernels/%.o: kernels/cuda/%.cu
+	$(AM_V_CXX)$(MKDIR_P) $(@D) && $(CXX) -x c++ $(EMULATED_FLAGS) -MMD -MF $@.d -c -o $@ $<
+-include $(EMULATED_KERNELS:.o=.o.d)
+
+EMULATED_TESTS = \
+  %reldir%/commands_emulated.t \
+  %reldir%/hosts_emulated.t \
+  %reldir%/ranks_emulated.t \
+  %reldir%/replicas_emulated.t \
+  %reldir%/train_emulated.t
+EMULATION_TESTS = %reldir%/run_all_emulated.t %reldir%/nccl_newest.t
+MOCK_DEVICE_TESTS = %reldir%/mock_device.t
+EXTRA_DIST += $(EMULATED_TESTS) $(EMULATION_TESTS) $(MOCK_DEVICE_TESTS) %reldir%/emulated.sh
+
+check_LIBRARIES += libmock_device.a
+libmock_device_a_SOURCES = \
+  %reldir%/mock_device.c \
+  %reldir%/mock_device.h \
+  %reldir%/mock_device_bytes.c \
+  %reldir%/mock_device_play.c \
+  %reldir%/mock_device_record.c \
+  %reldir%/mock_device_stall.c
+
+if CUDA
+check_LIBRARIES += libemulated.a
+libemulated_a_SOURCES = \
+  $(CUDA_C_SOURCES) \
+  %reldir%/emulate.cc \
+  %reldir%/emulate.h \
+  %reldir%/emulate_products.c \
+  %reldir%/emulate_streams.cc
+libemulated_a_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) $(BLAS_CFLAGS)
+libemulated_a_CXXFLAGS = $(EMULATED_FLAGS)
+libemulated_a_LIBADD = $(EMULATED_KERNELS)
+EXTRA_libemulated_a_DEPENDENCIES = $(EMULATED_KERNELS)
+if NCCL
+check_LIBRARIES += libemulated_nccl.a
+libemulated_nccl_a_SOURCES = runtime/device/nccl_api.c %reldir%/emulate_nccl.cc %reldir%/nccl_one_sided.h
+libemulated_nccl_a_CFLAGS = $(AM_CFLAGS) $(NCCL_CPPFLAGS) $(CUDA_CPPFLAGS) -include %reldir%/nccl_one_sided.h
+libemulated_nccl_a_CXXFLAGS = $(NCCL_CPPFLAGS) $(EMULATED_FLAGS)
+endif
+EMULATED_TEST_CFLAGS = $(AM_CFLAGS) $(CUDA_CPPFLAGS) -DPEN_EMULATED
+EMULATED_TEST_LIBS = libemulated.a $(KERNEL_TEST_LIBS) -lstdc++ -lubsan
+endif

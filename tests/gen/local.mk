@@ -1,0 +1,51 @@
+# tests/gen: the generator's passes
+GEN_TESTS = \
+  %reldir%/actions_random \
+  %reldir%/canonical \
+  %reldir%/compose \
+  %reldir%/critical \
+  %reldir%/csv_broken \
+  %reldir%/emit \
+  %reldir%/interval_tree \
+  %reldir%/layout \
+  %reldir%/lower \
+  %reldir%/partition \
+  %reldir%/settings_random \
+  %reldir%/shapes \
+  %reldir%/simulate \
+  %reldir%/step_timing \
+  %reldir%/verify \
+  %reldir%/verify_columns \
+  %reldir%/verify_random \
+  %reldir%/verify_replicas \
+  %reldir%/verify_rows \
+  %reldir%/verify_step \
+  %reldir%/verify_tables \
+  %reldir%/verify_tied \
+  %reldir%/views
+check_PROGRAMS += %reldir%/search $(GEN_TESTS)
+GEN_TEST_LIBS = libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) $(CMOCKA_LIBS) -lm
+%canon_reldir%_actions_random_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_canonical_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_compose_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_critical_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_csv_broken_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_emit_LDADD = $(GEN_TEST_LIBS) -ldl
+%canon_reldir%_interval_tree_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_layout_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_lower_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_partition_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_search_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_settings_random_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_shapes_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_simulate_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_step_timing_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_columns_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_random_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_replicas_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_rows_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_step_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_tables_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_verify_tied_LDADD = $(GEN_TEST_LIBS)
+%canon_reldir%_views_LDADD = $(GEN_TEST_LIBS)

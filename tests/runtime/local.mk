@@ -1,0 +1,26 @@
+# tests/runtime: the runtime's parts
+RUNTIME_TESTS = \
+  %reldir%/checkpoint \
+  %reldir%/checkpoint_crash \
+  %reldir%/checkpoint_seal \
+  %reldir%/initial \
+  %reldir%/packed \
+  %reldir%/safetensors \
+  %reldir%/safetensors_python \
+  %reldir%/sample \
+  %reldir%/step_inputs \
+  %reldir%/step_stats \
+  %reldir%/transport
+check_PROGRAMS += $(RUNTIME_TESTS)
+RUNTIME_TEST_LIBS = libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
+%canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_checkpoint_crash_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_initial_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_packed_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_safetensors_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_safetensors_python_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_sample_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_step_inputs_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_step_stats_LDADD = $(RUNTIME_TEST_LIBS)
+%canon_reldir%_transport_LDADD = $(RUNTIME_TEST_LIBS)

@@ -1,0 +1,208 @@
+/* runtime_data.c: which tokens a row of a microbatch gets, which files are refused and how, and that normals depend on the window
+ * alone. */
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#include "runtime/base/check.h"
+#include "runtime/data/step_inputs.h"
+#include "tests/support/token_file.h"
+
+enum { SEQUENCE = 5, VOCAB = 1000, MICROBATCH = 3, MICROBATCHES = 2 };
+
+static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = MICROBATCH,
+                                     .microbatch_count = MICROBATCHES,
+                                     .needs_tokens = true};
+
+/* Writes a token file whose token i is i, with a header of our own; `bytes_more` are appended or, negative, cut off. */
+static void write_file(int32_t magic, int32_t version, int32_t count, uint32_t tokens, int bytes_more) {
+  FILE *file = fopen(path, "wb");
+  int32_t header[256] = {magic, version, count};
+  assert_non_null(file);
+  assert_int_equal(fwrite(header, sizeof header, 1, file), 1);
+  for (uint32_t i = 0; i < tokens; i++) {
+    uint16_t token = (uint16_t)i;
+    assert_int_equal(fwrite(&token, sizeof token, 1, file), 1);
+  }
+  for (int i = 0; i < bytes_more; i++) {
+    fputc(0, file);
+  }
+  assert_int_equal(fclose(file), 0);
+  if (bytes_more < 0) {
+    assert_int_equal(truncate(path, (off_t)(sizeof header + tokens * sizeof(uint16_t)) + bytes_more), 0);
+  }
+}
+
+static void read_tokens(struct pen_data *data, unsigned kind, int32_t to[MICROBATCH * SEQUENCE]) {
+  double share = 0;
+  struct pen_call call = {.operand = {to, &share}, .dim = {MICROBATCH * SEQUENCE}, .prepared = data};
+  pen_data_op(kind, PEN_F32)(&call);
+}
+
+/* design.md §9: row i of microbatch j reads window (cursor + j*microbatch + i) mod windows. */
+static void test_rows_read_their_windows(void **state) {
+  (void)state;
+  enum { TOKENS = 43, WINDOWS = (TOKENS - 1) / SEQUENCE };
+  write_file(20240520, 1, TOKENS, TOKENS, 0);
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, path, 0);
+  assert_int_equal(data.window_count, WINDOWS);
+  for (data.cursor = 0; data.cursor < 3 * WINDOWS; data.cursor++) {
+    for (data.row_microbatch = 0; data.row_microbatch < MICROBATCHES; data.row_microbatch++) {
+      int32_t tokens[MICROBATCH * SEQUENCE], targets[MICROBATCH * SEQUENCE];
+      read_tokens(&data, PEN_OP_TOKENS, tokens);
+      read_tokens(&data, PEN_OP_TARGETS, targets);
+      for (uint64_t i = 0; i < MICROBATCH; i++) {
+        uint64_t window = (data.cursor + data.row_microbatch * MICROBATCH + i) % WINDOWS;
+        for (uint64_t t = 0; t < SEQUENCE; t++) {
+          assert_int_equal(tokens[i * SEQUENCE + t], window * SEQUENCE + t);
+          assert_int_equal(targets[i * SEQUENCE + t], window * SEQUENCE + t + 1);
+        }
+      }
+    }
+  }
+}
+
+static void test_windows_are_floor_of_count_less_one(void **state) {
+  (void)state;
+  for (int32_t tokens = SEQUENCE + 1; tokens < 4 * SEQUENCE; tokens++) {
+    write_file(20240520, 1, tokens, (uint32_t)tokens, 0);
+    struct pen_data data;
+    pen_data_open(&data, &plan, plan.sequence, path, 0);
+    assert_int_equal(data.window_count, (tokens - 1) / SEQUENCE);
+  }
+}
+
+/* ---- what is refused: each in a child, which must leave with the status and name the file ---- */
+
+struct reading {
+  const char *name;
+  uint64_t cursor;
+};
+
+static void open_and_read(const void *about) {
+  const struct reading *reading = about;
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, reading->name, 0);
+  data.cursor = reading->cursor;
+  int32_t tokens[MICROBATCH * SEQUENCE];
+  read_tokens(&data, PEN_OP_TOKENS, tokens);
+}
+
+static int open_in_child(const char *name, char *message, size_t bytes, uint64_t read_cursor) {
+  return in_child(open_and_read, &(struct reading){name, read_cursor}, message, bytes);
+}
+
+static void test_bad_files_are_refused_by_name(void **state) {
+  (void)state;
+  const struct {
+    int32_t magic, version, count;
+    uint32_t tokens;
+    int bytes_more;
+    const char *says;
+  } files[] = {
+      {20240520, 1, 100, 100, -1, "header counts 100 tokens"},  /* truncated */
+      {20240520, 1, 100, 100, 1, "header counts 100 tokens"},   /* too long */
+      {20240520, 1, 101, 100, 0, "header counts 101 tokens"},
+      {20240520, 1, -1, 0, 0, "header counts -1 tokens"},
+      {20240521, 1, 100, 100, 0, "not a token file"},
+      {20240520, 2, 100, 100, 0, "version 2"},
+      {20240520, 1, SEQUENCE, SEQUENCE, 0, "needs 6"},          /* one token short of a window */
+      {20240520, 1, 0, 0, 0, "needs 6"},
+      {20240520, 1, 0, 0, -1, "header of 1024 bytes"},
+      {20240520, 1, 0, 0, -1024, "header of 1024 bytes"},       /* empty */
+      {20240520, 1, 1500, 1500, 0, "token 1000 is 1000"},       /* >= vocab, when it is read */
+  };
+  for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
+    char message[1024];
+    write_file(files[i].magic, files[i].version, files[i].count, files[i].tokens, files[i].bytes_more);
+    assert_int_equal(open_in_child(path, message, sizeof message, 200), PEN_EXIT_DATA);
+    assert_non_null(strstr(message, path));
+    assert_non_null(strstr(message, files[i].says));
+  }
+}
+
+static void test_absent_files_are_refused(void **state) {
+  (void)state;
+  const char *names[] = {"/nonexistent/tokens.bin", "/tmp"};
+  for (size_t i = 0; i < 2; i++) {
+    char message[1024];
+    assert_int_equal(open_in_child(names[i], message, sizeof message, 0), PEN_EXIT_NO_INPUT);
+    assert_non_null(strstr(message, names[i]));
+  }
+}
+
+static void test_a_bad_token_does_no_harm_until_it_is_read(void **state) {
+  (void)state;
+  char message[1024];
+  write_file(20240520, 1, 1500, 1500, 0);
+  assert_int_equal(open_in_child(path, message, sizeof message, 0), 0);
+}
+
+/* ---- normals ---- */
+
+enum { WIDTH = 4 };
+
+static void draw(float *to, uint64_t seed, uint64_t cursor, uint64_t microbatch, int64_t stream) {
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, NULL, seed);
+  data.cursor = cursor;
+  data.row_microbatch = microbatch;
+  struct pen_call call = {.operand = {to}, .dim = {MICROBATCH * SEQUENCE, WIDTH, stream, SEQUENCE}, .prepared = &data};
+  pen_data_op(PEN_OP_NORMAL, PEN_F32)(&call);
+}
+
+static void test_normals_belong_to_seed_window_and_stream(void **state) {
+  (void)state;
+  enum { COUNT = MICROBATCH * SEQUENCE * WIDTH, WINDOW = SEQUENCE * WIDTH };
+  float first[COUNT], other[COUNT];
+  draw(first, 7, 4, 0, 0);
+  draw(other, 7, 1, 1, 0); /* cursor 1, microbatch 1: the same windows */
+  assert_memory_equal(first, other, sizeof first);
+  draw(other, 7, 5, 0, 0); /* one window on */
+  assert_memory_equal(first + WINDOW, other, (COUNT - WINDOW) * sizeof *first);
+  assert_memory_not_equal(first, other, WINDOW * sizeof *first);
+  draw(other, 8, 4, 0, 0);
+  assert_memory_not_equal(first, other, sizeof first);
+  draw(other, 7, 4, 0, 1);
+  assert_memory_not_equal(first, other, sizeof first);
+}
+
+/* In bf16 they are the same, rounded. */
+static void test_normals_of_bf16(void **state) {
+  (void)state;
+  enum { COUNT = MICROBATCH * SEQUENCE * WIDTH };
+  float wide[COUNT];
+  uint16_t narrow[COUNT], rounded[COUNT];
+  struct pen_data data;
+  pen_data_open(&data, &plan, plan.sequence, NULL, 7);
+  data.cursor = 4;
+  data.row_microbatch = 0;
+  struct pen_call call = {.operand = {narrow}, .dim = {MICROBATCH * SEQUENCE, WIDTH, 1, SEQUENCE}, .prepared = &data};
+  pen_data_op(PEN_OP_NORMAL, PEN_BF16)(&call);
+  draw(wide, 7, 4, 0, 1);
+  pen_narrow(rounded, wide, COUNT);
+  assert_memory_equal(narrow, rounded, sizeof narrow);
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_rows_read_their_windows),
+      cmocka_unit_test(test_windows_are_floor_of_count_less_one),
+      cmocka_unit_test(test_bad_files_are_refused_by_name),
+      cmocka_unit_test(test_absent_files_are_refused),
+      cmocka_unit_test(test_a_bad_token_does_no_harm_until_it_is_read),
+      cmocka_unit_test(test_normals_belong_to_seed_window_and_stream),
+      cmocka_unit_test(test_normals_of_bf16),
+  };
+  cmocka_set_message_output(CM_OUTPUT_TAP);
+  return cmocka_run_group_tests(tests, make_path, remove_path);
+}

@@ -1,0 +1,262 @@
+/* transport.c: the shm transport's two ends, driven by two threads: order, credits, counters that wrap around, board, barrier,
+ * abort. Under ThreadSanitizer it shows as well that a flag orders what the ends do to a home. */
+#include <pthread.h>
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+#include <time.h>
+
+#include <cmocka.h>
+
+#include "tests/support/transport_plan.h"
+
+enum { STEPS = 300, NO_SPIN_NS = 0, SPIN_NS = 20000 };
+
+/* What the two threads run: `steps` steps from `first_step` on. */
+struct traffic {
+  struct two_ranks two;
+  uint64_t first_step, steps;
+  uint64_t wrong[2]; /* what each thread found not to be what was sent */
+  uint64_t pause_ns;
+  bool aborted[2];
+};
+
+static unsigned char value_of(uint64_t step, uint32_t message) {
+  return (unsigned char)(step * 31 + message * 7 + 1);
+}
+
+static void pause_now(uint64_t ns) {
+  const struct timespec time = {.tv_nsec = (long)ns};
+  if (ns != 0) {
+    nanosleep(&time, NULL);
+  }
+}
+
+static void *run_sender(void *argument) {
+  struct traffic *traffic = argument;
+  struct pen_transport *end = traffic->two.end[0];
+  bool going = true;
+  for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps; step++) {
+    for (uint32_t m = 0; going && m < MESSAGES; m++) {
+      const struct pen_message *message = &traffic->two.messages[m];
+      memset(end->arena + message->source_offset, value_of(step, m), MESSAGE_BYTES);
+      going = end->kind->send(end, message, step);
+    }
+    going = going && end->kind->wait(end, &traffic->two.messages[BACK], step);
+    traffic->wrong[0] += going && end->arena[0] != value_of(step, BACK);
+  }
+  traffic->aborted[0] = !going;
+  return NULL;
+}
+
+static void check_home(struct traffic *traffic, const unsigned char *home, unsigned char expected) {
+  for (uint32_t i = 0; i < MESSAGE_BYTES; i++) {
+    traffic->wrong[1] += home[i] != expected;
+  }
+}
+
+/* Gives the credits of the first SLOTS homes, then each home's again as soon as it has been read. */
+static void *run_receiver(void *argument) {
+  struct traffic *traffic = argument;
+  struct pen_transport *end = traffic->two.end[1];
+  bool going = true;
+  for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps; step++) {
+    for (uint32_t m = 0; m < SLOTS; m++) {
+      end->kind->credit(end, &traffic->two.messages[m]);
+    }
+    for (uint32_t m = 0; going && m < MESSAGES; m++) {
+      const struct pen_message *message = &traffic->two.messages[m];
+      going = end->kind->wait(end, message, step);
+      if (going) {
+        pause_now(traffic->pause_ns);
+        check_home(traffic, end->arena + message->target_offset, value_of(step, m));
+      }
+      if (going && m + SLOTS < MESSAGES) {
+        end->kind->credit(end, &traffic->two.messages[m + SLOTS]);
+      }
+    }
+    memset(end->arena + SOURCE_OFFSET, value_of(step, BACK), MESSAGE_BYTES);
+    going = going && end->kind->send(end, &traffic->two.messages[BACK], step);
+  }
+  traffic->aborted[1] = !going;
+  return NULL;
+}
+
+static void run_both(struct traffic *traffic, void *(*first)(void *), void *(*second)(void *)) {
+  pthread_t threads[2];
+  assert_int_equal(pthread_create(&threads[0], NULL, first, traffic), 0);
+  assert_int_equal(pthread_create(&threads[1], NULL, second, traffic), 0);
+  pthread_join(threads[0], NULL);
+  pthread_join(threads[1], NULL);
+}
+
+static void test_every_message_arrives_in_order(void **state) {
+  (void)state;
+  struct traffic traffic = {.steps = STEPS};
+  two_ranks_open(&traffic.two, SPIN_NS);
+  run_both(&traffic, run_sender, run_receiver);
+  assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
+  assert_int_equal(atomic_load(&traffic.two.shared.arrivals[0].count), STEPS * MESSAGES);
+  two_ranks_close(&traffic.two);
+}
+
+static void test_sleeping_ends_wake_each_other(void **state) {
+  (void)state;
+  struct traffic traffic = {.steps = STEPS};
+  two_ranks_open(&traffic.two, NO_SPIN_NS);
+  run_both(&traffic, run_sender, run_receiver);
+  assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
+  two_ranks_close(&traffic.two);
+}
+
+/* A slow receiver: without credits the sender would write over homes that are being read. */
+static void test_no_home_is_written_before_its_credit(void **state) {
+  (void)state;
+  struct traffic traffic = {.steps = 4, .pause_ns = 200000};
+  two_ranks_open(&traffic.two, SPIN_NS);
+  run_both(&traffic, run_sender, run_receiver);
+  assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
+  two_ranks_close(&traffic.two);
+}
+
+static void test_counters_wrap_around(void **state) {
+  (void)state;
+  const uint64_t first_step = ((uint64_t)1 << 32) / MESSAGES - 3; /* the counters pass 2^32 in the third step */
+  struct traffic traffic = {.first_step = first_step, .steps = 8};
+  two_ranks_open(&traffic.two, SPIN_NS);
+  atomic_store(&traffic.two.shared.arrivals[0].count, (uint32_t)(first_step * MESSAGES));
+  atomic_store(&traffic.two.shared.credits[0].count, (uint32_t)(first_step * MESSAGES));
+  atomic_store(&traffic.two.shared.arrivals[1].count, (uint32_t)first_step);
+  run_both(&traffic, run_sender, run_receiver);
+  assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
+  assert_int_equal(atomic_load(&traffic.two.shared.arrivals[0].count), 5 * MESSAGES);
+  two_ranks_close(&traffic.two);
+}
+
+static void test_send_waits_for_credit_and_wait_for_arrival(void **state) {
+  (void)state;
+  struct two_ranks two;
+  two_ranks_open(&two, NO_SPIN_NS);
+  assert_false(pen_flag_reached(&two.shared.credits[0], 1));
+  two.end[1]->kind->credit(two.end[1], &two.messages[0]);
+  assert_true(pen_flag_reached(&two.shared.credits[0], 1));
+  assert_false(pen_flag_reached(&two.shared.arrivals[0], 1));
+  assert_true(two.end[0]->kind->send(two.end[0], &two.messages[0], 0));
+  assert_true(pen_flag_reached(&two.shared.arrivals[0], 1));
+  assert_false(pen_flag_reached(&two.shared.arrivals[0], 2));
+  two_ranks_close(&two);
+}
+
+/* ---- board and barrier ---- */
+
+enum { BOARD_STEPS = 200 };
+
+static void play_board(struct traffic *traffic, uint32_t rank) {
+  struct pen_transport *end = traffic->two.end[rank];
+  for (uint64_t step = 0; step < BOARD_STEPS; step++) {
+    end->kind->board_free(end, step);
+    double *board = end->kind->board(end, step);
+    board[rank] = (double)(step * 2 + rank);
+    end->kind->publish(end, step);
+    if (rank == 0) {
+      end->kind->gather(end, step);
+      traffic->wrong[0] += board[0] != (double)(step * 2) || board[1] != (double)(step * 2 + 1);
+      end->kind->logged(end);
+    }
+    if (step % 50 == 0) {
+      end->kind->barrier(end);
+    }
+  }
+}
+
+static void *play_board_0(void *traffic) {
+  play_board(traffic, 0);
+  return NULL;
+}
+
+static void *play_board_1(void *traffic) {
+  play_board(traffic, 1);
+  return NULL;
+}
+
+/* Rank 1 never gathers: it runs ahead, and must not write over a board that rank 0 has not read. */
+static void test_boards_are_read_before_they_are_written_over(void **state) {
+  (void)state;
+  struct traffic traffic = {.steps = 0};
+  two_ranks_open(&traffic.two, SPIN_NS);
+  run_both(&traffic, play_board_0, play_board_1);
+  assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
+  two_ranks_close(&traffic.two);
+}
+
+static void *agree_0(void *argument) {
+  struct traffic *traffic = argument;
+  traffic->wrong[0] = pen_transport_agree(traffic->two.end[0], &traffic->aborted[0]);
+  return NULL;
+}
+
+static void *agree_1(void *argument) {
+  struct traffic *traffic = argument;
+  traffic->wrong[1] = pen_transport_agree(traffic->two.end[1], &traffic->aborted[1]);
+  return NULL;
+}
+
+static void test_ranks_compare_digests(void **state) {
+  (void)state;
+  for (int differs = 0; differs < 2; differs++) {
+    struct traffic traffic = {.steps = 0};
+    two_ranks_open(&traffic.two, SPIN_NS);
+    struct pen_plan other = traffic.two.plan;
+    other.digest[31] = (uint8_t)differs;
+    traffic.two.end[1]->plan = &other;
+    run_both(&traffic, agree_0, agree_1);
+    assert_false(traffic.aborted[0] || traffic.aborted[1]);
+    assert_int_equal(traffic.wrong[0], differs ? 1 : PEN_NONE);
+    assert_int_equal(traffic.wrong[1], differs ? 0 : PEN_NONE);
+    two_ranks_close(&traffic.two);
+  }
+}
+
+/* ---- abort ---- */
+
+static void *abort_soon(void *argument) {
+  struct traffic *traffic = argument;
+  pause_now(20 * 1000000);
+  traffic->wrong[1] += !pen_shared_abort(&traffic->two.shared, 75);
+  traffic->wrong[1] += pen_shared_abort(&traffic->two.shared, 65); /* the first one counts */
+  return NULL;
+}
+
+static void test_abort_frees_who_waits(void **state) {
+  (void)state;
+  void *(*const waiting[])(void *) = {run_sender, run_receiver};
+  for (int side = 0; side < 2; side++) {
+    struct traffic traffic = {.steps = 1};
+    two_ranks_open(&traffic.two, NO_SPIN_NS);
+    uint64_t start_ns = pen_now_ns();
+    run_both(&traffic, waiting[side], abort_soon); /* nobody at the other end */
+    assert_true(traffic.aborted[side]);
+    assert_int_equal(traffic.wrong[0] + traffic.wrong[1], 0);
+    assert_int_equal(atomic_load(&traffic.two.shared.control->abort_status), 75);
+    assert_int_equal(atomic_load(&traffic.two.shared.ranks[side].waits_for), 0);
+    assert_true(pen_now_ns() - start_ns < 2000000000u);
+    two_ranks_close(&traffic.two);
+  }
+}
+
+int main(void) {
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(test_every_message_arrives_in_order),
+      cmocka_unit_test(test_sleeping_ends_wake_each_other),
+      cmocka_unit_test(test_no_home_is_written_before_its_credit),
+      cmocka_unit_test(test_counters_wrap_around),
+      cmocka_unit_test(test_send_waits_for_credit_and_wait_for_arrival),
+      cmocka_unit_test(test_boards_are_read_before_they_are_written_over),
+      cmocka_unit_test(test_ranks_compare_digests),
+      cmocka_unit_test(test_abort_frees_who_waits),
+  };
+  cmocka_set_message_output(CM_OUTPUT_TAP);
+  return cmocka_run_group_tests(tests, NULL, NULL);
+}

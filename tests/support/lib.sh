@@ -1,0 +1,222 @@
+# lib.sh: what the shell tests share. A test sources this, calls `ok CONDITION... -- NAME` or `is`, and ends with `finish`.
+#
+# top_srcdir, top_builddir, CC, CFLAGS, RUNTIME_LIBS and KERNEL_ARCHIVES come from make check.
+set -u
+: "${top_srcdir:=$(cd "$(dirname "$0")/.." && pwd)}"
+: "${top_builddir:=$top_srcdir}"
+gen=${PENSTOCK_GEN:-$top_builddir/penstock-gen}
+tokens=$top_builddir/penstock-tokens
+topologies=$top_srcdir/topologies
+scratch=$(mktemp -d "${TMPDIR:-/tmp}/penstock-test.XXXXXX")
+trap 'rm -rf "$scratch"' EXIT
+trap 'exit 130' INT TERM
+tests_run=0
+
+# result STATUS NAME: prints one TAP line.
+result() {
+  tests_run=$((tests_run + 1))
+  if test "$1" -eq 0; then echo "ok $tests_run - $2"; else echo "not ok $tests_run - $2"; fi
+}
+
+# ok NAME COMMAND...: passes when the command does.
+ok() {
+  ok_name=$1
+  shift
+  if "$@"; then result 0 "$ok_name"; else result 1 "$ok_name"; fi
+}
+
+# is NAME GOT WANTED: passes when both texts are equal.
+is() {
+  if test "x$2" = "x$3"; then
+    result 0 "$1"
+  else
+    result 1 "$1"
+    printf '#      got: %s\n#   wanted: %s\n' "$2" "$3" | sed '2,$ { /^#/! s/^/# / }'
+  fi
+}
+
+# matches NAME GOT PATTERN: passes when the text matches the shell pattern.
+matches() {
+  case "$2" in
+    $3) result 0 "$1" ;;
+    *) result 1 "$1"; printf '#      got: %s\n#  pattern: %s\n' "$2" "$3" ;;
+  esac
+}
+
+# skip NAME REASON
+skip() {
+  tests_run=$((tests_run + 1))
+  echo "ok $tests_run - $1 # SKIP $2"
+}
+
+# skip_all REASON: ends the test before any was run.
+skip_all() {
+  echo "1..0 # SKIP $1"
+  exit 0
+}
+
+finish() {
+  echo "1..$tests_run"
+  exit 0
+}
+
+# build NAME TOPOLOGY [GEN OPTION...]: makes $scratch/NAME, the binary of a plan.
+build() {
+  build_name=$1 build_topology=$2
+  shift 2
+  "$gen" --name="$build_name" -o "$scratch/$build_name.c" "$@" "$build_topology" &&
+    link_plan "$build_name"
+}
+
+# link_plan NAME: makes $scratch/NAME from $scratch/NAME.c.
+link_plan() {
+  (cd "$top_builddir" &&
+    $CC $CFLAGS -O0 -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
+    $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
+}
+
+# make_tokens FILE BYTES [SEED]: a token file of that many byte tokens, from a fixed pseudo-random walk that can be learnt.
+make_tokens() {
+  awk -v n="$2" -v seed="${3:-1}" 'BEGIN {
+    state = seed; previous = 65
+    for (i = 0; i < n; i++) {
+      state = (state * 16807) % 2147483647
+      previous = state % 8 == 0 ? 32 + int(state / 8) % 64 : 32 + (previous * 5 + 17) % 64
+      printf "%c", previous
+    }
+  }' >"$1.text"
+  "$tokens" --bytes -o "$1" "$1.text" 2>/dev/null
+}
+
+# log_field LOG FIELD: that field of every line of a train log, one a line.
+log_field() {
+  sed -n "s/.*\"$2\":\\([^,}]*\\).*/\\1/p" "$1"
+}
+
+# train_bits NAME TRAIN OPTION...: trains $scratch/NAME with seed 7; leaves NAME.bits (losses, then norms) and NAME.sums (of the
+# checkpoint's files).
+train_bits() {
+  bits_name=$1
+  shift
+  "$scratch/$bits_name" train --seed 7 --quiet --log "$scratch/$bits_name.log" --checkpoint "$scratch/$bits_name.ckpt" "$@" || return 1
+  log_field "$scratch/$bits_name.log" loss >"$scratch/$bits_name.bits"
+  log_field "$scratch/$bits_name.log" grad_norm >>"$scratch/$bits_name.bits"
+  (cd "$scratch/$bits_name.ckpt/latest" && sha256sum model.safetensors optimizer.safetensors) >"$scratch/$bits_name.sums"
+}
+
+# same_bits STEPS NAME OTHER: losses, norms and checkpoints of so many steps agree.
+same_bits() {
+  test "$(wc -l <"$scratch/$3.bits")" -eq $((2 * $1)) && cmp "$scratch/$2.bits" "$scratch/$3.bits" &&
+    cmp "$scratch/$2.sums" "$scratch/$3.sums"
+}
+
+# close_to NAME OTHER TOLERANCE: their losses and norms, as many of the one as of the other, agree relatively.
+close_to() {
+  paste "$scratch/$1.bits" "$scratch/$2.bits" | awk -v most="$3" '{ d = $1 - $2; if (d < 0) d = -d
+    if (NF != 2 || !(d <= most * ($1 < 0 ? -$1 : $1))) { bad = 1; print "# " $0 } } END { exit bad || NR == 0 }'
+}
+
+# train_model STEPS NAME MODEL OPTION...: builds $scratch/NAME of $scratch/MODEL.cfg and trains it on $scratch/data.bin.
+train_model() {
+  model_steps=$1 model_name=$2 model_file=$scratch/$3.cfg
+  shift 3
+  build "$model_name" "$model_file" "$@" && train_bits "$model_name" --data "$scratch/data.bin" --steps "$model_steps"
+}
+
+# describe FAMILY LAYERS SETTINGS: $scratch/FAMILY.cfg, a small model.
+describe() {
+  cat >"$scratch/$1.cfg" <<END
+model = { family = "$1"; layers = $2; hidden = 32; heads = 4; ffn = 48; vocab = 200; sequence = 16; $3 };
+batch = { microbatch = 2; };
+optimizer = { learning_rate = 1e-2; steps = 8; warmup_steps = 2; };
+pipeline = { ranks = 1; microbatches = 4; schedule = "1f1b"; };
+END
+}
+
+# find_python CODE CANDIDATE...: sets python to PEER, or the first of these, that runs the code; fails when none does.
+find_python() {
+  python_code=$1
+  shift
+  for python in ${PEER:-} "$@"; do
+    if "$python" -c "$python_code" 2>/dev/null; then return 0; fi
+  done
+  python=
+  return 1
+}
+
+# as_pytorch FAMILY NAME STEPS: the first loss and norm of $scratch/NAME, trained for so many steps on $scratch/data.bin, are to 1e-5 those of
+# an f64 model written with PyTorch's operators; $python has it.
+as_pytorch() {
+  "$scratch/$2" init --seed 7 --output "$scratch/$2.start" || return 1
+  "$python" "$top_srcdir/tests/commands/families_torch.py" "$scratch/$2.ckpt/latest/config.json" "$scratch/$2.start" "$scratch/data.bin" 8 \
+    >"$scratch/$2.torch" || return 1
+  sed -n "1p;$(($3 + 1))p" "$scratch/$2.bits" | tr '\n' ' ' >"$scratch/$2.first"
+  echo "# $1: PyTorch $(cat "$scratch/$2.torch"), ours $(cat "$scratch/$2.first")"
+  paste -d ' ' "$scratch/$2.first" "$scratch/$2.torch" |
+    awk '{ a = $1 - $3; b = $2 - $4; exit !(NF == 4 && a * a <= 1e-10 * $3 * $3 && b * b <= 1e-10 * $4 * $4 && $4 > 0) }'
+}
+
+# children PID: its processes, in the order in which they were started.
+children() {
+  sed -n "s/^\\([0-9]*\\) (.*) [A-Za-z] $1 .*/\\1/p" /proc/[0-9]*/stat 2>/dev/null | sort -n
+}
+
+# await_steps LOG COUNT: until so many steps are in the log, or ten seconds have passed.
+await_steps() {
+  await_tries=0
+  while test "$(cat "$1" 2>/dev/null | wc -l)" -lt "$2" && test $await_tries -lt 200; do
+    sleep 0.05
+    await_tries=$((await_tries + 1))
+  done
+}
+
+# lose_of_replica NAME RANK: $scratch/NAME trains until that rank, counted over all replicas, is killed; all end, and the line names it.
+lose_of_replica() {
+  rm -f "$scratch/lost.log"
+  "$scratch/$1" train --data "$scratch/data.bin" --steps 1000000 --quiet --log "$scratch/lost.log" 2>"$scratch/lost" &
+  lost_parent=$!
+  await_steps "$scratch/lost.log" 3
+  kill -9 "$(children $lost_parent | sed -n "$(($2 + 1))p")"
+  wait $lost_parent
+  is "$1: a lost rank of a replica ends the run with 75" $? 75
+  matches "it is named by its global rank" "$(cat "$scratch/lost")" \
+    "penstock: rank $2 (pid *, host *) lost: signal 9 after *; rank * waits at * for rank $2"
+}
+
+# make_astray NAME: makes $scratch/NAME_astray, which runs $scratch/NAME with ranks that leave at a signal, with status 3 at SIGUSR1 and 0 at SIGUSR2,
+# or from SIGHUP on stand still where they wait: on the CPU for another rank, else for their device.
+make_astray() {
+  cat >"$scratch/astray.c" <<'END'
+#define _GNU_SOURCE
+#include <dlfcn.h>
+#include <linux/futex.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+static volatile sig_atomic_t stands;
+static void leave(int number) { _exit(number == SIGUSR1 ? 3 : 0); }
+static void stand(int number) { (void)number; stands = 1; }
+__attribute__((constructor)) static void ready(void) {
+  signal(SIGUSR1, leave);
+  signal(SIGUSR2, leave);
+  signal(SIGHUP, stand);
+}
+long syscall(long number, ...) {
+  long a[6];
+  va_list list;
+  va_start(list, number);
+  for (int i = 0; i < 6; i++) a[i] = va_arg(list, long);
+  va_end(list);
+  while (stands && number == SYS_futex && a[1] == FUTEX_WAIT) pause();
+  return ((long (*)(long, ...))dlsym(RTLD_NEXT, "syscall"))(number, a[0], a[1], a[2], a[3], a[4], a[5]);
+}
+int nanosleep(const struct timespec *time, struct timespec *left) {
+  while (stands && gettid() == getpid()) pause();
+  return clock_nanosleep(CLOCK_REALTIME, 0, time, left);
+}
+END
+  printf '#!/bin/sh\nLD_PRELOAD=%s exec %s "$@"\n' "$scratch/astray.so" "$scratch/$1" >"$scratch/$1_astray"
+  chmod +x "$scratch/$1_astray" && $CC -shared -fPIC -o "$scratch/astray.so" "$scratch/astray.c" -ldl
+}

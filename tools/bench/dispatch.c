@@ -1,0 +1,165 @@
+/* bench_dispatch.c: what the runtime itself costs: the plan that this is linked with, its train rows walked rank by rank with kernels
+ * that do nothing and a transport that never waits. Prints one JSON object: nanoseconds for a row, and for a row that computes.
+ *
+ * Link with a plan and the runtime, without kernels: this file stands in for them. */
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#include "kernels/kernels.h"
+#include "runtime/base/check.h"
+#include "runtime/data/step_inputs.h"
+#include "runtime/exec/vm.h"
+
+enum { REPEATS = 7 };
+static const uint64_t least_ns = 20 * 1000000; /* of one measurement */
+
+/* ---- kernels that do nothing ---- */
+
+static void nothing(const struct pen_call *call) {
+  __asm__ volatile("" : : "r"(call) : "memory"); /* not to be optimised away */
+}
+
+const char *pen_kernels_open(int threads) {
+  (void)threads;
+  return "none";
+}
+
+pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
+  (void)kind, (void)dtype;
+  return nothing;
+}
+
+void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
+                          const double real[PEN_REALS_MAX]) {
+  (void)kind, (void)dtype, (void)dim, (void)real;
+  return NULL;
+}
+
+double pen_sum_squares(const float *x, size_t count) {
+  return (double)count * (double)(x != NULL);
+}
+
+double pen_greatest_magnitude(const float *x, size_t count) {
+  return (double)count * (double)(x != NULL);
+}
+
+void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count) {
+  (void)y, (void)x, (void)arrays, (void)count;
+}
+
+void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
+                    const struct pen_adamw *settings) {
+  (void)parameter, (void)gradient, (void)exp_avg, (void)exp_avg_sq, (void)count, (void)settings;
+}
+
+void pen_narrow(uint16_t *to, const float *from, size_t count) {
+  (void)to, (void)from, (void)count;
+}
+
+void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
+  (void)y, (void)count, (void)first, (void)key, (void)deviation;
+}
+
+static void wait_for_nothing(void *stream) {
+  (void)stream;
+}
+
+static const char *no_error(void) { return NULL; }
+const struct pen_device pen_cpu = {
+    .name = "none", .error = no_error, .kernel_of = pen_kernel_of, .prepare = pen_kernels_prepare, .wait = wait_for_nothing};
+
+/* ---- a transport that never waits ---- */
+
+static double *board_memory;
+
+static bool never_waits(struct pen_transport *end, const struct pen_message *message, uint64_t step) {
+  __asm__ volatile("" : : "r"(end), "r"(message), "r"(step) : "memory");
+  return true;
+}
+
+static void gives_nothing(struct pen_transport *end, const struct pen_message *message) {
+  __asm__ volatile("" : : "r"(end), "r"(message) : "memory");
+}
+
+static double *board(struct pen_transport *end, uint64_t step) {
+  (void)end, (void)step;
+  return board_memory;
+}
+
+static void publish(struct pen_transport *end, uint64_t step) {
+  (void)end, (void)step;
+}
+
+static bool gather(struct pen_transport *end, uint64_t step) {
+  (void)end, (void)step;
+  return true;
+}
+
+static const struct pen_transport_kind null_transport = {
+    .name = "null", .send = never_waits, .credit = gives_nothing, .wait = never_waits, .board = board, .publish = publish,
+    .gather = gather};
+
+/* ---- measuring ---- */
+
+/* Best of some measurements, in nanoseconds for one walk of the rank's rows. */
+static double walk_ns(struct pen_vm *vm) {
+  double best = 1e300;
+  for (int repeat = 0; repeat < REPEATS; repeat++) {
+    uint64_t walks = 0, start_ns = pen_now_ns(), passed_ns;
+    do {
+      vm->step = walks;
+      vm->optimizer_step = walks + 1;
+      vm->walk->step(vm);
+      walks++;
+      passed_ns = pen_now_ns() - start_ns;
+    } while (passed_ns < least_ns);
+    double each = (double)passed_ns / (double)walks;
+    best = each < best ? each : best;
+  }
+  return best;
+}
+
+/* Data ops would do their work: kernels they are not. */
+static void empty_data_ops(struct pen_vm *vm) {
+  for (uint32_t i = 0; i < vm->program->op_count; i++) {
+    vm->ops[i].run = nothing;
+  }
+}
+
+int main(void) {
+  const struct pen_plan *plan = &pen_plan;
+  const struct pen_profile *profile = &plan->profiles[0];
+  board_memory = calloc(plan->weight_count + (size_t)plan->loss_count, sizeof *board_memory);
+  pen_check(board_memory != NULL, "no memory");
+  double total_ns = 0;
+  uint64_t rows = 0, computes = 0, ops = 0;
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
+    struct pen_rank_state state = {0};
+    struct pen_transport end = {.kind = &null_transport, .plan = plan, .profile = profile, .self = &state, .rank = rank};
+    end.arena = mmap(NULL, plan->memory[rank].arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pen_check(end.arena != MAP_FAILED, "no memory");
+    struct pen_data data = {.sequence = plan->sequence, .step_targets = 1};
+    struct pen_vm vm;
+    pen_vm_open(&vm, plan, profile, rank, end.arena, &end, NULL, &data, NULL);
+    empty_data_ops(&vm);
+    total_ns += walk_ns(&vm);
+    rows += vm.program->action_count;
+    for (uint32_t a = 0; a < vm.program->action_count; a++) {
+      const struct pen_action *action = &vm.program->actions[a];
+      computes += action->kind <= PEN_W;
+      ops += action->kind <= PEN_W ? vm.program->programs[action->program].op_count : 0;
+    }
+    munmap(end.arena, plan->memory[rank].arena_bytes);
+    free(vm.ops);
+    free(vm.patches);
+    free(vm.first_patch);
+    free((void *)vm.weights);
+  }
+  printf("{\"plan\":\"%s\",\"rows\":%" PRIu64 ",\"compute_rows\":%" PRIu64 ",\"operations\":%" PRIu64
+         ",\"row_ns\":%.1f,\"operation_ns\":%.2f}\n",
+         plan->name, rows, computes, ops, total_ns / (double)rows, total_ns / (double)ops);
+  free(board_memory);
+  return 0;
+}

@@ -1,0 +1,225 @@
+/* tokens_pack.c: documents become windows of at most so many tokens, by best fit: a document goes into the fullest of the open windows
+ * that still holds it, or into a new one; when too many are open the fullest is closed. This leaves little room unused without a look at
+ * all documents first (Johnson et al. 1974 bound it; Ding et al. 2024 do so for language models), and cuts none but those that are longer
+ * than a window. */
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sysexits.h>
+
+#include "runtime/base/crc32.h"
+#include "runtime/base/files.h"
+#include "runtime/data/packed_file.h"
+#include "tools/tokens/tokens.h"
+
+enum { OPEN_WINDOWS = 256, NOT_OPEN = INT32_MAX };
+
+/* A window while documents may still come in. */
+struct open_window {
+  uint32_t *tokens;
+  uint32_t used;
+  struct pen_packed_document *documents;
+  uint32_t document_count, capacity;
+};
+
+static struct {
+  struct tokens_sink sink;
+  uint32_t window, pad_to, width, padding;
+  bool single;
+  /* the document at hand, or its last piece: */
+  uint32_t *tokens;
+  uint32_t used;
+  struct pen_packed_document document;
+  uint32_t taken; /* tokens of the document before this piece's */
+  struct open_window windows_open[OPEN_WINDOWS], *open[OPEN_WINDOWS]; /* the oldest first, then those that are free */
+  int32_t filled[OPEN_WINDOWS]; /* what is used of each that is open, together, since each document looks at all; of others NOT_OPEN */
+  uint32_t open_count;
+  /* what the file will end with: */
+  struct pen_packed_document *documents;
+  struct pen_packed_window *windows;
+  size_t document_capacity, window_capacity;
+  struct pen_packed_header header;
+  uint64_t full_tokens; /* of documents, padding not counted */
+  unsigned char *row;
+} packer;
+
+static void *need(void *memory) {
+  if (memory == NULL) {
+    tokens_fail(EX_OSERR, "out of memory");
+  }
+  return memory;
+}
+
+/* Room for `count` elements; doubles. */
+static void *grow(void *array, size_t *capacity, size_t count, size_t bytes) {
+  if (count <= *capacity) {
+    return array;
+  }
+  *capacity = 2 * *capacity < count ? count : 2 * *capacity;
+  return need(reallocarray(array, *capacity, bytes));
+}
+
+/* ---- windows that are done ---- */
+
+/* Pads, writes, and notes one in the index. */
+static void write_window(const struct open_window *window) {
+  struct pen_packed_header *header = &packer.header;
+  uint64_t padded = ((uint64_t)window->used + packer.pad_to - 1) / packer.pad_to * packer.pad_to;
+  uint32_t length = padded < packer.window ? (uint32_t)padded : packer.window;
+  for (uint32_t t = 0; t < length; t++) {
+    uint32_t token = t < window->used ? window->tokens[t] : packer.padding;
+    memcpy(packer.row + (size_t)t * packer.width, &token, packer.width);
+  }
+  tokens_write(&packer.sink, packer.row, (size_t)length * packer.width);
+  packer.windows = grow(packer.windows, &packer.window_capacity, header->window_count + 1, sizeof *packer.windows);
+  struct pen_packed_window *noted = &packer.windows[header->window_count++];
+  *noted = (struct pen_packed_window){.first_token = header->token_count, .first_document = header->document_count, .length = length,
+                                      .document_count = window->document_count, .target_count = window->used - window->document_count,
+                                      .crc = pen_crc32(0, packer.row, (size_t)length * packer.width)};
+  packer.documents = grow(packer.documents, &packer.document_capacity, header->document_count + window->document_count,
+                          sizeof *packer.documents);
+  memcpy(packer.documents + header->document_count, window->documents, window->document_count * sizeof *window->documents);
+  header->document_count += window->document_count;
+  header->token_count += length;
+  header->target_count += noted->target_count;
+  header->longest = length > header->longest ? length : header->longest;
+  packer.full_tokens += window->used;
+}
+
+/* Writes an open window; those after it move up. It goes to the end, for the next that opens. */
+static void close_window(uint32_t index) {
+  struct open_window *window = packer.open[index];
+  write_window(window);
+  window->used = window->document_count = 0;
+  uint32_t after = --packer.open_count - index;
+  memmove(&packer.open[index], &packer.open[index + 1], after * sizeof window);
+  memmove(&packer.filled[index], &packer.filled[index + 1], after * sizeof *packer.filled);
+  packer.open[packer.open_count] = window;
+  packer.filled[packer.open_count] = NOT_OPEN;
+}
+
+/* ---- windows that are open ---- */
+
+/* The fullest that still holds `length` more tokens, the oldest of such; open_count: none. */
+static uint32_t fullest(uint32_t length) {
+  int32_t room = (int32_t)(packer.window - length), best = 0;
+  for (uint32_t i = 0; i < OPEN_WINDOWS; i++) { /* all of them, without a branch: several at a time */
+    int32_t fits = packer.filled[i] <= room ? packer.filled[i] : 0;
+    best = fits > best ? fits : best;
+  }
+  uint32_t index = 0;
+  while (index < packer.open_count && packer.filled[index] != best) {
+    index++;
+  }
+  return index;
+}
+
+static uint32_t open_new(void) {
+  if (packer.open_count == OPEN_WINDOWS) {
+    close_window(fullest(0));
+  }
+  struct open_window *window = packer.open[packer.open_count];
+  packer.filled[packer.open_count] = 0;
+  if (window->tokens == NULL) {
+    window->tokens = need(calloc(packer.window, sizeof *window->tokens));
+  }
+  return packer.open_count++;
+}
+
+/* The piece at hand goes into a window. */
+static void place(void) {
+  uint32_t index = packer.single ? packer.open_count : fullest(packer.used);
+  if (index == packer.open_count) {
+    index = open_new();
+  }
+  struct open_window *window = packer.open[index];
+  memcpy(window->tokens + window->used, packer.tokens, packer.used * sizeof *packer.tokens);
+  window->used += packer.used;
+  packer.filled[index] = (int32_t)window->used;
+  size_t capacity = window->capacity;
+  window->documents = grow(window->documents, &capacity, window->document_count + 1u, sizeof *window->documents);
+  window->capacity = (uint32_t)capacity;
+  packer.document.length = packer.used;
+  window->documents[window->document_count++] = packer.document;
+  if (packer.single || window->used == packer.window) {
+    close_window(index);
+  }
+}
+
+/* ---- the document at hand ---- */
+
+static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
+  sink->token_count += count;
+  for (; count > 0; count--, tokens++) {
+    if (packer.used == packer.window) { /* a piece: the next begins with the token that this one ends with */
+      place();
+      packer.document.first += packer.window - 1;
+      packer.tokens[0] = packer.tokens[packer.window - 1];
+      packer.used = 1;
+    }
+    packer.tokens[packer.used++] = *tokens;
+  }
+}
+
+static void end(struct tokens_sink *sink) {
+  if (packer.used > 0) {
+    place();
+    sink->document_count++;
+  }
+  packer.used = 0;
+  packer.document = (struct pen_packed_document){.number = packer.document.number + 1};
+}
+
+/* ---- the end of the file ---- */
+
+static void finish(struct tokens_sink *sink) {
+  static const char zeros[8];
+  struct pen_packed_header *header = &packer.header;
+  while (packer.open_count > 0) {
+    close_window(0);
+  }
+  header->token_bytes = packer.width;
+  uint64_t tokens_end = sizeof *header + header->token_count * packer.width;
+  size_t gap = pen_packed_documents_at(header) - tokens_end;
+  tokens_write(sink, zeros, gap);
+  size_t documents = header->document_count * sizeof *packer.documents, windows = header->window_count * sizeof *packer.windows;
+  header->index_crc = pen_crc32(pen_crc32(pen_crc32(0, zeros, gap), packer.documents, documents), packer.windows, windows);
+  tokens_write(sink, packer.documents, documents);
+  tokens_write(sink, packer.windows, windows);
+  tokens_flush(sink);
+  header->header_crc = pen_crc32(0, header, offsetof(struct pen_packed_header, header_crc));
+  if (pen_file_write_at(sink->descriptor, header, sizeof *header, 0)) {
+    tokens_fail(EX_IOERR, "%s: cannot write: %s", sink->path, strerror(errno));
+  }
+}
+
+struct tokens_sink *tokens_packer(const struct tokens_settings *settings, int descriptor, const char *path) {
+  packer.sink = (struct tokens_sink){.take = take, .end = end, .finish = finish, .descriptor = descriptor, .path = path};
+  packer.window = settings->window;
+  packer.pad_to = settings->pad_to;
+  packer.width = tokens_width(settings);
+  packer.padding = settings->has_end_of_text ? settings->end_of_text : 0;
+  packer.single = settings->single;
+  for (uint32_t i = 0; i < OPEN_WINDOWS; i++) {
+    packer.open[i] = &packer.windows_open[i];
+    packer.filled[i] = NOT_OPEN;
+  }
+  packer.tokens = need(calloc(packer.window, sizeof *packer.tokens));
+  packer.row = need(calloc(packer.window, packer.width));
+  packer.documents = need(calloc(1, sizeof *packer.documents));
+  packer.windows = need(calloc(1, sizeof *packer.windows));
+  memcpy(packer.header.magic, PEN_PACKED_MAGIC, sizeof packer.header.magic);
+  tokens_write(&packer.sink, &packer.header, sizeof packer.header);
+  return &packer.sink;
+}
+
+void tokens_pack_report(const struct tokens_sink *sink) {
+  const struct pen_packed_header *header = &packer.header;
+  double full = (double)packer.full_tokens, whole = (double)header->window_count * (double)packer.window;
+  fprintf(stderr, "penstock-tokens: %" PRIu64 " documents in %" PRIu64 " pieces, %" PRIu64 " windows of up to %" PRIu32
+          " tokens, %" PRIu64 " targets; fill %.2f%% of whole windows, %.2f%% of their padded lengths\n", sink->document_count,
+          header->document_count, header->window_count, packer.window, header->target_count, whole > 0 ? 100 * full / whole : 100.0,
+          header->token_count > 0 ? 100 * full / (double)header->token_count : 100.0);
+}
