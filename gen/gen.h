@@ -140,13 +140,13 @@ static inline double pen_backward_cost(const struct pen_stage_cost *cost) {
   return cost->backward_input + cost->backward_weight - cost->shared;
 }
 
-struct pen_exchange;
-struct pen_exchange_cost;
+struct pen_collectives;
+struct pen_collective_cost;
 struct pen_timing {
   bool complete;          /* false: the order can never finish; times of unreached actions are NaN */
   double **start, **end;  /* [rank][compute action] */
   uint64_t **turn;        /* [rank][compute action]: place in one global order in which everything could run one by one */
-  double makespan;        /* end of the step (pen_after_actions) - first start over all ranks */
+  double makespan;        /* end of the step (pen_tied_weight_tail) - first start over all ranks */
   double span;            /* greatest over ranks of last end - first start */
   double work;            /* the busiest rank's */
   double bubble;          /* (span-work)/span */
@@ -155,7 +155,7 @@ struct pen_timing {
   double *busy, *idle;    /* [rank]; busy with F, I, W and B; idle = makespan - busy - exchanging */
   double *exchanging;     /* [rank]: in rows of the exchange between replicas; all 0 unless `whole` is there */
   /* A step of replicas (step_timing.c): the rows of their exchange, and the same run with these among the actions. Null: none. */
-  const struct pen_exchange *exchange;
+  const struct pen_collectives *exchange;
   const struct pen_order *whole_order;
   const struct pen_timing *whole;
   double exposed;         /* how much shorter the makespan would be without the exchange */
@@ -169,50 +169,50 @@ struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_
 
 /* The same but for the lower bound, of lists that hold rows of the exchange between replicas, too: such a row starts when its rank is
  * free. It finds its peers where it is itself, for all replicas run alike. */
-struct pen_timing *pen_simulate_rows(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
-                                     const struct pen_exchange_cost *exchange_cost, double overlap_cost);
+struct pen_timing *pen_simulate_collectives(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                                     const struct pen_collective_cost *exchange_cost, double overlap_cost);
 
 /* ---- step_end.c ---- */
 
 /* [rank]: from the end of its last action until a training step is over, whatever the others do. */
-double *pen_after_actions(const struct pen_partition *partition, const struct pen_stage_cost *cost);
+double *pen_tied_weight_tail(const struct pen_partition *partition, const struct pen_stage_cost *cost);
 
 /* ---- exchange.c ---- */
 
 /* What the exchange of a stage's gradients takes on its rank, in the unit of struct pen_stage_cost. */
-struct pen_exchange_cost {
-  double reduce; /* WAIT_GRAD: add up the own shards of all replicas */
-  double gather; /* GATHER_GRAD, GATHER_VALUE, UNSHARD: copy the shards of the others */
+struct pen_collective_cost {
+  double reduce; /* REDUCE_SCATTER: add up the own shards of all replicas */
+  double gather; /* ALL_GATHER_GRAD, ALL_GATHER_WEIGHT, UNSHARD: copy the shards of the others */
 };
 
 /* A row of the exchange between replicas, and before which compute action of its rank it stands; past the last: behind all. */
-#define PEN_BEHIND_JOIN (PEN_NONE - 1)
-#define PEN_BEHIND_UPDATE PEN_NONE
-struct pen_exchange_row {
+#define PEN_AFTER_TIED_GRAD (PEN_NONE - 1)
+#define PEN_AFTER_UPDATE PEN_NONE
+struct pen_collective {
   uint32_t before; /* or one of these */
   uint8_t kind;
   uint16_t stage;
 };
 
 /* Those rows of every rank, in order. */
-struct pen_exchange {
+struct pen_collectives {
   uint32_t *count;               /* [rank] */
-  struct pen_exchange_row **row; /* [rank][count] */
+  struct pen_collective **row; /* [rank][count] */
 };
 
 /* Where sums and copies stand: in pauses that are long enough, in the first pause, behind all actions (exchange.c). */
-enum pen_exchange_rule { PEN_EXCHANGE_FITTING, PEN_EXCHANGE_FIRST, PEN_EXCHANGE_LAST, PEN_EXCHANGE_RULES };
+enum pen_collectives_rule { PEN_COLLECTIVES_FITTING, PEN_COLLECTIVES_FIRST, PEN_COLLECTIVES_LAST, PEN_COLLECTIVES_RULES };
 
 /* Where the replicas' gradients are summed. `timing` is that of the actions alone, `cost` [stage]; LAST wants neither. Null with one
  * replica, and where nothing is trained. */
-struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
-                                     const struct pen_exchange_cost *cost, enum pen_exchange_rule rule, int profile_kind);
+struct pen_collectives *pen_collectives_of(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
+                                     const struct pen_collective_cost *cost, enum pen_collectives_rule rule, int profile_kind);
 
 /* ---- step_timing.c ---- */
 
 /* pen_simulate(), and with replicas the exchange between them: by whatever rule the step is shortest; `given`: by LAST. */
 struct pen_timing *pen_simulate_step(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
-                                     const struct pen_exchange_cost *exchange_cost, double overlap_cost, int profile_kind, bool given);
+                                     const struct pen_collective_cost *exchange_cost, double overlap_cost, int profile_kind, bool given);
 
 /* ---- lower.c ---- */
 
@@ -238,12 +238,12 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
 struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struct pen_partition *partition);
 
 /* The same from rows that somebody wrote (--actions): they already hold sends and receives; only waits and the step's end are
- * added. Needs rows that pen_verify_rows() accepts. */
+ * added. Needs rows that pen_verify_actions() accepts. */
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition, int profile_kind, bool gather_before_update);
 
 /* The compute actions of rows, as an order that can be simulated. */
-struct pen_order *pen_order_of_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count);
+struct pen_order *pen_order_of_actions(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count);
 
 /* ---- actions.c: `RANK: ACTION ACTION ...` ---- */
 
@@ -264,7 +264,7 @@ struct pen_problem {
 
 /* Order, completeness, matching and deadlock of bare rows (columns kind, overlaps, stage, microbatch), before there is any memory. WAIT and
  * step-end rows may be absent. Returns true when all is well. */
-bool pen_verify_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count, uint32_t stage_count,
+bool pen_verify_actions(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count, uint32_t stage_count,
                      uint32_t microbatch_count, const uint32_t *rank_of, int profile_kind, struct pen_problem *problem);
 
 /* All of section 3.8 on the finished plan, every profile: rows, messages, credits, programs, tensors, slots, over two steps. */

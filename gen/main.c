@@ -60,14 +60,14 @@ static void lower_given(struct pen_result *result, const struct pen_options *opt
   uint32_t *count;
   pen_pass("actions");
   pen_actions_read(options->actions, partition, &action, &count);
-  if (!pen_verify_rows(action, count, partition->rank_count, partition->stage_count, partition->microbatch_count,
+  if (!pen_verify_actions(action, count, partition->rank_count, partition->stage_count, partition->microbatch_count,
                        partition->rank_of, kind, &problem)) {
     struct pen_lowered rows = {.rank_count = partition->rank_count, .count = count, .action = action};
     result->lowered = &rows;
     pen_output_deadlock(result, options);
     stop_at_action(options->actions, action, &problem);
   }
-  result->order = pen_order_of_rows(action, count, partition->rank_count);
+  result->order = pen_order_of_actions(action, count, partition->rank_count);
   simulate(result, kind, true);
   pen_pass("lower");
   result->lowered = pen_lower_given(action, count, partition, kind, gather);
@@ -213,7 +213,7 @@ static void build(struct pen_result *result, const char *costs) {
   pen_pass("costs");
   if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
   result->cost = result->measured ? result->measured->cost : pen_costs(result->topology, result->partition, result->own);
-  result->exchange_cost = pen_exchange_costs(result->topology, result->partition, result->own, result->cost);
+  result->exchange_cost = pen_collective_costs(result->topology, result->partition, result->own, result->cost);
 }
 
 /* Rows of the further shapes: the same stages on the same ranks, with sequences and microbatches of their own. */

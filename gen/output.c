@@ -60,9 +60,9 @@ static void write_csv(FILE *out, const struct pen_result *result, const struct p
 }
 
 /* With replicas the rows of their exchange are among the actions. */
-static struct pen_picture picture_of(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static struct pen_view picture_of(FILE *out, const struct pen_result *result, const struct pen_options *options) {
   const struct pen_timing *timing = result->timing;
-  return (struct pen_picture){.plan = result->plan, .partition = result->partition,
+  return (struct pen_view){.plan = result->plan, .partition = result->partition,
                               .order = timing->whole ? timing->whole_order : result->order, .timing = timing->whole ? timing->whole : timing,
                               .cost = result->cost, .lowered = result->lowered, .unit = pen_unit_of(result),
                               .arrows = options->arrows, .critical = options->critical, .columns = pen_terminal_columns(out),
@@ -72,8 +72,8 @@ static struct pen_picture picture_of(FILE *out, const struct pen_result *result,
 /* A picture is drawn from one description, whatever its kind. */
 #define WRITE_PICTURE(kind)                                                                                     \
   static void write_##kind(FILE *out, const struct pen_result *result, const struct pen_options *options) {         \
-    struct pen_picture picture = picture_of(out, result, options);                                              \
-    pen_picture_##kind(out, &picture);                                                                          \
+    struct pen_view picture = picture_of(out, result, options);                                              \
+    pen_view_##kind(out, &picture);                                                                          \
   }
 WRITE_PICTURE(memory)
 WRITE_PICTURE(svg)
@@ -82,14 +82,14 @@ WRITE_PICTURE(trace)
 
 /* What PyTorch writes knows no replicas. */
 static void write_comms(FILE *out, const struct pen_result *result, const struct pen_options *options) {
-  struct pen_picture picture = picture_of(out, result, options);
+  struct pen_view picture = picture_of(out, result, options);
   picture.order = result->order;
   picture.timing = result->timing;
-  pen_picture_comms(out, &picture);
+  pen_view_comms(out, &picture);
 }
 
 static void write_report(FILE *out, const struct pen_result *result, const struct pen_options *options) {
-  struct pen_picture whole = picture_of(out, result, options);
+  struct pen_view whole = picture_of(out, result, options);
   const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->cost, whole.timing);
   const struct pen_budget *budget = result->topology->trains ? pen_budget_of(result->topology, result->partition, result->own, NULL) : NULL;
   struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->cost, pen_overlap_of(result), budget);
@@ -98,7 +98,7 @@ static void write_report(FILE *out, const struct pen_result *result, const struc
 
 static void write_shapes(FILE *out, const struct pen_result *result, const struct pen_options *options) {
   (void)options;
-  pen_shapes_print(out, result->topology, result->partition, &result->shapes);
+  pen_shapes_json(out, result->topology, result->partition, &result->shapes);
 }
 
 static int profile_kind(const struct pen_result *result) { return result->topology->trains ? PEN_TRAIN : PEN_EVAL; }
@@ -108,7 +108,7 @@ static void write_promela(FILE *out, const struct pen_result *result, const stru
   if (result->plan)
     pen_promela(out, result->plan);
   else
-    pen_promela_rows(out, result->topology->name, result->lowered, result->partition, profile_kind(result));
+    pen_promela_actions(out, result->topology->name, result->lowered, result->partition, profile_kind(result));
 }
 
 /* The kinds of options.def that this version makes. */
@@ -182,7 +182,7 @@ void pen_output(const struct pen_result *result, const struct pen_options *optio
 
 void pen_output_deadlock(const struct pen_result *result, const struct pen_options *options) {
   if (strcmp(options->print, "promela") != 0 || options->check) return;
-  if (!pen_promela_rows(NULL, result->topology->name, result->lowered, result->partition, profile_kind(result))) return;
+  if (!pen_promela_actions(NULL, result->topology->name, result->lowered, result->partition, profile_kind(result))) return;
   pen_output(result, options);
   if (fflush(stdout)) pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }

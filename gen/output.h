@@ -13,7 +13,7 @@ struct pen_result {
   struct pen_partition *partition;
   struct pen_shapes shapes;
   const struct pen_stage_cost *cost;
-  const struct pen_exchange_cost *exchange_cost; /* [stage] */
+  const struct pen_collective_cost *exchange_cost; /* [stage] */
   const struct pen_measured *measured; /* null: costs are the topology's */
   const struct pen_order *order;
   const struct pen_timing *timing;

@@ -81,16 +81,16 @@ void pen_head_loss_replace(void *head, pen_kernel *run, void *own, pen_kernel **
 
 /* to[i] = from[i] as bf16, to the nearest, ties to even; what is not a number stays so. How the copies are made that products read
  * of f32 weights. They do not overlap. */
-void pen_narrow(uint16_t *to, const float *from, size_t count);
+void pen_f32_to_bf16(uint16_t *to, const float *from, size_t count);
 /* to[i] = from[i], which is exact. */
-void pen_widen(float *to, const uint16_t *from, size_t count);
+void pen_bf16_to_f32(float *to, const uint16_t *from, size_t count);
 
 /* Sum of squares of x[count] in f64: each block of PEN_NORM_BLOCK elements by itself, the blocks' sums in rising order.
  * A tensor cut at block bounds thus sums to the same bits. Not finite input gives a not finite sum. */
 double pen_sum_squares(const float *x, size_t count);
 
 /* The greatest |x[i]| of x[count], 0 for none; NaN when any is. It does not depend on how a tensor is cut. */
-double pen_greatest_magnitude(const float *x, size_t count);
+double pen_max_abs(const float *x, size_t count);
 
 /* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter 2019). */
 struct pen_adamw {
@@ -122,7 +122,7 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
  * and every call is done when it returns. On a GPU a call only enqueues: it neither waits nor allocates, so that a whole step can be
  * captured as a graph. What fails there shows in error() at the latest after wait().
  */
-struct pen_order_calls;
+struct pen_stream_ops;
 struct pen_device {
   const char *name; /* "cpu", "cuda" */
   int (*count)(void); /* of such devices here; 0: none, and error() says why */
@@ -149,13 +149,13 @@ struct pen_device {
   void (*sum_squares)(double *sum, const float *x, size_t count, void *workspace, void *stream);
   /* *sum = the sum of x[count], in rising order; all there. */
   void (*sum_doubles)(double *sum, const double *x, size_t count, void *stream);
-  /* As pen_greatest_magnitude(), likewise. */
-  void (*greatest_magnitude)(double *greatest, const float *x, size_t count, void *workspace, void *stream);
+  /* As pen_max_abs(), likewise. */
+  void (*max_abs)(double *greatest, const float *x, size_t count, void *workspace, void *stream);
   /* As pen_adamw_step(); the settings lie there, but for the weight decay. With the scale NaN parameters and moments stay as they are.
-   * `copy`, or null, becomes the parameters as bf16, with pen_narrow()'s bits. */
+   * `copy`, or null, becomes the parameters as bf16, with pen_f32_to_bf16()'s bits. */
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
                      const struct pen_adamw *settings, double weight_decay, void *stream);
-  void (*narrow)(uint16_t *to, const float *from, size_t count, void *stream); /* as pen_narrow(), and with its bits */
+  void (*narrow)(uint16_t *to, const float *from, size_t count, void *stream); /* as pen_f32_to_bf16(), and with its bits */
   /* As pen_normal(), and with its bits; the key lies here. */
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
   /* As pen_sum_arrays(), and with its bits; the addresses lie here, arrays <= PEN_DEVICE_ARRAYS_MAX. */
@@ -166,12 +166,12 @@ struct pen_device {
   void (*settle)(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, size_t parts, size_t stride,
                  double clip_norm, int greatest, void *stream);
   /* Order between calls, for devices that only enqueue; null on the CPU. */
-  const struct pen_order_calls *order;
+  const struct pen_stream_ops *order;
 };
 
 /* How a host that runs ahead of its device says what comes before what. Nothing waits but reached() and what says so. A word is a u32
  * in the device's memory, or in pinned memory. */
-struct pen_order_calls {
+struct pen_stream_ops {
   void *(*pinned)(size_t bytes); /* host memory that the device reaches; null: see error(). Before the seal */
   void (*copy)(void *to, const void *from, size_t bytes, void *stream); /* both there, or in what reach() gave */
   void *(*event_open)(void);                     /* before the seal; null: see error() */

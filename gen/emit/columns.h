@@ -28,22 +28,22 @@ struct pen_column {
 };
 
 /* One kind of table. */
-struct pen_form {
+struct pen_schema {
   const char *type; /* "pen_action" */
   const struct pen_column *column;
   size_t column_count, row_bytes;
 };
 
-enum pen_form_index {
-  PEN_FORM_ACTION, PEN_FORM_PROGRAM, PEN_FORM_OP, PEN_FORM_TENSOR, PEN_FORM_FRAME, PEN_FORM_RANK_PROGRAM,
-  PEN_FORM_STAGE, PEN_FORM_MESSAGE, PEN_FORM_CHANNEL, PEN_FORM_WEIGHT, PEN_FORM_TIE, PEN_FORM_MEMORY, PEN_FORM_FEED,
-  PEN_FORMS
+enum pen_schema_index {
+  PEN_SCHEMA_ACTION, PEN_SCHEMA_PROGRAM, PEN_SCHEMA_OP, PEN_SCHEMA_TENSOR, PEN_SCHEMA_FRAME, PEN_SCHEMA_RANK_PROGRAM,
+  PEN_SCHEMA_STAGE, PEN_SCHEMA_MESSAGE, PEN_SCHEMA_CHANNEL, PEN_SCHEMA_WEIGHT, PEN_SCHEMA_TIE, PEN_SCHEMA_MEMORY, PEN_SCHEMA_STAGED_INPUT,
+  PEN_SCHEMAS
 };
-extern const struct pen_form pen_forms[PEN_FORMS]; /* pointers to other tables are no columns */
+extern const struct pen_schema pen_schemas[PEN_SCHEMAS]; /* pointers to other tables are no columns */
 
 /* One table of a plan. */
 struct pen_table {
-  const struct pen_form *form;
+  const struct pen_schema *form;
   const struct pen_profile *profile; /* null: the plan's */
   uint32_t rank;                     /* PEN_NONE: of all */
   const void *rows;

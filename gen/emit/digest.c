@@ -61,7 +61,7 @@ struct run {
 };
 
 /* Numbers enter as they lie in memory where that has the lowest byte first; so columns side by side are one run there. */
-static size_t find_runs(const struct pen_form *form, struct run run[COLUMNS_MAX]) {
+static size_t find_runs(const struct pen_schema *form, struct run run[COLUMNS_MAX]) {
   size_t count = 0;
   if (form->column_count > COLUMNS_MAX) pen_stop(70, "penstock-gen: this is our bug: %s has more than %d columns", form->type, COLUMNS_MAX);
   for (const struct pen_column *column = form->column; column < form->column + form->column_count; column++) {

@@ -115,11 +115,11 @@ static void write_plan(FILE *out, const struct pen_plan *plan, const struct pen_
   write_optimizer(out, &plan->optimizer);
   write_forecast(out, header);
   if (plan->tie_count) fprintf(out, "  .ties = ties, .tie_count = %" PRIu32 ",\n", plan->tie_count);
-  fprintf(out, "  .weights = weights, .weight_count = %" PRIu32 ", .memory = memory,\n  .feeds = feeds, .feed_count = %" PRIu32
+  fprintf(out, "  .weights = weights, .weight_count = %" PRIu32 ", .memory = memory,\n  .feeds = feeds, .staged_input_count = %" PRIu32
           ", .profiles = profiles, .profile_count = %" PRIu32
           ",\n  .model_header = model_header, .optimizer_header = optimizer_header,\n  .model_file_bytes = %" PRIu64
           ", .optimizer_file_bytes = %" PRIu64 ",\n  .config_json =\n    ",
-          plan->weight_count, plan->feed_count, plan->profile_count,
+          plan->weight_count, plan->staged_input_count, plan->profile_count,
           plan->model_file_bytes, plan->optimizer_file_bytes);
   write_string(out, plan->config_json);
   fputs(",\n  .settings =\n    ", out);

@@ -112,12 +112,12 @@ static void put_array(struct line *line, const struct pen_column *column, const 
 }
 
 /* An index that a row's kind does not use is left out like a zero: compute rows have no message, others neither program nor frame. */
-static bool is_unused(const struct pen_form *form, const struct pen_column *column, const char *row) {
-  return form == &pen_forms[PEN_FORM_ACTION] && column->format == PEN_AS_INDEX && pen_column_value(column, row, 0) == PEN_NONE;
+static bool is_unused(const struct pen_schema *form, const struct pen_column *column, const char *row) {
+  return form == &pen_schemas[PEN_SCHEMA_ACTION] && column->format == PEN_AS_INDEX && pen_column_value(column, row, 0) == PEN_NONE;
 }
 
 /* Whether a column is all zeros, as what is left out. */
-static bool is_empty(const struct pen_form *form, const struct pen_column *column, const char *row) {
+static bool is_empty(const struct pen_schema *form, const struct pen_column *column, const char *row) {
   if (column->format == PEN_AS_TEXT) return false;
   if (is_unused(form, column, row)) return true;
   for (size_t index = 0; index < (column->count ? column->count : 1); index++)
@@ -126,13 +126,13 @@ static bool is_empty(const struct pen_form *form, const struct pen_column *colum
 }
 
 /* How many columns of a row are written: the first at least, and of an action those that its comment says. */
-static size_t count_columns(const struct pen_form *form, const char *row) {
-  size_t count = form->column_count, least = form == &pen_forms[PEN_FORM_ACTION] ? ACTION_COLUMNS_MIN : 1;
+static size_t count_columns(const struct pen_schema *form, const char *row) {
+  size_t count = form->column_count, least = form == &pen_schemas[PEN_SCHEMA_ACTION] ? ACTION_COLUMNS_MIN : 1;
   while (count > least && is_empty(form, &form->column[count - 1], row)) count--;
   return count;
 }
 
-static void put_columns(struct line *line, const struct pen_form *form, const char *row) {
+static void put_columns(struct line *line, const struct pen_schema *form, const char *row) {
   size_t count = count_columns(form, row);
   for (size_t n = 0; n < count; n++) {
     const struct pen_column *column = &form->column[n];
@@ -176,27 +176,27 @@ static void comment_program(struct line *line, const void *row) {
   put(line, action_kinds[program->kind] + strlen("PEN_"));
   put(line, " of stage ");
   put_number(line, program->stage);
-  if (program->again_count) put(line, ", begins with F again");
+  if (program->recompute_op_count) put(line, ", begins with F again");
 }
 
-static void (*const comments[PEN_FORMS])(struct line *line, const void *row) = {
-    [PEN_FORM_ACTION] = comment_action, [PEN_FORM_MESSAGE] = comment_message, [PEN_FORM_OP] = comment_op,
-    [PEN_FORM_PROGRAM] = comment_program,
+static void (*const comments[PEN_SCHEMAS])(struct line *line, const void *row) = {
+    [PEN_SCHEMA_ACTION] = comment_action, [PEN_SCHEMA_MESSAGE] = comment_message, [PEN_SCHEMA_OP] = comment_op,
+    [PEN_SCHEMA_PROGRAM] = comment_program,
 };
 
 /* ---- tables ---- */
 
 /* What each kind of table is called behind its profile, and its rank if it has one. */
-static const char *const names[PEN_FORMS] = {
-    [PEN_FORM_ACTION] = "actions", [PEN_FORM_PROGRAM] = "programs", [PEN_FORM_OP] = "ops",         [PEN_FORM_TENSOR] = "tensors",
-    [PEN_FORM_FRAME] = "frames",   [PEN_FORM_STAGE] = "stages",     [PEN_FORM_MESSAGE] = "messages", [PEN_FORM_CHANNEL] = "channels",
-    [PEN_FORM_WEIGHT] = "weights", [PEN_FORM_TIE] = "ties", [PEN_FORM_MEMORY] = "memory",    [PEN_FORM_RANK_PROGRAM] = "ranks",
-    [PEN_FORM_FEED] = "feeds",
+static const char *const names[PEN_SCHEMAS] = {
+    [PEN_SCHEMA_ACTION] = "actions", [PEN_SCHEMA_PROGRAM] = "programs", [PEN_SCHEMA_OP] = "ops",         [PEN_SCHEMA_TENSOR] = "tensors",
+    [PEN_SCHEMA_FRAME] = "frames",   [PEN_SCHEMA_STAGE] = "stages",     [PEN_SCHEMA_MESSAGE] = "messages", [PEN_SCHEMA_CHANNEL] = "channels",
+    [PEN_SCHEMA_WEIGHT] = "weights", [PEN_SCHEMA_TIE] = "ties", [PEN_SCHEMA_MEMORY] = "memory",    [PEN_SCHEMA_RANK_PROGRAM] = "ranks",
+    [PEN_SCHEMA_STAGED_INPUT] = "feeds",
 };
 
 static bool are_ops_alike(const struct pen_rank_program *a, const struct pen_rank_program *b) {
   if (a->op_count != b->op_count) return false;
-  const struct pen_form *form = &pen_forms[PEN_FORM_OP];
+  const struct pen_schema *form = &pen_schemas[PEN_SCHEMA_OP];
   for (uint32_t op = 0; op < a->op_count; op++)
     for (const struct pen_column *column = form->column; column < form->column + form->column_count; column++)
       for (size_t index = 0; index < (column->count ? column->count : 1); index++)
@@ -214,10 +214,10 @@ static bool shares_ops(struct line *line, const struct pen_table *table) {
 
 /* A rank's own tables, named in the table of ranks. */
 static void put_pointers(struct line *line, const struct pen_profile *profile, uint32_t rank) {
-  for (int form = PEN_FORM_ACTION; form <= PEN_FORM_FRAME; form++) {
+  for (int form = PEN_SCHEMA_ACTION; form <= PEN_SCHEMA_FRAME; form++) {
     put(line, profile->name);
     put(line, "_rank");
-    put_number(line, form == PEN_FORM_OP ? line->ops_of[rank] : rank);
+    put_number(line, form == PEN_SCHEMA_OP ? line->ops_of[rank] : rank);
     put(line, "_");
     put(line, names[form]);
     put(line, ", ");
@@ -225,11 +225,11 @@ static void put_pointers(struct line *line, const struct pen_profile *profile, u
 }
 
 static void write_head(FILE *out, const struct pen_table *table) {
-  ptrdiff_t form = table->form - pen_forms;
-  if (form == PEN_FORM_WEIGHT) fputs("/* ======== weights, in model order ======== */\n", out);
-  if (form == PEN_FORM_TIE) fputs("\n/* ======== a matrix that head and embedding share ======== */\n", out);
-  if (form == PEN_FORM_STAGE) fprintf(out, "\n/* ======== profile %s ======== */\n", table->profile->name);
-  if (form == PEN_FORM_ACTION) fprintf(out, "\n/* -- rank %" PRIu32 " -- */\n", table->rank);
+  ptrdiff_t form = table->form - pen_schemas;
+  if (form == PEN_SCHEMA_WEIGHT) fputs("/* ======== weights, in model order ======== */\n", out);
+  if (form == PEN_SCHEMA_TIE) fputs("\n/* ======== a matrix that head and embedding share ======== */\n", out);
+  if (form == PEN_SCHEMA_STAGE) fprintf(out, "\n/* ======== profile %s ======== */\n", table->profile->name);
+  if (form == PEN_SCHEMA_ACTION) fprintf(out, "\n/* -- rank %" PRIu32 " -- */\n", table->rank);
   fprintf(out, "\nstatic const struct %s ", table->form->type);
   if (table->profile) fprintf(out, "%s_", table->profile->name);
   if (table->rank != PEN_NONE) fprintf(out, "rank%" PRIu32 "_", table->rank);
@@ -238,15 +238,15 @@ static void write_head(FILE *out, const struct pen_table *table) {
 
 static void write_table(const struct pen_table *table, void *context) {
   struct line *line = context;
-  ptrdiff_t form = table->form - pen_forms;
-  if (form == PEN_FORM_OP && shares_ops(line, table)) return;
+  ptrdiff_t form = table->form - pen_schemas;
+  if (form == PEN_SCHEMA_OP && shares_ops(line, table)) return;
   write_head(line->out, table);
   for (size_t index = 0; index < table->count; index++) {
     const char *row = (const char *)table->rows + index * table->form->row_bytes;
     put(line, "  [");
     put_number(line, index);
     put(line, "] = {");
-    if (form == PEN_FORM_RANK_PROGRAM) put_pointers(line, table->profile, (uint32_t)index);
+    if (form == PEN_SCHEMA_RANK_PROGRAM) put_pointers(line, table->profile, (uint32_t)index);
     put_columns(line, table->form, row);
     put(line, "},");
     if (comments[form]) {

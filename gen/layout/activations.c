@@ -24,7 +24,7 @@ enum {
   RANKS_FEW = 16, /* with more, each has less of the last */
 };
 
-static void find_rows(struct pen_laying *l) {
+static void find_rows(struct pen_layout_state *l) {
   const struct pen_lowered *lowered = l->input->lowered;
   size_t count = (size_t)l->partition->stage_count * l->partition->microbatch_count;
   l->rows = pen_new(count, sizeof *l->rows);
@@ -33,7 +33,7 @@ static void find_rows(struct pen_laying *l) {
     for (uint32_t i = 0; i < lowered->count[r]; i++) {
       const struct pen_action *a = &lowered->action[r][i];
       if (a->kind >= PEN_NORM) continue;
-      struct rows *rows = pen_rows_of(l, a->stage, a->microbatch);
+      struct rows *rows = pen_stage_actions_of(l, a->stage, a->microbatch);
       int program = pen_program_of(a->kind);
       if (program >= 0) {
         rows->program[program] = i;
@@ -73,12 +73,12 @@ static uint32_t reader_stage(const struct pen_message *message) {
 static uint32_t join_row(const struct pen_lowered *lowered, uint32_t rank) {
   uint32_t row = lowered->count[rank];
   while (row-- > 0)
-    if (lowered->action[rank][row].kind == PEN_JOIN) return row;
+    if (lowered->action[rank][row].kind == PEN_ADD_TIED_GRAD) return row;
   pen_stop(70, "layout: rank %u is sent a gradient that it does not join", rank);
 }
 
 /* What slots need to know of the messages: bytes and last readers. */
-static struct pen_slotting *begin_slots(struct pen_laying *l) {
+static struct pen_slot_assignment *begin_slots(struct pen_layout_state *l) {
   struct pen_lowered *lowered = l->input->lowered;
   uint32_t *last_reader = pen_new(lowered->message_count + 1u, sizeof *last_reader);
   uint64_t *bytes = pen_new(lowered->message_count + 1u, sizeof *bytes);
@@ -92,19 +92,19 @@ static struct pen_slotting *begin_slots(struct pen_laying *l) {
     }
     uint32_t reader = reader_stage(message);
     const struct pen_graph *graph = l->input->graph[reader];
-    const struct pen_blocks *blocks = &l->blocks[reader];
+    const struct pen_stage_buffers *blocks = &l->blocks[reader];
     bool forward = message->kind == PEN_SEND_F;
-    last_reader[m] = forward ? end_row(pen_rows_of(l, reader, message->microbatch), blocks->input_last)
-                             : end_row(pen_rows_of(l, reader, message->microbatch), blocks->output_gradient_last);
+    last_reader[m] = forward ? end_row(pen_stage_actions_of(l, reader, message->microbatch), blocks->input_last)
+                             : end_row(pen_stage_actions_of(l, reader, message->microbatch), blocks->output_gradient_last);
     if (!forward && blocks->output_gradient_last == PEN_PROGRAM_F)
-      last_reader[m] = backward_row(pen_rows_of(l, reader, message->microbatch)); /* nobody reads it: all that follows is frozen */
+      last_reader[m] = backward_row(pen_stage_actions_of(l, reader, message->microbatch)); /* nobody reads it: all that follows is frozen */
     bytes[m] = message->bytes = graph->value[forward ? graph->input : graph->output_gradient].bytes;
   }
-  return pen_slots_begin(lowered, last_reader, bytes);
+  return pen_slots_prepare(lowered, last_reader, bytes);
 }
 
 /* Where the readers of messages find them. */
-static void note_homes(struct pen_laying *l) {
+static void note_homes(struct pen_layout_state *l) {
   const struct pen_lowered *lowered = l->input->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     const struct pen_message *message = &lowered->message[m];
@@ -125,7 +125,7 @@ struct packing {
   size_t count, capacity, target_capacity, second_capacity, fixed;
   bool begun;                  /* the homes are those of: */
   uint32_t rank, spare;
-  struct pen_window window;
+  struct pen_receive_region window;
   uint64_t scratch;            /* where all rows have theirs, if they share it */
 };
 
@@ -146,25 +146,25 @@ static uint32_t later(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
 /* How long an output (of F, or the gradient that backward makes) lives: until its reader on this rank, or its send, and its own stage
  * are done; and its second name, if it is handed over on the rank. */
-static uint32_t output_life(struct pen_laying *l, uint32_t stage, uint32_t microbatch, bool backward, uint64_t **second) {
-  const struct pen_blocks *own = &l->blocks[stage];
-  struct rows *rows = pen_rows_of(l, stage, microbatch);
+static uint32_t output_life(struct pen_layout_state *l, uint32_t stage, uint32_t microbatch, bool backward, uint64_t **second) {
+  const struct pen_stage_buffers *own = &l->blocks[stage];
+  struct rows *rows = pen_stage_actions_of(l, stage, microbatch);
   uint32_t reader = backward ? stage - 1 : stage + 1;
   uint32_t first = backward ? backward_row(rows) : rows->program[PEN_PROGRAM_F];
   uint32_t last = later(first, end_row(rows, backward ? own->input_gradient_last : own->output_last));
   if (!pen_same_rank(l, stage, reader)) return later(last, backward ? rows->send_b : rows->send_f);
-  const struct pen_blocks *other = &l->blocks[reader];
-  struct rows *reader_rows = pen_rows_of(l, reader, microbatch);
+  const struct pen_stage_buffers *other = &l->blocks[reader];
+  struct rows *reader_rows = pen_stage_actions_of(l, reader, microbatch);
   last = later(last, backward ? backward_row(reader_rows) : reader_rows->program[PEN_PROGRAM_F]);
   *second = &pen_places_of(l, reader, microbatch)->base[backward ? PEN_BASE_OUTPUT_GRADIENT : PEN_BASE_INPUT];
   return later(last, end_row(reader_rows, backward ? other->output_gradient_last : other->input_last));
 }
 
 /* An output, or the gradient of the input: from the row that makes it, or from F on when its block holds something else before. */
-static void add_output(struct pen_laying *l, struct packing *p, uint32_t stage, uint32_t microbatch, bool backward) {
+static void add_output(struct pen_layout_state *l, struct packing *p, uint32_t stage, uint32_t microbatch, bool backward) {
   const struct pen_graph *graph = l->input->graph[stage];
-  const struct pen_blocks *own = &l->blocks[stage];
-  const struct rows *rows = pen_rows_of(l, stage, microbatch);
+  const struct pen_stage_buffers *own = &l->blocks[stage];
+  const struct rows *rows = pen_stage_actions_of(l, stage, microbatch);
   if ((backward ? graph->input_gradient : graph->output) == PEN_NONE) return;
   int base = backward ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_OUTPUT;
   bool early = !backward || own->gradient_from_f;
@@ -175,7 +175,7 @@ static void add_output(struct pen_laying *l, struct packing *p, uint32_t stage, 
 }
 
 /* The scratch of each row; or, where they share it, of the one that needs most, from the first row to the last. */
-static void add_scratch(struct pen_laying *l, struct packing *p, bool shared) {
+static void add_scratch(struct pen_layout_state *l, struct packing *p, bool shared) {
   const struct pen_lowered *lowered = l->input->lowered;
   uint32_t count = lowered->count[p->rank];
   uint64_t most = 0;
@@ -191,7 +191,7 @@ static void add_scratch(struct pen_laying *l, struct packing *p, bool shared) {
 }
 
 /* A stage's weights, from each UNSHARD to its RESHARD. */
-static void add_unsharded(struct pen_laying *l, struct packing *p, uint32_t rank) {
+static void add_unsharded(struct pen_layout_state *l, struct packing *p, uint32_t rank) {
   const struct pen_lowered *lowered = l->input->lowered;
   if (l->partition->sharding != PEN_SHARD_WEIGHTS) return;
   if (!l->unsharded[rank]) l->unsharded[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->unsharded);
@@ -203,9 +203,9 @@ static void add_unsharded(struct pen_laying *l, struct packing *p, uint32_t rank
   }
 }
 
-static void add_stage_blocks(struct pen_laying *l, struct packing *p, uint32_t stage, uint32_t microbatch) {
-  const struct pen_blocks *blocks = &l->blocks[stage];
-  const struct rows *rows = pen_rows_of(l, stage, microbatch);
+static void add_stage_blocks(struct pen_layout_state *l, struct packing *p, uint32_t stage, uint32_t microbatch) {
+  const struct pen_stage_buffers *blocks = &l->blocks[stage];
+  const struct rows *rows = pen_stage_actions_of(l, stage, microbatch);
   uint64_t *base = pen_places_of(l, stage, microbatch)->base;
   add_output(l, p, stage, microbatch, false);
   if (l->input->kind != PEN_TRAIN) return;
@@ -220,13 +220,13 @@ static void add_stage_blocks(struct pen_laying *l, struct packing *p, uint32_t s
 }
 
 /* The most bytes live at one op of the rank, or at two of a pair, whatever the slots: messages count from RECV to their last use. */
-static int64_t live_of(const struct pen_laying *l, uint32_t rank) {
+static int64_t live_of(const struct pen_layout_state *l, uint32_t rank) {
   const struct pen_lowered *lowered = l->input->lowered;
   int64_t live = 0, most = 0;
   for (uint32_t i = 0; i < lowered->count[rank]; i++) {
     const struct pen_action *a = &lowered->action[rank][i];
     int program = pen_program_of(a->kind);
-    const struct pen_blocks *blocks = &l->blocks[a->stage];
+    const struct pen_stage_buffers *blocks = &l->blocks[a->stage];
     if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B || a->kind == PEN_RECV_G) live += (int64_t)pen_aligned(lowered->message[a->message].bytes);
     if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) {
       bool forward = a->kind == PEN_SEND_F;
@@ -245,9 +245,9 @@ static int64_t live_of(const struct pen_laying *l, uint32_t rank) {
 }
 
 /* The homes of messages, whose places are settled. */
-static void add_homes(struct packing *p, const struct pen_window *window, uint32_t last_row) {
+static void add_homes(struct packing *p, const struct pen_receive_region *window, uint32_t last_row) {
   for (size_t i = 0; i < window->home_count; i++) {
-    const struct pen_home *home = &window->home[i];
+    const struct pen_receive_slot *home = &window->home[i];
     add_block(p, pen_aligned(home->bytes), home->first, home->last, NULL, NULL);
     p->rectangle[p->count - 1].offset = home->offset;
     if (home->before == PEN_NONE || home->before > last_row) continue;
@@ -258,14 +258,14 @@ static void add_homes(struct packing *p, const struct pen_window *window, uint32
 }
 
 /* The window of a profile whose slots take so many bytes: that of the profiles before, if theirs is larger. They all have one arena. */
-static uint64_t window_with(const struct pen_laying *l, uint32_t rank, uint64_t bytes) {
-  for (const struct pen_laying *other = l->before; other; other = other->before)
-    if (other->window_bytes[rank] > bytes) bytes = other->window_bytes[rank];
+static uint64_t window_with(const struct pen_layout_state *l, uint32_t rank, uint64_t bytes) {
+  for (const struct pen_layout_state *other = l->before; other; other = other->before)
+    if (other->receive_bytes[rank] > bytes) bytes = other->receive_bytes[rank];
   return bytes;
 }
 
 /* Gives a rank's messages slots, and begins the list of what is to be packed with their homes; nothing, if that was the last to be done. */
-static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, uint32_t spare) {
+static void begin_packing(struct pen_layout_state *l, struct pen_slot_assignment *slotting, struct packing *p, uint32_t rank, uint32_t spare) {
   const struct pen_lowered *lowered = l->input->lowered;
   p->count = p->fixed;
   if (p->begun && p->rank == rank && p->spare == spare) return;
@@ -274,7 +274,7 @@ static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, s
   p->rank = rank;
   p->spare = spare;
   p->row = lowered->action[rank];
-  l->window_bytes[rank] = window_with(l, rank, p->window.bytes);
+  l->receive_bytes[rank] = window_with(l, rank, p->window.bytes);
   l->slot_count[rank] = p->window.slot_count;
   p->count = 0;
   add_homes(p, &p->window, lowered->count[rank] - 1);
@@ -282,7 +282,7 @@ static void begin_packing(struct pen_laying *l, struct pen_slotting *slotting, s
 }
 
 /* Gives every block the place that was found for it. */
-static void note_places(struct pen_laying *l, struct packing *p, bool shared) {
+static void note_places(struct pen_layout_state *l, struct packing *p, bool shared) {
   for (size_t i = p->fixed; i < p->count; i++) {
     *p->target[i] = p->rectangle[i].offset;
     if (p->second[i]) *p->second[i] = p->rectangle[i].offset;
@@ -302,14 +302,14 @@ struct way {
 };
 
 /* Packs a rank; returns the bytes of its window and activations, UINT64_MAX if they must be more than `limit`. */
-static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, struct packing *p, uint32_t rank, const struct way *way,
+static uint64_t pack_rank(struct pen_layout_state *l, struct pen_slot_assignment *slotting, struct packing *p, uint32_t rank, const struct way *way,
                           uint64_t limit, uint64_t goal) {
   begin_packing(l, slotting, p, rank, way->spare);
   add_scratch(l, p, way->shared_scratch);
   add_unsharded(l, p, rank);
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++) add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
-  uint64_t window = l->window_bytes[rank], bytes = pen_pack(p->rectangle, p->fixed, p->count, window, limit, goal, way->steps);
+  uint64_t window = l->receive_bytes[rank], bytes = pen_pack(p->rectangle, p->fixed, p->count, window, limit, goal, way->steps);
   if (bytes == UINT64_MAX) return bytes;
   if (bytes < window) bytes = window;
   l->activation_bytes[rank] = bytes - window;
@@ -322,13 +322,13 @@ static uint64_t pack_rank(struct pen_laying *l, struct pen_slotting *slotting, s
 /* Blocks by stage, made when they are wanted; stages that are alike share them. */
 struct templates {
   uint32_t *alike;                     /* [stage] the first stage that it is like */
-  struct pen_blocks *blocks[PEN_CUTS]; /* [stage] */
+  struct pen_stage_buffers *blocks[PEN_CUTS]; /* [stage] */
   bool *made[PEN_CUTS];
   uint32_t parts_a_piece, parts;
   uint32_t model_blocks; /* the most that a stage has */
 };
 
-static struct templates start_templates(const struct pen_laying *l) {
+static struct templates start_templates(const struct pen_layout_state *l) {
   uint32_t stages = l->partition->stage_count;
   struct templates c = {.alike = pen_new(stages, sizeof *c.alike)};
   for (int k = 0; k < PEN_CUTS; k++) {
@@ -346,11 +346,11 @@ static struct templates start_templates(const struct pen_laying *l) {
   return c;
 }
 
-static void use_blocks(struct pen_laying *l, struct templates *c, uint32_t stage, const struct pen_cutting *cutting) {
+static void use_blocks(struct pen_layout_state *l, struct templates *c, uint32_t stage, const struct pen_cutting *cutting) {
   uint32_t first = c->alike[stage];
-  struct pen_blocks *blocks = &c->blocks[cutting->cut][first];
+  struct pen_stage_buffers *blocks = &c->blocks[cutting->cut][first];
   bool lasting = cutting->cut != PEN_CUT_ALIKE && cutting->cut != PEN_CUT_BLOCKS; /* those depend on the rank's other stages */
-  if (!c->made[cutting->cut][first]) *blocks = pen_blocks_of(l->input->graph[first], cutting);
+  if (!c->made[cutting->cut][first]) *blocks = pen_stage_buffers_of(l->input->graph[first], cutting);
   c->made[cutting->cut][first] = lasting;
   l->blocks[stage] = *blocks;
 }
@@ -363,14 +363,14 @@ static size_t count_handed_on(const struct pen_saved *saved, size_t count) {
 }
 
 /* Cuts the stages of a rank. */
-static void cut_rank(struct pen_laying *l, struct templates *c, uint32_t rank, enum pen_cut cut) {
+static void cut_rank(struct pen_layout_state *l, struct templates *c, uint32_t rank, enum pen_cut cut) {
   uint32_t stages = l->partition->stages_per_rank;
   struct pen_cutting cutting = {.cut = cut, .parts_a_piece = c->parts_a_piece, .handed_on = SIZE_MAX, .runs = l->runs};
   if (cut == PEN_CUT_ALIKE || cut == PEN_CUT_BLOCKS) {
     const struct pen_saved **saved = pen_new(stages, sizeof *saved);
     size_t *count = pen_new(stages, sizeof *count);
     for (uint32_t i = 0; i < stages; i++) {
-      saved[i] = pen_saved_of(l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
+      saved[i] = pen_saved_values_of(l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
       size_t handed = count_handed_on(saved[i], count[i]);
       if (handed < cutting.handed_on) cutting.handed_on = handed;
     }
@@ -382,7 +382,7 @@ static void cut_rank(struct pen_laying *l, struct templates *c, uint32_t rank, e
 /* ---- one rank ---- */
 
 /* What a rank holds whatever its activations. */
-static uint64_t resident_bytes(const struct pen_laying *l, uint32_t rank) {
+static uint64_t resident_bytes(const struct pen_layout_state *l, uint32_t rank) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++) {
     uint32_t stage = pen_stage_at(l, rank, i);
@@ -393,20 +393,20 @@ static uint64_t resident_bytes(const struct pen_laying *l, uint32_t rank) {
 }
 
 /* What a rank's arena takes beside what persists when this profile has such a window and activations: other profiles use it, too. */
-static uint64_t part_with(const struct pen_laying *l, uint32_t rank, uint64_t window, uint64_t activations) {
-  for (const struct pen_laying *other = l->before; other; other = other->before) {
-    if (other->window_bytes[rank] > window) window = other->window_bytes[rank];
+static uint64_t part_with(const struct pen_layout_state *l, uint32_t rank, uint64_t window, uint64_t activations) {
+  for (const struct pen_layout_state *other = l->before; other; other = other->before) {
+    if (other->receive_bytes[rank] > window) window = other->receive_bytes[rank];
     if (other->activation_bytes[rank] > activations) activations = other->activation_bytes[rank];
   }
   return window + activations;
 }
 
-static uint64_t arena_part(const struct pen_laying *l, uint32_t rank, uint64_t bytes) {
-  return part_with(l, rank, l->window_bytes[rank], bytes - l->window_bytes[rank]);
+static uint64_t arena_part(const struct pen_layout_state *l, uint32_t rank, uint64_t bytes) {
+  return part_with(l, rank, l->receive_bytes[rank], bytes - l->receive_bytes[rank]);
 }
 
 /* The most that is live in any profile so far. */
-static uint64_t most_live(const struct pen_laying *l, uint32_t rank) {
+static uint64_t most_live(const struct pen_layout_state *l, uint32_t rank) {
   int64_t most = 0;
   for (; l; l = l->before)
     if (l->live_bytes[rank] > most) most = l->live_bytes[rank];
@@ -415,8 +415,8 @@ static uint64_t most_live(const struct pen_laying *l, uint32_t rank) {
 
 /* The ways of a rank, and the best so far. */
 struct trial {
-  struct pen_laying *l;
-  struct pen_slotting *slotting;
+  struct pen_layout_state *l;
+  struct pen_slot_assignment *slotting;
   struct templates *templates;
   struct packing *packing;
   uint32_t rank;
@@ -441,7 +441,7 @@ static bool has_pairs(const struct pen_lowered *lowered, uint32_t rank) {
 }
 
 /* Whether a stage of the rank keeps what its F makes. */
-static bool keeps_much(const struct pen_laying *l, uint32_t rank) {
+static bool keeps_much(const struct pen_layout_state *l, uint32_t rank) {
   bool keeps = false;
   for (uint32_t i = 0; l->input->kind == PEN_TRAIN && i < l->topology->pipeline_stages_per_rank; i++)
     keeps = keeps || !l->input->graph[pen_stage_at(l, rank, i)]->recomputes;
@@ -479,15 +479,15 @@ static bool same_way(const struct way *a, const struct way *b) {
 }
 
 /* What the slots that a topology asks for take beyond the least. */
-static uint64_t spare_bytes(struct pen_slotting *slotting, uint32_t rank, uint32_t spare) {
-  struct pen_window least = pen_slots_place(slotting, rank, 0), window = pen_slots_place(slotting, rank, spare);
+static uint64_t spare_bytes(struct pen_slot_assignment *slotting, uint32_t rank, uint32_t spare) {
+  struct pen_receive_region least = pen_slots_place(slotting, rank, 0), window = pen_slots_place(slotting, rank, spare);
   pen_free(least.home);
   pen_free(window.home);
   return window.bytes - least.bytes;
 }
 
 /* Tries whole blocks and spare slots first; see the top of the file. */
-static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, struct templates *c, struct packing *p, uint32_t rank) {
+static void place_rank(struct pen_layout_state *l, struct pen_slot_assignment *slotting, struct templates *c, struct packing *p, uint32_t rank) {
   l->live_bytes[rank] = live_of(l, rank);
   uint64_t others = part_with(l, rank, 0, 0); /* fewer bytes than the profiles before need gain nothing */
   const struct pen_topology *topology = l->topology;
@@ -507,16 +507,16 @@ static void place_rank(struct pen_laying *l, struct pen_slotting *slotting, stru
   if (!same_way(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
 }
 
-void pen_place(struct pen_laying *l) {
+void pen_place(struct pen_layout_state *l) {
   find_rows(l);
   struct templates templates = start_templates(l);
   l->stages = pen_partition_stages(l->partition);
   l->unsharded = pen_new(l->partition->rank_count, sizeof *l->unsharded);
   for (uint32_t r = 0; r < l->partition->rank_count; r++) cut_rank(l, &templates, r, PEN_CUT_NOT);
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count, sizeof *l->places);
-  struct pen_slotting *slotting = begin_slots(l);
+  struct pen_slot_assignment *slotting = begin_slots(l);
   struct packing packing = {0};
   for (uint32_t r = 0; r < l->partition->rank_count; r++) place_rank(l, slotting, &templates, &packing, r);
-  pen_slots_end(slotting);
+  pen_slots_number_credits(slotting);
   note_homes(l);
 }

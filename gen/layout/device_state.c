@@ -7,12 +7,12 @@
 #include "gen/layout/state.h"
 #include "gen/model/op_signature.h"
 
-static bool same_feed(const struct pen_feed *feed, uint32_t rank, const struct pen_op *op) {
+static bool same_feed(const struct pen_staged_input *feed, uint32_t rank, const struct pen_op *op) {
   return feed->rank == rank && feed->kind == op->kind && feed->dtype == op->dtype && memcmp(feed->dim, op->dim, sizeof op->dim) == 0;
 }
 
 /* Feeds for the outputs of an op that runs for so many microbatches, or room for more where they are there. */
-static void add_feed(struct pen_feeds *feeds, uint32_t rank, const struct pen_op *op, uint32_t microbatches) {
+static void add_feed(struct pen_staged_inputs *feeds, uint32_t rank, const struct pen_op *op, uint32_t microbatches) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
   bool there = false;
   if (!signature->is_data) return;
@@ -26,16 +26,16 @@ static void add_feed(struct pen_feeds *feeds, uint32_t rank, const struct pen_op
   feeds->microbatches = pen_grow(feeds->microbatches, &feeds->counts_capacity, wanted, sizeof *feeds->microbatches);
   for (uint16_t k = signature->input_count; k < signature->operand_count && !there; k++) {
     feeds->microbatches[feeds->count] = microbatches;
-    struct pen_feed *feed = &feeds->feed[feeds->count++];
+    struct pen_staged_input *feed = &feeds->feed[feeds->count++];
     uint64_t bytes = pen_operand_bytes(&signature->operand[k], op->dtype, op->dim);
-    *feed = (struct pen_feed){.rank = rank, .kind = op->kind, .operand = k, .dtype = op->dtype, .bytes = bytes,
+    *feed = (struct pen_staged_input){.rank = rank, .kind = op->kind, .operand = k, .dtype = op->dtype, .bytes = bytes,
                               .microbatch_bytes = pen_aligned(bytes)};
     memcpy(feed->dim, op->dim, sizeof op->dim);
   }
 }
 
 /* The data ops of a rank, as the profiles' stages come. */
-static void find_feeds(struct pen_feeds *feeds, const struct pen_laying *l, size_t profile_count, uint32_t rank) {
+static void find_feeds(struct pen_staged_inputs *feeds, const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
   for (size_t i = 0; i < profile_count; i++)
     for (uint32_t s = 0; s < l[i].partition->stage_count; s++) {
       if (l[i].partition->rank_of[s] != rank) continue;
@@ -55,14 +55,14 @@ static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
 }
 
 /* The words that others write: see plan.h. */
-static uint64_t flag_bytes(const struct pen_laying *l, size_t profile_count, uint32_t rank) {
+static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
   const uint64_t replicas = l->plan->replica_count;
   uint64_t most = 0;
   for (size_t i = 0; i < profile_count; i++) {
     const struct pen_lowered *lowered = l[i].input->lowered;
     uint64_t words = 2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count;
     for (uint32_t row = 0; row < lowered->count[rank] && replicas > 1; row++)
-      if (pen_kind_exchanges(lowered->action[rank][row].kind)) words += replicas;
+      if (pen_kind_is_collective(lowered->action[rank][row].kind)) words += replicas;
     if (words > most) most = words;
   }
   return most * sizeof(uint32_t);
@@ -79,7 +79,7 @@ static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
   return (plan->replica_count - 1) * pen_aligned(most * sizeof(float));
 }
 
-uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_t rank, uint64_t at, struct pen_feeds *feeds) {
+uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profile_count, uint32_t rank, uint64_t at, struct pen_staged_inputs *feeds) {
   const struct pen_plan *plan = l->plan;
   struct pen_rank_memory *memory = &l->memory[rank];
   uint32_t first = feeds->count;
@@ -94,15 +94,15 @@ uint64_t pen_step_part(const struct pen_laying *l, size_t profile_count, uint32_
   }
   const uint64_t own_board_bytes = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
   const uint64_t board_bytes = pen_aligned(plan->replica_count * own_board_bytes);
-  memory->feed_offset = at;
-  memory->feed_bytes = end - at;
-  memory->board_offset = end;
-  memory->settings_offset = memory->board_offset + board_bytes;
+  memory->staged_input_offset = at;
+  memory->staged_input_bytes = end - at;
+  memory->step_stats_offset = end;
+  memory->settings_offset = memory->step_stats_offset + board_bytes;
   memory->reduce_offset = memory->settings_offset + pen_aligned(sizeof(struct pen_adamw));
   memory->flags_offset = memory->reduce_offset + pen_aligned(reduce_bytes(plan, rank));
-  memory->staging_offset = memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
-  memory->step_bytes = memory->staging_offset + staging_bytes(plan, rank) - at;
-  memory->pinned_bytes = PEN_STEPS_AHEAD * (memory->feed_bytes + pen_aligned(own_board_bytes)) + PEN_ALIGNMENT_BYTES +
+  memory->shard_staging_offset = memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
+  memory->device_control_bytes = memory->shard_staging_offset + staging_bytes(plan, rank) - at;
+  memory->pinned_bytes = PEN_STEPS_AHEAD * (memory->staged_input_bytes + pen_aligned(own_board_bytes)) + PEN_ALIGNMENT_BYTES +
                          PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);
-  return at + memory->step_bytes;
+  return at + memory->device_control_bytes;
 }

@@ -18,23 +18,23 @@ enum {
 
 /* What a tree knows of those of its tenants that are in one program. */
 struct outline {
-  struct pen_stay hull; /* the first op and the last; none at all when nobody is in the program */
-  struct pen_stay core; /* the last first op and the first last op */
+  struct pen_live_range hull; /* the first op and the last; none at all when nobody is in the program */
+  struct pen_live_range core; /* the last first op and the first last op */
   uint64_t end, low;    /* the highest end, the lowest offset */
   uint64_t gap;         /* no two that follow each other by falling end leave more between them */
 };
 
-struct pen_tenant_node {
-  struct pen_tenant tenant;
+struct pen_interval_node {
+  struct pen_interval tenant;
   uint32_t above, below; /* node + 1 of those that end as high or higher, and of those that end no higher */
   struct outline outline[PEN_PROGRAMS];
 };
 
-static uint64_t end_of(const struct pen_tenant *tenant) { return tenant->offset + tenant->bytes; }
-static bool is_in(const struct pen_stay *stay) { return stay->first <= stay->last; }
-static bool touches(const struct pen_stay *a, const struct pen_stay *b) { return a->first <= b->last && b->first <= a->last; }
+static uint64_t end_of(const struct pen_interval *tenant) { return tenant->offset + tenant->bytes; }
+static bool is_in(const struct pen_live_range *stay) { return stay->first <= stay->last; }
+static bool touches(const struct pen_live_range *a, const struct pen_live_range *b) { return a->first <= b->last && b->first <= a->last; }
 
-static bool meet(const struct pen_tenant *a, const struct pen_tenant *b) {
+static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++)
     if (is_in(&a->stay[p]) && is_in(&b->stay[p]) && touches(&a->stay[p], &b->stay[p])) return true;
   return false;
@@ -42,7 +42,7 @@ static bool meet(const struct pen_tenant *a, const struct pen_tenant *b) {
 
 /* ---- the tree ---- */
 
-static struct pen_tenant_node *node_of(const struct pen_tenants *t, uint32_t tree) { return &t->node[tree - 1]; }
+static struct pen_interval_node *node_of(const struct pen_interval_tree *t, uint32_t tree) { return &t->node[tree - 1]; }
 
 /* Any fixed order that has nothing to do with that of the ends keeps the tree flat. */
 static uint32_t priority(uint32_t tree) {
@@ -67,10 +67,10 @@ static struct outline join(const struct outline *above, const struct outline *be
   return both;
 }
 
-static void summarize(const struct pen_tenants *t, uint32_t tree) {
-  struct pen_tenant_node *node = node_of(t, tree);
+static void summarize(const struct pen_interval_tree *t, uint32_t tree) {
+  struct pen_interval_node *node = node_of(t, tree);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
-    const struct pen_stay *stay = &node->tenant.stay[p];
+    const struct pen_live_range *stay = &node->tenant.stay[p];
     struct outline *outline = &node->outline[p];
     *outline = (struct outline){*stay, *stay, end_of(&node->tenant), node->tenant.offset, 0};
     if (node->above) *outline = join(&node_of(t, node->above)->outline[p], outline);
@@ -79,12 +79,12 @@ static void summarize(const struct pen_tenants *t, uint32_t tree) {
 }
 
 /* Parts a tree into what ends no lower than `end`, and lower. */
-static void split(const struct pen_tenants *t, uint32_t tree, uint64_t end, uint32_t *above, uint32_t *below) {
+static void split(const struct pen_interval_tree *t, uint32_t tree, uint64_t end, uint32_t *above, uint32_t *below) {
   if (!tree) {
     *above = *below = NONE;
     return;
   }
-  struct pen_tenant_node *node = node_of(t, tree);
+  struct pen_interval_node *node = node_of(t, tree);
   if (end_of(&node->tenant) >= end) {
     split(t, node->below, end, &node->below, below);
     *above = tree;
@@ -96,8 +96,8 @@ static void split(const struct pen_tenants *t, uint32_t tree, uint64_t end, uint
 }
 
 /* Puts a new node behind all that end as high; returns the tree's root. */
-static uint32_t insert(const struct pen_tenants *t, uint32_t tree, uint32_t added) {
-  struct pen_tenant_node *node = tree ? node_of(t, tree) : NULL, *own = node_of(t, added);
+static uint32_t insert(const struct pen_interval_tree *t, uint32_t tree, uint32_t added) {
+  struct pen_interval_node *node = tree ? node_of(t, tree) : NULL, *own = node_of(t, added);
   uint64_t end = end_of(&own->tenant);
   if (!node || priority(added) > priority(tree)) {
     split(t, tree, end, &own->above, &own->below);
@@ -111,16 +111,16 @@ static uint32_t insert(const struct pen_tenants *t, uint32_t tree, uint32_t adde
   return tree;
 }
 
-void pen_tenants_add(struct pen_tenants *t, const struct pen_tenant *tenant) {
+void pen_interval_tree_add(struct pen_interval_tree *t, const struct pen_interval *tenant) {
   t->node = pen_grow(t->node, &t->capacity, t->count + 1, sizeof *t->node);
-  t->node[t->count++] = (struct pen_tenant_node){.tenant = *tenant};
+  t->node[t->count++] = (struct pen_interval_node){.tenant = *tenant};
   t->root = insert(t, t->root, (uint32_t)t->count);
   if (end_of(tenant) > t->bytes) t->bytes = end_of(tenant);
 }
 
-void pen_tenants_free(struct pen_tenants *t) {
+void pen_interval_tree_free(struct pen_interval_tree *t) {
   pen_free(t->node);
-  *t = (struct pen_tenants){0};
+  *t = (struct pen_interval_tree){0};
 }
 
 /* ---- room ---- */
@@ -132,12 +132,12 @@ struct relation {
   uint64_t low, end; /* of all that are in its programs */
 };
 
-static struct relation relate(const struct pen_tenant_node *node, const struct pen_tenant *tenant, uint64_t top) {
+static struct relation relate(const struct pen_interval_node *node, const struct pen_interval *tenant, uint64_t top) {
   struct relation relation = {.none = true, .low = UINT64_MAX};
   uint64_t packed_low = UINT64_MAX;
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     const struct outline *outline = &node->outline[p];
-    const struct pen_stay *stay = &tenant->stay[p];
+    const struct pen_live_range *stay = &tenant->stay[p];
     if (!is_in(stay) || !is_in(&outline->hull)) continue;
     if (touches(&outline->hull, stay)) relation.none = false;
     if (outline->low < relation.low) relation.low = outline->low;
@@ -151,8 +151,8 @@ static struct relation relate(const struct pen_tenant_node *node, const struct p
 
 /* On the way down. */
 struct descent {
-  const struct pen_tenants *tenants;
-  const struct pen_tenant *tenant; /* that wants room */
+  const struct pen_interval_tree *tenants;
+  const struct pen_interval *tenant; /* that wants room */
   uint64_t top;                    /* it is to end here at the highest */
   uint32_t visits;
 };
@@ -160,7 +160,7 @@ struct descent {
 /* Goes down past what a tenant meets in a tree. True when there is no need to go on: it fits right below the top, or that is too low. */
 static bool go_down(struct descent *d, uint32_t tree) {
   if (!tree) return false;
-  const struct pen_tenant_node *node = node_of(d->tenants, tree);
+  const struct pen_interval_node *node = node_of(d->tenants, tree);
   struct relation relation = relate(node, d->tenant, d->top);
   if (relation.none) return false;
   if (relation.end + d->tenant->bytes <= d->top) return true;
@@ -177,7 +177,7 @@ static bool go_down(struct descent *d, uint32_t tree) {
   return d->top < d->tenant->bytes || go_down(d, node->below);
 }
 
-bool pen_tenants_fit(const struct pen_tenants *t, struct pen_tenant *tenant) {
+bool pen_interval_tree_fit(const struct pen_interval_tree *t, struct pen_interval *tenant) {
   struct descent descent = {.tenants = t, .tenant = tenant, .top = t->bytes};
   if (descent.top < tenant->bytes) return false;
   go_down(&descent, t->root);

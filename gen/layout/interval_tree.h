@@ -5,26 +5,26 @@
 #include "gen/layout/layout.h"
 
 /* The ops of a program during which a value holds its bytes; first > last: none. */
-struct pen_stay {
+struct pen_live_range {
   uint32_t first, last;
 };
 
-struct pen_tenant {
+struct pen_interval {
   uint64_t offset, bytes;
-  struct pen_stay stay[PEN_PROGRAMS];
+  struct pen_live_range stay[PEN_PROGRAMS];
 };
 
 /* All zero: an empty block. */
-struct pen_tenants {
-  struct pen_tenant_node *node;
+struct pen_interval_tree {
+  struct pen_interval_node *node;
   size_t count, capacity;
   uint32_t root; /* node + 1 */
   uint64_t bytes; /* the end of the highest */
 };
 
-void pen_tenants_add(struct pen_tenants *tenants, const struct pen_tenant *tenant);
+void pen_interval_tree_add(struct pen_interval_tree *tenants, const struct pen_interval *tenant);
 /* The highest offset where a tenant fits without making the block larger; false: none, or none that is found soon. */
-bool pen_tenants_fit(const struct pen_tenants *tenants, struct pen_tenant *tenant);
-void pen_tenants_free(struct pen_tenants *tenants);
+bool pen_interval_tree_fit(const struct pen_interval_tree *tenants, struct pen_interval *tenant);
+void pen_interval_tree_free(struct pen_interval_tree *tenants);
 
 #endif

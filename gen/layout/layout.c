@@ -59,8 +59,8 @@ static struct pen_tie *find_tie(const struct pen_partition *partition, struct pe
   *tie = (struct pen_tie){.rank = partition->rank_of[last->stage], .gradient_offset = UINT64_MAX};
   while (tie->weight < count && strcmp(weights[tie->weight].name, last->weight[last->tied].name)) tie->weight++;
   if (tie->weight == count) pen_stop(70, "layout: there is no weight %s to tie", last->weight[last->tied].name);
-  weights[tie->weight].copy_offset = last->weight[last->tied].copy_offset;
-  tie->dtype = weights[tie->weight].copy_offset == UINT64_MAX ? PEN_F32 : PEN_BF16;
+  weights[tie->weight].bf16_offset = last->weight[last->tied].bf16_offset;
+  tie->dtype = weights[tie->weight].bf16_offset == UINT64_MAX ? PEN_F32 : PEN_BF16;
   return tie;
 }
 
@@ -106,7 +106,7 @@ static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weigh
                              uint64_t *end) {
   const struct pen_weight *weight = &weights[tie->weight];
   if (tie->rank == rank && weight->rank != rank)
-    tie->value_offset = take(end, weight->count * pen_dtype_bytes(tie->dtype), tie->dtype == PEN_BF16 ? &memory->copy_bytes : &memory->weight_bytes);
+    tie->value_offset = take(end, weight->count * pen_dtype_bytes(tie->dtype), tie->dtype == PEN_BF16 ? &memory->bf16_bytes : &memory->weight_bytes);
 }
 
 /* The head's gradient of a tied matrix; and on one rank what it reads. */
@@ -114,7 +114,7 @@ static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *we
                                 bool trains, uint64_t *end) {
   const struct pen_weight *weight = &weights[tie->weight];
   if (tie->rank != rank) return;
-  if (weight->rank == rank) tie->value_offset = tie->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
+  if (weight->rank == rank) tie->value_offset = tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
   if (trains && !weight->frozen) tie->gradient_offset = take(end, weight->count * 4, &memory->gradient_bytes);
 }
 
@@ -126,27 +126,27 @@ static void place_gradients(const struct pen_plan *plan, struct pen_weight *weig
 }
 
 /* Whether a weight is the tied one. */
-static bool is_tied(const struct pen_laying *l, uint32_t weight) { return l->tie && l->tie->weight == weight; }
+static bool is_tied(const struct pen_layout_state *l, uint32_t weight) { return l->tie && l->tie->weight == weight; }
 
 /* Values, then bf16 copies: those that peers read, or the others. Peers read of what moments make anew and everybody has whole, and
  * of what programs read and nobody has whole. */
-static void place_values(struct pen_laying *l, uint32_t rank, bool shared, bool trains, uint64_t *end) {
+static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared, bool trains, uint64_t *end) {
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_plan *plan = l->plan;
   bool cuts = plan->sharding != PEN_SHARD_NONE;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
     if (weight->rank != rank) continue;
-    weight->value_cut = pen_value_cut((enum pen_sharding)plan->sharding, weight->copy_offset != UINT64_MAX, is_tied(l, i));
-    weight->copy_cut = pen_copy_cut((enum pen_sharding)plan->sharding, weight->copy_offset != UINT64_MAX, is_tied(l, i));
-    if ((cuts && (weight->value_cut ? weight->copy_offset == UINT64_MAX : trains && !weight->frozen)) != shared) continue;
-    weight->value_offset = take(end, pen_kept_count(weight->count, plan->replica_count, weight->value_cut) * 4, &memory->weight_bytes);
+    weight->value_sharded = pen_value_is_sharded((enum pen_sharding)plan->sharding, weight->bf16_offset != UINT64_MAX, is_tied(l, i));
+    weight->bf16_sharded = pen_bf16_is_sharded((enum pen_sharding)plan->sharding, weight->bf16_offset != UINT64_MAX, is_tied(l, i));
+    if ((cuts && (weight->value_sharded ? weight->bf16_offset == UINT64_MAX : trains && !weight->frozen)) != shared) continue;
+    weight->value_offset = take(end, pen_kept_count(weight->count, plan->replica_count, weight->value_sharded) * 4, &memory->weight_bytes);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     struct pen_weight *weight = &l->weights[i];
-    if (weight->rank != rank || weight->copy_offset == UINT64_MAX || (cuts && (weight->copy_cut || (trains && !weight->frozen))) != shared) continue;
-    uint64_t kept = pen_kept_count(weight->count, plan->replica_count, weight->copy_cut);
-    weight->copy_offset = take(end, kept * pen_dtype_bytes(PEN_BF16), &memory->copy_bytes);
+    if (weight->rank != rank || weight->bf16_offset == UINT64_MAX || (cuts && (weight->bf16_sharded || (trains && !weight->frozen))) != shared) continue;
+    uint64_t kept = pen_kept_count(weight->count, plan->replica_count, weight->bf16_sharded);
+    weight->bf16_offset = take(end, kept * pen_dtype_bytes(PEN_BF16), &memory->bf16_bytes);
   }
 }
 
@@ -155,7 +155,7 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (int part = 0; part < (weight->frozen ? 1 : 3) && weight->rank == rank; part++)
-      take(end, pen_kept_count(weight->count, plan->replica_count, part ? pen_moments_cut(plan) : weight->value_cut) * 4, &memory->snapshot_bytes);
+      take(end, pen_kept_count(weight->count, plan->replica_count, part ? pen_moments_are_sharded(plan) : weight->value_sharded) * 4, &memory->snapshot_bytes);
   }
 }
 
@@ -163,12 +163,12 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
  * the device wants one, then constants, from the end of the window on. A plan that does not train has neither gradients nor moments.
  * What other ranks write or read stands first, in shared memory: a tied matrix's copy, and, with replicas, the gradients and what of weights
  * peers read. */
-static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_t rank, struct pen_feeds *feeds) {
+static void place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank, struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;
   struct pen_weight *weights = l->weights;
   struct pen_rank_memory *memory = &l->memory[rank];
   const struct pen_partition *partition = l->partition;
-  uint64_t end = memory->window_bytes;
+  uint64_t end = memory->receive_bytes;
   bool trains = l->input->kind == PEN_TRAIN, exchanges = trains && plan->replica_count > 1;
   struct pen_tie *tie = l->tie;
   if (tie) place_tied_value(tie, weights, memory, rank, &end);
@@ -181,7 +181,7 @@ static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].rank != rank) continue;
     bool learns = trains && !weights[i].frozen;
-    uint64_t moment = pen_kept_count(weights[i].count, plan->replica_count, pen_moments_cut(plan)) * 4;
+    uint64_t moment = pen_kept_count(weights[i].count, plan->replica_count, pen_moments_are_sharded(plan)) * 4;
     weights[i].exp_avg_offset = learns ? take(&end, moment, &memory->moment_bytes) : UINT64_MAX;
     weights[i].exp_avg_sq_offset = learns ? take(&end, moment, &memory->moment_bytes) : UINT64_MAX;
   }
@@ -190,7 +190,7 @@ static void place_persistent(struct pen_laying *l, size_t profile_count, uint32_
     plan->loss_offset = take(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
   memory->snapshot_offset = end;
   if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
-  if (pen_device_feeds(plan->device)) end = pen_step_part(l, profile_count, rank, end, feeds);
+  if (pen_device_copies_data_op(plan->device)) end = pen_device_control_place(l, profile_count, rank, end, feeds);
   memory->constant_bytes = constant_bytes(partition, l->input->graph, rank);
   memory->persistent_end = end + memory->constant_bytes;
 }
@@ -271,13 +271,13 @@ void pen_layout_check_limit(const struct pen_topology *t, const struct pen_plan 
 }
 
 /* Sizes of every arena, from what the profiles need. */
-static void size_arenas(struct pen_laying *l, size_t profile_count, const struct pen_partition *partition) {
-  struct pen_feeds feeds = {.count = 0};
+static void size_arenas(struct pen_layout_state *l, size_t profile_count, const struct pen_partition *partition) {
+  struct pen_staged_inputs feeds = {.count = 0};
   for (uint32_t r = 0; r < partition->rank_count; r++) {
     struct pen_rank_memory *memory = &l[0].memory[r];
     memory->receive_slots = l[0].slot_count[r];
     for (size_t i = 0; i < profile_count; i++)
-      if (l[i].window_bytes[r] > memory->window_bytes) memory->window_bytes = l[i].window_bytes[r];
+      if (l[i].receive_bytes[r] > memory->receive_bytes) memory->receive_bytes = l[i].receive_bytes[r];
     place_persistent(l, profile_count, r, &feeds);
     uint64_t most = 0;
     int64_t live = 0;
@@ -287,10 +287,10 @@ static void size_arenas(struct pen_laying *l, size_t profile_count, const struct
     }
     memory->arena_bytes = memory->persistent_end + most;
     memory->activation_bytes = memory->arena_bytes - memory->persistent_end;
-    memory->live_bytes = memory->persistent_end - memory->window_bytes + (uint64_t)live;
+    memory->live_bytes = memory->persistent_end - memory->receive_bytes + (uint64_t)live;
   }
   l[0].plan->feeds = feeds.feed;
-  l[0].plan->feed_count = feeds.count;
+  l[0].plan->staged_input_count = feeds.count;
 }
 
 struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pen_partition *partition,
@@ -306,15 +306,15 @@ struct pen_plan *pen_layout(const struct pen_topology *topology, const struct pe
   plan->ties = tie;
   plan->tie_count = tie != NULL;
   plan->memory = memory;
-  struct pen_laying *l = pen_new(profile_count, sizeof *l);
+  struct pen_layout_state *l = pen_new(profile_count, sizeof *l);
   for (size_t i = 0; i < profile_count; i++) {
     size_t ranks = partition->rank_count;
-    l[i] = (struct pen_laying){.before = i ? &l[i - 1] : NULL, .input = &profile[i], .plan = plan,
+    l[i] = (struct pen_layout_state){.before = i ? &l[i - 1] : NULL, .input = &profile[i], .plan = plan,
                                .topology = profile[i].topology ? profile[i].topology : topology,
                                .partition = profile[i].partition ? profile[i].partition : partition,
                                .weights = weights, .tie = tie, .memory = memory, .first_weight = first_weight,
                                .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
-                               .window_bytes = pen_new(ranks, sizeof(uint64_t)), .slot_count = pen_new(ranks, sizeof(uint32_t)),
+                               .receive_bytes = pen_new(ranks, sizeof(uint64_t)), .slot_count = pen_new(ranks, sizeof(uint32_t)),
                                .activation_bytes = pen_new(ranks, sizeof(uint64_t)),
                                .live_bytes = pen_new(ranks, sizeof(int64_t)), .scratch = pen_new(ranks, sizeof(uint64_t *)),
                                .shared_scratch = pen_new(ranks, sizeof(uint64_t))};

@@ -15,11 +15,11 @@
 /* Elements that a replica keeps of a tensor, and whether it keeps a shard alone of a weight's value: what programs read is kept whole,
  * unless weights are shared out. A weight that has a bf16 copy is read as that; a tied one as both, and always kept whole. */
 static inline uint64_t pen_kept_count(uint64_t count, uint32_t replicas, bool cut) { return cut ? pen_shard_most(count, replicas) : count; }
-static inline bool pen_value_cut(enum pen_sharding sharding, bool has_copy, bool tied) {
-  return sharding != PEN_SHARD_NONE && !tied && (has_copy || sharding == PEN_SHARD_WEIGHTS);
+static inline bool pen_value_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied) {
+  return sharding != PEN_SHARD_NONE && !tied && (has_bf16 || sharding == PEN_SHARD_WEIGHTS);
 }
-static inline bool pen_copy_cut(enum pen_sharding sharding, bool has_copy, bool tied) {
-  return sharding == PEN_SHARD_WEIGHTS && !tied && has_copy;
+static inline bool pen_bf16_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied) {
+  return sharding == PEN_SHARD_WEIGHTS && !tied && has_bf16;
 }
 
 /* What a weight keeps on its rank whatever the activations: itself, its bf16 copy where it has one, and, if it learns, its gradient and
@@ -27,13 +27,13 @@ static inline bool pen_copy_cut(enum pen_sharding sharding, bool has_copy, bool 
  * reads, unless it is there already, and its gradient. */
 static inline uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph, size_t index) {
   const struct pen_weight *weight = &graph->weight[index];
-  bool has_copy = weight->copy_offset != UINT64_MAX;
-  bool copy_cut = index != graph->tied && pen_copy_cut(partition->sharding, has_copy, false);
-  uint64_t copy = has_copy ? pen_aligned(pen_kept_count(weight->count, partition->replica_count, copy_cut) * sizeof(uint16_t)) : 0;
+  bool has_bf16 = weight->bf16_offset != UINT64_MAX;
+  bool bf16_sharded = index != graph->tied && pen_bf16_is_sharded(partition->sharding, has_bf16, false);
+  uint64_t copy = has_bf16 ? pen_aligned(pen_kept_count(weight->count, partition->replica_count, bf16_sharded) * sizeof(uint16_t)) : 0;
   uint64_t whole = pen_aligned(weight->count * sizeof(float));
   uint64_t shard = pen_aligned(pen_kept_count(weight->count, partition->replica_count, partition->sharding != PEN_SHARD_NONE) * sizeof(float));
   bool learns = graph->training && !weight->frozen, together = partition->rank_of[0] == partition->rank_of[graph->stage];
-  uint64_t value = pen_value_cut(partition->sharding, has_copy, false) ? shard : whole, stored = value + (learns ? 2 * shard : 0);
+  uint64_t value = pen_value_is_sharded(partition->sharding, has_bf16, false) ? shard : whole, stored = value + (learns ? 2 * shard : 0);
   bool snapshot = graph->training && graph->topology->memory_snapshot;
   if (index != graph->tied) return copy + stored * (snapshot ? 2 : 1) + whole * learns;
   return (copy ? copy : together ? 0 : whole) + whole * learns;
@@ -56,7 +56,7 @@ uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, u
 /* ---- block.c ---- */
 
 /* What a stage's values need, base by base. */
-struct pen_blocks {
+struct pen_stage_buffers {
   uint64_t *offset;               /* [value]: within its base's block */
   uint8_t *base;                  /* [value]: whose block, which need not be derive's: see block.c */
   uint64_t bytes[PEN_BASES];      /* of one block; SCRATCH: see scratch */
@@ -109,8 +109,8 @@ uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_c
 
 /* How many parts (layers, and what stands before, between and after them) a stage's values come from. */
 uint32_t pen_parts_of(const struct pen_graph *graph);
-struct pen_saved *pen_saved_of(const struct pen_graph *graph, size_t *count);
-struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_cutting *cutting);
+struct pen_saved *pen_saved_values_of(const struct pen_graph *graph, size_t *count);
+struct pen_stage_buffers pen_stage_buffers_of(const struct pen_graph *graph, const struct pen_cutting *cutting);
 /* Settles the partition's weights_in_w, by the programs of its stages: exchange.c wants it wherever weights are shared out. */
 void pen_note_uses_of_weights(struct pen_partition *partition, struct pen_graph *const *graph);
 /* Whether two stages have the same blocks: they differ in names alone. */
@@ -120,27 +120,27 @@ bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b);
 
 /* Where a message lies in its receiver's window, and how long nothing else may: rows `first` to `last`, both included; and, unless
  * PEN_NONE, from row `before` to the end of the step before. */
-struct pen_home {
+struct pen_receive_slot {
   uint64_t offset, bytes;
   uint32_t first, last, before;
 };
 
 /* The slots of one rank. */
-struct pen_window {
+struct pen_receive_region {
   uint64_t bytes;
   uint32_t slot_count;
-  struct pen_home *home; /* [home_count], in the order of RECV rows */
+  struct pen_receive_slot *home; /* [home_count], in the order of RECV rows */
   size_t home_count;
 };
 
 /* Slots in three steps. `last_reader` and `bytes` are [message]: the row of the receiver that reads it last, and its size; they stay
  * the caller's. */
-struct pen_slotting *pen_slots_begin(struct pen_lowered *lowered, const uint32_t *last_reader, const uint64_t *bytes);
+struct pen_slot_assignment *pen_slots_prepare(struct pen_lowered *lowered, const uint32_t *last_reader, const uint64_t *bytes);
 /* Gives every message to a rank a slot in its window, of each size up to `spare` more than needed, and decides which messages need
  * credits: sets target_offset, and credit to PEN_NONE or 0. May be called again with another `spare`. */
-struct pen_window pen_slots_place(struct pen_slotting *slotting, uint32_t rank, uint32_t spare);
+struct pen_receive_region pen_slots_place(struct pen_slot_assignment *slotting, uint32_t rank, uint32_t spare);
 /* When all ranks have slots: numbers the credits and sets the channels' credit counts. Nothing may be asked of the slotting after. */
-void pen_slots_end(struct pen_slotting *slotting);
+void pen_slots_number_credits(struct pen_slot_assignment *slotting);
 
 /* ---- files.c ---- */
 

@@ -14,7 +14,7 @@
  * so that without one its slot, as large as the embedding, would be barred from the first row on; with one, what forwards keep lies there until
  * the RECV row. That stands where the message leaves (lower.c), so the credit is there by then.
  *
- * The plan repeats. At the start of a step a sender that has run GATHER knows all of the step before; any other what it knew at that
+ * The plan repeats. At the start of a step a sender that has run WAIT_NORM knows all of the step before; any other what it knew at that
  * step's end: by messages, and by the credits of that step. */
 #include <stdlib.h>
 #include <string.h>
@@ -44,7 +44,7 @@ struct pool {
 
 enum { POOLS_MAX = 64 };
 
-struct pen_slotting {
+struct pen_slot_assignment {
   struct pen_lowered *lowered;
   struct fact *fact;
   const uint64_t *bytes;
@@ -63,7 +63,7 @@ struct pen_slotting {
 /* ---- facts ---- */
 
 /* Fills receive_row and send_row, and lists each rank's messages. */
-static void find_ends(struct pen_slotting *p) {
+static void find_ends(struct pen_slot_assignment *p) {
   const struct pen_lowered *l = p->lowered;
   uint32_t count = 0;
   for (uint32_t r = 0; r < l->rank_count; r++) {
@@ -90,12 +90,12 @@ static void find_channels(const struct pen_lowered *l, uint32_t *first) {
 }
 
 /* Fills `known` by walking one rank's rows; known_at_end is [channel]. `known` is scratch, [rank], all -1 before and after. */
-static void walk_rank(struct pen_slotting *p, uint32_t rank, const uint32_t *first_channel, int64_t *known, int64_t *known_at_end) {
+static void walk_rank(struct pen_slot_assignment *p, uint32_t rank, const uint32_t *first_channel, int64_t *known, int64_t *known_at_end) {
   const struct pen_lowered *l = p->lowered;
   bool gathers = false;
   for (uint32_t i = 0; i < l->count[rank]; i++) {
     const struct pen_action *a = &l->action[rank][i];
-    gathers = gathers || a->kind == PEN_GATHER;
+    gathers = gathers || a->kind == PEN_WAIT_NORM;
     if (!pen_has_message(a)) continue;
     const struct pen_channel *channel = &l->channel[l->message[a->message].channel];
     if (pen_kind_sends(a->kind)) p->fact[a->message].known = known[channel->to_rank];
@@ -110,10 +110,10 @@ static void walk_rank(struct pen_slotting *p, uint32_t rank, const uint32_t *fir
     }
 }
 
-struct pen_slotting *pen_slots_begin(struct pen_lowered *lowered, const uint32_t *last_reader, const uint64_t *bytes) {
-  struct pen_slotting *p = pen_new(1, sizeof *p);
+struct pen_slot_assignment *pen_slots_prepare(struct pen_lowered *lowered, const uint32_t *last_reader, const uint64_t *bytes) {
+  struct pen_slot_assignment *p = pen_new(1, sizeof *p);
   uint32_t ranks = lowered->rank_count, messages = lowered->message_count, channels = lowered->channel_count;
-  *p = (struct pen_slotting){.lowered = lowered, .bytes = bytes, .fact = pen_new(messages + 1u, sizeof *p->fact),
+  *p = (struct pen_slot_assignment){.lowered = lowered, .bytes = bytes, .fact = pen_new(messages + 1u, sizeof *p->fact),
                              .message = pen_new(messages + 1u, sizeof *p->message),
                              .first_message = pen_new(ranks + 1u, sizeof *p->first_message),
                              .told = pen_new(channels + 1u, sizeof *p->told),
@@ -134,9 +134,9 @@ struct pen_slotting *pen_slots_begin(struct pen_lowered *lowered, const uint32_t
 
 /* ---- free slots of one size ---- */
 
-static uint32_t given_up(const struct pen_slotting *p, uint32_t slot) { return p->fact[p->slot[slot].last_message].last_reader; }
+static uint32_t given_up(const struct pen_slot_assignment *p, uint32_t slot) { return p->fact[p->slot[slot].last_message].last_reader; }
 
-static struct pool *pool_of(struct pen_slotting *p, uint64_t bytes) {
+static struct pool *pool_of(struct pen_slot_assignment *p, uint64_t bytes) {
   size_t i = 0;
   while (i < p->pool_count && p->pool[i].bytes != bytes) i++;
   if (i == POOLS_MAX) pen_stop(70, "layout: messages of more than %d sizes", POOLS_MAX);
@@ -148,14 +148,14 @@ static struct pool *pool_of(struct pen_slotting *p, uint64_t bytes) {
   return &p->pool[i];
 }
 
-static void pool_push(const struct pen_slotting *p, struct pool *pool, uint32_t slot) {
+static void pool_push(const struct pen_slot_assignment *p, struct pool *pool, uint32_t slot) {
   pool->heap = pen_grow(pool->heap, &pool->capacity, pool->count + 1, sizeof *pool->heap);
   size_t i = pool->count++;
   for (; i && given_up(p, slot) < given_up(p, pool->heap[(i - 1) / 2]); i = (i - 1) / 2) pool->heap[i] = pool->heap[(i - 1) / 2];
   pool->heap[i] = slot;
 }
 
-static uint32_t pool_pop(const struct pen_slotting *p, struct pool *pool) {
+static uint32_t pool_pop(const struct pen_slot_assignment *p, struct pool *pool) {
   uint32_t top = pool->heap[0], last = pool->heap[--pool->count];
   size_t i = 0;
   for (size_t child = 1; child < pool->count; child = 2 * i + 1) {
@@ -171,22 +171,22 @@ static uint32_t pool_pop(const struct pen_slotting *p, struct pool *pool) {
 /* ---- slots and credits of one rank ---- */
 
 /* The last row of the receiver that a message's sender knows is done; -1: none in this step. */
-static int64_t known_to(const struct pen_slotting *p, uint32_t message) {
+static int64_t known_to(const struct pen_slot_assignment *p, uint32_t message) {
   int64_t told = p->told[p->lowered->message[message].channel], known = p->fact[message].known;
   return told > known ? told : known;
 }
 
-static void forget_credits(struct pen_slotting *p, const uint32_t *message, size_t count) {
+static void forget_credits(struct pen_slot_assignment *p, const uint32_t *message, size_t count) {
   for (size_t i = 0; i < count; i++) p->told[p->lowered->message[message[i]].channel] = -1;
 }
 
-static void tell(struct pen_slotting *p, uint32_t message) {
+static void tell(struct pen_slot_assignment *p, uint32_t message) {
   p->told[p->lowered->message[message].channel] = p->fact[message].receive_row;
 }
 
 /* The slot for a message: one known to be free; else, while there are fewer than `spare_until`, a new one; else one that is free by
  * then, with a credit; else a new one. */
-static uint32_t choose(struct pen_slotting *p, uint32_t message, size_t spare_until) {
+static uint32_t choose(struct pen_slot_assignment *p, uint32_t message, size_t spare_until) {
   struct pool *pool = pool_of(p, p->bytes[message]);
   if (pool->count && given_up(p, pool->heap[0]) < p->fact[message].receive_row) {
     bool known = (int64_t)given_up(p, pool->heap[0]) <= known_to(p, message);
@@ -203,7 +203,7 @@ static uint32_t choose(struct pen_slotting *p, uint32_t message, size_t spare_un
 
 /* Gives every message of a rank a slot; each size gets `spare` more than it needs. A slot is in its pool while taken, too: the heap's
  * key says from which row on it is free. */
-static void assign(struct pen_slotting *p, const uint32_t *message, size_t count, const size_t *needed, size_t spare) {
+static void assign(struct pen_slot_assignment *p, const uint32_t *message, size_t count, const size_t *needed, size_t spare) {
   p->slot_count = 0;
   for (size_t i = 0; i < p->pool_count; i++) p->pool[i].count = p->pool[i].total = 0;
   forget_credits(p, message, count);
@@ -217,14 +217,14 @@ static void assign(struct pen_slotting *p, const uint32_t *message, size_t count
 }
 
 /* What a message's sender knows of the step before at this step's start. */
-static int64_t known_before(const struct pen_slotting *p, uint32_t message) {
+static int64_t known_before(const struct pen_slot_assignment *p, uint32_t message) {
   int64_t told = p->told_before[p->lowered->message[message].channel], known = p->fact[message].known_before;
   return told > known ? told : known;
 }
 
 /* Gives credits to the messages that need one; or, with `given`, sees whether those that have one suffice. Also says from which row
  * on each message's home must be left to it. */
-static bool walk_credits(struct pen_slotting *p, const uint32_t *message, size_t count, bool given, struct pen_home *home) {
+static bool walk_credits(struct pen_slot_assignment *p, const uint32_t *message, size_t count, bool given, struct pen_receive_slot *home) {
   uint32_t *last = p->last;
   bool *again = p->again, enough = true;
   memset(again, 0, p->slot_count);
@@ -235,11 +235,11 @@ static bool walk_credits(struct pen_slotting *p, const uint32_t *message, size_t
     struct pen_message *m = &p->lowered->message[message[i]];
     int64_t known = known_to(p, message[i]), earlier = known_before(p, message[i]), before = p->fact[last[fact->slot]].last_reader;
     bool needs = m->kind == PEN_SEND_G || (again[fact->slot] ? known < before : known < 0 && earlier < before);
-    if (!given) m->credit = needs ? 0 : PEN_NONE; /* numbered by pen_slots_end */
+    if (!given) m->credit = needs ? 0 : PEN_NONE; /* numbered by pen_slots_number_credits */
     bool credit = m->credit != PEN_NONE;
     enough = enough && (credit || !needs);
     if (credit) tell(p, message[i]);
-    home[i] = (struct pen_home){p->slot[fact->slot].offset, p->bytes[message[i]], credit ? fact->receive_row : (uint32_t)(known + 1),
+    home[i] = (struct pen_receive_slot){p->slot[fact->slot].offset, p->bytes[message[i]], credit ? fact->receive_row : (uint32_t)(known + 1),
                                 fact->last_reader, !credit && known < 0 && earlier != INT64_MAX ? (uint32_t)(earlier + 1) : PEN_NONE};
     last[fact->slot] = message[i];
     again[fact->slot] = true;
@@ -248,7 +248,7 @@ static bool walk_credits(struct pen_slotting *p, const uint32_t *message, size_t
 }
 
 /* Lets the step before tell what its credits told. */
-static void remember(struct pen_slotting *p, const uint32_t *message, size_t count) {
+static void remember(struct pen_slot_assignment *p, const uint32_t *message, size_t count) {
   for (size_t i = 0; i < count; i++) p->told_before[p->lowered->message[message[i]].channel] = -1;
   for (size_t i = 0; i < count; i++)
     if (p->lowered->message[message[i]].credit != PEN_NONE)
@@ -258,7 +258,7 @@ static void remember(struct pen_slotting *p, const uint32_t *message, size_t cou
 /* First as if the credits of the step before told nothing. Then each credit that is there because of the step before (on a channel
  * none but the first: its sender knows of this step from there on) is taken away if the others suffice, those of the step before
  * told. */
-static void decide_credits(struct pen_slotting *p, const uint32_t *message, size_t count, struct pen_home *home) {
+static void decide_credits(struct pen_slot_assignment *p, const uint32_t *message, size_t count, struct pen_receive_slot *home) {
   for (size_t i = 0; i < count; i++) {
     p->told_before[p->lowered->message[message[i]].channel] = -1;
     p->tried[p->lowered->message[message[i]].channel] = false;
@@ -276,14 +276,14 @@ static void decide_credits(struct pen_slotting *p, const uint32_t *message, size
   walk_credits(p, message, count, true, home);
 }
 
-struct pen_window pen_slots_place(struct pen_slotting *p, uint32_t rank, uint32_t spare) {
+struct pen_receive_region pen_slots_place(struct pen_slot_assignment *p, uint32_t rank, uint32_t spare) {
   const uint32_t *message = &p->message[p->first_message[rank]];
   size_t count = p->first_message[rank + 1] - p->first_message[rank], needed[POOLS_MAX];
   p->pool_count = 0;
   assign(p, message, count, NULL, 0);
   for (size_t i = 0; i < p->pool_count; i++) needed[i] = p->pool[i].total;
   if (spare) assign(p, message, count, needed, spare);
-  struct pen_window window = {.slot_count = (uint32_t)p->slot_count, .home_count = count, .home = pen_new(count + 1, sizeof *window.home)};
+  struct pen_receive_region window = {.slot_count = (uint32_t)p->slot_count, .home_count = count, .home = pen_new(count + 1, sizeof *window.home)};
   for (size_t s = 0; s < p->slot_count; s++) {
     p->slot[s].offset = window.bytes;
     window.bytes += pen_aligned(p->slot[s].bytes);
@@ -295,7 +295,7 @@ struct pen_window pen_slots_place(struct pen_slotting *p, uint32_t rank, uint32_
   return window;
 }
 
-void pen_slots_end(struct pen_slotting *p) {
+void pen_slots_number_credits(struct pen_slot_assignment *p) {
   struct pen_lowered *l = p->lowered;
   for (uint32_t m = 0; m < l->message_count; m++)
     if (l->message[m].credit != PEN_NONE) l->message[m].credit = l->channel[l->message[m].channel].credit_count++;

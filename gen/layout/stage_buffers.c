@@ -51,14 +51,14 @@ static bool is_scratch_root(const struct pen_graph *graph, uint32_t value) {
 
 /* ---- blocks and who is in them ---- */
 
-static const struct pen_stay always = {0, UINT32_MAX}, never = {1, 0};
+static const struct pen_live_range always = {0, UINT32_MAX}, never = {1, 0};
 
 /* A stage at work. */
 struct filling {
   const struct pen_graph *graph;
   struct range *range[PEN_PROGRAMS];
-  struct pen_blocks *blocks;
-  struct pen_tenants block[PEN_BASES]; /* of one base each, while it fills */
+  struct pen_stage_buffers *blocks;
+  struct pen_interval_tree block[PEN_BASES]; /* of one base each, while it fills */
 };
 
 /* The part that every value belongs to, from 0: values made one after another under one prefix. Returns how many parts there are. */
@@ -86,8 +86,8 @@ static bool used_anywhere(const struct filling *f, uint32_t value) {
   return false;
 }
 
-static struct pen_stay from_first(const struct range *r) { return r->used ? (struct pen_stay){r->first, UINT32_MAX} : always; }
-static struct pen_stay to_last(const struct range *r) { return r->used ? (struct pen_stay){0, r->last} : always; }
+static struct pen_live_range from_first(const struct range *r) { return r->used ? (struct pen_live_range){r->first, UINT32_MAX} : always; }
+static struct pen_live_range to_last(const struct range *r) { return r->used ? (struct pen_live_range){0, r->last} : always; }
 
 /* Does what a stage has from the one before (or, backward, from the one behind it) lie in a slot of its own? Else the neighbour, on the
  * same rank, may still need it. */
@@ -97,8 +97,8 @@ static bool comes_by_message(const struct pen_graph *graph, bool backward) {
 }
 
 /* When a value holds its bytes, by its base as derive settled it. */
-static struct pen_tenant tenant_of(const struct filling *f, uint32_t value) {
-  struct pen_tenant t = {.bytes = pen_aligned(f->graph->value[value].bytes)};
+static struct pen_interval tenant_of(const struct filling *f, uint32_t value) {
+  struct pen_interval t = {.bytes = pen_aligned(f->graph->value[value].bytes)};
   const struct range *r[PEN_PROGRAMS];
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     r[p] = &f->range[p][value];
@@ -135,15 +135,15 @@ static struct pen_tenant tenant_of(const struct filling *f, uint32_t value) {
       t.stay[PEN_PROGRAM_B] = from_first(r[PEN_PROGRAM_B]);
       break;
     case PEN_BASE_SCRATCH:
-      for (int p = 0; p < PEN_PROGRAMS; p++) t.stay[p] = r[p]->used ? (struct pen_stay){r[p]->first, r[p]->last} : never;
+      for (int p = 0; p < PEN_PROGRAMS; p++) t.stay[p] = r[p]->used ? (struct pen_live_range){r[p]->first, r[p]->last} : never;
       break;
     default: break;
   }
   return t;
 }
 
-static void move_in(struct filling *f, int base, uint32_t value, const struct pen_tenant *tenant) {
-  pen_tenants_add(&f->block[base], tenant);
+static void move_in(struct filling *f, int base, uint32_t value, const struct pen_interval *tenant) {
+  pen_interval_tree_add(&f->block[base], tenant);
   f->blocks->base[value] = (uint8_t)base;
   f->blocks->offset[value] = tenant->offset;
 }
@@ -177,23 +177,23 @@ static bool *find_stays(const struct filling *f) {
   bool *stays = pen_new(f->graph->value_count + 1, sizeof *stays);
   size_t made_count, dying_count;
   const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count), *dying = by_death(f, &dying_count);
-  struct pen_tenants region = {0};
+  struct pen_interval_tree region = {0};
   uint64_t *end = pen_new(dying_count + 1, sizeof *end);
   for (size_t i = 0; i < dying_count; i++) {
-    struct pen_tenant t = tenant_of(f, dying[i].index);
+    struct pen_interval t = tenant_of(f, dying[i].index);
     t.offset = region.bytes;
-    pen_tenants_add(&region, &t);
+    pen_interval_tree_add(&region, &t);
     end[i] = region.bytes;
   }
   uint64_t low = region.bytes; /* of what I makes */
   for (size_t i = 0; i < made_count; i++) {
-    struct pen_tenant t = tenant_of(f, made[i].index);
-    if (!pen_tenants_fit(&region, &t) || t.offset + t.bytes + t.bytes / 4 < low) continue;
-    pen_tenants_add(&region, &t);
+    struct pen_interval t = tenant_of(f, made[i].index);
+    if (!pen_interval_tree_fit(&region, &t) || t.offset + t.bytes + t.bytes / 4 < low) continue;
+    pen_interval_tree_add(&region, &t);
     if (t.offset < low) low = t.offset;
   }
   for (size_t i = 0; i < dying_count; i++) stays[dying[i].index] = end[i] > low;
-  pen_tenants_free(&region);
+  pen_interval_tree_free(&region);
   return stays;
 }
 
@@ -226,7 +226,7 @@ static void place_boundaries(struct filling *f) {
   for (uint32_t v = 0; v < f->graph->value_count; v++)
     for (size_t i = 0; i < sizeof boundary; i++)
       if (f->graph->value[v].storage == v && f->graph->value[v].base == boundary[i] && used_anywhere(f, v)) {
-        struct pen_tenant t = tenant_of(f, v);
+        struct pen_interval t = tenant_of(f, v);
         move_in(f, boundary[i], v, &t);
       }
 }
@@ -267,7 +267,7 @@ static struct pen_saved *list_saved(const struct filling *f, const bool *stays, 
 
 /* Puts a value behind what its block has already; the gradient's has nothing. */
 static void append(struct filling *f, int base, uint32_t value) {
-  struct pen_tenant t = tenant_of(f, value);
+  struct pen_interval t = tenant_of(f, value);
   t.offset = base == PEN_BASE_INPUT_GRADIENT ? 0 : f->block[base].bytes;
   move_in(f, base, value, &t);
 }
@@ -292,9 +292,9 @@ static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
     if (!stays[for_i[i].index]) append(f, for_i[i].index == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I, for_i[i].index);
   const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
   for (size_t i = 0; i < count; i++) {
-    struct pen_tenant t = tenant_of(f, made[i].index);
+    struct pen_interval t = tenant_of(f, made[i].index);
     uint32_t within = PEN_PIECES;
-    while (within && !pen_tenants_fit(&f->block[pen_piece_base(within - 1)], &t)) within--;
+    while (within && !pen_interval_tree_fit(&f->block[pen_piece_base(within - 1)], &t)) within--;
     if (!within) t.offset = f->block[PEN_BASE_KEPT_W].bytes;
     move_in(f, within ? pen_piece_base(within - 1) : PEN_BASE_KEPT_W, made[i].index, &t);
   }
@@ -312,11 +312,11 @@ static const uint8_t at_hand[PEN_PROGRAMS][6] = {
 };
 
 /* Finds room for scratch in a block that the row holds anyway; PEN_BASE_SCRATCH: there is none. */
-static int lodge(const struct filling *f, int program, struct pen_tenant *tenant) {
+static int lodge(const struct filling *f, int program, struct pen_interval *tenant) {
   for (uint32_t piece = PEN_PIECES; piece-- > 0;)
-    if (pen_tenants_fit(&f->block[pen_piece_base(piece)], tenant)) return pen_piece_base(piece);
+    if (pen_interval_tree_fit(&f->block[pen_piece_base(piece)], tenant)) return pen_piece_base(piece);
   for (const uint8_t *base = at_hand[program]; *base; base++)
-    if (pen_tenants_fit(&f->block[*base], tenant)) return *base;
+    if (pen_interval_tree_fit(&f->block[*base], tenant)) return *base;
   return PEN_BASE_SCRATCH;
 }
 
@@ -332,7 +332,7 @@ static void place_scratch(struct filling *f, int program) {
   pen_sort(list, count);
   for (size_t i = 0; i < count; i++) {
     uint32_t v = list[i].index;
-    struct pen_tenant t = tenant_of(f, v);
+    struct pen_interval t = tenant_of(f, v);
     int base = lodge(f, program, &t);
     if (base != PEN_BASE_SCRATCH) {
       move_in(f, base, v, &t);
@@ -363,7 +363,7 @@ static bool used_in(struct range *const range[PEN_PROGRAMS], uint32_t value, con
 /* Live bytes of one program run: a storage is born at its first use unless an earlier program used it (or a message brought it),
  * and dies after its last use unless a later program (or a message that takes it away) needs it. */
 static void count_live(const struct pen_graph *graph, struct range *const range[PEN_PROGRAMS], int program, const int *earlier,
-                       size_t earlier_count, const int *later, size_t later_count, struct pen_blocks *blocks) {
+                       size_t earlier_count, const int *later, size_t later_count, struct pen_stage_buffers *blocks) {
   size_t ops = graph->program[program].count;
   int64_t *change = pen_new(ops + 2, sizeof *change);
   for (uint32_t v = 0; v < graph->value_count; v++) {
@@ -383,13 +383,13 @@ static void count_live(const struct pen_graph *graph, struct range *const range[
   blocks->remains[program] = live + (ops ? change[ops] : 0);
 }
 
-static struct filling start(const struct pen_graph *graph, struct pen_blocks *blocks) {
+static struct filling start(const struct pen_graph *graph, struct pen_stage_buffers *blocks) {
   struct filling filling = {.graph = graph, .blocks = blocks};
   for (int p = 0; p < PEN_PROGRAMS; p++) filling.range[p] = ranges_in(graph, p);
   return filling;
 }
 
-struct pen_saved *pen_saved_of(const struct pen_graph *graph, size_t *count) {
+struct pen_saved *pen_saved_values_of(const struct pen_graph *graph, size_t *count) {
   struct filling filling = start(graph, NULL);
   return list_saved(&filling, find_stays(&filling), count);
 }
@@ -426,8 +426,8 @@ static void place_unsharded(struct filling *f) {
   }
 }
 
-struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_cutting *cutting) {
-  struct pen_blocks blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
+struct pen_stage_buffers pen_stage_buffers_of(const struct pen_graph *graph, const struct pen_cutting *cutting) {
+  struct pen_stage_buffers blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
                               .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
   struct filling filling = start(graph, &blocks);
   for (uint32_t v = 0; v < graph->value_count; v++) blocks.base[v] = graph->value[v].base;
@@ -438,7 +438,7 @@ struct pen_blocks pen_blocks_of(const struct pen_graph *graph, const struct pen_
   place_unsharded(&filling);
   for (int b = 0; b < PEN_BASES; b++) {
     blocks.bytes[b] = filling.block[b].bytes;
-    pen_tenants_free(&filling.block[b]);
+    pen_interval_tree_free(&filling.block[b]);
   }
   for (uint32_t v = 0; v < graph->value_count; v++) {
     blocks.offset[v] = blocks.offset[graph->value[v].storage];

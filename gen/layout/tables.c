@@ -25,24 +25,24 @@ static uint32_t find_tensor(const struct tables *t, const char *name) {
   return PEN_NONE;
 }
 
-static uint64_t persistent_offset(const struct pen_laying *l, const struct pen_graph *graph, const struct pen_value *value) {
+static uint64_t persistent_offset(const struct pen_layout_state *l, const struct pen_graph *graph, const struct pen_value *value) {
   if (value->weight == graph->tied) return value->role == PEN_ROLE_WEIGHT ? l->tie->value_offset : l->tie->gradient_offset;
   const struct pen_weight *weight = &l->weights[l->first_weight[graph->stage] + value->weight];
   if (value->role != PEN_ROLE_WEIGHT) return weight->gradient_offset;
-  return value->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
+  return value->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
 /* Whether no program may read a value: the replicas have shards of it, and programs its copy. */
-static bool is_cut(const struct pen_laying *l, const struct pen_graph *graph, const struct pen_value *value) {
+static bool is_cut(const struct pen_layout_state *l, const struct pen_graph *graph, const struct pen_value *value) {
   bool own = value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 && value->weight != graph->tied;
-  return own && l->weights[l->first_weight[graph->stage] + value->weight].value_cut;
+  return own && l->weights[l->first_weight[graph->stage] + value->weight].value_sharded;
 }
 
 /* Which programs the rows of a stage run. */
-static void find_wanted(const struct pen_laying *l, uint32_t stage, bool wanted[PEN_PROGRAMS]) {
+static void find_wanted(const struct pen_layout_state *l, uint32_t stage, bool wanted[PEN_PROGRAMS]) {
   for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = false;
   for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
-    for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = wanted[p] || pen_rows_of(l, stage, m)->program[p] != NO_ROW;
+    for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = wanted[p] || pen_stage_actions_of(l, stage, m)->program[p] != NO_ROW;
 }
 
 /* Which values these programs use: [value]. */
@@ -62,10 +62,10 @@ static bool *find_used(const struct pen_graph *graph, const bool wanted[PEN_PROG
 }
 
 /* Adds a stage's weights and constants, and what the programs that it runs make. Constants of one name are one tensor of the rank. */
-static void add_tensors(struct pen_laying *l, struct tables *t, const struct pen_graph *graph, uint64_t *constant_end) {
+static void add_tensors(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph, uint64_t *constant_end) {
   find_wanted(l, graph->stage, t->wanted[graph->stage]);
   bool *used = find_used(graph, t->wanted[graph->stage]);
-  const struct pen_blocks *blocks = &l->blocks[graph->stage];
+  const struct pen_stage_buffers *blocks = &l->blocks[graph->stage];
   uint32_t *map = l->tensor_of[graph->stage] = pen_new(graph->value_count + 1, sizeof *map);
   const char *stage_name = pen_text("s%u.", graph->stage);
   for (uint32_t v = 0; v < graph->value_count; v++) {
@@ -101,13 +101,13 @@ static void add_ops(struct tables *t, const struct pen_op_list *list, const uint
   }
 }
 
-static void add_programs(struct pen_laying *l, struct tables *t, const struct pen_graph *graph) {
+static void add_programs(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph) {
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     if (!t->wanted[graph->stage][p]) continue;
     t->program = pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
     t->program[t->program_count] = (struct pen_program){(uint16_t)graph->stage, kind[p], (uint32_t)t->op_count,
-                                                        (uint32_t)graph->program[p].count, graph->again_count[p]};
+                                                        (uint32_t)graph->program[p].count, graph->recompute_op_count[p]};
     t->program_index[graph->stage][p] = (uint32_t)t->program_count++;
     add_ops(t, &graph->program[p], l->tensor_of[graph->stage]);
   }
@@ -136,7 +136,7 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
 }
 
 /* The bases of one compute row. */
-static struct pen_frame frame_of(const struct pen_laying *l, uint32_t rank, const struct pen_action *a, uint32_t row, uint64_t unsharded) {
+static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank, const struct pen_action *a, uint32_t row, uint64_t unsharded) {
   const struct places *places = pen_places_of(l, a->stage, a->microbatch);
   struct pen_frame frame = {{0}};
   if (l->blocks[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
@@ -153,7 +153,7 @@ static struct pen_frame frame_of(const struct pen_laying *l, uint32_t rank, cons
 }
 
 /* Start ops of constants that the rank does not have yet. */
-static void add_start_ops(struct pen_laying *l, struct tables *t, const struct pen_graph *graph) {
+static void add_start_ops(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph) {
   for (size_t i = 0; i < graph->start.count; i++) {
     uint32_t tensor = l->tensor_of[graph->stage][graph->start.op[i].operand[0]];
     bool known = false;
@@ -163,7 +163,7 @@ static void add_start_ops(struct pen_laying *l, struct tables *t, const struct p
   }
 }
 
-static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32_t rank) {
+static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, uint32_t rank) {
   struct pen_lowered *lowered = l->input->lowered;
   struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index),
                      .wanted = pen_new(l->partition->stage_count, sizeof *t.wanted)};
@@ -200,19 +200,19 @@ static void fill_rank(struct pen_laying *l, struct pen_rank_program *out, uint32
 }
 
 /* Where a tied matrix's message leaves from and goes to; false: it is none. */
-static bool place_tied(struct pen_laying *l, struct pen_message *message) {
+static bool place_tied(struct pen_layout_state *l, struct pen_message *message) {
   if (message->kind == PEN_SEND_G) {
     message->source_offset = l->tie->gradient_offset; /* its home is slots.c's */
   } else if (message->kind == PEN_SEND_V) {
     const struct pen_weight *weight = &l->weights[l->tie->weight];
-    message->source_offset = l->tie->dtype == PEN_BF16 ? weight->copy_offset : weight->value_offset;
+    message->source_offset = l->tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
     message->target_offset = l->tie->value_offset;
   }
   return message->kind == PEN_SEND_G || message->kind == PEN_SEND_V;
 }
 
 /* Where each message leaves from: the output's place in the sender's arena. */
-static void place_sources(struct pen_laying *l) {
+static void place_sources(struct pen_layout_state *l) {
   struct pen_lowered *lowered = l->input->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     struct pen_message *message = &lowered->message[m];
@@ -223,11 +223,11 @@ static void place_sources(struct pen_laying *l) {
   }
 }
 
-static uint32_t tensor_index(const struct pen_laying *l, uint32_t stage, uint32_t value) {
+static uint32_t tensor_index(const struct pen_layout_state *l, uint32_t stage, uint32_t value) {
   return value == PEN_NONE ? PEN_NONE : l->tensor_of[stage][value];
 }
 
-struct pen_profile pen_tables(struct pen_laying *l) {
+struct pen_profile pen_tables(struct pen_layout_state *l) {
   const struct pen_partition *partition = l->partition;
   l->tensor_of = pen_new(partition->stage_count, sizeof *l->tensor_of);
   struct pen_rank_program *ranks = pen_new(partition->rank_count, sizeof *ranks);

@@ -49,7 +49,7 @@ struct running {
 struct lowering {
   const struct pen_partition *partition;
   struct running *running; /* [rank] */
-  const struct pen_exchange *exchange; /* null: no replicas */
+  const struct pen_collectives *exchange; /* null: no replicas */
   uint32_t *exchanged;                 /* [rank] rows of it that stand */
   struct pen_lowered *out;
   size_t *capacity;       /* [rank] */
@@ -218,7 +218,7 @@ static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t st
 /* The rows of the exchange that stand before a compute action of a rank. */
 static void append_exchange(struct lowering *l, uint32_t rank, uint32_t index) {
   if (!l->exchange) return;
-  const struct pen_exchange_row *row = l->exchange->row[rank];
+  const struct pen_collective *row = l->exchange->row[rank];
   for (uint32_t *next = &l->exchanged[rank]; *next < l->exchange->count[rank] && row[*next].before <= index; (*next)++)
     append(l, rank, row[*next].kind, row[*next].stage, 0, PEN_NONE);
 }
@@ -227,15 +227,15 @@ static void append_exchange(struct lowering *l, uint32_t rank, uint32_t index) {
 static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
   uint32_t last = l->partition->stage_count - 1;
   bool owns = l->joins && rank == owner_of_tie(l), heads = l->ties_ranks && rank == head_of_tie(l);
-  append_exchange(l, rank, PEN_BEHIND_JOIN - 1);
+  append_exchange(l, rank, PEN_AFTER_TIED_GRAD - 1);
   if (owns && l->ties_ranks) append(l, rank, PEN_WAIT_G, 0, 0, l->tie_message[HEAD_GRADIENT]);
-  if (owns) append(l, rank, PEN_JOIN, 0, 0, l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
-  append_exchange(l, rank, PEN_BEHIND_JOIN);
+  if (owns) append(l, rank, PEN_ADD_TIED_GRAD, 0, 0, l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
+  append_exchange(l, rank, PEN_AFTER_TIED_GRAD);
   append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
   append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
-  if (gathers) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
+  if (gathers) append(l, rank, PEN_WAIT_NORM, 0, 0, PEN_NONE);
   append(l, rank, PEN_UPDATE, 0, 0, PEN_NONE);
-  append_exchange(l, rank, PEN_BEHIND_UPDATE);
+  append_exchange(l, rank, PEN_AFTER_UPDATE);
   if (owns && l->ties_ranks) append(l, rank, PEN_SEND_V, 0, 0, l->tie_message[HEAD_VALUE]);
   if (heads) append(l, rank, PEN_RECV_V, last, 0, l->tie_message[HEAD_VALUE]);
   if (heads) append(l, rank, PEN_WAIT_V, last, 0, l->tie_message[HEAD_VALUE]);
@@ -244,15 +244,15 @@ static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
 /* What each row of the exchange waits for: the row that it continues; UPDATE the last above it. */
 static void number_exchange(struct lowering *l, uint32_t rank) {
   uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0, updated = 0;
-  const uint8_t follows[PEN_ACTION_KINDS] = {[PEN_WAIT_GRAD] = PEN_REDUCE_GRAD, [PEN_GATHER_GRAD] = PEN_WAIT_GRAD};
-  for (int kind = PEN_REDUCE_GRAD; kind < PEN_ACTION_KINDS; kind++) last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
+  const uint8_t follows[PEN_ACTION_KINDS] = {[PEN_REDUCE_SCATTER] = PEN_GRAD_READY, [PEN_ALL_GATHER_GRAD] = PEN_REDUCE_SCATTER};
+  for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++) last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
   for (uint32_t i = 0; l->exchange && i < l->out->count[rank]; i++) {
     struct pen_action *row = &l->out->action[rank][i];
-    if (!pen_kind_exchanges(row->kind)) continue;
+    if (!pen_kind_is_collective(row->kind)) continue;
     if (row->kind == PEN_UPDATE) row->message = ended;
-    else if (row->kind == PEN_GATHER_VALUE) row->message = updated;
+    else if (row->kind == PEN_ALL_GATHER_WEIGHT) row->message = updated;
     else if (row->kind == PEN_UNSHARD) row->message = 0; /* what the step before has updated */
-    else if (row->kind != PEN_REDUCE_GRAD) row->message = last[follows[row->kind]][row->stage];
+    else if (row->kind != PEN_GRAD_READY) row->message = last[follows[row->kind]][row->stage];
     ended++;
     if (row->kind == PEN_UPDATE) updated = ended;
     if (row->kind != PEN_UPDATE) last[row->kind][row->stage] = ended;
@@ -263,10 +263,10 @@ static void end_step(struct lowering *l, int profile_kind, bool gather_before_up
   bool train = profile_kind == PEN_TRAIN;
   if (l->ties_ranks) add_message(l, HEAD_VALUE, 0, 0);
   for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
-    if (!train) append_exchange(l, rank, PEN_BEHIND_UPDATE);
+    if (!train) append_exchange(l, rank, PEN_AFTER_UPDATE);
     if (train) end_training_step(l, rank, gather_before_update);
     else append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
-    if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_GATHER, 0, 0, PEN_NONE);
+    if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_WAIT_NORM, 0, 0, PEN_NONE);
     number_exchange(l, rank);
   }
 }
@@ -344,7 +344,7 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
                               int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
   l.running = pen_new(partition->rank_count, sizeof *l.running);
-  l.exchange = timing->exchange ? timing->exchange : pen_exchange_of(order, partition, NULL, NULL, PEN_EXCHANGE_LAST, profile_kind);
+  l.exchange = timing->exchange ? timing->exchange : pen_collectives_of(order, partition, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
   reserve(&l, order);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);
@@ -371,7 +371,7 @@ struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struc
   return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
 }
 
-struct pen_order *pen_order_of_rows(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count) {
+struct pen_order *pen_order_of_actions(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count) {
   struct pen_order *order = pen_new(1, sizeof *order);
   *order = (struct pen_order){rank_count, pen_new(rank_count, sizeof(uint32_t)), pen_new(rank_count, sizeof(struct pen_compute *))};
   for (uint32_t r = 0; r < rank_count; r++) {
@@ -388,7 +388,7 @@ struct pen_order *pen_order_of_rows(struct pen_action *const *action, const uint
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
                                     const struct pen_partition *partition, int profile_kind, bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
-  l.exchange = pen_exchange_of(pen_order_of_rows(action, count, partition->rank_count), partition, NULL, NULL, PEN_EXCHANGE_LAST, profile_kind);
+  l.exchange = pen_collectives_of(pen_order_of_actions(action, count, partition->rank_count), partition, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];

@@ -183,7 +183,7 @@ static bool output_needs_gradient(const struct pen_graph *graph, const struct pe
 }
 
 /* Walks the forward ops, or their copies, backwards, once, into the two lists (which may be the same). */
-static void walk_back(struct pen_graph *graph, const struct pen_again *forwards, struct pen_op_list *input_list,
+static void walk_back(struct pen_graph *graph, const struct pen_recomputed *forwards, struct pen_op_list *input_list,
                       struct pen_op_list *weight_list, const char *suffix) {
   struct walk walk = {.graph = graph, .input_list = input_list, .weight_list = weight_list, .suffix = suffix};
   size_t values = graph->value_count; /* the forward's; the walk adds more, which have no gradients themselves */
@@ -191,7 +191,7 @@ static void walk_back(struct pen_graph *graph, const struct pen_again *forwards,
   for (size_t i = 0; i < values; i++) walk.gradient[i] = PEN_NONE;
   for (uint32_t i = 0; i < values; i++) /* what a loss makes */
     if (graph->value[i].role == PEN_ROLE_ACTIVATION && graph->value[i].gradient != PEN_NONE)
-      walk.gradient[pen_again_of(forwards, i)] = pen_again_of(forwards, graph->value[i].gradient);
+      walk.gradient[pen_recomputed_of(forwards, i)] = pen_recomputed_of(forwards, graph->value[i].gradient);
   if (forwards->output != PEN_NONE) walk.gradient[forwards->output] = graph->output_gradient;
   for (size_t i = forwards->op.count; i-- > 0;) {
     const struct pen_op forward = forwards->op.op[i];
@@ -364,25 +364,25 @@ static void derive_backward(struct pen_graph *graph) {
   if (graph->output != PEN_NONE)
     graph->output_gradient = pen_graph_value(graph, "output'", graph->value[graph->output].dtype, PEN_ROLE_ACTIVATION,
                                              graph->value[graph->output].elements);
-  bool late = pen_loss_is_late(graph), again = graph->recomputes || (!late && is_loss_alone(graph));
-  struct pen_again plain = {.op = graph->forward, .output = graph->output};
-  struct pen_again split = again ? pen_recompute_copy(graph, "(again)") : plain;
-  struct pen_again fused = again ? pen_recompute_copy(graph, "(again)(B)") : late ? pen_late_loss_copy(graph, "(B)") : plain;
+  bool late = pen_loss_is_fused(graph), again = graph->recomputes || (!late && is_loss_alone(graph));
+  struct pen_recomputed plain = {.op = graph->forward, .output = graph->output};
+  struct pen_recomputed split = again ? pen_recompute_copy(graph, "(again)") : plain;
+  struct pen_recomputed fused = again ? pen_recompute_copy(graph, "(again)(B)") : late ? pen_fused_loss_copy(graph, "(B)") : plain;
   struct pen_op_list *i = &graph->program[PEN_PROGRAM_I], *w = &graph->program[PEN_PROGRAM_W], *b = &graph->program[PEN_PROGRAM_B];
   walk_back(graph, &split, i, w, "");
-  if (late) pen_late_loss_insert(graph, &split, i);
-  if (again) graph->again_count[PEN_PROGRAM_I] = pen_recompute_prepend(graph, &split, i, w);
+  if (late) pen_fused_loss_insert(graph, &split, i);
+  if (again) graph->recompute_op_count[PEN_PROGRAM_I] = pen_recompute_prepend(graph, &split, i, w);
   uint32_t input_gradient = graph->input_gradient;
   walk_back(graph, &fused, b, b, again ? "" : "(B)");
-  if (late) pen_late_loss_insert(graph, &fused, b);
-  if (late) pen_late_loss_join(b);
-  if (again) graph->again_count[PEN_PROGRAM_B] = pen_recompute_prepend(graph, &fused, b, NULL);
+  if (late) pen_fused_loss_insert(graph, &fused, b);
+  if (late) pen_fused_loss_merge(b);
+  if (again) graph->recompute_op_count[PEN_PROGRAM_B] = pen_recompute_prepend(graph, &fused, b, NULL);
   if (input_gradient != PEN_NONE) unify_input_gradient(graph, input_gradient);
   if (late) graph->program[PEN_PROGRAM_F].count--;
   if (again) pen_recompute_strip(graph);
 }
 
-void pen_derive(struct pen_graph *graph) {
+void pen_backward(struct pen_graph *graph) {
   struct pen_op_list *forward = &graph->program[PEN_PROGRAM_F];
   for (size_t i = 0; i < graph->forward.count; i++) *pen_op_append(forward, 0) = graph->forward.op[i];
   if (graph->training) derive_backward(graph);

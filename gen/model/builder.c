@@ -53,7 +53,7 @@ static uint32_t as_read(struct pen_graph *graph, uint32_t value, const struct pe
   uint32_t copy = pen_graph_value(graph, name, graph->dtype, PEN_ROLE_WEIGHT, graph->weight[index].count);
   graph->value[copy].weight = index;
   graph->value[copy].gradient = graph->value[value].gradient;
-  graph->weight[index].copy_offset = 0; /* it has one; where, layout says */
+  graph->weight[index].bf16_offset = 0; /* it has one; where, layout says */
   return copy;
 }
 
@@ -103,7 +103,7 @@ static uint32_t add_weight(struct pen_graph *graph, const struct pen_weight *sha
   struct pen_weight *weight = &graph->weight[index];
   *weight = *shape;
   weight->stage = graph->stage;
-  weight->copy_offset = UINT64_MAX;
+  weight->bf16_offset = UINT64_MAX;
   weight->frozen = pen_weight_is_frozen(graph->topology, weight->name);
   if (__builtin_mul_overflow(weight->dim[0], weight->dim[1] ? weight->dim[1] : 1, &weight->count))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s: weight %s is too large", graph->topology->path, weight->name);
@@ -348,7 +348,7 @@ struct pen_graph **pen_graphs_of(const struct pen_topology *topology, const stru
   struct pen_graph **graph = pen_new(partition->stage_count, sizeof *graph);
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     graph[s] = pen_model(topology, partition, s, training);
-    pen_derive(graph[s]);
+    pen_backward(graph[s]);
   }
   return graph;
 }
@@ -362,11 +362,11 @@ double pen_program_flops(const struct pen_op_list *program) {
 
 double pen_shared_flops(const struct pen_graph *graph) {
   const struct pen_op_list *program = graph->program;
-  if (!graph->training || !pen_loss_is_late(graph)) return 0;
+  if (!graph->training || !pen_loss_is_fused(graph)) return 0;
   return pen_program_flops(&program[PEN_PROGRAM_I]) + pen_program_flops(&program[PEN_PROGRAM_W]) - pen_program_flops(&program[PEN_PROGRAM_B]);
 }
 
-double pen_again_flops(const struct pen_graph *graph) {
-  struct pen_op_list again = {.op = graph->program[PEN_PROGRAM_I].op, .count = graph->again_count[PEN_PROGRAM_I]};
+double pen_recomputed_flops(const struct pen_graph *graph) {
+  struct pen_op_list again = {.op = graph->program[PEN_PROGRAM_I].op, .count = graph->recompute_op_count[PEN_PROGRAM_I]};
   return pen_program_flops(&again);
 }

@@ -13,7 +13,7 @@
 static const struct late_loss {
   int forward, weight, both;
 } late_losses[] = {
-#define PEN_LATE_LOSS(forward, weight, both) {PEN_OP_##forward, PEN_OP_##weight, PEN_OP_##both},
+#define PEN_FUSED_LOSS(forward, weight, both) {PEN_OP_##forward, PEN_OP_##weight, PEN_OP_##both},
 #include "kernels/ops.def"
 };
 
@@ -23,7 +23,7 @@ static const struct late_loss *late_loss_of(int kind) {
   return NULL;
 }
 
-bool pen_loss_is_late(const struct pen_graph *graph) {
+bool pen_loss_is_fused(const struct pen_graph *graph) {
   return graph->forward.count > 0 && late_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
 }
 
@@ -33,8 +33,8 @@ static void insert(struct pen_op_list *list, const struct pen_op *op) {
   list->op[0] = *op;
 }
 
-struct pen_again pen_late_loss_copy(struct pen_graph *graph, const char *suffix) {
-  struct pen_again again = {.output = graph->output, .copied = graph->value_count};
+struct pen_recomputed pen_fused_loss_copy(struct pen_graph *graph, const char *suffix) {
+  struct pen_recomputed again = {.output = graph->output, .copied = graph->value_count};
   again.copy_of = pen_new(again.copied + 1, sizeof *again.copy_of);
   for (uint32_t v = 0; v < again.copied; v++) again.copy_of[v] = v;
   for (size_t i = 0; i < graph->forward.count; i++) *pen_op_append(&again.op, 0) = graph->forward.op[i];
@@ -47,7 +47,7 @@ struct pen_again pen_late_loss_copy(struct pen_graph *graph, const char *suffix)
   return again;
 }
 
-void pen_late_loss_insert(const struct pen_graph *graph, struct pen_again *forwards, struct pen_op_list *program) {
+void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed *forwards, struct pen_op_list *program) {
   struct pen_op op = forwards->op.op[--forwards->op.count];
   uint32_t loss = pen_signature_of(op.kind)->input_count;
   op.operand[loss] = graph->forward.op[graph->forward.count - 1].operand[loss]; /* a copy counts, too: F has none */
@@ -63,7 +63,7 @@ static uint32_t operand_of(const struct pen_op *loss, const struct pen_op *weigh
   return weight->operand[index];
 }
 
-void pen_late_loss_join(struct pen_op_list *program) {
+void pen_fused_loss_merge(struct pen_op_list *program) {
   for (size_t i = 0; i + 1 < program->count; i++) {
     const struct late_loss *late = late_loss_of(program->op[i].kind);
     if (!late || program->op[i + 1].kind != late->weight) continue;

@@ -76,7 +76,7 @@ struct pen_graph {
   bool recomputes;     /* memory.recompute: F keeps nothing for the backward */
   bool input_is_given; /* nothing trains before the stage: its input needs no gradient (gen/partition/block_cost.c alone) */
   struct pen_op_list forward, start, program[PEN_PROGRAMS];
-  uint32_t again_count[PEN_PROGRAMS]; /* ops at the head of a program that run F again */
+  uint32_t recompute_op_count[PEN_PROGRAMS]; /* ops at the head of a program that run F again */
   struct pen_weight *weight; /* names, shapes, start values; offsets come in layout */
   size_t weight_count, weight_capacity;
   uint32_t tied; /* index of the last of them where it is the embedding's, used again by the head; else PEN_NONE */
@@ -133,13 +133,13 @@ struct pen_graph *pen_model(const struct pen_topology *topology, const struct pe
 /* The graphs of all stages, derived: [stage]. */
 struct pen_graph **pen_graphs_of(const struct pen_topology *topology, const struct pen_partition *partition, bool training);
 /* Adds the programs (training: F, I, W, B; else F alone) and settles bases and storage. */
-void pen_derive(struct pen_graph *graph);
+void pen_backward(struct pen_graph *graph);
 /* Floating-point operations of a program, for the cost model. */
 double pen_program_flops(const struct pen_op_list *program);
 /* Those that I and W both run, and B once: its logits, where a loss makes them by chunks (late_loss.h). */
 double pen_shared_flops(const struct pen_graph *graph);
 /* Those of the ops that a recomputing stage's I (or B) runs again; 0 in any other. */
-double pen_again_flops(const struct pen_graph *graph);
+double pen_recomputed_flops(const struct pen_graph *graph);
 /* Whether a weight of that name is one of model.frozen. */
 bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
 

@@ -294,10 +294,10 @@ double pen_signature_flops(const struct pen_signature *signature, const int64_t 
   return value_of(&signature->flops, PEN_F32, dim);
 }
 
-bool pen_device_feeds(const char *device) { return device && strcmp(device, "cuda") == 0; }
+bool pen_device_copies_data_op(const char *device) { return device && strcmp(device, "cuda") == 0; }
 
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim) {
-  const struct pen_formula *rule = pen_device_feeds(device) ? &signature->cuda_workspace : &signature->workspace;
+  const struct pen_formula *rule = pen_device_copies_data_op(device) ? &signature->cuda_workspace : &signature->workspace;
   if (rule->factor_count == 1 && rule->factor[0].kind == PEN_FACTOR_NUMBER) return (uint64_t)rule->factor[0].number; /* nearly all: 0 */
   double bytes = value_of(rule, op_dtype, dim);
   return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;

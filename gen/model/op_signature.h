@@ -75,7 +75,7 @@ double pen_signature_flops(const struct pen_signature *signature, const int64_t 
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim);
 
 /* Has the device memory of its own, and is fed (plan.h: the step part)? */
-bool pen_device_feeds(const char *device);
+bool pen_device_copies_data_op(const char *device);
 
 /* Bytes of one element, and the dtype's name in signatures ("f32"). */
 uint32_t pen_dtype_bytes(int dtype);

@@ -22,8 +22,8 @@ static uint32_t copy_value(struct pen_graph *graph, uint32_t value, const char *
   return copy;
 }
 
-struct pen_again pen_recompute_copy(struct pen_graph *graph, const char *suffix) {
-  struct pen_again again = {.output = PEN_NONE};
+struct pen_recomputed pen_recompute_copy(struct pen_graph *graph, const char *suffix) {
+  struct pen_recomputed again = {.output = PEN_NONE};
   size_t values = graph->value_count;
   uint32_t *copy_of = pen_new(values + 1, sizeof *copy_of);
   for (uint32_t v = 0; v < values; v++) copy_of[v] = v;
@@ -69,7 +69,7 @@ static bool makes_wanted(const struct pen_op *op, const bool *wanted) {
   return false;
 }
 
-uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_again *again, struct pen_op_list *program,
+uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_recomputed *again, struct pen_op_list *program,
                                const struct pen_op_list *later) {
   bool *wanted = pen_new(graph->value_count + 1, sizeof *wanted), *kept = pen_new(again->op.count + 1, sizeof *kept);
   want_all(program, wanted);

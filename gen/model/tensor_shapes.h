@@ -45,7 +45,7 @@ struct pen_shapes {
 struct pen_shapes pen_shapes(const struct pen_topology *topology, const struct pen_partition *partition);
 
 /* --print=shapes: the same as JSON. */
-void pen_shapes_print(FILE *out, const struct pen_topology *topology, const struct pen_partition *partition,
+void pen_shapes_json(FILE *out, const struct pen_topology *topology, const struct pen_partition *partition,
                       const struct pen_shapes *shapes);
 
 /* ---- for model.c: what blocks emit, against what is declared ---- */

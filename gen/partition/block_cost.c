@@ -66,7 +66,7 @@ static struct pen_graph *derive_alone(const struct pen_topology *t, const struct
   struct pen_graph *graph = emit_alone(t, p, block);
   graph->input_is_given = leads;
   graph->recomputes = recomputes;
-  pen_derive(graph);
+  pen_backward(graph);
   return graph;
 }
 
@@ -80,7 +80,7 @@ static bool reads(const struct pen_op_list *list, uint32_t value) {
 /* Whether the ops that run again make an input of the step: the copy of the op that made it. */
 static bool makes_again(const struct pen_graph *graph, const struct pen_datum *datum) {
   const struct pen_op_list *list = &graph->program[PEN_PROGRAM_I];
-  for (uint32_t i = 0; i < graph->again_count[PEN_PROGRAM_I]; i++)
+  for (uint32_t i = 0; i < graph->recompute_op_count[PEN_PROGRAM_I]; i++)
     if (list->op[i].kind == datum->kind && memcmp(list->op[i].dim, datum->dim, sizeof datum->dim) == 0) return true;
   return false;
 }
@@ -94,8 +94,8 @@ static uint32_t input_index(const struct pen_block_costs *costs, const struct pe
 static struct figures measure(struct pen_block_costs *costs, const struct pen_topology *t, const struct pen_partition *p,
                               uint32_t block, bool leads) {
   const struct pen_graph *graph = derive_alone(t, p, block, leads, false), *again = derive_alone(t, p, block, leads, true);
-  struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]), .alone = pen_again_flops(graph),
-                      .again = pen_again_flops(again)};
+  struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]), .alone = pen_recomputed_flops(graph),
+                      .again = pen_recomputed_flops(again)};
   for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++) f.work += pen_program_flops(&graph->program[program]);
   if (!pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t)) f.work -= pen_shared_flops(graph);
   f.work -= f.alone;

@@ -52,7 +52,7 @@ static uint32_t maker_of(const struct run *run, uint32_t rank, int part, int *ne
 
 /* ---- repeat ---- */
 
-static void repeat(struct run *run, struct lane *lane, const struct pen_block *block) {
+static void repeat(struct run *run, struct lane *lane, const struct pen_building_block *block) {
   uint32_t microbatches = run->composer->microbatch_count, held = 0, placed = 0;
   lane->event = pen_new(run->tick_count, sizeof *lane->event);
   lane->taken = pen_new(run->tick_count, sizeof *lane->taken);
@@ -173,7 +173,7 @@ static void squeeze(struct run *run) {
   }
 }
 
-void pen_compose_block(const struct pen_composer *composer, const struct pen_block *block, uint32_t limit) {
+void pen_compose_building_block(const struct pen_composer *composer, const struct pen_building_block *block, uint32_t limit) {
   uint32_t ranks = composer->rank_count, last = 0;
   for (uint32_t rank = 0; rank < ranks; rank++)
     if (block[rank].offset[I_DOWN] > last) last = block[rank].offset[I_DOWN];

@@ -74,13 +74,13 @@ enum { PEN_BLOCK_TICKS = 6 };
 
 /* When a rank runs the F and I of microbatch 0, in ticks: F of its stage on the way down, F of its stage on the way up, I of that, I of
  * the first. */
-struct pen_block {
+struct pen_building_block {
   uint32_t offset[4];
 };
 
 /* Repeats the block, [rank], for every microbatch, squeezes out what time it can, and fills with W; a rank holds at most `limit`
  * stage activations. Two stages a rank in a V. */
-void pen_compose_block(const struct pen_composer *composer, const struct pen_block *block, uint32_t limit);
+void pen_compose_building_block(const struct pen_composer *composer, const struct pen_building_block *block, uint32_t limit);
 
 #define PEN_SCHEDULE(key, function, ...) void pen_schedule_##function(const struct pen_composer *composer);
 #include "gen/topology/schedules.def"

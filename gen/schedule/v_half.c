@@ -8,8 +8,8 @@
  * Source: Qi et al. 2024, arXiv 2405.15362, section 4.2 and appendix; offsets as in github.com/sail-sg/zero-bubble-pipeline-parallelism. */
 void pen_schedule_v_half(const struct pen_composer *composer) {
   uint32_t ranks = composer->rank_count, delay = ranks % 2 ? 0 : 3;
-  struct pen_block *block = pen_new(ranks, sizeof *block);
+  struct pen_building_block *block = pen_new(ranks, sizeof *block);
   for (uint32_t r = 0; r < ranks; r++)
-    block[r] = (struct pen_block){{2 * r, 3 * ranks - 2 - r, 3 * ranks - 1 + delay + 2 * r, 6 * ranks - 2 + delay - r}};
-  pen_compose_block(composer, block, 2 * ((ranks + 2) / 2));
+    block[r] = (struct pen_building_block){{2 * r, 3 * ranks - 2 - r, 3 * ranks - 1 + delay + 2 * r, 6 * ranks - 2 + delay - r}};
+  pen_compose_building_block(composer, block, 2 * ((ranks + 2) / 2));
 }

@@ -8,8 +8,8 @@
  * Source: Qi et al. 2024, arXiv 2405.15362, section 4.2 and appendix; offsets as in github.com/sail-sg/zero-bubble-pipeline-parallelism. */
 void pen_schedule_v_min(const struct pen_composer *composer) {
   uint32_t ranks = composer->rank_count, delay = ranks % 3 ? 0 : 2;
-  struct pen_block *block = pen_new(ranks, sizeof *block);
+  struct pen_building_block *block = pen_new(ranks, sizeof *block);
   for (uint32_t r = 0; r < ranks; r++)
-    block[r] = (struct pen_block){{r, 2 * ranks - 1 - r, 2 * ranks + delay + r, 4 * ranks - 1 + delay - r}};
-  pen_compose_block(composer, block, 2 * ((ranks + 4) / 3));
+    block[r] = (struct pen_building_block){{r, 2 * ranks - 1 - r, 2 * ranks + delay + r, 4 * ranks - 1 + delay - r}};
+  pen_compose_building_block(composer, block, 2 * ((ranks + 4) / 3));
 }

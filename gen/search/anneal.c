@@ -38,7 +38,7 @@ static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint3
 }
 
 /* Joins the I and W of a backward, or parts them: the W goes right after its I, or anywhere. False: it may not be. */
-static bool draw_split(const struct pen_search_board *board, uint64_t *seed, uint32_t weight, struct pen_search_move *move) {
+static bool draw_split(const struct pen_search_timeline *board, uint64_t *seed, uint32_t weight, struct pen_search_move *move) {
   uint32_t lowest, highest;
   move->cell = weight;
   move->from = board->place[weight];
@@ -50,8 +50,8 @@ static bool draw_split(const struct pen_search_board *board, uint64_t *seed, uin
 }
 
 /* False: what was drawn leads nowhere. */
-static bool draw_move(const struct pen_search_board *board, uint64_t *seed, struct pen_search_move *move) {
-  const struct pen_search_case *search = board->search;
+static bool draw_move(const struct pen_search_timeline *board, uint64_t *seed, struct pen_search_move *move) {
+  const struct pen_search_problem *search = board->search;
   uint32_t cells = search->stage_count * search->microbatch_count, lowest, highest;
   move->rank = below(seed, search->rank_count);
   move->from = below(seed, board->length[move->rank]);
@@ -66,19 +66,19 @@ static bool draw_move(const struct pen_search_board *board, uint64_t *seed, stru
 }
 
 /* Least mean that any position can have: its ranks' work. */
-static double least_mean(const struct pen_search_case *search) {
+static double least_mean(const struct pen_search_problem *search) {
   double sum = 0;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) sum += search->work[rank];
   return sum / search->rank_count;
 }
 
-static void save(const struct pen_search_board *board, uint32_t *list) {
+static void save(const struct pen_search_timeline *board, uint32_t *list) {
   memcpy(list, board->list, (size_t)board->search->rank_count * board->search->count * sizeof *list);
 }
 
-struct pen_search_value pen_search_improve(struct pen_search_board *board, const struct pen_search_anneal *anneal,
+struct pen_search_value pen_search_improve(struct pen_search_timeline *board, const struct pen_search_anneal *anneal,
                                            struct pen_search_value value, uint32_t *best) {
-  const struct pen_search_case *search = board->search;
+  const struct pen_search_problem *search = board->search;
   struct pen_search_value now = value, least = value;
   uint64_t seed = anneal->seed, start = board->work, idle = 0;
   double mean = least_mean(search);

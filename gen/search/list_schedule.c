@@ -21,7 +21,7 @@ struct choice {
 };
 
 struct pen_search_builder {
-  const struct pen_search_case *search;
+  const struct pen_search_problem *search;
   const struct pen_search_rule *rule;
   uint32_t *next[PEN_SEARCH_KINDS]; /* [stage] the microbatch to run next */
   double *forward, *backward;       /* [stage * microbatches + microbatch] when its input, or gradient, is there; INFINITY: unknown */
@@ -62,7 +62,7 @@ static void prefer(struct choice *best, struct choice other, bool on_tie) {
 }
 
 static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) {
-  const struct pen_search_case *c = b->search;
+  const struct pen_search_problem *c = b->search;
   uint32_t per_rank = c->stages_per_rank, m = c->microbatch_count;
   struct choice back = {INFINITY, PEN_PROGRAM_I, 0}, ahead = {INFINITY, PEN_PROGRAM_F, 0}, weight = {INFINITY, PEN_PROGRAM_W, 0};
   double now = b->free_at[rank];
@@ -84,7 +84,7 @@ static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) 
 
 /* Returns how many of F, I and W that was. */
 static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice choice, uint32_t *list) {
-  const struct pen_search_case *c = b->search;
+  const struct pen_search_problem *c = b->search;
   bool whole = choice.kind == PEN_PROGRAM_B;
   uint32_t m = c->microbatch_count, stage = choice.stage, type = (uint32_t)choice.kind * c->stage_count + stage;
   uint32_t kind = whole ? PEN_PROGRAM_I : (uint32_t)choice.kind, microbatch = b->next[kind][stage]++;
@@ -104,7 +104,7 @@ static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice c
   return whole ? 2 : 1;
 }
 
-struct pen_search_builder *pen_search_builder(const struct pen_search_case *c) {
+struct pen_search_builder *pen_search_builder(const struct pen_search_problem *c) {
   size_t cells = (size_t)c->stage_count * c->microbatch_count, ranks = c->rank_count;
   struct pen_search_builder *b = pen_new(1, sizeof *b);
   *b = (struct pen_search_builder){.search = c, .forward = pen_new(cells, sizeof(double)), .backward = pen_new(cells, sizeof(double)),
@@ -122,7 +122,7 @@ struct pen_search_builder *pen_search_builder(const struct pen_search_case *c) {
 }
 
 static void clear(struct pen_search_builder *b) {
-  const struct pen_search_case *c = b->search;
+  const struct pen_search_problem *c = b->search;
   size_t cells = (size_t)c->stage_count * c->microbatch_count;
   for (size_t cell = 0; cell < cells; cell++) {
     b->forward[cell] = cell < c->microbatch_count ? 0 : INFINITY;
@@ -137,7 +137,7 @@ static void clear(struct pen_search_builder *b) {
 }
 
 bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule *rule, uint32_t *list) {
-  const struct pen_search_case *c = b->search;
+  const struct pen_search_problem *c = b->search;
   b->rule = rule;
   clear(b);
   uint64_t left = (uint64_t)c->rank_count * c->count;

@@ -28,7 +28,7 @@ static uint32_t need_of(uint32_t kind, uint32_t stage, uint32_t microbatch, uint
   return PEN_SEARCH_KINDS * stages * microbatches;
 }
 
-struct pen_search_case *pen_search_case(const struct pen_partition *partition, const struct pen_stage_cost *cost,
+struct pen_search_problem *pen_search_problem(const struct pen_partition *partition, const struct pen_stage_cost *cost,
                                         double overlap_cost, const struct pen_budget *budget, bool by_span) {
   uint32_t stages = partition->stage_count, microbatches = partition->microbatch_count, types = PEN_SEARCH_KINDS * stages;
   bool *whole = pen_new(stages, sizeof *whole), any_whole = false;
@@ -50,19 +50,19 @@ struct pen_search_case *pen_search_case(const struct pen_partition *partition, c
         cell[(size_t)own * microbatches + m] = (struct pen_search_cell){own, need_of(kind, stage, m, stages, microbatches)};
     }
   }
-  struct pen_search_case *search = pen_new(1, sizeof *search);
-  *search = (struct pen_search_case){
+  struct pen_search_problem *search = pen_new(1, sizeof *search);
+  *search = (struct pen_search_problem){
       .partition = partition, .stage_cost = cost, .least_cost = least, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
       .rank_count = partition->rank_count, .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
       .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches, .cell_count = types * microbatches,
       .stages = pen_partition_stages(partition), .type = type, .cell = cell, .whole = whole, .any_whole = any_whole, .work = work,
-      .after = pen_after_actions(partition, cost)};
+      .after = pen_tied_weight_tail(partition, cost)};
   return search;
 }
 
 /* ---- lists and orders ---- */
 
-struct pen_order *pen_search_order(const struct pen_search_case *c, const uint32_t *list) {
+struct pen_order *pen_search_order(const struct pen_search_problem *c, const uint32_t *list) {
   struct pen_order *order = pen_new(1, sizeof *order);
   *order = (struct pen_order){c->rank_count, pen_new(c->rank_count, sizeof *order->count), pen_new(c->rank_count, sizeof *order->action)};
   bool *listed = pen_new(c->cell_count, sizeof *listed);
@@ -83,7 +83,7 @@ struct pen_order *pen_search_order(const struct pen_search_case *c, const uint32
   return order;
 }
 
-void pen_search_lists(const struct pen_search_case *c, const struct pen_order *order, uint32_t *list) {
+void pen_search_lists(const struct pen_search_problem *c, const struct pen_order *order, uint32_t *list) {
   uint32_t *next = pen_new((size_t)PEN_SEARCH_KINDS * c->stage_count, sizeof *next);
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     uint32_t *at = list + (size_t)rank * c->count, *end = at + c->count;
@@ -107,7 +107,7 @@ void pen_search_lists(const struct pen_search_case *c, const struct pen_order *o
 /* ---- whole backwards ---- */
 
 /* When the message of an I is read: the start of I, or B, of the stage before. */
-static double **find_reads(const struct pen_search_case *c, const struct pen_order *order, const struct pen_timing *timing) {
+static double **find_reads(const struct pen_search_problem *c, const struct pen_order *order, const struct pen_timing *timing) {
   double **read = pen_new(c->stage_count, sizeof *read);
   for (uint32_t stage = 0; stage < c->stage_count; stage++) read[stage] = pen_new(c->microbatch_count, sizeof **read);
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
@@ -121,7 +121,7 @@ static double **find_reads(const struct pen_search_case *c, const struct pen_ord
 
 /* Whether I and W at index i and i + 1 may be one B: of one stage and microbatch, I's message not read before W's end, and B's own
  * peak within the limit. */
-static bool may_fuse(const struct pen_search_case *c, const struct pen_order *order, const struct pen_timing *timing, double **read,
+static bool may_fuse(const struct pen_search_problem *c, const struct pen_order *order, const struct pen_timing *timing, double **read,
                      uint32_t rank, uint32_t i, double held) {
   const struct pen_compute *first = &order->action[rank][i], *second = first + 1;
   if (i + 1 == order->count[rank] || first->kind != PEN_I || second->kind != PEN_W) return false;
@@ -131,7 +131,7 @@ static bool may_fuse(const struct pen_search_case *c, const struct pen_order *or
   return held + c->budget->hold[first->stage][PEN_PROGRAM_B].peak <= c->budget->limit[rank] * (1 + 1e-9);
 }
 
-const struct pen_timing *pen_search_fuse(const struct pen_search_case *c, struct pen_order *order, const struct pen_timing *timing) {
+const struct pen_timing *pen_search_fuse(const struct pen_search_problem *c, struct pen_order *order, const struct pen_timing *timing) {
   double **read = find_reads(c, order, timing), shared = 0;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     struct pen_compute *action = order->action[rank];

@@ -40,9 +40,9 @@ enum { ROUNDS = sizeof rounds / sizeof *rounds, STARTS_SHARE = 4 /* no more than
 
 /* The search on one placement. */
 struct pen_search_side {
-  const struct pen_search_case *search;
-  struct pen_search_board *board;
-  struct pen_search_starts *starts;
+  const struct pen_search_problem *search;
+  struct pen_search_timeline *board;
+  struct pen_search_seeds *starts;
   struct pen_order *order; /* the best, and its times */
   const struct pen_timing *timing;
   const char *from, *placement;
@@ -66,7 +66,7 @@ static bool is_better(const struct pen_search_side *side, const struct pen_timin
 
 /* Takes lists as the side's best if they are. */
 static void offer(struct pen_search_side *side, const uint32_t *list, const char *from) {
-  const struct pen_search_case *c = side->search;
+  const struct pen_search_problem *c = side->search;
   struct pen_order *order = pen_search_order(c, list);
   const struct pen_timing *timing = pen_simulate(order, c->partition, c->stage_cost, -1);
   if (!is_better(side, timing)) return;
@@ -81,7 +81,7 @@ static void offer(struct pen_search_side *side, const uint32_t *list, const char
 /* F, I and W of every stage and microbatch, in no order that could run; B where I and W never have room. Their bounds hold for orders
  * with more backwards whole too: let each of those be I and then W, and nothing ends later; and what it holds, it held for longer. W costs
  * here what it adds to B. */
-static struct pen_order *any_order(const struct pen_search_case *c) {
+static struct pen_order *any_order(const struct pen_search_problem *c) {
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list), *next = pen_new(c->rank_count, sizeof *next);
   for (uint32_t cell = 0; cell < c->cell_count; cell++) {
     uint32_t stage = cell / c->microbatch_count % c->stage_count, rank = c->partition->rank_of[stage];
@@ -98,7 +98,7 @@ static struct pen_order *any_order(const struct pen_search_case *c) {
 
 /* The bound of the objective, or of the other. */
 static double bound_of(const struct pen_search_side *side, const struct pen_order *order, double overlap, bool other) {
-  const struct pen_search_case *c = side->search;
+  const struct pen_search_problem *c = side->search;
   struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->least_cost, overlap, c->budget);
   return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
 }
@@ -111,13 +111,13 @@ static void take_named(struct pen_search_side *side, const struct pen_search_nam
 }
 
 /* The starts, and the best of them. A named schedule's own order is taken where it beats the lists made of it. */
-static struct pen_search_side *begin(const struct pen_topology *topology, const struct pen_search_case *search, const char *placement,
+static struct pen_search_side *begin(const struct pen_topology *topology, const struct pen_search_problem *search, const char *placement,
                                      uint64_t work) {
   struct pen_search_side *side = pen_new(1, sizeof *side);
   side->search = search;
   side->placement = placement;
-  side->board = pen_search_board(side->search);
-  side->starts = pen_search_starts(topology, placement, side->board, work);
+  side->board = pen_search_timeline(side->search);
+  side->starts = pen_search_seeds(topology, placement, side->board, work);
   for (uint32_t i = 0; i < side->starts->count; i++) offer(side, side->starts->start[i].list, side->starts->start[i].name);
   const struct pen_order *any = any_order(side->search);
   side->bound = bound_of(side, any, -1, false);
@@ -129,7 +129,7 @@ static struct pen_search_side *begin(const struct pen_topology *topology, const 
   return side;
 }
 
-static double mean_cost(const struct pen_search_case *c) {
+static double mean_cost(const struct pen_search_problem *c) {
   double sum = 0;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) sum += c->work[rank];
   return sum / c->rank_count / c->count;
@@ -137,7 +137,7 @@ static double mean_cost(const struct pen_search_case *c) {
 
 /* One round of annealing from a start's lists. */
 static void improve(struct pen_search_side *side, const uint32_t *list, const char *from, uint64_t seed, uint64_t work, double temperature) {
-  const struct pen_search_case *c = side->search;
+  const struct pen_search_problem *c = side->search;
   struct pen_search_value value;
   if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
   if (!pen_search_set(side->board, list, &value)) return;
@@ -152,7 +152,7 @@ static void improve(struct pen_search_side *side, const uint32_t *list, const ch
 static void run_round(struct pen_search_side *side, uint64_t index, uint64_t work, uint64_t seed) {
   if (side->starts->count == 0) return;
   const struct round *round = &rounds[index % ROUNDS];
-  const struct pen_search_start *start = &side->starts->start[index / ROUNDS % side->starts->count];
+  const struct pen_search_seed *start = &side->starts->start[index / ROUNDS % side->starts->count];
   bool fresh = index % ROUNDS == ROUNDS - 1;
   seed = (seed + 1) * 0x9E3779B97F4A7C15u + index * 0xD1B54A32D192ED03u;
   improve(side, fresh ? start->list : side->best, fresh ? start->name : side->from, seed ? seed : 1,
@@ -161,7 +161,7 @@ static void run_round(struct pen_search_side *side, uint64_t index, uint64_t wor
 
 /* A last round by the other objective, which may cost the first nothing. */
 static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t seed) {
-  const struct pen_search_case *c = side->search;
+  const struct pen_search_problem *c = side->search;
   struct pen_search_value value;
   if (side->is_named || !side->best || !pen_search_set(side->board, side->best, &value)) return;
   uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
@@ -181,7 +181,7 @@ static struct pen_partition *placed(const struct pen_partition *partition, bool 
 }
 
 /* What one microbatch needs at least on a rank: its stages' forwards on top of each other, the last one's I and W at once. */
-static double least_limit(const struct pen_search_case *c, uint32_t rank) {
+static double least_limit(const struct pen_search_problem *c, uint32_t rank) {
   double least = 0;
   for (uint32_t local = c->stages_per_rank; local-- > 0;) {
     uint32_t stage = c->stages[(size_t)rank * c->stages_per_rank + local];
@@ -191,7 +191,7 @@ static double least_limit(const struct pen_search_case *c, uint32_t rank) {
 }
 
 void pen_search_refuse(const struct pen_search *search, const struct pen_topology *t) {
-  const struct pen_search_case *c = search->side[search->side[0] ? 0 : 1]->search;
+  const struct pen_search_problem *c = search->side[search->side[0] ? 0 : 1]->search;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     double least = least_limit(c, rank), missing = least - c->budget->limit[rank];
     if (missing <= 1e-9 * least) continue;
@@ -288,7 +288,7 @@ static void search_by(const struct task *task, bool by_span, struct pen_search_s
     if (!task->tries[i]) continue;
     const struct pen_partition *here = placed(task->partition, i);
     const struct pen_budget *budget = pen_budget_of(task->topology, here, task->graph, task->slack);
-    side[i] = begin(task->topology, pen_search_case(here, task->cost, task->overlap_cost, budget, by_span), placements[i],
+    side[i] = begin(task->topology, pen_search_problem(here, task->cost, task->overlap_cost, budget, by_span), placements[i],
                     work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
   }

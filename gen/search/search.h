@@ -36,7 +36,7 @@ struct pen_search_cell {
  *
  * Lists of cells, [rank][count], say what order the ranks run. Where the W of a stage and microbatch is in no list, its I stands for
  * B, and the rank's list ends with PEN_NONE in its place. */
-struct pen_search_case {
+struct pen_search_problem {
   const struct pen_partition *partition;
   const struct pen_stage_cost *stage_cost;
   const struct pen_stage_cost *least_cost; /* the same, but W as if it came as part of B: for bounds */
@@ -52,23 +52,23 @@ struct pen_search_case {
   const bool *whole;        /* [stage] B needs less room, or less time, than I and W: else it is never worth while (see search.c) */
   bool any_whole;
   const double *work;       /* [rank] least sum of its actions' costs: with every B whole that shares something */
-  const double *after;      /* [rank] what counts behind its last action: pen_after_actions(), in the makespan alone */
+  const double *after;      /* [rank] what counts behind its last action: pen_tied_weight_tail(), in the makespan alone */
 };
 
-struct pen_search_case *pen_search_case(const struct pen_partition *partition, const struct pen_stage_cost *cost,
+struct pen_search_problem *pen_search_problem(const struct pen_partition *partition, const struct pen_stage_cost *cost,
                                         double overlap_cost, const struct pen_budget *budget, bool by_span);
 
 /* The cell of a kind, stage and microbatch. */
-static inline uint32_t pen_search_cell_of(const struct pen_search_case *search, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+static inline uint32_t pen_search_cell_of(const struct pen_search_problem *search, uint32_t kind, uint32_t stage, uint32_t microbatch) {
   return (kind * search->stage_count + stage) * search->microbatch_count + microbatch;
 }
 
 /* Lists of cells as an order; and an order, whatever its splits and pairs, as lists of cells: of its B those stay whole that pay. */
-struct pen_order *pen_search_order(const struct pen_search_case *search, const uint32_t *list);
-void pen_search_lists(const struct pen_search_case *search, const struct pen_order *order, uint32_t *list);
+struct pen_order *pen_search_order(const struct pen_search_problem *search, const uint32_t *list);
+void pen_search_lists(const struct pen_search_problem *search, const struct pen_order *order, uint32_t *list);
 
 /* Makes an I and the W right after it a B again where nothing comes later by it and the limit allows. Returns the order's timing. */
-const struct pen_timing *pen_search_fuse(const struct pen_search_case *search, struct pen_order *order, const struct pen_timing *timing);
+const struct pen_timing *pen_search_fuse(const struct pen_search_problem *search, struct pen_order *order, const struct pen_timing *timing);
 
 /* ---- the board: search_board.c ---- */
 
@@ -90,8 +90,8 @@ struct pen_search_trial {
   uint64_t epoch; /* the trial that set it */
 };
 
-struct pen_search_board {
-  const struct pen_search_case *search;
+struct pen_search_timeline {
+  const struct pen_search_problem *search;
   uint32_t *list;   /* [rank][count] cells in the order of running */
   uint32_t *length; /* [rank] of its list: count, less the W that are in none */
   uint32_t *place;  /* [cell] index in its rank's list; PEN_NONE: the W of a B */
@@ -104,10 +104,10 @@ struct pen_search_board {
   uint64_t epoch, work;           /* trials so far; actions timed so far */
 };
 
-struct pen_search_board *pen_search_board(const struct pen_search_case *search);
+struct pen_search_timeline *pen_search_timeline(const struct pen_search_problem *search);
 
 /* Takes lists [rank][count] of cells. False: they can never finish, or hold more than the budget; the board is then no position. */
-bool pen_search_set(struct pen_search_board *board, const uint32_t *list, struct pen_search_value *value);
+bool pen_search_set(struct pen_search_timeline *board, const uint32_t *list, struct pen_search_value *value);
 
 /* From one place in its rank's list to another. Of a W, PEN_NONE is a place too: its I becomes a B, or is one no more. */
 struct pen_search_move {
@@ -116,17 +116,17 @@ struct pen_search_move {
 
 /* Where an action may stand among its rank's others, so that the rank itself never waits for what comes later in its own list, and
  * the stage's weight gradients rise. Of a W that is in no list: where it could come in. */
-void pen_search_reach(const struct pen_search_board *board, uint32_t cell, uint32_t *lowest, uint32_t *highest);
+void pen_search_reach(const struct pen_search_timeline *board, uint32_t cell, uint32_t *lowest, uint32_t *highest);
 
 /* Whether a W in a list may leave it, so that the stage's weight gradients still rise. */
-bool pen_search_may_leave(const struct pen_search_board *board, uint32_t cell);
+bool pen_search_may_leave(const struct pen_search_timeline *board, uint32_t cell);
 
 /* Moves an action to another place within its reach and times what follows. False, and nothing has changed: what the rank would hold
  * is too much, or the order could never finish, or its greatest would exceed `most`. True: the move stands as a trial, to be kept or
  * taken back. */
-bool pen_search_try(struct pen_search_board *board, const struct pen_search_move *move, double most, struct pen_search_value *value);
-void pen_search_keep(struct pen_search_board *board);
-void pen_search_take_back(struct pen_search_board *board, const struct pen_search_move *move);
+bool pen_search_try(struct pen_search_timeline *board, const struct pen_search_move *move, double most, struct pen_search_value *value);
+void pen_search_keep(struct pen_search_timeline *board);
+void pen_search_take_back(struct pen_search_timeline *board, const struct pen_search_move *move);
 
 /* ---- list scheduling: search_build.c ---- */
 
@@ -139,7 +139,7 @@ struct pen_search_rule {
   bool whole;            /* every backward that may be whole is; else only those that have no room for I and W */
 };
 
-struct pen_search_builder *pen_search_builder(const struct pen_search_case *search);
+struct pen_search_builder *pen_search_builder(const struct pen_search_problem *search);
 
 /* Fills list [rank][count] with cells. False: the limit leaves no way. */
 bool pen_search_build(struct pen_search_builder *builder, const struct pen_search_rule *rule, uint32_t *list);
@@ -157,7 +157,7 @@ struct pen_search_anneal {
 
 /* Improves the board's position from `value` on; `best`, lists as of pen_search_set(), receives the best position seen. Returns its
  * value. */
-struct pen_search_value pen_search_improve(struct pen_search_board *board, const struct pen_search_anneal *anneal,
+struct pen_search_value pen_search_improve(struct pen_search_timeline *board, const struct pen_search_anneal *anneal,
                                            struct pen_search_value value, uint32_t *best);
 
 /* xorshift64*, Marsaglia and Vigna: the same on every machine. */

@@ -9,26 +9,26 @@
 static double energy(struct pen_search_value value) { return value.greatest + 0.01 * value.mean; }
 
 /* Keeps the board's position if it is among the best. */
-static void keep(struct pen_search_starts *starts, const struct pen_search_board *board, const char *name, struct pen_search_value value) {
-  const struct pen_search_case *c = board->search;
+static void keep(struct pen_search_seeds *starts, const struct pen_search_timeline *board, const char *name, struct pen_search_value value) {
+  const struct pen_search_problem *c = board->search;
   size_t bytes = (size_t)c->rank_count * c->count * sizeof(uint32_t);
   uint32_t at = starts->count;
   while (at > 0 && energy(value) < energy(starts->start[at - 1].value)) at--;
   if (at > 0 && energy(value) == energy(starts->start[at - 1].value)) return;
-  if (at == PEN_SEARCH_STARTS) return;
-  bool full = starts->count == PEN_SEARCH_STARTS;
-  uint32_t *list = full ? starts->start[PEN_SEARCH_STARTS - 1].list : pen_new(bytes, 1);
+  if (at == PEN_SEARCH_SEEDS) return;
+  bool full = starts->count == PEN_SEARCH_SEEDS;
+  uint32_t *list = full ? starts->start[PEN_SEARCH_SEEDS - 1].list : pen_new(bytes, 1);
   if (!full) starts->count++;
   memmove(&starts->start[at + 1], &starts->start[at], (starts->count - 1 - at) * sizeof *starts->start);
   memcpy(list, board->list, bytes);
-  starts->start[at] = (struct pen_search_start){name, list, value};
+  starts->start[at] = (struct pen_search_seed){name, list, value};
 }
 
 /* ---- named schedules ---- */
 
-static void try_named(struct pen_search_starts *starts, const struct pen_topology *topology, struct pen_search_board *board,
+static void try_named(struct pen_search_seeds *starts, const struct pen_topology *topology, struct pen_search_timeline *board,
                       const char *name, uint32_t *list) {
-  const struct pen_search_case *c = board->search;
+  const struct pen_search_problem *c = board->search;
   struct pen_order *order = pen_compose(topology, c->partition);
   struct pen_search_value value;
   starts->tried++;
@@ -43,7 +43,7 @@ static void try_named(struct pen_search_starts *starts, const struct pen_topolog
 }
 
 /* A row of the table with every warm-up and split that the row leaves open. */
-static void try_row(struct pen_search_starts *starts, const struct pen_topology *topology, struct pen_search_board *board,
+static void try_row(struct pen_search_seeds *starts, const struct pen_topology *topology, struct pen_search_timeline *board,
                     const struct pen_schedule *schedule, uint32_t *list) {
   bool open = schedule->split == PEN_SPLIT_SETTING;
   for (int warmup = 1; warmup <= (open && !schedule->warmup ? 2 : 1); warmup++)
@@ -59,9 +59,9 @@ static void try_row(struct pen_search_starts *starts, const struct pen_topology 
     }
 }
 
-static void try_table(struct pen_search_starts *starts, const struct pen_topology *topology, struct pen_search_board *board,
+static void try_table(struct pen_search_seeds *starts, const struct pen_topology *topology, struct pen_search_timeline *board,
                       bool zigzag, uint32_t *list) {
-  const struct pen_search_case *c = board->search;
+  const struct pen_search_problem *c = board->search;
   bool same = c->stages_per_rank == 1 || c->rank_count == 1; /* loop and V */
   for (uint32_t i = 0; i < pen_schedule_count; i++) {
     const struct pen_schedule *schedule = &pen_schedules[i];
@@ -79,7 +79,7 @@ static const double slopes[] = {0, 0.25, 0.5, 0.75, 1, 1.5, 2}, patiences[] = {0
 enum { SLOPES = sizeof slopes / sizeof *slopes, PATIENCES = sizeof patiences / sizeof *patiences, FLIGHTS = 24 };
 
 /* Rule `index` of the grid: forwards in flight from few to all that any rank can have use of. */
-static struct pen_search_rule rule_of(const struct pen_search_case *c, uint32_t index) {
+static struct pen_search_rule rule_of(const struct pen_search_problem *c, uint32_t index) {
   double most = fmin((double)c->stages_per_rank * c->microbatch_count, (c->stages_per_rank + 1.25) * c->rank_count);
   struct pen_search_rule rule = {.backward_first = index % 2, .deep_first = index / 2 % 2};
   index /= 4;
@@ -94,8 +94,8 @@ static struct pen_search_rule rule_of(const struct pen_search_case *c, uint32_t 
 
 /* Goes over the grid in strides, so that what is left out, when the work ends, is left out evenly; the first rule has all in flight
  * that the limit allows. */
-static void try_rules(struct pen_search_starts *starts, struct pen_search_board *board, uint64_t work, uint32_t *list) {
-  const struct pen_search_case *c = board->search;
+static void try_rules(struct pen_search_seeds *starts, struct pen_search_timeline *board, uint64_t work, uint32_t *list) {
+  const struct pen_search_problem *c = board->search;
   struct pen_search_builder *builder = pen_search_builder(c);
   uint64_t actions = (uint64_t)c->rank_count * c->count, each = actions * (4 + c->stages_per_rank + c->rank_count / 16);
   enum { GRID = 4 * PATIENCES * SLOPES * FLIGHTS, STRIDE = 1193 }; /* a prime that does not divide the grid */
@@ -111,7 +111,7 @@ static void try_rules(struct pen_search_starts *starts, struct pen_search_board 
 }
 
 /* One microbatch after another: this fits if anything does. */
-static void try_serial(struct pen_search_starts *starts, struct pen_search_board *board, bool whole, uint32_t *list) {
+static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeline *board, bool whole, uint32_t *list) {
   struct pen_search_rule serial = {.flight = 1, .slope = 0, .patience = 0, .whole = whole};
   struct pen_search_value value;
   starts->tried++;
@@ -119,10 +119,10 @@ static void try_serial(struct pen_search_starts *starts, struct pen_search_board
     keep(starts, board, "list schedule", value);
 }
 
-struct pen_search_starts *pen_search_starts(const struct pen_topology *topology, const char *placement, struct pen_search_board *board,
+struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology, const char *placement, struct pen_search_timeline *board,
                                             uint64_t work) {
-  const struct pen_search_case *c = board->search;
-  struct pen_search_starts *starts = pen_new(1, sizeof *starts);
+  const struct pen_search_problem *c = board->search;
+  struct pen_search_seeds *starts = pen_new(1, sizeof *starts);
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
   bool zigzag = c->stages_per_rank > 1 && c->rank_count > 1 && c->partition->rank_of[c->rank_count] != 0;
   starts->placement = placement;

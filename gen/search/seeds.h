@@ -1,21 +1,21 @@
 /* search_starts.h: the orders that a search begins with. */
-#ifndef PEN_SEARCH_STARTS_H
-#define PEN_SEARCH_STARTS_H
+#ifndef PEN_SEARCH_SEEDS_H
+#define PEN_SEARCH_SEEDS_H
 
 #include "gen/search/search.h"
 
 /* As lists of cells: a named schedule's, with every backward split and microbatches rising, or a list schedule. */
-struct pen_search_start {
+struct pen_search_seed {
   const char *name;
   uint32_t *list;
   struct pen_search_value value;
 };
 
 
-enum { PEN_SEARCH_STARTS = 8 };
+enum { PEN_SEARCH_SEEDS = 8 };
 
-struct pen_search_starts {
-  struct pen_search_start start[PEN_SEARCH_STARTS]; /* the best, no two of one value, by rising value */
+struct pen_search_seeds {
+  struct pen_search_seed start[PEN_SEARCH_SEEDS]; /* the best, no two of one value, by rising value */
   uint32_t count;
   struct pen_search_named *named; /* all that suit */
   size_t named_count, named_capacity;
@@ -24,7 +24,7 @@ struct pen_search_starts {
 };
 
 /* All named schedules that suit the topology on the board's placement, and list schedules until about `work` actions were timed. */
-struct pen_search_starts *pen_search_starts(const struct pen_topology *topology, const char *placement, struct pen_search_board *board,
+struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology, const char *placement, struct pen_search_timeline *board,
                                             uint64_t work);
 
 #endif

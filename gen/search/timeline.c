@@ -12,9 +12,9 @@
 #include <math.h>
 #include <string.h>
 
-struct pen_search_board *pen_search_board(const struct pen_search_case *search) {
+struct pen_search_timeline *pen_search_timeline(const struct pen_search_problem *search) {
   size_t ranks = search->rank_count, actions = ranks * search->count;
-  struct pen_search_board *board = pen_new(1, sizeof *board);
+  struct pen_search_timeline *board = pen_new(1, sizeof *board);
   board->search = search;
   board->list = pen_new(actions, sizeof *board->list);
   board->length = pen_new(ranks, sizeof *board->length);
@@ -33,20 +33,20 @@ struct pen_search_board *pen_search_board(const struct pen_search_case *search) 
 
 /* ---- what a rank holds ---- */
 
-static inline const struct pen_search_type *type_of(const struct pen_search_board *board, uint32_t cell) {
+static inline const struct pen_search_type *type_of(const struct pen_search_timeline *board, uint32_t cell) {
   return &board->search->type[board->cell[cell].type];
 }
 
-static double *held_by(struct pen_search_board *board, uint32_t rank) { return board->held + (size_t)rank * (board->search->count + 1u); }
+static double *held_by(struct pen_search_timeline *board, uint32_t rank) { return board->held + (size_t)rank * (board->search->count + 1u); }
 
 /* Whether the rank may hold that much: limits are inclusive, and sums round. */
-static inline bool may_hold(const struct pen_search_case *search, uint32_t rank, double held) {
+static inline bool may_hold(const struct pen_search_problem *search, uint32_t rank, double held) {
   return held <= search->budget->limit[rank] * (1 + 1e-9);
 }
 
 /* Numbers places and adds up holds of a rank from a place on; false where it would hold too much. */
-static bool index_from(struct pen_search_board *board, uint32_t rank, uint32_t first) {
-  const struct pen_search_case *search = board->search;
+static bool index_from(struct pen_search_timeline *board, uint32_t rank, uint32_t first) {
+  const struct pen_search_problem *search = board->search;
   const uint32_t *list = board->list + (size_t)rank * search->count;
   double *held = held_by(board, rank);
   bool fits = true;
@@ -60,8 +60,8 @@ static bool index_from(struct pen_search_board *board, uint32_t rank, uint32_t f
 }
 
 /* Whether an action may move: it peaks at its new place, and those that it passes stand on what it leaves or no longer takes away. */
-static bool shift_fits(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to) {
-  const struct pen_search_case *search = board->search;
+static bool shift_fits(struct pen_search_timeline *board, uint32_t rank, uint32_t from, uint32_t to) {
+  const struct pen_search_problem *search = board->search;
   if (!search->budget->limited) return true;
   const uint32_t *list = board->list + (size_t)rank * search->count;
   const double *held = held_by(board, rank);
@@ -75,8 +75,8 @@ static bool shift_fits(struct pen_search_board *board, uint32_t rank, uint32_t f
   return true;
 }
 
-static void shift(struct pen_search_board *board, uint32_t rank, uint32_t from, uint32_t to) {
-  const struct pen_search_case *search = board->search;
+static void shift(struct pen_search_timeline *board, uint32_t rank, uint32_t from, uint32_t to) {
+  const struct pen_search_problem *search = board->search;
   uint32_t *list = board->list + (size_t)rank * search->count, cell = list[from];
   double *held = held_by(board, rank), remains = type_of(board, cell)->hold.remains;
   for (uint32_t i = from; i > to; i--) {
@@ -94,13 +94,13 @@ static void shift(struct pen_search_board *board, uint32_t rank, uint32_t from, 
 }
 
 /* The I of a W. */
-static uint32_t backward_of(const struct pen_search_case *search, uint32_t cell) {
+static uint32_t backward_of(const struct pen_search_problem *search, uint32_t cell) {
   return cell - search->stage_count * search->microbatch_count;
 }
 
 /* Takes a W out, so that its I is a B, or puts it in; false where the rank would then hold too much. */
-static bool change_split(struct pen_search_board *board, const struct pen_search_move *m) {
-  const struct pen_search_case *search = board->search;
+static bool change_split(struct pen_search_timeline *board, const struct pen_search_move *m) {
+  const struct pen_search_problem *search = board->search;
   uint32_t *list = board->list + (size_t)m->rank * search->count, *length = &board->length[m->rank];
   uint32_t input = backward_of(search, m->cell), type = search->cell[m->cell].type;
   if (m->to == PEN_NONE) {
@@ -122,11 +122,11 @@ static bool changes_split(const struct pen_search_move *m) { return m->from == P
 
 /* The place of a cell of the rank, plus or minus one. */
 struct reach {
-  const struct pen_search_board *board;
+  const struct pen_search_timeline *board;
   uint32_t lowest, highest;
 };
 
-static uint32_t place_of(const struct pen_search_board *board, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+static uint32_t place_of(const struct pen_search_timeline *board, uint32_t kind, uint32_t stage, uint32_t microbatch) {
   return board->place[pen_search_cell_of(board->search, kind, stage, microbatch)];
 }
 
@@ -142,7 +142,7 @@ static void ahead(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t m
 
 /* Weight gradients rise: a B has the place of its W too. */
 static void keep_rising(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
-  const struct pen_search_board *board = reach->board;
+  const struct pen_search_timeline *board = reach->board;
   bool whole = kind == PEN_PROGRAM_I && place_of(board, PEN_PROGRAM_W, stage, microbatch) == PEN_NONE;
   if (microbatch > 0) {
     after(reach, kind, stage, microbatch - 1);
@@ -154,8 +154,8 @@ static void keep_rising(struct reach *reach, uint32_t kind, uint32_t stage, uint
   }
 }
 
-void pen_search_reach(const struct pen_search_board *board, uint32_t cell, uint32_t *lowest, uint32_t *highest) {
-  const struct pen_search_case *search = board->search;
+void pen_search_reach(const struct pen_search_timeline *board, uint32_t cell, uint32_t *lowest, uint32_t *highest) {
+  const struct pen_search_problem *search = board->search;
   uint32_t microbatch = cell % search->microbatch_count, type = cell / search->microbatch_count;
   uint32_t stage = type % search->stage_count, kind = type / search->stage_count, last = search->stage_count - 1;
   const uint32_t *rank_of = search->partition->rank_of;
@@ -173,8 +173,8 @@ void pen_search_reach(const struct pen_search_board *board, uint32_t cell, uint3
   *highest = board->place[cell] == PEN_NONE ? reach.highest + 1 : reach.highest;
 }
 
-bool pen_search_may_leave(const struct pen_search_board *board, uint32_t cell) {
-  const struct pen_search_case *search = board->search;
+bool pen_search_may_leave(const struct pen_search_timeline *board, uint32_t cell) {
+  const struct pen_search_problem *search = board->search;
   if (!search->whole[cell / search->microbatch_count % search->stage_count]) return false;
   if (cell % search->microbatch_count == 0 || board->place[cell - 1] == PEN_NONE) return true;
   return board->place[cell - 1] < board->place[backward_of(search, cell)];
@@ -183,7 +183,7 @@ bool pen_search_may_leave(const struct pen_search_board *board, uint32_t cell) {
 /* ---- times ---- */
 
 /* The first of a rank's actions that starts at `time` or later; times that stand rise along the list. */
-static uint32_t first_from(const struct pen_search_board *board, uint32_t rank, double time) {
+static uint32_t first_from(const struct pen_search_timeline *board, uint32_t rank, double time) {
   const uint32_t *list = board->list + (size_t)rank * board->search->count;
   uint32_t low = 0, high = board->length[rank];
   while (low < high) {
@@ -196,8 +196,8 @@ static uint32_t first_from(const struct pen_search_board *board, uint32_t rank, 
 
 /* Times a rank's list from where it is to its end or to a cell that is not made yet. Pushes ranks that waited for what it made.
  * False: the rank's idle time exceeds `most`. */
-static bool run_rank(struct pen_search_board *board, uint32_t rank, double since, double most, uint32_t *stacked) {
-  const struct pen_search_case *search = board->search;
+static bool run_rank(struct pen_search_timeline *board, uint32_t rank, double since, double most, uint32_t *stacked) {
+  const struct pen_search_problem *search = board->search;
   const uint32_t *list = board->list + (size_t)rank * search->count;
   struct pen_search_trial *trial = board->trial;
   uint64_t epoch = board->epoch;
@@ -238,9 +238,9 @@ static bool run_rank(struct pen_search_board *board, uint32_t rank, double since
 }
 
 /* Times everything that starts at `since` or later, of the moved rank from index `from` on; all of it when `since` is below 0. */
-static bool run_from(struct pen_search_board *board, double since, uint32_t moved, uint32_t from, double most,
+static bool run_from(struct pen_search_timeline *board, double since, uint32_t moved, uint32_t from, double most,
                      struct pen_search_value *value) {
-  const struct pen_search_case *search = board->search;
+  const struct pen_search_problem *search = board->search;
   uint32_t stacked = 0;
   board->epoch++;
   for (uint32_t rank = search->rank_count; rank-- > 0;) {
@@ -268,8 +268,8 @@ static bool run_from(struct pen_search_board *board, double since, uint32_t move
   return true;
 }
 
-void pen_search_keep(struct pen_search_board *board) {
-  const struct pen_search_case *search = board->search;
+void pen_search_keep(struct pen_search_timeline *board) {
+  const struct pen_search_problem *search = board->search;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
     const uint32_t *list = board->list + (size_t)rank * search->count;
     for (uint32_t i = board->from[rank]; i < board->length[rank]; i++) board->times[list[i]] = board->trial[list[i]].times;
@@ -277,8 +277,8 @@ void pen_search_keep(struct pen_search_board *board) {
 }
 
 /* Takes the lists over: who stands where, and which I stand for B. */
-static bool take_lists(struct pen_search_board *board, const uint32_t *list) {
-  const struct pen_search_case *search = board->search;
+static bool take_lists(struct pen_search_timeline *board, const uint32_t *list) {
+  const struct pen_search_problem *search = board->search;
   bool fits = true;
   memcpy(board->list, list, (size_t)search->rank_count * search->count * sizeof *list);
   memcpy(board->cell, search->cell, search->cell_count * sizeof *board->cell);
@@ -297,8 +297,8 @@ static bool take_lists(struct pen_search_board *board, const uint32_t *list) {
   return fits;
 }
 
-bool pen_search_set(struct pen_search_board *board, const uint32_t *list, struct pen_search_value *value) {
-  const struct pen_search_case *search = board->search;
+bool pen_search_set(struct pen_search_timeline *board, const uint32_t *list, struct pen_search_value *value) {
+  const struct pen_search_problem *search = board->search;
   bool fits = take_lists(board, list);
   for (uint32_t cell = 0; cell < search->cell_count; cell++) board->times[cell].start = INFINITY; /* nothing stands yet */
   if (!fits || !run_from(board, -1, 0, 0, INFINITY, value)) return false;
@@ -306,7 +306,7 @@ bool pen_search_set(struct pen_search_board *board, const uint32_t *list, struct
   return true;
 }
 
-void pen_search_take_back(struct pen_search_board *board, const struct pen_search_move *m) {
+void pen_search_take_back(struct pen_search_timeline *board, const struct pen_search_move *m) {
   if (!changes_split(m)) {
     shift(board, m->rank, m->to, m->from);
     return;
@@ -314,8 +314,8 @@ void pen_search_take_back(struct pen_search_board *board, const struct pen_searc
   (void)change_split(board, &(struct pen_search_move){m->rank, m->cell, m->to, m->from});
 }
 
-bool pen_search_try(struct pen_search_board *board, const struct pen_search_move *m, double most, struct pen_search_value *value) {
-  const struct pen_search_case *search = board->search;
+bool pen_search_try(struct pen_search_timeline *board, const struct pen_search_move *m, double most, struct pen_search_value *value) {
+  const struct pen_search_problem *search = board->search;
   const uint32_t *list = board->list + (size_t)m->rank * search->count;
   uint32_t first = m->from < m->to ? m->from : m->to;
   if (changes_split(m)) {

@@ -24,7 +24,7 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology, const stru
   const struct pen_reals given[3] = {topology->costs_forward, topology->costs_backward_input, topology->costs_backward_weight};
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++) {
-    double value[3], unit = 1e-9, again = pen_again_flops(graph[s]);
+    double value[3], unit = 1e-9, again = pen_recomputed_flops(graph[s]);
     for (int k = 0; k < 3; k++) {
       value[k] = pen_program_flops(&graph[s]->program[k]) - (k == PEN_PROGRAM_I ? again : 0);
       if (given[k].count && value[k] > 0) unit = listed(given[k], s) / value[k];
@@ -44,9 +44,9 @@ static double unit_of(const struct pen_graph *graph, const struct pen_stage_cost
   return flops > 0 ? cost->forward / flops : 0;
 }
 
-struct pen_exchange_cost *pen_exchange_costs(const struct pen_topology *topology, const struct pen_partition *partition,
+struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology, const struct pen_partition *partition,
                                              struct pen_graph *const *graph, const struct pen_stage_cost *cost) {
-  struct pen_exchange_cost *exchange = pen_new(partition->stage_count, sizeof *exchange);
+  struct pen_collective_cost *exchange = pen_new(partition->stage_count, sizeof *exchange);
   double replicas = partition->replica_count > 1 ? partition->replica_count : 1;
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     double elements = 0, unit = unit_of(graph[s], &cost[s]) * ELEMENT_FLOPS;

@@ -9,7 +9,7 @@ struct pen_stage_cost *pen_costs(const struct pen_topology *topology, const stru
                                  struct pen_graph *const *graph);
 /* What the replicas' exchange of each stage's gradients takes, [stage], in the unit of `cost`: the topology's figures, or in proportion to
  * the bytes that are moved. */
-struct pen_exchange_cost *pen_exchange_costs(const struct pen_topology *topology, const struct pen_partition *partition,
+struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology, const struct pen_partition *partition,
                                              struct pen_graph *const *graph, const struct pen_stage_cost *cost);
 /* "in Gflop" or "in the file's unit". */
 const char *pen_cost_unit(const struct pen_topology *topology);

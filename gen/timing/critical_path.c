@@ -72,7 +72,7 @@ static bool go_back(const struct search *search, struct pen_path_step *step, str
 /* What ends the step; `rest`: what follows it on its rank. */
 static struct pen_path_step last_step(const struct search *search, double *rest) {
   struct pen_path_step last = {.end = -1};
-  double *after = pen_after_actions(search->partition, search->cost), latest = -1;
+  double *after = pen_tied_weight_tail(search->partition, search->cost), latest = -1;
   for (uint32_t rank = 0; rank < search->order->rank_count; rank++) {
     uint32_t count = search->order->count[rank];
     if (count == 0 || search->timing->end[rank][count - 1] + after[rank] <= latest) continue;

@@ -23,7 +23,7 @@ struct pen_path {
   size_t count;
   struct pen_path_leg *leg;   /* [leg_count] */
   size_t leg_count;
-  double compute, sent, after; /* their sum is the makespan, but for rounding; after: of pen_after_actions() */
+  double compute, sent, after; /* their sum is the makespan, but for rounding; after: of pen_tied_weight_tail() */
 };
 
 /* The critical path of a complete timing, as pen_simulate() gave it for these arguments. Where several actions end in time, the

@@ -1,9 +1,9 @@
 /* exchange.c: where the rows stand by which the replicas of a stage come to one gradient (data_parallel.replicas).
  *
- * REDUCE_GRAD says that a stage's gradient is whole. It costs nothing and never blocks, so it stands right behind the last action that
- * adds to the gradient: the others can then go on. WAIT_GRAD adds up the own shards, GATHER_GRAD copies those of the others; their rank
- * does nothing else meanwhile. Where the moments are cut over the replicas nobody wants the others' gradients: in place of GATHER_GRAD,
- * GATHER_VALUE brings the others' weights, right behind UPDATE. Where weights are cut too, UNSHARD brings them together where they are
+ * GRAD_READY says that a stage's gradient is whole. It costs nothing and never blocks, so it stands right behind the last action that
+ * adds to the gradient: the others can then go on. REDUCE_SCATTER adds up the own shards, ALL_GATHER_GRAD copies those of the others; their rank
+ * does nothing else meanwhile. Where the moments are cut over the replicas nobody wants the others' gradients: in place of ALL_GATHER_GRAD,
+ * ALL_GATHER_WEIGHT brings the others' weights, right behind UPDATE. Where weights are cut too, UNSHARD brings them together where they are
  * used, and RESHARD gives up their place; a W uses them only where it makes the logits again (late_loss.c). The rows before UPDATE are
  * put into the pauses that the simulated rank makes anyway after that, at the end of its backward. Where they stand best depends on what
  * they take, hence three rules, of which step_timing.c takes the one that makes the shortest step:
@@ -13,7 +13,7 @@
  *   LAST     behind all actions
  *
  * All sums come before all copies, and stages whose gradients are whole earlier before others. The gradient of a tied matrix is whole
- * behind JOIN, which stands behind all compute actions; so is then its stage's.
+ * behind ADD_TIED_GRAD, which stands behind all compute actions; so is then its stage's.
  *
  * All replicas run the same lists. Whatever a row waits for stands further up in its own list, hence in its peers': let all replicas run
  * in step along an order in which one replica alone comes to its end, and every row finds what it waits for. So replicas add no
@@ -24,7 +24,7 @@
 
 /* A row, with what it takes and what must stand above it. */
 struct task {
-  struct pen_exchange_row row; /* `before` is found; until then the last place */
+  struct pen_collective row; /* `before` is found; until then the last place */
   uint32_t ready;              /* it may stand before this action, or a later one */
   const struct task *needs;    /* and behind that row; null: none */
   double cost;
@@ -61,7 +61,7 @@ static struct gradient *gradients_of(const struct pen_order *order, const struct
     if (adds(action)) gradient[place[action->stage]].whole = index + (action->overlaps ? 2 : 1);
   }
   for (size_t i = 0; i < *count && partition->joins; i++)
-    if (gradient[i].stage == 0) gradient[i].whole = PEN_BEHIND_JOIN;
+    if (gradient[i].stage == 0) gradient[i].whole = PEN_AFTER_TIED_GRAD;
   qsort(gradient, *count, sizeof *gradient, compare_gradients);
   return gradient;
 }
@@ -101,8 +101,8 @@ static void add_uses(const struct pen_order *order, const struct pen_partition *
 
 /* The rows of a rank, kind by kind; each kind in the order in which gradients are whole. */
 static struct task *tasks_of(const struct pen_order *order, const struct pen_partition *partition, uint32_t rank,
-                             const struct pen_exchange_cost *cost, int profile_kind, size_t *count) {
-  const uint8_t kinds[] = {PEN_REDUCE_GRAD, PEN_WAIT_GRAD, partition->sharding == PEN_SHARD_NONE ? PEN_GATHER_GRAD : PEN_GATHER_VALUE};
+                             const struct pen_collective_cost *cost, int profile_kind, size_t *count) {
+  const uint8_t kinds[] = {PEN_GRAD_READY, PEN_REDUCE_SCATTER, partition->sharding == PEN_SHARD_NONE ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT};
   size_t gradients, kind_count = sizeof kinds;
   struct gradient *gradient = gradients_of(order, partition, rank, &gradients);
   bool cuts_weights = partition->sharding == PEN_SHARD_WEIGHTS;
@@ -114,12 +114,12 @@ static struct task *tasks_of(const struct pen_order *order, const struct pen_par
   for (size_t kind = 0; kind < kind_count; kind++)
     for (size_t i = 0; i < gradients; i++) {
       const struct gradient *g = &gradient[i];
-      if (kinds[kind] == PEN_GATHER_VALUE && cuts_weights && !(partition->joins && g->stage == 0)) continue;
+      if (kinds[kind] == PEN_ALL_GATHER_WEIGHT && cuts_weights && !(partition->joins && g->stage == 0)) continue;
       uint32_t last = g->whole > order->count[rank] ? g->whole : order->count[rank];
-      bool moves = kinds[kind] == PEN_WAIT_GRAD || kinds[kind] == PEN_GATHER_GRAD;
-      if (kinds[kind] == PEN_GATHER_VALUE) last = PEN_BEHIND_UPDATE;
-      task[*count] = (struct task){{kinds[kind] == PEN_REDUCE_GRAD ? g->whole : last, kinds[kind], (uint16_t)g->stage}, g->whole, NULL, 0, !moves};
-      if (moves && cost) task[*count].cost = kinds[kind] == PEN_WAIT_GRAD ? cost[g->stage].reduce : cost[g->stage].gather;
+      bool moves = kinds[kind] == PEN_REDUCE_SCATTER || kinds[kind] == PEN_ALL_GATHER_GRAD;
+      if (kinds[kind] == PEN_ALL_GATHER_WEIGHT) last = PEN_AFTER_UPDATE;
+      task[*count] = (struct task){{kinds[kind] == PEN_GRAD_READY ? g->whole : last, kinds[kind], (uint16_t)g->stage}, g->whole, NULL, 0, !moves};
+      if (moves && cost) task[*count].cost = kinds[kind] == PEN_REDUCE_SCATTER ? cost[g->stage].reduce : cost[g->stage].gather;
       if (moves) task[*count].needs = &task[*count - gradients];
       (*count)++;
     }
@@ -149,9 +149,9 @@ static int compare_places(const void *a, const void *b) {
 }
 
 /* By place; what shares one stays in the order of the tasks. */
-static struct pen_exchange_row *sort_rows(const struct task *task, size_t count) {
+static struct pen_collective *sort_rows(const struct task *task, size_t count) {
   struct task *sorted = pen_new(count + 1, sizeof *sorted);
-  struct pen_exchange_row *row = pen_new(count + 1, sizeof *row);
+  struct pen_collective *row = pen_new(count + 1, sizeof *row);
   for (size_t i = 0; i < count; i++) {
     sorted[i] = task[i];
     sorted[i].ready = (uint32_t)i;
@@ -162,17 +162,17 @@ static struct pen_exchange_row *sort_rows(const struct task *task, size_t count)
   return row;
 }
 
-struct pen_exchange *pen_exchange_of(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
-                                     const struct pen_exchange_cost *cost, enum pen_exchange_rule rule, int profile_kind) {
+struct pen_collectives *pen_collectives_of(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
+                                     const struct pen_collective_cost *cost, enum pen_collectives_rule rule, int profile_kind) {
   if (partition->replica_count <= 1 || (profile_kind != PEN_TRAIN && partition->sharding != PEN_SHARD_WEIGHTS)) return NULL;
-  struct pen_exchange *exchange = pen_new(1, sizeof *exchange);
+  struct pen_collectives *exchange = pen_new(1, sizeof *exchange);
   exchange->count = pen_new(order->rank_count, sizeof *exchange->count);
   exchange->row = pen_new(order->rank_count, sizeof *exchange->row);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     size_t count;
     struct task *task = tasks_of(order, partition, rank, cost, profile_kind, &count);
-    if (rule != PEN_EXCHANGE_LAST)
-      fill_pauses(task, count, timing->start[rank], timing->end[rank], order->count[rank], rule == PEN_EXCHANGE_FITTING);
+    if (rule != PEN_COLLECTIVES_LAST)
+      fill_pauses(task, count, timing->start[rank], timing->end[rank], order->count[rank], rule == PEN_COLLECTIVES_FITTING);
     exchange->row[rank] = sort_rows(task, count);
     exchange->count[rank] = (uint32_t)count;
   }

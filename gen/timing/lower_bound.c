@@ -56,7 +56,7 @@ struct bound {
   const struct pen_budget *budget;
   struct stage_least *least; /* [stage] */
   struct rank_sum *sum;      /* [rank] */
-  double *after;             /* [rank] pen_after_actions() */
+  double *after;             /* [rank] pen_tied_weight_tail() */
   double *before;            /* [stage] from the step's start to the first forward of the stage */
   double *down;              /* [stage] from the start of its forward to the end of the last stage's */
   double *back;              /* [stage] from the end of a backward to the end of stage 0's */
@@ -290,7 +290,7 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order, const struct pen_
                                 const struct pen_stage_cost *cost, double overlap_cost, const struct pen_budget *budget) {
   uint32_t stages = partition->stage_count;
   struct bound b = {order, partition, cost, pen_order_has_pair(order) ? overlap_cost : -1, budget, .least = pen_new(stages, sizeof *b.least),
-                    .sum = pen_new(order->rank_count, sizeof *b.sum), .after = pen_after_actions(partition, cost),
+                    .sum = pen_new(order->rank_count, sizeof *b.sum), .after = pen_tied_weight_tail(partition, cost),
                     .before = pen_new(stages, sizeof(double)), .down = pen_new(stages, sizeof(double)), .back = pen_new(stages, sizeof(double)),
                     .next = pen_new(stages, sizeof(uint32_t))};
   struct pen_bounds bounds = {.makespan = {.work = 0}, .span = {.work = 0}};

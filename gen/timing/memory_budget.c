@@ -42,7 +42,7 @@ static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
 /* Holds of a stage in bytes: its programs', with the messages that come for it and those that it sends at once. Returns the bytes of
  * its weights that UNSHARD brings together. */
 static double hold_bytes(const struct pen_graph *graph, struct pen_hold hold[PEN_PROGRAMS]) {
-  struct pen_blocks blocks = pen_blocks_of(graph, &(struct pen_cutting){.cut = PEN_CUT_NOT});
+  struct pen_stage_buffers blocks = pen_stage_buffers_of(graph, &(struct pen_cutting){.cut = PEN_CUT_NOT});
   double come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = boundary_bytes(graph, graph->input),
                                [PEN_PROGRAM_I] = boundary_bytes(graph, graph->output_gradient)};
   double gone[PEN_PROGRAMS] = {0};

@@ -10,15 +10,15 @@
 
 #include "gen/gen.h"
 
-static bool takes_time(int kind) { return kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE || kind == PEN_UNSHARD; }
+static bool takes_time(int kind) { return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD || kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD; }
 
 /* The lists of an order with the rows of an exchange in their places. */
-static struct pen_order *join(const struct pen_order *order, const struct pen_exchange *exchange) {
+static struct pen_order *join(const struct pen_order *order, const struct pen_collectives *exchange) {
   struct pen_order *joint = pen_new(1, sizeof *joint);
   *joint = (struct pen_order){order->rank_count, pen_new(order->rank_count, sizeof(uint32_t)),
                               pen_new(order->rank_count, sizeof(struct pen_compute *))};
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
-    const struct pen_exchange_row *row = exchange->row[rank];
+    const struct pen_collective *row = exchange->row[rank];
     uint32_t count = order->count[rank], rows = exchange->count[rank], next = 0, *used = &joint->count[rank];
     struct pen_compute *action = joint->action[rank] = pen_new((size_t)count + rows + 1, sizeof *action);
     for (uint32_t index = 0; index <= count; index++) {
@@ -59,15 +59,15 @@ static void take_actions(struct pen_timing *timing, const struct pen_order *join
 }
 
 struct pen_timing *pen_simulate_step(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
-                                     const struct pen_exchange_cost *exchange_cost, double overlap_cost, int profile_kind, bool given) {
+                                     const struct pen_collective_cost *exchange_cost, double overlap_cost, int profile_kind, bool given) {
   struct pen_timing *timing = pen_simulate(order, partition, cost, overlap_cost);
   struct pen_timing *best = NULL;
   if (!timing->complete || !isfinite(timing->makespan)) return timing;
-  for (int rule = given ? PEN_EXCHANGE_LAST : PEN_EXCHANGE_FITTING; rule < PEN_EXCHANGE_RULES; rule++) {
-    const struct pen_exchange *exchange = pen_exchange_of(order, partition, timing, exchange_cost, (enum pen_exchange_rule)rule, profile_kind);
+  for (int rule = given ? PEN_COLLECTIVES_LAST : PEN_COLLECTIVES_FITTING; rule < PEN_COLLECTIVES_RULES; rule++) {
+    const struct pen_collectives *exchange = pen_collectives_of(order, partition, timing, exchange_cost, (enum pen_collectives_rule)rule, profile_kind);
     if (!exchange) return timing;
     const struct pen_order *joint = join(order, exchange);
-    struct pen_timing *whole = pen_simulate_rows(joint, partition, cost, exchange_cost, overlap_cost);
+    struct pen_timing *whole = pen_simulate_collectives(joint, partition, cost, exchange_cost, overlap_cost);
     if (!whole->complete) pen_stop(70, "step timing: the exchange between replicas holds up the step");
     if (best && !(whole->makespan < best->makespan)) continue;
     best = whole;

@@ -22,7 +22,7 @@ struct run {
   const struct pen_order *order;
   const struct pen_partition *partition;
   const struct pen_stage_cost *cost;
-  const struct pen_exchange_cost *exchange_cost; /* null: there are no rows of the exchange */
+  const struct pen_collective_cost *exchange_cost; /* null: there are no rows of the exchange */
   double overlap_cost;
   struct pen_timing *timing;
   struct lane *lane;
@@ -40,9 +40,9 @@ static size_t cell(const struct run *run, uint32_t stage, uint32_t microbatch) {
 static double own_cost(const struct run *run, const struct pen_compute *action) {
   const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
-  case PEN_WAIT_GRAD: return run->exchange_cost[action->stage].reduce;
-  case PEN_GATHER_GRAD:
-  case PEN_GATHER_VALUE:
+  case PEN_REDUCE_SCATTER: return run->exchange_cost[action->stage].reduce;
+  case PEN_ALL_GATHER_GRAD:
+  case PEN_ALL_GATHER_WEIGHT:
   case PEN_UNSHARD: return run->exchange_cost[action->stage].gather;
   case PEN_F: return cost[action->stage].forward;
   case PEN_I: return cost[action->stage].backward_input;
@@ -159,7 +159,7 @@ static void advance(struct run *run, uint32_t rank) {
 /* ---- the whole ---- */
 
 static struct run begin(const struct pen_order *order, const struct pen_partition *partition,
-                        const struct pen_stage_cost *cost, const struct pen_exchange_cost *exchange_cost, double overlap_cost) {
+                        const struct pen_stage_cost *cost, const struct pen_collective_cost *exchange_cost, double overlap_cost) {
   uint32_t ranks = order->rank_count;
   size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
   struct pen_timing *timing = pen_new(1, sizeof *timing);
@@ -201,7 +201,7 @@ static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *firs
 /* Sums up a complete run. */
 static void conclude(struct run *run) {
   struct pen_timing *timing = run->timing;
-  double begins = INFINITY, ends = -INFINITY, *after = pen_after_actions(run->partition, run->cost);
+  double begins = INFINITY, ends = -INFINITY, *after = pen_tied_weight_tail(run->partition, run->cost);
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++) {
     uint32_t first, last;
     if (run->order->count[rank] == 0) continue;
@@ -217,8 +217,8 @@ static void conclude(struct run *run) {
     timing->idle[rank] = fmax(0, timing->makespan - timing->busy[rank] - timing->exchanging[rank]); /* below: by rounding */
 }
 
-struct pen_timing *pen_simulate_rows(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
-                                     const struct pen_exchange_cost *exchange_cost, double overlap_cost) {
+struct pen_timing *pen_simulate_collectives(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                                     const struct pen_collective_cost *exchange_cost, double overlap_cost) {
   struct run run = begin(order, partition, cost, exchange_cost, overlap_cost);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) wake(&run, rank);
   while (run.heap_count > 0) advance(&run, pop(&run));
@@ -233,7 +233,7 @@ struct pen_timing *pen_simulate_rows(const struct pen_order *order, const struct
 
 struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
                                 const struct pen_stage_cost *cost, double overlap_cost) {
-  struct pen_timing *timing = pen_simulate_rows(order, partition, cost, NULL, overlap_cost);
+  struct pen_timing *timing = pen_simulate_collectives(order, partition, cost, NULL, overlap_cost);
   if (!timing->complete) return timing;
   double bound = pen_bounds_of(order, partition, cost, overlap_cost, NULL).makespan.greatest;
   timing->lower_bound = pen_bound_rounded(bound, timing->makespan);

@@ -11,7 +11,7 @@
  * whichever is latest: a constant for each rank. It counts for the makespan; the span is of actions alone (design.md section 8). */
 #include "gen/gen.h"
 
-double *pen_after_actions(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
+double *pen_tied_weight_tail(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
   double *after = pen_new(partition->rank_count, sizeof *after);
   uint32_t last = partition->stage_count - 1, owner = partition->rank_of[0], head = partition->rank_of[last];
   if (!partition->joins || owner == head) return after;

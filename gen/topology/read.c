@@ -8,7 +8,7 @@
  *      numbers, which libconfig 1.5 gets wrong, and messages have the file and line of an included fragment
  *   2. each -s PATH=VALUE as it comes on the command line; value.c reads the text by the setting's type
  *   3. defaults of settings.def, where nothing was said
- *   4. pen_topology_settle(): defaults that depend on other settings, and all that settings demand of each other (settle.c)
+ *   4. pen_topology_validate(): defaults that depend on other settings, and all that settings demand of each other (settle.c)
  *
  * Each setting keeps its origin: where it was written, and how. A message is `FILE:LINE: GROUP.NAME = VALUE: what is allowed`, `-s ...` for an
  * override, and FILE alone for a default or for nothing (design.md section 10). A name that is unknown ends the generator with the nearest one
@@ -255,7 +255,7 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
     sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *)override[i]);
   }
   take_defaults(topology);
-  pen_topology_settle(topology);
+  pen_topology_validate(topology);
   sha256_update(&hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
   sha256_digest(&hash, sizeof topology->source_digest, topology->source_digest);
   return topology;

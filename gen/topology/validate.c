@@ -400,7 +400,7 @@ static void settle_lists(struct pen_topology *t) {
   recompute->value = values;
 }
 
-void pen_topology_settle(struct pen_topology *topology) {
+void pen_topology_validate(struct pen_topology *topology) {
   require_all(topology);
   pen_topology_check_built(topology);
   settle_pipeline(topology);

@@ -9,7 +9,7 @@ extern const char *pen_device_auto;
 
 /* Fills in the defaults that depend on other settings, and ends the generator (78) when a setting is missing, when settings are
  * at odds, or when they ask for what this version does not build. */
-void pen_topology_settle(struct pen_topology *topology);
+void pen_topology_validate(struct pen_topology *topology);
 
 /* built.c: refuses what the table of settings has but this version does not build. */
 void pen_topology_check_built(const struct pen_topology *topology);

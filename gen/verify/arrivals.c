@@ -2,7 +2,7 @@
  *
  * With a credit that is after the receiver's RECV row; else after the last row of the receiver that the sender has heard of when it sends.
  * A sender has heard of a row when it has waited for a message that the receiver sent after it, or for a credit that the receiver
- * gave after it, or has run GATHER after the receiver's PUBLISH. (What it could know through third ranks does not count.) */
+ * gave after it, or has run WAIT_NORM after the receiver's PUBLISH. (What it could know through third ranks does not count.) */
 #include <stdlib.h>
 
 #include "gen/verify/verify.h"
@@ -56,21 +56,21 @@ static void walk_sender(const struct pen_checked *c, const struct pen_profile *p
   for (uint32_t step = 0; step < 2; step++)
     for (uint32_t index = 0; index < c->count[rank]; index++) {
       const struct pen_action *row = &c->row[rank][index];
-      if (row->kind == PEN_GATHER)
+      if (row->kind == PEN_WAIT_NORM)
         for (uint32_t n = 0; n < out_count; n++)
           hear(&k->known[out[n].channel], step * c->count[out[n].to_rank] + published_rows(c, out[n].to_rank));
       if (!pen_is_wait(row->kind) && !pen_is_send(row->kind)) continue;
       const struct pen_message *message = &profile->messages[row->message];
       const struct pen_channel *channel = &profile->channels[message->channel];
-      enum pen_way way = pen_way_of(message->kind);
+      enum pen_direction way = pen_direction_of(message->kind);
       if (pen_is_wait(row->kind)) {
-        uint32_t sent = pen_row_of(c, message->kind, message->stage, message->microbatch);
+        uint32_t sent = pen_action_index(c, message->kind, message->stage, message->microbatch);
         if (k->reverse[message->channel] != PEN_NONE)
           hear(&k->known[k->reverse[message->channel]], step * c->count[channel->from_rank] + sent);
         continue;
       }
       uint32_t *known = &k->known[message->channel];
-      uint32_t received = pen_row_of(c, pen_way_receive[way], pen_reader(c, way, message->stage), message->microbatch);
+      uint32_t received = pen_action_index(c, pen_direction_receive[way], pen_reader(c, way, message->stage), message->microbatch);
       if (message->credit != PEN_NONE) hear(known, step * c->count[channel->to_rank] + received + 1);
       begin[step][row->message] = message->credit != PEN_NONE ? step * c->count[channel->to_rank] + received + 1 : *known;
     }

@@ -69,7 +69,7 @@ static struct cause receiving(const struct pen_checked *c, const struct pen_ends
   return (struct cause){c->pair[ends->pair].to_rank, ends->receive_row, true, false};
 }
 
-/* A rank that has not published yet, for GATHER. */
+/* A rank that has not published yet, for WAIT_NORM. */
 static struct cause unpublished(const struct state *s) {
   for (uint32_t rank = 0; rank < s->c->rank_count; rank++)
     for (uint32_t row = s->next[rank]; row < s->c->count[rank]; row++)
@@ -78,21 +78,21 @@ static struct cause unpublished(const struct state *s) {
 }
 
 static bool gather_waits(const struct state *s, const struct pen_action *row) {
-  return row->kind == PEN_GATHER && s->published < s->c->rank_count;
+  return row->kind == PEN_WAIT_NORM && s->published < s->c->rank_count;
 }
 
 /* Says which rank waits where for what, and where the rank that should provide it stands. */
 static bool report(const struct state *s, uint32_t rank, uint32_t index, struct cause cause) {
   const struct pen_checked *c = s->c;
   char wanted[32], other[32] = "its end";
-  if (!cause.found) return pen_wrong(c->problem, rank, index, "deadlock with %s", s->model);
+  if (!cause.found) return pen_problem_note(c->problem, rank, index, "deadlock with %s", s->model);
   const struct pen_action *row = &c->row[cause.rank][cause.row];
   pen_action_text(wanted, row->kind, row->stage, row->microbatch);
   if (s->next[cause.rank] < c->count[cause.rank]) {
     const struct pen_action *at = &c->row[cause.rank][s->next[cause.rank]];
     pen_action_text(other, at->kind, at->stage, at->microbatch);
   }
-  return pen_wrong(c->problem, rank, index, "deadlock with %s: it waits for %s%s of rank %u, which waits at %s", s->model,
+  return pen_problem_note(c->problem, rank, index, "deadlock with %s: it waits for %s%s of rank %u, which waits at %s", s->model,
                    cause.unfinished_send ? "the end of " : "", wanted, cause.rank, other);
 }
 
@@ -119,7 +119,7 @@ static struct cause put_cause(struct state *s, uint32_t rank, uint32_t index) {
   if (gather_waits(s, row)) return unpublished(s);
   if (ends->pair == PEN_NONE || pen_is_receive(row->kind)) return (struct cause){0};
   bool sends = pen_is_send(row->kind);
-  const bool *credited = sends ? c->credited[pen_way_of(row->kind)] : NULL;
+  const bool *credited = sends ? c->credited[pen_direction_of(row->kind)] : NULL;
   if (credited && !credited[pen_place(c, row->kind, row->stage, row->microbatch)]) return (struct cause){0};
   struct cause cause = sends ? receiving(c, ends) : sending(c, ends);
   return s->next[cause.rank] > cause.row ? (struct cause){0} : cause;

@@ -84,7 +84,7 @@ struct cell {
 /* One rank at work. */
 struct memory {
   struct pen_checked *c;
-  const struct pen_bench *b;
+  const struct pen_rank_context *b;
   struct pen_tracer *tracer;
   struct pen_trace *trace;
   uint32_t *trace_of; /* [row] */
@@ -110,7 +110,7 @@ static const char *tensor_name(const struct memory *m, uint32_t tensor) {
   return tensor == m->b->tables->tensor_count ? "the head's gradient" : m->b->tables->tensors[tensor].name;
 }
 
-#define WRONG(m, ...) pen_wrong((m)->c->problem, (m)->b->rank, (m)->row, __VA_ARGS__)
+#define WRONG(m, ...) pen_problem_note((m)->c->problem, (m)->b->rank, (m)->row, __VA_ARGS__)
 
 /* Says what lies where something else was meant. */
 static bool wrong_content(const struct memory *m, const char *verb, uint32_t tensor, uint32_t microbatch, const struct cell *cell) {
@@ -222,7 +222,7 @@ static bool run_unshard(struct memory *m, const struct pen_action *row) {
   uint64_t *place = &m->unsharded_at[row->stage], first, past;
   if (comes) *place = m->b->tables->frames[row->frame].base[PEN_BASE_UNSHARDED];
   for (uint32_t n = 0; next_unsharded(m, row->stage, *place, &n, &first, &past); n++) {
-    if (comes && (first < m->b->memory->persistent_end ? past > m->b->memory->window_bytes : past > m->b->memory->arena_bytes))
+    if (comes && (first < m->b->memory->persistent_end ? past > m->b->memory->receive_bytes : past > m->b->memory->arena_bytes))
       return WRONG(m, "brings %s to %llu, outside window and activation part", tensor_name(m, n), (unsigned long long)first);
     for (uint32_t at = cell_at(m, first); at < cell_at(m, past); at++) {
       if (!comes && !holds(m, &m->cell[at], n, 0, false)) return wrong_content(m, "gives up", n, 0, &m->cell[at]);
@@ -319,7 +319,7 @@ static bool run_update(struct memory *m) {
     if (!plan->weights[m->b->own_weight[n]].frozen && !check_complete(m, m->b->own_weight[n])) return false;
   memset(m->added, 0, ((size_t)m->b->own_weight_count + plan->tie_count) * m->c->microbatch_count);
   bool sent = m->c->joins && plan->ties->rank == m->b->rank && plan->weights[plan->ties->weight].rank != m->b->rank;
-  if (sent && m->step == 0) add_hold(m, pen_row_of(m->c, PEN_SEND_G, m->c->stage_count - 1, 0)); /* it clears what that sends */
+  if (sent && m->step == 0) add_hold(m, pen_action_index(m->c, PEN_SEND_G, m->c->stage_count - 1, 0)); /* it clears what that sends */
   return true;
 }
 
@@ -328,11 +328,11 @@ static void run_events(struct memory *m, uint32_t rows_done) {
   for (uint32_t event = m->first_event[rows_done]; event != PEN_NONE; event = m->next_event[event]) {
     uint32_t step = event >= m->message_count, place = event - step * m->message_count;
     const struct pen_message *message = &m->b->profile->messages[m->message[place]];
-    enum pen_way way = pen_way_of(message->kind);
-    if (way == PEN_WAY_VALUE) continue;
+    enum pen_direction way = pen_direction_of(message->kind);
+    if (way == PEN_DIRECTION_TIED_WEIGHT) continue;
     const struct pen_stage *stage = &m->b->profile->stages[pen_reader(m->c, way, message->stage)];
-    uint32_t tensor = way == PEN_WAY_GRADIENT   ? m->b->tables->tensor_count
-                      : way == PEN_WAY_BACKWARD ? stage->output_gradient
+    uint32_t tensor = way == PEN_DIRECTION_TIED_GRADIENT   ? m->b->tables->tensor_count
+                      : way == PEN_DIRECTION_BACKWARD ? stage->output_gradient
                                                 : stage->input;
     struct cell coming = {tensor, message->microbatch, PEN_NONE, 0, (uint8_t)step, true};
     for (uint32_t at = m->home[place].first; at < m->home[place].past; at++) m->cell[at] = coming;
@@ -344,7 +344,7 @@ static bool run_row(struct memory *m) {
   if (pen_is_compute(row->kind)) return (!row->overlaps || m->step > 0 || check_pair(m)) && run_compute(m, row);
   if (pen_is_send(row->kind)) return run_send(m, row);
   if (pen_is_wait(row->kind)) return run_wait(m, row);
-  if (row->kind == PEN_JOIN) return run_join(m, row);
+  if (row->kind == PEN_ADD_TIED_GRAD) return run_join(m, row);
   if (row->kind == PEN_UNSHARD || row->kind == PEN_RESHARD) return run_unshard(m, row);
   return row->kind != PEN_UPDATE || run_update(m);
 }
@@ -375,7 +375,7 @@ static bool trace_rows(struct memory *m) {
     slot_row[slot] = row + 1;
     m->trace = pen_grow(m->trace, &m->trace_capacity, m->trace_count + 1, sizeof *m->trace);
     m->trace_of[row] = (uint32_t)m->trace_count;
-    if (!pen_trace_row(m->tracer, row, &m->trace[m->trace_count++])) return false;
+    if (!pen_trace_action(m->tracer, row, &m->trace[m->trace_count++])) return false;
   }
   pen_free(slot_row);
   return true;
@@ -475,7 +475,7 @@ static bool run_rank(struct memory *m) {
   return true;
 }
 
-bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench) {
+bool pen_check_memory(struct pen_checked *c, const struct pen_rank_context *bench) {
   const struct pen_profile *profile = bench[0].profile;
   uint32_t *begin[2] = {pen_new((size_t)profile->message_count + 1, sizeof(uint32_t)),
                         pen_new((size_t)profile->message_count + 1, sizeof(uint32_t))};

@@ -13,7 +13,7 @@
 
 enum { MOULDS_MAX = 16 }; /* traces of one program that are kept to be moved */
 
-void pen_tracer_start(struct pen_tracer *tracer, const struct pen_bench *bench) {
+void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *bench) {
   tracer->bench = bench;
   tracer->extent_count = tracer->weight_count = 0;
   tracer->run = 0;
@@ -83,20 +83,20 @@ static const char *name_of(const struct step *s, uint32_t tensor) {
 static uint8_t base_of(const struct step *s, uint32_t tensor) { return s->tracer->bench->tables->tensors[tensor].base; }
 
 #define WRONG(s, format, ...)                                                                                                  \
-  pen_wrong((s)->tracer->bench->checked->problem, (s)->tracer->bench->rank, (s)->row, "op %u (%s) " format, (s)->op_index,     \
+  pen_problem_note((s)->tracer->bench->checked->problem, (s)->tracer->bench->rank, (s)->row, "op %u (%s) " format, (s)->op_index,     \
             (s)->signature->kind, __VA_ARGS__)
 
 /* Finds an operand's bytes and checks that they are where such a tensor may be. */
 static bool place(const struct step *s, uint32_t tensor, struct seat *seat) {
-  const struct pen_bench *b = s->tracer->bench;
+  const struct pen_rank_context *b = s->tracer->bench;
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   *seat = (struct seat){.first = s->frame->base[t->base] + t->offset, .tensor = tensor};
   seat->past = seat->first + t->bytes;
   if (t->base == PEN_BASE_PERSISTENT || t->base == PEN_BASE_LOSS) return true;
   seat->local = true;
-  bool in_window = b->received[tensor] || seat->first < b->memory->window_bytes;
+  bool in_window = b->received[tensor] || seat->first < b->memory->receive_bytes;
   uint64_t first = in_window ? 0 : b->memory->persistent_end;
-  uint64_t past = in_window ? b->memory->window_bytes : b->memory->arena_bytes;
+  uint64_t past = in_window ? b->memory->receive_bytes : b->memory->arena_bytes;
   if (s->starts) return WRONG(s, "uses %s, which is no constant", t->name);
   if (seat->past < seat->first || seat->first < first || seat->past > past)
     return WRONG(s, "has %s at %llu, outside the %s", t->name, (unsigned long long)seat->first,
@@ -107,7 +107,7 @@ static bool place(const struct step *s, uint32_t tensor, struct seat *seat) {
 /* Reads an input: its bytes are all of this program's making, or none is. */
 static bool read_input(const struct step *s, const struct seat *seat) {
   struct pen_tracer *t = s->tracer;
-  const struct pen_bench *b = t->bench;
+  const struct pen_rank_context *b = t->bench;
   if (b->use[seat->tensor] == PEN_USE_GRADIENT) return WRONG(s, "reads %s, which is still being added to", name_of(s, seat->tensor));
   if (b->tables->tensors[seat->tensor].base == PEN_BASE_LOSS) return WRONG(s, "reads the loss %s", name_of(s, seat->tensor));
   if (!seat->local) return true;
@@ -139,7 +139,7 @@ static bool apart(const struct step *s, const struct seat *seat, int first, int 
 
 static bool write_output(const struct step *s, const struct seat *seat, const struct pen_operand *operand, struct pen_trace *trace) {
   struct pen_tracer *t = s->tracer;
-  const struct pen_bench *b = t->bench;
+  const struct pen_rank_context *b = t->bench;
   int use = b->use[seat->tensor];
   if (operand->accumulates) {
     if (use != PEN_USE_GRADIENT) return WRONG(s, "adds to %s, which is no gradient of a trainable weight", name_of(s, seat->tensor));
@@ -225,7 +225,7 @@ static bool trace_anew(struct pen_tracer *tracer, uint32_t row, struct pen_trace
 enum { BLOCKS_MAX = 2 * PEN_BASES };
 
 /* Notes which bytes, counted from each base, the program's operands take. False when one has an end that no number can say. */
-static bool find_blocks(const struct pen_bench *b, const struct pen_program *program, struct pen_moulds *moulds) {
+static bool find_blocks(const struct pen_rank_context *b, const struct pen_program *program, struct pen_cached_traces *moulds) {
   struct pen_operand_block block[BLOCKS_MAX];
   for (int n = 0; n < BLOCKS_MAX; n++) block[n] = (struct pen_operand_block){UINT64_MAX, 0, (uint8_t)(n / 2), n % 2};
   for (uint32_t index = program->first_op; index < program->first_op + program->op_count; index++) {
@@ -259,7 +259,7 @@ struct placed {
 };
 
 /* Places the blocks in a frame. False unless all are where such tensors may be. */
-static bool place_blocks(const struct pen_bench *b, const struct pen_frame *frame, const struct pen_moulds *moulds, struct placed *placed) {
+static bool place_blocks(const struct pen_rank_context *b, const struct pen_frame *frame, const struct pen_cached_traces *moulds, struct placed *placed) {
   placed->count = moulds->block_count;
   for (size_t n = 0; n < moulds->block_count; n++) {
     const struct pen_operand_block *own = &moulds->block[n];
@@ -267,9 +267,9 @@ static bool place_blocks(const struct pen_bench *b, const struct pen_frame *fram
     if (__builtin_add_overflow(frame->base[own->base], own->first, &first) ||
         __builtin_add_overflow(frame->base[own->base], own->past, &past))
       return false;
-    bool in_window = own->received || first < b->memory->window_bytes;
+    bool in_window = own->received || first < b->memory->receive_bytes;
     if (first < (in_window ? 0 : b->memory->persistent_end)) return false;
-    if (past > (in_window ? b->memory->window_bytes : b->memory->arena_bytes)) return false;
+    if (past > (in_window ? b->memory->receive_bytes : b->memory->arena_bytes)) return false;
     placed->at[n].first = first;
     placed->at[n].past = past;
   }
@@ -304,34 +304,34 @@ static uint32_t move_extents(struct pen_tracer *t, const struct pen_frame *from,
   return moved;
 }
 
-struct pen_mould {
+struct pen_cached_trace {
   const struct pen_frame *frame;
   struct placed placed; /* the blocks, in that frame */
   struct pen_trace trace;
-  struct pen_mould *next; /* of the same program */
+  struct pen_cached_trace *next; /* of the same program */
 };
 
 /* The program's trace in a frame where its blocks overlap as they do here, or null. */
-static const struct pen_mould *find_mould(const struct pen_moulds *moulds, const struct placed *here) {
-  for (const struct pen_mould *mould = moulds->first; mould; mould = mould->next)
+static const struct pen_cached_trace *find_mould(const struct pen_cached_traces *moulds, const struct placed *here) {
+  for (const struct pen_cached_trace *mould = moulds->first; mould; mould = mould->next)
     if (overlap_alike(here, &mould->placed)) return mould;
   return NULL;
 }
 
-static void keep_mould(struct pen_moulds *moulds, const struct pen_frame *frame, const struct placed *placed,
+static void keep_mould(struct pen_cached_traces *moulds, const struct pen_frame *frame, const struct placed *placed,
                        const struct pen_trace *trace) {
   if (moulds->count == MOULDS_MAX) return;
-  struct pen_mould *mould = pen_new(1, sizeof *mould);
-  *mould = (struct pen_mould){frame, *placed, *trace, moulds->first};
+  struct pen_cached_trace *mould = pen_new(1, sizeof *mould);
+  *mould = (struct pen_cached_trace){frame, *placed, *trace, moulds->first};
   moulds->first = mould;
   moulds->count++;
 }
 
-bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace) {
+bool pen_trace_action(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace) {
   const struct pen_rank_program *tables = tracer->bench->tables;
   const struct pen_action *action = &tables->actions[row];
   const struct pen_frame *frame = &tables->frames[action->frame];
-  struct pen_moulds *moulds = &tracer->moulds[action->program];
+  struct pen_cached_traces *moulds = &tracer->moulds[action->program];
   struct placed here;
   if (!moulds->known) {
     moulds->known = true;
@@ -339,7 +339,7 @@ bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *tr
   }
   if (moulds->count == MOULDS_MAX && !moulds->first) return trace_anew(tracer, row, trace);
   bool fits = place_blocks(tracer->bench, frame, moulds, &here);
-  const struct pen_mould *mould = fits ? find_mould(moulds, &here) : NULL;
+  const struct pen_cached_trace *mould = fits ? find_mould(moulds, &here) : NULL;
   if (!mould) {
     if (!trace_anew(tracer, row, trace)) return false;
     if (fits) keep_mould(moulds, frame, &here, trace);

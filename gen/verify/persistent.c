@@ -20,7 +20,7 @@ static void add_range(struct range *range, size_t *count, uint64_t first, uint64
 }
 
 /* The ranges of a rank lie in the persistent part, aligned, and apart. */
-static bool check_ranges(const struct pen_bench *b, const struct range *range, size_t count) {
+static bool check_ranges(const struct pen_rank_context *b, const struct range *range, size_t count) {
   struct pen_problem *problem = b->checked->problem;
   struct pen_keyed *sorted = pen_new(count + 1, sizeof *sorted);
   for (size_t index = 0; index < count; index++) sorted[index] = (struct pen_keyed){range[index].first, (uint32_t)index};
@@ -28,12 +28,12 @@ static bool check_ranges(const struct pen_bench *b, const struct range *range, s
   const struct range *before = NULL;
   for (size_t index = 0; index < count; index++) {
     const struct range *at = &range[sorted[index].index];
-    if (at->first < b->memory->window_bytes || at->past > b->memory->persistent_end || at->past < at->first)
-      return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s lies outside the persistent part", at->what, at->name);
-    if (!is_aligned(at->first)) return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what, at->name);
+    if (at->first < b->memory->receive_bytes || at->past > b->memory->persistent_end || at->past < at->first)
+      return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s lies outside the persistent part", at->what, at->name);
+    if (!is_aligned(at->first)) return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what, at->name);
     if (at->past == at->first) continue; /* nothing */
     if (before && at->first < before->past)
-      return pen_wrong(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what, at->name, before->what, before->name);
+      return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what, at->name, before->what, before->name);
     before = at;
   }
   pen_free(sorted);
@@ -60,19 +60,19 @@ static uint64_t kept_bytes(const struct pen_plan *plan, const struct pen_weight 
 static bool is_tied(const struct pen_plan *plan, uint32_t weight) { return plan->tie_count && plan->ties[0].weight == weight; }
 
 /* A value is cut where nothing reads it but the optimizer: products read the copy. (That no tensor lies on a cut one: find_weight.) */
-static bool check_cut(const struct pen_bench *b, uint32_t number) {
+static bool check_cut(const struct pen_rank_context *b, uint32_t number) {
   const struct pen_weight *weight = &b->plan->weights[number];
-  bool copied = weight->copy_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS, tied = is_tied(b->plan, number);
+  bool copied = weight->bf16_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS, tied = is_tied(b->plan, number);
   bool wanted = b->plan->sharding != PEN_SHARD_NONE && !tied && (copied || shares);
-  if (weight->copy_cut != (shares && copied && !tied))
-    return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "the copy of %s %s cut over the replicas, but it must %sbe", weight->name,
-                     weight->copy_cut ? "is" : "is not", weight->copy_cut ? "not " : "");
-  return weight->value_cut == wanted ||
-         pen_wrong(b->checked->problem, b->rank, PEN_NONE, "the value of %s %s cut over the replicas, but %s", weight->name,
+  if (weight->bf16_sharded != (shares && copied && !tied))
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "the copy of %s %s cut over the replicas, but it must %sbe", weight->name,
+                     weight->bf16_sharded ? "is" : "is not", weight->bf16_sharded ? "not " : "");
+  return weight->value_sharded == wanted ||
+         pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "the value of %s %s cut over the replicas, but %s", weight->name,
                    wanted ? "is not" : "is", wanted ? "no program reads it there" : "it must be whole");
 }
 
-bool pen_check_persistent(const struct pen_bench *b) {
+bool pen_check_persistent(const struct pen_rank_context *b) {
   const struct pen_plan *plan = b->plan;
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
@@ -82,9 +82,9 @@ bool pen_check_persistent(const struct pen_bench *b) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     uint64_t bytes = weight->count * sizeof(float), moment = kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
     if (!check_cut(b, b->own_weight[index])) return false;
-    add_range(range, &count, weight->value_offset, kept_bytes(plan, weight, weight->value_cut), weight->name, "value");
-    if (weight->copy_offset != UINT64_MAX)
-      add_range(range, &count, weight->copy_offset, kept_bytes(plan, weight, weight->copy_cut) / 2, weight->name, "copy");
+    add_range(range, &count, weight->value_offset, kept_bytes(plan, weight, weight->value_sharded), weight->name, "value");
+    if (weight->bf16_offset != UINT64_MAX)
+      add_range(range, &count, weight->bf16_offset, kept_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
@@ -105,15 +105,15 @@ bool pen_check_persistent(const struct pen_bench *b) {
                 "constant");
   if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
     add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table", "losses");
-  if (pen_device_feeds(plan->device)) add_range(range, &count, b->memory->feed_offset, b->memory->step_bytes, "a step", "the step part");
+  if (pen_device_copies_data_op(plan->device)) add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes, "a step", "the step part");
   uint64_t snapshot = 0; /* a copy of all that a checkpoint holds of the rank, each tensor aligned */
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    snapshot += pen_aligned(kept_bytes(plan, weight, weight->value_cut));
+    snapshot += pen_aligned(kept_bytes(plan, weight, weight->value_sharded));
     if (!weight->frozen) snapshot += 2 * pen_aligned(kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
   if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
-    return pen_wrong(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu", (unsigned long long)b->memory->snapshot_bytes,
+    return pen_problem_note(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu", (unsigned long long)b->memory->snapshot_bytes,
                      (unsigned long long)snapshot);
   if (b->memory->snapshot_bytes) add_range(range, &count, b->memory->snapshot_offset, snapshot, "weights and moments", "the snapshot");
   bool fine = check_ranges(b, range, count);
@@ -124,26 +124,26 @@ bool pen_check_persistent(const struct pen_bench *b) {
 /* ---- tensors ---- */
 
 /* A tensor is what it lies on if it is named so, and as large: weights of one size could take each other's place unseen. */
-static bool take_use(struct pen_bench *b, uint32_t tensor, enum pen_use use, uint32_t number, const struct pen_weight *weight,
+static bool take_use(struct pen_rank_context *b, uint32_t tensor, enum pen_use use, uint32_t number, const struct pen_weight *weight,
                      const char *ending, const char *what) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   size_t length = strlen(weight->name);
   if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, ending) != 0 ||
       t->bytes != weight->count * pen_dtype_bytes(t->dtype))
-    return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s lies where the %s of %s is", t->name, what, weight->name);
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "%s lies where the %s of %s is", t->name, what, weight->name);
   b->use[tensor] = (uint8_t)use;
   b->weight[tensor] = number;
   return true;
 }
 
 /* Where values, copies and gradients of the rank's weights lie: offsets, rising, each with the weight's number. */
-static struct pen_keyed *list_spots(const struct pen_bench *b, size_t *count) {
+static struct pen_keyed *list_spots(const struct pen_rank_context *b, size_t *count) {
   struct pen_keyed *spot = pen_new(3 * (size_t)b->own_weight_count + 1, sizeof *spot);
   *count = 0;
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     uint32_t number = b->own_weight[index];
     const struct pen_weight *weight = &b->plan->weights[number];
-    const uint64_t offset[] = {weight->value_offset, weight->copy_offset, weight->gradient_offset};
+    const uint64_t offset[] = {weight->value_offset, weight->bf16_offset, weight->gradient_offset};
     for (int k = 0; k < 3; k++)
       if (offset[k] != UINT64_MAX) spot[(*count)++] = (struct pen_keyed){offset[k], number};
   }
@@ -163,16 +163,16 @@ static size_t find_spot(const struct pen_keyed *spot, size_t count, uint64_t off
 }
 
 /* The weight whose value, copy or gradient lies exactly at a persistent tensor's place; or what the head has of a tied one. */
-static bool find_weight(struct pen_bench *b, uint32_t tensor, const struct pen_keyed *spot, size_t count) {
+static bool find_weight(struct pen_rank_context *b, uint32_t tensor, const struct pen_keyed *spot, size_t count) {
   const struct pen_plan *plan = b->plan;
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   for (size_t n = find_spot(spot, count, t->offset); n < count && spot[n].key == t->offset; n++) {
     uint32_t number = spot[n].index;
     const struct pen_weight *weight = &plan->weights[number];
-    if (weight->copy_offset == t->offset && t->dtype == PEN_BF16 && !weight->copy_cut)
+    if (weight->bf16_offset == t->offset && t->dtype == PEN_BF16 && !weight->bf16_sharded)
       return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
     if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
-    if (weight->value_offset == t->offset && !weight->value_cut) return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
+    if (weight->value_offset == t->offset && !weight->value_sharded) return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
     if (!weight->frozen && weight->gradient_offset == t->offset)
       return take_use(b, tensor, PEN_USE_GRADIENT, number, weight, ".grad", "gradient");
   }
@@ -189,7 +189,7 @@ static bool find_weight(struct pen_bench *b, uint32_t tensor, const struct pen_k
 }
 
 /* The weight of a tensor that UNSHARD makes, by its name: of the rank, and cut. */
-static bool find_unsharded(struct pen_bench *b, uint32_t tensor) {
+static bool find_unsharded(struct pen_rank_context *b, uint32_t tensor) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     uint32_t number = b->own_weight[index];
@@ -197,13 +197,13 @@ static bool find_unsharded(struct pen_bench *b, uint32_t tensor) {
     bool copy = t->dtype == PEN_BF16;
     size_t length = strlen(weight->name);
     if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, copy ? ".bf16" : "") != 0) continue;
-    if (!(copy ? weight->copy_cut : weight->value_cut && weight->copy_offset == UINT64_MAX)) continue;
+    if (!(copy ? weight->bf16_sharded : weight->value_sharded && weight->bf16_offset == UINT64_MAX)) continue;
     return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, copy ? ".bf16" : "", "value");
   }
-  return pen_wrong(b->checked->problem, b->rank, PEN_NONE, "%s is to be brought together, but is no weight of the rank that is cut", t->name);
+  return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "%s is to be brought together, but is no weight of the rank that is cut", t->name);
 }
 
-bool pen_find_weights(struct pen_bench *b) {
+bool pen_find_weights(struct pen_rank_context *b) {
   size_t spots;
   struct pen_keyed *spot = list_spots(b, &spots);
   for (uint32_t index = 0; index < b->tables->tensor_count; index++) {

@@ -35,7 +35,7 @@ static bool check_two(uint32_t rank, const struct pen_profile *one, const struct
       const struct pen_tensor *made = made_by(x, a), *met = made_by(y, b);
       if (made->offset >= met->offset + met->bytes || met->offset >= made->offset + made->bytes) continue;
       if (made->offset != met->offset || !same_constant(a, b))
-        return pen_wrong(problem, rank, PEN_NONE, "the constant %s of %s and %s of %s differ, but lie in the same bytes", made->name,
+        return pen_problem_note(problem, rank, PEN_NONE, "the constant %s of %s and %s of %s differ, but lie in the same bytes", made->name,
                          one->name, met->name, other->name);
     }
   return true;
@@ -45,7 +45,7 @@ static bool check_stages(const struct pen_plan *plan, const struct pen_profile *
   const struct pen_profile *one = &plan->profiles[0];
   for (uint32_t stage = 0; stage < plan->stage_count; stage++)
     if (one->stages[stage].rank != other->stages[stage].rank)
-      return pen_wrong(problem, PEN_NONE, PEN_NONE, "stage %u is on rank %u in %s, but on rank %u in %s", stage, one->stages[stage].rank,
+      return pen_problem_note(problem, PEN_NONE, PEN_NONE, "stage %u is on rank %u in %s, but on rank %u in %s", stage, one->stages[stage].rank,
                        one->name, other->stages[stage].rank, other->name);
   return true;
 }

@@ -23,7 +23,7 @@ enum { PROCESSES_MAX = 255 }; /* SPIN's */
 struct model {
   FILE *out;
   const struct pen_checked *c;
-  uint32_t *number[PEN_WAYS]; /* [pen_place() of its SEND] of the message */
+  uint32_t *number[PEN_DIRECTIONS]; /* [pen_place() of its SEND] of the message */
   uint32_t message_count;
   size_t *hold_next;   /* [rank] */
 };
@@ -33,25 +33,25 @@ static bool talks(const struct pen_action *row) { return pen_is_send(row->kind) 
 /* The message that a row sends, receives, waits for or reads; PEN_NONE: none. */
 static uint32_t message_of(const struct model *m, const struct pen_action *row) {
   struct pen_wanted wanted;
-  if (!pen_message_of_row(m->c, row, &wanted)) return PEN_NONE;
-  return m->number[wanted.way][pen_place(m->c, pen_way_send[wanted.way], wanted.from_stage, row->microbatch)];
+  if (!pen_message_of_action(m->c, row, &wanted)) return PEN_NONE;
+  return m->number[wanted.way][pen_place(m->c, pen_direction_send[wanted.way], wanted.from_stage, row->microbatch)];
 }
 
 static uint32_t pair_of(const struct model *m, const struct pen_action *row) {
   struct pen_wanted wanted;
-  pen_message_of_row(m->c, row, &wanted);
-  return m->c->way_pair[wanted.way][wanted.from_stage];
+  pen_message_of_action(m->c, row, &wanted);
+  return m->c->direction_pair[wanted.way][wanted.from_stage];
 }
 
 static void number_messages(struct model *m) {
   const struct pen_checked *c = m->c;
-  for (int way = 0; way < PEN_WAYS; way++)
-    m->number[way] = pen_new(pen_place(c, pen_way_send[way], c->stage_count, 0), sizeof(uint32_t));
+  for (int way = 0; way < PEN_DIRECTIONS; way++)
+    m->number[way] = pen_new(pen_place(c, pen_direction_send[way], c->stage_count, 0), sizeof(uint32_t));
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t index = 0; index < c->count[rank]; index++) {
       const struct pen_action *row = &c->row[rank][index];
       if (pen_is_send(row->kind))
-        m->number[pen_way_of(row->kind)][pen_place(c, row->kind, row->stage, row->microbatch)] = m->message_count++;
+        m->number[pen_direction_of(row->kind)][pen_place(c, row->kind, row->stage, row->microbatch)] = m->message_count++;
     }
 }
 
@@ -69,13 +69,13 @@ __attribute__((format(printf, 3, 4))) static void line(const struct model *m, co
 
 static void step_end(const struct model *m, const struct pen_action *row) {
   if (row->kind == PEN_PUBLISH) line(m, row, "published++");
-  if (row->kind == PEN_GATHER) line(m, row, "published == %" PRIu32, m->c->rank_count);
+  if (row->kind == PEN_WAIT_NORM) line(m, row, "published == %" PRIu32, m->c->rank_count);
 }
 
 /* ---- one-sided puts ---- */
 
 static bool has_credit(const struct model *m, const struct pen_action *send) {
-  const bool *credited = m->c->credited[pen_way_of(send->kind)];
+  const bool *credited = m->c->credited[pen_direction_of(send->kind)];
   return !credited || credited[pen_place(m->c, send->kind, send->stage, send->microbatch)];
 }
 
@@ -188,7 +188,7 @@ void pen_promela(FILE *out, const struct pen_plan *plan) {
   write_model(out, plan->name, &checked, plan->replica_count);
 }
 
-bool pen_promela_rows(FILE *out, const char *name, const struct pen_lowered *rows, const struct pen_partition *partition,
+bool pen_promela_actions(FILE *out, const char *name, const struct pen_lowered *rows, const struct pen_partition *partition,
                       int profile_kind) {
   struct pen_problem problem;
   struct pen_checked checked;

@@ -9,7 +9,7 @@ void pen_promela(FILE *out, const struct pen_plan *plan);
 
 /* The same of bare rows: every message has a credit, and nothing is overwritten. Returns false, and writes nothing, when more is wrong
  * with them than that they can deadlock. `out` may be null: nothing is written either. */
-bool pen_promela_rows(FILE *out, const char *name, const struct pen_lowered *rows, const struct pen_partition *partition,
+bool pen_promela_actions(FILE *out, const char *name, const struct pen_lowered *rows, const struct pen_partition *partition,
                       int profile_kind);
 
 #endif

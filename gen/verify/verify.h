@@ -18,7 +18,7 @@
 
 #include "gen/gen.h"
 
-enum { PEN_CELL_KINDS = PEN_NORM }; /* the kinds that have a stage and a microbatch: F ... WAIT_B */
+enum { PEN_MICROBATCH_KINDS = PEN_NORM }; /* the kinds that have a stage and a microbatch: F ... WAIT_B */
 
 struct pen_pair {
   uint32_t from_rank, to_rank;
@@ -36,7 +36,7 @@ struct pen_ends {
 };
 
 /* What messages carry: what F and what B hands on; the gradient of a tied matrix's head, and its copy. */
-enum pen_way { PEN_WAY_FORWARD, PEN_WAY_BACKWARD, PEN_WAY_GRADIENT, PEN_WAY_VALUE, PEN_WAYS };
+enum pen_direction { PEN_DIRECTION_FORWARD, PEN_DIRECTION_BACKWARD, PEN_DIRECTION_TIED_GRADIENT, PEN_DIRECTION_TIED_WEIGHT, PEN_DIRECTIONS };
 
 /* The rows of one profile, taken apart. */
 struct pen_checked {
@@ -47,66 +47,66 @@ struct pen_checked {
   int profile_kind;
   bool finished; /* a finished plan: waits and the step's end must be there */
   bool joins; /* finished: a tied matrix learns */
-  uint32_t *place[PEN_CELL_KINDS]; /* [pen_place()]: row + 1, on the rank of the stage; 0: none */
+  uint32_t *place[PEN_MICROBATCH_KINDS]; /* [pen_place()]: row + 1, on the rank of the stage; 0: none */
   /* Directed pairs of ranks that share a border of stages, or a tied matrix; which pair each message uses. */
   struct pen_pair *pair;
   uint32_t pair_count;
-  uint32_t *way_pair[PEN_WAYS]; /* [sending stage]; PEN_NONE: same rank, or no reader */
+  uint32_t *direction_pair[PEN_DIRECTIONS]; /* [sending stage]; PEN_NONE: same rank, or no reader */
   struct pen_ends **ends;       /* [rank][row] */
   /* For the rendezvous models; null where unknown. Sorted by row. */
   struct pen_hold **hold; /* [rank] */
   size_t *hold_count;
-  const bool *credited[PEN_WAYS]; /* [pen_place() of its SEND]; null: every message has a credit */
+  const bool *credited[PEN_DIRECTIONS]; /* [pen_place() of its SEND]; null: every message has a credit */
 };
 
 /* Notes the problem and returns false. */
-bool pen_wrong(struct pen_problem *problem, uint32_t rank, uint32_t action, const char *format, ...)
+bool pen_problem_note(struct pen_problem *problem, uint32_t rank, uint32_t action, const char *format, ...)
     __attribute__((format(printf, 4, 5)));
 
-static inline size_t pen_cell(const struct pen_checked *c, uint32_t stage, uint32_t microbatch) {
+static inline size_t pen_stage_microbatch(const struct pen_checked *c, uint32_t stage, uint32_t microbatch) {
   return (size_t)stage * c->microbatch_count + microbatch;
 }
 
 /* Where place[kind] has a stage and microbatch: the rows of a tied matrix stand once a step. */
 static inline bool pen_is_of_tie(int kind) { return kind >= PEN_SEND_G && kind <= PEN_WAIT_V; }
 static inline size_t pen_place(const struct pen_checked *c, int kind, uint32_t stage, uint32_t microbatch) {
-  return pen_is_of_tie(kind) ? stage : pen_cell(c, stage, microbatch);
+  return pen_is_of_tie(kind) ? stage : pen_stage_microbatch(c, stage, microbatch);
 }
 
 /* The row of a kind on the rank of `stage`, or PEN_NONE. */
-static inline uint32_t pen_row_of(const struct pen_checked *c, int kind, uint32_t stage, uint32_t microbatch) {
+static inline uint32_t pen_action_index(const struct pen_checked *c, int kind, uint32_t stage, uint32_t microbatch) {
   return c->place[kind][pen_place(c, kind, stage, microbatch)] - 1;
 }
 
 /* The row of a stage's B, or of its I; PEN_NONE when it has neither. */
-static inline uint32_t pen_backward_row(const struct pen_checked *c, uint32_t stage, uint32_t microbatch) {
-  uint32_t row = pen_row_of(c, PEN_B, stage, microbatch);
-  return row != PEN_NONE ? row : pen_row_of(c, PEN_I, stage, microbatch);
+static inline uint32_t pen_backward_index(const struct pen_checked *c, uint32_t stage, uint32_t microbatch) {
+  uint32_t row = pen_action_index(c, PEN_B, stage, microbatch);
+  return row != PEN_NONE ? row : pen_action_index(c, PEN_I, stage, microbatch);
 }
 
 /* Does a message that `stage` makes go to another rank, and to which stage? */
-static inline bool pen_crosses(const struct pen_checked *c, enum pen_way way, uint32_t stage) {
-  return c->way_pair[way][stage] != PEN_NONE;
+static inline bool pen_crosses(const struct pen_checked *c, enum pen_direction way, uint32_t stage) {
+  return c->direction_pair[way][stage] != PEN_NONE;
 }
-static inline uint32_t pen_reader(const struct pen_checked *c, enum pen_way way, uint32_t stage) {
-  return way == PEN_WAY_FORWARD ? stage + 1 : way == PEN_WAY_BACKWARD ? stage - 1 : c->stage_count - 1 - stage;
+static inline uint32_t pen_reader(const struct pen_checked *c, enum pen_direction way, uint32_t stage) {
+  return way == PEN_DIRECTION_FORWARD ? stage + 1 : way == PEN_DIRECTION_BACKWARD ? stage - 1 : c->stage_count - 1 - stage;
 }
 
 /* The rows of each way, and back. */
-extern const uint8_t pen_way_send[PEN_WAYS], pen_way_receive[PEN_WAYS], pen_way_wait[PEN_WAYS];
-static inline enum pen_way pen_way_of(int send_kind) {
-  return send_kind == PEN_SEND_F   ? PEN_WAY_FORWARD
-         : send_kind == PEN_SEND_B ? PEN_WAY_BACKWARD
-         : send_kind == PEN_SEND_G ? PEN_WAY_GRADIENT
-                                   : PEN_WAY_VALUE;
+extern const uint8_t pen_direction_send[PEN_DIRECTIONS], pen_direction_receive[PEN_DIRECTIONS], pen_direction_wait[PEN_DIRECTIONS];
+static inline enum pen_direction pen_direction_of(int send_kind) {
+  return send_kind == PEN_SEND_F   ? PEN_DIRECTION_FORWARD
+         : send_kind == PEN_SEND_B ? PEN_DIRECTION_BACKWARD
+         : send_kind == PEN_SEND_G ? PEN_DIRECTION_TIED_GRADIENT
+                                   : PEN_DIRECTION_TIED_WEIGHT;
 }
 
 /* The message that a row sends, receives, waits for or, if it computes, needs: its sending stage. False when it has none. */
 struct pen_wanted {
-  enum pen_way way;
+  enum pen_direction way;
   uint32_t from_stage, to_stage;
 };
-bool pen_message_of_row(const struct pen_checked *c, const struct pen_action *row, struct pen_wanted *wanted);
+bool pen_message_of_action(const struct pen_checked *c, const struct pen_action *row, struct pen_wanted *wanted);
 
 static inline bool pen_is_compute(int kind) { return kind <= PEN_W; }
 static inline bool pen_is_send(int kind) { return pen_kind_sends(kind); }
@@ -115,7 +115,7 @@ static inline bool pen_is_wait(int kind) { return pen_kind_waits(kind); }
 
 /* ---- the parts: each returns true, or notes the first problem ---- */
 
-bool pen_check_rows(struct pen_checked *c);
+bool pen_check_actions(struct pen_checked *c);
 /* Model (a) alone, then (b) and (c). */
 bool pen_check_puts(const struct pen_checked *c);
 bool pen_check_rendezvous(const struct pen_checked *c);
@@ -125,7 +125,7 @@ bool pen_check_lanes(const struct pen_checked *c, bool one_lane_a_rank);
 enum pen_use { PEN_USE_LOCAL, PEN_USE_WEIGHT, PEN_USE_GRADIENT, PEN_USE_CONSTANT };
 
 /* One rank of one profile while its tables and bytes are checked. */
-struct pen_bench {
+struct pen_rank_context {
   const struct pen_checked *checked;
   const struct pen_plan *plan;
   const struct pen_profile *profile;
@@ -144,17 +144,17 @@ struct pen_bench {
 /* ---- verify_persistent.c ---- */
 
 /* Weights, gradients, moments, losses and constants of a rank lie in the persistent part and apart from each other. */
-bool pen_check_persistent(const struct pen_bench *b);
+bool pen_check_persistent(const struct pen_rank_context *b);
 /* Finds what each persistent tensor lies on: fills `use` and `weight`; their bases were checked. */
-bool pen_find_weights(struct pen_bench *b);
+bool pen_find_weights(struct pen_rank_context *b);
 /* What a weight's gradient, or a head's, is called. */
 const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight);
 
 bool pen_check_tables(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile,
-                      struct pen_bench *bench);
+                      struct pen_rank_context *bench);
 
 /* One rank's rows of the exchange between replicas. */
-bool pen_check_replicas(const struct pen_bench *bench);
+bool pen_check_replicas(const struct pen_rank_context *bench);
 
 /* A range of bytes that holds a tensor. `first`, `past`: arena offsets; verify_memory.c turns them into cells. */
 struct pen_extent {
@@ -179,33 +179,33 @@ struct pen_trace {
   uint64_t loss_offset;                /* where it leaves the loss; UINT64_MAX: nowhere */
 };
 
-struct pen_mould; /* what tracing a program in one frame has found, to be moved into others */
+struct pen_cached_trace; /* what tracing a program in one frame has found, to be moved into others */
 
 /* The traces of one program. */
-struct pen_moulds {
+struct pen_cached_traces {
   bool known;                     /* the blocks are */
   struct pen_operand_block *block; /* those that lie in the window or the activation part */
   size_t block_count;
-  struct pen_mould *first;
+  struct pen_cached_trace *first;
   uint32_t count;
 };
 
 /* One rank's traces, and what tracing needs. */
 struct pen_tracer {
-  const struct pen_bench *bench;
+  const struct pen_rank_context *bench;
   struct pen_extent *extent;
   uint32_t *weight;
   size_t extent_count, extent_capacity, weight_count, weight_capacity;
   struct pen_extent *map; /* bytes that the program at hand has written, apart, by rising address */
   size_t map_count, map_capacity;
   uint32_t *written, *read, run; /* [tensor] == run: by the program at hand */
-  struct pen_moulds *moulds;     /* [program] */
+  struct pen_cached_traces *moulds;     /* [program] */
 };
 
 /* Empties a tracer for another rank; keeps its memory. */
-void pen_tracer_start(struct pen_tracer *tracer, const struct pen_bench *bench);
+void pen_tracer_start(struct pen_tracer *tracer, const struct pen_rank_context *bench);
 /* Runs the program of a compute row over its frame. */
-bool pen_trace_row(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace);
+bool pen_trace_action(struct pen_tracer *tracer, uint32_t row, struct pen_trace *trace);
 /* The ops that make the constants, once before the first step. */
 bool pen_trace_start(struct pen_tracer *tracer);
 
@@ -213,13 +213,13 @@ bool pen_trace_start(struct pen_tracer *tracer);
 void pen_find_arrivals(const struct pen_checked *c, const struct pen_profile *profile, uint32_t *const begin[2]);
 
 /* Two steps of all ranks; fills the holds of `c`. `bench` is [rank]. */
-bool pen_check_memory(struct pen_checked *c, const struct pen_bench *bench);
+bool pen_check_memory(struct pen_checked *c, const struct pen_rank_context *bench);
 
 /* What profiles share; each by itself was checked. */
 bool pen_check_profiles(const struct pen_plan *plan, struct pen_problem *problem);
 
 /* Of a finished plan: the rows of a tied matrix against the others; then the places of its tensors; its messages. */
-bool pen_check_tie_rows(const struct pen_checked *c);
+bool pen_check_tie_actions(const struct pen_checked *c);
 bool pen_check_ties(const struct pen_checked *c, const struct pen_plan *plan);
 bool pen_check_tie_message(const struct pen_checked *c, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank,
                            uint32_t row);
@@ -227,7 +227,7 @@ bool pen_check_join(const struct pen_checked *c, const struct pen_plan *plan, co
 /* Whether a tied matrix of the plan learns in a profile. */
 bool pen_plan_joins(const struct pen_plan *plan, int profile_kind);
 /* The step parts of all arenas; ops were checked. */
-bool pen_check_step_parts(const struct pen_plan *plan, struct pen_problem *problem);
+bool pen_check_device_control(const struct pen_plan *plan, struct pen_problem *problem);
 
 /* ---- parts of the two entries, for promela.c ---- */
 

@@ -7,8 +7,8 @@
 static const double microseconds = 1000; /* of a unit of cost */
 
 static const char *const categories[] = {[PEN_F] = "F", [PEN_B] = "B", [PEN_I] = "I", [PEN_W] = "W",
-                                         [PEN_WAIT_GRAD] = "exchange", [PEN_GATHER_GRAD] = "exchange",
-                                         [PEN_GATHER_VALUE] = "exchange",
+                                         [PEN_REDUCE_SCATTER] = "exchange", [PEN_ALL_GATHER_GRAD] = "exchange",
+                                         [PEN_ALL_GATHER_WEIGHT] = "exchange",
                                          [PEN_UNSHARD] = "exchange"};
 
 /* The message of an action, if it crosses ranks: begins at the action's end, ends where the other rank's action starts. */
@@ -20,7 +20,7 @@ static void put_flow(FILE *out, const char *name, uint64_t id, uint32_t from, do
 }
 
 /* Start of every action: F, backward [stage * microbatches + microbatch]. */
-static double **starts_of(const struct pen_picture *picture) {
+static double **starts_of(const struct pen_view *picture) {
   size_t cells = (size_t)picture->partition->stage_count * picture->partition->microbatch_count;
   double **start = pen_new(2, sizeof *start);
   start[0] = pen_new(cells, sizeof(double));
@@ -35,7 +35,7 @@ static double **starts_of(const struct pen_picture *picture) {
   return start;
 }
 
-static void put_actions(FILE *out, const struct pen_picture *picture) {
+static void put_actions(FILE *out, const struct pen_view *picture) {
   const struct pen_partition *partition = picture->partition;
   double **start = starts_of(picture);
   uint64_t id = 0;
@@ -57,11 +57,11 @@ static void put_actions(FILE *out, const struct pen_picture *picture) {
     }
 }
 
-static void put_memory(FILE *out, const struct pen_picture *picture) {
+static void put_memory(FILE *out, const struct pen_view *picture) {
   const struct pen_profile *profile = &picture->plan->profiles[0];
   for (uint32_t rank = 0; rank < picture->plan->rank_count; rank++) {
-    struct pen_lives lives = pen_lives_of(picture->plan, profile, rank);
-    struct pen_row_times times = pen_row_times_of(&profile->ranks[rank], picture->order->action[rank], picture->order->count[rank],
+    struct pen_live_buffers lives = pen_live_buffers_of(picture->plan, profile, rank);
+    struct pen_action_times times = pen_action_times_of(&profile->ranks[rank], picture->order->action[rank], picture->order->count[rank],
                                                   picture->timing->start[rank], picture->timing->end[rank]);
     for (uint32_t row = 0; row < profile->ranks[rank].action_count; row++) {
       bool lasts = row + 1 == profile->ranks[rank].action_count || times.start[row + 1] > times.start[row];
@@ -72,7 +72,7 @@ static void put_memory(FILE *out, const struct pen_picture *picture) {
   }
 }
 
-void pen_picture_trace(FILE *out, const struct pen_picture *picture) {
+void pen_view_trace(FILE *out, const struct pen_view *picture) {
   fprintf(out, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"simulated\":\"times %s, shown as milliseconds\"},\"traceEvents\":[\n", picture->unit);
   put_actions(out, picture);
   put_memory(out, picture);

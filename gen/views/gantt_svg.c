@@ -24,14 +24,14 @@ static const struct {
     [PEN_B] = {"#44508f", "#fff", "B backward"},
     [PEN_I] = {"#ec9532", "#000", "I backward for the input"},
     [PEN_W] = {"#1b7a55", "#fff", "W backward for the weights"},
-    [PEN_WAIT_GRAD] = {"#9a9a9a", "#000", "gradients of replicas added up"},
-    [PEN_GATHER_GRAD] = {"#cfcfcf", "#000", "gradients of replicas gathered"},
-    [PEN_GATHER_VALUE] = {"#cfcfcf", "#000", "weights of replicas gathered"},
+    [PEN_REDUCE_SCATTER] = {"#9a9a9a", "#000", "gradients of replicas added up"},
+    [PEN_ALL_GATHER_GRAD] = {"#cfcfcf", "#000", "gradients of replicas gathered"},
+    [PEN_ALL_GATHER_WEIGHT] = {"#cfcfcf", "#000", "weights of replicas gathered"},
     [PEN_UNSHARD] = {"#cfcfcf", "#000", "weights of replicas brought together"},
 };
 
 struct drawing {
-  const struct pen_picture *picture;
+  const struct pen_view *picture;
   FILE *out;
   const uint32_t *local;
   double past;           /* the chart's right edge */
@@ -153,7 +153,7 @@ static bool has_kind(const struct pen_order *order, int kind) {
 /* ---- messages and the critical path ---- */
 
 /* The stage that an action's message goes to, or PEN_NONE. */
-static uint32_t receiver_of(const struct pen_picture *picture, uint32_t rank, const struct pen_compute *action) {
+static uint32_t receiver_of(const struct pen_view *picture, uint32_t rank, const struct pen_compute *action) {
   const struct pen_partition *partition = picture->partition;
   uint32_t to = PEN_NONE;
   if (action->kind == PEN_F && action->stage + 1u < partition->stage_count) to = action->stage + 1u;
@@ -167,7 +167,7 @@ static void draw_line(const struct drawing *d, double from_time, uint32_t from, 
 }
 
 static void draw_arrows(const struct drawing *d) {
-  const struct pen_picture *picture = d->picture;
+  const struct pen_view *picture = d->picture;
   fputs("<defs><marker id=\"head\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" markerHeight=\"5\" orient=\"auto\">"
         "<path d=\"M0 0 6 3 0 6z\" fill=\"#333\"/></marker></defs>\n"
         "<g stroke=\"#333\" stroke-width=\"0.7\" stroke-opacity=\"0.7\" marker-end=\"url(#head)\">\n", d->out);
@@ -186,7 +186,7 @@ static void draw_arrows(const struct drawing *d) {
 }
 
 static void draw_critical(const struct drawing *d) {
-  const struct pen_picture *picture = d->picture;
+  const struct pen_view *picture = d->picture;
   const struct pen_path *path = pen_critical_path(picture->order, picture->partition, picture->cost, picture->timing);
   fputs("<g fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\">\n", d->out);
   for (size_t i = 0; i < path->count; i++) {
@@ -256,10 +256,10 @@ static struct unit unit_of(uint64_t most) {
 
 /* A rank's memory in use over time as a filled curve with steps; returns its peak. */
 static uint64_t draw_curve(const struct drawing *d, uint32_t rank, double base, double per_byte) {
-  const struct pen_picture *picture = d->picture;
+  const struct pen_view *picture = d->picture;
   const struct pen_rank_program *program = &picture->plan->profiles[0].ranks[rank];
-  struct pen_lives lives = pen_lives_of(picture->plan, &picture->plan->profiles[0], rank);
-  struct pen_row_times times = pen_row_times_of(program, picture->order->action[rank], picture->order->count[rank],
+  struct pen_live_buffers lives = pen_live_buffers_of(picture->plan, &picture->plan->profiles[0], rank);
+  struct pen_action_times times = pen_action_times_of(program, picture->order->action[rank], picture->order->count[rank],
                                                 picture->timing->start[rank], picture->timing->end[rank]);
   uint64_t peak = 0, level = 0;
   fprintf(d->out, "<path d=\"M%.2f %.2f", left, base);
@@ -274,8 +274,8 @@ static uint64_t draw_curve(const struct drawing *d, uint32_t rank, double base, 
   return peak;
 }
 
-static uint64_t placed_bytes(const struct pen_picture *picture, uint32_t rank) {
-  return picture->plan->memory[rank].window_bytes + picture->plan->memory[rank].activation_bytes;
+static uint64_t placed_bytes(const struct pen_view *picture, uint32_t rank) {
+  return picture->plan->memory[rank].receive_bytes + picture->plan->memory[rank].activation_bytes;
 }
 
 /* The lines of nothing and, dashed, of what is placed. */
@@ -314,7 +314,7 @@ static double shrunk(double tall, double least, uint32_t ranks) {
   return ranks <= LANES_TALL ? tall : fmax(least, tall * LANES_TALL / ranks);
 }
 
-void pen_picture_svg(FILE *out, const struct pen_picture *picture) {
+void pen_view_svg(FILE *out, const struct pen_view *picture) {
   const struct pen_plan *plan = picture->plan;
   const struct pen_timing *timing = picture->timing;
   struct drawing d = {.picture = picture, .out = out, .local = pen_local_stages(picture->partition), .top = 88};

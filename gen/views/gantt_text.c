@@ -23,14 +23,14 @@ static const struct {
     [PEN_B] = {'B', '=', "\033[48;5;61;38;5;231m", "backward"},
     [PEN_I] = {'I', '=', "\033[48;5;208;38;5;16m", "backward for the input"},
     [PEN_W] = {'W', '~', "\033[48;5;29;38;5;231m", "backward for the weights"},
-    [PEN_WAIT_GRAD] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients of replicas added up"},
-    [PEN_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m", "gradients of replicas gathered"},
-    [PEN_GATHER_VALUE] = {'V', '+', "\033[48;5;252;38;5;16m", "weights of replicas gathered"},
+    [PEN_REDUCE_SCATTER] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients of replicas added up"},
+    [PEN_ALL_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m", "gradients of replicas gathered"},
+    [PEN_ALL_GATHER_WEIGHT] = {'V', '+', "\033[48;5;252;38;5;16m", "weights of replicas gathered"},
     [PEN_UNSHARD] = {'U', '+', "\033[48;5;252;38;5;16m", "weights of replicas brought together"},
 };
 
 struct chart {
-  const struct pen_picture *picture;
+  const struct pen_view *picture;
   FILE *out;
   const uint32_t *local;
   int label, columns; /* of the names in front, and of the chart itself */
@@ -54,7 +54,7 @@ static int winner(const struct cell *cell, double unit) {
 }
 
 static struct cell *cells_of(const struct chart *chart, uint32_t rank) {
-  const struct pen_picture *picture = chart->picture;
+  const struct pen_view *picture = chart->picture;
   struct cell *cell = pen_new((size_t)chart->columns, sizeof *cell);
   for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
     int kind = picture->order->action[rank][index].kind;
@@ -148,7 +148,7 @@ static void print_figures(const struct chart *chart) {
 }
 
 static void print_path(const struct chart *chart) {
-  const struct pen_picture *picture = chart->picture;
+  const struct pen_view *picture = chart->picture;
   char *text = NULL;
   size_t bytes = 0;
   FILE *lines = open_memstream(&text, &bytes);
@@ -164,7 +164,7 @@ static void print_path(const struct chart *chart) {
 }
 
 /* A time of which every action takes a whole number, or 0 where there is none: the shortest action's, if it divides all others. */
-static double common_time(const struct pen_picture *picture) {
+static double common_time(const struct pen_view *picture) {
   double least = INFINITY;
   for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
     for (uint32_t index = 0; index < picture->order->count[rank]; index++)
@@ -178,14 +178,14 @@ static double common_time(const struct pen_picture *picture) {
 }
 
 /* The time of a column: the step fills the line, or less of it by a fifth at most, if every action has whole columns then. */
-static double unit_of(const struct pen_picture *picture, int columns) {
+static double unit_of(const struct pen_view *picture, int columns) {
   double unit = picture->timing->makespan / columns, common = common_time(picture);
   if (!(unit > 0)) return 1;
   double whole = floor(common / unit + 1e-9);
   return whole >= 1 && common / whole <= 1.25 * unit ? common / whole : unit;
 }
 
-void pen_picture_text(FILE *out, const struct pen_picture *picture) {
+void pen_view_text(FILE *out, const struct pen_view *picture) {
   const struct pen_plan *plan = picture->plan;
   int label = snprintf(NULL, 0, "%u", plan->rank_count - 1) + 2;
   struct chart chart = {.picture = picture, .out = out, .local = pen_local_stages(picture->partition), .label = label,

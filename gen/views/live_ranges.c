@@ -19,7 +19,7 @@ struct search {
   uint32_t *local;               /* [stage]: place among the rank's stages */
   uint32_t *known;               /* [local stage][microbatch][base]: index of its life + 1 */
   size_t capacity;
-  struct pen_lives found;
+  struct pen_live_buffers found;
 };
 
 const char *pen_base_text(int base) {
@@ -59,14 +59,14 @@ static void touch(struct search *search, uint32_t row, uint32_t stage, int base,
   if (base == PEN_BASE_INPUT && stage > 0 && on_this_rank(search, stage - 1)) stage--, base = PEN_BASE_OUTPUT;
   if (base == PEN_BASE_OUTPUT_GRADIENT && on_this_rank(search, stage + 1)) stage++, base = PEN_BASE_INPUT_GRADIENT;
   uint32_t *known = known_at(search, stage, microbatch, base);
-  struct pen_lives *found = &search->found;
+  struct pen_live_buffers *found = &search->found;
   if (*known == 0 || anew || found->life[*known - 1].offset != offset) {
     found->life = pen_grow(found->life, &search->capacity, found->count + 1, sizeof *found->life);
-    found->life[found->count] = (struct pen_life){.base = (uint8_t)base, .stage = (uint16_t)stage, .microbatch = microbatch,
+    found->life[found->count] = (struct pen_buffer_life){.base = (uint8_t)base, .stage = (uint16_t)stage, .microbatch = microbatch,
                                                   .first = row, .offset = offset};
     *known = (uint32_t)++found->count;
   }
-  struct pen_life *life = &found->life[*known - 1];
+  struct pen_buffer_life *life = &found->life[*known - 1];
   life->last = row;
   if (bytes > life->bytes) life->bytes = bytes;
 }
@@ -107,7 +107,7 @@ static uint64_t *sum_up(const struct search *search) {
   return in_use;
 }
 
-struct pen_lives pen_lives_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank) {
+struct pen_live_buffers pen_live_buffers_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank) {
   struct search search = {.plan = plan, .profile = profile, .program = &profile->ranks[rank], .rank = rank};
   uint32_t stages = 0;
   search.local = pen_new(plan->stage_count, sizeof *search.local);
@@ -125,9 +125,9 @@ struct pen_lives pen_lives_of(const struct pen_plan *plan, const struct pen_prof
   return search.found;
 }
 
-struct pen_row_times pen_row_times_of(const struct pen_rank_program *program, const struct pen_compute *action, uint32_t count,
+struct pen_action_times pen_action_times_of(const struct pen_rank_program *program, const struct pen_compute *action, uint32_t count,
                                       const double *start, const double *end) {
-  struct pen_row_times times = {pen_new(program->action_count, sizeof(double)), pen_new(program->action_count, sizeof(double))};
+  struct pen_action_times times = {pen_new(program->action_count, sizeof(double)), pen_new(program->action_count, sizeof(double))};
   double now = 0;
   uint32_t next = 0;
   for (uint32_t row = 0; row < program->action_count; row++) {

@@ -5,7 +5,7 @@
 #include "gen/gen.h"
 
 /* One block of one stage and microbatch: in use from row `first` to row `last`, both included. */
-struct pen_life {
+struct pen_buffer_life {
   uint8_t base; /* enum pen_base, of the stage that makes it; of a message, of the stage that reads it */
   uint16_t stage;
   uint32_t microbatch;
@@ -14,22 +14,22 @@ struct pen_life {
 };
 
 /* All blocks of one rank in the order of their first rows; weights and what else persists are not among them. */
-struct pen_lives {
-  struct pen_life *life;
+struct pen_live_buffers {
+  struct pen_buffer_life *life;
   size_t count;
   uint64_t *in_use; /* [row]: bytes of the blocks that are in use at it, aligned to nothing */
 };
 
 /* A message is in use from its RECV to its last reader, an output to its SEND or, on the same rank, to the last reader too;
  * what F saves, from F to I or W; scratch for its row alone. Linear in rows and ops. */
-struct pen_lives pen_lives_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank);
+struct pen_live_buffers pen_live_buffers_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank);
 
 /* When each row of a rank starts and ends [row]: compute rows as simulated; the others, which the simulator does not know, stand
  * at the end of the compute row before. `order` and `timing` are of the same profile. */
-struct pen_row_times {
+struct pen_action_times {
   double *start, *end;
 };
-struct pen_row_times pen_row_times_of(const struct pen_rank_program *program, const struct pen_compute *action, uint32_t count,
+struct pen_action_times pen_action_times_of(const struct pen_rank_program *program, const struct pen_compute *action, uint32_t count,
                                       const double *start, const double *end);
 
 /* "saved_i" and so on. */

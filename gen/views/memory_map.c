@@ -14,14 +14,14 @@ enum { CHART_LINES = 24, LABEL = 15 };
 
 /* One rank's chart: windows and activations on top of each other. */
 struct map {
-  const struct pen_picture *picture;
+  const struct pen_view *picture;
   FILE *out;
   uint32_t rank;
   const uint32_t *local;
   int columns;
   double bytes_per_line, unit; /* of a line, of a column */
-  struct pen_lives lives;
-  struct pen_row_times times;
+  struct pen_live_buffers lives;
+  struct pen_action_times times;
   double *most; /* [line][column]: of the block shown */
   char *shown;
 };
@@ -35,16 +35,16 @@ static const struct pen_rank_memory *memory_of(const struct map *map) { return &
 /* An address on the chart: the window, then what lies beyond what persists. */
 static double height_of(const struct map *map, uint64_t address) {
   const struct pen_rank_memory *memory = memory_of(map);
-  return (double)(address < memory->persistent_end ? address : address - memory->persistent_end + memory->window_bytes);
+  return (double)(address < memory->persistent_end ? address : address - memory->persistent_end + memory->receive_bytes);
 }
 
-static char letter_of(const struct map *map, const struct pen_life *life) {
+static char letter_of(const struct map *map, const struct pen_buffer_life *life) {
   static const char small[] = "0123456789abcdefghijklmnopqrstuvwxyz", capital[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return (map->local[life->stage] ? capital : small)[life->microbatch % 36];
 }
 
 /* Enters a block into the cells that it covers, where it has more of a cell than what is there. */
-static void draw_life(struct map *map, const struct pen_life *life) {
+static void draw_life(struct map *map, const struct pen_buffer_life *life) {
   double low = height_of(map, life->offset) / map->bytes_per_line, high = low + (double)life->bytes / map->bytes_per_line;
   double from = map->times.start[life->first] / map->unit, past = map->times.end[life->last] / map->unit;
   for (int line = (int)low; line < CHART_LINES && line < high; line++)
@@ -59,7 +59,7 @@ static void draw_life(struct map *map, const struct pen_life *life) {
 
 static void print_chart(struct map *map) {
   const struct pen_rank_memory *memory = memory_of(map);
-  double moving = (double)(memory->window_bytes + memory->activation_bytes), makespan = map->picture->timing->makespan;
+  double moving = (double)(memory->receive_bytes + memory->activation_bytes), makespan = map->picture->timing->makespan;
   map->columns = map->picture->columns - LABEL - 2;
   map->bytes_per_line = moving / CHART_LINES;
   map->unit = makespan > 0 ? makespan / map->columns : 1;
@@ -68,7 +68,7 @@ static void print_chart(struct map *map) {
   for (size_t i = 0; i < map->lives.count && moving > 0; i++) draw_life(map, &map->lives.life[i]);
   for (int line = CHART_LINES; line-- > 0;) {
     double low = line * map->bytes_per_line;
-    uint64_t address = low < (double)memory->window_bytes ? (uint64_t)low : (uint64_t)low - memory->window_bytes + memory->persistent_end;
+    uint64_t address = low < (double)memory->receive_bytes ? (uint64_t)low : (uint64_t)low - memory->receive_bytes + memory->persistent_end;
     fprintf(map->out, "  %*" PRIu64 " |", LABEL - 4, address);
     for (int column = 0; column < map->columns; column++) {
       char shown = map->shown[(size_t)line * (size_t)map->columns + (size_t)column];
@@ -82,7 +82,7 @@ static void print_chart(struct map *map) {
 static void print_lives(const struct map *map) {
   const struct pen_rank_program *program = &map->picture->plan->profiles[0].ranks[map->rank];
   for (size_t i = 0; i < map->lives.count; i++) {
-    const struct pen_life *life = &map->lives.life[i];
+    const struct pen_buffer_life *life = &map->lives.life[i];
     const struct pen_action *first = &program->actions[life->first], *last = &program->actions[life->last];
     char from[32], to[32];
     fprintf(map->out, "  %-15s stage %-4u microbatch %-5u %12" PRIu64 " + %-10" PRIu64 " rows %u to %u, %s to %s\n", pen_base_text(life->base),
@@ -98,9 +98,9 @@ static void print_rank(struct map *map) {
     if (map->lives.in_use[row] > peak) peak = map->lives.in_use[row];
   fprintf(map->out, "rank %" PRIu32 ": %" PRIu64 " bytes placed, %" PRIu64 " live at the peak, ratio %.4f, %" PRIu32 " receive slots\n", map->rank,
           m->arena_bytes, m->live_bytes, (double)m->arena_bytes / (double)m->live_bytes, m->receive_slots);
-  print_part(map->out, "window", m->window_bytes);
+  print_part(map->out, "window", m->receive_bytes);
   print_part(map->out, "weights", m->weight_bytes);
-  if (m->copy_bytes) print_part(map->out, "copies", m->copy_bytes);
+  if (m->bf16_bytes) print_part(map->out, "copies", m->bf16_bytes);
   print_part(map->out, "gradients", m->gradient_bytes);
   print_part(map->out, "moments", m->moment_bytes);
   if (m->snapshot_bytes) print_part(map->out, "snapshot", m->snapshot_bytes);
@@ -112,13 +112,13 @@ static void print_rank(struct map *map) {
   print_lives(map);
 }
 
-void pen_picture_memory(FILE *out, const struct pen_picture *picture) {
+void pen_view_memory(FILE *out, const struct pen_view *picture) {
   const struct pen_profile *profile = &picture->plan->profiles[0];
   struct map map = {.picture = picture, .out = out, .local = pen_local_stages(picture->partition)};
   for (uint32_t rank = 0; rank < picture->plan->rank_count; rank++) {
     map.rank = rank;
-    map.lives = pen_lives_of(picture->plan, profile, rank);
-    map.times = pen_row_times_of(&profile->ranks[rank], picture->order->action[rank], picture->order->count[rank],
+    map.lives = pen_live_buffers_of(picture->plan, profile, rank);
+    map.times = pen_action_times_of(&profile->ranks[rank], picture->order->action[rank], picture->order->count[rank],
                                  picture->timing->start[rank], picture->timing->end[rank]);
     print_rank(&map);
   }

@@ -31,7 +31,7 @@ static json_t *border_object(const struct pen_border *border) {
   return object;
 }
 
-void pen_shapes_print(FILE *out, const struct pen_topology *t, const struct pen_partition *p, const struct pen_shapes *shapes) {
+void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_partition *p, const struct pen_shapes *shapes) {
   json_t *root = json_object(), *stages = json_array();
   json_object_set_new(root, "name", json_string(t->name));
   json_object_set_new(root, "family", json_string(p->family->name));

@@ -13,7 +13,7 @@
 
 struct writer {
   FILE *out;
-  const struct pen_picture *picture;
+  const struct pen_view *picture;
   const char *gap;     /* before the next word of the line */
   uint32_t *backwards; /* [stage] so far */
   uint32_t *reshard;   /* [stage] the row behind which its weights are given up; 0: none to come */
@@ -28,7 +28,7 @@ static void put_action(struct writer *writer, const char *kind, uint32_t stage, 
   put(writer, pen_text("%u%s%u", stage, kind, microbatch));
 }
 
-static bool sends(const struct pen_picture *picture, uint32_t stage, bool forward) {
+static bool sends(const struct pen_view *picture, uint32_t stage, bool forward) {
   const struct pen_partition *partition = picture->partition;
   if (forward) return stage + 1 < partition->stage_count && partition->rank_of[stage + 1] != partition->rank_of[stage];
   return stage > 0 && partition->rank_of[stage - 1] != partition->rank_of[stage];
@@ -102,7 +102,7 @@ static void put_rank(struct writer *writer, uint32_t rank) {
   fputs("\r\n", writer->out); /* as Python's csv module ends a line */
 }
 
-void pen_picture_comms(FILE *out, const struct pen_picture *picture) {
+void pen_view_comms(FILE *out, const struct pen_view *picture) {
   uint32_t stages = picture->partition->stage_count;
   struct writer writer = {.out = out, .picture = picture, .backwards = pen_new(stages, sizeof(uint32_t)),
                           .reshard = pen_new(stages, sizeof(uint32_t))};

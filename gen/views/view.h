@@ -1,11 +1,11 @@
 /* picture.h: pictures of a finished plan and of its simulated step. Same plan, same bytes. */
-#ifndef PEN_PICTURE_H
-#define PEN_PICTURE_H
+#ifndef PEN_VIEW_H
+#define PEN_VIEW_H
 
 #include "gen/gen.h"
 
 /* What is to be shown, and how. */
-struct pen_picture {
+struct pen_view {
   const struct pen_plan *plan;
   const struct pen_partition *partition;
   const struct pen_order *order;
@@ -19,22 +19,22 @@ struct pen_picture {
 };
 
 /* A Gantt chart in characters: a line a rank, as wide as `columns`; below it the scale, the figures and the critical path. */
-void pen_picture_text(FILE *out, const struct pen_picture *picture);
+void pen_view_text(FILE *out, const struct pen_view *picture);
 
 /* A Gantt chart for a paper: lanes of ranks, colours by kind (apart for colour-blind eyes and in grey), microbatch numbers where
  * there is room, legend and scale, and below it each rank's memory in use. */
-void pen_picture_svg(FILE *out, const struct pen_picture *picture);
+void pen_view_svg(FILE *out, const struct pen_view *picture);
 
 /* The simulated step as a Chrome trace, which ui.perfetto.dev reads: a process a rank; messages as flows; memory as a counter. One
  * unit of cost is shown as a millisecond, so that costs in milliseconds come out as they are. */
-void pen_picture_trace(FILE *out, const struct pen_picture *picture);
+void pen_view_trace(FILE *out, const struct pen_view *picture);
 
 /* The lowered order as torch.distributed.pipelining writes it in format compute_comms: a line a rank; after a stage's backward the
  * wait for its SEND_F, at the end those for the SEND_Bs; after a stage's last backward the reduction of its gradients. */
-void pen_picture_comms(FILE *out, const struct pen_picture *picture);
+void pen_view_comms(FILE *out, const struct pen_view *picture);
 
 /* A map of every rank's arena: its parts in bytes; a chart of addresses over time; then every block with its rows. */
-void pen_picture_memory(FILE *out, const struct pen_picture *picture);
+void pen_view_memory(FILE *out, const struct pen_view *picture);
 
 /* Width of the terminal's lines: $COLUMNS, else what the terminal says, else 80. */
 int pen_terminal_columns(FILE *out);

@@ -40,9 +40,9 @@ pen_kernel pen_linear, pen_linear_dx, pen_linear_dw, pen_affine, pen_affine_dx, 
 
 /* product_bf16.c: the same with factors of bf16 */
 
-enum { PEN_PAIRS_DEPTH = 2 * PEN_PRODUCT_DEPTH };
+enum { PEN_NCCL_ROUNDS_DEPTH = 2 * PEN_PRODUCT_DEPTH };
 
-/* Readies them by `pairs`, which multiplies factors of bf16, with a k of at most PEN_PAIRS_DEPTH where it rounds; null: factors are widened, and
+/* Readies them by `pairs`, which multiplies factors of bf16, with a k of at most PEN_NCCL_ROUNDS_DEPTH where it rounds; null: factors are widened, and
  * multiplied by pen_multiply_f32. */
 void pen_products_bf16_open(pen_multiply *pairs);
 pen_kernel pen_linear_bf16, pen_linear_dx_bf16, pen_linear_dw_bf16, pen_affine_bf16, pen_affine_dx_bf16, pen_affine_dw_bf16;
@@ -51,7 +51,7 @@ pen_kernel pen_linear_bf16, pen_linear_dx_bf16, pen_linear_dw_bf16, pen_affine_b
 pen_kernel pen_rope_table, pen_embedding, pen_embedding_bf16, pen_split, pen_split_bf16, pen_split_dx, pen_split_dx_bf16;
 
 /* open.c: to[i] = from[i] exactly, `rows` rows of `width`, `to_row` and `from_row` elements apart */
-void pen_widen_rows(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
-void pen_narrow_rows(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width);
+void pen_bf16_rows_to_f32(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
+void pen_f32_rows_to_bf16(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width);
 
 #endif

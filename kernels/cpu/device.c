@@ -102,9 +102,9 @@ static void sum_doubles(double *sum, const double *x, size_t count, void *stream
   *sum = total;
 }
 
-static void greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream) {
+static void max_abs(double *greatest, const float *x, size_t count, void *workspace, void *stream) {
   (void)workspace, (void)stream;
-  *greatest = pen_greatest_magnitude(x, count);
+  *greatest = pen_max_abs(x, count);
 }
 
 static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
@@ -117,12 +117,12 @@ static void adamw_step(float *parameter, float *gradient, float *exp_avg, float 
   else
     memset(gradient, 0, count * sizeof *gradient);
   if (copy != NULL)
-    pen_narrow(copy, parameter, count);
+    pen_f32_to_bf16(copy, parameter, count);
 }
 
 static void narrow(uint16_t *to, const float *from, size_t count, void *stream) {
   (void)stream;
-  pen_narrow(to, from, count);
+  pen_f32_to_bf16(to, from, count);
 }
 
 static void normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream) {
@@ -147,7 +147,7 @@ const struct pen_device pen_cpu = {
   .wait = wait,
   .sum_squares = sum_squares,
   .sum_doubles = sum_doubles,
-  .greatest_magnitude = greatest_magnitude,
+  .max_abs = max_abs,
   .adamw_step = adamw_step,
   .narrow = narrow,
   .normal = normal,

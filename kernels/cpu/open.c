@@ -141,21 +141,21 @@ void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int
   return dtype == PEN_BF16 && library_bf16 ? pen_onednn_prepare(kind, dtype, dim, plain_bf16[kind]) : NULL;
 }
 
-void pen_narrow(uint16_t *to, const float *from, size_t count) { chosen.f32->narrow_rows(to, 0, from, 0, 1, count); }
+void pen_f32_to_bf16(uint16_t *to, const float *from, size_t count) { chosen.f32->narrow_rows(to, 0, from, 0, 1, count); }
 
-void pen_widen(float *to, const uint16_t *from, size_t count) { chosen.f32->widen_rows(to, 0, from, 0, 1, count); }
+void pen_bf16_to_f32(float *to, const uint16_t *from, size_t count) { chosen.f32->widen_rows(to, 0, from, 0, 1, count); }
 
-void pen_widen_rows(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width) {
+void pen_bf16_rows_to_f32(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width) {
   chosen.f32->widen_rows(to, to_row, from, from_row, rows, width);
 }
 
-void pen_narrow_rows(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width) {
+void pen_f32_rows_to_bf16(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width) {
   chosen.f32->narrow_rows(to, to_row, from, from_row, rows, width);
 }
 
 double pen_sum_squares(const float *x, size_t count) { return chosen.f32->sum_squares(x, count); }
 
-double pen_greatest_magnitude(const float *x, size_t count) { return chosen.f32->greatest_magnitude(x, count); }
+double pen_max_abs(const float *x, size_t count) { return chosen.f32->max_abs(x, count); }
 
 void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                     const struct pen_adamw *settings) {

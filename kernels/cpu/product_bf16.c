@@ -62,7 +62,7 @@ static size_t widen(struct panel *panel, const struct pen_factor *f, size_t firs
   const uint16_t *from = (const uint16_t *)f->at + (f->transposed ? column * f->row + first : first * f->row + column);
   const size_t high = f->transposed ? columns : rows, wide = f->transposed ? rows : columns;
   if (panel->holds != from)
-    pen_widen_rows(panel->at, wide, from, f->row, high, wide);
+    pen_bf16_rows_to_f32(panel->at, wide, from, f->row, high, wide);
   panel->holds = from;
   return wide;
 }
@@ -71,7 +71,7 @@ static size_t widen(struct panel *panel, const struct pen_factor *f, size_t firs
 static int begin(const struct product *p, const struct block *b) {
   const struct pen_rounding *to = &p->rounded;
   if (to->addend)
-    pen_widen_rows(p->result_panel, b->n, to->addend + b->i * p->n + b->j, p->n, b->m, b->n);
+    pen_bf16_rows_to_f32(p->result_panel, b->n, to->addend + b->i * p->n + b->j, p->n, b->m, b->n);
   for (size_t i = 0; to->bias && i < b->m; i++)
     for (size_t j = 0; j < b->n; j++)
       p->result_panel[i * b->n + j] = (to->addend ? p->result_panel[i * b->n + j] : 0.0f) + to->bias[b->j + j];
@@ -107,12 +107,12 @@ static void multiply_block(struct product *p, const struct block *b) {
   const int adds = p->sum || begin(p, b);
   (pairs ? sum_pairs : sum_widened)(p, b, c, c_row, adds);
   if (p->rounded.result)
-    pen_narrow_rows(p->rounded.result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
+    pen_f32_rows_to_bf16(p->rounded.result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
 }
 
 /* An addend may lie in the result's place: a block of it is read before that block is written. */
 static void multiply(struct product *p) {
-  if (pairs && (p->sum || p->k <= PEN_PAIRS_DEPTH)) {
+  if (pairs && (p->sum || p->k <= PEN_NCCL_ROUNDS_DEPTH)) {
     pairs(&(struct pen_product){ .left = p->left, .right = p->right, .addend = p->sum, .result = p->sum, .rounded = p->rounded,
                                  .result_row = p->n, .m = p->m, .n = p->n, .k = p->k, .workspace = p->workspace });
     return;

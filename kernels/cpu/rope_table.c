@@ -23,7 +23,7 @@ void pen_rope_table(const struct pen_call *call) {
 typedef void copy(void *to, const float *from, size_t count);
 
 static void copy_f32(void *to, const float *from, size_t count) { memcpy(to, from, count * sizeof *from); }
-static void copy_bf16(void *to, const float *from, size_t count) { pen_narrow(to, from, count); }
+static void copy_bf16(void *to, const float *from, size_t count) { pen_f32_to_bf16(to, from, count); }
 
 /* y[r] = table[tokens[r]]. The runtime checks tokens as it reads them; one out of range gives a row of NaN. */
 static void embed(const struct pen_call *call, copy *copy_row, size_t element_bytes) {

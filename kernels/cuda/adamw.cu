@@ -1,7 +1,7 @@
 /* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the bits of a CPU that fuses
  * multiply-adds: what is fused there is fused here, what is rounded there is rounded here.
  * The settings lie in device memory, so that a captured step reads new ones each time it is replayed; the scale NaN skips the step.
- * With a copy in bf16, the new parameters are rounded into it on the way, with pen_narrow()'s bits.
+ * With a copy in bf16, the new parameters are rounded into it on the way, with pen_f32_to_bf16()'s bits.
  * Launch: at most 4096 blocks, each over every so many runs of 1024 elements. Moves 32 bytes an element, 34 with a copy. */
 #include "kernels/cuda/to_bf16.cuh"
 

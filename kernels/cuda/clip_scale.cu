@@ -40,7 +40,7 @@ settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *b
 
 } /* namespace */
 
-void pen_cuda_settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, size_t parts,
+void pen_cuda_clip_scale(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, size_t parts,
                      size_t stride, double clip_norm, int greatest, void *stream) {
   PEN_LAUNCH(settle, dim3(1), dim3(THREADS), 0, stream, settings, base, board, (int64_t)(clip_norm == 0 ? 0 : count), (int64_t)parts,
              (int64_t)stride, clip_norm, greatest);

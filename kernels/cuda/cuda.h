@@ -74,15 +74,15 @@ void pen_cuda_sum_doubles(double *sum, const double *x, size_t count, void *stre
 void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
                          const struct pen_adamw *settings, double weight_decay, void *stream);
-void pen_cuda_narrow(uint16_t *to, const float *from, size_t count, void *stream);
-void pen_cuda_greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream);
+void pen_cuda_f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream);
+void pen_cuda_max_abs(double *greatest, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
-void pen_cuda_settle(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, size_t parts,
+void pen_cuda_clip_scale(struct pen_adamw *settings, const struct pen_adamw *base, const double *board, size_t count, size_t parts,
                      size_t stride, double clip_norm, int greatest, void *stream);
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream);
 
 /* order.c: events, words, graphs, memory of other processes. */
-extern const struct pen_order_calls pen_cuda_order;
+extern const struct pen_stream_ops pen_cuda_order;
 void pen_cuda_order_open(int number); /* finds the driver's stream memory operations, for the GPU of that number */
 
 /* open.c. Keeps the first error in words: what was done, and what CUDA says of it. */

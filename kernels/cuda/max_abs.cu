@@ -1,4 +1,4 @@
-/* greatest.cu: pen_greatest_magnitude(): the greatest |x[i]|, NaN when any is. Without their signs, floats are ordered as their bits are, and
+/* greatest.cu: pen_max_abs(): the greatest |x[i]|, NaN when any is. Without their signs, floats are ordered as their bits are, and
  * a NaN stands above all: whole numbers are compared, and any order gives the same bits.
  * Launch: a block for each PEN_NORM_BLOCK elements, then one block over these. Workspace: 8 bytes for each block of elements. */
 #include "kernels/cuda/device.cuh"
@@ -47,7 +47,7 @@ __global__ void __launch_bounds__(THREADS) of_parts(double *greatest, const uint
 
 } /* namespace */
 
-void pen_cuda_greatest_magnitude(double *greatest, const float *x, size_t count, void *workspace, void *stream) {
+void pen_cuda_max_abs(double *greatest, const float *x, size_t count, void *workspace, void *stream) {
   const int64_t blocks = ceiling((int64_t)count, PEN_NORM_BLOCK);
   uint32_t *part = (uint32_t *)workspace;
   if (blocks)

@@ -197,7 +197,7 @@ static const void *bias_of(const struct pen_call *call, const struct product *p)
   if (p->dtype == PEN_F32)
     return bias;
   uint16_t *rounded = (uint16_t *)((char *)call->workspace + PEN_CUDA_PRODUCT_WORKSPACE_BYTES);
-  pen_cuda_narrow(rounded, bias, (size_t)p->dim[OUT], call->stream);
+  pen_cuda_f32_to_bf16(rounded, bias, (size_t)p->dim[OUT], call->stream);
   return rounded;
 }
 

@@ -147,7 +147,7 @@ static void drop(void *graph) { pen_cuda_note("dropping a graph", cudaGraphExecD
 
 static void replay(void *graph, void *stream) { pen_cuda_note("a step", cudaGraphLaunch(graph, stream)); }
 
-const struct pen_order_calls pen_cuda_order = {
+const struct pen_stream_ops pen_cuda_order = {
   .pinned = pinned,
   .copy = copy,
   .event_open = event_open,

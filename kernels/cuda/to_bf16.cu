@@ -1,4 +1,4 @@
-/* narrow.cu: pen_narrow(): f32 to bf16: copies of weights, biases of products over bf16.
+/* narrow.cu: pen_f32_to_bf16(): f32 to bf16: copies of weights, biases of products over bf16.
  * Launch: element-wise (device.cuh). Moves 6 bytes an element. */
 #include "kernels/cuda/to_bf16.cuh"
 
@@ -12,7 +12,7 @@ struct narrow {
 
 } /* namespace */
 
-void pen_cuda_narrow(uint16_t *to, const float *from, size_t count, void *stream) {
+void pen_cuda_f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream) {
   const narrow op = {from, to};
   launch_each<float>(op, (int64_t)count, stream);
 }

@@ -42,7 +42,7 @@ struct state {
   uint8_t digest[PEN_DIGEST_BYTES];
   struct pen_start start;
 };
-_Static_assert(sizeof(struct pen_start) == (1 + PEN_SAID_MAX) * sizeof(uint64_t) + PEN_DIGEST_BYTES, "no padding");
+_Static_assert(sizeof(struct pen_start) == (1 + PEN_FINGERPRINT_MAX) * sizeof(uint64_t) + PEN_DIGEST_BYTES, "no padding");
 _Static_assert(sizeof(struct state) == 3 * sizeof(uint64_t) + (8 + PEN_DRAWN) * sizeof(uint32_t) + PEN_HOST_BYTES + PEN_DIGEST_BYTES +
                                            sizeof(struct pen_start), "no padding");
 
@@ -62,14 +62,14 @@ struct ask {
 /* The command on another host. */
 struct peer {
   int socket;
-  struct pen_here ranks;
+  struct pen_local_ranks ranks;
   bool gone; /* it has said goodbye, and all that it has to say; it still listens until we have, too */
 };
 
-struct pen_wire {
+struct pen_control_tcp {
   const struct pen_plan *plan;
   const struct pen_shared *shared;
-  struct pen_here here;
+  struct pen_local_ranks here;
   struct peer *peers; /* on the first host: all others; elsewhere: the first */
   uint32_t peer_count;
   struct state *told; /* [here.count]: as it was sent last */
@@ -81,7 +81,7 @@ struct pen_wire {
   atomic_int ending;
 };
 
-static bool is_first(const struct pen_wire *wire) { return wire->here.first == 0; }
+static bool is_first(const struct pen_control_tcp *wire) { return wire->here.first == 0; }
 
 /* ---- bytes ---- */
 
@@ -99,7 +99,7 @@ static bool put(int socket, const void *from, size_t bytes) {
 static bool get(int socket, void *to, size_t bytes) { return bytes == 0 || recv(socket, to, bytes, MSG_WAITALL) == (ssize_t)bytes; }
 
 /* To all others but one (PEN_NONE: to all). A connection that is broken shows when it is read. */
-static void tell(struct pen_wire *wire, const struct frame *frame, const void *bytes, uint32_t but) {
+static void tell(struct pen_control_tcp *wire, const struct frame *frame, const void *bytes, uint32_t but) {
   for (uint32_t p = 0; p < wire->peer_count; p++) {
     if (p != but && put(wire->peers[p].socket, frame, sizeof *frame)) {
       put(wire->peers[p].socket, bytes, frame->bytes);
@@ -144,14 +144,14 @@ static struct ask ask_of(const struct pen_control *control) {
   return (struct ask){atomic_load(&control->abort_status), atomic_load(&control->stop_requested), atomic_load(&control->save_status)};
 }
 
-static size_t board_bytes(const struct pen_wire *wire) { return wire->shared->board_count * sizeof(double); }
+static size_t board_bytes(const struct pen_control_tcp *wire) { return wire->shared->board_count * sizeof(double); }
 
-static double *board_of(const struct pen_wire *wire, uint64_t step) {
-  return wire->shared->board + step % PEN_BOARD_DEPTH * wire->shared->board_count;
+static double *board_of(const struct pen_control_tcp *wire, uint64_t step) {
+  return wire->shared->board + step % PEN_STEP_STATS_DEPTH * wire->shared->board_count;
 }
 
 /* Flags were read before the data that they guard, and are sent behind them. */
-static void send_changes(struct pen_wire *wire) {
+static void send_changes(struct pen_control_tcp *wire) {
   const struct pen_control *control = wire->shared->control;
   for (uint32_t i = 0; i < wire->here.count; i++) {
     const uint32_t rank = wire->here.first + i;
@@ -195,7 +195,7 @@ static void set_flag(struct pen_flag *flag, uint32_t count) {
   }
 }
 
-static void take_state(struct pen_wire *wire, const struct frame *frame) {
+static void take_state(struct pen_control_tcp *wire, const struct frame *frame) {
   struct pen_rank_state *rank = &wire->shared->ranks[frame->rank];
   struct state state;
   memcpy(&state, wire->buffer, sizeof state);
@@ -218,10 +218,10 @@ static void take_state(struct pen_wire *wire, const struct frame *frame) {
 }
 
 /* Of a board, the entries that are that rank's. */
-static void take_board(struct pen_wire *wire, const struct frame *frame) {
+static void take_board(struct pen_control_tcp *wire, const struct frame *frame) {
   const struct pen_plan *plan = wire->plan;
   const uint32_t rank = frame->rank % plan->rank_count;
-  const size_t first = pen_board_first(plan, frame->rank / plan->rank_count);
+  const size_t first = pen_step_stats_first(plan, frame->rank / plan->rank_count);
   const double *from = (const double *)(void *)wire->buffer;
   double *to = board_of(wire, frame->number);
   for (uint32_t w = 0; w < plan->weight_count; w++) {
@@ -233,17 +233,17 @@ static void take_board(struct pen_wire *wire, const struct frame *frame) {
 }
 
 /* Of checksums, those that the rank leaves: what stands in its table for another replica's turn may be old. */
-static void take_checksums(struct pen_wire *wire, const struct frame *frame) {
+static void take_checksums(struct pen_control_tcp *wire, const struct frame *frame) {
   const struct pen_plan *plan = wire->plan;
   const uint32_t rank = frame->rank % plan->rank_count, replica = frame->rank / plan->rank_count;
-  for (uint32_t i = 0; i < PEN_PARTS * plan->weight_count; i++) {
-    if (plan->weights[i / PEN_PARTS].rank == rank && pen_has_turn(plan, i / PEN_PARTS, replica)) {
+  for (uint32_t i = 0; i < PEN_CHECKPOINT_TENSORS * plan->weight_count; i++) {
+    if (plan->weights[i / PEN_CHECKPOINT_TENSORS].rank == rank && pen_is_writer(plan, i / PEN_CHECKPOINT_TENSORS, replica)) {
       memcpy(wire->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES, wire->buffer + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
     }
   }
 }
 
-static void take_words(struct pen_wire *wire, const struct frame *frame) {
+static void take_words(struct pen_control_tcp *wire, const struct frame *frame) {
   (void)frame;
   struct pen_control *control = wire->shared->control;
   struct words words;
@@ -269,7 +269,7 @@ static void set_once(_Atomic uint32_t *word, uint32_t value) {
   }
 }
 
-static void take_ask(struct pen_wire *wire, const struct frame *frame) {
+static void take_ask(struct pen_control_tcp *wire, const struct frame *frame) {
   (void)frame;
   struct pen_control *control = wire->shared->control;
   struct ask ask;
@@ -281,11 +281,11 @@ static void take_ask(struct pen_wire *wire, const struct frame *frame) {
   }
 }
 
-static void (*const take[FRAME_KINDS])(struct pen_wire *wire, const struct frame *frame) = {
+static void (*const take[FRAME_KINDS])(struct pen_control_tcp *wire, const struct frame *frame) = {
     [STATE] = take_state, [BOARD] = take_board, [CHECKSUMS] = take_checksums, [WORDS] = take_words, [ASK] = take_ask,
 };
 
-static size_t bytes_of(const struct pen_wire *wire, const struct frame *frame) {
+static size_t bytes_of(const struct pen_control_tcp *wire, const struct frame *frame) {
   const size_t bytes[FRAME_KINDS] = {[STATE] = sizeof(struct state), [BOARD] = board_bytes(wire), [CHECKSUMS] = wire->checksum_bytes,
                                      [WORDS] = sizeof(struct words), [ASK] = sizeof(struct ask)};
   return frame->kind < FRAME_KINDS ? bytes[frame->kind] : SIZE_MAX;
@@ -294,25 +294,25 @@ static size_t bytes_of(const struct pen_wire *wire, const struct frame *frame) {
 /* ---- connections ---- */
 
 /* A host that is gone without a word: its ranks are lost. */
-static void lose(struct pen_wire *wire, struct peer *peer) {
-  char line[PEN_LOST_LINE_BYTES];
+static void lose(struct pen_control_tcp *wire, struct peer *peer) {
+  char line[PEN_FAILURE_LINE_BYTES];
   uint32_t lost = peer->ranks.first, waiter = PEN_NONE;
   for (uint32_t i = 0; i < peer->ranks.count; i++) {
     atomic_store(&wire->shared->ranks[lost + i].waits_for, 0); /* whoever is gone waits for nobody */
   }
   for (uint32_t i = 0; i < peer->ranks.count && waiter == PEN_NONE; i++) {
-    waiter = pen_lost_waiter(wire->plan, wire->shared, peer->ranks.first + i);
+    waiter = pen_failure_waiter(wire->plan, wire->shared, peer->ranks.first + i);
     lost += waiter == PEN_NONE ? 0 : i;
   }
   peer->gone = true;
-  pen_lost_line(line, sizeof line, wire->plan, wire->shared, lost, "its host's connection closed", waiter);
+  pen_failure_line(line, sizeof line, wire->plan, wire->shared, lost, "its host's connection closed", waiter);
   if (pen_shared_abort(wire->shared, PEN_EXIT_LOST)) {
     fprintf(stderr, "%s\n", line);
   }
 }
 
 /* One frame of another host's; the first host passes it on. */
-static void hear(struct pen_wire *wire, uint32_t index) {
+static void hear(struct pen_control_tcp *wire, uint32_t index) {
   struct peer *peer = &wire->peers[index];
   struct frame frame;
   if (!get(peer->socket, &frame, sizeof frame) || frame.kind == HELLO || frame.bytes != bytes_of(wire, &frame) ||
@@ -326,7 +326,7 @@ static void hear(struct pen_wire *wire, uint32_t index) {
   }
 }
 
-static uint32_t listen_all(struct pen_wire *wire, int timeout_us) {
+static uint32_t listen_all(struct pen_control_tcp *wire, int timeout_us) {
   struct pollfd *polled = (struct pollfd *)(void *)(wire->buffer + wire->buffer_bytes);
   uint32_t left = 0;
   for (uint32_t p = 0; p < wire->peer_count; p++) {
@@ -344,7 +344,7 @@ static uint32_t listen_all(struct pen_wire *wire, int timeout_us) {
 }
 
 static void *run(void *argument) {
-  struct pen_wire *wire = argument;
+  struct pen_control_tcp *wire = argument;
   while (atomic_load(&wire->ending) == 0) {
     listen_all(wire, LOOK_US);
     send_changes(wire);
@@ -365,10 +365,10 @@ static void tune(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-static bool overlap(struct pen_here a, struct pen_here b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
+static bool overlap(struct pen_local_ranks a, struct pen_local_ranks b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
 
 /* Each rank has one command. */
-static void check_alone(const struct pen_wire *wire, struct pen_here ranks) {
+static void check_alone(const struct pen_control_tcp *wire, struct pen_local_ranks ranks) {
   bool twice = overlap(wire->here, ranks);
   for (uint32_t p = 0; p < wire->peer_count; p++) {
     twice = twice || overlap(wire->peers[p].ranks, ranks);
@@ -379,7 +379,7 @@ static void check_alone(const struct pen_wire *wire, struct pen_here ranks) {
 }
 
 /* Waits for every other command, at the plan's port. */
-static void meet_all(struct pen_wire *wire, uint64_t end_ns) {
+static void meet_all(struct pen_control_tcp *wire, uint64_t end_ns) {
   const int yes = 1, server = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
   const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(wire->plan->port), .sin6_addr = IN6ADDR_ANY_INIT};
   uint32_t here = wire->here.count;
@@ -396,7 +396,7 @@ static void meet_all(struct pen_wire *wire, uint64_t end_ns) {
     if (socket >= 0 && get(socket, &hello, sizeof hello) && hello.kind == HELLO && hello.rank < wire->shared->process_count &&
         hello.number <= wire->shared->process_count - hello.rank) {
       tune(socket);
-      check_alone(wire, (struct pen_here){hello.rank, (uint32_t)hello.number});
+      check_alone(wire, (struct pen_local_ranks){hello.rank, (uint32_t)hello.number});
       wire->peers[wire->peer_count++] = (struct peer){socket, {hello.rank, (uint32_t)hello.number}, false};
       here += (uint32_t)hello.number;
     } else if (socket >= 0) {
@@ -424,7 +424,7 @@ static int reach(const char *host, const char *port) {
   return made;
 }
 
-static void meet_first(struct pen_wire *wire, uint64_t end_ns) {
+static void meet_first(struct pen_control_tcp *wire, uint64_t end_ns) {
   char port[8];
   int socket = -1;
   snprintf(port, sizeof port, "%u", wire->plan->port);
@@ -441,14 +441,14 @@ static void meet_first(struct pen_wire *wire, uint64_t end_ns) {
   pen_check(put(socket, &hello, sizeof hello), "cannot write to the first host, %s", wire->plan->hosts[0]);
 }
 
-struct pen_wire *pen_wire_open(const struct pen_plan *plan, const struct pen_shared *shared, struct pen_here here, double patience_s) {
+struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan, const struct pen_shared *shared, struct pen_local_ranks here, double patience_s) {
   const uint64_t end_ns = pen_now_ns() + (uint64_t)(patience_s * 1e9);
   if (here.count == shared->process_count) {
     return NULL;
   }
-  struct pen_wire *wire = calloc(1, sizeof *wire);
+  struct pen_control_tcp *wire = calloc(1, sizeof *wire);
   pen_check(wire != NULL, "no memory for a wire");
-  *wire = (struct pen_wire){.plan = plan, .shared = shared, .here = here,
+  *wire = (struct pen_control_tcp){.plan = plan, .shared = shared, .here = here,
                             .checksum_bytes = 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES};
   const size_t sizes[] = {board_bytes(wire), wire->checksum_bytes, sizeof(struct state), sizeof(struct words)};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -464,21 +464,21 @@ struct pen_wire *pen_wire_open(const struct pen_plan *plan, const struct pen_sha
   return wire;
 }
 
-void pen_wire_leave(struct pen_wire *wire) {
+void pen_control_tcp_leave(struct pen_control_tcp *wire) {
   for (uint32_t p = 0; wire != NULL && p < wire->peer_count; p++) {
     close(wire->peers[p].socket);
   }
 }
 
-void pen_wire_start(struct pen_wire *wire) {
+void pen_control_tcp_start(struct pen_control_tcp *wire) {
   pen_check(wire == NULL || pthread_create(&wire->thread, NULL, run, wire) == 0, "cannot start the thread that speaks with other hosts");
 }
 
-void pen_wire_close(struct pen_wire *wire) {
+void pen_control_tcp_close(struct pen_control_tcp *wire) {
   if (wire != NULL) {
     atomic_store(&wire->ending, 1);
     pthread_join(wire->thread, NULL);
-    pen_wire_leave(wire);
+    pen_control_tcp_leave(wire);
     free(wire->peers);
     free(wire->told);
     free(wire->buffer);

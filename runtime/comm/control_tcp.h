@@ -10,19 +10,19 @@
 #include "runtime/comm/shared_control.h"
 #include "runtime/comm/local_ranks.h"
 
-struct pen_wire;
+struct pen_control_tcp;
 
 /* Meets the other commands at the plan's first host and port, and returns when all ranks of the plan have one; null for a plan of one host,
  * or when all ranks are here. Fails (75) when somebody does not come within `patience_s`. Allocates. Before any rank exists. */
-struct pen_wire *pen_wire_open(const struct pen_plan *plan, const struct pen_shared *shared, struct pen_here here, double patience_s);
+struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan, const struct pen_shared *shared, struct pen_local_ranks here, double patience_s);
 
 /* In a rank's process: closes what is the command's. */
-void pen_wire_leave(struct pen_wire *wire);
+void pen_control_tcp_leave(struct pen_control_tcp *wire);
 
 /* Starts the thread that sends and takes, when the ranks have been started. */
-void pen_wire_start(struct pen_wire *wire);
+void pen_control_tcp_start(struct pen_control_tcp *wire);
 
 /* When the own ranks have left: tells the others, waits until all is passed on, and ends the thread. */
-void pen_wire_close(struct pen_wire *wire);
+void pen_control_tcp_close(struct pen_control_tcp *wire);
 
 #endif

@@ -24,7 +24,7 @@ static const char *place_text(const struct pen_plan *plan, const struct pen_shar
   return row_text(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text, bytes);
 }
 
-char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost, const char *cause,
+char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost, const char *cause,
                     uint32_t waiter) {
   char after[64] = "start", place[64], who[128] = "no rank waits for it";
   const struct pen_rank_state *state = &shared->ranks[lost];
@@ -40,11 +40,11 @@ char *pen_lost_line(char *line, size_t bytes, const struct pen_plan *plan, const
   return line;
 }
 
-char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank) {
+char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank) {
   static const char *const texts[] = {
-#define PEN_CONNECTING(what, text) [PEN_CONNECT_##what] = text,
+#define PEN_BOOTSTRAP_STAGE(what, text) [PEN_CONNECT_##what] = text,
 #include "runtime/comm/bootstrap.def"
-#undef PEN_CONNECTING
+#undef PEN_BOOTSTRAP_STAGE
   };
   const struct pen_rank_state *state = &shared->ranks[rank];
   const uint64_t connecting = atomic_load(&state->connecting);
@@ -64,18 +64,18 @@ char *pen_lost_connecting(char *text, size_t bytes, const struct pen_plan *plan,
 static bool swaps_with(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint32_t lost) {
   const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
   const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
-  const uint64_t row = pen_row_of(state);
+  const uint64_t row = pen_action_index(state);
   return strcmp(plan->transport, "nccl") == 0 && rank % plan->rank_count == lost % plan->rank_count &&
          atomic_load(&state->phase) == PEN_PHASE_STEPS && atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
-         row == pen_row_of(other) && row < program->action_count &&
-         pen_kind_brings(program->actions[row].kind);
+         row == pen_action_index(other) && row < program->action_count &&
+         pen_kind_reads_peers(program->actions[row].kind);
 }
 
-uint32_t pen_lost_waiter(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost) {
+uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost) {
   uint32_t waiter = PEN_NONE;
   for (uint32_t r = 0; r < shared->process_count; r++) {
     const struct pen_rank_state *state = &shared->ranks[r];
-    const uint32_t rows = atomic_load(&state->rows_wait_for) & ~PEN_WAITS_FOR_ROWS;
+    const uint32_t rows = atomic_load(&state->rows_wait_for) & ~PEN_WAITS_FOR_ACTIONS;
     if (r != lost && atomic_load(&state->waits_for) == lost + 1 && !pen_has_come(shared, state) && (waiter == PEN_NONE || rows == lost + 1)) {
       waiter = r;
     }
@@ -86,14 +86,14 @@ uint32_t pen_lost_waiter(const struct pen_plan *plan, const struct pen_shared *s
   return waiter;
 }
 
-bool pen_lost_follow(const struct pen_shared *shared, struct pen_awaited *at) {
+bool pen_failure_follow(const struct pen_shared *shared, struct pen_awaited *at) {
   const struct pen_rank_state *state = &shared->ranks[at->rank];
   const uint32_t all = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
   const uint32_t rows = atomic_load_explicit(&state->rows_wait_for, memory_order_relaxed);
-  const uint32_t next = at->rows ? rows & ~PEN_WAITS_FOR_ROWS : all;
+  const uint32_t next = at->rows ? rows & ~PEN_WAITS_FOR_ACTIONS : all;
   if (all == 0 || next == 0 || pen_has_come(shared, state)) {
     return false;
   }
-  *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ROWS)};
+  *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ACTIONS)};
   return true;
 }

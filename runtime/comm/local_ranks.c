@@ -13,14 +13,14 @@
 /* What launchers tell the processes that they start, in the order in which they are asked. */
 static const char *const variables[] = {"SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "RANK"};
 
-static struct pen_here one_rank(const struct pen_plan *plan, const char *source, const char *text) {
+static struct pen_local_ranks one_rank(const struct pen_plan *plan, const char *source, const char *text) {
   char *end;
   errno = 0;
   unsigned long long rank = strtoull(text, &end, 10);
   if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || rank >= pen_process_count(plan)) {
     pen_fail(PEN_EXIT_USAGE, "%s = %s: a rank of this binary, 0 to %" PRIu32, source, text, pen_process_count(plan) - 1);
   }
-  return (struct pen_here){(uint32_t)rank, 1};
+  return (struct pen_local_ranks){(uint32_t)rank, 1};
 }
 
 /* The same name, or the same but for a domain that one of them has. */
@@ -30,24 +30,24 @@ static bool same_host(const char *name, const char *other) {
   return strcmp(name, other) == 0 || (short_one && bytes == other_bytes && strncmp(name, other, bytes) == 0);
 }
 
-static struct pen_here ranks_of_host(const struct pen_plan *plan) {
+static struct pen_local_ranks ranks_of_host(const struct pen_plan *plan) {
   char name[256] = "?";
   gethostname(name, sizeof name - 1);
   for (uint32_t h = 0; h < plan->host_count; h++) {
     if (same_host(plan->hosts[h], name)) {
-      return (struct pen_here){h * plan->ranks_per_host, plan->ranks_per_host};
+      return (struct pen_local_ranks){h * plan->ranks_per_host, plan->ranks_per_host};
     }
   }
   pen_fail(PEN_EXIT_USAGE, "this host, %s, is none of cluster.hosts (%s, ...); say --rank N, or let a launcher set SLURM_PROCID, PMIX_RANK,"
            " OMPI_COMM_WORLD_RANK or RANK", name, plan->hosts[0]);
 }
 
-struct pen_here pen_here_of(const struct pen_plan *plan, const struct pen_options *options) {
+struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan, const struct pen_options *options) {
   if (plan->host_count < 2 && options->given.rank) {
     pen_fail(PEN_EXIT_USAGE, "--rank %" PRIu64 ": all ranks of this binary are on one host, and started together", options->rank);
   }
   if (plan->host_count < 2) {
-    return (struct pen_here){0, pen_process_count(plan)};
+    return (struct pen_local_ranks){0, pen_process_count(plan)};
   }
   if (options->given.rank) {
     char text[24];

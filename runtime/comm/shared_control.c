@@ -23,7 +23,7 @@ static size_t take(size_t *used, size_t bytes) {
 
 size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank) {
   const struct pen_rank_memory *memory = &plan->memory[rank];
-  uint64_t bytes = memory->shared_bytes > memory->window_bytes ? memory->shared_bytes : memory->window_bytes;
+  uint64_t bytes = memory->shared_bytes > memory->receive_bytes ? memory->shared_bytes : memory->receive_bytes;
   return round_up(bytes, PEN_PAGE_BYTES);
 }
 
@@ -54,7 +54,7 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   size_t writers_at = take(&used, process_count * sizeof(struct pen_rank_state));
   size_t arrivals_at = take(&used, channel_count * sizeof(struct pen_flag));
   size_t credits_at = take(&used, channel_count * sizeof(struct pen_flag));
-  size_t board_at = take(&used, PEN_BOARD_DEPTH * board_count * sizeof(double));
+  size_t board_at = take(&used, PEN_STEP_STATS_DEPTH * board_count * sizeof(double));
   size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
 
   size_t *window_offset = calloc(process_count, sizeof *window_offset);

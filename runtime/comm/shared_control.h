@@ -16,38 +16,38 @@
 #include "runtime/base/futex_counter.h"
 #include "runtime/plan/plan.h"
 
-/* How many steps' boards are kept: where no GATHER parts the steps, a rank may run so far ahead of the rank that logs. */
-enum { PEN_BOARD_DEPTH = 4 };
+/* How many steps' boards are kept: where no WAIT_NORM parts the steps, a rank may run so far ahead of the rank that logs. */
+enum { PEN_STEP_STATS_DEPTH = 4 };
 
 enum { PEN_CHECKSUM_BYTES = 32, PEN_HOST_BYTES = 64, PEN_DRAWN = 2 };
 
 /* In rows_wait_for: for rows of that rank, whatever they send. */
-#define PEN_WAITS_FOR_ROWS (1u << 31)
+#define PEN_WAITS_FOR_ACTIONS (1u << 31)
 
 /* What a rank is about. Only within steps does the parent watch for progress: a slow disk is no stall. A rank on a device that connects to the
- * others, which reads nothing, may take PEN_CONNECT_TIMEOUTS times as long. */
+ * others, which reads nothing, may take PEN_BOOTSTRAP_TIMEOUTS times as long. */
 enum pen_phase { PEN_PHASE_START, PEN_PHASE_CONNECT, PEN_PHASE_STEPS, PEN_PHASE_SAVE, PEN_PHASE_END };
-enum { PEN_CONNECT_TIMEOUTS = 10 };
+enum { PEN_BOOTSTRAP_TIMEOUTS = 10 };
 
 /* What it is about as it connects; none: not known. */
-enum pen_connecting {
+enum pen_bootstrap_stage {
   PEN_CONNECT_NONE,
-#define PEN_CONNECTING(what, text) PEN_CONNECT_##what,
+#define PEN_BOOTSTRAP_STAGE(what, text) PEN_CONNECT_##what,
 #include "runtime/comm/bootstrap.def"
-#undef PEN_CONNECTING
+#undef PEN_BOOTSTRAP_STAGE
 };
 
 /* The same with which turn of it this is, and with which channel of the profile, or PEN_NONE: who has less is behind. */
-static inline uint64_t pen_connecting_at(enum pen_connecting what, uint32_t turn, uint32_t channel) {
+static inline uint64_t pen_bootstrap_stage_set(enum pen_bootstrap_stage what, uint32_t turn, uint32_t channel) {
   return (uint64_t)what << 56 | (uint64_t)turn << 32 | channel;
 }
 
 /* What a rank starts from, where several commands start the ranks: see start.h. */
-enum { PEN_SAID_MAX = 13 };
+enum { PEN_FINGERPRINT_MAX = 13 };
 struct pen_start {
   uint64_t step; /* of the checkpoint; 0: none */
   uint8_t checkpoint[PEN_DIGEST_BYTES]; /* of its tensors' checksums */
-  uint64_t said[PEN_SAID_MAX];          /* by options */
+  uint64_t said[PEN_FINGERPRINT_MAX];          /* by options */
 };
 
 /* What a rank tells of itself, for the lost line. Written by the rank alone, relaxed; that it waits no more, when it has left, by its parent. */
@@ -60,7 +60,7 @@ struct pen_rank_state {
   _Atomic uint64_t awaits;                             /* while it waits on a flag: pen_awaits(), else 0 */
   _Atomic uint32_t rows_wait_for;                      /* on a device, while it waits: whom its rows wait for, apart from what they send */
   _Atomic uint32_t phase;                              /* enum pen_phase */
-  _Atomic uint64_t connecting;                         /* on a device, while it connects: pen_connecting_at() */
+  _Atomic uint64_t connecting;                         /* on a device, while it connects: pen_bootstrap_stage_set() */
   _Atomic uint32_t on_device;                          /* 1 while its host waits for its device, or gives it calls, else 0 */
   _Atomic uint32_t tellings;                           /* on a device: while its host does nothing but tell, how often it has; else 0 */
   _Atomic uint32_t drawn[PEN_DRAWN];                   /* generate: tokens that its last steps drew, by turns; guarded by `arrived` */
@@ -75,7 +75,7 @@ struct pen_rank_state {
 };
 
 /* What rank 0 has told of the last step, for train --watch. Written by it alone. */
-struct pen_told {
+struct pen_progress {
   _Atomic uint64_t step; /* optimizer steps, from 1 */
   _Atomic double loss, norm, learning_rate, tokens_per_second, left_s;
 };
@@ -92,7 +92,7 @@ struct pen_control {
   struct pen_flag decided;                                 /* steps of which rank 0 has said whether they are the last */
   uint64_t spin_ns;                                        /* how long a waiting rank spins before it sleeps */
   uint64_t start_ns;                                       /* zero of the trace's clock */
-  struct pen_told told;
+  struct pen_progress told;
   unsigned char nccl_id[128];                              /* transport nccl: rank 0's, valid after the first barrier */
   struct pen_flag begun;                                   /* steps, evaluation's too, that rank 0 has begun */
   struct pen_flag logged;                                  /* steps that rank 0 has logged: their boards are free */
@@ -111,7 +111,7 @@ struct pen_shared {
   struct pen_flag *arrivals;    /* [replica][channel_stride]: messages that stand in their homes */
   struct pen_flag *credits;     /* the same: homes given free */
   uint32_t channel_count, channel_stride; /* of all replicas; of one */
-  double *board;                /* [PEN_BOARD_DEPTH][replica][weight_count + loss_count] */
+  double *board;                /* [PEN_STEP_STATS_DEPTH][replica][weight_count + loss_count] */
   size_t board_count;           /* entries of one step */
   uint8_t *checksums;           /* [weight_count][3][PEN_CHECKSUM_BYTES], for checkpoints */
   size_t *window_offset;        /* [process_count], into memory; page aligned */
@@ -119,7 +119,7 @@ struct pen_shared {
 };
 
 /* The row of its step that a rank does next. */
-static inline uint64_t pen_row_of(const struct pen_rank_state *state) { return atomic_load(&state->finished) - atomic_load(&state->step_began); }
+static inline uint64_t pen_action_index(const struct pen_rank_state *state) { return atomic_load(&state->finished) - atomic_load(&state->step_began); }
 
 /* Which flag a rank waits on until it stands at `count`: never 0, where the control stands. */
 static inline uint64_t pen_awaits(const struct pen_shared *shared, const struct pen_flag *flag, uint32_t count) {

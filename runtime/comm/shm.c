@@ -72,7 +72,7 @@ static bool shm_wait(struct pen_transport *end, const struct pen_message *messag
 }
 
 static double *shm_board(struct pen_transport *end, uint64_t step) {
-  return end->shared->board + step % PEN_BOARD_DEPTH * end->shared->board_count;
+  return end->shared->board + step % PEN_STEP_STATS_DEPTH * end->shared->board_count;
 }
 
 static void shm_publish(struct pen_transport *end, uint64_t step) {
@@ -102,7 +102,7 @@ static void shm_logged(struct pen_transport *end) {
 }
 
 static bool shm_board_free(struct pen_transport *end, uint64_t step) {
-  return step < PEN_BOARD_DEPTH || await(end, &end->shared->control->logged, (uint32_t)(step - PEN_BOARD_DEPTH + 1), 0);
+  return step < PEN_STEP_STATS_DEPTH || await(end, &end->shared->control->logged, (uint32_t)(step - PEN_STEP_STATS_DEPTH + 1), 0);
 }
 
 static bool shm_begun(struct pen_transport *end, uint64_t step) {

@@ -12,18 +12,18 @@
 double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
 
 /* Where a replica's entries begin on a step's board. */
-static inline size_t pen_board_first(const struct pen_plan *plan, uint32_t replica) {
+static inline size_t pen_step_stats_first(const struct pen_plan *plan, uint32_t replica) {
   return replica * (plan->weight_count + (size_t)plan->loss_count);
 }
 
 /* The gradients' norm before clipping, from a step's board: tensors in model order, the shards of each in order. Not finite when
  * any gradient is not. */
-double pen_board_norm(const struct pen_plan *plan, const double *board);
+double pen_step_stats_norm(const struct pen_plan *plan, const double *board);
 
-/* The step's loss: replica after replica, microbatches in rising order; pen_board_loss_sum() before it is divided by the targets that
+/* The step's loss: replica after replica, microbatches in rising order; pen_step_stats_loss_sum() before it is divided by the targets that
  * count. A step without any has the mean 0. */
-double pen_board_loss_sum(const struct pen_plan *plan, const double *board);
-double pen_board_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
+double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *board);
+double pen_step_stats_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
 
 /* A step is skipped when it has no targets, or when clip_norm is not 0 (then every rank knows the norm before its UPDATE) and the norm is
  * not finite: weights and moments stay, the step counts. With clip_norm 0 UPDATE leaves alone what has no finite gradient, by itself

@@ -59,7 +59,7 @@ struct pen_transport {
   uint32_t exchanged_before; /* rows of the exchange that this rank had ended when the step began */
 };
 
-/* Opens the end of the rank with that global rank over shared memory; `arena` is where its own memory lies, whose first window_bytes are
+/* Opens the end of the rank with that global rank over shared memory; `arena` is where its own memory lies, whose first receive_bytes are
  * its window of `shared`. Ends may be in processes or in threads. Allocates. */
 struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen_profile *profile, const struct pen_shared *shared,
                                    uint32_t global, unsigned char *arena);

@@ -27,7 +27,7 @@ static struct {
   uint32_t *token;           /* [samples][capacity], as this rank knows them */
   uint64_t key;
   struct {
-    struct pen_tap tokens, targets, loss;
+    struct pen_op_hook tokens, targets, loss;
     const unsigned char *logits; /* there; of the rank of the last stage, on a device */
   } taps[PEN_SHAPES_MAX];
   uint32_t shape_count; /* so many are tapped */
@@ -114,7 +114,7 @@ static bool at_end(void) {
 }
 
 static void read_window(const struct pen_call *call) {
-  const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
+  const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   uint64_t first = window_start(vm), count = generation.written - first;
   const uint32_t *from = sample_of(at_end() ? 0 : generation.sample) + first;
   int32_t *to = call->operand[0];
@@ -144,7 +144,7 @@ static const float *as_floats(const struct pen_vm *vm, const void *row) {
   if (vm->plan->dtype != PEN_BF16) {
     return row;
   }
-  pen_widen(generation.logits, row, vm->plan->vocab);
+  pen_bf16_to_f32(generation.logits, row, vm->plan->vocab);
   return generation.logits;
 }
 
@@ -154,12 +154,12 @@ static void draw_from(const struct pen_vm *vm, const void *row) {
   const struct pen_options *options = generation.options;
   const uint64_t at = generation.written;
   const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
-  const size_t token = pen_draw(as_floats(vm, row), vm->plan->vocab, options->temperature, options->top_k, uniform, generation.weights);
+  const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature, options->top_k, uniform, generation.weights);
   atomic_store_explicit(&vm->transport->self->drawn[vm->step % PEN_DRAWN], (uint32_t)token, memory_order_relaxed);
 }
 
 static void draw_next(const struct pen_call *call) {
-  const struct pen_vm *vm = ((const struct pen_tap *)call->prepared)->context;
+  const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
   if (draws()) {
     draw_from(vm, (const unsigned char *)call->operand[LOGITS] + row_offset(vm));
   }
@@ -176,7 +176,7 @@ static uint32_t tapped(const struct pen_vm *vm) {
 
 /* On a device, in the place of CROSS_ENTROPY: keeps in mind where the logits are, which is the same in every step of a shape. */
 static void note_logits(const struct pen_call *call) {
-  generation.taps[tapped(((const struct pen_tap *)call->prepared)->context)].logits = call->operand[LOGITS];
+  generation.taps[tapped(((const struct pen_op_hook *)call->prepared)->context)].logits = call->operand[LOGITS];
 }
 
 /* A device's step is done: fetches the row and draws from it. */
@@ -189,7 +189,7 @@ static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
   const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm);
   for (size_t at = 0, bytes; at < row_bytes(vm); at += bytes) {
     bytes = row_bytes(vm) - at < PEN_STAGING_BYTES ? row_bytes(vm) - at : PEN_STAGING_BYTES;
-    memcpy(generation.row + at, pen_queue_look(vm->queue, first + at, bytes), bytes);
+    memcpy(generation.row + at, pen_stream_look(vm->queue, first + at, bytes), bytes);
   }
   draw_from(vm, generation.row);
   return true;
@@ -225,18 +225,18 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   uint32_t s = generation.shape_count++;
   generation.rank = vm->rank;
   generation.replica = vm->replica;
-  generation.taps[s].tokens = (struct pen_tap){.run = read_window, .context = vm};
-  generation.taps[s].targets = (struct pen_tap){.run = no_targets, .context = vm};
-  generation.taps[s].loss = (struct pen_tap){.run = vm->queue == NULL ? draw_next : note_logits, .context = vm};
+  generation.taps[s].tokens = (struct pen_op_hook){.run = read_window, .context = vm};
+  generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
+  generation.taps[s].loss = (struct pen_op_hook){.run = vm->queue == NULL ? draw_next : note_logits, .context = vm};
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
     generation.row = calloc(plan->vocab, sizeof(float));
   }
   pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL, "no memory for %u logits", plan->vocab);
-  pen_vm_tap(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
-  pen_vm_tap(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
-  pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
+  pen_vm_hook(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
+  pen_vm_hook(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
+  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
 }
 
 /* A sample begins with its prompt, and, where there are several, with a line that numbers it. */

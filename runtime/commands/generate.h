@@ -19,7 +19,7 @@ void pen_generate_open(const struct pen_plan *plan, const struct pen_options *op
 /* ---- draw.c ---- */
 
 /* Draws a token by a number from [0, 1). logits [count], f32; they are left as they are. `weights` is [count], for the work. top_k 0: all. */
-size_t pen_draw(const float *logits, size_t count, double temperature, uint64_t top_k, double uniform, double *weights);
+size_t pen_sample(const float *logits, size_t count, double temperature, uint64_t top_k, double uniform, double *weights);
 
 /* A number from [0, 1): SplitMix64 (Steele et al. 2014) of a key and two counters. */
 double pen_uniform(uint64_t key, uint64_t first, uint64_t second);

@@ -18,9 +18,9 @@ static const struct column {
 } columns[] = {
 #define COLUMN(field, heading) {#field, heading, offsetof(struct pen_rank_memory, field)}
     COLUMN(arena_bytes, "arena"),
-    COLUMN(window_bytes, "window"),
+    COLUMN(receive_bytes, "window"),
     COLUMN(weight_bytes, "weights"),
-    COLUMN(copy_bytes, "bf16 copies"),
+    COLUMN(bf16_bytes, "bf16 copies"),
     COLUMN(gradient_bytes, "gradients"),
     COLUMN(moment_bytes, "moments"),
     COLUMN(snapshot_bytes, "snapshot"),

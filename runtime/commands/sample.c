@@ -58,7 +58,7 @@ static double threshold(const float *logits, size_t count, uint64_t top_k, doubl
   return kth_greatest(work, count, (size_t)top_k);
 }
 
-size_t pen_draw(const float *logits, size_t count, double temperature, uint64_t top_k, double uniform, double *weights) {
+size_t pen_sample(const float *logits, size_t count, double temperature, uint64_t top_k, double uniform, double *weights) {
   size_t likeliest = 0;
   for (size_t i = 1; i < count; i++) {
     likeliest = logits[i] > logits[likeliest] ? i : likeliest;

@@ -34,7 +34,7 @@ static struct {
   int descriptor;
   bool ends;            /* documents end with a token: */
   int64_t end_of_text;
-  struct pen_tap tap;
+  struct pen_op_hook tap;
   /* What a step finds, shared by all ranks; odd steps have a place of their own, so that the next one may run while it is written. */
   struct finding {
     double minus_log; /* NaN: not scored */
@@ -94,7 +94,7 @@ static size_t next_row(size_t rows) {
 
 /* On a device: behind CROSS_ENTROPY, which leaves each row's loss, an f64, in its workspace (kernels/cuda/cross_entropy.cu). */
 static void fetch_rows(const struct pen_call *call) {
-  const struct pen_tap *tap = call->prepared;
+  const struct pen_op_hook *tap = call->prepared;
   const struct pen_vm *vm = tap->context;
   const size_t rows = (size_t)call->dim[0], first = (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
   struct pen_call own = *call;
@@ -119,7 +119,7 @@ static void take_fetched(const struct pen_vm *vm) {
 
 /* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in rising order has the bits of one call. */
 static void score_rows(const struct pen_call *call) {
-  const struct pen_tap *tap = call->prepared;
+  const struct pen_op_hook *tap = call->prepared;
   const struct pen_vm *vm = tap->context;
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
   const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
@@ -189,7 +189,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
     return;
   }
   score.microbatch_rows = (size_t)plan->microbatch * run->profile->sequence;
-  score.tap = (struct pen_tap){.run = score_rows, .context = vm};
+  score.tap = (struct pen_op_hook){.run = score_rows, .context = vm};
   if (vm->queue != NULL) {
     const size_t count = run->profile->microbatch_count * score.microbatch_rows;
     score.tap.run = fetch_rows;
@@ -197,7 +197,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
     score.fetched.target = vm->device->order->pinned(count * sizeof(int32_t));
     pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL, "no pinned memory for the scores of %zu tokens", count);
   }
-  pen_vm_tap(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
+  pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
   score.writes = vm->replica == 0;
   if (!score.writes) {
     return;

@@ -218,7 +218,7 @@ static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shap
     return 1;
   }
   for (;; steps++) {
-    uint32_t shape = pen_shape_of_step(shapes, plan, data, cursor);
+    uint32_t shape = pen_bucket_of_step(shapes, plan, data, cursor);
     cursor += pen_data_step_windows(plan, shapes->profile[shape]);
     if (cursor > data->window_count) {
       break;
@@ -293,7 +293,7 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
 static struct pen_run run_of(const struct pen_plan *plan, const struct pen_options *options, enum pen_profile_kind kind,
                              const char *command, uint64_t zero_ns) {
   struct pen_shapes shapes = shapes_of(plan, kind, options, command);
-  struct pen_here here = pen_here_of(plan, options);
+  struct pen_local_ranks here = pen_local_ranks_of(plan, options);
   return (struct pen_run){
       .plan = plan,
       .shapes = shapes,
@@ -422,7 +422,7 @@ static struct pen_plan of_one_replica(const struct pen_plan *plan) {
   pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i] = plan->weights[i];
-    weights[i].value_offset = weights[i].value_cut ? UINT64_MAX : weights[i].value_offset;
+    weights[i].value_offset = weights[i].value_sharded ? UINT64_MAX : weights[i].value_offset;
   }
   one.weights = weights;
   one.replica_count = 1;

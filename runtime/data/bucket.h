@@ -25,6 +25,6 @@ struct pen_shapes pen_shapes_of(const struct pen_plan *plan, enum pen_profile_ki
 void pen_shapes_force(struct pen_shapes *shapes, uint64_t sequence);
 
 /* The shape, as an index, of the step that begins at window `cursor`. */
-uint32_t pen_shape_of_step(const struct pen_shapes *shapes, const struct pen_plan *plan, const struct pen_data *data, uint64_t cursor);
+uint32_t pen_bucket_of_step(const struct pen_shapes *shapes, const struct pen_plan *plan, const struct pen_data *data, uint64_t cursor);
 
 #endif

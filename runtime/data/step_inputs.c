@@ -280,7 +280,7 @@ static void normals_bf16(void *to, uint64_t count, uint64_t first, const uint32_
   for (uint64_t done = 0; done < count; done += CHUNK) {
     size_t n = count - done < CHUNK ? (size_t)(count - done) : CHUNK;
     pen_normal(chunk, n, first + done, key, 1.0);
-    pen_narrow((uint16_t *)to + done, chunk, n);
+    pen_f32_to_bf16((uint16_t *)to + done, chunk, n);
   }
 }
 

@@ -25,7 +25,7 @@
  * step of another profile all ranks have ended theirs.
  *     These words, too, are read before they are set anew. UPDATE waits for the last row above it, whose rank has by then taken all words of rows
  * above that one; and every word that a row below the first wait of the next step sets comes when the peer has been heard of in that
- * step. Other replicas' entries of the board come behind WAIT_GRAD of the next step, hence behind the last backward of the peer, and this behind
+ * step. Other replicas' entries of the board come behind REDUCE_SCATTER of the next step, hence behind the last backward of the peer, and this behind
  * something of every rank of its replica. */
 #include <stdio.h>
 #include <stdlib.h>
@@ -126,7 +126,7 @@ static void follow_queue(struct pen_link *link) {
 static void send(struct pen_link *link, uint32_t index) {
   const struct pen_message *message = message_of(link, index);
   const uint32_t to = process_of(link, channel_of(link, index)->to_rank);
-  const struct pen_order_calls *order = link->queue->order;
+  const struct pen_stream_ops *order = link->queue->order;
   void *stream = ipc_of(link)->copies;
   follow_queue(link);
   if (message->credit != PEN_NONE) {
@@ -152,9 +152,9 @@ static void wait(struct pen_link *link, uint32_t index) { take(link, ARRIVAL, in
 
 static void copy_entries(struct pen_link *link, uint32_t process) {
   const struct pen_plan *plan = link->plan;
-  const size_t own = pen_board_first(plan, link->replica);
-  const double *from = (const double *)(link->queue->arena + plan->memory[link->rank].board_offset) + own;
-  double *to = (double *)(ipc_of(link)->arenas[process] + plan->memory[process % plan->rank_count].board_offset) + own;
+  const size_t own = pen_step_stats_first(plan, link->replica);
+  const double *from = (const double *)(link->queue->arena + plan->memory[link->rank].step_stats_offset) + own;
+  double *to = (double *)(ipc_of(link)->arenas[process] + plan->memory[process % plan->rank_count].step_stats_offset) + own;
   for (uint32_t first, past = 0; pen_link_entries(link, true, &first, &past);) {
     link->queue->order->copy(to + first, from + first, (past - first) * sizeof *to, ipc_of(link)->copies);
   }
@@ -213,7 +213,7 @@ static const unsigned char *peer_arena(struct pen_link *link, uint32_t replica) 
 }
 
 /* Each side takes what it wants. */
-static void swap(struct pen_link *link, const struct pen_swap *swap) {
+static void swap(struct pen_link *link, const struct pen_sendrecv *swap) {
   if (swap->their_bytes > 0) {
     link->queue->order->copy(swap->to, peer_arena(link, swap->replica) + swap->theirs, swap->their_bytes, link->queue->stream);
   }
@@ -249,7 +249,7 @@ static void find_awaited(struct pen_link *link) {
   uint32_t heard = 0;
   for (uint32_t i = 0; i < program->action_count && link->exchange_count > 0; i++) {
     const struct pen_action *row = &program->actions[i];
-    if (pen_kind_exchanges(row->kind) && row->message != PEN_NONE && row->message > heard) {
+    if (pen_kind_is_collective(row->kind) && row->message != PEN_NONE && row->message > heard) {
       heard = row->message;
       ipc_of(link)->awaited[heard] = true;
     }
@@ -299,7 +299,7 @@ static const struct pen_link_kind ipc = {
     .abort = no_abort,
 };
 
-struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
+struct pen_link *pen_ipc_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
   struct ipc_link *made = calloc(1, sizeof *made);
   pen_check(made != NULL, "no memory for a link");
   pen_link_fill(&made->link, queue, profile, shared, global);

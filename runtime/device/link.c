@@ -11,7 +11,7 @@ static void read_rows(struct pen_link *link, uint32_t rank) {
   const struct pen_rank_program *program = &link->profile->ranks[rank];
   for (uint32_t i = 0; i < program->action_count; i++) {
     const struct pen_action *row = &program->actions[i];
-    link->gathers[rank] = link->gathers[rank] || row->kind == PEN_GATHER;
+    link->gathers[rank] = link->gathers[rank] || row->kind == PEN_WAIT_NORM;
     if (pen_kind_sends(row->kind)) {
       link->sent_by[row->message] = i;
     } else if (pen_kind_receives(row->kind)) {
@@ -20,7 +20,7 @@ static void read_rows(struct pen_link *link, uint32_t rank) {
   }
 }
 
-void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
+void pen_link_fill(struct pen_link *link, struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared,
                    uint32_t global) {
   const struct pen_plan *plan = queue->plan;
   const uint32_t rank = global % plan->rank_count;
@@ -31,7 +31,7 @@ void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct 
       .shared = shared,
       .rank = rank,
       .replica = global / plan->rank_count,
-      .reuse = pen_reuse_of(plan, profile, rank),
+      .reuse = pen_send_hazards_of(plan, profile, rank),
       .gathers = calloc(plan->rank_count, sizeof *link->gathers),
       .all_gather = true,
       .sent_by = calloc(profile->message_count + 1u, sizeof *link->sent_by),
@@ -44,7 +44,7 @@ void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct 
     link->all_gather = link->all_gather && link->gathers[r];
   }
   for (uint32_t i = 0; plan->replica_count > 1 && i < profile->ranks[rank].action_count; i++) {
-    if (pen_kind_exchanges(profile->ranks[rank].actions[i].kind)) {
+    if (pen_kind_is_collective(profile->ranks[rank].actions[i].kind)) {
       link->exchange_rows[++link->exchange_count] = i;
     }
   }
@@ -79,7 +79,7 @@ static void *allocate_plainly(const struct pen_plan *plan, uint32_t rank, const 
 static const struct {
   const char *name;
   void *(*allocate)(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device); /* null: plainly */
-  struct pen_link *(*open)(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
+  struct pen_link *(*open)(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
 } links[] = {
     {"ipc", allocate_plainly, pen_ipc_open},
     {"nccl", pen_nccl_allocate, pen_nccl_open},
@@ -95,7 +95,7 @@ void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct
   return arena == NULL ? allocate_plainly(plan, rank, device) : arena;
 }
 
-struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
+struct pen_link *pen_link_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
   struct pen_link *link = NULL;
   for (size_t i = 0; i < sizeof links / sizeof *links && link == NULL; i++) {
     if (strcmp(links[i].name, queue->plan->transport) == 0) {

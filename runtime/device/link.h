@@ -17,7 +17,7 @@
 struct pen_link;
 
 /* What goes between this rank and a peer: offsets in the giver's arena; bytes may be 0. */
-struct pen_swap {
+struct pen_sendrecv {
   uint32_t replica; /* the peer's */
   uint64_t theirs, their_bytes;
   unsigned char *to; /* where theirs come */
@@ -41,7 +41,7 @@ struct pen_link_kind {
   void (*credit)(struct pen_link *link, uint32_t message, uint32_t row);
   /* Rows WAIT_F ...: what comes on the queue's stream waits for the message. */
   void (*wait)(struct pen_link *link, uint32_t message);
-  /* Row PUBLISH: own entries of the weights to the boards of the ranks that gather; GATHER: what comes waits for all ranks' entries. */
+  /* Row PUBLISH: own entries of the weights to the boards of the ranks that gather; WAIT_NORM: what comes waits for all ranks' entries. */
   void (*publish)(struct pen_link *link);
   void (*gather)(struct pen_link *link);
   /* Rows of the exchange between replicas (plan.h), where there are several. What comes on the queue's stream waits until every peer has ended
@@ -54,7 +54,7 @@ struct pen_link_kind {
   /* Swaps with peers, on the queue's stream; those between begin and end go at once, and no bytes come where others come or leave. All peers'
    * rows ask for the same, each from its side. */
   void (*swap_begin)(struct pen_link *link);
-  void (*swap)(struct pen_link *link, const struct pen_swap *swap);
+  void (*swap)(struct pen_link *link, const struct pen_sendrecv *swap);
   void (*swap_end)(struct pen_link *link);
   /* The one stream on which what a row sends leaves, in the order of rows, once the row was enqueued; null: nothing of it does, or not in order. */
   void *(*leaving)(const struct pen_link *link, const struct pen_action *row);
@@ -76,13 +76,13 @@ struct pen_link_kind {
 
 struct pen_link {
   const struct pen_link_kind *kind;
-  struct pen_queue *queue;
+  struct pen_stream_state *queue;
   const struct pen_plan *plan;
   const struct pen_profile *profile;
   const struct pen_shared *shared;
   uint32_t rank, replica;
-  struct pen_reuse reuse;    /* of the rank's rows */
-  bool *gathers;             /* [rank_count]: which ranks have a row GATHER */
+  struct pen_send_hazards reuse;    /* of the rank's rows */
+  bool *gathers;             /* [rank_count]: which ranks have a row WAIT_NORM */
   bool all_gather;
   uint32_t *sent_by, *received_by; /* [messages]: the sender's row that sends it, the receiver's that receives it */
   uint32_t exchange_count;   /* rows of the exchange between replicas in the rank's list; 0 with one replica */
@@ -99,13 +99,13 @@ static inline uint32_t pen_link_self(const struct pen_link *link) { return pen_l
 
 /* Makes the link of the plan's transport for a process of several, by its global rank. Fails where this binary was linked without it.
  * Allocates. */
-struct pen_link *pen_link_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
+struct pen_link *pen_link_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
 
 /* The rank's arena, on a device that is open, of memory that the link can reach; all of it is the rank's. Fails where there is not so much. */
 void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
 
 /* What implementations share: *link filled but for its kind. Allocates. */
-void pen_link_fill(struct pen_link *link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared,
+void pen_link_fill(struct pen_link *link, struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared,
                    uint32_t global);
 
 /* Whether a process wants this one's entries of the board. UPDATE reads those of all replicas; without it each replica is by itself, and may be
@@ -122,11 +122,11 @@ bool pen_link_captured(struct pen_link *link, bool captured);
 
 /* ipc.c: ranks of one host. nccl.c: ranks of any hosts; null where this binary was linked without the library, whose calls may also be
  * given. */
-struct pen_link *pen_ipc_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
-struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
+struct pen_link *pen_ipc_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
+struct pen_link *pen_nccl_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
 void *pen_nccl_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
 struct pen_nccl_calls;
-struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_queue *queue, const struct pen_profile *profile,
+struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_stream_state *queue, const struct pen_profile *profile,
                                     const struct pen_shared *shared, uint32_t global);
 
 #endif

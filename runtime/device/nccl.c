@@ -23,7 +23,7 @@
  * the one before is done (it has one flag a signal: src/rma/rma_ce.cc), and so no put waits for more than a send would.
  * A credit is given where the plan has one, and where its proof that none is needed does not hold here. That speaks of rows that the
  * sender has heard of (verify_memory.c). What computes in them is done; but what leaves in them goes by other pairs' streams, and may not
- * have left; and a sender hears of others by GATHER only if all ranks gather.
+ * have left; and a sender hears of others by WAIT_NORM only if all ranks gather.
  *
  * The board is summed over all ranks, each having its own entries and zeros elsewhere: x + 0 is x, to the bit. Where not all ranks gather, none
  * need wait for others at a step's end: homes are safe by receives and credits alone.
@@ -110,7 +110,7 @@ static void zero_entries(struct pen_link *link, size_t first, size_t past) {
 /* Others' entries are what the last sum left there. */
 static void publish(struct pen_link *link) {
   const struct pen_plan *plan = link->plan;
-  const size_t own = pen_board_first(plan, link->replica), past_own = pen_board_first(plan, link->replica + 1);
+  const size_t own = pen_step_stats_first(plan, link->replica), past_own = pen_step_stats_first(plan, link->replica + 1);
   for (uint32_t first, past = 0; link->all_gather && pen_link_entries(link, false, &first, &past);) {
     zero_entries(link, own + first, own + past);
   }
@@ -118,7 +118,7 @@ static void publish(struct pen_link *link) {
     const bool has_losses = pen_last_stage_rank(plan, link->profile) == link->rank;
     zero_entries(link, 0, own);
     zero_entries(link, own + plan->weight_count, has_losses ? 0 : past_own);
-    zero_entries(link, past_own, pen_board_first(plan, plan->replica_count));
+    zero_entries(link, past_own, pen_step_stats_first(plan, plan->replica_count));
   }
 }
 
@@ -137,7 +137,7 @@ static const unsigned char *peer_arena(struct pen_link *link, uint32_t replica) 
 static void swap_begin(struct pen_link *link) { pen_nccl_of(link)->calls->group_begin(); }
 static void swap_end(struct pen_link *link) { pen_nccl_of(link)->calls->group_end(); }
 
-static void swap(struct pen_link *link, const struct pen_swap *swap) {
+static void swap(struct pen_link *link, const struct pen_sendrecv *swap) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   if (swap->our_bytes > 0) {
     own->calls->send(own->peers, link->queue->arena + swap->ours, swap->our_bytes, (int)swap->replica, link->queue->stream);
@@ -178,7 +178,7 @@ static bool all_captured(struct pen_link *link, bool captured) {
 
 /* Lower is further behind: by steps, by rows, and of what stands at the same row what waits for no other rank before what does. */
 static uint64_t place_of(const struct pen_rank_state *state) {
-  return (uint64_t)atomic_load(&state->published.count) << 32 | pen_row_of(state) << 1 | (atomic_load(&state->waits_for) != 0);
+  return (uint64_t)atomic_load(&state->published.count) << 32 | pen_action_index(state) << 1 | (atomic_load(&state->waits_for) != 0);
 }
 
 /* Of a rank's peers the one that is behind all others, by what their hosts tell: whoever has left, or stands still, is passed by the others, up to
@@ -262,7 +262,7 @@ static const struct pen_link_kind nccl = {
     .abort = abort_all,
 };
 
-struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_queue *queue, const struct pen_profile *profile,
+struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_stream_state *queue, const struct pen_profile *profile,
                                     const struct pen_shared *shared, uint32_t global) {
   const uint32_t channels = profile->channel_count;
   struct pen_nccl_link *made = calloc(1, sizeof *made);
@@ -287,7 +287,7 @@ struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct p
 /* A binary whose plan does not want NCCL has no trace of it: the name stays null unless the link asks for it (Makefile.am, NCCL_LINK). */
 extern const struct pen_nccl_calls pen_nccl __attribute__((weak));
 
-struct pen_link *pen_nccl_open(struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
+struct pen_link *pen_nccl_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
   return &pen_nccl == NULL ? NULL : pen_nccl_open_with(&pen_nccl, queue, profile, shared, global);
 }
 

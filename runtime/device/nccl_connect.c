@@ -44,10 +44,10 @@ size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen
 /* ---- before the seal ---- */
 
 /* For the watch, should it stand still, and for the line where it fails. */
-static void begin(struct pen_link *link, enum pen_connecting what, uint32_t turn, uint32_t channel) {
+static void begin(struct pen_link *link, enum pen_bootstrap_stage what, uint32_t turn, uint32_t channel) {
   struct pen_rank_state *self = &link->shared->ranks[pen_link_self(link)];
   atomic_store_explicit(&self->profile, (uint32_t)(link->profile - link->plan->profiles), memory_order_relaxed);
-  atomic_store_explicit(&self->connecting, pen_connecting_at(what, turn, channel), memory_order_relaxed);
+  atomic_store_explicit(&self->connecting, pen_bootstrap_stage_set(what, turn, channel), memory_order_relaxed);
 }
 
 void pen_nccl_must_be_well(struct pen_link *link, const void *made, const char *what) {
@@ -60,8 +60,8 @@ void pen_nccl_must_be_well(struct pen_link *link, const void *made, const char *
 
 /* The same, of what was begun last. */
 static void must_have_gone_well(struct pen_link *link, const void *made) {
-  char what[PEN_CONNECTING_BYTES];
-  pen_nccl_must_be_well(link, made, pen_lost_connecting(what, sizeof what, link->plan, link->shared, pen_link_self(link)));
+  char what[PEN_BOOTSTRAP_TEXT_BYTES];
+  pen_nccl_must_be_well(link, made, pen_failure_bootstrap_text(what, sizeof what, link->plan, link->shared, pen_link_self(link)));
 }
 
 static void open_streams(struct pen_link *link) {
@@ -80,7 +80,7 @@ static void split_pairs(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   uint32_t *round = calloc(link->profile->channel_count + 1u, sizeof *round);
   pen_check(round != NULL, "no memory for a link");
-  own->rounds = pen_pairs_rounds(link->profile, link->plan->rank_count, round);
+  own->rounds = pen_nccl_rounds(link->profile, link->plan->rank_count, round);
   for (uint32_t r = 0; r < own->rounds; r++) {
     uint32_t mine = PEN_NONE;
     for (uint32_t c = 0; c < link->profile->channel_count; c++) {

@@ -40,12 +40,12 @@ static inline bool pen_is_mine(const struct pen_link *link, uint32_t channel) {
 }
 
 static inline double *pen_nccl_board_of(const struct pen_link *link) {
-  return (double *)(link->queue->arena + link->plan->memory[link->rank].board_offset);
+  return (double *)(link->queue->arena + link->plan->memory[link->rank].step_stats_offset);
 }
 
-/* How many numbers of the board GATHER sums: of several replicas, whole boards. */
+/* How many numbers of the board WAIT_NORM sums: of several replicas, whole boards. */
 static inline size_t pen_nccl_sum_count(const struct pen_plan *plan) {
-  return plan->replica_count > 1 ? pen_board_first(plan, plan->replica_count) : plan->weight_count;
+  return plan->replica_count > 1 ? pen_step_stats_first(plan, plan->replica_count) : plan->weight_count;
 }
 
 /* Why this process's NCCL puts nothing, in words; null: it does. PEN_NCCL, of the environment, may ask for sends; else fails (64). */

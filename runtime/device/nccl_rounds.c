@@ -6,7 +6,7 @@
 
 #include "runtime/base/check.h"
 
-uint32_t pen_pairs_rounds(const struct pen_profile *profile, uint32_t rank_count, uint32_t *round) {
+uint32_t pen_nccl_rounds(const struct pen_profile *profile, uint32_t rank_count, uint32_t *round) {
   const uint32_t count = profile->channel_count;
   uint32_t rounds = 0;
   bool *taken = calloc((size_t)count * rank_count + 1, sizeof *taken); /* [round][rank] */

@@ -10,6 +10,6 @@
 /* The round of every channel of a profile, from 0, alike on all ranks: round[channel_count]. Each channel in turn takes the first round in
  * which neither of its ranks has one: greedy edge colouring, at most 2d - 1 rounds where no rank has more than d channels. Returns the
  * number of rounds. Allocates for itself alone. */
-uint32_t pen_pairs_rounds(const struct pen_profile *profile, uint32_t rank_count, uint32_t *round);
+uint32_t pen_nccl_rounds(const struct pen_profile *profile, uint32_t rank_count, uint32_t *round);
 
 #endif

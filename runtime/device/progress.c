@@ -3,7 +3,7 @@
  * The device says by two words how many rows are done, and from how many of them all that they send has left (queue.h). Each rank knows all
  * ranks' words from shared memory, and from the plan what its device needs next:
  *
- *     the queue's stream       at WAIT, the message; at GATHER, all entries; in the exchange and at the step's end, rows of peers;
+ *     the queue's stream       at WAIT, the message; at WAIT_NORM, all entries; in the exchange and at the step's end, rows of peers;
  *                              anywhere, that what it is to write over has left
  *     the stream that sends    the credit of the next message, if it has one
  *
@@ -54,14 +54,14 @@ static uint32_t for_exchange(const struct pen_vm *vm, uint32_t count) {
 
 /* What one row swaps comes when the peers have done all rows above it. */
 static uint32_t for_meeting(const struct pen_vm *vm, uint32_t row) {
-  return pen_kind_brings(vm->program->actions[row].kind) && row > 0 ? for_peers(vm, row - 1) : PEN_NONE;
+  return pen_kind_reads_peers(vm->program->actions[row].kind) && row > 0 ? for_peers(vm, row - 1) : PEN_NONE;
 }
 
-/* Others' entries of the board: of whom they are wanted, see pen_link_gathers(); or that all come to GATHER. */
+/* Others' entries of the board: of whom they are wanted, see pen_link_gathers(); or that all come to WAIT_NORM. */
 static uint32_t for_entries(const struct pen_vm *vm) {
   const uint32_t self = vm->transport->global, ranks = vm->plan->rank_count;
   const bool meets = vm->queued.link->meets;
-  const int kind = meets ? PEN_GATHER : PEN_PUBLISH;
+  const int kind = meets ? PEN_WAIT_NORM : PEN_PUBLISH;
   for (uint32_t r = 0; r < pen_process_count(vm->plan); r++) {
     const struct pen_rank_program *program = &vm->profile->ranks[r % ranks];
     const bool wanted = r != self && (meets || vm->profile->kind == PEN_TRAIN || r / ranks == vm->replica);
@@ -85,7 +85,7 @@ static uint32_t for_credit(const struct pen_vm *vm, const struct pen_action *row
 }
 
 static bool is_gather(const struct pen_vm *vm, uint32_t row) {
-  return row < vm->program->action_count && vm->program->actions[row].kind == PEN_GATHER;
+  return row < vm->program->action_count && vm->program->actions[row].kind == PEN_WAIT_NORM;
 }
 
 /* Whom the queue's stream waits for before its next row is done. */
@@ -100,7 +100,7 @@ static uint32_t for_row(const struct pen_vm *vm, uint32_t row) {
   if (is_gather(vm, row)) {
     return for_entries(vm);
   }
-  if (vm->plan->replica_count == 1 || !pen_kind_exchanges(action->kind)) {
+  if (vm->plan->replica_count == 1 || !pen_kind_is_collective(action->kind)) {
     return PEN_NONE;
   }
   return vm->queued.link->meets ? for_meeting(vm, row) : for_exchange(vm, action->message == PEN_NONE ? 0 : action->message);
@@ -108,7 +108,7 @@ static uint32_t for_row(const struct pen_vm *vm, uint32_t row) {
 
 /* Whether the queue's stream does not go on before messages from row `sending` on have left. */
 static bool needs_room(const struct pen_vm *vm, uint32_t row, uint32_t sending) {
-  const struct pen_reuse *reuse = &vm->queued.link->reuse;
+  const struct pen_send_hazards *reuse = &vm->queued.link->reuse;
   bool needs = row == vm->program->action_count;
   for (uint32_t i = needs ? 0 : reuse->first[row]; !needs && i < reuse->first[row + 1]; i++) {
     needs = vm->queued.link->sent_by[reuse->message[i]] >= sending;
@@ -137,10 +137,10 @@ static struct said awaited(const struct pen_vm *vm, uint32_t rows, uint32_t left
     return (struct said){0, 0};
   }
   const bool exchanges = peer / vm->plan->rank_count != vm->replica && !link->meets && !is_gather(vm, rows);
-  return (struct said){(sends ? sent_to : peer) + 1, (peer + 1) | (exchanges ? PEN_WAITS_FOR_ROWS : 0)};
+  return (struct said){(sends ? sent_to : peer) + 1, (peer + 1) | (exchanges ? PEN_WAITS_FOR_ACTIONS : 0)};
 }
 
-void pen_queue_tell(struct pen_vm *vm, uint32_t rows, uint32_t left) {
+void pen_stream_publish_progress(struct pen_vm *vm, uint32_t rows, uint32_t left) {
   struct pen_rank_state *self = vm->transport->self;
   const uint64_t began = vm->queue->rows;
   atomic_store_explicit(&self->step_began, began, memory_order_relaxed);
@@ -153,4 +153,4 @@ void pen_queue_tell(struct pen_vm *vm, uint32_t rows, uint32_t left) {
   atomic_store_explicit(&self->tellings, atomic_load_explicit(&self->tellings, memory_order_relaxed) + 1, memory_order_relaxed);
 }
 
-void pen_queue_told(struct pen_vm *vm) { atomic_store_explicit(&vm->transport->self->tellings, 0, memory_order_relaxed); }
+void pen_stream_progress(struct pen_vm *vm) { atomic_store_explicit(&vm->transport->self->tellings, 0, memory_order_relaxed); }

@@ -19,7 +19,7 @@ struct walk {
   uint32_t rank;
   uint32_t *under_way; /* messages */
   uint32_t under_way_count;
-  struct pen_reuse found;
+  struct pen_send_hazards found;
   size_t found_count, found_capacity;
 };
 
@@ -93,12 +93,12 @@ static void visit(struct walk *walk, const struct pen_action *row) {
     walk->under_way[walk->under_way_count++] = row->message;
   } else if (row->kind == PEN_UNSHARD) {
     unshard(walk, row);
-  } else if (row->kind == PEN_UPDATE || row->kind == PEN_JOIN) {
+  } else if (row->kind == PEN_UPDATE || row->kind == PEN_ADD_TIED_GRAD) {
     write(walk, 0, UINT64_MAX, false);
   }
 }
 
-struct pen_reuse pen_reuse_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank) {
+struct pen_send_hazards pen_send_hazards_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank) {
   const struct pen_rank_program *program = &profile->ranks[rank];
   struct walk walk = {.plan = plan, .profile = profile, .program = program, .rank = rank};
   walk.under_way = calloc(profile->message_count + 1u, sizeof *walk.under_way);

@@ -17,24 +17,24 @@ enum { SPEAK_PAUSES = 100 };           /* of 10 ms, for the watch to say who is 
 /* ---- pinned memory ---- */
 
 /* Of this rank's replica: what the host wants of a board. */
-static size_t board_bytes(const struct pen_queue *queue) {
+static size_t board_bytes(const struct pen_stream_state *queue) {
   return (queue->plan->weight_count + (size_t)queue->plan->loss_count) * sizeof(double);
 }
 
-static double *board_here(const struct pen_queue *queue, uint64_t step) {
-  return (double *)(queue->pinned + PEN_STEPS_AHEAD * queue->memory->feed_bytes + step % PEN_STEPS_AHEAD * pen_aligned(board_bytes(queue)));
+static double *board_here(const struct pen_stream_state *queue, uint64_t step) {
+  return (double *)(queue->pinned + PEN_STEPS_AHEAD * queue->memory->staged_input_bytes + step % PEN_STEPS_AHEAD * pen_aligned(board_bytes(queue)));
 }
 
-static uint32_t *progress_here(const struct pen_queue *queue) {
-  return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->feed_bytes + pen_aligned(board_bytes(queue))));
+static uint32_t *progress_here(const struct pen_stream_state *queue) {
+  return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->staged_input_bytes + pen_aligned(board_bytes(queue))));
 }
 
 /* Behind it, in the same cache line: rows whose messages have left. */
-static uint32_t *left_here(const struct pen_queue *queue) { return progress_here(queue) + 1; }
+static uint32_t *left_here(const struct pen_stream_state *queue) { return progress_here(queue) + 1; }
 
-static unsigned char *staging_here(const struct pen_queue *queue) { return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES; }
+static unsigned char *staging_here(const struct pen_stream_state *queue) { return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES; }
 
-static unsigned char *staging_aside(const struct pen_queue *queue) { return staging_here(queue) + PEN_STAGING_BYTES; }
+static unsigned char *staging_aside(const struct pen_stream_state *queue) { return staging_here(queue) + PEN_STAGING_BYTES; }
 
 /* ---- opening ---- */
 
@@ -49,14 +49,14 @@ static void *must_open(const struct pen_device *device, void *made, const char *
   return made;
 }
 
-struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uint32_t place, const struct pen_device *device, const char **what) {
-  const struct pen_order_calls *order = device->order;
-  struct pen_queue *queue = calloc(1, sizeof *queue);
+struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t rank, uint32_t place, const struct pen_device *device, const char **what) {
+  const struct pen_stream_ops *order = device->order;
+  struct pen_stream_state *queue = calloc(1, sizeof *queue);
   pen_check(queue != NULL, "no memory for a queue");
   const int count = device->count();
   *what = count > 0 ? device->open((int)(place % (uint32_t)count)) : NULL;
   must_be_well(device, *what, "opening it");
-  *queue = (struct pen_queue){
+  *queue = (struct pen_stream_state){
       .device = device,
       .order = order,
       .plan = plan,
@@ -71,7 +71,7 @@ struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uin
   for (int i = 0; i < PEN_STEPS_AHEAD; i++) {
     queue->done[i] = must_open(device, order->event_open(), "an event");
   }
-  for (int i = 0; i < PEN_ROWS_AHEAD; i++) {
+  for (int i = 0; i < PEN_ACTIONS_AHEAD; i++) {
     queue->row_done[i] = must_open(device, order->event_open(), "an event");
   }
   if (queue->memory->snapshot_bytes != 0) {
@@ -87,14 +87,14 @@ struct pen_queue *pen_queue_open(const struct pen_plan *plan, uint32_t rank, uin
 
 /* ---- weights and moments ---- */
 
-void pen_queue_load(struct pen_queue *queue, const unsigned char *here) {
-  const uint64_t first = queue->memory->window_bytes;
+void pen_stream_load(struct pen_stream_state *queue, const unsigned char *here) {
+  const uint64_t first = queue->memory->receive_bytes;
   queue->device->copy_in(queue->arena + first, here + first, queue->memory->persistent_end - first, queue->stream);
   queue->device->wait(queue->stream);
   must_be_well(queue->device, queue, "loading weights");
 }
 
-static const unsigned char *look(const struct pen_queue *queue, unsigned char *here, void *stream, uint64_t offset, size_t bytes) {
+static const unsigned char *look(const struct pen_stream_state *queue, unsigned char *here, void *stream, uint64_t offset, size_t bytes) {
   pen_assert(bytes <= PEN_STAGING_BYTES && offset <= queue->memory->arena_bytes && bytes <= queue->memory->arena_bytes - offset);
   queue->device->copy_out(here, queue->arena + offset, bytes, stream);
   queue->device->wait(stream);
@@ -102,13 +102,13 @@ static const unsigned char *look(const struct pen_queue *queue, unsigned char *h
   return here;
 }
 
-const unsigned char *pen_queue_look(void *context, uint64_t offset, size_t bytes) {
-  const struct pen_queue *queue = context;
+const unsigned char *pen_stream_look(void *context, uint64_t offset, size_t bytes) {
+  const struct pen_stream_state *queue = context;
   return look(queue, staging_here(queue), queue->stream, offset, bytes);
 }
 
-const unsigned char *pen_queue_look_aside(void *context, uint64_t offset, size_t bytes) {
-  const struct pen_queue *queue = context;
+const unsigned char *pen_stream_look_aside(void *context, uint64_t offset, size_t bytes) {
+  const struct pen_stream_state *queue = context;
   return look(queue, staging_aside(queue), queue->aside, offset, bytes);
 }
 
@@ -116,7 +116,7 @@ const unsigned char *pen_queue_look_aside(void *context, uint64_t offset, size_t
 
 /* The words that tell of the device's progress: both are 0 between steps. */
 static void mark_row(const struct pen_vm *vm, const struct pen_action *row) {
-  const struct pen_queue *queue = vm->queue;
+  const struct pen_stream_state *queue = vm->queue;
   const struct pen_link *link = vm->queued.link;
   const uint32_t done = (uint32_t)(row - vm->program->actions) + 1;
   void *leaving = link == NULL ? NULL : link->kind->leaving(link, row);
@@ -128,16 +128,16 @@ static void mark_row(const struct pen_vm *vm, const struct pen_action *row) {
 
 /* Behind a row that was enqueued by itself: waits until the device is not too far behind. */
 static bool keep_near(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
-  queue->order->record(queue->row_done[queue->rows_begun++ % PEN_ROWS_AHEAD], queue->stream);
-  return pen_queue_await_row(vm, queue->row_done[queue->rows_begun % PEN_ROWS_AHEAD]);
+  struct pen_stream_state *queue = vm->queue;
+  queue->order->record(queue->row_done[queue->rows_begun++ % PEN_ACTIONS_AHEAD], queue->stream);
+  return pen_stream_await_action(vm, queue->row_done[queue->rows_begun % PEN_ACTIONS_AHEAD]);
 }
 
 /* False: a rank was lost, and nothing more is to be enqueued on a device that may take no more. */
 static bool enqueue_rows(struct pen_vm *vm, bool captures) {
-  const struct pen_queue *queue = vm->queue;
+  const struct pen_stream_state *queue = vm->queue;
   const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
-  bool marked = vm->queued.way != PEN_QUEUE_UNMARKED, going = true;
+  bool marked = vm->queued.way != PEN_GRAPH_WITHOUT_PROGRESS, going = true;
   for (; going && row < past; row++) {
     pen_assert(row->kind < PEN_ACTION_KINDS);
     vm->row = row;
@@ -162,14 +162,14 @@ static bool enqueue_rows(struct pen_vm *vm, bool captures) {
 }
 
 static void say_uncaptured(const struct pen_vm *vm, const char *why) {
-  const bool plain = vm->queued.way == PEN_QUEUE_PLAIN;
+  const bool plain = vm->queued.way == PEN_GRAPH_NONE;
   fprintf(stderr, "%s: rank %u: a step of %s %scannot be one graph (%s); %s\n", vm->plan->name, vm->transport->global, vm->profile->name,
           plain ? "" : "with its progress ", why, plain ? "its rows are enqueued one by one" : "trying without it");
 }
 
 /* Captures the rows once; null: says why not in *why. */
 static void *capture(struct pen_vm *vm, const char **why) {
-  struct pen_queue *queue = vm->queue;
+  struct pen_stream_state *queue = vm->queue;
   queue->order->capture(queue->stream);
   enqueue_rows(vm, true);
   void *graph = queue->order->captured(queue->stream, why);
@@ -184,13 +184,13 @@ static void *capture(struct pen_vm *vm, const char **why) {
 
 /* The way to begin with. */
 static int asked_way(void) {
-  static const char *const names[] = {[PEN_QUEUE_MARKED] = "marked", [PEN_QUEUE_UNMARKED] = "unmarked", [PEN_QUEUE_PLAIN] = "plain"};
+  static const char *const names[] = {[PEN_GRAPH_WITH_PROGRESS] = "marked", [PEN_GRAPH_WITHOUT_PROGRESS] = "unmarked", [PEN_GRAPH_NONE] = "plain"};
   const char *asked = getenv("PEN_GRAPH");
-  int way = PEN_QUEUE_MARKED;
-  while (asked != NULL && way <= PEN_QUEUE_PLAIN && strcmp(asked, names[way]) != 0) {
+  int way = PEN_GRAPH_WITH_PROGRESS;
+  while (asked != NULL && way <= PEN_GRAPH_NONE && strcmp(asked, names[way]) != 0) {
     way++;
   }
-  if (way > PEN_QUEUE_PLAIN) {
+  if (way > PEN_GRAPH_NONE) {
     pen_fail(PEN_EXIT_USAGE, "PEN_GRAPH = %s: \"marked\", \"unmarked\" or \"plain\"", asked);
   }
   return way;
@@ -198,16 +198,16 @@ static int asked_way(void) {
 
 /* Captures the rows: with the progress words if that can be, else without; else says why, and rows are enqueued step by step. */
 static void make_graph(struct pen_vm *vm) {
-  struct pen_queued *queued = &vm->queued;
+  struct pen_stream_profile *queued = &vm->queued;
   struct pen_link *link = queued->link;
   queued->way = asked_way();
-  atomic_store_explicit(&vm->transport->self->connecting, pen_connecting_at(PEN_CONNECT_GRAPH, 0, PEN_NONE), memory_order_relaxed);
-  const char *why = queued->way == PEN_QUEUE_PLAIN ? "PEN_GRAPH asks for it" : link == NULL ? NULL : link->kind->uncaptured(link);
+  atomic_store_explicit(&vm->transport->self->connecting, pen_bootstrap_stage_set(PEN_CONNECT_GRAPH, 0, PEN_NONE), memory_order_relaxed);
+  const char *why = queued->way == PEN_GRAPH_NONE ? "PEN_GRAPH asks for it" : link == NULL ? NULL : link->kind->uncaptured(link);
   if (why != NULL) {
-    queued->way = PEN_QUEUE_PLAIN;
+    queued->way = PEN_GRAPH_NONE;
     say_uncaptured(vm, why);
   }
-  while (queued->graph == NULL && queued->way != PEN_QUEUE_PLAIN) {
+  while (queued->graph == NULL && queued->way != PEN_GRAPH_NONE) {
     queued->graph = capture(vm, &why);
     if (queued->graph == NULL) {
       queued->way++;
@@ -215,12 +215,12 @@ static void make_graph(struct pen_vm *vm) {
     }
   }
   if (link != NULL && !link->kind->all_captured(link, queued->graph != NULL) && queued->graph != NULL) {
-    queued->way = PEN_QUEUE_PLAIN;
+    queued->way = PEN_GRAPH_NONE;
     say_uncaptured(vm, "another rank's cannot");
   }
 }
 
-void pen_queue_link(struct pen_vm *vm, const struct pen_link *first, bool announces) {
+void pen_stream_link(struct pen_vm *vm, const struct pen_link *first, bool announces) {
   if (pen_process_count(vm->plan) > 1) {
     vm->queued.link = pen_link_open(vm->queue, vm->profile, vm->transport->shared, vm->transport->global);
     vm->queued.link->first = first;
@@ -231,7 +231,7 @@ void pen_queue_link(struct pen_vm *vm, const struct pen_link *first, bool announ
   }
 }
 
-void pen_queue_ready(struct pen_vm *vm) {
+void pen_stream_ready(struct pen_vm *vm) {
   if (vm->queued.link != NULL) {
     vm->queued.link->kind->connect(vm->queued.link);
   }
@@ -240,8 +240,8 @@ void pen_queue_ready(struct pen_vm *vm) {
   }
 }
 
-void pen_queue_warm(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
+void pen_stream_warm(struct pen_vm *vm) {
+  struct pen_stream_state *queue = vm->queue;
   bool *ran = calloc(vm->program->program_count + 1u, sizeof *ran);
   pen_check(ran != NULL, "no memory for %u programs", vm->program->program_count);
   for (const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count; row < past; row++) {
@@ -272,7 +272,7 @@ static bool others_spoke(const struct pen_vm *vm) {
   return false;
 }
 
-void pen_queue_check(struct pen_vm *vm) {
+void pen_stream_check(struct pen_vm *vm) {
   struct pen_link *link = vm->queued.link;
   const char *why = vm->queue->device->error();
   const uint32_t self = vm->transport->global;
@@ -283,9 +283,9 @@ void pen_queue_check(struct pen_vm *vm) {
   if (why == NULL || (link != NULL && others_spoke(vm))) {
     return;
   }
-  char line[PEN_LOST_LINE_BYTES];
+  char line[PEN_FAILURE_LINE_BYTES];
   const struct pen_shared *shared = vm->transport->shared;
-  pen_lost_line(line, sizeof line, vm->plan, shared, lost, why, lost == self ? pen_lost_waiter(vm->plan, shared, lost) : self);
+  pen_failure_line(line, sizeof line, vm->plan, shared, lost, why, lost == self ? pen_failure_waiter(vm->plan, shared, lost) : self);
   pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 
@@ -293,7 +293,7 @@ void pen_queue_check(struct pen_vm *vm) {
 static void publish_board(struct pen_vm *vm, uint64_t step) {
   const struct pen_plan *plan = vm->plan;
   const double *from = board_here(vm->queue, step);
-  double *board = vm->transport->kind->board(vm->transport, step) + pen_board_first(plan, vm->replica);
+  double *board = vm->transport->kind->board(vm->transport, step) + pen_step_stats_first(plan, vm->replica);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     board[vm->weights[i]] = from[vm->weights[i]];
   }
@@ -308,7 +308,7 @@ struct words {
   uint32_t rows, left;
 };
 
-static struct words read_words(const struct pen_queue *queue) {
+static struct words read_words(const struct pen_stream_state *queue) {
   return (struct words){__atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE), __atomic_load_n(left_here(queue), __ATOMIC_ACQUIRE)};
 }
 
@@ -317,27 +317,27 @@ static bool all_is_well(struct pen_vm *vm) {
   if (atomic_load_explicit(&vm->transport->shared->control->abort_status, memory_order_relaxed) != 0) {
     return false;
   }
-  pen_queue_check(vm);
+  pen_stream_check(vm);
   return true;
 }
 
 static void set_on_device(struct pen_vm *vm, bool on) { atomic_store_explicit(&vm->transport->self->on_device, on, memory_order_relaxed); }
 
-bool pen_queue_await_row(struct pen_vm *vm, void *event) {
+bool pen_stream_await_action(struct pen_vm *vm, void *event) {
   pen_assert(vm->queue->finished == vm->queue->begun); /* the words are of the step whose rows come */
   bool going;
   do {
     const struct words words = read_words(vm->queue);
-    pen_queue_tell(vm, words.rows, words.left);
+    pen_stream_publish_progress(vm, words.rows, words.left);
     going = all_is_well(vm);
   } while (going && !vm->queue->order->reached(event));
-  pen_queue_told(vm);
+  pen_stream_progress(vm);
   return going;
 }
 
 /* Waits until the device has done the oldest step that is not, and publishes it. The words are read before the event: they are of that step. */
 static bool finish_step(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
+  struct pen_stream_state *queue = vm->queue;
   const struct timespec pause = {.tv_nsec = poll_ns};
   bool done, going;
   set_on_device(vm, true);
@@ -345,7 +345,7 @@ static bool finish_step(struct pen_vm *vm) {
     const struct words words = read_words(queue);
     done = queue->order->reached(queue->done[queue->finished % PEN_STEPS_AHEAD]);
     if (!done) {
-      pen_queue_tell(vm, words.rows, words.left);
+      pen_stream_publish_progress(vm, words.rows, words.left);
       nanosleep(&pause, NULL);
     }
     going = all_is_well(vm);
@@ -357,8 +357,8 @@ static bool finish_step(struct pen_vm *vm) {
   publish_board(vm, queue->finished);
   queue->rows += vm->program->action_count;
   queue->finished++;
-  pen_queue_tell(vm, 0, 0);
-  pen_queue_told(vm);
+  pen_stream_publish_progress(vm, 0, 0);
+  pen_stream_progress(vm);
   return true;
 }
 
@@ -371,18 +371,18 @@ static bool finish(struct pen_vm *vm) {
 }
 
 /* Whether a step is one graph; else its rows are enqueued one by one. */
-static bool replays(const struct pen_vm *vm) { return vm->queued.graph != NULL && vm->queued.way != PEN_QUEUE_PLAIN; }
+static bool replays(const struct pen_vm *vm) { return vm->queued.graph != NULL && vm->queued.way != PEN_GRAPH_NONE; }
 
 /* What a step is on its device. Any call may stand until the device has done of what it was given before. */
 static bool enqueue_calls(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
-  queue->device->copy_in(queue->arena + queue->memory->feed_offset, pen_queue_feed_here(queue, vm->step), queue->memory->feed_bytes, queue->stream);
+  struct pen_stream_state *queue = vm->queue;
+  queue->device->copy_in(queue->arena + queue->memory->staged_input_offset, pen_staging_host(queue, vm->step), queue->memory->staged_input_bytes, queue->stream);
   if (replays(vm)) {
     queue->order->replay(vm->queued.graph, queue->stream);
   } else if (!enqueue_rows(vm, false)) {
     return false;
   }
-  const double *board = (const double *)(queue->arena + queue->memory->board_offset) + pen_board_first(vm->plan, vm->replica);
+  const double *board = (const double *)(queue->arena + queue->memory->step_stats_offset) + pen_step_stats_first(vm->plan, vm->replica);
   queue->device->copy_out(board_here(queue, vm->step), board, board_bytes(queue), queue->stream);
   queue->order->record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
   return true;
@@ -391,16 +391,16 @@ static bool enqueue_calls(struct pen_vm *vm) {
 /* A host that enqueues row by row is near its device as it is, and does not leave a step before that is done: what it waits for next, of other
  * hosts, may be behind this step's rows on their devices. */
 static bool enqueue_step(struct pen_vm *vm) {
-  struct pen_queue *queue = vm->queue;
+  struct pen_stream_state *queue = vm->queue;
   const uint64_t ahead = replays(vm) ? PEN_STEPS_AHEAD : 1;
-  pen_queue_fill_feed(vm);
+  pen_staging_fill(vm);
   set_on_device(vm, true);
   bool going = enqueue_calls(vm);
   set_on_device(vm, false);
   if (!going) {
     return false;
   }
-  pen_queue_check(vm);
+  pen_stream_check(vm);
   queue->begun++;
   while (going && queue->finished + ahead <= queue->begun) {
     going = finish_step(vm);
@@ -408,9 +408,9 @@ static bool enqueue_step(struct pen_vm *vm) {
   return going;
 }
 
-const struct pen_walk pen_walk_queued = {
+const struct pen_executor pen_stream_executor = {
     .step = enqueue_step,
     .finish = finish,
-    .handlers = pen_handlers_queued,
-    .handlers_traced = pen_handlers_queued_traced,
+    .handlers = pen_stream_handlers,
+    .handlers_traced = pen_stream_handlers_traced,
 };

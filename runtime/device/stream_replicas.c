@@ -5,29 +5,29 @@
 #include "runtime/device/link.h"
 #include "runtime/exec/replicas.h"
 
-void pen_queue_exchange_begin(struct pen_vm *vm, const struct pen_action *action) {
+void pen_stream_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
   if (vm->plan->replica_count > 1 && action->message != PEN_NONE) {
     vm->queued.link->kind->peers_reached(vm->queued.link, action->message);
   }
 }
 
-void pen_queue_exchange_end(struct pen_vm *vm) {
+void pen_stream_collective_end(struct pen_vm *vm) {
   if (vm->plan->replica_count > 1) {
     vm->queued.link->kind->exchanged(vm->queued.link);
   }
 }
 
-static void swap(struct pen_vm *vm, const struct pen_swap *swap) { vm->queued.link->kind->swap(vm->queued.link, swap); }
+static void swap(struct pen_vm *vm, const struct pen_sendrecv *swap) { vm->queued.link->kind->swap(vm->queued.link, swap); }
 
 static void swaps_begin(struct pen_vm *vm, const struct pen_action *action) {
-  pen_queue_await_leaving(vm, action);
-  pen_queue_exchange_begin(vm, action);
+  pen_stream_await_sends(vm, action);
+  pen_stream_collective_begin(vm, action);
   vm->queued.link->kind->swap_begin(vm->queued.link);
 }
 
 static bool swaps_end(struct pen_vm *vm) {
   vm->queued.link->kind->swap_end(vm->queued.link);
-  pen_queue_exchange_end(vm);
+  pen_stream_collective_end(vm);
   return true;
 }
 
@@ -38,9 +38,9 @@ static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*
   return swaps_end(vm);
 }
 
-bool pen_queue_reduce_gradients(struct pen_vm *vm, const struct pen_action *action) {
-  pen_queue_exchange_begin(vm, action);
-  pen_queue_exchange_end(vm);
+bool pen_queue_grad_ready(struct pen_vm *vm, const struct pen_action *action) {
+  pen_stream_collective_begin(vm, action);
+  pen_stream_collective_end(vm);
   return true;
 }
 
@@ -49,8 +49,8 @@ static const float *bring_shards(struct pen_vm *vm, uint32_t index, uint32_t rep
   const struct pen_shard own = pen_shard_of(vm->plan, index, vm->replica), other = pen_shard_of(vm->plan, index, replica);
   const uint64_t gradient = vm->plan->weights[index].gradient_offset;
   const uint64_t room = pen_aligned(pen_shard_most(vm->plan->weights[index].count, vm->plan->replica_count) * sizeof(float));
-  unsigned char *to = vm->arena + vm->queue->memory->staging_offset + (replica - (replica > vm->replica)) * room;
-  swap(vm, &(struct pen_swap){.replica = replica, .theirs = gradient + own.first * sizeof(float), .their_bytes = own.count * sizeof(float), .to = to,
+  unsigned char *to = vm->arena + vm->queue->memory->shard_staging_offset + (replica - (replica > vm->replica)) * room;
+  swap(vm, &(struct pen_sendrecv){.replica = replica, .theirs = gradient + own.first * sizeof(float), .their_bytes = own.count * sizeof(float), .to = to,
                               .ours = gradient + other.first * sizeof(float), .our_bytes = other.count * sizeof(float)});
   return (const float *)to;
 }
@@ -75,7 +75,7 @@ static void copy_shards(struct pen_vm *vm, uint32_t index, uint64_t offset, size
     const struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
     const uint64_t at = offset + shard.first * element_bytes;
     if (replica != vm->replica) {
-      swap(vm, &(struct pen_swap){.replica = replica, .theirs = at, .their_bytes = shard.count * element_bytes, .to = vm->arena + at,
+      swap(vm, &(struct pen_sendrecv){.replica = replica, .theirs = at, .their_bytes = shard.count * element_bytes, .to = vm->arena + at,
                                   .ours = offset + own.first * element_bytes, .our_bytes = own.count * element_bytes});
     }
   }
@@ -87,16 +87,16 @@ static void copy_gradient(struct pen_vm *vm, uint32_t index) {
 
 static void copy_value(struct pen_vm *vm, uint32_t index) { pen_copy_value(vm, index, copy_shards); }
 
-bool pen_queue_wait_gradients(struct pen_vm *vm, const struct pen_action *action) {
-  pen_queue_await_leaving(vm, action);
-  pen_queue_exchange_begin(vm, action);
+bool pen_queue_reduce_scatter(struct pen_vm *vm, const struct pen_action *action) {
+  pen_stream_await_sends(vm, action);
+  pen_stream_collective_begin(vm, action);
   pen_each_own_weight(vm, action, sum_own_shard);
-  pen_queue_exchange_end(vm);
+  pen_stream_collective_end(vm);
   return true;
 }
 
-bool pen_queue_gather_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_gradient); }
-bool pen_queue_gather_values(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_value); }
+bool pen_queue_all_gather_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_gradient); }
+bool pen_queue_all_gather_weights(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_value); }
 
 /* One tensor of the block, from the shards that lie where each replica keeps its own. */
 static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to) {
@@ -108,13 +108,13 @@ static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor
   for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
     const struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, replica);
     if (replica != vm->replica) {
-      swap(vm, &(struct pen_swap){.replica = replica, .theirs = tensor->shard_offset, .their_bytes = shard.count * tensor->element_bytes,
+      swap(vm, &(struct pen_sendrecv){.replica = replica, .theirs = tensor->shard_offset, .their_bytes = shard.count * tensor->element_bytes,
                                   .to = to + shard.first * tensor->element_bytes, .ours = tensor->shard_offset, .our_bytes = own_bytes});
     }
   }
 }
 
-bool pen_queue_unshard(struct pen_vm *vm, const struct pen_action *action) {
+bool pen_stream_unshard(struct pen_vm *vm, const struct pen_action *action) {
   swaps_begin(vm, action);
   pen_each_unsharded(vm, action, bring_together);
   return swaps_end(vm);

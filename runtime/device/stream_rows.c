@@ -8,7 +8,7 @@
 
 static uint32_t index_of(const struct pen_vm *vm, const struct pen_action *row) { return (uint32_t)(row - vm->program->actions); }
 
-void pen_queue_await_leaving(struct pen_vm *vm, const struct pen_action *row) {
+void pen_stream_await_sends(struct pen_vm *vm, const struct pen_action *row) {
   struct pen_link *link = vm->queued.link;
   const uint32_t index = index_of(vm, row);
   for (uint32_t i = link == NULL ? 0 : link->reuse.first[index]; link != NULL && i < link->reuse.first[index + 1]; i++) {
@@ -19,10 +19,10 @@ void pen_queue_await_leaving(struct pen_vm *vm, const struct pen_action *row) {
 /* F, B, I, W. Of a pair a|b the second runs on the side stream, from where the first began; what follows waits for both. */
 static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->frame < vm->program->frame_count && action->program < vm->program->program_count);
-  struct pen_queue *queue = vm->queue;
+  struct pen_stream_state *queue = vm->queue;
   const struct pen_program *program = &vm->program->programs[action->program];
   const bool second = queue->forked;
-  pen_queue_await_leaving(vm, action);
+  pen_stream_await_sends(vm, action);
   if (second) {
     queue->order->follow(queue->side, queue->fork);
   }
@@ -59,24 +59,24 @@ static bool await(struct pen_vm *vm, const struct pen_action *action) {
 
 /* A tied matrix's gradients: as on the CPU. */
 static bool join(struct pen_vm *vm, const struct pen_action *action) {
-  pen_queue_await_leaving(vm, action);
+  pen_stream_await_sends(vm, action);
   vm->join.call.stream = vm->stream;
-  return pen_handlers[PEN_JOIN](vm, action);
+  return pen_handlers[PEN_ADD_TIED_GRAD](vm, action);
 }
 
-static double *board_there(const struct pen_queue *queue) { return (double *)(queue->arena + queue->memory->board_offset); }
+static double *board_there(const struct pen_stream_state *queue) { return (double *)(queue->arena + queue->memory->step_stats_offset); }
 
 /* This replica's entries. */
-static double *own_board(const struct pen_vm *vm) { return board_there(vm->queue) + pen_board_first(vm->plan, vm->replica); }
+static double *own_board(const struct pen_vm *vm) { return board_there(vm->queue) + pen_step_stats_first(vm->plan, vm->replica); }
 
 static bool norm(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  struct pen_queue *queue = vm->queue;
+  struct pen_stream_state *queue = vm->queue;
   const bool greatest = vm->plan->optimizer.norm == PEN_NORM_INFINITE;
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const struct pen_shard shard = pen_shard_of(vm->plan, vm->weights[i], vm->replica);
     const float *gradient = (const float *)(queue->arena + vm->plan->weights[vm->weights[i]].gradient_offset);
-    (greatest ? queue->device->greatest_magnitude : queue->device->sum_squares)(
+    (greatest ? queue->device->max_abs : queue->device->sum_squares)(
         own_board(vm) + vm->weights[i], gradient + shard.first, shard.count, queue->arena + queue->memory->reduce_offset, queue->stream);
   }
   return true;
@@ -85,7 +85,7 @@ static bool norm(struct pen_vm *vm, const struct pen_action *action) {
 static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_plan *plan = vm->plan;
-  struct pen_queue *queue = vm->queue;
+  struct pen_stream_state *queue = vm->queue;
   if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
     const uint32_t count = vm->profile->microbatch_count;
     double *losses = own_board(vm) + plan->weight_count;
@@ -110,13 +110,13 @@ static bool gather(struct pen_vm *vm, const struct pen_action *action) {
 
 /* AdamW on the shard of a weight that this replica updates: all of it where moments are whole. Leaves all of the gradient zero. */
 static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_adamw *settings) {
-  struct pen_queue *queue = vm->queue;
+  struct pen_stream_state *queue = vm->queue;
   const struct pen_weight *weight = &vm->plan->weights[index];
-  const struct pen_shard own = pen_kept_of(vm->plan, index, vm->replica, pen_moments_cut(vm->plan));
+  const struct pen_shard own = pen_kept_of(vm->plan, index, vm->replica, pen_moments_are_sharded(vm->plan));
   const uint64_t past = own.first + own.count;
   float *gradient = (float *)(queue->arena + weight->gradient_offset);
-  uint16_t *copy = weight->copy_offset == UINT64_MAX ? NULL : (uint16_t *)(queue->arena + weight->copy_offset) + (weight->copy_cut ? 0 : own.first);
-  queue->device->adamw_step((float *)(queue->arena + weight->value_offset) + (weight->value_cut ? 0 : own.first), gradient + own.first,
+  uint16_t *copy = weight->bf16_offset == UINT64_MAX ? NULL : (uint16_t *)(queue->arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : own.first);
+  queue->device->adamw_step((float *)(queue->arena + weight->value_offset) + (weight->value_sharded ? 0 : own.first), gradient + own.first,
                             (float *)(queue->arena + weight->exp_avg_offset), (float *)(queue->arena + weight->exp_avg_sq_offset), copy,
                             own.count, settings, weight->weight_decay, queue->stream);
   if (own.first > 0) {
@@ -128,43 +128,43 @@ static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_ada
 }
 
 static bool update(struct pen_vm *vm, const struct pen_action *action) {
-  pen_queue_await_leaving(vm, action);
-  pen_queue_exchange_begin(vm, action);
-  struct pen_queue *queue = vm->queue;
+  pen_stream_await_sends(vm, action);
+  pen_stream_collective_begin(vm, action);
+  struct pen_stream_state *queue = vm->queue;
   struct pen_adamw *settings = (struct pen_adamw *)(queue->arena + queue->memory->settings_offset);
-  const struct pen_adamw *base = (const struct pen_adamw *)(queue->arena + queue->memory->feed_offset);
-  queue->device->settle(settings, base, board_there(queue), vm->plan->weight_count, vm->plan->replica_count, pen_board_first(vm->plan, 1),
+  const struct pen_adamw *base = (const struct pen_adamw *)(queue->arena + queue->memory->staged_input_offset);
+  queue->device->settle(settings, base, board_there(queue), vm->plan->weight_count, vm->plan->replica_count, pen_step_stats_first(vm->plan, 1),
                         vm->plan->optimizer.clip_norm, vm->plan->optimizer.norm == PEN_NORM_INFINITE, queue->stream);
   pen_clear_head_gradients(vm);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     learn_weight(vm, vm->weights[i], settings);
   }
-  pen_queue_exchange_end(vm);
+  pen_stream_collective_end(vm);
   return true;
 }
 
 #define HANDLERS                                                                                                        \
   [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, [PEN_RECV_F] = receive, \
   [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_NORM] = norm,             \
-  [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update, [PEN_JOIN] = join, [PEN_SEND_G] = send,            \
+  [PEN_PUBLISH] = publish, [PEN_WAIT_NORM] = gather, [PEN_UPDATE] = update, [PEN_ADD_TIED_GRAD] = join, [PEN_SEND_G] = send,            \
   [PEN_RECV_G] = receive, [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await,         \
-  [PEN_REDUCE_GRAD] = pen_queue_reduce_gradients, [PEN_WAIT_GRAD] = pen_queue_wait_gradients,                             \
-  [PEN_GATHER_GRAD] = pen_queue_gather_gradients, [PEN_GATHER_VALUE] = pen_queue_gather_values, [PEN_UNSHARD] = pen_queue_unshard, \
+  [PEN_GRAD_READY] = pen_queue_grad_ready, [PEN_REDUCE_SCATTER] = pen_queue_reduce_scatter,                             \
+  [PEN_ALL_GATHER_GRAD] = pen_queue_all_gather_gradients, [PEN_ALL_GATHER_WEIGHT] = pen_queue_all_gather_weights, [PEN_UNSHARD] = pen_stream_unshard, \
   [PEN_RESHARD] = pen_reshard
-pen_handler *const pen_handlers_queued[PEN_ACTION_KINDS] = {HANDLERS};
+pen_handler *const pen_stream_handlers[PEN_ACTION_KINDS] = {HANDLERS};
 
 /* --trace: a row, and the wait until the device has done it: a step takes longer so, and pairs do not overlap. */
 static bool traced(struct pen_vm *vm, const struct pen_action *action) {
   uint64_t start_ns = pen_now_ns();
-  bool going = pen_handlers_queued[action->kind](vm, action);
-  void *end = vm->queue->row_done[vm->queue->rows_begun % PEN_ROWS_AHEAD];
+  bool going = pen_stream_handlers[action->kind](vm, action);
+  void *end = vm->queue->row_done[vm->queue->rows_begun % PEN_ACTIONS_AHEAD];
   vm->queue->order->record(end, vm->queue->stream);
-  going = going && pen_queue_await_row(vm, end);
+  going = going && pen_stream_await_action(vm, end);
   pen_trace_add(vm->trace, (uint32_t)(action - vm->program->actions), start_ns, pen_now_ns());
   return going;
 }
 
-pen_handler *const pen_handlers_queued_traced[PEN_ACTION_KINDS] = {
+pen_handler *const pen_stream_handlers_traced[PEN_ACTION_KINDS] = {
 #define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = traced,
 #include "runtime/plan/actions.def"
 };

@@ -57,7 +57,7 @@ static void resolve_address(struct resolving *resolving, void **where, uint32_t 
   pen_assert(index < program->tensor_count && program->tensors[index].base < PEN_BASES);
   const struct pen_tensor *tensor = &program->tensors[index];
   if (!resolving->fixed[tensor->base]) {
-    vm->patches[resolving->patch_count++] = (struct pen_patch){.where = where, .offset = tensor->offset, .base = tensor->base};
+    vm->relocations[resolving->patch_count++] = (struct pen_relocation){.where = where, .offset = tensor->offset, .base = tensor->base};
     return;
   }
   uint64_t base = program->frame_count > 0 ? program->frames[0].base[tensor->base] : 0;
@@ -69,7 +69,7 @@ static const char *const name_of[PEN_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
-static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, const struct pen_op *op) {
+static void resolve_op(struct resolving *resolving, struct pen_bound_op *ready, const struct pen_op *op) {
   struct pen_vm *vm = resolving->vm;
   uint32_t operand_count = pen_operands_of(op->kind).all;
   for (uint32_t i = 0; i < operand_count; i++) {
@@ -80,8 +80,8 @@ static void resolve_op(struct resolving *resolving, struct pen_ready_op *ready, 
   memcpy(ready->call.real, op->real, sizeof op->real);
   ready->run = pen_data_op(op->kind, op->dtype);
   if (ready->run != NULL && vm->queue != NULL) {
-    ready->run = pen_queue_data_op();
-    ready->call.prepared = pen_queue_feed_of(vm, op);
+    ready->run = pen_stream_data_op();
+    ready->call.prepared = pen_staging_of(vm, op);
   } else if (ready->run != NULL) {
     ready->call.prepared = &vm->data;
   } else {
@@ -96,14 +96,14 @@ static void resolve_ops(struct pen_vm *vm) {
   struct resolving resolving = {.vm = vm};
   find_fixed_bases(&resolving);
   vm->ops = calloc(op_count + 1u, sizeof *vm->ops);
-  vm->patches = calloc((size_t)op_count * (PEN_OPERANDS_MAX + 1) + 1, sizeof *vm->patches);
-  vm->first_patch = calloc(op_count + 1u, sizeof *vm->first_patch);
-  pen_check(vm->ops != NULL && vm->patches != NULL && vm->first_patch != NULL, "no memory for %u operations", op_count);
+  vm->relocations = calloc((size_t)op_count * (PEN_OPERANDS_MAX + 1) + 1, sizeof *vm->relocations);
+  vm->first_relocation = calloc(op_count + 1u, sizeof *vm->first_relocation);
+  pen_check(vm->ops != NULL && vm->relocations != NULL && vm->first_relocation != NULL, "no memory for %u operations", op_count);
   for (uint32_t i = 0; i < op_count; i++) {
-    vm->first_patch[i] = resolving.patch_count;
+    vm->first_relocation[i] = resolving.patch_count;
     resolve_op(&resolving, &vm->ops[i], &vm->program->ops[i]);
   }
-  vm->first_patch[op_count] = resolving.patch_count;
+  vm->first_relocation[op_count] = resolving.patch_count;
   if (vm->device->error() != NULL) { /* an operation that this device cannot do */
     pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name, vm->device->error());
   }
@@ -144,7 +144,7 @@ static void list_unsharded(struct pen_vm *vm) {
       const struct pen_weight *w = &vm->plan->weights[weight];
       bool copy = tensor->dtype == PEN_BF16;
       vm->unsharded[vm->unsharded_count++] = (struct pen_unsharded){
-          weight, w->stage, copy ? sizeof(uint16_t) : sizeof(float), tensor->offset, copy ? w->copy_offset : w->value_offset};
+          weight, w->stage, copy ? sizeof(uint16_t) : sizeof(float), tensor->offset, copy ? w->bf16_offset : w->value_offset};
     }
   }
 }
@@ -158,8 +158,8 @@ static void resolve_join(struct pen_vm *vm) {
 }
 
 void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,
-                 struct pen_transport *transport, struct pen_queue *queue, const struct pen_data *data, struct pen_trace *trace) {
-  const struct pen_walk *walk = queue == NULL ? &pen_walk_at_once : &pen_walk_queued;
+                 struct pen_transport *transport, struct pen_stream_state *queue, const struct pen_data *data, struct pen_trace *trace) {
+  const struct pen_executor *walk = queue == NULL ? &pen_host_executor : &pen_stream_executor;
   *vm = (struct pen_vm){
       .plan = plan,
       .profile = profile,
@@ -177,8 +177,8 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
       .trace = trace,
   };
   vm->data.sequence = profile->sequence;
-  vm->queued.feeds = calloc(plan->feed_count + 1u, sizeof *vm->queued.feeds);
-  pen_check(vm->queued.feeds != NULL, "no memory for %u feeds", plan->feed_count);
+  vm->queued.feeds = calloc(plan->staged_input_count + 1u, sizeof *vm->queued.feeds);
+  pen_check(vm->queued.feeds != NULL, "no memory for %u feeds", plan->staged_input_count);
   resolve_ops(vm);
   list_weights(vm);
   list_unsharded(vm);

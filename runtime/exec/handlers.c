@@ -57,12 +57,12 @@ static bool join(struct pen_vm *vm, const struct pen_action *action) {
 /* What each gradient adds to the norm, by enum pen_norm_kind. */
 static double (*const norm_parts[PEN_NORM_KINDS])(const float *x, size_t count) = {
     [PEN_NORM_TWO] = pen_sum_squares,
-    [PEN_NORM_INFINITE] = pen_greatest_magnitude,
+    [PEN_NORM_INFINITE] = pen_max_abs,
 };
 
 /* This replica's entries of the board. */
 static double *own_board(struct pen_vm *vm) {
-  return vm->transport->kind->board(vm->transport, vm->step) + pen_board_first(vm->plan, vm->replica);
+  return vm->transport->kind->board(vm->transport, vm->step) + pen_step_stats_first(vm->plan, vm->replica);
 }
 
 static bool norm(struct pen_vm *vm, const struct pen_action *action) {
@@ -115,11 +115,11 @@ static void skip(struct pen_vm *vm) {
 /* AdamW on the shard of a weight that this replica updates: all of it where moments are whole. Leaves all of the gradient zero. */
 static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_adamw *settings) {
   const struct pen_weight *weight = &vm->plan->weights[index];
-  struct pen_shard own = pen_kept_of(vm->plan, index, vm->replica, pen_moments_cut(vm->plan));
+  struct pen_shard own = pen_kept_of(vm->plan, index, vm->replica, pen_moments_are_sharded(vm->plan));
   float *gradient = (float *)(vm->arena + weight->gradient_offset);
-  pen_adamw_step((float *)(vm->arena + weight->value_offset) + (weight->value_cut ? 0 : own.first), gradient + own.first,
+  pen_adamw_step((float *)(vm->arena + weight->value_offset) + (weight->value_sharded ? 0 : own.first), gradient + own.first,
                  (float *)(vm->arena + weight->exp_avg_offset), (float *)(vm->arena + weight->exp_avg_sq_offset), own.count, settings);
-  pen_weight_narrow(weight, own, vm->arena);
+  pen_weight_to_bf16(weight, own, vm->arena);
   if (own.count < weight->count) {
     memset(gradient, 0, own.first * sizeof *gradient);
     memset(gradient + own.first + own.count, 0, (weight->count - own.first - own.count) * sizeof *gradient);
@@ -129,9 +129,9 @@ static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_ada
 /* AdamW on every own weight. */
 static void learn(struct pen_vm *vm) {
   const struct pen_optimizer *optimizer = &vm->plan->optimizer;
-  /* Without clipping nothing of other ranks is read, and no GATHER need have come before. */
+  /* Without clipping nothing of other ranks is read, and no WAIT_NORM need have come before. */
   double norm_before =
-      optimizer->clip_norm == 0.0 ? 0.0 : pen_board_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
+      optimizer->clip_norm == 0.0 ? 0.0 : pen_step_stats_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
   pen_clear_head_gradients(vm);
   if (pen_step_skipped(optimizer, vm->data.step_targets, norm_before)) {
     skip(vm);
@@ -145,11 +145,11 @@ static void learn(struct pen_vm *vm) {
 }
 
 static bool update(struct pen_vm *vm, const struct pen_action *action) {
-  if (!pen_exchange_begin(vm, action)) {
+  if (!pen_collective_begin(vm, action)) {
     return false;
   }
   learn(vm);
-  pen_exchange_end(vm);
+  pen_collective_end(vm);
   return true;
 }
 
@@ -157,10 +157,10 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, [PEN_RECV_F] = receive, \
   [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_SEND_G] = send,           \
   [PEN_RECV_G] = receive, [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await,        \
-  [PEN_JOIN] = join, [PEN_NORM] = norm,                                                                                   \
-  [PEN_PUBLISH] = publish, [PEN_GATHER] = gather, [PEN_UPDATE] = update,                                           \
-  [PEN_REDUCE_GRAD] = pen_reduce_gradients, [PEN_WAIT_GRAD] = pen_wait_gradients, [PEN_GATHER_GRAD] = pen_gather_gradients, \
-  [PEN_GATHER_VALUE] = pen_gather_values, [PEN_UNSHARD] = pen_unshard, [PEN_RESHARD] = pen_reshard
+  [PEN_ADD_TIED_GRAD] = join, [PEN_NORM] = norm,                                                                                   \
+  [PEN_PUBLISH] = publish, [PEN_WAIT_NORM] = gather, [PEN_UPDATE] = update,                                           \
+  [PEN_GRAD_READY] = pen_grad_ready, [PEN_REDUCE_SCATTER] = pen_reduce_scatter, [PEN_ALL_GATHER_GRAD] = pen_all_gather_gradients, \
+  [PEN_ALL_GATHER_WEIGHT] = pen_all_gather_weights, [PEN_UNSHARD] = pen_unshard, [PEN_RESHARD] = pen_reshard
 pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {HANDLERS};
 
 /* --trace: any row, with its time taken. */

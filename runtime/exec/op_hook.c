@@ -5,7 +5,7 @@
 #include "runtime/device/stream_executor.h"
 
 /* Takes the place of what stands there; of a feed that several ops have, once. */
-static void take_place(struct pen_tap *tap, pen_kernel **run, void **prepared) {
+static void take_place(struct pen_op_hook *tap, pen_kernel **run, void **prepared) {
   if (*run == tap->run && *prepared == tap) {
     return;
   }
@@ -16,12 +16,12 @@ static void take_place(struct pen_tap *tap, pen_kernel **run, void **prepared) {
   *prepared = tap;
 }
 
-void pen_vm_tap(struct pen_vm *vm, enum pen_op_kind kind, struct pen_tap *tap) {
+void pen_vm_hook(struct pen_vm *vm, enum pen_op_kind kind, struct pen_op_hook *tap) {
   for (uint32_t i = 0; i < vm->program->op_count; i++) {
     const struct pen_op *op = &vm->program->ops[i];
-    struct pen_ready_op *ready = &vm->ops[i];
+    struct pen_bound_op *ready = &vm->ops[i];
     if (op->kind == kind && vm->queue != NULL && pen_data_op(kind, op->dtype) != NULL) {
-      struct pen_ready_feed *feed = pen_queue_filler(vm, op);
+      struct pen_bound_input *feed = pen_staging_kernel(vm, op);
       take_place(tap, &feed->run, &feed->prepared);
     } else if (op->kind == kind) {
       take_place(tap, &ready->run, &ready->call.prepared);

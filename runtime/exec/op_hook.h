@@ -9,8 +9,8 @@
 
 struct pen_run;
 
-/* What stands in the place of an op: its call's `prepared` is the struct pen_tap. */
-struct pen_tap {
+/* What stands in the place of an op: its call's `prepared` is the struct pen_op_hook. */
+struct pen_op_hook {
   pen_kernel *run;     /* in the place of the kernel */
   void *context;       /* the tapper's */
   pen_kernel *kernel;  /* what was there, and what its call's `prepared` was */
@@ -20,7 +20,7 @@ struct pen_tap {
 /* Puts a tap before every op of that kind, of which a rank's calls may hold none. `tap` must outlive the vm; its last two fields are
  * filled. One tap serves ops that are prepared alike. Before CROSS_ENTROPY also where HEAD_LOSS calls it, for some of the rows at a time.
  * On a device with memory of its own a data op's tap fills memory of the host; another's operands lie there, and it may only enqueue. */
-void pen_vm_tap(struct pen_vm *vm, enum pen_op_kind kind, struct pen_tap *tap);
+void pen_vm_hook(struct pen_vm *vm, enum pen_op_kind kind, struct pen_op_hook *tap);
 
 /* What a command does in each rank besides running steps; null: nothing. `vm` is that of the step's shape. */
 struct pen_command_hooks {

@@ -3,12 +3,12 @@
 
 #include <string.h>
 
-bool pen_exchange_begin(struct pen_vm *vm, const struct pen_action *action) {
+bool pen_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
   return vm->plan->replica_count == 1 || action->message == PEN_NONE ||
          vm->transport->kind->peers_reached(vm->transport, action->message);
 }
 
-void pen_exchange_end(struct pen_vm *vm) {
+void pen_collective_end(struct pen_vm *vm) {
   if (vm->plan->replica_count > 1) {
     vm->transport->kind->exchanged(vm->transport);
   }
@@ -30,11 +30,11 @@ void pen_each_own_weight(struct pen_vm *vm, const struct pen_action *action, voi
 
 void pen_copy_value(struct pen_vm *vm, uint32_t index, pen_copy_shards *copy_shards) {
   const struct pen_weight *weight = &vm->plan->weights[index];
-  if (!weight->value_cut) {
+  if (!weight->value_sharded) {
     copy_shards(vm, index, weight->value_offset, sizeof(float));
   }
-  if (weight->copy_offset != UINT64_MAX && !weight->copy_cut) {
-    copy_shards(vm, index, weight->copy_offset, sizeof(uint16_t));
+  if (weight->bf16_offset != UINT64_MAX && !weight->bf16_sharded) {
+    copy_shards(vm, index, weight->bf16_offset, sizeof(uint16_t));
   }
 }
 
@@ -48,9 +48,9 @@ void pen_each_unsharded(struct pen_vm *vm, const struct pen_action *action,
   }
 }
 
-bool pen_reduce_gradients(struct pen_vm *vm, const struct pen_action *action) {
-  bool going = pen_exchange_begin(vm, action);
-  pen_exchange_end(vm);
+bool pen_grad_ready(struct pen_vm *vm, const struct pen_action *action) {
+  bool going = pen_collective_begin(vm, action);
+  pen_collective_end(vm);
   return going;
 }
 
@@ -82,17 +82,17 @@ static void copy_value(struct pen_vm *vm, uint32_t index) { pen_copy_value(vm, i
 
 /* A row that does something for each weight of its stage, once its peers are there. */
 static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
-  if (!pen_exchange_begin(vm, action)) {
+  if (!pen_collective_begin(vm, action)) {
     return false;
   }
   pen_each_own_weight(vm, action, function);
-  pen_exchange_end(vm);
+  pen_collective_end(vm);
   return true;
 }
 
-bool pen_wait_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, sum_own_shard); }
-bool pen_gather_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_gradient); }
-bool pen_gather_values(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_value); }
+bool pen_reduce_scatter(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, sum_own_shard); }
+bool pen_all_gather_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_gradient); }
+bool pen_all_gather_weights(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_value); }
 
 /* One tensor of the block, from the shards that lie where each replica keeps its own. */
 static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to) {
@@ -104,11 +104,11 @@ static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor
 }
 
 bool pen_unshard(struct pen_vm *vm, const struct pen_action *action) {
-  if (!pen_exchange_begin(vm, action)) {
+  if (!pen_collective_begin(vm, action)) {
     return false;
   }
   pen_each_unsharded(vm, action, bring_together);
-  pen_exchange_end(vm);
+  pen_collective_end(vm);
   return true;
 }
 

@@ -29,7 +29,7 @@ static bool finish(struct pen_vm *vm) {
   return true;
 }
 
-const struct pen_walk pen_walk_at_once = {
+const struct pen_executor pen_host_executor = {
     .step = run_step,
     .finish = finish,
     .handlers = pen_handlers,
@@ -37,12 +37,12 @@ const struct pen_walk pen_walk_at_once = {
 };
 
 void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame) {
-  const struct pen_patch *patch = vm->patches + vm->first_patch[first];
-  const struct pen_patch *past_patch = vm->patches + vm->first_patch[first + count];
-  for (; patch < past_patch; patch++) {
+  const struct pen_relocation *patch = vm->relocations + vm->first_relocation[first];
+  const struct pen_relocation *past_relocation = vm->relocations + vm->first_relocation[first + count];
+  for (; patch < past_relocation; patch++) {
     *patch->where = vm->arena + frame->base[patch->base] + patch->offset;
   }
-  struct pen_ready_op *op = vm->ops + first, *past_op = op + count;
+  struct pen_bound_op *op = vm->ops + first, *past_op = op + count;
   for (; op < past_op; op++) {
     op->call.stream = vm->stream;
     op->run(&op->call);

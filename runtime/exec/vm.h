@@ -13,13 +13,13 @@
 #include "runtime/comm/transport.h"
 
 /* One op of a program, ready to be called: all that never changes is set. */
-struct pen_ready_op {
+struct pen_bound_op {
   pen_kernel *run;
   struct pen_call call;
 };
 
 /* An address in a call that depends on the row: *where = base + offset, with the base that the row's frame gives. */
-struct pen_patch {
+struct pen_relocation {
   void **where;
   uint64_t offset;
   uint32_t base; /* enum pen_base */
@@ -33,28 +33,28 @@ struct pen_unsharded {
 };
 
 struct pen_link;
-struct pen_queue;
+struct pen_stream_state;
 struct pen_vm;
 typedef bool pen_handler(struct pen_vm *vm, const struct pen_action *action); /* false: the run was aborted */
 
 /* How rows are run: at once (vm.c), or put on a device's queue (queue.c). */
-struct pen_walk {
+struct pen_executor {
   bool (*step)(struct pen_vm *vm);   /* all rows once; false: the run was aborted */
   bool (*finish)(struct pen_vm *vm); /* until all steps are done and published, and memory may be looked at; false: aborted */
   pen_handler *const *handlers, *const *handlers_traced; /* [PEN_ACTION_KINDS] */
 };
 
 /* How the host makes what a feed of the plan holds: an op's outputs, in memory of its own. */
-struct pen_ready_feed {
+struct pen_bound_input {
   pen_kernel *run; /* null: no op of the profile is fed from it */
   void *prepared;
 };
 
 /* What a queue keeps of one profile (queue.h). */
-struct pen_queued {
+struct pen_stream_profile {
   struct pen_link *link;         /* to other ranks; null for a rank alone */
-  struct pen_ready_feed *feeds;  /* [plan->feed_count] */
-  enum { PEN_QUEUE_MARKED, PEN_QUEUE_UNMARKED, PEN_QUEUE_PLAIN } way; /* a graph with progress; without; no graph */
+  struct pen_bound_input *feeds;  /* [plan->staged_input_count] */
+  enum { PEN_GRAPH_WITH_PROGRESS, PEN_GRAPH_WITHOUT_PROGRESS, PEN_GRAPH_NONE } way; /* a graph with progress; without; no graph */
   void *graph;                   /* of a step; also where another rank has none, and this one goes unused, but holds communicators */
 };
 
@@ -67,20 +67,20 @@ struct pen_vm {
   uint32_t rank, replica;
   struct pen_transport *transport;
   const struct pen_device *device;
-  const struct pen_walk *walk;
-  struct pen_queue *queue;      /* null where rows run at once */
-  struct pen_queued queued;     /* where there is one */
+  const struct pen_executor *walk;
+  struct pen_stream_state *queue;      /* null where rows run at once */
+  struct pen_stream_profile queued;     /* where there is one */
   void *stream;                 /* that calls are put on */
   pen_handler *const *handlers; /* [PEN_ACTION_KINDS] */
-  struct pen_ready_op *ops;     /* [program->op_count] */
-  struct pen_patch *patches;    /* in the order of the ops that they belong to */
-  uint32_t *first_patch;        /* [program->op_count + 1] */
+  struct pen_bound_op *ops;     /* [program->op_count] */
+  struct pen_relocation *relocations;    /* in the order of the ops that they belong to */
+  uint32_t *first_relocation;        /* [program->op_count + 1] */
   unsigned char *arena;
   struct pen_data data;
   struct pen_trace *trace;  /* used by the traced handlers alone */
   const uint32_t *weights;  /* [weight_count]: own weights that learn, in model order */
   uint32_t weight_count;
-  struct pen_ready_op join; /* ADD, for the gradients of a tied matrix */
+  struct pen_bound_op join; /* ADD, for the gradients of a tied matrix */
   struct pen_unsharded *unsharded; /* [unsharded_count]: for replicas.c */
   uint32_t unsharded_count;
   const float **sources;    /* [replica_count]: for replicas.c */
@@ -101,13 +101,13 @@ uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank, const 
 /* Resolves a rank's rows against its arena and transport; trace null: not traced; queue null: on the CPU, at once. Kernels must be open.
  * Allocates. */
 void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,
-                 struct pen_transport *transport, struct pen_queue *queue, const struct pen_data *data, struct pen_trace *trace);
+                 struct pen_transport *transport, struct pen_stream_state *queue, const struct pen_data *data, struct pen_trace *trace);
 
 /* Computes the constants. Once, before the first step. */
 void pen_vm_start(struct pen_vm *vm);
 
 /* Rows at once: every row is done when its handler returns. */
-extern const struct pen_walk pen_walk_at_once;
+extern const struct pen_executor pen_host_executor;
 
 /* handlers.c: what each kind of row does, and the same with its time taken. */
 extern pen_handler *const pen_handlers[PEN_ACTION_KINDS];

@@ -115,7 +115,7 @@ static void show(struct pen_log *log, const struct told_step *told) {
 }
 
 static void tell_watcher(const struct pen_log *log, const struct told_step *told) {
-  struct pen_told *to = log->watched;
+  struct pen_progress *to = log->watched;
   atomic_store_explicit(&to->step, told->step, memory_order_relaxed);
   atomic_store_explicit(&to->loss, told->loss, memory_order_relaxed);
   atomic_store_explicit(&to->norm, told->norm, memory_order_relaxed);
@@ -126,19 +126,19 @@ static void tell_watcher(const struct pen_log *log, const struct told_step *told
 
 static void tell(struct pen_log *log, const double *board) {
   const struct pen_plan *plan = log->plan;
-  uint64_t end_ns = log->end_ns[log->told % PEN_BOARD_DEPTH], targets = log->targets[log->told % PEN_BOARD_DEPTH];
+  uint64_t end_ns = log->end_ns[log->told % PEN_STEP_STATS_DEPTH], targets = log->targets[log->told % PEN_STEP_STATS_DEPTH];
   double step_ms = (double)(end_ns - log->told_end_ns) / 1e6;
   uint64_t step = log->first_step + log->told + 1;
   struct told_step told = {
       .step = step,
-      .loss = pen_board_loss(plan, board, targets),
-      .norm = pen_board_norm(plan, board),
+      .loss = pen_step_stats_loss(plan, board, targets),
+      .norm = pen_step_stats_norm(plan, board),
       .learning_rate = pen_learning_rate(&plan->optimizer, step),
       .step_ms = step_ms,
       .tokens = targets,
       .tokens_per_second = (double)targets / step_ms * 1e3,
   };
-  log->loss_sum += pen_board_loss_sum(plan, board);
+  log->loss_sum += pen_step_stats_loss_sum(plan, board);
   log->target_count += targets;
   log->skipped += log->trains && (targets == 0 || !isfinite(told.norm));
   log->told_end_ns = end_ns;
@@ -159,12 +159,12 @@ static void tell(struct pen_log *log, const double *board) {
 
 bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all) {
   if (log->told <= step) { /* else it is told already */
-    log->targets[step % PEN_BOARD_DEPTH] = targets;
-    log->end_ns[step % PEN_BOARD_DEPTH] = pen_now_ns();
+    log->targets[step % PEN_STEP_STATS_DEPTH] = targets;
+    log->end_ns[step % PEN_STEP_STATS_DEPTH] = pen_now_ns();
   }
   /* The next step may write over the board of step + 1 - DEPTH: that one must be told now. */
   while (log->told <= step) {
-    bool must = all || log->told + PEN_BOARD_DEPTH <= step + 1;
+    bool must = all || log->told + PEN_STEP_STATS_DEPTH <= step + 1;
     if (must && !end->kind->gather(end, log->before + log->told)) {
       return false;
     }

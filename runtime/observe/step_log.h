@@ -1,8 +1,8 @@
 /* log.h: what rank 0 tells of the steps: --log's JSON lines, the progress line, and eval's sums. All from preallocated memory
  * by write(2): it runs between steps, after the seal.
  *
- * A step is told when all ranks have published it. Where no GATHER parts the steps that may be later than rank 0's own end of
- * it; up to PEN_BOARD_DEPTH steps wait. */
+ * A step is told when all ranks have published it. Where no WAIT_NORM parts the steps that may be later than rank 0's own end of
+ * it; up to PEN_STEP_STATS_DEPTH steps wait. */
 #ifndef PEN_LOG_H
 #define PEN_LOG_H
 
@@ -20,13 +20,13 @@ struct pen_log {
   const char *path;
   bool terminal;      /* standard error is one: a progress line that is rewritten */
   bool quiet;
-  struct pen_told *watched; /* null: nobody watches */
+  struct pen_progress *watched; /* null: nobody watches */
   uint64_t first_step; /* optimizer steps before this run */
   uint64_t steps;      /* that this run is to make */
   uint64_t before;     /* steps of the run that were another log's */
   /* Since the run began: */
   uint64_t told;                    /* steps told */
-  uint64_t end_ns[PEN_BOARD_DEPTH], targets[PEN_BOARD_DEPTH]; /* of the steps not yet told */
+  uint64_t end_ns[PEN_STEP_STATS_DEPTH], targets[PEN_STEP_STATS_DEPTH]; /* of the steps not yet told */
   uint64_t told_end_ns;             /* end of the last step told; before: when the first began */
   uint64_t shown_ns;                /* when progress was last shown */
   double smooth_ms;                 /* moving average of step times, for the time left */

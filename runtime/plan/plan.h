@@ -7,7 +7,7 @@
  *
  * Memory. A rank has one arena, addressed by byte offsets from 0:
  *
- *     0            window_bytes          persistent_end                         arena_bytes
+ *     0            receive_bytes          persistent_end                         arena_bytes
  *     | receive slots | weights, gradients, moments, constants, losses | activations and scratch |
  *     | peers write   |            own, for the whole run              | one layout a profile    |
  *
@@ -17,7 +17,7 @@
  *
  * Types. Each tensor says its dtype, and so does each op: `dtype` is what ":t" stands for in its signature (ops.def). In a plan of bf16
  * these are bf16: all activations and their gradients (what is saved, what messages carry), and for each weight that a matrix product
- * reads a copy, at copy_offset, named after the weight with ".bf16" behind it. f32 are: the weights themselves (all that the files and
+ * reads a copy, at bf16_offset, named after the weight with ".bf16" behind it. f32 are: the weights themselves (all that the files and
  * the optimizer know), their gradients and moments, what is not multiplied as a matrix (embedding and position tables, gains and biases
  * are read from the weight itself), statistics of norms and attention, and tables made at start; f64: the losses.
  * The copies are made when weights come from a file or a seed, and by UPDATE behind each weight's step; nobody else writes them.
@@ -29,7 +29,7 @@
  * arrival count has reached k*message_count + n + 1. The sender may write a home (a) when the message has a credit, after the
  * receiver ran its RECV row: the channel's credit count has reached k*credit_count + credit + 1; (b) when it has none, at once:
  * verify has proved that whatever was in the home before was last used before a row of the receiver that the sender has heard of,
- * by a message, or by GATHER. This holds across successive steps of a profile too. A step of another profile may begin once every
+ * by a message, or by WAIT_NORM. This holds across successive steps of a profile too. A step of another profile may begin once every
  * rank has ended the step before, and k counts the steps of the profile alone; so do arrivals and credits.
  *
  * Replicas. Every replica is a pipeline of rank_count ranks with tables, arenas and messages of its own, all by this plan: rank r of
@@ -73,13 +73,13 @@ enum pen_base {
 enum pen_sharding { PEN_SHARD_NONE, PEN_SHARD_OPTIMIZER, PEN_SHARD_WEIGHTS };
 
 /* Kinds of rows: those with a stage and a microbatch come first, then those of the step's end, then those of a stage alone. */
-static inline bool pen_kind_has_stage(int kind) { return kind < PEN_NORM || kind >= PEN_REDUCE_GRAD; }
+static inline bool pen_kind_has_stage(int kind) { return kind < PEN_NORM || kind >= PEN_GRAD_READY; }
 static inline bool pen_kind_has_microbatch(int kind) { return kind < PEN_NORM; }
 /* Those of the exchange between replicas, where there are any. */
-static inline bool pen_kind_exchanges(int kind) { return kind == PEN_UPDATE || (kind >= PEN_REDUCE_GRAD && kind != PEN_RESHARD); }
+static inline bool pen_kind_is_collective(int kind) { return kind == PEN_UPDATE || (kind >= PEN_GRAD_READY && kind != PEN_RESHARD); }
 /* Of these, those that bring what peers have. */
-static inline bool pen_kind_brings(int kind) {
-  return kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE || kind == PEN_UNSHARD;
+static inline bool pen_kind_reads_peers(int kind) {
+  return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD || kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD;
 }
 /* What a row does with its message. */
 static inline bool pen_kind_sends(int kind) {
@@ -107,7 +107,7 @@ struct pen_action {
 
 /* The column is E in other rows. */
 static inline bool pen_has_message(const struct pen_action *action) {
-  return (pen_kind_has_microbatch(action->kind) || action->kind == PEN_JOIN) && action->message != PEN_NONE;
+  return (pen_kind_has_microbatch(action->kind) || action->kind == PEN_ADD_TIED_GRAD) && action->message != PEN_NONE;
 }
 
 /* Where the bases of one row lie, in bytes from the start of the arena. */
@@ -141,7 +141,7 @@ struct pen_program {
   uint16_t stage;
   uint8_t kind; /* PEN_F, PEN_B, PEN_I, PEN_W */
   uint32_t first_op, op_count;
-  uint32_t again_count; /* ops at its head that run the stage's F again (memory.recompute) */
+  uint32_t recompute_op_count; /* ops at its head that run the stage's F again (memory.recompute) */
 };
 
 /* A stage as its rank sees it: which tensors meet the neighbours (PEN_NONE at the ends of the model). Neighbours on the same
@@ -215,14 +215,14 @@ struct pen_weight {
   double deviation;
   bool frozen;
   double weight_decay; /* 0: it does not decay */
-  bool value_cut, copy_cut; /* a replica keeps its own shard of the value, or of the bf16 copy, alone: see "Replicas" */
+  bool value_sharded, bf16_sharded; /* a replica keeps its own shard of the value, or of the bf16 copy, alone: see "Replicas" */
   uint64_t value_offset, gradient_offset, exp_avg_offset, exp_avg_sq_offset;       /* arena */
-  uint64_t copy_offset; /* arena: the bf16 copy that products read, `count` elements; UINT64_MAX: none */
+  uint64_t bf16_offset; /* arena: the bf16 copy that products read, `count` elements; UINT64_MAX: none */
   uint64_t value_file, exp_avg_file, exp_avg_sq_file;                             /* files */
 };
 
 /* A matrix that embedding and head share (model.tie_embeddings). The weight is the embedding's, on the rank of the first stage, which
- * alone updates and stores it. Each of the two adds to a gradient of its own; JOIN adds them once a step. Where the head is on another
+ * alone updates and stores it. Each of the two adds to a gradient of its own; ADD_TIED_GRAD adds them once a step. Where the head is on another
  * rank it reads a copy there: its gradient goes to the owner by SEND_G before the norm, the updated weight comes back by SEND_V. */
 struct pen_tie {
   uint32_t weight; /* index */
@@ -252,7 +252,7 @@ struct pen_optimizer {
 
 /* What the host gives a step where the device has memory of its own: one output of one data op (by kind and dims) of a rank, for all
  * microbatches of any step that has the op. The op then copies its microbatch's part. The outputs of an op follow each other. */
-struct pen_feed {
+struct pen_staged_input {
   uint32_t rank;
   uint16_t kind;    /* enum pen_op_kind */
   uint16_t operand; /* which of the op's, from 0 */
@@ -266,28 +266,28 @@ struct pen_feed {
 /* On a device with memory of its own the host runs up to PEN_STEPS_AHEAD steps ahead of what it has heard of. A rank then has, in
  * its arena's persistent part, the step part:
  *
- *     feed_offset                              board_offset            settings_offset      reduce_offset        flags_offset
- *     | struct pen_adamw | feeds, see pen_feed | the board, f64        | struct pen_adamw     | workspace of NORM | u32 of the transport |
+ *     staged_input_offset                              step_stats_offset            settings_offset      reduce_offset        flags_offset
+ *     | struct pen_adamw | feeds, see pen_staged_input | the board, f64        | struct pen_adamw     | workspace of NORM | u32 of the transport |
  *     |    the host's copy comes each step     | own entries, then all | of this step         |                   | peers write          |
  *
  * and in pinned host memory, each on PEN_ALIGNMENT_BYTES: PEN_STEPS_AHEAD feeds, as many boards of one replica, the progress words (u32 each:
  * rows done; rows from which all has left), and PEN_STAGING_BYTES for checkpoints, with a snapshot as many for the thread that writes it. The
  * flags: arrivals [messages], credits [messages], published [processes], and, where there are several replicas, exchanged [replica][rows of the
- * exchange in the rank's list]; all of the profile that runs. Behind the flags, with the transport nccl, from staging_offset on, [replicas - 1]
+ * exchange in the rank's list]; all of the profile that runs. Behind the flags, with the transport nccl, from shard_staging_offset on, [replicas - 1]
  * shards of a gradient that peers send, each of the largest one's size. */
 enum { PEN_STEPS_AHEAD = 2, PEN_STAGING_BYTES = 4 << 20 };
 
 /* Sizes of one rank's arena, by kind, for `info`. The kinds of the activation part are those of the train profile. */
 struct pen_rank_memory {
-  uint64_t arena_bytes, window_bytes, persistent_end;
+  uint64_t arena_bytes, receive_bytes, persistent_end;
   uint64_t shared_bytes; /* from 0 on: the window, and behind it a tied matrix's copy and what peers read */
-  uint64_t weight_bytes, copy_bytes, gradient_bytes, moment_bytes, constant_bytes;
+  uint64_t weight_bytes, bf16_bytes, gradient_bytes, moment_bytes, constant_bytes;
   uint64_t snapshot_offset, snapshot_bytes; /* memory.snapshot: a copy of weights and moments; 0 bytes: none */
   uint64_t activation_bytes; /* arena_bytes - persistent_end */
   uint64_t live_bytes;       /* lower bound of arena_bytes: the most aligned tensor bytes live at one op */
   /* The step part, see above; all 0 on the CPU. */
-  uint64_t feed_offset, feed_bytes, board_offset, settings_offset, reduce_offset, flags_offset, staging_offset;
-  uint64_t step_bytes;       /* of the whole part, from feed_offset */
+  uint64_t staged_input_offset, staged_input_bytes, step_stats_offset, settings_offset, reduce_offset, flags_offset, shard_staging_offset;
+  uint64_t device_control_bytes;       /* of the whole part, from staged_input_offset */
   uint64_t pinned_bytes;
   uint32_t receive_slots;
 };
@@ -300,7 +300,7 @@ struct pen_forecast {
 
 /* The board: for each replica one f64 a weight (over its shard of the gradient: the sum of squares, or the greatest magnitude; written by
  * its owner), then one a microbatch (loss, written by the rank of the last stage): loss_count of them, zeros behind those of the step's
- * shape. Every rank can read it after GATHER. */
+ * shape. Every rank can read it after WAIT_NORM. */
 struct pen_plan {
   const char *name, *schedule, *family, *version;
   const char *device, *transport;
@@ -330,8 +330,8 @@ struct pen_plan {
   const struct pen_tie *ties;
   uint32_t tie_count; /* 0 or 1 */
   const struct pen_rank_memory *memory; /* [rank_count] */
-  const struct pen_feed *feeds;         /* by rank */
-  uint32_t feed_count;
+  const struct pen_staged_input *feeds;         /* by rank */
+  uint32_t staged_input_count;
   const struct pen_profile *profiles;
   uint32_t profile_count;
   /* safetensors: 8-byte little-endian length, JSON padded with blanks; then the tensors at the offsets in weights[]. */
@@ -377,7 +377,7 @@ static inline struct pen_shard pen_kept_of(const struct pen_plan *plan, uint32_t
 }
 
 /* Whether moments are cut. */
-static inline bool pen_moments_cut(const struct pen_plan *plan) { return plan->sharding != PEN_SHARD_NONE; }
+static inline bool pen_moments_are_sharded(const struct pen_plan *plan) { return plan->sharding != PEN_SHARD_NONE; }
 
 /* The rank that has the last stage, and so what a model foretells and loses. */
 static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan, const struct pen_profile *profile) {

@@ -36,7 +36,7 @@ bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct p
   bool going = true, last = false;
   begin_log(run, first);
   for (; going && !last; index++) {
-    struct pen_vm *chosen = &vms[pen_shape_of_step(shapes, run->plan, &run->evaluation.data, cursor)];
+    struct pen_vm *chosen = &vms[pen_bucket_of_step(shapes, run->plan, &run->evaluation.data, cursor)];
     going = chosen == *vm || ((*vm)->walk->finish(*vm) && end->kind->barrier(end));
     *vm = chosen;
     going = going && step_once(run, end, chosen, index, cursor, *board_step);

@@ -100,12 +100,12 @@ static void load_weights(const struct pen_run *run, uint32_t replica, uint32_t r
   }
   unsigned char *shadow = pen_arena_shadow(run->plan, rank);
   read_weights(run, replica, rank, shadow);
-  pen_queue_load(vm->queue, shadow);
+  pen_stream_load(vm->queue, shadow);
   pen_arena_drop(run->plan, rank, shadow);
 }
 
 /* The queue of a device that has memory of its own, or null on the CPU. Adds to `kernels`, which says what the CPU chose. */
-static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, uint32_t global, const char **kernels) {
+static struct pen_stream_state *open_queue(const struct pen_plan *plan, uint32_t rank, uint32_t global, const char **kernels) {
   const struct pen_device *device = pen_device_find(plan->device);
   if (device == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without", plan->device);
@@ -113,11 +113,11 @@ static struct pen_queue *open_queue(const struct pen_plan *plan, uint32_t rank, 
   *kernels = pen_kernels_open((int)plan->threads_per_rank);
   pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
   const uint32_t place = plan->host_count > 0 ? global % plan->ranks_per_host : global;
-  return device->order == NULL ? NULL : pen_queue_open(plan, rank, place, device, kernels);
+  return device->order == NULL ? NULL : pen_stream_open(plan, rank, place, device, kernels);
 }
 
 /* A rank's ends and calls for every profile that the run may need. */
-static void open_profiles(const struct pen_run *run, uint32_t rank, uint32_t global, unsigned char *arena, struct pen_queue *queue,
+static void open_profiles(const struct pen_run *run, uint32_t rank, uint32_t global, unsigned char *arena, struct pen_stream_state *queue,
                           struct pen_trace *trace) {
   const uint32_t shape_count = run->shapes.count;
   vm_count = shape_count + run->evaluation.shapes.count;
@@ -137,7 +137,7 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
   const struct pen_plan *plan = run->plan;
   uint32_t global = replica * plan->rank_count + rank;
   const char *kernels;
-  struct pen_queue *queue = open_queue(plan, rank, global, &kernels);
+  struct pen_stream_state *queue = open_queue(plan, rank, global, &kernels);
   unsigned char *arena = queue == NULL ? pen_arena_open(plan, replica, rank, &run->shared) : queue->arena;
   struct pen_trace *trace = NULL;
   if (run->measure.rings != NULL && replica == 0) {
@@ -148,8 +148,8 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
   }
   open_profiles(run, rank, global, arena, queue, trace);
   for (uint32_t i = 0; i < vm_count && queue != NULL; i++) {
-    pen_queue_warm(&vms[i]);
-    pen_queue_link(&vms[i], i == 0 ? NULL : vms->queued.link, run->announces);
+    pen_stream_warm(&vms[i]);
+    pen_stream_link(&vms[i], i == 0 ? NULL : vms->queued.link, run->announces);
   }
   load_weights(run, replica, rank);
   for (uint32_t i = 0; i < vm_count; i++) {
@@ -169,13 +169,13 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
 /* Every rank has its memory, and the same plan. */
 static void meet(const struct pen_run *run, struct pen_transport *end) {
   bool aborted;
-  pen_start_tell(run, end->self);
+  pen_startup_publish(run, end->self);
   uint32_t other = pen_transport_agree(end, &aborted);
   must(!aborted);
   if (other != PEN_NONE) {
     pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->global);
   }
-  pen_start_check(run, end);
+  pen_startup_check(run, end);
   for (uint32_t i = 0; i < vm_count && vm->queue == NULL; i++) {
     pen_arena_reach_peers(run->plan, vms[i].profile, end->replica, end->rank, end->shared);
   }
@@ -185,7 +185,7 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   must(end->kind->barrier(end));
   for (uint32_t i = 0; i < vm_count && vm->queue != NULL; i++) {
     atomic_store_explicit(&end->self->phase, PEN_PHASE_CONNECT, memory_order_relaxed);
-    pen_queue_ready(&vms[i]);
+    pen_stream_ready(&vms[i]);
     atomic_store_explicit(&end->self->phase, PEN_PHASE_START, memory_order_relaxed);
     must(end->kind->barrier(end));
   }
@@ -220,7 +220,7 @@ static bool is_last_step(const struct pen_run *run, uint64_t step) {
 
 /* A checkpoint that cannot be written ends no training, but its status is the run's when nothing comes after it. */
 static void save(const struct pen_run *run, struct pen_transport *end, bool last) {
-  const struct pen_view there = {.look = pen_queue_look, .context = vm->queue};
+  const struct pen_arena_view there = {.look = pen_stream_look, .context = vm->queue};
   struct pen_saving saving = {.directory = run->options->checkpoint, .steps = vm->optimizer_step, .cursor = cursor,
                               .keep = run->options->keep, .last = last, .view = vm->queue == NULL ? NULL : &there};
   int status;
@@ -243,7 +243,7 @@ static void choose_shape(const struct pen_run *run, struct pen_transport *end, u
     vm = &vms[run->hooks->choose(run, step_index)];
     return;
   }
-  struct pen_vm *chosen = &vms[pen_shape_of_step(&run->shapes, run->plan, &run->data, cursor)];
+  struct pen_vm *chosen = &vms[pen_bucket_of_step(&run->shapes, run->plan, &run->data, cursor)];
   if (chosen != vm && step_index > 0) {
     must(vm->walk->finish(vm) && end->kind->barrier(end));
   }
@@ -310,7 +310,7 @@ static void report(const struct pen_run *run) {
   pen_log_finish(&log_of_run);
 }
 
-void pen_rank_live(const struct pen_run *run, uint32_t replica, uint32_t rank) {
+void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t rank) {
   this_run = run;
   pen_check_speaker(&(struct pen_speaker){.rank = (int)(replica * run->plan->rank_count + rank), .describe = describe, .claim = claim});
   take_signals();

@@ -36,7 +36,7 @@ struct pen_run {
   struct pen_shapes shapes;          /* what steps may run */
   const struct pen_profile *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;
-  struct pen_here here;          /* the ranks that this command starts */
+  struct pen_local_ranks here;          /* the ranks that this command starts */
   struct pen_shared shared;
   struct pen_data data;
   struct pen_run_evaluation evaluation;
@@ -68,7 +68,7 @@ sigset_t pen_held_signals(void);
 int pen_launch(struct pen_run *run);
 
 /* rank.c: what a rank's process does; never returns. */
-_Noreturn void pen_rank_live(const struct pen_run *run, uint32_t replica, uint32_t rank);
+_Noreturn void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t rank);
 
 /* fault.c: watches the ranks until all have left, and returns the run's exit status. SIGCHLD, SIGTERM and SIGINT are blocked. */
 int pen_watch(struct pen_run *run, const pid_t *pids);

@@ -62,7 +62,7 @@ bool pen_save_together(struct pen_transport *end, const struct pen_saving *savin
   if (!end->kind->barrier(end)) {
     return false;
   }
-  if (pen_moments_cut(end->plan)) {
+  if (pen_moments_are_sharded(end->plan)) {
     bool written = atomic_load(&control->save_status) == 0;
     if (written && !pen_checkpoint_digest(end->plan, end->replica, end->rank, saving->directory, saving->steps, digests, &failure)) {
       note_failure(control, saving, &failure);

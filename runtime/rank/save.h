@@ -15,7 +15,7 @@ struct pen_saving {
   uint64_t cursor; /* of the next step */
   uint64_t keep;   /* checkpoints to keep; 0: all */
   bool last;       /* no step comes after it */
-  const struct pen_view *view; /* of the rank's arena; null: it lies here */
+  const struct pen_arena_view *view; /* of the rank's arena; null: it lies here */
 };
 
 /* Every rank calls it after the same step. False: the run was aborted meanwhile; what is half-written the parent removes. Where the

@@ -22,8 +22,8 @@ static struct {
   struct pen_plan plan;      /* the copy's */
   struct pen_shared shared;  /* with the threads' states in place of the ranks' */
   struct pen_transport *end; /* the thread's */
-  struct pen_queue *queue;   /* null on the CPU */
-  struct pen_view there;     /* the copy, on a device */
+  struct pen_stream_state *queue;   /* null on the CPU */
+  struct pen_arena_view there;     /* the copy, on a device */
   struct pen_saving saving;
   struct pen_flag asked, done; /* saves */
 } snapshot;
@@ -36,15 +36,15 @@ bool pen_snapshot_planned(const struct pen_plan *plan) {
   return planned;
 }
 
-static uint64_t *offset_of(struct pen_weight *weight, enum pen_part part) {
-  uint64_t *const offsets[PEN_PARTS] = {&weight->value_offset, &weight->exp_avg_offset, &weight->exp_avg_sq_offset};
+static uint64_t *offset_of(struct pen_weight *weight, enum pen_checkpoint_tensor part) {
+  uint64_t *const offsets[PEN_CHECKPOINT_TENSORS] = {&weight->value_offset, &weight->exp_avg_offset, &weight->exp_avg_sq_offset};
   return offsets[part];
 }
 
 /* The place of a part: as large as the largest shard where it is cut. */
-static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index, enum pen_part part) {
+static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part) {
   uint64_t count = plan->weights[weight_index].count;
-  return (pen_part_cut(plan, weight_index, part) ? pen_shard_most(count, plan->replica_count) : count) * sizeof(float);
+  return (pen_checkpoint_tensor_is_sharded(plan, weight_index, part) ? pen_shard_most(count, plan->replica_count) : count) * sizeof(float);
 }
 
 /* The rank's weights where the copy has them. */
@@ -54,8 +54,8 @@ static void place_copy(const struct pen_plan *plan, uint32_t rank) {
   uint64_t offset = plan->memory[rank].snapshot_offset;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i] = plan->weights[i];
-    for (enum pen_part part = 0; part < PEN_PARTS && weights[i].rank == rank; part++) {
-      if (pen_part_exists(&weights[i], part)) {
+    for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS && weights[i].rank == rank; part++) {
+      if (pen_checkpoint_tensor_exists(&weights[i], part)) {
         *offset_of(&weights[i], part) = offset;
         offset += pen_aligned(part_bytes(plan, i, part));
       }
@@ -77,9 +77,9 @@ static void copy_part(const struct pen_transport *end, uint64_t to, uint64_t fro
 static void copy(const struct pen_transport *end) {
   for (uint32_t i = 0; i < end->plan->weight_count; i++) {
     const struct pen_weight *from = &end->plan->weights[i], *to = &snapshot.plan.weights[i];
-    for (enum pen_part part = 0; part < PEN_PARTS && from->rank == end->rank; part++) {
-      if (pen_part_exists(from, part)) {
-        copy_part(end, pen_part_arena_offset(to, part), pen_part_arena_offset(from, part), part_bytes(end->plan, i, part));
+    for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS && from->rank == end->rank; part++) {
+      if (pen_checkpoint_tensor_exists(from, part)) {
+        copy_part(end, pen_checkpoint_arena_offset(to, part), pen_checkpoint_arena_offset(from, part), part_bytes(end->plan, i, part));
       }
     }
   }
@@ -122,11 +122,11 @@ static void *write_on(void *unused) {
   return NULL; /* the run was aborted: the rank will know */
 }
 
-void pen_snapshot_open(const struct pen_transport *end, struct pen_queue *queue) {
+void pen_snapshot_open(const struct pen_transport *end, struct pen_stream_state *queue) {
   pthread_t thread;
   sigset_t all, before;
   snapshot.queue = queue;
-  snapshot.there = (struct pen_view){.look = pen_queue_look_aside, .context = queue};
+  snapshot.there = (struct pen_arena_view){.look = pen_stream_look_aside, .context = queue};
   place_copy(end->plan, end->rank);
   snapshot.shared = *end->shared;
   snapshot.shared.ranks = end->shared->writers;

@@ -18,7 +18,7 @@
 bool pen_snapshot_planned(const struct pen_plan *plan);
 
 /* A rank, before the seal: starts its thread. `end` is the rank's own, `queue` its device's or null. Allocates. */
-void pen_snapshot_open(const struct pen_transport *end, struct pen_queue *queue);
+void pen_snapshot_open(const struct pen_transport *end, struct pen_stream_state *queue);
 
 /* Copies what is to be saved and lets the thread write it, once the save before has ended. False: the run was aborted. */
 bool pen_snapshot_save(const struct pen_transport *end, const struct pen_saving *saving);

@@ -30,7 +30,7 @@ static const char *const names[] = {
     SAID(NAME)
 };
 enum { COUNT = sizeof names / sizeof *names };
-_Static_assert((int)COUNT <= (int)PEN_SAID_MAX, "there is room for all");
+_Static_assert((int)COUNT <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
 
 static uint64_t text_number(const char *text) { return text == NULL ? 0 : 1 + (uint64_t)pen_crc32(0, text, strlen(text)); }
 
@@ -39,24 +39,24 @@ static uint64_t weights_number(const struct pen_run *run) {
   if (run->weights_path == NULL) {
     return 0;
   }
-  struct pen_shards *shards = pen_shards_open(run->weights_path, run->plan);
-  const uint64_t number = 1 + (uint64_t)pen_shards_sample(shards, run->plan);
-  pen_shards_close(shards);
+  struct pen_model_files *shards = pen_model_files_open(run->weights_path, run->plan);
+  const uint64_t number = 1 + (uint64_t)pen_model_files_sample(shards, run->plan);
+  pen_model_files_close(shards);
   return number;
 }
 
 static void identify(const struct pen_run *run, struct pen_start *start) {
   struct pen_manifest manifest;
   struct sha256_ctx hash;
-  pen_manifest_read(&manifest, run->checkpoint_path, run->plan, run->profile->kind == PEN_TRAIN ? PEN_PART_EXP_AVG_SQ : PEN_PART_VALUE);
+  pen_manifest_read(&manifest, run->checkpoint_path, run->plan, run->profile->kind == PEN_TRAIN ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
   sha256_init(&hash);
-  sha256_update(&hash, (size_t)PEN_PARTS * run->plan->weight_count * PEN_DIGEST_BYTES, manifest.digests[0]);
+  sha256_update(&hash, (size_t)PEN_CHECKPOINT_TENSORS * run->plan->weight_count * PEN_DIGEST_BYTES, manifest.digests[0]);
   sha256_digest(&hash, PEN_DIGEST_BYTES, start->checkpoint);
   start->step = manifest.step;
   pen_manifest_free(&manifest);
 }
 
-void pen_start_tell(const struct pen_run *run, struct pen_rank_state *self) {
+void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self) {
   const struct pen_options *options = run->options;
   if (run->here.count == run->shared.process_count) {
     return;
@@ -72,7 +72,7 @@ void pen_start_tell(const struct pen_run *run, struct pen_rank_state *self) {
 }
 
 /* Whoever differs from rank 0 says so. */
-void pen_start_check(const struct pen_run *run, const struct pen_transport *end) {
+void pen_startup_check(const struct pen_run *run, const struct pen_transport *end) {
   const struct pen_start *own = &end->self->start, *first = &run->shared.ranks[0].start;
   if (own->step != first->step) {
     pen_fail(PEN_EXIT_DATA, "rank %u starts from step %" PRIu64 ", rank 0 from step %" PRIu64 ": --checkpoint must hold the same for all ranks",

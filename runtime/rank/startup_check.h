@@ -7,10 +7,10 @@
 #include "runtime/comm/transport.h"
 
 /* Says in the rank's state what it starts from. Before the barrier of pen_transport_agree(). May allocate. */
-void pen_start_tell(const struct pen_run *run, struct pen_rank_state *self);
+void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self);
 
 /* Behind it: fails where another rank has said otherwise, and says which ranks and what: PEN_EXIT_DATA where checkpoints differ,
  * PEN_EXIT_USAGE where options do. */
-void pen_start_check(const struct pen_run *run, const struct pen_transport *end);
+void pen_startup_check(const struct pen_run *run, const struct pen_transport *end);
 
 #endif

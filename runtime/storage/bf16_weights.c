@@ -6,11 +6,11 @@
 
 #include "runtime/base/check.h"
 
-void pen_weight_narrow(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena) {
-  if (weight->copy_offset != UINT64_MAX) {
-    const float *value = (const float *)(arena + weight->value_offset) + (weight->value_cut ? 0 : shard.first);
-    uint16_t *copy = (uint16_t *)(arena + weight->copy_offset) + (weight->copy_cut ? 0 : shard.first);
-    pen_narrow(copy, value, (size_t)shard.count);
+void pen_weight_to_bf16(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena) {
+  if (weight->bf16_offset != UINT64_MAX) {
+    const float *value = (const float *)(arena + weight->value_offset) + (weight->value_sharded ? 0 : shard.first);
+    uint16_t *copy = (uint16_t *)(arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : shard.first);
+    pen_f32_to_bf16(copy, value, (size_t)shard.count);
   }
 }
 
@@ -37,7 +37,7 @@ float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char 
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
   if (weight->rank == rank) {
-    return weight->value_cut ? pen_weight_lend(weight) : (float *)(arena + weight->value_offset);
+    return weight->value_sharded ? pen_weight_lend(weight) : (float *)(arena + weight->value_offset);
   }
   if (tie == NULL) {
     return NULL;
@@ -52,22 +52,22 @@ static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned c
   if (weight->value_offset != UINT64_MAX) {
     memcpy(arena + weight->value_offset, value + own.first, own.count * sizeof *value);
   }
-  if (weight->copy_offset != UINT64_MAX) {
-    struct pen_shard copied = pen_kept_of(plan, weight_index, replica, weight->copy_cut);
-    pen_narrow((uint16_t *)(arena + weight->copy_offset), value + copied.first, (size_t)copied.count);
+  if (weight->bf16_offset != UINT64_MAX) {
+    struct pen_shard copied = pen_kept_of(plan, weight_index, replica, weight->bf16_sharded);
+    pen_f32_to_bf16((uint16_t *)(arena + weight->bf16_offset), value + copied.first, (size_t)copied.count);
   }
 }
 
 void pen_value_taken(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint32_t weight_index, float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
-  if (weight->rank == rank && weight->value_cut) {
+  if (weight->rank == rank && weight->value_sharded) {
     keep_shard(plan, replica, arena, weight_index, value);
     free(value);
   } else if (weight->rank == rank) {
-    pen_weight_narrow(weight, (struct pen_shard){0, weight->count}, arena);
+    pen_weight_to_bf16(weight, (struct pen_shard){0, weight->count}, arena);
   } else if (tie->dtype == PEN_BF16) {
-    pen_narrow((uint16_t *)(arena + tie->value_offset), value, (size_t)weight->count);
+    pen_f32_to_bf16((uint16_t *)(arena + tie->value_offset), value, (size_t)weight->count);
     free(value);
   }
 }

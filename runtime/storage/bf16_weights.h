@@ -5,7 +5,7 @@
 #include "runtime/plan/plan.h"
 
 /* Makes a shard of a weight's copy, if it has one, whenever the value of the shard changes. */
-void pen_weight_narrow(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena);
+void pen_weight_to_bf16(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena);
 
 /* Memory for all elements of a weight in f32, for a while: to be freed. Fails (PEN_EXIT_SYSTEM). */
 float *pen_weight_lend(const struct pen_weight *weight);

@@ -62,19 +62,19 @@ struct pen_save_failure {
  * DIR/step-NNNNNNNN.tmp/ with both tensor files at full size, their space reserved. False: it failed. */
 bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step, struct pen_save_failure *failure);
 
-/* Every rank, after begin: writes its tensors, syncs them, and leaves their SHA-256 in digests[PEN_PARTS * weight_index + part]
- * (shared memory; of [PEN_PARTS * weight_count] each rank writes the entries of its own weights). Fails (PEN_EXIT_DATA) on a tensor
+/* Every rank, after begin: writes its tensors, syncs them, and leaves their SHA-256 in digests[PEN_CHECKPOINT_TENSORS * weight_index + part]
+ * (shared memory; of [PEN_CHECKPOINT_TENSORS * weight_count] each rank writes the entries of its own weights). Fails (PEN_EXIT_DATA) on a tensor
  * that is not finite; false: it failed otherwise. */
 bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const unsigned char *arena, const char *dir,
                           uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
 /* The same for an arena that does not lie in this process's memory: look() brings up to PEN_LOOK_BYTES of it here, until it is called again. */
 enum { PEN_LOOK_BYTES = 1 << 18 };
-struct pen_view {
+struct pen_arena_view {
   const unsigned char *(*look)(void *context, uint64_t offset, size_t bytes);
   void *context;
 };
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir,
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_arena_view *view, const char *dir,
                                uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure);
 
 /* Every rank, after every rank's write: leaves the SHA-256 of tensors that were written in shards, which one replica reads back. False: it

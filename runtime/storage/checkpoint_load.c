@@ -15,7 +15,7 @@
 
 /* Opens one tensor file of a checkpoint and meets it with the plan: every part there, none besides. */
 static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *folder, int file,
-                                            const struct pen_plan *plan, enum pen_part first, enum pen_part last) {
+                                            const struct pen_plan *plan, enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last) {
   char name[PEN_STORED_NAME_BYTES];
   if (pen_path_join(path, folder, pen_checkpoint_files[file])) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
@@ -23,9 +23,9 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
   struct pen_safetensors *stored = pen_safetensors_open(path);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    for (enum pen_part part = first; part <= last; part++) {
-      if (pen_part_exists(weight, part)) {
-        pen_safetensors_expect(stored, pen_part_name(name, weight, part), weight->dim_count, weight->dim);
+    for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
+      if (pen_checkpoint_tensor_exists(weight, part)) {
+        pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part), weight->dim_count, weight->dim);
       }
     }
   }
@@ -33,8 +33,8 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
   return stored;
 }
 
-static void check_tensors(const char *folder, int file, const struct pen_plan *plan, enum pen_part first,
-                          enum pen_part last) {
+static void check_tensors(const char *folder, int file, const struct pen_plan *plan, enum pen_checkpoint_tensor first,
+                          enum pen_checkpoint_tensor last) {
   char path[PATH_MAX];
   pen_safetensors_close(open_checked(path, folder, file, plan, first, last));
 }
@@ -81,11 +81,11 @@ static int find(const char *dir, const struct pen_plan *plan, int moments, struc
   if (moments ? follow_latest(dir, out->path) : pen_checkpoint_share(follow_latest, dir, out->path)) {
     return 1;
   }
-  check_tensors(out->path, PEN_MODEL_FILE, plan, PEN_PART_VALUE, PEN_PART_VALUE);
+  check_tensors(out->path, PEN_MODEL_FILE, plan, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE);
   if (moments) {
-    check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ);
+    check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ);
   }
-  pen_manifest_read(&manifest, out->path, plan, moments ? PEN_PART_EXP_AVG_SQ : PEN_PART_VALUE);
+  pen_manifest_read(&manifest, out->path, plan, moments ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
   if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
     pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model", out->path);
   }
@@ -104,38 +104,38 @@ int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan, st
 }
 
 /* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory for a while. Null: it is not wanted. */
-static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index, enum pen_part part) {
+static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index, enum pen_checkpoint_tensor part) {
   const struct pen_weight *weight = &plan->weights[weight_index];
-  if (weight->rank != rank || !pen_part_exists(weight, part)) {
+  if (weight->rank != rank || !pen_checkpoint_tensor_exists(weight, part)) {
     return NULL;
   }
-  return pen_part_cut(plan, weight_index, part) ? pen_weight_lend(weight) : (float *)(arena + pen_part_arena_offset(weight, part));
+  return pen_checkpoint_tensor_is_sharded(plan, weight_index, part) ? pen_weight_lend(weight) : (float *)(arena + pen_checkpoint_arena_offset(weight, part));
 }
 
-static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, enum pen_part part,
+static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, enum pen_checkpoint_tensor part,
                          float *moment) {
-  if (pen_part_cut(plan, weight_index, part)) {
-    struct pen_shard kept = pen_part_kept(plan, weight_index, part, replica);
-    memcpy(arena + pen_part_arena_offset(&plan->weights[weight_index], part), moment + kept.first, kept.count * sizeof *moment);
+  if (pen_checkpoint_tensor_is_sharded(plan, weight_index, part)) {
+    struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part, replica);
+    memcpy(arena + pen_checkpoint_arena_offset(&plan->weights[weight_index], part), moment + kept.first, kept.count * sizeof *moment);
     free(moment);
   }
 }
 
 static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena,
-                       enum pen_part first, enum pen_part last, const struct pen_manifest *manifest) {
+                       enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last, const struct pen_manifest *manifest) {
   char path[PATH_MAX], name[PEN_STORED_NAME_BYTES];
   struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    for (enum pen_part part = first; part <= last; part++) {
-      float *to = part == PEN_PART_VALUE ? pen_value_take(plan, rank, arena, i) : take_moment(plan, rank, arena, i, part);
+    for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
+      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_take(plan, rank, arena, i) : take_moment(plan, rank, arena, i, part);
       if (to != NULL) {
         unsigned char digest[PEN_DIGEST_BYTES];
-        pen_part_name(name, weight, part);
+        pen_checkpoint_tensor_name(name, weight, part);
         pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
                              to, digest);
         pen_manifest_expect(manifest, plan, i, part, path, digest);
-        if (part == PEN_PART_VALUE) {
+        if (part == PEN_CHECKPOINT_VALUE) {
           pen_value_taken(plan, replica, rank, arena, i, to);
         } else {
           moment_taken(plan, replica, arena, i, part, to);
@@ -148,15 +148,15 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
 
 void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan, PEN_PART_VALUE);
-  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
+  pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_VALUE);
+  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, &manifest);
   pen_manifest_free(&manifest);
 }
 
 void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
-  pen_manifest_read(&manifest, path, plan, PEN_PART_EXP_AVG_SQ);
-  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_PART_VALUE, PEN_PART_VALUE, &manifest);
-  load_parts(path, PEN_OPTIMIZER_FILE, plan, replica, rank, arena, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, &manifest);
+  pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_EXP_AVG_SQ);
+  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, &manifest);
+  load_parts(path, PEN_OPTIMIZER_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ, &manifest);
   pen_manifest_free(&manifest);
 }

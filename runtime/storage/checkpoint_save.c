@@ -217,7 +217,7 @@ static void refuse_nonsense(const struct save *save, const struct pen_weight *we
 }
 
 /* Looks at, writes and hashes one tensor or a piece of it, in pieces that stay in the cache between the three. */
-static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd, const struct pen_view *view, uint64_t from,
+static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd, const struct pen_arena_view *view, uint64_t from,
                         uint64_t count, uint64_t offset, unsigned char digest[PEN_DIGEST_BYTES]) {
   struct sha256_ctx hash;
   sha256_init(&hash);
@@ -238,43 +238,43 @@ static int write_tensor(const struct save *save, const struct pen_weight *weight
 }
 
 /* One part of a weight, as far as it is this replica's to write. Of a shard nobody wants the digest. */
-static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part, uint32_t replica, int fd,
-                      const struct pen_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
+static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part, uint32_t replica, int fd,
+                      const struct pen_arena_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
   const struct pen_weight *weight = &plan->weights[weight_index];
-  bool cut = pen_part_cut(plan, weight_index, part);
+  bool cut = pen_checkpoint_tensor_is_sharded(plan, weight_index, part);
   unsigned char unused[PEN_DIGEST_BYTES];
-  struct pen_shard kept = pen_part_kept(plan, weight_index, part, replica);
-  if (!pen_part_exists(weight, part) || (!cut && !pen_has_turn(plan, weight_index, replica))) {
+  struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part, replica);
+  if (!pen_checkpoint_tensor_exists(weight, part) || (!cut && !pen_is_writer(plan, weight_index, replica))) {
     return 0;
   }
-  return write_tensor(save, weight, fd, view, pen_part_arena_offset(weight, part), kept.count * sizeof(float),
-                      pen_part_file_offset(weight, part) + kept.first * sizeof(float), cut ? unused : digest);
+  return write_tensor(save, weight, fd, view, pen_checkpoint_arena_offset(weight, part), kept.count * sizeof(float),
+                      pen_checkpoint_file_offset(weight, part) + kept.first * sizeof(float), cut ? unused : digest);
 }
 
 /* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
  * may still be writing. */
 static bool write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                        const struct pen_view *view, enum pen_part first, enum pen_part last,
+                        const struct pen_arena_view *view, enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last,
                         unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
   int result = fd < 0 ? -1 : 0;
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    for (enum pen_part part = first; part <= last && plan->weights[i].rank == rank && !result; part++) {
-      result = write_part(save, plan, i, part, replica, fd, view, digests[PEN_PARTS * i + part]);
+    for (enum pen_checkpoint_tensor part = first; part <= last && plan->weights[i].rank == rank && !result; part++) {
+      result = write_part(save, plan, i, part, replica, fd, view, digests[PEN_CHECKPOINT_TENSORS * i + part]);
     }
   }
   result = fd < 0 ? -1 : pen_file_sync_close(fd, result);
   return result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_view *view, const char *dir,
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_arena_view *view, const char *dir,
                                uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
   return name_save(&save, dir, step, failure) &&
-         write_parts(&save, PEN_MODEL_FILE, plan, replica, rank, view, PEN_PART_VALUE, PEN_PART_VALUE, digests, failure) &&
-         write_parts(&save, PEN_OPTIMIZER_FILE, plan, replica, rank, view, PEN_PART_EXP_AVG, PEN_PART_EXP_AVG_SQ, digests, failure);
+         write_parts(&save, PEN_MODEL_FILE, plan, replica, rank, view, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, digests, failure) &&
+         write_parts(&save, PEN_OPTIMIZER_FILE, plan, replica, rank, view, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ, digests, failure);
 }
 
 static const unsigned char *look_here(void *context, uint64_t offset, size_t bytes) {
@@ -284,7 +284,7 @@ static const unsigned char *look_here(void *context, uint64_t offset, size_t byt
 
 bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
-  const struct pen_view here = {.look = look_here, .context = (void *)arena};
+  const struct pen_arena_view here = {.look = look_here, .context = (void *)arena};
   return pen_checkpoint_write_seen(plan, replica, rank, &here, dir, step, digests, failure);
 }
 
@@ -312,19 +312,19 @@ static int hash_file(int fd, uint64_t offset, uint64_t bytes, unsigned char dige
 
 bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const char *dir, uint64_t step,
                            unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
-  static const int file_of[PEN_PARTS] = {
-      [PEN_PART_VALUE] = PEN_MODEL_FILE, [PEN_PART_EXP_AVG] = PEN_OPTIMIZER_FILE, [PEN_PART_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
+  static const int file_of[PEN_CHECKPOINT_TENSORS] = {
+      [PEN_CHECKPOINT_VALUE] = PEN_MODEL_FILE, [PEN_CHECKPOINT_EXP_AVG] = PEN_OPTIMIZER_FILE, [PEN_CHECKPOINT_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
   struct save save;
   char path[PATH_MAX];
   bool good = name_save(&save, dir, step, failure);
-  for (enum pen_part part = 0; part < PEN_PARTS && good; part++) {
+  for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS && good; part++) {
     int fd = pen_path_join(path, save.temporary, pen_checkpoint_files[file_of[part]]) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     int result = fd < 0 ? -1 : 0;
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
-      bool reads = weight->rank == rank && pen_has_turn(plan, i, replica) && pen_part_exists(weight, part) && pen_part_cut(plan, i, part);
+      bool reads = weight->rank == rank && pen_is_writer(plan, i, replica) && pen_checkpoint_tensor_exists(weight, part) && pen_checkpoint_tensor_is_sharded(plan, i, part);
       if (reads) {
-        result = hash_file(fd, pen_part_file_offset(weight, part), weight->count * sizeof(float), digests[PEN_PARTS * i + part]);
+        result = hash_file(fd, pen_checkpoint_file_offset(weight, part), weight->count * sizeof(float), digests[PEN_CHECKPOINT_TENSORS * i + part]);
       }
     }
     good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);

@@ -137,21 +137,21 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
 /* ---- loading ---- */
 
 void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
-  struct pen_shards *shards = pen_shards_open(path, plan);
+  struct pen_model_files *shards = pen_model_files_open(path, plan);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     float *value = pen_value_take(plan, rank, arena, i);
     if (value != NULL) {
-      pen_shards_read(shards, &plan->weights[i], value);
+      pen_model_files_read(shards, &plan->weights[i], value);
       pen_value_taken(plan, replica, rank, arena, i, value);
     }
   }
-  pen_shards_close(shards);
+  pen_model_files_close(shards);
 }
 
 void pen_weights_check(const struct pen_plan *plan, const char *path) {
-  struct pen_shards *shards = pen_shards_open(path, plan);
-  if (pen_shards_beside_foreign(shards)) {
+  struct pen_model_files *shards = pen_model_files_open(path, plan);
+  if (pen_model_files_beside_foreign(shards)) {
     fprintf(stderr, "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not held against checksums\n", plan->name, path);
   }
-  pen_shards_close(shards);
+  pen_model_files_close(shards);
 }

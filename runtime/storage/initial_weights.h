@@ -19,7 +19,7 @@ void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t
  * PEN_EXIT_CANNOT_WRITE; then FILE.tmp is removed, and what FILE was before stays. */
 void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t seed);
 
-/* Sets the weights of one rank of a replica, and their copies, from what pen_shards_open() takes: a file, an index or a folder.
+/* Sets the weights of one rank of a replica, and their copies, from what pen_model_files_open() takes: a file, an index or a folder.
  * The tensors may be F32, BF16 or F16 and stand in any order, but all must be there, none besides, in the right shapes, and finite; each rank
  * reads its own alone.
  * Fails with file and tensor: PEN_EXIT_DATA; PEN_EXIT_NO_INPUT if a file is absent or unreadable. Allocates. */

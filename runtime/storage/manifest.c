@@ -54,10 +54,10 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
   pen_writer_text(&text, ",\n  \"checksums\": {");
   const char *separator = "\n    ";
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    for (enum pen_part part = 0; part < PEN_PARTS; part++) {
-      if (pen_part_exists(&plan->weights[i], part)) {
+    for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
+      if (pen_checkpoint_tensor_exists(&plan->weights[i], part)) {
         pen_writer_text(&text, separator);
-        add_hex_member(&text, pen_part_name(name, &plan->weights[i], part), digests[PEN_PARTS * i + part]);
+        add_hex_member(&text, pen_checkpoint_tensor_name(name, &plan->weights[i], part), digests[PEN_CHECKPOINT_TENSORS * i + part]);
         separator = ",\n    ";
       }
     }
@@ -111,19 +111,19 @@ static void parse_state(struct pen_manifest *manifest, const char *path, const j
 }
 
 static void parse_checksums(struct pen_manifest *manifest, const char *path, const json_t *root,
-                            const struct pen_plan *plan, enum pen_part last) {
+                            const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
   char name[PEN_STORED_NAME_BYTES];
   const json_t *checksums = json_object_get(root, "checksums");
-  manifest->digests = calloc((size_t)plan->weight_count * PEN_PARTS + 1, sizeof *manifest->digests);
+  manifest->digests = calloc((size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS + 1, sizeof *manifest->digests);
   if (manifest->digests == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    for (enum pen_part part = 0; part <= last; part++) {
+    for (enum pen_checkpoint_tensor part = 0; part <= last; part++) {
       const struct pen_weight *weight = &plan->weights[i];
-      if (pen_part_exists(weight, part) &&
-          parse_digest(manifest->digests[PEN_PARTS * i + part],
-                       json_object_get(checksums, pen_part_name(name, weight, part)))) {
+      if (pen_checkpoint_tensor_exists(weight, part) &&
+          parse_digest(manifest->digests[PEN_CHECKPOINT_TENSORS * i + part],
+                       json_object_get(checksums, pen_checkpoint_tensor_name(name, weight, part)))) {
         pen_fail(PEN_EXIT_DATA, "%s: tensor %s: no checksum, or none of 64 hexadecimal digits", path, name);
       }
     }
@@ -160,7 +160,7 @@ static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_pl
   if (pen_path_join(path, folder, "manifest.json")) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
   }
-  size_t limit = 65536 + (size_t)plan->weight_count * PEN_PARTS * 2 * PEN_STORED_NAME_BYTES;
+  size_t limit = 65536 + (size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS * 2 * PEN_STORED_NAME_BYTES;
   char *text = read_text(path, limit, &count);
   json_t *root = json_loadb(text, count, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) {
@@ -183,7 +183,7 @@ enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_p
   return ours ? PEN_MANIFEST_OURS : PEN_MANIFEST_FOREIGN;
 }
 
-void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last) {
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
   char path[PATH_MAX];
   json_t *root = load(path, folder, plan);
   parse_state(manifest, path, root);
@@ -191,12 +191,12 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const 
   json_decref(root);
 }
 
-void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part,
+void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part,
                          const char *file, const unsigned char digest[PEN_DIGEST_BYTES]) {
   char name[PEN_STORED_NAME_BYTES];
-  if (memcmp(digest, manifest->digests[PEN_PARTS * weight_index + part], PEN_DIGEST_BYTES) != 0) {
+  if (memcmp(digest, manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part], PEN_DIGEST_BYTES) != 0) {
     pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", file,
-             pen_part_name(name, &plan->weights[weight_index], part));
+             pen_checkpoint_tensor_name(name, &plan->weights[weight_index], part));
   }
 }
 

@@ -17,7 +17,7 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
 struct pen_manifest {
   uint64_t step, cursor;
   unsigned char model_digest[PEN_DIGEST_BYTES];
-  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_PARTS * weight_count]; zeros where a part does not exist, or was not wanted */
+  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count]; zeros where a part does not exist, or was not wanted */
 };
 
 /* Whether FOLDER/manifest.json is there, and a checkpoint's: other tools write files of that name, too. Fails as pen_manifest_read() if it
@@ -27,10 +27,10 @@ enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_p
 
 /* Reads and checks FOLDER/manifest.json, with the checksums of the parts up to `last`. Fails with the file's name: PEN_EXIT_NO_INPUT if it
  * is absent or unreadable, PEN_EXIT_DATA if it is damaged or lacks one of these checksums. Allocates: pen_manifest_free(). */
-void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_part last);
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_checkpoint_tensor last);
 
 /* Fails (PEN_EXIT_DATA) unless `digest` is that of a part of a weight, which was read from a file. */
-void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_part part,
+void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part,
                          const char *file, const unsigned char digest[PEN_DIGEST_BYTES]);
 void pen_manifest_free(struct pen_manifest *manifest);
 

@@ -20,7 +20,7 @@ struct shard {
   struct pen_safetensors *file;
 };
 
-struct pen_shards {
+struct pen_model_files {
   char *index_path; /* null: one file */
   json_t *root, *map; /* of the index: from tensor to file name */
   struct shard *shard;
@@ -41,7 +41,7 @@ static void *must(void *memory, const char *path) {
 
 /* ---- files ---- */
 
-static void open_shard(struct pen_shards *shards, const char *name, const char *path) {
+static void open_shard(struct pen_model_files *shards, const char *name, const char *path) {
   shards->shard = must(realloc(shards->shard, (shards->count + 1) * sizeof *shards->shard), path);
   struct shard *shard = &shards->shard[shards->count++];
   shard->name = must(strdup(name), path);
@@ -49,7 +49,7 @@ static void open_shard(struct pen_shards *shards, const char *name, const char *
   shard->file = pen_safetensors_open(shard->path);
 }
 
-static const struct shard *shard_named(const struct pen_shards *shards, const char *name) {
+static const struct shard *shard_named(const struct pen_model_files *shards, const char *name) {
   for (size_t i = 0; i < shards->count; i++) {
     if (strcmp(shards->shard[i].name, name) == 0) {
       return &shards->shard[i];
@@ -59,7 +59,7 @@ static const struct shard *shard_named(const struct pen_shards *shards, const ch
 }
 
 /* A file of the index lies beside it. */
-static void open_named(struct pen_shards *shards, const char *tensor, const json_t *value) {
+static void open_named(struct pen_model_files *shards, const char *tensor, const json_t *value) {
   const char *name = json_string_value(value);
   char path[PATH_MAX];
   if (name == NULL || *name == '\0' || strchr(name, '/') != NULL) {
@@ -77,7 +77,7 @@ static void open_named(struct pen_shards *shards, const char *tensor, const json
   open_shard(shards, name, path);
 }
 
-static void open_index(struct pen_shards *shards, const char *path) {
+static void open_index(struct pen_model_files *shards, const char *path) {
   json_error_t error;
   if (access(path, R_OK) != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
@@ -105,14 +105,14 @@ static bool ends_in(const char *text, const char *ending) {
 }
 
 /* A folder that we have saved says what its tensors' bytes are. It may be of another model with the same weights: a longer sequence. */
-static void find_manifest(struct pen_shards *shards, const char *folder) {
+static void find_manifest(struct pen_model_files *shards, const char *folder) {
   shards->found = pen_manifest_find(folder, shards->plan);
   if (shards->found == PEN_MANIFEST_OURS) {
-    pen_manifest_read(&shards->manifest, folder, shards->plan, PEN_PART_VALUE);
+    pen_manifest_read(&shards->manifest, folder, shards->plan, PEN_CHECKPOINT_VALUE);
   }
 }
 
-static void open_all(struct pen_shards *shards, const char *path) {
+static void open_all(struct pen_model_files *shards, const char *path) {
   char file[PATH_MAX], index[PATH_MAX];
   struct stat status;
   if (stat(path, &status) != 0) {
@@ -139,18 +139,18 @@ static void open_all(struct pen_shards *shards, const char *path) {
 
 /* ---- tensors ---- */
 
-static bool has(const struct pen_shards *shards, const char *name) {
+static bool has(const struct pen_model_files *shards, const char *name) {
   return shards->map != NULL ? json_object_get(shards->map, name) != NULL : pen_safetensors_has(shards->shard[0].file, name);
 }
 
 /* What the files call a weight. */
-static const char *stored_name(const struct pen_shards *shards, const struct pen_weight *weight) {
+static const char *stored_name(const struct pen_model_files *shards, const struct pen_weight *weight) {
   bool lacks = shards->lacking_bytes != 0 && strncmp(weight->name, shards->lacking, shards->lacking_bytes) == 0;
   return weight->name + (lacks ? shards->lacking_bytes : 0);
 }
 
 /* The model's first weight tells whether the names lack their first part. */
-static void find_lacking(struct pen_shards *shards, const struct pen_plan *plan) {
+static void find_lacking(struct pen_model_files *shards, const struct pen_plan *plan) {
   const char *name = plan->weight_count == 0 ? "" : plan->weights[0].name;
   size_t part = strcspn(name, ".") + 1;
   if (part < strlen(name) && !has(shards, name) && has(shards, name + part)) {
@@ -159,7 +159,7 @@ static void find_lacking(struct pen_shards *shards, const struct pen_plan *plan)
   }
 }
 
-static const struct pen_stored *find(const struct pen_shards *shards, const struct pen_weight *weight, const struct shard **shard) {
+static const struct pen_stored *find(const struct pen_model_files *shards, const struct pen_weight *weight, const struct shard **shard) {
   const char *name = stored_name(shards, weight);
   *shard = &shards->shard[0];
   if (shards->map != NULL) {
@@ -175,8 +175,8 @@ static const struct pen_stored *find(const struct pen_shards *shards, const stru
 /* What transformers stored, at one time or another, that no model learns. */
 static const char *const computed[] = {".attn.bias", ".attn.masked_bias", ".rotary_emb.inv_freq"};
 
-struct pen_shards *pen_shards_open(const char *path, const struct pen_plan *plan) {
-  struct pen_shards *shards = must(calloc(1, sizeof *shards), path);
+struct pen_model_files *pen_model_files_open(const char *path, const struct pen_plan *plan) {
+  struct pen_model_files *shards = must(calloc(1, sizeof *shards), path);
   const struct shard *shard;
   shards->plan = plan;
   open_all(shards, path);
@@ -196,20 +196,20 @@ struct pen_shards *pen_shards_open(const char *path, const struct pen_plan *plan
   return shards;
 }
 
-void pen_shards_read(const struct pen_shards *shards, const struct pen_weight *weight, float *out) {
+void pen_model_files_read(const struct pen_model_files *shards, const struct pen_weight *weight, float *out) {
   const struct shard *shard;
   const struct pen_stored *tensor = find(shards, weight, &shard);
   unsigned char digest[PEN_DIGEST_BYTES];
   const bool checked = shards->found == PEN_MANIFEST_OURS;
   pen_safetensors_read(shard->file, tensor, out, checked ? digest : NULL);
   if (checked) {
-    pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights), PEN_PART_VALUE, shard->path, digest);
+    pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights), PEN_CHECKPOINT_VALUE, shard->path, digest);
   }
 }
 
-bool pen_shards_beside_foreign(const struct pen_shards *shards) { return shards->found == PEN_MANIFEST_FOREIGN; }
+bool pen_model_files_beside_foreign(const struct pen_model_files *shards) { return shards->found == PEN_MANIFEST_FOREIGN; }
 
-uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_plan *plan) {
+uint32_t pen_model_files_sample(const struct pen_model_files *shards, const struct pen_plan *plan) {
   uint32_t sample = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct shard *shard;
@@ -219,7 +219,7 @@ uint32_t pen_shards_sample(const struct pen_shards *shards, const struct pen_pla
   return sample;
 }
 
-void pen_shards_close(struct pen_shards *shards) {
+void pen_model_files_close(struct pen_model_files *shards) {
   for (size_t i = 0; i < shards->count; i++) {
     pen_safetensors_close(shards->shard[i].file);
     free(shards->shard[i].name);

@@ -3,7 +3,7 @@
  *     step 120/300  loss 2.3106  norm 0.512  19735 tokens/s  0:12 left
  *     rank  action       step                          memory  state
  *        0  5F3          [#########...........]  46 %  210 MiB  computes
- *        1  GATHER       [##################..]  91 %  198 MiB  waits for rank 0
+ *        1  WAIT_NORM       [##################..]  91 %  198 MiB  waits for rank 0
  *
  * It costs the ranks nothing: they tell where they are anyway, for the line that names a lost one; what a step gave, rank 0 tells once
  * a step. */
@@ -23,12 +23,12 @@
 enum { BAR = 20, LINE_BYTES = 256, LINES_PLAIN = 1 << 20 };
 static const uint64_t terminal_ns = 200 * 1000000u, plain_ns = 10 * 1000 * 1000000ull;
 
-void pen_display_open(struct pen_display *display) {
-  *display = (struct pen_display){.terminal = isatty(STDERR_FILENO) != 0};
+void pen_dashboard_open(struct pen_dashboard *display) {
+  *display = (struct pen_dashboard){.terminal = isatty(STDERR_FILENO) != 0};
 }
 
 /* Ranks that fit on the screen, below the two lines of headings. */
-static uint32_t room(const struct pen_display *display) {
+static uint32_t room(const struct pen_dashboard *display) {
   struct winsize size;
   if (!display->terminal) {
     return LINES_PLAIN;
@@ -81,7 +81,7 @@ static void put_rank(struct pen_writer *out, const struct pen_run *run, uint32_t
 }
 
 static void put_summary(struct pen_writer *out, const struct pen_run *run) {
-  const struct pen_told *told = &run->shared.control->told;
+  const struct pen_progress *told = &run->shared.control->told;
   char line[LINE_BYTES], left[32];
   if (atomic_load(&told->step) == 0) { /* none has ended */
     snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step, run->first_step + run->steps);
@@ -95,7 +95,7 @@ static void put_summary(struct pen_writer *out, const struct pen_run *run) {
   pen_writer_text(out, line);
 }
 
-void pen_display_draw(struct pen_display *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last) {
+void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last) {
   static struct pen_writer out;
   const char *end_line = display->terminal ? "\033[K\n" : "\n";
   uint64_t now_ns = pen_now_ns(), pause_ns = display->terminal ? terminal_ns : plain_ns;

@@ -8,15 +8,15 @@
 
 #include "runtime/rank/run.h"
 
-struct pen_display {
+struct pen_dashboard {
   bool terminal;
   uint32_t lines;    /* drawn last time, which the next drawing goes back over */
   uint64_t drawn_ns; /* when */
 };
 
-void pen_display_open(struct pen_display *display);
+void pen_dashboard_open(struct pen_dashboard *display);
 
 /* Draws if it is time again; `last`: when all ranks have left, what came of it alone. `count` ranks, which are the processes `pids`. */
-void pen_display_draw(struct pen_display *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last);
+void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last);
 
 #endif

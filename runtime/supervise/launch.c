@@ -57,7 +57,7 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_
   if (pinned) {
     pin(cores, set_bytes, (rank - run->here.first) * run->plan->threads_per_rank, run->plan->threads_per_rank);
   }
-  pen_rank_live(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
+  pen_rank_main(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
 
 sigset_t pen_held_signals(void) {
@@ -77,7 +77,7 @@ void pen_hold_signals(void) {
             "cannot hold signals back");
 }
 
-static void start_ranks(struct pen_run *run, struct pen_wire *wire, pid_t *pids) {
+static void start_ranks(struct pen_run *run, struct pen_control_tcp *wire, pid_t *pids) {
   size_t set_bytes = 0;
   uint32_t core_count = 0;
   cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
@@ -88,7 +88,7 @@ static void start_ranks(struct pen_run *run, struct pen_wire *wire, pid_t *pids)
   for (uint32_t r = run->here.first; r < run->here.first + run->here.count; r++) {
     pids[r] = fork();
     if (pids[r] == 0) {
-      pen_wire_leave(wire);
+      pen_control_tcp_leave(wire);
       become_rank(run, r, cores, set_bytes, pinned);
     }
     pen_check(pids[r] > 0, "cannot start a process for rank %u", r); /* those started die with this process */
@@ -105,11 +105,11 @@ int pen_launch(struct pen_run *run) {
   pid_t *pids = calloc(rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);
   pen_hold_signals();
-  struct pen_wire *wire = pen_wire_open(run->plan, &run->shared, run->here, meeting_s);
+  struct pen_control_tcp *wire = pen_control_tcp_open(run->plan, &run->shared, run->here, meeting_s);
   start_ranks(run, wire, pids);
-  pen_wire_start(wire);
+  pen_control_tcp_start(wire);
   int status = pen_watch(run, pids);
-  pen_wire_close(wire);
+  pen_control_tcp_close(wire);
   free(pids);
   if (atomic_load(&run->shared.control->saving) != 0) {
     pen_checkpoint_abandon(run->options->checkpoint);

@@ -101,20 +101,20 @@ static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) 
   const uint32_t index = atomic_load(&state->profile);
   const struct pen_profile *profile = &plan->profiles[index];
   const struct pen_rank_program *waiting = &profile->ranks[rank % plan->rank_count];
-  const uint64_t row = pen_row_of(state);
+  const uint64_t row = pen_action_index(state);
   const int32_t steps_ahead = (int32_t)(atomic_load(&from->published.count) - atomic_load(&state->published.count));
   if (row >= waiting->action_count || !pen_has_message(&waiting->actions[row]) || steps_ahead < 0) {
     return false;
   }
   const uint32_t message = waiting->actions[row].message;
   const bool sends = profile->channels[profile->messages[message].channel].from_rank == sender % plan->rank_count;
-  return steps_ahead > 0 || (sends && pen_row_of(from) > watch->sent_by[index][message]);
+  return steps_ahead > 0 || (sends && pen_action_index(from) > watch->sent_by[index][message]);
 }
 
 /* On to whom a rank waits for; false: for nobody, as far as is known. */
 static bool follow(const struct watch *watch, struct pen_awaited *at) {
   const uint32_t rank = at->rank;
-  if (watch->ranks[rank].silent_ns >= silent_ns || !pen_lost_follow(&watch->run->shared, at)) {
+  if (watch->ranks[rank].silent_ns >= silent_ns || !pen_failure_follow(&watch->run->shared, at)) {
     return false;
   }
   return !meets(watch) || atomic_load(&state_of(watch, at->rank)->waits_for) == 0 || !was_sent(watch, rank, at->rank);
@@ -230,8 +230,8 @@ static void lose_stalled_for(struct watch *watch, uint32_t rank, uint64_t quiet_
 static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) { lose_stalled_for(watch, rank, quiet_ns, 1); }
 
 static void say_unconnected(const struct watch *watch, uint32_t rank) {
-  char what[PEN_CONNECTING_BYTES];
-  pen_lost_connecting(what, sizeof what, watch->run->plan, &watch->run->shared, rank);
+  char what[PEN_BOOTSTRAP_TEXT_BYTES];
+  pen_failure_bootstrap_text(what, sizeof what, watch->run->plan, &watch->run->shared, rank);
   fprintf(stderr, "penstock: rank %u cannot connect to the others by transport %s%s%s%s\n", rank, watch->run->plan->transport,
           what[0] == '\0' ? "" : ", ", what, meets(watch) ? ": NCCL_DEBUG=INFO says more" : "");
 }
@@ -249,7 +249,7 @@ static void find_unconnected(struct watch *watch) {
     longest_ns = connect_ns > longest_ns ? connect_ns : longest_ns;
   }
   if (behind != PEN_NONE && is_here(watch, behind)) {
-    lose_stalled_for(watch, behind, longest_ns, PEN_CONNECT_TIMEOUTS);
+    lose_stalled_for(watch, behind, longest_ns, PEN_BOOTSTRAP_TIMEOUTS);
     if (watch->lost == behind) {
       say_unconnected(watch, behind);
     }
@@ -290,8 +290,8 @@ static void find_stalled_device(struct watch *watch) {
 
 /* design.md §10, "Lost rank". */
 static void say_lost(struct watch *watch, uint32_t waiter) {
-  char text[PEN_LOST_LINE_BYTES], line[PEN_LOST_LINE_BYTES + 4];
-  pen_lost_line(text, sizeof text, watch->run->plan, &watch->run->shared, watch->lost, watch->cause, waiter);
+  char text[PEN_FAILURE_LINE_BYTES], line[PEN_FAILURE_LINE_BYTES + 4];
+  pen_failure_line(text, sizeof text, watch->run->plan, &watch->run->shared, watch->lost, watch->cause, waiter);
   int bytes = snprintf(line, sizeof line, "%s%s\n", isatty(STDERR_FILENO) ? "\n" : "", text);
   ssize_t written = write(STDERR_FILENO, line, (size_t)bytes);
   (void)written;
@@ -299,13 +299,13 @@ static void say_lost(struct watch *watch, uint32_t waiter) {
 
 /* Names the lost rank once somebody waits for it, or nobody does for a while, and lets all others leave. */
 static void announce(struct watch *watch) {
-  uint32_t waiter = pen_lost_waiter(watch->run->plan, &watch->run->shared, watch->lost);
+  uint32_t waiter = pen_failure_waiter(watch->run->plan, &watch->run->shared, watch->lost);
   for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->here_count;) {
     const struct timespec pause = {.tv_nsec = 5 * 1000000};
     nanosleep(&pause, NULL);
     passed_ns += (uint64_t)pause.tv_nsec;
     reap(watch);
-    waiter = pen_lost_waiter(watch->run->plan, &watch->run->shared, watch->lost);
+    waiter = pen_failure_waiter(watch->run->plan, &watch->run->shared, watch->lost);
   }
   /* Read before the abort: it ends the waits. */
   uint32_t none = 0;
@@ -367,19 +367,19 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
     watch.ranks[r].pid = pids[r];
   }
   struct pen_control *control = run->shared.control;
-  struct pen_display display;
-  pen_display_open(&display);
+  struct pen_dashboard display;
+  pen_dashboard_open(&display);
   while (watch.left_count < watch.here_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && !watch.hurried) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
     find_stalled_device(&watch);
     find_unconnected(&watch);
     if (run->options->watch) {
-      pen_display_draw(&display, run, pids, watch.rank_count, false);
+      pen_dashboard_draw(&display, run, pids, watch.rank_count, false);
     }
   }
   if (run->options->watch) {
-    pen_display_draw(&display, run, pids, watch.rank_count, true);
+    pen_dashboard_draw(&display, run, pids, watch.rank_count, true);
   }
   const bool at_once = watch.hurried && watch.lost == PEN_NONE && watch.left_count < watch.here_count &&
                        pen_shared_abort(&run->shared, 128 + SIGINT);

@@ -96,8 +96,8 @@ build bf16 "$scratch/llama.cfg" -s pipeline.ranks=2
 matches "info names the dtype" "$("$scratch/bf16" info --json)" '*"dtype":"bf16"*'
 # Everything but the embedding and the norms is multiplied: (4 x (32 x (32 + 16 + 16 + 32) + 3 x 32 x 48) + 32 x 200) x 2 bytes.
 is "the copies of all matrices of products are counted" \
-  "$("$scratch/bf16" info --json | grep -o '"copy_bytes":[0-9]*' | awk -F: '{ sum += $2 } END { print sum }')" 74240
-is "f32 has none" "$("$scratch/f32" info --json | grep -o '"copy_bytes":[0-9]*' | sort -u)" '"copy_bytes":0'
+  "$("$scratch/bf16" info --json | grep -o '"bf16_bytes":[0-9]*' | awk -F: '{ sum += $2 } END { print sum }')" 74240
+is "f32 has none" "$("$scratch/f32" info --json | grep -o '"bf16_bytes":[0-9]*' | sort -u)" '"bf16_bytes":0'
 hidden() { "$gen" -p shapes -s pipeline.ranks=2 -s model.dtype="$1" "$scratch/llama.cfg" | grep -A 12 hidden_states | grep -c '"bf16"'; }
 is "what passes between stages is bf16" "$(hidden bf16) $(hidden f32)" "4 0"
 slot() { "$gen" -p memory -s pipeline.ranks=2 -s model.dtype="$1" "$scratch/llama.cfg" | awk '/^  input .*stage 1 .*microbatch 0 / { print $8; exit }'; }

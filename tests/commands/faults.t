@@ -53,7 +53,7 @@ no_leftovers() {
 # one_line CAUSE RANK: standard error is the lost line alone, of that rank and cause.
 one_line() {
   host=$(uname -n)
-  action='([0-9]+(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)[0-9]+|NORM|PUBLISH|GATHER|UPDATE)'
+  action='([0-9]+(F|B|I|W|SEND_F|RECV_F|SEND_B|RECV_B)[0-9]+|NORM|PUBLISH|WAIT_NORM|UPDATE)'
   test "$(wc -l <"$scratch/err")" -eq 1 &&
     grep -Eq "^penstock: rank $2 \\(pid $(process_of "$2"), host $host\\) lost: $1 after ($action|start); (rank [0-9] waits at $action for rank $2|no rank waits for it)\$" \
       "$scratch/err"

@@ -52,7 +52,7 @@ ok "and so does info" sh -c "'$scratch/ranks2' info --json | sed 's/.*\"makespan
 ok "three replicas train" train three -s data_parallel.replicas=3 -s pipeline.microbatches=2
 ok "three replicas of two ranks train" train three_ranks2 -s data_parallel.replicas=3 -s pipeline.microbatches=2 -s pipeline.ranks=2
 ok "with the same bits" same_bits $steps three three_ranks2
-# Without clipping no GATHER parts the steps.
+# Without clipping no WAIT_NORM parts the steps.
 for n in 1 2; do
   ok "two replicas of $n ranks train without clipping" train unclipped$n -s data_parallel.replicas=2 -s pipeline.microbatches=4 \
     -s optimizer.clip_norm=0 -s pipeline.ranks=$n

@@ -86,7 +86,7 @@ struct ncclComm {
   uint32_t splits, sums;
   uint64_t taken;             /* signals waited for, of calls that are not captured */
   unsigned char *peer, *own; /* windows of a pair; null: none */
-  size_t window_bytes;
+  size_t receive_bytes;
   std::map<unsigned char *, size_t> enrolled;     /* memory and its bytes */
   std::set<std::pair<unsigned char *, int>> known; /* of that, what has been used with a rank; -1: with all of them */
 };
@@ -363,7 +363,7 @@ ncclResult_t ncclCommWindowRegister(ncclComm_t comm, void *at, size_t bytes, ncc
   if (cudaIpcOpenMemHandle((void **)&comm->peer, other->name, 0) != cudaSuccess)
     return ncclUnhandledCudaError;
   comm->own = (unsigned char *)at;
-  comm->window_bytes = bytes;
+  comm->receive_bytes = bytes;
   *made = (ncclWindow_t)comm;
   return ncclSuccess;
 }
@@ -384,7 +384,7 @@ ncclResult_t ncclPutSignal(const void *from, size_t count, ncclDataType_t type, 
   const unsigned char *source = (const unsigned char *)from;
   const bool captured = emulated::is_captured(stream);
   if (version() < 22900 || peer != 1 - comm->rank || (void *)window != (void *)comm || signal != 0 || context != 0 || flags != 0 || bytes == 0 ||
-      source < comm->own || source + bytes > comm->own + comm->window_bytes ||
+      source < comm->own || source + bytes > comm->own + comm->receive_bytes ||
       offset + bytes > comm->area->opened[peer].bytes)
     return ncclInvalidArgument;
   if (refuses_one_sided(comm, stream))

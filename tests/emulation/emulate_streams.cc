@@ -390,7 +390,7 @@ cudaError_t cudaMemcpy(void *to, const void *from, size_t bytes, cudaMemcpyKind)
 }
 
 /* A word is written once, and whole: another process may wait for it, and set it anew at once. */
-static void copy_bytes(void *to, const void *from, size_t bytes) {
+static void bf16_bytes(void *to, const void *from, size_t bytes) {
   if (bytes == sizeof(uint32_t))
     __atomic_store_n((uint32_t *)to, *(const uint32_t *)from, __ATOMIC_SEQ_CST);
   else
@@ -408,7 +408,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpy
     std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)from, (const char *)from + bytes));
     enqueue(s, [=] { memcpy(to, kept->data(), bytes); });
   } else {
-    enqueue(s, [=] { copy_bytes(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
+    enqueue(s, [=] { bf16_bytes(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
   }
   if (plain)
     drain_stream(stream_of(s));

@@ -227,7 +227,7 @@ static void test_broken(struct script *scripts, const struct bytes *bytes, int l
 
 /* ---- the exchange between replicas ---- */
 
-static bool swaps(int kind) { return kind == PEN_WAIT_GRAD || kind == PEN_GATHER_GRAD || kind == PEN_GATHER_VALUE || kind == PEN_UNSHARD; }
+static bool swaps(int kind) { return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD || kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD; }
 
 /* Two successive rows of which peers want something, changed about on one rank of the last replica, a couple at a time. Returns how many there are;
  * counts those that are found. */

@@ -93,12 +93,12 @@ static void complain(const struct play *play, uint32_t rank, const struct issue 
 static void check_peers(const struct play *play, uint32_t rank, const struct issue *issue, uint64_t step) {
   const struct pen_rank_program *program = program_of(rank);
   const struct pen_action *action = &program->actions[issue->row];
-  if (issue->row == program->action_count || !pen_kind_exchanges(action->kind) || action->message == PEN_NONE || play->scripts[rank].swap_count > 0) {
+  if (issue->row == program->action_count || !pen_kind_is_collective(action->kind) || action->message == PEN_NONE || play->scripts[rank].swap_count > 0) {
     return;
   }
   uint32_t last = program->action_count - 1;
   for (uint32_t row = 0, ended = 0; row < program->action_count && action->message > 0; row++) {
-    ended += pen_kind_exchanges(program->actions[row].kind);
+    ended += pen_kind_is_collective(program->actions[row].kind);
     if (ended == action->message) {
       last = row;
       break;

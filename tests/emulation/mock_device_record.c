@@ -155,7 +155,7 @@ static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
   return there;
 }
 
-static const struct pen_order_calls order = {
+static const struct pen_stream_ops order = {
     .pinned = pinned, .copy = copy, .event_open = event_open, .record = record, .follow = follow, .reached = reached, .mark = mark,
     .mark_far = mark_far, .await = await, .capture = capture, .captured = captured, .replay = replay, .share = share, .reach = reach,
 };
@@ -163,7 +163,7 @@ static const struct pen_order_calls order = {
 static const struct pen_device recorder = {
     .name = "recorder", .count = count, .open = open_device, .error = no_error, .kernel_of = kernel_of, .prepare = prepare,
     .allocate = allocate, .release = release, .stream_open = stream_open, .copy_in = copy_over, .copy_out = copy_over, .zero = zero,
-    .wait = wait_stream, .sum_squares = reduce, .greatest_magnitude = reduce, .adamw_step = adamw, .settle = settle, .sum_arrays = sum_arrays,
+    .wait = wait_stream, .sum_squares = reduce, .max_abs = reduce, .adamw_step = adamw, .settle = settle, .sum_arrays = sum_arrays,
     .order = &order,
 };
 
@@ -305,7 +305,7 @@ uint32_t rehearsal_pairs(void) { return pair_count; }
 uint32_t rehearsal_sums(void) { return sum_count; }
 uint32_t rehearsal_wrong_sums(void) { return wrong_sum_count; }
 
-static struct pen_link *open_link(enum link link, struct pen_queue *queue, const struct pen_profile *profile, const struct pen_shared *shared) {
+static struct pen_link *open_link(enum link link, struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared) {
   return link == LINK_IPC ? pen_ipc_open(queue, profile, shared, now)
                           : pen_nccl_open_with(link == LINK_PUTS ? &puts_too : &sends, queue, profile, shared, now);
 }
@@ -317,7 +317,7 @@ static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm, const
   const struct pen_plan *plan = &pen_plan;
   const uint32_t rank = now % plan->rank_count;
   const char *what;
-  struct pen_queue *queue = pen_queue_open(plan, rank, 0, &recorder, &what);
+  struct pen_stream_state *queue = pen_stream_open(plan, rank, 0, &recorder, &what);
   ends[now] = (struct pen_transport){.plan = plan, .profile = &plan->profiles[profile], .shared = shared, .self = &shared->ranks[now], .rank = rank,
                                       .replica = now / plan->rank_count, .global = now};
   pen_vm_open(vm, plan, &plan->profiles[profile], rank, queue->arena, &ends[now], queue, &data, NULL);
@@ -340,7 +340,7 @@ struct script *rehearsal_record(enum link link, uint32_t profile) {
   uint32_t *round = calloc(pen_plan.profiles[0].channel_count + 1u, sizeof *round);
   memset(arenas, 0, sizeof arenas), memset(splits, 0, sizeof splits), memset(pairs, 0, sizeof pairs);
   pair_count = sum_count = wrong_sum_count = 0;
-  pair_rounds = pen_pairs_rounds(&pen_plan.profiles[0], pen_plan.rank_count, round);
+  pair_rounds = pen_nccl_rounds(&pen_plan.profiles[0], pen_plan.rank_count, round);
   free(round);
   scripts = calloc(processes, sizeof *scripts);
   rehearsal_profile = &pen_plan.profiles[profile];
@@ -354,7 +354,7 @@ struct script *rehearsal_record(enum link link, uint32_t profile) {
     if (first != NULL) {
       first->kind->connect(first);
     }
-    pen_queue_ready(&vms[now]);
+    pen_stream_ready(&vms[now]);
     must(splits[now] == splits[0], "rank %u makes %u splits, rank 0 %u", now, splits[now], splits[0]);
   }
   for (uint32_t r = 0; r < SPLITS_MAX; r++) {

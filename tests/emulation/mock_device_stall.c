@@ -29,14 +29,14 @@ static void tell(const struct script *scripts, const struct standing *standing, 
     struct pen_vm *vm = scripts[r].vm;
     vm->queue->rows = standing[r].step * vm->program->action_count;
     atomic_store(&vm->transport->self->published.count, (uint32_t)standing[r].step);
-    pen_queue_tell(vm, standing[r].rows, wrongly ? standing[r].rows : standing[r].left);
+    pen_stream_publish_progress(vm, standing[r].rows, wrongly ? standing[r].rows : standing[r].left);
   }
 }
 
 /* Where those that are waited for lead to, from a rank on. */
 static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   struct pen_awaited at = {.rank = rank};
-  for (uint32_t hops = 0; hops <= 2 * pen_process_count(&pen_plan) && pen_lost_follow(scripts[rank].vm->transport->shared, &at); hops++) {
+  for (uint32_t hops = 0; hops <= 2 * pen_process_count(&pen_plan) && pen_failure_follow(scripts[rank].vm->transport->shared, &at); hops++) {
   }
   return at.rank;
 }

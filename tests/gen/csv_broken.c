@@ -88,7 +88,7 @@ static void read_and_verify(const char *text, const struct pen_partition *partit
       if (order->action[rank][index].kind != PEN_F) kind = PEN_TRAIN;
   struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
   struct pen_lowered *lowered = pen_lower(order, partition, timing, kind, false);
-  bool right = pen_verify_rows(lowered->action, lowered->count, partition->rank_count, partition->stage_count,
+  bool right = pen_verify_actions(lowered->action, lowered->count, partition->rank_count, partition->stage_count,
                                partition->microbatch_count, partition->rank_of, kind, &problem);
   if (!right) fprintf(stderr, "rank %u, row %u: %s", problem.rank, problem.action, problem.reason);
   _exit(right ? 0 : ACCEPTED_WRONG);

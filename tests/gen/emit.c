@@ -12,9 +12,9 @@
 /* Every byte of a row is a column's, or fills up before a wider column or the row's end; pointers to tables lead a rank's row. */
 static void columns_fill_rows(void **state) {
   (void)state;
-  for (int index = 0; index < PEN_FORMS; index++) {
-    const struct pen_form *form = &pen_forms[index];
-    size_t at = index == PEN_FORM_RANK_PROGRAM ? 5 * sizeof(void *) : 0, count = 0, widest = 1;
+  for (int index = 0; index < PEN_SCHEMAS; index++) {
+    const struct pen_schema *form = &pen_schemas[index];
+    size_t at = index == PEN_SCHEMA_RANK_PROGRAM ? 5 * sizeof(void *) : 0, count = 0, widest = 1;
     for (; count < form->column_count; count++) {
       const struct pen_column *next = NULL; /* by place: columns may be listed in another order */
       for (size_t n = 0; n < form->column_count; n++)
@@ -24,7 +24,7 @@ static void columns_fill_rows(void **state) {
       at = next->offset + next->bytes * (next->count ? next->count : 1);
       widest = next->bytes > widest ? next->bytes : widest;
     }
-    if (form->row_bytes - at >= (index == PEN_FORM_RANK_PROGRAM ? sizeof(void *) : widest)) fail_msg("%s: bytes at the end", form->type);
+    if (form->row_bytes - at >= (index == PEN_SCHEMA_RANK_PROGRAM ? sizeof(void *) : widest)) fail_msg("%s: bytes at the end", form->type);
   }
 }
 
@@ -48,10 +48,10 @@ static const char *text_of(const struct pen_column *column, const char *row) {
 
 /* A column that an action's kind does not use is not looked at. */
 static bool is_used(const struct pen_table *table, const char *row, const struct pen_column *column) {
-  if (table->form != &pen_forms[PEN_FORM_ACTION]) return true;
+  if (table->form != &pen_schemas[PEN_SCHEMA_ACTION]) return true;
   const struct pen_action *action = (const void *)row;
   int kind = action->kind;
-  if (strcmp(column->name, "message") == 0) return (kind > PEN_W && kind < PEN_NORM) || (kind == PEN_JOIN && action->message != PEN_NONE);
+  if (strcmp(column->name, "message") == 0) return (kind > PEN_W && kind < PEN_NORM) || (kind == PEN_ADD_TIED_GRAD && action->message != PEN_NONE);
   return (strcmp(column->name, "program") != 0 && strcmp(column->name, "frame") != 0) || kind <= PEN_W;
 }
 
@@ -128,7 +128,7 @@ static void digest_covers_every_column(void **state) {
   pen_tables_each(plan, list_table, &tables);
   for (size_t t = 0; t < tables.count; t++) {
     const struct pen_table *table = &tables.table[t];
-    if (table->form == &pen_forms[PEN_FORM_RANK_PROGRAM]) continue; /* its counts say how much is read */
+    if (table->form == &pen_schemas[PEN_SCHEMA_RANK_PROGRAM]) continue; /* its counts say how much is read */
     for (const struct pen_column *column = table->form->column; column < table->form->column + table->form->column_count; column++) {
       if (table->count == 0 || column->format == PEN_AS_TEXT) continue;
       uint8_t *last = WRITABLE(uint8_t, (const char *)table->rows + (table->count - 1) * table->form->row_bytes + column->offset +

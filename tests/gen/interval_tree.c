@@ -6,7 +6,7 @@
 #include "gen/layout/interval_tree.h"
 #include "tests/support/plans.h"
 
-static bool meet(const struct pen_tenant *a, const struct pen_tenant *b) {
+static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     uint32_t first = a->stay[p].first > b->stay[p].first ? a->stay[p].first : b->stay[p].first;
     uint32_t last = a->stay[p].last < b->stay[p].last ? a->stay[p].last : b->stay[p].last;
@@ -16,7 +16,7 @@ static bool meet(const struct pen_tenant *a, const struct pen_tenant *b) {
 }
 
 /* The highest offset at which a tenant lies on none that it meets: below the block's end, or right below one of them. UINT64_MAX: none. */
-static uint64_t find_slowly(const struct pen_tenant *list, size_t count, uint64_t block_bytes, const struct pen_tenant *tenant) {
+static uint64_t find_slowly(const struct pen_interval *list, size_t count, uint64_t block_bytes, const struct pen_interval *tenant) {
   uint64_t best = UINT64_MAX;
   for (size_t i = 0; i <= count; i++) {
     uint64_t end = i < count ? list[i].offset : block_bytes;
@@ -30,14 +30,14 @@ static uint64_t find_slowly(const struct pen_tenant *list, size_t count, uint64_
 }
 
 /* Like what block.c asks for: kept from an op on, up to an op, for a few ops of one program, always, or not at all. */
-static struct pen_tenant random_tenant(uint64_t *seed, uint32_t ops) {
-  struct pen_tenant tenant = {.bytes = 1 + draw(seed, 8)};
+static struct pen_interval random_tenant(uint64_t *seed, uint32_t ops) {
+  struct pen_interval tenant = {.bytes = 1 + draw(seed, 8)};
   bool scratch = draw(seed, 2);
   int only = (int)draw(seed, PEN_PROGRAMS);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     uint32_t op = (uint32_t)draw(seed, ops), last = op + (uint32_t)draw(seed, 3);
-    const struct pen_stay stays[] = {{op, UINT32_MAX}, {0, op}, {0, UINT32_MAX}, {1, 0}};
-    tenant.stay[p] = !scratch ? stays[draw(seed, 4)] : p == only ? (struct pen_stay){op, last} : (struct pen_stay){1, 0};
+    const struct pen_live_range stays[] = {{op, UINT32_MAX}, {0, op}, {0, UINT32_MAX}, {1, 0}};
+    tenant.stay[p] = !scratch ? stays[draw(seed, 4)] : p == only ? (struct pen_live_range){op, last} : (struct pen_live_range){1, 0};
   }
   return tenant;
 }
@@ -47,21 +47,21 @@ static void finds_what_a_look_at_all_finds(void **state) {
   uint64_t seed = 1;
   for (int round = 0; round < 300; round++) {
     uint64_t here = seed;
-    struct pen_tenant list[120];
-    struct pen_tenants tenants = {0};
+    struct pen_interval list[120];
+    struct pen_interval_tree tenants = {0};
     size_t count = 0, wanted = 1 + draw(&seed, 120);
     uint32_t ops = 1 + (uint32_t)draw(&seed, 40);
     while (count < wanted) {
-      struct pen_tenant tenant = random_tenant(&seed, ops);
+      struct pen_interval tenant = random_tenant(&seed, ops);
       uint64_t slowly = find_slowly(list, count, tenants.bytes, &tenant);
-      bool found = pen_tenants_fit(&tenants, &tenant);
+      bool found = pen_interval_tree_fit(&tenants, &tenant);
       if (found != (slowly != UINT64_MAX) || (found && tenant.offset != slowly))
         fail_msg("seed %lu, tenant %zu: %lld, not %lld", (unsigned long)here, count, found ? (long long)tenant.offset : -1, (long long)slowly);
       if (!found || draw(&seed, 8) == 0) tenant.offset = tenants.bytes; /* with luck a hole for later */
-      pen_tenants_add(&tenants, &tenant);
+      pen_interval_tree_add(&tenants, &tenant);
       list[count++] = tenant;
     }
-    pen_tenants_free(&tenants);
+    pen_interval_tree_free(&tenants);
   }
 }
 
@@ -71,17 +71,17 @@ static void gives_up_on_what_takes_too_long(void **state) {
   (void)state;
   enum { FEW = 1000, MANY = 5000, ROOM = 4 };
   for (size_t count = FEW; count <= MANY; count += MANY - FEW) {
-    struct pen_tenants tenants = {0};
-    const struct pen_stay never = {1, 0}, always = {0, UINT32_MAX};
+    struct pen_interval_tree tenants = {0};
+    const struct pen_live_range never = {1, 0}, always = {0, UINT32_MAX};
     for (size_t i = 0; i < count; i++) {
-      struct pen_tenant tenant = {.offset = ROOM + i, .bytes = 1, .stay = {never, never, never, never}};
+      struct pen_interval tenant = {.offset = ROOM + i, .bytes = 1, .stay = {never, never, never, never}};
       tenant.stay[i % 2] = always;
-      pen_tenants_add(&tenants, &tenant);
+      pen_interval_tree_add(&tenants, &tenant);
     }
-    struct pen_tenant wanted = {.bytes = 1, .stay = {always, always, never, never}};
-    assert_int_equal(pen_tenants_fit(&tenants, &wanted), count == FEW);
+    struct pen_interval wanted = {.bytes = 1, .stay = {always, always, never, never}};
+    assert_int_equal(pen_interval_tree_fit(&tenants, &wanted), count == FEW);
     assert_int_equal(wanted.offset, count == FEW ? ROOM - 1 : 0);
-    pen_tenants_free(&tenants);
+    pen_interval_tree_free(&tenants);
   }
 }
 

@@ -92,7 +92,7 @@ static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
   for (uint32_t p = 0; p < plan->profile_count; p++) {
     uint32_t rows = plan->profiles[p].ranks[rank].action_count;
-    struct pen_lives lives = pen_lives_of(plan, &plan->profiles[p], rank);
+    struct pen_live_buffers lives = pen_live_buffers_of(plan, &plan->profiles[p], rank);
     uint64_t *in_use = pen_new(rows + 1u, sizeof *in_use);
     const struct pen_action *action = plan->profiles[p].ranks[rank].actions;
     for (size_t i = 0; i < lives.count; i++) {
@@ -236,7 +236,7 @@ static void test_budget(void **state) {
   struct pen_budget *budget = pen_budget_of(w.topology, w.partition, pen_graphs_of(w.topology, w.partition, true), NULL);
   for (uint32_t rank = 0; rank < 2; rank++) {
     const struct pen_rank_memory *memory = &w.plan->memory[rank];
-    double live = (double)(memory->live_bytes - (memory->persistent_end - memory->window_bytes)), limit = budget->limit[rank];
+    double live = (double)(memory->live_bytes - (memory->persistent_end - memory->receive_bytes)), limit = budget->limit[rank];
     budget->limit[rank] = live;
     assert_true(pen_budget_holds(budget, w.order));
     budget->limit[rank] = 0.97 * live;

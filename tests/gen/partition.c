@@ -251,7 +251,7 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
       if (first == 0 && past == p->block_count) part.stage_count = 1;
       span[stage] = (struct pen_span){.first_block = first, .past_last_block = past};
       struct pen_graph *graph = pen_model(t, &part, stage, t->trains);
-      pen_derive(graph);
+      pen_backward(graph);
       double built = 1e-9 * pen_program_flops(&graph->program[PEN_PROGRAM_F]), foretold = pen_span_cost(costs, stage, first, past);
       bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
       for (int program = splits ? PEN_PROGRAM_I : PEN_PROGRAM_B; program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)

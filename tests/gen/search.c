@@ -53,8 +53,8 @@ static double goal_of(const struct pen_topology *topology, const struct pen_timi
 /* ---- the board ---- */
 
 /* A move of one action, or one that joins or parts I and W, of all that may be. False: none. */
-static bool random_move(const struct pen_search_board *board, uint64_t *seed, struct pen_search_move *move) {
-  const struct pen_search_case *c = board->search;
+static bool random_move(const struct pen_search_timeline *board, uint64_t *seed, struct pen_search_move *move) {
+  const struct pen_search_problem *c = board->search;
   uint32_t lowest, highest, stage = (uint32_t)draw(seed, c->stage_count), microbatch = (uint32_t)draw(seed, c->microbatch_count);
   bool splits = draw(seed, 2);
   move->cell = pen_search_cell_of(c, splits ? PEN_PROGRAM_W : (uint32_t)draw(seed, 3), stage, microbatch);
@@ -70,8 +70,8 @@ static bool random_move(const struct pen_search_board *board, uint64_t *seed, st
 }
 
 /* The board's lists say what its order says, and weight gradients rise. */
-static void check_lists(const struct pen_search_board *board, const struct pen_order *order) {
-  const struct pen_search_case *c = board->search;
+static void check_lists(const struct pen_search_timeline *board, const struct pen_order *order) {
+  const struct pen_search_problem *c = board->search;
   uint32_t *next = pen_new(c->stage_count, sizeof *next), *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
   for (uint32_t r = 0; r < c->rank_count; r++)
     for (uint32_t i = 0; i < order->count[r]; i++) {
@@ -95,8 +95,8 @@ static void moves_keep_the_simulators_times(void **state) {
     double weight[16];
     for (int i = 0; i < 16; i++) weight[i] = 0.25 * (double)draw(&seed, 6);
     struct pen_budget *budget = pen_budget_live(ranks, partition->stage_count, (double)(stages + 2 + draw(&seed, 6)), 1, weight);
-    const struct pen_search_case *c = pen_search_case(partition, cost, -1, budget, round % 2);
-    struct pen_search_board *board = pen_search_board(c);
+    const struct pen_search_problem *c = pen_search_problem(partition, cost, -1, budget, round % 2);
+    struct pen_search_timeline *board = pen_search_timeline(c);
     struct pen_search_rule rule = {100, 0, 0.5, true, false, round % 3 == 0};
     uint32_t *list = pen_new((size_t)ranks * c->count, sizeof *list);
     struct pen_search_value value;
@@ -242,7 +242,7 @@ static void tiny_cases_are_solved(void **state) {
     struct pen_budget *budget = limit > 0 ? pen_budget_live(tiny->ranks, partition->stage_count, limit, backward, weights)
                                           : pen_budget_none(tiny->ranks, partition->stage_count);
     struct pen_budget *none = pen_budget_none(tiny->ranks, partition->stage_count);
-    const struct pen_search_case *c = pen_search_case(partition, cost, -1, none, false);
+    const struct pen_search_problem *c = pen_search_problem(partition, cost, -1, none, false);
     uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
     struct pen_search_rule rule = {100, 0, 1, false, false, false};
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
@@ -441,7 +441,7 @@ static bool next_row(FILE *file, struct row *row) {
 }
 
 static FILE *open_rows(void) {
-  const char *path = tests_path("zb_table5.csv");
+  const char *path = tests_path("golden/zb_table5.csv");
   FILE *file = fopen(path, "r");
   if (!file) fail_msg("%s is missing", path);
   return file;

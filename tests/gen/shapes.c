@@ -109,7 +109,7 @@ static void printed_as_json(void **state) {
   char *text = NULL;
   size_t bytes = 0;
   FILE *file = open_memstream(&text, &bytes);
-  pen_shapes_print(file, t, p, &shapes);
+  pen_shapes_json(file, t, p, &shapes);
   fclose(file);
   json_t *root = json_loads(text, 0, NULL), *stages = json_object_get(root, "stages");
   assert_non_null(root);

@@ -84,7 +84,7 @@ static bool next_row(FILE *file, struct published *row) {
 }
 
 static FILE *open_table5(void) {
-  FILE *file = fopen(tests_path("zb_table5.csv"), "r");
+  FILE *file = fopen(tests_path("golden/zb_table5.csv"), "r");
   if (!file) fail_msg("zb_table5.csv is missing");
   return file;
 }

@@ -10,7 +10,7 @@ struct step {
   struct pen_partition *partition;
   struct pen_order *order;
   struct pen_stage_cost *cost;
-  struct pen_exchange_cost *exchange_cost;
+  struct pen_collective_cost *exchange_cost;
   const char *which;
 };
 
@@ -28,7 +28,7 @@ static struct step random_step(uint64_t *seed, uint32_t replicas) {
   step.exchange_cost = pen_new(step.partition->stage_count, sizeof *step.exchange_cost);
   for (uint32_t stage = 0; stage < step.partition->stage_count; stage++) {
     step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 3), 0};
-    step.exchange_cost[stage] = (struct pen_exchange_cost){(double)draw(seed, 7), (double)draw(seed, 7)};
+    step.exchange_cost[stage] = (struct pen_collective_cost){(double)draw(seed, 7), (double)draw(seed, 7)};
   }
   return step;
 }
@@ -102,14 +102,14 @@ static void rows_stand_in_order(void **state) {
   for (unsigned round = 0; round < 200; round++) {
     struct step step = random_step(&seed, 2);
     struct pen_timing *timing = simulate(&step, draw(&seed, 4) == 0);
-    const struct pen_exchange *exchange = timing->exchange;
+    const struct pen_collectives *exchange = timing->exchange;
     uint32_t *place = pen_new((size_t)step.partition->stage_count * PEN_ACTION_KINDS, sizeof *place);
     for (uint32_t rank = 0; rank < step.order->rank_count; rank++)
       for (uint32_t i = 0; i < exchange->count[rank]; i++) {
-        const struct pen_exchange_row *row = &exchange->row[rank][i];
+        const struct pen_collective *row = &exchange->row[rank][i];
         uint32_t *own = &place[row->stage * PEN_ACTION_KINDS];
         if (own[row->kind]++) fail_msg("%s: stage %u, kind %u twice", step.which, row->stage, row->kind);
-        if ((row->kind == PEN_WAIT_GRAD && !own[PEN_REDUCE_GRAD]) || (row->kind == PEN_GATHER_GRAD && !own[PEN_WAIT_GRAD]))
+        if ((row->kind == PEN_REDUCE_SCATTER && !own[PEN_GRAD_READY]) || (row->kind == PEN_ALL_GATHER_GRAD && !own[PEN_REDUCE_SCATTER]))
           fail_msg("%s: stage %u, kind %u too early", step.which, row->stage, row->kind);
         if (i > 0 && row[-1].before > row->before) fail_msg("%s: rank %u, row %u out of order", step.which, rank, i);
         for (uint32_t index = row->before; index < step.order->count[rank]; index++) {
@@ -119,7 +119,7 @@ static void rows_stand_in_order(void **state) {
         }
       }
     for (uint32_t stage = 0; stage < step.partition->stage_count; stage++)
-      assert_true(place[stage * PEN_ACTION_KINDS + PEN_REDUCE_GRAD] && place[stage * PEN_ACTION_KINDS + PEN_GATHER_GRAD]);
+      assert_true(place[stage * PEN_ACTION_KINDS + PEN_GRAD_READY] && place[stage * PEN_ACTION_KINDS + PEN_ALL_GATHER_GRAD]);
     pen_free_all();
   }
 }

@@ -139,12 +139,12 @@ static bool output_elsewhere(struct part *p) {
 static bool among_weights(struct part *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
   if (!uses_base(p, row, PEN_BASE_SCRATCH)) return false;
-  set_base(p, row, PEN_BASE_SCRATCH, p->plan->memory[p->rank].window_bytes);
+  set_base(p, row, PEN_BASE_SCRATCH, p->plan->memory[p->rank].receive_bytes);
   return true;
 }
 static bool across_window_end(struct part *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
-  uint64_t window = p->plan->memory[p->rank].window_bytes;
+  uint64_t window = p->plan->memory[p->rank].receive_bytes;
   if (window == 0 || !uses_base(p, row, PEN_BASE_SCRATCH)) return false;
   set_base(p, row, PEN_BASE_SCRATCH, window - 64);
   return true;
@@ -156,9 +156,9 @@ static bool outside_arena(struct part *p) {
 }
 static bool small_window(struct part *p) {
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &p->plan->memory[p->rank]);
-  if (memory->window_bytes == 0) return false;
-  if (memory->shared_bytes == memory->window_bytes) memory->shared_bytes = 64;
-  memory->window_bytes = 64;
+  if (memory->receive_bytes == 0) return false;
+  if (memory->shared_bytes == memory->receive_bytes) memory->shared_bytes = 64;
+  memory->receive_bytes = 64;
   return true;
 }
 static bool crooked_frame(struct part *p) {
@@ -251,7 +251,7 @@ static bool dropped_publish(struct part *p) { return remove_row(p, some_row(p, P
 static bool dropped_update(struct part *p) { return remove_row(p, some_row(p, PEN_UPDATE, PEN_UPDATE)); }
 static bool dropped_gather(struct part *p) {
   if (p->profile->kind != PEN_TRAIN || p->plan->optimizer.clip_norm == 0) return false;
-  return remove_row(p, some_row(p, PEN_GATHER, PEN_GATHER));
+  return remove_row(p, some_row(p, PEN_WAIT_NORM, PEN_WAIT_NORM));
 }
 
 static const struct defect defects[] = {
@@ -294,7 +294,7 @@ static const struct defect defects[] = {
     {"dropped wait", dropped_wait, {"is missing"}},
     {"dropped publish", dropped_publish, {"PUBLISH is missing"}},
     {"dropped update", dropped_update, {"UPDATE must come after"}},
-    {"dropped gather", dropped_gather, {"GATHER does not come before", "GATHER must come after"}},
+    {"dropped gather", dropped_gather, {"WAIT_NORM does not come before", "WAIT_NORM must come after"}},
 };
 
 static void made_plans_are_accepted(void **state) {

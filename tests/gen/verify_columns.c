@@ -125,11 +125,11 @@ static void end_step(struct machine *m, uint32_t rank, bool update) {
       value[n] = mix(mix(value[n], norm), mix(first[n], second[n]));
       gradient[n] = 0;
     }
-    if (update && !m->wrong) narrow(m, weight, rank, weight->copy_offset);
+    if (update && !m->wrong) narrow(m, weight, rank, weight->bf16_offset);
   }
 }
 
-/* JOIN, where the embedding is; and what UPDATE leaves of the head's gradient. */
+/* ADD_TIED_GRAD, where the embedding is; and what UPDATE leaves of the head's gradient. */
 static void tie(struct machine *m, uint32_t rank, const struct pen_action *row) {
   bool update = row->kind == PEN_UPDATE;
   for (uint32_t index = 0; index < m->plan->tie_count; index++) {
@@ -155,7 +155,7 @@ static bool all_published(const struct machine *m, uint32_t step) {
 /* Does a row block? */
 static bool blocks(const struct machine *m, uint32_t rank, const struct pen_action *row) {
   uint64_t step = m->step[rank];
-  if (row->kind == PEN_GATHER) return !all_published(m, m->step[rank]);
+  if (row->kind == PEN_WAIT_NORM) return !all_published(m, m->step[rank]);
   if (row->kind < PEN_SEND_F || row->kind > PEN_WAIT_V) return false;
   const struct pen_message *message = &m->profile->messages[row->message];
   const struct pen_channel *channel = &m->profile->channels[message->channel];
@@ -175,7 +175,7 @@ static bool advance(struct machine *m, uint32_t rank) {
   if (pen_kind_sends(row->kind)) put(m, &m->profile->messages[row->message]);
   if (pen_kind_receives(row->kind))
     m->credits[m->profile->messages[row->message].channel] += m->profile->messages[row->message].credit != PEN_NONE;
-  if (row->kind == PEN_JOIN || row->kind == PEN_UPDATE) tie(m, rank, row);
+  if (row->kind == PEN_ADD_TIED_GRAD || row->kind == PEN_UPDATE) tie(m, rank, row);
   if (row->kind == PEN_NORM || row->kind == PEN_UPDATE) end_step(m, rank, row->kind == PEN_UPDATE);
   if (row->kind == PEN_PUBLISH) {
     m->published[rank]++;
@@ -196,7 +196,7 @@ static void fill(struct machine *m) {
     const struct pen_weight *weight = &m->plan->weights[index];
     uint64_t *value = range(m, weight->rank, weight->value_offset, weight->count * 4);
     for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) value[n] = mix(index + 1, n);
-    if (!m->wrong) narrow(m, weight, weight->rank, weight->copy_offset);
+    if (!m->wrong) narrow(m, weight, weight->rank, weight->bf16_offset);
   }
   for (uint32_t index = 0; index < m->plan->tie_count && !m->wrong; index++) { /* the head's copy begins alike */
     const struct pen_tie *t = &m->plan->ties[index];
@@ -246,7 +246,7 @@ static const char *const beyond[] = {
     "pen_op.kind", "pen_op.operand", "pen_op.dim", "pen_op.real", "pen_weight.dim_count", "pen_weight.dim", "pen_weight.initial",
     "pen_weight.deviation", "pen_weight.frozen", "pen_weight.weight_decay", "pen_weight.value_file", "pen_weight.exp_avg_file",
     "pen_weight.exp_avg_sq_file", "pen_stage.first_layer", "pen_stage.past_last_layer", "pen_stage.recomputes",
-    "pen_rank_memory.weight_bytes", "pen_rank_memory.copy_bytes", "pen_rank_memory.gradient_bytes", "pen_rank_memory.moment_bytes",
+    "pen_rank_memory.weight_bytes", "pen_rank_memory.bf16_bytes", "pen_rank_memory.gradient_bytes", "pen_rank_memory.moment_bytes",
     "pen_rank_memory.constant_bytes", "pen_rank_memory.snapshot_offset", "pen_rank_memory.snapshot_bytes",
     "pen_rank_memory.live_bytes", "pen_rank_memory.receive_slots",
 };
@@ -280,7 +280,7 @@ static uint64_t changed(const struct pen_table *table, const struct pen_column *
 static const char *change(const struct pen_plan *plan, uint64_t *seed) {
   struct tables tables = {.count = 0};
   pen_tables_each(plan, list_table, &tables);
-  const struct pen_form *form = &pen_forms[draw(seed, PEN_FORMS)]; /* each kind of table as often as any other */
+  const struct pen_schema *form = &pen_schemas[draw(seed, PEN_SCHEMAS)]; /* each kind of table as often as any other */
   const struct pen_table *table = NULL;
   for (unsigned tries = 0; tries < 1000 && (!table || table->form != form); tries++) table = &tables.table[draw(seed, tables.count)];
   if (table->form != form) return NULL;
@@ -290,7 +290,7 @@ static const char *change(const struct pen_plan *plan, uint64_t *seed) {
   char *row = WRITABLE(char, (const char *)table->rows + draw(seed, table->count) * form->row_bytes);
   uint64_t value = pen_column_value(column, row, index), other = changed(table, column, value, index, seed);
   if (column->format == PEN_AS_FLAG) other = !value;
-  if (form == &pen_forms[PEN_FORM_RANK_PROGRAM] && strncmp(column->name, "start", 5) != 0) other = draw(seed, value); /* rows there are */
+  if (form == &pen_schemas[PEN_SCHEMA_RANK_PROGRAM] && strncmp(column->name, "start", 5) != 0) other = draw(seed, value); /* rows there are */
   memcpy(row + column->offset + index * column->bytes, &other, column->bytes); /* little-endian, as the digest's test */
   return pen_column_value(column, row, index) == value ? NULL : pen_text("%s.%s", form->type, column->name);
 }

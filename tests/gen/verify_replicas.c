@@ -26,13 +26,13 @@ static bool drop_one(struct part *p, int kind) {
   return true;
 }
 
-static bool never_told(struct part *p) { return drop_one(p, PEN_REDUCE_GRAD); }
-static bool never_summed(struct part *p) { return drop_one(p, PEN_WAIT_GRAD); }
-static bool never_gathered(struct part *p) { return drop_one(p, PEN_GATHER_GRAD); }
+static bool never_told(struct part *p) { return drop_one(p, PEN_GRAD_READY); }
+static bool never_summed(struct part *p) { return drop_one(p, PEN_REDUCE_SCATTER); }
+static bool never_gathered(struct part *p) { return drop_one(p, PEN_ALL_GATHER_GRAD); }
 
 /* The last row before the step's end becomes another sum of the same stage. */
 static bool summed_twice(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_WAIT_GRAD), norm = row_of_kind(p, PEN_NORM);
+  uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER), norm = row_of_kind(p, PEN_NORM);
   if (row == PEN_NONE || norm == PEN_NONE) return false;
   struct pen_action *grown = pen_new(p->tables->action_count + 1, sizeof *grown);
   memcpy(grown, p->action, norm * sizeof *grown);
@@ -45,7 +45,7 @@ static bool summed_twice(struct part *p) {
 
 /* A gradient told of before its last microbatch: the row trades places with the last action that adds. */
 static bool told_early(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_REDUCE_GRAD), last = row;
+  uint32_t row = row_of_kind(p, PEN_GRAD_READY), last = row;
   while (last != PEN_NONE && last-- > 0)
     if ((p->action[last].kind == PEN_B || p->action[last].kind == PEN_W) && p->action[last].stage == p->action[row].stage) break;
   if (row == PEN_NONE || last == PEN_NONE || p->action[last].overlaps || (last > 0 && p->action[last - 1].overlaps)) return false;
@@ -61,19 +61,19 @@ static bool sets_known(struct part *p, int kind, int64_t less) {
 }
 
 static bool sum_does_not_wait(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_WAIT_GRAD);
+  uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER);
   if (row == PEN_NONE) return false;
   p->action[row].message = draw(p->seed, 2) ? PEN_NONE : 0;
   return true;
 }
 
-static bool gathers_early(struct part *p) { return sets_known(p, PEN_GATHER_GRAD, 1); }
-static bool never_brought(struct part *p) { return drop_one(p, PEN_GATHER_VALUE); }
-static bool brought_early(struct part *p) { return sets_known(p, PEN_GATHER_VALUE, 1); }
+static bool gathers_early(struct part *p) { return sets_known(p, PEN_ALL_GATHER_GRAD, 1); }
+static bool never_brought(struct part *p) { return drop_one(p, PEN_ALL_GATHER_WEIGHT); }
+static bool brought_early(struct part *p) { return sets_known(p, PEN_ALL_GATHER_WEIGHT, 1); }
 
 /* Weights are gathered where the update still stands below. */
 static bool brought_before_update(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_GATHER_VALUE), update = row_of_kind(p, PEN_UPDATE);
+  uint32_t row = row_of_kind(p, PEN_ALL_GATHER_WEIGHT), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
   move(p, row, update);
   return true;
@@ -81,9 +81,9 @@ static bool brought_before_update(struct part *p) {
 
 /* The matrix is sent before the others' shards of it have come. */
 static bool sent_in_part(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_GATHER_VALUE), sent = row_of_kind(p, PEN_SEND_V);
+  uint32_t row = row_of_kind(p, PEN_ALL_GATHER_WEIGHT), sent = row_of_kind(p, PEN_SEND_V);
   if (row == PEN_NONE || sent == PEN_NONE) return false;
-  for (row = 0; p->action[row].kind != PEN_GATHER_VALUE || p->action[row].stage != p->action[sent].stage;) row++;
+  for (row = 0; p->action[row].kind != PEN_ALL_GATHER_WEIGHT || p->action[row].stage != p->action[sent].stage;) row++;
   move(p, row, sent);
   return true;
 }
@@ -99,20 +99,20 @@ static struct pen_weight *own_weight(struct part *p, bool cut) {
   struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
   for (unsigned tries = 0; has_replicas(p) && p->plan->sharding != PEN_SHARD_NONE && tries < 200; tries++) {
     struct pen_weight *weight = &weights[draw(p->seed, p->plan->weight_count)];
-    if (weight->rank == p->rank && weight->value_cut == cut) return weight;
+    if (weight->rank == p->rank && weight->value_sharded == cut) return weight;
   }
   return NULL;
 }
 
 static bool cut_what_is_read(struct part *p) {
   struct pen_weight *weight = own_weight(p, false);
-  if (weight) weight->value_cut = true;
+  if (weight) weight->value_sharded = true;
   return weight != NULL;
 }
 
 static bool whole_in_the_room_of_a_shard(struct part *p) {
   struct pen_weight *weight = own_weight(p, true);
-  if (weight) weight->value_cut = false;
+  if (weight) weight->value_sharded = false;
   return weight != NULL;
 }
 
@@ -211,7 +211,7 @@ static bool waits_for_itself(struct part *p) { return sets_known(p, PEN_UPDATE, 
 
 /* A sum that wants of its peers what stands behind it. */
 static bool waits_for_the_future(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_WAIT_GRAD);
+  uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER);
   if (row == PEN_NONE) return false;
   uint32_t update = row_of_kind(p, PEN_UPDATE);
   if (update != PEN_NONE) p->action[row].message = p->action[update].message;
@@ -221,7 +221,7 @@ static bool waits_for_the_future(struct part *p) {
 static bool norm_before_the_sum(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_NORM), first = PEN_NONE;
   for (uint32_t i = 0; row != PEN_NONE && i < row; i++)
-    if (p->action[i].kind == PEN_WAIT_GRAD) first = i; /* the last sum, behind which nothing computes */
+    if (p->action[i].kind == PEN_REDUCE_SCATTER) first = i; /* the last sum, behind which nothing computes */
   if (first == PEN_NONE) return false;
   for (uint32_t i = first; i < row; i++)
     if (p->action[i].kind < PEN_NORM) return false;
@@ -230,7 +230,7 @@ static bool norm_before_the_sum(struct part *p) {
 }
 
 static bool anothers_stage(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_REDUCE_GRAD);
+  uint32_t row = row_of_kind(p, PEN_GRAD_READY);
   if (row == PEN_NONE) return false;
   for (uint16_t stage = 0; stage < p->plan->stage_count; stage++)
     if (p->profile->stages[stage].rank != p->rank) p->action[row].stage = stage;
@@ -260,7 +260,7 @@ static const struct defect defects[] = {
     {"sums gathered early", gathers_early, {"peers may not have summed what it reads"}},
     {"gradients cleared early", clears_early, {"peers may still read the gradients that it clears"}},
     {"updated shards that are never brought", never_brought,
-     {"GATHER_VALUE is missing", "GATHER_VALUE does not stand above it", "deadlock: it waits for row"}},
+     {"ALL_GATHER_WEIGHT is missing", "ALL_GATHER_WEIGHT does not stand above it", "deadlock: it waits for row"}},
     {"weights gathered before peers have updated", brought_early, {"peers may not have updated what it reads"}},
     {"weights gathered before the update", brought_before_update, {"peers may not have updated what it reads", "deadlock: it waits for row"}},
     {"a matrix sent with old shards", sent_in_part, {"shards of the weight that it sends are old"}},

@@ -34,7 +34,7 @@ static struct rows make_rows(const char *schedule, int warmup, bool split, uint3
 
 static bool verify(const struct rows *rows, struct pen_problem *problem) {
   const struct pen_partition *p = rows->partition;
-  return pen_verify_rows(rows->action, rows->count, p->rank_count, p->stage_count, p->microbatch_count, p->rank_of, PEN_TRAIN, problem);
+  return pen_verify_actions(rows->action, rows->count, p->rank_count, p->stage_count, p->microbatch_count, p->rank_of, PEN_TRAIN, problem);
 }
 
 static void insert(struct rows *rows, uint32_t rank, uint32_t at, struct pen_action action) {
@@ -292,9 +292,9 @@ struct naive {
 /* The other side of a communication row, or for a compute row what sends its message; false: none. */
 static bool naive_mate(const struct naive *n, const struct pen_action *action, uint32_t *rank, uint32_t *row) {
   const struct pen_partition *p = n->rows->partition;
-  static const int mate[PEN_CELL_KINDS] = {[PEN_F] = PEN_SEND_F, [PEN_B] = PEN_SEND_B, [PEN_I] = PEN_SEND_B, [PEN_SEND_F] = PEN_RECV_F,
+  static const int mate[PEN_MICROBATCH_KINDS] = {[PEN_F] = PEN_SEND_F, [PEN_B] = PEN_SEND_B, [PEN_I] = PEN_SEND_B, [PEN_SEND_F] = PEN_RECV_F,
                                            [PEN_RECV_F] = PEN_SEND_F, [PEN_SEND_B] = PEN_RECV_B, [PEN_RECV_B] = PEN_SEND_B};
-  static const int step[PEN_CELL_KINDS] = {[PEN_F] = -1, [PEN_B] = 1, [PEN_I] = 1, [PEN_SEND_F] = 1, [PEN_RECV_F] = -1,
+  static const int step[PEN_MICROBATCH_KINDS] = {[PEN_F] = -1, [PEN_B] = 1, [PEN_I] = 1, [PEN_SEND_F] = 1, [PEN_RECV_F] = -1,
                                            [PEN_SEND_B] = -1, [PEN_RECV_B] = 1};
   int64_t stage = (int64_t)action->stage + step[action->kind];
   if (action->kind == PEN_W || stage < 0 || stage >= p->stage_count || p->rank_of[stage] == p->rank_of[action->stage]) return false;
@@ -433,7 +433,7 @@ static void holds_can_deadlock(void **state) {
   struct pen_checked checked = {.problem = &problem, .row = (const struct pen_action *const *)rows.action, .count = rows.count,
                                 .rank_of = p->rank_of, .rank_count = 3, .stage_count = 6, .microbatch_count = 2,
                                 .profile_kind = PEN_TRAIN, .credited = {none, none}};
-  if (!pen_check_rows(&checked) || !pen_check_puts(&checked)) fail_msg("%s", problem.reason);
+  if (!pen_check_actions(&checked) || !pen_check_puts(&checked)) fail_msg("%s", problem.reason);
   assert_false(pen_check_rendezvous(&checked));
   if (!strstr(problem.reason, "one lane a rank")) fail_msg("without holds: %s", problem.reason);
   checked.hold = holds;

@@ -18,8 +18,8 @@ static void shapes_have_feeds_of_their_own(void **state) {
   struct pen_plan *plan = make_plan(text);
   if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
   uint32_t targets = 0;
-  for (uint32_t i = 0; i + 1 < plan->feed_count; i++) {
-    const struct pen_feed *feed = &plan->feeds[i], *next = feed + 1;
+  for (uint32_t i = 0; i + 1 < plan->staged_input_count; i++) {
+    const struct pen_staged_input *feed = &plan->feeds[i], *next = feed + 1;
     const uint32_t room = (uint32_t)((next->offset - feed->offset) / feed->microbatch_bytes);
     if (next->rank != feed->rank) continue;
     targets += room == 8;
@@ -59,15 +59,15 @@ static void swaps_have_staging(void **state) {
     if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
     for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
       struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[rank]);
-      const uint64_t staging = memory->feed_offset + memory->step_bytes - memory->staging_offset;
+      const uint64_t staging = memory->staged_input_offset + memory->device_control_bytes - memory->shard_staging_offset;
       assert_true(replicas == 1 ? staging == 0 : staging >= (replicas - 1u) * PEN_ALIGNMENT_BYTES);
-      memory->step_bytes -= PEN_ALIGNMENT_BYTES;
+      memory->device_control_bytes -= PEN_ALIGNMENT_BYTES;
       assert_false(pen_verify(plan, &problem));
       assert_true(replicas == 1 || strstr(problem.reason, "the staging") != NULL);
-      memory->step_bytes += PEN_ALIGNMENT_BYTES;
-      memory->staging_offset += PEN_ALIGNMENT_BYTES;
+      memory->device_control_bytes += PEN_ALIGNMENT_BYTES;
+      memory->shard_staging_offset += PEN_ALIGNMENT_BYTES;
       assert_false(pen_verify(plan, &problem));
-      memory->staging_offset -= PEN_ALIGNMENT_BYTES;
+      memory->shard_staging_offset -= PEN_ALIGNMENT_BYTES;
     }
     pen_free_all();
   }
@@ -87,9 +87,9 @@ static void every_shape_has_one(void **state) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = cuda_plan(which);
     if (!pen_verify(plan, &problem)) fail_msg("%s %s: %s", shapes[which].family, shapes[which].schedule, problem.reason);
-    assert_true(plan->feed_count > 0 && plan->memory[0].pinned_bytes > 0);
+    assert_true(plan->staged_input_count > 0 && plan->memory[0].pinned_bytes > 0);
     plan = plan_for("cpu", which);
-    assert_true(plan->feed_count == 0 && plan->memory[0].pinned_bytes == 0 && plan->memory[0].step_bytes == 0);
+    assert_true(plan->staged_input_count == 0 && plan->memory[0].pinned_bytes == 0 && plan->memory[0].device_control_bytes == 0);
     pen_free_all();
   }
 }
@@ -108,8 +108,8 @@ static bool accepts(struct pen_plan *plan, const void *row, size_t offset, int64
 static const struct {
   const char *name;
   size_t offset;
-} columns[] = {COLUMN(feed_offset), COLUMN(feed_bytes), COLUMN(board_offset), COLUMN(settings_offset),
-               COLUMN(reduce_offset), COLUMN(flags_offset), COLUMN(staging_offset), COLUMN(step_bytes)};
+} columns[] = {COLUMN(staged_input_offset), COLUMN(staged_input_bytes), COLUMN(step_stats_offset), COLUMN(settings_offset),
+               COLUMN(reduce_offset), COLUMN(flags_offset), COLUMN(shard_staging_offset), COLUMN(device_control_bytes)};
 
 static void no_column_may_change(void **state) {
   (void)state;
@@ -120,7 +120,7 @@ static void no_column_may_change(void **state) {
     for (uint32_t rank = 0; rank < plan->rank_count; rank++)
       for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
         for (size_t n = 0; n < sizeof less / sizeof *less; n++)
-          if (columns[c].offset != offsetof(struct pen_rank_memory, step_bytes) || n != 2) /* more at the end may be nobody's */
+          if (columns[c].offset != offsetof(struct pen_rank_memory, device_control_bytes) || n != 2) /* more at the end may be nobody's */
             if (accepts(plan, &plan->memory[rank], columns[c].offset, less[n]) && (c != 7 || less[n] < -PEN_ALIGNMENT_BYTES))
               fail_msg("%s of rank %u, %lld more: accepted", columns[c].name, rank, (long long)less[n]);
     assert_false(accepts(plan, &plan->memory[0], offsetof(struct pen_rank_memory, pinned_bytes), -1));
@@ -134,21 +134,21 @@ static void no_feed_may_change(void **state) {
   for (size_t which = 0; which < SHAPES; which++) {
     if (!is_built(which)) continue;
     struct pen_plan *plan = cuda_plan(which);
-    for (uint32_t i = 0; i < plan->feed_count; i++) {
-      const struct pen_feed *feed = &plan->feeds[i];
+    for (uint32_t i = 0; i < plan->staged_input_count; i++) {
+      const struct pen_staged_input *feed = &plan->feeds[i];
       for (int64_t by = -PEN_ALIGNMENT_BYTES; by <= PEN_ALIGNMENT_BYTES; by += PEN_ALIGNMENT_BYTES / 2)
         if (by != 0)
-          assert_false(accepts(plan, feed, offsetof(struct pen_feed, offset), by) && accepts(plan, feed, offsetof(struct pen_feed, offset), -by));
-      assert_false(accepts(plan, feed, offsetof(struct pen_feed, bytes), 4));
-      assert_false(accepts(plan, feed, offsetof(struct pen_feed, microbatch_bytes), PEN_ALIGNMENT_BYTES));
-      assert_false(accepts(plan, feed, offsetof(struct pen_feed, microbatch_bytes), -PEN_ALIGNMENT_BYTES));
-      assert_false(accepts(plan, feed, offsetof(struct pen_feed, dim), 1));
+          assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, offset), by) && accepts(plan, feed, offsetof(struct pen_staged_input, offset), -by));
+      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, bytes), 4));
+      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, microbatch_bytes), PEN_ALIGNMENT_BYTES));
+      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, microbatch_bytes), -PEN_ALIGNMENT_BYTES));
+      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, dim), 1));
     }
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-    plan->feed_count--;
+    plan->staged_input_count--;
     assert_false(pen_verify(plan, &problem));
     assert_non_null(strstr(problem.reason, "has no feed"));
-    plan->feed_count++;
+    plan->staged_input_count++;
     plan->device = "cpu";
     assert_false(pen_verify(plan, &problem));
     pen_free_all();

@@ -123,7 +123,7 @@ static bool ops_beyond(struct part *p) {
 
 static bool runs_too_much_again(struct part *p) { /* more of F than the program has ops, or any in what is no backward */
   struct pen_program *program = WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
-  program->again_count = program->kind == PEN_I || program->kind == PEN_B ? program->op_count + 1 : 1;
+  program->recompute_op_count = program->kind == PEN_I || program->kind == PEN_B ? program->op_count + 1 : 1;
   return true;
 }
 
@@ -143,24 +143,24 @@ static bool moved_weight(struct part *p) {
 /* Some weight that has a bf16 copy; null: none. */
 static struct pen_weight *copied_weight(struct part *p) {
   struct pen_weight *weight = WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
-  return weight->copy_offset == UINT64_MAX ? NULL : weight;
+  return weight->bf16_offset == UINT64_MAX ? NULL : weight;
 }
 static bool moved_copy(struct part *p) {
   struct pen_weight *weight = copied_weight(p);
-  if (weight) weight->copy_offset += 64;
+  if (weight) weight->bf16_offset += 64;
   return weight;
 }
 static bool copy_on_weight(struct part *p) {
   struct pen_weight *weight = copied_weight(p);
-  if (weight) weight->copy_offset = weight->value_offset;
+  if (weight) weight->bf16_offset = weight->value_offset;
   return weight;
 }
 static bool swapped_copies(struct part *p) {
   struct pen_weight *weight = copied_weight(p), *other = copied_weight(p);
   if (!weight || !other || weight == other || weight->rank != other->rank) return false;
-  uint64_t offset = weight->copy_offset;
-  weight->copy_offset = other->copy_offset;
-  other->copy_offset = offset;
+  uint64_t offset = weight->bf16_offset;
+  weight->bf16_offset = other->bf16_offset;
+  other->bf16_offset = offset;
   return true;
 }
 static bool wrong_stage(struct part *p) {

@@ -60,12 +60,12 @@ DROPPED(WAIT_G, false)
 DROPPED(SEND_V, false)
 DROPPED(RECV_V, true)
 DROPPED(WAIT_V, true)
-static bool dropped_join(struct part *p) { return turn_to(p, false) && remove_kind(p, PEN_JOIN); }
+static bool dropped_join(struct part *p) { return turn_to(p, false) && remove_kind(p, PEN_ADD_TIED_GRAD); }
 
 /* A row that is another rank's, or of no message of that kind. */
 static bool join_elsewhere(struct part *p) {
   if (!turn_apart(p, true)) return false;
-  p->action[row_of(p, PEN_NORM)].kind = PEN_JOIN; /* in place of another */
+  p->action[row_of(p, PEN_NORM)].kind = PEN_ADD_TIED_GRAD; /* in place of another */
   return true;
 }
 static bool sent_elsewhere(struct part *p) {
@@ -75,14 +75,14 @@ static bool sent_elsewhere(struct part *p) {
 }
 static bool sent_on_one_rank(struct part *p) {
   if (!turn_to(p, false) || turn_apart(p, false)) return false;
-  p->action[row_of(p, PEN_JOIN)] = (struct pen_action){.kind = PEN_SEND_V, .message = 0, .program = PEN_NONE, .frame = PEN_NONE};
+  p->action[row_of(p, PEN_ADD_TIED_GRAD)] = (struct pen_action){.kind = PEN_SEND_V, .message = 0, .program = PEN_NONE, .frame = PEN_NONE};
   return true;
 }
 
 #define MOVED(name, head, kind, other, behind) \
   static bool name(struct part *p) { return turn_apart(p, head) && move_kind(p, PEN_##kind, PEN_##other, behind); }
-MOVED(join_behind_norm, false, JOIN, NORM, true)
-MOVED(join_before_wait, false, JOIN, WAIT_G, false)
+MOVED(join_behind_norm, false, ADD_TIED_GRAD, NORM, true)
+MOVED(join_before_wait, false, ADD_TIED_GRAD, WAIT_G, false)
 MOVED(wait_before_receive, false, WAIT_G, RECV_G, false)
 MOVED(sent_behind_update, true, SEND_G, UPDATE, true)
 MOVED(sent_too_early, true, SEND_G, F, true)
@@ -141,13 +141,13 @@ static bool one_gradient(struct part *p) {
 }
 static bool joins_another(struct part *p) {
   if (!turn_apart(p, false)) return false;
-  struct pen_action *join = &p->action[row_of(p, PEN_JOIN)];
+  struct pen_action *join = &p->action[row_of(p, PEN_ADD_TIED_GRAD)];
   join->message = (join->message + 1 + (uint32_t)draw(p->seed, p->profile->message_count - 1)) % p->profile->message_count;
   return true;
 }
 static bool joins_nothing(struct part *p) {
   if (!turn_apart(p, false)) return false;
-  p->action[row_of(p, PEN_JOIN)].message = p->profile->message_count;
+  p->action[row_of(p, PEN_ADD_TIED_GRAD)].message = p->profile->message_count;
   return true;
 }
 static bool no_gradient(struct part *p) {
@@ -196,12 +196,12 @@ static const struct defect defects[] = {
     {"dropped SEND_V", dropped_SEND_V, {"SEND_V0 of a tied matrix is missing"}},
     {"dropped RECV_V", dropped_RECV_V, {"RECV_V0 of a tied matrix is missing"}},
     {"dropped WAIT_V", dropped_WAIT_V, {"WAIT_V0 of a tied matrix is missing"}},
-    {"dropped JOIN", dropped_join, {"JOIN of a tied matrix is missing"}},
-    {"JOIN on another rank", join_elsewhere, {"JOIN stands where no tied matrix", "NORM must come"}},
+    {"dropped ADD_TIED_GRAD", dropped_join, {"ADD_TIED_GRAD of a tied matrix is missing"}},
+    {"ADD_TIED_GRAD on another rank", join_elsewhere, {"ADD_TIED_GRAD stands where no tied matrix", "NORM must come"}},
     {"SEND_G of another stage", sent_elsewhere, {"is on rank", "there is no such message"}},
     {"SEND_V to itself", sent_on_one_rank, {"there is no such message"}},
-    {"JOIN behind NORM", join_behind_norm, {"NORM stands before JOIN"}},
-    {"JOIN before WAIT_G", join_before_wait, {"JOIN stands before 0WAIT_G0", "WAIT_G0 comes after the step's end"}},
+    {"ADD_TIED_GRAD behind NORM", join_behind_norm, {"NORM stands before ADD_TIED_GRAD"}},
+    {"ADD_TIED_GRAD before WAIT_G", join_before_wait, {"ADD_TIED_GRAD stands before 0WAIT_G0", "WAIT_G0 comes after the step's end"}},
     {"WAIT_G before RECV_G", wait_before_receive, {"for whose message it waits"}},
     {"SEND_G behind UPDATE", sent_behind_update, {"which clears what it sends", "comes after the step's end"}},
     {"SEND_G too early", sent_too_early, {"adds to the gradient that it sends", "comes next", "is received as number", "no F, B, I or W"}},
@@ -219,15 +219,15 @@ static const struct defect defects[] = {
     {"head reads elsewhere", head_reads_elsewhere, {"is persistent, but", "the head reads"}},
     {"head adds elsewhere", head_adds_elsewhere, {"is persistent, but"}},
     {"one gradient for both", one_gradient, {"overlaps", "is persistent, but", "lies where"}},
-    {"JOIN reads another", joins_another, {"it names no message of the head's gradient"}},
-    {"JOIN reads nothing", joins_nothing, {"it names no message of the head's gradient"}},
+    {"ADD_TIED_GRAD reads another", joins_another, {"it names no message of the head's gradient"}},
+    {"ADD_TIED_GRAD reads nothing", joins_nothing, {"it names no message of the head's gradient"}},
     {"no gradient of the head's", no_gradient, {"lacks a gradient of the head's"}},
     {"another weight", another_weight, {"is tied, but", "the tied matrix is weight", "is persistent, but", "overlaps",
      "lies where", "bytes, but the tensor", "lies outside",
       "the head reads", "lacks microbatch", "cut over the replicas"}},
     {"another rank", another_rank, {"with a head on rank"}},
     {"two ties", two_ties, {"2 tied matrices"}},
-    {"no tie", no_tie, {"there is no such message", "JOIN stands where"}},
+    {"no tie", no_tie, {"there is no such message", "ADD_TIED_GRAD stands where"}},
     {"copy among the slots", value_written_early, {"outside the persistent part", "is persistent, but"}},
 };
 

@@ -36,19 +36,19 @@ static const struct {
 enum { PLANS = sizeof plans / sizeof *plans };
 
 /* The picture of a row of the table; costs with and without latencies in turn. */
-static struct pen_picture picture_of(struct whole *whole, unsigned row) {
+static struct pen_view picture_of(struct whole *whole, unsigned row) {
   const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks, plans[row].stages,
                                    plans[row].microbatches, plans[row].more);
   text = pen_text("%s%s", text, plans[row].groups);
   if (row % 2) text = pen_text("%scosts = { forward = 1; backward_input = 1.1; backward_weight = 0.9; send = 0.25; };\n", text);
   *whole = make_whole(text);
-  return (struct pen_picture){.plan = whole->plan, .partition = whole->partition, .order = whole->order, .timing = whole->timing,
+  return (struct pen_view){.plan = whole->plan, .partition = whole->partition, .order = whole->order, .timing = whole->timing,
                               .cost = whole->cost, .lowered = whole->lowered, .unit = "in units", .arrows = true, .critical = true,
                               .columns = 80};
 }
 
 /* Not inlined: gcc 12 takes the stream's buffer for the pointer that names it. */
-__attribute__((noinline)) static char *drawn(void (*draw)(FILE *out, const struct pen_picture *picture), const struct pen_picture *picture) {
+__attribute__((noinline)) static char *drawn(void (*draw)(FILE *out, const struct pen_view *picture), const struct pen_view *picture) {
   char *text = NULL;
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
@@ -121,7 +121,7 @@ static void the_reader_of_xml_sees_mistakes(void **state) {
 }
 
 /* The boxes of a kind, summed: the width of all actions together is the ranks' work. */
-static double work_drawn(const char *svg, const struct pen_picture *picture) {
+static double work_drawn(const char *svg, const struct pen_view *picture) {
   static const char *const fills[] = {"#b5d5f2", "#44508f", "#ec9532", "#1b7a55"};
   double drawn_width = 0, chart = 0;
   sscanf(strstr(svg, "<g fill=\"#f1f2f4\">") + strlen("<g fill=\"#f1f2f4\">"), " <rect x=\"%*f\" y=\"%*f\" width=\"%lf\"", &chart);
@@ -142,9 +142,9 @@ static void svg_is_well_formed_and_whole(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_picture picture = picture_of(&whole, row);
+    struct pen_view picture = picture_of(&whole, row);
     whole.plan->name = "a<b & \"c\" \001 \xc3\xa9";
-    char *svg = drawn(pen_picture_svg, &picture);
+    char *svg = drawn(pen_view_svg, &picture);
     if (xml_problem(svg)) fail_msg("plan %u: %s", row, xml_problem(svg));
     assert_non_null(strstr(svg, "a&lt;b &amp; \"c\" ? \xc3\xa9"));
     double busy = 0;
@@ -156,7 +156,7 @@ static void svg_is_well_formed_and_whole(void **state) {
     assert_int_equal(occurrences(part, "<line"), message_count(whole.lowered));
     free(part);
     picture.arrows = picture.critical = false;
-    char *plain = drawn(pen_picture_svg, &picture);
+    char *plain = drawn(pen_view_svg, &picture);
     assert_null(strstr(plain, "marker-end"));
     assert_true(strlen(plain) < strlen(svg));
     free(plain);
@@ -174,7 +174,7 @@ struct line {
   double end, busy;
 };
 
-static void check_trace(const struct pen_picture *picture, const json_t *events, unsigned row) {
+static void check_trace(const struct pen_view *picture, const json_t *events, unsigned row) {
   struct line *line = pen_new(2 * (size_t)picture->plan->rank_count, sizeof *line);
   size_t actions = 0, sent = 0, came = 0, named = 0, index;
   double makespan = picture->timing->makespan * 1000;
@@ -214,8 +214,8 @@ static void trace_is_json_and_whole(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_picture picture = picture_of(&whole, row);
-    char *text = drawn(pen_picture_trace, &picture);
+    struct pen_view picture = picture_of(&whole, row);
+    char *text = drawn(pen_view_trace, &picture);
     json_error_t error;
     json_t *trace = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!trace) fail_msg("plan %u: line %d: %s", row, error.line, error.text);
@@ -243,14 +243,14 @@ static void text_fits_its_columns(void **state) {
   for (unsigned row = 0; row < PLANS; row++)
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
       struct whole whole;
-      struct pen_picture picture = picture_of(&whole, row);
+      struct pen_view picture = picture_of(&whole, row);
       picture.columns = widths[i];
-      char *plain = drawn(pen_picture_text, &picture);
+      char *plain = drawn(pen_view_text, &picture);
       if (longest_line(plain) > (size_t)widths[i]) fail_msg("plan %u: %zu columns of %d", row, longest_line(plain), widths[i]);
       assert_null(strchr(plain, '\033'));
       assert_int_equal(occurrences(plain, "|\n"), picture.plan->rank_count);
       picture.colour = true;
-      char *colour = drawn(pen_picture_text, &picture);
+      char *colour = drawn(pen_view_text, &picture);
       assert_true(occurrences(colour, "\033[48") > 0 && occurrences(colour, "\033[48") == occurrences(colour, "\033[0m"));
       free(plain);
       free(colour);
@@ -264,11 +264,11 @@ static void text_shows_every_action(void **state) {
   struct whole whole = make_whole(topology_text("mlp", "1f1b", 2, 1, 3, "zero_bubble = true;"));
   for (int stage = 0; stage < 2; stage++) whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0};
   whole.timing = pen_simulate(whole.order, whole.partition, whole.cost, -1);
-  struct pen_picture picture = {.plan = whole.plan, .partition = whole.partition, .order = whole.order, .timing = whole.timing,
+  struct pen_view picture = {.plan = whole.plan, .partition = whole.partition, .order = whole.order, .timing = whole.timing,
                                 .cost = whole.cost, .lowered = whole.lowered, .unit = "in units", .columns = 4 * 14 + 4};
   assert_true(fabs(picture.timing->makespan - 14) < 1e-12);
   whole.plan->name = "two";
-  char *text = drawn(pen_picture_text, &picture);
+  char *text = drawn(pen_view_text, &picture);
   char *lanes = strchr(text, '\n') + 1;
   const char *wanted = "0 |F0--F1--        I0======W0~~F2--I1======W1~~I2======W2~~|\n"
                        "1 |    F0--I0======F1--I1======W0~~F2--I2======W1~~W2~~    |\n";
@@ -295,8 +295,8 @@ static void comms_match(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_picture picture = picture_of(&whole, row);
-    char *text = drawn(pen_picture_comms, &picture), *line = text;
+    struct pen_view picture = picture_of(&whole, row);
+    char *text = drawn(pen_view_comms, &picture), *line = text;
     size_t sends = 0;
     bool *weights_whole = pen_new(whole.partition->stage_count, sizeof *weights_whole);
     const char *all = pen_text(",%s", text);
@@ -341,23 +341,23 @@ static void blocks_in_use_are_apart(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_picture picture = picture_of(&whole, row);
+    struct pen_view picture = picture_of(&whole, row);
     for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++) {
-      struct pen_lives lives = pen_lives_of(whole.plan, &whole.plan->profiles[0], rank);
+      struct pen_live_buffers lives = pen_live_buffers_of(whole.plan, &whole.plan->profiles[0], rank);
       const struct pen_rank_memory *memory = &whole.plan->memory[rank];
       assert_true(lives.count > 0);
       uint64_t peak = 0;
       for (uint32_t at = 0; at < whole.plan->profiles[0].ranks[rank].action_count; at++) {
         uint64_t sum = 0;
         for (size_t i = 0; i < lives.count; i++) {
-          const struct pen_life *a = &lives.life[i];
+          const struct pen_buffer_life *a = &lives.life[i];
           if (at < a->first || at > a->last) continue;
           sum += a->bytes;
-          bool in_window = a->offset + a->bytes <= memory->window_bytes;
+          bool in_window = a->offset + a->bytes <= memory->receive_bytes;
           if (!in_window && (a->offset < memory->persistent_end || a->offset + a->bytes > memory->arena_bytes))
             fail_msg("plan %u, rank %u: %s lies outside", row, rank, pen_base_text(a->base));
           for (size_t k = i + 1; k < lives.count; k++) {
-            const struct pen_life *b = &lives.life[k];
+            const struct pen_buffer_life *b = &lives.life[k];
             bool both = at >= b->first && at <= b->last, apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
             if (both && !apart)
               fail_msg("plan %u, rank %u, row %u: %s of %u,%u and %s of %u,%u share bytes", row, rank, at, pen_base_text(a->base), a->stage,
@@ -367,9 +367,9 @@ static void blocks_in_use_are_apart(void **state) {
         assert_int_equal(sum, lives.in_use[at]);
         if (sum > peak) peak = sum;
       }
-      assert_true(peak <= memory->window_bytes + memory->activation_bytes);
+      assert_true(peak <= memory->receive_bytes + memory->activation_bytes);
     }
-    char *map = drawn(pen_picture_memory, &picture);
+    char *map = drawn(pen_view_memory, &picture);
     assert_int_equal(occurrences(map, "bytes placed"), whole.plan->rank_count);
     free(map);
     pen_free_all();

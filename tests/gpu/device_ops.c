@@ -60,7 +60,7 @@ static void adamw(void **state) {
         assert_near("adamw", actual, widened(here[i], count), count, 1e-6, 1);
       if (i == 0 && copy_over != NULL) {
         fetch(copy, copy_over, count * sizeof *copy);
-        pen_narrow(rounded, actual, count);
+        pen_f32_to_bf16(rounded, actual, count);
         assert_same_bits("its copy", copy, rounded, count * sizeof *copy);
       }
     }
@@ -95,7 +95,7 @@ static void narrowed(void **state) {
     bits[i] = i * 0x40011u + (i % 3) * 0x7fffu; /* every exponent, both signs, ties, infinities and what is no number */
   pen_cuda.narrow(over, sent(bits, COUNT * sizeof *bits), COUNT - 3, stream);
   fetch(actual, over, COUNT * sizeof *actual);
-  pen_narrow(expected, (const float *)bits, COUNT - 3);
+  pen_f32_to_bf16(expected, (const float *)bits, COUNT - 3);
   assert_same_bits("narrow", actual, expected, (COUNT - 3) * sizeof *actual);
 }
 
@@ -199,9 +199,9 @@ static void greatest_magnitudes(void **state) {
       if (form == 2)
         x[counts[n] / 3] = -NAN;
       double *over = there(sizeof *over), here = 0;
-      pen_cuda.greatest_magnitude(over, sent(x, (counts[n] + 1) * sizeof *x), counts[n], there((counts[n] / PEN_NORM_BLOCK + 1) * 8), stream);
+      pen_cuda.max_abs(over, sent(x, (counts[n] + 1) * sizeof *x), counts[n], there((counts[n] / PEN_NORM_BLOCK + 1) * 8), stream);
       fetch(&here, over, sizeof here);
-      const double expected = pen_greatest_magnitude(x, counts[n]);
+      const double expected = pen_max_abs(x, counts[n]);
       assert_true(here == expected || (isnan(here) && isnan(expected)));
       release_all();
     }
@@ -230,7 +230,7 @@ static void workspaces_are_reserved(void **state) {
 /* Events, words and graphs: what a captured step does when it is replayed, on two streams. */
 static void a_graph(void **state) {
   (void)state;
-  const struct pen_order_calls *order = pen_cuda.order;
+  const struct pen_stream_ops *order = pen_cuda.order;
   void *side = pen_cuda.stream_open(), *fork = order->event_open(), *join = order->event_open(), *done = order->event_open();
   enum { COUNT = 1000 };
   float *here = order->pinned(COUNT * sizeof *here), *back = order->pinned(COUNT * sizeof *back);

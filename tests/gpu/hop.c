@@ -1,4 +1,4 @@
-/* hop.c: what a message costs between two processes, by the calls of the transport ipc (kernels.h, struct pen_order_calls): bytes are copied
+/* hop.c: what a message costs between two processes, by the calls of the transport ipc (kernels.h, struct pen_stream_ops): bytes are copied
  * into the other's memory, then a word is written there that the other's stream waits for.
  *
  * Both processes enqueue all rounds of a size behind a word that the host writes once they have, so that only the GPUs' time is measured:

@@ -9,13 +9,13 @@ static void widening_is_exact(void **state) {
   float *wide = floats(HALVES);
   for (uint32_t i = 0; i < HALVES; i++)
     half[i] = (uint16_t)i;
-  pen_widen(wide, half, HALVES);
+  pen_bf16_to_f32(wide, half, HALVES);
   for (uint32_t i = 0; i < HALVES; i++) {
     uint32_t bits;
     memcpy(&bits, &wide[i], sizeof bits);
     assert_int_equal(bits, i << 16);
   }
-  pen_narrow(back, wide, HALVES); /* a signalling NaN comes back quiet, all else as it was */
+  pen_f32_to_bf16(back, wide, HALVES); /* a signalling NaN comes back quiet, all else as it was */
   for (uint32_t i = 0; i < HALVES; i++)
     assert_int_equal(back[i], isnan(float_of(half[i])) ? half[i] | 0x40 : half[i]);
 }
@@ -30,7 +30,7 @@ static void narrowing_takes_the_nearest(void **state) {
       const uint32_t bits = i << 16 | lower[n];
       memcpy(&wide[i], &bits, sizeof bits);
     }
-    pen_narrow(half, wide, HALVES);
+    pen_f32_to_bf16(half, wide, HALVES);
     for (uint32_t i = 0; i < HALVES; i++)
       if (half[i] != half_of(wide[i]))
         fail_msg("%a becomes %#x, not %#x", (double)wide[i], half[i], half_of(wide[i]));
@@ -45,8 +45,8 @@ static void counts_are_kept(void **state) {
   for (size_t count = 0; count <= MOST; count++) {
     float *wide = random_floats(MOST, count + 1), *back = floats(MOST);
     uint16_t *half = bytes_at(MOST * sizeof *half, 0);
-    pen_narrow(half, wide, count);
-    pen_widen(back, half, count);
+    pen_f32_to_bf16(half, wide, count);
+    pen_bf16_to_f32(back, half, count);
     for (size_t i = 0; i < MOST; i++) {
       assert_int_equal(half[i], i < count ? half_of(wide[i]) : 0x7f7f);
       assert_true(back[i] == (i < count ? float_of(half[i]) : 0x1.fefefep127f));

@@ -9,7 +9,7 @@
 #include "runtime/storage/checkpoint.h"
 
 static struct model model;
-static unsigned char digests[PEN_PARTS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
+static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 
 /* A save as the ranks of a run make it, here one after the other. */
 static void save(const struct model *from, const char *dir, uint64_t step, uint64_t cursor, uint64_t values) {
@@ -113,7 +113,7 @@ static void file_layout(void **state) {
   }
   for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
     for (uint64_t j = 0; j < model.weights[i].count && !model.weights[i].frozen; j++) {
-      float value = model_value(5, i, PEN_PART_EXP_AVG_SQ, j);
+      float value = model_value(5, i, PEN_CHECKPOINT_EXP_AVG_SQ, j);
       assert_memory_equal(bytes + model.weights[i].exp_avg_sq_file + 4 * j, &value, 4);
     }
   }
@@ -330,7 +330,7 @@ static void not_finite(void **state) {
       patch("bad/step-00000001.tmp/optimizer.safetensors", (long)weight->exp_avg_file + 44, &values[11], sizeof *values);
       sha256_init(&hash);
       sha256_update(&hash, weight->count * sizeof *values, (const uint8_t *)values);
-      sha256_digest(&hash, PEN_DIGEST_BYTES, digests[PEN_PARTS * 5 + PEN_PART_EXP_AVG]);
+      sha256_digest(&hash, PEN_DIGEST_BYTES, digests[PEN_CHECKPOINT_TENSORS * 5 + PEN_CHECKPOINT_EXP_AVG]);
     }
     free(arena);
   }

@@ -171,7 +171,7 @@ int rmdir(const char *path) {
 /* ---- saves ---- */
 
 static struct model model;
-static unsigned char digests[PEN_PARTS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
+static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 static unsigned char *arenas[MODEL_RANKS_MAX];
 static uint64_t keep; /* checkpoints that a save keeps; 0: all */
 
@@ -231,7 +231,7 @@ static void find_state(void *unused) {
     unsigned char *arena = model_arena(&model, rank);
     pen_checkpoint_load(&model.plan, 0, rank, arena, info.path);
     if (model_differences(&model, rank, arena, info.cursor) != 0) {
-      pen_fail(PEN_EXIT_BUG, "%s: loads without complaint, but is not state %llu", info.path,
+      pen_fail(PEN_EXIT_INTERNAL, "%s: loads without complaint, but is not state %llu", info.path,
                (unsigned long long)info.cursor);
     }
     free(arena);

@@ -37,7 +37,7 @@ void free(void *old) {
 }
 
 static struct model model;
-static unsigned char digests[PEN_PARTS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
+static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 static unsigned char *arenas[2];
 
 static void save(uint64_t step) {

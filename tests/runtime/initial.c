@@ -13,7 +13,7 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
 }
 
 /* Only plans of bf16 would need it. */
-void pen_narrow(uint16_t *y, const float *x, size_t count) {
+void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
   (void)x;
   memset(y, 0, count * sizeof *y);
 }

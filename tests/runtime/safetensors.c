@@ -12,7 +12,7 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
 }
 
 /* Only plans of bf16 would need it. */
-void pen_narrow(uint16_t *y, const float *x, size_t count) {
+void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
   (void)x;
   memset(y, 0, count * sizeof *y);
 }
@@ -151,7 +151,7 @@ static void folder_with_model(void **state) {
 /* All 65,536 values of each half type, against arithmetic in f64. */
 static void widening_is_exact(void **state) {
   (void)state;
-  struct pen_weight weight = {.name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .copy_offset = UINT64_MAX};
+  struct pen_weight weight = {.name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .bf16_offset = UINT64_MAX};
   struct pen_plan plan = {.weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1};
   static uint16_t halves[65536];
   static float out[65536];

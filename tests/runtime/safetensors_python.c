@@ -12,13 +12,13 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
 }
 
 /* Only plans of bf16 would need it. */
-void pen_narrow(uint16_t *y, const float *x, size_t count) {
+void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
   (void)x;
   memset(y, 0, count * sizeof *y);
 }
 
 static struct model model;
-static unsigned char digests[PEN_PARTS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
+static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 
 /* Runs a Python script that sees numpy, safetensors and the package's own errors; true if it ends well. */
 static bool python(const char *script) {
@@ -36,11 +36,11 @@ static void opened_by_python(void **state) {
     model_write(&model.plan, rank, arena, "dir", 1, digests);
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];
-      uint64_t offsets[PEN_PARTS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
-      for (int part = 0; part < PEN_PARTS && weight->rank == rank; part++) {
+      uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
+      for (int part = 0; part < PEN_CHECKPOINT_TENSORS && weight->rank == rank; part++) {
         char name[PEN_STORED_NAME_BYTES];
         if (offsets[part] != UINT64_MAX) {
-          file_write(pen_part_name(name, weight, (enum pen_part)part), arena + offsets[part], 4 * weight->count);
+          file_write(pen_checkpoint_tensor_name(name, weight, (enum pen_checkpoint_tensor)part), arena + offsets[part], 4 * weight->count);
         }
       }
     }

@@ -58,7 +58,7 @@ static void parts_are_softmax(void **state) {
       }
       const int steps = 100000;
       for (int i = 0; i < steps; i++) {
-        parts[pen_draw(logits, COUNT, temperatures[t], top[k], (i + 0.5) / steps, weights)] += 1.0 / steps;
+        parts[pen_sample(logits, COUNT, temperatures[t], top[k], (i + 0.5) / steps, weights)] += 1.0 / steps;
       }
       for (size_t i = 0; i < COUNT; i++) {
         assert_true(fabs(parts[i] - wanted[i] / total) <= 1.5 / steps);
@@ -72,11 +72,11 @@ static void temperature_zero_takes_the_likeliest(void **state) {
   float logits[COUNT];
   for (uint64_t key = 0; key < 50; key++) {
     fill(logits, key);
-    size_t drawn = pen_draw(logits, COUNT, 0, 0, 0.999, weights);
+    size_t drawn = pen_sample(logits, COUNT, 0, 0, 0.999, weights);
     for (size_t i = 0; i < COUNT; i++) {
       assert_true(logits[i] <= logits[drawn]);
     }
-    assert_int_equal(pen_draw(logits, COUNT, 1, 1, 0.3, weights), drawn);
+    assert_int_equal(pen_sample(logits, COUNT, 1, 1, 0.3, weights), drawn);
   }
 }
 
@@ -84,14 +84,14 @@ static void equals_and_what_is_no_number_are_drawn_from_without_harm(void **stat
   (void)state;
   float logits[COUNT] = {0};
   for (uint64_t k = 0; k <= COUNT; k++) {
-    assert_in_range(pen_draw(logits, COUNT, 1, k, 0.999999, weights), 0, COUNT - 1);
+    assert_in_range(pen_sample(logits, COUNT, 1, k, 0.999999, weights), 0, COUNT - 1);
   }
-  assert_int_equal(pen_draw(logits, 1, 1, 1, 0.5, weights), 0);
+  assert_int_equal(pen_sample(logits, 1, 1, 1, 0.5, weights), 0);
   for (size_t i = 0; i < COUNT; i++) {
     logits[i] = i % 3 == 0 ? NAN : i % 3 == 1 ? INFINITY : -INFINITY;
   }
   for (uint64_t k = 0; k <= COUNT; k++) {
-    assert_in_range(pen_draw(logits, COUNT, 1, k, 0.5, weights), 0, COUNT - 1);
+    assert_in_range(pen_sample(logits, COUNT, 1, k, 0.5, weights), 0, COUNT - 1);
   }
 }
 

@@ -189,7 +189,7 @@ static void test_normals_of_bf16(void **state) {
   struct pen_call call = {.operand = {narrow}, .dim = {MICROBATCH * SEQUENCE, WIDTH, 1, SEQUENCE}, .prepared = &data};
   pen_data_op(PEN_OP_NORMAL, PEN_BF16)(&call);
   draw(wide, 7, 4, 0, 1);
-  pen_narrow(rounded, wide, COUNT);
+  pen_f32_to_bf16(rounded, wide, COUNT);
   assert_memory_equal(narrow, rounded, sizeof narrow);
 }
 

@@ -97,11 +97,11 @@ static void test_the_greatest_magnitude_is_the_greatest_of_all_tensors(void **st
   (void)state;
   double board[] = {9.0, 16.0, 4.0, 1.0};
   struct pen_plan plan = {.replica_count = 1, .weight_count = 3, .loss_count = 1, .optimizer.norm = PEN_NORM_INFINITE};
-  assert_near(pen_board_norm(&plan, board), 16.0, 0);
+  assert_near(pen_step_stats_norm(&plan, board), 16.0, 0);
   board[0] = INFINITY;
-  assert_true(isinf(pen_board_norm(&plan, board)));
+  assert_true(isinf(pen_step_stats_norm(&plan, board)));
   board[2] = NAN;
-  assert_true(isnan(pen_board_norm(&plan, board)));
+  assert_true(isnan(pen_step_stats_norm(&plan, board)));
 }
 
 static void test_a_step_is_skipped_where_the_norm_is_known_and_not_finite(void **state) {
@@ -120,15 +120,15 @@ static void test_board_sums_in_rising_order(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 1e16, 1.0, 1.0, -1e16};
   struct pen_plan plan = {.replica_count = 1, .weight_count = 2, .loss_count = 4, .microbatch = 2, .sequence = 8};
-  assert_near(pen_board_norm(&plan, board), 5.0, 0);
-  assert_near(pen_board_loss(&plan, board, 64), 0.0, 0);
+  assert_near(pen_step_stats_norm(&plan, board), 5.0, 0);
+  assert_near(pen_step_stats_loss(&plan, board, 64), 0.0, 0);
   plan.loss_is_mean = true;
   board[2] = 64;
   board[5] = 62;
-  assert_near(pen_board_loss(&plan, board, 64), 2.0, 0);
-  assert_near(pen_board_loss(&plan, board, 32), 4.0, 0);
+  assert_near(pen_step_stats_loss(&plan, board, 64), 2.0, 0);
+  assert_near(pen_step_stats_loss(&plan, board, 32), 4.0, 0);
   board[2] = board[3] = board[4] = board[5] = 0; /* no target counts */
-  assert_near(pen_board_loss(&plan, board, 0), 0.0, 0);
+  assert_near(pen_step_stats_loss(&plan, board, 0), 0.0, 0);
 }
 
 /* ---- replicas ---- */
@@ -147,7 +147,7 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
   const struct pen_transport_kind kind = {.peer_arena = arena_of, .peers_reached = all_reached, .exchanged = one_ended};
   const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
   const struct pen_plan plan = {.replica_count = REPLICAS, .rank_count = 1, .weights = &weight, .weight_count = 1};
-  const struct pen_action row = {.kind = PEN_WAIT_GRAD};
+  const struct pen_action row = {.kind = PEN_REDUCE_SCATTER};
   assert_non_null(pen_kernels_open(1));
   for (uint32_t own = 0; own < REPLICAS; own++) {
     const struct pen_shard shard = pen_shard_of(&plan, 0, own);
@@ -158,7 +158,7 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
     for (uint32_t i = 0; i < REPLICAS * REPLICAS * PEN_NORM_BLOCK; i++) {
       gradients[i / (REPLICAS * PEN_NORM_BLOCK)][i % (REPLICAS * PEN_NORM_BLOCK)] = addend[i / (REPLICAS * PEN_NORM_BLOCK)];
     }
-    assert_true(pen_wait_gradients(&vm, &row));
+    assert_true(pen_reduce_scatter(&vm, &row));
     for (uint64_t i = 0; i < weight.count; i++) {
       const bool summed = i >= shard.first && i < shard.first + shard.count;
       assert_true(gradients[own][i] == (summed ? 0 : addend[own]));

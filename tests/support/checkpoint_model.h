@@ -130,7 +130,7 @@ static inline void model_make(struct model *model, uint32_t ranks, uint32_t turn
     weight->value_offset = model_place(bytes, weight->count);
     weight->gradient_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
     weight->exp_avg_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
-    weight->copy_offset = UINT64_MAX;
+    weight->bf16_offset = UINT64_MAX;
     weight->exp_avg_sq_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
   }
   model_files(model);
@@ -170,8 +170,8 @@ static inline unsigned char *model_arena(const struct model *model, uint32_t ran
 static inline void model_fill(const struct model *model, uint32_t rank, unsigned char *arena, uint64_t state) {
   for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
     const struct pen_weight *weight = &model->weights[i];
-    for (int part = 0; part < PEN_PARTS && weight->rank == rank; part++) {
-      uint64_t offsets[PEN_PARTS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
+    for (int part = 0; part < PEN_CHECKPOINT_TENSORS && weight->rank == rank; part++) {
+      uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
       for (uint64_t j = 0; j < weight->count && offsets[part] != UINT64_MAX; j++) {
         ((float *)(arena + offsets[part]))[j] = model_value(state, i, part, j);
       }

@@ -7,7 +7,7 @@
 /* Runs a product of bf16: what is tested. */
 static void run_product(enum pen_op_kind kind, struct pen_call *call);
 
-/* Some are cut into blocks, PEN_PRODUCT_BLOCK a side; the last have more than PEN_PAIRS_DEPTH numbers to add up, an odd number of them, too;
+/* Some are cut into blocks, PEN_PRODUCT_BLOCK a side; the last have more than PEN_NCCL_ROUNDS_DEPTH numbers to add up, an odd number of them, too;
  * some have rows that are whole pages. */
 static const int64_t shapes[][3] = { { 1, 1, 1 },       { 3, 17, 5 },    { 33, 7, 65 },   { 130, 70, 259 },  { 600, 40, 30 }, { 20, 1100, 30 },
                                      { 20, 30, 1030 },  { 40, 50, 24 },  { 50, 1024, 6 }, { 4, 18, 1024 },   { 2, 2, 2 },     { 1602, 5, 7 },

@@ -66,7 +66,7 @@ static inline struct whole make_whole_with(struct pen_topology *topology, void (
   struct pen_order *forward = pen_compose_forward(w.partition);
   bool trains = w.topology->trains;
   w.order = trains ? pen_compose(w.topology, w.partition) : forward;
-  w.timing = pen_simulate_step(w.order, w.partition, w.cost, pen_exchange_costs(w.topology, w.partition, train, w.cost), -1,
+  w.timing = pen_simulate_step(w.order, w.partition, w.cost, pen_collective_costs(w.topology, w.partition, train, w.cost), -1,
                                trains ? PEN_TRAIN : PEN_EVAL, false);
   w.lowered = pen_lower(w.order, w.partition, w.timing, trains ? PEN_TRAIN : PEN_EVAL, trains && w.topology->optimizer_clip_norm > 0);
   size_t shapes = w.topology->shapes_sequence.count, count = 0;

@@ -109,7 +109,7 @@ static bool advance(struct machine *m, uint32_t rank) {
   if (pen_kind_waits(row->kind))
     if (arrived[message->channel] < step * channel->message_count + message->sequence + 1) return false;
   if (row->kind == PEN_PUBLISH) m->published[rank] = m->step[rank] + 1;
-  if (row->kind == PEN_GATHER && !all_published(m, m->step[rank])) return false;
+  if (row->kind == PEN_WAIT_NORM && !all_published(m, m->step[rank])) return false;
   if (++m->next[rank] == tables->action_count) {
     m->next[rank] = 0;
     m->step[rank]++;

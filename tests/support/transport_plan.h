@@ -24,7 +24,7 @@ struct two_ranks {
 
 /* The whole arena lies in the window, at one address for both ends: a checker of data races then sees both. */
 static inline void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
-  const struct pen_rank_memory memory = {.arena_bytes = ARENA_BYTES, .window_bytes = ARENA_BYTES};
+  const struct pen_rank_memory memory = {.arena_bytes = ARENA_BYTES, .receive_bytes = ARENA_BYTES};
   *two = (struct two_ranks){
       .channels = {{.from_rank = 0, .to_rank = 1, .message_count = MESSAGES, .credit_count = MESSAGES},
                    {.from_rank = 1, .to_rank = 0, .message_count = 1}},

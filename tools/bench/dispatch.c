@@ -41,7 +41,7 @@ double pen_sum_squares(const float *x, size_t count) {
   return (double)count * (double)(x != NULL);
 }
 
-double pen_greatest_magnitude(const float *x, size_t count) {
+double pen_max_abs(const float *x, size_t count) {
   return (double)count * (double)(x != NULL);
 }
 
@@ -54,7 +54,7 @@ void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *ex
   (void)parameter, (void)gradient, (void)exp_avg, (void)exp_avg_sq, (void)count, (void)settings;
 }
 
-void pen_narrow(uint16_t *to, const float *from, size_t count) {
+void pen_f32_to_bf16(uint16_t *to, const float *from, size_t count) {
   (void)to, (void)from, (void)count;
 }
 
@@ -153,8 +153,8 @@ int main(void) {
     }
     munmap(end.arena, plan->memory[rank].arena_bytes);
     free(vm.ops);
-    free(vm.patches);
-    free(vm.first_patch);
+    free(vm.relocations);
+    free(vm.first_relocation);
     free((void *)vm.weights);
   }
   printf("{\"plan\":\"%s\",\"rows\":%" PRIu64 ",\"compute_rows\":%" PRIu64 ",\"operations\":%" PRIu64

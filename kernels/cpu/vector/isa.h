@@ -16,7 +16,7 @@ struct pen_vector_kernels {
   void (*widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
   void (*narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width);
   double (*sum_squares)(const float *x, size_t count);
-  double (*greatest_magnitude)(const float *x, size_t count);
+  double (*max_abs)(const float *x, size_t count);
   void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                      const struct pen_adamw *settings);
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
@@ -54,7 +54,7 @@ pen_kernel PEN_NAME(accumulate);
 void PEN_NAME(widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
 void PEN_NAME(narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width);
 double PEN_NAME(sum_squares)(const float *x, size_t count);
-double PEN_NAME(greatest_magnitude)(const float *x, size_t count);
+double PEN_NAME(max_abs)(const float *x, size_t count);
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
                           const struct pen_adamw *settings);
 void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);

@@ -1,4 +1,4 @@
-/* optimizer.c: pen_sum_arrays for gradients of replicas, pen_sum_squares and pen_greatest_magnitude for the gradient's norm, and pen_adamw_step. */
+/* optimizer.c: pen_sum_arrays for gradients of replicas, pen_sum_squares and pen_max_abs for the gradient's norm, and pen_adamw_step. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -29,7 +29,7 @@ double PEN_NAME(sum_squares)(const float *x, size_t count) {
 }
 
 /* Without their signs, floats are ordered as their bits are, and a NaN stands above all: whole numbers are compared. */
-double PEN_NAME(greatest_magnitude)(const float *x, size_t count) {
+double PEN_NAME(max_abs)(const float *x, size_t count) {
   int32_t most = 0;
   for (size_t i = 0; i < count; i++) {
     int32_t bits;

@@ -37,7 +37,7 @@ enum {
   STEPS_AHEAD_LEFT = 8,
 };
 _Static_assert(HEIGHT % ROWS == 0 && PEN_PRODUCT_WIDTH % PANEL == 0, "blocks are whole tiles");
-_Static_assert(NUMBERS == 1 || NUMBERS * DEPTH == PEN_PAIRS_DEPTH, "what is rounded is one block of k");
+_Static_assert(NUMBERS == 1 || NUMBERS * DEPTH == PEN_NCCL_ROUNDS_DEPTH, "what is rounded is one block of k");
 _Static_assert((int)PANEL <= PEN_PRODUCT_PANEL, "the workspace of ops.def has room for a panel past the last column");
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
