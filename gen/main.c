@@ -19,12 +19,14 @@
 enum { LAYOUTS_MAXIMUM = 6 };
 
 /* Rows that somebody wrote are wrong: names file, rank and action as they stand in the file. */
-static _Noreturn void stop_at_action(const char *path, struct pen_action *const *action, const struct pen_problem *problem) {
+static _Noreturn void stop_at_action(const char *path, struct pen_action *const *action,
+                                     const struct pen_problem *problem) {
   if (problem->rank == PEN_NONE || problem->action == PEN_NONE)
     pen_stop(PEN_EXIT_DATA, "%s: %s", path, problem->reason);
   const struct pen_action *a = &action[problem->rank][problem->action];
   uint32_t place = 0; /* among the actions of the file: waits and the step's end are ours */
-  for (uint32_t i = 0; i < problem->action; i++) place += action[problem->rank][i].kind <= PEN_RECV_B;
+  for (uint32_t i = 0; i < problem->action; i++)
+    place += action[problem->rank][i].kind <= PEN_RECV_B;
   char text[32];
   pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): %s", path, problem->rank, place,
            pen_action_text(text, a->kind, a->stage, a->microbatch), problem->reason);
@@ -32,13 +34,15 @@ static _Noreturn void stop_at_action(const char *path, struct pen_action *const 
 
 /* Costs are finite, but their sum may not be. */
 static _Noreturn void stop_at_costs(const struct pen_result *result) {
-  pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY, "%s: costs: the step takes longer than a number can say",
+  pen_stop(result->measured ? PEN_EXIT_DATA : PEN_EXIT_TOPOLOGY,
+           "%s: costs: the step takes longer than a number can say",
            result->measured ? result->measured->path : result->topology->path);
 }
 
 static void simulate(struct pen_result *result, int kind, bool given) {
   pen_pass("simulate");
-  result->timing = pen_simulate_step(result->order, result->partition, result->cost, result->exchange_cost, pen_overlap_of(result), kind, given);
+  result->timing = pen_simulate_step(result->order, result->partition, result->cost,
+                                     result->exchange_cost, pen_overlap_of(result), kind, given);
   if (result->timing->complete && !isfinite(result->timing->makespan)) stop_at_costs(result);
 }
 
@@ -47,8 +51,9 @@ static void lower_own(struct pen_result *result, int kind) {
   simulate(result, kind, false);
   pen_pass("lower");
   bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
-  result->lowered = kind == PEN_EVAL ? pen_lower_forward(result->order, result->partition)
-                                     : pen_lower(result->order, result->partition, result->timing, kind, gather);
+  result->lowered = kind == PEN_EVAL
+                        ? pen_lower_forward(result->order, result->partition)
+                        : pen_lower(result->order, result->partition, result->timing, kind, gather);
 }
 
 /* Order, timing and rows from --actions. */
@@ -60,9 +65,10 @@ static void lower_given(struct pen_result *result, const struct pen_options *opt
   uint32_t *count;
   pen_pass("actions");
   pen_actions_read(options->actions, partition, &action, &count);
-  if (!pen_verify_actions(action, count, partition->rank_count, partition->stage_count, partition->microbatch_count,
-                       partition->rank_of, kind, &problem)) {
-    struct pen_lowered rows = {.rank_count = partition->rank_count, .count = count, .action = action};
+  if (!pen_verify_actions(action, count, partition->rank_count, partition->stage_count,
+                          partition->microbatch_count, partition->rank_of, kind, &problem)) {
+    struct pen_lowered rows = {
+        .rank_count = partition->rank_count, .count = count, .action = action};
     result->lowered = &rows;
     pen_output_deadlock(result, options);
     stop_at_action(options->actions, action, &problem);
@@ -79,34 +85,45 @@ static void verify(const struct pen_result *result, const struct pen_options *op
   if (pen_verify(result->plan, &problem)) return;
   if (options->actions) stop_at_action(options->actions, result->lowered->action, &problem);
   char text[32] = "the plan";
-  if (problem.rank != PEN_NONE && problem.action != PEN_NONE && !result->topology->shapes_sequence.count) {
+  if (problem.rank != PEN_NONE && problem.action != PEN_NONE &&
+      !result->topology->shapes_sequence.count) {
     const struct pen_action *a = &result->lowered->action[problem.rank][problem.action];
     pen_action_text(text, a->kind, a->stage, a->microbatch);
   }
-  pen_stop(70, "penstock-gen: this is our bug: the plan of %s is wrong: rank %u, row %u (%s): %s", result->topology->path,
-           problem.rank, problem.action, text, problem.reason);
+  pen_stop(70, "penstock-gen: this is our bug: the plan of %s is wrong: rank %u, row %u (%s): %s",
+           result->topology->path, problem.rank, problem.action, text, problem.reason);
 }
 
-/* Adds the profiles of one shape: train and eval, or eval alone. Names of further shapes end with their sequence. */
-static void add_profiles(struct pen_profile_input *profile, size_t *count, const struct pen_result *result, int kind, const char *suffix) {
+/* Adds the profiles of one shape: train and eval, or eval alone. Names of further shapes end with
+ * their sequence. */
+static void add_profiles(struct pen_profile_input *profile, size_t *count,
+                         const struct pen_result *result, int kind, const char *suffix) {
   bool trains = kind == PEN_TRAIN;
   const char *name = pen_text("%s%s", trains ? "train" : "eval", suffix);
-  profile[(*count)++] = (struct pen_profile_input){name, kind, (struct pen_lowered *)result->lowered, result->own, result->topology,
+  profile[(*count)++] = (struct pen_profile_input){name,
+                                                   kind,
+                                                   (struct pen_lowered *)result->lowered,
+                                                   result->own,
+                                                   result->topology,
                                                    result->partition};
   if (!trains) return;
   pen_pass("lower eval");
-  struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result->partition), result->partition);
-  profile[(*count)++] = (struct pen_profile_input){pen_text("eval%s", suffix), PEN_EVAL, forward, result->eval, result->topology,
-                                                   result->partition};
+  struct pen_lowered *forward =
+      pen_lower_forward(pen_compose_forward(result->partition), result->partition);
+  profile[(*count)++] = (struct pen_profile_input){
+      pen_text("eval%s", suffix), PEN_EVAL,         forward, result->eval,
+      result->topology,           result->partition};
 }
 
 /* From rows to the plan. */
 static void lay_out_rows(struct pen_result *result, int kind) {
   size_t shapes = result->topology->shapes_sequence.count, count = 0;
-  struct pen_profile_input *profile = pen_new(2 * (1 + shapes) + PEN_GENERATION_MAX, sizeof *profile);
+  struct pen_profile_input *profile =
+      pen_new(2 * (1 + shapes) + PEN_GENERATION_MAX, sizeof *profile);
   add_profiles(profile, &count, result, kind, "");
   for (size_t i = 0; i < shapes; i++)
-    add_profiles(profile, &count, &result->shape[i], kind, pen_text("_%lld", (long long)result->shape[i].topology->sequence));
+    add_profiles(profile, &count, &result->shape[i], kind,
+                 pen_text("_%lld", (long long)result->shape[i].topology->sequence));
   pen_pass("generation");
   count += pen_generation(result->topology, result->partition, &profile[count]);
   pen_pass("layout");
@@ -115,15 +132,18 @@ static void lay_out_rows(struct pen_result *result, int kind) {
 
 /* ---- orders that are searched for ---- */
 
-static void search(struct pen_result *result, const struct pen_options *options, const double *slack) {
+static void search(struct pen_result *result, const struct pen_options *options,
+                   const double *slack) {
   pen_pass("search");
   if (!pen_search_can_time(result->partition, result->cost)) stop_at_costs(result);
   struct pen_search_effort effort = {options->search_seconds, options->search_seed};
-  result->search = pen_search(result->topology, result->partition, result->own, result->cost, pen_overlap_of(result), &effort, slack);
+  result->search = pen_search(result->topology, result->partition, result->own, result->cost,
+                              pen_overlap_of(result), &effort, slack);
   result->order = result->search->order;
 }
 
-/* By how much each rank's arena exceeds the limit, `times` so much added to `slack` if there is any. False: none does. */
+/* By how much each rank's arena exceeds the limit, `times` so much added to `slack` if there is
+ * any. False: none does. */
 static bool exceeds(const struct pen_result *result, double *slack, double times) {
   bool any = false;
   double limit = (double)result->topology->memory_limit_mib * 1048576.0;
@@ -136,7 +156,8 @@ static bool exceeds(const struct pen_result *result, double *slack, double times
   return any;
 }
 
-/* Named orders that are better than what was found, or all when nothing was: the first whose layout keeps within the limit is taken. */
+/* Named orders that are better than what was found, or all when nothing was: the first whose layout
+ * keeps within the limit is taken. */
 static bool take_named(struct pen_result *result) {
   struct pen_search *search = result->search;
   struct pen_result before = *result;
@@ -154,10 +175,12 @@ static bool take_named(struct pen_result *result) {
   return found.order != NULL;
 }
 
-/* The search goes by an estimate of bytes; the layout decides. What it needs more, the next search has less, ever more so; and no named
- * schedule that keeps within the limit is better than what is taken. */
+/* The search goes by an estimate of bytes; the layout decides. What it needs more, the next search
+ * has less, ever more so; and no named schedule that keeps within the limit is better than what is
+ * taken. */
 static void lay_out_search(struct pen_result *result, const struct pen_options *options) {
-  bool in_bytes = result->topology->memory_limit_mib && !result->topology->has_pipeline_live_limit, again = true;
+  bool in_bytes = result->topology->memory_limit_mib && !result->topology->has_pipeline_live_limit,
+       again = true;
   double *slack = pen_new(result->partition->rank_count, sizeof *slack);
   struct pen_search *first = NULL;
   for (int attempt = 1; attempt <= LAYOUTS_MAXIMUM && again; attempt++) {
@@ -172,22 +195,27 @@ static void lay_out_search(struct pen_result *result, const struct pen_options *
   if (in_bytes ? !take_named(result) : !result->order) {
     pen_search_refuse(first, result->topology);
     if (result->plan) pen_layout_check_limit(result->topology, result->plan);
-    pen_stop(70, "penstock-gen: this is our bug: the search finds no order of %s", result->topology->path);
+    pen_stop(70, "penstock-gen: this is our bug: the search finds no order of %s",
+             result->topology->path);
   }
   pen_search_print(result->search, pen_unit_of(result));
 }
 
 /* What a pair takes is in the unit of the topology's costs, and --costs replaces those. */
 static void check_overlap(const struct pen_result *result) {
-  if (!result->measured || result->measured->overlap >= 0 || !result->topology->has_costs_overlap) return;
+  if (!result->measured || result->measured->overlap >= 0 || !result->topology->has_costs_overlap)
+    return;
   if (pen_order_has_pair(result->order))
-    pen_topology_fail(result->topology, "costs.overlap", "not with --costs, which are in ms: %s has to say \"overlap\"", result->measured->path);
+    pen_topology_fail(result->topology, "costs.overlap",
+                      "not with --costs, which are in ms: %s has to say \"overlap\"",
+                      result->measured->path);
 }
 
 /* From graphs to the plan. */
 static void lay_out(struct pen_result *result, const struct pen_options *options) {
   int kind = result->topology->trains ? PEN_TRAIN : PEN_EVAL;
-  if (!options->actions && pen_schedule_of(result->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
+  if (!options->actions &&
+      pen_schedule_of(result->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
     lay_out_search(result, options);
   } else {
     if (options->actions) {
@@ -212,15 +240,19 @@ static void build(struct pen_result *result, const char *costs) {
   pen_note_uses_of_weights(result->partition, result->own);
   pen_pass("costs");
   if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
-  result->cost = result->measured ? result->measured->cost : pen_costs(result->topology, result->partition, result->own);
-  result->exchange_cost = pen_collective_costs(result->topology, result->partition, result->own, result->cost);
+  result->cost = result->measured ? result->measured->cost
+                                  : pen_costs(result->topology, result->partition, result->own);
+  result->exchange_cost =
+      pen_collective_costs(result->topology, result->partition, result->own, result->cost);
 }
 
-/* Rows of the further shapes: the same stages on the same ranks, with sequences and microbatches of their own. */
+/* Rows of the further shapes: the same stages on the same ranks, with sequences and microbatches of
+ * their own. */
 static void build_shapes(struct pen_result *result, const struct pen_options *options) {
   size_t count = result->topology->shapes_sequence.count;
   if (count && options->actions)
-    pen_topology_fail(result->topology, "shapes.sequence", "none, with --actions: its rows are of one shape alone");
+    pen_topology_fail(result->topology, "shapes.sequence",
+                      "none, with --actions: its rows are of one shape alone");
   result->shape = pen_new(count + 1, sizeof *result->shape);
   for (size_t i = 0; i < count; i++) {
     struct pen_result *shape = &result->shape[i];
@@ -237,7 +269,8 @@ static void build_shapes(struct pen_result *result, const struct pen_options *op
 
 static struct pen_result generate(const struct pen_options *options) {
   pen_pass("topology");
-  struct pen_result result = {.topology = pen_topology_read(options->topology, options->override, options->override_count)};
+  struct pen_result result = {
+      .topology = pen_topology_read(options->topology, options->override, options->override_count)};
   pen_output_check(result.topology, options);
   pen_pass("partition");
   result.partition = pen_partition(result.topology);
@@ -256,7 +289,8 @@ static struct pen_result generate(const struct pen_options *options) {
 
 static uint64_t row_count(const struct pen_result *result) {
   uint64_t rows = 0;
-  for (uint32_t rank = 0; rank < result->lowered->rank_count; rank++) rows += result->lowered->count[rank];
+  for (uint32_t rank = 0; rank < result->lowered->rank_count; rank++)
+    rows += result->lowered->count[rank];
   return rows;
 }
 
@@ -271,8 +305,10 @@ int main(int argc, char **argv) {
   }
   if (options->times) pen_passes_write(options->times, row_count(&result));
   if (options->depend && !options->check)
-    pen_topology_write_dependencies(result.topology, options->target ? options->target : options->output, options->depend);
-  if (fflush(stdout) || ferror(stdout)) pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
+    pen_topology_write_dependencies(
+        result.topology, options->target ? options->target : options->output, options->depend);
+  if (fflush(stdout) || ferror(stdout))
+    pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
   pen_free_all();
   return 0;
 }

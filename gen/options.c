@@ -1,4 +1,5 @@
-/* options.c: parser and --help over options.def. Options and the topology may stand in any order; `--` ends the options. */
+/* options.c: parser and --help over options.def. Options and the topology may stand in any order;
+ * `--` ends the options. */
 #include "gen/options.h"
 
 #include <stdlib.h>
@@ -33,8 +34,8 @@ enum { PRINTS = sizeof prints / sizeof *prints };
 
 /* ---- help ---- */
 
-/* Prints a text from HELP_COLUMN on, in lines of at most HELP_WIDTH; the cursor stands at `column`, and past HELP_COLUMN a new line
- * is begun. */
+/* Prints a text from HELP_COLUMN on, in lines of at most HELP_WIDTH; the cursor stands at `column`,
+ * and past HELP_COLUMN a new line is begun. */
 static void print_wrapped(int column, const char *text) {
   if (column >= HELP_COLUMN) column = printf("\n") - 1;
   column += printf("%*s", HELP_COLUMN - column, "");
@@ -51,14 +52,17 @@ static void print_wrapped(int column, const char *text) {
 }
 
 static void print_help(void) {
-  printf("usage: penstock-gen [OPTION]... TOPOLOGY.cfg\n\nTurns a topology file into the static plan of a deployment.\n\n");
+  printf(
+      "usage: penstock-gen [OPTION]... TOPOLOGY.cfg\n\nTurns a topology file into the static plan "
+      "of a deployment.\n\n");
   for (int i = 0; i < OPTIONS; i++) {
     const struct option *option = &options_known[i];
     int column = option->letter ? printf("  -%c, ", option->letter) : printf("      ");
     column += printf("--%s%s%s", option->name, *option->argument ? "=" : "", option->argument);
     print_wrapped(column, option->meaning);
     for (int kind = 0; option->type == PRINT && kind < PRINTS; kind++) {
-      if (prints[kind].built) print_wrapped(printf("          %s", prints[kind].name), prints[kind].meaning);
+      if (prints[kind].built)
+        print_wrapped(printf("          %s", prints[kind].name), prints[kind].meaning);
     }
   }
 }
@@ -90,15 +94,18 @@ static const char *checked_print(struct word word, const char *value) {
   for (int i = 0; i < PRINTS; i++) {
     if (strcmp(prints[i].name, value)) continue;
     if (prints[i].built) return prints[i].name;
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: not made by this version; it makes %s", word.text, value, built_prints());
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: not made by this version; it makes %s",
+             word.text, value, built_prints());
   }
-  pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: no such kind; one of %s", word.text, value, built_prints());
+  pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: no such kind; one of %s", word.text, value,
+           built_prints());
 }
 
 static void add_override(struct pen_options *options, struct word word, const char *value) {
   const char *equals = strchr(value, '=');
   if (!equals || equals == value)
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: needs PATH=VALUE, as in pipeline.ranks=2", word.text, value);
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: needs PATH=VALUE, as in pipeline.ranks=2",
+             word.text, value);
   options->override[options->override_count++] = value;
 }
 
@@ -110,21 +117,25 @@ static uint64_t read_count(struct word word, const char *value) {
     count = 10 * count + (uint64_t)(*digit - '0');
     fits = fits && count <= COUNT_MAXIMUM;
   }
-  if (!fits) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: needs a whole number, at most %d", word.text, value, COUNT_MAXIMUM);
+  if (!fits)
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: needs a whole number, at most %d", word.text,
+             value, COUNT_MAXIMUM);
   return count;
 }
 
 static void set(struct pen_options *options, struct word word, const char *value) {
   void *field = (char *)options + word.option->offset;
   switch (word.option->type) {
-  case TEXT:
-    if (!*value) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: needs %s, which may not be empty", word.text, word.option->argument);
-    *(const char **)field = value;
-    break;
-  case PRINT: *(const char **)field = checked_print(word, value); break;
-  case COUNT: *(uint64_t *)field = read_count(word, value); break;
-  case LIST: add_override(options, word, value); break;
-  case FLAG: *(bool *)field = true; break;
+    case TEXT:
+      if (!*value)
+        pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: needs %s, which may not be empty", word.text,
+                 word.option->argument);
+      *(const char **)field = value;
+      break;
+    case PRINT: *(const char **)field = checked_print(word, value); break;
+    case COUNT: *(uint64_t *)field = read_count(word, value); break;
+    case LIST: add_override(options, word, value); break;
+    case FLAG: *(bool *)field = true; break;
   }
 }
 
@@ -135,13 +146,17 @@ static int read_long(struct pen_options *options, int argc, char **argv, int ind
   const char *value = name[bytes] ? name + bytes + 1 : NULL;
   struct word word = {.text = pen_text("--%.*s", (int)bytes, name)};
   for (int i = 0; i < OPTIONS; i++) {
-    if (strlen(options_known[i].name) == bytes && !memcmp(options_known[i].name, name, bytes)) word.option = &options_known[i];
+    if (strlen(options_known[i].name) == bytes && !memcmp(options_known[i].name, name, bytes))
+      word.option = &options_known[i];
   }
-  if (!word.option) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: no such option; see penstock-gen --help", word.text);
+  if (!word.option)
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: no such option; see penstock-gen --help",
+             word.text);
   if (word.option->type == FLAG) {
     if (value) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: takes no value", word.text);
   } else if (!value) {
-    if (index + 1 == argc) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: needs %s", word.text, word.option->argument);
+    if (index + 1 == argc)
+      pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: needs %s", word.text, word.option->argument);
     value = argv[++index];
   }
   set(options, word, value);
@@ -155,12 +170,15 @@ static int read_short(struct pen_options *options, int argc, char **argv, int in
     for (int i = 0; i < OPTIONS; i++) {
       if (options_known[i].letter == *letter) word.option = &options_known[i];
     }
-    if (!word.option) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: no such option; see penstock-gen --help", word.text);
+    if (!word.option)
+      pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: no such option; see penstock-gen --help",
+               word.text);
     if (word.option->type == FLAG) {
       set(options, word, NULL);
       continue;
     }
-    if (!letter[1] && index + 1 == argc) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: needs %s", word.text, word.option->argument);
+    if (!letter[1] && index + 1 == argc)
+      pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: needs %s", word.text, word.option->argument);
     set(options, word, letter[1] ? letter + 1 : argv[++index]);
     break;
   }
@@ -172,14 +190,16 @@ static void read_words(struct pen_options *options, int argc, char **argv) {
   for (int index = 1; index < argc;) {
     const char *word = argv[index];
     if (only_files || word[0] != '-' || !word[1]) {
-      if (options->topology) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: one topology at a time", word);
+      if (options->topology)
+        pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s: one topology at a time", word);
       options->topology = word;
       index++;
     } else if (!strcmp(word, "--")) {
       only_files = true;
       index++;
     } else {
-      index = word[1] == '-' ? read_long(options, argc, argv, index) : read_short(options, argc, argv, index);
+      index = word[1] == '-' ? read_long(options, argc, argv, index)
+                             : read_short(options, argc, argv, index);
     }
   }
 }
@@ -188,7 +208,8 @@ static void read_words(struct pen_options *options, int argc, char **argv) {
 static void check_name(const char *name) {
   static const char allowed[] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_.-";
   if (name && name[strspn(name, allowed)])
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: --name %s: needs a name of letters, digits, '_', '.' and '-'", name);
+    pen_stop(PEN_EXIT_USAGE,
+             "penstock-gen: --name %s: needs a name of letters, digits, '_', '.' and '-'", name);
 }
 
 struct pen_options *pen_options_read(int argc, char **argv) {
@@ -209,10 +230,13 @@ struct pen_options *pen_options_read(int argc, char **argv) {
     printf("penstock-gen %s\n", PEN_VERSION_TEXT);
     finish();
   }
-  if (!options->topology) pen_stop(PEN_EXIT_USAGE, "penstock-gen: TOPOLOGY.cfg is missing; see penstock-gen --help");
-  if (!*options->topology) pen_stop(PEN_EXIT_USAGE, "penstock-gen: the topology's name may not be empty");
+  if (!options->topology)
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: TOPOLOGY.cfg is missing; see penstock-gen --help");
+  if (!*options->topology)
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: the topology's name may not be empty");
   if ((options->arrows || options->critical) && strcmp(options->print, "svg"))
-    pen_stop(PEN_EXIT_USAGE, "penstock-gen: --%s: only with --print=svg", options->arrows ? "arrows" : "critical");
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: --%s: only with --print=svg",
+             options->arrows ? "arrows" : "critical");
   check_name(options->name);
   if (!options->target) options->target = options->output;
   if (options->target == NULL && options->depend)

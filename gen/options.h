@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Null and false: not said. `print` is a name that this version builds; `target` is the output file where nothing else is said. */
+/* Null and false: not said. `print` is a name that this version builds; `target` is the output file
+ * where nothing else is said. */
 struct pen_options {
   const char *topology;
   const char *output, *print, *actions, *costs, *depend, *target, *name, *times;
@@ -16,7 +17,8 @@ struct pen_options {
   bool arrows, check, critical, list_schedules, help, version;
 };
 
-/* Reads the command line. --help, --version and --list-schedules print and exit 0; what is wrong is said and exits 64. */
+/* Reads the command line. --help, --version and --list-schedules print and exit 0; what is wrong is
+ * said and exits 64. */
 struct pen_options *pen_options_read(int argc, char **argv);
 
 #endif

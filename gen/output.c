@@ -26,54 +26,73 @@ const char *pen_unit_of(const struct pen_result *result) {
   return result->measured ? "in ms" : pen_cost_unit(result->topology);
 }
 
-/* The command line with paths by base name, so that the same input gives the same bytes wherever it lies. */
-static const char *command_text(const struct pen_result *result, const struct pen_options *options) {
+/* The command line with paths by base name, so that the same input gives the same bytes wherever it
+ * lies. */
+static const char *command_text(const struct pen_result *result,
+                                const struct pen_options *options) {
   const char *text = "penstock-gen";
   for (size_t i = 0; i < options->override_count; i++) {
     static const char file[] = "pipeline.schedule_file=";
     bool path = strncmp(options->override[i], file, sizeof file - 1) == 0;
-    const char *value = path ? pen_text("%s%s", file, basename(pen_text("%s", options->override[i] + sizeof file - 1))) : options->override[i];
+    const char *value =
+        path ? pen_text("%s%s", file,
+                        basename(pen_text("%s", options->override[i] + sizeof file - 1)))
+             : options->override[i];
     text = pen_text("%s -s %s", text, value);
   }
-  if (options->actions) text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
-  if (options->costs) text = pen_text("%s --costs=%s", text, basename(pen_text("%s", options->costs)));
+  if (options->actions)
+    text = pen_text("%s --actions=%s", text, basename(pen_text("%s", options->actions)));
+  if (options->costs)
+    text = pen_text("%s --costs=%s", text, basename(pen_text("%s", options->costs)));
   if (result->search)
-    text = pen_text("%s --search-seconds=%llu --search-seed=%llu", text, (unsigned long long)options->search_seconds,
+    text = pen_text("%s --search-seconds=%llu --search-seed=%llu", text,
+                    (unsigned long long)options->search_seconds,
                     (unsigned long long)options->search_seed);
   return pen_text("%s %s", text, basename(pen_text("%s", options->topology)));
 }
 
 static void write_c(FILE *out, const struct pen_result *result, const struct pen_options *options) {
-  struct pen_emit_header header = {command_text(result, options), result->topology->source_digest, pen_unit_of(result),
-                                   result->timing};
+  struct pen_emit_header header = {command_text(result, options), result->topology->source_digest,
+                                   pen_unit_of(result), result->timing};
   pen_emit_c(out, result->plan, &header);
 }
 
-static void write_actions(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_actions(FILE *out, const struct pen_result *result,
+                          const struct pen_options *options) {
   (void)options;
-  pen_actions_print(out, result->lowered->action, result->lowered->count, result->lowered->rank_count);
+  pen_actions_print(out, result->lowered->action, result->lowered->count,
+                    result->lowered->rank_count);
 }
 
-static void write_csv(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_csv(FILE *out, const struct pen_result *result,
+                      const struct pen_options *options) {
   (void)options;
   pen_csv_print(out, result->order);
 }
 
 /* With replicas the rows of their exchange are among the actions. */
-static struct pen_view picture_of(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static struct pen_view picture_of(FILE *out, const struct pen_result *result,
+                                  const struct pen_options *options) {
   const struct pen_timing *timing = result->timing;
-  return (struct pen_view){.plan = result->plan, .partition = result->partition,
-                              .order = timing->whole ? timing->whole_order : result->order, .timing = timing->whole ? timing->whole : timing,
-                              .cost = result->cost, .lowered = result->lowered, .unit = pen_unit_of(result),
-                              .arrows = options->arrows, .critical = options->critical, .columns = pen_terminal_columns(out),
-                              .colour = pen_terminal_colour(out)};
+  return (struct pen_view){.plan = result->plan,
+                           .partition = result->partition,
+                           .order = timing->whole ? timing->whole_order : result->order,
+                           .timing = timing->whole ? timing->whole : timing,
+                           .cost = result->cost,
+                           .lowered = result->lowered,
+                           .unit = pen_unit_of(result),
+                           .arrows = options->arrows,
+                           .critical = options->critical,
+                           .columns = pen_terminal_columns(out),
+                           .colour = pen_terminal_colour(out)};
 }
 
 /* A picture is drawn from one description, whatever its kind. */
-#define WRITE_PICTURE(kind)                                                                                     \
-  static void write_##kind(FILE *out, const struct pen_result *result, const struct pen_options *options) {         \
-    struct pen_view picture = picture_of(out, result, options);                                              \
-    pen_view_##kind(out, &picture);                                                                          \
+#define WRITE_PICTURE(kind)                                            \
+  static void write_##kind(FILE *out, const struct pen_result *result, \
+                           const struct pen_options *options) {        \
+    struct pen_view picture = picture_of(out, result, options);        \
+    pen_view_##kind(out, &picture);                                    \
   }
 WRITE_PICTURE(memory)
 WRITE_PICTURE(svg)
@@ -81,34 +100,46 @@ WRITE_PICTURE(text)
 WRITE_PICTURE(trace)
 
 /* What PyTorch writes knows no replicas. */
-static void write_comms(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_comms(FILE *out, const struct pen_result *result,
+                        const struct pen_options *options) {
   struct pen_view picture = picture_of(out, result, options);
   picture.order = result->order;
   picture.timing = result->timing;
   pen_view_comms(out, &picture);
 }
 
-static void write_report(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_report(FILE *out, const struct pen_result *result,
+                         const struct pen_options *options) {
   struct pen_view whole = picture_of(out, result, options);
-  const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->cost, whole.timing);
-  const struct pen_budget *budget = result->topology->trains ? pen_budget_of(result->topology, result->partition, result->own, NULL) : NULL;
-  struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->cost, pen_overlap_of(result), budget);
+  const struct pen_path *path =
+      pen_critical_path(whole.order, result->partition, result->cost, whole.timing);
+  const struct pen_budget *budget =
+      result->topology->trains
+          ? pen_budget_of(result->topology, result->partition, result->own, NULL)
+          : NULL;
+  struct pen_bounds bounds =
+      pen_bounds_of(result->order, result->partition, result->cost, pen_overlap_of(result), budget);
   pen_report(out, result->plan, result->timing, whole.order, path, &bounds, result->search);
 }
 
-static void write_shapes(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_shapes(FILE *out, const struct pen_result *result,
+                         const struct pen_options *options) {
   (void)options;
   pen_shapes_json(out, result->topology, result->partition, &result->shapes);
 }
 
-static int profile_kind(const struct pen_result *result) { return result->topology->trains ? PEN_TRAIN : PEN_EVAL; }
+static int profile_kind(const struct pen_result *result) {
+  return result->topology->trains ? PEN_TRAIN : PEN_EVAL;
+}
 
-static void write_promela(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_promela(FILE *out, const struct pen_result *result,
+                          const struct pen_options *options) {
   (void)options;
   if (result->plan)
     pen_promela(out, result->plan);
   else
-    pen_promela_actions(out, result->topology->name, result->lowered, result->partition, profile_kind(result));
+    pen_promela_actions(out, result->topology->name, result->lowered, result->partition,
+                        profile_kind(result));
 }
 
 /* The kinds of options.def that this version makes. */
@@ -116,20 +147,16 @@ static const struct {
   const char *name;
   void (*write)(FILE *out, const struct pen_result *result, const struct pen_options *options);
 } writers[] = {
-    {"c", write_c},
-    {"actions", write_actions},
-    {"csv", write_csv},
-    {"csv-comms", write_comms},
-    {"memory", write_memory},
-    {"promela", write_promela},
-    {"report", write_report},
-    {"shapes", write_shapes},
-    {"svg", write_svg},
-    {"text", write_text},
+    {"c", write_c},           {"actions", write_actions},
+    {"csv", write_csv},       {"csv-comms", write_comms},
+    {"memory", write_memory}, {"promela", write_promela},
+    {"report", write_report}, {"shapes", write_shapes},
+    {"svg", write_svg},       {"text", write_text},
     {"trace", write_trace},
 };
 
-static void write_output(FILE *out, const struct pen_result *result, const struct pen_options *options) {
+static void write_output(FILE *out, const struct pen_result *result,
+                         const struct pen_options *options) {
   for (size_t i = 0; i < sizeof writers / sizeof *writers; i++)
     if (strcmp(writers[i].name, options->print) == 0) writers[i].write(out, result, options);
 }
@@ -141,14 +168,17 @@ static bool is_replaceable(const char *path) {
 }
 
 /* Ends the generator where the file of an option would replace what is read. */
-static void check_output(const char *option, const char *path, const struct pen_topology *topology, const struct pen_options *options) {
+static void check_output(const char *option, const char *path, const struct pen_topology *topology,
+                         const struct pen_options *options) {
   const char *same = pen_same_file(path, options->topology) ? "the topology" : NULL;
   if (!same && pen_same_file(path, options->actions)) same = "--actions";
   if (!same && pen_same_file(path, options->costs)) same = "--costs";
   if (!same && pen_same_file(path, topology->schedule_path)) same = "pipeline.schedule_file";
   for (size_t i = 0; i < topology->sources.count && !same; i++)
-    if (pen_same_file(path, topology->sources.value[i])) same = pen_text("%s, which the topology includes", topology->sources.value[i]);
-  if (same) pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: the same file as %s", option, path, same);
+    if (pen_same_file(path, topology->sources.value[i]))
+      same = pen_text("%s, which the topology includes", topology->sources.value[i]);
+  if (same)
+    pen_stop(PEN_EXIT_USAGE, "penstock-gen: %s %s: the same file as %s", option, path, same);
 }
 
 void pen_output_check(const struct pen_topology *topology, const struct pen_options *options) {
@@ -161,7 +191,8 @@ void pen_output_check(const struct pen_topology *topology, const struct pen_opti
 /* Writes beside the file and renames: a plan is whole or not there. */
 static void write_file(const struct pen_result *result, const struct pen_options *options) {
   bool replace = is_replaceable(options->output);
-  const char *path = replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
+  const char *path =
+      replace ? pen_text("%s.tmp%ld", options->output, (long)getpid()) : options->output;
   FILE *out = fopen(path, "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", options->output, strerror(errno));
   write_output(out, result, options);
@@ -182,7 +213,10 @@ void pen_output(const struct pen_result *result, const struct pen_options *optio
 
 void pen_output_deadlock(const struct pen_result *result, const struct pen_options *options) {
   if (strcmp(options->print, "promela") != 0 || options->check) return;
-  if (!pen_promela_actions(NULL, result->topology->name, result->lowered, result->partition, profile_kind(result))) return;
+  if (!pen_promela_actions(NULL, result->topology->name, result->lowered, result->partition,
+                           profile_kind(result)))
+    return;
   pen_output(result, options);
-  if (fflush(stdout)) pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
+  if (fflush(stdout))
+    pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }

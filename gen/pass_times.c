@@ -36,7 +36,8 @@ static long peak_kib(void) {
 static struct pass *find(const char *name) {
   for (size_t index = 0; index < pass_count; index++)
     if (strcmp(passes[index].name, name) == 0) return &passes[index];
-  if (pass_count == PASSES_MAX) pen_stop(70, "penstock-gen: this is our bug: more than %d passes", PASSES_MAX);
+  if (pass_count == PASSES_MAX)
+    pen_stop(70, "penstock-gen: this is our bug: more than %d passes", PASSES_MAX);
   passes[pass_count].name = name;
   return &passes[pass_count++];
 }
@@ -74,6 +75,7 @@ void pen_passes_write(const char *path, uint64_t rows) {
   if (!out) pen_stop(PEN_EXIT_CREATE, "penstock-gen: %s: %s", path, strerror(errno));
   int failed = json_dumpf(all, out, JSON_INDENT(1) | JSON_REAL_PRECISION(9));
   failed |= fputc('\n', out) == EOF;
-  if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", path, strerror(errno));
+  if (fclose(out) || failed)
+    pen_stop(PEN_EXIT_WRITE, "penstock-gen: %s: %s", path, strerror(errno));
   json_decref(all);
 }

@@ -1,21 +1,23 @@
-/* head_loss.c: the head's product and its cross-entropy, some rows at a time, so that the logits of a microbatch never stand in memory.
+/* head_loss.c: the head's product and its cross-entropy, some rows at a time, so that the logits of
+ * a microbatch never stand in memory.
  *
- * The rows are cut into chunks of dim `chunk`, the last perhaps shorter. Of each chunk, in rising order:
- *     all three      logits = x w^T; their loss, and where a gradient is wanted softmax - one-hot in the logits' place
- *     HEAD_LOSS      dx = that w, where it is wanted
- *     HEAD_LOSS_DW   dw += that^T x
- *     HEAD_LOSS_B    both
- * so whole logits' 3 products are 3 in B, and 4 where I and W are split. Each is the device's own operation on the chunk's rows, with
- * what the device prepared for that many; the chunks' losses are added in rising order.
+ * The rows are cut into chunks of dim `chunk`, the last perhaps shorter. Of each chunk, in rising
+ * order: all three      logits = x w^T; their loss, and where a gradient is wanted softmax -
+ * one-hot in the logits' place HEAD_LOSS      dx = that w, where it is wanted HEAD_LOSS_DW   dw +=
+ * that^T x HEAD_LOSS_B    both so whole logits' 3 products are 3 in B, and 4 where I and W are
+ * split. Each is the device's own operation on the chunk's rows, with what the device prepared for
+ * that many; the chunks' losses are added in rising order.
  *
- * Workspace: | logits of a chunk, of the op's dtype | f64 a chunk | what the operations want |, each on PEN_ALIGNMENT_BYTES. A chunk of a
- * tensor begins on PEN_ALIGNMENT_BYTES, as tensors do, when `chunk` is a multiple of PEN_HEAD_CHUNK. */
+ * Workspace: | logits of a chunk, of the op's dtype | f64 a chunk | what the operations want |,
+ * each on PEN_ALIGNMENT_BYTES. A chunk of a tensor begins on PEN_ALIGNMENT_BYTES, as tensors do,
+ * when `chunk` is a multiple of PEN_HEAD_CHUNK. */
 #include "kernels/head_loss.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* The operations on one chunk, and the operand that each makes: that of PRODUCT stays in the workspace. */
+/* The operations on one chunk, and the operand that each makes: that of PRODUCT stays in the
+ * workspace. */
 enum { PRODUCT, LOSS, INPUT, WEIGHT, PARTS };
 enum { X, W, TARGETS, SHARE, NONE = -1 };
 
@@ -25,9 +27,9 @@ struct rule {
 };
 
 static const struct rule rules[] = {
-  { PEN_OP_HEAD_LOSS, { NONE, 4, 5, NONE } },
-  { PEN_OP_HEAD_LOSS_DW, { NONE, NONE, NONE, 4 } },
-  { PEN_OP_HEAD_LOSS_B, { NONE, 4, 5, 6 } },
+    {PEN_OP_HEAD_LOSS, {NONE, 4, 5, NONE}},
+    {PEN_OP_HEAD_LOSS_DW, {NONE, NONE, NONE, 4}},
+    {PEN_OP_HEAD_LOSS_B, {NONE, 4, 5, 6}},
 };
 
 struct part {
@@ -45,18 +47,22 @@ struct head_loss {
 
 static const struct rule *rule_of(enum pen_op_kind kind) {
   const struct rule *rule = rules;
-  while (rule->kind != kind)
-    rule++;
+  while (rule->kind != kind) rule++;
   return rule;
 }
 
-static size_t element_bytes_of(enum pen_dtype dtype) { return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float); }
+static size_t element_bytes_of(enum pen_dtype dtype) {
+  return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
+}
 
-static void list_parts(struct part part[PARTS], const struct rule *rule, int64_t rows, const int64_t *dim) {
-  part[PRODUCT] = (struct part){ PEN_OP_LINEAR, { rows, dim[1], dim[2] } };
-  part[LOSS] = (struct part){ PEN_OP_CROSS_ENTROPY, { rows, dim[2] } };
-  part[INPUT] = (struct part){ rule->makes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX, { rows, dim[1], dim[2] } };
-  part[WEIGHT] = (struct part){ rule->makes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, { rows, dim[1], dim[2] } };
+static void list_parts(struct part part[PARTS], const struct rule *rule, int64_t rows,
+                       const int64_t *dim) {
+  part[PRODUCT] = (struct part){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
+  part[LOSS] = (struct part){PEN_OP_CROSS_ENTROPY, {rows, dim[2]}};
+  part[INPUT] = (struct part){rule->makes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,
+                              {rows, dim[1], dim[2]}};
+  part[WEIGHT] = (struct part){rule->makes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW,
+                               {rows, dim[1], dim[2]}};
 }
 
 static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) {
@@ -65,22 +71,25 @@ static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) {
 
 static size_t chunks_of(const int64_t *dim) { return (size_t)((dim[0] + dim[3] - 1) / dim[3]); }
 
-size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind kind,
+                               enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
   struct part part[PARTS];
   size_t most = 0;
   list_parts(part, rule_of(kind), dim[3], dim);
   for (int i = 0; i < PARTS; i++) {
-    const size_t bytes = part[i].kind == PEN_OP_COUNT ? 0 : device->workspace_bytes(part[i].kind, dtype, part[i].dim);
+    const size_t bytes = part[i].kind == PEN_OP_COUNT
+                             ? 0
+                             : device->workspace_bytes(part[i].kind, dtype, part[i].dim);
     most = bytes > most ? bytes : most;
   }
   return losses_offset_of(dtype, dim) + pen_aligned(chunks_of(dim) * sizeof(double)) + most;
 }
 
-void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind kind,
+                            enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
   static const double none[PEN_REALS_MAX];
   struct head_loss *head = calloc(1, sizeof *head);
-  if (head == NULL)
-    return NULL;
+  if (head == NULL) return NULL;
   head->rule = rule_of(kind);
   head->device = device;
   head->element_bytes = element_bytes_of(dtype);
@@ -120,18 +129,23 @@ static void run_chunk(const struct pen_call *call, int64_t first, int64_t rows) 
   const int form = rows < dim[3];
   const size_t at = (size_t)(first * dim[1]) * head->element_bytes;
   char *const x = (char *)call->operand[X] + at, *const dx = made_by(call, INPUT);
-  void *const logits = call->workspace, *const w = call->operand[W], *const dw = made_by(call, WEIGHT);
+  void *const logits = call->workspace, *const w = call->operand[W],
+              *const dw = made_by(call, WEIGHT);
   double *const loss = (double *)((char *)call->workspace + head->losses_offset) + first / dim[3];
-  struct pen_call product = { .operand = { x, w, NULL, logits }, .dim = { rows, dim[1], dim[2] } };
-  struct pen_call cross_entropy = { .operand = { logits, (int32_t *)call->operand[TARGETS] + first, call->operand[SHARE], loss,
-                                                 dx != NULL || dw != NULL ? logits : NULL },
-                                    .dim = { rows, dim[2] } };
+  struct pen_call product = {.operand = {x, w, NULL, logits}, .dim = {rows, dim[1], dim[2]}};
+  struct pen_call cross_entropy = {
+      .operand = {logits, (int32_t *)call->operand[TARGETS] + first, call->operand[SHARE], loss,
+                  dx != NULL || dw != NULL ? logits : NULL},
+      .dim = {rows, dim[2]}};
   run_part(call, PRODUCT, form, &product);
   run_part(call, LOSS, form, &cross_entropy);
   if (dx != NULL)
-    run_part(call, INPUT, form, &(struct pen_call){ .operand = { logits, w, NULL, dx + at }, .dim = { rows, dim[1], dim[2] } });
+    run_part(
+        call, INPUT, form,
+        &(struct pen_call){.operand = {logits, w, NULL, dx + at}, .dim = {rows, dim[1], dim[2]}});
   if (dw != NULL)
-    run_part(call, WEIGHT, form, &(struct pen_call){ .operand = { logits, x, dw }, .dim = { rows, dim[1], dim[2] } });
+    run_part(call, WEIGHT, form,
+             &(struct pen_call){.operand = {logits, x, dw}, .dim = {rows, dim[1], dim[2]}});
 }
 
 void pen_head_loss(const struct pen_call *call) {
@@ -141,14 +155,18 @@ void pen_head_loss(const struct pen_call *call) {
   for (int64_t first = 0; first < dim[0]; first += dim[3])
     run_chunk(call, first, dim[0] - first < dim[3] ? dim[0] - first : dim[3]);
   if (made_by(call, LOSS) != NULL)
-    head->device->sum_doubles(made_by(call, LOSS), (const double *)((char *)call->workspace + head->losses_offset), chunks_of(dim), call->stream);
+    head->device->sum_doubles(made_by(call, LOSS),
+                              (const double *)((char *)call->workspace + head->losses_offset),
+                              chunks_of(dim), call->stream);
 }
 
-void pen_head_loss_replace(void *prepared_head, pen_kernel *run, void *own, pen_kernel **kernel, void **prepared) {
+void pen_head_loss_replace(void *prepared_head, pen_kernel *run, void *own, pen_kernel **kernel,
+                           void **prepared) {
   struct head_loss *head = prepared_head;
   *kernel = head->kernel[LOSS];
   *prepared = head->prepared[0][LOSS] != NULL ? head->prepared[0][LOSS] : head->prepared[1][LOSS];
-  assert(head->prepared[0][LOSS] == NULL || head->prepared[1][LOSS] == NULL || head->prepared[0][LOSS] == head->prepared[1][LOSS]);
+  assert(head->prepared[0][LOSS] == NULL || head->prepared[1][LOSS] == NULL ||
+         head->prepared[0][LOSS] == head->prepared[1][LOSS]);
   head->kernel[LOSS] = run;
   head->prepared[0][LOSS] = head->prepared[1][LOSS] = own;
 }

@@ -11,9 +11,11 @@
 #define PEN_THERE
 #endif
 
-/* What pair i of `half` turns by from one position to the next; `real` is the op's theta, factor, slope, offset. */
+/* What pair i of `half` turns by from one position to the next; `real` is the op's theta, factor,
+ * slope, offset. */
 static PEN_THERE inline double pen_rope_frequency(const double real[4], int64_t i, int64_t half) {
-  const double plain = pow(real[0], -(double)i / (double)half), factor = real[1], kept = real[2] * plain - real[3];
+  const double plain = pow(real[0], -(double)i / (double)half), factor = real[1],
+               kept = real[2] * plain - real[3];
   if (factor > 0)
     return plain * (kept <= 0 ? 1 / factor : kept >= 1 ? 1 : kept + (1 - kept) / factor);
   return plain;

@@ -1,4 +1,5 @@
-/* main.c: penstock-NAME: the plan that this binary was built from, and what there is to do with it. */
+/* main.c: penstock-NAME: the plan that this binary was built from, and what there is to do with it.
+ */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
@@ -30,7 +31,8 @@ static int init(const struct pen_options *options, uint64_t zero_ns) {
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "init needs --output FILE: where to write the weights");
   }
-  pen_check(pen_kernels_open((int)pen_plan.threads_per_rank) != NULL, "no memory for the buffers of matrix products");
+  pen_check(pen_kernels_open((int)pen_plan.threads_per_rank) != NULL,
+            "no memory for the buffers of matrix products");
   pen_weights_write(&pen_plan, options->output, options->seed);
   return 0;
 }
@@ -42,19 +44,17 @@ static int info(const struct pen_options *options, uint64_t zero_ns) {
 }
 
 static int (*const commands[PEN_COMMANDS])(const struct pen_options *options, uint64_t zero_ns) = {
-    [PEN_COMMAND_TRAIN] = train,
-    [PEN_COMMAND_EVAL] = eval,
-    [PEN_COMMAND_SCORE] = score,
-    [PEN_COMMAND_GENERATE] = generate,
-    [PEN_COMMAND_INIT] = init,
-    [PEN_COMMAND_INFO] = info,
+    [PEN_COMMAND_TRAIN] = train,       [PEN_COMMAND_EVAL] = eval, [PEN_COMMAND_SCORE] = score,
+    [PEN_COMMAND_GENERATE] = generate, [PEN_COMMAND_INIT] = init, [PEN_COMMAND_INFO] = info,
 };
 
-/* A standard stream that the caller closed stays one that cannot be used; else the next file opened would be taken for it. */
+/* A standard stream that the caller closed stays one that cannot be used; else the next file opened
+ * would be taken for it. */
 static void hold_standard_streams(void) {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
     if (fcntl(descriptor, F_GETFD) < 0) {
-      pen_check(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) == descriptor, "cannot hold descriptor %d", descriptor);
+      pen_check(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) == descriptor,
+                "cannot hold descriptor %d", descriptor);
     }
   }
 }

@@ -1,7 +1,8 @@
 /* manual.c: fills in a manual page: `manual TEMPLATE >PAGE`.
  *
- * Most of a template is copied. @VERSION@ becomes the version, and a line of its own that is one of the directives below becomes
- * what the .def tables say, so that parser, --help and manual cannot disagree:
+ * Most of a template is copied. @VERSION@ becomes the version, and a line of its own that is one of
+ * the directives below becomes what the .def tables say, so that parser, --help and manual cannot
+ * disagree:
  *
  *   @settings GROUP@             the settings of a group of the topology file
  *   @schedules@, @families@      what pipeline.schedule and model.family may name
@@ -40,10 +41,12 @@ static void print_escaped(const char *word, size_t bytes) {
 }
 
 static bool ends_sentence(const char *word, size_t bytes) {
-  return strchr(".:?!", word[bytes - 1]) && word[bytes] == ' ' && isupper((unsigned char)word[bytes + 1]);
+  return strchr(".:?!", word[bytes - 1]) && word[bytes] == ' ' &&
+         isupper((unsigned char)word[bytes + 1]);
 }
 
-/* Text in lines of a modest length, a new line for each sentence, none that looks like a request. */
+/* Text in lines of a modest length, a new line for each sentence, none that looks like a request.
+ */
 static void print_text(const char *text) {
   size_t column = 0;
   while (*text) {
@@ -59,7 +62,8 @@ static void print_text(const char *text) {
   if (column) putchar('\n');
 }
 
-/* As a sentence: a capital in front, a full stop behind. A name (zb_h1, 1f1b, torch.distributed, and `file:`) stays as it is. */
+/* As a sentence: a capital in front, a full stop behind. A name (zb_h1, 1f1b, torch.distributed,
+ * and `file:`) stays as it is. */
 static void print_sentence(const char *text) {
   char *sentence = pen_text("%s%s", text, text[strlen(text) - 1] == '.' ? "" : ".");
   size_t word = strcspn(sentence, " "), name = strcspn(sentence, "_:.0123456789");
@@ -83,7 +87,8 @@ static void print_option(char letter, const char *name, const char *argument) {
 
 /* A default that depends on other settings stands in brackets at the end of the help. */
 static void print_setting(const struct pen_setting *setting) {
-  const char *bracket = strrchr(setting->help, '['), *allowed = pen_setting_allowed(setting), *otherwise = setting->otherwise;
+  const char *bracket = strrchr(setting->help, '['), *allowed = pen_setting_allowed(setting),
+             *otherwise = setting->otherwise;
   size_t help = bracket ? (size_t)(bracket - setting->help) - 1 : strlen(setting->help);
   if (!strcmp(setting->name, "schedule")) allowed = pen_setting_quoted(pen_schedule_names + 1);
   if (!strcmp(setting->name, "family")) allowed = pen_setting_quoted(pen_family_names + 1);
@@ -116,7 +121,8 @@ static void print_row(const char *name, const char *meaning, const char *source)
 static void print_schedules(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-  for (uint32_t i = 0; i < pen_schedule_count; i++) print_row(pen_schedules[i].name, pen_schedules[i].rule, pen_schedules[i].source);
+  for (uint32_t i = 0; i < pen_schedule_count; i++)
+    print_row(pen_schedules[i].name, pen_schedules[i].rule, pen_schedules[i].source);
   print_list_end();
 }
 
@@ -154,7 +160,7 @@ static void print_families(const char *argument) {
 static void print_blocks(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning)                                      \
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
   print_row(#name, pen_text("blocks %s", pen_family_block_names(&pen_family_##name)), "");
 #include "gen/families/families.def"
   print_list_end();
@@ -172,9 +178,10 @@ static void print_prints(const char *argument) {
 }
 
 static void print_generator_options(void) {
-#define PEN_OPTION(field, letter, name, type, argument, meaning) \
-  print_option(letter, name, argument);                          \
-  print_sentence(*name == 'p' ? "What to write, of the kinds below; c when nothing else is said." : meaning);
+#define PEN_OPTION(field, letter, name, type, argument, meaning)                                  \
+  print_option(letter, name, argument);                                                           \
+  print_sentence(*name == 'p' ? "What to write, of the kinds below; c when nothing else is said." \
+                              : meaning);
 #include "gen/options.def"
 }
 
@@ -188,8 +195,8 @@ enum {
 };
 
 /* One option of the deployed binary: what it does, its default, and the commands that take it. */
-static void print_deployed_option(const char *name, const char *argument, const char *otherwise, unsigned commands,
-                                  const char *meaning) {
+static void print_deployed_option(const char *name, const char *argument, const char *otherwise,
+                                  unsigned commands, const char *meaning) {
   const char *takers = "";
 #define PEN_COMMAND(kind, command, synopsis, meaning) \
   if (commands & PEN_IN_##kind) takers = pen_text("%s%s%s", takers, *takers ? ", " : "", command);
@@ -256,8 +263,9 @@ static const struct {
   const char *name;
   void (*print)(const char *argument);
 } directives[] = {
-    {"settings", print_settings}, {"schedules", print_schedules}, {"rules", print_rules}, {"notation", print_notation}, {"families", print_families},
-    {"options", print_options},   {"prints", print_prints},       {"commands", print_commands}, {"blocks", print_blocks},
+    {"settings", print_settings}, {"schedules", print_schedules}, {"rules", print_rules},
+    {"notation", print_notation}, {"families", print_families},   {"options", print_options},
+    {"prints", print_prints},     {"commands", print_commands},   {"blocks", print_blocks},
 };
 
 /* Runs `@name argument@`; false when the line is none. */
@@ -266,7 +274,8 @@ static bool run_directive(const char *line) {
   if (bytes < 3 || *line != '@' || line[bytes - 1] != '@') return false;
   const char *name = pen_text("%.*s", (int)strcspn(line + 1, " @"), line + 1);
   size_t begin = strlen(name) + 1 + (line[strlen(name) + 1] == ' ');
-  const char *argument = begin < bytes - 1 ? pen_text("%.*s", (int)(bytes - 1 - begin), line + begin) : "";
+  const char *argument =
+      begin < bytes - 1 ? pen_text("%.*s", (int)(bytes - 1 - begin), line + begin) : "";
   for (size_t i = 0; i < sizeof directives / sizeof *directives; i++) {
     if (strcmp(directives[i].name, name)) continue;
     directives[i].print(argument);

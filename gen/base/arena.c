@@ -1,9 +1,11 @@
-/* memory.c: the generator's allocator (nearly everything lives until the end) and its one way to give up.
+/* memory.c: the generator's allocator (nearly everything lives until the end) and its one way to
+ * give up.
  *
- * A plan takes thousands of arrays, nearly all of them until the end, and what that costs is the first touch of each page. So memory
- * comes from the system in large regions, in huge pages where it has them, and is handed out piece by piece, zero as it came. What
- * is freed early goes to a list of its size, and is cleared when it is taken again. Sizes are rounded up to three binary digits behind
- * the first, so there are few lists. */
+ * A plan takes thousands of arrays, nearly all of them until the end, and what that costs is the
+ * first touch of each page. So memory comes from the system in large regions, in huge pages where
+ * it has them, and is handed out piece by piece, zero as it came. What is freed early goes to a
+ * list of its size, and is cleared when it is taken again. Sizes are rounded up to three binary
+ * digits behind the first, so there are few lists. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdlib.h>
@@ -32,7 +34,7 @@ struct region {
 
 /* Stands before every array. */
 struct piece {
-  size_t bytes;      /* room behind it */
+  size_t bytes;       /* room behind it */
   struct piece *next; /* while it is free: of the same size */
 };
 
@@ -41,7 +43,8 @@ static struct piece *freed[LISTS];
 
 static size_t checked_bytes(size_t count, size_t bytes) {
   size_t total, with_all;
-  if (__builtin_mul_overflow(count, bytes, &total) || __builtin_add_overflow(total, total / 4 + 2 * huge_page_bytes, &with_all))
+  if (__builtin_mul_overflow(count, bytes, &total) ||
+      __builtin_add_overflow(total, total / 4 + 2 * huge_page_bytes, &with_all))
     pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the plan is too large for this machine's memory");
   return total;
 }
@@ -62,9 +65,11 @@ static struct piece **list_of(size_t room) {
 
 /* A new region with room for so many bytes at least. */
 static bool open_region(size_t bytes) {
-  size_t wanted = bytes + sizeof(struct region) > region_bytes ? bytes + sizeof(struct region) : region_bytes;
+  size_t wanted =
+      bytes + sizeof(struct region) > region_bytes ? bytes + sizeof(struct region) : region_bytes;
   size_t map_bytes = wanted + 2 * huge_page_bytes;
-  void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void *map = mmap(NULL, map_bytes, PROT_READ | PROT_WRITE,
+                   MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (map == MAP_FAILED) return false;
   uintptr_t aligned = ((uintptr_t)map + huge_page_bytes - 1) / huge_page_bytes * huge_page_bytes;
   struct region *region = (struct region *)aligned;
@@ -87,7 +92,8 @@ void *pen_new(size_t count, size_t bytes) {
     return piece + 1;
   }
   if (!newest || (size_t)(newest->past - newest->free) < sizeof *piece + room)
-    if (!open_region(sizeof *piece + room)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", count, bytes);
+    if (!open_region(sizeof *piece + room))
+      pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory (%zu x %zu bytes)", count, bytes);
   piece = (struct piece *)(void *)newest->free;
   newest->free += sizeof *piece + room;
   ASAN_UNPOISON_MEMORY_REGION(piece, sizeof *piece + wanted);
@@ -119,8 +125,8 @@ void *pen_grow_to(void *array, size_t *capacity, size_t needed, size_t bytes) {
   return grown;
 }
 
-/* Formats texts and unsigned numbers alone, as nearly all names want, in a fraction of vsnprintf's time; -1: it is something else, or
- * too long. */
+/* Formats texts and unsigned numbers alone, as nearly all names want, in a fraction of vsnprintf's
+ * time; -1: it is something else, or too long. */
 static int format_name(char *to, size_t room, const char *format, va_list list) {
   size_t used = 0;
   char digits[3 * sizeof(unsigned)];

@@ -1,12 +1,15 @@
-/* sort.c: numbers sorted digit by digit, lowest first, as many as they have in which any two differ (LSD radix sort: Knuth, The Art of
- * Computer Programming 3, 5.2.5): no comparisons, so nothing for the processor to guess wrong. Equal ones stay in their order. */
+/* sort.c: numbers sorted digit by digit, lowest first, as many as they have in which any two differ
+ * (LSD radix sort: Knuth, The Art of Computer Programming 3, 5.2.5): no comparisons, so nothing for
+ * the processor to guess wrong. Equal ones stay in their order. */
 #include <string.h>
 
 #include "gen/gen.h"
 
 enum { DIGIT_BITS = 8, DIGITS = 64 / DIGIT_BITS, VALUES = 1 << DIGIT_BITS, FEW = 32 };
 
-static uint32_t digit_of(uint64_t key, int digit) { return key >> (digit * DIGIT_BITS) & (VALUES - 1); }
+static uint32_t digit_of(uint64_t key, int digit) {
+  return key >> (digit * DIGIT_BITS) & (VALUES - 1);
+}
 
 static void insert_each(struct pen_keyed *list, size_t count) {
   for (size_t i = 1; i < count; i++) {

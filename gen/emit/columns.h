@@ -1,4 +1,5 @@
-/* columns.h: the columns of the plan's tables, one by one: what emit.c writes and the digest covers. */
+/* columns.h: the columns of the plan's tables, one by one: what emit.c writes and the digest
+ * covers. */
 #ifndef PEN_COLUMNS_H
 #define PEN_COLUMNS_H
 
@@ -35,11 +36,23 @@ struct pen_schema {
 };
 
 enum pen_schema_index {
-  PEN_SCHEMA_ACTION, PEN_SCHEMA_PROGRAM, PEN_SCHEMA_OP, PEN_SCHEMA_TENSOR, PEN_SCHEMA_FRAME, PEN_SCHEMA_RANK_PROGRAM,
-  PEN_SCHEMA_STAGE, PEN_SCHEMA_MESSAGE, PEN_SCHEMA_CHANNEL, PEN_SCHEMA_WEIGHT, PEN_SCHEMA_TIE, PEN_SCHEMA_MEMORY, PEN_SCHEMA_STAGED_INPUT,
+  PEN_SCHEMA_ACTION,
+  PEN_SCHEMA_PROGRAM,
+  PEN_SCHEMA_OP,
+  PEN_SCHEMA_TENSOR,
+  PEN_SCHEMA_FRAME,
+  PEN_SCHEMA_RANK_PROGRAM,
+  PEN_SCHEMA_STAGE,
+  PEN_SCHEMA_MESSAGE,
+  PEN_SCHEMA_CHANNEL,
+  PEN_SCHEMA_WEIGHT,
+  PEN_SCHEMA_TIE,
+  PEN_SCHEMA_MEMORY,
+  PEN_SCHEMA_STAGED_INPUT,
   PEN_SCHEMAS
 };
-extern const struct pen_schema pen_schemas[PEN_SCHEMAS]; /* pointers to other tables are no columns */
+extern const struct pen_schema
+    pen_schemas[PEN_SCHEMAS]; /* pointers to other tables are no columns */
 
 /* One table of a plan. */
 struct pen_table {
@@ -51,15 +64,18 @@ struct pen_table {
 };
 
 /* Calls `visit` for every table of the plan, in the order in which they are emitted. */
-void pen_tables_each(const struct pen_plan *plan, void (*visit)(const struct pen_table *table, void *context), void *context);
+void pen_tables_each(const struct pen_plan *plan,
+                     void (*visit)(const struct pen_table *table, void *context), void *context);
 
 /* A value of a column, zero-extended; of a text, 0. */
-static inline uint64_t pen_column_value(const struct pen_column *column, const void *row, size_t index) {
+static inline uint64_t pen_column_value(const struct pen_column *column, const void *row,
+                                        size_t index) {
   const char *at = (const char *)row + column->offset + index * column->bytes;
   if (column->format == PEN_AS_TEXT) return 0;
   if (column->bytes == sizeof(uint32_t)) return *(const uint32_t *)(const void *)at;
   if (column->bytes == sizeof(uint64_t)) return *(const uint64_t *)(const void *)at;
-  return column->bytes == sizeof(uint16_t) ? *(const uint16_t *)(const void *)at : *(const uint8_t *)at;
+  return column->bytes == sizeof(uint16_t) ? *(const uint16_t *)(const void *)at
+                                           : *(const uint8_t *)at;
 }
 
 #endif

@@ -1,8 +1,10 @@
 /* emit_tables.c: the plan's tables as C, one designated initialiser a row.
  *
- * Large plans have millions of rows, and what a compiler takes for them is what it takes to read their tokens. So within a row values
- * stand by position, macros are avoided (PEN_NONE is written -1), what an action's kind does not use counts as zero, and zeros at the
- * end of a row or of an array in it are left out. A rank whose ops are those of the rank before has no table of its own for them. */
+ * Large plans have millions of rows, and what a compiler takes for them is what it takes to read
+ * their tokens. So within a row values stand by position, macros are avoided (PEN_NONE is written
+ * -1), what an action's kind does not use counts as zero, and zeros at the end of a row or of an
+ * array in it are left out. A rank whose ops are those of the rank before has no table of its own
+ * for them. */
 #include <inttypes.h>
 #include <string.h>
 
@@ -21,7 +23,8 @@ static const char *const bases[] = {
 };
 
 static const char *const dtypes[] = {"PEN_F32", "PEN_BF16", "PEN_I32", "PEN_F64"};
-static const char *const initials[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES", "PEN_INITIAL_ZEROS"};
+static const char *const initials[] = {"PEN_INITIAL_NORMAL", "PEN_INITIAL_ONES",
+                                       "PEN_INITIAL_ZEROS"};
 
 /* ---- the line at hand ---- */
 
@@ -70,33 +73,34 @@ static void end_line(struct line *line) {
 
 /* ---- one row ---- */
 
-static void put_value(struct line *line, const struct pen_column *column, const char *row, size_t index) {
+static void put_value(struct line *line, const struct pen_column *column, const char *row,
+                      size_t index) {
   uint64_t value = pen_column_value(column, row, index);
   char text[NUMBER_BYTES];
   double real;
   switch (column->format) {
-  case PEN_AS_SIGNED: put_signed(line, (int64_t)value); break;
-  case PEN_AS_INDEX: value == PEN_NONE ? put(line, "-1") : put_number(line, value); break;
-  case PEN_AS_OFFSET: value == UINT64_MAX ? put(line, "-1") : put_number(line, value); break;
-  case PEN_AS_ACTION: put(line, action_kinds[value]); break;
-  case PEN_AS_DTYPE: put(line, dtypes[value]); break;
-  case PEN_AS_BASE: put(line, bases[value]); break;
-  case PEN_AS_INITIAL: put(line, initials[value]); break;
-  case PEN_AS_OP:
-    put(line, "PEN_OP_");
-    put(line, pen_signature_of((int)value)->kind);
-    break;
-  case PEN_AS_REAL:
-    memcpy(&real, &value, sizeof real);
-    snprintf(text, sizeof text, "%.17g", real);
-    put(line, text);
-    break;
-  case PEN_AS_TEXT: /* names are plain words */
-    put(line, "\"");
-    put(line, *(const char *const *)(row + column->offset));
-    put(line, "\"");
-    break;
-  default: put_number(line, value); break;
+    case PEN_AS_SIGNED: put_signed(line, (int64_t)value); break;
+    case PEN_AS_INDEX: value == PEN_NONE ? put(line, "-1") : put_number(line, value); break;
+    case PEN_AS_OFFSET: value == UINT64_MAX ? put(line, "-1") : put_number(line, value); break;
+    case PEN_AS_ACTION: put(line, action_kinds[value]); break;
+    case PEN_AS_DTYPE: put(line, dtypes[value]); break;
+    case PEN_AS_BASE: put(line, bases[value]); break;
+    case PEN_AS_INITIAL: put(line, initials[value]); break;
+    case PEN_AS_OP:
+      put(line, "PEN_OP_");
+      put(line, pen_signature_of((int)value)->kind);
+      break;
+    case PEN_AS_REAL:
+      memcpy(&real, &value, sizeof real);
+      snprintf(text, sizeof text, "%.17g", real);
+      put(line, text);
+      break;
+    case PEN_AS_TEXT: /* names are plain words */
+      put(line, "\"");
+      put(line, *(const char *const *)(row + column->offset));
+      put(line, "\"");
+      break;
+    default: put_number(line, value); break;
   }
 }
 
@@ -111,13 +115,17 @@ static void put_array(struct line *line, const struct pen_column *column, const 
   put(line, "}");
 }
 
-/* An index that a row's kind does not use is left out like a zero: compute rows have no message, others neither program nor frame. */
-static bool is_unused(const struct pen_schema *form, const struct pen_column *column, const char *row) {
-  return form == &pen_schemas[PEN_SCHEMA_ACTION] && column->format == PEN_AS_INDEX && pen_column_value(column, row, 0) == PEN_NONE;
+/* An index that a row's kind does not use is left out like a zero: compute rows have no message,
+ * others neither program nor frame. */
+static bool is_unused(const struct pen_schema *form, const struct pen_column *column,
+                      const char *row) {
+  return form == &pen_schemas[PEN_SCHEMA_ACTION] && column->format == PEN_AS_INDEX &&
+         pen_column_value(column, row, 0) == PEN_NONE;
 }
 
 /* Whether a column is all zeros, as what is left out. */
-static bool is_empty(const struct pen_schema *form, const struct pen_column *column, const char *row) {
+static bool is_empty(const struct pen_schema *form, const struct pen_column *column,
+                     const char *row) {
   if (column->format == PEN_AS_TEXT) return false;
   if (is_unused(form, column, row)) return true;
   for (size_t index = 0; index < (column->count ? column->count : 1); index++)
@@ -125,9 +133,11 @@ static bool is_empty(const struct pen_schema *form, const struct pen_column *col
   return true;
 }
 
-/* How many columns of a row are written: the first at least, and of an action those that its comment says. */
+/* How many columns of a row are written: the first at least, and of an action those that its
+ * comment says. */
 static size_t count_columns(const struct pen_schema *form, const char *row) {
-  size_t count = form->column_count, least = form == &pen_schemas[PEN_SCHEMA_ACTION] ? ACTION_COLUMNS_MIN : 1;
+  size_t count = form->column_count,
+         least = form == &pen_schemas[PEN_SCHEMA_ACTION] ? ACTION_COLUMNS_MIN : 1;
   while (count > least && is_empty(form, &form->column[count - 1], row)) count--;
   return count;
 }
@@ -137,9 +147,12 @@ static void put_columns(struct line *line, const struct pen_schema *form, const 
   for (size_t n = 0; n < count; n++) {
     const struct pen_column *column = &form->column[n];
     if (n) put(line, ", ");
-    if (column->count) put_array(line, column, row);
-    else if (is_unused(form, column, row)) put(line, "0");
-    else put_value(line, column, row, 0);
+    if (column->count)
+      put_array(line, column, row);
+    else if (is_unused(form, column, row))
+      put(line, "0");
+    else
+      put_value(line, column, row, 0);
   }
 }
 
@@ -180,7 +193,9 @@ static void comment_program(struct line *line, const void *row) {
 }
 
 static void (*const comments[PEN_SCHEMAS])(struct line *line, const void *row) = {
-    [PEN_SCHEMA_ACTION] = comment_action, [PEN_SCHEMA_MESSAGE] = comment_message, [PEN_SCHEMA_OP] = comment_op,
+    [PEN_SCHEMA_ACTION] = comment_action,
+    [PEN_SCHEMA_MESSAGE] = comment_message,
+    [PEN_SCHEMA_OP] = comment_op,
     [PEN_SCHEMA_PROGRAM] = comment_program,
 };
 
@@ -188,9 +203,18 @@ static void (*const comments[PEN_SCHEMAS])(struct line *line, const void *row) =
 
 /* What each kind of table is called behind its profile, and its rank if it has one. */
 static const char *const names[PEN_SCHEMAS] = {
-    [PEN_SCHEMA_ACTION] = "actions", [PEN_SCHEMA_PROGRAM] = "programs", [PEN_SCHEMA_OP] = "ops",         [PEN_SCHEMA_TENSOR] = "tensors",
-    [PEN_SCHEMA_FRAME] = "frames",   [PEN_SCHEMA_STAGE] = "stages",     [PEN_SCHEMA_MESSAGE] = "messages", [PEN_SCHEMA_CHANNEL] = "channels",
-    [PEN_SCHEMA_WEIGHT] = "weights", [PEN_SCHEMA_TIE] = "ties", [PEN_SCHEMA_MEMORY] = "memory",    [PEN_SCHEMA_RANK_PROGRAM] = "ranks",
+    [PEN_SCHEMA_ACTION] = "actions",
+    [PEN_SCHEMA_PROGRAM] = "programs",
+    [PEN_SCHEMA_OP] = "ops",
+    [PEN_SCHEMA_TENSOR] = "tensors",
+    [PEN_SCHEMA_FRAME] = "frames",
+    [PEN_SCHEMA_STAGE] = "stages",
+    [PEN_SCHEMA_MESSAGE] = "messages",
+    [PEN_SCHEMA_CHANNEL] = "channels",
+    [PEN_SCHEMA_WEIGHT] = "weights",
+    [PEN_SCHEMA_TIE] = "ties",
+    [PEN_SCHEMA_MEMORY] = "memory",
+    [PEN_SCHEMA_RANK_PROGRAM] = "ranks",
     [PEN_SCHEMA_STAGED_INPUT] = "feeds",
 };
 
@@ -198,9 +222,12 @@ static bool are_ops_alike(const struct pen_rank_program *a, const struct pen_ran
   if (a->op_count != b->op_count) return false;
   const struct pen_schema *form = &pen_schemas[PEN_SCHEMA_OP];
   for (uint32_t op = 0; op < a->op_count; op++)
-    for (const struct pen_column *column = form->column; column < form->column + form->column_count; column++)
+    for (const struct pen_column *column = form->column; column < form->column + form->column_count;
+         column++)
       for (size_t index = 0; index < (column->count ? column->count : 1); index++)
-        if (pen_column_value(column, &a->ops[op], index) != pen_column_value(column, &b->ops[op], index)) return false;
+        if (pen_column_value(column, &a->ops[op], index) !=
+            pen_column_value(column, &b->ops[op], index))
+          return false;
   return true;
 }
 
@@ -227,8 +254,10 @@ static void put_pointers(struct line *line, const struct pen_profile *profile, u
 static void write_head(FILE *out, const struct pen_table *table) {
   ptrdiff_t form = table->form - pen_schemas;
   if (form == PEN_SCHEMA_WEIGHT) fputs("/* ======== weights, in model order ======== */\n", out);
-  if (form == PEN_SCHEMA_TIE) fputs("\n/* ======== a matrix that head and embedding share ======== */\n", out);
-  if (form == PEN_SCHEMA_STAGE) fprintf(out, "\n/* ======== profile %s ======== */\n", table->profile->name);
+  if (form == PEN_SCHEMA_TIE)
+    fputs("\n/* ======== a matrix that head and embedding share ======== */\n", out);
+  if (form == PEN_SCHEMA_STAGE)
+    fprintf(out, "\n/* ======== profile %s ======== */\n", table->profile->name);
   if (form == PEN_SCHEMA_ACTION) fprintf(out, "\n/* -- rank %" PRIu32 " -- */\n", table->rank);
   fprintf(out, "\nstatic const struct %s ", table->form->type);
   if (table->profile) fprintf(out, "%s_", table->profile->name);

@@ -7,7 +7,8 @@ static const struct {
   const struct pen_family *family;
   bool needs_tokens;
 } families[] = {
-#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) {&pen_family_##name, needs_tokens},
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
+  {&pen_family_##name, needs_tokens},
 #include "gen/families/families.def"
 };
 
@@ -33,10 +34,12 @@ static uint32_t count_kinds(const struct pen_block_kind *kind) {
   return count;
 }
 
-struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers, uint32_t *count) {
+struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,
+                                          uint32_t *count) {
   uint32_t parts = count_kinds(family->layer), made = 0;
-  struct pen_model_block *block =
-      pen_new((size_t)count_kinds(family->before) + (size_t)layers * parts + count_kinds(family->after) + 1, sizeof *block);
+  struct pen_model_block *block = pen_new(
+      (size_t)count_kinds(family->before) + (size_t)layers * parts + count_kinds(family->after) + 1,
+      sizeof *block);
   for (const struct pen_block_kind *kind = family->before; kind->name; kind++)
     block[made++] = (struct pen_model_block){kind->name, PEN_NONE, false, kind};
   for (uint32_t layer = 0; layer < layers; layer++)
@@ -53,7 +56,8 @@ struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint3
 
 const char *pen_family_block_names(const struct pen_family *family) {
   const char *text = "";
-  for (const struct pen_block_kind *kind = family->before; kind->name; kind++) text = pen_text("%s%s, ", text, kind->name);
+  for (const struct pen_block_kind *kind = family->before; kind->name; kind++)
+    text = pen_text("%s%s, ", text, kind->name);
   for (const struct pen_block_kind *kind = family->layer; kind->name; kind++)
     text = pen_text("%s%sN.%s, ", text, family->layers_prefix, kind->name);
   for (const struct pen_block_kind *kind = family->after; kind->name; kind++)

@@ -1,17 +1,20 @@
-/* families.h: what a family says of itself, in one file each: its blocks in order, and the named tensors that enter them or pass
- * between them.
+/* families.h: what a family says of itself, in one file each: its blocks in order, and the named
+ * tensors that enter them or pass between them.
  *
- * A block is the least part of a model that a stage may begin with. It takes one value from the block before and gives one to the
- * block after (the first takes none, the last gives none, but ends the model with a loss); whatever else it reads is a weight, a
- * constant, or an input of the step that the family declares. What passes between blocks is what stages send each other. */
+ * A block is the least part of a model that a stage may begin with. It takes one value from the
+ * block before and gives one to the block after (the first takes none, the last gives none, but
+ * ends the model with a loss); whatever else it reads is a weight, a constant, or an input of the
+ * step that the family declares. What passes between blocks is what stages send each other. */
 #ifndef PEN_FAMILIES_H
 #define PEN_FAMILIES_H
 
 #include "gen/model/graph.h"
 
-enum { PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */
-       PEN_OF_MODEL = 255,  /* in place of a dtype: model.dtype */
-       PEN_BLOCK_READS_MAX = 4 };
+enum {
+  PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */
+  PEN_OF_MODEL = 255,  /* in place of a dtype: model.dtype */
+  PEN_BLOCK_READS_MAX = 4
+};
 
 /* Which stages get an input of the step. */
 enum pen_receivers { PEN_TO_FIRST, PEN_TO_LAST, PEN_TO_EVERY };
@@ -19,38 +22,44 @@ enum pen_receivers { PEN_TO_FIRST, PEN_TO_LAST, PEN_TO_EVERY };
 /* A named tensor, by its shape over one step of one replica. */
 struct pen_declared {
   const char *name;
-  const char *extents; /* parted by blanks: numbers, or names of the table in shapes.c: "batch sequence hidden" */
-  int split;           /* the extent, from 0, that the microbatches share out evenly; or PEN_REPLICATED */
-  uint8_t dtype;       /* enum pen_dtype, as on the wire, or PEN_OF_MODEL */
+  const char *extents; /* parted by blanks: numbers, or names of the table in shapes.c: "batch
+                          sequence hidden" */
+  int split;     /* the extent, from 0, that the microbatches share out evenly; or PEN_REPLICATED */
+  uint8_t dtype; /* enum pen_dtype, as on the wire, or PEN_OF_MODEL */
   /* of inputs alone: */
-  uint8_t receivers;                          /* enum pen_receivers */
-  uint32_t (*emit)(struct pen_graph *graph);  /* the op that makes a microbatch's part of it, or at start what all share */
-  bool (*wanted)(const struct pen_topology *topology); /* whether the step brings it; null: always */
+  uint8_t receivers;                         /* enum pen_receivers */
+  uint32_t (*emit)(struct pen_graph *graph); /* the op that makes a microbatch's part of it, or at
+                                                start what all share */
+  bool (*wanted)(
+      const struct pen_topology *topology); /* whether the step brings it; null: always */
 };
 
 /* A kind of block; a null name ends a list. */
 struct pen_block_kind {
   const char *name;
-  /* Emits the forward ops; x is what the block takes. Returns what it gives; PEN_NONE when it ends the model. */
+  /* Emits the forward ops; x is what the block takes. Returns what it gives; PEN_NONE when it ends
+   * the model. */
   uint32_t (*emit)(struct pen_graph *graph, uint32_t layer, uint32_t x);
   const struct pen_declared *takes, *gives; /* null: nothing */
-  const struct pen_declared *reads[PEN_BLOCK_READS_MAX]; /* inputs of the step, before the first null */
+  const struct pen_declared
+      *reads[PEN_BLOCK_READS_MAX]; /* inputs of the step, before the first null */
 };
 
 struct pen_family {
-  const char *name;                                   /* as in families.def */
-  const struct pen_block_kind *before, *layer, *after; /* once at the start; of every layer; once at the end */
-  const char *layers_prefix;                          /* a layer's name is this and its number: "model.layers." */
-  const struct pen_declared *const *input;            /* what the step brings; ends with null */
-  const char *embedding;                              /* the weight (vocab, hidden) that a tied head reads; null: none */
+  const char *name; /* as in families.def */
+  const struct pen_block_kind *before, *layer,
+      *after;                /* once at the start; of every layer; once at the end */
+  const char *layers_prefix; /* a layer's name is this and its number: "model.layers." */
+  const struct pen_declared *const *input; /* what the step brings; ends with null */
+  const char *embedding; /* the weight (vocab, hidden) that a tied head reads; null: none */
   /* The checkpoint's config.json, as Hugging Face's transformers would want it. */
   char *(*config_json)(const struct pen_topology *topology);
 };
 
 /* One block of a model. */
 struct pen_model_block {
-  const char *name;   /* "model.layers.3.mlp" */
-  uint32_t layer;     /* whose part it is; PEN_NONE: before or after all layers */
+  const char *name; /* "model.layers.3.mlp" */
+  uint32_t layer;   /* whose part it is; PEN_NONE: before or after all layers */
   bool begins_layer;
   const struct pen_block_kind *kind;
 };
@@ -61,12 +70,15 @@ bool pen_family_needs_tokens(const struct pen_family *family);
 bool pen_declared_wanted(const struct pen_topology *topology, const struct pen_declared *declared);
 
 /* All blocks of a model of that many layers, in order. */
-struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers, uint32_t *count);
+struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,
+                                          uint32_t *count);
 
-/* Its kinds of block in words, for messages and manual: "model.embed_tokens, model.layers.N.self_attn, ...". */
+/* Its kinds of block in words, for messages and manual: "model.embed_tokens,
+ * model.layers.N.self_attn, ...". */
 const char *pen_family_block_names(const struct pen_family *family);
 
-#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) extern const struct pen_family pen_family_##name;
+#define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
+  extern const struct pen_family pen_family_##name;
 #include "gen/families/families.def"
 
 #endif

@@ -1,8 +1,10 @@
-/* gpt2.c: GPT-2 (Radford et al. 2019): learned positions, pre-norm blocks with LayerNorm and biases, GELU by tanh.
+/* gpt2.c: GPT-2 (Radford et al. 2019): learned positions, pre-norm blocks with LayerNorm and
+ * biases, GELU by tanh.
  *
- * Names and shapes are those of Hugging Face's GPT2LMHeadModel, whose matrices stand [in, out] (Conv1D) with q, k and v side by side in
- * one. A residual projection starts smaller, so that the residual stream's variance does not grow with depth. The blocks are llama's:
- * embedding, the attention half and the feed-forward half of each layer, final norm, head with loss. */
+ * Names and shapes are those of Hugging Face's GPT2LMHeadModel, whose matrices stand [in, out]
+ * (Conv1D) with q, k and v side by side in one. A residual projection starts smaller, so that the
+ * residual stream's variance does not grow with depth. The blocks are llama's: embedding, the
+ * attention half and the feed-forward half of each layer, final norm, head with loss. */
 #include <math.h>
 
 #include "gen/families/language.h"
@@ -10,42 +12,53 @@
 #define DEVIATION 0.02
 #define EMBEDDING "transformer.wte.weight"
 
-static const struct pen_declared hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden", .split = 0,
-                                                  .dtype = PEN_OF_MODEL};
+static const struct pen_declared hidden_states = {
+    .name = "hidden_states", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
-static const char *part(uint32_t n, const char *name) { return pen_text("transformer.h.%u.%s", n, name); }
+static const char *part(uint32_t n, const char *name) {
+  return pen_text("transformer.h.%u.%s", n, name);
+}
 
 /* x (rows, in) times `name`.weight (in, out), plus `name`.bias, plus addend unless PEN_NONE. */
-static uint32_t affine(struct pen_graph *graph, const char *value, const char *name, uint32_t x, int64_t in, int64_t out, double deviation,
-                       uint32_t addend) {
-  uint32_t weight = pen_graph_weight(graph, pen_text("%s.weight", name), in, out, PEN_INITIAL_NORMAL, deviation);
+static uint32_t affine(struct pen_graph *graph, const char *value, const char *name, uint32_t x,
+                       int64_t in, int64_t out, double deviation, uint32_t addend) {
+  uint32_t weight =
+      pen_graph_weight(graph, pen_text("%s.weight", name), in, out, PEN_INITIAL_NORMAL, deviation);
   uint32_t bias = pen_graph_weight(graph, pen_text("%s.bias", name), out, 0, PEN_INITIAL_ZEROS, 0);
   return op_affine(graph, value, x, weight, bias, addend);
 }
 
-static double residual_deviation(const struct pen_graph *graph) { return DEVIATION / sqrt(2.0 * (double)graph->topology->model_layers); }
+static double residual_deviation(const struct pen_graph *graph) {
+  return DEVIATION / sqrt(2.0 * (double)graph->topology->model_layers);
+}
 
-static uint32_t layernorm(struct pen_graph *graph, const char *value, const char *name, uint32_t x) {
+static uint32_t layernorm(struct pen_graph *graph, const char *value, const char *name,
+                          uint32_t x) {
   int64_t hidden = graph->topology->model_hidden;
-  uint32_t gain = pen_graph_weight(graph, pen_text("%s.weight", name), hidden, 0, PEN_INITIAL_ONES, 0);
-  uint32_t bias = pen_graph_weight(graph, pen_text("%s.bias", name), hidden, 0, PEN_INITIAL_ZEROS, 0);
+  uint32_t gain =
+      pen_graph_weight(graph, pen_text("%s.weight", name), hidden, 0, PEN_INITIAL_ONES, 0);
+  uint32_t bias =
+      pen_graph_weight(graph, pen_text("%s.bias", name), hidden, 0, PEN_INITIAL_ZEROS, 0);
   return op_layernorm(graph, value, x, gain, bias);
 }
 
 static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer, (void)x;
   const struct pen_topology *t = graph->topology;
-  uint32_t tokens = pen_graph_weight(graph, EMBEDDING, t->model_vocab, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
-  uint32_t positions =
-      pen_graph_weight(graph, "transformer.wpe.weight", t->model_sequence, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
-  uint32_t embedded = op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), tokens);
+  uint32_t tokens = pen_graph_weight(graph, EMBEDDING, t->model_vocab, t->model_hidden,
+                                     PEN_INITIAL_NORMAL, DEVIATION);
+  uint32_t positions = pen_graph_weight(graph, "transformer.wpe.weight", t->model_sequence,
+                                        t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
+  uint32_t embedded =
+      op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), tokens);
   return op_position(graph, "positioned", embedded, positions, pen_language_starts_of(graph));
 }
 
 /* q, k and v are as wide as the residual stream, each. */
 static void check_heads(const struct pen_topology *t) {
   if (t->model_kv_heads != t->model_heads)
-    pen_topology_fail(t, "model.kv_heads", "model.heads = %lld, with the family gpt2", (long long)t->model_heads);
+    pen_topology_fail(t, "model.kv_heads", "model.heads = %lld, with the family gpt2",
+                      (long long)t->model_heads);
   if (t->model_head_dim * t->model_heads != t->model_hidden)
     pen_topology_fail(t, "model.head_dim", "model.hidden/model.heads, with the family gpt2");
 }
@@ -55,10 +68,13 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
   int64_t hidden = t->model_hidden;
   check_heads(t);
   uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), q[3];
-  uint32_t joined = affine(graph, "qkv", part(n, "attn.c_attn"), norm, hidden, 3 * hidden, DEVIATION, PEN_NONE);
+  uint32_t joined =
+      affine(graph, "qkv", part(n, "attn.c_attn"), norm, hidden, 3 * hidden, DEVIATION, PEN_NONE);
   op_split(graph, "q", joined, q);
-  uint32_t o = op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph), t->model_heads, t->model_heads, t->model_head_dim);
-  return affine(graph, "residual", part(n, "attn.c_proj"), o, hidden, hidden, residual_deviation(graph), x);
+  uint32_t o = op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph),
+                            t->model_heads, t->model_heads, t->model_head_dim);
+  return affine(graph, "residual", part(n, "attn.c_proj"), o, hidden, hidden,
+                residual_deviation(graph), x);
 }
 
 static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
@@ -66,7 +82,8 @@ static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   uint32_t norm = layernorm(graph, "mlp_norm", part(n, "ln_2"), x);
   uint32_t wide = affine(graph, "fc", part(n, "mlp.c_fc"), norm, hidden, ffn, DEVIATION, PEN_NONE);
   uint32_t y = op_gelu_tanh(graph, "gelu", wide);
-  return affine(graph, "output", part(n, "mlp.c_proj"), y, ffn, hidden, residual_deviation(graph), x);
+  return affine(graph, "output", part(n, "mlp.c_proj"), y, ffn, hidden, residual_deviation(graph),
+                x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
@@ -75,31 +92,43 @@ static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) 
 }
 
 static char *config_json(const struct pen_topology *t) {
-  return pen_text("{\n"
-                  "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
-                  "  \"model_type\": \"gpt2\",\n"
-                  "  \"n_embd\": %lld,\n  \"n_inner\": %lld,\n  \"n_layer\": %lld,\n  \"n_head\": %lld,\n"
-                  "  \"vocab_size\": %lld,\n  \"n_positions\": %lld,\n  \"n_ctx\": %lld,\n"
-                  "  \"layer_norm_epsilon\": %.17g,\n  \"initializer_range\": 0.02,\n  \"activation_function\": \"gelu_new\",\n"
-                  "  \"resid_pdrop\": 0.0,\n  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n"
-                  "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
-                  (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers, (long long)t->model_heads,
-                  (long long)t->model_vocab, (long long)t->model_sequence, (long long)t->model_sequence, t->model_norm_epsilon,
-                  t->model_tie_embeddings ? "true" : "false");
+  return pen_text(
+      "{\n"
+      "  \"architectures\": [\"GPT2LMHeadModel\"],\n"
+      "  \"model_type\": \"gpt2\",\n"
+      "  \"n_embd\": %lld,\n  \"n_inner\": %lld,\n  \"n_layer\": %lld,\n  \"n_head\": %lld,\n"
+      "  \"vocab_size\": %lld,\n  \"n_positions\": %lld,\n  \"n_ctx\": %lld,\n"
+      "  \"layer_norm_epsilon\": %.17g,\n  \"initializer_range\": 0.02,\n  "
+      "\"activation_function\": \"gelu_new\",\n"
+      "  \"resid_pdrop\": 0.0,\n  \"embd_pdrop\": 0.0,\n  \"attn_pdrop\": 0.0,\n"
+      "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
+      (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers,
+      (long long)t->model_heads, (long long)t->model_vocab, (long long)t->model_sequence,
+      (long long)t->model_sequence, t->model_norm_epsilon,
+      t->model_tie_embeddings ? "true" : "false");
 }
 
 const struct pen_family pen_family_gpt2 = {
     .name = "gpt2",
-    .before = (const struct pen_block_kind[]){{"transformer.wte", embedding_block, NULL, &hidden_states,
-                                              {&pen_language_tokens, &pen_language_starts}}, {0}},
+    .before = (const struct pen_block_kind[]){{"transformer.wte",
+                                               embedding_block,
+                                               NULL,
+                                               &hidden_states,
+                                               {&pen_language_tokens, &pen_language_starts}},
+                                              {0}},
     .layers_prefix = "transformer.h.",
-    .layer = (const struct pen_block_kind[]){{"attn", attention_block, &hidden_states, &hidden_states, {&pen_language_starts}},
-                                             {"mlp", mlp_block, &hidden_states, &hidden_states, {0}},
-                                             {0}},
-    .after = (const struct pen_block_kind[]){{"transformer.ln_f", norm_block, &hidden_states, &hidden_states, {0}},
-                                             {"lm_head", pen_language_head, &hidden_states, NULL, {&pen_language_targets}},
-                                             {0}},
-    .input = (const struct pen_declared *const[]){&pen_language_tokens, &pen_language_targets, &pen_language_starts, NULL},
+    .layer =
+        (const struct pen_block_kind[]){
+            {"attn", attention_block, &hidden_states, &hidden_states, {&pen_language_starts}},
+            {"mlp", mlp_block, &hidden_states, &hidden_states, {0}},
+            {0}},
+    .after =
+        (const struct pen_block_kind[]){
+            {"transformer.ln_f", norm_block, &hidden_states, &hidden_states, {0}},
+            {"lm_head", pen_language_head, &hidden_states, NULL, {&pen_language_targets}},
+            {0}},
+    .input = (const struct pen_declared *const[]){&pen_language_tokens, &pen_language_targets,
+                                                  &pen_language_starts, NULL},
     .embedding = EMBEDDING,
     .config_json = config_json,
 };

@@ -1,15 +1,19 @@
-/* language.c: what all families of language models share: tokens in, cross-entropy (or, for tests, the sum of the logits) out. */
+/* language.c: what all families of language models share: tokens in, cross-entropy (or, for tests,
+ * the sum of the logits) out. */
 #include "gen/families/language.h"
 
 #include <string.h>
 
 #define DEVIATION 0.02
 
-const struct pen_declared pen_language_tokens = {"tokens", "batch sequence", 0, PEN_I32, PEN_TO_FIRST, op_tokens, NULL};
-const struct pen_declared pen_language_targets = {"targets", "batch sequence", 0, PEN_I32, PEN_TO_LAST, op_targets, NULL};
+const struct pen_declared pen_language_tokens = {"tokens",     "batch sequence", 0,   PEN_I32,
+                                                 PEN_TO_FIRST, op_tokens,        NULL};
+const struct pen_declared pen_language_targets = {"targets",   "batch sequence", 0,   PEN_I32,
+                                                  PEN_TO_LAST, op_targets,       NULL};
 
 static bool is_packed(const struct pen_topology *topology) { return topology->batch_packed; }
-const struct pen_declared pen_language_starts = {"starts", "batch sequence", 0, PEN_I32, PEN_TO_EVERY, op_starts, is_packed};
+const struct pen_declared pen_language_starts = {"starts",     "batch sequence", 0,        PEN_I32,
+                                                 PEN_TO_EVERY, op_starts,        is_packed};
 
 uint32_t pen_language_starts_of(struct pen_graph *graph) {
   return is_packed(graph->topology) ? pen_graph_data(graph, &pen_language_starts) : PEN_NONE;
@@ -18,13 +22,15 @@ uint32_t pen_language_starts_of(struct pen_graph *graph) {
 uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
   const struct pen_topology *t = graph->topology;
-  uint32_t weight =
-      t->model_tie_embeddings
-          ? pen_graph_tied_weight(graph, graph->partition->family->embedding, t->model_vocab, t->model_hidden)
-          : pen_graph_weight(graph, "lm_head.weight", t->model_vocab, t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
+  uint32_t weight = t->model_tie_embeddings
+                        ? pen_graph_tied_weight(graph, graph->partition->family->embedding,
+                                                t->model_vocab, t->model_hidden)
+                        : pen_graph_weight(graph, "lm_head.weight", t->model_vocab, t->model_hidden,
+                                           PEN_INITIAL_NORMAL, DEVIATION);
   bool sums = strcmp(t->model_loss, "sum") == 0;
   if (!sums && t->model_loss_rows > 0 && t->model_loss_rows < graph->rows) {
-    op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets), t->model_loss_rows);
+    op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
+                 t->model_loss_rows);
     return PEN_NONE;
   }
   uint32_t logits = op_linear(graph, "logits", x, weight, PEN_NONE);

@@ -1,20 +1,30 @@
 /* mlp.c: the family for tests (design.md section 8): layer n is w3(gelu(w2(1.05 w1(x))) + y).
  *
- * x enters the first stage, y every stage; both are counter-based normals. The loss is the sum of the last output. A layer is three
- * blocks, one a matrix. */
+ * x enters the first stage, y every stage; both are counter-based normals. The loss is the sum of
+ * the last output. A layer is three blocks, one a matrix. */
 #include "gen/families/families.h"
 
-static uint32_t make_x(struct pen_graph *graph) { return op_normal(graph, "x", graph->topology->model_hidden, 0); }
-static uint32_t make_y(struct pen_graph *graph) { return op_normal(graph, "y", graph->topology->model_hidden, 1); }
+static uint32_t make_x(struct pen_graph *graph) {
+  return op_normal(graph, "x", graph->topology->model_hidden, 0);
+}
+static uint32_t make_y(struct pen_graph *graph) {
+  return op_normal(graph, "y", graph->topology->model_hidden, 1);
+}
 
-static const struct pen_declared x_input = {"x", "batch sequence hidden", 0, PEN_OF_MODEL, PEN_TO_FIRST, make_x, NULL};
-static const struct pen_declared y_input = {"y", "batch sequence hidden", 0, PEN_OF_MODEL, PEN_TO_EVERY, make_y, NULL};
-static const struct pen_declared hidden = {.name = "hidden", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
+static const struct pen_declared x_input = {
+    "x", "batch sequence hidden", 0, PEN_OF_MODEL, PEN_TO_FIRST, make_x, NULL};
+static const struct pen_declared y_input = {
+    "y", "batch sequence hidden", 0, PEN_OF_MODEL, PEN_TO_EVERY, make_y, NULL};
+static const struct pen_declared hidden = {
+    .name = "hidden", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
-static uint32_t multiply(struct pen_graph *graph, const char *name, uint32_t layer, const char *weight, uint32_t x) {
+static uint32_t multiply(struct pen_graph *graph, const char *name, uint32_t layer,
+                         const char *weight, uint32_t x) {
   int64_t width = graph->topology->model_hidden;
   const char *weight_name = pen_text("layers.%u.%s.weight", layer, weight);
-  return op_linear(graph, name, x, pen_graph_weight(graph, weight_name, width, width, PEN_INITIAL_NORMAL, 0.25), PEN_NONE);
+  return op_linear(graph, name, x,
+                   pen_graph_weight(graph, weight_name, width, width, PEN_INITIAL_NORMAL, 0.25),
+                   PEN_NONE);
 }
 
 static uint32_t input_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
@@ -31,7 +41,9 @@ static uint32_t second_block(struct pen_graph *graph, uint32_t layer, uint32_t x
   return op_add(graph, "h2_y", h, pen_graph_data(graph, &y_input));
 }
 
-static uint32_t third_block(struct pen_graph *graph, uint32_t layer, uint32_t x) { return multiply(graph, "h3", layer, "w3", x); }
+static uint32_t third_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
+  return multiply(graph, "h3", layer, "w3", x);
+}
 
 static uint32_t loss_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
@@ -40,13 +52,15 @@ static uint32_t loss_block(struct pen_graph *graph, uint32_t layer, uint32_t x) 
 }
 
 static char *config_json(const struct pen_topology *topology) {
-  return pen_text("{\"model_type\": \"penstock_mlp\", \"hidden_size\": %lld, \"num_hidden_layers\": %lld}\n",
-                  (long long)topology->model_hidden, (long long)topology->model_layers);
+  return pen_text(
+      "{\"model_type\": \"penstock_mlp\", \"hidden_size\": %lld, \"num_hidden_layers\": %lld}\n",
+      (long long)topology->model_hidden, (long long)topology->model_layers);
 }
 
 const struct pen_family pen_family_mlp = {
     .name = "mlp",
-    .before = (const struct pen_block_kind[]){{"input", input_block, NULL, &hidden, {&x_input}}, {0}},
+    .before =
+        (const struct pen_block_kind[]){{"input", input_block, NULL, &hidden, {&x_input}}, {0}},
     .layers_prefix = "layers.",
     .layer = (const struct pen_block_kind[]){{"w1", first_block, &hidden, &hidden, {0}},
                                              {"w2", second_block, &hidden, &hidden, {&y_input}},

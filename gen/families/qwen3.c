@@ -1,5 +1,6 @@
-/* qwen3.c: Qwen3 (Yang et al. 2025), dense, as Hugging Face's Qwen3ForCausalLM names it: Llama with an RMSNorm over each head of q
- * and k before their rotary positions, which keeps the scores bounded however long the heads grow (Henry et al. 2020). */
+/* qwen3.c: Qwen3 (Yang et al. 2025), dense, as Hugging Face's Qwen3ForCausalLM names it: Llama with
+ * an RMSNorm over each head of q and k before their rotary positions, which keeps the scores
+ * bounded however long the heads grow (Henry et al. 2020). */
 #include "gen/families/rotary.h"
 
 static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {

@@ -1,9 +1,10 @@
-/* rotary.c: what Llama (Touvron et al. 2023) and its kin share: pre-norm blocks of rotary grouped-query causal attention and SwiGLU,
- * untied head.
+/* rotary.c: what Llama (Touvron et al. 2023) and its kin share: pre-norm blocks of rotary
+ * grouped-query causal attention and SwiGLU, untied head.
  *
- * Names and shapes are those of Hugging Face's LlamaForCausalLM. A residual projection starts smaller, as in GPT-2, so that
- * the residual stream's variance does not grow with depth. Between blocks (embedding, the attention half and the feed-forward half
- * of each layer, final norm, head with loss) passes the residual stream alone. */
+ * Names and shapes are those of Hugging Face's LlamaForCausalLM. A residual projection starts
+ * smaller, as in GPT-2, so that the residual stream's variance does not grow with depth. Between
+ * blocks (embedding, the attention half and the feed-forward half of each layer, final norm, head
+ * with loss) passes the residual stream alone. */
 #include "gen/families/rotary.h"
 
 #include <math.h>
@@ -13,24 +14,30 @@
 
 #define DEVIATION 0.02
 
-static uint32_t make_rope_table(struct pen_graph *graph) { return op_rope_table(graph, graph->topology->model_head_dim); }
+static uint32_t make_rope_table(struct pen_graph *graph) {
+  return op_rope_table(graph, graph->topology->model_head_dim);
+}
 
-const struct pen_declared pen_rotary_table = {"rope_table", "positions head_dim", PEN_REPLICATED, PEN_F32, PEN_TO_EVERY,
-                                              make_rope_table, NULL};
-const struct pen_declared pen_rotary_hidden_states = {.name = "hidden_states", .extents = "batch sequence hidden",
-                                                      .split = 0, .dtype = PEN_OF_MODEL};
+const struct pen_declared pen_rotary_table = {"rope_table", "positions head_dim", PEN_REPLICATED,
+                                              PEN_F32,      PEN_TO_EVERY,         make_rope_table,
+                                              NULL};
+const struct pen_declared pen_rotary_hidden_states = {
+    .name = "hidden_states", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_OF_MODEL};
 
 static uint32_t matrix(struct pen_graph *graph, const char *name, int64_t out, int64_t in) {
   return pen_graph_weight(graph, name, out, in, PEN_INITIAL_NORMAL, DEVIATION);
 }
 
-static uint32_t layer_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out, int64_t in) {
+static uint32_t layer_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out,
+                             int64_t in) {
   return matrix(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in);
 }
 
-static uint32_t residual_matrix(struct pen_graph *graph, uint32_t layer, const char *name, int64_t out, int64_t in) {
+static uint32_t residual_matrix(struct pen_graph *graph, uint32_t layer, const char *name,
+                                int64_t out, int64_t in) {
   double deviation = DEVIATION / sqrt(2.0 * (double)graph->topology->model_layers);
-  return pen_graph_weight(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in, PEN_INITIAL_NORMAL, deviation);
+  return pen_graph_weight(graph, pen_text("model.layers.%u.%s.weight", layer, name), out, in,
+                          PEN_INITIAL_NORMAL, deviation);
 }
 
 static uint32_t gain(struct pen_graph *graph, const char *name, int64_t width) {
@@ -49,38 +56,55 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, b
   int64_t hidden = t->model_hidden, head = t->model_head_dim;
   int64_t q_width = t->model_heads * head, kv_width = t->model_kv_heads * head;
   uint32_t table = pen_graph_data(graph, &pen_rotary_table);
-  uint32_t norm = op_rmsnorm(graph, "input_norm", x, gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n), hidden));
-  uint32_t q = op_linear(graph, "q", norm, layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
-  uint32_t k = op_linear(graph, "k", norm, layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
-  uint32_t v = op_linear(graph, "v", norm, layer_matrix(graph, n, "self_attn.v_proj", kv_width, hidden), PEN_NONE);
+  uint32_t norm =
+      op_rmsnorm(graph, "input_norm", x,
+                 gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n), hidden));
+  uint32_t q = op_linear(graph, "q", norm,
+                         layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
+  uint32_t k = op_linear(graph, "k", norm,
+                         layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
+  uint32_t v = op_linear(graph, "v", norm,
+                         layer_matrix(graph, n, "self_attn.v_proj", kv_width, hidden), PEN_NONE);
   if (norms_heads) {
-    q = op_rmsnorm(graph, "q_norm", q, gain(graph, pen_text("model.layers.%u.self_attn.q_norm.weight", n), head));
-    k = op_rmsnorm(graph, "k_norm", k, gain(graph, pen_text("model.layers.%u.self_attn.k_norm.weight", n), head));
+    q = op_rmsnorm(graph, "q_norm", q,
+                   gain(graph, pen_text("model.layers.%u.self_attn.q_norm.weight", n), head));
+    k = op_rmsnorm(graph, "k_norm", k,
+                   gain(graph, pen_text("model.layers.%u.self_attn.k_norm.weight", n), head));
   }
   uint32_t starts = pen_language_starts_of(graph);
   q = op_rope(graph, "q_rope", q, table, starts, t->model_heads, head);
   k = op_rope(graph, "k_rope", k, table, starts, t->model_kv_heads, head);
-  uint32_t o = op_attention(graph, "attention", q, k, v, starts, t->model_heads, t->model_kv_heads, head);
-  return op_linear(graph, "residual", o, residual_matrix(graph, n, "self_attn.o_proj", hidden, q_width), x);
+  uint32_t o =
+      op_attention(graph, "attention", q, k, v, starts, t->model_heads, t->model_kv_heads, head);
+  return op_linear(graph, "residual", o,
+                   residual_matrix(graph, n, "self_attn.o_proj", hidden, q_width), x);
 }
 
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  uint32_t norm =
-      op_rmsnorm(graph, "mlp_norm", x, gain(graph, pen_text("model.layers.%u.post_attention_layernorm.weight", n), hidden));
-  uint32_t gate = op_linear(graph, "gate", norm, layer_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-  uint32_t up = op_linear(graph, "up", norm, layer_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
+  uint32_t norm = op_rmsnorm(
+      graph, "mlp_norm", x,
+      gain(graph, pen_text("model.layers.%u.post_attention_layernorm.weight", n), hidden));
+  uint32_t gate = op_linear(graph, "gate", norm,
+                            layer_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
+  uint32_t up =
+      op_linear(graph, "up", norm, layer_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
   uint32_t y = op_swiglu(graph, "swiglu", gate, up);
   return op_linear(graph, "output", y, residual_matrix(graph, n, "mlp.down_proj", hidden, ffn), x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
-  return op_rmsnorm(graph, "norm", x, gain(graph, "model.norm.weight", graph->topology->model_hidden));
+  return op_rmsnorm(graph, "norm", x,
+                    gain(graph, "model.norm.weight", graph->topology->model_hidden));
 }
 
 const struct pen_block_kind pen_rotary_before[] = {
-    {"model.embed_tokens", embedding_block, NULL, &pen_rotary_hidden_states, {&pen_language_tokens}},
+    {"model.embed_tokens",
+     embedding_block,
+     NULL,
+     &pen_rotary_hidden_states,
+     {&pen_language_tokens}},
     {0},
 };
 
@@ -90,8 +114,8 @@ const struct pen_block_kind pen_rotary_after[] = {
     {0},
 };
 
-const struct pen_declared *const pen_rotary_input[] = {&pen_language_tokens, &pen_language_targets, &pen_language_starts,
-                                                       &pen_rotary_table, NULL};
+const struct pen_declared *const pen_rotary_input[] = {
+    &pen_language_tokens, &pen_language_targets, &pen_language_starts, &pen_rotary_table, NULL};
 
 /* As transformers wants it: 8.0, never 8. */
 static const char *real_text(double number) {
@@ -102,27 +126,33 @@ static const char *real_text(double number) {
 /* How transformers says that positions are stretched; "" where they are not. */
 static const char *scaling_of(const struct pen_topology *t) {
   if (!t->model_rope_scaling) return "";
-  const char *llama3 = !t->model_rope_original_sequence
-                           ? ""
-                           : pen_text(", \"low_freq_factor\": %s, \"high_freq_factor\": %s, \"original_max_position_embeddings\": %lld",
-                                      real_text(t->model_rope_low_freq_factor), real_text(t->model_rope_high_freq_factor),
-                                      (long long)t->model_rope_original_sequence);
-  return pen_text("  \"rope_scaling\": {\"rope_type\": \"%s\", \"factor\": %s%s},\n", t->model_rope_scaling, real_text(t->model_rope_factor),
-                  llama3);
+  const char *llama3 =
+      !t->model_rope_original_sequence
+          ? ""
+          : pen_text(
+                ", \"low_freq_factor\": %s, \"high_freq_factor\": %s, "
+                "\"original_max_position_embeddings\": %lld",
+                real_text(t->model_rope_low_freq_factor), real_text(t->model_rope_high_freq_factor),
+                (long long)t->model_rope_original_sequence);
+  return pen_text("  \"rope_scaling\": {\"rope_type\": \"%s\", \"factor\": %s%s},\n",
+                  t->model_rope_scaling, real_text(t->model_rope_factor), llama3);
 }
 
-char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type, const char *more) {
-  return pen_text("{\n"
-                  "  \"architectures\": [\"%s\"],\n"
-                  "  \"model_type\": \"%s\",\n"
-                  "  \"hidden_size\": %lld,\n  \"intermediate_size\": %lld,\n  \"num_hidden_layers\": %lld,\n"
-                  "  \"num_attention_heads\": %lld,\n  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n"
-                  "  \"vocab_size\": %lld,\n  \"max_position_embeddings\": %lld,\n"
-                  "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n%s"
-                  "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  %s,\n"
-                  "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
-                  architecture, type, (long long)t->model_hidden, (long long)t->model_ffn, (long long)t->model_layers,
-                  (long long)t->model_heads, (long long)t->model_kv_heads, (long long)t->model_head_dim,
-                  (long long)t->model_vocab, (long long)t->model_sequence, t->model_norm_epsilon, t->model_rope_theta, scaling_of(t), more,
-                  t->model_tie_embeddings ? "true" : "false");
+char *pen_rotary_config(const struct pen_topology *t, const char *architecture, const char *type,
+                        const char *more) {
+  return pen_text(
+      "{\n"
+      "  \"architectures\": [\"%s\"],\n"
+      "  \"model_type\": \"%s\",\n"
+      "  \"hidden_size\": %lld,\n  \"intermediate_size\": %lld,\n  \"num_hidden_layers\": %lld,\n"
+      "  \"num_attention_heads\": %lld,\n  \"num_key_value_heads\": %lld,\n  \"head_dim\": %lld,\n"
+      "  \"vocab_size\": %lld,\n  \"max_position_embeddings\": %lld,\n"
+      "  \"rms_norm_eps\": %.17g,\n  \"rope_theta\": %.17g,\n%s"
+      "  \"hidden_act\": \"silu\",\n  \"attention_bias\": false,\n  %s,\n"
+      "  \"tie_word_embeddings\": %s,\n  \"torch_dtype\": \"float32\"\n}\n",
+      architecture, type, (long long)t->model_hidden, (long long)t->model_ffn,
+      (long long)t->model_layers, (long long)t->model_heads, (long long)t->model_kv_heads,
+      (long long)t->model_head_dim, (long long)t->model_vocab, (long long)t->model_sequence,
+      t->model_norm_epsilon, t->model_rope_theta, scaling_of(t), more,
+      t->model_tie_embeddings ? "true" : "false");
 }

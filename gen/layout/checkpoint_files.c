@@ -1,7 +1,8 @@
 /* files.c: the layout of a checkpoint's two safetensors files, which the model alone fixes.
  *
- * safetensors: 8 bytes little-endian length of the header, the header in JSON padded with blanks, then the tensors one behind the
- * other. The header is padded so that the tensors start at a multiple of 64 bytes. */
+ * safetensors: 8 bytes little-endian length of the header, the header in JSON padded with blanks,
+ * then the tensors one behind the other. The header is padded so that the tensors start at a
+ * multiple of 64 bytes. */
 #include <string.h>
 
 #include <nettle/sha2.h>
@@ -30,7 +31,8 @@ static void put_number(struct header *header, uint64_t number) {
   put_bytes(header, digits + at, sizeof digits - at);
 }
 
-static void put_entry(struct header *header, const char *name, const char *suffix, const struct pen_weight *weight, uint64_t start) {
+static void put_entry(struct header *header, const char *name, const char *suffix,
+                      const struct pen_weight *weight, uint64_t start) {
   put(header, ",\"");
   put(header, name);
   put(header, suffix);
@@ -92,15 +94,17 @@ static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
   uint64_t start = 8 + strlen(plan->optimizer_header);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i].exp_avg_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_file + start;
-    weights[i].exp_avg_sq_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_sq_file + start;
+    weights[i].exp_avg_sq_file =
+        weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_sq_file + start;
   }
   plan->optimizer_file_bytes = start + past;
 }
 
 /* Settings that change what the weights mean, though not their shapes. */
 static bool belongs_to_model(const char *line) {
-  static const char *const settings[] = {"model.family ", "model.heads ", "model.kv_heads ", "model.head_dim ",
-                                         "model.rope_", "model.norm_epsilon ", "model.tie_embeddings "};
+  static const char *const settings[] = {
+      "model.family ", "model.heads ",        "model.kv_heads ",      "model.head_dim ",
+      "model.rope_",   "model.norm_epsilon ", "model.tie_embeddings "};
   for (size_t i = 0; i < sizeof settings / sizeof *settings; i++)
     if (strncmp(line, settings[i], strlen(settings[i])) == 0) return true;
   return false;

@@ -1,18 +1,23 @@
-/* step_part.c: what a device with memory of its own wants besides: the step part of each arena, and pinned memory of the host (plan.h).
+/* step_part.c: what a device with memory of its own wants besides: the step part of each arena, and
+ * pinned memory of the host (plan.h).
  *
- * Which inputs a rank is fed follows from the data ops of its programs, in any profile: feeds for each kind, dtype and dims, since what such an op
- * makes depends on these and the microbatch alone. A feed has room for the most microbatches of any profile that has such an op. */
+ * Which inputs a rank is fed follows from the data ops of its programs, in any profile: feeds for
+ * each kind, dtype and dims, since what such an op makes depends on these and the microbatch alone.
+ * A feed has room for the most microbatches of any profile that has such an op. */
 #include <string.h>
 
 #include "gen/layout/state.h"
 #include "gen/model/op_signature.h"
 
 static bool same_feed(const struct pen_staged_input *feed, uint32_t rank, const struct pen_op *op) {
-  return feed->rank == rank && feed->kind == op->kind && feed->dtype == op->dtype && memcmp(feed->dim, op->dim, sizeof op->dim) == 0;
+  return feed->rank == rank && feed->kind == op->kind && feed->dtype == op->dtype &&
+         memcmp(feed->dim, op->dim, sizeof op->dim) == 0;
 }
 
-/* Feeds for the outputs of an op that runs for so many microbatches, or room for more where they are there. */
-static void add_feed(struct pen_staged_inputs *feeds, uint32_t rank, const struct pen_op *op, uint32_t microbatches) {
+/* Feeds for the outputs of an op that runs for so many microbatches, or room for more where they
+ * are there. */
+static void add_feed(struct pen_staged_inputs *feeds, uint32_t rank, const struct pen_op *op,
+                     uint32_t microbatches) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
   bool there = false;
   if (!signature->is_data) return;
@@ -23,19 +28,25 @@ static void add_feed(struct pen_staged_inputs *feeds, uint32_t rank, const struc
     }
   const size_t wanted = feeds->count + (size_t)signature->operand_count;
   feeds->feed = pen_grow(feeds->feed, &feeds->capacity, wanted, sizeof *feeds->feed);
-  feeds->microbatches = pen_grow(feeds->microbatches, &feeds->counts_capacity, wanted, sizeof *feeds->microbatches);
+  feeds->microbatches =
+      pen_grow(feeds->microbatches, &feeds->counts_capacity, wanted, sizeof *feeds->microbatches);
   for (uint16_t k = signature->input_count; k < signature->operand_count && !there; k++) {
     feeds->microbatches[feeds->count] = microbatches;
     struct pen_staged_input *feed = &feeds->feed[feeds->count++];
     uint64_t bytes = pen_operand_bytes(&signature->operand[k], op->dtype, op->dim);
-    *feed = (struct pen_staged_input){.rank = rank, .kind = op->kind, .operand = k, .dtype = op->dtype, .bytes = bytes,
-                              .microbatch_bytes = pen_aligned(bytes)};
+    *feed = (struct pen_staged_input){.rank = rank,
+                                      .kind = op->kind,
+                                      .operand = k,
+                                      .dtype = op->dtype,
+                                      .bytes = bytes,
+                                      .microbatch_bytes = pen_aligned(bytes)};
     memcpy(feed->dim, op->dim, sizeof op->dim);
   }
 }
 
 /* The data ops of a rank, as the profiles' stages come. */
-static void find_feeds(struct pen_staged_inputs *feeds, const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
+static void find_feeds(struct pen_staged_inputs *feeds, const struct pen_layout_state *l,
+                       size_t profile_count, uint32_t rank) {
   for (size_t i = 0; i < profile_count; i++)
     for (uint32_t s = 0; s < l[i].partition->stage_count; s++) {
       if (l[i].partition->rank_of[s] != rank) continue;
@@ -50,7 +61,8 @@ static void find_feeds(struct pen_staged_inputs *feeds, const struct pen_layout_
 static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++)
-    if (plan->weights[i].rank == rank && plan->weights[i].count > most) most = plan->weights[i].count;
+    if (plan->weights[i].rank == rank && plan->weights[i].count > most)
+      most = plan->weights[i].count;
   return (most + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
 }
 
@@ -73,13 +85,16 @@ static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < plan->weight_count && strcmp(plan->transport, "nccl") == 0; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    uint64_t count = weight->rank == rank && !weight->frozen ? pen_shard_most(weight->count, plan->replica_count) : 0;
+    uint64_t count = weight->rank == rank && !weight->frozen
+                         ? pen_shard_most(weight->count, plan->replica_count)
+                         : 0;
     if (count > most) most = count;
   }
   return (plan->replica_count - 1) * pen_aligned(most * sizeof(float));
 }
 
-uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profile_count, uint32_t rank, uint64_t at, struct pen_staged_inputs *feeds) {
+uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profile_count,
+                                  uint32_t rank, uint64_t at, struct pen_staged_inputs *feeds) {
   const struct pen_plan *plan = l->plan;
   struct pen_rank_memory *memory = &l->memory[rank];
   uint32_t first = feeds->count;
@@ -88,11 +103,13 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
   for (uint32_t i = first; i < feeds->count; i++) {
     uint64_t bytes;
     feeds->feed[i].offset = end;
-    if (__builtin_mul_overflow(feeds->feed[i].microbatch_bytes, (uint64_t)feeds->microbatches[i], &bytes) ||
+    if (__builtin_mul_overflow(feeds->feed[i].microbatch_bytes, (uint64_t)feeds->microbatches[i],
+                               &bytes) ||
         __builtin_add_overflow(end, bytes, &end))
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the inputs of a step are too large");
   }
-  const uint64_t own_board_bytes = (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
+  const uint64_t own_board_bytes =
+      (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
   const uint64_t board_bytes = pen_aligned(plan->replica_count * own_board_bytes);
   memory->staged_input_offset = at;
   memory->staged_input_bytes = end - at;
@@ -100,9 +117,11 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
   memory->settings_offset = memory->step_stats_offset + board_bytes;
   memory->reduce_offset = memory->settings_offset + pen_aligned(sizeof(struct pen_adamw));
   memory->flags_offset = memory->reduce_offset + pen_aligned(reduce_bytes(plan, rank));
-  memory->shard_staging_offset = memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
+  memory->shard_staging_offset =
+      memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
   memory->device_control_bytes = memory->shard_staging_offset + staging_bytes(plan, rank) - at;
-  memory->pinned_bytes = PEN_STEPS_AHEAD * (memory->staged_input_bytes + pen_aligned(own_board_bytes)) + PEN_ALIGNMENT_BYTES +
-                         PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);
+  memory->pinned_bytes =
+      PEN_STEPS_AHEAD * (memory->staged_input_bytes + pen_aligned(own_board_bytes)) +
+      PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);
   return at + memory->device_control_bytes;
 }

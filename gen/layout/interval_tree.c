@@ -1,38 +1,47 @@
-/* tenants.c: the values in one base's block, each with its bytes and with the ops during which it holds them.
+/* tenants.c: the values in one base's block, each with its bytes and with the ops during which it
+ * holds them.
  *
- * Another goes to the highest offset where it fits: down from the block's end past all that it meets, to the first gap that is large
- * enough. A stage of a thousand layers has ten thousands of values, each asked for room among all the others; so tenants stand in a
- * balanced tree by falling end (a treap: Seidel and Aragon 1996), where each node knows of all below it, program by program:
+ * Another goes to the highest offset where it fits: down from the block's end past all that it
+ * meets, to the first gap that is large enough. A stage of a thousand layers has ten thousands of
+ * values, each asked for room among all the others; so tenants stand in a balanced tree by falling
+ * end (a treap: Seidel and Aragon 1996), where each node knows of all below it, program by program:
  *
  *   hull   in which ops any of them holds its bytes: who comes and goes outside of that meets none
- *   core   who touches it meets every one; if then no gap between them is large enough, the way leads past all of them
+ *   core   who touches it meets every one; if then no gap between them is large enough, the way
+ * leads past all of them
  *
- * What F keeps is held from its op on, or up to it, in the order of its offsets, and scratch of one size stands at one height in the order of
- * ops: so nearly every question is answered by a few nodes near the top. */
+ * What F keeps is held from its op on, or up to it, in the order of its offsets, and scratch of one
+ * size stands at one height in the order of ops: so nearly every question is answered by a few
+ * nodes near the top. */
 #include "gen/layout/interval_tree.h"
 
 enum {
   NONE = 0,
-  VISITS_MAX = 2000, /* nodes that one question may take: what it would find behind them is not worth the time */
+  VISITS_MAX = 2000, /* nodes that one question may take: what it would find behind them is not
+                        worth the time */
 };
 
 /* What a tree knows of those of its tenants that are in one program. */
 struct outline {
-  struct pen_live_range hull; /* the first op and the last; none at all when nobody is in the program */
+  struct pen_live_range
+      hull; /* the first op and the last; none at all when nobody is in the program */
   struct pen_live_range core; /* the last first op and the first last op */
-  uint64_t end, low;    /* the highest end, the lowest offset */
-  uint64_t gap;         /* no two that follow each other by falling end leave more between them */
+  uint64_t end, low;          /* the highest end, the lowest offset */
+  uint64_t gap; /* no two that follow each other by falling end leave more between them */
 };
 
 struct pen_interval_node {
   struct pen_interval tenant;
-  uint32_t above, below; /* node + 1 of those that end as high or higher, and of those that end no higher */
+  uint32_t above,
+      below; /* node + 1 of those that end as high or higher, and of those that end no higher */
   struct outline outline[PEN_PROGRAMS];
 };
 
 static uint64_t end_of(const struct pen_interval *tenant) { return tenant->offset + tenant->bytes; }
 static bool is_in(const struct pen_live_range *stay) { return stay->first <= stay->last; }
-static bool touches(const struct pen_live_range *a, const struct pen_live_range *b) { return a->first <= b->last && b->first <= a->last; }
+static bool touches(const struct pen_live_range *a, const struct pen_live_range *b) {
+  return a->first <= b->last && b->first <= a->last;
+}
 
 static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++)
@@ -42,7 +51,9 @@ static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
 
 /* ---- the tree ---- */
 
-static struct pen_interval_node *node_of(const struct pen_interval_tree *t, uint32_t tree) { return &t->node[tree - 1]; }
+static struct pen_interval_node *node_of(const struct pen_interval_tree *t, uint32_t tree) {
+  return &t->node[tree - 1];
+}
 
 /* Any fixed order that has nothing to do with that of the ends keeps the tree flat. */
 static uint32_t priority(uint32_t tree) {
@@ -58,9 +69,12 @@ static uint32_t greater(uint32_t a, uint32_t b) { return a > b ? a : b; }
 static struct outline join(const struct outline *above, const struct outline *below) {
   if (!is_in(&above->hull)) return *below;
   if (!is_in(&below->hull)) return *above;
-  struct outline both = {.hull = {lesser(above->hull.first, below->hull.first), greater(above->hull.last, below->hull.last)},
-                         .core = {greater(above->core.first, below->core.first), lesser(above->core.last, below->core.last)},
-                         .end = above->end, .low = above->low < below->low ? above->low : below->low,
+  struct outline both = {.hull = {lesser(above->hull.first, below->hull.first),
+                                  greater(above->hull.last, below->hull.last)},
+                         .core = {greater(above->core.first, below->core.first),
+                                  lesser(above->core.last, below->core.last)},
+                         .end = above->end,
+                         .low = above->low < below->low ? above->low : below->low,
                          .gap = above->low > below->end ? above->low - below->end : 0};
   if (above->gap > both.gap) both.gap = above->gap;
   if (below->gap > both.gap) both.gap = below->gap;
@@ -79,7 +93,8 @@ static void summarize(const struct pen_interval_tree *t, uint32_t tree) {
 }
 
 /* Parts a tree into what ends no lower than `end`, and lower. */
-static void split(const struct pen_interval_tree *t, uint32_t tree, uint64_t end, uint32_t *above, uint32_t *below) {
+static void split(const struct pen_interval_tree *t, uint32_t tree, uint64_t end, uint32_t *above,
+                  uint32_t *below) {
   if (!tree) {
     *above = *below = NONE;
     return;
@@ -132,7 +147,8 @@ struct relation {
   uint64_t low, end; /* of all that are in its programs */
 };
 
-static struct relation relate(const struct pen_interval_node *node, const struct pen_interval *tenant, uint64_t top) {
+static struct relation relate(const struct pen_interval_node *node,
+                              const struct pen_interval *tenant, uint64_t top) {
   struct relation relation = {.none = true, .low = UINT64_MAX};
   uint64_t packed_low = UINT64_MAX;
   for (int p = 0; p < PEN_PROGRAMS; p++) {
@@ -142,8 +158,10 @@ static struct relation relate(const struct pen_interval_node *node, const struct
     if (touches(&outline->hull, stay)) relation.none = false;
     if (outline->low < relation.low) relation.low = outline->low;
     if (outline->end > relation.end) relation.end = outline->end;
-    bool meets_all = touches(&outline->core, stay), fits_above = outline->end + tenant->bytes <= top;
-    if (meets_all && !fits_above && outline->gap < tenant->bytes && outline->low < packed_low) packed_low = outline->low;
+    bool meets_all = touches(&outline->core, stay),
+         fits_above = outline->end + tenant->bytes <= top;
+    if (meets_all && !fits_above && outline->gap < tenant->bytes && outline->low < packed_low)
+      packed_low = outline->low;
   }
   relation.packed = packed_low == relation.low; /* else one of another program may reach lower */
   return relation;
@@ -153,11 +171,12 @@ static struct relation relate(const struct pen_interval_node *node, const struct
 struct descent {
   const struct pen_interval_tree *tenants;
   const struct pen_interval *tenant; /* that wants room */
-  uint64_t top;                    /* it is to end here at the highest */
+  uint64_t top;                      /* it is to end here at the highest */
   uint32_t visits;
 };
 
-/* Goes down past what a tenant meets in a tree. True when there is no need to go on: it fits right below the top, or that is too low. */
+/* Goes down past what a tenant meets in a tree. True when there is no need to go on: it fits right
+ * below the top, or that is too low. */
 static bool go_down(struct descent *d, uint32_t tree) {
   if (!tree) return false;
   const struct pen_interval_node *node = node_of(d->tenants, tree);

@@ -1,4 +1,5 @@
-/* tenants.h: the values in one base's block of a stage, and where another would fit among them: see tenants.c. */
+/* tenants.h: the values in one base's block of a stage, and where another would fit among them: see
+ * tenants.c. */
 #ifndef PEN_TENANTS_H
 #define PEN_TENANTS_H
 
@@ -18,12 +19,13 @@ struct pen_interval {
 struct pen_interval_tree {
   struct pen_interval_node *node;
   size_t count, capacity;
-  uint32_t root; /* node + 1 */
+  uint32_t root;  /* node + 1 */
   uint64_t bytes; /* the end of the highest */
 };
 
 void pen_interval_tree_add(struct pen_interval_tree *tenants, const struct pen_interval *tenant);
-/* The highest offset where a tenant fits without making the block larger; false: none, or none that is found soon. */
+/* The highest offset where a tenant fits without making the block larger; false: none, or none that
+ * is found soon. */
 bool pen_interval_tree_fit(const struct pen_interval_tree *tenants, struct pen_interval *tenant);
 void pen_interval_tree_free(struct pen_interval_tree *tenants);
 

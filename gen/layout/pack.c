@@ -1,21 +1,23 @@
-/* pack.c: dynamic storage allocation with known lifetimes: put rectangles (bytes x rows) at offsets so that no two that live at
- * the same time overlap, in as few bytes as we can.
+/* pack.c: dynamic storage allocation with known lifetimes: put rectangles (bytes x rows) at offsets
+ * so that no two that live at the same time overlap, in as few bytes as we can.
  *
- * The problem is NP-hard (Garey and Johnson, SR2). Rectangles are taken one by one, each put at the lowest offset where it fits
- * among those there (first fit), or into the smallest gap that holds it (best fit). What differs is the order:
+ * The problem is NP-hard (Garey and Johnson, SR2). Rectangles are taken one by one, each put at the
+ * lowest offset where it fits among those there (first fit), or into the smallest gap that holds it
+ * (best fit). What differs is the order:
  *
- *   start     by first row: exact interval colouring when all sizes are equal (Gupta, Lee and Leung 1979); sweep.c, which serves any number
- *             of rectangles. Of those of one row the longest first: what a row keeps then lies below what it only borrows, and what
- *             is borrowed next finds the same place
- *   size      largest first (TensorFlow Lite Micro's greedy planner; Pisarchyk and Lee, arXiv 2001.03288)
- *   area      bytes x rows, largest first (XLA's heap simulator, GlobalDecreasingSizeBestFitHeap's temporal order has it too)
- *   rows      longest first
+ *   start     by first row: exact interval colouring when all sizes are equal (Gupta, Lee and Leung
+ * 1979); sweep.c, which serves any number of rectangles. Of those of one row the longest first:
+ * what a row keeps then lies below what it only borrows, and what is borrowed next finds the same
+ * place size      largest first (TensorFlow Lite Micro's greedy planner; Pisarchyk and Lee, arXiv
+ * 2001.03288) area      bytes x rows, largest first (XLA's heap simulator,
+ * GlobalDecreasingSizeBestFitHeap's temporal order has it too) rows      longest first
  *
- * The bytes alive in one row are a lower bound, and so is the wall with those above it that are too large to lie below; the first order
- * that comes to it, or to the caller's goal, ends the search. If none does and there are few enough rectangles, each order is climbed
- * from: what ends above the bound is put to the front, as long as that helps; then it is raised by and by, and all are placed anew, until
- * a fixed number of steps (comparisons, and rectangles placed) is spent. The choice is random from a fixed seed. (Exact solvers:
- * Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
+ * The bytes alive in one row are a lower bound, and so is the wall with those above it that are too
+ * large to lie below; the first order that comes to it, or to the caller's goal, ends the search.
+ * If none does and there are few enough rectangles, each order is climbed from: what ends above the
+ * bound is put to the front, as long as that helps; then it is raised by and by, and all are placed
+ * anew, until a fixed number of steps (comparisons, and rectangles placed) is spent. The choice is
+ * random from a fixed seed. (Exact solvers: Telamalloc, ASPLOS 2022; MiniMalloc, ASPLOS 2023.) */
 #include <endian.h>
 #include <string.h>
 
@@ -23,7 +25,10 @@
 
 enum { QUADRATIC_MAX = 3000 /* rectangles; above, only sweeps */ };
 
-enum { AT_ONCE = 32 /* rectangles whose lives are compared side by side, as vectors where there are any */ };
+enum {
+  AT_ONCE =
+      32 /* rectangles whose lives are compared side by side, as vectors where there are any */
+};
 
 /* A placed rectangle's offsets in units, and its rows. */
 struct placed {
@@ -32,7 +37,8 @@ struct placed {
 
 enum shelf_column { OFFSET, END, FIRST, LAST, SHELF_COLUMNS };
 
-/* A range of offsets, and what lies in it by rising offset: columns, AT_ONCE longer than need be. Two: below the wall, and above. */
+/* A range of offsets, and what lies in it by rising offset: columns, AT_ONCE longer than need be.
+ * Two: below the wall, and above. */
 struct shelf {
   uint32_t offset, end;
   uint32_t *column[SHELF_COLUMNS]; /* as struct placed has them */
@@ -42,10 +48,10 @@ struct shelf {
 struct packing {
   struct pen_packing base;
   uint64_t bound, goal;
-  uint32_t floor;                  /* the end of the fixed ones */
-  uint32_t *order;                 /* of those to be placed */
-  uint64_t *best_offset, best;     /* of all tries */
-  uint64_t *here_end, here;        /* of the climb at hand: ends, total */
+  uint32_t floor;              /* the end of the fixed ones */
+  uint32_t *order;             /* of those to be placed */
+  uint64_t *best_offset, best; /* of all tries */
+  uint64_t *here_end, here;    /* of the climb at hand: ends, total */
   uint32_t *here_order, *rest;
   struct pen_keyed *rank, *sorted; /* what rectangles are sorted by */
   uint32_t *fixed[SHELF_COLUMNS];  /* by rising offset */
@@ -61,32 +67,40 @@ static void insert(struct shelf *shelf, const struct placed *r) {
   const uint32_t value[SHELF_COLUMNS] = {r->offset, r->end, r->first, r->last};
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (shelf->column[OFFSET][middle] <= r->offset) low = middle + 1;
-    else high = middle;
+    if (shelf->column[OFFSET][middle] <= r->offset)
+      low = middle + 1;
+    else
+      high = middle;
   }
   for (int n = 0; n < SHELF_COLUMNS; n++) {
-    memmove(&shelf->column[n][low + 1], &shelf->column[n][low], (shelf->count - low) * sizeof **shelf->column);
+    memmove(&shelf->column[n][low + 1], &shelf->column[n][low],
+            (shelf->count - low) * sizeof **shelf->column);
     shelf->column[n][low] = value[n];
   }
   shelf->count++;
 }
 
-/* Which of AT_ONCE rectangles live in some row from first to last: a bit each. Rows are below 2^31. */
-static uint32_t find_met(const uint32_t *first_row, const uint32_t *last_row, uint32_t first, uint32_t last) {
+/* Which of AT_ONCE rectangles live in some row from first to last: a bit each. Rows are below 2^31.
+ */
+static uint32_t find_met(const uint32_t *first_row, const uint32_t *last_row, uint32_t first,
+                         uint32_t last) {
   uint8_t met[AT_ONCE];
   uint32_t bits = 0;
-  for (int i = 0; i < AT_ONCE; i++) met[i] = ((int32_t)last_row[i] >= (int32_t)first) & ((int32_t)first_row[i] <= (int32_t)last);
+  for (int i = 0; i < AT_ONCE; i++)
+    met[i] = ((int32_t)last_row[i] >= (int32_t)first) & ((int32_t)first_row[i] <= (int32_t)last);
   for (int i = 0; i < AT_ONCE; i += 8) {
     uint64_t eight;
     memcpy(&eight, &met[i], sizeof eight);
-    bits |= (uint32_t)(le64toh(eight) * 0x0102040810204080u >> 56) << i; /* a bit a byte, side by side */
+    bits |= (uint32_t)(le64toh(eight) * 0x0102040810204080u >> 56)
+            << i; /* a bit a byte, side by side */
   }
   return bits;
 }
 
-/* The place on a shelf of `size` units among those that live while they do, where less than *waste is left beside it; UINT32_MAX: none. */
-static uint32_t find_place(struct packing *p, const struct shelf *shelf, uint32_t size, uint32_t first, uint32_t last, bool best_fit,
-                           uint32_t *waste) {
+/* The place on a shelf of `size` units among those that live while they do, where less than *waste
+ * is left beside it; UINT32_MAX: none. */
+static uint32_t find_place(struct packing *p, const struct shelf *shelf, uint32_t size,
+                           uint32_t first, uint32_t last, bool best_fit, uint32_t *waste) {
   uint32_t offset = shelf->offset, found = UINT32_MAX;
   for (size_t from = 0; from <= shelf->count; from += AT_ONCE) {
     size_t past = from + AT_ONCE < shelf->count ? from + AT_ONCE : shelf->count;
@@ -112,12 +126,14 @@ static uint32_t find_place(struct packing *p, const struct shelf *shelf, uint32_
 /* Places one rectangle; returns its end in units. */
 static uint32_t place(struct packing *p, struct pen_rectangle *r, bool best_fit) {
   uint32_t size = pen_units(&p->base, r->bytes), waste = UINT32_MAX, offset = UINT32_MAX;
-  if (size <= p->base.wall) offset = find_place(p, &p->shelf[0], size, r->first, r->last, best_fit, &waste);
+  if (size <= p->base.wall)
+    offset = find_place(p, &p->shelf[0], size, r->first, r->last, best_fit, &waste);
   if (offset == UINT32_MAX || best_fit) {
     uint32_t above = find_place(p, &p->shelf[1], size, r->first, r->last, best_fit, &waste);
     if (above != UINT32_MAX) offset = above;
   }
-  insert(&p->shelf[offset >= p->base.wall], &(struct placed){offset, offset + size, r->first, r->last});
+  insert(&p->shelf[offset >= p->base.wall],
+         &(struct placed){offset, offset + size, r->first, r->last});
   r->offset = offset * p->base.unit;
   return offset + size;
 }
@@ -139,7 +155,8 @@ static void keep_if_best(struct packing *p, uint32_t units) {
 /* Rectangles in any order; given up, if it may be, once they take no less than the best. */
 static void place_all(struct packing *p, bool best_fit, bool give_up) {
   uint32_t total = p->floor;
-  for (int n = 0; n < SHELF_COLUMNS; n++) memcpy(p->shelf[0].column[n], p->fixed[n], p->base.fixed * sizeof **p->fixed);
+  for (int n = 0; n < SHELF_COLUMNS; n++)
+    memcpy(p->shelf[0].column[n], p->fixed[n], p->base.fixed * sizeof **p->fixed);
   p->shelf[0].count = p->base.fixed;
   p->shelf[1].count = 0;
   p->steps += p->base.count - p->base.fixed; /* there may be nothing to compare them with */
@@ -162,37 +179,45 @@ static void sort_by(const struct packing *p, enum order order) {
   struct pen_keyed *key = pen_new(count + 1, sizeof *key);
   for (size_t i = 0; i < count; i++) {
     uint32_t index = (uint32_t)(p->base.fixed + i);
-    key[i] = (struct pen_keyed){order == BY_ROWS ? ~rectangle[index].bytes : rectangle[index].first, index};
+    key[i] = (struct pen_keyed){order == BY_ROWS ? ~rectangle[index].bytes : rectangle[index].first,
+                                index};
   }
   pen_sort(key, count);
   for (size_t i = 0; i < count; i++) {
     const struct pen_rectangle *r = &rectangle[key[i].index];
     uint64_t rows = (uint64_t)r->last - r->first + 1;
-    key[i].key = order == BY_SIZE ? ~r->bytes : order == BY_AREA ? ~(r->bytes / PEN_ALIGNMENT_BYTES * rows) : ~rows;
+    key[i].key = order == BY_SIZE   ? ~r->bytes
+                 : order == BY_AREA ? ~(r->bytes / PEN_ALIGNMENT_BYTES * rows)
+                                    : ~rows;
   }
   pen_sort(key, count);
   for (size_t i = 0; i < count; i++) p->order[i] = key[i].index;
   pen_free(key);
 }
 
-/* What rectangles are sorted by: first row, and of one row the longer or the larger first; or last row. */
+/* What rectangles are sorted by: first row, and of one row the longer or the larger first; or last
+ * row. */
 enum row_order { LONGER_FIRST, LARGER_FIRST, LAST_ROW };
 
-static bool comes_before(const struct pen_rectangle *a, const struct pen_rectangle *b, enum row_order order) {
+static bool comes_before(const struct pen_rectangle *a, const struct pen_rectangle *b,
+                         enum row_order order) {
   if (order == LARGER_FIRST) return a->bytes > b->bytes;
   return a->last != b->last ? a->last > b->last : a->bytes > b->bytes;
 }
 
 /* Sorts rectangles [from, past): by counting their rows, then among those of one row. */
-static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum row_order order, uint32_t *out) {
+static void sort_by_row(struct pen_packing *p, size_t from, size_t past, enum row_order order,
+                        uint32_t *out) {
   uint32_t *place = pen_new(p->rows + 1u, sizeof *place), before = (uint32_t)from;
-  for (size_t i = from; i < past; i++) place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++;
+  for (size_t i = from; i < past; i++)
+    place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++;
   for (uint32_t row = 0; row < p->rows; row++) {
     uint32_t here = place[row];
     place[row] = before;
     before += here;
   }
-  for (size_t i = from; i < past; i++) out[place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++] = (uint32_t)i;
+  for (size_t i = from; i < past; i++)
+    out[place[order == LAST_ROW ? p->rectangle[i].last : p->rectangle[i].first]++] = (uint32_t)i;
   pen_free(place);
   for (size_t i = from + 1; i < past && order != LAST_ROW; i++) {
     uint32_t index = out[i];
@@ -233,8 +258,10 @@ static size_t promote(struct packing *p) {
   size_t n = p->base.count - p->base.fixed, front = 0, back = 0;
   for (size_t i = 0; i < n; i++) {
     uint32_t item = p->here_order[i];
-    if (p->here_end[item] > (p->goal > p->bound ? p->goal : p->bound)) p->order[front++] = item;
-    else p->rest[back++] = item;
+    if (p->here_end[item] > (p->goal > p->bound ? p->goal : p->bound))
+      p->order[front++] = item;
+    else
+      p->rest[back++] = item;
   }
   memcpy(p->order + front, p->rest, back * sizeof *p->rest);
   return front;
@@ -248,7 +275,8 @@ static uint64_t draw(uint64_t *seed) {
   return *seed;
 }
 
-/* Raises what ends above the bound, each by as much as chance will, and sorts all by how high they are. */
+/* Raises what ends above the bound, each by as much as chance will, and sorts all by how high they
+ * are. */
 static void raise(struct packing *p, uint64_t *seed) {
   size_t n = p->base.count - p->base.fixed;
   uint64_t bound = p->goal > p->bound ? p->goal : p->bound;
@@ -261,8 +289,8 @@ static void raise(struct packing *p, uint64_t *seed) {
   for (size_t i = 0; i < n; i++) p->order[i] = p->sorted[i].index;
 }
 
-/* Climbs from one order: while it helps, what ends above the bound is put to the front; then it is raised by and by, until the steps are
- * spent. */
+/* Climbs from one order: while it helps, what ends above the bound is put to the front; then it is
+ * raised by and by, until the steps are spent. */
 static void climb(struct packing *p, bool best_fit, size_t steps) {
   uint64_t before = UINT64_MAX, seed = 0x9e3779b97f4a7c15u;
   size_t n = p->base.count - p->base.fixed;
@@ -270,7 +298,8 @@ static void climb(struct packing *p, bool best_fit, size_t steps) {
     before = p->here;
     if (promote(p)) place_all(p, best_fit, false);
   }
-  for (size_t i = 0; i < n; i++) p->rank[p->order[i]] = (struct pen_keyed){(UINT64_MAX >> 1) + i, p->order[i]};
+  for (size_t i = 0; i < n; i++)
+    p->rank[p->order[i]] = (struct pen_keyed){(UINT64_MAX >> 1) + i, p->order[i]};
   while (!is_near(p) && p->steps < steps) {
     raise(p, &seed);
     place_all(p, best_fit, false);
@@ -295,15 +324,22 @@ static uint64_t unit_of(const struct pen_rectangle *rectangle, size_t fixed, siz
   uint64_t all = 0, unit = PEN_ALIGNMENT_BYTES;
   for (size_t i = 0; i < count; i++) {
     uint64_t bytes = rectangle[i].bytes + (i < fixed ? rectangle[i].offset : 0);
-    if (__builtin_add_overflow(all, pen_aligned(bytes), &all)) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
+    if (__builtin_add_overflow(all, pen_aligned(bytes), &all))
+      pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
   }
   while (all / unit + count >= UINT32_MAX) unit *= 2;
   return unit;
 }
 
-static struct packing begin(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t goal) {
-  struct packing p = {.base = {.rectangle = rectangle, .fixed = fixed, .count = count, .unit = unit_of(rectangle, fixed, count)},
-                      .goal = goal, .best = UINT64_MAX, .here = UINT64_MAX};
+static struct packing begin(struct pen_rectangle *rectangle, size_t fixed, size_t count,
+                            uint64_t wall, uint64_t goal) {
+  struct packing p = {.base = {.rectangle = rectangle,
+                               .fixed = fixed,
+                               .count = count,
+                               .unit = unit_of(rectangle, fixed, count)},
+                      .goal = goal,
+                      .best = UINT64_MAX,
+                      .here = UINT64_MAX};
   p.base.wall = pen_units(&p.base, wall);
   for (size_t i = 0; i < count; i++)
     if (rectangle[i].last >= p.base.rows) p.base.rows = rectangle[i].last + 1;
@@ -339,18 +375,23 @@ static void open_shelves(struct packing *p) {
   p->shelf[0] = (struct shelf){.offset = 0, .end = p->base.wall};
   p->shelf[1] = (struct shelf){.offset = p->base.wall, .end = UINT32_MAX};
   for (int n = 0; n < SHELF_COLUMNS; n++) {
-    for (int k = 0; k < 2; k++) p->shelf[k].column[n] = pen_new(count + 1 + AT_ONCE, sizeof(uint32_t));
+    for (int k = 0; k < 2; k++)
+      p->shelf[k].column[n] = pen_new(count + 1 + AT_ONCE, sizeof(uint32_t));
     p->fixed[n] = pen_new(fixed + 1, sizeof(uint32_t));
   }
   for (size_t i = 0; i < fixed; i++) {
     const struct pen_rectangle *r = &p->base.rectangle[p->base.start[i]];
-    insert(&p->shelf[0], &(struct placed){(uint32_t)(r->offset / p->base.unit), pen_units(&p->base, r->offset + r->bytes), r->first, r->last});
+    insert(&p->shelf[0],
+           &(struct placed){(uint32_t)(r->offset / p->base.unit),
+                            pen_units(&p->base, r->offset + r->bytes), r->first, r->last});
   }
-  for (int n = 0; n < SHELF_COLUMNS; n++) memcpy(p->fixed[n], p->shelf[0].column[n], fixed * sizeof **p->fixed);
+  for (int n = 0; n < SHELF_COLUMNS; n++)
+    memcpy(p->fixed[n], p->shelf[0].column[n], fixed * sizeof **p->fixed);
 }
 
 static void close(struct packing *p) {
-  void *const arrays[] = {p->base.start, p->base.end, p->best_offset, p->order, p->here_order, p->here_end, p->rest, p->rank, p->sorted};
+  void *const arrays[] = {p->base.start, p->base.end, p->best_offset, p->order, p->here_order,
+                          p->here_end,   p->rest,     p->rank,        p->sorted};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
   for (int n = 0; n < SHELF_COLUMNS; n++) {
     pen_free(p->shelf[0].column[n]);
@@ -366,13 +407,14 @@ static void sweep(struct packing *p, enum row_order order, bool best_fit) {
   keep_if_best(p, total > p->floor ? total : p->floor);
 }
 
-uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall, uint64_t limit, uint64_t goal,
-                  size_t steps) {
+uint64_t pen_pack(struct pen_rectangle *rectangle, size_t fixed, size_t count, uint64_t wall,
+                  uint64_t limit, uint64_t goal, size_t steps) {
   if (!count) return 0;
   struct packing p = begin(rectangle, fixed, count, wall, goal);
   bool few = count <= QUADRATIC_MAX;
   if (p.bound > limit) return UINT64_MAX;
-  uint64_t above = most_alive(&p.base, p.base.wall), from = p.base.wall * p.base.unit; /* no matter for the limit: cut, they may fit below */
+  uint64_t above = most_alive(&p.base, p.base.wall),
+           from = p.base.wall * p.base.unit; /* no matter for the limit: cut, they may fit below */
   if (above && from + above > p.bound) p.bound = from + above;
   open(&p);
   sweep(&p, LONGER_FIRST, false);

@@ -5,15 +5,19 @@
 #include "gen/layout/layout.h"
 
 struct pen_packing {
-  struct pen_rectangle *rectangle; /* [count]; the first `fixed` have their places, all below the wall */
+  struct pen_rectangle
+      *rectangle; /* [count]; the first `fixed` have their places, all below the wall */
   size_t fixed, count;
-  uint32_t rows;           /* past the last row of any */
-  uint64_t unit;           /* bytes: what offsets are counted in while rectangles are placed */
-  uint32_t wall;           /* in units; nothing crosses it */
-  uint32_t *start, *end;   /* [count]: the fixed ones, then the others, each by first row; and by last row */
+  uint32_t rows; /* past the last row of any */
+  uint64_t unit; /* bytes: what offsets are counted in while rectangles are placed */
+  uint32_t wall; /* in units; nothing crosses it */
+  uint32_t *start,
+      *end; /* [count]: the fixed ones, then the others, each by first row; and by last row */
 };
 
-static inline uint32_t pen_units(const struct pen_packing *p, uint64_t bytes) { return (uint32_t)((bytes + p->unit - 1) / p->unit); }
+static inline uint32_t pen_units(const struct pen_packing *p, uint64_t bytes) {
+  return (uint32_t)((bytes + p->unit - 1) / p->unit);
+}
 
 /* ---- sweep.c ---- */
 

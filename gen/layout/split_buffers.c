@@ -1,15 +1,18 @@
 /* cut.c: how what a stage saves for W is cut into pieces that are placed one by one.
  *
- * One block a microbatch is best where all stages of a rank save as much: equal blocks are interval colouring. Stages that differ leave
- * gaps that fit nobody. There are four ways to have pieces that do:
+ * One block a microbatch is best where all stages of a rank save as much: equal blocks are interval
+ * colouring. Stages that differ leave gaps that fit nobody. There are four ways to have pieces that
+ * do:
  *
  *   layers  a piece for every so many parts (layers, and what stands around them)
- *   blocks  a piece for every block of the model (an attention, an MLP), where stages have few, and may begin within a layer: blocks
- *           of one kind keep as much, so whatever the mix of stages, each size is an interval colouring of its own. What one block
- *           hands on to the next is kept apart: as much of it as all stages of the rank have, and the rest
- *   alike   a piece for every part, but each of the very sizes that most parts of the rank's stages have in common; what a part has
- *           beside them (the first layer's embedding, the last one's output) goes to one last piece
- *   even    as many pieces as there may be, of about the same size: small enough to go wherever something large was */
+ *   blocks  a piece for every block of the model (an attention, an MLP), where stages have few, and
+ * may begin within a layer: blocks of one kind keep as much, so whatever the mix of stages, each
+ * size is an interval colouring of its own. What one block hands on to the next is kept apart: as
+ * much of it as all stages of the rank have, and the rest alike   a piece for every part, but each
+ * of the very sizes that most parts of the rank's stages have in common; what a part has beside
+ * them (the first layer's embedding, the last one's output) goes to one last piece even    as many
+ * pieces as there may be, of about the same size: small enough to go wherever something large was
+ */
 #include <stdlib.h>
 #include <string.h>
 
@@ -50,18 +53,21 @@ static uint32_t parts_in(const struct pen_saved *saved, size_t count) {
   return most;
 }
 
-struct pen_common pen_common_of(const struct pen_saved *const *saved, const size_t *count, size_t stages) {
+struct pen_common pen_common_of(const struct pen_saved *const *saved, const size_t *count,
+                                size_t stages) {
   size_t parts = 0, n = 0;
   for (size_t s = 0; s < stages; s++) parts += parts_in(saved[s], count[s]);
   struct part *part = pen_new(parts + 1, sizeof *part);
   for (size_t s = 0; s < stages; s++)
-    for (uint32_t k = 0, past = parts_in(saved[s], count[s]); k < past; k++) part[n++] = part_of(saved[s], count[s], k);
+    for (uint32_t k = 0, past = parts_in(saved[s], count[s]); k < past; k++)
+      part[n++] = part_of(saved[s], count[s], k);
   struct pen_common common = {0};
   double most = 0;
   for (size_t i = 0; i < n; i++) {
     double weight = 0; /* a large piece in common is worth more than the same bytes in small ones */
     for (size_t k = 0; k < n; k++)
-      if (contains(&part[k], part[i].size, part[i].count)) weight += (double)part[i].bytes * (double)part[i].bytes;
+      if (contains(&part[k], part[i].size, part[i].count))
+        weight += (double)part[i].bytes * (double)part[i].bytes;
     if (weight <= most) continue;
     most = weight;
     common = (struct pen_common){part[i].size, part[i].count, part[i].bytes};
@@ -69,11 +75,13 @@ struct pen_common pen_common_of(const struct pen_saved *const *saved, const size
   return common;
 }
 
-/* One part: what it has in common into a piece of its own, the rest into the last. Returns the next free piece. */
-static uint32_t cut_part(const struct pen_saved *saved, size_t count, uint32_t number, const struct pen_common *common, uint32_t next,
-                         uint8_t *piece) {
+/* One part: what it has in common into a piece of its own, the rest into the last. Returns the next
+ * free piece. */
+static uint32_t cut_part(const struct pen_saved *saved, size_t count, uint32_t number,
+                         const struct pen_common *common, uint32_t next, uint8_t *piece) {
   struct part part = part_of(saved, count, number);
-  bool alike = common->count && contains(&part, common->size, common->count), large = 2 * part.bytes >= common->bytes;
+  bool alike = common->count && contains(&part, common->size, common->count),
+       large = 2 * part.bytes >= common->bytes;
   bool *taken = pen_new(common->count + 1, sizeof *taken);
   bool room = next + 1 < PEN_PIECES && (alike || large);
   for (size_t i = 0; i < count; i++) {
@@ -92,9 +100,12 @@ uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_c
   size_t handed = 0;
   for (size_t i = 0; i < count; i++) total += saved[i].bytes;
   for (size_t i = 0; i < count; i++) {
-    if (cutting->cut == PEN_CUT_LAYERS) piece[i] = (uint8_t)(saved[i].part / cutting->parts_a_piece);
+    if (cutting->cut == PEN_CUT_LAYERS)
+      piece[i] = (uint8_t)(saved[i].part / cutting->parts_a_piece);
     if (cutting->cut == PEN_CUT_BLOCKS)
-      piece[i] = (uint8_t)(!saved[i].handed_on ? saved[i].block : handed++ < cutting->handed_on ? PEN_PIECES - 2 : PEN_PIECES - 1);
+      piece[i] = (uint8_t)(!saved[i].handed_on             ? saved[i].block
+                           : handed++ < cutting->handed_on ? PEN_PIECES - 2
+                                                           : PEN_PIECES - 1);
     if (cutting->cut == PEN_CUT_EVEN) piece[i] = (uint8_t)(before * PEN_PIECES / total);
     before += saved[i].bytes;
   }

@@ -1,18 +1,22 @@
-/* block.c: within one stage: where each value lies in its base's block, and how many bytes are live at each op.
+/* block.c: within one stage: where each value lies in its base's block, and how many bytes are live
+ * at each op.
  *
- * A block is given to one stage and microbatch for whole rows, but its values fill it one by one while F runs and leave it one by
- * one while I, W or B runs. What is free of it meanwhile serves others:
+ * A block is given to one stage and microbatch for whole rows, but its values fill it one by one
+ * while F runs and leave it one by one while I, W or B runs. What is free of it meanwhile serves
+ * others:
  *
- *   kept values  stand one behind the other in the order in which F makes them, so that what is not yet made, and what is dead
- *                already, is one range at the block's end: layers die in reverse.
- *   KEPT_W       (made by I for W) takes the place of what I alone needed. Such values are kept to W then, in name (SAVED_W): their bytes
- *                are. They lie behind what W needs, the first dead highest, so that what dies one by one makes one range.
- *   gradient     of the stage's input: likewise takes the place of a value for I, which then lies in its block.
- *   pieces       SAVED_W may be cut into pieces that are placed one by one (cut.c).
- *   scratch      goes, the largest first, as high as it fits between the ops that use it, into the blocks that the row holds
- *                anyway; what fits nowhere is packed into the row's scratch block.
+ *   kept values  stand one behind the other in the order in which F makes them, so that what is not
+ * yet made, and what is dead already, is one range at the block's end: layers die in reverse.
+ *   KEPT_W       (made by I for W) takes the place of what I alone needed. Such values are kept to
+ * W then, in name (SAVED_W): their bytes are. They lie behind what W needs, the first dead highest,
+ * so that what dies one by one makes one range. gradient     of the stage's input: likewise takes
+ * the place of a value for I, which then lies in its block. pieces       SAVED_W may be cut into
+ * pieces that are placed one by one (cut.c). scratch      goes, the largest first, as high as it
+ * fits between the ops that use it, into the blocks that the row holds anyway; what fits nowhere is
+ * packed into the row's scratch block.
  *
- * This is offset packing (pack.c) of a program's ops, with the blocks as ranges that are there already. */
+ * This is offset packing (pack.c) of a program's ops, with the blocks as ranges that are there
+ * already. */
 #include <string.h>
 
 #include "gen/families/families.h"
@@ -61,7 +65,8 @@ struct filling {
   struct pen_interval_tree block[PEN_BASES]; /* of one base each, while it fills */
 };
 
-/* The part that every value belongs to, from 0: values made one after another under one prefix. Returns how many parts there are. */
+/* The part that every value belongs to, from 0: values made one after another under one prefix.
+ * Returns how many parts there are. */
 static uint32_t number_parts(const struct pen_graph *graph, uint32_t *part) {
   const char *prefix = NULL;
   uint32_t count = 0;
@@ -86,14 +91,19 @@ static bool used_anywhere(const struct filling *f, uint32_t value) {
   return false;
 }
 
-static struct pen_live_range from_first(const struct range *r) { return r->used ? (struct pen_live_range){r->first, UINT32_MAX} : always; }
-static struct pen_live_range to_last(const struct range *r) { return r->used ? (struct pen_live_range){0, r->last} : always; }
+static struct pen_live_range from_first(const struct range *r) {
+  return r->used ? (struct pen_live_range){r->first, UINT32_MAX} : always;
+}
+static struct pen_live_range to_last(const struct range *r) {
+  return r->used ? (struct pen_live_range){0, r->last} : always;
+}
 
-/* Does what a stage has from the one before (or, backward, from the one behind it) lie in a slot of its own? Else the neighbour, on the
- * same rank, may still need it. */
+/* Does what a stage has from the one before (or, backward, from the one behind it) lie in a slot of
+ * its own? Else the neighbour, on the same rank, may still need it. */
 static bool comes_by_message(const struct pen_graph *graph, bool backward) {
   uint32_t from = backward ? graph->stage + 1 : graph->stage - 1;
-  return from < graph->stage_count && graph->partition->rank_of[graph->stage] != graph->partition->rank_of[from];
+  return from < graph->stage_count &&
+         graph->partition->rank_of[graph->stage] != graph->partition->rank_of[from];
 }
 
 /* When a value holds its bytes, by its base as derive settled it. */
@@ -109,8 +119,10 @@ static struct pen_interval tenant_of(const struct filling *f, uint32_t value) {
     case PEN_BASE_SAVED_W:
       t.stay[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]);
       t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
-      if (f->graph->value[value].base == PEN_BASE_SAVED_W) t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
-      else t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]), t.stay[PEN_PROGRAM_W] = never;
+      if (f->graph->value[value].base == PEN_BASE_SAVED_W)
+        t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      else
+        t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]), t.stay[PEN_PROGRAM_W] = never;
       break;
     case PEN_BASE_KEPT_W:
       t.stay[PEN_PROGRAM_F] = t.stay[PEN_PROGRAM_B] = never;
@@ -127,7 +139,8 @@ static struct pen_interval tenant_of(const struct filling *f, uint32_t value) {
       t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
       t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
       if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
-      if (!r[PEN_PROGRAM_W]->used && !r[PEN_PROGRAM_I]->used) t.stay[PEN_PROGRAM_F] = to_last(r[PEN_PROGRAM_F]);
+      if (!r[PEN_PROGRAM_W]->used && !r[PEN_PROGRAM_I]->used)
+        t.stay[PEN_PROGRAM_F] = to_last(r[PEN_PROGRAM_F]);
       break;
     case PEN_BASE_OUTPUT: t.stay[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]); break;
     case PEN_BASE_INPUT_GRADIENT:
@@ -135,14 +148,16 @@ static struct pen_interval tenant_of(const struct filling *f, uint32_t value) {
       t.stay[PEN_PROGRAM_B] = from_first(r[PEN_PROGRAM_B]);
       break;
     case PEN_BASE_SCRATCH:
-      for (int p = 0; p < PEN_PROGRAMS; p++) t.stay[p] = r[p]->used ? (struct pen_live_range){r[p]->first, r[p]->last} : never;
+      for (int p = 0; p < PEN_PROGRAMS; p++)
+        t.stay[p] = r[p]->used ? (struct pen_live_range){r[p]->first, r[p]->last} : never;
       break;
     default: break;
   }
   return t;
 }
 
-static void move_in(struct filling *f, int base, uint32_t value, const struct pen_interval *tenant) {
+static void move_in(struct filling *f, int base, uint32_t value,
+                    const struct pen_interval *tenant) {
   pen_interval_tree_add(&f->block[base], tenant);
   f->blocks->base[value] = (uint8_t)base;
   f->blocks->offset[value] = tenant->offset;
@@ -150,7 +165,9 @@ static void move_in(struct filling *f, int base, uint32_t value, const struct pe
 
 /* ---- kept values ---- */
 
-static bool comes_before(const struct pen_keyed *a, const struct pen_keyed *b) { return a->key != b->key ? a->key < b->key : a->index < b->index; }
+static bool comes_before(const struct pen_keyed *a, const struct pen_keyed *b) {
+  return a->key != b->key ? a->key < b->key : a->index < b->index;
+}
 
 /* The storages of a base in the order of their first use in a program. */
 static struct pen_keyed *by_birth(const struct filling *f, int base, int program, size_t *count) {
@@ -158,7 +175,8 @@ static struct pen_keyed *by_birth(const struct filling *f, int base, int program
   *count = 0;
   for (uint32_t v = 0; v < f->graph->value_count; v++)
     if (f->graph->value[v].storage == v && f->graph->value[v].base == base && used_anywhere(f, v))
-      list[(*count)++] = (struct pen_keyed){f->range[program][v].used ? f->range[program][v].first : 0, v};
+      list[(*count)++] =
+          (struct pen_keyed){f->range[program][v].used ? f->range[program][v].first : 0, v};
   pen_sort(list, *count);
   return list;
 }
@@ -166,17 +184,20 @@ static struct pen_keyed *by_birth(const struct filling *f, int base, int program
 /* The storages that are kept for I, those that it needs longest first. */
 static struct pen_keyed *by_death(const struct filling *f, size_t *count) {
   struct pen_keyed *list = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, count);
-  for (size_t i = 0; i < *count; i++) list[i].key = UINT32_MAX - f->range[PEN_PROGRAM_I][list[i].index].last;
+  for (size_t i = 0; i < *count; i++)
+    list[i].key = UINT32_MAX - f->range[PEN_PROGRAM_I][list[i].index].last;
   pen_sort(list, *count);
   return list;
 }
 
-/* Which values for I stay until W, so that what I makes for W may take their bytes: those that do so when all lie one behind the other, the
- * first dead highest, and what I makes is put as high as it fits, unless that would keep more than a quarter of it for nothing. */
+/* Which values for I stay until W, so that what I makes for W may take their bytes: those that do
+ * so when all lie one behind the other, the first dead highest, and what I makes is put as high as
+ * it fits, unless that would keep more than a quarter of it for nothing. */
 static bool *find_stays(const struct filling *f) {
   bool *stays = pen_new(f->graph->value_count + 1, sizeof *stays);
   size_t made_count, dying_count;
-  const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count), *dying = by_death(f, &dying_count);
+  const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &made_count),
+                         *dying = by_death(f, &dying_count);
   struct pen_interval_tree region = {0};
   uint64_t *end = pen_new(dying_count + 1, sizeof *end);
   for (size_t i = 0; i < dying_count; i++) {
@@ -197,8 +218,9 @@ static bool *find_stays(const struct filling *f) {
   return stays;
 }
 
-/* A value for I whose bytes the gradient of the stage's input takes: it lies in the gradient's block, which is there from F on. The least
- * that is dead by then, large enough and not much larger; PEN_NONE: none. */
+/* A value for I whose bytes the gradient of the stage's input takes: it lies in the gradient's
+ * block, which is there from F on. The least that is dead by then, large enough and not much
+ * larger; PEN_NONE: none. */
 static uint32_t find_before_gradient(const struct filling *f, const bool *stays) {
   uint32_t gradient = f->graph->input_gradient, best = PEN_NONE;
   if (gradient == PEN_NONE) return PEN_NONE;
@@ -211,7 +233,8 @@ static uint32_t find_before_gradient(const struct filling *f, const bool *stays)
     bool dead = !stays[v] && has >= bytes && has < least;
     for (int p = PEN_PROGRAM_I; dead && p < PEN_PROGRAMS; p++) {
       const struct range *made_in = &f->range[p][gradient], *used_in = &f->range[p][v];
-      if (p != PEN_PROGRAM_W && made_in->used) dead = used_in->used && used_in->last < made_in->first;
+      if (p != PEN_PROGRAM_W && made_in->used)
+        dead = used_in->used && used_in->last < made_in->first;
     }
     if (!dead) continue;
     best = v;
@@ -222,10 +245,12 @@ static uint32_t find_before_gradient(const struct filling *f, const bool *stays)
 
 /* What meets a neighbour: one value a block. */
 static void place_boundaries(struct filling *f) {
-  static const uint8_t boundary[] = {PEN_BASE_INPUT, PEN_BASE_OUTPUT, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT_GRADIENT};
+  static const uint8_t boundary[] = {PEN_BASE_INPUT, PEN_BASE_OUTPUT, PEN_BASE_OUTPUT_GRADIENT,
+                                     PEN_BASE_INPUT_GRADIENT};
   for (uint32_t v = 0; v < f->graph->value_count; v++)
     for (size_t i = 0; i < sizeof boundary; i++)
-      if (f->graph->value[v].storage == v && f->graph->value[v].base == boundary[i] && used_anywhere(f, v)) {
+      if (f->graph->value[v].storage == v && f->graph->value[v].base == boundary[i] &&
+          used_anywhere(f, v)) {
         struct pen_interval t = tenant_of(f, v);
         move_in(f, boundary[i], v, &t);
       }
@@ -238,13 +263,16 @@ static bool *handed_on(const struct pen_graph *graph) {
     const struct pen_op *op = &graph->program[PEN_PROGRAM_F].op[i];
     uint32_t inputs = pen_signature_of(op->kind)->input_count, made = op->operand[inputs];
     for (uint32_t k = 0; made != PEN_NONE && k < inputs; k++)
-      if (op->operand[k] != PEN_NONE && graph->value[op->operand[k]].block != graph->value[made].block)
+      if (op->operand[k] != PEN_NONE &&
+          graph->value[op->operand[k]].block != graph->value[made].block)
         handed[graph->value[op->operand[k]].storage] = true;
   }
   return handed;
 }
 
-static uint32_t first_block(const struct pen_graph *graph) { return graph->partition->span[graph->stage].first_block; }
+static uint32_t first_block(const struct pen_graph *graph) {
+  return graph->partition->span[graph->stage].first_block;
+}
 
 /* What is kept until W, in name or in fact, in the order in which F makes it. */
 static struct pen_saved *list_saved(const struct filling *f, const bool *stays, size_t *count) {
@@ -253,14 +281,16 @@ static struct pen_saved *list_saved(const struct filling *f, const bool *stays, 
   const bool *handed = handed_on(f->graph);
   size_t counts[2];
   const struct pen_keyed *kept[2] = {by_birth(f, PEN_BASE_SAVED_W, PEN_PROGRAM_F, &counts[0]),
-                                  by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &counts[1])};
+                                     by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &counts[1])};
   struct pen_saved *saved = pen_new(counts[0] + counts[1] + 1, sizeof *saved);
   *count = 0;
   for (size_t a = 0, b = 0; a < counts[0] || b < counts[1];) { /* both lists in one order */
     bool first = b == counts[1] || (a < counts[0] && comes_before(&kept[0][a], &kept[1][b]));
     uint32_t v = first ? kept[0][a++].index : kept[1][b++].index;
     uint32_t block = f->graph->value[v].block - first_block(f->graph);
-    if (first || stays[v]) saved[(*count)++] = (struct pen_saved){v, part[v], block, handed[v], pen_aligned(f->graph->value[v].bytes)};
+    if (first || stays[v])
+      saved[(*count)++] =
+          (struct pen_saved){v, part[v], block, handed[v], pen_aligned(f->graph->value[v].bytes)};
   }
   return saved;
 }
@@ -289,7 +319,9 @@ static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
     if (stays[dying[i].index]) append(f, pen_piece_base(piece_of[dying[i].index]), dying[i].index);
   const struct pen_keyed *for_i = by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &count);
   for (size_t i = 0; i < count; i++)
-    if (!stays[for_i[i].index]) append(f, for_i[i].index == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I, for_i[i].index);
+    if (!stays[for_i[i].index])
+      append(f, for_i[i].index == before_gradient ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_SAVED_I,
+             for_i[i].index);
   const struct pen_keyed *made = by_birth(f, PEN_BASE_KEPT_W, PEN_PROGRAM_I, &count);
   for (size_t i = 0; i < count; i++) {
     struct pen_interval t = tenant_of(f, made[i].index);
@@ -302,19 +334,23 @@ static void place_kept(struct filling *f, const struct pen_cutting *cutting) {
 
 /* ---- scratch ---- */
 
-/* The blocks of its own stage that a row holds in full while a program runs, beside SAVED_W's and scratch; 0: no more. What is
- * not there any more (an input that F alone reads, while I runs) stays taken: tenant_of. */
+/* The blocks of its own stage that a row holds in full while a program runs, beside SAVED_W's and
+ * scratch; 0: no more. What is not there any more (an input that F alone reads, while I runs) stays
+ * taken: tenant_of. */
 static const uint8_t at_hand[PEN_PROGRAMS][6] = {
     [PEN_PROGRAM_F] = {PEN_BASE_SAVED_I, PEN_BASE_OUTPUT, PEN_BASE_INPUT},
-    [PEN_PROGRAM_I] = {PEN_BASE_SAVED_I, PEN_BASE_KEPT_W, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
+    [PEN_PROGRAM_I] = {PEN_BASE_SAVED_I, PEN_BASE_KEPT_W, PEN_BASE_INPUT_GRADIENT,
+                       PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
     [PEN_PROGRAM_W] = {PEN_BASE_KEPT_W, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
-    [PEN_PROGRAM_B] = {PEN_BASE_SAVED_I, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
+    [PEN_PROGRAM_B] = {PEN_BASE_SAVED_I, PEN_BASE_INPUT_GRADIENT, PEN_BASE_OUTPUT_GRADIENT,
+                       PEN_BASE_INPUT},
 };
 
 /* Finds room for scratch in a block that the row holds anyway; PEN_BASE_SCRATCH: there is none. */
 static int lodge(const struct filling *f, int program, struct pen_interval *tenant) {
   for (uint32_t piece = PEN_PIECES; piece-- > 0;)
-    if (pen_interval_tree_fit(&f->block[pen_piece_base(piece)], tenant)) return pen_piece_base(piece);
+    if (pen_interval_tree_fit(&f->block[pen_piece_base(piece)], tenant))
+      return pen_piece_base(piece);
   for (const uint8_t *base = at_hand[program]; *base; base++)
     if (pen_interval_tree_fit(&f->block[*base], tenant)) return *base;
   return PEN_BASE_SCRATCH;
@@ -328,7 +364,8 @@ static void place_scratch(struct filling *f, int program) {
   uint32_t *owner = pen_new(graph->value_count + 1, sizeof *owner);
   size_t count = 0, left = 0;
   for (uint32_t v = 0; v < graph->value_count; v++)
-    if (f->range[program][v].used && is_scratch_root(graph, v)) list[count++] = (struct pen_keyed){~graph->value[v].bytes, v};
+    if (f->range[program][v].used && is_scratch_root(graph, v))
+      list[count++] = (struct pen_keyed){~graph->value[v].bytes, v};
   pen_sort(list, count);
   for (size_t i = 0; i < count; i++) {
     uint32_t v = list[i].index;
@@ -339,7 +376,8 @@ static void place_scratch(struct filling *f, int program) {
       continue;
     }
     owner[left] = v;
-    rectangle[left++] = (struct pen_rectangle){.bytes = t.bytes, .first = f->range[program][v].first, .last = f->range[program][v].last};
+    rectangle[left++] = (struct pen_rectangle){
+        .bytes = t.bytes, .first = f->range[program][v].first, .last = f->range[program][v].last};
   }
   f->blocks->scratch[program] = pen_pack(rectangle, 0, left, 0, UINT64_MAX, 0, SCRATCH_STEPS);
   for (size_t i = 0; i < left; i++) f->blocks->offset[owner[i]] = rectangle[i].offset;
@@ -354,26 +392,32 @@ static int last_program(struct range *const range[PEN_PROGRAMS], uint32_t value)
 }
 
 /* Whether a storage is alive before, or after, a program of a history. */
-static bool used_in(struct range *const range[PEN_PROGRAMS], uint32_t value, const int *program, size_t count) {
+static bool used_in(struct range *const range[PEN_PROGRAMS], uint32_t value, const int *program,
+                    size_t count) {
   for (size_t i = 0; i < count; i++)
     if (range[program[i]][value].used) return true;
   return false;
 }
 
-/* Live bytes of one program run: a storage is born at its first use unless an earlier program used it (or a message brought it),
- * and dies after its last use unless a later program (or a message that takes it away) needs it. */
-static void count_live(const struct pen_graph *graph, struct range *const range[PEN_PROGRAMS], int program, const int *earlier,
-                       size_t earlier_count, const int *later, size_t later_count, struct pen_stage_buffers *blocks) {
+/* Live bytes of one program run: a storage is born at its first use unless an earlier program used
+ * it (or a message brought it), and dies after its last use unless a later program (or a message
+ * that takes it away) needs it. */
+static void count_live(const struct pen_graph *graph, struct range *const range[PEN_PROGRAMS],
+                       int program, const int *earlier, size_t earlier_count, const int *later,
+                       size_t later_count, struct pen_stage_buffers *blocks) {
   size_t ops = graph->program[program].count;
   int64_t *change = pen_new(ops + 2, sizeof *change);
   for (uint32_t v = 0; v < graph->value_count; v++) {
     const struct pen_value *value = &graph->value[v];
-    if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION) continue;
+    if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION)
+      continue;
     int64_t bytes = (int64_t)pen_aligned(value->bytes);
     bool brought = v == graph->input || v == graph->output_gradient;
     bool taken = v == graph->output || v == graph->input_gradient;
-    if (!brought && !used_in(range, v, earlier, earlier_count)) change[range[program][v].first] += bytes;
-    if (!taken && !used_in(range, v, later, later_count)) change[range[program][v].last + 1] -= bytes;
+    if (!brought && !used_in(range, v, earlier, earlier_count))
+      change[range[program][v].first] += bytes;
+    if (!taken && !used_in(range, v, later, later_count))
+      change[range[program][v].last + 1] -= bytes;
   }
   int64_t live = 0;
   for (size_t i = 0; i < ops; i++) {
@@ -394,26 +438,33 @@ struct pen_saved *pen_saved_values_of(const struct pen_graph *graph, size_t *cou
   return list_saved(&filling, find_stays(&filling), count);
 }
 
-/* Whether programs read a weight where UNSHARD brings it together: all but a tied matrix, when weights are shared out. */
+/* Whether programs read a weight where UNSHARD brings it together: all but a tied matrix, when
+ * weights are shared out. */
 static bool is_unsharded(const struct pen_graph *graph, uint32_t v) {
   const struct pen_value *value = &graph->value[v];
-  if (graph->partition->sharding != PEN_SHARD_WEIGHTS || value->role != PEN_ROLE_WEIGHT || value->weight == graph->tied) return false;
-  const char *shared = graph->topology->model_tie_embeddings ? graph->partition->family->embedding : NULL;
+  if (graph->partition->sharding != PEN_SHARD_WEIGHTS || value->role != PEN_ROLE_WEIGHT ||
+      value->weight == graph->tied)
+    return false;
+  const char *shared =
+      graph->topology->model_tie_embeddings ? graph->partition->family->embedding : NULL;
   return !(shared && strcmp(graph->weight[value->weight].name, shared) == 0);
 }
 
-/* W makes gradients of weights from what F and I keep; but a late loss (late_loss.c) has it make the logits again. */
+/* W makes gradients of weights from what F and I keep; but a late loss (late_loss.c) has it make
+ * the logits again. */
 static bool reads_unsharded(const struct pen_graph *graph, const struct pen_op_list *program) {
   for (size_t i = 0; i < program->count; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
-      if (program->op[i].operand[k] != PEN_NONE && is_unsharded(graph, program->op[i].operand[k])) return true;
+      if (program->op[i].operand[k] != PEN_NONE && is_unsharded(graph, program->op[i].operand[k]))
+        return true;
   return false;
 }
 
 void pen_note_uses_of_weights(struct pen_partition *partition, struct pen_graph *const *graph) {
   partition->weights_in_w = pen_new(partition->stage_count, sizeof *partition->weights_in_w);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    partition->weights_in_w[stage] = reads_unsharded(graph[stage], &graph[stage]->program[PEN_PROGRAM_W]);
+    partition->weights_in_w[stage] =
+        reads_unsharded(graph[stage], &graph[stage]->program[PEN_PROGRAM_W]);
 }
 
 static void place_unsharded(struct filling *f) {
@@ -426,9 +477,10 @@ static void place_unsharded(struct filling *f) {
   }
 }
 
-struct pen_stage_buffers pen_stage_buffers_of(const struct pen_graph *graph, const struct pen_cutting *cutting) {
+struct pen_stage_buffers pen_stage_buffers_of(const struct pen_graph *graph,
+                                              const struct pen_cutting *cutting) {
   struct pen_stage_buffers blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
-                              .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
+                                     .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
   struct filling filling = start(graph, &blocks);
   for (uint32_t v = 0; v < graph->value_count; v++) blocks.base[v] = graph->value[v].base;
   place_boundaries(&filling);
@@ -448,8 +500,8 @@ struct pen_stage_buffers pen_stage_buffers_of(const struct pen_graph *graph, con
   blocks.output_last = last_program(filling.range, graph->output);
   blocks.output_gradient_last = last_program(filling.range, graph->output_gradient);
   blocks.input_gradient_last = last_program(filling.range, graph->input_gradient);
-  static const int f[] = {PEN_PROGRAM_F}, fi[] = {PEN_PROGRAM_F, PEN_PROGRAM_I}, iw[] = {PEN_PROGRAM_I, PEN_PROGRAM_W},
-                   w[] = {PEN_PROGRAM_W};
+  static const int f[] = {PEN_PROGRAM_F}, fi[] = {PEN_PROGRAM_F, PEN_PROGRAM_I},
+                   iw[] = {PEN_PROGRAM_I, PEN_PROGRAM_W}, w[] = {PEN_PROGRAM_W};
   count_live(graph, filling.range, PEN_PROGRAM_F, NULL, 0, iw, 2, &blocks);
   count_live(graph, filling.range, PEN_PROGRAM_I, f, 1, w, 1, &blocks);
   count_live(graph, filling.range, PEN_PROGRAM_W, fi, 2, NULL, 0, &blocks);
@@ -467,15 +519,18 @@ static bool lists_alike(const struct pen_op_list *a, const struct pen_op_list *b
 }
 
 bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b) {
-  if (a->value_count != b->value_count || a->input != b->input || a->output != b->output || a->training != b->training ||
-      comes_by_message(a, false) != comes_by_message(b, false) || comes_by_message(a, true) != comes_by_message(b, true) ||
+  if (a->value_count != b->value_count || a->input != b->input || a->output != b->output ||
+      a->training != b->training || comes_by_message(a, false) != comes_by_message(b, false) ||
+      comes_by_message(a, true) != comes_by_message(b, true) ||
       a->output_gradient != b->output_gradient || a->input_gradient != b->input_gradient)
     return false;
   for (size_t v = 0; v < a->value_count; v++) {
     const struct pen_value *x = &a->value[v], *y = &b->value[v];
     bool parts = v == 0 || !strcmp(x->prefix, x[-1].prefix) == !strcmp(y->prefix, y[-1].prefix);
     parts = parts && x->block - first_block(a) == y->block - first_block(b);
-    if (x->bytes != y->bytes || x->base != y->base || x->storage != y->storage || x->role != y->role || !parts) return false;
+    if (x->bytes != y->bytes || x->base != y->base || x->storage != y->storage ||
+        x->role != y->role || !parts)
+      return false;
   }
   for (size_t p = 0; p < PEN_PROGRAMS; p++)
     if (!lists_alike(&a->program[p], &b->program[p])) return false;

@@ -1,4 +1,5 @@
-/* tables.c: one profile's tables of every rank: tensors, programs, ops, frames, and where messages leave from. */
+/* tables.c: one profile's tables of every rank: tensors, programs, ops, frames, and where messages
+ * leave from. */
 #include <string.h>
 
 #include "gen/families/families.h"
@@ -12,37 +13,45 @@ struct tables {
   struct pen_op *op;
   struct pen_program *program;
   struct pen_frame *frame;
-  size_t tensor_count, tensor_capacity, op_count, op_capacity, program_count, program_capacity, frame_count, frame_capacity;
+  size_t tensor_count, tensor_capacity, op_count, op_capacity, program_count, program_capacity,
+      frame_count, frame_capacity;
   bool (*wanted)[PEN_PROGRAMS];            /* [stage]: which of them its rows run */
   uint32_t (*program_index)[PEN_PROGRAMS]; /* [stage] */
-  uint32_t *frame_slot;             /* hash table of frames */
+  uint32_t *frame_slot;                    /* hash table of frames */
   size_t frame_slots;
 };
 
 static uint32_t find_tensor(const struct tables *t, const char *name) {
   for (size_t i = 0; i < t->tensor_count; i++)
-    if (t->tensor[i].base == PEN_BASE_PERSISTENT && strcmp(t->tensor[i].name, name) == 0) return (uint32_t)i;
+    if (t->tensor[i].base == PEN_BASE_PERSISTENT && strcmp(t->tensor[i].name, name) == 0)
+      return (uint32_t)i;
   return PEN_NONE;
 }
 
-static uint64_t persistent_offset(const struct pen_layout_state *l, const struct pen_graph *graph, const struct pen_value *value) {
-  if (value->weight == graph->tied) return value->role == PEN_ROLE_WEIGHT ? l->tie->value_offset : l->tie->gradient_offset;
+static uint64_t persistent_offset(const struct pen_layout_state *l, const struct pen_graph *graph,
+                                  const struct pen_value *value) {
+  if (value->weight == graph->tied)
+    return value->role == PEN_ROLE_WEIGHT ? l->tie->value_offset : l->tie->gradient_offset;
   const struct pen_weight *weight = &l->weights[l->first_weight[graph->stage] + value->weight];
   if (value->role != PEN_ROLE_WEIGHT) return weight->gradient_offset;
   return value->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
 /* Whether no program may read a value: the replicas have shards of it, and programs its copy. */
-static bool is_cut(const struct pen_layout_state *l, const struct pen_graph *graph, const struct pen_value *value) {
-  bool own = value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 && value->weight != graph->tied;
+static bool is_cut(const struct pen_layout_state *l, const struct pen_graph *graph,
+                   const struct pen_value *value) {
+  bool own =
+      value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 && value->weight != graph->tied;
   return own && l->weights[l->first_weight[graph->stage] + value->weight].value_sharded;
 }
 
 /* Which programs the rows of a stage run. */
-static void find_wanted(const struct pen_layout_state *l, uint32_t stage, bool wanted[PEN_PROGRAMS]) {
+static void find_wanted(const struct pen_layout_state *l, uint32_t stage,
+                        bool wanted[PEN_PROGRAMS]) {
   for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = false;
   for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
-    for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = wanted[p] || pen_stage_actions_of(l, stage, m)->program[p] != NO_ROW;
+    for (int p = 0; p < PEN_PROGRAMS; p++)
+      wanted[p] = wanted[p] || pen_stage_actions_of(l, stage, m)->program[p] != NO_ROW;
 }
 
 /* Which values these programs use: [value]. */
@@ -55,14 +64,17 @@ static bool *find_used(const struct pen_graph *graph, const bool wanted[PEN_PROG
         if (op->operand[k] != PEN_NONE) used[op->operand[k]] = true;
       if (op->workspace != PEN_NONE) used[op->workspace] = true;
     }
-  const uint32_t boundary[] = {graph->input, graph->output, graph->output_gradient, graph->input_gradient};
+  const uint32_t boundary[] = {graph->input, graph->output, graph->output_gradient,
+                               graph->input_gradient};
   for (size_t i = 0; i < sizeof boundary / sizeof *boundary; i++)
     if (boundary[i] != PEN_NONE) used[boundary[i]] = true;
   return used;
 }
 
-/* Adds a stage's weights and constants, and what the programs that it runs make. Constants of one name are one tensor of the rank. */
-static void add_tensors(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph, uint64_t *constant_end) {
+/* Adds a stage's weights and constants, and what the programs that it runs make. Constants of one
+ * name are one tensor of the rank. */
+static void add_tensors(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph,
+                        uint64_t *constant_end) {
   find_wanted(l, graph->stage, t->wanted[graph->stage]);
   bool *used = find_used(graph, t->wanted[graph->stage]);
   const struct pen_stage_buffers *blocks = &l->blocks[graph->stage];
@@ -73,7 +85,9 @@ static void add_tensors(struct pen_layout_state *l, struct tables *t, const stru
     bool constant = value->role == PEN_ROLE_CONSTANT;
     map[v] = constant ? find_tensor(t, value->name) : PEN_NONE;
     if (map[v] != PEN_NONE || (value->role == PEN_ROLE_ACTIVATION && !used[v])) continue;
-    if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied && value->dtype != l->tie->dtype) continue; /* the head reads a copy */
+    if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied &&
+        value->dtype != l->tie->dtype)
+      continue; /* the head reads a copy */
     if (is_cut(l, graph, value) && blocks->base[v] != PEN_BASE_UNSHARDED) continue;
     uint64_t offset = blocks->offset[v];
     if (constant) {
@@ -82,9 +96,12 @@ static void add_tensors(struct pen_layout_state *l, struct tables *t, const stru
     } else if (blocks->base[v] == PEN_BASE_PERSISTENT) {
       offset = persistent_offset(l, graph, value);
     }
-    const char *name = value->role == PEN_ROLE_ACTIVATION ? pen_text("%s%s", stage_name, value->name) : value->name;
+    const char *name = value->role == PEN_ROLE_ACTIVATION
+                           ? pen_text("%s%s", stage_name, value->name)
+                           : value->name;
     t->tensor = pen_grow(t->tensor, &t->tensor_capacity, t->tensor_count + 1, sizeof *t->tensor);
-    t->tensor[t->tensor_count] = (struct pen_tensor){name, value->dtype, blocks->base[v], offset, value->bytes};
+    t->tensor[t->tensor_count] =
+        (struct pen_tensor){name, value->dtype, blocks->base[v], offset, value->bytes};
     map[v] = (uint32_t)t->tensor_count++;
   }
   pen_free(used);
@@ -101,13 +118,16 @@ static void add_ops(struct tables *t, const struct pen_op_list *list, const uint
   }
 }
 
-static void add_programs(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph) {
+static void add_programs(struct pen_layout_state *l, struct tables *t,
+                         const struct pen_graph *graph) {
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     if (!t->wanted[graph->stage][p]) continue;
-    t->program = pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
-    t->program[t->program_count] = (struct pen_program){(uint16_t)graph->stage, kind[p], (uint32_t)t->op_count,
-                                                        (uint32_t)graph->program[p].count, graph->recompute_op_count[p]};
+    t->program =
+        pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
+    t->program[t->program_count] =
+        (struct pen_program){(uint16_t)graph->stage, kind[p], (uint32_t)t->op_count,
+                             (uint32_t)graph->program[p].count, graph->recompute_op_count[p]};
     t->program_index[graph->stage][p] = (uint32_t)t->program_count++;
     add_ops(t, &graph->program[p], l->tensor_of[graph->stage]);
   }
@@ -124,10 +144,12 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
     for (size_t i = 0; i < count; i++) frame_index(t, &t->frame[i]);
   }
   uint64_t hash = 0;
-  for (size_t b = 0; b < PEN_BASES; b++) hash += frame->base[b] * (0x9e3779b97f4a7c15u * (2 * b + 1)); /* none waits for another */
+  for (size_t b = 0; b < PEN_BASES; b++)
+    hash += frame->base[b] * (0x9e3779b97f4a7c15u * (2 * b + 1)); /* none waits for another */
   size_t slot = (hash ^ hash >> 29) >> 8 & (t->frame_slots - 1);
   for (; t->frame_slot[slot]; slot = (slot + 1) & (t->frame_slots - 1))
-    if (memcmp(&t->frame[t->frame_slot[slot] - 1], frame, sizeof *frame) == 0) return t->frame_slot[slot] - 1;
+    if (memcmp(&t->frame[t->frame_slot[slot] - 1], frame, sizeof *frame) == 0)
+      return t->frame_slot[slot] - 1;
   t->frame = pen_grow(t->frame, &t->frame_capacity, t->frame_count + 1, sizeof *t->frame);
   struct pen_frame copy = *frame;
   t->frame[t->frame_count++] = copy;
@@ -136,7 +158,8 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
 }
 
 /* The bases of one compute row. */
-static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank, const struct pen_action *a, uint32_t row, uint64_t unsharded) {
+static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank,
+                                 const struct pen_action *a, uint32_t row, uint64_t unsharded) {
   const struct places *places = pen_places_of(l, a->stage, a->microbatch);
   struct pen_frame frame = {{0}};
   if (l->blocks[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
@@ -144,8 +167,10 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
     if (l->blocks[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
   frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, pen_scratch_of(l, rank, row));
   uint32_t stage = a->stage;
-  if (stage && !pen_same_rank(l, stage, stage - 1)) frame.base[PEN_BASE_INPUT] = places->base[PEN_BASE_INPUT];
-  if (stage + 1 < l->partition->stage_count && !pen_same_rank(l, stage, stage + 1) && l->input->kind == PEN_TRAIN)
+  if (stage && !pen_same_rank(l, stage, stage - 1))
+    frame.base[PEN_BASE_INPUT] = places->base[PEN_BASE_INPUT];
+  if (stage + 1 < l->partition->stage_count && !pen_same_rank(l, stage, stage + 1) &&
+      l->input->kind == PEN_TRAIN)
     frame.base[PEN_BASE_OUTPUT_GRADIENT] = places->base[PEN_BASE_OUTPUT_GRADIENT];
   if (stage + 1 == l->partition->stage_count)
     frame.base[PEN_BASE_LOSS] = l->plan->loss_offset + (uint64_t)a->microbatch * sizeof(double);
@@ -153,7 +178,8 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
 }
 
 /* Start ops of constants that the rank does not have yet. */
-static void add_start_ops(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph) {
+static void add_start_ops(struct pen_layout_state *l, struct tables *t,
+                          const struct pen_graph *graph) {
   for (size_t i = 0; i < graph->start.count; i++) {
     uint32_t tensor = l->tensor_of[graph->stage][graph->start.op[i].operand[0]];
     bool known = false;
@@ -167,9 +193,12 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
   struct pen_lowered *lowered = l->input->lowered;
   struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index),
                      .wanted = pen_new(l->partition->stage_count, sizeof *t.wanted)};
-  uint64_t *unsharded = pen_new(l->partition->stage_count, sizeof *unsharded); /* where a stage's weights are at the row at hand */
+  uint64_t *unsharded =
+      pen_new(l->partition->stage_count,
+              sizeof *unsharded); /* where a stage's weights are at the row at hand */
   uint64_t constant_end = l->memory[rank].persistent_end - l->memory[rank].constant_bytes;
-  for (t.frame_slots = 64; t.frame_slots < lowered->count[rank]; t.frame_slots *= 2) continue; /* about half of the rows have frames */
+  for (t.frame_slots = 64; t.frame_slots < lowered->count[rank]; t.frame_slots *= 2)
+    continue; /* about half of the rows have frames */
   t.frame_slot = pen_new(t.frame_slots, sizeof *t.frame_slot);
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
     if (l->partition->rank_of[s] == rank) add_tensors(l, &t, l->input->graph[s], &constant_end);
@@ -183,7 +212,8 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
     int program = pen_program_of(a->kind);
     if (a->kind == PEN_UNSHARD) {
       unsharded[a->stage] = pen_arena_offset(l, rank, l->unsharded[rank][i]);
-      a->frame = frame_index(&t, &(struct pen_frame){.base[PEN_BASE_UNSHARDED] = unsharded[a->stage]});
+      a->frame =
+          frame_index(&t, &(struct pen_frame){.base[PEN_BASE_UNSHARDED] = unsharded[a->stage]});
     }
     if (program < 0) continue;
     a->program = t.program_index[a->stage][program];
@@ -194,9 +224,18 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
   pen_free(t.program_index);
   pen_free(t.wanted);
   pen_free(unsharded);
-  *out = (struct pen_rank_program){lowered->action[rank], t.program, t.op, t.tensor, t.frame, lowered->count[rank],
-                                   (uint32_t)t.program_count, (uint32_t)t.op_count, (uint32_t)t.tensor_count,
-                                   (uint32_t)t.frame_count, 0, start_count};
+  *out = (struct pen_rank_program){lowered->action[rank],
+                                   t.program,
+                                   t.op,
+                                   t.tensor,
+                                   t.frame,
+                                   lowered->count[rank],
+                                   (uint32_t)t.program_count,
+                                   (uint32_t)t.op_count,
+                                   (uint32_t)t.tensor_count,
+                                   (uint32_t)t.frame_count,
+                                   0,
+                                   start_count};
 }
 
 /* Where a tied matrix's message leaves from and goes to; false: it is none. */
@@ -218,8 +257,9 @@ static void place_sources(struct pen_layout_state *l) {
     struct pen_message *message = &lowered->message[m];
     if (place_tied(l, message)) continue;
     int base = message->kind == PEN_SEND_F ? PEN_BASE_OUTPUT : PEN_BASE_INPUT_GRADIENT;
-    message->source_offset = pen_arena_offset(l, l->partition->rank_of[message->stage],
-                                              pen_places_of(l, message->stage, message->microbatch)->base[base]);
+    message->source_offset =
+        pen_arena_offset(l, l->partition->rank_of[message->stage],
+                         pen_places_of(l, message->stage, message->microbatch)->base[base]);
   }
 }
 
@@ -236,16 +276,27 @@ struct pen_profile pen_tables(struct pen_layout_state *l) {
   place_sources(l);
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     const struct pen_graph *graph = l->input->graph[s];
-    stages[s] = (struct pen_stage){partition->rank_of[s], partition->span[s].first_layer, partition->span[s].past_last_layer,
-                                   tensor_index(l, s, graph->input), tensor_index(l, s, graph->output),
+    stages[s] = (struct pen_stage){partition->rank_of[s],
+                                   partition->span[s].first_layer,
+                                   partition->span[s].past_last_layer,
+                                   tensor_index(l, s, graph->input),
+                                   tensor_index(l, s, graph->output),
                                    tensor_index(l, s, graph->output_gradient),
-                                   tensor_index(l, s, graph->input_gradient), graph->recomputes,
+                                   tensor_index(l, s, graph->input_gradient),
+                                   graph->recomputes,
                                    partition->block[partition->span[s].first_block].name};
   }
   pen_free(l->places);
   pen_free(l->rows);
   const struct pen_lowered *lowered = l->input->lowered;
-  return (struct pen_profile){l->input->name, (uint8_t)l->input->kind, stages, lowered->message, lowered->channel, ranks,
-                              lowered->message_count, lowered->channel_count, partition->microbatch_count,
+  return (struct pen_profile){l->input->name,
+                              (uint8_t)l->input->kind,
+                              stages,
+                              lowered->message,
+                              lowered->channel,
+                              ranks,
+                              lowered->message_count,
+                              lowered->channel_count,
+                              partition->microbatch_count,
                               (uint32_t)l->topology->sequence};
 }

@@ -1,23 +1,29 @@
 /* lower.c: from a compute order to rows: sends, receives, waits, and the end of the step.
  *
- * The simulated run is replayed in global order. When an action whose result another rank needs ends, its message is entered: SEND
- * into the sender's list, RECV into the receiver's, at the same turn; so the receive stands before the first action that the
- * receiver starts after the message left, and both ranks hold their communication in one common order. One common order of all rows
- * exists, hence no deadlock however little the transport buffers (the argument of PyTorch's _add_send_recv, with time instead of
- * list position as the clock). A WAIT stands right before the action that reads the message, so that a RECV never holds up
- * computation that does not need it; the waits of both of a pair a|b stand before a, for b starts with it.
+ * The simulated run is replayed in global order. When an action whose result another rank needs
+ * ends, its message is entered: SEND into the sender's list, RECV into the receiver's, at the same
+ * turn; so the receive stands before the first action that the receiver starts after the message
+ * left, and both ranks hold their communication in one common order. One common order of all rows
+ * exists, hence no deadlock however little the transport buffers (the argument of PyTorch's
+ * _add_send_recv, with time instead of list position as the clock). A WAIT stands right before the
+ * action that reads the message, so that a RECV never holds up computation that does not need it;
+ * the waits of both of a pair a|b stand before a, for b starts with it.
  *
- * A transport may begin to move a message only when its receive stands, and until then the sender may have to wait (for the credit of
- * a put, for its partner in a rendezvous). So where the receiver computes while the message leaves, the receive is put before that
- * computation, which then hides the way. Receives keep their order: those already behind it go along.
+ * A transport may begin to move a message only when its receive stands, and until then the sender
+ * may have to wait (for the credit of a put, for its partner in a rendezvous). So where the
+ * receiver computes while the message leaves, the receive is put before that computation, which
+ * then hides the way. Receives keep their order: those already behind it go along.
  *
- * A tied matrix that learns (struct pen_tie), its head on another rank than its embedding: the head's gradient leaves as a message like
- * any other when the head's rank has computed all that it does in the step, so that it travels while the owner still computes; the
- * owner waits for it before it joins the two. The updated weight goes back behind UPDATE, and is awaited at once: the head is not wanted
- * before the next step's first microbatch has come all the way from the embedding, so nobody loses time.
+ * A tied matrix that learns (struct pen_tie), its head on another rank than its embedding: the
+ * head's gradient leaves as a message like any other when the head's rank has computed all that it
+ * does in the step, so that it travels while the owner still computes; the owner waits for it
+ * before it joins the two. The updated weight goes back behind UPDATE, and is awaited at once: the
+ * head is not wanted before the next step's first microbatch has come all the way from the
+ * embedding, so nobody loses time.
  *
- * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping all gather them before the
- * update; without, only rank 0 gathers, for the log, and nobody waits for it. With replicas exchange.c says where their rows stand. */
+ * End of a step: every rank publishes its squares of gradient norms and its losses; with clipping
+ * all gather them before the update; without, only rank 0 gathers, for the log, and nobody waits
+ * for it. With replicas exchange.c says where their rows stand. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -48,13 +54,13 @@ struct running {
 
 struct lowering {
   const struct pen_partition *partition;
-  struct running *running; /* [rank] */
+  struct running *running;                /* [rank] */
   const struct pen_collectives *exchange; /* null: no replicas */
-  uint32_t *exchanged;                 /* [rank] rows of it that stand */
+  uint32_t *exchanged;                    /* [rank] rows of it that stand */
   struct pen_lowered *out;
-  size_t *capacity;       /* [rank] */
+  size_t *capacity; /* [rank] */
   size_t message_capacity;
-  uint32_t *message_of[2]; /* F, B: [stage * microbatches + microbatch], by sending stage */
+  uint32_t *message_of[2];    /* F, B: [stage * microbatches + microbatch], by sending stage */
   uint32_t tie_message[WAYS]; /* HEAD_GRADIENT, HEAD_VALUE */
   bool joins, ties_ranks; /* a tied matrix learns; its head is on another rank than its embedding */
   struct pending *heap;
@@ -62,16 +68,24 @@ struct lowering {
 };
 
 /* Returns the new row, for columns that are set nowhere else. */
-static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch, uint32_t message) {
+static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, uint32_t stage,
+                                 uint32_t microbatch, uint32_t message) {
   uint32_t n = l->out->count[rank]++;
-  l->out->action[rank] = pen_grow(l->out->action[rank], &l->capacity[rank], n + 1u, sizeof **l->out->action);
-  l->out->action[rank][n] = (struct pen_action){.kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch,
-                                                .program = PEN_NONE, .frame = PEN_NONE, .message = message};
+  l->out->action[rank] =
+      pen_grow(l->out->action[rank], &l->capacity[rank], n + 1u, sizeof **l->out->action);
+  l->out->action[rank][n] = (struct pen_action){.kind = (uint8_t)kind,
+                                                .stage = (uint16_t)stage,
+                                                .microbatch = microbatch,
+                                                .program = PEN_NONE,
+                                                .frame = PEN_NONE,
+                                                .message = message};
   return &l->out->action[rank][n];
 }
 
 /* What a compute, SEND or RECV row of the schedule hands on or takes. */
-static enum way way_of(int kind) { return kind == PEN_F || kind == PEN_SEND_F || kind == PEN_RECV_F ? FORWARD : BACKWARD; }
+static enum way way_of(int kind) {
+  return kind == PEN_F || kind == PEN_SEND_F || kind == PEN_RECV_F ? FORWARD : BACKWARD;
+}
 
 /* ---- channels ---- */
 
@@ -83,7 +97,9 @@ static int compare_channels(const void *a, const void *b) {
 
 static uint32_t owner_of_tie(const struct lowering *l) { return l->partition->rank_of[0]; }
 
-static uint32_t head_of_tie(const struct lowering *l) { return l->partition->rank_of[l->partition->stage_count - 1]; }
+static uint32_t head_of_tie(const struct lowering *l) {
+  return l->partition->rank_of[l->partition->stage_count - 1];
+}
 
 /* Every directed pair of ranks that may talk in this profile, sorted, once. */
 static void make_channels(struct lowering *l, bool backward) {
@@ -91,8 +107,10 @@ static void make_channels(struct lowering *l, bool backward) {
   struct pen_channel *channel = pen_new(2 * (size_t)p->stage_count + 1, sizeof *channel);
   uint32_t count = 0, kept = 0;
   if (l->ties_ranks) {
-    channel[count++] = (struct pen_channel){.from_rank = head_of_tie(l), .to_rank = owner_of_tie(l)};
-    channel[count++] = (struct pen_channel){.from_rank = owner_of_tie(l), .to_rank = head_of_tie(l)};
+    channel[count++] =
+        (struct pen_channel){.from_rank = head_of_tie(l), .to_rank = owner_of_tie(l)};
+    channel[count++] =
+        (struct pen_channel){.from_rank = owner_of_tie(l), .to_rank = head_of_tie(l)};
   }
   for (uint32_t s = 0; s + 1 < p->stage_count; s++) {
     uint32_t from = p->rank_of[s], to = p->rank_of[s + 1];
@@ -109,7 +127,8 @@ static void make_channels(struct lowering *l, bool backward) {
 
 static uint32_t channel_of(const struct lowering *l, uint32_t from, uint32_t to) {
   struct pen_channel key = {.from_rank = from, .to_rank = to};
-  struct pen_channel *found = bsearch(&key, l->out->channel, l->out->channel_count, sizeof key, compare_channels);
+  struct pen_channel *found =
+      bsearch(&key, l->out->channel, l->out->channel_count, sizeof key, compare_channels);
   return found ? (uint32_t)(found - l->out->channel) : PEN_NONE;
 }
 
@@ -135,7 +154,8 @@ static bool crosses(const struct lowering *l, enum way way, uint32_t stage) {
 }
 
 static uint32_t *message_at(struct lowering *l, enum way way, uint32_t stage, uint32_t microbatch) {
-  return way <= BACKWARD ? &l->message_of[way][slot_of(l, stage, microbatch)] : &l->tie_message[way];
+  return way <= BACKWARD ? &l->message_of[way][slot_of(l, stage, microbatch)]
+                         : &l->tie_message[way];
 }
 
 /* A new message, last on its channel. */
@@ -143,10 +163,15 @@ static uint32_t add_message(struct lowering *l, enum way way, uint32_t stage, ui
   struct pen_lowered *out = l->out;
   uint32_t reader = reader_of(l, way, stage);
   uint32_t channel = channel_of(l, l->partition->rank_of[stage], l->partition->rank_of[reader]);
-  out->message = pen_grow(out->message, &l->message_capacity, out->message_count + 1u, sizeof *out->message);
+  out->message =
+      pen_grow(out->message, &l->message_capacity, out->message_count + 1u, sizeof *out->message);
   out->message[out->message_count] =
-      (struct pen_message){.kind = send_kind[way], .stage = (uint16_t)stage, .microbatch = microbatch,
-                           .channel = channel, .sequence = out->channel[channel].message_count++, .credit = PEN_NONE};
+      (struct pen_message){.kind = send_kind[way],
+                           .stage = (uint16_t)stage,
+                           .microbatch = microbatch,
+                           .channel = channel,
+                           .sequence = out->channel[channel].message_count++,
+                           .credit = PEN_NONE};
   *message_at(l, way, stage, microbatch) = out->message_count;
   return out->message_count++;
 }
@@ -160,7 +185,8 @@ static bool before(const struct pending *a, const struct pending *b) {
 static void push(struct lowering *l, struct pending item) {
   l->heap = pen_grow(l->heap, &l->heap_capacity, l->heap_count + 1, sizeof *l->heap);
   size_t i = l->heap_count++;
-  for (; i && before(&item, &l->heap[(i - 1) / 2]); i = (i - 1) / 2) l->heap[i] = l->heap[(i - 1) / 2];
+  for (; i && before(&item, &l->heap[(i - 1) / 2]); i = (i - 1) / 2)
+    l->heap[i] = l->heap[(i - 1) / 2];
   l->heap[i] = item;
 }
 
@@ -207,9 +233,11 @@ static void deliver(struct lowering *l, double time) {
 }
 
 /* The wait for what a compute action reads from another rank, if anything. */
-static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch) {
+static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t stage,
+                        uint32_t microbatch) {
   enum way way = way_of(kind);
-  if (kind == PEN_W || (way == BACKWARD ? stage + 1 == l->partition->stage_count : stage == 0)) return;
+  if (kind == PEN_W || (way == BACKWARD ? stage + 1 == l->partition->stage_count : stage == 0))
+    return;
   uint32_t sender = way == BACKWARD ? stage + 1u : stage - 1u;
   if (!crosses(l, way, sender)) return;
   append(l, rank, wait_kind[way], stage, microbatch, *message_at(l, way, sender, microbatch));
@@ -219,7 +247,8 @@ static void append_wait(struct lowering *l, uint32_t rank, int kind, uint32_t st
 static void append_exchange(struct lowering *l, uint32_t rank, uint32_t index) {
   if (!l->exchange) return;
   const struct pen_collective *row = l->exchange->row[rank];
-  for (uint32_t *next = &l->exchanged[rank]; *next < l->exchange->count[rank] && row[*next].before <= index; (*next)++)
+  for (uint32_t *next = &l->exchanged[rank];
+       *next < l->exchange->count[rank] && row[*next].before <= index; (*next)++)
     append(l, rank, row[*next].kind, row[*next].stage, 0, PEN_NONE);
 }
 
@@ -229,7 +258,9 @@ static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
   bool owns = l->joins && rank == owner_of_tie(l), heads = l->ties_ranks && rank == head_of_tie(l);
   append_exchange(l, rank, PEN_AFTER_TIED_GRAD - 1);
   if (owns && l->ties_ranks) append(l, rank, PEN_WAIT_G, 0, 0, l->tie_message[HEAD_GRADIENT]);
-  if (owns) append(l, rank, PEN_ADD_TIED_GRAD, 0, 0, l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
+  if (owns)
+    append(l, rank, PEN_ADD_TIED_GRAD, 0, 0,
+           l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
   append_exchange(l, rank, PEN_AFTER_TIED_GRAD);
   append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
   append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
@@ -244,15 +275,21 @@ static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
 /* What each row of the exchange waits for: the row that it continues; UPDATE the last above it. */
 static void number_exchange(struct lowering *l, uint32_t rank) {
   uint32_t *last[PEN_ACTION_KINDS] = {0}, ended = 0, updated = 0;
-  const uint8_t follows[PEN_ACTION_KINDS] = {[PEN_REDUCE_SCATTER] = PEN_GRAD_READY, [PEN_ALL_GATHER_GRAD] = PEN_REDUCE_SCATTER};
-  for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++) last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
+  const uint8_t follows[PEN_ACTION_KINDS] = {
+      [PEN_REDUCE_SCATTER] = PEN_GRAD_READY, [PEN_ALL_GATHER_GRAD] = PEN_REDUCE_SCATTER};
+  for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
+    last[kind] = pen_new(l->partition->stage_count, sizeof(uint32_t));
   for (uint32_t i = 0; l->exchange && i < l->out->count[rank]; i++) {
     struct pen_action *row = &l->out->action[rank][i];
     if (!pen_kind_is_collective(row->kind)) continue;
-    if (row->kind == PEN_UPDATE) row->message = ended;
-    else if (row->kind == PEN_ALL_GATHER_WEIGHT) row->message = updated;
-    else if (row->kind == PEN_UNSHARD) row->message = 0; /* what the step before has updated */
-    else if (row->kind != PEN_GRAD_READY) row->message = last[follows[row->kind]][row->stage];
+    if (row->kind == PEN_UPDATE)
+      row->message = ended;
+    else if (row->kind == PEN_ALL_GATHER_WEIGHT)
+      row->message = updated;
+    else if (row->kind == PEN_UNSHARD)
+      row->message = 0; /* what the step before has updated */
+    else if (row->kind != PEN_GRAD_READY)
+      row->message = last[follows[row->kind]][row->stage];
     ended++;
     if (row->kind == PEN_UPDATE) updated = ended;
     if (row->kind != PEN_UPDATE) last[row->kind][row->stage] = ended;
@@ -264,15 +301,20 @@ static void end_step(struct lowering *l, int profile_kind, bool gather_before_up
   if (l->ties_ranks) add_message(l, HEAD_VALUE, 0, 0);
   for (uint32_t rank = 0; rank < l->out->rank_count; rank++) {
     if (!train) append_exchange(l, rank, PEN_AFTER_UPDATE);
-    if (train) end_training_step(l, rank, gather_before_update);
-    else append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
-    if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_WAIT_NORM, 0, 0, PEN_NONE);
+    if (train)
+      end_training_step(l, rank, gather_before_update);
+    else
+      append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
+    if (rank == 0 && !(train && gather_before_update))
+      append(l, rank, PEN_WAIT_NORM, 0, 0, PEN_NONE);
     number_exchange(l, rank);
   }
 }
 
 static struct lowering start(const struct pen_partition *partition, bool backward) {
-  struct lowering l = {.partition = partition, .out = pen_new(1, sizeof(struct pen_lowered)), .joins = backward && partition->joins};
+  struct lowering l = {.partition = partition,
+                       .out = pen_new(1, sizeof(struct pen_lowered)),
+                       .joins = backward && partition->joins};
   l.ties_ranks = l.joins && owner_of_tie(&l) != head_of_tie(&l);
   size_t slots = (size_t)partition->stage_count * partition->microbatch_count;
   l.out->rank_count = partition->rank_count;
@@ -294,13 +336,15 @@ struct event {
 };
 
 /* All compute actions by turn, which numbers them from 0. */
-static struct event *sorted_events(const struct pen_order *order, const struct pen_timing *timing, size_t *count) {
+static struct event *sorted_events(const struct pen_order *order, const struct pen_timing *timing,
+                                   size_t *count) {
   *count = 0;
   for (uint32_t r = 0; r < order->rank_count; r++) *count += order->count[r];
   struct event *event = pen_new(*count + 1, sizeof *event);
   for (uint32_t r = 0; r < order->rank_count; r++)
     for (uint32_t i = 0; i < order->count[r]; i++) {
-      if (timing->turn[r][i] >= *count) pen_stop(70, "lower: the order of rank %u stops at action %u", r, i);
+      if (timing->turn[r][i] >= *count)
+        pen_stop(70, "lower: the order of rank %u stops at action %u", r, i);
       event[timing->turn[r][i]] = (struct event){r, i};
     }
   return event;
@@ -328,8 +372,10 @@ static void reserve(struct lowering *l, const struct pen_order *order) {
   l->out->message = pen_new(l->message_capacity, sizeof *l->out->message);
 }
 
-/* Appends a compute action; the second of a pair runs with the first, before which the waits of both stand. */
-static void append_compute(struct lowering *l, uint32_t rank, const struct pen_compute *c, double end, bool second) {
+/* Appends a compute action; the second of a pair runs with the first, before which the waits of
+ * both stand. */
+static void append_compute(struct lowering *l, uint32_t rank, const struct pen_compute *c,
+                           double end, bool second) {
   struct running *running = &l->running[rank];
   if (!second) {
     *running = (struct running){l->out->count[rank], 0, end};
@@ -340,23 +386,30 @@ static void append_compute(struct lowering *l, uint32_t rank, const struct pen_c
   running->row_count = l->out->count[rank] - running->first_row;
 }
 
-struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition, const struct pen_timing *timing,
-                              int profile_kind, bool gather_before_update) {
+struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
+                              const struct pen_timing *timing, int profile_kind,
+                              bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
   l.running = pen_new(partition->rank_count, sizeof *l.running);
-  l.exchange = timing->exchange ? timing->exchange : pen_collectives_of(order, partition, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
+  l.exchange = timing->exchange ? timing->exchange
+                                : pen_collectives_of(order, partition, NULL, NULL,
+                                                     PEN_COLLECTIVES_LAST, profile_kind);
   reserve(&l, order);
   size_t count;
   const struct event *event = sorted_events(order, timing, &count);
   for (size_t i = 0; i < count; i++) {
     uint32_t rank = event[i].rank, index = event[i].index;
     const struct pen_compute *c = &order->action[rank][index];
-    bool second = index > 0 && c[-1].overlaps; /* of a pair: it comes at the next turn, and stands right behind the first */
+    bool second =
+        index > 0 &&
+        c[-1]
+            .overlaps; /* of a pair: it comes at the next turn, and stands right behind the first */
     double ends = timing->end[rank][index];
     if (!second) deliver(&l, timing->start[rank][index]);
     if (!second) append_exchange(&l, rank, index);
     append_compute(&l, rank, c, ends, second);
-    if (c->kind != PEN_W && crosses(&l, way_of(c->kind), c->stage)) push(&l, (struct pending){ends, i, way_of(c->kind), c->stage, c->microbatch});
+    if (c->kind != PEN_W && crosses(&l, way_of(c->kind), c->stage))
+      push(&l, (struct pending){ends, i, way_of(c->kind), c->stage, c->microbatch});
     bool last = l.ties_ranks && rank == head_of_tie(&l) && index + 1 == order->count[rank];
     if (last) push(&l, (struct pending){ends, count, HEAD_GRADIENT, partition->stage_count - 1, 0});
   }
@@ -365,30 +418,36 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
   return l.out;
 }
 
-struct pen_lowered *pen_lower_forward(const struct pen_order *order, const struct pen_partition *partition) {
+struct pen_lowered *pen_lower_forward(const struct pen_order *order,
+                                      const struct pen_partition *partition) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++) cost[s].forward = 1;
   return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
 }
 
-struct pen_order *pen_order_of_actions(struct pen_action *const *action, const uint32_t *count, uint32_t rank_count) {
+struct pen_order *pen_order_of_actions(struct pen_action *const *action, const uint32_t *count,
+                                       uint32_t rank_count) {
   struct pen_order *order = pen_new(1, sizeof *order);
-  *order = (struct pen_order){rank_count, pen_new(rank_count, sizeof(uint32_t)), pen_new(rank_count, sizeof(struct pen_compute *))};
+  *order = (struct pen_order){rank_count, pen_new(rank_count, sizeof(uint32_t)),
+                              pen_new(rank_count, sizeof(struct pen_compute *))};
   for (uint32_t r = 0; r < rank_count; r++) {
     order->action[r] = pen_new(count[r] + 1u, sizeof **order->action);
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
       if (a->kind <= PEN_W)
-        order->action[r][order->count[r]++] = (struct pen_compute){a->kind, a->overlaps, a->stage, a->microbatch};
+        order->action[r][order->count[r]++] =
+            (struct pen_compute){a->kind, a->overlaps, a->stage, a->microbatch};
     }
   }
   return order;
 }
 
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
-                                    const struct pen_partition *partition, int profile_kind, bool gather_before_update) {
+                                    const struct pen_partition *partition, int profile_kind,
+                                    bool gather_before_update) {
   struct lowering l = start(partition, profile_kind == PEN_TRAIN);
-  l.exchange = pen_collectives_of(pen_order_of_actions(action, count, partition->rank_count), partition, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
+  l.exchange = pen_collectives_of(pen_order_of_actions(action, count, partition->rank_count),
+                                  partition, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
@@ -399,8 +458,11 @@ struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint
       const struct pen_action *a = &action[r][i];
       uint32_t message = PEN_NONE;
       enum way way = way_of(a->kind);
-      if (pen_kind_sends(a->kind)) message = *message_at(&l, way, a->stage, a->microbatch);
-      else if (pen_kind_receives(a->kind)) message = *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
+      if (pen_kind_sends(a->kind))
+        message = *message_at(&l, way, a->stage, a->microbatch);
+      else if (pen_kind_receives(a->kind))
+        message =
+            *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
       bool first = message == PEN_NONE && (i == 0 || !a[-1].overlaps);
       if (first) append_exchange(&l, r, computed);
       if (first) append_wait(&l, r, a->kind, a->stage, a->microbatch);
@@ -408,7 +470,9 @@ struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint
       if (a->overlaps) append_wait(&l, r, a[1].kind, a[1].stage, a[1].microbatch);
       append(&l, r, a->kind, a->stage, a->microbatch, message)->overlaps = a->overlaps;
     }
-  if (l.ties_ranks) enter(&l, HEAD_GRADIENT, partition->stage_count - 1, 0); /* given rows have no time: behind all others */
+  if (l.ties_ranks)
+    enter(&l, HEAD_GRADIENT, partition->stage_count - 1,
+          0); /* given rows have no time: behind all others */
   end_step(&l, profile_kind, gather_before_update);
   return l.out;
 }

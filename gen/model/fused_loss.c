@@ -1,9 +1,11 @@
 /* late_loss.c: a loss that the backward makes.
  *
- * A loss whose gradient costs as much as itself, because what both come from is too large to keep (the logits of HEAD_LOSS), has no
- * place in F: there it would be made once for its value, and B would make it again. So in training F ends before it, I and B begin with
- * it, and it leaves the microbatch's loss there; B makes the gradient of its weight from the same logits, as one op. The order of all
- * sums stays, and with it the bits. Evaluation has no backward, and its F ends in the loss. */
+ * A loss whose gradient costs as much as itself, because what both come from is too large to keep
+ * (the logits of HEAD_LOSS), has no place in F: there it would be made once for its value, and B
+ * would make it again. So in training F ends before it, I and B begin with it, and it leaves the
+ * microbatch's loss there; B makes the gradient of its weight from the same logits, as one op. The
+ * order of all sums stays, and with it the bits. Evaluation has no backward, and its F ends in the
+ * loss. */
 #include "gen/model/fused_loss.h"
 
 #include <string.h>
@@ -24,7 +26,8 @@ static const struct late_loss *late_loss_of(int kind) {
 }
 
 bool pen_loss_is_fused(const struct pen_graph *graph) {
-  return graph->forward.count > 0 && late_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
+  return graph->forward.count > 0 &&
+         late_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
 }
 
 static void insert(struct pen_op_list *list, const struct pen_op *op) {
@@ -37,25 +40,30 @@ struct pen_recomputed pen_fused_loss_copy(struct pen_graph *graph, const char *s
   struct pen_recomputed again = {.output = graph->output, .copied = graph->value_count};
   again.copy_of = pen_new(again.copied + 1, sizeof *again.copy_of);
   for (uint32_t v = 0; v < again.copied; v++) again.copy_of[v] = v;
-  for (size_t i = 0; i < graph->forward.count; i++) *pen_op_append(&again.op, 0) = graph->forward.op[i];
+  for (size_t i = 0; i < graph->forward.count; i++)
+    *pen_op_append(&again.op, 0) = graph->forward.op[i];
   struct pen_op *loss = &again.op.op[again.op.count - 1];
   uint32_t *gradient = &loss->operand[pen_signature_of(loss->kind)->operand_count - 1];
   struct pen_value like = graph->value[*gradient];
-  uint32_t own = pen_graph_value(graph, pen_text("%s%s", like.name, suffix), like.dtype, like.role, like.elements);
+  uint32_t own = pen_graph_value(graph, pen_text("%s%s", like.name, suffix), like.dtype, like.role,
+                                 like.elements);
   again.copy_of[*gradient] = own;
   *gradient = own;
   return again;
 }
 
-void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed *forwards, struct pen_op_list *program) {
+void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed *forwards,
+                           struct pen_op_list *program) {
   struct pen_op op = forwards->op.op[--forwards->op.count];
   uint32_t loss = pen_signature_of(op.kind)->input_count;
-  op.operand[loss] = graph->forward.op[graph->forward.count - 1].operand[loss]; /* a copy counts, too: F has none */
+  op.operand[loss] = graph->forward.op[graph->forward.count - 1]
+                         .operand[loss]; /* a copy counts, too: F has none */
   insert(program, &op);
 }
 
 /* The operand of that name of either op. */
-static uint32_t operand_of(const struct pen_op *loss, const struct pen_op *weight, const char *name) {
+static uint32_t operand_of(const struct pen_op *loss, const struct pen_op *weight,
+                           const char *name) {
   int index = pen_signature_operand(pen_signature_of(loss->kind), name);
   if (index >= 0) return loss->operand[index];
   index = pen_signature_operand(pen_signature_of(weight->kind), name);
@@ -71,7 +79,8 @@ void pen_fused_loss_merge(struct pen_op_list *program) {
     const struct pen_signature *signature = pen_signature_of(late->both);
     joined.kind = (uint16_t)late->both;
     for (uint32_t k = 0; k < signature->operand_count; k++)
-      joined.operand[k] = operand_of(&program->op[i], &program->op[i + 1], signature->operand[k].name);
+      joined.operand[k] =
+          operand_of(&program->op[i], &program->op[i + 1], signature->operand[k].name);
     program->op[i] = joined;
     memmove(&program->op[i + 1], &program->op[i + 2], (program->count - i - 2) * sizeof joined);
     program->count--;

@@ -10,9 +10,9 @@ static const struct {
   const char *kind, *dims, *reals, *signature, *flops, *workspace, *meaning;
   bool is_data;
 } rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                        \
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
   [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, false},
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                   \
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
   [PEN_OP_##kind] = {#kind, dims, reals, signature, flops, workspace, meaning, true},
 #include "kernels/ops.def"
 };
@@ -51,11 +51,13 @@ static bool take(const char **at, char wanted) {
   return true;
 }
 
-/* Reads a name (letters, digits, underscores; no digit first). False when there is none or it is too long. */
+/* Reads a name (letters, digits, underscores; no digit first). False when there is none or it is
+ * too long. */
 static bool take_name(const char **at, char name[PEN_SIGNATURE_NAME_BYTES]) {
   size_t length = 0;
   while (isalnum((unsigned char)(*at)[length]) || (*at)[length] == '_') length++;
-  if (length == 0 || length >= PEN_SIGNATURE_NAME_BYTES || isdigit((unsigned char)**at)) return false;
+  if (length == 0 || length >= PEN_SIGNATURE_NAME_BYTES || isdigit((unsigned char)**at))
+    return false;
   memcpy(name, *at, length);
   name[length] = 0;
   *at += length;
@@ -99,7 +101,8 @@ int pen_signature_operand(const struct pen_signature *signature, const char *nam
 }
 
 /* Reads `[dim,2,dim]`. */
-static const char *parse_extents(const struct pen_signature *signature, struct pen_operand *operand, const char **at) {
+static const char *parse_extents(const struct pen_signature *signature, struct pen_operand *operand,
+                                 const char **at) {
   if (!take(at, '[')) return "an operand has no shape";
   do {
     char name[PEN_SIGNATURE_NAME_BYTES];
@@ -140,19 +143,23 @@ static const char *parse_operand(struct pen_signature *signature, bool output, c
   if (!take_name(at, operand->name)) return "an operand has no name";
   if (pen_signature_operand(signature, operand->name) >= 0) return "an operand's name stands twice";
   operand->optional = take(at, '?');
-  if ((wrong = parse_extents(signature, operand, at)) || (wrong = parse_dtype(operand, at))) return wrong;
+  if ((wrong = parse_extents(signature, operand, at)) || (wrong = parse_dtype(operand, at)))
+    return wrong;
   if (take(at, '@')) {
     if (!output || !take_name(at, name)) return "'@' without an output and an input";
     operand->alias = (int8_t)pen_signature_operand(signature, name);
-    if (operand->alias < 0 || signature->operand[operand->alias].output) return "'@' names no input";
+    if (operand->alias < 0 || signature->operand[operand->alias].output)
+      return "'@' names no input";
   }
   operand->accumulates = take(at, '+');
-  if (operand->accumulates && (!output || operand->alias >= 0)) return "'+' belongs to an output of its own";
+  if (operand->accumulates && (!output || operand->alias >= 0))
+    return "'+' belongs to an output of its own";
   signature->operand_count++;
   return **at == ' ' || **at == 0 ? 0 : "an operand is followed by what is no blank";
 }
 
-const char *pen_signature_parse(struct pen_signature *signature, const char *dims, const char *reals, const char *text) {
+const char *pen_signature_parse(struct pen_signature *signature, const char *dims,
+                                const char *reals, const char *text) {
   *signature = (struct pen_signature){0};
   int dim_count = split_names(dims, signature->dim, PEN_DIMS_MAX);
   int real_count = split_names(reals, signature->real, PEN_REALS_MAX);
@@ -185,7 +192,8 @@ static struct pen_factor factors[FACTORS_MAX];
 static size_t factors_used;
 
 /* One factor of a product: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
-static void parse_factor(struct pen_factor *factor, const struct pen_signature *signature, const char *text, const char **at) {
+static void parse_factor(struct pen_factor *factor, const struct pen_signature *signature,
+                         const char *text, const char **at) {
   char name[PEN_SIGNATURE_NAME_BYTES];
   int64_t number = 0;
   if (take_number(at, &number)) {
@@ -211,13 +219,15 @@ static void parse_factor(struct pen_factor *factor, const struct pen_signature *
 }
 
 /* Text that is no such sum, or a name that is no dim, aborts: it stands in ops.def. */
-static void parse_formula(struct pen_formula *formula, const struct pen_signature *signature, const char *text) {
+static void parse_formula(struct pen_formula *formula, const struct pen_signature *signature,
+                          const char *text) {
   const char *at = text;
   struct pen_factor *factor = &factors[factors_used];
   *formula = (struct pen_formula){.factor = factor};
   do {
     do {
-      if (factors_used == FACTORS_MAX || formula->factor_count == UINT8_MAX) broken(signature->kind, text, "too many factors");
+      if (factors_used == FACTORS_MAX || formula->factor_count == UINT8_MAX)
+        broken(signature->kind, text, "too many factors");
       parse_factor(&factors[factors_used++], signature, text, &at);
       formula->factor_count++;
     } while (take(&at, '*'));
@@ -228,14 +238,15 @@ static void parse_formula(struct pen_formula *formula, const struct pen_signatur
 
 static double value_of(const struct pen_formula *formula, int op_dtype, const int64_t *dim) {
   double sum = 0, product = 1;
-  for (const struct pen_factor *factor = formula->factor, *past = factor + formula->factor_count; factor < past; factor++) {
+  for (const struct pen_factor *factor = formula->factor, *past = factor + formula->factor_count;
+       factor < past; factor++) {
     int64_t number = factor->number, extent = dim[factor->dim];
     switch (factor->kind) {
-    case PEN_FACTOR_NUMBER: product *= (double)number; break;
-    case PEN_FACTOR_DIM: product *= (double)extent; break;
-    case PEN_FACTOR_LESSER: product *= (double)(extent < number ? extent : number); break;
-    case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
-    case PEN_FACTOR_F32: product *= op_dtype == PEN_F32; break;
+      case PEN_FACTOR_NUMBER: product *= (double)number; break;
+      case PEN_FACTOR_DIM: product *= (double)extent; break;
+      case PEN_FACTOR_LESSER: product *= (double)(extent < number ? extent : number); break;
+      case PEN_FACTOR_BF16: product *= op_dtype == PEN_BF16; break;
+      case PEN_FACTOR_F32: product *= op_dtype == PEN_F32; break;
     }
     while (product == 0 && !factor->ends) factor++; /* of another dtype */
     if (!factor->ends) continue;
@@ -245,19 +256,22 @@ static double value_of(const struct pen_formula *formula, int op_dtype, const in
   return sum;
 }
 
-/* Signatures stand in the order of their first use: a plan uses a few of them, and what is not touched costs nothing. */
+/* Signatures stand in the order of their first use: a plan uses a few of them, and what is not
+ * touched costs nothing. */
 static const struct pen_signature *parse_row(int op_kind) {
   static struct pen_signature parsed[PEN_OP_COUNT];
   static size_t count;
   struct pen_signature *signature = &parsed[count++];
-  const char *wrong = pen_signature_parse(signature, rows[op_kind].dims, rows[op_kind].reals, rows[op_kind].signature);
+  const char *wrong = pen_signature_parse(signature, rows[op_kind].dims, rows[op_kind].reals,
+                                          rows[op_kind].signature);
   if (wrong) broken(rows[op_kind].kind, rows[op_kind].signature, wrong);
   signature->is_data = rows[op_kind].is_data;
   signature->meaning = rows[op_kind].meaning;
   signature->kind = rows[op_kind].kind; /* which the formulas' errors name */
   parse_formula(&signature->flops, signature, rows[op_kind].flops);
   parse_formula(&signature->workspace, signature, rows[op_kind].workspace);
-  parse_formula(&signature->cuda_workspace, signature, cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0");
+  parse_formula(&signature->cuda_workspace, signature,
+                cuda_workspaces[op_kind] ? cuda_workspaces[op_kind] : "0");
   return signature;
 }
 
@@ -271,18 +285,25 @@ const struct pen_signature *pen_signature_of(int op_kind) {
 uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim) {
   uint64_t product = 1;
   for (int index = 0; index < operand->extent_count; index++) {
-    int64_t extent = operand->extent[index].dim >= 0 ? dim[operand->extent[index].dim] : operand->extent[index].number;
-    if (extent <= 0 || __builtin_mul_overflow(product, (uint64_t)extent, &product)) return UINT64_MAX;
+    int64_t extent = operand->extent[index].dim >= 0 ? dim[operand->extent[index].dim]
+                                                     : operand->extent[index].number;
+    if (extent <= 0 || __builtin_mul_overflow(product, (uint64_t)extent, &product))
+      return UINT64_MAX;
   }
   return product;
 }
 
 uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, const int64_t *dim) {
   uint64_t elements = pen_operand_elements(operand, dim), bytes;
-  return __builtin_mul_overflow(elements, (uint64_t)pen_dtype_bytes(pen_operand_dtype(operand, op_dtype)), &bytes) ? UINT64_MAX : bytes;
+  return __builtin_mul_overflow(
+             elements, (uint64_t)pen_dtype_bytes(pen_operand_dtype(operand, op_dtype)), &bytes)
+             ? UINT64_MAX
+             : bytes;
 }
 
-uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype) { return operand->of_op ? (uint8_t)op_dtype : operand->dtype; }
+uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype) {
+  return operand->of_op ? (uint8_t)op_dtype : operand->dtype;
+}
 
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype) {
   for (int index = 0; index < signature->operand_count; index++)
@@ -296,9 +317,12 @@ double pen_signature_flops(const struct pen_signature *signature, const int64_t 
 
 bool pen_device_copies_data_op(const char *device) { return device && strcmp(device, "cuda") == 0; }
 
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim) {
-  const struct pen_formula *rule = pen_device_copies_data_op(device) ? &signature->cuda_workspace : &signature->workspace;
-  if (rule->factor_count == 1 && rule->factor[0].kind == PEN_FACTOR_NUMBER) return (uint64_t)rule->factor[0].number; /* nearly all: 0 */
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
+                                       int op_dtype, const int64_t *dim) {
+  const struct pen_formula *rule =
+      pen_device_copies_data_op(device) ? &signature->cuda_workspace : &signature->workspace;
+  if (rule->factor_count == 1 && rule->factor[0].kind == PEN_FACTOR_NUMBER)
+    return (uint64_t)rule->factor[0].number; /* nearly all: 0 */
   double bytes = value_of(rule, op_dtype, dim);
   return bytes >= 0x1p63 ? UINT64_MAX : (uint64_t)bytes;
 }

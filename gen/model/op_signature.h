@@ -1,5 +1,6 @@
-/* signature.h: what a row of ops.def says, taken apart: operands by name, shape, dtype and leave to share memory, and the
- * values of size expressions such as `4*sequence*head_dim*2+131072` for given dims. */
+/* signature.h: what a row of ops.def says, taken apart: operands by name, shape, dtype and leave to
+ * share memory, and the values of size expressions such as `4*sequence*head_dim*2+131072` for given
+ * dims. */
 #ifndef PEN_SIGNATURE_H
 #define PEN_SIGNATURE_H
 
@@ -22,21 +23,27 @@ struct pen_operand {
   int8_t alias;     /* "@": index of the input operand whose memory this output may take, or -1 */
   uint8_t extent_count;
   struct {
-    int8_t dim;     /* index of the op's dim, or -1: a number */
+    int8_t dim; /* index of the op's dim, or -1: a number */
     int64_t number;
   } extent[PEN_EXTENTS_MAX];
 };
 
-/* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of both, "bf16" 1 for an op of that
- * dtype, else 0, "f32" likewise. */
+/* A sum of products of the op's dims and numbers ("12*rows*width+64"); "rows<512" is the lesser of
+ * both, "bf16" 1 for an op of that dtype, else 0, "f32" likewise. */
 struct pen_formula {
   uint8_t factor_count;
   const struct pen_factor {
-    enum { PEN_FACTOR_NUMBER, PEN_FACTOR_DIM, PEN_FACTOR_LESSER, PEN_FACTOR_BF16, PEN_FACTOR_F32 } kind;
+    enum {
+      PEN_FACTOR_NUMBER,
+      PEN_FACTOR_DIM,
+      PEN_FACTOR_LESSER,
+      PEN_FACTOR_BF16,
+      PEN_FACTOR_F32
+    } kind;
     uint8_t dim;
-    bool ends;      /* the product ends here */
+    bool ends; /* the product ends here */
     int64_t number;
-  } *factor;
+  } * factor;
 };
 
 struct pen_signature {
@@ -50,29 +57,35 @@ struct pen_signature {
   const char *meaning; /* prose */
 };
 
-/* The signature of an op, parsed at the first call; static storage. A row that does not parse is a bug: it aborts with the
- * row's name (tests/gen/verify.c parses all rows). `op_kind` below PEN_OP_COUNT. */
+/* The signature of an op, parsed at the first call; static storage. A row that does not parse is a
+ * bug: it aborts with the row's name (tests/gen/verify.c parses all rows). `op_kind` below
+ * PEN_OP_COUNT. */
 const struct pen_signature *pen_signature_of(int op_kind);
 
 /* Parses one row of text into `signature`. Returns null, or what is wrong, in static words. */
-const char *pen_signature_parse(struct pen_signature *signature, const char *dims, const char *reals, const char *text);
+const char *pen_signature_parse(struct pen_signature *signature, const char *dims,
+                                const char *reals, const char *text);
 
 /* Index of a name among operands, dims or reals; -1 when there is none. */
 int pen_signature_operand(const struct pen_signature *signature, const char *name);
 int pen_signature_dim(const struct pen_signature *signature, const char *name);
 int pen_signature_real(const struct pen_signature *signature, const char *name);
 
-/* Elements and bytes of an operand for dims in the op's order; UINT64_MAX when a dim is not positive or the product overflows. */
+/* Elements and bytes of an operand for dims in the op's order; UINT64_MAX when a dim is not
+ * positive or the product overflows. */
 uint64_t pen_operand_elements(const struct pen_operand *operand, const int64_t *dim);
 uint64_t pen_operand_bytes(const struct pen_operand *operand, int op_dtype, const int64_t *dim);
 
-/* The dtype of an operand in an op of that dtype; the dtype of an op in a model of that dtype: f32 where no operand is ":t". */
+/* The dtype of an operand in an op of that dtype; the dtype of an op in a model of that dtype: f32
+ * where no operand is ":t". */
 uint8_t pen_operand_dtype(const struct pen_operand *operand, int op_dtype);
 uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dtype);
 
-/* Values of the columns flops and workspace for dims in the op's order; the latter is the device's ("cpu", "cuda"). Exact below 2^53. */
+/* Values of the columns flops and workspace for dims in the op's order; the latter is the device's
+ * ("cpu", "cuda"). Exact below 2^53. */
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
-uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device, int op_dtype, const int64_t *dim);
+uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
+                                       int op_dtype, const int64_t *dim);
 
 /* Has the device memory of its own, and is fed (plan.h: the step part)? */
 bool pen_device_copies_data_op(const char *device);

@@ -1,12 +1,16 @@
-/* recompute.c: trades memory for time (Chen et al. 2016, "Training deep nets with sublinear memory cost", with a stage as the segment).
+/* recompute.c: trades memory for time (Chen et al. 2016, "Training deep nets with sublinear memory
+ * cost", with a stage as the segment).
  *
- * A stage with memory.recompute = "full" drops all that its F makes but the output, which is sent, and keeps its input, which lies in
- * its slot. Its I (or B) begins with the forward ops again, so there is no row of its own: what the copies make lives within that row,
- * op by op, or from I to W, and every pass after this one sees an ordinary program. Copies whose results no op of the backward needs
- * (what leads to the output alone) are left out. Inputs of the step are read again, and constants stay.
+ * A stage with memory.recompute = "full" drops all that its F makes but the output, which is sent,
+ * and keeps its input, which lies in its slot. Its I (or B) begins with the forward ops again, so
+ * there is no row of its own: what the copies make lives within that row, op by op, or from I to W,
+ * and every pass after this one sees an ordinary program. Copies whose results no op of the
+ * backward needs (what leads to the output alone) are left out. Inputs of the step are read again,
+ * and constants stay.
  *
- * The same kernels run on the same operands, so the bits are the same. The loss counts once, in F, which does not make its gradient;
- * the copy makes the gradient, and its loss goes nowhere. But a late loss (late_loss.c) F has not: the copy's is the one that counts. */
+ * The same kernels run on the same operands, so the bits are the same. The loss counts once, in F,
+ * which does not make its gradient; the copy makes the gradient, and its loss goes nowhere. But a
+ * late loss (late_loss.c) F has not: the copy's is the one that counts. */
 #include "gen/model/recompute.h"
 
 #include <string.h>
@@ -17,7 +21,8 @@
 static uint32_t copy_value(struct pen_graph *graph, uint32_t value, const char *suffix) {
   const struct pen_value *from = &graph->value[value];
   bool needs_gradient = from->needs_gradient;
-  uint32_t copy = pen_graph_value(graph, pen_text("%s%s", from->name, suffix), from->dtype, PEN_ROLE_ACTIVATION, from->elements);
+  uint32_t copy = pen_graph_value(graph, pen_text("%s%s", from->name, suffix), from->dtype,
+                                  PEN_ROLE_ACTIVATION, from->elements);
   graph->value[copy].needs_gradient = needs_gradient;
   return copy;
 }
@@ -34,7 +39,8 @@ struct pen_recomputed pen_recompute_copy(struct pen_graph *graph, const char *su
     *op = *from;
     for (uint32_t k = 0; k < signature->operand_count; k++) {
       if (from->operand[k] == PEN_NONE) continue;
-      if (k >= signature->input_count) copy_of[from->operand[k]] = copy_value(graph, from->operand[k], suffix);
+      if (k >= signature->input_count)
+        copy_of[from->operand[k]] = copy_value(graph, from->operand[k], suffix);
       op->operand[k] = copy_of[from->operand[k]];
     }
   }
@@ -69,12 +75,14 @@ static bool makes_wanted(const struct pen_op *op, const bool *wanted) {
   return false;
 }
 
-uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_recomputed *again, struct pen_op_list *program,
-                               const struct pen_op_list *later) {
-  bool *wanted = pen_new(graph->value_count + 1, sizeof *wanted), *kept = pen_new(again->op.count + 1, sizeof *kept);
+uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_recomputed *again,
+                               struct pen_op_list *program, const struct pen_op_list *later) {
+  bool *wanted = pen_new(graph->value_count + 1, sizeof *wanted),
+       *kept = pen_new(again->op.count + 1, sizeof *kept);
   want_all(program, wanted);
   want_all(later, wanted);
-  if (graph->input_gradient != PEN_NONE) wanted[graph->input_gradient] = true; /* which a copied loss may make */
+  if (graph->input_gradient != PEN_NONE)
+    wanted[graph->input_gradient] = true; /* which a copied loss may make */
   for (size_t i = again->op.count; i-- > 0;) {
     kept[i] = makes_wanted(&again->op.op[i], wanted);
     if (kept[i]) want_inputs(&again->op.op[i], wanted);

@@ -1,4 +1,5 @@
-/* shapes.h: named tensors: their shapes in a microbatch, from the batch's shape alone, and who gets them. */
+/* shapes.h: named tensors: their shapes in a microbatch, from the batch's shape alone, and who gets
+ * them. */
 #ifndef PEN_SHAPES_H
 #define PEN_SHAPES_H
 
@@ -14,8 +15,8 @@ struct pen_shape {
   uint8_t dtype;
 };
 
-/* The shape of what a family declares. Fails (78), naming family and tensor, when the declaration makes no sense or the extent to be
- * split is no multiple of the microbatches. */
+/* The shape of what a family declares. Fails (78), naming family and tensor, when the declaration
+ * makes no sense or the extent to be split is no multiple of the microbatches. */
 struct pen_shape pen_shape_of(const struct pen_topology *topology, const struct pen_family *family,
                               const struct pen_declared *declared);
 /* "(2, 8, 32) of f32" */
@@ -36,22 +37,27 @@ struct pen_border {
 };
 
 struct pen_shapes {
-  struct pen_border *border; /* stage by stage: inputs of the step, what it takes, what it gives, then the gradients of both */
+  struct pen_border *border; /* stage by stage: inputs of the step, what it takes, what it gives,
+                                then the gradients of both */
   uint32_t count;
 };
 
-/* All named tensors at every stage's border; nothing is built. Fails (78) with the tensor's name when blocks that are neighbours
- * disagree, when a stage reads an input that does not go there, and as pen_shape_of does. */
-struct pen_shapes pen_shapes(const struct pen_topology *topology, const struct pen_partition *partition);
+/* All named tensors at every stage's border; nothing is built. Fails (78) with the tensor's name
+ * when blocks that are neighbours disagree, when a stage reads an input that does not go there, and
+ * as pen_shape_of does. */
+struct pen_shapes pen_shapes(const struct pen_topology *topology,
+                             const struct pen_partition *partition);
 
 /* --print=shapes: the same as JSON. */
-void pen_shapes_json(FILE *out, const struct pen_topology *topology, const struct pen_partition *partition,
-                      const struct pen_shapes *shapes);
+void pen_shapes_json(FILE *out, const struct pen_topology *topology,
+                     const struct pen_partition *partition, const struct pen_shapes *shapes);
 
 /* ---- for model.c: what blocks emit, against what is declared ---- */
 
-/* Fails (78) unless a value of the graph has the elements and dtype that were declared: "block BLOCK VERB TENSOR ...". */
-void pen_shape_check_value(const struct pen_graph *graph, const struct pen_declared *declared, uint32_t value, const char *verb);
+/* Fails (78) unless a value of the graph has the elements and dtype that were declared: "block
+ * BLOCK VERB TENSOR ...". */
+void pen_shape_check_value(const struct pen_graph *graph, const struct pen_declared *declared,
+                           uint32_t value, const char *verb);
 /* Fails (78) unless the block at hand declares that it reads that input, and its stage gets it. */
 void pen_shape_check_reader(const struct pen_graph *graph, const struct pen_declared *declared);
 

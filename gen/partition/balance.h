@@ -4,11 +4,14 @@
 
 #include <stdint.h>
 
-/* The time of a stage that holds blocks [first, past); must not fall when a block is added at either end. Any unit, 0 or more. */
+/* The time of a stage that holds blocks [first, past); must not fall when a block is added at
+ * either end. Any unit, 0 or more. */
 typedef double pen_part_cost(const void *context, uint32_t stage, uint32_t first, uint32_t past);
 
-/* Chooses where each of `stages` stages begins among place[0..count-1], which rise from place[0]; place[count] is the end. Stage 0
- * begins at place[0], no stage is empty: count must be `stages` or more. Fills first[stages]. See balance.c for what is least. */
-void pen_balance(uint32_t stages, const uint32_t *place, uint32_t count, pen_part_cost *cost, const void *context, uint32_t *first);
+/* Chooses where each of `stages` stages begins among place[0..count-1], which rise from place[0];
+ * place[count] is the end. Stage 0 begins at place[0], no stage is empty: count must be `stages` or
+ * more. Fills first[stages]. See balance.c for what is least. */
+void pen_balance(uint32_t stages, const uint32_t *place, uint32_t count, pen_part_cost *cost,
+                 const void *context, uint32_t *first);
 
 #endif

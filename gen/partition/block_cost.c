@@ -1,15 +1,17 @@
 /* block_cost.c: the cost of blocks, and of stages as sums over their blocks.
  *
- * Each block is built as a stage of its own and its programs' operations are counted. A stage then costs the sum over its blocks, but
- * for two things. An input of the step that several blocks of a stage read is made once: it is counted for the stage, when any block
- * reads it. And where nothing trains before a block (in the first stage: the embedding is frozen, or x is a given), its input needs no
- * gradient: such blocks are measured both ways, and the first stage takes what holds there.
+ * Each block is built as a stage of its own and its programs' operations are counted. A stage then
+ * costs the sum over its blocks, but for two things. An input of the step that several blocks of a
+ * stage read is made once: it is counted for the stage, when any block reads it. And where nothing
+ * trains before a block (in the first stage: the embedding is frozen, or x is a given), its input
+ * needs no gradient: such blocks are measured both ways, and the first stage takes what holds
+ * there.
  *
- * Where the schedule leaves the backward whole, what I and W would both do counts once; orders searched or read from a file are taken for
- * split.
+ * Where the schedule leaves the backward whole, what I and W would both do counts once; orders
+ * searched or read from a file are taken for split.
  *
- * A stage that recomputes runs again, from its last block back, what a block's own backward needs; as soon as one of them needs its
- * input, all before it runs again whole. */
+ * A stage that recomputes runs again, from its last block back, what a block's own backward needs;
+ * as soon as one of them needs its input, all before it runs again whole. */
 #include "gen/partition/block_cost.h"
 
 #include <string.h>
@@ -23,14 +25,14 @@ enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* blocks back that are looked at */ };
 
 /* One block as a stage of its own; inputs of the step count apart. */
 struct figures {
-  double work;              /* of all programs */
-  double forward;           /* of F alone */
-  double alone;             /* what a stage of this block alone runs again without being told to: a loss */
-  bool reads[INPUTS_MAX];   /* inputs of the step */
+  double work;    /* of all programs */
+  double forward; /* of F alone */
+  double alone;   /* what a stage of this block alone runs again without being told to: a loss */
+  bool reads[INPUTS_MAX]; /* inputs of the step */
   /* where the stage recomputes, and nobody else needs what the block gives: */
   double again;                 /* what its backward runs again */
   bool reads_again[INPUTS_MAX]; /* inputs that it reads again */
-  bool needs_input;             /* what the block takes must be there, for that or for the backward itself */
+  bool needs_input; /* what the block takes must be there, for that or for the backward itself */
 };
 
 /* Of all blocks, and sums over blocks 0 ... k-1: differences of two are those of a run. */
@@ -50,8 +52,10 @@ struct pen_block_costs {
 
 /* ---- one block ---- */
 
-/* The ops of a block as a stage of its own: the first, the last or one between, so that it emits what it does in the model. */
-static struct pen_graph *emit_alone(const struct pen_topology *t, const struct pen_partition *p, uint32_t block) {
+/* The ops of a block as a stage of its own: the first, the last or one between, so that it emits
+ * what it does in the model. */
+static struct pen_graph *emit_alone(const struct pen_topology *t, const struct pen_partition *p,
+                                    uint32_t block) {
   struct pen_partition *alone = pen_new(1, sizeof *alone);
   uint32_t stage = block == 0 ? 0 : block + 1 == p->block_count ? 2 : 1;
   *alone = *p;
@@ -61,8 +65,8 @@ static struct pen_graph *emit_alone(const struct pen_topology *t, const struct p
   return pen_model(t, alone, stage, t->trains);
 }
 
-static struct pen_graph *derive_alone(const struct pen_topology *t, const struct pen_partition *p, uint32_t block, bool leads,
-                                      bool recomputes) {
+static struct pen_graph *derive_alone(const struct pen_topology *t, const struct pen_partition *p,
+                                      uint32_t block, bool leads, bool recomputes) {
   struct pen_graph *graph = emit_alone(t, p, block);
   graph->input_is_given = leads;
   graph->recomputes = recomputes;
@@ -72,7 +76,8 @@ static struct pen_graph *derive_alone(const struct pen_topology *t, const struct
 
 static bool reads(const struct pen_op_list *list, uint32_t value) {
   for (size_t i = 0; i < list->count; i++)
-    for (uint32_t k = 0; value != PEN_NONE && k < pen_signature_of(list->op[i].kind)->input_count; k++)
+    for (uint32_t k = 0; value != PEN_NONE && k < pen_signature_of(list->op[i].kind)->input_count;
+         k++)
       if (list->op[i].operand[k] == value) return true;
   return false;
 }
@@ -81,25 +86,33 @@ static bool reads(const struct pen_op_list *list, uint32_t value) {
 static bool makes_again(const struct pen_graph *graph, const struct pen_datum *datum) {
   const struct pen_op_list *list = &graph->program[PEN_PROGRAM_I];
   for (uint32_t i = 0; i < graph->recompute_op_count[PEN_PROGRAM_I]; i++)
-    if (list->op[i].kind == datum->kind && memcmp(list->op[i].dim, datum->dim, sizeof datum->dim) == 0) return true;
+    if (list->op[i].kind == datum->kind &&
+        memcmp(list->op[i].dim, datum->dim, sizeof datum->dim) == 0)
+      return true;
   return false;
 }
 
-static uint32_t input_index(const struct pen_block_costs *costs, const struct pen_declared *declared) {
+static uint32_t input_index(const struct pen_block_costs *costs,
+                            const struct pen_declared *declared) {
   uint32_t i = 0;
   while (costs->family->input[i] != declared) i++;
   return i;
 }
 
-static struct figures measure(struct pen_block_costs *costs, const struct pen_topology *t, const struct pen_partition *p,
-                              uint32_t block, bool leads) {
-  const struct pen_graph *graph = derive_alone(t, p, block, leads, false), *again = derive_alone(t, p, block, leads, true);
-  struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]), .alone = pen_recomputed_flops(graph),
+static struct figures measure(struct pen_block_costs *costs, const struct pen_topology *t,
+                              const struct pen_partition *p, uint32_t block, bool leads) {
+  const struct pen_graph *graph = derive_alone(t, p, block, leads, false),
+                         *again = derive_alone(t, p, block, leads, true);
+  struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]),
+                      .alone = pen_recomputed_flops(graph),
                       .again = pen_recomputed_flops(again)};
-  for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++) f.work += pen_program_flops(&graph->program[program]);
-  if (!pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t)) f.work -= pen_shared_flops(graph);
+  for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++)
+    f.work += pen_program_flops(&graph->program[program]);
+  if (!pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t))
+    f.work -= pen_shared_flops(graph);
   f.work -= f.alone;
-  f.needs_input = reads(&again->program[PEN_PROGRAM_I], again->input) || reads(&again->program[PEN_PROGRAM_W], again->input);
+  f.needs_input = reads(&again->program[PEN_PROGRAM_I], again->input) ||
+                  reads(&again->program[PEN_PROGRAM_W], again->input);
   for (size_t k = 0; k < graph->datum_count; k++) {
     const struct pen_datum *datum = &graph->datum[k];
     uint32_t i = input_index(costs, datum->declared);
@@ -115,14 +128,17 @@ static struct figures measure(struct pen_block_costs *costs, const struct pen_to
 
 /* ---- all blocks ---- */
 
-/* Whether two blocks of one kind are the same but for their weights' names: then so are their figures. */
+/* Whether two blocks of one kind are the same but for their weights' names: then so are their
+ * figures. */
 static bool same_ops(const struct pen_graph *a, const struct pen_graph *b) {
   if (a->forward.count != b->forward.count || a->weight_count != b->weight_count) return false;
   for (size_t i = 0; i < a->weight_count; i++)
     if (a->weight[i].frozen != b->weight[i].frozen) return false;
   for (size_t i = 0; i < a->forward.count; i++) {
     const struct pen_op *x = &a->forward.op[i], *y = &b->forward.op[i];
-    if (x->kind != y->kind || memcmp(x->operand, y->operand, sizeof x->operand) || memcmp(x->dim, y->dim, sizeof x->dim)) return false;
+    if (x->kind != y->kind || memcmp(x->operand, y->operand, sizeof x->operand) ||
+        memcmp(x->dim, y->dim, sizeof x->dim))
+      return false;
   }
   return true;
 }
@@ -134,10 +150,12 @@ static bool trains(const struct pen_graph *graph) {
 }
 
 /* The figures of a block, or of one shortly before that is the same. */
-static struct figures figures_of(struct pen_block_costs *costs, const struct pen_topology *t, const struct pen_partition *p,
-                                 uint32_t block, struct pen_graph *const *emitted) {
+static struct figures figures_of(struct pen_block_costs *costs, const struct pen_topology *t,
+                                 const struct pen_partition *p, uint32_t block,
+                                 struct pen_graph *const *emitted) {
   for (uint32_t other = block; other-- > 0 && block - other <= KINDS_MAX;)
-    if (p->block[other].kind == p->block[block].kind && same_ops(emitted[other], emitted[block])) return costs->inner.block[other];
+    if (p->block[other].kind == p->block[block].kind && same_ops(emitted[other], emitted[block]))
+      return costs->inner.block[other];
   return measure(costs, t, p, block, false);
 }
 
@@ -145,25 +163,31 @@ static void add(struct sums *sums, uint32_t block, const struct figures *figures
   sums->block[block] = *figures;
   sums->work[block + 1] = sums->work[block] + figures->work;
   sums->forward[block + 1] = sums->forward[block] + figures->forward;
-  for (uint32_t i = 0; i < INPUTS_MAX; i++) sums->readers[i][block + 1] = sums->readers[i][block] + figures->reads[i];
+  for (uint32_t i = 0; i < INPUTS_MAX; i++)
+    sums->readers[i][block + 1] = sums->readers[i][block] + figures->reads[i];
 }
 
 static struct sums new_sums(uint32_t blocks) {
-  struct sums sums = {.block = pen_new(blocks + 1u, sizeof *sums.block), .work = pen_new(blocks + 1u, sizeof *sums.work),
+  struct sums sums = {.block = pen_new(blocks + 1u, sizeof *sums.block),
+                      .work = pen_new(blocks + 1u, sizeof *sums.work),
                       .forward = pen_new(blocks + 1u, sizeof *sums.forward)};
-  for (int i = 0; i < INPUTS_MAX; i++) sums.readers[i] = pen_new(blocks + 1u, sizeof **sums.readers);
+  for (int i = 0; i < INPUTS_MAX; i++)
+    sums.readers[i] = pen_new(blocks + 1u, sizeof **sums.readers);
   return sums;
 }
 
-struct pen_block_costs *pen_block_costs(const struct pen_topology *t, const struct pen_partition *p) {
+struct pen_block_costs *pen_block_costs(const struct pen_topology *t,
+                                        const struct pen_partition *p) {
   struct pen_block_costs *costs = pen_new(1, sizeof *costs);
   costs->family = p->family;
   while (p->family->input[costs->input_count]) costs->input_count++;
-  if (costs->input_count > INPUTS_MAX) pen_stop(70, "block_cost: family %s has too many inputs", p->family->name);
+  if (costs->input_count > INPUTS_MAX)
+    pen_stop(70, "block_cost: family %s has too many inputs", p->family->name);
   costs->leading = new_sums(p->block_count);
   costs->inner = new_sums(p->block_count);
   costs->recomputes = pen_new(p->stage_count, sizeof *costs->recomputes);
-  for (uint32_t stage = 0; t->trains && stage < p->stage_count && stage < t->memory_recompute.count; stage++)
+  for (uint32_t stage = 0; t->trains && stage < p->stage_count && stage < t->memory_recompute.count;
+       stage++)
     costs->recomputes[stage] = strcmp(t->memory_recompute.value[stage], "full") == 0;
   struct pen_graph **emitted = pen_new(p->block_count + 1u, sizeof *emitted);
   bool leads = true; /* nothing trains before the block */
@@ -181,7 +205,8 @@ struct pen_block_costs *pen_block_costs(const struct pen_topology *t, const stru
 /* ---- runs of blocks ---- */
 
 /* What a recomputing stage runs again. */
-static double again_work(const struct pen_block_costs *costs, const struct sums *sums, uint32_t first, uint32_t past) {
+static double again_work(const struct pen_block_costs *costs, const struct sums *sums,
+                         uint32_t first, uint32_t past) {
   double work = 0;
   bool read[INPUTS_MAX] = {false}, needed = false;
   uint32_t block = past;

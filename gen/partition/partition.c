@@ -1,17 +1,18 @@
 /* partition.c: blocks over stages, stages over ranks.
  *
- * A stage is a run of the model's blocks; which blocks there are, the family says (gen/families/). One of four rules cuts:
+ * A stage is a run of the model's blocks; which blocks there are, the family says (gen/families/).
+ * One of four rules cuts:
  *
- *   evenly      the embedding counts for virtual_pre layers and the head for virtual_post. Every stage gets (layers + pre + post) /
- *               stages, the early ones one more until the remainder is spent; then the virtual layers come off the first and the
- *               last stage (design.md section 8). With partition.unit = "block" the same is done with the blocks within layers,
- *               of which a virtual layer counts for as many as a layer has
- *   as listed   partition.layers: a count of layers for each stage
+ *   evenly      the embedding counts for virtual_pre layers and the head for virtual_post. Every
+ * stage gets (layers + pre + post) / stages, the early ones one more until the remainder is spent;
+ * then the virtual layers come off the first and the last stage (design.md section 8). With
+ * partition.unit = "block" the same is done with the blocks within layers, of which a virtual layer
+ * counts for as many as a layer has as listed   partition.layers: a count of layers for each stage
  *   as named    partition.before: the block with which each stage but the first begins
  *   by time     partition.balance = "time": the least greatest stage time, see balance.c
  *
- * The blocks before all layers belong to the first stage and those after them to the last, unless a name or the balance puts the cut
- * among them. A layer counts for the stage in which it begins. */
+ * The blocks before all layers belong to the first stage and those after them to the last, unless a
+ * name or the balance puts the cut among them. A layer counts for the stage in which it begins. */
 #include <string.h>
 
 #include "gen/partition/balance.h"
@@ -21,16 +22,20 @@
 
 /* ---- the units that are shared out ---- */
 
-/* What may begin a stage, besides the model's first block: layers, or the blocks within them. unit[count] is what follows the last. */
+/* What may begin a stage, besides the model's first block: layers, or the blocks within them.
+ * unit[count] is what follows the last. */
 struct units {
   const char *name; /* "layer", "block" */
   uint32_t *block, count;
 };
 
-static bool cuts_blocks(const struct pen_topology *t) { return t->partition_unit && !strcmp(t->partition_unit, "block"); }
+static bool cuts_blocks(const struct pen_topology *t) {
+  return t->partition_unit && !strcmp(t->partition_unit, "block");
+}
 
 static struct units units_of(const struct pen_topology *t, const struct pen_partition *p) {
-  struct units units = {.name = cuts_blocks(t) ? "block" : "layer", .block = pen_new(p->block_count + 1u, sizeof(uint32_t))};
+  struct units units = {.name = cuts_blocks(t) ? "block" : "layer",
+                        .block = pen_new(p->block_count + 1u, sizeof(uint32_t))};
   uint32_t past = 0;
   for (uint32_t b = 0; b < p->block_count; b++) {
     bool within = p->block[b].layer != PEN_NONE;
@@ -44,20 +49,27 @@ static struct units units_of(const struct pen_topology *t, const struct pen_part
 /* ---- evenly ---- */
 
 /* Names the setting that leaves a stage with nothing to compute. */
-static _Noreturn void fail_empty(const struct pen_topology *t, const char *unit, uint32_t stage, uint32_t stage_count, int64_t share) {
+static _Noreturn void fail_empty(const struct pen_topology *t, const char *unit, uint32_t stage,
+                                 uint32_t stage_count, int64_t share) {
   if (stage == 0 && t->partition_virtual_pre && t->partition_virtual_pre >= share)
-    pen_topology_fail(t, "partition.virtual_pre", "leaves stage 0 with no %s: less than its share of %lld", unit, (long long)share);
-  if (stage + 1 == stage_count && t->partition_virtual_post && share > 0)
-    pen_topology_fail(t, "partition.virtual_post", "leaves stage %u with no %s: less than its share of %lld", stage, unit,
+    pen_topology_fail(t, "partition.virtual_pre",
+                      "leaves stage 0 with no %s: less than its share of %lld", unit,
                       (long long)share);
-  pen_topology_fail(t, "model.layers", "leaves stage %u with no %s: at least one for each of the %u stages, ranks x stages_per_rank",
-                    stage, unit, stage_count);
+  if (stage + 1 == stage_count && t->partition_virtual_post && share > 0)
+    pen_topology_fail(t, "partition.virtual_post",
+                      "leaves stage %u with no %s: less than its share of %lld", stage, unit,
+                      (long long)share);
+  pen_topology_fail(
+      t, "model.layers",
+      "leaves stage %u with no %s: at least one for each of the %u stages, ranks x stages_per_rank",
+      stage, unit, stage_count);
 }
 
 static void cut_evenly(const struct pen_topology *t, const struct pen_partition *p, uint32_t *cut) {
   struct units units = units_of(t, p);
   uint32_t stages = p->stage_count, first = 0;
-  int64_t weight = units.count / t->model_layers, pre = t->partition_virtual_pre * weight, post = t->partition_virtual_post * weight;
+  int64_t weight = units.count / t->model_layers, pre = t->partition_virtual_pre * weight,
+          post = t->partition_virtual_post * weight;
   int64_t total = units.count + pre + post;
   for (uint32_t stage = 0; stage < stages; stage++) {
     int64_t share = total / stages + (stage < total % stages);
@@ -70,20 +82,23 @@ static void cut_evenly(const struct pen_topology *t, const struct pen_partition 
 
 /* ---- as listed ---- */
 
-static void cut_as_listed(const struct pen_topology *t, const struct pen_partition *p, uint32_t *cut) {
+static void cut_as_listed(const struct pen_topology *t, const struct pen_partition *p,
+                          uint32_t *cut) {
   const struct pen_integers *list = &t->partition_layers;
   uint32_t stages = p->stage_count, first = 0;
   int64_t sum = 0;
   if (list->count != stages)
-    pen_topology_fail(t, "partition.layers", "a list of %u counts, one a stage; here are %zu", stages, list->count);
+    pen_topology_fail(t, "partition.layers", "a list of %u counts, one a stage; here are %zu",
+                      stages, list->count);
   for (uint32_t stage = 0; stage < stages; stage++) {
     if (list->value[stage] == 0 && stage > 0 && stage + 1 < stages)
-      pen_topology_fail(t, "partition.layers", "stage %u has no layer; only the first and the last may have none", stage);
+      pen_topology_fail(t, "partition.layers",
+                        "stage %u has no layer; only the first and the last may have none", stage);
     sum += list->value[stage];
   }
   if (sum != t->model_layers)
-    pen_topology_fail(t, "partition.layers", "counts whose sum is model.layers = %lld, not %lld", (long long)t->model_layers,
-                      (long long)sum);
+    pen_topology_fail(t, "partition.layers", "counts whose sum is model.layers = %lld, not %lld",
+                      (long long)t->model_layers, (long long)sum);
   uint32_t parts = units_of(t, p).count / (uint32_t)t->model_layers, *block = units_of(t, p).block;
   for (uint32_t stage = 0; stage < stages; stage++) {
     cut[stage] = stage ? block[first * parts] : 0;
@@ -93,21 +108,26 @@ static void cut_as_listed(const struct pen_topology *t, const struct pen_partiti
 
 /* ---- as named ---- */
 
-/* Whether a name is a block's, or that of the layer that the block begins: the block's without ".KIND". */
+/* Whether a name is a block's, or that of the layer that the block begins: the block's without
+ * ".KIND". */
 static bool is_named(const struct pen_model_block *block, const char *name) {
   size_t length = strlen(name);
   if (strncmp(block->name, name, length) != 0) return false;
   const char *rest = block->name + length;
-  return *rest == 0 || (block->begins_layer && *rest == '.' && strcmp(rest + 1, block->kind->name) == 0);
+  return *rest == 0 ||
+         (block->begins_layer && *rest == '.' && strcmp(rest + 1, block->kind->name) == 0);
 }
 
-static _Noreturn void fail_unknown(const struct pen_topology *t, const struct pen_partition *p, const char *name) {
+static _Noreturn void fail_unknown(const struct pen_topology *t, const struct pen_partition *p,
+                                   const char *name) {
   const char *nearest = "";
   size_t least = SIZE_MAX;
   for (uint32_t b = 1; b < p->block_count; b++) {
     const struct pen_model_block *block = &p->block[b];
     int layer_bytes = (int)(strlen(block->name) - strlen(block->kind->name)) - 1;
-    const char *names[] = {block->name, block->begins_layer ? pen_text("%.*s", layer_bytes, block->name) : block->name};
+    const char *names[] = {block->name, block->begins_layer
+                                            ? pen_text("%.*s", layer_bytes, block->name)
+                                            : block->name};
     for (size_t i = 0; i < 2; i++) {
       size_t found = pen_name_distance(name, names[i]);
       if (found > least) continue;
@@ -115,12 +135,16 @@ static _Noreturn void fail_unknown(const struct pen_topology *t, const struct pe
       nearest = names[i];
     }
   }
-  pen_topology_fail(t, "partition.before", "family %s of %lld layers has no block \"%s\"; did you mean \"%s\"? Its blocks are %s",
-                    p->family->name, (long long)t->model_layers, name, nearest, pen_family_block_names(p->family));
+  pen_topology_fail(
+      t, "partition.before",
+      "family %s of %lld layers has no block \"%s\"; did you mean \"%s\"? Its blocks are %s",
+      p->family->name, (long long)t->model_layers, name, nearest,
+      pen_family_block_names(p->family));
 }
 
 /* The block of that name. Names mostly rise, so the search begins at `from` and goes once round. */
-static uint32_t find_block(const struct pen_topology *t, const struct pen_partition *p, const char *name, uint32_t from) {
+static uint32_t find_block(const struct pen_topology *t, const struct pen_partition *p,
+                           const char *name, uint32_t from) {
   for (uint32_t step = 0; step < p->block_count; step++) {
     uint32_t block = from + step < p->block_count ? from + step : from + step - p->block_count;
     if (is_named(&p->block[block], name)) return block;
@@ -128,25 +152,31 @@ static uint32_t find_block(const struct pen_topology *t, const struct pen_partit
   fail_unknown(t, p, name);
 }
 
-static void cut_as_named(const struct pen_topology *t, const struct pen_partition *p, uint32_t *cut) {
+static void cut_as_named(const struct pen_topology *t, const struct pen_partition *p,
+                         uint32_t *cut) {
   const struct pen_strings *list = &t->partition_before;
   if (list->count + 1 != p->stage_count)
-    pen_topology_fail(t, "partition.before", "a list of %u names, one for each stage but the first; here are %zu", p->stage_count - 1,
-                      list->count);
+    pen_topology_fail(t, "partition.before",
+                      "a list of %u names, one for each stage but the first; here are %zu",
+                      p->stage_count - 1, list->count);
   for (uint32_t stage = 1; stage < p->stage_count; stage++) {
     const char *name = list->value[stage - 1];
     cut[stage] = find_block(t, p, name, cut[stage - 1]);
     if (cut[stage] == 0)
-      pen_topology_fail(t, "partition.before", "\"%s\" is the model's first block: stage %u would be left with nothing", name, stage - 1);
+      pen_topology_fail(t, "partition.before",
+                        "\"%s\" is the model's first block: stage %u would be left with nothing",
+                        name, stage - 1);
     if (cut[stage] <= cut[stage - 1])
-      pen_topology_fail(t, "partition.before", "names in the order of the model; \"%s\" does not come after \"%s\"", name,
+      pen_topology_fail(t, "partition.before",
+                        "names in the order of the model; \"%s\" does not come after \"%s\"", name,
                         list->value[stage - 2]);
   }
 }
 
 /* ---- by time ---- */
 
-static void cut_by_time(const struct pen_topology *t, const struct pen_partition *p, uint32_t *cut) {
+static void cut_by_time(const struct pen_topology *t, const struct pen_partition *p,
+                        uint32_t *cut) {
   uint32_t *place = pen_new(p->block_count + 2u, sizeof *place), count = 1;
   struct units units = units_of(t, p);
   for (uint32_t b = 1; b < p->block_count; b++) { /* place[0] is 0 */
@@ -155,8 +185,11 @@ static void cut_by_time(const struct pen_topology *t, const struct pen_partition
   }
   place[count] = p->block_count;
   if (count < p->stage_count)
-    pen_topology_fail(t, "model.layers", "leaves a stage with no %s: the model can be cut into at most %u stages, ranks x stages_per_rank"
-                      " is %u", units.name, count, p->stage_count);
+    pen_topology_fail(t, "model.layers",
+                      "leaves a stage with no %s: the model can be cut into at most %u stages, "
+                      "ranks x stages_per_rank"
+                      " is %u",
+                      units.name, count, p->stage_count);
   struct pen_block_costs *costs = pen_block_costs(t, p);
   pen_balance(p->stage_count, place, count, pen_span_cost, costs, cut);
 }
@@ -169,11 +202,13 @@ static void check_rules(const struct pen_topology *t) {
   if (t->partition_before.value && t->partition_layers.value)
     pen_topology_fail(t, "partition.before", "not together with partition.layers");
   if (by_time && (t->partition_before.value || t->partition_layers.value))
-    pen_topology_fail(t, "partition.balance", "\"count\", together with partition.%s, which leaves nothing to balance",
+    pen_topology_fail(t, "partition.balance",
+                      "\"count\", together with partition.%s, which leaves nothing to balance",
                       t->partition_before.value ? "before" : "layers");
 }
 
-static void cut(const struct pen_topology *t, const struct pen_partition *p, uint32_t *first_block) {
+static void cut(const struct pen_topology *t, const struct pen_partition *p,
+                uint32_t *first_block) {
   check_rules(t);
   if (t->partition_before.value)
     cut_as_named(t, p, first_block);
@@ -193,7 +228,8 @@ static void fill_spans(struct pen_partition *p, const uint32_t *first_block) {
     span->first_block = first_block[stage];
     span->past_last_block = stage + 1 < p->stage_count ? first_block[stage + 1] : p->block_count;
     span->first_layer = layer;
-    for (uint32_t b = span->first_block; b < span->past_last_block; b++) layer += p->block[b].begins_layer;
+    for (uint32_t b = span->first_block; b < span->past_last_block; b++)
+      layer += p->block[b].begins_layer;
     span->past_last_layer = layer;
   }
 }
@@ -219,10 +255,12 @@ uint32_t *pen_partition_stages(const struct pen_partition *partition) {
 static enum pen_sharding sharding_of(const struct pen_topology *t) {
   if (t->data_parallel_replicas == 1) return PEN_SHARD_NONE;
   if (!strcmp(t->data_parallel_shard, "weights")) return PEN_SHARD_WEIGHTS;
-  return t->trains && !strcmp(t->data_parallel_shard, "optimizer") ? PEN_SHARD_OPTIMIZER : PEN_SHARD_NONE;
+  return t->trains && !strcmp(t->data_parallel_shard, "optimizer") ? PEN_SHARD_OPTIMIZER
+                                                                   : PEN_SHARD_NONE;
 }
 
-struct pen_partition *pen_partition_of(const struct pen_topology *t, const struct pen_family *family) {
+struct pen_partition *pen_partition_of(const struct pen_topology *t,
+                                       const struct pen_family *family) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   partition->rank_count = (uint32_t)t->pipeline_ranks;
   partition->stages_per_rank = (uint32_t)t->pipeline_stages_per_rank;
@@ -230,7 +268,8 @@ struct pen_partition *pen_partition_of(const struct pen_topology *t, const struc
   partition->microbatch_count = (uint32_t)t->pipeline_microbatches;
   partition->replica_count = (uint32_t)t->data_parallel_replicas;
   partition->sharding = sharding_of(t);
-  partition->reshards_each_use = t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use");
+  partition->reshards_each_use =
+      t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use");
   partition->span = pen_new(partition->stage_count, sizeof *partition->span);
   partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
   partition->family = family;
@@ -240,7 +279,8 @@ struct pen_partition *pen_partition_of(const struct pen_topology *t, const struc
   fill_spans(partition, first_block);
   pen_partition_place(partition, !strcmp(t->pipeline_placement, "v"));
   partition->gathers = t->trains && t->optimizer_clip_norm > 0;
-  partition->joins = t->model_tie_embeddings && family->embedding && t->trains && !pen_weight_is_frozen(t, family->embedding);
+  partition->joins = t->model_tie_embeddings && family->embedding && t->trains &&
+                     !pen_weight_is_frozen(t, family->embedding);
   return partition;
 }
 

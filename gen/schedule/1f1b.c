@@ -1,51 +1,63 @@
-/* one_forward_one_backward.c: 1F1B in all its forms: one or several stages a rank, classic or doubled warm-up, split backward. */
+/* one_forward_one_backward.c: 1F1B in all its forms: one or several stages a rank, classic or
+ * doubled warm-up, split backward. */
 #include "gen/schedule/schedule.h"
 
 struct shape {
   uint32_t stages, round, total; /* stages a rank, microbatches in a round, forwards of a rank */
 };
 
-/* The n-th forward (or backward, stages reversed) of any rank: rounds of R microbatches, within a round stage after stage. */
-static void add_forward(const struct pen_composer *composer, const struct shape *shape, uint32_t rank, uint32_t n) {
+/* The n-th forward (or backward, stages reversed) of any rank: rounds of R microbatches, within a
+ * round stage after stage. */
+static void add_forward(const struct pen_composer *composer, const struct shape *shape,
+                        uint32_t rank, uint32_t n) {
   uint32_t microbatch = n / (shape->round * shape->stages) * shape->round + n % shape->round;
   pen_order_add(composer, rank, PEN_F, n / shape->round % shape->stages, microbatch);
 }
 
-static void add_backward(const struct pen_composer *composer, const struct shape *shape, uint32_t rank, int kind, uint32_t n) {
+static void add_backward(const struct pen_composer *composer, const struct shape *shape,
+                         uint32_t rank, int kind, uint32_t n) {
   uint32_t microbatch = n / (shape->round * shape->stages) * shape->round + n % shape->round;
-  pen_order_add(composer, rank, kind, shape->stages - 1 - n / shape->round % shape->stages, microbatch);
+  pen_order_add(composer, rank, kind, shape->stages - 1 - n / shape->round % shape->stages,
+                microbatch);
 }
 
-static uint32_t rounds_of(uint32_t ranks, uint32_t microbatches) { return microbatches / ranks > 1 ? microbatches / ranks : 1; }
+static uint32_t rounds_of(uint32_t ranks, uint32_t microbatches) {
+  return microbatches / ranks > 1 ? microbatches / ranks : 1;
+}
 
 bool pen_rounds_divide(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches) {
   return stages_per_rank == 1 || microbatches % rounds_of(ranks, microbatches) == 0;
 }
 
-/* With s stages a rank: rounds = max(1, m div P) must divide m (one stage a rank: no matter), a round is R = m/rounds
- * microbatches. Rank r warms up with min((s-1) R + warmup (P-1-r), m s) forwards, then runs a forward and a backward in turn,
- * then the backwards left. warmup is 1 (classic) or 2 (doubled: a rank runs ahead, so messages hide behind work).
- * zero_bubble (zb_h1 and zb_h2 always): backward is I, and after the n-th (from 0), once n >= warmup r, comes the oldest waiting W;
- * the rest at the end.
- * Classic bubble (P-1)/(m+P-1), divided by s with interleaving.
- * Sources: Narayanan et al., PipeDream 2019, arXiv 1806.03377; Narayanan et al., Megatron-LM 2021, arXiv 2104.04473, section 2.2;
- * Qi et al., Zero Bubble 2023, arXiv 2401.10241 (ZB-H1 with warmup 1, ZB-H2 with 2); doubled warm-up and rounds as in
- * PyTorch's and d9d's Interleaved1F1B. */
+/* With s stages a rank: rounds = max(1, m div P) must divide m (one stage a rank: no matter), a
+ * round is R = m/rounds microbatches. Rank r warms up with min((s-1) R + warmup (P-1-r), m s)
+ * forwards, then runs a forward and a backward in turn, then the backwards left. warmup is 1
+ * (classic) or 2 (doubled: a rank runs ahead, so messages hide behind work). zero_bubble (zb_h1 and
+ * zb_h2 always): backward is I, and after the n-th (from 0), once n >= warmup r, comes the oldest
+ * waiting W; the rest at the end. Classic bubble (P-1)/(m+P-1), divided by s with interleaving.
+ * Sources: Narayanan et al., PipeDream 2019, arXiv 1806.03377; Narayanan et al., Megatron-LM 2021,
+ * arXiv 2104.04473, section 2.2; Qi et al., Zero Bubble 2023, arXiv 2401.10241 (ZB-H1 with warmup
+ * 1, ZB-H2 with 2); doubled warm-up and rounds as in PyTorch's and d9d's Interleaved1F1B. */
 void pen_schedule_one_forward_one_backward(const struct pen_composer *composer) {
   const struct pen_topology *topology = composer->topology;
-  uint32_t ranks = composer->rank_count, microbatches = composer->microbatch_count, stages = composer->stages_per_rank;
+  uint32_t ranks = composer->rank_count, microbatches = composer->microbatch_count,
+           stages = composer->stages_per_rank;
   uint32_t rounds = rounds_of(ranks, microbatches), warmup = composer->warmup;
   bool split = composer->splits;
   if (!pen_rounds_divide(ranks, stages, microbatches))
-    pen_topology_fail(topology, "pipeline.microbatches",
-                      "with several stages a rank, %s needs rounds = microbatches div ranks = %u to divide it"
-                      " (the next below that fits: %u)",
-                      topology->pipeline_schedule, rounds, rounds * (microbatches / rounds));
-  struct shape shape = {.stages = stages, .round = stages > 1 ? microbatches / rounds : microbatches, .total = stages * microbatches};
+    pen_topology_fail(
+        topology, "pipeline.microbatches",
+        "with several stages a rank, %s needs rounds = microbatches div ranks = %u to divide it"
+        " (the next below that fits: %u)",
+        topology->pipeline_schedule, rounds, rounds * (microbatches / rounds));
+  struct shape shape = {.stages = stages,
+                        .round = stages > 1 ? microbatches / rounds : microbatches,
+                        .total = stages * microbatches};
   for (uint32_t rank = 0; rank < ranks; rank++) {
     uint64_t wanted = (uint64_t)(stages - 1) * shape.round + (uint64_t)warmup * (ranks - 1 - rank);
     uint32_t forward = 0, weight = 0;
-    for (; forward < wanted && forward < shape.total; forward++) add_forward(composer, &shape, rank, forward);
+    for (; forward < wanted && forward < shape.total; forward++)
+      add_forward(composer, &shape, rank, forward);
     for (uint32_t backward = 0; backward < shape.total; backward++) {
       if (forward < shape.total) add_forward(composer, &shape, rank, forward++);
       add_backward(composer, &shape, rank, split ? PEN_I : PEN_B, backward);

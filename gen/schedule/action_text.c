@@ -1,7 +1,8 @@
-/* actions.c: reads and writes orders as text: one line a rank, `RANK: ACTION ACTION ...`, an action is <stage><kind><microbatch>.
+/* actions.c: reads and writes orders as text: one line a rank, `RANK: ACTION ACTION ...`, an action
+ * is <stage><kind><microbatch>.
  *
- * The reader takes blank lines and lines that begin with '#' for comments, and `a|b` for a pair: a overlaps b. Each rank has one line,
- * in any order. */
+ * The reader takes blank lines and lines that begin with '#' for comments, and `a|b` for a pair: a
+ * overlaps b. Each rank has one line, in any order. */
 #include "gen/schedule/action_text.h"
 
 #include <ctype.h>
@@ -18,13 +19,17 @@ static const struct {
 };
 
 const char *pen_action_text(char text[32], int kind, uint32_t stage, uint32_t microbatch) {
-  if (!pen_kind_has_stage(kind)) snprintf(text, 32, "%s", kinds[kind].text);
-  else if (!pen_kind_has_microbatch(kind)) snprintf(text, 32, "%u%s", stage, kinds[kind].text);
-  else snprintf(text, 32, "%u%s%u", stage, kinds[kind].text, microbatch);
+  if (!pen_kind_has_stage(kind))
+    snprintf(text, 32, "%s", kinds[kind].text);
+  else if (!pen_kind_has_microbatch(kind))
+    snprintf(text, 32, "%u%s", stage, kinds[kind].text);
+  else
+    snprintf(text, 32, "%u%s%u", stage, kinds[kind].text, microbatch);
   return text;
 }
 
-void pen_actions_print(FILE *file, struct pen_action *const *action, const uint32_t *count, uint32_t rank_count) {
+void pen_actions_print(FILE *file, struct pen_action *const *action, const uint32_t *count,
+                       uint32_t rank_count) {
   char text[32];
   for (uint32_t rank = 0; rank < rank_count; rank++) {
     fprintf(file, "%u:", rank);
@@ -32,7 +37,8 @@ void pen_actions_print(FILE *file, struct pen_action *const *action, const uint3
       const struct pen_action *row = &action[rank][index];
       bool second = index > 0 && row[-1].overlaps;
       if (kinds[row->kind].printed)
-        fprintf(file, "%c%s", second ? '|' : ' ', pen_action_text(text, row->kind, row->stage, row->microbatch));
+        fprintf(file, "%c%s", second ? '|' : ' ',
+                pen_action_text(text, row->kind, row->stage, row->microbatch));
     }
     fputc('\n', file);
   }
@@ -65,7 +71,9 @@ static bool take_count(const char **at, uint32_t *number) {
 /* The kind whose text fills [at, end), or -1. */
 static int kind_of(const char *at, size_t length) {
   for (int kind = 0; kind < PEN_ACTION_KINDS; kind++)
-    if (kinds[kind].printed && strlen(kinds[kind].text) == length && memcmp(kinds[kind].text, at, length) == 0) return kind;
+    if (kinds[kind].printed && strlen(kinds[kind].text) == length &&
+        memcmp(kinds[kind].text, at, length) == 0)
+      return kind;
   return -1;
 }
 
@@ -78,8 +86,12 @@ bool pen_action_take(const char **at, struct pen_action *row) {
   *at += length;
   if (kind < 0 || !take_count(at, &microbatch)) return false;
   if (**at && **at != '|' && !isspace((unsigned char)**at)) return false;
-  *row = (struct pen_action){.kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch,
-                             .program = PEN_NONE, .frame = PEN_NONE, .message = PEN_NONE};
+  *row = (struct pen_action){.kind = (uint8_t)kind,
+                             .stage = (uint16_t)stage,
+                             .microbatch = microbatch,
+                             .program = PEN_NONE,
+                             .frame = PEN_NONE,
+                             .message = PEN_NONE};
   return stage <= UINT16_MAX;
 }
 
@@ -89,14 +101,17 @@ static void check_action(const struct reader *reader, uint32_t rank, const struc
   char text[32];
   pen_action_text(text, row->kind, row->stage, row->microbatch);
   if (row->stage >= partition->stage_count)
-    pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): there is no stage %u, the topology has %u", reader->path, rank,
-             reader->count[rank], text, row->stage, partition->stage_count);
+    pen_stop(PEN_EXIT_DATA,
+             "%s: rank %u, action %u (%s): there is no stage %u, the topology has %u", reader->path,
+             rank, reader->count[rank], text, row->stage, partition->stage_count);
   if (partition->rank_of[row->stage] != rank)
-    pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): stage %u is on rank %u", reader->path, rank, reader->count[rank],
-             text, row->stage, partition->rank_of[row->stage]);
+    pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): stage %u is on rank %u", reader->path,
+             rank, reader->count[rank], text, row->stage, partition->rank_of[row->stage]);
   if (row->microbatch >= partition->microbatch_count)
-    pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): there is no microbatch %u, the topology has %u", reader->path, rank,
-             reader->count[rank], text, row->microbatch, partition->microbatch_count);
+    pen_stop(PEN_EXIT_DATA,
+             "%s: rank %u, action %u (%s): there is no microbatch %u, the topology has %u",
+             reader->path, rank, reader->count[rank], text, row->microbatch,
+             partition->microbatch_count);
 }
 
 /* Reads `RANK:`; returns the rank. */
@@ -104,12 +119,14 @@ static uint32_t take_rank(struct reader *reader, const char **at) {
   const char *word = *at;
   uint32_t rank;
   if (!take_count(at, &rank) || **at != ':')
-    pen_stop(PEN_EXIT_DATA, "%s:%lu: \"%.*s\": a line is `RANK: ACTION ACTION ...`", reader->path, reader->line, SHOWN_BYTES, word);
+    pen_stop(PEN_EXIT_DATA, "%s:%lu: \"%.*s\": a line is `RANK: ACTION ACTION ...`", reader->path,
+             reader->line, SHOWN_BYTES, word);
   (*at)++;
   if (rank >= reader->partition->rank_count)
-    pen_stop(PEN_EXIT_DATA, "%s:%lu: there is no rank %u, the topology has %u", reader->path, reader->line, rank,
-             reader->partition->rank_count);
-  if (reader->seen[rank]) pen_stop(PEN_EXIT_DATA, "%s:%lu: rank %u has a line already", reader->path, reader->line, rank);
+    pen_stop(PEN_EXIT_DATA, "%s:%lu: there is no rank %u, the topology has %u", reader->path,
+             reader->line, rank, reader->partition->rank_count);
+  if (reader->seen[rank])
+    pen_stop(PEN_EXIT_DATA, "%s:%lu: rank %u has a line already", reader->path, reader->line, rank);
   reader->seen[rank] = true;
   return rank;
 }
@@ -129,11 +146,14 @@ static void read_line(struct reader *reader, const char *at) {
     struct pen_action row;
     if (!pen_action_take(&at, &row)) {
       int length = (int)strcspn(word, " \t\r\n");
-      pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%.*s): no action such as 3F1, 3SEND_F1 or 3F1|4B0", reader->path, rank,
-               reader->count[rank], length < SHOWN_BYTES ? length : SHOWN_BYTES, word);
+      pen_stop(PEN_EXIT_DATA,
+               "%s: rank %u, action %u (%.*s): no action such as 3F1, 3SEND_F1 or 3F1|4B0",
+               reader->path, rank, reader->count[rank], length < SHOWN_BYTES ? length : SHOWN_BYTES,
+               word);
     }
     check_action(reader, rank, &row);
-    reader->action[rank] = pen_grow(reader->action[rank], &reader->capacity[rank], reader->count[rank] + 1, sizeof row);
+    reader->action[rank] = pen_grow(reader->action[rank], &reader->capacity[rank],
+                                    reader->count[rank] + 1, sizeof row);
     reader->action[rank][reader->count[rank]++] = row;
     second = *at == '|';
     reader->action[rank][reader->count[rank] - 1].overlaps = second;
@@ -141,7 +161,8 @@ static void read_line(struct reader *reader, const char *at) {
   }
 }
 
-void pen_actions_read(const char *path, const struct pen_partition *partition, struct pen_action ***action, uint32_t **count) {
+void pen_actions_read(const char *path, const struct pen_partition *partition,
+                      struct pen_action ***action, uint32_t **count) {
   struct reader reader = {.path = path, .partition = partition};
   reader.action = pen_new(partition->rank_count, sizeof *reader.action);
   reader.count = pen_new(partition->rank_count, sizeof *reader.count);
@@ -154,7 +175,8 @@ void pen_actions_read(const char *path, const struct pen_partition *partition, s
   ssize_t length;
   while ((length = getline(&text, &capacity, file)) >= 0) {
     reader.line++;
-    if (strlen(text) != (size_t)length) pen_stop(PEN_EXIT_DATA, "%s:%lu: a zero byte", path, reader.line);
+    if (strlen(text) != (size_t)length)
+      pen_stop(PEN_EXIT_DATA, "%s:%lu: a zero byte", path, reader.line);
     read_line(&reader, text);
   }
   int failed = ferror(file) ? errno : 0;

@@ -1,26 +1,29 @@
-/* building_block.c: from the block of one microbatch to whole orders, for schedules of two stages a rank in a V. */
+/* building_block.c: from the block of one microbatch to whole orders, for schedules of two stages a
+ * rank in a V. */
 #include "gen/schedule/schedule.h"
 
 /* The paper's method, time in ticks of one F, I or W:
- *   repeat   microbatch n runs the block's F down, F up, I up and I down at offset + 6 n on each rank: the three actions of two stages
- *            fill six ticks, and no two of F and I of a rank fall on one tick. Each W takes the first tick that is left;
- *   reorder  in the order of time each action moves to the earliest free tick after what it needs, while a rank never holds more than
- *            `limit` stage activations (F runs until W has run). The middle is full; the ends close up;
- *   squeeze  each rank keeps the order of F and I that results, and runs each as soon as it can: when what it needs was made before
- *            this tick and, an F, when the rank holds less than `limit`. In any other tick it runs the oldest W that waits, if any.
- * `limit` is the most that the repeated block holds. It never stops a rank for good: when no W waits, the rank holds no more than at
- * that place of the reordered block.
- * Source: Qi, Wan, Amar, Lin, Pipeline Parallelism with Controllable Memory, 2024, arXiv 2405.15362, sections 3 and 4. */
+ *   repeat   microbatch n runs the block's F down, F up, I up and I down at offset + 6 n on each
+ * rank: the three actions of two stages fill six ticks, and no two of F and I of a rank fall on one
+ * tick. Each W takes the first tick that is left; reorder  in the order of time each action moves
+ * to the earliest free tick after what it needs, while a rank never holds more than `limit` stage
+ * activations (F runs until W has run). The middle is full; the ends close up; squeeze  each rank
+ * keeps the order of F and I that results, and runs each as soon as it can: when what it needs was
+ * made before this tick and, an F, when the rank holds less than `limit`. In any other tick it runs
+ * the oldest W that waits, if any. `limit` is the most that the repeated block holds. It never
+ * stops a rank for good: when no W waits, the rank holds no more than at that place of the
+ * reordered block. Source: Qi, Wan, Amar, Lin, Pipeline Parallelism with Controllable Memory, 2024,
+ * arXiv 2405.15362, sections 3 and 4. */
 
 enum { F_DOWN, F_UP, I_UP, I_DOWN, PARTS, WEIGHT = PARTS };
 
 /* One rank at work. */
 struct lane {
-  uint32_t *time[PARTS + 1]; /* [microbatch], of W [place in `weight`]: the tick */
-  uint8_t *event;            /* [tick]: part + 1, as repeated; 0: free */
-  bool *taken;               /* [tick], as reordered */
-  uint32_t *held;            /* [tick]: stage activations, as reordered */
-  uint32_t next[PARTS + 1];  /* of each part and of W */
+  uint32_t *time[PARTS + 1];  /* [microbatch], of W [place in `weight`]: the tick */
+  uint8_t *event;             /* [tick]: part + 1, as repeated; 0: free */
+  bool *taken;                /* [tick], as reordered */
+  uint32_t *held;             /* [tick]: stage activations, as reordered */
+  uint32_t next[PARTS + 1];   /* of each part and of W */
   struct pen_compute *weight; /* the rank's W in the order of its I; stage is the local one */
   uint32_t weight_count;
   uint32_t now_held;
@@ -29,23 +32,26 @@ struct lane {
 struct run {
   const struct pen_composer *composer;
   uint32_t limit, tick_count;
-  struct lane *lane;           /* [rank] */
-  uint32_t (*before)[PARTS];   /* [rank]: `next` as of this tick's start */
+  struct lane *lane;         /* [rank] */
+  uint32_t (*before)[PARTS]; /* [rank]: `next` as of this tick's start */
 };
 
 static bool is_forward(int part) { return part == F_DOWN || part == F_UP; }
 static uint32_t local_stage(int part) { return part == F_DOWN || part == I_DOWN ? 0 : 1; }
 
 static void add_weight(struct lane *lane, int part, uint32_t microbatch) {
-  lane->weight[lane->weight_count++] = (struct pen_compute){.stage = (uint16_t)local_stage(part), .microbatch = microbatch};
+  lane->weight[lane->weight_count++] =
+      (struct pen_compute){.stage = (uint16_t)local_stage(part), .microbatch = microbatch};
 }
 
-/* Which rank makes what a part needs: coming down the rank before, going up the rank after; at either end of the V it is the part
- * before on the same rank (`*needed`). PEN_NONE: F down on the first rank needs nothing. */
+/* Which rank makes what a part needs: coming down the rank before, going up the rank after; at
+ * either end of the V it is the part before on the same rank (`*needed`). PEN_NONE: F down on the
+ * first rank needs nothing. */
 static uint32_t maker_of(const struct run *run, uint32_t rank, int part, int *needed) {
   bool from_above = part == F_DOWN || part == I_UP;
   *needed = part;
-  if (rank != (from_above ? 0 : run->composer->rank_count - 1)) return from_above ? rank - 1 : rank + 1;
+  if (rank != (from_above ? 0 : run->composer->rank_count - 1))
+    return from_above ? rank - 1 : rank + 1;
   *needed = part - 1;
   return part == F_DOWN ? PEN_NONE : rank;
 }
@@ -106,7 +112,8 @@ static void move(struct run *run, uint32_t rank, int part, uint32_t n) {
   lane->taken[from] = false;
   lane->taken[to] = true;
   lane->time[part][n] = to;
-  for (uint32_t tick = to; part < PARTS && is_forward(part) && tick < from; tick++) lane->held[tick]++;
+  for (uint32_t tick = to; part < PARTS && is_forward(part) && tick < from; tick++)
+    lane->held[tick]++;
   for (uint32_t tick = to + 1; part == WEIGHT && tick <= from; tick++) lane->held[tick]--;
 }
 
@@ -114,18 +121,21 @@ static void reorder(struct run *run) {
   for (uint32_t tick = 0; tick < run->tick_count; tick++)
     for (uint32_t rank = 0; rank < run->composer->rank_count; rank++) {
       struct lane *lane = &run->lane[rank];
-      if (lane->event[tick]) move(run, rank, lane->event[tick] - 1, lane->next[lane->event[tick] - 1]++);
+      if (lane->event[tick])
+        move(run, rank, lane->event[tick] - 1, lane->next[lane->event[tick] - 1]++);
     }
 }
 
 /* ---- squeeze ---- */
 
-/* The rank's next F or I: of the four parts the one whose time is least; PARTS when all are done. */
+/* The rank's next F or I: of the four parts the one whose time is least; PARTS when all are done.
+ */
 static int next_part(const struct run *run, const struct lane *lane) {
   int least = PARTS;
   for (int part = 0; part < PARTS; part++)
     if (lane->next[part] < run->composer->microbatch_count &&
-        (least == PARTS || lane->time[part][lane->next[part]] < lane->time[least][lane->next[least]]))
+        (least == PARTS ||
+         lane->time[part][lane->next[part]] < lane->time[least][lane->next[least]]))
       least = part;
   return least;
 }
@@ -140,9 +150,11 @@ static bool has_come(const struct run *run, uint32_t rank, int part, uint32_t mi
 static void run_rank(struct run *run, uint32_t rank) {
   struct lane *lane = &run->lane[rank];
   int part = next_part(run, lane);
-  if (part < PARTS && has_come(run, rank, part, lane->next[part]) && !(is_forward(part) && lane->now_held >= run->limit)) {
+  if (part < PARTS && has_come(run, rank, part, lane->next[part]) &&
+      !(is_forward(part) && lane->now_held >= run->limit)) {
     uint32_t microbatch = lane->next[part]++;
-    pen_order_add(run->composer, rank, is_forward(part) ? PEN_F : PEN_I, local_stage(part), microbatch);
+    pen_order_add(run->composer, rank, is_forward(part) ? PEN_F : PEN_I, local_stage(part),
+                  microbatch);
     lane->now_held += is_forward(part);
     if (!is_forward(part)) add_weight(lane, part, microbatch);
   } else if (lane->next[WEIGHT] < lane->weight_count) {
@@ -162,7 +174,8 @@ static void squeeze(struct run *run) {
   uint64_t left = 1, ticks = 2 * (uint64_t)run->tick_count;
   for (; left > 0; ticks--) {
     if (ticks == 0)
-      pen_stop(70, "penstock-gen: this is our bug: the block of schedule %s stalls", run->composer->topology->pipeline_schedule);
+      pen_stop(70, "penstock-gen: this is our bug: the block of schedule %s stalls",
+               run->composer->topology->pipeline_schedule);
     for (uint32_t rank = 0; rank < ranks; rank++)
       for (int part = 0; part < PARTS; part++) run->before[rank][part] = run->lane[rank].next[part];
     left = 0;
@@ -173,13 +186,14 @@ static void squeeze(struct run *run) {
   }
 }
 
-void pen_compose_building_block(const struct pen_composer *composer, const struct pen_building_block *block, uint32_t limit) {
+void pen_compose_building_block(const struct pen_composer *composer,
+                                const struct pen_building_block *block, uint32_t limit) {
   uint32_t ranks = composer->rank_count, last = 0;
   for (uint32_t rank = 0; rank < ranks; rank++)
     if (block[rank].offset[I_DOWN] > last) last = block[rank].offset[I_DOWN];
   /* After the last I at most all W are left. */
-  struct run run = {composer, limit, last + (PEN_BLOCK_TICKS + 2) * composer->microbatch_count, pen_new(ranks, sizeof *run.lane),
-                    pen_new(ranks, sizeof *run.before)};
+  struct run run = {composer, limit, last + (PEN_BLOCK_TICKS + 2) * composer->microbatch_count,
+                    pen_new(ranks, sizeof *run.lane), pen_new(ranks, sizeof *run.before)};
   for (uint32_t rank = 0; rank < ranks; rank++) repeat(&run, &run.lane[rank], &block[rank]);
   reorder(&run);
   squeeze(&run);

@@ -1,8 +1,8 @@
 /* dual_pipe_v.c: the DualPipeV schedule. */
 #include "gen/schedule/schedule.h"
 
-/* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next forward and the next backward; and the
- * backwards whose W waits, oldest first. */
+/* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next forward and
+ * the next backward; and the backwards whose W waits, oldest first. */
 struct state {
   const struct pen_composer *composer;
   uint32_t rank;
@@ -24,7 +24,8 @@ static void whole_backward(struct state *state, uint32_t local) {
 static void split_backward(struct state *state, uint32_t local) {
   uint32_t microbatch = state->next_backward[local]++;
   pen_order_add(state->composer, state->rank, PEN_I, local, microbatch);
-  state->waiting[state->waiting_count++] = (struct pen_compute){.stage = (uint16_t)local, .microbatch = microbatch};
+  state->waiting[state->waiting_count++] =
+      (struct pen_compute){.stage = (uint16_t)local, .microbatch = microbatch};
 }
 
 static void oldest_weight(struct state *state) {
@@ -39,15 +40,16 @@ static void pair(struct state *state, uint32_t forward_local, uint32_t backward_
   whole_backward(state, backward_local);
 }
 
-/* Of rank r among P with m microbatches, F, I, W and B each of the next microbatch of its stage, W of the oldest I that waits for it:
- *   fill     2(P-1-r) times F down; r+1 times F down, F up; P-1-r times I up, W, F up;
- *   hold     m-2P+r+1 times the pairs F down | B up and F up | B down (the last rank runs its first F down, B up in turn: a pair
- *            would wait for both);
- *   drain    P-1-r times B up and the pair F up | B down; r+1 times a backward up and one down, of which the first half are B, the
- *            others I; P-1-r times W, I down; r+1 times W.
- * Forwards and backwards come down and go up at the same time, so that each hides the messages of the other.
- * Source: DeepSeek-AI, DeepSeek-V3 Technical Report, 2024, arXiv 2412.19437, section 3.2.1 (DualPipe); cut in half to a V as in
- * github.com/deepseek-ai/DualPipe; the exact order is that of PyTorch's ScheduleDualPipeV and d9d's dual_pipe_v. */
+/* Of rank r among P with m microbatches, F, I, W and B each of the next microbatch of its stage, W
+ * of the oldest I that waits for it: fill     2(P-1-r) times F down; r+1 times F down, F up; P-1-r
+ * times I up, W, F up; hold     m-2P+r+1 times the pairs F down | B up and F up | B down (the last
+ * rank runs its first F down, B up in turn: a pair would wait for both); drain    P-1-r times B up
+ * and the pair F up | B down; r+1 times a backward up and one down, of which the first half are B,
+ * the others I; P-1-r times W, I down; r+1 times W. Forwards and backwards come down and go up at
+ * the same time, so that each hides the messages of the other. Source: DeepSeek-AI, DeepSeek-V3
+ * Technical Report, 2024, arXiv 2412.19437, section 3.2.1 (DualPipe); cut in half to a V as in
+ * github.com/deepseek-ai/DualPipe; the exact order is that of PyTorch's ScheduleDualPipeV and d9d's
+ * dual_pipe_v. */
 static void compose_rank(struct state *state) {
   uint32_t ranks = state->composer->rank_count, rank = state->rank, others = ranks - 1 - rank;
   for (uint32_t n = 0; n < 2 * others; n++) forward(state, DOWN);
@@ -75,8 +77,10 @@ static void compose_rank(struct state *state) {
   }
   for (uint32_t n = 0; n < 2 * (rank + 1); n++) {
     uint32_t local = n % 2 ? DOWN : UP;
-    if (n < rank + 1) whole_backward(state, local);
-    else split_backward(state, local);
+    if (n < rank + 1)
+      whole_backward(state, local);
+    else
+      split_backward(state, local);
   }
   for (uint32_t n = 0; n < others; n++) {
     oldest_weight(state);
@@ -92,7 +96,8 @@ bool pen_two_a_rank(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatc
 
 void pen_schedule_dual_pipe_v(const struct pen_composer *composer) {
   if (!pen_two_a_rank(composer->rank_count, composer->stages_per_rank, composer->microbatch_count))
-    pen_topology_fail(composer->topology, "pipeline.microbatches", "with the schedule dual_pipe_v at least 2 x ranks = %u",
+    pen_topology_fail(composer->topology, "pipeline.microbatches",
+                      "with the schedule dual_pipe_v at least 2 x ranks = %u",
                       2 * composer->rank_count);
   struct pen_compute *waiting = pen_new(2 * (size_t)composer->microbatch_count, sizeof *waiting);
   for (uint32_t rank = 0; rank < composer->rank_count; rank++)

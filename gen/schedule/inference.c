@@ -1,13 +1,15 @@
 /* inference.c: forwards alone. */
 #include "gen/schedule/schedule.h"
 
-/* Time goes in ticks of one forward. In every tick each rank takes the deepest of its stages whose next microbatch has come from
- * the stage before in an earlier tick; microbatches rise within a stage. With one stage a rank that is the plain order 0, 1, 2, ...;
- * with several, on any placement, a microbatch leaves the pipeline as soon as it can, so few messages wait at a time.
+/* Time goes in ticks of one forward. In every tick each rank takes the deepest of its stages whose
+ * next microbatch has come from the stage before in an earlier tick; microbatches rise within a
+ * stage. With one stage a rank that is the plain order 0, 1, 2, ...; with several, on any
+ * placement, a microbatch leaves the pipeline as soon as it can, so few messages wait at a time.
  * Source: our own; d9d's inference for one stage a rank. */
 void pen_schedule_inference(const struct pen_composer *composer) {
   uint32_t stage_count = composer->rank_count * composer->stages_per_rank;
-  uint32_t *done = pen_new(stage_count, sizeof *done);   /* microbatches through a stage before this tick */
+  uint32_t *done =
+      pen_new(stage_count, sizeof *done); /* microbatches through a stage before this tick */
   uint32_t *picked = pen_new(composer->rank_count, sizeof *picked);
   uint64_t left = (uint64_t)stage_count * composer->microbatch_count;
   while (left > 0) {
@@ -16,7 +18,8 @@ void pen_schedule_inference(const struct pen_composer *composer) {
       uint32_t local = composer->stages_per_rank;
       picked[rank] = PEN_NONE;
       while (picked[rank] == PEN_NONE && local-- > 0) {
-        uint32_t stage = stages[local], come = stage == 0 ? composer->microbatch_count : done[stage - 1];
+        uint32_t stage = stages[local],
+                 come = stage == 0 ? composer->microbatch_count : done[stage - 1];
         if (done[stage] < come) picked[rank] = local;
       }
     }

@@ -1,9 +1,11 @@
-/* csv.c: compute orders as the compute-only CSV of torch.distributed.pipelining: read, checked cell by cell, and written.
+/* csv.c: compute orders as the compute-only CSV of torch.distributed.pipelining: read, checked cell
+ * by cell, and written.
  *
- * One row a rank, in the order of the ranks; a cell is an action, <stage><kind><microbatch> with kinds F, B, I and W; or a pair that
- * overlaps, (0F7;7B3)OVERLAP_F_B; or empty: PyTorch's own files show bubbles so, which say nothing that the order does not. Cells may
- * stand in quotes, rows end as they like.
- * Source: PyTorch 2.6 and later, torch/distributed/pipelining/schedules.py, PipelineScheduleMulti._load_csv and _Action. */
+ * One row a rank, in the order of the ranks; a cell is an action, <stage><kind><microbatch> with
+ * kinds F, B, I and W; or a pair that overlaps, (0F7;7B3)OVERLAP_F_B; or empty: PyTorch's own files
+ * show bubbles so, which say nothing that the order does not. Cells may stand in quotes, rows end
+ * as they like. Source: PyTorch 2.6 and later, torch/distributed/pipelining/schedules.py,
+ * PipelineScheduleMulti._load_csv and _Action. */
 #include "gen/schedule/torch_csv.h"
 
 #include <string.h>
@@ -18,7 +20,11 @@ void pen_csv_print(FILE *out, const struct pen_order *order) {
       const struct pen_compute *action = &order->action[rank][index];
       bool second = index > 0 && action[-1].overlaps;
       pen_action_text(text, action->kind, action->stage, action->microbatch);
-      fprintf(out, "%s%s%s%s", second ? ";" : index > 0 ? "," : "", action->overlaps ? "(" : "", text, second ? ")OVERLAP_F_B" : "");
+      fprintf(out, "%s%s%s%s",
+              second      ? ";"
+              : index > 0 ? ","
+                          : "",
+              action->overlaps ? "(" : "", text, second ? ")OVERLAP_F_B" : "");
     }
     fputc('\n', out);
   }
@@ -38,13 +44,14 @@ struct reader {
   uint8_t *seen;                      /* [stage * microbatches + microbatch]: kinds as bits */
   uint32_t rank, at_column;           /* where we read; the column from 1 */
   char cell[CELL_BYTES_MAX + 1];
-  const char *cell_at;                /* the same in the file, for messages */
+  const char *cell_at; /* the same in the file, for messages */
   size_t cell_bytes;
   bool trains;
 };
 
-#define FAIL(r, format, ...)                                                                                                   \
-  pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u), column %u (%s): " format, (r)->path, (r)->rank + 1, (r)->rank, (r)->at_column, \
+#define FAIL(r, format, ...)                                                          \
+  pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u), column %u (%s): " format, (r)->path, \
+           (r)->rank + 1, (r)->rank, (r)->at_column,                                  \
            pen_source_shown((r)->cell_at, (r)->cell_bytes), __VA_ARGS__)
 
 /* An action must be of an existing microbatch, on a stage of the row's rank, and new. */
@@ -52,17 +59,24 @@ static void check_action(const struct reader *r, const struct pen_action *action
   const struct pen_partition *p = r->partition;
   char text[32];
   if (action->kind > PEN_W) FAIL(r, "%s", "a compute-only CSV has no sends and receives");
-  if (action->stage >= p->stage_count) FAIL(r, "there is no stage %u, the topology has %u", action->stage, p->stage_count);
+  if (action->stage >= p->stage_count)
+    FAIL(r, "there is no stage %u, the topology has %u", action->stage, p->stage_count);
   if (p->rank_of[action->stage] != r->rank)
-    FAIL(r, "stage %u is on rank %u, with pipeline.placement = \"%s\"", action->stage, p->rank_of[action->stage], r->placement);
+    FAIL(r, "stage %u is on rank %u, with pipeline.placement = \"%s\"", action->stage,
+         p->rank_of[action->stage], r->placement);
   if (action->microbatch >= p->microbatch_count)
-    FAIL(r, "there is no microbatch %u, the topology has %u", action->microbatch, p->microbatch_count);
-  unsigned seen = r->seen[(size_t)action->stage * p->microbatch_count + action->microbatch], kind = action->kind;
-  if (seen >> kind & 1) FAIL(r, "%s stands in this row already", pen_action_text(text, (int)kind, action->stage, action->microbatch));
+    FAIL(r, "there is no microbatch %u, the topology has %u", action->microbatch,
+         p->microbatch_count);
+  unsigned seen = r->seen[(size_t)action->stage * p->microbatch_count + action->microbatch],
+           kind = action->kind;
+  if (seen >> kind & 1)
+    FAIL(r, "%s stands in this row already",
+         pen_action_text(text, (int)kind, action->stage, action->microbatch));
   unsigned other = kind == PEN_B ? 1 << PEN_I | 1 << PEN_W : kind == PEN_F ? 0 : 1 << PEN_B;
   if (seen & other)
     FAIL(r, "a backward is either B, or I and W: %s stands in this row already",
-         pen_action_text(text, kind == PEN_B ? seen >> PEN_I & 1 ? PEN_I : PEN_W : PEN_B, action->stage, action->microbatch));
+         pen_action_text(text, kind == PEN_B ? seen >> PEN_I & 1 ? PEN_I : PEN_W : PEN_B,
+                         action->stage, action->microbatch));
 }
 
 /* Reads one action, which fills `text`, and adds it to the row. */
@@ -73,11 +87,15 @@ static struct pen_compute *add_action(struct reader *r, const char *text) {
     FAIL(r, "%s", "no action such as 3F1, 3B1, 3I1, 3W1 or (3F1;4B0)OVERLAP_F_B, and not empty");
   check_action(r, &action);
   uint32_t rank = r->rank, n = r->order->count[rank]++;
-  r->order->action[rank] = pen_grow(r->order->action[rank], &r->capacity[rank], n + 1u, sizeof **r->order->action);
-  r->column[rank] = pen_grow(r->column[rank], &r->column_capacity[rank], n + 1u, sizeof **r->column);
+  r->order->action[rank] =
+      pen_grow(r->order->action[rank], &r->capacity[rank], n + 1u, sizeof **r->order->action);
+  r->column[rank] =
+      pen_grow(r->column[rank], &r->column_capacity[rank], n + 1u, sizeof **r->column);
   r->column[rank][n] = r->at_column;
-  r->order->action[rank][n] = (struct pen_compute){action.kind, false, action.stage, action.microbatch};
-  r->seen[(size_t)action.stage * r->partition->microbatch_count + action.microbatch] |= (uint8_t)(1 << action.kind);
+  r->order->action[rank][n] =
+      (struct pen_compute){action.kind, false, action.stage, action.microbatch};
+  r->seen[(size_t)action.stage * r->partition->microbatch_count + action.microbatch] |=
+      (uint8_t)(1 << action.kind);
   r->trains |= action.kind != PEN_F;
   return &r->order->action[rank][n];
 }
@@ -92,7 +110,8 @@ static void add_pair(struct reader *r) {
   snprintf(second, sizeof second, "%.*s", (int)(end - middle - 1), middle + 1 + (middle[1] == ' '));
   if (middle[1] == ' ') second[strlen(second) - 1] = 0;
   struct pen_compute a = *add_action(r, first), b = *add_action(r, second);
-  if (a.stage == b.stage && (a.kind == PEN_B || a.kind == PEN_W) && (b.kind == PEN_B || b.kind == PEN_W))
+  if (a.stage == b.stage && (a.kind == PEN_B || a.kind == PEN_W) &&
+      (b.kind == PEN_B || b.kind == PEN_W))
     FAIL(r, "both add to the gradients of stage %u, and so cannot overlap", a.stage);
   r->order->action[r->rank][r->order->count[r->rank] - 2].overlaps = true;
 }
@@ -108,12 +127,15 @@ static void read_cell(struct reader *r, const char *at, const char *end) {
   if (bytes == 0) return;
   r->cell_at = at;
   r->cell_bytes = bytes;
-  if (r->rank >= r->partition->rank_count) FAIL(r, "there are %u ranks, and a row for each", r->partition->rank_count);
+  if (r->rank >= r->partition->rank_count)
+    FAIL(r, "there are %u ranks, and a row for each", r->partition->rank_count);
   if (bytes > CELL_BYTES_MAX || memchr(at, 0, bytes)) FAIL(r, "%s", "no action, and not empty");
   memcpy(r->cell, at, bytes);
   r->cell[bytes] = 0;
-  if (*at == '(') add_pair(r);
-  else add_action(r, r->cell);
+  if (*at == '(')
+    add_pair(r);
+  else
+    add_action(r, r->cell);
 }
 
 /* All rows; blank ones at the end do not count. */
@@ -135,8 +157,9 @@ static void read_rows(struct reader *r, const char *text, size_t bytes) {
     text = row_end < end ? row_end + 1 : end;
   }
   if (rows < r->partition->rank_count)
-    pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u) is missing: there are %u ranks, and a row for each", r->path, rows + 1, rows,
-             r->partition->rank_count);
+    pen_stop(PEN_EXIT_DATA,
+             "%s: row %u (rank %u) is missing: there are %u ranks, and a row for each", r->path,
+             rows + 1, rows, r->partition->rank_count);
 }
 
 /* ---- the whole ---- */
@@ -156,16 +179,20 @@ static void check_complete(const struct reader *r) {
   char text[32];
   for (uint32_t stage = 0; stage < p->stage_count; stage++)
     for (uint32_t microbatch = 0; microbatch < p->microbatch_count; microbatch++) {
-      int missing = missing_kind(r->seen[(size_t)stage * p->microbatch_count + microbatch], r->trains);
+      int missing =
+          missing_kind(r->seen[(size_t)stage * p->microbatch_count + microbatch], r->trains);
       if (missing < 0) continue;
-      pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u): %s is missing", r->path, p->rank_of[stage] + 1, p->rank_of[stage],
-               pen_action_text(text, missing, stage, microbatch));
+      pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u): %s is missing", r->path, p->rank_of[stage] + 1,
+               p->rank_of[stage], pen_action_text(text, missing, stage, microbatch));
     }
 }
 
-/* Of what an action needs, the first that is not done. `done` has kinds as bits, like `seen`. False: all is done. */
-static bool find_need(const struct reader *r, const uint8_t *done, const struct pen_compute *action, struct pen_compute *need) {
-  size_t microbatches = r->partition->microbatch_count, own = action->stage * microbatches + action->microbatch;
+/* Of what an action needs, the first that is not done. `done` has kinds as bits, like `seen`.
+ * False: all is done. */
+static bool find_need(const struct reader *r, const uint8_t *done, const struct pen_compute *action,
+                      struct pen_compute *need) {
+  size_t microbatches = r->partition->microbatch_count,
+         own = action->stage * microbatches + action->microbatch;
   unsigned backward = 1 << PEN_B | 1 << PEN_I;
   *need = *action;
   if (action->kind == PEN_F) {
@@ -180,8 +207,8 @@ static bool find_need(const struct reader *r, const uint8_t *done, const struct 
   return !(done[own + microbatches] & backward);
 }
 
-/* Runs all rows with any costs; where they come to a stop, the order is wrong. Of the rows that wait, one that waits for itself is
- * named before others. */
+/* Runs all rows with any costs; where they come to a stop, the order is wrong. Of the rows that
+ * wait, one that waits for itself is named before others. */
 static void check_ends(struct reader *r) {
   const struct pen_partition *p = r->partition;
   const struct pen_order *order = r->order;
@@ -192,36 +219,50 @@ static void check_ends(struct reader *r) {
   struct pen_compute need = {0}, other;
   if (timing->complete) return;
   for (uint32_t rank = 0; rank < p->rank_count; rank++)
-    for (; stop[rank] < order->count[rank] && timing->turn[rank][stop[rank]] != UINT64_MAX; stop[rank]++) {
+    for (; stop[rank] < order->count[rank] && timing->turn[rank][stop[rank]] != UINT64_MAX;
+         stop[rank]++) {
       const struct pen_compute *action = &order->action[rank][stop[rank]];
-      done[(size_t)action->stage * p->microbatch_count + action->microbatch] |= (uint8_t)(1 << action->kind);
+      done[(size_t)action->stage * p->microbatch_count + action->microbatch] |=
+          (uint8_t)(1 << action->kind);
     }
   for (uint32_t rank = 0; rank < p->rank_count; rank++) {
     const struct pen_compute *action = &order->action[rank][stop[rank]];
     if (stop[rank] == order->count[rank]) continue;
-    if (!find_need(r, done, action, &other) && !(action->overlaps && find_need(r, done, action + 1, &other))) continue;
-    if (found != PEN_NONE && (p->rank_of[need.stage] == found || p->rank_of[other.stage] != rank)) continue;
+    if (!find_need(r, done, action, &other) &&
+        !(action->overlaps && find_need(r, done, action + 1, &other)))
+      continue;
+    if (found != PEN_NONE && (p->rank_of[need.stage] == found || p->rank_of[other.stage] != rank))
+      continue;
     found = rank;
     need = other;
   }
   char text[32], needed[32];
   const struct pen_compute *action = &order->action[found][stop[found]];
   uint32_t maker = p->rank_of[need.stage];
-  pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u), column %u (%s): needs %s, which has not run by then: row %u stands at column %u",
+  pen_stop(PEN_EXIT_DATA,
+           "%s: row %u (rank %u), column %u (%s): needs %s, which has not run by then: row %u "
+           "stands at column %u",
            r->path, found + 1, found, r->column[found][stop[found]],
            pen_action_text(text, action->kind, action->stage, action->microbatch),
-           pen_action_text(needed, need.kind, need.stage, need.microbatch), maker + 1, r->column[maker][stop[maker]]);
+           pen_action_text(needed, need.kind, need.stage, need.microbatch), maker + 1,
+           r->column[maker][stop[maker]]);
 }
 
-struct pen_order *pen_csv_read(const char *path, const char *text, size_t bytes, const struct pen_partition *partition,
-                               const char *placement) {
+struct pen_order *pen_csv_read(const char *path, const char *text, size_t bytes,
+                               const struct pen_partition *partition, const char *placement) {
   uint32_t ranks = partition->rank_count;
   struct pen_order *order = pen_new(1, sizeof *order);
-  *order = (struct pen_order){ranks, pen_new(ranks, sizeof *order->count), pen_new(ranks, sizeof *order->action)};
-  struct reader r = {.path = path, .partition = partition, .placement = placement, .order = order,
-                     .capacity = pen_new(ranks, sizeof *r.capacity), .column_capacity = pen_new(ranks, sizeof *r.column_capacity),
+  *order = (struct pen_order){ranks, pen_new(ranks, sizeof *order->count),
+                              pen_new(ranks, sizeof *order->action)};
+  struct reader r = {.path = path,
+                     .partition = partition,
+                     .placement = placement,
+                     .order = order,
+                     .capacity = pen_new(ranks, sizeof *r.capacity),
+                     .column_capacity = pen_new(ranks, sizeof *r.column_capacity),
                      .column = pen_new(ranks, sizeof *r.column),
-                     .seen = pen_new((size_t)partition->stage_count * partition->microbatch_count, sizeof *r.seen)};
+                     .seen = pen_new((size_t)partition->stage_count * partition->microbatch_count,
+                                     sizeof *r.seen)};
   read_rows(&r, text, bytes);
   check_complete(&r);
   check_ends(&r);

@@ -1,7 +1,8 @@
 /* zero_bubble_v.c: the ZB-V schedule. */
 #include "gen/schedule/schedule.h"
 
-/* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next F, I and W. */
+/* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next F, I and W.
+ */
 struct state {
   const struct pen_composer *composer;
   uint32_t rank;
@@ -10,7 +11,8 @@ struct state {
 enum { DOWN, UP };
 enum { F, I, W };
 
-/* Runs the next microbatch of a kind. The rule counts at least 2P-1 microbatches; those that do not exist are left out. */
+/* Runs the next microbatch of a kind. The rule counts at least 2P-1 microbatches; those that do not
+ * exist are left out. */
 static void run(struct state *state, int what, uint32_t local) {
   static const int kinds[] = {[F] = PEN_F, [I] = PEN_I, [W] = PEN_W};
   uint32_t microbatch = state->next[what][local]++;
@@ -24,15 +26,17 @@ static void backward(struct state *state, uint32_t local) {
 }
 
 /* Of rank r among P, with n = max(m, 2P-1) microbatches:
- *   fill   2(P-r)-1 forwards down; r times a forward up and one down; P-r times a forward up with its I and W;
- *   hold   until all forwards are done: a forward down while there is one, I and W down, a forward up, I and W up;
- *   drain  r times I down and I up, W put off; P-r times I down and the oldest W down; then all W left up, all W left down.
- * Each rank holds at most 2P halves (P whole stages' worth) of saved tensors, as 1F1B's first rank does.
- * Source: Qi, Wan, Huang, Lin, Zero Bubble Pipeline Parallelism, 2023, arXiv 2401.10241, section 6 and figure 7; the exact order is
+ *   fill   2(P-r)-1 forwards down; r times a forward up and one down; P-r times a forward up with
+ * its I and W; hold   until all forwards are done: a forward down while there is one, I and W down,
+ * a forward up, I and W up; drain  r times I down and I up, W put off; P-r times I down and the
+ * oldest W down; then all W left up, all W left down. Each rank holds at most 2P halves (P whole
+ * stages' worth) of saved tensors, as 1F1B's first rank does. Source: Qi, Wan, Huang, Lin, Zero
+ * Bubble Pipeline Parallelism, 2023, arXiv 2401.10241, section 6 and figure 7; the exact order is
  * that of PyTorch's ScheduleZBVZeroBubble and d9d's zero_bubble_v. */
 static void compose_rank(struct state *state) {
   uint32_t ranks = state->composer->rank_count, rank = state->rank, least = 2 * ranks - 1;
-  uint32_t count = state->composer->microbatch_count > least ? state->composer->microbatch_count : least;
+  uint32_t count =
+      state->composer->microbatch_count > least ? state->composer->microbatch_count : least;
   for (uint32_t n = 0; n < 2 * (ranks - rank) - 1; n++) run(state, F, DOWN);
   for (uint32_t n = 0; n < rank; n++) {
     run(state, F, UP);

@@ -1,12 +1,14 @@
 /* search_improve.c: local search by annealing.
  *
- * A move takes one action of one rank and puts it elsewhere in the rank's list: one place on, a few, or anywhere within its reach; or,
- * where a whole backward may pay, it joins an I and its W into a B, or parts them. A
- * position's energy is its greatest span (or end) and a hundredth of the ranks' mean, so that work on ranks which do not decide yet
- * counts a little; where ties are broken, of the other objective, and the first is a limit. A move that raises the energy is kept with
- * the probability exp(-rise/temperature); drawn before the move is timed, that is a threshold, at which the timing gives up. The
- * temperature falls with the square of the work that is left, so most of it is spent where few rises pass.
- * Source: Kirkpatrick, Gelatt, Vecchi 1983, Optimization by simulated annealing; thresholds drawn first are our own. */
+ * A move takes one action of one rank and puts it elsewhere in the rank's list: one place on, a
+ * few, or anywhere within its reach; or, where a whole backward may pay, it joins an I and its W
+ * into a B, or parts them. A position's energy is its greatest span (or end) and a hundredth of the
+ * ranks' mean, so that work on ranks which do not decide yet counts a little; where ties are
+ * broken, of the other objective, and the first is a limit. A move that raises the energy is kept
+ * with the probability exp(-rise/temperature); drawn before the move is timed, that is a threshold,
+ * at which the timing gives up. The temperature falls with the square of the work that is left, so
+ * most of it is spent where few rises pass. Source: Kirkpatrick, Gelatt, Vecchi 1983, Optimization
+ * by simulated annealing; thresholds drawn first are our own. */
 #include <math.h>
 #include <string.h>
 
@@ -17,7 +19,9 @@ enum { NEAR_MAXIMUM = 8, SPLITS = 4 /* one backward drawn in that many joins or 
 
 static double uniform(uint64_t *seed) { return (double)(pen_search_draw(seed) >> 11) * 0x1p-53; }
 
-static uint32_t below(uint64_t *seed, uint32_t count) { return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32); }
+static uint32_t below(uint64_t *seed, uint32_t count) {
+  return (uint32_t)((pen_search_draw(seed) >> 32) * count >> 32);
+}
 
 /* What is minimised. */
 static double goal(const struct pen_search_anneal *anneal, struct pen_search_value value) {
@@ -37,8 +41,10 @@ static uint32_t draw_place(uint64_t *seed, uint32_t from, uint32_t lowest, uint3
   return from - lowest < far ? lowest : from - far;
 }
 
-/* Joins the I and W of a backward, or parts them: the W goes right after its I, or anywhere. False: it may not be. */
-static bool draw_split(const struct pen_search_timeline *board, uint64_t *seed, uint32_t weight, struct pen_search_move *move) {
+/* Joins the I and W of a backward, or parts them: the W goes right after its I, or anywhere. False:
+ * it may not be. */
+static bool draw_split(const struct pen_search_timeline *board, uint64_t *seed, uint32_t weight,
+                       struct pen_search_move *move) {
   uint32_t lowest, highest;
   move->cell = weight;
   move->from = board->place[weight];
@@ -50,7 +56,8 @@ static bool draw_split(const struct pen_search_timeline *board, uint64_t *seed, 
 }
 
 /* False: what was drawn leads nowhere. */
-static bool draw_move(const struct pen_search_timeline *board, uint64_t *seed, struct pen_search_move *move) {
+static bool draw_move(const struct pen_search_timeline *board, uint64_t *seed,
+                      struct pen_search_move *move) {
   const struct pen_search_problem *search = board->search;
   uint32_t cells = search->stage_count * search->microbatch_count, lowest, highest;
   move->rank = below(seed, search->rank_count);
@@ -73,10 +80,12 @@ static double least_mean(const struct pen_search_problem *search) {
 }
 
 static void save(const struct pen_search_timeline *board, uint32_t *list) {
-  memcpy(list, board->list, (size_t)board->search->rank_count * board->search->count * sizeof *list);
+  memcpy(list, board->list,
+         (size_t)board->search->rank_count * board->search->count * sizeof *list);
 }
 
-struct pen_search_value pen_search_improve(struct pen_search_timeline *board, const struct pen_search_anneal *anneal,
+struct pen_search_value pen_search_improve(struct pen_search_timeline *board,
+                                           const struct pen_search_anneal *anneal,
                                            struct pen_search_value value, uint32_t *best) {
   const struct pen_search_problem *search = board->search;
   struct pen_search_value now = value, least = value;
@@ -99,7 +108,8 @@ struct pen_search_value pen_search_improve(struct pen_search_timeline *board, co
     }
     pen_search_keep(board);
     now = next;
-    if (goal(anneal, now) < goal(anneal, least) || (goal(anneal, now) == goal(anneal, least) && now.mean < least.mean)) {
+    if (goal(anneal, now) < goal(anneal, least) ||
+        (goal(anneal, now) == goal(anneal, least) && now.mean < least.mean)) {
       least = now;
       save(board, best);
     }

@@ -1,13 +1,16 @@
 /* search_build.c: list scheduling: whole orders from a few numbers.
  *
- * Time goes forward; of all ranks the one whose next action can start first takes it, so what another rank has begun, and when it will
- * arrive, is known. A rank that is free takes the first I or F to come; while it would wait longer than its patience allows, or while
- * the limit forbids an F, it runs the W that it has. An F is allowed while the rank's forwards in flight are less than the rule's number,
- * and while what remains of the limit is enough for the same microbatch to go on, there and on the rank's later stages. A backward is
- * split; where B needs less room than I and W it is whole if the rule says so, or if there is no room for I and W. With one
- * forward in flight a rank holds one microbatch and what waits for W, so any limit that holds one microbatch leaves a way.
- * Source: the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (fill the limit before the first I; then an I, an F, and W
- * where there is room), with the warm-up of each rank and the use of W as numbers to be searched. */
+ * Time goes forward; of all ranks the one whose next action can start first takes it, so what
+ * another rank has begun, and when it will arrive, is known. A rank that is free takes the first I
+ * or F to come; while it would wait longer than its patience allows, or while the limit forbids an
+ * F, it runs the W that it has. An F is allowed while the rank's forwards in flight are less than
+ * the rule's number, and while what remains of the limit is enough for the same microbatch to go
+ * on, there and on the rank's later stages. A backward is split; where B needs less room than I and
+ * W it is whole if the rule says so, or if there is no room for I and W. With one forward in flight
+ * a rank holds one microbatch and what waits for W, so any limit that holds one microbatch leaves a
+ * way. Source: the heuristic of Qi et al. 2023, arXiv 2401.10241, section 3.1 (fill the limit
+ * before the first I; then an I, an F, and W where there is room), with the warm-up of each rank
+ * and the use of W as numbers to be searched. */
 #include "gen/search/search.h"
 
 #include <math.h>
@@ -24,11 +27,13 @@ struct pen_search_builder {
   const struct pen_search_problem *search;
   const struct pen_search_rule *rule;
   uint32_t *next[PEN_SEARCH_KINDS]; /* [stage] the microbatch to run next */
-  double *forward, *backward;       /* [stage * microbatches + microbatch] when its input, or gradient, is there; INFINITY: unknown */
-  double *free_at, *held;           /* [rank] */
-  double *later;                    /* [stage] what the limit must still hold once its F is done, for the rank's later stages */
-  uint32_t *count, *flight;         /* [rank] */
-  struct choice *choice;            /* [rank] it changes when the rank has run, or something has come for it */
+  double *forward, *backward; /* [stage * microbatches + microbatch] when its input, or gradient, is
+                                 there; INFINITY: unknown */
+  double *free_at, *held;     /* [rank] */
+  double *later; /* [stage] what the limit must still hold once its F is done, for the rank's later
+                    stages */
+  uint32_t *count, *flight; /* [rank] */
+  struct choice *choice; /* [rank] it changes when the rank has run, or something has come for it */
 };
 
 static bool forward_fits(const struct pen_search_builder *b, uint32_t rank, uint32_t stage) {
@@ -43,15 +48,19 @@ static bool forward_fits(const struct pen_search_builder *b, uint32_t rank, uint
 
 enum { NO_ROOM = -1 };
 
-/* What the next backward of a stage can be. An I may need room too: where W keeps more than I did; then B has it, or the W that wait
- * make it. Weight gradients rise: no B goes before a W that waits. */
+/* What the next backward of a stage can be. An I may need room too: where W keeps more than I did;
+ * then B has it, or the W that wait make it. Weight gradients rise: no B goes before a W that
+ * waits. */
 static int backward_kind(const struct pen_search_builder *b, uint32_t rank, uint32_t stage) {
   const struct pen_hold *hold = b->search->budget->hold[stage];
   double limit = b->search->budget->limit[rank] * (1 + 1e-9), held = b->held[rank];
-  bool may = b->search->whole[stage], rises = b->next[PEN_PROGRAM_I][stage] == b->next[PEN_PROGRAM_W][stage];
+  bool may = b->search->whole[stage],
+       rises = b->next[PEN_PROGRAM_I][stage] == b->next[PEN_PROGRAM_W][stage];
   bool whole = may && rises && held + hold[PEN_PROGRAM_B].peak <= limit;
-  bool split = held + (may ? fmax(hold[PEN_PROGRAM_I].peak, hold[PEN_PROGRAM_I].remains + hold[PEN_PROGRAM_W].peak)
-                           : hold[PEN_PROGRAM_I].peak) <= limit;
+  bool split = held + (may ? fmax(hold[PEN_PROGRAM_I].peak,
+                                  hold[PEN_PROGRAM_I].remains + hold[PEN_PROGRAM_W].peak)
+                           : hold[PEN_PROGRAM_I].peak) <=
+               limit;
   if (whole && (b->rule->whole || !split)) return PEN_PROGRAM_B;
   return split ? PEN_PROGRAM_I : NO_ROOM;
 }
@@ -64,30 +73,41 @@ static void prefer(struct choice *best, struct choice other, bool on_tie) {
 static struct choice best_of(const struct pen_search_builder *b, uint32_t rank) {
   const struct pen_search_problem *c = b->search;
   uint32_t per_rank = c->stages_per_rank, m = c->microbatch_count;
-  struct choice back = {INFINITY, PEN_PROGRAM_I, 0}, ahead = {INFINITY, PEN_PROGRAM_F, 0}, weight = {INFINITY, PEN_PROGRAM_W, 0};
+  struct choice back = {INFINITY, PEN_PROGRAM_I, 0}, ahead = {INFINITY, PEN_PROGRAM_F, 0},
+                weight = {INFINITY, PEN_PROGRAM_W, 0};
   double now = b->free_at[rank];
   for (uint32_t local = 0; local < per_rank; local++) {
     uint32_t stage = c->stages[(size_t)rank * per_rank + local];
-    uint32_t f = b->next[PEN_PROGRAM_F][stage], i = b->next[PEN_PROGRAM_I][stage], w = b->next[PEN_PROGRAM_W][stage];
+    uint32_t f = b->next[PEN_PROGRAM_F][stage], i = b->next[PEN_PROGRAM_I][stage],
+             w = b->next[PEN_PROGRAM_W][stage];
     int kind = i < f ? backward_kind(b, rank, stage) : NO_ROOM;
     if (kind != NO_ROOM)
-      prefer(&back, (struct choice){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage}, b->rule->deep_first);
+      prefer(&back, (struct choice){fmax(now, b->backward[(size_t)stage * m + i]), kind, stage},
+             b->rule->deep_first);
     if (f < m && forward_fits(b, rank, stage))
-      prefer(&ahead, (struct choice){fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage}, b->rule->deep_first);
+      prefer(&ahead,
+             (struct choice){fmax(now, b->forward[(size_t)stage * m + f]), PEN_PROGRAM_F, stage},
+             b->rule->deep_first);
     if (w < i) prefer(&weight, (struct choice){now, PEN_PROGRAM_W, stage}, false);
   }
   struct choice best = ahead;
   prefer(&best, back, b->rule->backward_first);
-  if (weight.start < INFINITY && best.start > now + b->rule->patience * c->type[PEN_PROGRAM_W * c->stage_count + weight.stage].cost) return weight;
+  if (weight.start < INFINITY &&
+      best.start >
+          now + b->rule->patience * c->type[PEN_PROGRAM_W * c->stage_count + weight.stage].cost)
+    return weight;
   return best;
 }
 
 /* Returns how many of F, I and W that was. */
-static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice choice, uint32_t *list) {
+static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice choice,
+                    uint32_t *list) {
   const struct pen_search_problem *c = b->search;
   bool whole = choice.kind == PEN_PROGRAM_B;
-  uint32_t m = c->microbatch_count, stage = choice.stage, type = (uint32_t)choice.kind * c->stage_count + stage;
-  uint32_t kind = whole ? PEN_PROGRAM_I : (uint32_t)choice.kind, microbatch = b->next[kind][stage]++;
+  uint32_t m = c->microbatch_count, stage = choice.stage,
+           type = (uint32_t)choice.kind * c->stage_count + stage;
+  uint32_t kind = whole ? PEN_PROGRAM_I : (uint32_t)choice.kind,
+           microbatch = b->next[kind][stage]++;
   double end = choice.start + c->type[type].cost;
   list[(size_t)rank * c->count + b->count[rank]++] = pen_search_cell_of(c, kind, stage, microbatch);
   if (whole) b->next[PEN_PROGRAM_W][stage]++;
@@ -95,8 +115,10 @@ static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice c
   b->held[rank] += c->budget->hold[stage][choice.kind].remains;
   if (choice.kind == PEN_PROGRAM_F) {
     b->flight[rank]++;
-    if (stage + 1 < c->stage_count) b->forward[(size_t)(stage + 1) * m + microbatch] = end + c->type[type].send;
-    else b->backward[(size_t)stage * m + microbatch] = end;
+    if (stage + 1 < c->stage_count)
+      b->forward[(size_t)(stage + 1) * m + microbatch] = end + c->type[type].send;
+    else
+      b->backward[(size_t)stage * m + microbatch] = end;
   } else if (kind == PEN_PROGRAM_I) {
     b->flight[rank]--;
     if (stage > 0) b->backward[(size_t)(stage - 1) * m + microbatch] = end + c->type[type].send;
@@ -107,16 +129,23 @@ static uint32_t run(struct pen_search_builder *b, uint32_t rank, struct choice c
 struct pen_search_builder *pen_search_builder(const struct pen_search_problem *c) {
   size_t cells = (size_t)c->stage_count * c->microbatch_count, ranks = c->rank_count;
   struct pen_search_builder *b = pen_new(1, sizeof *b);
-  *b = (struct pen_search_builder){.search = c, .forward = pen_new(cells, sizeof(double)), .backward = pen_new(cells, sizeof(double)),
-                                   .free_at = pen_new(ranks, sizeof(double)), .held = pen_new(ranks, sizeof(double)),
-                                   .later = pen_new(c->stage_count, sizeof(double)), .count = pen_new(ranks, sizeof(uint32_t)),
-                                   .flight = pen_new(ranks, sizeof(uint32_t)), .choice = pen_new(ranks, sizeof *b->choice)};
-  for (int kind = 0; kind < PEN_SEARCH_KINDS; kind++) b->next[kind] = pen_new(c->stage_count, sizeof(uint32_t));
+  *b = (struct pen_search_builder){.search = c,
+                                   .forward = pen_new(cells, sizeof(double)),
+                                   .backward = pen_new(cells, sizeof(double)),
+                                   .free_at = pen_new(ranks, sizeof(double)),
+                                   .held = pen_new(ranks, sizeof(double)),
+                                   .later = pen_new(c->stage_count, sizeof(double)),
+                                   .count = pen_new(ranks, sizeof(uint32_t)),
+                                   .flight = pen_new(ranks, sizeof(uint32_t)),
+                                   .choice = pen_new(ranks, sizeof *b->choice)};
+  for (int kind = 0; kind < PEN_SEARCH_KINDS; kind++)
+    b->next[kind] = pen_new(c->stage_count, sizeof(uint32_t));
   for (uint32_t rank = 0; rank < ranks; rank++)
     for (uint32_t local = c->stages_per_rank - 1; local-- > 0;) {
       const uint32_t *stage = c->stages + (size_t)rank * c->stages_per_rank + local;
       const struct pen_hold *above = &c->budget->hold[stage[1]][PEN_PROGRAM_F];
-      b->later[stage[0]] = fmax(pen_budget_least(c->budget, stage[1]), above->remains + b->later[stage[1]]);
+      b->later[stage[0]] =
+          fmax(pen_budget_least(c->budget, stage[1]), above->remains + b->later[stage[1]]);
     }
   return b;
 }
@@ -128,7 +157,8 @@ static void clear(struct pen_search_builder *b) {
     b->forward[cell] = cell < c->microbatch_count ? 0 : INFINITY;
     b->backward[cell] = INFINITY;
   }
-  for (int kind = 0; kind < PEN_SEARCH_KINDS; kind++) memset(b->next[kind], 0, c->stage_count * sizeof(uint32_t));
+  for (int kind = 0; kind < PEN_SEARCH_KINDS; kind++)
+    memset(b->next[kind], 0, c->stage_count * sizeof(uint32_t));
   memset(b->free_at, 0, c->rank_count * sizeof(double));
   memset(b->held, 0, c->rank_count * sizeof(double));
   memset(b->count, 0, c->rank_count * sizeof(uint32_t));
@@ -136,7 +166,8 @@ static void clear(struct pen_search_builder *b) {
   for (uint32_t rank = 0; rank < c->rank_count; rank++) b->choice[rank] = best_of(b, rank);
 }
 
-bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule *rule, uint32_t *list) {
+bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule *rule,
+                      uint32_t *list) {
   const struct pen_search_problem *c = b->search;
   b->rule = rule;
   clear(b);
@@ -153,6 +184,7 @@ bool pen_search_build(struct pen_search_builder *b, const struct pen_search_rule
     if (consumer != PEN_NONE) b->choice[consumer] = best_of(b, consumer);
   }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
-    for (uint32_t i = b->count[rank]; i < c->count; i++) list[(size_t)rank * c->count + i] = PEN_NONE;
+    for (uint32_t i = b->count[rank]; i < c->count; i++)
+      list[(size_t)rank * c->count + i] = PEN_NONE;
   return true;
 }

@@ -1,36 +1,48 @@
-/* search_case.c: what the parts of the search read, and the way between lists of cells and orders. */
+/* search_case.c: what the parts of the search read, and the way between lists of cells and orders.
+ */
 #include <string.h>
 
 #include "gen/search/search.h"
 
-static const int kind_of[PEN_SEARCH_KINDS] = {[PEN_PROGRAM_F] = PEN_F, [PEN_PROGRAM_I] = PEN_I, [PEN_PROGRAM_W] = PEN_W};
+static const int kind_of[PEN_SEARCH_KINDS] = {
+    [PEN_PROGRAM_F] = PEN_F, [PEN_PROGRAM_I] = PEN_I, [PEN_PROGRAM_W] = PEN_W};
 
 /* The stage's four types. */
-static void fill_stage(const struct pen_partition *partition, const struct pen_stage_cost *cost, const struct pen_budget *budget,
-                       uint32_t stage, struct pen_search_type *type) {
+static void fill_stage(const struct pen_partition *partition, const struct pen_stage_cost *cost,
+                       const struct pen_budget *budget, uint32_t stage,
+                       struct pen_search_type *type) {
   uint32_t stages = partition->stage_count;
-  uint32_t below = stage > 0 ? stage - 1 : PEN_NONE, above = stage + 1 < stages ? stage + 1 : PEN_NONE;
-  const double costs[PEN_PROGRAMS] = {cost[stage].forward, cost[stage].backward_input, cost[stage].backward_weight,
-                                      pen_backward_cost(&cost[stage])};
+  uint32_t below = stage > 0 ? stage - 1 : PEN_NONE,
+           above = stage + 1 < stages ? stage + 1 : PEN_NONE;
+  const double costs[PEN_PROGRAMS] = {cost[stage].forward, cost[stage].backward_input,
+                                      cost[stage].backward_weight, pen_backward_cost(&cost[stage])};
   const uint32_t other[PEN_PROGRAMS] = {above, below, PEN_NONE, below};
   for (uint32_t kind = 0; kind < PEN_PROGRAMS; kind++) {
     uint32_t consumer = other[kind] == PEN_NONE ? PEN_NONE : partition->rank_of[other[kind]];
-    double send = consumer == PEN_NONE || consumer == partition->rank_of[stage] ? 0 : cost[stage].send;
+    double send =
+        consumer == PEN_NONE || consumer == partition->rank_of[stage] ? 0 : cost[stage].send;
     double beyond = kind == PEN_PROGRAM_W ? cost[stage].shared : 0;
-    type[kind * stages + stage] = (struct pen_search_type){costs[kind], send, beyond, budget->hold[stage][kind], consumer};
+    type[kind * stages + stage] =
+        (struct pen_search_type){costs[kind], send, beyond, budget->hold[stage][kind], consumer};
   }
 }
 
-/* F waits for F of the stage before, I for I of the stage after; all else waits for its own rank alone. */
-static uint32_t need_of(uint32_t kind, uint32_t stage, uint32_t microbatch, uint32_t stages, uint32_t microbatches) {
+/* F waits for F of the stage before, I for I of the stage after; all else waits for its own rank
+ * alone. */
+static uint32_t need_of(uint32_t kind, uint32_t stage, uint32_t microbatch, uint32_t stages,
+                        uint32_t microbatches) {
   if (kind == PEN_PROGRAM_F && stage > 0) return (stage - 1) * microbatches + microbatch;
-  if (kind == PEN_PROGRAM_I && stage + 1 < stages) return (stages + stage + 1) * microbatches + microbatch;
+  if (kind == PEN_PROGRAM_I && stage + 1 < stages)
+    return (stages + stage + 1) * microbatches + microbatch;
   return PEN_SEARCH_KINDS * stages * microbatches;
 }
 
-struct pen_search_problem *pen_search_problem(const struct pen_partition *partition, const struct pen_stage_cost *cost,
-                                        double overlap_cost, const struct pen_budget *budget, bool by_span) {
-  uint32_t stages = partition->stage_count, microbatches = partition->microbatch_count, types = PEN_SEARCH_KINDS * stages;
+struct pen_search_problem *pen_search_problem(const struct pen_partition *partition,
+                                              const struct pen_stage_cost *cost,
+                                              double overlap_cost, const struct pen_budget *budget,
+                                              bool by_span) {
+  uint32_t stages = partition->stage_count, microbatches = partition->microbatch_count,
+           types = PEN_SEARCH_KINDS * stages;
   bool *whole = pen_new(stages, sizeof *whole), any_whole = false;
   double *work = pen_new(partition->rank_count, sizeof *work);
   struct pen_stage_cost *least = pen_new(stages, sizeof *least);
@@ -47,15 +59,30 @@ struct pen_search_problem *pen_search_problem(const struct pen_partition *partit
     for (uint32_t own = stage, kind = 0; kind < PEN_SEARCH_KINDS; kind++, own += stages) {
       work[partition->rank_of[stage]] += type[own].cost * microbatches;
       for (uint32_t m = 0; m < microbatches; m++)
-        cell[(size_t)own * microbatches + m] = (struct pen_search_cell){own, need_of(kind, stage, m, stages, microbatches)};
+        cell[(size_t)own * microbatches + m] =
+            (struct pen_search_cell){own, need_of(kind, stage, m, stages, microbatches)};
     }
   }
   struct pen_search_problem *search = pen_new(1, sizeof *search);
   *search = (struct pen_search_problem){
-      .partition = partition, .stage_cost = cost, .least_cost = least, .overlap_cost = overlap_cost, .budget = budget, .by_span = by_span,
-      .rank_count = partition->rank_count, .stage_count = stages, .stages_per_rank = partition->stages_per_rank, .microbatch_count = microbatches,
-      .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches, .cell_count = types * microbatches,
-      .stages = pen_partition_stages(partition), .type = type, .cell = cell, .whole = whole, .any_whole = any_whole, .work = work,
+      .partition = partition,
+      .stage_cost = cost,
+      .least_cost = least,
+      .overlap_cost = overlap_cost,
+      .budget = budget,
+      .by_span = by_span,
+      .rank_count = partition->rank_count,
+      .stage_count = stages,
+      .stages_per_rank = partition->stages_per_rank,
+      .microbatch_count = microbatches,
+      .count = PEN_SEARCH_KINDS * partition->stages_per_rank * microbatches,
+      .cell_count = types * microbatches,
+      .stages = pen_partition_stages(partition),
+      .type = type,
+      .cell = cell,
+      .whole = whole,
+      .any_whole = any_whole,
+      .work = work,
       .after = pen_tied_weight_tail(partition, cost)};
   return search;
 }
@@ -64,7 +91,8 @@ struct pen_search_problem *pen_search_problem(const struct pen_partition *partit
 
 struct pen_order *pen_search_order(const struct pen_search_problem *c, const uint32_t *list) {
   struct pen_order *order = pen_new(1, sizeof *order);
-  *order = (struct pen_order){c->rank_count, pen_new(c->rank_count, sizeof *order->count), pen_new(c->rank_count, sizeof *order->action)};
+  *order = (struct pen_order){c->rank_count, pen_new(c->rank_count, sizeof *order->count),
+                              pen_new(c->rank_count, sizeof *order->action)};
   bool *listed = pen_new(c->cell_count, sizeof *listed);
   for (size_t i = 0; i < (size_t)c->rank_count * c->count; i++)
     if (list[i] != PEN_NONE) listed[list[i]] = true;
@@ -75,7 +103,8 @@ struct pen_order *pen_search_order(const struct pen_search_problem *c, const uin
       uint32_t type = own[i] / c->microbatch_count, kind = type / c->stage_count;
       bool whole = kind == PEN_PROGRAM_I && !listed[own[i] + c->stage_count * c->microbatch_count];
       order->action[rank][order->count[rank]++] =
-          (struct pen_compute){.kind = whole ? PEN_B : (uint8_t)kind_of[kind], .stage = (uint16_t)(type % c->stage_count),
+          (struct pen_compute){.kind = whole ? PEN_B : (uint8_t)kind_of[kind],
+                               .stage = (uint16_t)(type % c->stage_count),
                                .microbatch = own[i] % c->microbatch_count};
     }
   }
@@ -83,15 +112,19 @@ struct pen_order *pen_search_order(const struct pen_search_problem *c, const uin
   return order;
 }
 
-void pen_search_lists(const struct pen_search_problem *c, const struct pen_order *order, uint32_t *list) {
+void pen_search_lists(const struct pen_search_problem *c, const struct pen_order *order,
+                      uint32_t *list) {
   uint32_t *next = pen_new((size_t)PEN_SEARCH_KINDS * c->stage_count, sizeof *next);
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     uint32_t *at = list + (size_t)rank * c->count, *end = at + c->count;
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
-      /* While an earlier W waits, I and that W take as long as B does, but for what B shares, and as much room. */
-      bool fused = action->kind == PEN_B, whole = fused && c->whole[action->stage] &&
-                   next[PEN_PROGRAM_I * c->stage_count + action->stage] == next[PEN_PROGRAM_W * c->stage_count + action->stage];
+      /* While an earlier W waits, I and that W take as long as B does, but for what B shares, and
+       * as much room. */
+      bool fused = action->kind == PEN_B,
+           whole = fused && c->whole[action->stage] &&
+                   next[PEN_PROGRAM_I * c->stage_count + action->stage] ==
+                       next[PEN_PROGRAM_W * c->stage_count + action->stage];
       for (uint32_t kind = 0; kind < PEN_SEARCH_KINDS; kind++) {
         uint32_t type = kind * c->stage_count + action->stage;
         if (!(fused && kind != PEN_PROGRAM_F) && action->kind != kind_of[kind]) continue;
@@ -107,9 +140,11 @@ void pen_search_lists(const struct pen_search_problem *c, const struct pen_order
 /* ---- whole backwards ---- */
 
 /* When the message of an I is read: the start of I, or B, of the stage before. */
-static double **find_reads(const struct pen_search_problem *c, const struct pen_order *order, const struct pen_timing *timing) {
+static double **find_reads(const struct pen_search_problem *c, const struct pen_order *order,
+                           const struct pen_timing *timing) {
   double **read = pen_new(c->stage_count, sizeof *read);
-  for (uint32_t stage = 0; stage < c->stage_count; stage++) read[stage] = pen_new(c->microbatch_count, sizeof **read);
+  for (uint32_t stage = 0; stage < c->stage_count; stage++)
+    read[stage] = pen_new(c->microbatch_count, sizeof **read);
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t i = 0; i < order->count[rank]; i++) {
       const struct pen_compute *action = &order->action[rank][i];
@@ -119,19 +154,23 @@ static double **find_reads(const struct pen_search_problem *c, const struct pen_
   return read;
 }
 
-/* Whether I and W at index i and i + 1 may be one B: of one stage and microbatch, I's message not read before W's end, and B's own
- * peak within the limit. */
-static bool may_fuse(const struct pen_search_problem *c, const struct pen_order *order, const struct pen_timing *timing, double **read,
-                     uint32_t rank, uint32_t i, double held) {
+/* Whether I and W at index i and i + 1 may be one B: of one stage and microbatch, I's message not
+ * read before W's end, and B's own peak within the limit. */
+static bool may_fuse(const struct pen_search_problem *c, const struct pen_order *order,
+                     const struct pen_timing *timing, double **read, uint32_t rank, uint32_t i,
+                     double held) {
   const struct pen_compute *first = &order->action[rank][i], *second = first + 1;
   if (i + 1 == order->count[rank] || first->kind != PEN_I || second->kind != PEN_W) return false;
   if (first->stage != second->stage || first->microbatch != second->microbatch) return false;
-  double come = timing->end[rank][i + 1] + c->type[PEN_PROGRAM_I * c->stage_count + first->stage].send;
+  double come =
+      timing->end[rank][i + 1] + c->type[PEN_PROGRAM_I * c->stage_count + first->stage].send;
   if (first->stage > 0 && come > read[first->stage][first->microbatch]) return false;
-  return held + c->budget->hold[first->stage][PEN_PROGRAM_B].peak <= c->budget->limit[rank] * (1 + 1e-9);
+  return held + c->budget->hold[first->stage][PEN_PROGRAM_B].peak <=
+         c->budget->limit[rank] * (1 + 1e-9);
 }
 
-const struct pen_timing *pen_search_fuse(const struct pen_search_problem *c, struct pen_order *order, const struct pen_timing *timing) {
+const struct pen_timing *pen_search_fuse(const struct pen_search_problem *c,
+                                         struct pen_order *order, const struct pen_timing *timing) {
   double **read = find_reads(c, order, timing), shared = 0;
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
     struct pen_compute *action = order->action[rank];

@@ -1,27 +1,35 @@
 /* search.c: orders of F, I and W that no rule gives: schedule = "search".
  *
- * The search begins with every named schedule that suits the topology and keeps within the limit, and with list schedules of many rules
- * (search_build.c). The best of them are improved by annealing (search_improve.c), in rounds of falling temperature, until the work
- * given is spent or the objective has met its lower bound. Where the placement is free, both are begun, and the better goes on.
+ * The search begins with every named schedule that suits the topology and keeps within the limit,
+ * and with list schedules of many rules (search_build.c). The best of them are improved by
+ * annealing (search_improve.c), in rounds of falling temperature, until the work given is spent or
+ * the objective has met its lower bound. Where the placement is free, both are begun, and the
+ * better goes on.
  *
- * Whichever objective is asked for, both are searched, neither knowing of the other, and the result is the best of all that came of it:
- * by the objective, and where that is the same, by the other. So of two searches that differ in nothing but the objective, if one comes
- * to the makespan of the other, they come to the same span too, and the other way about. The second search is left out where the first
- * has met all bounds.
+ * Whichever objective is asked for, both are searched, neither knowing of the other, and the result
+ * is the best of all that came of it: by the objective, and where that is the same, by the other.
+ * So of two searches that differ in nothing but the objective, if one comes to the makespan of the
+ * other, they come to the same span too, and the other way about. The second search is left out
+ * where the first has met all bounds.
  *
- * All orders searched run the microbatches of a stage in rising order. That loses nothing: costs do not depend on the microbatch. Let in
- * any order the n-th F (I, W) of each stage be that of microbatch n instead; what the n-th waits for is then the n-th of another stage,
- * which is made no later than n of those were, so nothing starts later, and a rank holds as much. And a B before which a W of its stage
- * still waits may be that W and an I instead, the W of its own microbatch coming where the other stood. (Where B does once what I and W
- * both do, a B out of turn might gain by that. It is left out: weight gradients that rise are what keeps the bits of other schedules.)
+ * All orders searched run the microbatches of a stage in rising order. That loses nothing: costs do
+ * not depend on the microbatch. Let in any order the n-th F (I, W) of each stage be that of
+ * microbatch n instead; what the n-th waits for is then the n-th of another stage, which is made no
+ * later than n of those were, so nothing starts later, and a rank holds as much. And a B before
+ * which a W of its stage still waits may be that W and an I instead, the W of its own microbatch
+ * coming where the other stood. (Where B does once what I and W both do, a B out of turn might gain
+ * by that. It is left out: weight gradients that rise are what keeps the bits of other schedules.)
  *
- * Backwards are taken apart as it pays. An I followed at once by its W ends with the B that they would be, its message earlier: a B gains
- * only room, where what is kept for W is more than what F left (live_weight above live_backward; memory.recompute), or what it does once
- * (struct pen_stage_cost, shared). Of stages where it does, list schedules and moves join and part I and W; all other backwards are split.
- * At last an I and a W that follow each other become a B again where the message is not waited for: fewer actions, and no time is later.
+ * Backwards are taken apart as it pays. An I followed at once by its W ends with the B that they
+ * would be, its message earlier: a B gains only room, where what is kept for W is more than what F
+ * left (live_weight above live_backward; memory.recompute), or what it does once (struct
+ * pen_stage_cost, shared). Of stages where it does, list schedules and moves join and part I and W;
+ * all other backwards are split. At last an I and a W that follow each other become a B again where
+ * the message is not waited for: fewer actions, and no time is later.
  *
- * The order found is never worse than a named one by the objective: a named one that is better (pairs that overlap may be) is the
- * result. The same topology, seed and amount of work give the same order. */
+ * The order found is never worse than a named one by the objective: a named one that is better
+ * (pairs that overlap may be) is the result. The same topology, seed and amount of work give the
+ * same order. */
 #include "gen/search/search.h"
 
 #include <math.h>
@@ -29,14 +37,18 @@
 
 #include "gen/search/seeds.h"
 
-/* Actions timed for each second that was asked for: about that on the machine where this was written. */
+/* Actions timed for each second that was asked for: about that on the machine where this was
+ * written. */
 #define WORK_A_SECOND 80000000.0
 
 /* One round: a share of the work, and the temperature in parts of the mean cost of an action. */
 static const struct round {
   double share, temperature;
 } rounds[] = {{0.06, 0.005}, {0.08, 0.015}, {0.1, 0.03}, {0.76, 0.065}};
-enum { ROUNDS = sizeof rounds / sizeof *rounds, STARTS_SHARE = 4 /* no more than one part in that many goes into starts */ };
+enum {
+  ROUNDS = sizeof rounds / sizeof *rounds,
+  STARTS_SHARE = 4 /* no more than one part in that many goes into starts */
+};
 
 /* The search on one placement. */
 struct pen_search_side {
@@ -46,8 +58,8 @@ struct pen_search_side {
   struct pen_order *order; /* the best, and its times */
   const struct pen_timing *timing;
   const char *from, *placement;
-  bool is_named;           /* it is a named schedule's own, not made of lists */
-  uint32_t *best;          /* the best of lists */
+  bool is_named;             /* it is a named schedule's own, not made of lists */
+  uint32_t *best;            /* the best of lists */
   double bound, other_bound; /* of the objective, and of the one that breaks ties */
 };
 
@@ -59,7 +71,8 @@ static double objective(const struct pen_search_side *side, const struct pen_tim
 static bool is_better(const struct pen_search_side *side, const struct pen_timing *timing) {
   if (!side->timing) return true;
   double one = objective(side, timing), other = objective(side, side->timing);
-  double rest = timing->makespan + timing->span - one, other_rest = side->timing->makespan + side->timing->span - other;
+  double rest = timing->makespan + timing->span - one,
+         other_rest = side->timing->makespan + side->timing->span - other;
   if (fabs(one - other) > 1e-12 * fabs(other)) return one < other;
   return rest < other_rest - 1e-12 * fabs(other_rest);
 }
@@ -78,15 +91,19 @@ static void offer(struct pen_search_side *side, const uint32_t *list, const char
   memcpy(side->best, list, (size_t)c->rank_count * c->count * sizeof *list);
 }
 
-/* F, I and W of every stage and microbatch, in no order that could run; B where I and W never have room. Their bounds hold for orders
- * with more backwards whole too: let each of those be I and then W, and nothing ends later; and what it holds, it held for longer. W costs
- * here what it adds to B. */
+/* F, I and W of every stage and microbatch, in no order that could run; B where I and W never have
+ * room. Their bounds hold for orders with more backwards whole too: let each of those be I and then
+ * W, and nothing ends later; and what it holds, it held for longer. W costs here what it adds to B.
+ */
 static struct pen_order *any_order(const struct pen_search_problem *c) {
-  uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list), *next = pen_new(c->rank_count, sizeof *next);
+  uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list),
+           *next = pen_new(c->rank_count, sizeof *next);
   for (uint32_t cell = 0; cell < c->cell_count; cell++) {
-    uint32_t stage = cell / c->microbatch_count % c->stage_count, rank = c->partition->rank_of[stage];
+    uint32_t stage = cell / c->microbatch_count % c->stage_count,
+             rank = c->partition->rank_of[stage];
     bool weight = cell / c->microbatch_count / c->stage_count == PEN_PROGRAM_W;
-    if (!weight || !pen_budget_forces_whole(c->budget, rank, stage)) list[(size_t)rank * c->count + next[rank]++] = cell;
+    if (!weight || !pen_budget_forces_whole(c->budget, rank, stage))
+      list[(size_t)rank * c->count + next[rank]++] = cell;
   }
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     while (next[rank] < c->count) list[(size_t)rank * c->count + next[rank]++] = PEN_NONE;
@@ -97,7 +114,8 @@ static struct pen_order *any_order(const struct pen_search_problem *c) {
 }
 
 /* The bound of the objective, or of the other. */
-static double bound_of(const struct pen_search_side *side, const struct pen_order *order, double overlap, bool other) {
+static double bound_of(const struct pen_search_side *side, const struct pen_order *order,
+                       double overlap, bool other) {
   const struct pen_search_problem *c = side->search;
   struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->least_cost, overlap, c->budget);
   return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
@@ -110,15 +128,18 @@ static void take_named(struct pen_search_side *side, const struct pen_search_nam
   side->is_named = true;
 }
 
-/* The starts, and the best of them. A named schedule's own order is taken where it beats the lists made of it. */
-static struct pen_search_side *begin(const struct pen_topology *topology, const struct pen_search_problem *search, const char *placement,
+/* The starts, and the best of them. A named schedule's own order is taken where it beats the lists
+ * made of it. */
+static struct pen_search_side *begin(const struct pen_topology *topology,
+                                     const struct pen_search_problem *search, const char *placement,
                                      uint64_t work) {
   struct pen_search_side *side = pen_new(1, sizeof *side);
   side->search = search;
   side->placement = placement;
   side->board = pen_search_timeline(side->search);
   side->starts = pen_search_seeds(topology, placement, side->board, work);
-  for (uint32_t i = 0; i < side->starts->count; i++) offer(side, side->starts->start[i].list, side->starts->start[i].name);
+  for (uint32_t i = 0; i < side->starts->count; i++)
+    offer(side, side->starts->start[i].list, side->starts->start[i].name);
   const struct pen_order *any = any_order(side->search);
   side->bound = bound_of(side, any, -1, false);
   side->other_bound = bound_of(side, any, -1, true);
@@ -136,19 +157,23 @@ static double mean_cost(const struct pen_search_problem *c) {
 }
 
 /* One round of annealing from a start's lists. */
-static void improve(struct pen_search_side *side, const uint32_t *list, const char *from, uint64_t seed, uint64_t work, double temperature) {
+static void improve(struct pen_search_side *side, const uint32_t *list, const char *from,
+                    uint64_t seed, uint64_t work, double temperature) {
   const struct pen_search_problem *c = side->search;
   struct pen_search_value value;
   if (side->timing && objective(side, side->timing) <= side->bound * (1 + 1e-12)) return;
   if (!pen_search_set(side->board, list, &value)) return;
   uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
-  struct pen_search_anneal anneal = {.seed = seed, .work = work, .temperature = temperature * mean_cost(c),
+  struct pen_search_anneal anneal = {.seed = seed,
+                                     .work = work,
+                                     .temperature = temperature * mean_cost(c),
                                      .good_enough = side->bound * (1 + 1e-12)};
   pen_search_improve(side->board, &anneal, value, best);
   offer(side, best, from);
 }
 
-/* Round `index` of all: from the best so far, but the last round of each second from the next of the starts. */
+/* Round `index` of all: from the best so far, but the last round of each second from the next of
+ * the starts. */
 static void run_round(struct pen_search_side *side, uint64_t index, uint64_t work, uint64_t seed) {
   if (side->starts->count == 0) return;
   const struct round *round = &rounds[index % ROUNDS];
@@ -165,9 +190,12 @@ static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t see
   struct pen_search_value value;
   if (side->is_named || !side->best || !pen_search_set(side->board, side->best, &value)) return;
   uint32_t *best = pen_new((size_t)c->rank_count * c->count, sizeof *best);
-  struct pen_search_anneal anneal = {.seed = ~seed, .work = (uint64_t)((double)work * rounds[0].share),
-                                     .temperature = rounds[0].temperature * mean_cost(c), .good_enough = side->other_bound * (1 + 1e-12),
-                                     .breaks_ties = true, .most = value.greatest * (1 + 1e-13)};
+  struct pen_search_anneal anneal = {.seed = ~seed,
+                                     .work = (uint64_t)((double)work * rounds[0].share),
+                                     .temperature = rounds[0].temperature * mean_cost(c),
+                                     .good_enough = side->other_bound * (1 + 1e-12),
+                                     .breaks_ties = true,
+                                     .most = value.greatest * (1 + 1e-13)};
   pen_search_improve(side->board, &anneal, value, best);
   offer(side, best, side->from);
 }
@@ -180,12 +208,14 @@ static struct pen_partition *placed(const struct pen_partition *partition, bool 
   return other;
 }
 
-/* What one microbatch needs at least on a rank: its stages' forwards on top of each other, the last one's I and W at once. */
+/* What one microbatch needs at least on a rank: its stages' forwards on top of each other, the last
+ * one's I and W at once. */
 static double least_limit(const struct pen_search_problem *c, uint32_t rank) {
   double least = 0;
   for (uint32_t local = c->stages_per_rank; local-- > 0;) {
     uint32_t stage = c->stages[(size_t)rank * c->stages_per_rank + local];
-    least = fmax(pen_budget_least(c->budget, stage), c->budget->hold[stage][PEN_PROGRAM_F].remains + least);
+    least = fmax(pen_budget_least(c->budget, stage),
+                 c->budget->hold[stage][PEN_PROGRAM_F].remains + least);
   }
   return least;
 }
@@ -196,18 +226,22 @@ void pen_search_refuse(const struct pen_search *search, const struct pen_topolog
     double least = least_limit(c, rank), missing = least - c->budget->limit[rank];
     if (missing <= 1e-9 * least) continue;
     if (t->has_pipeline_live_limit)
-      pen_topology_fail(t, "pipeline.live_limit", "at least %g, which one microbatch needs on rank %u", least, rank);
-    pen_topology_fail(t, "memory.limit_mib", "0 (none) or at least %.0f, which one microbatch needs on rank %u",
+      pen_topology_fail(t, "pipeline.live_limit",
+                        "at least %g, which one microbatch needs on rank %u", least, rank);
+    pen_topology_fail(t, "memory.limit_mib",
+                      "0 (none) or at least %.0f, which one microbatch needs on rank %u",
                       ceil((double)t->memory_limit_mib + missing / 1048576.0), rank);
   }
 }
 
 /* What was found on a side. */
 static void conclude(struct pen_search *search, const struct pen_search_side *side) {
-  const struct pen_timing *timing = side->is_named ? side->timing : pen_search_fuse(side->search, side->order, side->timing);
+  const struct pen_timing *timing =
+      side->is_named ? side->timing : pen_search_fuse(side->search, side->order, side->timing);
   double goal = objective(side, timing), bound = side->bound;
   /* Pairs that take less than their sum may beat the bound of what was searched. */
-  if (pen_order_has_pair(side->order)) bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
+  if (pen_order_has_pair(side->order))
+    bound = fmin(bound, bound_of(side, side->order, side->search->overlap_cost, false));
   bound = pen_bound_rounded(bound, goal);
   search->order = side->order;
   search->placement = side->placement;
@@ -228,7 +262,9 @@ static void list_named(struct pen_search *search) {
     for (size_t n = 0; search->side[i] && n < search->side[i]->starts->named_count; n++) {
       const struct pen_search_named *named = &search->side[i]->starts->named[n];
       size_t at = count++;
-      for (; at > 0 && objective(search->side[i], named->timing) < objective(search->side[i], search->named[at - 1].timing); at--)
+      for (; at > 0 && objective(search->side[i], named->timing) <
+                           objective(search->side[i], search->named[at - 1].timing);
+           at--)
         search->named[at] = search->named[at - 1];
       search->named[at] = *named;
     }
@@ -240,13 +276,14 @@ bool pen_search_is_better(const struct pen_search *search, const struct pen_sear
   return !search->order || other < found * (1 - 1e-12);
 }
 
-void pen_search_place(const struct pen_search *search, struct pen_topology *t, struct pen_partition *partition) {
+void pen_search_place(const struct pen_search *search, struct pen_topology *t,
+                      struct pen_partition *partition) {
   t->pipeline_placement = search->placement;
   pen_partition_place(partition, !strcmp(search->placement, "v"));
 }
 
-void pen_search_take(struct pen_search *search, const struct pen_search_named *named, struct pen_topology *t,
-                     struct pen_partition *partition) {
+void pen_search_take(struct pen_search *search, const struct pen_search_named *named,
+                     struct pen_topology *t, struct pen_partition *partition) {
   struct pen_search_side *side = search->side[!strcmp(named->placement, "v")];
   take_named(side, named);
   conclude(search, side);
@@ -257,8 +294,8 @@ void pen_search_take(struct pen_search *search, const struct pen_search_named *n
 bool pen_search_can_time(const struct pen_partition *partition, const struct pen_stage_cost *cost) {
   double sum = 0;
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    sum += partition->microbatch_count *
-           (cost[stage].forward + cost[stage].backward_input + cost[stage].backward_weight + 2 * cost[stage].send);
+    sum += partition->microbatch_count * (cost[stage].forward + cost[stage].backward_input +
+                                          cost[stage].backward_weight + 2 * cost[stage].send);
   return isfinite(2 * sum);
 }
 
@@ -288,13 +325,15 @@ static void search_by(const struct task *task, bool by_span, struct pen_search_s
     if (!task->tries[i]) continue;
     const struct pen_partition *here = placed(task->partition, i);
     const struct pen_budget *budget = pen_budget_of(task->topology, here, task->graph, task->slack);
-    side[i] = begin(task->topology, pen_search_problem(here, task->cost, task->overlap_cost, budget, by_span), placements[i],
-                    work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
+    side[i] = begin(
+        task->topology, pen_search_problem(here, task->cost, task->overlap_cost, budget, by_span),
+        placements[i], work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
   }
   struct pen_search_side *chosen = better_of(side);
   if (!chosen->timing) return;
-  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++) run_round(chosen, round, work, seed);
+  for (uint64_t round = ROUNDS - 1; round < task->effort->seconds * ROUNDS; round++)
+    run_round(chosen, round, work, seed);
   break_ties(chosen, work, seed);
 }
 
@@ -304,7 +343,8 @@ static bool meets_all_bounds(struct pen_search_side *const side[2]) {
   for (int i = 0; i < 2; i++) {
     if (!side[i]) continue;
     double goal = objective(side[i], timing), rest = timing->makespan + timing->span - goal;
-    if (goal > side[i]->bound * (1 + 1e-12) || rest > side[i]->other_bound * (1 + 1e-12)) return false;
+    if (goal > side[i]->bound * (1 + 1e-12) || rest > side[i]->other_bound * (1 + 1e-12))
+      return false;
   }
   return true;
 }
@@ -326,12 +366,16 @@ static void count_work(struct pen_search *search, struct pen_search_side *const 
   }
 }
 
-struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *partition, struct pen_graph *const *graph,
-                              const struct pen_stage_cost *cost, double overlap_cost, const struct pen_search_effort *effort,
+struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *partition,
+                              struct pen_graph *const *graph, const struct pen_stage_cost *cost,
+                              double overlap_cost, const struct pen_search_effort *effort,
                               const double *slack) {
-  bool free = !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
-  bool by_span = !strcmp(t->pipeline_objective, "span"), zigzag = !strcmp(t->pipeline_placement, "v");
-  const struct task task = {t, partition, graph, cost, overlap_cost, effort, slack, {free || !zigzag, free || zigzag}};
+  bool free =
+      !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
+  bool by_span = !strcmp(t->pipeline_objective, "span"),
+       zigzag = !strcmp(t->pipeline_placement, "v");
+  const struct task task = {
+      t, partition, graph, cost, overlap_cost, effort, slack, {free || !zigzag, free || zigzag}};
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;
@@ -349,7 +393,9 @@ struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *part
 }
 
 void pen_search_print(const struct pen_search *search, const char *unit) {
-  fprintf(stderr, "penstock-gen: search: makespan %.6g, span %.6g %s; the %s is %.3f%% above the bound %.6g; from %s, placement %s\n",
-          search->makespan, search->span, unit, search->objective, 100 * search->gap, search->lower_bound, search->start,
-          search->placement);
+  fprintf(stderr,
+          "penstock-gen: search: makespan %.6g, span %.6g %s; the %s is %.3f%% above the bound "
+          "%.6g; from %s, placement %s\n",
+          search->makespan, search->span, unit, search->objective, 100 * search->gap,
+          search->lower_bound, search->start, search->placement);
 }

@@ -1,4 +1,5 @@
-/* search_starts.c: the orders that a search begins with: named schedules, and list schedules over a grid of rules. */
+/* search_starts.c: the orders that a search begins with: named schedules, and list schedules over a
+ * grid of rules. */
 #include "gen/search/seeds.h"
 
 #include <math.h>
@@ -9,7 +10,8 @@
 static double energy(struct pen_search_value value) { return value.greatest + 0.01 * value.mean; }
 
 /* Keeps the board's position if it is among the best. */
-static void keep(struct pen_search_seeds *starts, const struct pen_search_timeline *board, const char *name, struct pen_search_value value) {
+static void keep(struct pen_search_seeds *starts, const struct pen_search_timeline *board,
+                 const char *name, struct pen_search_value value) {
   const struct pen_search_problem *c = board->search;
   size_t bytes = (size_t)c->rank_count * c->count * sizeof(uint32_t);
   uint32_t at = starts->count;
@@ -19,15 +21,16 @@ static void keep(struct pen_search_seeds *starts, const struct pen_search_timeli
   bool full = starts->count == PEN_SEARCH_SEEDS;
   uint32_t *list = full ? starts->start[PEN_SEARCH_SEEDS - 1].list : pen_new(bytes, 1);
   if (!full) starts->count++;
-  memmove(&starts->start[at + 1], &starts->start[at], (starts->count - 1 - at) * sizeof *starts->start);
+  memmove(&starts->start[at + 1], &starts->start[at],
+          (starts->count - 1 - at) * sizeof *starts->start);
   memcpy(list, board->list, bytes);
   starts->start[at] = (struct pen_search_seed){name, list, value};
 }
 
 /* ---- named schedules ---- */
 
-static void try_named(struct pen_search_seeds *starts, const struct pen_topology *topology, struct pen_search_timeline *board,
-                      const char *name, uint32_t *list) {
+static void try_named(struct pen_search_seeds *starts, const struct pen_topology *topology,
+                      struct pen_search_timeline *board, const char *name, uint32_t *list) {
   const struct pen_search_problem *c = board->search;
   struct pen_order *order = pen_compose(topology, c->partition);
   struct pen_search_value value;
@@ -35,16 +38,19 @@ static void try_named(struct pen_search_seeds *starts, const struct pen_topology
   struct pen_timing *timing = pen_simulate(order, c->partition, c->stage_cost, c->overlap_cost);
   if (!timing->complete) return;
   bool fits = pen_budget_holds(c->budget, order);
-  starts->named = pen_grow(starts->named, &starts->named_capacity, starts->named_count + 1, sizeof *starts->named);
-  starts->named[starts->named_count++] = (struct pen_search_named){name, starts->placement, order, timing, fits};
+  starts->named = pen_grow(starts->named, &starts->named_capacity, starts->named_count + 1,
+                           sizeof *starts->named);
+  starts->named[starts->named_count++] =
+      (struct pen_search_named){name, starts->placement, order, timing, fits};
   if (!fits) return;
   pen_search_lists(c, order, list);
   if (pen_search_set(board, list, &value)) keep(starts, board, name, value);
 }
 
 /* A row of the table with every warm-up and split that the row leaves open. */
-static void try_row(struct pen_search_seeds *starts, const struct pen_topology *topology, struct pen_search_timeline *board,
-                    const struct pen_schedule *schedule, uint32_t *list) {
+static void try_row(struct pen_search_seeds *starts, const struct pen_topology *topology,
+                    struct pen_search_timeline *board, const struct pen_schedule *schedule,
+                    uint32_t *list) {
   bool open = schedule->split == PEN_SPLIT_SETTING;
   for (int warmup = 1; warmup <= (open && !schedule->warmup ? 2 : 1); warmup++)
     for (int split = 0; split <= open; split++) {
@@ -54,33 +60,43 @@ static void try_row(struct pen_search_seeds *starts, const struct pen_topology *
       copy.pipeline_warmup = warmup;
       copy.pipeline_zero_bubble = split;
       const char *name = !open ? schedule->name
-                               : pen_text("%s%s%s", schedule->name, warmup == 2 ? ", warmup 2" : "", split ? ", zero_bubble" : "");
+                               : pen_text("%s%s%s", schedule->name, warmup == 2 ? ", warmup 2" : "",
+                                          split ? ", zero_bubble" : "");
       try_named(starts, &copy, board, name, list);
     }
 }
 
-static void try_table(struct pen_search_seeds *starts, const struct pen_topology *topology, struct pen_search_timeline *board,
-                      bool zigzag, uint32_t *list) {
+static void try_table(struct pen_search_seeds *starts, const struct pen_topology *topology,
+                      struct pen_search_timeline *board, bool zigzag, uint32_t *list) {
   const struct pen_search_problem *c = board->search;
   bool same = c->stages_per_rank == 1 || c->rank_count == 1; /* loop and V */
   for (uint32_t i = 0; i < pen_schedule_count; i++) {
     const struct pen_schedule *schedule = &pen_schedules[i];
     if (!schedule->trains || schedule->given) continue;
-    if (c->stages_per_rank < schedule->stages_minimum || c->stages_per_rank > schedule->stages_maximum) continue;
+    if (c->stages_per_rank < schedule->stages_minimum ||
+        c->stages_per_rank > schedule->stages_maximum)
+      continue;
     if (schedule->strict && !same && zigzag != !strcmp(schedule->placement, "v")) continue;
-    if (schedule->suits && !schedule->suits(c->rank_count, c->stages_per_rank, c->microbatch_count)) continue;
+    if (schedule->suits && !schedule->suits(c->rank_count, c->stages_per_rank, c->microbatch_count))
+      continue;
     try_row(starts, topology, board, schedule, list);
   }
 }
 
 /* ---- list schedules ---- */
 
-static const double slopes[] = {0, 0.25, 0.5, 0.75, 1, 1.5, 2}, patiences[] = {0, 0.25, 0.5, 0.75, 1};
-enum { SLOPES = sizeof slopes / sizeof *slopes, PATIENCES = sizeof patiences / sizeof *patiences, FLIGHTS = 24 };
+static const double slopes[] = {0, 0.25, 0.5, 0.75, 1, 1.5, 2},
+                    patiences[] = {0, 0.25, 0.5, 0.75, 1};
+enum {
+  SLOPES = sizeof slopes / sizeof *slopes,
+  PATIENCES = sizeof patiences / sizeof *patiences,
+  FLIGHTS = 24
+};
 
 /* Rule `index` of the grid: forwards in flight from few to all that any rank can have use of. */
 static struct pen_search_rule rule_of(const struct pen_search_problem *c, uint32_t index) {
-  double most = fmin((double)c->stages_per_rank * c->microbatch_count, (c->stages_per_rank + 1.25) * c->rank_count);
+  double most = fmin((double)c->stages_per_rank * c->microbatch_count,
+                     (c->stages_per_rank + 1.25) * c->rank_count);
   struct pen_search_rule rule = {.backward_first = index % 2, .deep_first = index / 2 % 2};
   index /= 4;
   rule.patience = patiences[index % PATIENCES];
@@ -92,42 +108,54 @@ static struct pen_search_rule rule_of(const struct pen_search_problem *c, uint32
   return rule;
 }
 
-/* Goes over the grid in strides, so that what is left out, when the work ends, is left out evenly; the first rule has all in flight
- * that the limit allows. */
-static void try_rules(struct pen_search_seeds *starts, struct pen_search_timeline *board, uint64_t work, uint32_t *list) {
+/* Goes over the grid in strides, so that what is left out, when the work ends, is left out evenly;
+ * the first rule has all in flight that the limit allows. */
+static void try_rules(struct pen_search_seeds *starts, struct pen_search_timeline *board,
+                      uint64_t work, uint32_t *list) {
   const struct pen_search_problem *c = board->search;
   struct pen_search_builder *builder = pen_search_builder(c);
-  uint64_t actions = (uint64_t)c->rank_count * c->count, each = actions * (4 + c->stages_per_rank + c->rank_count / 16);
-  enum { GRID = 4 * PATIENCES * SLOPES * FLIGHTS, STRIDE = 1193 }; /* a prime that does not divide the grid */
+  uint64_t actions = (uint64_t)c->rank_count * c->count,
+           each = actions * (4 + c->stages_per_rank + c->rank_count / 16);
+  enum {
+    GRID = 4 * PATIENCES * SLOPES * FLIGHTS,
+    STRIDE = 1193
+  }; /* a prime that does not divide the grid */
   uint32_t deep = c->stages_per_rank > 1 ? 1 : 0;
   uint32_t grid = c->any_whole ? 2 * GRID : GRID;
-  for (uint32_t n = 0, index = 1; n < grid && (n == 0 || (uint64_t)n * each <= work); n++, index = (index + STRIDE) % grid) {
+  for (uint32_t n = 0, index = 1; n < grid && (n == 0 || (uint64_t)n * each <= work);
+       n++, index = (index + STRIDE) % grid) {
     struct pen_search_rule rule = rule_of(c, index);
     struct pen_search_value value;
     if (!deep && rule.deep_first) continue;
     starts->tried++;
-    if (pen_search_build(builder, &rule, list) && pen_search_set(board, list, &value)) keep(starts, board, "list schedule", value);
+    if (pen_search_build(builder, &rule, list) && pen_search_set(board, list, &value))
+      keep(starts, board, "list schedule", value);
   }
 }
 
 /* One microbatch after another: this fits if anything does. */
-static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeline *board, bool whole, uint32_t *list) {
+static void try_serial(struct pen_search_seeds *starts, struct pen_search_timeline *board,
+                       bool whole, uint32_t *list) {
   struct pen_search_rule serial = {.flight = 1, .slope = 0, .patience = 0, .whole = whole};
   struct pen_search_value value;
   starts->tried++;
-  if (pen_search_build(pen_search_builder(board->search), &serial, list) && pen_search_set(board, list, &value))
+  if (pen_search_build(pen_search_builder(board->search), &serial, list) &&
+      pen_search_set(board, list, &value))
     keep(starts, board, "list schedule", value);
 }
 
-struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology, const char *placement, struct pen_search_timeline *board,
-                                            uint64_t work) {
+struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
+                                          const char *placement, struct pen_search_timeline *board,
+                                          uint64_t work) {
   const struct pen_search_problem *c = board->search;
   struct pen_search_seeds *starts = pen_new(1, sizeof *starts);
   uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
-  bool zigzag = c->stages_per_rank > 1 && c->rank_count > 1 && c->partition->rank_of[c->rank_count] != 0;
+  bool zigzag =
+      c->stages_per_rank > 1 && c->rank_count > 1 && c->partition->rank_of[c->rank_count] != 0;
   starts->placement = placement;
   try_table(starts, topology, board, zigzag, list);
   try_rules(starts, board, work, list);
-  for (int whole = 0; whole <= c->any_whole && starts->count == 0; whole++) try_serial(starts, board, whole, list);
+  for (int whole = 0; whole <= c->any_whole && starts->count == 0; whole++)
+    try_serial(starts, board, whole, list);
   return starts;
 }

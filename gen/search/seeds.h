@@ -4,18 +4,19 @@
 
 #include "gen/search/search.h"
 
-/* As lists of cells: a named schedule's, with every backward split and microbatches rising, or a list schedule. */
+/* As lists of cells: a named schedule's, with every backward split and microbatches rising, or a
+ * list schedule. */
 struct pen_search_seed {
   const char *name;
   uint32_t *list;
   struct pen_search_value value;
 };
 
-
 enum { PEN_SEARCH_SEEDS = 8 };
 
 struct pen_search_seeds {
-  struct pen_search_seed start[PEN_SEARCH_SEEDS]; /* the best, no two of one value, by rising value */
+  struct pen_search_seed
+      start[PEN_SEARCH_SEEDS]; /* the best, no two of one value, by rising value */
   uint32_t count;
   struct pen_search_named *named; /* all that suit */
   size_t named_count, named_capacity;
@@ -23,8 +24,10 @@ struct pen_search_seeds {
   const char *placement;
 };
 
-/* All named schedules that suit the topology on the board's placement, and list schedules until about `work` actions were timed. */
-struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology, const char *placement, struct pen_search_timeline *board,
-                                            uint64_t work);
+/* All named schedules that suit the topology on the board's placement, and list schedules until
+ * about `work` actions were timed. */
+struct pen_search_seeds *pen_search_seeds(const struct pen_topology *topology,
+                                          const char *placement, struct pen_search_timeline *board,
+                                          uint64_t work);
 
 #endif

@@ -1,10 +1,12 @@
 /* search_board.c: one order of F, I and W, and its times while actions move.
  *
- * A move shifts one action within its rank's list, or takes a W out of it, whose I is then a B, or puts it in again. Whatever started before
- * the end of the action in front of the first one that changed stays as it was, for effects only go forward in time; the rest is timed
- * again: each rank runs its list until it must wait for a cell that another rank has not made yet, and goes on when that is made. Times of a
- * trial are kept apart from those that stand, each with the number of its trial, so that a refused trial costs nothing to forget. Idle time
- * only grows along a list: a trial is given up as soon as one rank's is too much.
+ * A move shifts one action within its rank's list, or takes a W out of it, whose I is then a B, or
+ * puts it in again. Whatever started before the end of the action in front of the first one that
+ * changed stays as it was, for effects only go forward in time; the rest is timed again: each rank
+ * runs its list until it must wait for a cell that another rank has not made yet, and goes on when
+ * that is made. Times of a trial are kept apart from those that stand, each with the number of its
+ * trial, so that a refused trial costs nothing to forget. Idle time only grows along a list: a
+ * trial is given up as soon as one rank's is too much.
  *
  * What a rank holds depends on its list alone and is checked before anything is timed. */
 #include "gen/search/search.h"
@@ -33,18 +35,22 @@ struct pen_search_timeline *pen_search_timeline(const struct pen_search_problem 
 
 /* ---- what a rank holds ---- */
 
-static inline const struct pen_search_type *type_of(const struct pen_search_timeline *board, uint32_t cell) {
+static inline const struct pen_search_type *type_of(const struct pen_search_timeline *board,
+                                                    uint32_t cell) {
   return &board->search->type[board->cell[cell].type];
 }
 
-static double *held_by(struct pen_search_timeline *board, uint32_t rank) { return board->held + (size_t)rank * (board->search->count + 1u); }
+static double *held_by(struct pen_search_timeline *board, uint32_t rank) {
+  return board->held + (size_t)rank * (board->search->count + 1u);
+}
 
 /* Whether the rank may hold that much: limits are inclusive, and sums round. */
 static inline bool may_hold(const struct pen_search_problem *search, uint32_t rank, double held) {
   return held <= search->budget->limit[rank] * (1 + 1e-9);
 }
 
-/* Numbers places and adds up holds of a rank from a place on; false where it would hold too much. */
+/* Numbers places and adds up holds of a rank from a place on; false where it would hold too much.
+ */
 static bool index_from(struct pen_search_timeline *board, uint32_t rank, uint32_t first) {
   const struct pen_search_problem *search = board->search;
   const uint32_t *list = board->list + (size_t)rank * search->count;
@@ -59,8 +65,10 @@ static bool index_from(struct pen_search_timeline *board, uint32_t rank, uint32_
   return fits;
 }
 
-/* Whether an action may move: it peaks at its new place, and those that it passes stand on what it leaves or no longer takes away. */
-static bool shift_fits(struct pen_search_timeline *board, uint32_t rank, uint32_t from, uint32_t to) {
+/* Whether an action may move: it peaks at its new place, and those that it passes stand on what it
+ * leaves or no longer takes away. */
+static bool shift_fits(struct pen_search_timeline *board, uint32_t rank, uint32_t from,
+                       uint32_t to) {
   const struct pen_search_problem *search = board->search;
   if (!search->budget->limited) return true;
   const uint32_t *list = board->list + (size_t)rank * search->count;
@@ -98,7 +106,8 @@ static uint32_t backward_of(const struct pen_search_problem *search, uint32_t ce
   return cell - search->stage_count * search->microbatch_count;
 }
 
-/* Takes a W out, so that its I is a B, or puts it in; false where the rank would then hold too much. */
+/* Takes a W out, so that its I is a B, or puts it in; false where the rank would then hold too
+ * much. */
 static bool change_split(struct pen_search_timeline *board, const struct pen_search_move *m) {
   const struct pen_search_problem *search = board->search;
   uint32_t *list = board->list + (size_t)m->rank * search->count, *length = &board->length[m->rank];
@@ -116,7 +125,9 @@ static bool change_split(struct pen_search_timeline *board, const struct pen_sea
   return index_from(board, m->rank, board->place[input]);
 }
 
-static bool changes_split(const struct pen_search_move *m) { return m->from == PEN_NONE || m->to == PEN_NONE; }
+static bool changes_split(const struct pen_search_move *m) {
+  return m->from == PEN_NONE || m->to == PEN_NONE;
+}
 
 /* ---- reach ---- */
 
@@ -126,7 +137,8 @@ struct reach {
   uint32_t lowest, highest;
 };
 
-static uint32_t place_of(const struct pen_search_timeline *board, uint32_t kind, uint32_t stage, uint32_t microbatch) {
+static uint32_t place_of(const struct pen_search_timeline *board, uint32_t kind, uint32_t stage,
+                         uint32_t microbatch) {
   return board->place[pen_search_cell_of(board->search, kind, stage, microbatch)];
 }
 
@@ -143,28 +155,33 @@ static void ahead(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t m
 /* Weight gradients rise: a B has the place of its W too. */
 static void keep_rising(struct reach *reach, uint32_t kind, uint32_t stage, uint32_t microbatch) {
   const struct pen_search_timeline *board = reach->board;
-  bool whole = kind == PEN_PROGRAM_I && place_of(board, PEN_PROGRAM_W, stage, microbatch) == PEN_NONE;
+  bool whole =
+      kind == PEN_PROGRAM_I && place_of(board, PEN_PROGRAM_W, stage, microbatch) == PEN_NONE;
   if (microbatch > 0) {
     after(reach, kind, stage, microbatch - 1);
     if (whole) after(reach, PEN_PROGRAM_W, stage, microbatch - 1);
   }
   if (microbatch + 1 < board->search->microbatch_count) {
-    bool next_whole = kind == PEN_PROGRAM_W && place_of(board, kind, stage, microbatch + 1) == PEN_NONE;
+    bool next_whole =
+        kind == PEN_PROGRAM_W && place_of(board, kind, stage, microbatch + 1) == PEN_NONE;
     ahead(reach, next_whole ? PEN_PROGRAM_I : kind, stage, microbatch + 1);
   }
 }
 
-void pen_search_reach(const struct pen_search_timeline *board, uint32_t cell, uint32_t *lowest, uint32_t *highest) {
+void pen_search_reach(const struct pen_search_timeline *board, uint32_t cell, uint32_t *lowest,
+                      uint32_t *highest) {
   const struct pen_search_problem *search = board->search;
   uint32_t microbatch = cell % search->microbatch_count, type = cell / search->microbatch_count;
-  uint32_t stage = type % search->stage_count, kind = type / search->stage_count, last = search->stage_count - 1;
+  uint32_t stage = type % search->stage_count, kind = type / search->stage_count,
+           last = search->stage_count - 1;
   const uint32_t *rank_of = search->partition->rank_of;
   uint32_t rank = rank_of[stage];
   struct reach reach = {board, 0, board->length[rank] - 1};
   keep_rising(&reach, kind, stage, microbatch);
   if (kind > PEN_PROGRAM_F) after(&reach, kind - 1, stage, microbatch);
   if (kind < PEN_PROGRAM_W) ahead(&reach, kind + 1, stage, microbatch);
-  bool below = stage > 0 && rank_of[stage - 1] == rank, above = stage < last && rank_of[stage + 1] == rank;
+  bool below = stage > 0 && rank_of[stage - 1] == rank,
+       above = stage < last && rank_of[stage + 1] == rank;
   if (kind == PEN_PROGRAM_F && below) after(&reach, kind, stage - 1, microbatch);
   if (kind == PEN_PROGRAM_F && above) ahead(&reach, kind, stage + 1, microbatch);
   if (kind == PEN_PROGRAM_I && below) ahead(&reach, kind, stage - 1, microbatch);
@@ -182,21 +199,25 @@ bool pen_search_may_leave(const struct pen_search_timeline *board, uint32_t cell
 
 /* ---- times ---- */
 
-/* The first of a rank's actions that starts at `time` or later; times that stand rise along the list. */
+/* The first of a rank's actions that starts at `time` or later; times that stand rise along the
+ * list. */
 static uint32_t first_from(const struct pen_search_timeline *board, uint32_t rank, double time) {
   const uint32_t *list = board->list + (size_t)rank * board->search->count;
   uint32_t low = 0, high = board->length[rank];
   while (low < high) {
     uint32_t middle = (low + high) / 2;
-    if (board->times[list[middle]].start < time) low = middle + 1;
-    else high = middle;
+    if (board->times[list[middle]].start < time)
+      low = middle + 1;
+    else
+      high = middle;
   }
   return low;
 }
 
-/* Times a rank's list from where it is to its end or to a cell that is not made yet. Pushes ranks that waited for what it made.
- * False: the rank's idle time exceeds `most`. */
-static bool run_rank(struct pen_search_timeline *board, uint32_t rank, double since, double most, uint32_t *stacked) {
+/* Times a rank's list from where it is to its end or to a cell that is not made yet. Pushes ranks
+ * that waited for what it made. False: the rank's idle time exceeds `most`. */
+static bool run_rank(struct pen_search_timeline *board, uint32_t rank, double since, double most,
+                     uint32_t *stacked) {
   const struct pen_search_problem *search = board->search;
   const uint32_t *list = board->list + (size_t)rank * search->count;
   struct pen_search_trial *trial = board->trial;
@@ -205,7 +226,8 @@ static bool run_rank(struct pen_search_timeline *board, uint32_t rank, double si
   double end = 0, idle = 0;
   if (i > 0) {
     uint32_t cell = list[i - 1];
-    const struct pen_search_times *last = i == board->from[rank] ? &board->times[cell] : &trial[cell].times;
+    const struct pen_search_times *last =
+        i == board->from[rank] ? &board->times[cell] : &trial[cell].times;
     end = last->start + type_of(board, cell)->cost;
     idle = last->idle;
   }
@@ -237,14 +259,17 @@ static bool run_rank(struct pen_search_timeline *board, uint32_t rank, double si
   return true;
 }
 
-/* Times everything that starts at `since` or later, of the moved rank from index `from` on; all of it when `since` is below 0. */
-static bool run_from(struct pen_search_timeline *board, double since, uint32_t moved, uint32_t from, double most,
-                     struct pen_search_value *value) {
+/* Times everything that starts at `since` or later, of the moved rank from index `from` on; all of
+ * it when `since` is below 0. */
+static bool run_from(struct pen_search_timeline *board, double since, uint32_t moved, uint32_t from,
+                     double most, struct pen_search_value *value) {
   const struct pen_search_problem *search = board->search;
   uint32_t stacked = 0;
   board->epoch++;
   for (uint32_t rank = search->rank_count; rank-- > 0;) {
-    board->from[rank] = board->at[rank] = since < 0 ? 0 : rank == moved ? from : first_from(board, rank, since);
+    board->from[rank] = board->at[rank] = since < 0       ? 0
+                                          : rank == moved ? from
+                                                          : first_from(board, rank, since);
     board->waits[rank] = PEN_NONE;
     if (board->at[rank] < board->length[rank]) board->stack[stacked++] = rank;
   }
@@ -257,9 +282,11 @@ static bool run_from(struct pen_search_timeline *board, double since, uint32_t m
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
     if (board->at[rank] < board->length[rank]) return false;
     uint32_t last = board->list[(size_t)rank * search->count + board->length[rank] - 1];
-    double idle = board->from[rank] < board->length[rank] ? board->trial[last].times.idle : board->times[last].idle;
+    double idle = board->from[rank] < board->length[rank] ? board->trial[last].times.idle
+                                                          : board->times[last].idle;
     uint32_t head = board->list[(size_t)rank * search->count];
-    double start = board->from[rank] == 0 ? board->trial[head].times.start : board->times[head].start;
+    double start =
+        board->from[rank] == 0 ? board->trial[head].times.start : board->times[head].start;
     double lasts = search->work[rank] + idle, after = search->after[rank];
     value->greatest = fmax(value->greatest, lasts + (search->by_span ? 0 : after));
     value->mean += lasts / search->rank_count;
@@ -272,7 +299,8 @@ void pen_search_keep(struct pen_search_timeline *board) {
   const struct pen_search_problem *search = board->search;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
     const uint32_t *list = board->list + (size_t)rank * search->count;
-    for (uint32_t i = board->from[rank]; i < board->length[rank]; i++) board->times[list[i]] = board->trial[list[i]].times;
+    for (uint32_t i = board->from[rank]; i < board->length[rank]; i++)
+      board->times[list[i]] = board->trial[list[i]].times;
   }
 }
 
@@ -286,10 +314,13 @@ static bool take_lists(struct pen_search_timeline *board, const uint32_t *list) 
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
     const uint32_t *own = board->list + (size_t)rank * search->count;
     uint32_t *length = &board->length[rank];
-    for (*length = 0; *length < search->count && own[*length] != PEN_NONE; ++*length) board->place[own[*length]] = *length;
+    for (*length = 0; *length < search->count && own[*length] != PEN_NONE; ++*length)
+      board->place[own[*length]] = *length;
   }
-  for (uint32_t cell = pen_search_cell_of(search, PEN_PROGRAM_W, 0, 0); cell < search->cell_count; cell++)
-    if (board->place[cell] == PEN_NONE) board->cell[backward_of(search, cell)].type += 2 * search->stage_count;
+  for (uint32_t cell = pen_search_cell_of(search, PEN_PROGRAM_W, 0, 0); cell < search->cell_count;
+       cell++)
+    if (board->place[cell] == PEN_NONE)
+      board->cell[backward_of(search, cell)].type += 2 * search->stage_count;
   for (uint32_t rank = 0; rank < search->rank_count; rank++) {
     held_by(board, rank)[0] = 0;
     fits &= index_from(board, rank, 0);
@@ -297,10 +328,12 @@ static bool take_lists(struct pen_search_timeline *board, const uint32_t *list) 
   return fits;
 }
 
-bool pen_search_set(struct pen_search_timeline *board, const uint32_t *list, struct pen_search_value *value) {
+bool pen_search_set(struct pen_search_timeline *board, const uint32_t *list,
+                    struct pen_search_value *value) {
   const struct pen_search_problem *search = board->search;
   bool fits = take_lists(board, list);
-  for (uint32_t cell = 0; cell < search->cell_count; cell++) board->times[cell].start = INFINITY; /* nothing stands yet */
+  for (uint32_t cell = 0; cell < search->cell_count; cell++)
+    board->times[cell].start = INFINITY; /* nothing stands yet */
   if (!fits || !run_from(board, -1, 0, 0, INFINITY, value)) return false;
   pen_search_keep(board);
   return true;
@@ -314,7 +347,8 @@ void pen_search_take_back(struct pen_search_timeline *board, const struct pen_se
   (void)change_split(board, &(struct pen_search_move){m->rank, m->cell, m->to, m->from});
 }
 
-bool pen_search_try(struct pen_search_timeline *board, const struct pen_search_move *m, double most, struct pen_search_value *value) {
+bool pen_search_try(struct pen_search_timeline *board, const struct pen_search_move *m, double most,
+                    struct pen_search_value *value) {
   const struct pen_search_problem *search = board->search;
   const uint32_t *list = board->list + (size_t)m->rank * search->count;
   uint32_t first = m->from < m->to ? m->from : m->to;
@@ -328,8 +362,10 @@ bool pen_search_try(struct pen_search_timeline *board, const struct pen_search_m
     if (!shift_fits(board, m->rank, m->from, m->to)) return false;
     shift(board, m->rank, m->from, m->to);
   }
-  double since = first > 0 ? board->times[list[first - 1]].start + type_of(board, list[first - 1])->cost : 0;
-  /* Actions without cost may start at that time and stand before the first that changes: they are timed again. */
+  double since =
+      first > 0 ? board->times[list[first - 1]].start + type_of(board, list[first - 1])->cost : 0;
+  /* Actions without cost may start at that time and stand before the first that changes: they are
+   * timed again. */
   while (first > 0 && board->times[list[first - 1]].start >= since) first--;
   if (run_from(board, since, m->rank, first, most, value)) return true;
   pen_search_take_back(board, m);

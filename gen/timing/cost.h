@@ -5,12 +5,15 @@
 #include "gen/model/graph.h"
 
 /* Costs of every stage, from the topology's `costs` group and the programs' flops. */
-struct pen_stage_cost *pen_costs(const struct pen_topology *topology, const struct pen_partition *partition,
+struct pen_stage_cost *pen_costs(const struct pen_topology *topology,
+                                 const struct pen_partition *partition,
                                  struct pen_graph *const *graph);
-/* What the replicas' exchange of each stage's gradients takes, [stage], in the unit of `cost`: the topology's figures, or in proportion to
- * the bytes that are moved. */
-struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology, const struct pen_partition *partition,
-                                             struct pen_graph *const *graph, const struct pen_stage_cost *cost);
+/* What the replicas' exchange of each stage's gradients takes, [stage], in the unit of `cost`: the
+ * topology's figures, or in proportion to the bytes that are moved. */
+struct pen_collective_cost *pen_collective_costs(const struct pen_topology *topology,
+                                                 const struct pen_partition *partition,
+                                                 struct pen_graph *const *graph,
+                                                 const struct pen_stage_cost *cost);
 /* "in Gflop" or "in the file's unit". */
 const char *pen_cost_unit(const struct pen_topology *topology);
 

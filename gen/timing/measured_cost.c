@@ -1,7 +1,8 @@
 /* measured.c: reads --costs FILE (see measured.h).
  *
- * Costs belong to what a stage computes: the model's weights (their digest), how many parameters the stage holds, and the shape of
- * a microbatch. Schedule, ranks and number of microbatches may differ: to try those is what the file is for. */
+ * Costs belong to what a stage computes: the model's weights (their digest), how many parameters
+ * the stage holds, and the shape of a microbatch. Schedule, ranks and number of microbatches may
+ * differ: to try those is what the file is for. */
 #include "gen/timing/measured_cost.h"
 
 #include <errno.h>
@@ -12,29 +13,37 @@
 #include <jansson.h>
 
 /* A place in the file, for messages: `FILE: stages[2].forward`. */
-static _Noreturn void refuse(const struct pen_measured *measured, const char *place, const char *reason) {
+static _Noreturn void refuse(const struct pen_measured *measured, const char *place,
+                             const char *reason) {
   pen_stop(PEN_EXIT_DATA, "%s: %s: %s", measured->path, place, reason);
 }
 
-static double number_of(const struct pen_measured *measured, const char *place, const json_t *value) {
+static double number_of(const struct pen_measured *measured, const char *place,
+                        const json_t *value) {
   double number = json_is_number(value) ? json_number_value(value) : -1;
-  if (!isfinite(number) || number < 0) refuse(measured, place, value ? "a number, 0 or more, is wanted" : "is missing");
+  if (!isfinite(number) || number < 0)
+    refuse(measured, place, value ? "a number, 0 or more, is wanted" : "is missing");
   return number;
 }
 
-static uint64_t count_of(const struct pen_measured *measured, const char *place, const json_t *value) {
+static uint64_t count_of(const struct pen_measured *measured, const char *place,
+                         const json_t *value) {
   json_int_t count = json_is_integer(value) ? json_integer_value(value) : -1;
-  if (count < 0) refuse(measured, place, value ? "a whole number, 0 or more, is wanted" : "is missing");
+  if (count < 0)
+    refuse(measured, place, value ? "a whole number, 0 or more, is wanted" : "is missing");
   return (uint64_t)count;
 }
 
-static uint32_t small_of(const struct pen_measured *measured, const char *place, const json_t *value) {
+static uint32_t small_of(const struct pen_measured *measured, const char *place,
+                         const json_t *value) {
   uint64_t count = count_of(measured, place, value);
   if (count > UINT32_MAX) refuse(measured, place, "is too large");
   return (uint32_t)count;
 }
 
-static int hex_digit(char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1; }
+static int hex_digit(char c) {
+  return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+}
 
 static void read_digest(struct pen_measured *measured, const json_t *value) {
   const char *text = json_string_value(value);
@@ -47,19 +56,25 @@ static void read_digest(struct pen_measured *measured, const json_t *value) {
   if (!good) refuse(measured, "model_digest", "64 hexadecimal digits are wanted");
 }
 
-/* I and W as measured, or B divided by flops. What I and W share is by flops, too, unless all three were measured. */
-static void read_backward(struct pen_measured *measured, const json_t *object, uint32_t stage, const struct pen_graph *graph) {
+/* I and W as measured, or B divided by flops. What I and W share is by flops, too, unless all three
+ * were measured. */
+static void read_backward(struct pen_measured *measured, const json_t *object, uint32_t stage,
+                          const struct pen_graph *graph) {
   struct pen_stage_cost *cost = &measured->cost[stage];
-  const json_t *both = json_object_get(object, "backward"), *input = json_object_get(object, "backward_input");
+  const json_t *both = json_object_get(object, "backward"),
+               *input = json_object_get(object, "backward_input");
   const json_t *weight = json_object_get(object, "backward_weight");
-  double of_input = pen_program_flops(&graph->program[PEN_PROGRAM_I]), of_weight = pen_program_flops(&graph->program[PEN_PROGRAM_W]);
+  double of_input = pen_program_flops(&graph->program[PEN_PROGRAM_I]),
+         of_weight = pen_program_flops(&graph->program[PEN_PROGRAM_W]);
   double of_both = pen_shared_flops(graph);
   double whole = both ? number_of(measured, pen_text("stages[%u].backward", stage), both) : 0;
   if (input || weight) {
     cost->backward_input = number_of(measured, pen_text("stages[%u].backward_input", stage), input);
-    cost->backward_weight = number_of(measured, pen_text("stages[%u].backward_weight", stage), weight);
+    cost->backward_weight =
+        number_of(measured, pen_text("stages[%u].backward_weight", stage), weight);
     if (of_both > 0 && both) {
-      cost->shared = fmin(fmax(0, cost->backward_input + cost->backward_weight - whole), cost->backward_weight);
+      cost->shared = fmin(fmax(0, cost->backward_input + cost->backward_weight - whole),
+                          cost->backward_weight);
     } else if (of_both > 0) {
       cost->shared = cost->backward_weight * of_both / of_weight;
     }
@@ -69,27 +84,37 @@ static void read_backward(struct pen_measured *measured, const json_t *object, u
     cost->shared = of_whole > 0 ? whole * of_both / of_whole : 0;
     cost->backward_input = whole - cost->backward_weight + cost->shared;
   } else {
-    refuse(measured, pen_text("stages[%u]", stage), "needs backward, or backward_input and backward_weight");
+    refuse(measured, pen_text("stages[%u]", stage),
+           "needs backward, or backward_input and backward_weight");
   }
 }
 
-static void read_stages(struct pen_measured *measured, const json_t *stages, const struct pen_partition *partition,
-                        struct pen_graph *const *graph) {
-  if (!json_is_array(stages)) refuse(measured, "stages", "a list with an object for each stage is wanted");
+static void read_stages(struct pen_measured *measured, const json_t *stages,
+                        const struct pen_partition *partition, struct pen_graph *const *graph) {
+  if (!json_is_array(stages))
+    refuse(measured, "stages", "a list with an object for each stage is wanted");
   size_t count = json_array_size(stages);
   if (count != partition->stage_count)
-    refuse(measured, "stages", pen_text("%zu %s measured, the plan has %u", count, count == 1 ? "was" : "were", partition->stage_count));
+    refuse(measured, "stages",
+           pen_text("%zu %s measured, the plan has %u", count, count == 1 ? "was" : "were",
+                    partition->stage_count));
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     const json_t *object = json_array_get(stages, stage);
-    if (!json_is_object(object)) refuse(measured, pen_text("stages[%u]", stage), "an object is wanted");
-    if (small_of(measured, pen_text("stages[%u].stage", stage), json_object_get(object, "stage")) != stage)
+    if (!json_is_object(object))
+      refuse(measured, pen_text("stages[%u]", stage), "an object is wanted");
+    if (small_of(measured, pen_text("stages[%u].stage", stage), json_object_get(object, "stage")) !=
+        stage)
       refuse(measured, pen_text("stages[%u].stage", stage), "stages are listed in order, from 0");
-    measured->parameters[stage] = count_of(measured, pen_text("stages[%u].parameters", stage), json_object_get(object, "parameters"));
-    measured->cost[stage].forward = number_of(measured, pen_text("stages[%u].forward", stage), json_object_get(object, "forward"));
-    measured->cost[stage].send = number_of(measured, pen_text("stages[%u].send", stage), json_object_get(object, "send"));
+    measured->parameters[stage] = count_of(measured, pen_text("stages[%u].parameters", stage),
+                                           json_object_get(object, "parameters"));
+    measured->cost[stage].forward = number_of(measured, pen_text("stages[%u].forward", stage),
+                                              json_object_get(object, "forward"));
+    measured->cost[stage].send =
+        number_of(measured, pen_text("stages[%u].send", stage), json_object_get(object, "send"));
     read_backward(measured, object, stage, graph[stage]);
     const json_t *recomputes = json_object_get(object, "recomputes");
-    if (!json_is_boolean(recomputes)) refuse(measured, pen_text("stages[%u].recomputes", stage), "true or false is wanted");
+    if (!json_is_boolean(recomputes))
+      refuse(measured, pen_text("stages[%u].recomputes", stage), "true or false is wanted");
     measured->recomputes[stage] = json_is_true(recomputes);
   }
 }
@@ -105,7 +130,8 @@ static json_t *load(const char *path) {
   return root;
 }
 
-struct pen_measured *pen_measured_read(const char *path, const struct pen_partition *partition, struct pen_graph *const *graph) {
+struct pen_measured *pen_measured_read(const char *path, const struct pen_partition *partition,
+                                       struct pen_graph *const *graph) {
   struct pen_measured *measured = pen_new(1, sizeof *measured);
   json_t *root = load(path);
   measured->path = path;
@@ -113,7 +139,8 @@ struct pen_measured *pen_measured_read(const char *path, const struct pen_partit
   measured->cost = pen_new(partition->stage_count, sizeof *measured->cost);
   measured->parameters = pen_new(partition->stage_count, sizeof *measured->parameters);
   measured->recomputes = pen_new(partition->stage_count, sizeof *measured->recomputes);
-  if (!json_is_object(root)) refuse(measured, "the file", "an object is wanted, as penstock-NAME train --measure writes it");
+  if (!json_is_object(root))
+    refuse(measured, "the file", "an object is wanted, as penstock-NAME train --measure writes it");
   const char *unit = json_string_value(json_object_get(root, "unit"));
   if (!unit || strcmp(unit, "ms") != 0) refuse(measured, "unit", "\"ms\" is wanted");
   read_digest(measured, json_object_get(root, "model_digest"));
@@ -131,16 +158,21 @@ void pen_measured_check(const struct pen_measured *measured, const struct pen_pl
   if (memcmp(measured->model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0)
     refuse(measured, "model_digest", "was measured on another model than the plan's");
   if (measured->microbatch != plan->microbatch || measured->sequence != plan->sequence)
-    refuse(measured, "microbatch", pen_text("%u sequences of %u were measured, the plan has %u of %u", measured->microbatch,
-                                            measured->sequence, plan->microbatch, plan->sequence));
+    refuse(measured, "microbatch",
+           pen_text("%u sequences of %u were measured, the plan has %u of %u", measured->microbatch,
+                    measured->sequence, plan->microbatch, plan->sequence));
   uint64_t *parameters = pen_new(measured->stage_count, sizeof *parameters);
-  for (uint32_t w = 0; w < plan->weight_count; w++) parameters[plan->weights[w].stage] += plan->weights[w].count;
+  for (uint32_t w = 0; w < plan->weight_count; w++)
+    parameters[plan->weights[w].stage] += plan->weights[w].count;
   for (uint32_t stage = 0; stage < measured->stage_count; stage++) {
     if (measured->parameters[stage] != parameters[stage])
       refuse(measured, pen_text("stages[%u].parameters", stage),
-             pen_text("%llu were measured, the plan's stage has %llu", (unsigned long long)measured->parameters[stage],
+             pen_text("%llu were measured, the plan's stage has %llu",
+                      (unsigned long long)measured->parameters[stage],
                       (unsigned long long)parameters[stage]));
-    if (plan->profiles[0].kind == PEN_TRAIN && measured->recomputes[stage] != plan->profiles[0].stages[stage].recomputes)
-      refuse(measured, pen_text("stages[%u].recomputes", stage), "memory.recompute was another when this was measured");
+    if (plan->profiles[0].kind == PEN_TRAIN &&
+        measured->recomputes[stage] != plan->profiles[0].stages[stage].recomputes)
+      refuse(measured, pen_text("stages[%u].recomputes", stage),
+             "memory.recompute was another when this was measured");
   }
 }

@@ -1,4 +1,5 @@
-/* budget.h: what a rank may hold at once, and what each action adds to it: for the search and for lower bounds. */
+/* budget.h: what a rank may hold at once, and what each action adds to it: for the search and for
+ * lower bounds. */
 #ifndef PEN_BUDGET_H
 #define PEN_BUDGET_H
 
@@ -11,24 +12,29 @@ struct pen_hold {
 };
 
 struct pen_budget {
-  bool limited;                         /* false: all limits are infinite, all holds 0 */
-  bool estimated;                       /* in bytes: the layout may need somewhat more or less, so nothing is proved by it */
-  double *limit;                        /* [rank], inclusive */
+  bool limited;   /* false: all limits are infinite, all holds 0 */
+  bool estimated; /* in bytes: the layout may need somewhat more or less, so nothing is proved by it
+                   */
+  double *limit;  /* [rank], inclusive */
   struct pen_hold (*hold)[PEN_PROGRAMS]; /* [stage][F, I, W, B] */
-  double *whole;                        /* [stage] what every peak has of weights brought together for that use alone; null: nothing */
+  double *whole; /* [stage] what every peak has of weights brought together for that use alone;
+                    null: nothing */
 };
 
 /* No limit. */
 struct pen_budget *pen_budget_none(uint32_t rank_count, uint32_t stage_count);
 
-/* `limit` a rank; a stage and microbatch holds `backward` from the start of F to the end of I or B, then `weight`, [stage], to the end
- * of W. */
-struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, double limit, double backward, const double *weight);
+/* `limit` a rank; a stage and microbatch holds `backward` from the start of F to the end of I or B,
+ * then `weight`, [stage], to the end of W. */
+struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, double limit,
+                                   double backward, const double *weight);
 
-/* What the topology asks: pipeline.live_limit with costs.live_backward and costs.live_weight, else memory.limit_mib in bytes, less
- * what a rank's weights, gradients and moments take, a snapshot of them too, and less `slack`, [rank] or null, else none. `graph` is the
- * training one; what a stage holds in bytes is an estimate from its programs, which layout then confirms or not. */
-struct pen_budget *pen_budget_of(const struct pen_topology *topology, const struct pen_partition *partition,
+/* What the topology asks: pipeline.live_limit with costs.live_backward and costs.live_weight, else
+ * memory.limit_mib in bytes, less what a rank's weights, gradients and moments take, a snapshot of
+ * them too, and less `slack`, [rank] or null, else none. `graph` is the training one; what a stage
+ * holds in bytes is an estimate from its programs, which layout then confirms or not. */
+struct pen_budget *pen_budget_of(const struct pen_topology *topology,
+                                 const struct pen_partition *partition,
                                  struct pen_graph *const *graph, const double *slack);
 
 /* Whether an order keeps within the budget at every action. */
@@ -37,11 +43,12 @@ bool pen_budget_holds(const struct pen_budget *budget, const struct pen_order *o
 /* Whether a stage's B adds less at its most than I and the W right after it. */
 bool pen_budget_prefers_whole(const struct pen_budget *budget, uint32_t stage);
 
-/* Whether the rank's limit has no room for I and W of one microbatch of its stage, nothing else held. */
+/* Whether the rank's limit has no room for I and W of one microbatch of its stage, nothing else
+ * held. */
 bool pen_budget_forces_whole(const struct pen_budget *budget, uint32_t rank, uint32_t stage);
 
-/* What one stage needs at least, if everything else were done before: the most over F and its backward, split or
- * whole. */
+/* What one stage needs at least, if everything else were done before: the most over F and its
+ * backward, split or whole. */
 double pen_budget_least(const struct pen_budget *budget, uint32_t stage);
 
 #endif

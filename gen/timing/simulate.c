@@ -1,11 +1,14 @@
-/* simulate.c: when each compute action starts and ends under a cost model, and how far from the best that is.
+/* simulate.c: when each compute action starts and ends under a cost model, and how far from the
+ * best that is.
  *
- * The ranks run their lists like players of one event loop: a heap holds the ranks whose next action can start, keyed by its
- * start time, then by rank. The least is taken, runs, and may free the next action of its own rank and of at most two others.
- * Starts never fall along the way, so the order of taking is one global order by time, and a topological one even when costs are
- * zero. n actions on P ranks: O(n log P).
+ * The ranks run their lists like players of one event loop: a heap holds the ranks whose next
+ * action can start, keyed by its start time, then by rank. The least is taken, runs, and may free
+ * the next action of its own rank and of at most two others. Starts never fall along the way, so
+ * the order of taking is one global order by time, and a topological one even when costs are zero.
+ * n actions on P ranks: O(n log P).
  *
- * How far from the best that is, bounds.c says; where rows of the exchange between replicas stand, exchange.c.
+ * How far from the best that is, bounds.c says; where rows of the exchange between replicas stand,
+ * exchange.c.
  */
 #include <math.h>
 #include <string.h>
@@ -27,9 +30,9 @@ struct run {
   struct pen_timing *timing;
   struct lane *lane;
   uint32_t *heap, heap_count;
-  bool *waiting; /* [rank] in the heap */
+  bool *waiting;                      /* [rank] in the heap */
   double *forward_end, *backward_end; /* [stage][microbatch]; NaN: not yet */
-  bool *split_end; /* [stage][microbatch] its I has run */
+  bool *split_end;                    /* [stage][microbatch] its I has run */
   uint64_t turn;
 };
 
@@ -40,14 +43,14 @@ static size_t cell(const struct run *run, uint32_t stage, uint32_t microbatch) {
 static double own_cost(const struct run *run, const struct pen_compute *action) {
   const struct pen_stage_cost *cost = run->cost;
   switch (action->kind) {
-  case PEN_REDUCE_SCATTER: return run->exchange_cost[action->stage].reduce;
-  case PEN_ALL_GATHER_GRAD:
-  case PEN_ALL_GATHER_WEIGHT:
-  case PEN_UNSHARD: return run->exchange_cost[action->stage].gather;
-  case PEN_F: return cost[action->stage].forward;
-  case PEN_I: return cost[action->stage].backward_input;
-  case PEN_W: return cost[action->stage].backward_weight;
-  default: return pen_backward_cost(&cost[action->stage]);
+    case PEN_REDUCE_SCATTER: return run->exchange_cost[action->stage].reduce;
+    case PEN_ALL_GATHER_GRAD:
+    case PEN_ALL_GATHER_WEIGHT:
+    case PEN_UNSHARD: return run->exchange_cost[action->stage].gather;
+    case PEN_F: return cost[action->stage].forward;
+    case PEN_I: return cost[action->stage].backward_input;
+    case PEN_W: return cost[action->stage].backward_weight;
+    default: return pen_backward_cost(&cost[action->stage]);
   }
 }
 
@@ -60,7 +63,8 @@ static bool before(const struct run *run, uint32_t a, uint32_t b) {
 
 static void push(struct run *run, uint32_t rank) {
   uint32_t at = run->heap_count++;
-  for (; at > 0 && before(run, rank, run->heap[(at - 1) / 2]); at = (at - 1) / 2) run->heap[at] = run->heap[(at - 1) / 2];
+  for (; at > 0 && before(run, rank, run->heap[(at - 1) / 2]); at = (at - 1) / 2)
+    run->heap[at] = run->heap[(at - 1) / 2];
   run->heap[at] = rank;
 }
 
@@ -81,7 +85,8 @@ static uint32_t pop(struct run *run) {
 /* ---- what an action waits for ---- */
 
 /* When the result of another stage is there for `rank`; NaN when it is not made yet. */
-static double arrival(const struct run *run, const double *end, uint32_t stage, uint32_t microbatch, uint32_t rank) {
+static double arrival(const struct run *run, const double *end, uint32_t stage, uint32_t microbatch,
+                      uint32_t rank) {
   double sent = end[cell(run, stage, microbatch)];
   return run->partition->rank_of[stage] == rank ? sent : sent + run->cost[stage].send;
 }
@@ -91,7 +96,8 @@ static double needs(const struct run *run, uint32_t rank, const struct pen_compu
   uint32_t stage = action->stage, microbatch = action->microbatch;
   size_t own = cell(run, stage, microbatch);
   if (action->kind > PEN_W) return 0;
-  if (action->kind == PEN_F) return stage == 0 ? 0 : arrival(run, run->forward_end, stage - 1, microbatch, rank);
+  if (action->kind == PEN_F)
+    return stage == 0 ? 0 : arrival(run, run->forward_end, stage - 1, microbatch, rank);
   if (action->kind == PEN_W) return run->split_end[own] ? run->backward_end[own] : NAN;
   double forward = run->forward_end[own];
   if (stage + 1 == run->partition->stage_count) return forward;
@@ -133,8 +139,10 @@ static void finish(struct run *run, uint32_t rank, uint32_t index, double start,
 
 static void wake_after(struct run *run, uint32_t rank, const struct pen_compute *action) {
   const uint32_t *rank_of = run->partition->rank_of;
-  if (action->kind == PEN_F && action->stage + 1u < run->partition->stage_count) wake(run, rank_of[action->stage + 1]);
-  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0) wake(run, rank_of[action->stage - 1]);
+  if (action->kind == PEN_F && action->stage + 1u < run->partition->stage_count)
+    wake(run, rank_of[action->stage + 1]);
+  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0)
+    wake(run, rank_of[action->stage - 1]);
   wake(run, rank);
 }
 
@@ -159,12 +167,17 @@ static void advance(struct run *run, uint32_t rank) {
 /* ---- the whole ---- */
 
 static struct run begin(const struct pen_order *order, const struct pen_partition *partition,
-                        const struct pen_stage_cost *cost, const struct pen_collective_cost *exchange_cost, double overlap_cost) {
+                        const struct pen_stage_cost *cost,
+                        const struct pen_collective_cost *exchange_cost, double overlap_cost) {
   uint32_t ranks = order->rank_count;
   size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
   struct pen_timing *timing = pen_new(1, sizeof *timing);
-  struct run run = {.order = order, .partition = partition, .cost = cost, .exchange_cost = exchange_cost,
-                    .overlap_cost = overlap_cost, .timing = timing};
+  struct run run = {.order = order,
+                    .partition = partition,
+                    .cost = cost,
+                    .exchange_cost = exchange_cost,
+                    .overlap_cost = overlap_cost,
+                    .timing = timing};
   timing->start = pen_new(ranks, sizeof *timing->start);
   timing->end = pen_new(ranks, sizeof *timing->end);
   timing->turn = pen_new(ranks, sizeof *timing->turn);
@@ -177,7 +190,8 @@ static struct run begin(const struct pen_order *order, const struct pen_partitio
   run.forward_end = pen_new(cells, sizeof(double));
   run.backward_end = pen_new(cells, sizeof(double));
   run.split_end = pen_new(cells, sizeof(bool));
-  for (size_t index = 0; index < cells; index++) run.forward_end[index] = run.backward_end[index] = NAN;
+  for (size_t index = 0; index < cells; index++)
+    run.forward_end[index] = run.backward_end[index] = NAN;
   for (uint32_t rank = 0; rank < ranks; rank++) {
     timing->start[rank] = pen_new(order->count[rank], sizeof(double));
     timing->end[rank] = pen_new(order->count[rank], sizeof(double));
@@ -190,7 +204,8 @@ static struct run begin(const struct pen_order *order, const struct pen_partitio
   return run;
 }
 
-/* The first and the last of a rank's actions that is no row of the exchange; false: there is none. */
+/* The first and the last of a rank's actions that is no row of the exchange; false: there is none.
+ */
 static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *first, uint32_t *last) {
   const struct pen_compute *action = order->action[rank];
   for (*last = order->count[rank]; *last > 0 && action[*last - 1].kind > PEN_W; (*last)--) continue;
@@ -201,24 +216,31 @@ static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *firs
 /* Sums up a complete run. */
 static void conclude(struct run *run) {
   struct pen_timing *timing = run->timing;
-  double begins = INFINITY, ends = -INFINITY, *after = pen_tied_weight_tail(run->partition, run->cost);
+  double begins = INFINITY, ends = -INFINITY,
+         *after = pen_tied_weight_tail(run->partition, run->cost);
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++) {
     uint32_t first, last;
     if (run->order->count[rank] == 0) continue;
     begins = fmin(begins, timing->start[rank][0]);
     ends = fmax(ends, run->lane[rank].free_at + after[rank]);
-    if (ends_of(run->order, rank, &first, &last)) timing->span = fmax(timing->span, timing->end[rank][last] - timing->start[rank][first]);
+    if (ends_of(run->order, rank, &first, &last))
+      timing->span = fmax(timing->span, timing->end[rank][last] - timing->start[rank][first]);
     timing->work = fmax(timing->work, timing->busy[rank]);
   }
   pen_free(after);
   timing->makespan = ends > begins ? ends - begins : 0;
-  timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span : 0; /* below: by rounding */
+  timing->bubble = timing->span > timing->work ? (timing->span - timing->work) / timing->span
+                                               : 0; /* below: by rounding */
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++)
-    timing->idle[rank] = fmax(0, timing->makespan - timing->busy[rank] - timing->exchanging[rank]); /* below: by rounding */
+    timing->idle[rank] = fmax(0, timing->makespan - timing->busy[rank] -
+                                     timing->exchanging[rank]); /* below: by rounding */
 }
 
-struct pen_timing *pen_simulate_collectives(const struct pen_order *order, const struct pen_partition *partition, const struct pen_stage_cost *cost,
-                                     const struct pen_collective_cost *exchange_cost, double overlap_cost) {
+struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
+                                            const struct pen_partition *partition,
+                                            const struct pen_stage_cost *cost,
+                                            const struct pen_collective_cost *exchange_cost,
+                                            double overlap_cost) {
   struct run run = begin(order, partition, cost, exchange_cost, overlap_cost);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) wake(&run, rank);
   while (run.heap_count > 0) advance(&run, pop(&run));
@@ -226,17 +248,22 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order, const
   timing->complete = true;
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     if (run.lane[rank].next < order->count[rank]) timing->complete = false;
-  if (timing->complete) conclude(&run);
-  else timing->makespan = timing->span = timing->work = timing->bubble = timing->lower_bound = timing->gap = NAN;
+  if (timing->complete)
+    conclude(&run);
+  else
+    timing->makespan = timing->span = timing->work = timing->bubble = timing->lower_bound =
+        timing->gap = NAN;
   return timing;
 }
 
-struct pen_timing *pen_simulate(const struct pen_order *order, const struct pen_partition *partition,
+struct pen_timing *pen_simulate(const struct pen_order *order,
+                                const struct pen_partition *partition,
                                 const struct pen_stage_cost *cost, double overlap_cost) {
   struct pen_timing *timing = pen_simulate_collectives(order, partition, cost, NULL, overlap_cost);
   if (!timing->complete) return timing;
   double bound = pen_bounds_of(order, partition, cost, overlap_cost, NULL).makespan.greatest;
   timing->lower_bound = pen_bound_rounded(bound, timing->makespan);
-  timing->gap = timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
+  timing->gap =
+      timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
   return timing;
 }

@@ -1,4 +1,5 @@
-/* built.c: what this version builds of what the table of settings has. A later version shortens these lists. */
+/* built.c: what this version builds of what the table of settings has. A later version shortens
+ * these lists. */
 #include <string.h>
 
 #include "gen/gen.h"
@@ -17,10 +18,9 @@ static void check_choices(const struct pen_topology *topology) {
     const struct pen_setting *setting = pen_setting_find_path(built[i].path);
     const char *value = *(const char *const *)((const char *)topology + setting->offset);
     if (!pen_setting_has_choice(built[i].choices, value))
-      pen_topology_fail(topology, built[i].path, "this version allows %s", pen_setting_quoted(built[i].choices));
+      pen_topology_fail(topology, built[i].path, "this version allows %s",
+                        pen_setting_quoted(built[i].choices));
   }
 }
 
-void pen_topology_check_built(const struct pen_topology *topology) {
-  check_choices(topology);
-}
+void pen_topology_check_built(const struct pen_topology *topology) { check_choices(topology); }

@@ -1,4 +1,5 @@
-/* canonical.c: a settled topology as text that does not depend on how it was written, and as make's dependencies. */
+/* canonical.c: a settled topology as text that does not depend on how it was written, and as make's
+ * dependencies. */
 #include <errno.h>
 #include <string.h>
 
@@ -8,9 +9,12 @@
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
 
-/* A path does not enter the digest, but what lies there: the SHA-256 of the schedule's file, when it is used. */
-static const char *canonical_value(const struct pen_topology *topology, const struct pen_setting *setting) {
-  if (setting->offset != offsetof(struct pen_topology, pipeline_schedule_file)) return pen_value_text(topology, setting);
+/* A path does not enter the digest, but what lies there: the SHA-256 of the schedule's file, when
+ * it is used. */
+static const char *canonical_value(const struct pen_topology *topology,
+                                   const struct pen_setting *setting) {
+  if (setting->offset != offsetof(struct pen_topology, pipeline_schedule_file))
+    return pen_value_text(topology, setting);
   if (!topology->schedule_text) return NULL;
   uint8_t digest[SHA256_DIGEST_SIZE];
   struct sha256_ctx hash;
@@ -34,7 +38,8 @@ const char *pen_topology_canonical(const struct pen_topology *topology) {
   return text;
 }
 
-/* Writes a file's name as make wants it; in a rule's target a per cent sign would make a pattern. */
+/* Writes a file's name as make wants it; in a rule's target a per cent sign would make a pattern.
+ */
 static void write_name(FILE *out, const char *name, bool target) {
   for (; *name; name++) {
     if (*name == '$') fputc('$', out);
@@ -43,7 +48,8 @@ static void write_name(FILE *out, const char *name, bool target) {
   }
 }
 
-void pen_topology_write_dependencies(const struct pen_topology *topology, const char *target, const char *path) {
+void pen_topology_write_dependencies(const struct pen_topology *topology, const char *target,
+                                     const char *path) {
   FILE *out = fopen(path, "w");
   if (!out) pen_stop(PEN_EXIT_CREATE, "%s: %s", path, strerror(errno));
   write_name(out, target, true);

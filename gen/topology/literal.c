@@ -20,7 +20,8 @@ static int hex_digit(char c) {
   return c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
 }
 
-/* Reads one escape after its backslash; returns the byte after it. What is no escape stays as it is, as in libconfig. */
+/* Reads one escape after its backslash; returns the byte after it. What is no escape stays as it
+ * is, as in libconfig. */
 static const char *read_escape(const char *at, const char *end, char *out) {
   if (end - at >= 3 && (*at | 0x20) == 'x' && hex_digit(at[1]) >= 0 && hex_digit(at[2]) >= 0) {
     *out = (char)(hex_digit(at[1]) * 16 + hex_digit(at[2]));
@@ -34,7 +35,8 @@ static const char *read_escape(const char *at, const char *end, char *out) {
 
 const char *pen_source_string(const char *from, const char *end, const char **string) {
   const char *close = from;
-  while (close < end && *close != '"' && *close != '\n') close += *close == '\\' && close + 1 < end && close[1] != '\n' ? 2 : 1;
+  while (close < end && *close != '"' && *close != '\n')
+    close += *close == '\\' && close + 1 < end && close[1] != '\n' ? 2 : 1;
   if (close >= end || *close != '"') return NULL;
   char *text = pen_new((size_t)(close - from) + 1, 1), *out = text;
   while (from < close) {
@@ -51,8 +53,11 @@ const char *pen_source_string(const char *from, const char *end, const char **st
 /* The length of the UTF-8 character at `text`, or 0 where there is none. */
 static size_t character_bytes(const char *text, size_t bytes) {
   unsigned char first = (unsigned char)*text;
-  size_t length = first < 0x80 ? 1 : first >= 0xc2 && first < 0xe0 ? 2 : (first & 0xf0) == 0xe0 ? 3
-                                       : first >= 0xf0 && first < 0xf5 ? 4 : 0;
+  size_t length = first < 0x80                    ? 1
+                  : first >= 0xc2 && first < 0xe0 ? 2
+                  : (first & 0xf0) == 0xe0        ? 3
+                  : first >= 0xf0 && first < 0xf5 ? 4
+                                                  : 0;
   if (length == 0 || length > bytes) return 0;
   for (size_t i = 1; i < length; i++) {
     if ((text[i] & 0xc0) != 0x80) return 0;

@@ -1,18 +1,24 @@
-/* topology.c: from a topology file and the -s of the command line to struct pen_topology; every message names its setting.
+/* topology.c: from a topology file and the -s of the command line to struct pen_topology; every
+ * message names its setting.
  *
- * What a setting is called, its type, what is allowed and its default stand in settings.def alone. It gets its value in this order, what comes
- * later in place of what came before:
+ * What a setting is called, its type, what is allowed and its default stand in settings.def alone.
+ * It gets its value in this order, what comes later in place of what came before:
  *
- *   1. the file, with what it includes. source.c reads it into one text in which each value is a number, its place among the values as they
- *      were written; libconfig parses that text, for the grammar alone. So integers do not wrap and reals may be written as whole
- *      numbers, which libconfig 1.5 gets wrong, and messages have the file and line of an included fragment
- *   2. each -s PATH=VALUE as it comes on the command line; value.c reads the text by the setting's type
+ *   1. the file, with what it includes. source.c reads it into one text in which each value is a
+ * number, its place among the values as they were written; libconfig parses that text, for the
+ * grammar alone. So integers do not wrap and reals may be written as whole numbers, which
+ * libconfig 1.5 gets wrong, and messages have the file and line of an included fragment
+ *   2. each -s PATH=VALUE as it comes on the command line; value.c reads the text by the setting's
+ * type
  *   3. defaults of settings.def, where nothing was said
- *   4. pen_topology_validate(): defaults that depend on other settings, and all that settings demand of each other (settle.c)
+ *   4. pen_topology_validate(): defaults that depend on other settings, and all that settings
+ * demand of each other (settle.c)
  *
- * Each setting keeps its origin: where it was written, and how. A message is `FILE:LINE: GROUP.NAME = VALUE: what is allowed`, `-s ...` for an
- * override, and FILE alone for a default or for nothing (design.md section 10). A name that is unknown ends the generator with the nearest one
- * that is known. The digest of the source is over the files' bytes, the overrides, and the schedule's CSV where there is one. */
+ * Each setting keeps its origin: where it was written, and how. A message is `FILE:LINE: GROUP.NAME
+ * = VALUE: what is allowed`, `-s ...` for an override, and FILE alone for a default or for nothing
+ * (design.md section 10). A name that is unknown ends the generator with the nearest one that is
+ * known. The digest of the source is over the files' bytes, the overrides, and the schedule's CSV
+ * where there is one. */
 #include "gen/topology/topology.h"
 
 #include <libconfig.h>
@@ -28,31 +34,38 @@
 /* Static, so that it is still in reach, and no leak, where a message ends the generator. */
 static config_t config;
 
-static struct pen_origin *origin_of(const struct pen_topology *topology, const struct pen_setting *setting) {
+static struct pen_origin *origin_of(const struct pen_topology *topology,
+                                    const struct pen_setting *setting) {
   return (struct pen_origin *)&topology->origin[setting - pen_settings];
 }
 
 /* ---- messages ---- */
 
-/* `FILE:LINE: GROUP.NAME = VALUE: `, or `FILE: GROUP.NAME = VALUE: ` for a default, or `FILE: GROUP.NAME: ` for nothing. */
+/* `FILE:LINE: GROUP.NAME = VALUE: `, or `FILE: GROUP.NAME = VALUE: ` for a default, or `FILE:
+ * GROUP.NAME: ` for nothing. */
 static const char *head_of(const struct pen_topology *topology, const struct pen_setting *setting) {
   const struct pen_origin *origin = origin_of(topology, setting);
   const char *where = origin->where ? origin->where : pen_text("%s: ", topology->path);
   const char *text = origin->where ? origin->text : pen_value_text(topology, setting);
-  return pen_text("%s%s.%s%s%s: ", where, setting->group, setting->name, text ? " = " : "", text ? text : "");
+  return pen_text("%s%s.%s%s%s: ", where, setting->group, setting->name, text ? " = " : "",
+                  text ? text : "");
 }
 
-void pen_topology_fail(const struct pen_topology *topology, const char *path, const char *format, ...) {
+void pen_topology_fail(const struct pen_topology *topology, const char *path, const char *format,
+                       ...) {
   char reason[1000];
   va_list list;
   va_start(list, format);
   vsnprintf(reason, sizeof reason, format, list);
   va_end(list);
   const struct pen_setting *setting = pen_setting_find_path(path);
-  pen_stop(PEN_EXIT_TOPOLOGY, "%s%s", setting ? head_of(topology, setting) : pen_text("%s: %s: ", topology->path, path), reason);
+  pen_stop(PEN_EXIT_TOPOLOGY, "%s%s",
+           setting ? head_of(topology, setting) : pen_text("%s: %s: ", topology->path, path),
+           reason);
 }
 
-void pen_topology_warn(const struct pen_topology *topology, const char *path, const char *format, ...) {
+void pen_topology_warn(const struct pen_topology *topology, const char *path, const char *format,
+                       ...) {
   char reason[1000];
   va_list list;
   va_start(list, format);
@@ -61,12 +74,13 @@ void pen_topology_warn(const struct pen_topology *topology, const char *path, co
   fprintf(stderr, "%swarning: %s\n", head_of(topology, pen_setting_find_path(path)), reason);
 }
 
-static void set(struct pen_topology *topology, const struct pen_setting *setting, const struct pen_written_value *value,
-                struct pen_origin origin) {
+static void set(struct pen_topology *topology, const struct pen_setting *setting,
+                const struct pen_written_value *value, struct pen_origin origin) {
   *origin_of(topology, setting) = origin;
   *(bool *)((char *)topology + setting->has_offset) = true;
   if (!pen_value_set(topology, setting, value))
-    pen_topology_fail(topology, pen_text("%s.%s", setting->group, setting->name), "%s", pen_setting_allowed(setting));
+    pen_topology_fail(topology, pen_text("%s.%s", setting->group, setting->name), "%s",
+                      pen_setting_allowed(setting));
 }
 
 /* ---- the file ---- */
@@ -74,12 +88,17 @@ static void set(struct pen_topology *topology, const struct pen_setting *setting
 /* Where something was written, and how: `FILE:LINE: ` and the value. */
 static struct pen_origin origin_in(const struct pen_source *source, size_t depth, const char *group,
                                    const config_setting_t *written) {
-  const struct pen_written *found = pen_source_find(source, depth, group, config_setting_name(written));
-  if (!found) return (struct pen_origin){pen_source_where(source, config_setting_source_line(written)), "...", source->file[0]};
-  return (struct pen_origin){pen_text("%s:%zu: ", source->file[found->file], found->line), found->value, source->file[found->file]};
+  const struct pen_written *found =
+      pen_source_find(source, depth, group, config_setting_name(written));
+  if (!found)
+    return (struct pen_origin){pen_source_where(source, config_setting_source_line(written)), "...",
+                               source->file[0]};
+  return (struct pen_origin){pen_text("%s:%zu: ", source->file[found->file], found->line),
+                             found->value, source->file[found->file]};
 }
 
-static bool take_literal(const struct pen_source *source, const config_setting_t *from, struct pen_literal *literal) {
+static bool take_literal(const struct pen_source *source, const config_setting_t *from,
+                         struct pen_literal *literal) {
   if (config_setting_type(from) != CONFIG_TYPE_INT) return false;
   size_t index = (size_t)config_setting_get_int(from);
   if (index >= source->literal_count) return false;
@@ -88,50 +107,60 @@ static bool take_literal(const struct pen_source *source, const config_setting_t
 }
 
 /* False for what no setting can be: a group, a list in a list. */
-static bool take_value(const struct pen_source *source, const config_setting_t *from, struct pen_written_value *value) {
+static bool take_value(const struct pen_source *source, const config_setting_t *from,
+                       struct pen_written_value *value) {
   value->is_list = config_setting_is_list(from) || config_setting_is_array(from);
   value->count = value->is_list ? (size_t)config_setting_length(from) : 1;
   value->literal = pen_new(value->count + 1, sizeof *value->literal);
   if (!value->is_list) return take_literal(source, from, value->literal);
   for (size_t i = 0; i < value->count; i++) {
-    if (!take_literal(source, config_setting_get_elem(from, (unsigned)i), &value->literal[i])) return false;
+    if (!take_literal(source, config_setting_get_elem(from, (unsigned)i), &value->literal[i]))
+      return false;
   }
   return true;
 }
 
-static void take_setting(struct pen_topology *topology, const struct pen_source *source, const char *group,
-                         const config_setting_t *from) {
+static void take_setting(struct pen_topology *topology, const struct pen_source *source,
+                         const char *group, const config_setting_t *from) {
   const char *name = config_setting_name(from), *path = pen_text("%s.%s", group, name);
   struct pen_origin origin = origin_in(source, 1, group, from);
   const struct pen_setting *setting = pen_setting_find_path(path);
   if (!setting)
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; %s", origin.where, path, origin.text, pen_setting_hint(path));
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; %s", origin.where, path,
+             origin.text, pen_setting_hint(path));
   struct pen_written_value value;
   if (!take_value(source, from, &value))
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text, pen_setting_allowed(setting));
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text,
+             pen_setting_allowed(setting));
   set(topology, setting, &value, origin);
 }
 
-/* `shapes = ({ sequence = 128; microbatches = 8; }, ...)`: a list of groups, each with both; the same as two lists in a group. */
-static void take_shapes(struct pen_topology *topology, const struct pen_source *source, const config_setting_t *from) {
+/* `shapes = ({ sequence = 128; microbatches = 8; }, ...)`: a list of groups, each with both; the
+ * same as two lists in a group. */
+static void take_shapes(struct pen_topology *topology, const struct pen_source *source,
+                        const config_setting_t *from) {
   static const char *const names[] = {"sequence", "microbatches"};
   struct pen_origin origin = origin_in(source, 0, "", from);
   int count = config_setting_length(from);
   for (int n = 0; n < 2; n++) {
-    struct pen_written_value value = {.is_list = true, .count = (size_t)count, .literal = pen_new((size_t)count + 1, sizeof *value.literal)};
+    struct pen_written_value value = {.is_list = true,
+                                      .count = (size_t)count,
+                                      .literal = pen_new((size_t)count + 1, sizeof *value.literal)};
     for (int i = 0; i < count; i++) {
       const config_setting_t *shape = config_setting_get_elem(from, (unsigned)i), *one;
       bool both = config_setting_is_group(shape) && config_setting_length(shape) == 2;
       one = both ? config_setting_get_member(shape, names[n]) : NULL;
       if (!one || !take_literal(source, one, &value.literal[i]))
-        pen_stop(PEN_EXIT_TOPOLOGY, "%sshapes = %s: shape %d: { sequence = NUMBER; microbatches = NUMBER; } is wanted", origin.where,
-                 origin.text, i + 1);
+        pen_stop(PEN_EXIT_TOPOLOGY,
+                 "%sshapes = %s: shape %d: { sequence = NUMBER; microbatches = NUMBER; } is wanted",
+                 origin.where, origin.text, i + 1);
     }
     set(topology, pen_setting_find("shapes", strlen("shapes"), names[n]), &value, origin);
   }
 }
 
-static void take_group(struct pen_topology *topology, const struct pen_source *source, const config_setting_t *from) {
+static void take_group(struct pen_topology *topology, const struct pen_source *source,
+                       const config_setting_t *from) {
   const char *name = config_setting_name(from);
   struct pen_origin origin = origin_in(source, 0, "", from);
   bool known = pen_setting_is_group(name);
@@ -140,13 +169,17 @@ static void take_group(struct pen_topology *topology, const struct pen_source *s
     return;
   }
   if (known && !config_setting_is_group(from))
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: a group: %s = { NAME = VALUE; ... };", origin.where, name, origin.text, name);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: a group: %s = { NAME = VALUE; ... };", origin.where,
+             name, origin.text, name);
   if (!known) {
-    const char *hint = config_setting_is_group(from) ? pen_setting_hint_group(name) : pen_setting_hint(name);
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such group; %s", origin.where, name, origin.text, hint);
+    const char *hint =
+        config_setting_is_group(from) ? pen_setting_hint_group(name) : pen_setting_hint(name);
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such group; %s", origin.where, name,
+             origin.text, hint);
   }
   int count = config_setting_length(from);
-  for (int i = 0; i < count; i++) take_setting(topology, source, name, config_setting_get_elem(from, (unsigned)i));
+  for (int i = 0; i < count; i++)
+    take_setting(topology, source, name, config_setting_get_elem(from, (unsigned)i));
 }
 
 /* libconfig names the line alone; the scanner knows which setting it is. */
@@ -155,9 +188,12 @@ static void fail_duplicate(const struct pen_source *source) {
     const struct pen_written *again = &source->written[i];
     for (size_t j = 0; j < i; j++) {
       const struct pen_written *first = &source->written[j];
-      if (first->depth != again->depth || strcmp(first->name, again->name) || strcmp(first->group, again->group)) continue;
-      pen_stop(PEN_EXIT_TOPOLOGY, "%s:%zu: %s%s%s = %s: given before, at %s:%zu", source->file[again->file], again->line,
-               again->group, *again->group ? "." : "", again->name, again->value, source->file[first->file], first->line);
+      if (first->depth != again->depth || strcmp(first->name, again->name) ||
+          strcmp(first->group, again->group))
+        continue;
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s:%zu: %s%s%s = %s: given before, at %s:%zu",
+               source->file[again->file], again->line, again->group, *again->group ? "." : "",
+               again->name, again->value, source->file[first->file], first->line);
     }
   }
 }
@@ -176,7 +212,8 @@ static void take_file(struct pen_topology *topology, const struct pen_source *so
   parse(source);
   const config_setting_t *root = config_root_setting(&config);
   int count = config_setting_length(root);
-  for (int i = 0; i < count; i++) take_group(topology, source, config_setting_get_elem(root, (unsigned)i));
+  for (int i = 0; i < count; i++)
+    take_group(topology, source, config_setting_get_elem(root, (unsigned)i));
   config_destroy(&config);
   topology->sources = (struct pen_strings){.count = source->file_count, .value = source->file};
 }
@@ -190,9 +227,11 @@ static void take_override(struct pen_topology *topology, const char *override) {
   const char *shown = pen_source_shown(text, strlen(text));
   const struct pen_setting *setting = pen_setting_find_path(path);
   if (pen_setting_is_group(path))
-    pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: a group: -s %s.NAME=VALUE, with one of %s", path, shown, path, pen_setting_names(path));
+    pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: a group: -s %s.NAME=VALUE, with one of %s", path,
+             shown, path, pen_setting_names(path));
   if (!setting)
-    pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; %s", pen_source_shown(path, bytes), shown, pen_setting_hint(path));
+    pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; %s",
+             pen_source_shown(path, bytes), shown, pen_setting_hint(path));
   struct pen_written_value value = pen_value_from_text(setting, text);
   set(topology, setting, &value, (struct pen_origin){"-s ", shown, NULL});
 }
@@ -203,21 +242,25 @@ static void take_defaults(struct pen_topology *topology) {
     if (!setting->otherwise || origin_of(topology, setting)->where) continue;
     struct pen_written_value value = pen_value_from_text(setting, setting->otherwise);
     if (!pen_value_set(topology, setting, &value))
-      pen_stop(PEN_EXIT_TOPOLOGY, "settings.def: the default of %s.%s is not allowed", setting->group, setting->name);
+      pen_stop(PEN_EXIT_TOPOLOGY, "settings.def: the default of %s.%s is not allowed",
+               setting->group, setting->name);
   }
 }
 
 struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index) {
   struct pen_topology *shape = pen_new(1, sizeof *shape);
-  const struct pen_setting *from = pen_setting_find_path("shapes.microbatches"), *to = pen_setting_find_path("pipeline.microbatches");
+  const struct pen_setting *from = pen_setting_find_path("shapes.microbatches"),
+                           *to = pen_setting_find_path("pipeline.microbatches");
   struct pen_origin *origin = pen_new(pen_setting_count, sizeof *origin);
   *shape = *topology;
   shape->sequence = topology->shapes_sequence.value[index];
   shape->pipeline_microbatches = topology->shapes_microbatches.value[index];
   memcpy(origin, topology->origin, pen_setting_count * sizeof *origin);
-  shape->origin = origin; /* a schedule that refuses the count of microbatches names the line where it stands */
-  *origin_of(shape, to) = (struct pen_origin){topology->origin[from - pen_settings].where,
-                                              pen_text("%lld", (long long)shape->pipeline_microbatches), NULL};
+  shape->origin =
+      origin; /* a schedule that refuses the count of microbatches names the line where it stands */
+  *origin_of(shape, to) =
+      (struct pen_origin){topology->origin[from - pen_settings].where,
+                          pen_text("%lld", (long long)shape->pipeline_microbatches), NULL};
   return shape;
 }
 
@@ -240,7 +283,8 @@ uint8_t pen_topology_dtype(const struct pen_topology *topology) {
   return strcmp(topology->model_dtype, "bf16") == 0 ? PEN_BF16 : PEN_F32;
 }
 
-struct pen_topology *pen_topology_read(const char *path, const char *const *override, size_t override_count) {
+struct pen_topology *pen_topology_read(const char *path, const char *const *override,
+                                       size_t override_count) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   topology->origin = pen_new(pen_setting_count, sizeof *topology->origin);
   topology->path = path;
@@ -251,8 +295,9 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
   take_file(topology, pen_source_read(path, &hash));
   for (size_t i = 0; i < override_count; i++) {
     take_override(topology, override[i]);
-    if (!strncmp(override[i], "pipeline.schedule_file=", strlen("pipeline.schedule_file="))) continue; /* its content counts, below */
-    sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *)override[i]);
+    if (!strncmp(override[i], "pipeline.schedule_file=", strlen("pipeline.schedule_file=")))
+      continue; /* its content counts, below */
+    sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *) override[i]);
   }
   take_defaults(topology);
   pen_topology_validate(topology);

@@ -1,5 +1,6 @@
-/* schedule_file.c: finds and reads pipeline.schedule_file when the topology is settled: its content belongs to the digest, and make
- * must know of it; and where pipeline.placement is not set, its first row tells. What else it says is csv.c's. */
+/* schedule_file.c: finds and reads pipeline.schedule_file when the topology is settled: its content
+ * belongs to the digest, and make must know of it; and where pipeline.placement is not set, its
+ * first row tells. What else it says is csv.c's. */
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
@@ -38,16 +39,19 @@ void pen_topology_take_schedule_file(struct pen_topology *t) {
   t->sources = (struct pen_strings){.count = t->sources.count + 1, .value = source};
 }
 
-/* The stages of rank 0 are multiples of the ranks in a loop; in a V every second turn ends on it: 2 x ranks - 1, and so on. */
+/* The stages of rank 0 are multiples of the ranks in a loop; in a V every second turn ends on it: 2
+ * x ranks - 1, and so on. */
 const char *pen_topology_placement_of_file(const struct pen_topology *t) {
   const char *end = memchr(t->schedule_text, '\n', t->schedule_bytes);
   if (!end || t->pipeline_ranks == 1) return "loop";
   for (const char *at = t->schedule_text; at < end; at++) {
     if (!isdigit((unsigned char)*at)) continue;
-    bool begins = at == t->schedule_text || strchr(",(;\" ", at[-1]); /* a stage, not a microbatch */
+    bool begins =
+        at == t->schedule_text || strchr(",(;\" ", at[-1]); /* a stage, not a microbatch */
     uint64_t stage = 0;
     for (; isdigit((unsigned char)*at); at++) stage = stage * 10 + (uint64_t)(*at - '0');
-    if (begins && stage % (2 * (uint64_t)t->pipeline_ranks) == 2 * (uint64_t)t->pipeline_ranks - 1) return "v";
+    if (begins && stage % (2 * (uint64_t)t->pipeline_ranks) == 2 * (uint64_t)t->pipeline_ranks - 1)
+      return "v";
   }
   return "loop";
 }

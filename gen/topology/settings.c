@@ -13,8 +13,16 @@
 
 const struct pen_setting pen_settings[] = {
 #define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) \
-  {#group, #name, PEN_##type, minimum, maximum, otherwise, choices, help,          \
-   offsetof(struct pen_topology, group##_##name), offsetof(struct pen_topology, has_##group##_##name)},
+  {#group,                                                                         \
+   #name,                                                                          \
+   PEN_##type,                                                                     \
+   minimum,                                                                        \
+   maximum,                                                                        \
+   otherwise,                                                                      \
+   choices,                                                                        \
+   help,                                                                           \
+   offsetof(struct pen_topology, group##_##name),                                  \
+   offsetof(struct pen_topology, has_##group##_##name)},
 #include "gen/topology/settings.def"
 };
 const size_t pen_setting_count = sizeof pen_settings / sizeof *pen_settings;
@@ -22,7 +30,8 @@ const size_t pen_setting_count = sizeof pen_settings / sizeof *pen_settings;
 const struct pen_setting *pen_setting_find(const char *group, size_t bytes, const char *name) {
   for (size_t i = 0; i < pen_setting_count; i++) {
     const struct pen_setting *setting = &pen_settings[i];
-    if (strlen(setting->group) == bytes && !memcmp(setting->group, group, bytes) && !strcmp(setting->name, name))
+    if (strlen(setting->group) == bytes && !memcmp(setting->group, group, bytes) &&
+        !strcmp(setting->name, name))
       return setting;
   }
   return NULL;
@@ -59,23 +68,28 @@ size_t pen_name_distance(const char *a, const char *b) {
   return row[length];
 }
 
-/* How far a row is from a path that is not in the table: its own name under a wrong group is near, whatever the group; another
- * name in the same group is next; anything else is far. */
-static size_t path_distance(const struct pen_setting *setting, const char *group, const char *name) {
-  size_t names = pen_name_distance(name, setting->name), groups = *group ? pen_name_distance(group, setting->group) : 0;
+/* How far a row is from a path that is not in the table: its own name under a wrong group is near,
+ * whatever the group; another name in the same group is next; anything else is far. */
+static size_t path_distance(const struct pen_setting *setting, const char *group,
+                            const char *name) {
+  size_t names = pen_name_distance(name, setting->name),
+         groups = *group ? pen_name_distance(group, setting->group) : 0;
   size_t far = 4 * NAME_BYTES_MAX;
   if (names == 0) return groups;
   return far + 2 * names + (groups ? far + groups : 0);
 }
 
 /* A misspelt name is off by a letter of three at most. */
-static bool is_near(const char *name, const char *known) { return pen_name_distance(name, known) <= strlen(name) / 3; }
+static bool is_near(const char *name, const char *known) {
+  return pen_name_distance(name, known) <= strlen(name) / 3;
+}
 
 static const char *all_groups(void) {
   const char *text = "";
   for (size_t i = 0; i < pen_setting_count; i++) {
     const char *group = pen_settings[i].group;
-    if (i == 0 || strcmp(group, pen_settings[i - 1].group)) text = pen_text("%s%s%s", text, *text ? ", " : "", group);
+    if (i == 0 || strcmp(group, pen_settings[i - 1].group))
+      text = pen_text("%s%s%s", text, *text ? ", " : "", group);
   }
   return text;
 }
@@ -83,14 +97,16 @@ static const char *all_groups(void) {
 const char *pen_setting_names(const char *group) {
   const char *text = "";
   for (size_t i = 0; i < pen_setting_count; i++) {
-    if (!strcmp(pen_settings[i].group, group)) text = pen_text("%s%s%s", text, *text ? ", " : "", pen_settings[i].name);
+    if (!strcmp(pen_settings[i].group, group))
+      text = pen_text("%s%s%s", text, *text ? ", " : "", pen_settings[i].name);
   }
   return text;
 }
 
 const char *pen_setting_hint(const char *path) {
   const char *dot = strchr(path, '.');
-  const char *group = dot ? pen_text("%.*s", (int)(dot - path), path) : "", *name = dot ? dot + 1 : path;
+  const char *group = dot ? pen_text("%.*s", (int)(dot - path), path) : "",
+             *name = dot ? dot + 1 : path;
   const struct pen_setting *nearest = NULL;
   size_t least = SIZE_MAX;
   for (size_t i = 0; i < pen_setting_count; i++) {
@@ -115,7 +131,8 @@ const char *pen_setting_hint_group(const char *group) {
       nearest = pen_settings[i].group;
     }
   }
-  return is_near(group, nearest) ? pen_text("did you mean %s?", nearest) : pen_text("the groups are %s", all_groups());
+  return is_near(group, nearest) ? pen_text("did you mean %s?", nearest)
+                                 : pen_text("the groups are %s", all_groups());
 }
 
 bool pen_setting_takes_one(const struct pen_setting *setting) {
@@ -145,21 +162,28 @@ bool pen_setting_has_choice(const char *choices, const char *choice) {
 
 static const char *real_bounds(const struct pen_setting *setting) {
   if (setting->maximum == PEN_BELOW_1) return "a number from 0 to below 1";
-  if (isfinite(setting->maximum)) return pen_text("a number from %g to %g", setting->minimum, setting->maximum);
-  return setting->minimum == PEN_ABOVE_0 ? "a finite number above 0" : pen_text("a finite number, %g or more", setting->minimum);
+  if (isfinite(setting->maximum))
+    return pen_text("a number from %g to %g", setting->minimum, setting->maximum);
+  return setting->minimum == PEN_ABOVE_0
+             ? "a finite number above 0"
+             : pen_text("a finite number, %g or more", setting->minimum);
 }
 
 const char *pen_setting_allowed(const struct pen_setting *setting) {
   switch (setting->type) {
-  case PEN_INTEGER: return pen_text("a whole number from %.0f to %.0f", setting->minimum, setting->maximum);
-  case PEN_REAL: return real_bounds(setting);
-  case PEN_BOOLEAN: return "true or false";
-  case PEN_STRING: return setting->choices ? pen_setting_quoted(setting->choices) : "a string in quotes";
-  case PEN_INTEGERS: return pen_text("a list of whole numbers from %.0f to %.0f", setting->minimum, setting->maximum);
-  case PEN_REALS: return pen_text("%s, or a list of such", real_bounds(setting));
-  case PEN_STRINGS:
-    if (!setting->choices) return "a list of strings in quotes";
-    return pen_text("%s, or a list of such", pen_setting_quoted(setting->choices));
+    case PEN_INTEGER:
+      return pen_text("a whole number from %.0f to %.0f", setting->minimum, setting->maximum);
+    case PEN_REAL: return real_bounds(setting);
+    case PEN_BOOLEAN: return "true or false";
+    case PEN_STRING:
+      return setting->choices ? pen_setting_quoted(setting->choices) : "a string in quotes";
+    case PEN_INTEGERS:
+      return pen_text("a list of whole numbers from %.0f to %.0f", setting->minimum,
+                      setting->maximum);
+    case PEN_REALS: return pen_text("%s, or a list of such", real_bounds(setting));
+    case PEN_STRINGS:
+      if (!setting->choices) return "a list of strings in quotes";
+      return pen_text("%s, or a list of such", pen_setting_quoted(setting->choices));
   }
   return "";
 }

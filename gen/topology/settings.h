@@ -1,4 +1,5 @@
-/* settings.h: the table of settings (settings.def) as data, for the parser, the canonical text and the man page. */
+/* settings.h: the table of settings (settings.def) as data, for the parser, the canonical text and
+ * the man page. */
 #ifndef PEN_SETTINGS_H
 #define PEN_SETTINGS_H
 
@@ -34,9 +35,10 @@ const struct pen_setting *pen_setting_find(const char *group, size_t bytes, cons
 const struct pen_setting *pen_setting_find_path(const char *path);
 bool pen_setting_is_group(const char *group);
 
-/* What to say of a path, or of a group, that is not in the table: `did you mean pipeline.ranks?` of the nearest by edit distance, or, where none
- * is near, which groups there are. A setting's own name under a wrong group is the nearest of all; within a group that exists, its settings
- * come before all others, and one of them is named in any case. */
+/* What to say of a path, or of a group, that is not in the table: `did you mean pipeline.ranks?` of
+ * the nearest by edit distance, or, where none is near, which groups there are. A setting's own
+ * name under a wrong group is the nearest of all; within a group that exists, its settings come
+ * before all others, and one of them is named in any case. */
 const char *pen_setting_hint(const char *path);
 const char *pen_setting_hint_group(const char *group);
 

@@ -1,7 +1,9 @@
-/* source.c: reads a topology file and its includes into one text for libconfig, with every value set aside as it was written.
+/* source.c: reads a topology file and its includes into one text for libconfig, with every value
+ * set aside as it was written.
  *
- * libconfig 1.5 keeps the grammar; what it would lose is kept here. The scanner knows just enough of the language to tell a
- * value from a name: a word is a value after `=` or `:`, and anywhere directly within [ ] or ( ).
+ * libconfig 1.5 keeps the grammar; what it would lose is kept here. The scanner knows just enough
+ * of the language to tell a value from a name: a word is a value after `=` or `:`, and anywhere
+ * directly within [ ] or ( ).
  */
 #include "gen/topology/source.h"
 
@@ -37,8 +39,8 @@ struct scanner {
   } open[NESTING_MAX];
   size_t open_count;
   bool expects_value; /* `=` came last */
-  size_t name;        /* written[] index of the last name whose value has not come yet, or NOTHING */
-  bool after_string;  /* a string may go on in another */
+  size_t name;       /* written[] index of the last name whose value has not come yet, or NOTHING */
+  bool after_string; /* a string may go on in another */
   size_t string_name; /* whose value that string is, or NOTHING */
 };
 
@@ -53,11 +55,12 @@ const char *pen_source_where(const struct pen_source *source, size_t line) {
   return pen_text("%s:%zu: ", source->file[source->line[index].file], source->line[index].line);
 }
 
-const struct pen_written *pen_source_find(const struct pen_source *source, size_t depth, const char *group,
-                                          const char *name) {
+const struct pen_written *pen_source_find(const struct pen_source *source, size_t depth,
+                                          const char *group, const char *name) {
   for (size_t i = source->written_count; i-- > 0;) {
     const struct pen_written *written = &source->written[i];
-    if (written->depth == depth && !strcmp(written->name, name) && !strcmp(written->group, group)) return written;
+    if (written->depth == depth && !strcmp(written->name, name) && !strcmp(written->group, group))
+      return written;
   }
   return NULL;
 }
@@ -75,14 +78,15 @@ static void emit(struct scanner *scanner, const char *text, size_t bytes) {
 static void begin_line(struct scanner *scanner, const struct reading *reading) {
   struct pen_source *source = scanner->source;
   if (source->line_count) emit(scanner, "\n", 1);
-  source->line = pen_grow(source->line, &source->line_capacity, source->line_count + 1, sizeof *source->line);
+  source->line =
+      pen_grow(source->line, &source->line_capacity, source->line_count + 1, sizeof *source->line);
   source->line[source->line_count++] = (struct pen_line){reading->file, reading->line};
 }
 
 static void emit_literal(struct scanner *scanner, const char *text, const char *string) {
   struct pen_source *source = scanner->source;
-  source->literal =
-      pen_grow(source->literal, &source->literal_capacity, source->literal_count + 1, sizeof *source->literal);
+  source->literal = pen_grow(source->literal, &source->literal_capacity, source->literal_count + 1,
+                             sizeof *source->literal);
   const char *index = pen_text(" %zu ", source->literal_count);
   emit(scanner, index, strlen(index));
   source->literal[source->literal_count++] = (struct pen_literal){text, string};
@@ -119,7 +123,8 @@ static void scan_comment(struct scanner *scanner, struct reading *reading) {
     if (*reading->at == '\n') {
       if (!block) return;
       next_line(scanner, reading);
-    } else if (block && *reading->at == '*' && reading->end - reading->at > 1 && reading->at[1] == '/') {
+    } else if (block && *reading->at == '*' && reading->end - reading->at > 1 &&
+               reading->at[1] == '/') {
       reading->at += 2;
       return;
     }
@@ -128,20 +133,27 @@ static void scan_comment(struct scanner *scanner, struct reading *reading) {
 }
 
 /* A name: the name of a setting or group, when the file is right; libconfig says whether it is. */
-static void scan_name(struct scanner *scanner, struct reading *reading, const char *name, size_t bytes) {
+static void scan_name(struct scanner *scanner, struct reading *reading, const char *name,
+                      size_t bytes) {
   struct pen_source *source = scanner->source;
   size_t depth = 0;
   const char *group = "";
   for (size_t i = 0; i < scanner->open_count; i++) {
     if (scanner->open[i].bracket != '{') continue;
     depth++;
-    group = scanner->open[i].written == NOTHING ? "" : source->written[scanner->open[i].written].name;
+    group =
+        scanner->open[i].written == NOTHING ? "" : source->written[scanner->open[i].written].name;
   }
   emit(scanner, name, bytes);
-  source->written = pen_grow(source->written, &source->written_capacity, source->written_count + 1, sizeof *source->written);
+  source->written = pen_grow(source->written, &source->written_capacity, source->written_count + 1,
+                             sizeof *source->written);
   scanner->name = source->written_count++;
-  source->written[scanner->name] = (struct pen_written){.group = group, .name = pen_text("%.*s", (int)bytes, name),
-      .depth = depth, .file = reading->file, .line = reading->line, .value = "..."};
+  source->written[scanner->name] = (struct pen_written){.group = group,
+                                                        .name = pen_text("%.*s", (int)bytes, name),
+                                                        .depth = depth,
+                                                        .file = reading->file,
+                                                        .line = reading->line,
+                                                        .value = "..."};
 }
 
 static void scan_include(struct scanner *scanner, struct reading *reading);
@@ -170,7 +182,8 @@ static void scan_string(struct scanner *scanner, struct reading *reading) {
   reading->at = pen_source_string(start + 1, reading->end, &string);
   if (!reading->at) {
     const char *line_end = memchr(start, '\n', (size_t)(reading->end - start));
-    const char *shown = pen_source_shown(start, (size_t)((line_end ? line_end : reading->end) - start));
+    const char *shown =
+        pen_source_shown(start, (size_t)((line_end ? line_end : reading->end) - start));
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s: a string must end on its line", where(reading), shown);
   }
   const char *text = pen_text("%.*s", (int)(reading->at - start), start);
@@ -196,12 +209,14 @@ static void scan_bracket(struct scanner *scanner, struct reading *reading) {
   const char *at = reading->at++;
   if (strchr("([{", *at)) {
     if (scanner->open_count == NESTING_MAX)
-      pen_stop(PEN_EXIT_TOPOLOGY, "%s%c: at most %d groups and lists within each other", where(reading), *at, NESTING_MAX);
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s%c: at most %d groups and lists within each other",
+               where(reading), *at, NESTING_MAX);
     size_t written = scanner->expects_value ? scanner->name : NOTHING;
     scanner->open[scanner->open_count++] = (struct open){*at, written, reading->visit, at};
   } else if (strchr(")]}", *at) && scanner->open_count) {
     const struct open *open = &scanner->open[--scanner->open_count];
-    if (open->visit == reading->visit) set_value(scanner, open->written, open->start, (size_t)(at + 1 - open->start));
+    if (open->visit == reading->visit)
+      set_value(scanner, open->written, open->start, (size_t)(at + 1 - open->start));
   }
   emit(scanner, at, 1);
   scanner->after_string = false;
@@ -236,7 +251,8 @@ static size_t file_index(struct pen_source *source, const char *path) {
   for (size_t i = 0; i < source->file_count; i++) {
     if (!strcmp(source->file[i], path)) return i;
   }
-  source->file = pen_grow(source->file, &source->file_capacity, source->file_count + 1, sizeof *source->file);
+  source->file =
+      pen_grow(source->file, &source->file_capacity, source->file_count + 1, sizeof *source->file);
   source->file[source->file_count] = path;
   return source->file_count++;
 }
@@ -252,14 +268,17 @@ static bool read_all(int descriptor, struct reading *reading, size_t limit) {
     if (got == 0) break;
     bytes += (size_t)got;
     if (bytes > limit)
-      pen_stop(PEN_EXIT_TOPOLOGY, "%s: a topology and its includes have at most %d bytes", reading->path, SOURCE_BYTES_MAX);
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s: a topology and its includes have at most %d bytes",
+               reading->path, SOURCE_BYTES_MAX);
   }
   reading->start = reading->at = text;
   reading->end = text + bytes;
   return true;
 }
 
-static bool is_same(const struct stat *one, const struct stat *other) { return one->st_dev == other->st_dev && one->st_ino == other->st_ino; }
+static bool is_same(const struct stat *one, const struct stat *other) {
+  return one->st_dev == other->st_dev && one->st_ino == other->st_ino;
+}
 
 bool pen_same_file(const char *path, const char *other) {
   struct stat one, two;
@@ -269,7 +288,8 @@ bool pen_same_file(const char *path, const char *other) {
 static bool open_and_read(struct scanner *scanner, struct reading *reading) {
   int descriptor = open(reading->path, O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) return false;
-  bool done = fstat(descriptor, &reading->status) == 0 && read_all(descriptor, reading, SOURCE_BYTES_MAX - scanner->total_bytes);
+  bool done = fstat(descriptor, &reading->status) == 0 &&
+              read_all(descriptor, reading, SOURCE_BYTES_MAX - scanner->total_bytes);
   int error = errno;
   close(descriptor);
   errno = error;
@@ -277,8 +297,10 @@ static bool open_and_read(struct scanner *scanner, struct reading *reading) {
 }
 
 /* Scans one file; `why` begins the message when that cannot be. */
-static void scan_file(struct scanner *scanner, const char *path, const struct reading *outer, const char *why) {
-  struct reading reading = {.path = path, .line = 1, .outer = outer, .depth = outer ? outer->depth + 1 : 0};
+static void scan_file(struct scanner *scanner, const char *path, const struct reading *outer,
+                      const char *why) {
+  struct reading reading = {
+      .path = path, .line = 1, .outer = outer, .depth = outer ? outer->depth + 1 : 0};
   if (!open_and_read(scanner, &reading)) pen_stop(PEN_EXIT_NO_INPUT, "%s%s", why, strerror(errno));
   for (const struct reading *around = outer; around; around = around->outer) {
     if (is_same(&around->status, &reading.status))
@@ -291,7 +313,8 @@ static void scan_file(struct scanner *scanner, const char *path, const struct re
   reading.visit = scanner->visits++;
   const char *zero = memchr(reading.start, 0, bytes);
   for (const char *at = reading.start; zero && at < zero; at++) reading.line += *at == '\n';
-  if (zero) pen_stop(PEN_EXIT_TOPOLOGY, "%sa byte of value 0: a topology file is text", where(&reading));
+  if (zero)
+    pen_stop(PEN_EXIT_TOPOLOGY, "%sa byte of value 0: a topology file is text", where(&reading));
   scan(scanner, &reading);
 }
 
@@ -302,27 +325,33 @@ static bool begins_line(const struct reading *reading) {
   return true;
 }
 
-/* `@include "NAME"`, at the start of a line; NAME counts from the folder of the file that names it. */
+/* `@include "NAME"`, at the start of a line; NAME counts from the folder of the file that names it.
+ */
 static void scan_include(struct scanner *scanner, struct reading *reading) {
   const char *name = "", *at = reading->at + strlen("@include");
   while (at < reading->end && (*at == ' ' || *at == '\t')) at++;
-  const char *after = at < reading->end && *at == '"' ? pen_source_string(at + 1, reading->end, &name) : NULL;
+  const char *after =
+      at < reading->end && *at == '"' ? pen_source_string(at + 1, reading->end, &name) : NULL;
   if (!begins_line(reading) || !after || !*name)
-    pen_stop(PEN_EXIT_TOPOLOGY, "%s@include: stands at the start of a line, with a file name in quotes after it",
+    pen_stop(PEN_EXIT_TOPOLOGY,
+             "%s@include: stands at the start of a line, with a file name in quotes after it",
              where(reading));
   const char *slash = strrchr(reading->path, '/');
   int folder = slash && *name != '/' ? (int)(slash + 1 - reading->path) : 0;
-  const char *why = pen_text("%s@include \"%s\": ", where(reading), pen_source_shown(name, strlen(name)));
+  const char *why =
+      pen_text("%s@include \"%s\": ", where(reading), pen_source_shown(name, strlen(name)));
   if (reading->depth == INCLUDE_DEPTH_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY, "%sat most %d includes within each other", why, INCLUDE_DEPTH_MAX);
-  if (scanner->visits > INCLUDES_MAX) pen_stop(PEN_EXIT_TOPOLOGY, "%sat most %d includes", why, INCLUDES_MAX);
+  if (scanner->visits > INCLUDES_MAX)
+    pen_stop(PEN_EXIT_TOPOLOGY, "%sat most %d includes", why, INCLUDES_MAX);
   scan_file(scanner, pen_text("%.*s%s", folder, reading->path, name), reading, why);
   reading->at = after;
   begin_line(scanner, reading);
 }
 
 struct pen_source *pen_source_read(const char *path, struct sha256_ctx *hash) {
-  struct scanner scanner = {.source = pen_new(1, sizeof *scanner.source), .hash = hash, .name = NOTHING};
+  struct scanner scanner = {
+      .source = pen_new(1, sizeof *scanner.source), .hash = hash, .name = NOTHING};
   emit(&scanner, "", 0); /* an empty file is an empty text */
   scan_file(&scanner, path, NULL, pen_text("%s: ", path));
   return scanner.source;

@@ -21,8 +21,9 @@ struct pen_written {
 };
 
 struct pen_source {
-  /* What libconfig reads. Every value is replaced by its index in `literal`, because libconfig 1.5 wraps integers that do not
-   * fit, refuses [1, 2.5], and forgets how a value was written; comments are gone, includes are in place. */
+  /* What libconfig reads. Every value is replaced by its index in `literal`, because libconfig 1.5
+   * wraps integers that do not fit, refuses [1, 2.5], and forgets how a value was written; comments
+   * are gone, includes are in place. */
   char *text;
   size_t bytes, capacity;
   struct pen_literal *literal;
@@ -34,11 +35,12 @@ struct pen_source {
   size_t file_count, file_capacity;
   struct pen_line {
     size_t file, line;
-  } *line;
+  } * line;
   size_t line_count, line_capacity;
 };
 
-/* Reads a file and all that it includes, and hashes their bytes. Ends the generator (66 what cannot be read, 78). */
+/* Reads a file and all that it includes, and hashes their bytes. Ends the generator (66 what cannot
+ * be read, 78). */
 struct pen_source *pen_source_read(const char *path, struct sha256_ctx *hash);
 
 /* Whether both name one file that is there. Null names none. */
@@ -48,13 +50,14 @@ bool pen_same_file(const char *path, const char *other);
 const char *pen_source_where(const struct pen_source *source, size_t line);
 
 /* The last setting of that name that was written within `depth` groups; null when it was not. */
-const struct pen_written *pen_source_find(const struct pen_source *source, size_t depth, const char *group,
-                                          const char *name);
+const struct pen_written *pen_source_find(const struct pen_source *source, size_t depth,
+                                          const char *group, const char *name);
 
 /* ---- text.c ---- */
 
-/* Reads what follows an opening quote, in libconfig's notation. Returns the byte after the closing quote, or null when there is
- * none before `end` or the end of the line. Sets what the string says. */
+/* Reads what follows an opening quote, in libconfig's notation. Returns the byte after the closing
+ * quote, or null when there is none before `end` or the end of the line. Sets what the string says.
+ */
 const char *pen_source_string(const char *from, const char *end, const char **string);
 
 /* A value for a message: on one line, in UTF-8 without control characters, cut when long. */

@@ -1,4 +1,5 @@
-/* topology.h: a topology file, read and settled: every setting has its value, or its default, and is within its bounds. */
+/* topology.h: a topology file, read and settled: every setting has its value, or its default, and
+ * is within its bounds. */
 #ifndef PEN_TOPOLOGY_H
 #define PEN_TOPOLOGY_H
 
@@ -37,43 +38,53 @@ struct pen_topology {
 #define PEN_TYPE_INTEGERS struct pen_integers
 #define PEN_TYPE_REALS struct pen_reals
 #define PEN_TYPE_STRINGS struct pen_strings
-#define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) PEN_TYPE_##type group##_##name;
+#define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) \
+  PEN_TYPE_##type group##_##name;
 #include "gen/topology/settings.def"
-#define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) bool has_##group##_##name;
+#define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) \
+  bool has_##group##_##name;
 #include "gen/topology/settings.def" /* has_...: stands in the file or in an override (a default otherwise) */
   const struct pen_origin *origin; /* [rows of settings.def] */
-  const char *path;           /* as given on the command line */
-  const char *name;           /* base name without .cfg */
-  struct pen_strings sources; /* the file and every file it includes, for make */
-  const char *schedule_path;  /* pipeline.schedule_file as it was found, and what it holds; null for other schedules */
+  const char *path;                /* as given on the command line */
+  const char *name;                /* base name without .cfg */
+  struct pen_strings sources;      /* the file and every file it includes, for make */
+  const char *schedule_path; /* pipeline.schedule_file as it was found, and what it holds; null for
+                                other schedules */
   const char *schedule_text;
   size_t schedule_bytes;
-  int64_t sequence;           /* of this shape; model.sequence is the longest */
-  bool trains;                /* false: the schedule runs forwards alone */
-  unsigned char source_digest[32]; /* SHA-256 of the sources' bytes, as sha256sum gives it, and of any overrides */
+  int64_t sequence;                /* of this shape; model.sequence is the longest */
+  bool trains;                     /* false: the schedule runs forwards alone */
+  unsigned char source_digest[32]; /* SHA-256 of the sources' bytes, as sha256sum gives it, and of
+                                      any overrides */
 };
 
-/* Reads, checks and settles. `override` are the PATH=VALUE of -s, in order. Ends the generator (66 absent, 78 wrong) with
- * `FILE:LINE: GROUP.NAME = VALUE: what is allowed`. */
-struct pen_topology *pen_topology_read(const char *path, const char *const *override, size_t override_count);
+/* Reads, checks and settles. `override` are the PATH=VALUE of -s, in order. Ends the generator (66
+ * absent, 78 wrong) with `FILE:LINE: GROUP.NAME = VALUE: what is allowed`. */
+struct pen_topology *pen_topology_read(const char *path, const char *const *override,
+                                       size_t override_count);
 
-/* The same deployment with steps of shape `index` of settings shapes: what it says of sequence and microbatches. */
+/* The same deployment with steps of shape `index` of settings shapes: what it says of sequence and
+ * microbatches. */
 struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index);
 /* The same with steps of a single window, of that many tokens. */
 struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence);
 
-/* Ends the generator with the message of a setting (78), naming file and line or -s: for passes that find settings at odds.
- * `setting` is "pipeline.microbatches"; the value is printed as it was written (or as it was settled). */
-_Noreturn void pen_topology_fail(const struct pen_topology *topology, const char *setting, const char *format, ...)
-    __attribute__((format(printf, 3, 4)));
+/* Ends the generator with the message of a setting (78), naming file and line or -s: for passes
+ * that find settings at odds. `setting` is "pipeline.microbatches"; the value is printed as it was
+ * written (or as it was settled). */
+_Noreturn void pen_topology_fail(const struct pen_topology *topology, const char *setting,
+                                 const char *format, ...) __attribute__((format(printf, 3, 4)));
 
 /* model.dtype as enum pen_dtype. */
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
-/* The settled settings as canonical text, one `group.name = value` a line in the order of settings.def, for the digest. */
+/* The settled settings as canonical text, one `group.name = value` a line in the order of
+ * settings.def, for the digest. */
 const char *pen_topology_canonical(const struct pen_topology *topology);
 
-/* Writes make's dependencies: `target: sources`, and an empty rule for each source so that one that vanishes breaks nothing. */
-void pen_topology_write_dependencies(const struct pen_topology *topology, const char *target, const char *path);
+/* Writes make's dependencies: `target: sources`, and an empty rule for each source so that one that
+ * vanishes breaks nothing. */
+void pen_topology_write_dependencies(const struct pen_topology *topology, const char *target,
+                                     const char *path);
 
 #endif

@@ -1,4 +1,5 @@
-/* value.c: reads values by the type of their setting, checks them, and writes them back in one canonical form. */
+/* value.c: reads values by the type of their setting, checks them, and writes them back in one
+ * canonical form. */
 #include "gen/topology/value.h"
 
 #include <ctype.h>
@@ -12,7 +13,8 @@
 
 /* ---- one literal ---- */
 
-/* The length of libconfig's integer at the start of a word: [-+]digits or 0xdigits, then L or LL. */
+/* The length of libconfig's integer at the start of a word: [-+]digits or 0xdigits, then L or LL.
+ */
 static bool is_integer(const char *word, bool *hexadecimal) {
   size_t digits;
   *hexadecimal = word[0] == '0' && (word[1] == 'x' || word[1] == 'X');
@@ -27,7 +29,8 @@ static bool is_integer(const char *word, bool *hexadecimal) {
   return digits > 0 && (!*rest || !strcmp(rest, "L") || !strcmp(rest, "LL"));
 }
 
-static bool read_integer(const struct pen_literal *literal, const struct pen_setting *setting, int64_t *out) {
+static bool read_integer(const struct pen_literal *literal, const struct pen_setting *setting,
+                         int64_t *out) {
   bool hexadecimal;
   if (literal->string || !is_integer(literal->text, &hexadecimal)) return false;
   errno = 0;
@@ -36,7 +39,8 @@ static bool read_integer(const struct pen_literal *literal, const struct pen_set
   return errno == 0 && (double)value >= setting->minimum && (double)value <= setting->maximum;
 }
 
-/* [-+]digits.digits with an exponent; a point or an exponent or both, and a digit before the exponent. */
+/* [-+]digits.digits with an exponent; a point or an exponent or both, and a digit before the
+ * exponent. */
 static bool is_real(const char *word) {
   word += *word == '-' || *word == '+';
   size_t whole = strspn(word, "0123456789");
@@ -54,9 +58,11 @@ static bool is_real(const char *word) {
   return exponent > 0 && !word[exponent];
 }
 
-static bool read_real(const struct pen_literal *literal, const struct pen_setting *setting, double *out) {
+static bool read_real(const struct pen_literal *literal, const struct pen_setting *setting,
+                      double *out) {
   bool hexadecimal = false;
-  if (literal->string || !(is_integer(literal->text, &hexadecimal) || is_real(literal->text))) return false;
+  if (literal->string || !(is_integer(literal->text, &hexadecimal) || is_real(literal->text)))
+    return false;
   double value = strtod(literal->text, NULL) + 0.0; /* never -0 */
   *out = value;
   return isfinite(value) && value >= setting->minimum && value <= setting->maximum;
@@ -67,14 +73,17 @@ static bool read_boolean(const struct pen_literal *literal, bool *out) {
   return !literal->string && (*out || !strcasecmp(literal->text, "false"));
 }
 
-static bool read_string(const struct pen_literal *literal, const struct pen_setting *setting, const char **out) {
+static bool read_string(const struct pen_literal *literal, const struct pen_setting *setting,
+                        const char **out) {
   *out = literal->string;
-  return literal->string && (!setting->choices || pen_setting_has_choice(setting->choices, literal->string));
+  return literal->string &&
+         (!setting->choices || pen_setting_has_choice(setting->choices, literal->string));
 }
 
 /* ---- a whole value ---- */
 
-static bool set_integers(struct pen_integers *list, const struct pen_setting *setting, const struct pen_written_value *value) {
+static bool set_integers(struct pen_integers *list, const struct pen_setting *setting,
+                         const struct pen_written_value *value) {
   *list = (struct pen_integers){value->count, pen_new(value->count + 1, sizeof *list->value)};
   for (size_t i = 0; i < value->count; i++) {
     if (!read_integer(&value->literal[i], setting, &list->value[i])) return false;
@@ -82,34 +91,39 @@ static bool set_integers(struct pen_integers *list, const struct pen_setting *se
   return true;
 }
 
-static bool set_reals(struct pen_reals *list, const struct pen_setting *setting, const struct pen_written_value *value) {
-  *list = (struct pen_reals){value->count, pen_new(value->count + 1, sizeof *list->value), !value->is_list};
+static bool set_reals(struct pen_reals *list, const struct pen_setting *setting,
+                      const struct pen_written_value *value) {
+  *list = (struct pen_reals){value->count, pen_new(value->count + 1, sizeof *list->value),
+                             !value->is_list};
   for (size_t i = 0; i < value->count; i++) {
     if (!read_real(&value->literal[i], setting, &list->value[i])) return false;
   }
   return true;
 }
 
-static bool set_strings(struct pen_strings *list, const struct pen_setting *setting, const struct pen_written_value *value) {
-  *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value), !value->is_list};
+static bool set_strings(struct pen_strings *list, const struct pen_setting *setting,
+                        const struct pen_written_value *value) {
+  *list = (struct pen_strings){value->count, pen_new(value->count + 1, sizeof *list->value),
+                               !value->is_list};
   for (size_t i = 0; i < value->count; i++) {
     if (!read_string(&value->literal[i], setting, &list->value[i])) return false;
   }
   return true;
 }
 
-bool pen_value_set(struct pen_topology *topology, const struct pen_setting *setting, const struct pen_written_value *value) {
+bool pen_value_set(struct pen_topology *topology, const struct pen_setting *setting,
+                   const struct pen_written_value *value) {
   void *field = (char *)topology + setting->offset;
   bool list = setting->type >= PEN_INTEGERS;
   if (list ? !value->is_list && !pen_setting_takes_one(setting) : value->is_list) return false;
   switch (setting->type) {
-  case PEN_INTEGER: return read_integer(value->literal, setting, field);
-  case PEN_REAL: return read_real(value->literal, setting, field);
-  case PEN_BOOLEAN: return read_boolean(value->literal, field);
-  case PEN_STRING: return read_string(value->literal, setting, field);
-  case PEN_INTEGERS: return set_integers(field, setting, value);
-  case PEN_REALS: return set_reals(field, setting, value);
-  case PEN_STRINGS: return set_strings(field, setting, value);
+    case PEN_INTEGER: return read_integer(value->literal, setting, field);
+    case PEN_REAL: return read_real(value->literal, setting, field);
+    case PEN_BOOLEAN: return read_boolean(value->literal, field);
+    case PEN_STRING: return read_string(value->literal, setting, field);
+    case PEN_INTEGERS: return set_integers(field, setting, value);
+    case PEN_REALS: return set_reals(field, setting, value);
+    case PEN_STRINGS: return set_strings(field, setting, value);
   }
   return false;
 }
@@ -117,11 +131,14 @@ bool pen_value_set(struct pen_topology *topology, const struct pen_setting *sett
 /* ---- from the command line ---- */
 
 /* One element: a bare word of a string setting is the string. */
-static struct pen_literal literal_of(const struct pen_setting *setting, const char *text, size_t bytes) {
+static struct pen_literal literal_of(const struct pen_setting *setting, const char *text,
+                                     size_t bytes) {
   struct pen_literal literal = {.text = pen_text("%.*s", (int)bytes, text)};
   const char *end = literal.text + bytes;
-  if (*literal.text == '"' && pen_source_string(literal.text + 1, end, &literal.string) == end) return literal;
-  literal.string = setting->type == PEN_STRING || setting->type == PEN_STRINGS ? literal.text : NULL;
+  if (*literal.text == '"' && pen_source_string(literal.text + 1, end, &literal.string) == end)
+    return literal;
+  literal.string =
+      setting->type == PEN_STRING || setting->type == PEN_STRINGS ? literal.text : NULL;
   return literal;
 }
 
@@ -138,8 +155,8 @@ static const char *element_end(const char *at, const char *end) {
   return at;
 }
 
-static void add_element(struct pen_written_value *value, size_t *capacity, const struct pen_setting *setting, const char *at,
-                        const char *end) {
+static void add_element(struct pen_written_value *value, size_t *capacity,
+                        const struct pen_setting *setting, const char *at, const char *end) {
   while (at < end && isspace((unsigned char)*at)) at++;
   while (end > at && isspace((unsigned char)end[-1])) end--;
   value->literal = pen_grow(value->literal, capacity, value->count + 1, sizeof *value->literal);
@@ -187,9 +204,10 @@ static const char *quoted(const char *string) {
 
 static const char *element_text(const void *field, enum pen_setting_type type, size_t index) {
   switch (type) {
-  case PEN_INTEGERS: return pen_text("%lld", (long long)((const struct pen_integers *)field)->value[index]);
-  case PEN_REALS: return pen_text("%.17g", ((const struct pen_reals *)field)->value[index]);
-  default: return quoted(((const struct pen_strings *)field)->value[index]);
+    case PEN_INTEGERS:
+      return pen_text("%lld", (long long)((const struct pen_integers *)field)->value[index]);
+    case PEN_REALS: return pen_text("%.17g", ((const struct pen_reals *)field)->value[index]);
+    default: return quoted(((const struct pen_strings *)field)->value[index]);
   }
 }
 
@@ -212,7 +230,8 @@ const char *pen_value_text(const struct pen_topology *topology, const struct pen
   const void *field = (const char *)topology + setting->offset;
   if (setting->type >= PEN_INTEGERS) return list_text(field, setting->type);
   if (setting->type == PEN_BOOLEAN) return *(const bool *)field ? "true" : "false";
-  if (setting->type == PEN_STRING) return *(const char *const *)field ? quoted(*(const char *const *)field) : NULL;
+  if (setting->type == PEN_STRING)
+    return *(const char *const *)field ? quoted(*(const char *const *)field) : NULL;
   if (setting->type == PEN_INTEGER) {
     int64_t value = *(const int64_t *)field;
     return (double)value < setting->minimum ? NULL : pen_text("%lld", (long long)value);

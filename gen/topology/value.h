@@ -13,14 +13,17 @@ struct pen_written_value {
   struct pen_literal *literal;
 };
 
-/* Sets the setting's field; false when the setting does not allow the value: wrong type, out of bounds, no choice of it. */
-bool pen_value_set(struct pen_topology *topology, const struct pen_setting *setting, const struct pen_written_value *value);
+/* Sets the setting's field; false when the setting does not allow the value: wrong type, out of
+ * bounds, no choice of it. */
+bool pen_value_set(struct pen_topology *topology, const struct pen_setting *setting,
+                   const struct pen_written_value *value);
 
-/* Takes apart a value of the command line (or a default of settings.def): strings need no quotes where the setting is one of
- * strings, lists are [a,b] or (a,b). */
+/* Takes apart a value of the command line (or a default of settings.def): strings need no quotes
+ * where the setting is one of strings, lists are [a,b] or (a,b). */
 struct pen_written_value pen_value_from_text(const struct pen_setting *setting, const char *text);
 
-/* The setting's field as canonical text, the same however the value was written; null when it has no value. */
+/* The setting's field as canonical text, the same however the value was written; null when it has
+ * no value. */
 const char *pen_value_text(const struct pen_topology *topology, const struct pen_setting *setting);
 
 #endif

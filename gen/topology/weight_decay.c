@@ -1,6 +1,7 @@
-/* weight_decay.c: the weight decay of each tensor. By default those of two dimensions decay by optimizer.weight_decay, norm gains and
- * biases not at all (as in nanoGPT and llm.c). A group "ENDING=DECAY" of optimizer.weight_decay_groups sets another for the tensors
- * whose names end so; of several groups the first that fits counts. */
+/* weight_decay.c: the weight decay of each tensor. By default those of two dimensions decay by
+ * optimizer.weight_decay, norm gains and biases not at all (as in nanoGPT and llm.c). A group
+ * "ENDING=DECAY" of optimizer.weight_decay_groups sets another for the tensors whose names end so;
+ * of several groups the first that fits counts. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -25,20 +26,26 @@ void pen_weight_decay_check_groups(const struct pen_topology *topology) {
     const char *equals = strchr(groups->value[i], '=');
     char *end = NULL;
     double decay = equals ? strtod(equals + 1, &end) : -1;
-    bool number = equals && equals > groups->value[i] && strchr(".0123456789", equals[1]) && equals[1] && !*end;
+    bool number = equals && equals > groups->value[i] && strchr(".0123456789", equals[1]) &&
+                  equals[1] && !*end;
     if (!number || !isfinite(decay))
-      pen_topology_fail(topology, "optimizer.weight_decay_groups",
-                        "\"ENDING=DECAY\": an ending of tensor names and a finite number, 0 or more; not \"%s\"", groups->value[i]);
+      pen_topology_fail(
+          topology, "optimizer.weight_decay_groups",
+          "\"ENDING=DECAY\": an ending of tensor names and a finite number, 0 or more; not \"%s\"",
+          groups->value[i]);
   }
 }
 
-void pen_weight_decay_check_names(const struct pen_topology *topology, const struct pen_weight *weights, uint32_t count) {
+void pen_weight_decay_check_names(const struct pen_topology *topology,
+                                  const struct pen_weight *weights, uint32_t count) {
   const struct pen_strings *groups = &topology->optimizer_weight_decay_groups;
   for (size_t i = 0; i < groups->count; i++) {
     size_t matches = 0;
     for (uint32_t w = 0; w < count; w++) matches += fits(groups->value[i], weights[w].name);
     if (!matches)
-      pen_topology_fail(topology, "optimizer.weight_decay_groups", "endings of the model's tensor names, such as \"%s\"; none ends as \"%s\" says",
-                        count ? weights[0].name : "", groups->value[i]);
+      pen_topology_fail(
+          topology, "optimizer.weight_decay_groups",
+          "endings of the model's tensor names, such as \"%s\"; none ends as \"%s\" says",
+          count ? weights[0].name : "", groups->value[i]);
   }
 }

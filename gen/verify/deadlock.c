@@ -1,16 +1,18 @@
-/* verify_deadlock.c: do all ranks reach the end of a step, in each of the three models of communication?
+/* verify_deadlock.c: do all ranks reach the end of a step, in each of the three models of
+ * communication?
  *
- * In all three a rank runs its compute rows in order, and a row blocks until what it waits for has happened; nothing that has
- * happened can un-happen. In such a monotone system the order of progress does not matter: run whatever can run until nothing can.
- * Either all is done, or what is left waits for itself.
+ * In all three a rank runs its compute rows in order, and a row blocks until what it waits for has
+ * happened; nothing that has happened can un-happen. In such a monotone system the order of
+ * progress does not matter: run whatever can run until nothing can. Either all is done, or what is
+ * left waits for itself.
  *
- *   puts        a send blocks until its credit has come (it has one unless proved needless), then is there at once; a receive row
- *               never blocks; what reads a message blocks until it was sent
- *   rendezvous  communication rows go to a lane, in the order of the rows, once all compute rows before them have ended. The first
- *               of a lane ends when its mate on the other rank is first of its lane too. What reads a message blocks until its
- *               receive has ended (of a tied matrix's messages: its WAIT row); a row that overwrites what a send reads blocks until
- *               that send has ended. Lanes: one for sends
- *               and one for receives with each other rank, or one a rank
+ *   puts        a send blocks until its credit has come (it has one unless proved needless), then
+ * is there at once; a receive row never blocks; what reads a message blocks until it was sent
+ *   rendezvous  communication rows go to a lane, in the order of the rows, once all compute rows
+ * before them have ended. The first of a lane ends when its mate on the other rank is first of its
+ * lane too. What reads a message blocks until its receive has ended (of a tied matrix's messages:
+ * its WAIT row); a row that overwrites what a send reads blocks until that send has ended. Lanes:
+ * one for sends and one for receives with each other rank, or one a rank
  */
 #include "gen/verify/verify.h"
 
@@ -18,16 +20,18 @@
 struct state {
   const struct pen_checked *c;
   const char *model;
-  uint32_t *next;   /* [rank] first row that has not run (rendezvous: communication rows count as run once they are in a lane) */
-  uint32_t *stack;  /* ranks to look at */
+  uint32_t *next;  /* [rank] first row that has not run (rendezvous: communication rows count as run
+                      once they are in a lane) */
+  uint32_t *stack; /* ranks to look at */
   bool *stacked;
   uint32_t stack_count, published;
   /* rendezvous: */
   bool one_lane;
-  uint32_t lane_count, *lane_first, *lane_next, *lane_row, *lane_rank; /* [lane], rows in lane_row[lane_first..lane_first of next) */
+  uint32_t lane_count, *lane_first, *lane_next, *lane_row,
+      *lane_rank; /* [lane], rows in lane_row[lane_first..lane_first of next) */
   uint32_t *lane_stack, lane_stack_count;
-  bool **ended;       /* [rank][row] communication rows that have met */
-  size_t *hold_next;  /* [rank] */
+  bool **ended;      /* [rank][row] communication rows that have met */
+  size_t *hold_next; /* [rank] */
 };
 
 /* What a row waits for: a row of a rank. */
@@ -53,13 +57,16 @@ static struct state begin(const struct pen_checked *c, const char *model) {
 
 /* What was allocated; a problem's message is made before. Returns `fine`. */
 static bool end(struct state *s, bool fine) {
-  void *const arrays[] = {s->next, s->stack, s->stacked, s->lane_first, s->lane_next, s->lane_row, s->lane_rank, s->lane_stack};
+  void *const arrays[] = {s->next,      s->stack,    s->stacked,   s->lane_first,
+                          s->lane_next, s->lane_row, s->lane_rank, s->lane_stack};
   for (size_t index = 0; index < sizeof arrays / sizeof *arrays; index++) pen_free(arrays[index]);
   for (uint32_t rank = 0; s->ended && rank < s->c->rank_count; rank++) pen_free(s->ended[rank]);
   return fine;
 }
 
-static const struct pen_ends *ends_of(const struct pen_checked *c, uint32_t rank, uint32_t row) { return &c->ends[rank][row]; }
+static const struct pen_ends *ends_of(const struct pen_checked *c, uint32_t rank, uint32_t row) {
+  return &c->ends[rank][row];
+}
 
 /* The two ends of a message as causes. */
 static struct cause sending(const struct pen_checked *c, const struct pen_ends *ends) {
@@ -92,11 +99,13 @@ static bool report(const struct state *s, uint32_t rank, uint32_t index, struct 
     const struct pen_action *at = &c->row[cause.rank][s->next[cause.rank]];
     pen_action_text(other, at->kind, at->stage, at->microbatch);
   }
-  return pen_problem_note(c->problem, rank, index, "deadlock with %s: it waits for %s%s of rank %u, which waits at %s", s->model,
-                   cause.unfinished_send ? "the end of " : "", wanted, cause.rank, other);
+  return pen_problem_note(
+      c->problem, rank, index, "deadlock with %s: it waits for %s%s of rank %u, which waits at %s",
+      s->model, cause.unfinished_send ? "the end of " : "", wanted, cause.rank, other);
 }
 
-/* Lets all ranks run, each until it blocks, which `cause` says of the row that it is at; true: all have come to their ends. */
+/* Lets all ranks run, each until it blocks, which `cause` says of the row that it is at; true: all
+ * have come to their ends. */
 static bool run_all(struct state *s, void (*run)(struct state *s, uint32_t rank),
                     struct cause (*cause)(struct state *s, uint32_t rank, uint32_t index)) {
   while (s->stack_count > 0) {
@@ -105,7 +114,8 @@ static bool run_all(struct state *s, void (*run)(struct state *s, uint32_t rank)
     run(s, rank);
   }
   for (uint32_t rank = 0; rank < s->c->rank_count; rank++)
-    if (s->next[rank] < s->c->count[rank]) return report(s, rank, s->next[rank], cause(s, rank, s->next[rank]));
+    if (s->next[rank] < s->c->count[rank])
+      return report(s, rank, s->next[rank], cause(s, rank, s->next[rank]));
   return true;
 }
 
@@ -120,7 +130,8 @@ static struct cause put_cause(struct state *s, uint32_t rank, uint32_t index) {
   if (ends->pair == PEN_NONE || pen_is_receive(row->kind)) return (struct cause){0};
   bool sends = pen_is_send(row->kind);
   const bool *credited = sends ? c->credited[pen_direction_of(row->kind)] : NULL;
-  if (credited && !credited[pen_place(c, row->kind, row->stage, row->microbatch)]) return (struct cause){0};
+  if (credited && !credited[pen_place(c, row->kind, row->stage, row->microbatch)])
+    return (struct cause){0};
   struct cause cause = sends ? receiving(c, ends) : sending(c, ends);
   return s->next[cause.rank] > cause.row ? (struct cause){0} : cause;
 }
@@ -148,10 +159,14 @@ bool pen_check_puts(const struct pen_checked *c) {
 /* ---- rendezvous ---- */
 
 static uint32_t lane_of(const struct state *s, uint32_t rank, uint32_t row) {
-  return s->one_lane ? rank : 2 * ends_of(s->c, rank, row)->pair + pen_is_receive(s->c->row[rank][row].kind);
+  return s->one_lane
+             ? rank
+             : 2 * ends_of(s->c, rank, row)->pair + pen_is_receive(s->c->row[rank][row].kind);
 }
 
-static bool uses_lane(const struct pen_action *row) { return pen_is_send(row->kind) || pen_is_receive(row->kind); }
+static bool uses_lane(const struct pen_action *row) {
+  return pen_is_send(row->kind) || pen_is_receive(row->kind);
+}
 
 /* Lists each lane's rows in order. */
 static void make_lanes(struct state *s) {
@@ -204,7 +219,8 @@ static struct cause mate_of(const struct pen_checked *c, uint32_t rank, uint32_t
 static void run_lanes(struct state *s, uint32_t first) {
   s->lane_stack[s->lane_stack_count++] = first;
   while (s->lane_stack_count > 0) {
-    uint32_t lane = s->lane_stack[--s->lane_stack_count], row = started_head(s, lane), rank = s->lane_rank[lane];
+    uint32_t lane = s->lane_stack[--s->lane_stack_count], row = started_head(s, lane),
+             rank = s->lane_rank[lane];
     if (row == PEN_NONE) continue;
     struct cause mate = mate_of(s->c, rank, row);
     uint32_t other = lane_of(s, mate.rank, mate.row);
@@ -219,13 +235,15 @@ static void run_lanes(struct state *s, uint32_t first) {
   }
 }
 
-/* The first unfinished send that a row must not overtake. Rows come in order, so ended ones are passed for good. */
+/* The first unfinished send that a row must not overtake. Rows come in order, so ended ones are
+ * passed for good. */
 static struct cause hold_cause(struct state *s, uint32_t rank, uint32_t row) {
   const struct pen_checked *c = s->c;
   if (!c->hold) return (struct cause){0};
   size_t *next = &s->hold_next[rank];
   for (; *next < c->hold_count[rank] && c->hold[rank][*next].row <= row; (*next)++)
-    if (!s->ended[rank][c->hold[rank][*next].send_row]) return (struct cause){rank, c->hold[rank][*next].send_row, true, true};
+    if (!s->ended[rank][c->hold[rank][*next].send_row])
+      return (struct cause){rank, c->hold[rank][*next].send_row, true, true};
   return (struct cause){0};
 }
 
@@ -258,7 +276,8 @@ static void run_rendezvous(struct state *s, uint32_t rank) {
 }
 
 bool pen_check_lanes(const struct pen_checked *c, bool one_lane) {
-  struct state s = begin(c, one_lane ? "rendezvous, one lane a rank" : "rendezvous, one lane a pair of ranks");
+  struct state s =
+      begin(c, one_lane ? "rendezvous, one lane a rank" : "rendezvous, one lane a pair of ranks");
   s.one_lane = one_lane;
   make_lanes(&s);
   if (!run_all(&s, run_rendezvous, rendezvous_cause)) return end(&s, false);
@@ -270,8 +289,9 @@ bool pen_check_lanes(const struct pen_checked *c, bool one_lane) {
   return end(&s, true);
 }
 
-/* What ends with one lane a rank ends with one a pair of ranks, too: all else being the same, a row that is first of the one lane is first
- * of its own, so whatever can run there can run here. The model that asks less is looked at only to say which of the two is not met. */
+/* What ends with one lane a rank ends with one a pair of ranks, too: all else being the same, a row
+ * that is first of the one lane is first of its own, so whatever can run there can run here. The
+ * model that asks less is looked at only to say which of the two is not met. */
 bool pen_check_rendezvous(const struct pen_checked *c) {
   if (pen_check_lanes(c, true)) return true;
   struct pen_problem one_lane = *c->problem;

@@ -1,5 +1,5 @@
-/* verify_persistent.c: what persists in the finished plan's arenas: weights, gradients, moments, losses, constants; and which tensor
- * lies on which of them. */
+/* verify_persistent.c: what persists in the finished plan's arenas: weights, gradients, moments,
+ * losses, constants; and which tensor lies on which of them. */
 #include <string.h>
 
 #include "gen/model/op_signature.h"
@@ -15,25 +15,33 @@ struct range {
   const char *name, *what;
 };
 
-static void add_range(struct range *range, size_t *count, uint64_t first, uint64_t bytes, const char *name, const char *what) {
+static void add_range(struct range *range, size_t *count, uint64_t first, uint64_t bytes,
+                      const char *name, const char *what) {
   range[(*count)++] = (struct range){first, first + bytes, name, what};
 }
 
 /* The ranges of a rank lie in the persistent part, aligned, and apart. */
-static bool check_ranges(const struct pen_rank_context *b, const struct range *range, size_t count) {
+static bool check_ranges(const struct pen_rank_context *b, const struct range *range,
+                         size_t count) {
   struct pen_problem *problem = b->checked->problem;
   struct pen_keyed *sorted = pen_new(count + 1, sizeof *sorted);
-  for (size_t index = 0; index < count; index++) sorted[index] = (struct pen_keyed){range[index].first, (uint32_t)index};
+  for (size_t index = 0; index < count; index++)
+    sorted[index] = (struct pen_keyed){range[index].first, (uint32_t)index};
   pen_sort(sorted, count);
   const struct range *before = NULL;
   for (size_t index = 0; index < count; index++) {
     const struct range *at = &range[sorted[index].index];
-    if (at->first < b->memory->receive_bytes || at->past > b->memory->persistent_end || at->past < at->first)
-      return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s lies outside the persistent part", at->what, at->name);
-    if (!is_aligned(at->first)) return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what, at->name);
+    if (at->first < b->memory->receive_bytes || at->past > b->memory->persistent_end ||
+        at->past < at->first)
+      return pen_problem_note(problem, b->rank, PEN_NONE,
+                              "%s of %s lies outside the persistent part", at->what, at->name);
+    if (!is_aligned(at->first))
+      return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what,
+                              at->name);
     if (at->past == at->first) continue; /* nothing */
     if (before && at->first < before->past)
-      return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what, at->name, before->what, before->name);
+      return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what,
+                              at->name, before->what, before->name);
     before = at;
   }
   pen_free(sorted);
@@ -47,7 +55,8 @@ static bool has_training(const struct pen_plan *plan) {
   return false;
 }
 
-/* Bytes of what a rank keeps of f32 elements; of a tensor that is cut the largest shard must fit. */
+/* Bytes of what a rank keeps of f32 elements; of a tensor that is cut the largest shard must fit.
+ */
 static uint64_t kept_bytes(const struct pen_plan *plan, const struct pen_weight *weight, bool cut) {
   uint64_t most = cut ? 0 : weight->count;
   for (uint32_t replica = 0; cut && replica < plan->replica_count; replica++) {
@@ -57,19 +66,27 @@ static uint64_t kept_bytes(const struct pen_plan *plan, const struct pen_weight 
   return most * sizeof(float);
 }
 
-static bool is_tied(const struct pen_plan *plan, uint32_t weight) { return plan->tie_count && plan->ties[0].weight == weight; }
+static bool is_tied(const struct pen_plan *plan, uint32_t weight) {
+  return plan->tie_count && plan->ties[0].weight == weight;
+}
 
-/* A value is cut where nothing reads it but the optimizer: products read the copy. (That no tensor lies on a cut one: find_weight.) */
+/* A value is cut where nothing reads it but the optimizer: products read the copy. (That no tensor
+ * lies on a cut one: find_weight.) */
 static bool check_cut(const struct pen_rank_context *b, uint32_t number) {
   const struct pen_weight *weight = &b->plan->weights[number];
-  bool copied = weight->bf16_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS, tied = is_tied(b->plan, number);
+  bool copied = weight->bf16_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS,
+       tied = is_tied(b->plan, number);
   bool wanted = b->plan->sharding != PEN_SHARD_NONE && !tied && (copied || shares);
   if (weight->bf16_sharded != (shares && copied && !tied))
-    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "the copy of %s %s cut over the replicas, but it must %sbe", weight->name,
-                     weight->bf16_sharded ? "is" : "is not", weight->bf16_sharded ? "not " : "");
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "the copy of %s %s cut over the replicas, but it must %sbe",
+                            weight->name, weight->bf16_sharded ? "is" : "is not",
+                            weight->bf16_sharded ? "not " : "");
   return weight->value_sharded == wanted ||
-         pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "the value of %s %s cut over the replicas, but %s", weight->name,
-                   wanted ? "is not" : "is", wanted ? "no program reads it there" : "it must be whole");
+         pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                          "the value of %s %s cut over the replicas, but %s", weight->name,
+                          wanted ? "is not" : "is",
+                          wanted ? "no program reads it there" : "it must be whole");
 }
 
 bool pen_check_persistent(const struct pen_rank_context *b) {
@@ -77,14 +94,19 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
-  struct range *range = pen_new(5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 3, sizeof *range);
+  struct range *range = pen_new(
+      5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 3,
+      sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    uint64_t bytes = weight->count * sizeof(float), moment = kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
+    uint64_t bytes = weight->count * sizeof(float),
+             moment = kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
     if (!check_cut(b, b->own_weight[index])) return false;
-    add_range(range, &count, weight->value_offset, kept_bytes(plan, weight, weight->value_sharded), weight->name, "value");
+    add_range(range, &count, weight->value_offset, kept_bytes(plan, weight, weight->value_sharded),
+              weight->name, "value");
     if (weight->bf16_offset != UINT64_MAX)
-      add_range(range, &count, weight->bf16_offset, kept_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
+      add_range(range, &count, weight->bf16_offset,
+                kept_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
@@ -95,27 +117,36 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
     const struct pen_weight *weight = &plan->weights[tie->weight];
     uint64_t bytes = weight->count * sizeof(float);
     if (tie->rank == b->rank && weight->rank != b->rank)
-      add_range(range, &count, tie->value_offset, weight->count * pen_dtype_bytes(tie->dtype), weight->name, "the head's copy");
+      add_range(range, &count, tie->value_offset, weight->count * pen_dtype_bytes(tie->dtype),
+                weight->name, "the head's copy");
     if (tie->rank == b->rank && tie->gradient_offset != UINT64_MAX)
       add_range(range, &count, tie->gradient_offset, bytes, weight->name, "the head's gradient");
   }
   for (uint32_t tensor = 0; tensor < b->tables->tensor_count; tensor++)
     if (b->use[tensor] == PEN_USE_CONSTANT)
-      add_range(range, &count, b->tables->tensors[tensor].offset, b->tables->tensors[tensor].bytes, b->tables->tensors[tensor].name,
-                "constant");
+      add_range(range, &count, b->tables->tensors[tensor].offset, b->tables->tensors[tensor].bytes,
+                b->tables->tensors[tensor].name, "constant");
   if (b->checked->rank_of[plan->stage_count - 1] == b->rank)
-    add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table", "losses");
-  if (pen_device_copies_data_op(plan->device)) add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes, "a step", "the step part");
-  uint64_t snapshot = 0; /* a copy of all that a checkpoint holds of the rank, each tensor aligned */
+    add_range(range, &count, plan->loss_offset, plan->loss_count * sizeof(double), "the loss table",
+              "losses");
+  if (pen_device_copies_data_op(plan->device))
+    add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes,
+              "a step", "the step part");
+  uint64_t snapshot =
+      0; /* a copy of all that a checkpoint holds of the rank, each tensor aligned */
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     snapshot += pen_aligned(kept_bytes(plan, weight, weight->value_sharded));
-    if (!weight->frozen) snapshot += 2 * pen_aligned(kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
+    if (!weight->frozen)
+      snapshot += 2 * pen_aligned(kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
   if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
-    return pen_problem_note(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu", (unsigned long long)b->memory->snapshot_bytes,
-                     (unsigned long long)snapshot);
-  if (b->memory->snapshot_bytes) add_range(range, &count, b->memory->snapshot_offset, snapshot, "weights and moments", "the snapshot");
+    return pen_problem_note(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu",
+                            (unsigned long long)b->memory->snapshot_bytes,
+                            (unsigned long long)snapshot);
+  if (b->memory->snapshot_bytes)
+    add_range(range, &count, b->memory->snapshot_offset, snapshot, "weights and moments",
+              "the snapshot");
   bool fine = check_ranges(b, range, count);
   pen_free(range);
   return fine;
@@ -123,20 +154,23 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
 
 /* ---- tensors ---- */
 
-/* A tensor is what it lies on if it is named so, and as large: weights of one size could take each other's place unseen. */
-static bool take_use(struct pen_rank_context *b, uint32_t tensor, enum pen_use use, uint32_t number, const struct pen_weight *weight,
-                     const char *ending, const char *what) {
+/* A tensor is what it lies on if it is named so, and as large: weights of one size could take each
+ * other's place unseen. */
+static bool take_use(struct pen_rank_context *b, uint32_t tensor, enum pen_use use, uint32_t number,
+                     const struct pen_weight *weight, const char *ending, const char *what) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   size_t length = strlen(weight->name);
   if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, ending) != 0 ||
       t->bytes != weight->count * pen_dtype_bytes(t->dtype))
-    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "%s lies where the %s of %s is", t->name, what, weight->name);
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "%s lies where the %s of %s is",
+                            t->name, what, weight->name);
   b->use[tensor] = (uint8_t)use;
   b->weight[tensor] = number;
   return true;
 }
 
-/* Where values, copies and gradients of the rank's weights lie: offsets, rising, each with the weight's number. */
+/* Where values, copies and gradients of the rank's weights lie: offsets, rising, each with the
+ * weight's number. */
 static struct pen_keyed *list_spots(const struct pen_rank_context *b, size_t *count) {
   struct pen_keyed *spot = pen_new(3 * (size_t)b->own_weight_count + 1, sizeof *spot);
   *count = 0;
@@ -156,14 +190,18 @@ static size_t find_spot(const struct pen_keyed *spot, size_t count, uint64_t off
   size_t low = 0;
   while (low < count) {
     size_t middle = (low + count) / 2;
-    if (spot[middle].key < offset) low = middle + 1;
-    else count = middle;
+    if (spot[middle].key < offset)
+      low = middle + 1;
+    else
+      count = middle;
   }
   return low;
 }
 
-/* The weight whose value, copy or gradient lies exactly at a persistent tensor's place; or what the head has of a tied one. */
-static bool find_weight(struct pen_rank_context *b, uint32_t tensor, const struct pen_keyed *spot, size_t count) {
+/* The weight whose value, copy or gradient lies exactly at a persistent tensor's place; or what the
+ * head has of a tied one. */
+static bool find_weight(struct pen_rank_context *b, uint32_t tensor, const struct pen_keyed *spot,
+                        size_t count) {
   const struct pen_plan *plan = b->plan;
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   for (size_t n = find_spot(spot, count, t->offset); n < count && spot[n].key == t->offset; n++) {
@@ -172,7 +210,8 @@ static bool find_weight(struct pen_rank_context *b, uint32_t tensor, const struc
     if (weight->bf16_offset == t->offset && t->dtype == PEN_BF16 && !weight->bf16_sharded)
       return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
     if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
-    if (weight->value_offset == t->offset && !weight->value_sharded) return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
+    if (weight->value_offset == t->offset && !weight->value_sharded)
+      return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
     if (!weight->frozen && weight->gradient_offset == t->offset)
       return take_use(b, tensor, PEN_USE_GRADIENT, number, weight, ".grad", "gradient");
   }
@@ -181,9 +220,11 @@ static bool find_weight(struct pen_rank_context *b, uint32_t tensor, const struc
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank != b->rank) continue;
     if (tie->value_offset == t->offset && tie->dtype == t->dtype)
-      return take_use(b, tensor, PEN_USE_WEIGHT, tie->weight, weight, tie->dtype == PEN_BF16 ? ".bf16" : "", "value");
+      return take_use(b, tensor, PEN_USE_WEIGHT, tie->weight, weight,
+                      tie->dtype == PEN_BF16 ? ".bf16" : "", "value");
     if (tie->gradient_offset == t->offset && t->dtype == PEN_F32)
-      return take_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index, weight, ".head.grad", "gradient");
+      return take_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index, weight, ".head.grad",
+                      "gradient");
   }
   return true;
 }
@@ -196,11 +237,16 @@ static bool find_unsharded(struct pen_rank_context *b, uint32_t tensor) {
     const struct pen_weight *weight = &b->plan->weights[number];
     bool copy = t->dtype == PEN_BF16;
     size_t length = strlen(weight->name);
-    if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, copy ? ".bf16" : "") != 0) continue;
-    if (!(copy ? weight->bf16_sharded : weight->value_sharded && weight->bf16_offset == UINT64_MAX)) continue;
+    if (strncmp(t->name, weight->name, length) != 0 ||
+        strcmp(t->name + length, copy ? ".bf16" : "") != 0)
+      continue;
+    if (!(copy ? weight->bf16_sharded : weight->value_sharded && weight->bf16_offset == UINT64_MAX))
+      continue;
     return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, copy ? ".bf16" : "", "value");
   }
-  return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "%s is to be brought together, but is no weight of the rank that is cut", t->name);
+  return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                          "%s is to be brought together, but is no weight of the rank that is cut",
+                          t->name);
 }
 
 bool pen_find_weights(struct pen_rank_context *b) {
@@ -217,5 +263,6 @@ bool pen_find_weights(struct pen_rank_context *b) {
 
 const char *pen_gradient_name(const struct pen_plan *plan, uint32_t weight) {
   if (weight < plan->weight_count) return plan->weights[weight].name;
-  return pen_text("%s, the head's,", plan->weights[plan->ties[weight - plan->weight_count].weight].name);
+  return pen_text("%s, the head's,",
+                  plan->weights[plan->ties[weight - plan->weight_count].weight].name);
 }

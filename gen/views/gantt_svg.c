@@ -1,8 +1,9 @@
 /* svg.c: --print=svg: a Gantt chart fit for a paper, with each rank's memory below it.
  *
- * Lanes are ranks, time runs to the right. Colours part the kinds by lightness as well as by hue (L* about 83, 67, 46 and 34), so that
- * they stay apart for colour-blind eyes and in grey. Where a rank has several stages, the height of a dark mark at an action's left
- * edge tells which: at the top the rank's first. Halves of a pair a|b share their lane's height. */
+ * Lanes are ranks, time runs to the right. Colours part the kinds by lightness as well as by hue
+ * (L* about 83, 67, 46 and 34), so that they stay apart for colour-blind eyes and in grey. Where a
+ * rank has several stages, the height of a dark mark at an action's left edge tells which: at the
+ * top the rank's first. Halves of a pair a|b share their lane's height. */
 #include <math.h>
 #include <string.h>
 
@@ -12,8 +13,10 @@
 
 enum { KINDS = PEN_ACTION_KINDS, LANES_TALL = 16 };
 
-static const double left = 52, right = 76, lane_tall = 24, lane_least = 5, memory_tall = 20, memory_least = 5;
-static const double chart_least = 872, chart_most = 4000, action_wide = 11; /* the chart grows with a rank's actions */
+static const double left = 52, right = 76, lane_tall = 24, lane_least = 5, memory_tall = 20,
+                    memory_least = 5;
+static const double chart_least = 872, chart_most = 4000,
+                    action_wide = 11;   /* the chart grows with a rank's actions */
 static const double digit_width = 0.56; /* of a digit, over the font's size */
 static const double font_most = 11, font_least = 4.5;
 
@@ -51,16 +54,18 @@ static double y_of(const struct drawing *d, uint32_t rank) { return d->top + ran
 static void put_text(FILE *out, const char *text) {
   for (; *text; text++) {
     switch (*text) {
-    case '&': fputs("&amp;", out); break;
-    case '<': fputs("&lt;", out); break;
-    case '>': fputs("&gt;", out); break;
-    default: fputc((unsigned char)*text < ' ' || *text == 127 ? '?' : *text, out);
+      case '&': fputs("&amp;", out); break;
+      case '<': fputs("&lt;", out); break;
+      case '>': fputs("&gt;", out); break;
+      default: fputc((unsigned char)*text < ' ' || *text == 127 ? '?' : *text, out);
     }
   }
 }
 
-static void put_label(const struct drawing *d, double x, double y, double size, const char *anchor, const char *text) {
-  fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%.3g\" text-anchor=\"%s\">", x, y, size, anchor);
+static void put_label(const struct drawing *d, double x, double y, double size, const char *anchor,
+                      const char *text) {
+  fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\" font-size=\"%.3g\" text-anchor=\"%s\">", x, y, size,
+          anchor);
   put_text(d->out, text);
   fputs("</text>\n", d->out);
 }
@@ -79,7 +84,8 @@ struct place {
 static struct place place_of(const struct drawing *d, uint32_t rank, uint32_t index) {
   const struct pen_compute *action = &d->picture->order->action[rank][index];
   const struct pen_timing *timing = d->picture->timing;
-  bool first = action->overlaps && index + 1 < d->picture->order->count[rank], second = index > 0 && action[-1].overlaps;
+  bool first = action->overlaps && index + 1 < d->picture->order->count[rank],
+       second = index > 0 && action[-1].overlaps;
   double x = x_of(d, timing->start[rank][index]), w = x_of(d, timing->end[rank][index]) - x;
   double h = first || second ? d->bar / 2 : d->bar;
   return (struct place){x, y_of(d, rank) + (second ? h : 0), w, h};
@@ -99,7 +105,9 @@ static double find_font(const struct drawing *d) {
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       struct place place = place_of(d, rank, index);
-      double fits = fmin((place.w - 2 - mark_wide(d, place.w)) / (digit_width * digits_of(order->action[rank][index].microbatch)), place.h * 0.9);
+      double fits = fmin((place.w - 2 - mark_wide(d, place.w)) /
+                             (digit_width * digits_of(order->action[rank][index].microbatch)),
+                         place.h * 0.9);
       if (place.w > 0) font = fmin(font, fits);
     }
   return fmax(font, font_least);
@@ -114,16 +122,18 @@ static void draw_kind(const struct drawing *d, int kind) {
       struct place place = place_of(d, rank, index);
       put_box(d, place.x, place.y, place.w, place.h);
     }
-  fprintf(d->out, "</g>\n<g fill=\"%s\" font-size=\"%.3g\" text-anchor=\"middle\">\n", kinds[kind].text, d->font);
+  fprintf(d->out, "</g>\n<g fill=\"%s\" font-size=\"%.3g\" text-anchor=\"middle\">\n",
+          kinds[kind].text, d->font);
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       const struct pen_compute *action = &order->action[rank][index];
       struct place place = place_of(d, rank, index);
-      bool fits = digit_width * d->font * digits_of(action->microbatch) + 1 <= place.w && d->font <= place.h && kind <= PEN_W;
+      bool fits = digit_width * d->font * digits_of(action->microbatch) + 1 <= place.w &&
+                  d->font <= place.h && kind <= PEN_W;
       if (action->kind == kind && fits)
-        fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\">%u</text>\n", place.x + (place.w + mark_wide(d, place.w)) / 2,
-                place.y + place.h / 2 + d->font * 0.36,
-                action->microbatch);
+        fprintf(d->out, "<text x=\"%.2f\" y=\"%.2f\">%u</text>\n",
+                place.x + (place.w + mark_wide(d, place.w)) / 2,
+                place.y + place.h / 2 + d->font * 0.36, action->microbatch);
     }
   fputs("</g>\n", d->out);
 }
@@ -138,7 +148,8 @@ static void draw_stage_marks(const struct drawing *d) {
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       struct place place = place_of(d, rank, index);
       double h = place.h / stages;
-      put_box(d, place.x + 0.25, place.y + h * d->local[order->action[rank][index].stage], mark_wide(d, place.w), h);
+      put_box(d, place.x + 0.25, place.y + h * d->local[order->action[rank][index].stage],
+              mark_wide(d, place.w), h);
     }
   fputs("</g>\n", d->out);
 }
@@ -153,46 +164,58 @@ static bool has_kind(const struct pen_order *order, int kind) {
 /* ---- messages and the critical path ---- */
 
 /* The stage that an action's message goes to, or PEN_NONE. */
-static uint32_t receiver_of(const struct pen_view *picture, uint32_t rank, const struct pen_compute *action) {
+static uint32_t receiver_of(const struct pen_view *picture, uint32_t rank,
+                            const struct pen_compute *action) {
   const struct pen_partition *partition = picture->partition;
   uint32_t to = PEN_NONE;
   if (action->kind == PEN_F && action->stage + 1u < partition->stage_count) to = action->stage + 1u;
-  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0) to = action->stage - 1u;
+  if ((action->kind == PEN_B || action->kind == PEN_I) && action->stage > 0)
+    to = action->stage - 1u;
   return to != PEN_NONE && partition->rank_of[to] != rank ? to : PEN_NONE;
 }
 
-static void draw_line(const struct drawing *d, double from_time, uint32_t from, double to_time, uint32_t to) {
-  fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x_of(d, from_time), y_of(d, from) + d->bar / 2,
-          x_of(d, to_time), y_of(d, to) + d->bar / 2);
+static void draw_line(const struct drawing *d, double from_time, uint32_t from, double to_time,
+                      uint32_t to) {
+  fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x_of(d, from_time),
+          y_of(d, from) + d->bar / 2, x_of(d, to_time), y_of(d, to) + d->bar / 2);
 }
 
 static void draw_arrows(const struct drawing *d) {
   const struct pen_view *picture = d->picture;
-  fputs("<defs><marker id=\"head\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" markerHeight=\"5\" orient=\"auto\">"
-        "<path d=\"M0 0 6 3 0 6z\" fill=\"#333\"/></marker></defs>\n"
-        "<g stroke=\"#333\" stroke-width=\"0.7\" stroke-opacity=\"0.7\" marker-end=\"url(#head)\">\n", d->out);
+  fputs(
+      "<defs><marker id=\"head\" viewBox=\"0 0 6 6\" refX=\"6\" refY=\"3\" markerWidth=\"5\" "
+      "markerHeight=\"5\" orient=\"auto\">"
+      "<path d=\"M0 0 6 3 0 6z\" fill=\"#333\"/></marker></defs>\n"
+      "<g stroke=\"#333\" stroke-width=\"0.7\" stroke-opacity=\"0.7\" marker-end=\"url(#head)\">\n",
+      d->out);
   for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
     for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
       const struct pen_compute *action = &picture->order->action[rank][index];
       uint32_t to = receiver_of(picture, rank, action);
       double end = picture->timing->end[rank][index];
       if (to == PEN_NONE) continue;
-      /* From the near quarter of one lane to that of the other: the numbers in the middle stay clear. */
+      /* From the near quarter of one lane to that of the other: the numbers in the middle stay
+       * clear. */
       uint32_t there = picture->partition->rank_of[to];
-      double x = x_of(d, end), past = x_of(d, end + picture->cost[action->stage].send), near = d->bar * (there > rank ? 0.75 : 0.25);
-      fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x, y_of(d, rank) + near, past, y_of(d, there) + d->bar - near);
+      double x = x_of(d, end), past = x_of(d, end + picture->cost[action->stage].send),
+             near = d->bar * (there > rank ? 0.75 : 0.25);
+      fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x,
+              y_of(d, rank) + near, past, y_of(d, there) + d->bar - near);
     }
   fputs("</g>\n", d->out);
 }
 
 static void draw_critical(const struct drawing *d) {
   const struct pen_view *picture = d->picture;
-  const struct pen_path *path = pen_critical_path(picture->order, picture->partition, picture->cost, picture->timing);
+  const struct pen_path *path =
+      pen_critical_path(picture->order, picture->partition, picture->cost, picture->timing);
   fputs("<g fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\">\n", d->out);
   for (size_t i = 0; i < path->count; i++) {
     const struct pen_path_step *step = &path->step[i];
-    put_box(d, x_of(d, step->start), y_of(d, step->rank), x_of(d, step->end) - x_of(d, step->start), d->bar);
-    if (i > 0 && step->rank != path->step[i - 1].rank) draw_line(d, path->step[i - 1].end, path->step[i - 1].rank, step->start, step->rank);
+    put_box(d, x_of(d, step->start), y_of(d, step->rank), x_of(d, step->end) - x_of(d, step->start),
+            d->bar);
+    if (i > 0 && step->rank != path->step[i - 1].rank)
+      draw_line(d, path->step[i - 1].end, path->step[i - 1].rank, step->start, step->rank);
   }
   fputs("</g>\n", d->out);
 }
@@ -220,20 +243,24 @@ static void draw_legend(const struct drawing *d, double y) {
 static void draw_ranks(const struct drawing *d) {
   uint32_t ranks = d->picture->plan->rank_count, every = (uint32_t)ceil(9 / d->lane);
   fprintf(d->out, "<g fill=\"#f1f2f4\">\n");
-  for (uint32_t rank = 0; rank < ranks; rank++) put_box(d, left, y_of(d, rank), d->past - left, d->bar);
+  for (uint32_t rank = 0; rank < ranks; rank++)
+    put_box(d, left, y_of(d, rank), d->past - left, d->bar);
   fputs("</g>\n", d->out);
   double size = fmin(11, d->bar * 0.8 * every);
   for (uint32_t rank = 0; rank < ranks; rank += every)
-    put_label(d, left - 6, y_of(d, rank) + d->bar / 2 + size * 0.36, size, "end", pen_text("%u", rank));
+    put_label(d, left - 6, y_of(d, rank) + d->bar / 2 + size * 0.36, size, "end",
+              pen_text("%u", rank));
 }
 
 /* A time axis: ticks at round numbers, and what is counted. */
 static void draw_axis(const struct drawing *d, double y) {
-  double span = d->picture->timing->makespan, step = pen_scale_step(span, (int)((d->past - left) / 70));
+  double span = d->picture->timing->makespan,
+         step = pen_scale_step(span, (int)((d->past - left) / 70));
   fputs("<g stroke=\"#000\" stroke-width=\"0.8\">\n", d->out);
   fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", left, y, d->past, y);
   for (int tick = 0; tick * step <= span * (1 + 1e-9); tick++)
-    fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n", x_of(d, tick * step), y, x_of(d, tick * step), y + 4);
+    fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>\n",
+            x_of(d, tick * step), y, x_of(d, tick * step), y + 4);
   fputs("</g>\n", d->out);
   for (int tick = 0; tick * step <= span * (1 + 1e-9); tick++)
     put_label(d, x_of(d, tick * step), y + 14, 10, "middle", pen_text("%.6g", tick * step));
@@ -258,15 +285,18 @@ static struct unit unit_of(uint64_t most) {
 static uint64_t draw_curve(const struct drawing *d, uint32_t rank, double base, double per_byte) {
   const struct pen_view *picture = d->picture;
   const struct pen_rank_program *program = &picture->plan->profiles[0].ranks[rank];
-  struct pen_live_buffers lives = pen_live_buffers_of(picture->plan, &picture->plan->profiles[0], rank);
-  struct pen_action_times times = pen_action_times_of(program, picture->order->action[rank], picture->order->count[rank],
-                                                picture->timing->start[rank], picture->timing->end[rank]);
+  struct pen_live_buffers lives =
+      pen_live_buffers_of(picture->plan, &picture->plan->profiles[0], rank);
+  struct pen_action_times times =
+      pen_action_times_of(program, picture->order->action[rank], picture->order->count[rank],
+                          picture->timing->start[rank], picture->timing->end[rank]);
   uint64_t peak = 0, level = 0;
   fprintf(d->out, "<path d=\"M%.2f %.2f", left, base);
   for (uint32_t row = 0; row < program->action_count; row++) {
     if (lives.in_use[row] > peak) peak = lives.in_use[row];
     bool lasts = row + 1 == program->action_count || times.start[row + 1] > times.start[row];
-    if (!lasts || lives.in_use[row] == level) continue; /* of several levels at one time, the last stays */
+    if (!lasts || lives.in_use[row] == level)
+      continue; /* of several levels at one time, the last stays */
     level = lives.in_use[row];
     fprintf(d->out, "H%.2fV%.2f", x_of(d, times.start[row]), base - (double)level * per_byte);
   }
@@ -280,8 +310,13 @@ static uint64_t placed_bytes(const struct pen_view *picture, uint32_t rank) {
 
 /* The lines of nothing and, dashed, of what is placed. */
 static void draw_bounds(const struct drawing *d, double base, double placed) {
-  fprintf(d->out, "<g stroke=\"#444\" stroke-width=\"0.6\"><line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\"/>", left, base, d->past, base);
-  fprintf(d->out, "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke-dasharray=\"4 3\"/></g>\n", left, placed, d->past, placed);
+  fprintf(d->out,
+          "<g stroke=\"#444\" stroke-width=\"0.6\"><line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" "
+          "y2=\"%.2f\"/>",
+          left, base, d->past, base);
+  fprintf(d->out,
+          "<line x1=\"%.2f\" y1=\"%.2f\" x2=\"%.2f\" y2=\"%.2f\" stroke-dasharray=\"4 3\"/></g>\n",
+          left, placed, d->past, placed);
 }
 
 /* One curve a rank, all to one scale; dashed, what the plan places for it. */
@@ -294,10 +329,12 @@ static void draw_memory(const struct drawing *d, double top, double height) {
   double per_byte = (height - 2) / (double)most, size = fmin(9, height * 0.8 * every);
   bool lines = height >= 8; /* closer together they would hide the curves */
   put_label(d, left, top - 5, 11, "start",
-            pen_text("activations and messages in use; %splaced, at most %.4g %s", lines ? "dashed: " : "", (double)most / unit.bytes, unit.name));
+            pen_text("activations and messages in use; %splaced, at most %.4g %s",
+                     lines ? "dashed: " : "", (double)most / unit.bytes, unit.name));
   put_label(d, d->past + 6, top - 5, 10, "start", pen_text("peak, %s", unit.name));
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    double base = top + (rank + 1) * height, placed = base - (double)placed_bytes(d->picture, rank) * per_byte;
+    double base = top + (rank + 1) * height,
+           placed = base - (double)placed_bytes(d->picture, rank) * per_byte;
     fputs("<g fill=\"#8795a6\">", d->out);
     uint64_t peak = draw_curve(d, rank, base, per_byte);
     fputs("</g>\n", d->out);
@@ -317,23 +354,32 @@ static double shrunk(double tall, double least, uint32_t ranks) {
 void pen_view_svg(FILE *out, const struct pen_view *picture) {
   const struct pen_plan *plan = picture->plan;
   const struct pen_timing *timing = picture->timing;
-  struct drawing d = {.picture = picture, .out = out, .local = pen_local_stages(picture->partition), .top = 88};
+  struct drawing d = {
+      .picture = picture, .out = out, .local = pen_local_stages(picture->partition), .top = 88};
   d.lane = shrunk(lane_tall, lane_least, plan->rank_count);
   d.bar = d.lane > 8 ? d.lane - 2 : d.lane * 0.85;
   uint32_t most = 0;
-  for (uint32_t rank = 0; rank < plan->rank_count; rank++) most = picture->order->count[rank] > most ? picture->order->count[rank] : most;
+  for (uint32_t rank = 0; rank < plan->rank_count; rank++)
+    most = picture->order->count[rank] > most ? picture->order->count[rank] : most;
   d.past = left + fmax(chart_least, fmin(chart_most, most * action_wide));
   d.font = find_font(&d);
   double axis = d.top + d.lane * plan->rank_count + 2, memory = axis + 48;
   double memory_lane = shrunk(memory_tall, memory_least, plan->rank_count);
   double height = memory + memory_lane * plan->rank_count + 10, width = d.past + right;
-  fprintf(out, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 %.0f %.0f\""
-               " font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" fill=\"#fff\"/>\n",
+  fprintf(out,
+          "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%.0f\" height=\"%.0f\" viewBox=\"0 0 "
+          "%.0f %.0f\""
+          " font-family=\"Helvetica, Arial, sans-serif\">\n<rect width=\"100%%\" height=\"100%%\" "
+          "fill=\"#fff\"/>\n",
           width, height, width, height);
-  put_label(&d, left, 20, 14, "start", pen_text("%s: %s, %s × %s, %s", plan->name, plan->schedule, pen_counted(plan->rank_count, "rank"),
-                                               pen_counted(plan->stages_per_rank, "stage"), pen_counted(plan->microbatch_count, "microbatch")));
-  put_label(&d, left, 37, 11, "start", pen_text("makespan %.4g (%s), bubble %.2f %%, %.2f %% above the lower bound", timing->makespan, picture->unit,
-                                               100 * timing->bubble, 100 * timing->gap));
+  put_label(
+      &d, left, 20, 14, "start",
+      pen_text("%s: %s, %s × %s, %s", plan->name, plan->schedule,
+               pen_counted(plan->rank_count, "rank"), pen_counted(plan->stages_per_rank, "stage"),
+               pen_counted(plan->microbatch_count, "microbatch")));
+  put_label(&d, left, 37, 11, "start",
+            pen_text("makespan %.4g (%s), bubble %.2f %%, %.2f %% above the lower bound",
+                     timing->makespan, picture->unit, 100 * timing->bubble, 100 * timing->gap));
   draw_legend(&d, 56);
   put_label(&d, left - 6, d.top - 4, 10, "end", "rank");
   draw_ranks(&d);

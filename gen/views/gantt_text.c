@@ -1,8 +1,8 @@
 /* picture_text.c: --print=text: a Gantt chart in characters.
  *
- * The step is cut into as many equal columns as fit the line. A column shows what takes most of it: F, I, W, B, a row of the exchange
- * between replicas, or nothing; of
- * several actions of that kind the longest there. Where one action has several columns it shows its microbatch as well. */
+ * The step is cut into as many equal columns as fit the line. A column shows what takes most of it:
+ * F, I, W, B, a row of the exchange between replicas, or nothing; of several actions of that kind
+ * the longest there. Where one action has several columns it shows its microbatch as well. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -13,8 +13,8 @@
 
 enum { KINDS = PEN_ACTION_KINDS, PATH_LINES = 12 };
 
-/* Letter, what fills the rest of an action's columns without colour, and the colours of a terminal with 256 of them: apart in
- * lightness too. */
+/* Letter, what fills the rest of an action's columns without colour, and the colours of a terminal
+ * with 256 of them: apart in lightness too. */
 static const struct {
   char letter, fill;
   const char *colour, *meaning;
@@ -58,7 +58,8 @@ static struct cell *cells_of(const struct chart *chart, uint32_t rank) {
   struct cell *cell = pen_new((size_t)chart->columns, sizeof *cell);
   for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
     int kind = picture->order->action[rank][index].kind;
-    double start = picture->timing->start[rank][index] / chart->unit, end = picture->timing->end[rank][index] / chart->unit;
+    double start = picture->timing->start[rank][index] / chart->unit,
+           end = picture->timing->end[rank][index] / chart->unit;
     for (int column = (int)start; column < chart->columns && column < end; column++) {
       double part = (fmin(end, column + 1.0) - fmax(start, column)) * chart->unit;
       cell[column].taken[kind] += part;
@@ -74,12 +75,14 @@ static struct cell *cells_of(const struct chart *chart, uint32_t rank) {
 static void print_run(const struct chart *chart, const struct pen_compute *action, int columns) {
   bool small = chart->local[action->stage] % 2 == 1;
   char letter = kinds[action->kind].letter, text[16];
-  int bytes = snprintf(text, sizeof text, "%c%u", small ? letter + ('a' - 'A') : letter, action->microbatch);
+  int bytes = snprintf(text, sizeof text, "%c%u", small ? letter + ('a' - 'A') : letter,
+                       action->microbatch);
   if (!pen_kind_has_microbatch(action->kind)) bytes = 1;
   if (bytes > columns) bytes = 1;
   if (chart->picture->colour) fputs(kinds[action->kind].colour, chart->out);
   fprintf(chart->out, "%.*s", bytes, text);
-  for (; bytes < columns; bytes++) fputc(chart->picture->colour ? ' ' : kinds[action->kind].fill, chart->out);
+  for (; bytes < columns; bytes++)
+    fputc(chart->picture->colour ? ' ' : kinds[action->kind].fill, chart->out);
   if (chart->picture->colour) fputs("\033[0m", chart->out);
 }
 
@@ -91,8 +94,11 @@ static void print_lane(const struct chart *chart, uint32_t rank) {
     while (past < chart->columns && winner(&cell[past], chart->unit) == kind &&
            (kind < 0 || cell[past].action[kind] == cell[column].action[kind]))
       past++;
-    if (kind < 0) fprintf(chart->out, "%*s", past - column, "");
-    else print_run(chart, &chart->picture->order->action[rank][cell[column].action[kind]], past - column);
+    if (kind < 0)
+      fprintf(chart->out, "%*s", past - column, "");
+    else
+      print_run(chart, &chart->picture->order->action[rank][cell[column].action[kind]],
+                past - column);
     column = past;
   }
   fputs("|\n", chart->out);
@@ -104,7 +110,8 @@ static void print_scale(const struct chart *chart) {
   int at = fprintf(chart->out, "%*s", chart->label, "");
   for (int tick = 0; tick * step <= span; tick++) {
     char text[32];
-    int wanted = chart->label + (int)(tick * step / chart->unit + 0.5), bytes = snprintf(text, sizeof text, "%.6g", tick * step);
+    int wanted = chart->label + (int)(tick * step / chart->unit + 0.5),
+        bytes = snprintf(text, sizeof text, "%.6g", tick * step);
     if (wanted + bytes > chart->label + chart->columns + 1) break;
     at += fprintf(chart->out, "%*s%s", wanted - at, "", text);
   }
@@ -131,20 +138,28 @@ static void print_legend(const struct chart *chart) {
   const struct pen_order *order = chart->picture->order;
   bool there[KINDS] = {0};
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
-    for (uint32_t index = 0; index < order->count[rank]; index++) there[order->action[rank][index].kind] = true;
+    for (uint32_t index = 0; index < order->count[rank]; index++)
+      there[order->action[rank][index].kind] = true;
   const char *legend = "";
   for (int kind = 0; kind < KINDS; kind++)
-    if (there[kind]) legend = pen_text("%s%s%c %s", legend, *legend ? ", " : "", kinds[kind].letter, kinds[kind].meaning);
+    if (there[kind])
+      legend = pen_text("%s%s%c %s", legend, *legend ? ", " : "", kinds[kind].letter,
+                        kinds[kind].meaning);
   if (chart->picture->partition->stages_per_rank > 1)
     legend = pen_text("%s; small letters: each rank's %s", legend,
-                      chart->picture->partition->stages_per_rank == 2 ? "second stage" : "second, fourth ... stage");
-  print_wrapped(chart, pen_text("%s; one column: %.4g (%s)", legend, chart->unit, chart->picture->unit));
+                      chart->picture->partition->stages_per_rank == 2 ? "second stage"
+                                                                      : "second, fourth ... stage");
+  print_wrapped(chart,
+                pen_text("%s; one column: %.4g (%s)", legend, chart->unit, chart->picture->unit));
 }
 
 static void print_figures(const struct chart *chart) {
   const struct pen_timing *timing = chart->picture->timing;
-  print_wrapped(chart, pen_text("makespan %.6g (%s), span %.6g, work %.6g: bubble %.4f; lower bound %.6g, gap %.4f", timing->makespan,
-                                chart->picture->unit, timing->span, timing->work, timing->bubble, timing->lower_bound, timing->gap));
+  print_wrapped(
+      chart,
+      pen_text("makespan %.6g (%s), span %.6g, work %.6g: bubble %.4f; lower bound %.6g, gap %.4f",
+               timing->makespan, chart->picture->unit, timing->span, timing->work, timing->bubble,
+               timing->lower_bound, timing->gap));
 }
 
 static void print_path(const struct chart *chart) {
@@ -153,7 +168,9 @@ static void print_path(const struct chart *chart) {
   size_t bytes = 0;
   FILE *lines = open_memstream(&text, &bytes);
   if (!lines) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
-  pen_path_print(lines, pen_critical_path(picture->order, picture->partition, picture->cost, picture->timing), picture->order, PATH_LINES);
+  pen_path_print(
+      lines, pen_critical_path(picture->order, picture->partition, picture->cost, picture->timing),
+      picture->order, PATH_LINES);
   fclose(lines);
   for (char *line = text, *next; *line; line = next) {
     next = line + strcspn(line, "\n");
@@ -163,7 +180,8 @@ static void print_path(const struct chart *chart) {
   free(text);
 }
 
-/* A time of which every action takes a whole number, or 0 where there is none: the shortest action's, if it divides all others. */
+/* A time of which every action takes a whole number, or 0 where there is none: the shortest
+ * action's, if it divides all others. */
 static double common_time(const struct pen_view *picture) {
   double least = INFINITY;
   for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
@@ -171,13 +189,15 @@ static double common_time(const struct pen_view *picture) {
       least = fmin(least, picture->timing->end[rank][index] - picture->timing->start[rank][index]);
   for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
     for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
-      double times = (picture->timing->end[rank][index] - picture->timing->start[rank][index]) / least;
+      double times =
+          (picture->timing->end[rank][index] - picture->timing->start[rank][index]) / least;
       if (!(fabs(times - round(times)) < 1e-6)) return 0;
     }
   return isfinite(least) ? least : 0;
 }
 
-/* The time of a column: the step fills the line, or less of it by a fifth at most, if every action has whole columns then. */
+/* The time of a column: the step fills the line, or less of it by a fifth at most, if every action
+ * has whole columns then. */
 static double unit_of(const struct pen_view *picture, int columns) {
   double unit = picture->timing->makespan / columns, common = common_time(picture);
   if (!(unit > 0)) return 1;
@@ -188,12 +208,18 @@ static double unit_of(const struct pen_view *picture, int columns) {
 void pen_view_text(FILE *out, const struct pen_view *picture) {
   const struct pen_plan *plan = picture->plan;
   int label = snprintf(NULL, 0, "%u", plan->rank_count - 1) + 2;
-  struct chart chart = {.picture = picture, .out = out, .local = pen_local_stages(picture->partition), .label = label,
+  struct chart chart = {.picture = picture,
+                        .out = out,
+                        .local = pen_local_stages(picture->partition),
+                        .label = label,
                         .columns = picture->columns - label - 1};
   chart.unit = unit_of(picture, chart.columns);
-  if (picture->timing->makespan > 0) chart.columns = (int)ceil(picture->timing->makespan / chart.unit - 1e-6);
-  print_wrapped(&chart, pen_text("%s: %s, %s x %s, %s", plan->name, plan->schedule, pen_counted(plan->rank_count, "rank"),
-                                 pen_counted(plan->stages_per_rank, "stage"), pen_counted(plan->microbatch_count, "microbatch")));
+  if (picture->timing->makespan > 0)
+    chart.columns = (int)ceil(picture->timing->makespan / chart.unit - 1e-6);
+  print_wrapped(&chart, pen_text("%s: %s, %s x %s, %s", plan->name, plan->schedule,
+                                 pen_counted(plan->rank_count, "rank"),
+                                 pen_counted(plan->stages_per_rank, "stage"),
+                                 pen_counted(plan->microbatch_count, "microbatch")));
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) print_lane(&chart, rank);
   print_scale(&chart);
   print_legend(&chart);

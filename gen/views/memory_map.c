@@ -1,8 +1,9 @@
 /* picture_memory.c: --print=memory: where every byte of each rank's arena is, and when.
  *
- * The chart is the arena's moving part: addresses upwards, from the window (receive slots) over the activations; the step's time
- * to the right. A cell shows the microbatch, in base 36, of the block that has most of it, capital where the stage is not the
- * rank's first; `.` is free. What persists (weights, gradients, moments) lies between window and activations and is left out. */
+ * The chart is the arena's moving part: addresses upwards, from the window (receive slots) over the
+ * activations; the step's time to the right. A cell shows the microbatch, in base 36, of the block
+ * that has most of it, capital where the stage is not the rank's first; `.` is free. What persists
+ * (weights, gradients, moments) lies between window and activations and is left out. */
 #include <inttypes.h>
 #include <math.h>
 
@@ -30,26 +31,34 @@ static void print_part(FILE *out, const char *name, uint64_t bytes) {
   fprintf(out, "  %-12s %14" PRIu64 "  %10.2f MiB\n", name, bytes, (double)bytes / 1048576.0);
 }
 
-static const struct pen_rank_memory *memory_of(const struct map *map) { return &map->picture->plan->memory[map->rank]; }
+static const struct pen_rank_memory *memory_of(const struct map *map) {
+  return &map->picture->plan->memory[map->rank];
+}
 
 /* An address on the chart: the window, then what lies beyond what persists. */
 static double height_of(const struct map *map, uint64_t address) {
   const struct pen_rank_memory *memory = memory_of(map);
-  return (double)(address < memory->persistent_end ? address : address - memory->persistent_end + memory->receive_bytes);
+  return (double)(address < memory->persistent_end
+                      ? address
+                      : address - memory->persistent_end + memory->receive_bytes);
 }
 
 static char letter_of(const struct map *map, const struct pen_buffer_life *life) {
-  static const char small[] = "0123456789abcdefghijklmnopqrstuvwxyz", capital[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
+  static const char small[] = "0123456789abcdefghijklmnopqrstuvwxyz",
+                    capital[] = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ";
   return (map->local[life->stage] ? capital : small)[life->microbatch % 36];
 }
 
 /* Enters a block into the cells that it covers, where it has more of a cell than what is there. */
 static void draw_life(struct map *map, const struct pen_buffer_life *life) {
-  double low = height_of(map, life->offset) / map->bytes_per_line, high = low + (double)life->bytes / map->bytes_per_line;
-  double from = map->times.start[life->first] / map->unit, past = map->times.end[life->last] / map->unit;
+  double low = height_of(map, life->offset) / map->bytes_per_line,
+         high = low + (double)life->bytes / map->bytes_per_line;
+  double from = map->times.start[life->first] / map->unit,
+         past = map->times.end[life->last] / map->unit;
   for (int line = (int)low; line < CHART_LINES && line < high; line++)
     for (int column = (int)from; column < map->columns && column < past; column++) {
-      double part = (fmin(high, line + 1.0) - fmax(low, line)) * (fmin(past, column + 1.0) - fmax(from, column));
+      double part = (fmin(high, line + 1.0) - fmax(low, line)) *
+                    (fmin(past, column + 1.0) - fmax(from, column));
       size_t cell = (size_t)line * (size_t)map->columns + (size_t)column;
       if (part <= map->most[cell]) continue;
       map->most[cell] = part;
@@ -59,7 +68,8 @@ static void draw_life(struct map *map, const struct pen_buffer_life *life) {
 
 static void print_chart(struct map *map) {
   const struct pen_rank_memory *memory = memory_of(map);
-  double moving = (double)(memory->receive_bytes + memory->activation_bytes), makespan = map->picture->timing->makespan;
+  double moving = (double)(memory->receive_bytes + memory->activation_bytes),
+         makespan = map->picture->timing->makespan;
   map->columns = map->picture->columns - LABEL - 2;
   map->bytes_per_line = moving / CHART_LINES;
   map->unit = makespan > 0 ? makespan / map->columns : 1;
@@ -68,7 +78,9 @@ static void print_chart(struct map *map) {
   for (size_t i = 0; i < map->lives.count && moving > 0; i++) draw_life(map, &map->lives.life[i]);
   for (int line = CHART_LINES; line-- > 0;) {
     double low = line * map->bytes_per_line;
-    uint64_t address = low < (double)memory->receive_bytes ? (uint64_t)low : (uint64_t)low - memory->receive_bytes + memory->persistent_end;
+    uint64_t address = low < (double)memory->receive_bytes
+                           ? (uint64_t)low
+                           : (uint64_t)low - memory->receive_bytes + memory->persistent_end;
     fprintf(map->out, "  %*" PRIu64 " |", LABEL - 4, address);
     for (int column = 0; column < map->columns; column++) {
       char shown = map->shown[(size_t)line * (size_t)map->columns + (size_t)column];
@@ -83,11 +95,16 @@ static void print_lives(const struct map *map) {
   const struct pen_rank_program *program = &map->picture->plan->profiles[0].ranks[map->rank];
   for (size_t i = 0; i < map->lives.count; i++) {
     const struct pen_buffer_life *life = &map->lives.life[i];
-    const struct pen_action *first = &program->actions[life->first], *last = &program->actions[life->last];
+    const struct pen_action *first = &program->actions[life->first],
+                            *last = &program->actions[life->last];
     char from[32], to[32];
-    fprintf(map->out, "  %-15s stage %-4u microbatch %-5u %12" PRIu64 " + %-10" PRIu64 " rows %u to %u, %s to %s\n", pen_base_text(life->base),
-            life->stage, life->microbatch, life->offset, life->bytes, life->first, life->last,
-            pen_action_text(from, first->kind, first->stage, first->microbatch), pen_action_text(to, last->kind, last->stage, last->microbatch));
+    fprintf(map->out,
+            "  %-15s stage %-4u microbatch %-5u %12" PRIu64 " + %-10" PRIu64
+            " rows %u to %u, %s to %s\n",
+            pen_base_text(life->base), life->stage, life->microbatch, life->offset, life->bytes,
+            life->first, life->last,
+            pen_action_text(from, first->kind, first->stage, first->microbatch),
+            pen_action_text(to, last->kind, last->stage, last->microbatch));
   }
 }
 
@@ -96,8 +113,11 @@ static void print_rank(struct map *map) {
   uint64_t peak = 0;
   for (uint32_t row = 0; row < map->picture->plan->profiles[0].ranks[map->rank].action_count; row++)
     if (map->lives.in_use[row] > peak) peak = map->lives.in_use[row];
-  fprintf(map->out, "rank %" PRIu32 ": %" PRIu64 " bytes placed, %" PRIu64 " live at the peak, ratio %.4f, %" PRIu32 " receive slots\n", map->rank,
-          m->arena_bytes, m->live_bytes, (double)m->arena_bytes / (double)m->live_bytes, m->receive_slots);
+  fprintf(map->out,
+          "rank %" PRIu32 ": %" PRIu64 " bytes placed, %" PRIu64
+          " live at the peak, ratio %.4f, %" PRIu32 " receive slots\n",
+          map->rank, m->arena_bytes, m->live_bytes, (double)m->arena_bytes / (double)m->live_bytes,
+          m->receive_slots);
   print_part(map->out, "window", m->receive_bytes);
   print_part(map->out, "weights", m->weight_bytes);
   if (m->bf16_bytes) print_part(map->out, "copies", m->bf16_bytes);
@@ -118,8 +138,9 @@ void pen_view_memory(FILE *out, const struct pen_view *picture) {
   for (uint32_t rank = 0; rank < picture->plan->rank_count; rank++) {
     map.rank = rank;
     map.lives = pen_live_buffers_of(picture->plan, profile, rank);
-    map.times = pen_action_times_of(&profile->ranks[rank], picture->order->action[rank], picture->order->count[rank],
-                                 picture->timing->start[rank], picture->timing->end[rank]);
+    map.times = pen_action_times_of(&profile->ranks[rank], picture->order->action[rank],
+                                    picture->order->count[rank], picture->timing->start[rank],
+                                    picture->timing->end[rank]);
     print_rank(&map);
   }
 }

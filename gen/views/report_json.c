@@ -1,18 +1,20 @@
-/* report.c: the plan in figures, as JSON (design.md section 10, whose fields it has to the letter; others stand beside them).
+/* report.c: the plan in figures, as JSON (design.md section 10, whose fields it has to the letter;
+ * others stand beside them).
  *
- * Nothing is computed here but counts: times are the simulation's of one training step, or of eval where nothing trains, in the costs' unit;
- * bytes, slots and credits are the plan's.
+ * Nothing is computed here but counts: times are the simulation's of one training step, or of eval
+ * where nothing trains, in the costs' unit; bytes, slots and credits are the plan's.
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
- *   lower_bound, gap, bounds       what no order of these actions can beat, by each argument (bounds.c)
- *   exchange, search               only where there are replicas, or a search
- *   critical_path                  the chain of actions that fills the makespan (critical.c), by legs of one rank
- *   stages                         what each holds, and on which rank
- *   rank                           busy and idle time; bytes placed and, as their lower bound, live; receive slots; messages to the rank whose
- *                                  sender awaits a credit, and those whose slot is proved free (slots.c): both together are all that it receives;
- *                                  on a device also the bytes of pinned host memory
+ *   lower_bound, gap, bounds       what no order of these actions can beat, by each argument
+ * (bounds.c) exchange, search               only where there are replicas, or a search
+ *   critical_path                  the chain of actions that fills the makespan (critical.c), by
+ * legs of one rank stages                         what each holds, and on which rank rank busy and
+ * idle time; bytes placed and, as their lower bound, live; receive slots; messages to the rank
+ * whose sender awaits a credit, and those whose slot is proved free (slots.c): both together are
+ * all that it receives; on a device also the bytes of pinned host memory
  *
- * JSON (RFC 8259) has neither NaN nor infinity: where a figure is no number, null stands. Reals have 15 digits, keys keep their order. */
+ * JSON (RFC 8259) has neither NaN nor infinity: where a figure is no number, null stands. Reals
+ * have 15 digits, keys keep their order. */
 #include "gen/views/report_json.h"
 
 #include <math.h>
@@ -68,18 +70,21 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
     if (timing->exchange) json_object_set_new(object, "exchanging", real(timing->exchanging[rank]));
     json_object_set_new(object, "placed_bytes", integer(memory->arena_bytes));
     json_object_set_new(object, "live_bytes", integer(memory->live_bytes));
-    json_object_set_new(object, "ratio", real((double)memory->arena_bytes / (double)memory->live_bytes));
+    json_object_set_new(object, "ratio",
+                        real((double)memory->arena_bytes / (double)memory->live_bytes));
     json_object_set_new(object, "receive_slots", integer(memory->receive_slots));
     json_object_set_new(object, "credits", integer(credits[rank][0]));
     json_object_set_new(object, "credits_elided", integer(credits[rank][1]));
-    if (memory->pinned_bytes) json_object_set_new(object, "pinned_bytes", integer(memory->pinned_bytes));
+    if (memory->pinned_bytes)
+      json_object_set_new(object, "pinned_bytes", integer(memory->pinned_bytes));
     json_array_append_new(ranks, object);
   }
   return ranks;
 }
 
 /* A leg's actions as --print=actions writes them, a pair as `a|b`. */
-static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg *leg, const struct pen_order *order) {
+static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg *leg,
+                          const struct pen_order *order) {
   char *text = NULL, word[32];
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
@@ -89,7 +94,8 @@ static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg
     for (uint32_t index = step->index; index <= step->index + step->pair; index++) {
       const struct pen_compute *action = &order->action[step->rank][index];
       const char *gap = index > step->index ? "|" : i > leg->first ? " " : "";
-      fprintf(out, "%s%s", gap, pen_action_text(word, action->kind, action->stage, action->microbatch));
+      fprintf(out, "%s%s", gap,
+              pen_action_text(word, action->kind, action->stage, action->microbatch));
     }
   }
   fclose(out);
@@ -98,7 +104,8 @@ static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg
   return actions;
 }
 
-/* The critical path, leg by leg: what ran on one rank, from when to when, and the message before it. */
+/* The critical path, leg by leg: what ran on one rank, from when to when, and the message before
+ * it. */
 static json_t *path_of(const struct pen_path *path, const struct pen_order *order) {
   json_t *object = json_object(), *legs = json_array();
   for (size_t i = 0; i < path->leg_count; i++) {
@@ -147,7 +154,9 @@ static json_t *exchange_of(const struct pen_timing *timing) {
       if (action->kind <= PEN_W) continue;
       json_t *row = json_object();
       json_object_set_new(row, "rank", integer(rank));
-      json_object_set_new(row, "action", json_string(pen_action_text(word, action->kind, action->stage, action->microbatch)));
+      json_object_set_new(
+          row, "action",
+          json_string(pen_action_text(word, action->kind, action->stage, action->microbatch)));
       json_object_set_new(row, "start", real(timing->whole->start[rank][index]));
       json_object_set_new(row, "end", real(timing->whole->end[rank][index]));
       json_array_append_new(rows, row);
@@ -171,8 +180,9 @@ static json_t *search_of(const struct pen_search *search) {
   return object;
 }
 
-void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing, const struct pen_order *order,
-                const struct pen_path *path, const struct pen_bounds *bounds, const struct pen_search *search) {
+void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
+                const struct pen_order *order, const struct pen_path *path,
+                const struct pen_bounds *bounds, const struct pen_search *search) {
   json_object_seed(1); /* or it asks the system for chance, which is for keys that others choose */
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));

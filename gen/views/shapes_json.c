@@ -6,7 +6,8 @@
 
 static json_t *extents(const uint64_t *extent, uint32_t count) {
   json_t *list = json_array();
-  for (uint32_t i = 0; i < count; i++) json_array_append_new(list, json_integer((json_int_t)extent[i]));
+  for (uint32_t i = 0; i < count; i++)
+    json_array_append_new(list, json_integer((json_int_t)extent[i]));
   return list;
 }
 
@@ -31,7 +32,8 @@ static json_t *border_object(const struct pen_border *border) {
   return object;
 }
 
-void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_partition *p, const struct pen_shapes *shapes) {
+void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_partition *p,
+                     const struct pen_shapes *shapes) {
   json_t *root = json_object(), *stages = json_array();
   json_object_set_new(root, "name", json_string(t->name));
   json_object_set_new(root, "family", json_string(p->family->name));
@@ -41,8 +43,10 @@ void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_p
     json_t *object = json_object(), *tensors = json_array();
     json_object_set_new(object, "stage", json_integer(stage));
     json_object_set_new(object, "rank", json_integer(p->rank_of[stage]));
-    json_object_set_new(object, "first_block", json_string(p->block[p->span[stage].first_block].name));
-    json_object_set_new(object, "last_block", json_string(p->block[p->span[stage].past_last_block - 1].name));
+    json_object_set_new(object, "first_block",
+                        json_string(p->block[p->span[stage].first_block].name));
+    json_object_set_new(object, "last_block",
+                        json_string(p->block[p->span[stage].past_last_block - 1].name));
     json_object_set_new(object, "tensors", tensors);
     for (; next < shapes->count && shapes->border[next].stage == stage; next++)
       json_array_append_new(tensors, border_object(&shapes->border[next]));

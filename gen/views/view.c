@@ -10,7 +10,9 @@
 enum { COLUMNS_DEFAULT = 80, COLUMNS_LEAST = 40, COLUMNS_MOST = 10000 };
 
 static int bounded(long columns) {
-  return columns < COLUMNS_LEAST ? COLUMNS_LEAST : columns > COLUMNS_MOST ? COLUMNS_MOST : (int)columns;
+  return columns < COLUMNS_LEAST  ? COLUMNS_LEAST
+         : columns > COLUMNS_MOST ? COLUMNS_MOST
+                                  : (int)columns;
 }
 
 int pen_terminal_columns(FILE *out) {
@@ -25,12 +27,15 @@ int pen_terminal_columns(FILE *out) {
 
 bool pen_terminal_colour(FILE *out) {
   const char *refused = getenv("NO_COLOR"), *terminal = getenv("TERM");
-  return isatty(fileno(out)) && !(refused && *refused) && !(terminal && strcmp(terminal, "dumb") == 0);
+  return isatty(fileno(out)) && !(refused && *refused) &&
+         !(terminal && strcmp(terminal, "dumb") == 0);
 }
 
 uint32_t *pen_local_stages(const struct pen_partition *partition) {
-  uint32_t *local = pen_new(partition->stage_count, sizeof *local), *next = pen_new(partition->rank_count, sizeof *next);
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++) local[stage] = next[partition->rank_of[stage]]++;
+  uint32_t *local = pen_new(partition->stage_count, sizeof *local),
+           *next = pen_new(partition->rank_count, sizeof *next);
+  for (uint32_t stage = 0; stage < partition->stage_count; stage++)
+    local[stage] = next[partition->rank_of[stage]]++;
   return local;
 }
 

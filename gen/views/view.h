@@ -18,22 +18,27 @@ struct pen_view {
   bool colour;           /* text: the terminal's colours */
 };
 
-/* A Gantt chart in characters: a line a rank, as wide as `columns`; below it the scale, the figures and the critical path. */
+/* A Gantt chart in characters: a line a rank, as wide as `columns`; below it the scale, the figures
+ * and the critical path. */
 void pen_view_text(FILE *out, const struct pen_view *picture);
 
-/* A Gantt chart for a paper: lanes of ranks, colours by kind (apart for colour-blind eyes and in grey), microbatch numbers where
- * there is room, legend and scale, and below it each rank's memory in use. */
+/* A Gantt chart for a paper: lanes of ranks, colours by kind (apart for colour-blind eyes and in
+ * grey), microbatch numbers where there is room, legend and scale, and below it each rank's memory
+ * in use. */
 void pen_view_svg(FILE *out, const struct pen_view *picture);
 
-/* The simulated step as a Chrome trace, which ui.perfetto.dev reads: a process a rank; messages as flows; memory as a counter. One
- * unit of cost is shown as a millisecond, so that costs in milliseconds come out as they are. */
+/* The simulated step as a Chrome trace, which ui.perfetto.dev reads: a process a rank; messages as
+ * flows; memory as a counter. One unit of cost is shown as a millisecond, so that costs in
+ * milliseconds come out as they are. */
 void pen_view_trace(FILE *out, const struct pen_view *picture);
 
-/* The lowered order as torch.distributed.pipelining writes it in format compute_comms: a line a rank; after a stage's backward the
- * wait for its SEND_F, at the end those for the SEND_Bs; after a stage's last backward the reduction of its gradients. */
+/* The lowered order as torch.distributed.pipelining writes it in format compute_comms: a line a
+ * rank; after a stage's backward the wait for its SEND_F, at the end those for the SEND_Bs; after a
+ * stage's last backward the reduction of its gradients. */
 void pen_view_comms(FILE *out, const struct pen_view *picture);
 
-/* A map of every rank's arena: its parts in bytes; a chart of addresses over time; then every block with its rows. */
+/* A map of every rank's arena: its parts in bytes; a chart of addresses over time; then every block
+ * with its rows. */
 void pen_view_memory(FILE *out, const struct pen_view *picture);
 
 /* Width of the terminal's lines: $COLUMNS, else what the terminal says, else 80. */
@@ -45,7 +50,8 @@ bool pen_terminal_colour(FILE *out);
 
 /* The place of each stage among its rank's stages, from 0 [stage]. */
 uint32_t *pen_local_stages(const struct pen_partition *partition);
-/* A round step of a scale: 1, 2 or 5 times a power of ten, so that `span` has at most `steps` of them. */
+/* A round step of a scale: 1, 2 or 5 times a power of ten, so that `span` has at most `steps` of
+ * them. */
 double pen_scale_step(double span, int steps);
 /* "1 stage", "2 stages", "8 microbatches". */
 const char *pen_counted(uint64_t count, const char *noun);

@@ -1,4 +1,5 @@
-/* device.c: the CPU as a device: its memory is the host's, a call is done when it returns, and there is nothing to wait for. */
+/* device.c: the CPU as a device: its memory is the host's, a call is done when it returns, and
+ * there is nothing to wait for. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,7 +13,8 @@ static int count(void) { return 1; }
 static const char *open_cpu(int number) {
   const char *line = number == 0 ? pen_kernels_open(1) : NULL;
   if (line == NULL)
-    error_text = number == 0 ? "no memory for the buffers of matrix products" : "the CPU is device 0";
+    error_text =
+        number == 0 ? "no memory for the buffers of matrix products" : "the CPU is device 0";
   return line;
 }
 
@@ -23,8 +25,10 @@ struct op_row {
 };
 
 static const struct op_row rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) [PEN_OP_##kind] = { dims, workspace },
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) [PEN_OP_##kind] = { dims, workspace },
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
+  [PEN_OP_##kind] = {dims, workspace},
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
+  [PEN_OP_##kind] = {dims, workspace},
 #include "kernels/ops.def"
 };
 
@@ -33,37 +37,33 @@ static int dim_index(const char *dims, const char *name, size_t length) {
   int index = 0;
   while (strncmp(dims, name, length) != 0 || (dims[length] != ' ' && dims[length] != '\0')) {
     dims += strcspn(dims, " ");
-    if (*dims++ == '\0')
-      abort(); /* ops.def names a dim that it has not */
+    if (*dims++ == '\0') abort(); /* ops.def names a dim that it has not */
     index++;
   }
   return index;
 }
 
 /* One factor: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
-static size_t factor(const char *dims, const char *text, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+static size_t factor(const char *dims, const char *text, enum pen_dtype dtype,
+                     const int64_t dim[PEN_DIMS_MAX]) {
   const size_t length = strcspn(text, "<*+");
-  if (*text >= '0' && *text <= '9')
-    return strtoul(text, NULL, 10);
-  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0)
-    return dtype == PEN_BF16;
-  if (length == strlen("f32") && strncmp(text, "f32", length) == 0)
-    return dtype == PEN_F32;
+  if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
+  if (length == strlen("bf16") && strncmp(text, "bf16", length) == 0) return dtype == PEN_BF16;
+  if (length == strlen("f32") && strncmp(text, "f32", length) == 0) return dtype == PEN_F32;
   const size_t value = (size_t)dim[dim_index(dims, text, length)];
   const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
   return value < most ? value : most;
 }
 
 /* The column of ops.def: a sum of products of such factors. */
-static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
+                              const int64_t dim[PEN_DIMS_MAX]) {
   size_t sum = 0, product = 1;
   for (const char *text = rows[kind].workspace;; text++) {
     product *= factor(rows[kind].dims, text, dtype, dim);
     text += strcspn(text, "*+");
-    if (*text != '*')
-      sum += product, product = 1;
-    if (*text == '\0')
-      return sum;
+    if (*text != '*') sum += product, product = 1;
+    if (*text == '\0') return sum;
   }
 }
 
@@ -97,8 +97,7 @@ static void sum_squares(double *sum, const float *x, size_t count, void *workspa
 static void sum_doubles(double *sum, const double *x, size_t count, void *stream) {
   (void)stream;
   double total = 0;
-  for (size_t i = 0; i < count; i++)
-    total += x[i];
+  for (size_t i = 0; i < count; i++) total += x[i];
   *sum = total;
 }
 
@@ -107,8 +106,9 @@ static void max_abs(double *greatest, const float *x, size_t count, void *worksp
   *greatest = pen_max_abs(x, count);
 }
 
-static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
-                       const struct pen_adamw *settings, double weight_decay, void *stream) {
+static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
+                       uint16_t *copy, size_t count, const struct pen_adamw *settings,
+                       double weight_decay, void *stream) {
   (void)stream;
   struct pen_adamw own = *settings;
   own.weight_decay = weight_decay;
@@ -116,8 +116,7 @@ static void adamw_step(float *parameter, float *gradient, float *exp_avg, float 
     pen_adamw_step(parameter, gradient, exp_avg, exp_avg_sq, count, &own);
   else
     memset(gradient, 0, count * sizeof *gradient);
-  if (copy != NULL)
-    pen_f32_to_bf16(copy, parameter, count);
+  if (copy != NULL) pen_f32_to_bf16(copy, parameter, count);
 }
 
 static void narrow(uint16_t *to, const float *from, size_t count, void *stream) {
@@ -125,30 +124,31 @@ static void narrow(uint16_t *to, const float *from, size_t count, void *stream) 
   pen_f32_to_bf16(to, from, count);
 }
 
-static void normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream) {
+static void normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation,
+                   void *stream) {
   (void)stream;
   pen_normal(y, count, first, key, deviation);
 }
 
 const struct pen_device pen_cpu = {
-  .name = "cpu",
-  .count = count,
-  .open = open_cpu,
-  .error = error,
-  .kernel_of = pen_kernel_of,
-  .prepare = pen_kernels_prepare,
-  .workspace_bytes = workspace_bytes,
-  .allocate = allocate,
-  .release = free,
-  .stream_open = stream_open,
-  .copy_in = copy,
-  .copy_out = copy,
-  .zero = zero,
-  .wait = wait,
-  .sum_squares = sum_squares,
-  .sum_doubles = sum_doubles,
-  .max_abs = max_abs,
-  .adamw_step = adamw_step,
-  .narrow = narrow,
-  .normal = normal,
+    .name = "cpu",
+    .count = count,
+    .open = open_cpu,
+    .error = error,
+    .kernel_of = pen_kernel_of,
+    .prepare = pen_kernels_prepare,
+    .workspace_bytes = workspace_bytes,
+    .allocate = allocate,
+    .release = free,
+    .stream_open = stream_open,
+    .copy_in = copy,
+    .copy_out = copy,
+    .zero = zero,
+    .wait = wait,
+    .sum_squares = sum_squares,
+    .sum_doubles = sum_doubles,
+    .max_abs = max_abs,
+    .adamw_step = adamw_step,
+    .narrow = narrow,
+    .normal = normal,
 };

@@ -1,7 +1,8 @@
 /* onednn.c: products by oneDNN's matmul primitive (see onednn.h).
  *
- * Each shape is prepared once: descriptors with strides for our row-major tensors, and two primitives, one that writes the result and
- * one that adds to what is there. The result has the dtype of the op, a weight gradient is f32; sums are f32 either way.
+ * Each shape is prepared once: descriptors with strides for our row-major tensors, and two
+ * primitives, one that writes the result and one that adds to what is there. The result has the
+ * dtype of the op, a weight gradient is f32; sums are f32 either way.
  */
 #include "kernels/cpu/onednn.h"
 
@@ -15,14 +16,16 @@
 _Static_assert(DNNL_VERSION_MAJOR == 2, "the interface that is used below");
 
 /* What is used of the library, looked up when it is loaded. */
-#define FUNCTIONS(row)                                                                                                 \
-  row(dnnl_version) row(dnnl_engine_create) row(dnnl_stream_create) row(dnnl_stream_wait)                              \
-  row(dnnl_memory_desc_init_by_strides) row(dnnl_memory_desc_get_size) row(dnnl_memory_create)                         \
-  row(dnnl_memory_set_data_handle) row(dnnl_matmul_desc_init) row(dnnl_primitive_attr_create)                          \
-  row(dnnl_primitive_attr_destroy) row(dnnl_primitive_attr_set_scratchpad_mode) row(dnnl_post_ops_create)              \
-  row(dnnl_post_ops_append_sum) row(dnnl_post_ops_destroy) row(dnnl_primitive_attr_set_post_ops)                       \
-  row(dnnl_primitive_desc_create) row(dnnl_primitive_desc_query_md) row(dnnl_primitive_desc_destroy)                   \
-  row(dnnl_primitive_create) row(dnnl_primitive_execute)
+#define FUNCTIONS(row)                                                                             \
+  row(dnnl_version) row(dnnl_engine_create) row(dnnl_stream_create) row(dnnl_stream_wait)          \
+      row(dnnl_memory_desc_init_by_strides) row(dnnl_memory_desc_get_size) row(dnnl_memory_create) \
+          row(dnnl_memory_set_data_handle) row(dnnl_matmul_desc_init)                              \
+              row(dnnl_primitive_attr_create) row(dnnl_primitive_attr_destroy)                     \
+                  row(dnnl_primitive_attr_set_scratchpad_mode) row(dnnl_post_ops_create)           \
+                      row(dnnl_post_ops_append_sum) row(dnnl_post_ops_destroy)                     \
+                          row(dnnl_primitive_attr_set_post_ops) row(dnnl_primitive_desc_create)    \
+                              row(dnnl_primitive_desc_query_md) row(dnnl_primitive_desc_destroy)   \
+                                  row(dnnl_primitive_create) row(dnnl_primitive_execute)
 
 static struct {
 #define DECLARE(name) __typeof__(&name) name;
@@ -38,9 +41,8 @@ static struct {
 } scratchpad;
 
 static int look_up(void *handle) {
-#define LOOK_UP(name)                                                                                                  \
-  if ((library.name = (__typeof__(&name))dlsym(handle, #name)) == NULL)                                                \
-    return 0;
+#define LOOK_UP(name) \
+  if ((library.name = (__typeof__(&name))dlsym(handle, #name)) == NULL) return 0;
   FUNCTIONS(LOOK_UP)
 #undef LOOK_UP
   return 1;
@@ -57,15 +59,12 @@ int pen_onednn_suits_cpu(void) {
 
 const char *pen_onednn_open(void) {
   static char name[40];
-  if (*name)
-    return name;
+  if (*name) return name;
   void *handle = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
-  if (handle == NULL || !look_up(handle))
-    return NULL;
+  if (handle == NULL || !look_up(handle)) return NULL;
   /* One thread, as everywhere (matmul.c says why). Debian's library uses OpenMP. */
   void (*set_threads)(int) = (void (*)(int))dlsym(handle, "omp_set_num_threads");
-  if (set_threads)
-    set_threads(1);
+  if (set_threads) set_threads(1);
   if (library.dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success ||
       library.dnnl_stream_create(&stream, engine, dnnl_stream_default_flags) != dnnl_success)
     return NULL;
@@ -74,11 +73,12 @@ const char *pen_onednn_open(void) {
   return name;
 }
 
-/* There is no memory, or what was prepared failed, for which there is no reason: the result would be wrong. */
+/* There is no memory, or what was prepared failed, for which there is no reason: the result would
+ * be wrong. */
 static void check(dnnl_status_t status, const char *what) {
-  if (status == dnnl_success)
-    return;
-  fprintf(stderr, "penstock: oneDNN: %s: %s\n", what, status == dnnl_out_of_memory ? "no memory" : "it failed");
+  if (status == dnnl_success) return;
+  fprintf(stderr, "penstock: oneDNN: %s: %s\n", what,
+          status == dnnl_out_of_memory ? "no memory" : "it failed");
   abort();
 }
 
@@ -87,8 +87,8 @@ static void check(dnnl_status_t status, const char *what) {
 enum { ROWS, IN, OUT, SIZES };
 enum { ABSENT = -1, PRODUCTS = 6 };
 
-/* result[m,n] = left[m,k] right[k,n], all numbers of dims or of operands. A factor is stored in rows of `row`; transposed: the second
- * extent first. */
+/* result[m,n] = left[m,k] right[k,n], all numbers of dims or of operands. A factor is stored in
+ * rows of `row`; transposed: the second extent first. */
 struct geometry {
   enum pen_op_kind kind;
   int m, n, k;
@@ -99,12 +99,12 @@ struct geometry {
 };
 
 static const struct geometry geometries[PRODUCTS] = {
-  { PEN_OP_LINEAR, ROWS, OUT, IN, 0, IN, 0, 1, IN, 1, ABSENT, 2, 3, 0 },
-  { PEN_OP_LINEAR_DX, ROWS, IN, OUT, 0, OUT, 0, 1, IN, 0, ABSENT, 2, 3, 0 },
-  { PEN_OP_LINEAR_DW, OUT, IN, ROWS, 0, OUT, 1, 1, IN, 0, ABSENT, 2, 2, 1 },
-  { PEN_OP_AFFINE, ROWS, OUT, IN, 0, IN, 0, 1, OUT, 0, 2, 3, 4, 0 },
-  { PEN_OP_AFFINE_DX, ROWS, IN, OUT, 0, OUT, 0, 1, OUT, 1, ABSENT, 2, 3, 0 },
-  { PEN_OP_AFFINE_DW, IN, OUT, ROWS, 1, IN, 1, 0, OUT, 0, ABSENT, 2, 2, 1 },
+    {PEN_OP_LINEAR, ROWS, OUT, IN, 0, IN, 0, 1, IN, 1, ABSENT, 2, 3, 0},
+    {PEN_OP_LINEAR_DX, ROWS, IN, OUT, 0, OUT, 0, 1, IN, 0, ABSENT, 2, 3, 0},
+    {PEN_OP_LINEAR_DW, OUT, IN, ROWS, 0, OUT, 1, 1, IN, 0, ABSENT, 2, 2, 1},
+    {PEN_OP_AFFINE, ROWS, OUT, IN, 0, IN, 0, 1, OUT, 0, 2, 3, 4, 0},
+    {PEN_OP_AFFINE_DX, ROWS, IN, OUT, 0, OUT, 0, 1, OUT, 1, ABSENT, 2, 3, 0},
+    {PEN_OP_AFFINE_DW, IN, OUT, ROWS, 1, IN, 1, 0, OUT, 0, ABSENT, 2, 2, 1},
 };
 
 enum { PLAIN, ADDED, VARIANTS };
@@ -125,14 +125,14 @@ static struct product *products;
 
 static const struct geometry *geometry_of(enum pen_op_kind kind) {
   for (int i = 0; i < PRODUCTS; i++)
-    if (geometries[i].kind == kind)
-      return &geometries[i];
+    if (geometries[i].kind == kind) return &geometries[i];
   return NULL;
 }
 
 /* A matrix whose element (i, j) stands at i row_step + j column_step. */
-static int describe(dnnl_memory_desc_t *desc, dnnl_data_type_t type, int64_t rows, int64_t columns, int64_t row, int transposed) {
-  const dnnl_dims_t dims = { rows, columns }, strides = { transposed ? 1 : row, transposed ? row : 1 };
+static int describe(dnnl_memory_desc_t *desc, dnnl_data_type_t type, int64_t rows, int64_t columns,
+                    int64_t row, int transposed) {
+  const dnnl_dims_t dims = {rows, columns}, strides = {transposed ? 1 : row, transposed ? row : 1};
   return library.dnnl_memory_desc_init_by_strides(desc, 2, dims, type, strides) == dnnl_success;
 }
 
@@ -147,28 +147,31 @@ static int describe_all(struct product *p) {
   p->result_bytes = (size_t)m * (size_t)n * (p->dtype == PEN_BF16 && !g->adds ? 2 : 4);
   return describe(&p->left_desc, type, m, k, p->dim[g->left_row], g->left_transposed) &&
          describe(&p->right_desc, type, k, n, p->dim[g->right_row], g->right_transposed) &&
-         describe(&p->bias_desc, dnnl_f32, 1, n, n, 0) && describe(&p->result_desc, g->adds ? dnnl_f32 : type, m, n, n, 0) &&
-         make_memory(&p->left, &p->left_desc) && make_memory(&p->right, &p->right_desc) && make_memory(&p->bias, &p->bias_desc) &&
-         make_memory(&p->result, &p->result_desc);
+         describe(&p->bias_desc, dnnl_f32, 1, n, n, 0) &&
+         describe(&p->result_desc, g->adds ? dnnl_f32 : type, m, n, n, 0) &&
+         make_memory(&p->left, &p->left_desc) && make_memory(&p->right, &p->right_desc) &&
+         make_memory(&p->bias, &p->bias_desc) && make_memory(&p->result, &p->result_desc);
 }
 
 /* One scratchpad for all: products run one after the other. */
 static void grow_scratchpad(size_t bytes) {
-  if (bytes <= scratchpad.bytes)
-    return;
+  if (bytes <= scratchpad.bytes) return;
   free(scratchpad.memory);
   scratchpad.bytes = bytes;
-  check(posix_memalign(&scratchpad.memory, 4096, bytes) == 0 ? dnnl_success : dnnl_out_of_memory, "its scratchpad");
+  check(posix_memalign(&scratchpad.memory, 4096, bytes) == 0 ? dnnl_success : dnnl_out_of_memory,
+        "its scratchpad");
 }
 
 static int make_primitive(struct product *p, int variant, const_dnnl_primitive_attr_t attributes) {
   dnnl_matmul_desc_t desc;
   dnnl_primitive_desc_t chosen;
-  if (library.dnnl_matmul_desc_init(&desc, &p->left_desc, &p->right_desc, p->geometry->bias == ABSENT ? NULL : &p->bias_desc,
+  if (library.dnnl_matmul_desc_init(&desc, &p->left_desc, &p->right_desc,
+                                    p->geometry->bias == ABSENT ? NULL : &p->bias_desc,
                                     &p->result_desc) != dnnl_success ||
       library.dnnl_primitive_desc_create(&chosen, &desc, attributes, engine, NULL) != dnnl_success)
     return 0;
-  const dnnl_memory_desc_t *wanted = library.dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
+  const dnnl_memory_desc_t *wanted =
+      library.dnnl_primitive_desc_query_md(chosen, dnnl_query_scratchpad_md, 0);
   grow_scratchpad(library.dnnl_memory_desc_get_size(wanted));
   const int good = make_memory(&p->scratch[variant], wanted) &&
                    library.dnnl_primitive_create(&p->primitive[variant], chosen) == dnnl_success;
@@ -179,9 +182,9 @@ static int make_primitive(struct product *p, int variant, const_dnnl_primitive_a
 static int make_variant(struct product *p, int variant) {
   dnnl_primitive_attr_t attributes;
   dnnl_post_ops_t sum;
-  if (library.dnnl_primitive_attr_create(&attributes) != dnnl_success)
-    return 0;
-  int good = library.dnnl_primitive_attr_set_scratchpad_mode(attributes, dnnl_scratchpad_mode_user) == dnnl_success;
+  if (library.dnnl_primitive_attr_create(&attributes) != dnnl_success) return 0;
+  int good = library.dnnl_primitive_attr_set_scratchpad_mode(
+                 attributes, dnnl_scratchpad_mode_user) == dnnl_success;
   if (good && variant == ADDED) {
     good = library.dnnl_post_ops_create(&sum) == dnnl_success;
     if (good) {
@@ -195,16 +198,18 @@ static int make_variant(struct product *p, int variant) {
   return good;
 }
 
-void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise) {
+void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise) {
   for (struct product *p = products; p != NULL; p = p->next)
     if (p->geometry->kind == kind && p->dtype == dtype && memcmp(p->dim, dim, sizeof p->dim) == 0)
       return p;
   struct product *p = calloc(1, sizeof *p);
   check(p != NULL ? dnnl_success : dnnl_out_of_memory, "a product's descriptors");
-  *p = (struct product){ .geometry = geometry_of(kind), .dtype = dtype, .dim = { dim[ROWS], dim[IN], dim[OUT] } };
-  if (!describe_all(p) || !(p->geometry->adds || make_variant(p, PLAIN)) || !make_variant(p, ADDED)) {
-    if (otherwise == NULL)
-      return NULL; /* what was made of it stays */
+  *p = (struct product){
+      .geometry = geometry_of(kind), .dtype = dtype, .dim = {dim[ROWS], dim[IN], dim[OUT]}};
+  if (!describe_all(p) || !(p->geometry->adds || make_variant(p, PLAIN)) ||
+      !make_variant(p, ADDED)) {
+    if (otherwise == NULL) return NULL; /* what was made of it stays */
     p->otherwise = otherwise;
   }
   p->next = products;
@@ -213,7 +218,9 @@ void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int6
 
 /* ---- calls ---- */
 
-static void point(dnnl_memory_t memory, void *at) { check(library.dnnl_memory_set_data_handle(memory, at), "a tensor's address"); }
+static void point(dnnl_memory_t memory, void *at) {
+  check(library.dnnl_memory_set_data_handle(memory, at), "a tensor's address");
+}
 
 void pen_onednn_product(const struct pen_call *call) {
   const struct product *p = call->prepared;
@@ -224,20 +231,22 @@ void pen_onednn_product(const struct pen_call *call) {
   }
   void *result = call->operand[g->result], *addend = call->operand[g->addend];
   const int variant = addend ? ADDED : PLAIN;
-  if (addend && addend != result)
-    memcpy(result, addend, p->result_bytes);
+  if (addend && addend != result) memcpy(result, addend, p->result_bytes);
   point(p->left, call->operand[g->left]);
   point(p->right, call->operand[g->right]);
   point(p->result, result);
   point(p->scratch[variant], scratchpad.memory);
-  dnnl_exec_arg_t argument[5] = { { DNNL_ARG_SRC, p->left }, { DNNL_ARG_WEIGHTS, p->right }, { DNNL_ARG_DST, p->result },
-                                  { DNNL_ARG_SCRATCHPAD, p->scratch[variant] } };
+  dnnl_exec_arg_t argument[5] = {{DNNL_ARG_SRC, p->left},
+                                 {DNNL_ARG_WEIGHTS, p->right},
+                                 {DNNL_ARG_DST, p->result},
+                                 {DNNL_ARG_SCRATCHPAD, p->scratch[variant]}};
   int count = 4;
   if (g->bias != ABSENT) {
     point(p->bias, call->operand[g->bias]);
-    argument[count++] = (dnnl_exec_arg_t){ DNNL_ARG_BIAS, p->bias };
+    argument[count++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, p->bias};
   }
-  check(library.dnnl_primitive_execute(p->primitive[variant], stream, count, argument), "a product");
+  check(library.dnnl_primitive_execute(p->primitive[variant], stream, count, argument),
+        "a product");
   check(library.dnnl_stream_wait(stream), "a product's end");
 }
 
@@ -248,7 +257,8 @@ int pen_onednn_suits_cpu(void) { return 0; }
 
 const char *pen_onednn_open(void) { return NULL; }
 
-void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise) {
+void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise) {
   (void)kind, (void)dtype, (void)dim, (void)otherwise;
   return NULL;
 }

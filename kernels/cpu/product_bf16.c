@@ -1,15 +1,18 @@
 /* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16.
  *
- * A CPU with AVX512_BF16 multiplies them as they are (vector/product_pairs.c). With AMX, or where that is asked for, oneDNN does it instead
- * (onednn.h). Else factors are widened: a product of two bf16 is exact in f32, so nothing is lost when they are multiplied as
- * f32 (matmul.c says by whom). It is done block by block, at most PEN_PRODUCT_BLOCK a side, in the call's workspace:
+ * A CPU with AVX512_BF16 multiplies them as they are (vector/product_pairs.c). With AMX, or where
+ * that is asked for, oneDNN does it instead (onednn.h). Else factors are widened: a product of two
+ * bf16 is exact in f32, so nothing is lost when they are multiplied as f32 (matmul.c says by whom).
+ * It is done block by block, at most PEN_PRODUCT_BLOCK a side, in the call's workspace:
  *
  *     left    [m, k]   as it is stored: rows of k, or, transposed, rows of m
  *     right   [k, n]   likewise
- *     result  [m, n]   f32; begins with what is added, and is rounded to bf16 when its last block of k is in
+ *     result  [m, n]   f32; begins with what is added, and is rounded to bf16 when its last block
+ * of k is in
  *
- * The block of the result is there for long k by pairs, too. A weight gradient is f32 itself, and the product is added to it in place. With
- * blocks of 512 an element of a factor is widened once for a thousand operations on it. The order of the sums depends on the shape alone.
+ * The block of the result is there for long k by pairs, too. A weight gradient is f32 itself, and
+ * the product is added to it in place. With blocks of 512 an element of a factor is widened once
+ * for a thousand operations on it. The order of the sums depends on the shape alone.
  */
 #include "kernels/cpu/cpu.h"
 
@@ -42,13 +45,13 @@ void pen_products_bf16_open(pen_multiply *multiply_pairs) { pairs = multiply_pai
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
 /* The next address that a tensor may have. */
-static float *aligned(float *at) {
-  return (float *)pen_aligned((uintptr_t)at);
-}
+static float *aligned(float *at) { return (float *)pen_aligned((uintptr_t)at); }
 
-static struct product start(const struct pen_call *call, struct pen_factor left, struct pen_factor right, size_t m, size_t n, size_t k) {
+static struct product start(const struct pen_call *call, struct pen_factor left,
+                            struct pen_factor right, size_t m, size_t n, size_t k) {
   const size_t side = PEN_PRODUCT_BLOCK;
-  struct product p = { .left = left, .right = right, .m = m, .n = n, .k = k, .workspace = call->workspace };
+  struct product p = {
+      .left = left, .right = right, .m = m, .n = n, .k = k, .workspace = call->workspace};
   p.left_panel.at = p.workspace;
   p.right_panel.at = p.left_panel.at + least(m, side) * least(k, side);
   p.result_panel = p.right_panel.at + least(k, side) * least(n, side);
@@ -56,13 +59,14 @@ static struct product start(const struct pen_call *call, struct pen_factor left,
   return p;
 }
 
-/* Widens rows first .. first + rows of a factor, columns column .. column + columns, unless they are in the panel still. Returns the
- * panel's row. */
-static size_t widen(struct panel *panel, const struct pen_factor *f, size_t first, size_t column, size_t rows, size_t columns) {
-  const uint16_t *from = (const uint16_t *)f->at + (f->transposed ? column * f->row + first : first * f->row + column);
+/* Widens rows first .. first + rows of a factor, columns column .. column + columns, unless they
+ * are in the panel still. Returns the panel's row. */
+static size_t widen(struct panel *panel, const struct pen_factor *f, size_t first, size_t column,
+                    size_t rows, size_t columns) {
+  const uint16_t *from =
+      (const uint16_t *)f->at + (f->transposed ? column * f->row + first : first * f->row + column);
   const size_t high = f->transposed ? columns : rows, wide = f->transposed ? rows : columns;
-  if (panel->holds != from)
-    pen_bf16_rows_to_f32(panel->at, wide, from, f->row, high, wide);
+  if (panel->holds != from) pen_bf16_rows_to_f32(panel->at, wide, from, f->row, high, wide);
   panel->holds = from;
   return wide;
 }
@@ -74,29 +78,44 @@ static int begin(const struct product *p, const struct block *b) {
     pen_bf16_rows_to_f32(p->result_panel, b->n, to->addend + b->i * p->n + b->j, p->n, b->m, b->n);
   for (size_t i = 0; to->bias && i < b->m; i++)
     for (size_t j = 0; j < b->n; j++)
-      p->result_panel[i * b->n + j] = (to->addend ? p->result_panel[i * b->n + j] : 0.0f) + to->bias[b->j + j];
+      p->result_panel[i * b->n + j] =
+          (to->addend ? p->result_panel[i * b->n + j] : 0.0f) + to->bias[b->j + j];
   return to->addend || to->bias;
 }
 
 /* The sums of a block, in f32: added to what is at c, or, where that is nothing yet, put there. */
 static void sum_pairs(struct product *p, const struct block *b, float *c, size_t c_row, int adds) {
   const struct pen_factor *l = &p->left, *r = &p->right;
-  const struct pen_product block = { .left = { (const uint16_t *)l->at + (l->transposed ? b->i : b->i * l->row), l->row, l->transposed },
-                                     .right = { (const uint16_t *)r->at + (r->transposed ? b->j * r->row : b->j), r->row, r->transposed },
-                                     .addend = adds ? c : NULL, .result = c, .result_row = c_row, .m = b->m, .n = b->n, .k = p->k,
-                                     .workspace = p->block_workspace };
+  const struct pen_product block = {
+      .left = {(const uint16_t *)l->at + (l->transposed ? b->i : b->i * l->row), l->row,
+               l->transposed},
+      .right = {(const uint16_t *)r->at + (r->transposed ? b->j * r->row : b->j), r->row,
+                r->transposed},
+      .addend = adds ? c : NULL,
+      .result = c,
+      .result_row = c_row,
+      .m = b->m,
+      .n = b->n,
+      .k = p->k,
+      .workspace = p->block_workspace};
   pairs(&block);
 }
 
-static void sum_widened(struct product *p, const struct block *b, float *c, size_t c_row, int adds) {
+static void sum_widened(struct product *p, const struct block *b, float *c, size_t c_row,
+                        int adds) {
   for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, adds = 1) {
     const size_t depth = least(p->k - k, PEN_PRODUCT_BLOCK);
     const size_t left_row = widen(&p->left_panel, &p->left, b->i, k, b->m, depth);
     const size_t right_row = widen(&p->right_panel, &p->right, k, b->j, depth, b->n);
-    const struct pen_product block = { .left = { p->left_panel.at, left_row, p->left.transposed },
-                                       .right = { p->right_panel.at, right_row, p->right.transposed },
-                                       .addend = adds ? c : NULL, .result = c, .result_row = c_row, .m = b->m, .n = b->n, .k = depth,
-                                       .workspace = p->block_workspace };
+    const struct pen_product block = {.left = {p->left_panel.at, left_row, p->left.transposed},
+                                      .right = {p->right_panel.at, right_row, p->right.transposed},
+                                      .addend = adds ? c : NULL,
+                                      .result = c,
+                                      .result_row = c_row,
+                                      .m = b->m,
+                                      .n = b->n,
+                                      .k = depth,
+                                      .workspace = p->block_workspace};
     pen_multiply_f32(&block);
   }
 }
@@ -107,19 +126,29 @@ static void multiply_block(struct product *p, const struct block *b) {
   const int adds = p->sum || begin(p, b);
   (pairs ? sum_pairs : sum_widened)(p, b, c, c_row, adds);
   if (p->rounded.result)
-    pen_f32_rows_to_bf16(p->rounded.result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m, b->n);
+    pen_f32_rows_to_bf16(p->rounded.result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m,
+                         b->n);
 }
 
 /* An addend may lie in the result's place: a block of it is read before that block is written. */
 static void multiply(struct product *p) {
   if (pairs && (p->sum || p->k <= PEN_NCCL_ROUNDS_DEPTH)) {
-    pairs(&(struct pen_product){ .left = p->left, .right = p->right, .addend = p->sum, .result = p->sum, .rounded = p->rounded,
-                                 .result_row = p->n, .m = p->m, .n = p->n, .k = p->k, .workspace = p->workspace });
+    pairs(&(struct pen_product){.left = p->left,
+                                .right = p->right,
+                                .addend = p->sum,
+                                .result = p->sum,
+                                .rounded = p->rounded,
+                                .result_row = p->n,
+                                .m = p->m,
+                                .n = p->n,
+                                .k = p->k,
+                                .workspace = p->workspace});
     return;
   }
   for (size_t j = 0; j < p->n; j += PEN_PRODUCT_BLOCK)
     for (size_t i = 0; i < p->m; i += PEN_PRODUCT_BLOCK)
-      multiply_block(p, &(struct block){ i, j, least(p->m - i, PEN_PRODUCT_BLOCK), least(p->n - j, PEN_PRODUCT_BLOCK) });
+      multiply_block(p, &(struct block){i, j, least(p->m - i, PEN_PRODUCT_BLOCK),
+                                        least(p->n - j, PEN_PRODUCT_BLOCK)});
 }
 
 struct sizes {
@@ -127,14 +156,14 @@ struct sizes {
 };
 
 static struct sizes sizes_of(const struct pen_call *call) {
-  return (struct sizes){ (size_t)call->dim[0], (size_t)call->dim[1], (size_t)call->dim[2] };
+  return (struct sizes){(size_t)call->dim[0], (size_t)call->dim[1], (size_t)call->dim[2]};
 }
 
 /* y[rows,out] = x[rows,in] w[out,in]^T + a */
 void pen_linear_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){ call->operand[0], s.in, 0 }, (struct pen_factor){ call->operand[1], s.in, 1 }, s.rows, s.out,
-                           s.in);
+  struct product p = start(call, (struct pen_factor){call->operand[0], s.in, 0},
+                           (struct pen_factor){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
@@ -142,8 +171,8 @@ void pen_linear_bf16(const struct pen_call *call) {
 /* dx[rows,in] = dy[rows,out] w[out,in] + a */
 void pen_linear_dx_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){ call->operand[0], s.out, 0 }, (struct pen_factor){ call->operand[1], s.in, 0 }, s.rows, s.in,
-                           s.out);
+  struct product p = start(call, (struct pen_factor){call->operand[0], s.out, 0},
+                           (struct pen_factor){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
@@ -151,8 +180,8 @@ void pen_linear_dx_bf16(const struct pen_call *call) {
 /* dw[out,in] += dy[rows,out]^T x[rows,in] */
 void pen_linear_dw_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){ call->operand[0], s.out, 1 }, (struct pen_factor){ call->operand[1], s.in, 0 }, s.out, s.in,
-                           s.rows);
+  struct product p = start(call, (struct pen_factor){call->operand[0], s.out, 1},
+                           (struct pen_factor){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
   p.sum = call->operand[2];
   multiply(&p);
 }
@@ -160,17 +189,18 @@ void pen_linear_dw_bf16(const struct pen_call *call) {
 /* y[rows,out] = x[rows,in] w[in,out] + (a + bias) */
 void pen_affine_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){ call->operand[0], s.in, 0 }, (struct pen_factor){ call->operand[1], s.out, 0 }, s.rows, s.out,
-                           s.in);
-  p.rounded.bias = call->operand[2], p.rounded.addend = call->operand[3], p.rounded.result = call->operand[4];
+  struct product p = start(call, (struct pen_factor){call->operand[0], s.in, 0},
+                           (struct pen_factor){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
+  p.rounded.bias = call->operand[2], p.rounded.addend = call->operand[3],
+  p.rounded.result = call->operand[4];
   multiply(&p);
 }
 
 /* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
 void pen_affine_dx_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){ call->operand[0], s.out, 0 }, (struct pen_factor){ call->operand[1], s.out, 1 }, s.rows, s.in,
-                           s.out);
+  struct product p = start(call, (struct pen_factor){call->operand[0], s.out, 0},
+                           (struct pen_factor){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
@@ -178,8 +208,8 @@ void pen_affine_dx_bf16(const struct pen_call *call) {
 /* dw[in,out] += x[rows,in]^T dy[rows,out] */
 void pen_affine_dw_bf16(const struct pen_call *call) {
   const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){ call->operand[1], s.in, 1 }, (struct pen_factor){ call->operand[0], s.out, 0 }, s.in, s.out,
-                           s.rows);
+  struct product p = start(call, (struct pen_factor){call->operand[1], s.in, 1},
+                           (struct pen_factor){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
   p.sum = call->operand[2];
   multiply(&p);
 }

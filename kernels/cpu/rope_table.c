@@ -1,4 +1,5 @@
-/* tables.c: ROPE_TABLE, EMBEDDING, SPLIT and SPLIT_DX: f64 library calls and copies, the same source for every instruction set. */
+/* tables.c: ROPE_TABLE, EMBEDDING, SPLIT and SPLIT_DX: f64 library calls and copies, the same
+ * source for every instruction set. */
 #include <math.h>
 #include <string.h>
 
@@ -22,10 +23,15 @@ void pen_rope_table(const struct pen_call *call) {
 /* Copies `count` numbers of a table of f32 into a tensor of the op's dtype. */
 typedef void copy(void *to, const float *from, size_t count);
 
-static void copy_f32(void *to, const float *from, size_t count) { memcpy(to, from, count * sizeof *from); }
-static void copy_bf16(void *to, const float *from, size_t count) { pen_f32_to_bf16(to, from, count); }
+static void copy_f32(void *to, const float *from, size_t count) {
+  memcpy(to, from, count * sizeof *from);
+}
+static void copy_bf16(void *to, const float *from, size_t count) {
+  pen_f32_to_bf16(to, from, count);
+}
 
-/* y[r] = table[tokens[r]]. The runtime checks tokens as it reads them; one out of range gives a row of NaN. */
+/* y[r] = table[tokens[r]]. The runtime checks tokens as it reads them; one out of range gives a row
+ * of NaN. */
 static void embed(const struct pen_call *call, copy *copy_row, size_t element_bytes) {
   const int32_t *tokens = call->operand[0];
   const float *table = call->operand[1];

@@ -7,12 +7,12 @@ namespace {
 struct accumulate {
   const float *x;
   float *sum;
-  template <int N> __device__ void run(int64_t i) const {
+  template <int N>
+  __device__ void run(int64_t i) const {
     lanes<N> s = load<N>(sum + i);
     const lanes<N> a = load<N>(x + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      s.v[k] += a.v[k];
+    for (int k = 0; k < N; k++) s.v[k] += a.v[k];
     store(sum + i, s);
   }
 };

@@ -1,15 +1,17 @@
-/* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the bits of a CPU that fuses
- * multiply-adds: what is fused there is fused here, what is rounded there is rounded here.
- * The settings lie in device memory, so that a captured step reads new ones each time it is replayed; the scale NaN skips the step.
- * With a copy in bf16, the new parameters are rounded into it on the way, with pen_f32_to_bf16()'s bits.
- * Launch: at most 4096 blocks, each over every so many runs of 1024 elements. Moves 32 bytes an element, 34 with a copy. */
+/* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the
+ * bits of a CPU that fuses multiply-adds: what is fused there is fused here, what is rounded there
+ * is rounded here. The settings lie in device memory, so that a captured step reads new ones each
+ * time it is replayed; the scale NaN skips the step. With a copy in bf16, the new parameters are
+ * rounded into it on the way, with pen_f32_to_bf16()'s bits. Launch: at most 4096 blocks, each over
+ * every so many runs of 1024 elements. Moves 32 bytes an element, 34 with a copy. */
 #include "kernels/cuda/to_bf16.cuh"
 
 namespace {
 
 const int64_t BLOCKS_MAX = 4096;
 
-/* The settings as the loop wants them: what is the same for all elements is computed once a block, in f64, and rounded. */
+/* The settings as the loop wants them: what is the same for all elements is computed once a block,
+ * in f64, and rounded. */
 struct factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
@@ -29,7 +31,8 @@ __device__ inline factors settle(const struct pen_adamw *s, double weight_decay)
 struct step {
   float *parameter, *gradient, *exp_avg, *exp_avg_sq;
   bf16 *copy; /* or null */
-  template <int N> __device__ void run(int64_t i, const factors &s) const {
+  template <int N>
+  __device__ void run(int64_t i, const factors &s) const {
     lanes<N> p = load<N>(parameter + i), m = load<N>(exp_avg + i), v = load<N>(exp_avg_sq + i);
     const lanes<N> gradients = load<N>(gradient + i);
 #pragma unroll
@@ -46,41 +49,39 @@ struct step {
       v.v[k] = good ? square : v.v[k];
     }
     store(parameter + i, p);
-    if (copy)
-      store_narrow(copy + i, p);
+    if (copy) store_narrow(copy + i, p);
     store(exp_avg + i, m);
     store(exp_avg_sq + i, v);
     store(gradient + i, lanes<N>{});
   }
 };
 
-__global__ void __launch_bounds__(THREADS) adamw(step op, int64_t count, const struct pen_adamw *settings, double weight_decay) {
+__global__ void __launch_bounds__(THREADS)
+    adamw(step op, int64_t count, const struct pen_adamw *settings, double weight_decay) {
   __shared__ factors shared;
-  if (threadIdx.x == 0)
-    shared = settle(settings, weight_decay);
+  if (threadIdx.x == 0) shared = settle(settings, weight_decay);
   __syncthreads();
   const factors s = shared;
   const bool skips = isnan(s.scale);
-  for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4; i < count; i += (int64_t)gridDim.x * THREADS * 4) {
+  for (int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * 4; i < count;
+       i += (int64_t)gridDim.x * THREADS * 4) {
     if (skips)
-      for (int64_t k = i; k < count && k < i + 4; k++)
-        op.gradient[k] = 0;
+      for (int64_t k = i; k < count && k < i + 4; k++) op.gradient[k] = 0;
     else if (i + 4 <= count)
       op.run<4>(i, s);
     else
-      for (int64_t k = i; k < count; k++)
-        op.run<1>(k, s);
+      for (int64_t k = i; k < count; k++) op.run<1>(k, s);
   }
 }
 
 } /* namespace */
 
-void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, uint16_t *copy, size_t count,
-                         const struct pen_adamw *settings, double weight_decay, void *stream) {
-  if (count == 0)
-    return;
+void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
+                         uint16_t *copy, size_t count, const struct pen_adamw *settings,
+                         double weight_decay, void *stream) {
+  if (count == 0) return;
   const int64_t blocks = ceiling((int64_t)count, 4 * THREADS);
   const step op = {parameter, gradient, exp_avg, exp_avg_sq, copy};
-  PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0, stream, op, (int64_t)count, settings,
-             weight_decay);
+  PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0,
+             stream, op, (int64_t)count, settings, weight_decay);
 }

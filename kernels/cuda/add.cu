@@ -4,21 +4,24 @@
 
 namespace {
 
-template <class T> struct add {
+template <class T>
+struct add {
   const T *x, *z;
   T *y;
-  template <int N> __device__ void run(int64_t i) const {
+  template <int N>
+  __device__ void run(int64_t i) const {
     lanes<N> a = load<N>(x + i);
     const lanes<N> b = load<N>(z + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      a.v[k] += b.v[k];
+    for (int k = 0; k < N; k++) a.v[k] += b.v[k];
     store(y + i, a);
   }
 };
 
-template <class T> void add_of(const struct pen_call *call) {
-  const add<T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (T *)call->operand[2]};
+template <class T>
+void add_of(const struct pen_call *call) {
+  const add<T> op = {(const T *)call->operand[0], (const T *)call->operand[1],
+                     (T *)call->operand[2]};
   launch_each<T>(op, call->dim[0], call->stream);
 }
 

@@ -1,9 +1,10 @@
-/* attention.cu: ATTENTION over f32 without tensor cores, whose f32 would be TF32: causal, grouped-query, softmax kept up as it goes
- * (Milakov and Gimelshein 2018; Dao 2023). The same walk as attention_bf16.cu, which is the fast one.
+/* attention.cu: ATTENTION over f32 without tensor cores, whose f32 would be TF32: causal,
+ * grouped-query, softmax kept up as it goes (Milakov and Gimelshein 2018; Dao 2023). The same walk
+ * as attention_bf16.cu, which is the fast one.
  *
- * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; keys by blocks of 32 from the first that the first query
- * sees up to the diagonal, rising.
- * head_dim is at most 256. Shared memory: q, a block of keys, one of values, and e^scores. */
+ * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; keys by blocks of
+ * 32 from the first that the first query sees up to the diagonal, rising. head_dim is at most 256.
+ * Shared memory: q, a block of keys, one of values, and e^scores. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/plain_product.cuh"
 
@@ -11,8 +12,10 @@ namespace {
 
 enum { R = 4, QUERIES = SIDE * R, C = 2, KEYS = SIDE * C, CHANCE_STRIDE = KEYS + 4 };
 
-/* What a thread carries along for its R queries: sum over this thread's columns alone until the end. */
-template <int D> struct carried {
+/* What a thread carries along for its R queries: sum over this thread's columns alone until the
+ * end. */
+template <int D>
+struct carried {
   float output[R][D / SIDE], most[R], sum[R];
   int first[R]; /* key that it sees */
 };
@@ -26,14 +29,15 @@ __device__ inline float half_warp_maximum(float x) {
 
 __device__ inline float half_warp_sum(float x) {
 #pragma unroll
-  for (int apart = SIDE / 2; apart; apart /= 2)
-    x += __shfl_xor_sync(0xffffffffu, x, apart);
+  for (int apart = SIDE / 2; apart; apart /= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);
   return x;
 }
 
-/* Scores become chances e^(score - the row's maximum). A row that has seen no key yet has the maximum -infinity. */
+/* Scores become chances e^(score - the row's maximum). A row that has seen no key yet has the
+ * maximum -infinity. */
 template <int D>
-__device__ inline void soften(carried<D> &carry, float scores[R][C], float *chance, float scale, int first_key, int first_query) {
+__device__ inline void soften(carried<D> &carry, float scores[R][C], float *chance, float scale,
+                              int first_key, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
     const int row = team() * R + r;
@@ -41,7 +45,8 @@ __device__ inline void soften(carried<D> &carry, float scores[R][C], float *chan
 #pragma unroll
     for (int c = 0; c < C; c++) {
       const int key = first_key + place() + SIDE * c;
-      scores[r][c] = key <= first_query + row && key >= carry.first[r] ? scores[r][c] * scale : -INFINITY;
+      scores[r][c] =
+          key <= first_query + row && key >= carry.first[r] ? scores[r][c] * scale : -INFINITY;
       most = fmaxf(most, scores[r][c]);
     }
     most = half_warp_maximum(most);
@@ -49,8 +54,7 @@ __device__ inline void soften(carried<D> &carry, float scores[R][C], float *chan
     carry.most[r] = most;
     carry.sum[r] *= shrink;
 #pragma unroll
-    for (int j = 0; j < D / SIDE; j++)
-      carry.output[r][j] *= shrink;
+    for (int j = 0; j < D / SIDE; j++) carry.output[r][j] *= shrink;
 #pragma unroll
     for (int c = 0; c < C; c++) {
       const float e = expf(scores[r][c] - shift);
@@ -60,15 +64,15 @@ __device__ inline void soften(carried<D> &carry, float scores[R][C], float *chan
   }
 }
 
-template <int D> __device__ inline void finish(const carried<D> &carry, float *o, float *lse, const attention_shape &s, int first_query) {
+template <int D>
+__device__ inline void finish(const carried<D> &carry, float *o, float *lse,
+                              const attention_shape &s, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
     const int query = first_query + team() * R + r;
     const float sum = half_warp_sum(carry.sum[r]), factor = 1.0f / sum;
-    if (query >= s.sequence)
-      continue;
-    if (place() == 0)
-      lse[query] = carry.most[r] + logf(sum);
+    if (query >= s.sequence) continue;
+    if (place() == 0) lse[query] = carry.most[r] + logf(sum);
 #pragma unroll
     for (int j = 0; j < D / SIDE; j++)
       if (place() + SIDE * j < s.head_dim)
@@ -78,16 +82,19 @@ template <int D> __device__ inline void finish(const carried<D> &carry, float *o
 
 template <int D>
 __global__ void __launch_bounds__(THREADS)
-attend(float *o, float *lse, const float *q, const float *k, const float *v, const int32_t *starts, attention_shape s) {
+    attend(float *o, float *lse, const float *q, const float *k, const float *v,
+           const int32_t *starts, attention_shape s) {
   enum { STRIDE = plain_tile<D>::STRIDE };
   PEN_SHARED(shared);
-  const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
+  const plain_tile<D> q_tile = {(float *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE},
+                      v_tile = {k_tile.at + KEYS * STRIDE};
   float *const chance = v_tile.at + KEYS * STRIDE;
   const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
   const int64_t batch = blockIdx.z;
   const int64_t q_from = batch * s.sequence * s.q_row + head * s.head_dim;
   const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
-  const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
+  const int past =
+      first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
   const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
   carried<D> carry = {};
 #pragma unroll
@@ -95,11 +102,15 @@ attend(float *o, float *lse, const float *q, const float *k, const float *v, con
     carry.most[r] = -INFINITY;
     carry.first[r] = first_seen(begins, first_query + team() * R + r, s.sequence);
   }
-  copy_plain<D, QUERIES>(q_tile, q + q_from + first_query * s.q_row, s.q_row, s.sequence - first_query, s.head_dim);
-  for (int first_key = first_seen(begins, first_query, s.sequence) / KEYS * KEYS; first_key < past; first_key += KEYS) {
+  copy_plain<D, QUERIES>(q_tile, q + q_from + first_query * s.q_row, s.q_row,
+                         s.sequence - first_query, s.head_dim);
+  for (int first_key = first_seen(begins, first_query, s.sequence) / KEYS * KEYS; first_key < past;
+       first_key += KEYS) {
     __syncthreads(); /* nobody reads the block before any more */
-    copy_plain<D, KEYS>(k_tile, k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
-    copy_plain<D, KEYS>(v_tile, v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
+    copy_plain<D, KEYS>(k_tile, k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
+                        s.head_dim);
+    copy_plain<D, KEYS>(v_tile, v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
+                        s.head_dim);
     __syncthreads();
     float scores[R][C];
     plain_products<D, R, C>(scores, q_tile, k_tile);
@@ -111,7 +122,8 @@ attend(float *o, float *lse, const float *q, const float *k, const float *v, con
   finish<D>(carry, o + q_from, lse + (batch * s.heads + head) * s.sequence, s, first_query);
 }
 
-typedef void attend_kernel(float *, float *, const float *, const float *, const float *, const int32_t *, attention_shape);
+typedef void attend_kernel(float *, float *, const float *, const float *, const float *,
+                           const int32_t *, attention_shape);
 
 const struct variant {
   attend_kernel *kernel;
@@ -120,14 +132,14 @@ const struct variant {
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
 size_t shared_bytes(const variant &v) {
-  return (size_t)((QUERIES + 2 * KEYS) * (v.head_dim + 4) + QUERIES * CHANCE_STRIDE) * sizeof(float);
+  return (size_t)((QUERIES + 2 * KEYS) * (v.head_dim + 4) + QUERIES * CHANCE_STRIDE) *
+         sizeof(float);
 }
 
 /* Null: head_dim is too large. */
 const variant *choose(int64_t head_dim) {
   for (const variant &v : variants)
-    if (v.head_dim >= head_dim)
-      return &v;
+    if (v.head_dim >= head_dim) return &v;
   return NULL;
 }
 
@@ -135,7 +147,8 @@ const variant *choose(int64_t head_dim) {
 
 void pen_cuda_attention_open(void) {
   for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel, shared_bytes(variants[i]));
+    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel,
+                   shared_bytes(variants[i]));
 }
 
 size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]) {
@@ -151,7 +164,8 @@ void pen_cuda_attention(const struct pen_call *call) {
     return;
   }
   const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], QUERIES), (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream, (float *)call->operand[4],
-             (float *)call->operand[5], (const float *)call->operand[0], (const float *)call->operand[1],
-             (const float *)call->operand[2], (const int32_t *)call->operand[3], shape_of(dim));
+  PEN_LAUNCH(chosen->kernel, grid, dim3(THREADS), shared_bytes(*chosen), call->stream,
+             (float *)call->operand[4], (float *)call->operand[5], (const float *)call->operand[0],
+             (const float *)call->operand[1], (const float *)call->operand[2],
+             (const int32_t *)call->operand[3], shape_of(dim));
 }

@@ -1,13 +1,16 @@
-/* attention_bf16.cu: ATTENTION over bf16 on tensor cores: causal, grouped-query, softmax kept up as it goes
- * (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
+/* attention_bf16.cu: ATTENTION over bf16 on tensor cores: causal, grouped-query, softmax kept up as
+ * it goes (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
  *
- * A block has one head and QUERIES queries, 16 M of them a warp; it walks the keys by blocks of KEYS up to the diagonal. Scores stand in
- * registers; rounded to bf16 they are at once the left operand of the product with v. Keys and values come by cp.async: the next
- * block's keys while scores are softened, its values while its scores are made. Sums of e^score are of the f32 values, before rounding.
+ * A block has one head and QUERIES queries, 16 M of them a warp; it walks the keys by blocks of
+ * KEYS up to the diagonal. Scores stand in registers; rounded to bf16 they are at once the left
+ * operand of the product with v. Keys and values come by cp.async: the next block's keys while
+ * scores are softened, its values while its scores are made. Sums of e^score are of the f32 values,
+ * before rounding.
  *
- * Launch: heads x (blocks of queries, the longest first) x batch, 128 threads. Order: blocks of keys from the first that the first query
- * sees on, rising. A warp whose queries see no key of a block leaves it out. Shared memory: q, and one block of keys and of values, so that
- * two blocks of threads fit a processor. */
+ * Launch: heads x (blocks of queries, the longest first) x batch, 128 threads. Order: blocks of
+ * keys from the first that the first query sees on, rising. A warp whose queries see no key of a
+ * block leaves it out. Shared memory: q, and one block of keys and of values, so that two blocks of
+ * threads fit a processor. */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -16,13 +19,17 @@ namespace {
 enum { WARPS = 4, BLOCK = WARPS * WARP };
 
 /* What a warp carries along for its 16 M queries. */
-template <int D, int M> struct carried {
+template <int D, int M>
+struct carried {
   float output[M][D / 8][4];
-  float most[M][2], sum[M][2]; /* of lane's rows g and g + 8; sum: of this lane's columns alone until the end */
+  float most[M][2],
+      sum[M][2]; /* of lane's rows g and g + 8; sum: of this lane's columns alone until the end */
 };
 
-/* Scores become -infinity where `hides` says so of m, of the row's half (rows g and g + 8 of 16) and of the key's place among KEYS. */
-template <int M, int KEYS, class HIDES> __device__ inline void mask(float scores[M][KEYS / 8][4], const HIDES &hides) {
+/* Scores become -infinity where `hides` says so of m, of the row's half (rows g and g + 8 of 16)
+ * and of the key's place among KEYS. */
+template <int M, int KEYS, class HIDES>
+__device__ inline void mask(float scores[M][KEYS / 8][4], const HIDES &hides) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -30,11 +37,11 @@ template <int M, int KEYS, class HIDES> __device__ inline void mask(float scores
     for (int n = 0; n < KEYS / 8; n++)
 #pragma unroll
       for (int i = 0; i < 4; i++)
-        if (hides(m, i / 2, n * 8 + lane % 4 * 2 + i % 2))
-          scores[m][n][i] = -INFINITY;
+        if (hides(m, i / 2, n * 8 + lane % 4 * 2 + i % 2)) scores[m][n][i] = -INFINITY;
 }
 
-/* Scores become e^(score - the row's maximum); what was gathered before is scaled down where the maximum has grown. */
+/* Scores become e^(score - the row's maximum); what was gathered before is scaled down where the
+ * maximum has grown. */
 template <int D, int M, int KEYS>
 __device__ inline void soften(carried<D, M> &c, float scores[M][KEYS / 8][4], float scale) {
 #pragma unroll
@@ -70,7 +77,8 @@ __device__ inline void soften(carried<D, M> &c, float scores[M][KEYS / 8][4], fl
 
 /* Divides by the sums and writes o and lse of the rows that there are. */
 template <int D, int M>
-__device__ inline void finish(const carried<D, M> &c, bf16 *o, float *lse, const attention_shape &s, int first_query) {
+__device__ inline void finish(const carried<D, M> &c, bf16 *o, float *lse, const attention_shape &s,
+                              int first_query) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -80,27 +88,27 @@ __device__ inline void finish(const carried<D, M> &c, bf16 *o, float *lse, const
       sum += __shfl_xor_sync(0xffffffffu, sum, 1);
       sum += __shfl_xor_sync(0xffffffffu, sum, 2);
       const int query = first_query + m * 16 + half * 8 + lane / 4;
-      if (query >= s.sequence)
-        continue;
+      if (query >= s.sequence) continue;
       const float factor = 1.0f / sum;
-      if (lane % 4 == 0)
-        lse[query] = 0.693147181f * fmaf(c.most[m][half], s.scale, log2f(sum));
+      if (lane % 4 == 0) lse[query] = 0.693147181f * fmaf(c.most[m][half], s.scale, log2f(sum));
 #pragma unroll
       for (int n = 0; n < D / 8; n++) {
         const int column = n * 8 + lane % 4 * 2;
         if (column < s.head_dim)
           *(uint32_t *)(o + query * s.q_row + column) =
-            pack(c.output[m][n][2 * half] * factor, c.output[m][n][2 * half + 1] * factor);
+              pack(c.output[m][n][2 * half] * factor, c.output[m][n][2 * half + 1] * factor);
       }
     }
 }
 
 template <int D, int M, int KEYS>
 __global__ void __launch_bounds__(BLOCK)
-attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int32_t *starts, attention_shape s) {
+    attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const int32_t *starts,
+           attention_shape s) {
   enum { QUERIES = WARPS * M * 16, STRIDE = tile_of<D>::STRIDE };
   PEN_SHARED(shared);
-  const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE}, v_tile = {k_tile.at + KEYS * STRIDE};
+  const tile_of<D> q_tile = {(bf16 *)shared}, k_tile = {q_tile.at + QUERIES * STRIDE},
+                   v_tile = {k_tile.at + KEYS * STRIDE};
   const int head = (int)blockIdx.x, first_query = (int)(gridDim.y - 1 - blockIdx.y) * QUERIES;
   const int64_t batch = blockIdx.z;
   q += batch * s.sequence * s.q_row + head * s.head_dim + first_query * s.q_row;
@@ -108,21 +116,24 @@ attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const i
   v += batch * s.sequence * s.k_row + head / s.group * s.head_dim;
   o += batch * s.sequence * s.q_row + head * s.head_dim;
   lse += (batch * s.heads + head) * s.sequence;
-  const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
-  const int own_row = (int)threadIdx.x / WARP * M * 16, own = first_query + own_row, own_past = own + M * 16;
+  const int past =
+      first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
+  const int own_row = (int)threadIdx.x / WARP * M * 16, own = first_query + own_row,
+            own_past = own + M * 16;
   const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
   const int begin = first_seen(begins, first_query, s.sequence) / KEYS * KEYS;
-  const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1, s.sequence); /* of this warp's queries */
+  const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
+                                    s.sequence); /* of this warp's queries */
   carried<D, M> carry = {};
 #pragma unroll
-  for (int m = 0; m < M; m++)
-    carry.most[m][0] = carry.most[m][1] = -INFINITY;
+  for (int m = 0; m < M; m++) carry.most[m][0] = carry.most[m][1] = -INFINITY;
   copy_tile<D, QUERIES, BLOCK>(q_tile, q, s.q_row, s.sequence - first_query, s.head_dim);
   copy_tile<D, KEYS, BLOCK>(k_tile, k + begin * s.k_row, s.k_row, s.sequence - begin, s.head_dim);
   copies_commit();
   for (int first_key = begin; first_key < past; first_key += KEYS) {
     const int next = first_key + KEYS;
-    copy_tile<D, KEYS, BLOCK>(v_tile, v + first_key * s.k_row, s.k_row, s.sequence - first_key, s.head_dim);
+    copy_tile<D, KEYS, BLOCK>(v_tile, v + first_key * s.k_row, s.k_row, s.sequence - first_key,
+                              s.head_dim);
     copies_commit();
     copies_wait<1>();
     __syncthreads(); /* q and this block's keys are there */
@@ -139,48 +150,53 @@ attend(bf16 *o, float *lse, const bf16 *q, const bf16 *k, const bf16 *v, const i
     if (sees) {
       if (next > own + 1) {
         const int above = own - first_key + (int)threadIdx.x % WARP / 4;
-        mask<M, KEYS>(scores, [above](int m, int half, int key) { return key > above + m * 16 + half * 8; });
+        mask<M, KEYS>(
+            scores, [above](int m, int half, int key) { return key > above + m * 16 + half * 8; });
       }
       if (first_key < last_first) {
         int first[M * 2];
 #pragma unroll
         for (int half = 0; half < 2 * M; half++)
-          first[half] = first_seen(begins, own + half * 8 + (int)threadIdx.x % WARP / 4, s.sequence) - first_key;
-        mask<M, KEYS>(scores, [&first](int m, int half, int key) { return key < first[2 * m + half]; });
+          first[half] =
+              first_seen(begins, own + half * 8 + (int)threadIdx.x % WARP / 4, s.sequence) -
+              first_key;
+        mask<M, KEYS>(scores,
+                      [&first](int m, int half, int key) { return key < first[2 * m + half]; });
       }
       soften<D, M, KEYS>(carry, scores, s.scale);
     }
     copies_wait<1>();
     __syncthreads(); /* the values are there */
-    if (sees)
-      add_products<D, M, KEYS>(carry.output, scores, v_tile);
+    if (sees) add_products<D, M, KEYS>(carry.output, scores, v_tile);
     __syncthreads(); /* nobody reads the values any more */
   }
   copies_wait<0>();
   finish<D, M>(carry, o, lse, s, own);
 }
 
-typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *, const int32_t *, attention_shape);
+typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *,
+                           const int32_t *, attention_shape);
 
 /* Of what head_dim is at most; 32 queries a warp where registers hold them. */
 const struct variant {
   attend_kernel *kernel;
   int head_dim, queries, keys;
 } variants[] = {
-  {attend<32, 2, 64>, 32, 128, 64},
-  {attend<64, 2, 64>, 64, 128, 64},
-  {attend<96, 2, 64>, 96, 128, 64},
-  {attend<128, 2, 64>, 128, 128, 64},
+    {attend<32, 2, 64>, 32, 128, 64},
+    {attend<64, 2, 64>, 64, 128, 64},
+    {attend<96, 2, 64>, 96, 128, 64},
+    {attend<128, 2, 64>, 128, 128, 64},
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-size_t shared_bytes(const variant &v) { return (size_t)((v.queries + 2 * v.keys) * (v.head_dim + 8)) * sizeof(bf16); }
+size_t shared_bytes(const variant &v) {
+  return (size_t)((v.queries + 2 * v.keys) * (v.head_dim + 8)) * sizeof(bf16);
+}
 
 /* Null: head_dim is too large. */
 const variant *choose(int64_t head_dim) {
   for (const variant &v : variants)
-    if (v.head_dim >= head_dim)
-      return &v;
+    if (v.head_dim >= head_dim) return &v;
   return NULL;
 }
 
@@ -188,7 +204,8 @@ const variant *choose(int64_t head_dim) {
 
 void pen_cuda_attention_bf16_open(void) {
   for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel, shared_bytes(variants[i]));
+    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel,
+                   shared_bytes(variants[i]));
 }
 
 size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
@@ -206,7 +223,8 @@ void pen_cuda_attention_bf16(const struct pen_call *call) {
   attention_shape s = shape_of(dim);
   s.scale *= 1.44269504f; /* for powers of two */
   const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[0]);
-  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream, (bf16 *)call->operand[4],
-             (float *)call->operand[5], (const bf16 *)call->operand[0], (const bf16 *)call->operand[1], (const bf16 *)call->operand[2],
+  PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream,
+             (bf16 *)call->operand[4], (float *)call->operand[5], (const bf16 *)call->operand[0],
+             (const bf16 *)call->operand[1], (const bf16 *)call->operand[2],
              (const int32_t *)call->operand[3], s);
 }

@@ -1,20 +1,23 @@
-/* attention_dx.cuh: what the two kernels of ATTENTION_DX share, over f32 and over bf16: operands, the walk of a block, and what it knows of
- * each query. */
+/* attention_dx.cuh: what the two kernels of ATTENTION_DX share, over f32 and over bf16: operands,
+ * the walk of a block, and what it knows of each query. */
 #ifndef PEN_CUDA_ATTENTION_DX_CUH
 #define PEN_CUDA_ATTENTION_DX_CUH
 
 #include "kernels/cuda/attention.cuh"
 
-template <class T> struct operands {
+template <class T>
+struct operands {
   const T *dout, *q, *k, *v;
   const float *lse, *delta;
   T *dq, *dk, *dv;
   const int32_t *starts; /* or null */
 };
 
-/* The walk of one block: each step is a head and the first row of the rows that walk. Keys begin with the first that the first standing query
- * sees; queries end where none sees the last standing key any more: starts rise, so that a search by halves finds it. */
-template <int STAND, int WALK, bool KEYS_STAND> struct walk {
+/* The walk of one block: each step is a head and the first row of the rows that walk. Keys begin
+ * with the first that the first standing query sees; queries end where none sees the last standing
+ * key any more: starts rise, so that a search by halves finds it. */
+template <int STAND, int WALK, bool KEYS_STAND>
+struct walk {
   struct place {
     int head, row;
   };
@@ -39,27 +42,29 @@ template <int STAND, int WALK, bool KEYS_STAND> struct walk {
     steps = KEYS_STAND ? s.group * blocks : blocks;
   }
   __device__ place after(place at) const {
-    if (!KEYS_STAND || at.row + WALK < past)
-      return {at.head, at.row + WALK};
+    if (!KEYS_STAND || at.row + WALK < past) return {at.head, at.row + WALK};
     return {at.head + 1, first.row};
   }
 };
 
-/* A query's lse, times `unit`, delta, and the first key that it sees; of a row past the end p shall be 0. */
+/* A query's lse, times `unit`, delta, and the first key that it sees; of a row past the end p shall
+ * be 0. */
 struct statistic {
   float lse, delta;
   int first;
 };
 
 /* The starts of one sequence; null: none. */
-template <class T> __device__ inline const int32_t *begins_of(const operands<T> &p, const attention_shape &s, int64_t batch) {
+template <class T>
+__device__ inline const int32_t *begins_of(const operands<T> &p, const attention_shape &s,
+                                           int64_t batch) {
   return p.starts ? p.starts + batch * s.sequence : NULL;
 }
 
 template <class T>
-__device__ inline statistic statistic_of(const operands<T> &p, const attention_shape &s, int64_t batch, int head, int query, float unit) {
-  if (query >= s.sequence)
-    return {INFINITY, 0, 0};
+__device__ inline statistic statistic_of(const operands<T> &p, const attention_shape &s,
+                                         int64_t batch, int head, int query, float unit) {
+  if (query >= s.sequence) return {INFINITY, 0, 0};
   const int64_t at = (batch * s.heads + head) * s.sequence + query;
   return {p.lse[at] * unit, p.delta[at], first_seen(begins_of(p, s, batch), query, s.sequence)};
 }

@@ -1,17 +1,20 @@
-/* attention_dx_bf16.cu: ATTENTION_DX over bf16 on tensor cores, probabilities made again from lse block by block (Dao 2023).
+/* attention_dx_bf16.cu: ATTENTION_DX over bf16 on tensor cores, probabilities made again from lse
+ * block by block (Dao 2023).
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
- *     dv = p^T do,   ds = p (do v^T - delta),   dq = ds k/sqrt(head_dim),   dk = ds^T q/sqrt(head_dim).
- * Two kernels of one template, so that nothing is added atomically. In each a block of 64 M rows stands, 16 M a warp, and blocks of the
- * other side walk past it: keys stand and queries walk (all heads of the group, one after the other) for dk and dv; queries stand and
- * keys walk for dq. Either way the scores are (standing) x (walking), and stay in registers. It costs 7 products where 5 would do
- * with atomics. The next block to walk comes by cp.async into the other half of a double buffer. A warp whose queries see no key of
- * a block leaves it out.
+ *     dv = p^T do,   ds = p (do v^T - delta),   dq = ds k/sqrt(head_dim),   dk = ds^T
+ * q/sqrt(head_dim). Two kernels of one template, so that nothing is added atomically. In each a
+ * block of 64 M rows stands, 16 M a warp, and blocks of the other side walk past it: keys stand and
+ * queries walk (all heads of the group, one after the other) for dk and dv; queries stand and keys
+ * walk for dq. Either way the scores are (standing) x (walking), and stay in registers. It costs 7
+ * products where 5 would do with atomics. The next block to walk comes by cp.async into the other
+ * half of a double buffer. A warp whose queries see no key of a block leaves it out.
  *
- * Launch: delta; heads x (blocks of queries, the longest walk first) x batch; kv_heads x (blocks of keys) x batch; 128 threads.
- * Order: queries' heads rising, in each rows that walk rising, sixteen at once; do v^T - delta begins with -delta. So M and the length of a
- * step change no bits. dq goes in q's place last, dk and dv in k's and v's: a block reads no keys but its own there. Workspace: see
- * attention.cuh. */
+ * Launch: delta; heads x (blocks of queries, the longest walk first) x batch; kv_heads x (blocks of
+ * keys) x batch; 128 threads. Order: queries' heads rising, in each rows that walk rising, sixteen
+ * at once; do v^T - delta begins with -delta. So M and the length of a step change no bits. dq goes
+ * in q's place last, dk and dv in k's and v's: a block reads no keys but its own there. Workspace:
+ * see attention.cuh. */
 #include "kernels/cuda/attention_dx.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -22,38 +25,44 @@ enum { WARPS = 4, BLOCK = WARPS * WARP };
 /* Scores are taken to powers of two. */
 #define LOG2_E 1.44269504f
 
-/* Of the query of a lane's element (m, n, i), its row's where queries stand, its column's where they walk: `at` is where the lane's first is. */
-template <bool KEYS_STAND> __device__ inline float of_query(const float *at, int m, int n, int i) {
-  if (!KEYS_STAND)
-    return at[m * 16 + i / 2 * 8];
+/* Of the query of a lane's element (m, n, i), its row's where queries stand, its column's where
+ * they walk: `at` is where the lane's first is. */
+template <bool KEYS_STAND>
+__device__ inline float of_query(const float *at, int m, int n, int i) {
+  if (!KEYS_STAND) return at[m * 16 + i / 2 * 8];
   const float2 two = *(const float2 *)(at + n * 8);
   return i % 2 ? two.y : two.x;
 }
 
 /* Calls body(m, n, i) for each element that a lane has of 16 M x N. */
-template <int M, int N, class BODY> __device__ inline void each_element(const BODY &body) {
+template <int M, int N, class BODY>
+__device__ inline void each_element(const BODY &body) {
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
     for (int n = 0; n < N / 8; n++)
 #pragma unroll
-      for (int i = 0; i < 4; i++)
-        body(m, n, i);
+      for (int i = 0; i < 4; i++) body(m, n, i);
 }
 
-/* p becomes 0 where the query does not see the key. Rows and columns count from the first standing and the first walking row on. */
+/* p becomes 0 where the query does not see the key. Rows and columns count from the first standing
+ * and the first walking row on. */
 template <int M, int WALK, bool KEYS_STAND>
-__device__ inline void hide(float p[M][WALK / 8][4], const int32_t *begins, int sequence, int standing, int walking) {
-  const int lane = (int)threadIdx.x % WARP, row = standing + lane / 4, column = walking + lane % 4 * 2;
-  const int behind = KEYS_STAND ? row - column : column - row; /* so far is the key behind the query, for element 0 */
+__device__ inline void hide(float p[M][WALK / 8][4], const int32_t *begins, int sequence,
+                            int standing, int walking) {
+  const int lane = (int)threadIdx.x % WARP, row = standing + lane / 4,
+            column = walking + lane % 4 * 2;
+  const int behind = KEYS_STAND
+                         ? row - column
+                         : column - row; /* so far is the key behind the query, for element 0 */
   each_element<M, WALK>([&](int m, int n, int i) {
     const int down = m * 16 + i / 2 * 8, right = n * 8 + i % 2;
-    if (behind + (KEYS_STAND ? down - right : right - down) > 0)
-      p[m][n][i] = 0;
+    if (behind + (KEYS_STAND ? down - right : right - down) > 0) p[m][n][i] = 0;
   });
   if (begins)
     each_element<M, WALK>([&](int m, int n, int i) {
-      const int at_row = row + m * 16 + i / 2 * 8, at_column = column + n * 8 + i % 2, query = KEYS_STAND ? at_column : at_row;
+      const int at_row = row + m * 16 + i / 2 * 8, at_column = column + n * 8 + i % 2,
+                query = KEYS_STAND ? at_column : at_row;
       if ((KEYS_STAND ? at_row : at_column) < begins[query < sequence ? query : sequence - 1])
         p[m][n][i] = 0;
     });
@@ -61,7 +70,8 @@ __device__ inline void hide(float p[M][WALK / 8][4], const int32_t *begins, int 
 
 /* Writes a warp's 16 M rows, as many as there are. `to` is row 0 of the sequence. */
 template <int D, int M>
-__device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[M][D / 8][4], int first_row, const attention_shape &s, float factor) {
+__device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[M][D / 8][4], int first_row,
+                                  const attention_shape &s, float factor) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int half = 0; half < 2 * M; half++) {
@@ -76,60 +86,80 @@ __device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[M][D / 8][
   }
 }
 
-/* One warp's share of a step: its 16 M rows of the tiles that stand against all that walk. dv is added to where keys stand. */
+/* One warp's share of a step: its 16 M rows of the tiles that stand against all that walk. dv is
+ * added to where keys stand. */
 template <int D, int M, int WALK, bool KEYS_STAND, class HIDE>
-__device__ inline void add_step(float dk_or_dq[M][D / 8][4], float dv[M][D / 8][4], const tile_of<D> stand[2], const tile_of<D> walking[2],
-                                const float *lse, const float *delta, int own_row, float scale, const HIDE &hide) {
+__device__ inline void add_step(float dk_or_dq[M][D / 8][4], float dv[M][D / 8][4],
+                                const tile_of<D> stand[2], const tile_of<D> walking[2],
+                                const float *lse, const float *delta, int own_row, float scale,
+                                const HIDE &hide) {
   float p[M][WALK / 8][4] = {}, slopes[M][WALK / 8][4];
   add_transposed<D, M, WALK>(p, stand[0], walking[0], own_row);
-  each_element<M, WALK>([&](int m, int n, int i) { p[m][n][i] = power_of_two(fmaf(p[m][n][i], scale, -of_query<KEYS_STAND>(lse, m, n, i))); });
+  each_element<M, WALK>([&](int m, int n, int i) {
+    p[m][n][i] = power_of_two(fmaf(p[m][n][i], scale, -of_query<KEYS_STAND>(lse, m, n, i)));
+  });
   hide(p);
-  if (KEYS_STAND)
-    add_products<D, M, WALK>(dv, p, walking[1]);
-  each_element<M, WALK>([&](int m, int n, int i) { slopes[m][n][i] = -of_query<KEYS_STAND>(delta, m, n, i); });
+  if (KEYS_STAND) add_products<D, M, WALK>(dv, p, walking[1]);
+  each_element<M, WALK>(
+      [&](int m, int n, int i) { slopes[m][n][i] = -of_query<KEYS_STAND>(delta, m, n, i); });
   add_transposed<D, M, WALK>(slopes, stand[1], walking[1], own_row);
   each_element<M, WALK>([&](int m, int n, int i) { slopes[m][n][i] *= p[m][n][i]; });
   add_products<D, M, WALK>(dk_or_dq, slopes, walking[0]);
 }
 
-template <int D, int M, int WALK, bool KEYS_STAND> __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attention_shape s) {
-  enum { STRIDE = tile_of<D>::STRIDE, STAND = WARPS * 16 * M, STATISTICS = KEYS_STAND ? WALK : STAND };
+template <int D, int M, int WALK, bool KEYS_STAND>
+__global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attention_shape s) {
+  enum {
+    STRIDE = tile_of<D>::STRIDE,
+    STAND = WARPS * 16 * M,
+    STATISTICS = KEYS_STAND ? WALK : STAND
+  };
   PEN_SHARED(shared);
   bf16 *const standing = (bf16 *)shared;
   const tile_of<D> stand[2] = {{standing}, {standing + STAND * STRIDE}};
-  bf16 *const tiles = standing + 2 * STAND * STRIDE;              /* [2 steps][2 tiles][WALK][STRIDE] */
-  float *const statistics = (float *)(tiles + 4 * WALK * STRIDE); /* [2 steps, or one][lse, delta][STATISTICS] */
+  bf16 *const tiles = standing + 2 * STAND * STRIDE; /* [2 steps][2 tiles][WALK][STRIDE] */
+  float *const statistics =
+      (float *)(tiles + 4 * WALK * STRIDE); /* [2 steps, or one][lse, delta][STATISTICS] */
   const int64_t batch = blockIdx.z;
   const int first_row = (int)(KEYS_STAND ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * STAND;
-  const int thread = (int)threadIdx.x, lane = thread % WARP, own_row = thread / WARP * 16 * M, own = first_row + own_row;
+  const int thread = (int)threadIdx.x, lane = thread % WARP, own_row = thread / WARP * 16 * M,
+            own = first_row + own_row;
   const int32_t *const begins = begins_of(p, s, batch);
   const walk<STAND, WALK, KEYS_STAND> way(s, begins, first_row);
   const int kv_head = KEYS_STAND ? (int)blockIdx.x : (int)blockIdx.x / s.group;
-  const int64_t q_from = batch * s.sequence * s.q_row, k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
-  const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row, walk_row = KEYS_STAND ? s.q_row : s.k_row;
+  const int64_t q_from = batch * s.sequence * s.q_row,
+                k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
+  const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row,
+                walk_row = KEYS_STAND ? s.q_row : s.k_row;
   const int64_t stand_from = (KEYS_STAND ? k_from : q_from + way.first.head * s.head_dim);
 
   auto at = way.first, next = at;
   const auto start_walk = [&](int step) {
-    const int64_t from = next.row * walk_row + (KEYS_STAND ? q_from + next.head * s.head_dim : k_from);
+    const int64_t from =
+        next.row * walk_row + (KEYS_STAND ? q_from + next.head * s.head_dim : k_from);
     bf16 *const to = tiles + step % 2 * 2 * WALK * STRIDE;
-    copy_tile<D, WALK, BLOCK>({to}, (KEYS_STAND ? p.q : p.k) + from, walk_row, s.sequence - next.row, s.head_dim);
-    copy_tile<D, WALK, BLOCK>({to + WALK * STRIDE}, (KEYS_STAND ? p.dout : p.v) + from, walk_row, s.sequence - next.row, s.head_dim);
+    copy_tile<D, WALK, BLOCK>({to}, (KEYS_STAND ? p.q : p.k) + from, walk_row,
+                              s.sequence - next.row, s.head_dim);
+    copy_tile<D, WALK, BLOCK>({to + WALK * STRIDE}, (KEYS_STAND ? p.dout : p.v) + from, walk_row,
+                              s.sequence - next.row, s.head_dim);
     copies_commit();
   };
   const int64_t stand_at = stand_from + first_row * stand_row;
-  copy_tile<D, STAND, BLOCK>(stand[0], (KEYS_STAND ? p.k : p.q) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
-  copy_tile<D, STAND, BLOCK>(stand[1], (KEYS_STAND ? p.v : p.dout) + stand_at, stand_row, s.sequence - first_row, s.head_dim);
+  copy_tile<D, STAND, BLOCK>(stand[0], (KEYS_STAND ? p.k : p.q) + stand_at, stand_row,
+                             s.sequence - first_row, s.head_dim);
+  copy_tile<D, STAND, BLOCK>(stand[1], (KEYS_STAND ? p.v : p.dout) + stand_at, stand_row,
+                             s.sequence - first_row, s.head_dim);
   start_walk(0);
 
   const bool keeps = thread < STATISTICS;
-  const auto known = [&](int row) { return statistic_of(p, s, batch, next.head, row + thread, LOG2_E); };
+  const auto known = [&](int row) {
+    return statistic_of(p, s, batch, next.head, row + thread, LOG2_E);
+  };
   const auto keep = [&](int step, statistic of) {
     float *const to = statistics + step % 2 * 2 * STATISTICS + thread;
     to[0] = of.lse, to[STATISTICS] = of.delta;
   };
-  if (keeps)
-    keep(0, known(KEYS_STAND ? next.row : first_row));
+  if (keeps) keep(0, known(KEYS_STAND ? next.row : first_row));
 
   float sum1[M][D / 8][4] = {}, sum2[M][D / 8][4] = {}; /* dk or dq; dv */
   for (int step = 0; step < way.steps; step++) {
@@ -139,30 +169,29 @@ template <int D, int M, int WALK, bool KEYS_STAND> __global__ void __launch_boun
     if (step + 1 < way.steps) {
       next = way.after(at);
       start_walk(step + 1);
-      if (KEYS_STAND && keeps)
-        of_next = known(next.row);
+      if (KEYS_STAND && keeps) of_next = known(next.row);
     }
     /* The keys that this warp meets, and the queries. */
-    const int row = at.row, key = KEYS_STAND ? own : row, key_past = key + (KEYS_STAND ? 16 * M : WALK);
+    const int row = at.row, key = KEYS_STAND ? own : row,
+              key_past = key + (KEYS_STAND ? 16 * M : WALK);
     const int asks = KEYS_STAND ? row : own, asks_past = asks + (KEYS_STAND ? WALK : 16 * M);
     const int last = (asks_past < s.sequence ? asks_past : s.sequence) - 1;
     const bool all_seen = key_past - 1 <= asks && key >= first_seen(begins, last, s.sequence);
     bf16 *const tile = tiles + step % 2 * 2 * WALK * STRIDE;
     const tile_of<D> walking[2] = {{tile}, {tile + WALK * STRIDE}};
-    const float *const lse = statistics + (KEYS_STAND ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
+    const float *const lse =
+        statistics + (KEYS_STAND ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
     const auto hide_some = [&](float probable[M][WALK / 8][4]) {
-      if (!all_seen)
-        hide<M, WALK, KEYS_STAND>(probable, begins, s.sequence, own, row);
+      if (!all_seen) hide<M, WALK, KEYS_STAND>(probable, begins, s.sequence, own, row);
     };
     if (key < asks_past)
-      add_step<D, M, WALK, KEYS_STAND>(sum1, sum2, stand, walking, lse, lse + STATISTICS, own_row, s.scale * LOG2_E, hide_some);
-    if (KEYS_STAND && keeps)
-      keep(step + 1, of_next);
+      add_step<D, M, WALK, KEYS_STAND>(sum1, sum2, stand, walking, lse, lse + STATISTICS, own_row,
+                                       s.scale * LOG2_E, hide_some);
+    if (KEYS_STAND && keeps) keep(step + 1, of_next);
     at = next;
   }
   write_rows<D, M>((KEYS_STAND ? p.dk : p.dq) + stand_from, stand_row, sum1, own, s, s.scale);
-  if (KEYS_STAND)
-    write_rows<D, M>(p.dv + stand_from, stand_row, sum2, own, s, 1.0f);
+  if (KEYS_STAND) write_rows<D, M>(p.dv + stand_from, stand_row, sum2, own, s, 1.0f);
 }
 
 struct variant {
@@ -171,33 +200,44 @@ struct variant {
   size_t shared_bytes;
 };
 
-template <int D, int M, int WALK, bool KEYS_STAND> constexpr variant variant_of() {
-  enum { STAND = WARPS * 16 * M, ROWS = 2 * STAND + 4 * WALK, KNOWN = KEYS_STAND ? 2 * WALK : STAND };
-  return {differentiate<D, M, WALK, KEYS_STAND>, D, STAND, ROWS * tile_of<D>::STRIDE * sizeof(bf16) + KNOWN * 2 * sizeof(float)};
+template <int D, int M, int WALK, bool KEYS_STAND>
+constexpr variant variant_of() {
+  enum {
+    STAND = WARPS * 16 * M,
+    ROWS = 2 * STAND + 4 * WALK,
+    KNOWN = KEYS_STAND ? 2 * WALK : STAND
+  };
+  return {differentiate<D, M, WALK, KEYS_STAND>, D, STAND,
+          ROWS * tile_of<D>::STRIDE * sizeof(bf16) + KNOWN * 2 * sizeof(float)};
 }
 
 /* Of what head_dim is at most, large blocks first; as many rows as registers hold. */
-const variant of_keys[] = {variant_of<32, 2, 64, true>(), variant_of<32, 1, 64, true>(), variant_of<64, 2, 32, true>(),
-                           variant_of<64, 1, 64, true>(), variant_of<96, 1, 64, true>(), variant_of<128, 1, 48, true>()};
-const variant of_queries[] = {variant_of<32, 2, 64, false>(), variant_of<32, 1, 64, false>(), variant_of<64, 2, 48, false>(),
-                              variant_of<64, 1, 64, false>(), variant_of<96, 2, 32, false>(), variant_of<96, 1, 64, false>(),
+const variant of_keys[] = {variant_of<32, 2, 64, true>(), variant_of<32, 1, 64, true>(),
+                           variant_of<64, 2, 32, true>(), variant_of<64, 1, 64, true>(),
+                           variant_of<96, 1, 64, true>(), variant_of<128, 1, 48, true>()};
+const variant of_queries[] = {variant_of<32, 2, 64, false>(),  variant_of<32, 1, 64, false>(),
+                              variant_of<64, 2, 48, false>(),  variant_of<64, 1, 64, false>(),
+                              variant_of<96, 2, 32, false>(),  variant_of<96, 1, 64, false>(),
                               variant_of<128, 2, 32, false>(), variant_of<128, 1, 48, false>()};
 
-/* Large blocks read shared memory less, but only where they are more than the two that each processor holds do they keep all busy to the
- * end; and the chip must have their shared memory. Null: head_dim is too large. */
-template <size_t COUNT> const variant *choose(const variant (&variants)[COUNT], const int64_t *dim, int64_t heads) {
+/* Large blocks read shared memory less, but only where they are more than the two that each
+ * processor holds do they keep all busy to the end; and the chip must have their shared memory.
+ * Null: head_dim is too large. */
+template <size_t COUNT>
+const variant *choose(const variant (&variants)[COUNT], const int64_t *dim, int64_t heads) {
   const variant *chosen = NULL;
   for (const variant &v : variants) {
-    if (v.head_dim < dim[4] || (chosen && chosen->head_dim < v.head_dim))
-      continue;
+    if (v.head_dim < dim[4] || (chosen && chosen->head_dim < v.head_dim)) continue;
     chosen = &v;
-    if (ceiling(dim[1], v.stand) * heads * dim[0] > 2 * pen_cuda_chip.processors && v.shared_bytes <= pen_cuda_chip.shared_bytes)
+    if (ceiling(dim[1], v.stand) * heads * dim[0] > 2 * pen_cuda_chip.processors &&
+        v.shared_bytes <= pen_cuda_chip.shared_bytes)
       break;
   }
   return chosen;
 }
 
-template <size_t COUNT> void grant(const variant (&variants)[COUNT]) {
+template <size_t COUNT>
+void grant(const variant (&variants)[COUNT]) {
   for (const variant &v : variants)
     pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)v.kernel, v.shared_bytes);
 }
@@ -214,21 +254,26 @@ size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys = choose(of_keys, dim, dim[3]);
-  return queries == NULL || keys == NULL ? 0 : queries->shared_bytes > keys->shared_bytes ? queries->shared_bytes : keys->shared_bytes;
+  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
+                                                                      choose(of_keys, dim, dim[3]);
+  return queries == NULL || keys == NULL              ? 0
+         : queries->shared_bytes > keys->shared_bytes ? queries->shared_bytes
+                                                      : keys->shared_bytes;
 }
 
 void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys = choose(of_keys, dim, dim[3]);
+  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
+                                                                      choose(of_keys, dim, dim[3]);
   if (queries == NULL || keys == NULL || dim[4] % 8 != 0) {
     pen_cuda_note_text("ATTENTION_DX over bf16", "head_dim must be a multiple of 8, at most 128");
     return;
   }
-  const operands<bf16> p = {(const bf16 *)call->operand[0],  (const bf16 *)call->operand[1],   (const bf16 *)call->operand[2],
-                            (const bf16 *)call->operand[3],  (const float *)call->operand[5],  (const float *)call->workspace,
-                            (bf16 *)dq_place(call),          (bf16 *)call->operand[8],         (bf16 *)call->operand[9],
-                            (const int32_t *)call->operand[6]};
+  const operands<bf16> p = {(const bf16 *)call->operand[0],  (const bf16 *)call->operand[1],
+                            (const bf16 *)call->operand[2],  (const bf16 *)call->operand[3],
+                            (const float *)call->operand[5], (const float *)call->workspace,
+                            (bf16 *)dq_place(call),          (bf16 *)call->operand[8],
+                            (bf16 *)call->operand[9],        (const int32_t *)call->operand[6]};
   const attention_shape s = shape_of(dim);
   const auto launch = [&](const variant &v, int64_t heads) {
     const dim3 grid((unsigned)heads, (unsigned)ceiling(dim[1], v.stand), (unsigned)dim[0]);

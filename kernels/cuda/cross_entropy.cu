@@ -1,10 +1,12 @@
-/* cross_entropy.cu: CROSS_ENTROPY with its gradient: loss = sum over rows of -log softmax(logits)[target],
- * dlogits = scale (softmax - one-hot), possibly on the logits' place. An ignored target adds nothing and has a zero gradient; a target
- * that is neither ignored nor a token makes the loss NaN (the runtime checks targets).
+/* cross_entropy.cu: CROSS_ENTROPY with its gradient: loss = sum over rows of -log
+ * softmax(logits)[target], dlogits = scale (softmax - one-hot), possibly on the logits' place. An
+ * ignored target adds nothing and has a zero gradient; a target that is neither ignored nor a token
+ * makes the loss NaN (the runtime checks targets).
  *
- * Launch: a block of 1024 threads a row, 256 where the vocabulary is at most 4096; then one block that adds the rows' losses.
- * Sums: a thread keeps a maximum and a sum of e^(x - maximum) in f32 as it goes (Milakov and Gimelshein 2018), the threads' sums
- * are added in f64, the rows' losses in f64 in rising order. Workspace: an f64 a row. Moves an element three times with gradient. */
+ * Launch: a block of 1024 threads a row, 256 where the vocabulary is at most 4096; then one block
+ * that adds the rows' losses. Sums: a thread keeps a maximum and a sum of e^(x - maximum) in f32 as
+ * it goes (Milakov and Gimelshein 2018), the threads' sums are added in f64, the rows' losses in
+ * f64 in rising order. Workspace: an f64 a row. Moves an element three times with gradient. */
 #include <float.h>
 #include <math.h>
 
@@ -13,97 +15,104 @@
 
 namespace {
 
-/* A row starts where it starts: `head` elements by one, then `wide` times the N that 16 bytes hold, aligned, then the rest by one. */
+/* A row starts where it starts: `head` elements by one, then `wide` times the N that 16 bytes hold,
+ * aligned, then the rest by one. */
 struct span {
   int head, wide, count;
 };
 
-template <int N> __device__ inline span span_of(int64_t at, int count) {
+template <int N>
+__device__ inline span span_of(int64_t at, int count) {
   const int head = (int)((N - at % N) % N);
   const int from = head < count ? head : count;
   return {from, (count - from) / N, count};
 }
 
 /* Does f.run<N>(i) and f.run<1>(i) over a row by B threads. */
-template <int B, int N, class F> __device__ inline void over_row(const span &s, F &f) {
-  for (int i = (int)threadIdx.x; i < s.wide; i += B)
-    f.template run<N>(s.head + N * i);
+template <int B, int N, class F>
+__device__ inline void over_row(const span &s, F &f) {
+  for (int i = (int)threadIdx.x; i < s.wide; i += B) f.template run<N>(s.head + N * i);
   for (int i = (int)threadIdx.x; i < s.count - N * s.wide; i += B)
     f.template run<1>(i < s.head ? i : i + N * s.wide);
 }
 
-template <class T> struct soft_sum {
+template <class T>
+struct soft_sum {
   const T *x;
   float most, sum;
-  template <int N> __device__ void run(int i) {
+  template <int N>
+  __device__ void run(int i) {
     const lanes<N> a = load<N>(x + i);
     float high = a.v[0];
 #pragma unroll
-    for (int k = 1; k < N; k++)
-      high = fmaxf(high, a.v[k]);
+    for (int k = 1; k < N; k++) high = fmaxf(high, a.v[k]);
     if (high > most) {
       sum *= exponential<T>(most - high);
       most = high;
     }
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      sum += exponential<T>(a.v[k] - most);
+    for (int k = 0; k < N; k++) sum += exponential<T>(a.v[k] - most);
   }
 };
 
-template <class T> struct gradient {
+template <class T>
+struct gradient {
   const T *x;
   T *dx;
   float most, factor;
   int target;
   float scale;
-  template <int N> __device__ void run(int i) {
+  template <int N>
+  __device__ void run(int i) {
     lanes<N> a = load<N>(x + i);
 #pragma unroll
     for (int k = 0; k < N; k++) {
       a.v[k] = exponential<T>(a.v[k] - most) * factor;
-      if (i + k == target)
-        a.v[k] -= scale;
+      if (i + k == target) a.v[k] -= scale;
     }
     store(dx + i, a);
   }
 };
 
-template <class T> struct nothing {
+template <class T>
+struct nothing {
   T *dx;
-  template <int N> __device__ void run(int i) { store(dx + i, lanes<N>{}); }
+  template <int N>
+  __device__ void run(int i) {
+    store(dx + i, lanes<N>{});
+  }
 };
 
-template <int B> __device__ inline float block_maximum(float x) {
+template <int B>
+__device__ inline float block_maximum(float x) {
   __shared__ float of_warp[B / WARP];
   x = warp_maximum(x);
-  if (threadIdx.x % WARP == 0)
-    of_warp[threadIdx.x / WARP] = x;
+  if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
   __syncthreads();
   float most = of_warp[0];
 #pragma unroll
-  for (int w = 1; w < B / WARP; w++)
-    most = fmaxf(most, of_warp[w]);
+  for (int w = 1; w < B / WARP; w++) most = fmaxf(most, of_warp[w]);
   return most;
 }
 
 template <class T, int B>
 __global__ void __launch_bounds__(B)
-row_loss(double *losses, const T *logits, T *dlogits, const int32_t *targets, const double *share, int vocab) {
+    row_loss(double *losses, const T *logits, T *dlogits, const int32_t *targets,
+             const double *share, int vocab) {
   const int64_t row = blockIdx.x, at = row * vocab;
   const double scale = *share;
   const int target = targets[row];
   const span s = span_of<WIDE<T>>(at, vocab);
   if (target < 0 || target >= vocab) { /* the same for the whole block */
     nothing<T> none = {dlogits + at};
-    if (dlogits)
-      over_row<B, WIDE<T>>(s, none);
-    if (threadIdx.x == 0)
-      losses[row] = target == PEN_IGNORED_TARGET ? 0.0 : nan("");
+    if (dlogits) over_row<B, WIDE<T>>(s, none);
+    if (threadIdx.x == 0) losses[row] = target == PEN_IGNORED_TARGET ? 0.0 : nan("");
     return;
   }
-  const float wanted = widen(logits[at + target]); /* before anybody writes: dlogits may lie on logits */
-  soft_sum<T> soft = {logits + at, -FLT_MAX, 0}; /* finite, so that a logit of -infinity adds e^-infinity */
+  const float wanted =
+      widen(logits[at + target]); /* before anybody writes: dlogits may lie on logits */
+  soft_sum<T> soft = {logits + at, -FLT_MAX,
+                      0}; /* finite, so that a logit of -infinity adds e^-infinity */
   over_row<B, WIDE<T>>(s, soft);
   const float most = block_maximum<B>(soft.most);
   const double sum = block_sum<B>((double)soft.sum * (double)expf(soft.most - most));
@@ -111,22 +120,26 @@ row_loss(double *losses, const T *logits, T *dlogits, const int32_t *targets, co
     gradient<T> g = {logits + at, dlogits + at, most, (float)(scale / sum), target, (float)scale};
     over_row<B, WIDE<T>>(s, g);
   }
-  if (threadIdx.x == 0)
-    losses[row] = log(sum) + ((double)most - (double)wanted);
+  if (threadIdx.x == 0) losses[row] = log(sum) + ((double)most - (double)wanted);
 }
 
-template <class T> void cross_entropy_of(const struct pen_call *call) {
+template <class T>
+void cross_entropy_of(const struct pen_call *call) {
   double *losses = (double *)call->workspace;
   const int64_t rows = call->dim[0];
   const int vocab = (int)call->dim[1], threads = vocab > 4096 ? 1024 : THREADS;
   const auto kernel = vocab > 4096 ? row_loss<T, 1024> : row_loss<T, THREADS>;
-  PEN_LAUNCH(kernel, dim3((unsigned)rows), dim3((unsigned)threads), 0, call->stream, losses, (const T *)call->operand[0],
-             (T *)call->operand[4], (const int32_t *)call->operand[1], (const double *)call->operand[2], vocab);
-  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream, (double *)call->operand[3], losses, rows);
+  PEN_LAUNCH(kernel, dim3((unsigned)rows), dim3((unsigned)threads), 0, call->stream, losses,
+             (const T *)call->operand[0], (T *)call->operand[4], (const int32_t *)call->operand[1],
+             (const double *)call->operand[2], vocab);
+  PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, call->stream,
+             (double *)call->operand[3], losses, rows);
 }
 
 } /* namespace */
 
-size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]) { return (size_t)dim[0] * sizeof(double); }
+size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]) {
+  return (size_t)dim[0] * sizeof(double);
+}
 
 PEN_CUDA_BOTH(cross_entropy)

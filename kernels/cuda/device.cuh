@@ -1,6 +1,8 @@
-/* device.cuh: what the .cu files share: launching, and sums over a warp or a block in a fixed order.
+/* device.cuh: what the .cu files share: launching, and sums over a warp or a block in a fixed
+ * order.
  *
- * tests/emulation/emulate.h stands in for CUDA's own words when a test runs these very files on the host, thread by thread.
+ * tests/emulation/emulate.h stands in for CUDA's own words when a test runs these very files on the
+ * host, thread by thread.
  */
 #ifndef PEN_CUDA_DEVICE_CUH
 #define PEN_CUDA_DEVICE_CUH
@@ -10,10 +12,10 @@
 #ifdef PEN_EMULATED
 #include "tests/emulation/emulate.h"
 #else
-#define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                     \
-  do {                                                                                                                 \
-    kernel<<<grid, block, shared_bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__);                                        \
-    pen_cuda_note(#kernel, cudaGetLastError());                                                                        \
+#define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)              \
+  do {                                                                          \
+    kernel<<<grid, block, shared_bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__); \
+    pen_cuda_note(#kernel, cudaGetLastError());                                 \
   } while (0)
 /* The shared memory that a launch asks for. */
 #define PEN_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
@@ -52,18 +54,25 @@ static __device__ inline float reciprocal(float x) {
 }
 #endif
 
-/* Several neighbouring elements that travel together, in f32 once they are here: as many as 16 bytes hold, or one. */
-template <int N> struct lanes {
+/* Several neighbouring elements that travel together, in f32 once they are here: as many as 16
+ * bytes hold, or one. */
+template <int N>
+struct lanes {
   float v[N];
 };
 
-template <class T> constexpr int WIDE = 16 / (int)sizeof(T);
+template <class T>
+constexpr int WIDE = 16 / (int)sizeof(T);
 
 /* How many travel together in rows of that width: all rows then begin on 16 bytes. */
-template <class T> static inline bool is_wide(int64_t width) { return width % WIDE<T> == 0; }
+template <class T>
+static inline bool is_wide(int64_t width) {
+  return width % WIDE<T> == 0;
+}
 
 /* 16 bytes that were read before. */
-template <class T> static __device__ inline lanes<WIDE<T>> spread(const uint4 &from) {
+template <class T>
+static __device__ inline lanes<WIDE<T>> spread(const uint4 &from) {
   const uint32_t word[4] = {from.x, from.y, from.z, from.w};
   lanes<WIDE<T>> x;
 #pragma unroll
@@ -77,7 +86,8 @@ template <class T> static __device__ inline lanes<WIDE<T>> spread(const uint4 &f
   return x;
 }
 
-template <int N> static __device__ inline lanes<N> load(const float *p) {
+template <int N>
+static __device__ inline lanes<N> load(const float *p) {
   lanes<N> x;
   if constexpr (N == 1)
     x.v[0] = *p;
@@ -90,7 +100,8 @@ template <int N> static __device__ inline lanes<N> load(const float *p) {
   return x;
 }
 
-template <int N> static __device__ inline lanes<N> load(const bf16 *p) {
+template <int N>
+static __device__ inline lanes<N> load(const bf16 *p) {
   lanes<N> x;
   if constexpr (N == 1) {
     x.v[0] = widen(*p);
@@ -101,7 +112,8 @@ template <int N> static __device__ inline lanes<N> load(const bf16 *p) {
   return x;
 }
 
-template <int N> static __device__ inline void store(float *p, const lanes<N> &x) {
+template <int N>
+static __device__ inline void store(float *p, const lanes<N> &x) {
   if constexpr (N == 1)
     *p = x.v[0];
   else
@@ -110,18 +122,20 @@ template <int N> static __device__ inline void store(float *p, const lanes<N> &x
       *(float4 *)(p + k) = make_float4(x.v[k], x.v[k + 1], x.v[k + 2], x.v[k + 3]);
 }
 
-template <int N> static __device__ inline void store(bf16 *p, const lanes<N> &x) {
+template <int N>
+static __device__ inline void store(bf16 *p, const lanes<N> &x) {
   if constexpr (N == 1)
     *p = (bf16)pack(x.v[0], 0.0f);
   else
-    *(uint4 *)p = make_uint4(pack(x.v[0], x.v[1]), pack(x.v[2], x.v[3]), pack(x.v[4], x.v[5]), pack(x.v[6], x.v[7]));
+    *(uint4 *)p = make_uint4(pack(x.v[0], x.v[1]), pack(x.v[2], x.v[3]), pack(x.v[4], x.v[5]),
+                             pack(x.v[6], x.v[7]));
 }
 
 /* The sum, or the greatest, over the warp, in every lane: lane l with l^16, then l^8, ... */
-template <class T> static __device__ inline T warp_sum(T x) {
+template <class T>
+static __device__ inline T warp_sum(T x) {
 #pragma unroll
-  for (int apart = WARP / 2; apart; apart /= 2)
-    x += __shfl_xor_sync(0xffffffffu, x, apart);
+  for (int apart = WARP / 2; apart; apart /= 2) x += __shfl_xor_sync(0xffffffffu, x, apart);
   return x;
 }
 
@@ -132,46 +146,49 @@ static __device__ inline float warp_maximum(float x) {
   return x;
 }
 
-/* The same over a block of B threads: warps' sums in rising order. Every thread gets it; all must call. */
-template <int B, class T> static __device__ inline T block_sum(T x) {
-  if (B == WARP)
-    return warp_sum(x);
+/* The same over a block of B threads: warps' sums in rising order. Every thread gets it; all must
+ * call. */
+template <int B, class T>
+static __device__ inline T block_sum(T x) {
+  if (B == WARP) return warp_sum(x);
   __shared__ T of_warp[B / WARP];
   x = warp_sum(x);
   __syncthreads(); /* of_warp may still be read from a call before */
-  if (threadIdx.x % WARP == 0)
-    of_warp[threadIdx.x / WARP] = x;
+  if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
   __syncthreads();
   T sum = of_warp[0];
 #pragma unroll
-  for (int w = 1; w < B / WARP; w++)
-    sum += of_warp[w];
+  for (int w = 1; w < B / WARP; w++) sum += of_warp[w];
   return sum;
 }
 
 /* ---- element-wise operations ----
- * An OP has run<N>(i): elements i .. i+N-1, of which it loads all before it stores any, so that outputs may lie on inputs.
- * Launch: a thread for each 16 bytes of T; the last thread takes what is left one by one. */
-template <class OP, int N> __global__ void __launch_bounds__(THREADS) each(OP op, int64_t count) {
+ * An OP has run<N>(i): elements i .. i+N-1, of which it loads all before it stores any, so that
+ * outputs may lie on inputs. Launch: a thread for each 16 bytes of T; the last thread takes what is
+ * left one by one. */
+template <class OP, int N>
+__global__ void __launch_bounds__(THREADS) each(OP op, int64_t count) {
   int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
   if (i + N <= count) {
     op.template run<N>(i);
     return;
   }
-  for (; i < count; i++)
-    op.template run<1>(i);
+  for (; i < count; i++) op.template run<1>(i);
 }
 
-template <class T, class OP> static inline void launch_each(const OP &op, int64_t count, void *stream) {
+template <class T, class OP>
+static inline void launch_each(const OP &op, int64_t count, void *stream) {
   constexpr int n = WIDE<T>;
   const auto kernel = each<OP, n>;
   if (count > 0)
-    PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, n * THREADS)), dim3(THREADS), 0, stream, op, count);
+    PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, n * THREADS)), dim3(THREADS), 0, stream, op,
+               count);
 }
 
-/* The two functions of an operation, for f32 and for bf16, from a template of its name with "_of" behind it. */
-#define PEN_CUDA_BOTH(name)                                                                                            \
-  void pen_cuda_##name(const struct pen_call *call) { name##_of<float>(call); }                                        \
+/* The two functions of an operation, for f32 and for bf16, from a template of its name with "_of"
+ * behind it. */
+#define PEN_CUDA_BOTH(name)                                                     \
+  void pen_cuda_##name(const struct pen_call *call) { name##_of<float>(call); } \
   void pen_cuda_##name##_bf16(const struct pen_call *call) { name##_of<bf16>(call); }
 
 #endif

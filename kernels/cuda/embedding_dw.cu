@@ -1,10 +1,12 @@
-/* embedding_dw.cu: EMBEDDING_DW: dtable[tokens[r]] += dy[r], rows in rising order, without atomics and with the CPU's bits.
+/* embedding_dw.cu: EMBEDDING_DW: dtable[tokens[r]] += dy[r], rows in rising order, without atomics
+ * and with the CPU's bits.
  *
- * A block stands for one row and one run of columns. If an earlier row has the same token it leaves; else it owns the token: it
- * looks through the rows from its own on, a block's width at a time, lists those with the token in rising order, and adds them.
- * Launch: rows x runs of 256 times the columns that 16 bytes hold (256 columns where rows are not whole sixteens).
- * Reads each token rows/2 times at worst, from the second-level cache: 16 Ki rows, 1 GB; text repeats its tokens, and most blocks
- * leave at the first look. */
+ * A block stands for one row and one run of columns. If an earlier row has the same token it
+ * leaves; else it owns the token: it looks through the rows from its own on, a block's width at a
+ * time, lists those with the token in rising order, and adds them. Launch: rows x runs of 256 times
+ * the columns that 16 bytes hold (256 columns where rows are not whole sixteens). Reads each token
+ * rows/2 times at worst, from the second-level cache: 16 Ki rows, 1 GB; text repeats its tokens,
+ * and most blocks leave at the first look. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -18,8 +20,7 @@ __device__ inline bool seen_before(const int32_t *tokens, int row, int token) {
       const int other = base + k * THREADS + (int)threadIdx.x;
       found |= other < row && tokens[other] == token;
     }
-    if (__syncthreads_or(found))
-      return true;
+    if (__syncthreads_or(found)) return true;
   }
   return false;
 }
@@ -27,11 +28,11 @@ __device__ inline bool seen_before(const int32_t *tokens, int row, int token) {
 /* Lists the rows of [base, base + THREADS) with the token, rising; returns how many. */
 __device__ inline int list_rows(int *list, const int32_t *tokens, int rows, int base, int token) {
   __shared__ int of_warp[THREADS / WARP];
-  const int row = base + (int)threadIdx.x, warp = (int)threadIdx.x / WARP, lane = (int)threadIdx.x % WARP;
+  const int row = base + (int)threadIdx.x, warp = (int)threadIdx.x / WARP,
+            lane = (int)threadIdx.x % WARP;
   const bool match = row < rows && tokens[row] == token;
   const unsigned matches = __ballot_sync(0xffffffffu, match);
-  if (lane == 0)
-    of_warp[warp] = __popc(matches);
+  if (lane == 0) of_warp[warp] = __popc(matches);
   __syncthreads();
   int before = 0, all = 0;
 #pragma unroll
@@ -39,48 +40,44 @@ __device__ inline int list_rows(int *list, const int32_t *tokens, int rows, int 
     before += w < warp ? of_warp[w] : 0;
     all += of_warp[w];
   }
-  if (match)
-    list[before + __popc(matches & ((1u << lane) - 1))] = row;
+  if (match) list[before + __popc(matches & ((1u << lane) - 1))] = row;
   __syncthreads();
   return all;
 }
 
 template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
-gather_rows(float *dtable, const T *dy, const int32_t *tokens, int rows, int width, int vocab) {
+    gather_rows(float *dtable, const T *dy, const int32_t *tokens, int rows, int width, int vocab) {
   __shared__ int list[THREADS];
   const int owner = (int)blockIdx.x, token = tokens[owner];
-  if (token < 0 || token >= vocab || seen_before(tokens, owner, token))
-    return;
+  if (token < 0 || token >= vocab || seen_before(tokens, owner, token)) return;
   const int column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * N;
   const bool works = column < width;
   float *to = dtable + (int64_t)token * width + column;
   lanes<N> sum = {};
-  if (works)
-    sum = load<N>(to);
+  if (works) sum = load<N>(to);
   for (int base = owner; base < rows; base += THREADS) {
     const int count = list_rows(list, tokens, rows, base, token);
 #pragma unroll 4
     for (int m = 0; m < count; m++) {
-      if (!works)
-        continue;
+      if (!works) continue;
       const lanes<N> d = load<N>(dy + (int64_t)list[m] * width + column);
 #pragma unroll
-      for (int k = 0; k < N; k++)
-        sum.v[k] += d.v[k];
+      for (int k = 0; k < N; k++) sum.v[k] += d.v[k];
     }
     __syncthreads(); /* the list is written anew */
   }
-  if (works)
-    store(to, sum);
+  if (works) store(to, sum);
 }
 
-template <class T> void embedding_dw_of(const struct pen_call *call) {
+template <class T>
+void embedding_dw_of(const struct pen_call *call) {
   const int rows = (int)call->dim[0], width = (int)call->dim[1], vocab = (int)call->dim[2];
-  const dim3 grid((unsigned)rows, (unsigned)ceiling(width, is_wide<T>(width) ? WIDE<T> * THREADS : THREADS));
+  const dim3 grid((unsigned)rows,
+                  (unsigned)ceiling(width, is_wide<T>(width) ? WIDE<T> * THREADS : THREADS));
   const auto kernel = is_wide<T>(width) ? gather_rows<T, WIDE<T>> : gather_rows<T, 1>;
-  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2], (const T *)call->operand[0],
-             (const int32_t *)call->operand[1], rows, width, vocab);
+  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2],
+             (const T *)call->operand[0], (const int32_t *)call->operand[1], rows, width, vocab);
 }
 
 } /* namespace */

@@ -1,42 +1,48 @@
-/* gated.cuh: activations y = x g(x), element-wise, with their gradient dx = dy y'(x). A gate G has float gate(float), which is g, and
- * float slope(float), which is y'. dx may lie on x. Launch: element-wise (device.cuh). Moves an element twice forward, three times backward. */
+/* gated.cuh: activations y = x g(x), element-wise, with their gradient dx = dy y'(x). A gate G has
+ * float gate(float), which is g, and float slope(float), which is y'. dx may lie on x. Launch:
+ * element-wise (device.cuh). Moves an element twice forward, three times backward. */
 #ifndef PEN_CUDA_GATED_CUH
 #define PEN_CUDA_GATED_CUH
 
 #include "kernels/cuda/device.cuh"
 
-template <class G, class T> struct gated {
+template <class G, class T>
+struct gated {
   const T *x;
   T *y;
-  template <int N> __device__ void run(int64_t i) const {
+  template <int N>
+  __device__ void run(int64_t i) const {
     lanes<N> a = load<N>(x + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      a.v[k] *= G::gate(a.v[k]);
+    for (int k = 0; k < N; k++) a.v[k] *= G::gate(a.v[k]);
     store(y + i, a);
   }
 };
 
-template <class G, class T> struct gated_dx {
+template <class G, class T>
+struct gated_dx {
   const T *dy, *x;
   T *dx;
-  template <int N> __device__ void run(int64_t i) const {
+  template <int N>
+  __device__ void run(int64_t i) const {
     const lanes<N> d = load<N>(dy + i);
     lanes<N> a = load<N>(x + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      a.v[k] = d.v[k] * G::slope(a.v[k]);
+    for (int k = 0; k < N; k++) a.v[k] = d.v[k] * G::slope(a.v[k]);
     store(dx + i, a);
   }
 };
 
-template <class G, class T> static void gate_each(const struct pen_call *call) {
+template <class G, class T>
+static void gate_each(const struct pen_call *call) {
   const gated<G, T> op = {(const T *)call->operand[0], (T *)call->operand[1]};
   launch_each<T>(op, call->dim[0], call->stream);
 }
 
-template <class G, class T> static void gate_each_dx(const struct pen_call *call) {
-  const gated_dx<G, T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (T *)call->operand[2]};
+template <class G, class T>
+static void gate_each_dx(const struct pen_call *call) {
+  const gated_dx<G, T> op = {(const T *)call->operand[0], (const T *)call->operand[1],
+                             (T *)call->operand[2]};
   launch_each<T>(op, call->dim[0], call->stream);
 }
 

@@ -1,5 +1,6 @@
-/* gelu.cu: GELU and GELU_DX, exact (Hendrycks and Gimpel 2016): y = x Phi(x), dx = dy (Phi(x) + x phi(x)),
- * Phi(x) = erfc(-x/sqrt 2)/2: of erfc rather than erf, so that the left tail keeps its digits. Launch: gated.cuh. */
+/* gelu.cu: GELU and GELU_DX, exact (Hendrycks and Gimpel 2016): y = x Phi(x), dx = dy (Phi(x) + x
+ * phi(x)), Phi(x) = erfc(-x/sqrt 2)/2: of erfc rather than erf, so that the left tail keeps its
+ * digits. Launch: gated.cuh. */
 #include "kernels/cuda/gated.cuh"
 
 namespace {
@@ -12,8 +13,14 @@ struct normal {
   }
 };
 
-template <class T> void gelu_of(const struct pen_call *call) { gate_each<normal, T>(call); }
-template <class T> void gelu_dx_of(const struct pen_call *call) { gate_each_dx<normal, T>(call); }
+template <class T>
+void gelu_of(const struct pen_call *call) {
+  gate_each<normal, T>(call);
+}
+template <class T>
+void gelu_dx_of(const struct pen_call *call) {
+  gate_each_dx<normal, T>(call);
+}
 
 } /* namespace */
 

@@ -1,14 +1,15 @@
-/* layernorm.cu: LAYERNORM (Ba et al. 2016): rstd = 1/sqrt(mean((x - mean)^2) + epsilon), y = (x - mean) rstd gain + bias.
- * The variance is that of what is left when the mean is taken off, in a second pass, so that a mean much larger than the deviation costs
- * no digits.
- * Launch: as RMSNORM: a warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are whole sixteens.
- * Sums: a thread adds its elements in rising order, then warp_sum or block_sum. Moves an element twice: the second and third look at x
- * find it in the cache. */
+/* layernorm.cu: LAYERNORM (Ba et al. 2016): rstd = 1/sqrt(mean((x - mean)^2) + epsilon), y = (x -
+ * mean) rstd gain + bias. The variance is that of what is left when the mean is taken off, in a
+ * second pass, so that a mean much larger than the deviation costs no digits. Launch: as RMSNORM: a
+ * warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are whole sixteens.
+ * Sums: a thread adds its elements in rising order, then warp_sum or block_sum. Moves an element
+ * twice: the second and third look at x find it in the cache. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-template <class E> struct problem {
+template <class E>
+struct problem {
   E *y;
   float *mean, *rstd;
   const E *x;
@@ -19,7 +20,8 @@ template <class E> struct problem {
 };
 
 /* The sum over the row of x - mean, or of its square, T threads to a row. */
-template <int T, int N, bool SQUARES, class E> __device__ inline float row_sum(const E *x, float mean, int first, int width) {
+template <int T, int N, bool SQUARES, class E>
+__device__ inline float row_sum(const E *x, float mean, int first, int width) {
   float sum = 0;
   for (int i = first; i < width; i += T * N) {
     const lanes<N> a = load<N>(x + i);
@@ -32,14 +34,16 @@ template <int T, int N, bool SQUARES, class E> __device__ inline float row_sum(c
   return block_sum<T>(sum);
 }
 
-template <class E, int T, int N> __global__ void __launch_bounds__(THREADS) normalise(problem<E> p) {
+template <class E, int T, int N>
+__global__ void __launch_bounds__(THREADS) normalise(problem<E> p) {
   const int64_t row = (int64_t)blockIdx.x * (THREADS / T) + threadIdx.x / T;
   if (row >= p.rows) /* a warp leaves as a whole; with T == THREADS nobody does */
     return;
   const int first = (int)(threadIdx.x % T) * N;
   const E *x = p.x + row * p.width;
   const float mean = row_sum<T, N, false>(x, 0.0f, first, p.width) / (float)p.width;
-  const float rstd = 1.0f / sqrtf(row_sum<T, N, true>(x, mean, first, p.width) / (float)p.width + p.epsilon);
+  const float rstd =
+      1.0f / sqrtf(row_sum<T, N, true>(x, mean, first, p.width) / (float)p.width + p.epsilon);
   if (first == 0) {
     p.mean[row] = mean;
     p.rstd[row] = rstd;
@@ -48,24 +52,31 @@ template <class E, int T, int N> __global__ void __launch_bounds__(THREADS) norm
     lanes<N> a = load<N>(x + i);
     const lanes<N> g = load<N>(p.gain + i), b = load<N>(p.bias + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      a.v[k] = fmaf((a.v[k] - mean) * rstd, g.v[k], b.v[k]);
+    for (int k = 0; k < N; k++) a.v[k] = fmaf((a.v[k] - mean) * rstd, g.v[k], b.v[k]);
     store(p.y + row * p.width + i, a);
   }
 }
 
-template <class E> void layernorm_of(const struct pen_call *call) {
+template <class E>
+void layernorm_of(const struct pen_call *call) {
   static void (*const kernels[2][2])(problem<E>) = {
-    {normalise<E, WARP, 1>, normalise<E, WARP, WIDE<E>>},
-    {normalise<E, THREADS, 1>, normalise<E, THREADS, WIDE<E>>},
+      {normalise<E, WARP, 1>, normalise<E, WARP, WIDE<E>>},
+      {normalise<E, THREADS, 1>, normalise<E, THREADS, WIDE<E>>},
   };
   const int64_t rows = call->dim[0], width = call->dim[1];
-  const problem<E> p = {(E *)call->operand[3],           (float *)call->operand[4],       (float *)call->operand[5],
-                        (const E *)call->operand[0],     (const float *)call->operand[1], (const float *)call->operand[2],
-                        rows,                            (int)width,                      (float)call->real[0]};
+  const problem<E> p = {(E *)call->operand[3],
+                        (float *)call->operand[4],
+                        (float *)call->operand[5],
+                        (const E *)call->operand[0],
+                        (const float *)call->operand[1],
+                        (const float *)call->operand[2],
+                        rows,
+                        (int)width,
+                        (float)call->real[0]};
   const int wide = width > 1024;
   const auto kernel = kernels[wide][is_wide<E>(width)];
-  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(rows, wide ? 1 : THREADS / WARP)), dim3(THREADS), 0, call->stream, p);
+  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(rows, wide ? 1 : THREADS / WARP)), dim3(THREADS), 0,
+             call->stream, p);
 }
 
 } /* namespace */

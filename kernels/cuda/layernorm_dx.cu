@@ -1,6 +1,6 @@
-/* layernorm_dx.cu: LAYERNORM_DX: with n = (x - mean) rstd: dx = rstd (dy gain - mean(dy gain) - n mean(dy gain n)) + a,
- * dgain = sum over rows of dy n, dbias = sum over rows of dy.
- * Launch, order of the sums, workspace, and dx on a: norm_dx.cuh. */
+/* layernorm_dx.cu: LAYERNORM_DX: with n = (x - mean) rstd: dx = rstd (dy gain - mean(dy gain) - n
+ * mean(dy gain n)) + a, dgain = sum over rows of dy n, dbias = sum over rows of dy. Launch, order
+ * of the sums, workspace, and dx on a: norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
 namespace {
@@ -9,7 +9,10 @@ namespace {
 struct layer {
   enum { PULLS = 2 };
   float mean, rstd;
-  template <class E> static __device__ layer of(const norm_dx<E> &p, int64_t row) { return {p.mean[row], p.rstd[row]}; }
+  template <class E>
+  static __device__ layer of(const norm_dx<E> &p, int64_t row) {
+    return {p.mean[row], p.rstd[row]};
+  }
   __device__ void gather(float *pull, float *sum, float d, float x, float g) const {
     const float n = (x - mean) * rstd, product = d * g;
     pull[0] += product;
@@ -17,28 +20,44 @@ struct layer {
     sum[0] = fmaf(d, n, sum[0]);
     sum[1] += d;
   }
-  __device__ void settle(float *pull, int width) const { pull[0] /= (float)width, pull[1] /= (float)width; }
+  __device__ void settle(float *pull, int width) const {
+    pull[0] /= (float)width, pull[1] /= (float)width;
+  }
   __device__ float slope(const float *pull, float d, float x, float g, float a) const {
     const float n = (x - mean) * rstd;
     return fmaf(fmaf(n, -pull[1], d * g - pull[0]), rstd, a);
   }
 };
 
-template <class E> void layernorm_dx_of(const struct pen_call *call) {
+template <class E>
+void layernorm_dx_of(const struct pen_call *call) {
   const int64_t rows = call->dim[0], width = call->dim[1];
-  const norm_dx<E> p = {(E *)call->operand[6],           (float *)call->workspace,        (const E *)call->operand[0], (const E *)call->operand[1],
-                        (const float *)call->operand[2], (const float *)call->operand[3], (const float *)call->operand[4],
-                        (const E *)call->operand[5],     rows,                            rows_a_part(rows),           (int)width};
+  const norm_dx<E> p = {(E *)call->operand[6],
+                        (float *)call->workspace,
+                        (const E *)call->operand[0],
+                        (const E *)call->operand[1],
+                        (const float *)call->operand[2],
+                        (const float *)call->operand[3],
+                        (const float *)call->operand[4],
+                        (const E *)call->operand[5],
+                        rows,
+                        rows_a_part(rows),
+                        (int)width};
   norm_kernels<layer, E>::launch(p, call->stream);
   launch_parts<false>((float *)call->operand[7], p.part, rows, width, call->stream);
-  launch_parts<false>((float *)call->operand[8], p.part + parts_of(rows) * width, rows, width, call->stream);
+  launch_parts<false>((float *)call->operand[8], p.part + parts_of(rows) * width, rows, width,
+                      call->stream);
 }
 
 } /* namespace */
 
-size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) { return norm_kernels<layer, bf16>::shared(dim[1]) + NORM_STATIC_BYTES; }
+size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  return norm_kernels<layer, bf16>::shared(dim[1]) + NORM_STATIC_BYTES;
+}
 
-size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) { return 2 * part_bytes(dim[0], dim[1]); }
+size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
+  return 2 * part_bytes(dim[0], dim[1]);
+}
 
 void pen_cuda_layernorm_dx_open(void) {
   norm_kernels<layer, float>::open("shared memory for LAYERNORM_DX");

@@ -1,11 +1,11 @@
-/* mma.cuh: the tensor cores' words: bf16 products with f32 sums for one warp (PTX ISA 9.7.14, mma.m16n8k16, ldmatrix), copies into
- * shared memory that run beside the work (cp.async).
+/* mma.cuh: the tensor cores' words: bf16 products with f32 sums for one warp (PTX ISA 9.7.14,
+ * mma.m16n8k16, ldmatrix), copies into shared memory that run beside the work (cp.async).
  *
- * Fragments, lane l, g = l/4, t = l%4; each register holds two neighbouring bf16, the one with the lower index in its low half:
- *     A 16x16  a0 (g, 2t)  a1 (g+8, 2t)  a2 (g, 2t+8)  a3 (g+8, 2t+8)
- *     B 16x8   b0 (2t, g)  b1 (2t+8, g)                two neighbours down a column
- *     C 16x8   c0 (g, 2t)  c1 (g, 2t+1)  c2 (g+8, 2t)  c3 (g+8, 2t+1)
- * So two C tiles side by side, rounded, are an A fragment of the next product.
+ * Fragments, lane l, g = l/4, t = l%4; each register holds two neighbouring bf16, the one with the
+ * lower index in its low half: A 16x16  a0 (g, 2t)  a1 (g+8, 2t)  a2 (g, 2t+8)  a3 (g+8, 2t+8) B
+ * 16x8   b0 (2t, g)  b1 (2t+8, g)                two neighbours down a column C 16x8   c0 (g, 2t)
+ * c1 (g, 2t+1)  c2 (g+8, 2t)  c3 (g+8, 2t+1) So two C tiles side by side, rounded, are an A
+ * fragment of the next product.
  */
 #ifndef PEN_CUDA_MMA_CUH
 #define PEN_CUDA_MMA_CUH
@@ -16,13 +16,16 @@
 
 /* c += a b */
 static __device__ inline void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
-  asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
-               : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
-               : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+  asm volatile(
+      "mma.sync.aligned.m16n8k16.row.col.f32.bf16.bf16.f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, "
+      "{%0,%1,%2,%3};"
+      : "+f"(c[0]), "+f"(c[1]), "+f"(c[2]), "+f"(c[3])
+      : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Four 8x8 squares of bf16: lane l names row l%8 of square l/8, 16-byte aligned, in shared memory. Register i of lane l gets of
- * square i elements (l/4, 2(l%4)) and its right neighbour; transposed: (2(l%4), l/4) and its lower neighbour. */
+/* Four 8x8 squares of bf16: lane l names row l%8 of square l/8, 16-byte aligned, in shared memory.
+ * Register i of lane l gets of square i elements (l/4, 2(l%4)) and its right neighbour; transposed:
+ * (2(l%4), l/4) and its lower neighbour. */
 static __device__ inline void load_squares(uint32_t r[4], const bf16 *row) {
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -39,30 +42,41 @@ static __device__ inline void load_squares_transposed(uint32_t r[4], const bf16 
                : "memory");
 }
 
-/* 16 bytes from global to shared memory, zeros where not `there`; done when copies_wait() says so, and a barrier stands after it. */
+/* 16 bytes from global to shared memory, zeros where not `there`; done when copies_wait() says so,
+ * and a barrier stands after it. */
 static __device__ inline void copy_async(bf16 *shared, const bf16 *global, bool there) {
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
   const int bytes = there ? 16 : 0;
-  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes) : "memory");
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes)
+               : "memory");
 }
 
 /* Closes a group of copies; waits until at most `left` groups are still under way. */
-static __device__ inline void copies_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LEFT> static __device__ inline void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory"); }
+static __device__ inline void copies_commit() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
+template <int LEFT>
+static __device__ inline void copies_wait() {
+  asm volatile("cp.async.wait_group %0;" ::"n"(LEFT) : "memory");
+}
 
 #endif
 
-/* ---- tiles in shared memory: rows of D bf16, each 16 bytes longer, so that eight rows below each other lie in different banks ---- */
-template <int D> struct tile_of {
+/* ---- tiles in shared memory: rows of D bf16, each 16 bytes longer, so that eight rows below each
+ * other lie in different banks ---- */
+template <int D>
+struct tile_of {
   enum { STRIDE = D + 8 };
   bf16 *at;
   __device__ bf16 *row(int r) const { return at + r * STRIDE; }
 };
 
-/* Starts copying ROWS rows of `width` (a multiple of 8, at most D) by B threads; rows from `rows` on and columns from `width` on
- * become zero. `from` is row 0, rows are from_row apart. A thread has the same place in all rows that it copies, so that one address does. */
+/* Starts copying ROWS rows of `width` (a multiple of 8, at most D) by B threads; rows from `rows`
+ * on and columns from `width` on become zero. `from` is row 0, rows are from_row apart. A thread
+ * has the same place in all rows that it copies, so that one address does. */
 template <int D, int ROWS, int B>
-static __device__ inline void copy_tile(tile_of<D> tile, const bf16 *from, int64_t from_row, int rows, int width) {
+static __device__ inline void copy_tile(tile_of<D> tile, const bf16 *from, int64_t from_row,
+                                        int rows, int width) {
   enum { BESIDE = D / 8 & -(D / 8) /* threads */, BELOW = B / BESIDE };
   static_assert(ROWS % BELOW == 0, "as many copies for each thread");
   const int first_row = (int)threadIdx.x / BESIDE, first_column = (int)threadIdx.x % BESIDE * 8;
@@ -72,38 +86,43 @@ static __device__ inline void copy_tile(tile_of<D> tile, const bf16 *from, int64
 #pragma unroll
     for (int c = 0; c < D; c += BESIDE * 8) {
       const bool there = first_row + r < rows && first_column + c < width;
-      copy_async(tile.row(first_row + r) + first_column + c, there ? first + r * from_row + c : from, there);
+      copy_async(tile.row(first_row + r) + first_column + c,
+                 there ? first + r * from_row + c : from, there);
     }
 }
 
 /* The A fragment of rows r .. r+15, columns c .. c+15. */
-template <int D> static __device__ inline void load_a(uint32_t a[4], tile_of<D> tile, int r, int c) {
+template <int D>
+static __device__ inline void load_a(uint32_t a[4], tile_of<D> tile, int r, int c) {
   const int lane = (int)threadIdx.x % WARP;
   load_squares(a, tile.row(r + lane % 16) + c + lane / 16 * 8);
 }
 
-/* Two B fragments of the tile's transpose, b[0..1] and b[2..3]: columns r .. r+7 and r+8 .. r+15 of B are rows of the tile, its rows
- * c .. c+15 their columns. */
-template <int D> static __device__ inline void load_b_transposed(uint32_t b[4], tile_of<D> tile, int r, int c) {
+/* Two B fragments of the tile's transpose, b[0..1] and b[2..3]: columns r .. r+7 and r+8 .. r+15 of
+ * B are rows of the tile, its rows c .. c+15 their columns. */
+template <int D>
+static __device__ inline void load_b_transposed(uint32_t b[4], tile_of<D> tile, int r, int c) {
   const int lane = (int)threadIdx.x % WARP;
   load_squares(b, tile.row(r + lane % 8 + lane / 16 * 8) + c + lane / 8 % 2 * 8);
 }
 
 /* Two B fragments of the tile itself: rows r .. r+15, columns c .. c+7 and c+8 .. c+15. */
-template <int D> static __device__ inline void load_b(uint32_t b[4], tile_of<D> tile, int r, int c) {
+template <int D>
+static __device__ inline void load_b(uint32_t b[4], tile_of<D> tile, int r, int c) {
   const int lane = (int)threadIdx.x % WARP;
   load_squares_transposed(b, tile.row(r + lane % 16) + c + lane / 16 * 8);
 }
 
-/* sum += left right^T, for 16 M rows of left from first_row on and all N rows of right, by one warp. */
+/* sum += left right^T, for 16 M rows of left from first_row on and all N rows of right, by one
+ * warp. */
 template <int D, int M, int N>
-static __device__ inline void add_transposed(float sum[M][N / 8][4], tile_of<D> left, tile_of<D> right, int first_row) {
+static __device__ inline void add_transposed(float sum[M][N / 8][4], tile_of<D> left,
+                                             tile_of<D> right, int first_row) {
 #pragma unroll
   for (int c = 0; c < D; c += 16) {
     uint32_t a[M][4];
 #pragma unroll
-    for (int m = 0; m < M; m++)
-      load_a(a[m], left, first_row + 16 * m, c);
+    for (int m = 0; m < M; m++) load_a(a[m], left, first_row + 16 * m, c);
 #pragma unroll
     for (int n = 0; n < N / 8; n += 2) {
       uint32_t b[4];
@@ -117,9 +136,11 @@ static __device__ inline void add_transposed(float sum[M][N / 8][4], tile_of<D> 
   }
 }
 
-/* sum += left right: left stands where add_transposed() puts it, and is rounded to bf16; right has N rows. */
+/* sum += left right: left stands where add_transposed() puts it, and is rounded to bf16; right has
+ * N rows. */
 template <int D, int M, int N>
-static __device__ inline void add_products(float sum[M][D / 8][4], float left[M][N / 8][4], tile_of<D> right) {
+static __device__ inline void add_products(float sum[M][D / 8][4], float left[M][N / 8][4],
+                                           tile_of<D> right) {
 #pragma unroll
   for (int j = 0; j < N / 16; j++) {
     uint32_t a[M][4];

@@ -1,7 +1,8 @@
-/* normal.cu: pen_normal(): standard normals from a counter, Philox4x32-10 (Salmon et al. 2011), then Box-Muller in f64, with the
- * CPU's bits: the same steps as kernels/cpu/vector/normal.c, which says what they are; each is an IEEE operation rounded once (__dmul_rn
- * and its like are never fused), so there is nowhere to differ.
- * Launch: a thread for each counter, four values; at start, and for the mlp family's inputs. */
+/* normal.cu: pen_normal(): standard normals from a counter, Philox4x32-10 (Salmon et al. 2011),
+ * then Box-Muller in f64, with the CPU's bits: the same steps as kernels/cpu/vector/normal.c, which
+ * says what they are; each is an IEEE operation rounded once (__dmul_rn and its like are never
+ * fused), so there is nowhere to differ. Launch: a thread for each counter, four values; at start,
+ * and for the mlp family's inputs. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -27,27 +28,45 @@ __device__ inline void philox(uint32_t word[4], uint64_t counter, philox_key key
   word[0] = a, word[1] = b, word[2] = c, word[3] = d;
 }
 
-/* ln u for 0 < u < 1: u = 2^e m with m from sqrt(1/2) to sqrt(2), ln m = 2 artanh(s) with s = (m-1)/(m+1), by its series. */
+/* ln u for 0 < u < 1: u = 2^e m with m from sqrt(1/2) to sqrt(2), ln m = 2 artanh(s) with s =
+ * (m-1)/(m+1), by its series. */
 __device__ inline double logarithm(double u) {
-  const int64_t bits = __double_as_longlong(u), shifted = bits - __double_as_longlong(0.70710678118654752440);
+  const int64_t bits = __double_as_longlong(u),
+                shifted = bits - __double_as_longlong(0.70710678118654752440);
   const double m = __longlong_as_double(bits - (shifted & (int64_t)0xfff0000000000000u));
   const double e = (double)(shifted >> 52);
   const double s = __ddiv_rn(add(m, -1.0), add(m, 1.0)), z = mul(s, s);
   double sum = 0;
 #pragma unroll
-  for (int k = 10; k >= 0; k--)
-    sum = add(mul(sum, z), 2.0 / (2 * k + 1));
+  for (int k = 10; k >= 0; k--) sum = add(mul(sum, z), 2.0 / (2 * k + 1));
   return add(mul(e, 0.69314718055994530942), mul(s, sum));
 }
 
-/* cos and sin of 2 pi w / 2^32: the nearest quarter turn is taken off in whole numbers, the rest is at most an eighth. */
+/* cos and sin of 2 pi w / 2^32: the nearest quarter turn is taken off in whole numbers, the rest is
+ * at most an eighth. */
 __device__ inline void turn(uint32_t w, double *cosine, double *sine) {
-  const double sine_term[] = {1, -1 / 6.0, 1 / 120.0, -1 / 5040.0, 1 / 362880.0, -1 / 39916800.0,
-                              1 / 6227020800.0, -1 / 1307674368000.0, 1 / 355687428096000.0};
-  const double cosine_term[] = {1, -1 / 2.0, 1 / 24.0, -1 / 720.0, 1 / 40320.0, -1 / 3628800.0,
-                                1 / 479001600.0, -1 / 87178291200.0, 1 / 20922789888000.0};
+  const double sine_term[] = {1,
+                              -1 / 6.0,
+                              1 / 120.0,
+                              -1 / 5040.0,
+                              1 / 362880.0,
+                              -1 / 39916800.0,
+                              1 / 6227020800.0,
+                              -1 / 1307674368000.0,
+                              1 / 355687428096000.0};
+  const double cosine_term[] = {1,
+                                -1 / 2.0,
+                                1 / 24.0,
+                                -1 / 720.0,
+                                1 / 40320.0,
+                                -1 / 3628800.0,
+                                1 / 479001600.0,
+                                -1 / 87178291200.0,
+                                1 / 20922789888000.0};
   const uint32_t moved = w + 0x20000000u, quarter = moved >> 30;
-  const double x = mul((double)(int32_t)((moved & 0x3fffffffu) - 0x20000000u), 6.28318530717958647693 / 4294967296.0), z = mul(x, x);
+  const double x = mul((double)(int32_t)((moved & 0x3fffffffu) - 0x20000000u),
+                       6.28318530717958647693 / 4294967296.0),
+               z = mul(x, x);
   double s = 0, c = 0;
 #pragma unroll
   for (int k = 8; k >= 0; k--) {
@@ -61,11 +80,10 @@ __device__ inline void turn(uint32_t w, double *cosine, double *sine) {
 }
 
 __global__ void __launch_bounds__(THREADS)
-fill_normal(float *y, uint64_t count, uint64_t first, philox_key key, double deviation) {
+    fill_normal(float *y, uint64_t count, uint64_t first, philox_key key, double deviation) {
   const uint64_t counter = first / 4 + (uint64_t)blockIdx.x * THREADS + threadIdx.x;
   const uint64_t begin = counter * 4;
-  if (begin >= first + count)
-    return;
+  if (begin >= first + count) return;
   uint32_t word[4];
   philox(word, counter, key);
 #pragma unroll
@@ -83,11 +101,11 @@ fill_normal(float *y, uint64_t count, uint64_t first, philox_key key, double dev
 
 } /* namespace */
 
-void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation, void *stream) {
-  if (count == 0)
-    return;
+void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2],
+                     double deviation, void *stream) {
+  if (count == 0) return;
   const uint64_t counters = (first + count - 1) / 4 - first / 4 + 1;
   const philox_key words = {{key[0], key[1]}};
-  PEN_LAUNCH(fill_normal, dim3((unsigned)ceiling((int64_t)counters, THREADS)), dim3(THREADS), 0, stream, y, (uint64_t)count, first, words,
-             deviation);
+  PEN_LAUNCH(fill_normal, dim3((unsigned)ceiling((int64_t)counters, THREADS)), dim3(THREADS), 0,
+             stream, y, (uint64_t)count, first, words, deviation);
 }

@@ -1,7 +1,9 @@
-/* plain_product.cuh: small f32 products of tiles in shared memory by a block of 256 threads, for attention over f32.
+/* plain_product.cuh: small f32 products of tiles in shared memory by a block of 256 threads, for
+ * attention over f32.
  *
- * Thread t has rows (t/16) R .. + R-1 and columns t%16, t%16 + 16, ... of a product: the 16 lanes that share rows are half a warp. Rows
- * of a tile are D floats and four more, so that 16 neighbouring rows are read without a conflict of banks. */
+ * Thread t has rows (t/16) R .. + R-1 and columns t%16, t%16 + 16, ... of a product: the 16 lanes
+ * that share rows are half a warp. Rows of a tile are D floats and four more, so that 16
+ * neighbouring rows are read without a conflict of banks. */
 #ifndef PEN_CUDA_PLAIN_PRODUCT_CUH
 #define PEN_CUDA_PLAIN_PRODUCT_CUH
 
@@ -9,7 +11,8 @@
 
 enum { SIDE = 16 };
 
-template <int D> struct plain_tile {
+template <int D>
+struct plain_tile {
   enum { STRIDE = D + 4 };
   float *at;
   __device__ float *row(int r) const { return at + r * STRIDE; }
@@ -18,9 +21,11 @@ template <int D> struct plain_tile {
 static __device__ inline int team() { return (int)threadIdx.x / SIDE; }
 static __device__ inline int place() { return (int)threadIdx.x % SIDE; }
 
-/* Copies ROWS rows of `width` (at most D); rows from `rows` on and columns from `width` on become zero. */
+/* Copies ROWS rows of `width` (at most D); rows from `rows` on and columns from `width` on become
+ * zero. */
 template <int D, int ROWS>
-static __device__ inline void copy_plain(plain_tile<D> tile, const float *from, int64_t from_row, int rows, int width) {
+static __device__ inline void copy_plain(plain_tile<D> tile, const float *from, int64_t from_row,
+                                         int rows, int width) {
   for (int i = (int)threadIdx.x; i < ROWS * D; i += THREADS) {
     const int row = i / D, column = i % D;
     tile.row(row)[column] = row < rows && column < width ? from[row * from_row + column] : 0.0f;
@@ -29,47 +34,44 @@ static __device__ inline void copy_plain(plain_tile<D> tile, const float *from, 
 
 /* out = left right^T: R rows of left a team, 16 C rows of right. */
 template <int D, int R, int C>
-static __device__ inline void plain_products(float out[R][C], plain_tile<D> left, plain_tile<D> right) {
+static __device__ inline void plain_products(float out[R][C], plain_tile<D> left,
+                                             plain_tile<D> right) {
 #pragma unroll
   for (int r = 0; r < R; r++)
 #pragma unroll
-    for (int c = 0; c < C; c++)
-      out[r][c] = 0;
+    for (int c = 0; c < C; c++) out[r][c] = 0;
 #pragma unroll 4
   for (int i = 0; i < D; i += 4) {
     lanes<4> a[R], b[C];
 #pragma unroll
-    for (int r = 0; r < R; r++)
-      a[r] = load<4>(left.row(team() * R + r) + i);
+    for (int r = 0; r < R; r++) a[r] = load<4>(left.row(team() * R + r) + i);
 #pragma unroll
-    for (int c = 0; c < C; c++)
-      b[c] = load<4>(right.row(place() + SIDE * c) + i);
+    for (int c = 0; c < C; c++) b[c] = load<4>(right.row(place() + SIDE * c) + i);
 #pragma unroll
     for (int r = 0; r < R; r++)
 #pragma unroll
       for (int c = 0; c < C; c++)
 #pragma unroll
-        for (int k = 0; k < 4; k++)
-          out[r][c] = fmaf(a[r].v[k], b[c].v[k], out[r][c]);
+        for (int k = 0; k < 4; k++) out[r][c] = fmaf(a[r].v[k], b[c].v[k], out[r][c]);
   }
 }
 
-/* sum += left right: left[..][stride] stands in shared memory, `steps` columns of it; columns of sum: place() + 16 j. */
+/* sum += left right: left[..][stride] stands in shared memory, `steps` columns of it; columns of
+ * sum: place() + 16 j. */
 template <int D, int R, int STEPS>
-static __device__ inline void add_plain_products(float sum[R][D / SIDE], const float *left, int stride, plain_tile<D> right) {
+static __device__ inline void add_plain_products(float sum[R][D / SIDE], const float *left,
+                                                 int stride, plain_tile<D> right) {
 #pragma unroll 4
   for (int k = 0; k < STEPS; k++) {
     float a[R];
 #pragma unroll
-    for (int r = 0; r < R; r++)
-      a[r] = left[(team() * R + r) * stride + k];
+    for (int r = 0; r < R; r++) a[r] = left[(team() * R + r) * stride + k];
     const float *row = right.row(k) + place();
 #pragma unroll
     for (int j = 0; j < D / SIDE; j++) {
       const float b = row[SIDE * j];
 #pragma unroll
-      for (int r = 0; r < R; r++)
-        sum[r][j] = fmaf(a[r], b, sum[r][j]);
+      for (int r = 0; r < R; r++) sum[r][j] = fmaf(a[r], b, sum[r][j]);
     }
   }
 }

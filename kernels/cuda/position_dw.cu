@@ -1,8 +1,10 @@
-/* position_dw.cu: POSITION_DW: dtable[position of r] += dy[r], rows in rising order, without atomics and with the CPU's bits.
+/* position_dw.cu: POSITION_DW: dtable[position of r] += dy[r], rows in rising order, without
+ * atomics and with the CPU's bits.
  *
- * A thread owns the columns that 16 bytes hold (one where rows are not whole sixteens) of one row of the table. Without starts it adds row t
- * of every sequence; with them it looks through all rows for those that lie t behind the start of their document.
- * Launch: sequence x runs of 256 threads' columns. Moves an element once; with starts each row of the table reads them all, from the
+ * A thread owns the columns that 16 bytes hold (one where rows are not whole sixteens) of one row
+ * of the table. Without starts it adds row t of every sequence; with them it looks through all rows
+ * for those that lie t behind the start of their document. Launch: sequence x runs of 256 threads'
+ * columns. Moves an element once; with starts each row of the table reads them all, from the
  * second-level cache. */
 #include "kernels/cuda/device.cuh"
 
@@ -10,30 +12,31 @@ namespace {
 
 template <class E, int N>
 __global__ void __launch_bounds__(THREADS)
-gather_rows(float *dtable, const E *dy, const int32_t *starts, int64_t rows, int width, int sequence) {
+    gather_rows(float *dtable, const E *dy, const int32_t *starts, int64_t rows, int width,
+                int sequence) {
   const int position = (int)blockIdx.x, column = ((int)blockIdx.y * THREADS + (int)threadIdx.x) * N;
-  if (column >= width)
-    return;
+  if (column >= width) return;
   float *to = dtable + (int64_t)position * width + column;
   lanes<N> sum = load<N>(to);
   const int step = starts ? 1 : sequence;
   for (int64_t row = position; row < rows; row += step) {
-    if (starts && (int)(row % sequence) - starts[row] != position)
-      continue;
+    if (starts && (int)(row % sequence) - starts[row] != position) continue;
     const lanes<N> d = load<N>(dy + row * width + column);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      sum.v[k] += d.v[k];
+    for (int k = 0; k < N; k++) sum.v[k] += d.v[k];
   }
   store(to, sum);
 }
 
-template <class E> void position_dw_of(const struct pen_call *call) {
+template <class E>
+void position_dw_of(const struct pen_call *call) {
   const int width = (int)call->dim[1], sequence = (int)call->dim[2];
-  const dim3 grid((unsigned)sequence, (unsigned)ceiling(width, is_wide<E>(width) ? WIDE<E> * THREADS : THREADS));
+  const dim3 grid((unsigned)sequence,
+                  (unsigned)ceiling(width, is_wide<E>(width) ? WIDE<E> * THREADS : THREADS));
   const auto kernel = is_wide<E>(width) ? gather_rows<E, WIDE<E>> : gather_rows<E, 1>;
-  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2], (const E *)call->operand[0],
-             (const int32_t *)call->operand[1], call->dim[0], width, sequence);
+  PEN_LAUNCH(kernel, grid, dim3(THREADS), 0, call->stream, (float *)call->operand[2],
+             (const E *)call->operand[0], (const int32_t *)call->operand[1], call->dim[0], width,
+             sequence);
 }
 
 } /* namespace */

@@ -1,20 +1,25 @@
-/* product.c: the matrix products by cuBLASLt: LINEAR, AFFINE and what gives their gradients; f32 without TF32, or bf16 with f32 sums.
+/* product.c: the matrix products by cuBLASLt: LINEAR, AFFINE and what gives their gradients; f32
+ * without TF32, or bf16 with f32 sums.
  *
- * cuBLASLt counts by columns, we by rows: a row-major matrix [r,c] is its column-major transpose, c x r with c apart. So
- *     LINEAR     y  = x w^T + a         is   y^T = (w^T)^T x^T + a^T           m = out, n = rows, k = in
- *     LINEAR_DX  dx = dy w + a          is   dx^T = w^T dy^T + a^T             m = in,  n = rows, k = out
- *     LINEAR_DW  dw += dy^T x           is   dw^T += x^T (dy^T)^T              m = in,  n = out,  k = rows
- *     AFFINE     y  = x w + a + bias    is   y^T = w^T x^T + a^T + bias        m = out, n = rows, k = in
- *     AFFINE_DX  dx = dy w^T + a        is   dx^T = (w^T)^T dy^T + a^T         m = in,  n = rows, k = out
- *     AFFINE_DW  dw += x^T dy           is   dw^T += dy^T (x^T)^T              m = out, n = in,   k = rows
- * The addend is C with beta 1; it may be D itself. The bias is added in the library's epilogue, which wants it in D's type: over bf16 it is
- * rounded first, behind the workspace. A shape for which the library has no such epilogue gets its bias behind the product. Each shape is
- * prepared once, before the seal: descriptors, and the first algorithm that the library's heuristic names for the shape, for tensors on
- * 64 bytes and a workspace of one size. It sees neither addresses nor values, so a shape always has the same algorithm, and the same bits,
- * on one kind of device and library. Partial sums of a cut k may only be added in f32, in their order.
+ * cuBLASLt counts by columns, we by rows: a row-major matrix [r,c] is its column-major transpose, c
+ * x r with c apart. So LINEAR     y  = x w^T + a         is   y^T = (w^T)^T x^T + a^T           m =
+ * out, n = rows, k = in LINEAR_DX  dx = dy w + a          is   dx^T = w^T dy^T + a^T             m
+ * = in,  n = rows, k = out LINEAR_DW  dw += dy^T x           is   dw^T += x^T (dy^T)^T m = in,  n =
+ * out,  k = rows AFFINE     y  = x w + a + bias    is   y^T = w^T x^T + a^T + bias        m = out,
+ * n = rows, k = in AFFINE_DX  dx = dy w^T + a        is   dx^T = (w^T)^T dy^T + a^T         m = in,
+ * n = rows, k = out AFFINE_DW  dw += x^T dy           is   dw^T += dy^T (x^T)^T              m =
+ * out, n = in,   k = rows The addend is C with beta 1; it may be D itself. The bias is added in the
+ * library's epilogue, which wants it in D's type: over bf16 it is rounded first, behind the
+ * workspace. A shape for which the library has no such epilogue gets its bias behind the product.
+ * Each shape is prepared once, before the seal: descriptors, and the first algorithm that the
+ * library's heuristic names for the shape, for tensors on 64 bytes and a workspace of one size. It
+ * sees neither addresses nor values, so a shape always has the same algorithm, and the same bits,
+ * on one kind of device and library. Partial sums of a cut k may only be added in f32, in their
+ * order.
  *
- * Workspace: PEN_CUDA_PRODUCT_WORKSPACE_BYTES for every shape, and one a stream, of which the library gets what begins on 256 bytes; for a bias
- * over bf16, its bytes behind. 2 m n k operations.
+ * Workspace: PEN_CUDA_PRODUCT_WORKSPACE_BYTES for every shape, and one a stream, of which the
+ * library gets what begins on 256 bytes; for a bias over bf16, its bytes behind. 2 m n k
+ * operations.
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -33,33 +38,37 @@ struct rule {
 
 enum { ROWS, IN, OUT, NONE = -1 };
 
-/* The library wants its workspace on so many bytes, more than tensors have; what it gets is as much less: 32 MiB, as NVIDIA recommends for
- * Hopper (cuBLAS, cublasSetWorkspace). */
-enum { LIBRARY_ALIGNMENT = 256, LIBRARY_BYTES = PEN_CUDA_PRODUCT_WORKSPACE_BYTES - LIBRARY_ALIGNMENT };
+/* The library wants its workspace on so many bytes, more than tensors have; what it gets is as much
+ * less: 32 MiB, as NVIDIA recommends for Hopper (cuBLAS, cublasSetWorkspace). */
+enum {
+  LIBRARY_ALIGNMENT = 256,
+  LIBRARY_BYTES = PEN_CUDA_PRODUCT_WORKSPACE_BYTES - LIBRARY_ALIGNMENT
+};
 
 static void *library_workspace(void *workspace) {
-  return (void *)(((uintptr_t)workspace + LIBRARY_ALIGNMENT - 1) / LIBRARY_ALIGNMENT * LIBRARY_ALIGNMENT);
+  return (void *)(((uintptr_t)workspace + LIBRARY_ALIGNMENT - 1) / LIBRARY_ALIGNMENT *
+                  LIBRARY_ALIGNMENT);
 }
 
 static const struct rule rules[] = {
-  { PEN_OP_LINEAR, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3 },
-  { PEN_OP_LINEAR_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3 },
-  { PEN_OP_LINEAR_DW, IN, OUT, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 1, 0, NONE, 2, 2 },
-  { PEN_OP_AFFINE, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, 3, 4 },
-  { PEN_OP_AFFINE_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3 },
-  { PEN_OP_AFFINE_DW, OUT, IN, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 0, 1, NONE, 2, 2 },
+    {PEN_OP_LINEAR, OUT, ROWS, IN, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3},
+    {PEN_OP_LINEAR_DX, IN, ROWS, OUT, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, NONE, 2, 3},
+    {PEN_OP_LINEAR_DW, IN, OUT, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 1, 0, NONE, 2, 2},
+    {PEN_OP_AFFINE, OUT, ROWS, IN, CUBLAS_OP_N, CUBLAS_OP_N, 1, 0, 2, 3, 4},
+    {PEN_OP_AFFINE_DX, IN, ROWS, OUT, CUBLAS_OP_T, CUBLAS_OP_N, 1, 0, NONE, 2, 3},
+    {PEN_OP_AFFINE_DW, OUT, IN, ROWS, CUBLAS_OP_N, CUBLAS_OP_T, 0, 1, NONE, 2, 2},
 };
 
 static const struct rule *rule_of(enum pen_op_kind kind) {
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-    if (rules[i].kind == kind)
-      return &rules[i];
+    if (rules[i].kind == kind) return &rules[i];
   return NULL;
 }
 
 int pen_cuda_is_product(enum pen_op_kind kind) { return rule_of(kind) != NULL; }
 
-size_t pen_cuda_product_workspace(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+size_t pen_cuda_product_workspace(enum pen_op_kind kind, enum pen_dtype dtype,
+                                  const int64_t dim[PEN_DIMS_MAX]) {
   const int rounds_bias = dtype == PEN_BF16 && rule_of(kind)->bias != NONE;
   return PEN_CUDA_PRODUCT_WORKSPACE_BYTES + (rounds_bias ? (size_t)dim[OUT] * sizeof(uint16_t) : 0);
 }
@@ -79,30 +88,33 @@ static cublasLtHandle_t library;
 static struct product *products; /* all that are prepared */
 
 static int failed(const char *what, cublasStatus_t status) {
-  if (status != CUBLAS_STATUS_SUCCESS)
-    pen_cuda_note_text(what, cublasLtGetStatusString(status));
+  if (status != CUBLAS_STATUS_SUCCESS) pen_cuda_note_text(what, cublasLtGetStatusString(status));
   return status != CUBLAS_STATUS_SUCCESS;
 }
 
 const char *pen_cuda_product_open(void) {
   static char name[40];
-  if (library == NULL && failed("opening cuBLASLt", cublasLtCreate(&library)))
-    return NULL;
+  if (library == NULL && failed("opening cuBLASLt", cublasLtCreate(&library))) return NULL;
   const size_t version = cublasLtGetVersion();
-  snprintf(name, sizeof name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
+  snprintf(name, sizeof name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
+           version % 100);
   return name;
 }
 
-static int lay_out(cublasLtMatrixLayout_t *layout, cudaDataType_t type, cublasOperation_t transpose, int64_t rows, int64_t columns) {
+static int lay_out(cublasLtMatrixLayout_t *layout, cudaDataType_t type, cublasOperation_t transpose,
+                   int64_t rows, int64_t columns) {
   if (transpose == CUBLAS_OP_T) { /* as it stands in memory */
     const int64_t kept = rows;
     rows = columns, columns = kept;
   }
-  return failed("laying out a matrix", cublasLtMatrixLayoutCreate(layout, type, (uint64_t)rows, (uint64_t)columns, rows));
+  return failed("laying out a matrix",
+                cublasLtMatrixLayoutCreate(layout, type, (uint64_t)rows, (uint64_t)columns, rows));
 }
 
-static int set(const struct product *p, cublasLtMatmulDescAttributes_t what, const void *value, size_t bytes) {
-  return failed("describing a product", cublasLtMatmulDescSetAttribute(p->description, what, value, bytes));
+static int set(const struct product *p, cublasLtMatmulDescAttributes_t what, const void *value,
+               size_t bytes) {
+  return failed("describing a product",
+                cublasLtMatmulDescSetAttribute(p->description, what, value, bytes));
 }
 
 /* The heuristic asks the bias's address how it is aligned. */
@@ -120,8 +132,10 @@ static int describe(struct product *p) {
   const struct rule *r = p->rule;
   const int64_t m = p->dim[r->m], n = p->dim[r->n], k = p->dim[r->k];
   const cudaDataType_t type = p->dtype == PEN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
-  const cudaDataType_t result = r->c == r->d ? CUDA_R_32F : type; /* gradients of weights add up in f32 */
-  return failed("describing a product", cublasLtMatmulDescCreate(&p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
+  const cudaDataType_t result =
+      r->c == r->d ? CUDA_R_32F : type; /* gradients of weights add up in f32 */
+  return failed("describing a product",
+                cublasLtMatmulDescCreate(&p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
          set(p, CUBLASLT_MATMUL_DESC_TRANSA, &r->transpose_a, sizeof r->transpose_a) ||
          set(p, CUBLASLT_MATMUL_DESC_TRANSB, &r->transpose_b, sizeof r->transpose_b) ||
          (r->bias != NONE && set_epilogue(p, CUBLASLT_EPILOGUE_BIAS)) ||
@@ -129,34 +143,39 @@ static int describe(struct product *p) {
          lay_out(&p->c, result, CUBLAS_OP_N, m, n);
 }
 
-/* What the heuristic may assume: our tensors' alignment instead of its own 256, our workspace, sums in f32 alone. */
+/* What the heuristic may assume: our tensors' alignment instead of its own 256, our workspace, sums
+ * in f32 alone. */
 static int prefer(cublasLtMatmulPreference_t preference) {
   static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
-    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES,
+      CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES,
   };
   const uint32_t alignment = PEN_ALIGNMENT_BYTES;
   const uint64_t workspace = LIBRARY_BYTES;
-  const uint32_t reductions = CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const uint32_t reductions =
+      CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++)
-    if (failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment, sizeof alignment)))
+    if (failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(
+                                         preference, alignments[i], &alignment, sizeof alignment)))
       return 1;
-  return failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                                                           &workspace, sizeof workspace)) ||
-         failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                                                           &reductions, sizeof reductions));
+  return failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(
+                                          preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                          &workspace, sizeof workspace)) ||
+         failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(
+                                          preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
+                                          &reductions, sizeof reductions));
 }
 
-/* Whether the library has an algorithm; what it says where it has none differs. An error is noted, and is none. */
+/* Whether the library has an algorithm; what it says where it has none differs. An error is noted,
+ * and is none. */
 static int finds(struct product *p, cublasLtMatmulPreference_t preference) {
   cublasLtMatmulHeuristicResult_t best;
   int found = 0;
-  const cublasStatus_t status =
-    cublasLtMatmulAlgoGetHeuristic(library, p->description, p->a, p->b, p->c, p->c, preference, 1, &best, &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED && failed("choosing a product", status))
-    return 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      library, p->description, p->a, p->b, p->c, p->c, preference, 1, &best, &found);
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && failed("choosing a product", status)) return 0;
   if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS)
     return 0;
   p->algorithm = best.algo;
@@ -165,17 +184,18 @@ static int finds(struct product *p, cublasLtMatmulPreference_t preference) {
 
 static int choose(struct product *p) {
   cublasLtMatmulPreference_t preference;
-  if (failed("choosing a product", cublasLtMatmulPreferenceCreate(&preference)))
-    return 1;
-  const int found = !prefer(preference) && (finds(p, preference) || (p->has_epilogue && !set_epilogue(p, CUBLASLT_EPILOGUE_DEFAULT) &&
-                                                                     finds(p, preference)));
+  if (failed("choosing a product", cublasLtMatmulPreferenceCreate(&preference))) return 1;
+  const int found =
+      !prefer(preference) &&
+      (finds(p, preference) ||
+       (p->has_epilogue && !set_epilogue(p, CUBLASLT_EPILOGUE_DEFAULT) && finds(p, preference)));
   cublasLtMatmulPreferenceDestroy(preference);
-  if (!found)
-    pen_cuda_note_text("choosing a product", "cuBLASLt has no algorithm for this shape");
+  if (!found) pen_cuda_note_text("choosing a product", "cuBLASLt has no algorithm for this shape");
   return !found;
 }
 
-void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
+void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
+                               const int64_t dim[PEN_DIMS_MAX]) {
   for (struct product *p = products; p != NULL; p = p->next)
     if (p->rule->kind == kind && p->dtype == dtype && memcmp(p->dim, dim, sizeof p->dim) == 0)
       return p;
@@ -184,9 +204,8 @@ void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype, cons
     pen_cuda_note_text("preparing a product", "no memory");
     return NULL;
   }
-  *p = (struct product){ .rule = rule_of(kind), .dtype = dtype, .dim = { dim[0], dim[1], dim[2] } };
-  if (describe(p) || choose(p))
-    return NULL; /* noted, and the end of the run */
+  *p = (struct product){.rule = rule_of(kind), .dtype = dtype, .dim = {dim[0], dim[1], dim[2]}};
+  if (describe(p) || choose(p)) return NULL; /* noted, and the end of the run */
   p->next = products;
   return products = p;
 }
@@ -194,8 +213,7 @@ void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype, cons
 /* The bias as the epilogue reads it. */
 static const void *bias_of(const struct pen_call *call, const struct product *p) {
   const float *bias = call->operand[p->rule->bias];
-  if (p->dtype == PEN_F32)
-    return bias;
+  if (p->dtype == PEN_F32) return bias;
   uint16_t *rounded = (uint16_t *)((char *)call->workspace + PEN_CUDA_PRODUCT_WORKSPACE_BYTES);
   pen_cuda_f32_to_bf16(rounded, bias, (size_t)p->dim[OUT], call->stream);
   return rounded;
@@ -204,9 +222,9 @@ static const void *bias_of(const struct pen_call *call, const struct product *p)
 /* y += bias on every row, where the epilogue does not: POSITION's, with a table of one row. */
 static void add_bias(const struct pen_call *call, const struct product *p) {
   void *y = call->operand[p->rule->d];
-  const struct pen_call rows = { .operand = { y, call->operand[p->rule->bias], NULL, y },
-                                 .dim = { p->dim[ROWS], p->dim[OUT], 1, 1 },
-                                 .stream = call->stream };
+  const struct pen_call rows = {.operand = {y, call->operand[p->rule->bias], NULL, y},
+                                .dim = {p->dim[ROWS], p->dim[OUT], 1, 1},
+                                .stream = call->stream};
   (p->dtype == PEN_BF16 ? pen_cuda_position_bf16 : pen_cuda_position)(&rows);
 }
 
@@ -216,11 +234,10 @@ void pen_cuda_product(const struct pen_call *call) {
   const void *c = call->operand[r->c];
   void *d = call->operand[r->d];
   const float alpha = 1.0f, beta = c == NULL ? 0.0f : 1.0f;
-  if (p->has_epilogue && set_bias(p, bias_of(call, p)))
-    return;
-  failed("a product", cublasLtMatmul(library, p->description, &alpha, call->operand[r->a], p->a, call->operand[r->b], p->b, &beta,
-                                     c == NULL ? d : c, p->c, d, p->c, &p->algorithm, library_workspace(call->workspace), LIBRARY_BYTES,
-                                     call->stream));
-  if (r->bias != NONE && !p->has_epilogue)
-    add_bias(call, p);
+  if (p->has_epilogue && set_bias(p, bias_of(call, p))) return;
+  failed("a product", cublasLtMatmul(library, p->description, &alpha, call->operand[r->a], p->a,
+                                     call->operand[r->b], p->b, &beta, c == NULL ? d : c, p->c, d,
+                                     p->c, &p->algorithm, library_workspace(call->workspace),
+                                     LIBRARY_BYTES, call->stream));
+  if (r->bias != NONE && !p->has_epilogue) add_bias(call, p);
 }

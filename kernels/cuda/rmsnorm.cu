@@ -1,7 +1,7 @@
-/* rmsnorm.cu: RMSNORM (Zhang and Sennrich 2019): rstd = 1/sqrt(mean(x^2) + epsilon), y = x rstd gain.
- * Launch: a warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are whole sixteens.
- * Sums: a thread adds its elements in rising order, then warp_sum or block_sum. Moves an element twice: the second look at x
- * finds it in the cache. */
+/* rmsnorm.cu: RMSNORM (Zhang and Sennrich 2019): rstd = 1/sqrt(mean(x^2) + epsilon), y = x rstd
+ * gain. Launch: a warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are
+ * whole sixteens. Sums: a thread adds its elements in rising order, then warp_sum or block_sum.
+ * Moves an element twice: the second look at x finds it in the cache. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -9,7 +9,8 @@ namespace {
 /* T threads work on a row of elements E. */
 template <class E, int T, int N>
 __global__ void __launch_bounds__(THREADS)
-normalise(E *y, float *rstd, const E *x, const float *gain, int64_t rows, int width, float epsilon) {
+    normalise(E *y, float *rstd, const E *x, const float *gain, int64_t rows, int width,
+              float epsilon) {
   const int64_t row = (int64_t)blockIdx.x * (THREADS / T) + threadIdx.x / T;
   if (row >= rows) /* a warp leaves as a whole; with T == THREADS nobody does */
     return;
@@ -20,32 +21,32 @@ normalise(E *y, float *rstd, const E *x, const float *gain, int64_t rows, int wi
   for (int i = first; i < width; i += T * N) {
     const lanes<N> a = load<N>(x + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      sum = fmaf(a.v[k], a.v[k], sum);
+    for (int k = 0; k < N; k++) sum = fmaf(a.v[k], a.v[k], sum);
   }
   const float factor = 1.0f / sqrtf(block_sum<T>(sum) / (float)width + epsilon);
-  if (first == 0)
-    rstd[row] = factor;
+  if (first == 0) rstd[row] = factor;
   for (int i = first; i < width; i += T * N) {
     lanes<N> a = load<N>(x + i);
     const lanes<N> g = load<N>(gain + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      a.v[k] = a.v[k] * factor * g.v[k];
+    for (int k = 0; k < N; k++) a.v[k] = a.v[k] * factor * g.v[k];
     store(y + i, a);
   }
 }
 
-template <class E> void rmsnorm_of(const struct pen_call *call) {
-  static void (*const kernels[2][2])(E *, float *, const E *, const float *, int64_t, int, float) = {
-    {normalise<E, WARP, 1>, normalise<E, WARP, WIDE<E>>},
-    {normalise<E, THREADS, 1>, normalise<E, THREADS, WIDE<E>>},
+template <class E>
+void rmsnorm_of(const struct pen_call *call) {
+  static void (*const kernels[2][2])(E *, float *, const E *, const float *, int64_t, int,
+                                     float) = {
+      {normalise<E, WARP, 1>, normalise<E, WARP, WIDE<E>>},
+      {normalise<E, THREADS, 1>, normalise<E, THREADS, WIDE<E>>},
   };
   const int64_t rows = call->dim[0], width = call->dim[1];
   const int wide = width > 1024;
   const auto kernel = kernels[wide][is_wide<E>(width)];
-  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(rows, wide ? 1 : THREADS / WARP)), dim3(THREADS), 0, call->stream, (E *)call->operand[2],
-             (float *)call->operand[3], (const E *)call->operand[0], (const float *)call->operand[1], rows, (int)width,
+  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(rows, wide ? 1 : THREADS / WARP)), dim3(THREADS), 0,
+             call->stream, (E *)call->operand[2], (float *)call->operand[3],
+             (const E *)call->operand[0], (const float *)call->operand[1], rows, (int)width,
              (float)call->real[0]);
 }
 

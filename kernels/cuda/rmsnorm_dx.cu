@@ -1,5 +1,5 @@
-/* rmsnorm_dx.cu: RMSNORM_DX: dx = rstd (dy gain - x rstd^2 mean(dy gain x)) + a, dgain = sum over rows of dy x rstd.
- * Launch, order of the sums, workspace, and dx on a: norm_dx.cuh. */
+/* rmsnorm_dx.cu: RMSNORM_DX: dx = rstd (dy gain - x rstd^2 mean(dy gain x)) + a, dgain = sum over
+ * rows of dy x rstd. Launch, order of the sums, workspace, and dx on a: norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
 namespace {
@@ -8,30 +8,50 @@ namespace {
 struct rms {
   enum { PULLS = 1 };
   float rstd;
-  template <class E> static __device__ rms of(const norm_dx<E> &p, int64_t row) { return {p.rstd[row]}; }
+  template <class E>
+  static __device__ rms of(const norm_dx<E> &p, int64_t row) {
+    return {p.rstd[row]};
+  }
   __device__ void gather(float *pull, float *sum, float d, float x, float g) const {
     const float product = d * x;
     *pull = fmaf(product, g, *pull);
     *sum = fmaf(product, rstd, *sum);
   }
-  __device__ void settle(float *pull, int width) const { *pull = -rstd * rstd * rstd * (*pull / (float)width); }
-  __device__ float slope(const float *pull, float d, float x, float g, float a) const { return fmaf(d * g, rstd, fmaf(x, *pull, a)); }
+  __device__ void settle(float *pull, int width) const {
+    *pull = -rstd * rstd * rstd * (*pull / (float)width);
+  }
+  __device__ float slope(const float *pull, float d, float x, float g, float a) const {
+    return fmaf(d * g, rstd, fmaf(x, *pull, a));
+  }
 };
 
-template <class E> void rmsnorm_dx_of(const struct pen_call *call) {
+template <class E>
+void rmsnorm_dx_of(const struct pen_call *call) {
   const int64_t rows = call->dim[0], width = call->dim[1];
-  const norm_dx<E> p = {(E *)call->operand[5],           (float *)call->workspace, (const E *)call->operand[0], (const E *)call->operand[1],
-                        (const float *)call->operand[2], NULL,                     (const float *)call->operand[3],
-                        (const E *)call->operand[4],     rows,                     rows_a_part(rows),           (int)width};
+  const norm_dx<E> p = {(E *)call->operand[5],
+                        (float *)call->workspace,
+                        (const E *)call->operand[0],
+                        (const E *)call->operand[1],
+                        (const float *)call->operand[2],
+                        NULL,
+                        (const float *)call->operand[3],
+                        (const E *)call->operand[4],
+                        rows,
+                        rows_a_part(rows),
+                        (int)width};
   norm_kernels<rms, E>::launch(p, call->stream);
   launch_parts<false>((float *)call->operand[6], p.part, rows, width, call->stream);
 }
 
 } /* namespace */
 
-size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) { return norm_kernels<rms, bf16>::shared(dim[1]) + NORM_STATIC_BYTES; }
+size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]) {
+  return norm_kernels<rms, bf16>::shared(dim[1]) + NORM_STATIC_BYTES;
+}
 
-size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) { return part_bytes(dim[0], dim[1]); }
+size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]) {
+  return part_bytes(dim[0], dim[1]);
+}
 
 void pen_cuda_rmsnorm_dx_open(void) {
   norm_kernels<rms, float>::open("shared memory for RMSNORM_DX");

@@ -1,17 +1,18 @@
-/* rope.cu: ROPE and ROPE_DX, the rotation of query and key by position (Su et al. 2021), halves split as in Llama:
- * (lo, hi) -> (lo cos - hi sin, hi cos + lo sin); backward with -sin. y may lie on x.
- * A position is counted from the start of the token's document, where starts are given.
- * Launch: a thread for each 16 bytes of low halves of one head at one position, or each pair where a half is not whole sixteens. */
+/* rope.cu: ROPE and ROPE_DX, the rotation of query and key by position (Su et al. 2021), halves
+ * split as in Llama: (lo, hi) -> (lo cos - hi sin, hi cos + lo sin); backward with -sin. y may lie
+ * on x. A position is counted from the start of the token's document, where starts are given.
+ * Launch: a thread for each 16 bytes of low halves of one head at one position, or each pair where
+ * a half is not whole sixteens. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
 template <class T, int N>
 __global__ void __launch_bounds__(THREADS)
-rotate(T *y, const T *x, const float *table, const int32_t *starts, int64_t count, int sequence, int heads, int half, float turn) {
+    rotate(T *y, const T *x, const float *table, const int32_t *starts, int64_t count, int sequence,
+           int heads, int half, float turn) {
   const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x;
-  if (thread >= count)
-    return;
+  if (thread >= count) return;
   const int in_head = half / N;
   const int64_t head = thread / in_head; /* among batch x sequence x heads */
   const int i = (int)(thread - head * in_head) * N;
@@ -31,18 +32,26 @@ rotate(T *y, const T *x, const float *table, const int32_t *starts, int64_t coun
   store(y + at + half, hi);
 }
 
-template <class T> void rotate_all(const struct pen_call *call, float turn) {
+template <class T>
+void rotate_all(const struct pen_call *call, float turn) {
   const int sequence = (int)call->dim[1], heads = (int)call->dim[2], half = (int)call->dim[3] / 2;
-  const int64_t pairs = call->dim[0] * call->dim[1] * call->dim[2] * half, count = is_wide<T>(half) ? pairs / WIDE<T> : pairs;
+  const int64_t pairs = call->dim[0] * call->dim[1] * call->dim[2] * half,
+                count = is_wide<T>(half) ? pairs / WIDE<T> : pairs;
   const auto kernel = is_wide<T>(half) ? rotate<T, WIDE<T>> : rotate<T, 1>;
-  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, THREADS)), dim3(THREADS), 0, call->stream, (T *)call->operand[3],
-             (const T *)call->operand[0], (const float *)call->operand[1], (const int32_t *)call->operand[2], count, sequence, heads,
-             half, turn);
+  PEN_LAUNCH(kernel, dim3((unsigned)ceiling(count, THREADS)), dim3(THREADS), 0, call->stream,
+             (T *)call->operand[3], (const T *)call->operand[0], (const float *)call->operand[1],
+             (const int32_t *)call->operand[2], count, sequence, heads, half, turn);
 }
 
-template <class T> void rope_of(const struct pen_call *call) { rotate_all<T>(call, 1.0f); }
+template <class T>
+void rope_of(const struct pen_call *call) {
+  rotate_all<T>(call, 1.0f);
+}
 
-template <class T> void rope_dx_of(const struct pen_call *call) { rotate_all<T>(call, -1.0f); }
+template <class T>
+void rope_dx_of(const struct pen_call *call) {
+  rotate_all<T>(call, -1.0f);
+}
 
 } /* namespace */
 

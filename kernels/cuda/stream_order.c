@@ -1,10 +1,13 @@
-/* order.c: the CUDA backend's order between calls: events, words that streams write and wait for, graphs, memory of other processes.
+/* order.c: the CUDA backend's order between calls: events, words that streams write and wait for,
+ * graphs, memory of other processes.
  *
- * Own words are the driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32: CUDA Driver API, "Stream Memory Operations"):
- * the wait occupies no processor, the write comes behind all that was before it on the stream, and both can be captured. They are
- * looked up at run time, since a build machine need not have the driver's library. Since CUDA 13.1 the write does not reach another GPU's
- * memory (NVIDIA/nccl#2052), so that a word there is copied to, from a 1 in own memory. A GPU that may see what came from elsewhere, a message and
- * then its word, in another order is told to flush at the wait (cuda.h, CU_STREAM_WAIT_VALUE_FLUSH). */
+ * Own words are the driver's stream memory operations (cuStreamWriteValue32, cuStreamWaitValue32:
+ * CUDA Driver API, "Stream Memory Operations"): the wait occupies no processor, the write comes
+ * behind all that was before it on the stream, and both can be captured. They are looked up at run
+ * time, since a build machine need not have the driver's library. Since CUDA 13.1 the write does
+ * not reach another GPU's memory (NVIDIA/nccl#2052), so that a word there is copied to, from a 1 in
+ * own memory. A GPU that may see what came from elsewhere, a message and then its word, in another
+ * order is told to flush at the wait (cuda.h, CU_STREAM_WAIT_VALUE_FLUSH). */
 #include <cuda.h>
 #include <cuda_runtime_api.h>
 #include <stdio.h>
@@ -12,7 +15,8 @@
 
 #include "kernels/cuda/cuda.h"
 
-_Static_assert(sizeof(cudaIpcMemHandle_t) == PEN_SHARED_NAME_BYTES, "a block's name between processes");
+_Static_assert(sizeof(cudaIpcMemHandle_t) == PEN_SHARED_NAME_BYTES,
+               "a block's name between processes");
 
 enum { DRIVER_VERSION = 12000 }; /* whose signatures the two have */
 
@@ -24,9 +28,9 @@ static uint32_t *one; /* on the GPU */
 static word_call *find_call(const char *name) {
   void *found = NULL;
   enum cudaDriverEntryPointQueryResult result;
-  pen_cuda_note(name, cudaGetDriverEntryPointByVersion(name, &found, DRIVER_VERSION, cudaEnableDefault, &result));
-  if (found == NULL)
-    pen_cuda_note_text(name, "the driver does not have it");
+  pen_cuda_note(name, cudaGetDriverEntryPointByVersion(name, &found, DRIVER_VERSION,
+                                                       cudaEnableDefault, &result));
+  if (found == NULL) pen_cuda_note_text(name, "the driver does not have it");
   word_call *call;
   memcpy(&call, &found, sizeof call);
   return call;
@@ -34,7 +38,8 @@ static word_call *find_call(const char *name) {
 
 void pen_cuda_order_open(int number) {
   int flushes = 0;
-  pen_cuda_note("asking the GPU", cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, number));
+  pen_cuda_note("asking the GPU",
+                cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, number));
   wait_flags = CU_STREAM_WAIT_VALUE_EQ | (flushes ? CU_STREAM_WAIT_VALUE_FLUSH : 0);
   write_word = find_call("cuStreamWriteValue32");
   wait_word = find_call("cuStreamWaitValue32");
@@ -49,16 +54,17 @@ void pen_cuda_order_open(int number) {
 static void note_word(const char *what, CUresult result) {
   char why[40];
   snprintf(why, sizeof why, "CUDA driver error %d", (int)result);
-  if (result != CUDA_SUCCESS)
-    pen_cuda_note_text(what, why);
+  if (result != CUDA_SUCCESS) pen_cuda_note_text(what, why);
 }
 
 static void mark(void *word, uint32_t value, void *stream) {
-  note_word("writing a word", write_word(stream, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+  note_word("writing a word",
+            write_word(stream, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
 static void await(void *word, uint32_t value, void *stream) {
-  note_word("waiting for a word", wait_word(stream, (CUdeviceptr)(uintptr_t)word, value, wait_flags));
+  note_word("waiting for a word",
+            wait_word(stream, (CUdeviceptr)(uintptr_t)word, value, wait_flags));
 }
 
 /* ---- memory ---- */
@@ -72,7 +78,8 @@ static void *pinned(size_t bytes) {
 }
 
 static void copy(void *to, const void *from, size_t bytes, void *stream) {
-  pen_cuda_note("a copy on the GPU", cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
+  pen_cuda_note("a copy on the GPU",
+                cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
 }
 
 static void mark_far(void *word, void *stream) { copy(word, one, sizeof *one, stream); }
@@ -89,7 +96,8 @@ static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
   cudaIpcMemHandle_t handle;
   void *block = NULL;
   memcpy(&handle, name, sizeof handle);
-  pen_cuda_note("opening another process's memory", cudaIpcOpenMemHandle(&block, handle, cudaIpcMemLazyEnablePeerAccess));
+  pen_cuda_note("opening another process's memory",
+                cudaIpcOpenMemHandle(&block, handle, cudaIpcMemLazyEnablePeerAccess));
   return block;
 }
 
@@ -101,9 +109,13 @@ static void *event_open(void) {
   return event;
 }
 
-static void record(void *event, void *stream) { pen_cuda_note("recording an event", cudaEventRecord(event, stream)); }
+static void record(void *event, void *stream) {
+  pen_cuda_note("recording an event", cudaEventRecord(event, stream));
+}
 
-static void follow(void *stream, void *event) { pen_cuda_note("following an event", cudaStreamWaitEvent(stream, event, cudaEventWaitDefault)); }
+static void follow(void *stream, void *event) {
+  pen_cuda_note("following an event", cudaStreamWaitEvent(stream, event, cudaEventWaitDefault));
+}
 
 static int reached(void *event) {
   const cudaError_t result = cudaEventQuery(event);
@@ -128,12 +140,9 @@ static void *captured(void *stream, const char **why) {
   cudaGraph_t graph = NULL;
   cudaGraphExec_t ready = NULL;
   pen_cuda_note("ending a capture", cudaStreamEndCapture(stream, &graph));
-  if (graph != NULL)
-    pen_cuda_note("making a graph", cudaGraphInstantiate(&ready, graph, 0));
-  if (ready != NULL)
-    pen_cuda_note("loading a graph", cudaGraphUpload(ready, stream));
-  if (graph != NULL)
-    pen_cuda_note("dropping a graph's outline", cudaGraphDestroy(graph));
+  if (graph != NULL) pen_cuda_note("making a graph", cudaGraphInstantiate(&ready, graph, 0));
+  if (ready != NULL) pen_cuda_note("loading a graph", cudaGraphUpload(ready, stream));
+  if (graph != NULL) pen_cuda_note("dropping a graph's outline", cudaGraphDestroy(graph));
   cudaGetLastError(); /* a capture that failed leaves its error behind */
   *why = pen_cuda_forget(before);
   if (**why != '\0' && ready != NULL) {
@@ -145,22 +154,24 @@ static void *captured(void *stream, const char **why) {
 
 static void drop(void *graph) { pen_cuda_note("dropping a graph", cudaGraphExecDestroy(graph)); }
 
-static void replay(void *graph, void *stream) { pen_cuda_note("a step", cudaGraphLaunch(graph, stream)); }
+static void replay(void *graph, void *stream) {
+  pen_cuda_note("a step", cudaGraphLaunch(graph, stream));
+}
 
 const struct pen_stream_ops pen_cuda_order = {
-  .pinned = pinned,
-  .copy = copy,
-  .event_open = event_open,
-  .record = record,
-  .follow = follow,
-  .reached = reached,
-  .mark = mark,
-  .mark_far = mark_far,
-  .await = await,
-  .capture = capture,
-  .captured = captured,
-  .drop = drop,
-  .replay = replay,
-  .share = share,
-  .reach = reach,
+    .pinned = pinned,
+    .copy = copy,
+    .event_open = event_open,
+    .record = record,
+    .follow = follow,
+    .reached = reached,
+    .mark = mark,
+    .mark_far = mark_far,
+    .await = await,
+    .capture = capture,
+    .captured = captured,
+    .drop = drop,
+    .replay = replay,
+    .share = share,
+    .reach = reach,
 };

@@ -1,6 +1,6 @@
-/* sum_arrays.cu: pen_sum_arrays(): y = x[0] + x[1] + ..., element by element in that order, for gradients of replicas. Arrays may lie in other
- * GPUs' memory. The addresses travel with the launch.
- * Launch: element-wise (device.cuh). Moves 4 bytes an element of each array, and 4. */
+/* sum_arrays.cu: pen_sum_arrays(): y = x[0] + x[1] + ..., element by element in that order, for
+ * gradients of replicas. Arrays may lie in other GPUs' memory. The addresses travel with the
+ * launch. Launch: element-wise (device.cuh). Moves 4 bytes an element of each array, and 4. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -9,13 +9,13 @@ struct sum_arrays {
   float *y;
   int arrays;
   const float *x[PEN_DEVICE_ARRAYS_MAX];
-  template <int N> __device__ void run(int64_t i) const {
+  template <int N>
+  __device__ void run(int64_t i) const {
     lanes<N> sum = load<N>(x[0] + i);
     for (int a = 1; a < arrays; a++) {
       const lanes<N> next = load<N>(x[a] + i);
 #pragma unroll
-      for (int k = 0; k < N; k++)
-        sum.v[k] += next.v[k];
+      for (int k = 0; k < N; k++) sum.v[k] += next.v[k];
     }
     store(y + i, sum);
   }
@@ -23,13 +23,13 @@ struct sum_arrays {
 
 } /* namespace */
 
-void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count, void *stream) {
+void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count,
+                         void *stream) {
   sum_arrays op = {y, (int)arrays, {}};
   if (arrays == 0 || arrays > PEN_DEVICE_ARRAYS_MAX) {
     pen_cuda_note_text("adding up arrays", "there are too many");
     return;
   }
-  for (size_t a = 0; a < arrays; a++)
-    op.x[a] = x[a];
+  for (size_t a = 0; a < arrays; a++) op.x[a] = x[a];
   launch_each<float>(op, (int64_t)count, stream);
 }

@@ -1,14 +1,16 @@
-/* sum_squares.cu: pen_sum_squares() with the CPU's bits: f64 over fixed blocks of PEN_NORM_BLOCK elements, in each of which element
- * i goes to running sum i mod 16, then the upper half on the lower; the blocks' sums in rising order.
- * Launch: 16 threads for each block of elements, one for each running sum; then one block that adds. A square of an f32 is
- * exact in f64, so a fused multiply-add has the bits of two roundings. Workspace: an f64 for each block of elements. */
+/* sum_squares.cu: pen_sum_squares() with the CPU's bits: f64 over fixed blocks of PEN_NORM_BLOCK
+ * elements, in each of which element i goes to running sum i mod 16, then the upper half on the
+ * lower; the blocks' sums in rising order. Launch: 16 threads for each block of elements, one for
+ * each running sum; then one block that adds. A square of an f32 is exact in f64, so a fused
+ * multiply-add has the bits of two roundings. Workspace: an f64 for each block of elements. */
 #include "kernels/cuda/serial_sum.cuh"
 
 namespace {
 
 enum { SUMS = 16 };
 
-__global__ void __launch_bounds__(THREADS) block_squares(double *part, const float *x, int64_t count) {
+__global__ void __launch_bounds__(THREADS)
+    block_squares(double *part, const float *x, int64_t count) {
   const int64_t thread = (int64_t)blockIdx.x * THREADS + threadIdx.x, block = thread / SUMS;
   const int lane = (int)(thread % SUMS);
   const int64_t whole = PEN_NORM_BLOCK, begin = block * whole;
@@ -22,16 +24,17 @@ __global__ void __launch_bounds__(THREADS) block_squares(double *part, const flo
 #pragma unroll
   for (int half = SUMS / 2; half; half /= 2)
     sum += __shfl_down_sync(0xffffffffu, sum, (unsigned)half, SUMS);
-  if (lane == 0 && left > 0)
-    part[block] = sum;
+  if (lane == 0 && left > 0) part[block] = sum;
 }
 
 } /* namespace */
 
-void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream) {
+void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace,
+                          void *stream) {
   const int64_t blocks = ceiling((int64_t)count, PEN_NORM_BLOCK);
   double *part = (double *)workspace;
   if (blocks)
-    PEN_LAUNCH(block_squares, dim3((unsigned)ceiling(blocks * SUMS, THREADS)), dim3(THREADS), 0, stream, part, x, (int64_t)count);
+    PEN_LAUNCH(block_squares, dim3((unsigned)ceiling(blocks * SUMS, THREADS)), dim3(THREADS), 0,
+               stream, part, x, (int64_t)count);
   PEN_LAUNCH(serial_sum<double>, dim3(1), dim3(THREADS), 0, stream, sum, part, blocks);
 }

@@ -6,23 +6,26 @@
 
 namespace {
 
-template <class T> struct swiglu {
+template <class T>
+struct swiglu {
   const T *gate, *up;
   T *y;
-  template <int N> __device__ void run(int64_t i) const {
+  template <int N>
+  __device__ void run(int64_t i) const {
     lanes<N> g = load<N>(gate + i);
     const lanes<N> u = load<N>(up + i);
 #pragma unroll
-    for (int k = 0; k < N; k++)
-      g.v[k] = g.v[k] * sigmoid<T>(g.v[k]) * u.v[k];
+    for (int k = 0; k < N; k++) g.v[k] = g.v[k] * sigmoid<T>(g.v[k]) * u.v[k];
     store(y + i, g);
   }
 };
 
-template <class T> struct swiglu_dx {
+template <class T>
+struct swiglu_dx {
   const T *dy, *gate, *up;
   T *dgate, *dup;
-  template <int N> __device__ void run(int64_t i) const {
+  template <int N>
+  __device__ void run(int64_t i) const {
     const lanes<N> d = load<N>(dy + i);
     lanes<N> g = load<N>(gate + i), u = load<N>(up + i);
 #pragma unroll
@@ -36,14 +39,18 @@ template <class T> struct swiglu_dx {
   }
 };
 
-template <class T> void swiglu_of(const struct pen_call *call) {
-  const swiglu<T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (T *)call->operand[2]};
+template <class T>
+void swiglu_of(const struct pen_call *call) {
+  const swiglu<T> op = {(const T *)call->operand[0], (const T *)call->operand[1],
+                        (T *)call->operand[2]};
   launch_each<T>(op, call->dim[0], call->stream);
 }
 
-template <class T> void swiglu_dx_of(const struct pen_call *call) {
-  const swiglu_dx<T> op = {(const T *)call->operand[0], (const T *)call->operand[1], (const T *)call->operand[2],
-                        (T *)call->operand[3], (T *)call->operand[4]};
+template <class T>
+void swiglu_dx_of(const struct pen_call *call) {
+  const swiglu_dx<T> op = {(const T *)call->operand[0], (const T *)call->operand[1],
+                           (const T *)call->operand[2], (T *)call->operand[3],
+                           (T *)call->operand[4]};
   launch_each<T>(op, call->dim[0], call->stream);
 }
 

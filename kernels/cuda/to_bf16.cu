@@ -7,7 +7,10 @@ namespace {
 struct narrow {
   const float *from;
   bf16 *to;
-  template <int N> __device__ void run(int64_t i) const { store_narrow(to + i, load<N>(from + i)); }
+  template <int N>
+  __device__ void run(int64_t i) const {
+    store_narrow(to + i, load<N>(from + i));
+  }
 };
 
 } /* namespace */

@@ -12,9 +12,7 @@ enum { LINE_BYTES = 2048 };
 
 static struct pen_speaker speaker = {.rank = -1};
 
-void pen_check_speaker(const struct pen_speaker *new_speaker) {
-  speaker = *new_speaker;
-}
+void pen_check_speaker(const struct pen_speaker *new_speaker) { speaker = *new_speaker; }
 
 /* One write, so that lines of ranks that fail together do not mix. */
 static void put_line(char *line, size_t used) {
@@ -26,9 +24,7 @@ static void put_line(char *line, size_t used) {
   (void)written; /* nowhere left to complain */
 }
 
-static bool may_speak(int status) {
-  return speaker.claim == NULL || speaker.claim(status);
-}
+static bool may_speak(int status) { return speaker.claim == NULL || speaker.claim(status); }
 
 /* A rank is a fork: it must not flush what its parent had buffered. */
 static _Noreturn void leave(int status) {

@@ -33,10 +33,11 @@ uint32_t pen_crc32(uint32_t before, const void *bytes, size_t count) {
   const unsigned char *at = bytes;
   uint32_t rest = ~before;
   for (; count >= SLICES; count -= SLICES, at += SLICES) {
-    uint32_t low = rest ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24);
-    rest = remainder_of[7][low & 0xff] ^ remainder_of[6][low >> 8 & 0xff] ^ remainder_of[5][low >> 16 & 0xff] ^
-           remainder_of[4][low >> 24] ^ remainder_of[3][at[4]] ^ remainder_of[2][at[5]] ^ remainder_of[1][at[6]] ^
-           remainder_of[0][at[7]];
+    uint32_t low = rest ^ ((uint32_t)at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 |
+                           (uint32_t)at[3] << 24);
+    rest = remainder_of[7][low & 0xff] ^ remainder_of[6][low >> 8 & 0xff] ^
+           remainder_of[5][low >> 16 & 0xff] ^ remainder_of[4][low >> 24] ^ remainder_of[3][at[4]] ^
+           remainder_of[2][at[5]] ^ remainder_of[1][at[6]] ^ remainder_of[0][at[7]];
   }
   for (; count > 0; count--) {
     rest = rest >> 8 ^ remainder_of[0][(rest ^ *at++) & 0xff];

@@ -1,5 +1,5 @@
-/* crc32.h: the CRC-32 of zlib, PNG and Ethernet (ISO 3309: polynomial 0x04c11db7, bits reversed), which finds any burst of up to 32
- * wrong bits. */
+/* crc32.h: the CRC-32 of zlib, PNG and Ethernet (ISO 3309: polynomial 0x04c11db7, bits reversed),
+ * which finds any burst of up to 32 wrong bits. */
 #ifndef PEN_CRC32_H
 #define PEN_CRC32_H
 

@@ -12,9 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-void pen_files_take_limits_as_errors(void) {
-  signal(SIGXFSZ, SIG_IGN);
-}
+void pen_files_take_limits_as_errors(void) { signal(SIGXFSZ, SIG_IGN); }
 
 static int path_of(char path[PATH_MAX], const char *first, const char *second, const char *third) {
   int length = snprintf(path, PATH_MAX, "%s%s%s", first, second, third);
@@ -102,16 +100,15 @@ int pen_folder_share(const char *path) {
   if (fd < 0) {
     return -1;
   }
-  if (fstat(fd, &locked) != 0 || stat(path, &named) != 0 || !pen_file_same(&locked, &named)) { /* taken before it was locked */
+  if (fstat(fd, &locked) != 0 || stat(path, &named) != 0 ||
+      !pen_file_same(&locked, &named)) { /* taken before it was locked */
     close(fd);
     return -1;
   }
   return 0; /* open to the end */
 }
 
-int pen_folder_take(const char *path) {
-  return lock_folder(path, LOCK_EX);
-}
+int pen_folder_take(const char *path) { return lock_folder(path, LOCK_EX); }
 
 int pen_folder_sync(const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -207,9 +204,13 @@ static int write_all(int fd, const void *bytes, size_t count, uint64_t *offset) 
   return 0;
 }
 
-int pen_file_write(int fd, const void *bytes, size_t count) { return write_all(fd, bytes, count, NULL); }
+int pen_file_write(int fd, const void *bytes, size_t count) {
+  return write_all(fd, bytes, count, NULL);
+}
 
-int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset) { return write_all(fd, bytes, count, &offset); }
+int pen_file_write_at(int fd, const void *bytes, size_t count, uint64_t offset) {
+  return write_all(fd, bytes, count, &offset);
+}
 
 int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset) {
   size_t total = 0;
@@ -231,7 +232,8 @@ int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset) {
 
 int pen_file_sync_close(int fd, int result) {
   int cause = errno;
-  bool synced = fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; /* or not a thing that can be */
+  bool synced =
+      fsync(fd) == 0 || errno == EINVAL || errno == ENOTSUP; /* or not a thing that can be */
   if (!synced && !result) {
     result = -1, cause = errno;
   }

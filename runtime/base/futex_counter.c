@@ -10,8 +10,9 @@
 #include <unistd.h>
 
 enum {
-  SPINS_PER_CLOCK = 64,          /* looks at the flag between two looks at the clock */
-  SLEEP_NS_MAX = 100 * 1000000L, /* a sleeper looks at the abort word this often even if nobody wakes it */
+  SPINS_PER_CLOCK = 64, /* looks at the flag between two looks at the clock */
+  SLEEP_NS_MAX =
+      100 * 1000000L, /* a sleeper looks at the abort word this often even if nobody wakes it */
 };
 
 uint64_t pen_now_ns(void) {
@@ -46,7 +47,8 @@ static bool spin(const struct pen_flag *flag, uint32_t needed, uint64_t spin_ns)
   return false;
 }
 
-bool pen_flag_wait(struct pen_flag *flag, uint32_t needed, const _Atomic uint32_t *abort, uint64_t spin_ns) {
+bool pen_flag_wait(struct pen_flag *flag, uint32_t needed, const _Atomic uint32_t *abort,
+                   uint64_t spin_ns) {
   if (spin(flag, needed, spin_ns)) {
     return true;
   }

@@ -1,8 +1,10 @@
-/* flag.h: a counter that one thread raises and others wait on, between processes or threads that share its memory.
+/* flag.h: a counter that one thread raises and others wait on, between processes or threads that
+ * share its memory.
  *
- * It has one writer, and only rises, by one; it may wrap around at 2^32: what is compared is the distance, which never nears
- * 2^31. Raising releases all that the writer did before; reaching acquires it. Waiting spins for a while, then sleeps in the
- * kernel (futex), and ends early when the run is aborted. */
+ * It has one writer, and only rises, by one; it may wrap around at 2^32: what is compared is the
+ * distance, which never nears 2^31. Raising releases all that the writer did before; reaching
+ * acquires it. Waiting spins for a while, then sleeps in the kernel (futex), and ends early when
+ * the run is aborted. */
 #ifndef PEN_FLAG_H
 #define PEN_FLAG_H
 
@@ -23,7 +25,8 @@ static inline bool pen_flag_reached(const struct pen_flag *flag, uint32_t needed
 
 void pen_flag_wake(struct pen_flag *flag);
 
-/* The sum is sequentially consistent, and so is the sleeper's entry: one of the two sees the other. */
+/* The sum is sequentially consistent, and so is the sleeper's entry: one of the two sees the other.
+ */
 static inline void pen_flag_raise(struct pen_flag *flag) {
   atomic_fetch_add(&flag->count, 1);
   if (__builtin_expect(atomic_load(&flag->sleepers) != 0, 0)) {
@@ -31,8 +34,10 @@ static inline void pen_flag_raise(struct pen_flag *flag) {
   }
 }
 
-/* Returns true when the flag has reached `needed`, false when *abort became non-zero first. Spins `spin_ns` at most. */
-bool pen_flag_wait(struct pen_flag *flag, uint32_t needed, const _Atomic uint32_t *abort, uint64_t spin_ns);
+/* Returns true when the flag has reached `needed`, false when *abort became non-zero first. Spins
+ * `spin_ns` at most. */
+bool pen_flag_wait(struct pen_flag *flag, uint32_t needed, const _Atomic uint32_t *abort,
+                   uint64_t spin_ns);
 
 /* CLOCK_MONOTONIC. */
 uint64_t pen_now_ns(void);

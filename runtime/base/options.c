@@ -1,4 +1,5 @@
-/* options.c: parser and --help over options.def. A message names the option, the value and what is allowed. */
+/* options.c: parser and --help over options.def. A message names the option, the value and what is
+ * allowed. */
 #include "runtime/base/options.h"
 
 #include <errno.h>
@@ -29,8 +30,15 @@ struct option {
   size_t field_offset, given_offset;
 };
 static const struct option options_known[] = {
-#define PEN_OPTION(field, name, type, least, argument, fallback, commands, meaning)                  \
-  {name, argument, fallback, meaning, least, type, commands, offsetof(struct pen_options, field), \
+#define PEN_OPTION(field, name, type, least, argument, fallback, commands, meaning) \
+  {name,                                                                            \
+   argument,                                                                        \
+   fallback,                                                                        \
+   meaning,                                                                         \
+   least,                                                                           \
+   type,                                                                            \
+   commands,                                                                        \
+   offsetof(struct pen_options, field),                                             \
    offsetof(struct pen_options, given.field)},
 #include "runtime/base/options.def"
 };
@@ -77,7 +85,8 @@ static void print_help(const char *program) {
     int column = printf("  %-8s ", commands[c].name);
     print_wrapped(column, column, commands[c].meaning);
   }
-  printf("\n%s COMMAND --help tells the options of a command; %s --version tells the version.\n", program, program);
+  printf("\n%s COMMAND --help tells the options of a command; %s --version tells the version.\n",
+         program, program);
 }
 
 /* "--data, --steps, ..." of a command, for messages. */
@@ -86,7 +95,8 @@ static const char *list_options(char *text, size_t bytes, unsigned command) {
   text[0] = '\0';
   for (unsigned i = 0; i < OPTIONS && used < bytes; i++) {
     if (options_known[i].commands & 1u << command) {
-      used += (size_t)snprintf(text + used, bytes - used, "%s--%s", used == 0 ? "" : ", ", options_known[i].name);
+      used += (size_t)snprintf(text + used, bytes - used, "%s--%s", used == 0 ? "" : ", ",
+                               options_known[i].name);
     }
   }
   return text;
@@ -121,7 +131,8 @@ static void set(struct pen_options *options, const struct option *option, const 
       break;
     case NUMBER:
       if (!parse_number(value, &number) || number < option->least) {
-        pen_fail(PEN_EXIT_USAGE, "--%s %s: a whole number, %" PRIu64 " or more", option->name, value, option->least);
+        pen_fail(PEN_EXIT_USAGE, "--%s %s: a whole number, %" PRIu64 " or more", option->name,
+                 value, option->least);
       }
       *(uint64_t *)field = number;
       break;
@@ -137,22 +148,22 @@ static void set(struct pen_options *options, const struct option *option, const 
       }
       *(double *)field = real;
       break;
-    case FLAG:
-      *(bool *)field = true;
-      break;
+    case FLAG: *(bool *)field = true; break;
   }
 }
 
 static const struct option *find_option(const char *name, size_t length) {
   for (unsigned i = 0; i < OPTIONS; i++) {
-    if (strlen(options_known[i].name) == length && memcmp(options_known[i].name, name, length) == 0) {
+    if (strlen(options_known[i].name) == length &&
+        memcmp(options_known[i].name, name, length) == 0) {
       return &options_known[i];
     }
   }
   return NULL;
 }
 
-/* Reads the option at argv[0], whose value may stand after a '=' or in argv[1]. Returns how many words it took. */
+/* Reads the option at argv[0], whose value may stand after a '=' or in argv[1]. Returns how many
+ * words it took. */
 static int read_option(struct pen_options *options, const char *program, char **argv) {
   char list[512];
   const char *command = commands[options->command].name;
@@ -164,8 +175,8 @@ static int read_option(struct pen_options *options, const char *program, char **
   size_t length = equals == NULL ? strlen(name) : (size_t)(equals - name);
   const struct option *option = find_option(name, length);
   if (option == NULL || !(option->commands & 1u << options->command)) {
-    pen_fail(PEN_EXIT_USAGE, "--%.*s: '%s %s' has no such option; it takes %s", (int)length, name, program, command,
-             list_options(list, sizeof list, options->command));
+    pen_fail(PEN_EXIT_USAGE, "--%.*s: '%s %s' has no such option; it takes %s", (int)length, name,
+             program, command, list_options(list, sizeof list, options->command));
   }
   if (option->type == FLAG && equals != NULL) {
     pen_fail(PEN_EXIT_USAGE, "%s: --%s takes no value", argv[0], option->name);
@@ -188,7 +199,11 @@ static enum pen_command read_command(const char *program, const char *name) {
   char list[128];
   size_t used = 0;
   for (unsigned c = 0; c < PEN_COMMANDS && used < sizeof list; c++) {
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s", c == 0 ? "" : c + 1 < PEN_COMMANDS ? ", " : " or ", commands[c].name);
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%s",
+                             c == 0                 ? ""
+                             : c + 1 < PEN_COMMANDS ? ", "
+                                                    : " or ",
+                             commands[c].name);
   }
   pen_fail(PEN_EXIT_USAGE, "%s%s %s; '%s --help' tells more", name == NULL ? "" : name,
            name == NULL ? "a command is needed:" : ": no such command; there are", list, program);
@@ -202,7 +217,8 @@ static _Noreturn void leave(void) {
   exit(0);
 }
 
-void pen_options_read(struct pen_options *options, const char *program, const char *version, int argc, char **argv) {
+void pen_options_read(struct pen_options *options, const char *program, const char *version,
+                      int argc, char **argv) {
   for (int i = 1; i < argc; i++) {
     bool help = strcmp(argv[i], "--help") == 0 || strcmp(argv[i], "-h") == 0;
     if (help && i == 1) {

@@ -25,7 +25,8 @@ typedef bool pen_option_FLAG;
 /* What was said, with defaults where nothing was; `given` tells the two apart. */
 struct pen_options {
   enum pen_command command;
-#define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) pen_option_##type field;
+#define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) \
+  pen_option_##type field;
 #include "runtime/base/options.def"
   struct {
 #define PEN_OPTION(field, name, type, least, argument, default, commands, meaning) bool field;
@@ -33,8 +34,9 @@ struct pen_options {
   } given;
 };
 
-/* Reads the command line. --help and --version print and exit 0; what is wrong is said and exits 64. `program` is how the user
- * calls this binary. The texts stay argv's. */
-void pen_options_read(struct pen_options *options, const char *program, const char *version, int argc, char **argv);
+/* Reads the command line. --help and --version print and exit 0; what is wrong is said and
+ * exits 64. `program` is how the user calls this binary. The texts stay argv's. */
+void pen_options_read(struct pen_options *options, const char *program, const char *version,
+                      int argc, char **argv);
 
 #endif

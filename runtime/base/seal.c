@@ -1,6 +1,7 @@
 /* seal.c: the moment after which nothing is allocated, and the test build that proves it.
  *
- * The linker's --wrap catches the calls in our own objects, and not those that a library makes for itself:
+ * The linker's --wrap catches the calls in our own objects, and not those that a library makes for
+ * itself:
  *   -Wl,--wrap=malloc,--wrap=calloc,--wrap=realloc,--wrap=free,--wrap=aligned_alloc,--wrap=posix_memalign,--wrap=mmap
  *   -Wl,--wrap=munmap,--wrap=open,--wrap=fopen,--wrap=pthread_create */
 #include "runtime/base/seal.h"
@@ -9,15 +10,12 @@
 
 #include "runtime/base/check.h"
 
-static _Thread_local bool sealed; /* a thread that writes checkpoints opens files while its rank keeps the seal */
+static _Thread_local bool
+    sealed; /* a thread that writes checkpoints opens files while its rank keeps the seal */
 
-void pen_seal(void) {
-  sealed = true;
-}
+void pen_seal(void) { sealed = true; }
 
-void pen_unseal(void) {
-  sealed = false;
-}
+void pen_unseal(void) { sealed = false; }
 
 #ifdef PEN_TEST_SEAL
 #include <pthread.h>
@@ -39,12 +37,15 @@ WRAP(void *, calloc, (size_t count, size_t bytes), (count, bytes))
 WRAP(void *, realloc, (void *old, size_t bytes), (old, bytes))
 WRAP(void, free, (void *old), (old))
 WRAP(void *, aligned_alloc, (size_t alignment, size_t bytes), (alignment, bytes))
-WRAP(int, posix_memalign, (void **result, size_t alignment, size_t bytes), (result, alignment, bytes))
-WRAP(void *, mmap, (void *at, size_t bytes, int protection, int flags, int descriptor, off_t offset),
+WRAP(int, posix_memalign, (void **result, size_t alignment, size_t bytes),
+     (result, alignment, bytes))
+WRAP(void *, mmap,
+     (void *at, size_t bytes, int protection, int flags, int descriptor, off_t offset),
      (at, bytes, protection, flags, descriptor, offset))
 WRAP(int, munmap, (void *at, size_t bytes), (at, bytes))
 WRAP(int, open, (const char *path, int flags, unsigned mode), (path, flags, mode))
 WRAP(FILE *, fopen, (const char *path, const char *mode), (path, mode))
-WRAP(int, pthread_create, (pthread_t *thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument),
+WRAP(int, pthread_create,
+     (pthread_t * thread, const pthread_attr_t *attributes, void *(*start)(void *), void *argument),
      (thread, attributes, start, argument))
 #endif

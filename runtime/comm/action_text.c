@@ -10,9 +10,12 @@ static const char *const kind_text[] = {
 #include "runtime/plan/actions.def"
 };
 
-/* What a kind is called in the lost line: itself, but for waits, which lowering adds to a receive. */
-static const uint8_t receive_of[PEN_ACTION_KINDS] = {
-    [PEN_WAIT_F] = PEN_RECV_F, [PEN_WAIT_B] = PEN_RECV_B, [PEN_WAIT_G] = PEN_RECV_G, [PEN_WAIT_V] = PEN_RECV_V};
+/* What a kind is called in the lost line: itself, but for waits, which lowering adds to a receive.
+ */
+static const uint8_t receive_of[PEN_ACTION_KINDS] = {[PEN_WAIT_F] = PEN_RECV_F,
+                                                     [PEN_WAIT_B] = PEN_RECV_B,
+                                                     [PEN_WAIT_G] = PEN_RECV_G,
+                                                     [PEN_WAIT_V] = PEN_RECV_V};
 
 const char *pen_action_kind_text(unsigned kind) {
   pen_assert(kind < PEN_ACTION_KINDS);
@@ -37,5 +40,6 @@ char *pen_action_text(char *text, size_t bytes, const struct pen_action *action)
 
 char *pen_action_text_known(char *text, size_t bytes, const struct pen_action *action) {
   pen_assert(action->kind < PEN_ACTION_KINDS);
-  return put(text, bytes, action, receive_of[action->kind] ? receive_of[action->kind] : action->kind);
+  return put(text, bytes, action,
+             receive_of[action->kind] ? receive_of[action->kind] : action->kind);
 }

@@ -9,11 +9,12 @@
 /* The kind's text in actions.def. */
 const char *pen_action_kind_text(unsigned kind);
 
-/* Writes the row's name; rows without a stage (NORM, PUBLISH, WAIT_NORM, UPDATE) are their kind alone, those of a stage alone like
- * `2WAIT_GRAD`. Returns text. */
+/* Writes the row's name; rows without a stage (NORM, PUBLISH, WAIT_NORM, UPDATE) are their kind
+ * alone, those of a stage alone like `2WAIT_GRAD`. Returns text. */
 char *pen_action_text(char *text, size_t bytes, const struct pen_action *action);
 
-/* The same for the lost line, which speaks of the rows that a person knows: a WAIT_F is written as its RECV_F. */
+/* The same for the lost line, which speaks of the rows that a person knows: a WAIT_F is written as
+ * its RECV_F. */
 char *pen_action_text_known(char *text, size_t bytes, const struct pen_action *action);
 
 #endif

@@ -14,8 +14,8 @@ enum { HUGE_BYTES = 2 << 20 };
 #define MADV_POPULATE_WRITE 23
 #endif
 
-/* Makes pages present and writable without changing them. Kernels before 5.14 cannot be asked: then by a sum that adds nothing,
- * atomic, since a peer's window may be in use. */
+/* Makes pages present and writable without changing them. Kernels before 5.14 cannot be asked: then
+ * by a sum that adds nothing, atomic, since a peer's window may be in use. */
 static void touch(unsigned char *from, size_t bytes) {
   if (bytes == 0 || madvise(from, bytes, MADV_POPULATE_WRITE) == 0) {
     return;
@@ -26,54 +26,67 @@ static void touch(unsigned char *from, size_t bytes) {
   }
 }
 
-/* An address range of huge-page alignment: reserve more than needed and use the aligned part; the rest stays a reservation. */
+/* An address range of huge-page alignment: reserve more than needed and use the aligned part; the
+ * rest stays a reservation. */
 static unsigned char *reserve(size_t bytes) {
-  unsigned char *memory = mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  unsigned char *memory =
+      mmap(NULL, bytes + HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   pen_check(memory != MAP_FAILED, "cannot reserve %zu bytes of addresses for the arena", bytes);
   return memory + (-(uintptr_t)memory & (HUGE_BYTES - 1));
 }
 
-unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_shared *shared) {
+unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                              const struct pen_shared *shared) {
   size_t window = pen_shared_bytes(plan, rank);
   size_t bytes = plan->memory[rank].arena_bytes > window ? plan->memory[rank].arena_bytes : window;
-  pen_check(bytes < SIZE_MAX / 2, "an arena of %zu bytes is more than this machine can address", bytes);
+  pen_check(bytes < SIZE_MAX / 2, "an arena of %zu bytes is more than this machine can address",
+            bytes);
   bytes = (bytes + PEN_PAGE_BYTES - 1) / PEN_PAGE_BYTES * PEN_PAGE_BYTES;
   unsigned char *arena = reserve(bytes);
   if (window != 0) {
-    void *at = mmap(arena, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->descriptor,
-                    (off_t)shared->window_offset[replica * plan->rank_count + rank]);
+    void *at =
+        mmap(arena, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->descriptor,
+             (off_t)shared->window_offset[replica * plan->rank_count + rank]);
     pen_check(at == arena, "cannot map %zu bytes of shared memory", window);
   }
   if (bytes > window) {
-    void *at = mmap(arena + window, bytes - window, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
+    void *at = mmap(arena + window, bytes - window, PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
     pen_check(at == arena + window, "cannot map %zu bytes for the arena", bytes - window);
-    madvise(arena + window, bytes - window, MADV_HUGEPAGE); /* a wish; without huge pages it only runs slower */
+    madvise(arena + window, bytes - window,
+            MADV_HUGEPAGE); /* a wish; without huge pages it only runs slower */
   }
   touch(arena, window);
   touch(arena + window, bytes - window);
   return arena;
 }
 
-void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t replica, uint32_t rank,
-                           const struct pen_shared *shared) {
+void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile *profile,
+                           uint32_t replica, uint32_t rank, const struct pen_shared *shared) {
   for (uint32_t c = 0; c < profile->channel_count; c++) {
     if (profile->channels[c].from_rank == rank) {
       uint32_t to = profile->channels[c].to_rank;
-      touch(shared->memory + shared->window_offset[replica * plan->rank_count + to], pen_shared_bytes(plan, to));
+      touch(shared->memory + shared->window_offset[replica * plan->rank_count + to],
+            pen_shared_bytes(plan, to));
     }
   }
   for (uint32_t d = 0; d < plan->replica_count; d++) {
     if (d != replica) {
-      touch(shared->memory + shared->window_offset[d * plan->rank_count + rank], pen_shared_bytes(plan, rank));
+      touch(shared->memory + shared->window_offset[d * plan->rank_count + rank],
+            pen_shared_bytes(plan, rank));
     }
   }
 }
 
 unsigned char *pen_arena_shadow(const struct pen_plan *plan, uint32_t rank) {
   size_t bytes = plan->memory[rank].arena_bytes;
-  void *shadow = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  pen_check(shadow != MAP_FAILED, "cannot reserve %zu bytes of addresses for weights under way to the device", bytes);
+  void *shadow =
+      mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  pen_check(shadow != MAP_FAILED,
+            "cannot reserve %zu bytes of addresses for weights under way to the device", bytes);
   return shadow;
 }
 
-void pen_arena_drop(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow) { munmap(shadow, plan->memory[rank].arena_bytes); }
+void pen_arena_drop(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow) {
+  munmap(shadow, plan->memory[rank].arena_bytes);
+}

@@ -30,7 +30,8 @@ struct frame {
   uint64_t bytes;      /* behind the frame */
 };
 
-/* What a rank tells of itself. Compared byte by byte, as words and asks are: no byte may go without a name. */
+/* What a rank tells of itself. Compared byte by byte, as words and asks are: no byte may go without
+ * a name. */
 struct state {
   uint64_t finished, step_began, connecting;
   uint32_t profile, waits_for, phase, published, arrived;
@@ -42,17 +43,23 @@ struct state {
   uint8_t digest[PEN_DIGEST_BYTES];
   struct pen_start start;
 };
-_Static_assert(sizeof(struct pen_start) == (1 + PEN_FINGERPRINT_MAX) * sizeof(uint64_t) + PEN_DIGEST_BYTES, "no padding");
-_Static_assert(sizeof(struct state) == 3 * sizeof(uint64_t) + (8 + PEN_DRAWN) * sizeof(uint32_t) + PEN_HOST_BYTES + PEN_DIGEST_BYTES +
-                                           sizeof(struct pen_start), "no padding");
+_Static_assert(sizeof(struct pen_start) ==
+                   (1 + PEN_FINGERPRINT_MAX) * sizeof(uint64_t) + PEN_DIGEST_BYTES,
+               "no padding");
+_Static_assert(sizeof(struct state) == 3 * sizeof(uint64_t) + (8 + PEN_DRAWN) * sizeof(uint32_t) +
+                                           PEN_HOST_BYTES + PEN_DIGEST_BYTES +
+                                           sizeof(struct pen_start),
+               "no padding");
 
 /* What rank 0 writes. */
 struct words {
   uint64_t last_step, last_evaluation_step, saved_step;
   uint32_t saving, decided, begun, logged;
-  unsigned char nccl_id[sizeof ((struct pen_control *)0)->nccl_id];
+  unsigned char nccl_id[sizeof((struct pen_control *)0)->nccl_id];
 };
-_Static_assert(sizeof(struct words) == 3 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof ((struct words *)0)->nccl_id, "no padding");
+_Static_assert(sizeof(struct words) ==
+                   3 * sizeof(uint64_t) + 4 * sizeof(uint32_t) + sizeof((struct words *)0)->nccl_id,
+               "no padding");
 
 /* What anybody may set, and nobody but rank 0, when it begins to save, sets back. */
 struct ask {
@@ -63,7 +70,8 @@ struct ask {
 struct peer {
   int socket;
   struct pen_local_ranks ranks;
-  bool gone; /* it has said goodbye, and all that it has to say; it still listens until we have, too */
+  bool gone; /* it has said goodbye, and all that it has to say; it still listens until we have, too
+              */
 };
 
 struct pen_control_tcp {
@@ -96,10 +104,13 @@ static bool put(int socket, const void *from, size_t bytes) {
   return true;
 }
 
-static bool get(int socket, void *to, size_t bytes) { return bytes == 0 || recv(socket, to, bytes, MSG_WAITALL) == (ssize_t)bytes; }
+static bool get(int socket, void *to, size_t bytes) {
+  return bytes == 0 || recv(socket, to, bytes, MSG_WAITALL) == (ssize_t)bytes;
+}
 
 /* To all others but one (PEN_NONE: to all). A connection that is broken shows when it is read. */
-static void tell(struct pen_control_tcp *wire, const struct frame *frame, const void *bytes, uint32_t but) {
+static void tell(struct pen_control_tcp *wire, const struct frame *frame, const void *bytes,
+                 uint32_t but) {
   for (uint32_t p = 0; p < wire->peer_count; p++) {
     if (p != but && put(wire->peers[p].socket, frame, sizeof *frame)) {
       put(wire->peers[p].socket, bytes, frame->bytes);
@@ -111,7 +122,8 @@ static void tell(struct pen_control_tcp *wire, const struct frame *frame, const 
 
 static struct state state_of(const struct pen_shared *shared, uint32_t global) {
   const struct pen_rank_state *rank = &shared->ranks[global];
-  struct state state = {.published = atomic_load(&rank->published.count), .arrived = atomic_load(&rank->arrived.count)};
+  struct state state = {.published = atomic_load(&rank->published.count),
+                        .arrived = atomic_load(&rank->arrived.count)};
   state.writer_arrived = atomic_load(&shared->writers[global].arrived.count);
   state.finished = atomic_load(&rank->finished);
   state.step_began = atomic_load(&rank->step_began);
@@ -130,7 +142,8 @@ static struct state state_of(const struct pen_shared *shared, uint32_t global) {
 }
 
 static struct words words_of(const struct pen_control *control) {
-  struct words words = {.decided = atomic_load(&control->decided.count), .begun = atomic_load(&control->begun.count),
+  struct words words = {.decided = atomic_load(&control->decided.count),
+                        .begun = atomic_load(&control->begun.count),
                         .logged = atomic_load(&control->logged.count)};
   words.last_step = atomic_load(&control->last_step);
   words.last_evaluation_step = atomic_load(&control->last_evaluation_step);
@@ -141,10 +154,13 @@ static struct words words_of(const struct pen_control *control) {
 }
 
 static struct ask ask_of(const struct pen_control *control) {
-  return (struct ask){atomic_load(&control->abort_status), atomic_load(&control->stop_requested), atomic_load(&control->save_status)};
+  return (struct ask){atomic_load(&control->abort_status), atomic_load(&control->stop_requested),
+                      atomic_load(&control->save_status)};
 }
 
-static size_t board_bytes(const struct pen_control_tcp *wire) { return wire->shared->board_count * sizeof(double); }
+static size_t board_bytes(const struct pen_control_tcp *wire) {
+  return wire->shared->board_count * sizeof(double);
+}
 
 static double *board_of(const struct pen_control_tcp *wire, uint64_t step) {
   return wire->shared->board + step % PEN_STEP_STATS_DEPTH * wire->shared->board_count;
@@ -166,10 +182,13 @@ static void send_changes(struct pen_control_tcp *wire) {
       wire->words = words;
     }
     for (uint32_t step = before->published; step != now.published; step++) {
-      tell(wire, &(struct frame){.kind = BOARD, .rank = rank, .number = step, .bytes = board_bytes(wire)}, board_of(wire, step), PEN_NONE);
+      tell(wire,
+           &(struct frame){.kind = BOARD, .rank = rank, .number = step, .bytes = board_bytes(wire)},
+           board_of(wire, step), PEN_NONE);
     }
     if (now.arrived != before->arrived || now.writer_arrived != before->writer_arrived) {
-      tell(wire, &(struct frame){.kind = CHECKSUMS, .rank = rank, .bytes = wire->checksum_bytes}, wire->shared->checksums, PEN_NONE);
+      tell(wire, &(struct frame){.kind = CHECKSUMS, .rank = rank, .bytes = wire->checksum_bytes},
+           wire->shared->checksums, PEN_NONE);
     }
     tell(wire, &(struct frame){.kind = STATE, .rank = rank, .bytes = sizeof now}, &now, PEN_NONE);
     *before = now;
@@ -228,17 +247,21 @@ static void take_board(struct pen_control_tcp *wire, const struct frame *frame) 
     to[first + w] = plan->weights[w].rank == rank ? from[first + w] : to[first + w];
   }
   if (pen_last_stage_rank(plan, &plan->profiles[0]) == rank) {
-    memcpy(&to[first + plan->weight_count], &from[first + plan->weight_count], plan->loss_count * sizeof *to);
+    memcpy(&to[first + plan->weight_count], &from[first + plan->weight_count],
+           plan->loss_count * sizeof *to);
   }
 }
 
-/* Of checksums, those that the rank leaves: what stands in its table for another replica's turn may be old. */
+/* Of checksums, those that the rank leaves: what stands in its table for another replica's turn may
+ * be old. */
 static void take_checksums(struct pen_control_tcp *wire, const struct frame *frame) {
   const struct pen_plan *plan = wire->plan;
   const uint32_t rank = frame->rank % plan->rank_count, replica = frame->rank / plan->rank_count;
   for (uint32_t i = 0; i < PEN_CHECKPOINT_TENSORS * plan->weight_count; i++) {
-    if (plan->weights[i / PEN_CHECKPOINT_TENSORS].rank == rank && pen_is_writer(plan, i / PEN_CHECKPOINT_TENSORS, replica)) {
-      memcpy(wire->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES, wire->buffer + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
+    if (plan->weights[i / PEN_CHECKPOINT_TENSORS].rank == rank &&
+        pen_is_writer(plan, i / PEN_CHECKPOINT_TENSORS, replica)) {
+      memcpy(wire->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES,
+             wire->buffer + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
     }
   }
 }
@@ -282,12 +305,16 @@ static void take_ask(struct pen_control_tcp *wire, const struct frame *frame) {
 }
 
 static void (*const take[FRAME_KINDS])(struct pen_control_tcp *wire, const struct frame *frame) = {
-    [STATE] = take_state, [BOARD] = take_board, [CHECKSUMS] = take_checksums, [WORDS] = take_words, [ASK] = take_ask,
+    [STATE] = take_state, [BOARD] = take_board, [CHECKSUMS] = take_checksums,
+    [WORDS] = take_words, [ASK] = take_ask,
 };
 
 static size_t bytes_of(const struct pen_control_tcp *wire, const struct frame *frame) {
-  const size_t bytes[FRAME_KINDS] = {[STATE] = sizeof(struct state), [BOARD] = board_bytes(wire), [CHECKSUMS] = wire->checksum_bytes,
-                                     [WORDS] = sizeof(struct words), [ASK] = sizeof(struct ask)};
+  const size_t bytes[FRAME_KINDS] = {[STATE] = sizeof(struct state),
+                                     [BOARD] = board_bytes(wire),
+                                     [CHECKSUMS] = wire->checksum_bytes,
+                                     [WORDS] = sizeof(struct words),
+                                     [ASK] = sizeof(struct ask)};
   return frame->kind < FRAME_KINDS ? bytes[frame->kind] : SIZE_MAX;
 }
 
@@ -298,14 +325,16 @@ static void lose(struct pen_control_tcp *wire, struct peer *peer) {
   char line[PEN_FAILURE_LINE_BYTES];
   uint32_t lost = peer->ranks.first, waiter = PEN_NONE;
   for (uint32_t i = 0; i < peer->ranks.count; i++) {
-    atomic_store(&wire->shared->ranks[lost + i].waits_for, 0); /* whoever is gone waits for nobody */
+    atomic_store(&wire->shared->ranks[lost + i].waits_for,
+                 0); /* whoever is gone waits for nobody */
   }
   for (uint32_t i = 0; i < peer->ranks.count && waiter == PEN_NONE; i++) {
     waiter = pen_failure_waiter(wire->plan, wire->shared, peer->ranks.first + i);
     lost += waiter == PEN_NONE ? 0 : i;
   }
   peer->gone = true;
-  pen_failure_line(line, sizeof line, wire->plan, wire->shared, lost, "its host's connection closed", waiter);
+  pen_failure_line(line, sizeof line, wire->plan, wire->shared, lost,
+                   "its host's connection closed", waiter);
   if (pen_shared_abort(wire->shared, PEN_EXIT_LOST)) {
     fprintf(stderr, "%s\n", line);
   }
@@ -315,8 +344,9 @@ static void lose(struct pen_control_tcp *wire, struct peer *peer) {
 static void hear(struct pen_control_tcp *wire, uint32_t index) {
   struct peer *peer = &wire->peers[index];
   struct frame frame;
-  if (!get(peer->socket, &frame, sizeof frame) || frame.kind == HELLO || frame.bytes != bytes_of(wire, &frame) ||
-      frame.rank >= wire->shared->process_count || !get(peer->socket, wire->buffer, frame.bytes)) {
+  if (!get(peer->socket, &frame, sizeof frame) || frame.kind == HELLO ||
+      frame.bytes != bytes_of(wire, &frame) || frame.rank >= wire->shared->process_count ||
+      !get(peer->socket, wire->buffer, frame.bytes)) {
     lose(wire, peer);
   } else if (frame.kind == GOODBYE) {
     peer->gone = true;
@@ -330,7 +360,8 @@ static uint32_t listen_all(struct pen_control_tcp *wire, int timeout_us) {
   struct pollfd *polled = (struct pollfd *)(void *)(wire->buffer + wire->buffer_bytes);
   uint32_t left = 0;
   for (uint32_t p = 0; p < wire->peer_count; p++) {
-    polled[p] = (struct pollfd){.fd = wire->peers[p].gone ? -1 : wire->peers[p].socket, .events = POLLIN};
+    polled[p] =
+        (struct pollfd){.fd = wire->peers[p].gone ? -1 : wire->peers[p].socket, .events = POLLIN};
     left += !wire->peers[p].gone;
   }
   const struct timespec wait = {.tv_nsec = 1000L * timeout_us};
@@ -365,7 +396,9 @@ static void tune(int socket) {
   setsockopt(socket, IPPROTO_TCP, TCP_NODELAY, &yes, sizeof yes);
 }
 
-static bool overlap(struct pen_local_ranks a, struct pen_local_ranks b) { return a.first < b.first + b.count && b.first < a.first + a.count; }
+static bool overlap(struct pen_local_ranks a, struct pen_local_ranks b) {
+  return a.first < b.first + b.count && b.first < a.first + a.count;
+}
 
 /* Each rank has one command. */
 static void check_alone(const struct pen_control_tcp *wire, struct pen_local_ranks ranks) {
@@ -381,23 +414,29 @@ static void check_alone(const struct pen_control_tcp *wire, struct pen_local_ran
 /* Waits for every other command, at the plan's port. */
 static void meet_all(struct pen_control_tcp *wire, uint64_t end_ns) {
   const int yes = 1, server = socket(AF_INET6, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  const struct sockaddr_in6 any = {.sin6_family = AF_INET6, .sin6_port = htons(wire->plan->port), .sin6_addr = IN6ADDR_ANY_INIT};
+  const struct sockaddr_in6 any = {
+      .sin6_family = AF_INET6, .sin6_port = htons(wire->plan->port), .sin6_addr = IN6ADDR_ANY_INIT};
   uint32_t here = wire->here.count;
   pen_check(server >= 0 && setsockopt(server, SOL_SOCKET, SO_REUSEADDR, &yes, sizeof yes) == 0 &&
-                bind(server, (const struct sockaddr *)&any, sizeof any) == 0 && listen(server, SOMAXCONN) == 0,
+                bind(server, (const struct sockaddr *)&any, sizeof any) == 0 &&
+                listen(server, SOMAXCONN) == 0,
             "cannot listen at cluster.port %u for the other hosts", wire->plan->port);
   while (here < wire->shared->process_count) {
     struct pollfd polled = {.fd = server, .events = POLLIN};
     struct frame hello;
     if (pen_now_ns() > end_ns) {
-      pen_fail(PEN_EXIT_LOST, "%u of %u ranks came to port %u of this host in time", here, wire->shared->process_count, wire->plan->port);
+      pen_fail(PEN_EXIT_LOST, "%u of %u ranks came to port %u of this host in time", here,
+               wire->shared->process_count, wire->plan->port);
     }
-    const int socket = poll(&polled, 1, RETRY_US / 1000) > 0 ? accept4(server, NULL, NULL, SOCK_CLOEXEC) : -1;
-    if (socket >= 0 && get(socket, &hello, sizeof hello) && hello.kind == HELLO && hello.rank < wire->shared->process_count &&
+    const int socket =
+        poll(&polled, 1, RETRY_US / 1000) > 0 ? accept4(server, NULL, NULL, SOCK_CLOEXEC) : -1;
+    if (socket >= 0 && get(socket, &hello, sizeof hello) && hello.kind == HELLO &&
+        hello.rank < wire->shared->process_count &&
         hello.number <= wire->shared->process_count - hello.rank) {
       tune(socket);
       check_alone(wire, (struct pen_local_ranks){hello.rank, (uint32_t)hello.number});
-      wire->peers[wire->peer_count++] = (struct peer){socket, {hello.rank, (uint32_t)hello.number}, false};
+      wire->peers[wire->peer_count++] =
+          (struct peer){socket, {hello.rank, (uint32_t)hello.number}, false};
       here += (uint32_t)hello.number;
     } else if (socket >= 0) {
       close(socket);
@@ -430,27 +469,35 @@ static void meet_first(struct pen_control_tcp *wire, uint64_t end_ns) {
   snprintf(port, sizeof port, "%u", wire->plan->port);
   while ((socket = reach(wire->plan->hosts[0], port)) < 0) {
     if (pen_now_ns() > end_ns) {
-      pen_fail(PEN_EXIT_LOST, "rank %u cannot reach the first host, %s, at port %s (cluster.hosts, cluster.port)", wire->here.first,
-               wire->plan->hosts[0], port);
+      pen_fail(PEN_EXIT_LOST,
+               "rank %u cannot reach the first host, %s, at port %s (cluster.hosts, cluster.port)",
+               wire->here.first, wire->plan->hosts[0], port);
     }
     usleep(RETRY_US);
   }
   const struct frame hello = {.kind = HELLO, .rank = wire->here.first, .number = wire->here.count};
   tune(socket);
   wire->peers[wire->peer_count++] = (struct peer){socket, {0, wire->plan->ranks_per_host}, false};
-  pen_check(put(socket, &hello, sizeof hello), "cannot write to the first host, %s", wire->plan->hosts[0]);
+  pen_check(put(socket, &hello, sizeof hello), "cannot write to the first host, %s",
+            wire->plan->hosts[0]);
 }
 
-struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan, const struct pen_shared *shared, struct pen_local_ranks here, double patience_s) {
+struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan,
+                                             const struct pen_shared *shared,
+                                             struct pen_local_ranks here, double patience_s) {
   const uint64_t end_ns = pen_now_ns() + (uint64_t)(patience_s * 1e9);
   if (here.count == shared->process_count) {
     return NULL;
   }
   struct pen_control_tcp *wire = calloc(1, sizeof *wire);
   pen_check(wire != NULL, "no memory for a wire");
-  *wire = (struct pen_control_tcp){.plan = plan, .shared = shared, .here = here,
-                            .checksum_bytes = 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES};
-  const size_t sizes[] = {board_bytes(wire), wire->checksum_bytes, sizeof(struct state), sizeof(struct words)};
+  *wire = (struct pen_control_tcp){
+      .plan = plan,
+      .shared = shared,
+      .here = here,
+      .checksum_bytes = 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES};
+  const size_t sizes[] = {board_bytes(wire), wire->checksum_bytes, sizeof(struct state),
+                          sizeof(struct words)};
   for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
     wire->buffer_bytes = sizes[i] > wire->buffer_bytes ? sizes[i] : wire->buffer_bytes;
   }
@@ -458,7 +505,8 @@ struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan, const 
   wire->peers = calloc(shared->process_count, sizeof *wire->peers);
   wire->told = calloc(here.count, sizeof *wire->told);
   wire->buffer = calloc(1, wire->buffer_bytes + shared->process_count * sizeof(struct pollfd));
-  pen_check(wire->peers != NULL && wire->told != NULL && wire->buffer != NULL, "no memory for a wire");
+  pen_check(wire->peers != NULL && wire->told != NULL && wire->buffer != NULL,
+            "no memory for a wire");
   wire->words = words_of(shared->control);
   (is_first(wire) ? meet_all : meet_first)(wire, end_ns);
   return wire;
@@ -471,7 +519,8 @@ void pen_control_tcp_leave(struct pen_control_tcp *wire) {
 }
 
 void pen_control_tcp_start(struct pen_control_tcp *wire) {
-  pen_check(wire == NULL || pthread_create(&wire->thread, NULL, run, wire) == 0, "cannot start the thread that speaks with other hosts");
+  pen_check(wire == NULL || pthread_create(&wire->thread, NULL, run, wire) == 0,
+            "cannot start the thread that speaks with other hosts");
 }
 
 void pen_control_tcp_close(struct pen_control_tcp *wire) {

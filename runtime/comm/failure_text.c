@@ -6,17 +6,22 @@
 
 #include "runtime/comm/action_text.h"
 
-/* The row at `ordinal` of all that a rank has run or will. Before the step at hand came the last row of another, which is alike in all
- * profiles. */
-static const char *row_text(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
+/* The row at `ordinal` of all that a rank has run or will. Before the step at hand came the last
+ * row of another, which is alike in all profiles. */
+static const char *row_text(const struct pen_plan *plan, const struct pen_shared *shared,
+                            uint32_t rank, uint64_t ordinal, char *text, size_t bytes) {
   const struct pen_rank_state *state = &shared->ranks[rank];
-  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
+  const struct pen_rank_program *program =
+      &plan->profiles[atomic_load(&state->profile) % plan->profile_count]
+           .ranks[rank % plan->rank_count];
   uint64_t began = atomic_load(&state->step_began);
-  uint64_t row = ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
+  uint64_t row =
+      ordinal < began ? program->action_count - 1 : (ordinal - began) % program->action_count;
   return pen_action_text_known(text, bytes, &program->actions[row]);
 }
 
-static const char *place_text(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, char *text, size_t bytes) {
+static const char *place_text(const struct pen_plan *plan, const struct pen_shared *shared,
+                              uint32_t rank, char *text, size_t bytes) {
   uint32_t phase = atomic_load(&shared->ranks[rank].phase);
   if (phase != PEN_PHASE_STEPS) {
     return phase == PEN_PHASE_SAVE ? "SAVE" : "START";
@@ -24,8 +29,9 @@ static const char *place_text(const struct pen_plan *plan, const struct pen_shar
   return row_text(plan, shared, rank, atomic_load(&shared->ranks[rank].finished), text, bytes);
 }
 
-char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost, const char *cause,
-                    uint32_t waiter) {
+char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan,
+                       const struct pen_shared *shared, uint32_t lost, const char *cause,
+                       uint32_t waiter) {
   char after[64] = "start", place[64], who[128] = "no rank waits for it";
   const struct pen_rank_state *state = &shared->ranks[lost];
   uint64_t finished = atomic_load(&state->finished);
@@ -33,14 +39,16 @@ char *pen_failure_line(char *line, size_t bytes, const struct pen_plan *plan, co
     row_text(plan, shared, lost, finished - 1, after, sizeof after);
   }
   if (waiter != PEN_NONE) {
-    snprintf(who, sizeof who, "rank %u waits at %s for rank %u", waiter, place_text(plan, shared, waiter, place, sizeof place), lost);
+    snprintf(who, sizeof who, "rank %u waits at %s for rank %u", waiter,
+             place_text(plan, shared, waiter, place, sizeof place), lost);
   }
-  snprintf(line, bytes, "penstock: rank %u (pid %d, host %.*s) lost: %s after %s; %s", lost, (int)state->process, (int)sizeof state->host,
-           state->host, cause, after, who);
+  snprintf(line, bytes, "penstock: rank %u (pid %d, host %.*s) lost: %s after %s; %s", lost,
+           (int)state->process, (int)sizeof state->host, state->host, cause, after, who);
   return line;
 }
 
-char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank) {
+char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan *plan,
+                                 const struct pen_shared *shared, uint32_t rank) {
   static const char *const texts[] = {
 #define PEN_BOOTSTRAP_STAGE(what, text) [PEN_CONNECT_##what] = text,
 #include "runtime/comm/bootstrap.def"
@@ -48,35 +56,45 @@ char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan
   };
   const struct pen_rank_state *state = &shared->ranks[rank];
   const uint64_t connecting = atomic_load(&state->connecting);
-  const struct pen_profile *profile = &plan->profiles[atomic_load(&state->profile) % plan->profile_count];
+  const struct pen_profile *profile =
+      &plan->profiles[atomic_load(&state->profile) % plan->profile_count];
   const uint32_t channel = (uint32_t)connecting, first = rank - rank % plan->rank_count;
   const char *what = texts[connecting >> 56];
   text[0] = '\0';
   if (what != NULL && channel < profile->channel_count) {
-    snprintf(text, bytes, "%s (%u>%u)", what, first + profile->channels[channel].from_rank, first + profile->channels[channel].to_rank);
+    snprintf(text, bytes, "%s (%u>%u)", what, first + profile->channels[channel].from_rank,
+             first + profile->channels[channel].to_rank);
   } else if (what != NULL) {
     snprintf(text, bytes, "%s", what);
   }
   return text;
 }
 
-/* Over NCCL peers swap when all have come to a row, and none of them can tell who has stopped in it (queue_told.c): of a lost one the others wait. */
-static bool swaps_with(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank, uint32_t lost) {
+/* Over NCCL peers swap when all have come to a row, and none of them can tell who has stopped in it
+ * (queue_told.c): of a lost one the others wait. */
+static bool swaps_with(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t rank,
+                       uint32_t lost) {
   const struct pen_rank_state *state = &shared->ranks[rank], *other = &shared->ranks[lost];
-  const struct pen_rank_program *program = &plan->profiles[atomic_load(&state->profile) % plan->profile_count].ranks[rank % plan->rank_count];
+  const struct pen_rank_program *program =
+      &plan->profiles[atomic_load(&state->profile) % plan->profile_count]
+           .ranks[rank % plan->rank_count];
   const uint64_t row = pen_action_index(state);
-  return strcmp(plan->transport, "nccl") == 0 && rank % plan->rank_count == lost % plan->rank_count &&
-         atomic_load(&state->phase) == PEN_PHASE_STEPS && atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
+  return strcmp(plan->transport, "nccl") == 0 &&
+         rank % plan->rank_count == lost % plan->rank_count &&
+         atomic_load(&state->phase) == PEN_PHASE_STEPS &&
+         atomic_load(&state->published.count) == atomic_load(&other->published.count) &&
          row == pen_action_index(other) && row < program->action_count &&
          pen_kind_reads_peers(program->actions[row].kind);
 }
 
-uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared *shared, uint32_t lost) {
+uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared *shared,
+                            uint32_t lost) {
   uint32_t waiter = PEN_NONE;
   for (uint32_t r = 0; r < shared->process_count; r++) {
     const struct pen_rank_state *state = &shared->ranks[r];
     const uint32_t rows = atomic_load(&state->rows_wait_for) & ~PEN_WAITS_FOR_ACTIONS;
-    if (r != lost && atomic_load(&state->waits_for) == lost + 1 && !pen_has_come(shared, state) && (waiter == PEN_NONE || rows == lost + 1)) {
+    if (r != lost && atomic_load(&state->waits_for) == lost + 1 && !pen_has_come(shared, state) &&
+        (waiter == PEN_NONE || rows == lost + 1)) {
       waiter = r;
     }
   }

@@ -11,14 +11,18 @@
 #include "runtime/base/check.h"
 
 /* What launchers tell the processes that they start, in the order in which they are asked. */
-static const char *const variables[] = {"SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK", "RANK"};
+static const char *const variables[] = {"SLURM_PROCID", "PMIX_RANK", "OMPI_COMM_WORLD_RANK",
+                                        "RANK"};
 
-static struct pen_local_ranks one_rank(const struct pen_plan *plan, const char *source, const char *text) {
+static struct pen_local_ranks one_rank(const struct pen_plan *plan, const char *source,
+                                       const char *text) {
   char *end;
   errno = 0;
   unsigned long long rank = strtoull(text, &end, 10);
-  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 || rank >= pen_process_count(plan)) {
-    pen_fail(PEN_EXIT_USAGE, "%s = %s: a rank of this binary, 0 to %" PRIu32, source, text, pen_process_count(plan) - 1);
+  if (text[0] < '0' || text[0] > '9' || *end != '\0' || errno != 0 ||
+      rank >= pen_process_count(plan)) {
+    pen_fail(PEN_EXIT_USAGE, "%s = %s: a rank of this binary, 0 to %" PRIu32, source, text,
+             pen_process_count(plan) - 1);
   }
   return (struct pen_local_ranks){(uint32_t)rank, 1};
 }
@@ -27,7 +31,8 @@ static struct pen_local_ranks one_rank(const struct pen_plan *plan, const char *
 static bool same_host(const char *name, const char *other) {
   const size_t bytes = strcspn(name, "."), other_bytes = strcspn(other, ".");
   const bool short_one = name[bytes] == '\0' || other[other_bytes] == '\0';
-  return strcmp(name, other) == 0 || (short_one && bytes == other_bytes && strncmp(name, other, bytes) == 0);
+  return strcmp(name, other) == 0 ||
+         (short_one && bytes == other_bytes && strncmp(name, other, bytes) == 0);
 }
 
 static struct pen_local_ranks ranks_of_host(const struct pen_plan *plan) {
@@ -38,13 +43,19 @@ static struct pen_local_ranks ranks_of_host(const struct pen_plan *plan) {
       return (struct pen_local_ranks){h * plan->ranks_per_host, plan->ranks_per_host};
     }
   }
-  pen_fail(PEN_EXIT_USAGE, "this host, %s, is none of cluster.hosts (%s, ...); say --rank N, or let a launcher set SLURM_PROCID, PMIX_RANK,"
-           " OMPI_COMM_WORLD_RANK or RANK", name, plan->hosts[0]);
+  pen_fail(PEN_EXIT_USAGE,
+           "this host, %s, is none of cluster.hosts (%s, ...); say --rank N, or let a launcher set "
+           "SLURM_PROCID, PMIX_RANK,"
+           " OMPI_COMM_WORLD_RANK or RANK",
+           name, plan->hosts[0]);
 }
 
-struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan, const struct pen_options *options) {
+struct pen_local_ranks pen_local_ranks_of(const struct pen_plan *plan,
+                                          const struct pen_options *options) {
   if (plan->host_count < 2 && options->given.rank) {
-    pen_fail(PEN_EXIT_USAGE, "--rank %" PRIu64 ": all ranks of this binary are on one host, and started together", options->rank);
+    pen_fail(PEN_EXIT_USAGE,
+             "--rank %" PRIu64 ": all ranks of this binary are on one host, and started together",
+             options->rank);
   }
   if (plan->host_count < 2) {
     return (struct pen_local_ranks){0, pen_process_count(plan)};

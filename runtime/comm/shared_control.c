@@ -10,7 +10,8 @@
 #include "runtime/base/check.h"
 
 static size_t round_up(size_t bytes, size_t unit) {
-  pen_check(bytes <= SIZE_MAX - unit, "a window of %zu bytes is more than this machine can address", bytes);
+  pen_check(bytes <= SIZE_MAX - unit, "a window of %zu bytes is more than this machine can address",
+            bytes);
   return (bytes + unit - 1) / unit * unit;
 }
 
@@ -23,15 +24,18 @@ static size_t take(size_t *used, size_t bytes) {
 
 size_t pen_shared_bytes(const struct pen_plan *plan, uint32_t rank) {
   const struct pen_rank_memory *memory = &plan->memory[rank];
-  uint64_t bytes = memory->shared_bytes > memory->receive_bytes ? memory->shared_bytes : memory->receive_bytes;
+  uint64_t bytes =
+      memory->shared_bytes > memory->receive_bytes ? memory->shared_bytes : memory->receive_bytes;
   return round_up(bytes, PEN_PAGE_BYTES);
 }
 
 static int make_memory(size_t bytes) {
   int descriptor = memfd_create("penstock", MFD_CLOEXEC | MFD_ALLOW_SEALING);
   pen_check(descriptor >= 0, "cannot make shared memory");
-  pen_check(ftruncate(descriptor, (off_t)bytes) == 0, "cannot make %zu bytes of shared memory", bytes);
-  pen_check(fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0, "cannot fix the size of shared memory");
+  pen_check(ftruncate(descriptor, (off_t)bytes) == 0, "cannot make %zu bytes of shared memory",
+            bytes);
+  pen_check(fcntl(descriptor, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL) == 0,
+            "cannot fix the size of shared memory");
   return descriptor;
 }
 
@@ -45,7 +49,8 @@ static uint32_t channels_before(const struct pen_plan *plan, uint32_t profile) {
 }
 
 void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
-  uint32_t channel_stride = channels_before(plan, plan->profile_count), channel_count = plan->replica_count * channel_stride;
+  uint32_t channel_stride = channels_before(plan, plan->profile_count),
+           channel_count = plan->replica_count * channel_stride;
   size_t used = 0;
   uint32_t process_count = pen_process_count(plan);
   size_t board_count = plan->replica_count * (plan->weight_count + (size_t)plan->loss_count);
@@ -63,7 +68,8 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   for (uint32_t r = 0; r < process_count; r++) {
     size_t bytes = pen_shared_bytes(plan, r % plan->rank_count);
     window_offset[r] = used;
-    pen_check(bytes <= SIZE_MAX / 2 - used, "the shared memory of %u ranks is more than this machine can address", process_count);
+    pen_check(bytes <= SIZE_MAX / 2 - used,
+              "the shared memory of %u ranks is more than this machine can address", process_count);
     used += bytes;
   }
 
@@ -91,7 +97,8 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
   atomic_store(&shared->control->last_evaluation_step, UINT64_MAX);
 }
 
-struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pen_plan *plan, const struct pen_profile *profile) {
+struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pen_plan *plan,
+                                const struct pen_profile *profile) {
   uint32_t before = channels_before(plan, (uint32_t)(profile - plan->profiles));
   struct pen_shared own = *shared;
   own.arrivals += before;

@@ -1,8 +1,10 @@
-/* shm.c: the transport of ranks on one host: a send is a copy into the receiver's memory and a counter raised.
+/* shm.c: the transport of ranks on one host: a send is a copy into the receiver's memory and a
+ * counter raised.
  *
- * A channel has two counters. `arrivals` is raised by its sender: the n-th message of step k has come when the count is
- * k*message_count + n + 1. `credits` is raised by its receiver, likewise. Messages leave in their sequence, so that the counters
- * need no names; the asserts below check that the plan keeps to it. Nothing here knows whether the ends are processes. */
+ * A channel has two counters. `arrivals` is raised by its sender: the n-th message of step k has
+ * come when the count is k*message_count + n + 1. `credits` is raised by its receiver, likewise.
+ * Messages leave in their sequence, so that the counters need no names; the asserts below check
+ * that the plan keeps to it. Nothing here knows whether the ends are processes. */
 #include "runtime/comm/transport.h"
 
 #include <stdlib.h>
@@ -10,16 +12,19 @@
 
 #include "runtime/base/check.h"
 
-static const struct pen_channel *channel_of(const struct pen_transport *end, const struct pen_message *message) {
+static const struct pen_channel *channel_of(const struct pen_transport *end,
+                                            const struct pen_message *message) {
   return &end->profile->channels[message->channel];
 }
 
 /* Flags and windows of this replica's ranks. */
-static struct pen_flag *arrivals_of(const struct pen_transport *end, const struct pen_message *message) {
+static struct pen_flag *arrivals_of(const struct pen_transport *end,
+                                    const struct pen_message *message) {
   return &end->shared->arrivals[end->replica * end->shared->channel_stride + message->channel];
 }
 
-static struct pen_flag *credits_of(const struct pen_transport *end, const struct pen_message *message) {
+static struct pen_flag *credits_of(const struct pen_transport *end,
+                                   const struct pen_message *message) {
   return &end->shared->credits[end->replica * end->shared->channel_stride + message->channel];
 }
 
@@ -27,13 +32,16 @@ static uint32_t global_of(const struct pen_transport *end, uint32_t rank) {
   return end->replica * end->plan->rank_count + rank;
 }
 
-/* Waits for a flag that the rank with global rank `peer` raises; meanwhile says so, for whoever asks why nothing moves. */
-static bool await(struct pen_transport *end, struct pen_flag *flag, uint32_t needed, uint32_t peer) {
+/* Waits for a flag that the rank with global rank `peer` raises; meanwhile says so, for whoever
+ * asks why nothing moves. */
+static bool await(struct pen_transport *end, struct pen_flag *flag, uint32_t needed,
+                  uint32_t peer) {
   if (__builtin_expect(pen_flag_reached(flag, needed), 1)) {
     return true;
   }
   const struct pen_control *control = end->shared->control;
-  atomic_store_explicit(&end->self->awaits, pen_awaits(end->shared, flag, needed), memory_order_relaxed);
+  atomic_store_explicit(&end->self->awaits, pen_awaits(end->shared, flag, needed),
+                        memory_order_relaxed);
   atomic_store_explicit(&end->self->waits_for, peer + 1, memory_order_relaxed);
   bool reached = pen_flag_wait(flag, needed, &control->abort_status, control->spin_ns);
   atomic_store_explicit(&end->self->waits_for, 0, memory_order_relaxed);
@@ -76,7 +84,8 @@ static double *shm_board(struct pen_transport *end, uint64_t step) {
 }
 
 static void shm_publish(struct pen_transport *end, uint64_t step) {
-  pen_assert(atomic_load_explicit(&end->self->published.count, memory_order_relaxed) == (uint32_t)step);
+  pen_assert(atomic_load_explicit(&end->self->published.count, memory_order_relaxed) ==
+             (uint32_t)step);
   pen_flag_raise(&end->self->published);
 }
 
@@ -97,12 +106,11 @@ static bool shm_gathered(struct pen_transport *end, uint64_t step) {
   return all;
 }
 
-static void shm_logged(struct pen_transport *end) {
-  pen_flag_raise(&end->shared->control->logged);
-}
+static void shm_logged(struct pen_transport *end) { pen_flag_raise(&end->shared->control->logged); }
 
 static bool shm_board_free(struct pen_transport *end, uint64_t step) {
-  return step < PEN_STEP_STATS_DEPTH || await(end, &end->shared->control->logged, (uint32_t)(step - PEN_STEP_STATS_DEPTH + 1), 0);
+  return step < PEN_STEP_STATS_DEPTH ||
+         await(end, &end->shared->control->logged, (uint32_t)(step - PEN_STEP_STATS_DEPTH + 1), 0);
 }
 
 static bool shm_begun(struct pen_transport *end, uint64_t step) {
@@ -114,7 +122,8 @@ static bool shm_begun(struct pen_transport *end, uint64_t step) {
   return true;
 }
 
-/* Every replica runs the same rows in each step, so that counts are alike where a step begins. They wrap around like the flag's. */
+/* Every replica runs the same rows in each step, so that counts are alike where a step begins. They
+ * wrap around like the flag's. */
 static bool shm_peers_reached(struct pen_transport *end, uint32_t count) {
   uint32_t needed = end->exchanged_before + count;
   for (uint32_t d = 0; d < end->plan->replica_count; d++) {
@@ -126,16 +135,17 @@ static bool shm_peers_reached(struct pen_transport *end, uint32_t count) {
   return true;
 }
 
-static void shm_exchanged(struct pen_transport *end) {
-  pen_flag_raise(&end->self->exchanged);
-}
+static void shm_exchanged(struct pen_transport *end) { pen_flag_raise(&end->self->exchanged); }
 
 static unsigned char *shm_peer_arena(struct pen_transport *end, uint32_t replica) {
   const struct pen_shared *shared = end->shared;
-  return replica == end->replica ? end->arena : shared->memory + shared->window_offset[replica * end->plan->rank_count + end->rank];
+  return replica == end->replica
+             ? end->arena
+             : shared->memory + shared->window_offset[replica * end->plan->rank_count + end->rank];
 }
 
-/* Every rank raises its own flag and waits for all: the n-th barrier is passed when all flags stand at n. */
+/* Every rank raises its own flag and waits for all: the n-th barrier is passed when all flags stand
+ * at n. */
 static bool shm_barrier(struct pen_transport *end) {
   pen_flag_raise(&end->self->arrived);
   uint32_t needed = atomic_load_explicit(&end->self->arrived.count, memory_order_relaxed);
@@ -147,9 +157,7 @@ static bool shm_barrier(struct pen_transport *end) {
   return true;
 }
 
-static void shm_close(struct pen_transport *end) {
-  free(end);
-}
+static void shm_close(struct pen_transport *end) { free(end); }
 
 static const struct pen_transport_kind shm = {
     .name = "shm",
@@ -170,8 +178,9 @@ static const struct pen_transport_kind shm = {
     .close = shm_close,
 };
 
-struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen_profile *profile, const struct pen_shared *shared,
-                                   uint32_t global, unsigned char *arena) {
+struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen_profile *profile,
+                                   const struct pen_shared *shared, uint32_t global,
+                                   unsigned char *arena) {
   struct pen_transport *end = malloc(sizeof *end);
   pen_check(end != NULL, "no memory for a transport");
   *end = (struct pen_transport){

@@ -1,9 +1,11 @@
-/* step.c: learning rate, clipping and the loss of a step (see step.h). All in f64, in one order: the same bits everywhere. */
+/* step.c: learning rate, clipping and the loss of a step (see step.h). All in f64, in one order:
+ * the same bits everywhere. */
 #include "runtime/comm/step_stats.h"
 
 #include <math.h>
 
-/* The part of the steps after `first` that are over, up to `steps`; all, where `first` is no earlier: nothing is left to decay over. */
+/* The part of the steps after `first` that are over, up to `steps`; all, where `first` is no
+ * earlier: nothing is left to decay over. */
 static double part_over(const struct pen_optimizer *optimizer, uint64_t first, uint64_t step) {
   if (step >= optimizer->steps) {
     return 1.0;
@@ -17,16 +19,19 @@ static double constant(const struct pen_optimizer *optimizer, uint64_t step) {
 }
 
 static double linear(const struct pen_optimizer *optimizer, uint64_t step) {
-  return 1.0 - (1.0 - optimizer->minimum_ratio) * part_over(optimizer, optimizer->warmup_steps, step);
+  return 1.0 -
+         (1.0 - optimizer->minimum_ratio) * part_over(optimizer, optimizer->warmup_steps, step);
 }
 
 static double cosine(const struct pen_optimizer *optimizer, uint64_t step) {
   double ratio = optimizer->minimum_ratio;
-  return ratio + (1.0 - ratio) * (1.0 + cos(M_PI * part_over(optimizer, optimizer->warmup_steps, step))) / 2.0;
+  return ratio + (1.0 - ratio) *
+                     (1.0 + cos(M_PI * part_over(optimizer, optimizer->warmup_steps, step))) / 2.0;
 }
 
 static double warmup_stable_decay(const struct pen_optimizer *optimizer, uint64_t step) {
-  return 1.0 - (1.0 - optimizer->minimum_ratio) * part_over(optimizer, optimizer->steps - optimizer->decay_steps, step);
+  return 1.0 - (1.0 - optimizer->minimum_ratio) *
+                   part_over(optimizer, optimizer->steps - optimizer->decay_steps, step);
 }
 
 /* What the learning rate is multiplied by after the warm-up. */
@@ -84,7 +89,8 @@ static double gradient_scale(const struct pen_optimizer *optimizer, double norm)
   return scale > 1.0 ? 1.0 : scale;
 }
 
-struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64_t step, double norm) {
+struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64_t step,
+                                   double norm) {
   return (struct pen_adamw){
       .learning_rate = pen_learning_rate(optimizer, step),
       .beta1 = optimizer->beta1,

@@ -1,10 +1,11 @@
 /* generate.c: the window over what has been written, and what is shown of it (see generate.h).
  *
- * Three ops are tapped: TOKENS and TARGETS read the sample at hand instead of a file, and CROSS_ENTROPY's logits are drawn from instead
- * of summed up; on a device when the step is over, by fetching the one row, since nothing behind them writes there. The rank of the last
- * stage tells of the new token in its state, which other hosts see, too; all ranks read it when each has ended the step, and so agree on
- * which sample is at hand, how long it is, and which window holds it. Tokens go by turns of two: when the next but one is
- * drawn, all have come to a step behind this one. */
+ * Three ops are tapped: TOKENS and TARGETS read the sample at hand instead of a file, and
+ * CROSS_ENTROPY's logits are drawn from instead of summed up; on a device when the step is over, by
+ * fetching the one row, since nothing behind them writes there. The rank of the last stage tells of
+ * the new token in its state, which other hosts see, too; all ranks read it when each has ended the
+ * step, and so agree on which sample is at hand, how long it is, and which window holds it. Tokens
+ * go by turns of two: when the next but one is drawn, all have come to a step behind this one. */
 #include "runtime/commands/generate.h"
 
 #include <errno.h>
@@ -32,9 +33,9 @@ static struct {
   } taps[PEN_SHAPES_MAX];
   uint32_t shape_count; /* so many are tapped */
   uint32_t rank, replica;
-  double *weights;      /* [vocab] */
-  float *logits;        /* [vocab] */
-  unsigned char *row;   /* [vocab] of the model's dtype: what is fetched */
+  double *weights;    /* [vocab] */
+  float *logits;      /* [vocab] */
+  unsigned char *row; /* [vocab] of the model's dtype: what is fetched */
   /* What the step at hand goes on with; `sample` may be past the last: */
   uint64_t sample, written;
   uint64_t taken; /* steps whose tokens are known */
@@ -53,8 +54,10 @@ static uint64_t read_numbers(const struct pen_plan *plan, const char *text, uint
     char *end;
     errno = 0;
     unsigned long long token = strtoull(at, &end, 10);
-    if (*at < '0' || *at > '9' || errno != 0 || token >= plan->vocab || (*end != ' ' && *end != '\0')) {
-      pen_fail(PEN_EXIT_USAGE, "--prompt: %.*s: token numbers below %u, parted by blanks", (int)strcspn(at, " "), at, plan->vocab);
+    if (*at < '0' || *at > '9' || errno != 0 || token >= plan->vocab ||
+        (*end != ' ' && *end != '\0')) {
+      pen_fail(PEN_EXIT_USAGE, "--prompt: %.*s: token numbers below %u, parted by blanks",
+               (int)strcspn(at, " "), at, plan->vocab);
     }
     if (to != NULL) {
       to[count] = (uint32_t)token;
@@ -80,7 +83,8 @@ static uint64_t read_bytes(const struct pen_plan *plan, const char *text, uint32
 }
 
 void pen_generate_open(const struct pen_plan *plan, const struct pen_options *options) {
-  uint64_t (*read_prompt)(const struct pen_plan *plan, const char *text, uint32_t *to) = plan->vocab > BYTE_VOCAB ? read_numbers : read_bytes;
+  uint64_t (*read_prompt)(const struct pen_plan *plan, const char *text, uint32_t *to) =
+      plan->vocab > BYTE_VOCAB ? read_numbers : read_bytes;
   uint32_t key[2];
   pen_key(key, options->seed, "generate");
   generation.options = options;
@@ -91,8 +95,10 @@ void pen_generate_open(const struct pen_plan *plan, const struct pen_options *op
   }
   uint64_t elements;
   if (__builtin_add_overflow(generation.prompt, options->tokens, &generation.capacity) ||
-      __builtin_mul_overflow(generation.capacity, options->samples, &elements) || elements > SIZE_MAX / sizeof(uint32_t)) {
-    pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds", (unsigned long long)options->tokens);
+      __builtin_mul_overflow(generation.capacity, options->samples, &elements) ||
+      elements > SIZE_MAX / sizeof(uint32_t)) {
+    pen_fail(PEN_EXIT_USAGE, "--tokens %llu: more than memory holds",
+             (unsigned long long)options->tokens);
   }
   generation.token = calloc(elements, sizeof *generation.token);
   pen_check(generation.token != NULL, "no memory for %llu tokens", (unsigned long long)elements);
@@ -105,13 +111,12 @@ void pen_generate_open(const struct pen_plan *plan, const struct pen_options *op
 
 /* The first token that the window holds. */
 static uint64_t window_start(const struct pen_vm *vm) {
-  return generation.written > vm->profile->sequence ? generation.written - vm->profile->sequence : 0;
+  return generation.written > vm->profile->sequence ? generation.written - vm->profile->sequence
+                                                    : 0;
 }
 
 /* Past the last sample there may be one step more, which nobody looks at. */
-static bool at_end(void) {
-  return generation.sample == generation.options->samples;
-}
+static bool at_end(void) { return generation.sample == generation.options->samples; }
 
 static void read_window(const struct pen_call *call) {
   const struct pen_vm *vm = ((const struct pen_op_hook *)call->prepared)->context;
@@ -137,7 +142,9 @@ static size_t row_bytes(const struct pen_vm *vm) {
 }
 
 /* Where among the logits the row is that foretells the sample's next token. */
-static size_t row_offset(const struct pen_vm *vm) { return (generation.written - window_start(vm) - 1) * row_bytes(vm); }
+static size_t row_offset(const struct pen_vm *vm) {
+  return (generation.written - window_start(vm) - 1) * row_bytes(vm);
+}
 
 /* One row of logits, as f32. */
 static const float *as_floats(const struct pen_vm *vm, const void *row) {
@@ -154,8 +161,10 @@ static void draw_from(const struct pen_vm *vm, const void *row) {
   const struct pen_options *options = generation.options;
   const uint64_t at = generation.written;
   const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
-  const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature, options->top_k, uniform, generation.weights);
-  atomic_store_explicit(&vm->transport->self->drawn[vm->step % PEN_DRAWN], (uint32_t)token, memory_order_relaxed);
+  const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature,
+                                  options->top_k, uniform, generation.weights);
+  atomic_store_explicit(&vm->transport->self->drawn[vm->step % PEN_DRAWN], (uint32_t)token,
+                        memory_order_relaxed);
 }
 
 static void draw_next(const struct pen_call *call) {
@@ -174,9 +183,11 @@ static uint32_t tapped(const struct pen_vm *vm) {
   return s;
 }
 
-/* On a device, in the place of CROSS_ENTROPY: keeps in mind where the logits are, which is the same in every step of a shape. */
+/* On a device, in the place of CROSS_ENTROPY: keeps in mind where the logits are, which is the same
+ * in every step of a shape. */
 static void note_logits(const struct pen_call *call) {
-  generation.taps[tapped(((const struct pen_op_hook *)call->prepared)->context)].logits = call->operand[LOGITS];
+  generation.taps[tapped(((const struct pen_op_hook *)call->prepared)->context)].logits =
+      call->operand[LOGITS];
 }
 
 /* A device's step is done: fetches the row and draws from it. */
@@ -206,8 +217,10 @@ static void print(const char *text, size_t bytes) {
 static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t count) {
   char text[32];
   for (uint64_t t = 0; t < count; t++) {
-    int bytes = plan->vocab > BYTE_VOCAB ? snprintf(text, sizeof text, "%u ", tokens[t]) : snprintf(text, sizeof text, "%c", (int)tokens[t]);
-    bool unprintable = plan->vocab <= BYTE_VOCAB && (tokens[t] < 32 || tokens[t] == 127) && tokens[t] != '\n' && tokens[t] != '\t';
+    int bytes = plan->vocab > BYTE_VOCAB ? snprintf(text, sizeof text, "%u ", tokens[t])
+                                         : snprintf(text, sizeof text, "%c", (int)tokens[t]);
+    bool unprintable = plan->vocab <= BYTE_VOCAB && (tokens[t] < 32 || tokens[t] == 127) &&
+                       tokens[t] != '\n' && tokens[t] != '\t';
     if (unprintable && isatty(STDOUT_FILENO)) {
       text[0] = '?'; /* a model that knows little must not steer a terminal */
     }
@@ -215,10 +228,15 @@ static void show(const struct pen_plan *plan, const uint32_t *tokens, uint64_t c
   }
 }
 
-static uint32_t drawing_rank(const struct pen_run *run) { return pen_last_stage_rank(run->plan, run->profile); }
+static uint32_t drawing_rank(const struct pen_run *run) {
+  return pen_last_stage_rank(run->plan, run->profile);
+}
 
-/* The rank that shows the texts: the one that has drawn them. Other replicas, where there are any, only help with weights. */
-static bool shows(const struct pen_run *run) { return drawing_rank(run) == generation.rank && generation.replica == 0; }
+/* The rank that shows the texts: the one that has drawn them. Other replicas, where there are any,
+ * only help with weights. */
+static bool shows(const struct pen_run *run) {
+  return drawing_rank(run) == generation.rank && generation.replica == 0;
+}
 
 static void opened(const struct pen_run *run, struct pen_vm *vm) {
   const struct pen_plan *plan = run->plan;
@@ -227,13 +245,15 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.replica = vm->replica;
   generation.taps[s].tokens = (struct pen_op_hook){.run = read_window, .context = vm};
   generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
-  generation.taps[s].loss = (struct pen_op_hook){.run = vm->queue == NULL ? draw_next : note_logits, .context = vm};
+  generation.taps[s].loss =
+      (struct pen_op_hook){.run = vm->queue == NULL ? draw_next : note_logits, .context = vm};
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);
     generation.row = calloc(plan->vocab, sizeof(float));
   }
-  pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL, "no memory for %u logits", plan->vocab);
+  pen_check(generation.weights != NULL && generation.logits != NULL && generation.row != NULL,
+            "no memory for %u logits", plan->vocab);
   pen_vm_hook(vm, PEN_OP_TOKENS, &generation.taps[s].tokens);
   pen_vm_hook(vm, PEN_OP_TARGETS, &generation.taps[s].targets);
   pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &generation.taps[s].loss);
@@ -246,28 +266,35 @@ static void begin_sample(const struct pen_run *run) {
     return;
   }
   if (generation.options->samples > 1) {
-    int bytes = snprintf(heading, sizeof heading, "%s--- %llu\n", generation.sample == 0 ? "" : "\n", (unsigned long long)generation.sample + 1);
+    int bytes =
+        snprintf(heading, sizeof heading, "%s--- %llu\n", generation.sample == 0 ? "" : "\n",
+                 (unsigned long long)generation.sample + 1);
     print(heading, (size_t)bytes);
   }
   show(run->plan, sample_of(generation.sample), generation.prompt);
 }
 
-/* Takes what the step before has drawn: it is shown; with the end-of-text token, or as many as were asked for, the sample ends. */
+/* Takes what the step before has drawn: it is shown; with the end-of-text token, or as many as were
+ * asked for, the sample ends. */
 static void take_token(const struct pen_run *run) {
   const struct pen_options *options = generation.options;
   uint32_t *drawn = sample_of(generation.sample) + generation.written++;
-  *drawn = atomic_load_explicit(&run->shared.ranks[drawing_rank(run)].drawn[generation.taken++ % PEN_DRAWN], memory_order_relaxed);
+  *drawn = atomic_load_explicit(
+      &run->shared.ranks[drawing_rank(run)].drawn[generation.taken++ % PEN_DRAWN],
+      memory_order_relaxed);
   if (shows(run)) {
     show(run->plan, drawn, 1);
   }
-  if (generation.written == generation.capacity || (options->given.end_of_text && *drawn == options->end_of_text)) {
+  if (generation.written == generation.capacity ||
+      (options->given.end_of_text && *drawn == options->end_of_text)) {
     generation.sample++;
     generation.written = generation.prompt;
     begin_sample(run);
   }
 }
 
-/* The shortest window that holds the sample, or the longest. When all samples have ended, so does the run. */
+/* The shortest window that holds the sample, or the longest. When all samples have ended, so does
+ * the run. */
 static uint32_t choose(const struct pen_run *run, uint64_t step) {
   uint32_t s = 0;
   if (step == 0) {
@@ -296,4 +323,5 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   }
 }
 
-const struct pen_command_hooks pen_generate_hooks = {.opened = opened, .choose = choose, .stepped = fetch_and_draw, .left = left};
+const struct pen_command_hooks pen_generate_hooks = {
+    .opened = opened, .choose = choose, .stepped = fetch_and_draw, .left = left};

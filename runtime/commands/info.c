@@ -11,12 +11,14 @@
 #include "runtime/base/files.h"
 #include "runtime/data/bucket.h"
 
-/* What is told of a rank's memory, in both forms; the last of it where there is such memory, on a device. */
+/* What is told of a rank's memory, in both forms; the last of it where there is such memory, on a
+ * device. */
 static const struct column {
   const char *name, *heading;
   size_t offset;
 } columns[] = {
-#define COLUMN(field, heading) {#field, heading, offsetof(struct pen_rank_memory, field)}
+#define COLUMN(field, heading) \
+  { #field, heading, offsetof(struct pen_rank_memory, field) }
     COLUMN(arena_bytes, "arena"),
     COLUMN(receive_bytes, "window"),
     COLUMN(weight_bytes, "weights"),
@@ -44,7 +46,9 @@ static uint64_t value_of(const struct pen_rank_memory *memory, const struct colu
   return value;
 }
 
-static unsigned column_count(const struct pen_plan *plan) { return plan->memory[0].pinned_bytes > 0 ? COLUMN_COUNT : COLUMN_COUNT - 1; }
+static unsigned column_count(const struct pen_plan *plan) {
+  return plan->memory[0].pinned_bytes > 0 ? COLUMN_COUNT : COLUMN_COUNT - 1;
+}
 
 static uint64_t parameter_count(const struct pen_plan *plan) {
   uint64_t count = 0;
@@ -75,7 +79,8 @@ static void json_real(struct pen_writer *out, const char *name, double value) {
   pen_writer_text(out, text);
 }
 
-static void json_digest(struct pen_writer *out, const char *name, const uint8_t digest[PEN_DIGEST_BYTES]) {
+static void json_digest(struct pen_writer *out, const char *name,
+                        const uint8_t digest[PEN_DIGEST_BYTES]) {
   pen_writer_json(out, name);
   pen_writer_text(out, ":\"");
   pen_writer_hex(out, digest, PEN_DIGEST_BYTES);
@@ -161,25 +166,28 @@ static void print_forecast(const struct pen_plan *plan) {
   const struct pen_forecast *forecast = &plan->forecast;
   printf("%-14smakespan %.6g (%s)\n", "predicted", forecast->makespan, forecast->unit);
   if (plan->replica_count > 1) {
-    printf("%-14s%u, shard %s: the exchange takes a rank up to %.6g, and makes the step %.6g longer\n", "replicas", plan->replica_count,
-           sharding_names[plan->sharding], forecast->exchanging, forecast->exposed);
+    printf(
+        "%-14s%u, shard %s: the exchange takes a rank up to %.6g, and makes the step %.6g longer\n",
+        "replicas", plan->replica_count, sharding_names[plan->sharding], forecast->exchanging,
+        forecast->exposed);
   }
 }
 
 static void print_text(const struct pen_plan *plan, const char *kernels) {
   printf("%-14s%s (penstock %s)\n", "plan", plan->name, plan->version);
-  printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule, plan->rank_count, plan->stages_per_rank,
-         plan->microbatch_count);
+  printf("%-14s%s, %u ranks of %u stages, %u microbatches\n", "schedule", plan->schedule,
+         plan->rank_count, plan->stages_per_rank, plan->microbatch_count);
   printf("%-14s%s, %s, %u layers, %" PRIu64 " parameters in %u tensors\n", "model", plan->family,
          plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),
          plan->weight_count);
   printf("%-14s%u sequences of %u in a microbatch\n", "batch", plan->microbatch, plan->sequence);
   struct pen_shapes shapes = pen_shapes_of(plan, plan->profiles[0].kind);
   for (uint32_t s = 0; s < shapes.count && shapes.count > 1; s++) {
-    printf("%-14s%u microbatches of sequences of %u\n", s == 0 ? "shapes" : "", shapes.profile[s]->microbatch_count,
-           shapes.profile[s]->sequence);
+    printf("%-14s%u microbatches of sequences of %u\n", s == 0 ? "shapes" : "",
+           shapes.profile[s]->microbatch_count, shapes.profile[s]->sequence);
   }
-  printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport, plan->threads_per_rank);
+  printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport,
+         plan->threads_per_rank);
   print_forecast(plan);
   printf("%-14s%s\n", "kernels", kernels);
   print_digest("digest", plan->digest);
@@ -200,7 +208,9 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
 
 /* Of a device that is not the CPU its name alone: it need not be here. */
 void pen_info(const struct pen_plan *plan, bool json) {
-  const char *kernels = strcmp(plan->device, "cpu") == 0 ? pen_kernels_open((int)plan->threads_per_rank) : plan->device;
+  const char *kernels = strcmp(plan->device, "cpu") == 0
+                            ? pen_kernels_open((int)plan->threads_per_rank)
+                            : plan->device;
   pen_check(kernels != NULL, "no memory for the buffers of matrix products");
   if (json) {
     print_json(plan, kernels);

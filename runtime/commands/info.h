@@ -6,7 +6,8 @@
 
 #include "runtime/plan/plan.h"
 
-/* Writes it to standard output, as JSON or for a person. Opens the kernels to say what they chose on this machine. */
+/* Writes it to standard output, as JSON or for a person. Opens the kernels to say what they chose
+ * on this machine. */
 void pen_info(const struct pen_plan *plan, bool json);
 
 #endif

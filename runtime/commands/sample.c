@@ -58,7 +58,8 @@ static double threshold(const float *logits, size_t count, uint64_t top_k, doubl
   return kth_greatest(work, count, (size_t)top_k);
 }
 
-size_t pen_sample(const float *logits, size_t count, double temperature, uint64_t top_k, double uniform, double *weights) {
+size_t pen_sample(const float *logits, size_t count, double temperature, uint64_t top_k,
+                  double uniform, double *weights) {
   size_t likeliest = 0;
   for (size_t i = 1; i < count; i++) {
     likeliest = logits[i] > logits[likeliest] ? i : likeliest;
@@ -66,7 +67,8 @@ size_t pen_sample(const float *logits, size_t count, double temperature, uint64_
   if (temperature == 0.0) {
     return likeliest;
   }
-  double least = threshold(logits, count, top_k, weights), most = (double)logits[likeliest], sum = 0.0;
+  double least = threshold(logits, count, top_k, weights), most = (double)logits[likeliest],
+         sum = 0.0;
   for (size_t i = 0; i < count; i++) {
     weights[i] = (double)logits[i] >= least ? exp(((double)logits[i] - most) / temperature) : 0.0;
     sum += weights[i];

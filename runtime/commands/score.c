@@ -1,9 +1,10 @@
 /* score.c: log-probabilities by token, and their sums by document (see score.h).
  *
- * The last stage's op CROSS_ENTROPY is tapped: run row by row it gives each token's -ln p instead of their sum, which is kept for a
- * step and then written in the order of the windows. A packed file's windows hold documents in another order than they were read in:
- * there all is kept to the end. Where replicas have to work together (their weights are shared out), each scores its own windows, and
- * the first one's last rank writes what all have found. */
+ * The last stage's op CROSS_ENTROPY is tapped: run row by row it gives each token's -ln p instead
+ * of their sum, which is kept for a step and then written in the order of the windows. A packed
+ * file's windows hold documents in another order than they were read in: there all is kept to the
+ * end. Where replicas have to work together (their weights are shared out), each scores its own
+ * windows, and the first one's last rank writes what all have found. */
 #include "runtime/commands/score.h"
 
 #include <errno.h>
@@ -32,39 +33,43 @@ struct document {
 static struct {
   const char *path;
   int descriptor;
-  bool ends;            /* documents end with a token: */
+  bool ends; /* documents end with a token: */
   int64_t end_of_text;
   struct pen_op_hook tap;
-  /* What a step finds, shared by all ranks; odd steps have a place of their own, so that the next one may run while it is written. */
+  /* What a step finds, shared by all ranks; odd steps have a place of their own, so that the next
+   * one may run while it is written. */
   struct finding {
     double minus_log; /* NaN: not scored */
     int32_t target;
-  } *found;           /* [2][windows of a step][sequence] */
+  } * found;            /* [2][windows of a step][sequence] */
   uint64_t found_count; /* of one step */
   size_t microbatch_rows;
-  size_t row;           /* of the microbatch: the next call's first */
+  size_t row; /* of the microbatch: the next call's first */
   struct {
     double *minus_log;
     int32_t *target;
-  } fetched;            /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
-  bool writes;          /* this rank does */
+  } fetched;   /* [microbatches][microbatch_rows] pinned: where a device leaves a step's */
+  bool writes; /* this rank does */
   struct pen_writer out;
   struct document document;
   uint64_t scored;
   double sum;
   /* of a packed file: */
-  double *kept;          /* -ln p of every token of every piece; NaN: not scored */
-  uint64_t *kept_first;  /* [document]: where the piece begins in `kept` */
-  uint64_t *order;       /* [document]: the pieces in the order of the input */
+  double *kept;         /* -ln p of every token of every piece; NaN: not scored */
+  uint64_t *kept_first; /* [document]: where the piece begins in `kept` */
+  uint64_t *order;      /* [document]: the pieces in the order of the input */
 } score;
 
 void pen_score_open(const struct pen_run *run) {
   const struct pen_options *options = run->options;
   uint64_t elements;
   score.found_count = pen_data_step_windows(run->plan, run->profile) * run->profile->sequence;
-  pen_check(!__builtin_mul_overflow(score.found_count, 2 * sizeof *score.found, &elements) && elements <= SIZE_MAX, "too many tokens a step");
+  pen_check(!__builtin_mul_overflow(score.found_count, 2 * sizeof *score.found, &elements) &&
+                elements <= SIZE_MAX,
+            "too many tokens a step");
   score.found = mmap(NULL, elements, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  pen_check(score.found != MAP_FAILED, "no memory for the scores of %" PRIu64 " tokens", 2 * score.found_count);
+  pen_check(score.found != MAP_FAILED, "no memory for the scores of %" PRIu64 " tokens",
+            2 * score.found_count);
   score.path = options->output;
   score.ends = options->given.end_of_text;
   score.end_of_text = (int64_t)options->end_of_text;
@@ -73,8 +78,10 @@ void pen_score_open(const struct pen_run *run) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--output %s: %s", options->output, strerror(errno));
   }
   struct stat output, result;
-  if (fstat(score.descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 && S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
-    pen_fail(PEN_EXIT_USAGE, "--output %s: is standard output, where the result goes", options->output);
+  if (fstat(score.descriptor, &output) == 0 && fstat(STDOUT_FILENO, &result) == 0 &&
+      S_ISREG(output.st_mode) && pen_file_same(&output, &result)) {
+    pen_fail(PEN_EXIT_USAGE, "--output %s: is standard output, where the result goes",
+             options->output);
   }
 }
 
@@ -92,16 +99,20 @@ static size_t next_row(size_t rows) {
   return first;
 }
 
-/* On a device: behind CROSS_ENTROPY, which leaves each row's loss, an f64, in its workspace (kernels/cuda/cross_entropy.cu). */
+/* On a device: behind CROSS_ENTROPY, which leaves each row's loss, an f64, in its workspace
+ * (kernels/cuda/cross_entropy.cu). */
 static void fetch_rows(const struct pen_call *call) {
   const struct pen_op_hook *tap = call->prepared;
   const struct pen_vm *vm = tap->context;
-  const size_t rows = (size_t)call->dim[0], first = (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
+  const size_t rows = (size_t)call->dim[0],
+               first = (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
   struct pen_call own = *call;
   own.prepared = tap->prepared;
   tap->kernel(&own);
-  vm->device->copy_out(score.fetched.minus_log + first, call->workspace, rows * sizeof(double), call->stream);
-  vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t), call->stream);
+  vm->device->copy_out(score.fetched.minus_log + first, call->workspace, rows * sizeof(double),
+                       call->stream);
+  vm->device->copy_out(score.fetched.target + first, call->operand[1], rows * sizeof(int32_t),
+                       call->stream);
 }
 
 /* When the step is done. */
@@ -113,18 +124,21 @@ static void take_fetched(const struct pen_vm *vm) {
   struct finding *found = found_of(vm) + vm->replica * count;
   for (size_t r = 0; r < count; r++) {
     const int32_t target = score.fetched.target[r];
-    found[r] = (struct finding){target == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r], target};
+    found[r] = (struct finding){
+        target == PEN_IGNORED_TARGET ? (double)NAN : score.fetched.minus_log[r], target};
   }
 }
 
-/* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in rising order has the bits of one call. */
+/* CROSS_ENTROPY, one row a call. Each row's loss is computed from that row alone, so the sum in
+ * rising order has the bits of one call. */
 static void score_rows(const struct pen_call *call) {
   const struct pen_op_hook *tap = call->prepared;
   const struct pen_vm *vm = tap->context;
   const size_t rows = (size_t)call->dim[0], vocab = (size_t)call->dim[1];
   const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int32_t *targets = call->operand[1];
-  struct finding *found = found_of(vm) + (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
+  struct finding *found =
+      found_of(vm) + (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
     double loss = 0.0;
@@ -146,7 +160,8 @@ static void score_rows(const struct pen_call *call) {
 static const struct pen_packed_document *pieces; /* for the comparison */
 
 static int by_input(const void *a, const void *b) {
-  const struct pen_packed_document *x = &pieces[*(const uint64_t *)a], *y = &pieces[*(const uint64_t *)b];
+  const struct pen_packed_document *x = &pieces[*(const uint64_t *)a],
+                                   *y = &pieces[*(const uint64_t *)b];
   if (x->number != y->number) {
     return x->number < y->number ? -1 : 1;
   }
@@ -157,7 +172,8 @@ static void open_packed(const struct pen_packed *packed) {
   uint64_t documents = packed->header->document_count, tokens = 0;
   score.kept_first = calloc(documents + 1, sizeof *score.kept_first);
   score.order = calloc(documents + 1, sizeof *score.order);
-  pen_check(score.kept_first != NULL && score.order != NULL, "no memory for %" PRIu64 " documents", documents);
+  pen_check(score.kept_first != NULL && score.order != NULL, "no memory for %" PRIu64 " documents",
+            documents);
   for (uint64_t d = 0; d < documents; d++) {
     score.kept_first[d] = tokens;
     score.order[d] = d;
@@ -173,7 +189,8 @@ static void open_packed(const struct pen_packed *packed) {
 static void keep_window(const struct pen_packed *packed, uint64_t w, const struct finding *found) {
   const struct pen_packed_window *window = &packed->windows[w];
   uint64_t at = 0;
-  for (uint64_t d = window->first_document; d < window->first_document + window->document_count; d++) {
+  for (uint64_t d = window->first_document; d < window->first_document + window->document_count;
+       d++) {
     double *kept = score.kept + score.kept_first[d];
     kept[0] = (double)NAN;
     for (uint64_t t = 1; t < packed->documents[d].length; t++) {
@@ -195,7 +212,8 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
     score.tap.run = fetch_rows;
     score.fetched.minus_log = vm->device->order->pinned(count * sizeof(double));
     score.fetched.target = vm->device->order->pinned(count * sizeof(int32_t));
-    pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL, "no pinned memory for the scores of %zu tokens", count);
+    pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL,
+              "no pinned memory for the scores of %zu tokens", count);
   }
   pen_vm_hook(vm, PEN_OP_CROSS_ENTROPY, &score.tap);
   score.writes = vm->replica == 0;
@@ -224,7 +242,8 @@ static void end_document(void) {
   pen_writer_text(&score.out, ",\"log_probability\":");
   pen_writer_text(&score.out, sum);
   pen_writer_text(&score.out, "}\n");
-  *document = (struct document){.index = document->index + 1, .first_token = document->first_token + document->tokens};
+  *document = (struct document){.index = document->index + 1,
+                                .first_token = document->first_token + document->tokens};
 }
 
 /* The next token of the file; `minus_log` is NaN where nothing foretells it. */
@@ -257,7 +276,8 @@ static void flush(void) {
   }
 }
 
-/* Documents in the order of the input. A later piece begins with the token that the piece before ended with. */
+/* Documents in the order of the input. A later piece begins with the token that the piece before
+ * ended with. */
 static void write_packed(const struct pen_packed *packed) {
   for (uint64_t i = 0; i < packed->header->document_count; i++) {
     uint64_t d = score.order[i];
@@ -274,9 +294,11 @@ static void write_packed(const struct pen_packed *packed) {
 
 static void take_step(const struct pen_run *run, struct pen_vm *vm) {
   const struct finding *found = found_of(vm);
-  uint64_t sequence = run->profile->sequence, windows = pen_data_step_windows(run->plan, run->profile);
+  uint64_t sequence = run->profile->sequence,
+           windows = pen_data_step_windows(run->plan, run->profile);
   const struct pen_packed *packed = &vm->data.packed;
-  for (uint64_t w = 0; packed->header != NULL && w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
+  for (uint64_t w = 0;
+       packed->header != NULL && w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
     keep_window(packed, vm->data.cursor + w, found + w * sequence);
   }
   if (packed->header != NULL) {
@@ -286,7 +308,8 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
     add_token((double)NAN, score.ends && pen_data_token(&vm->data, 0) == score.end_of_text);
   }
   for (uint64_t w = 0; w < windows && vm->data.cursor + w < vm->data.window_count; w++) {
-    uint64_t left = vm->data.token_count - 1 - (vm->data.cursor + w) * sequence; /* the last window may hold less */
+    uint64_t left = vm->data.token_count - 1 -
+                    (vm->data.cursor + w) * sequence; /* the last window may hold less */
     for (uint64_t t = 0; t < sequence && t < left; t++) {
       const struct finding *one = &found[w * sequence + t];
       add_token(one->minus_log, score.ends && one->target == score.end_of_text);
@@ -326,4 +349,5 @@ static void left(const struct pen_run *run, struct pen_vm *vm) {
   control->target_count = score.scored;
 }
 
-const struct pen_command_hooks pen_score_hooks = {.opened = opened, .stepped = stepped, .left = left};
+const struct pen_command_hooks pen_score_hooks = {
+    .opened = opened, .stepped = stepped, .left = left};

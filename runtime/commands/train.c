@@ -1,5 +1,5 @@
-/* run.c: the commands that run steps: everything that a user can have got wrong is found here, by one process, before ranks
- * exist; what holds for all ranks is settled once. */
+/* run.c: the commands that run steps: everything that a user can have got wrong is found here, by
+ * one process, before ranks exist; what holds for all ranks is settled once. */
 #include "runtime/rank/run.h"
 
 #include <dirent.h>
@@ -32,9 +32,12 @@ static const struct named_file {
   size_t offset; /* of the path in struct pen_options */
   bool written;
 } named_files[] = {
-    {"--data", offsetof(struct pen_options, data), false},     {"--eval-data", offsetof(struct pen_options, eval_data), false},
-    {"--init", offsetof(struct pen_options, init), false},     {"--log", offsetof(struct pen_options, log), true},
-    {"--trace", offsetof(struct pen_options, trace), true},    {"--measure", offsetof(struct pen_options, measure), true},
+    {"--data", offsetof(struct pen_options, data), false},
+    {"--eval-data", offsetof(struct pen_options, eval_data), false},
+    {"--init", offsetof(struct pen_options, init), false},
+    {"--log", offsetof(struct pen_options, log), true},
+    {"--trace", offsetof(struct pen_options, trace), true},
+    {"--measure", offsetof(struct pen_options, measure), true},
     {"--output", offsetof(struct pen_options, output), true},
 };
 enum { NAMED_FILE_COUNT = sizeof named_files / sizeof *named_files };
@@ -46,11 +49,13 @@ static const char *path_of(const struct pen_options *options, const struct named
 /* The folder of a path; returns its last part. */
 static const char *part_path(const char *path, char folder[PATH_MAX]) {
   const char *slash = strrchr(path, '/');
-  snprintf(folder, PATH_MAX, "%.*s", slash == NULL ? 1 : (int)(slash - path + 1), slash == NULL ? "." : path);
+  snprintf(folder, PATH_MAX, "%.*s", slash == NULL ? 1 : (int)(slash - path + 1),
+           slash == NULL ? "." : path);
   return slash == NULL ? path : slash + 1;
 }
 
-/* Whether both name one file, whose content would be lost: not a device or a pipe. One that is not there yet is known by its folder. */
+/* Whether both name one file, whose content would be lost: not a device or a pipe. One that is not
+ * there yet is known by its folder. */
 static bool same_file(const char *path, const char *other) {
   struct stat one, two;
   int missing = stat(path, &one) != 0, other_missing = stat(other, &two) != 0;
@@ -59,7 +64,8 @@ static bool same_file(const char *path, const char *other) {
   }
   char folder[PATH_MAX], other_folder[PATH_MAX];
   bool same_name = strcmp(part_path(path, folder), part_path(other, other_folder)) == 0;
-  return missing && other_missing && same_name && stat(folder, &one) == 0 && stat(other_folder, &two) == 0 && pen_file_same(&one, &two);
+  return missing && other_missing && same_name && stat(folder, &one) == 0 &&
+         stat(other_folder, &two) == 0 && pen_file_same(&one, &two);
 }
 
 /* A file that is written would be emptied before, or while, it is read as another. */
@@ -69,7 +75,8 @@ static void keep_files_apart(const struct pen_options *options) {
     for (size_t j = 0; j < NAMED_FILE_COUNT && named_files[i].written && path != NULL; j++) {
       const char *other = path_of(options, &named_files[j]);
       if (i != j && other != NULL && same_file(path, other)) {
-        pen_fail(PEN_EXIT_USAGE, "%s %s: the same file as that of %s", named_files[i].option, path, named_files[j].option);
+        pen_fail(PEN_EXIT_USAGE, "%s %s: the same file as that of %s", named_files[i].option, path,
+                 named_files[j].option);
       }
     }
   }
@@ -89,7 +96,8 @@ static void keep_weights_apart(const struct pen_run *run) {
     for (size_t i = 0; i < NAMED_FILE_COUNT; i++) {
       const char *written = named_files[i].written ? path_of(run->options, &named_files[i]) : NULL;
       if (written != NULL && same_file(file, written)) {
-        pen_fail(PEN_EXIT_USAGE, "%s %s: a file of the weights that are read from %s", named_files[i].option, written, path);
+        pen_fail(PEN_EXIT_USAGE, "%s %s: a file of the weights that are read from %s",
+                 named_files[i].option, written, path);
       }
     }
   }
@@ -99,23 +107,30 @@ static void keep_weights_apart(const struct pen_run *run) {
 }
 
 /* What steps of that kind may run. */
-static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile_kind kind, const struct pen_options *options,
-                                   const char *command) {
+static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile_kind kind,
+                                   const struct pen_options *options, const char *command) {
   struct pen_shapes shapes = pen_shapes_of(plan, kind);
   if (shapes.count == 0) {
-    pen_fail(PEN_EXIT_USAGE, "%s: this binary has no plan for it: its schedule is %s; build one whose schedule trains", command,
-             plan->schedule);
+    pen_fail(
+        PEN_EXIT_USAGE,
+        "%s: this binary has no plan for it: its schedule is %s; build one whose schedule trains",
+        command, plan->schedule);
   }
   if (options->given.shape) {
     pen_shapes_force(&shapes, options->shape);
   }
   keep_files_apart(options);
-  const char *follows = options->trace != NULL ? "--trace" : options->measure != NULL ? "--measure" : NULL;
+  const char *follows = options->trace != NULL     ? "--trace"
+                        : options->measure != NULL ? "--measure"
+                                                   : NULL;
   if (plan->host_count > 1 && follows != NULL) {
-    pen_fail(PEN_EXIT_USAGE, "%s follows the ranks of one host, and this binary's are on %" PRIu32, follows, plan->host_count);
+    pen_fail(PEN_EXIT_USAGE, "%s follows the ranks of one host, and this binary's are on %" PRIu32,
+             follows, plan->host_count);
   }
   if (shapes.count > 1 && follows != NULL) {
-    pen_fail(PEN_EXIT_USAGE, "%s follows one shape, and this binary has %" PRIu32 ": choose one by --shape", follows, shapes.count);
+    pen_fail(PEN_EXIT_USAGE,
+             "%s follows one shape, and this binary has %" PRIu32 ": choose one by --shape",
+             follows, shapes.count);
   }
   return shapes;
 }
@@ -124,21 +139,26 @@ static const struct pen_profile *last_of(const struct pen_shapes *shapes) {
   return shapes->profile[shapes->count - 1];
 }
 
-static void need_data(const struct pen_plan *plan, const struct pen_options *options, const char *command) {
+static void need_data(const struct pen_plan *plan, const struct pen_options *options,
+                      const char *command) {
   if (plan->needs_tokens && options->data == NULL) {
-    pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: a token file, as penstock-tokens writes it", command);
+    pen_fail(PEN_EXIT_USAGE, "%s needs --data FILE: a token file, as penstock-tokens writes it",
+             command);
   }
 }
 
-/* A model that makes its own inputs has no use for a token file: one that is named must be there, and is left alone. */
-static const char *tokens_wanted(const struct pen_plan *plan, const char *option, const char *path) {
+/* A model that makes its own inputs has no use for a token file: one that is named must be there,
+ * and is left alone. */
+static const char *tokens_wanted(const struct pen_plan *plan, const char *option,
+                                 const char *path) {
   if (plan->needs_tokens || path == NULL) {
     return path;
   }
   if (access(path, R_OK) != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
   }
-  fprintf(stderr, "%s: %s %s is not read: the model makes its own inputs\n", plan->name, option, path);
+  fprintf(stderr, "%s: %s %s is not read: the model makes its own inputs\n", plan->name, option,
+          path);
   return NULL;
 }
 
@@ -154,7 +174,8 @@ static void open_trace(struct pen_run *run) {
   }
 }
 
-/* A run that starts anew where checkpoints are will take the place of some: nobody should learn that afterwards. */
+/* A run that starts anew where checkpoints are will take the place of some: nobody should learn
+ * that afterwards. */
 static void say_what_is_there(const struct pen_run *run) {
   const char *name = run->plan->name, *folder = run->options->checkpoint;
   uint64_t newest;
@@ -164,13 +185,16 @@ static void say_what_is_there(const struct pen_run *run) {
     }
     return;
   }
-  const char *advice = run->options->resume ? "but no latest to resume" : "and --resume goes on from the latest";
-  fprintf(stderr, "%s: %s holds checkpoints up to step-%08" PRIu64 ", %s: starting at step 1; those of the same steps are replaced\n", name,
-          folder, newest, advice);
+  const char *advice =
+      run->options->resume ? "but no latest to resume" : "and --resume goes on from the latest";
+  fprintf(stderr,
+          "%s: %s holds checkpoints up to step-%08" PRIu64
+          ", %s: starting at step 1; those of the same steps are replaced\n",
+          name, folder, newest, advice);
 }
 
-/* `path`, or, where the folder that it is or lies in is a link, where that leads now: DIR/latest may name another by the time that a rank
- * opens it. 0. */
+/* `path`, or, where the folder that it is or lies in is a link, where that leads now: DIR/latest
+ * may name another by the time that a rank opens it. 0. */
 static int settle_path(const char *path, char settled[PATH_MAX]) {
   char folder[PATH_MAX], real[PATH_MAX];
   struct stat status;
@@ -184,7 +208,8 @@ static int settle_path(const char *path, char settled[PATH_MAX]) {
     length--;
   }
   snprintf(folder, sizeof folder, "%.*s", (int)length, path);
-  bool leads = lstat(folder, &status) == 0 && S_ISLNK(status.st_mode) && realpath(folder, real) != NULL;
+  bool leads =
+      lstat(folder, &status) == 0 && S_ISLNK(status.st_mode) && realpath(folder, real) != NULL;
   if (pen_path_suffix(settled, leads ? real : path, leads ? file : "") != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
   }
@@ -211,8 +236,10 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   }
 }
 
-/* All full steps of the file, once, whatever their shapes; without a file there is no natural end, and one step is made. */
-static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shapes *shapes, const struct pen_data *data) {
+/* All full steps of the file, once, whatever their shapes; without a file there is no natural end,
+ * and one step is made. */
+static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shapes *shapes,
+                              const struct pen_data *data) {
   uint64_t steps = 0, cursor = 0;
   if (data->tokens == NULL) {
     return 1;
@@ -225,7 +252,8 @@ static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shap
     }
   }
   if (steps == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " windows of sequence %" PRIu64 ": a step reads %" PRIu64, data->path,
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " windows of sequence %" PRIu64 ": a step reads %" PRIu64, data->path,
              data->window_count, data->sequence, cursor);
   }
   return steps;
@@ -234,13 +262,15 @@ static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shap
 /* One step up is meant, not checkpoints within a checkpoint. */
 static void must_hold_checkpoints(const char *folder) {
   char file[PATH_MAX];
-  if (pen_path_join(file, folder, pen_checkpoint_files[PEN_OPTIMIZER_FILE]) == 0 && access(file, F_OK) == 0) {
-    pen_fail(PEN_EXIT_USAGE, "--checkpoint %s: is one checkpoint itself: name the folder that holds it", folder);
+  if (pen_path_join(file, folder, pen_checkpoint_files[PEN_OPTIMIZER_FILE]) == 0 &&
+      access(file, F_OK) == 0) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--checkpoint %s: is one checkpoint itself: name the folder that holds it", folder);
   }
 }
 
-/* Better now than after a week of training. A run that was killed a moment ago may still be leaving. Of several hosts, the one that has rank 0
- * claims the folder for all. */
+/* Better now than after a week of training. A run that was killed a moment ago may still be
+ * leaving. Of several hosts, the one that has rank 0 claims the folder for all. */
 static void claim_checkpoints(const struct pen_run *run) {
   const double leaving_s = 2;
   const char *folder = run->options->checkpoint;
@@ -249,7 +279,8 @@ static void claim_checkpoints(const struct pen_run *run) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
   }
   if (run->here.first == 0 && pen_folder_claim(folder, leaving_s) != 0) {
-    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
+    pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder,
+             errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
   }
 }
 
@@ -262,16 +293,20 @@ static void open_evaluation(struct pen_run *run) {
     pen_assert(evaluation->shapes.count > 0); /* every plan that trains has them */
     pen_data_open(&evaluation->data, run->plan, last_of(&evaluation->shapes)->sequence,
                   tokens_wanted(run->plan, "--eval-data", options->eval_data), options->seed);
-    evaluation->steps = options->given.eval_steps ? options->eval_steps : steps_of_file(run->plan, &evaluation->shapes, &evaluation->data);
+    evaluation->steps = options->given.eval_steps
+                            ? options->eval_steps
+                            : steps_of_file(run->plan, &evaluation->shapes, &evaluation->data);
   }
 }
 
 static void check_evaluation(const struct pen_plan *plan, const struct pen_options *options) {
   if (options->given.eval_every && plan->needs_tokens && options->eval_data == NULL) {
-    pen_fail(PEN_EXIT_USAGE, "--eval-every %" PRIu64 " needs --eval-data FILE: what to evaluate on", options->eval_every);
+    pen_fail(PEN_EXIT_USAGE, "--eval-every %" PRIu64 " needs --eval-data FILE: what to evaluate on",
+             options->eval_every);
   }
   if ((options->given.eval_steps || options->eval_data != NULL) && !options->given.eval_every) {
-    pen_fail(PEN_EXIT_USAGE, "--%s needs --eval-every N: after how many steps to evaluate", options->given.eval_steps ? "eval-steps" : "eval-data");
+    pen_fail(PEN_EXIT_USAGE, "--%s needs --eval-every N: after how many steps to evaluate",
+             options->given.eval_steps ? "eval-steps" : "eval-data");
   }
 }
 
@@ -281,17 +316,19 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
     pen_fail(PEN_EXIT_USAGE, "--resume needs --checkpoint DIR: what to resume");
   }
   if (options->given.keep && options->checkpoint == NULL) {
-    pen_fail(PEN_EXIT_USAGE, "--keep %" PRIu64 " needs --checkpoint DIR: where to remove", options->keep);
+    pen_fail(PEN_EXIT_USAGE, "--keep %" PRIu64 " needs --checkpoint DIR: where to remove",
+             options->keep);
   }
   if (options->given.save_every && options->checkpoint == NULL) {
-    pen_fail(PEN_EXIT_USAGE, "--save-every %" PRIu64 " needs --checkpoint DIR: where to save", options->save_every);
+    pen_fail(PEN_EXIT_USAGE, "--save-every %" PRIu64 " needs --checkpoint DIR: where to save",
+             options->save_every);
   }
   check_evaluation(plan, options);
 }
 
 /* A run of that command, as far as its options and the binary say. */
-static struct pen_run run_of(const struct pen_plan *plan, const struct pen_options *options, enum pen_profile_kind kind,
-                             const char *command, uint64_t zero_ns) {
+static struct pen_run run_of(const struct pen_plan *plan, const struct pen_options *options,
+                             enum pen_profile_kind kind, const char *command, uint64_t zero_ns) {
   struct pen_shapes shapes = shapes_of(plan, kind, options, command);
   struct pen_local_ranks here = pen_local_ranks_of(plan, options);
   return (struct pen_run){
@@ -306,22 +343,26 @@ static struct pen_run run_of(const struct pen_plan *plan, const struct pen_optio
   };
 }
 
-int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
-  pen_hold_signals(); /* one that comes before there are ranks is theirs, too: they leave in order */
+int pen_run_train(const struct pen_plan *plan, const struct pen_options *options,
+                  uint64_t zero_ns) {
+  pen_hold_signals(); /* one that comes before there are ranks is theirs, too: they leave in order
+                       */
   struct pen_run run = run_of(plan, options, PEN_TRAIN, "train", zero_ns);
   struct pen_checkpoint_info found;
   check_train(plan, options);
   open_data(&run);
   open_evaluation(&run);
   if (options->checkpoint != NULL) {
-    claim_checkpoints(&run); /* before what is there is read: who had it may have saved while it left */
+    claim_checkpoints(
+        &run); /* before what is there is read: who had it may have saved while it left */
   }
   find_start(&run, &found);
   keep_weights_apart(&run);
   uint64_t past_step = options->given.steps ? options->steps : plan->optimizer.steps;
   if (run.first_step >= past_step) {
-    fprintf(stderr, "%s: %s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64 "\n", plan->name,
-            run.checkpoint_path == NULL ? "the run" : run.checkpoint_path, run.first_step, past_step);
+    fprintf(stderr, "%s: %s is at step %" PRIu64 " already: nothing to do up to step %" PRIu64 "\n",
+            plan->name, run.checkpoint_path == NULL ? "the run" : run.checkpoint_path,
+            run.first_step, past_step);
     return 0;
   }
   run.steps = past_step - run.first_step;
@@ -340,8 +381,10 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
   return status;
 }
 
-/* DIR itself when it holds weights, else what DIR/latest names. With a manifest, checksums are verified too. */
-static void find_weights(struct pen_run *run, const char *command, struct pen_checkpoint_info *found) {
+/* DIR itself when it holds weights, else what DIR/latest names. With a manifest, checksums are
+ * verified too. */
+static void find_weights(struct pen_run *run, const char *command,
+                         struct pen_checkpoint_info *found) {
   const struct pen_options *options = run->options;
   if ((options->checkpoint == NULL) == (options->init == NULL)) {
     pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init PATH", command);
@@ -352,46 +395,58 @@ static void find_weights(struct pen_run *run, const char *command, struct pen_ch
     pen_checkpoint_share(settle_path, options->init, folder);
     pen_weights_check(run->plan, folder);
     run->weights_path = folder;
-  } else if (pen_path_join(file, options->checkpoint, "model.safetensors") == 0 && access(file, F_OK) == 0) {
+  } else if (pen_path_join(file, options->checkpoint, "model.safetensors") == 0 &&
+             access(file, F_OK) == 0) {
     pen_checkpoint_share(settle_path, options->checkpoint, folder);
     pen_weights_check(run->plan, folder);
-    *(pen_manifest_find(folder, run->plan) == PEN_MANIFEST_OURS ? &run->checkpoint_path : &run->weights_path) = folder;
+    *(pen_manifest_find(folder, run->plan) == PEN_MANIFEST_OURS ? &run->checkpoint_path
+                                                                : &run->weights_path) = folder;
   } else if (pen_checkpoint_find_weights(options->checkpoint, run->plan, found) == 0) {
     run->checkpoint_path = found->path;
   } else {
-    pen_fail(PEN_EXIT_NO_INPUT, "--checkpoint %s: holds neither model.safetensors nor a checkpoint named latest",
+    pen_fail(PEN_EXIT_NO_INPUT,
+             "--checkpoint %s: holds neither model.safetensors nor a checkpoint named latest",
              options->checkpoint);
   }
   keep_weights_apart(run);
 }
 
-static bool is_here(const struct pen_run *run, uint32_t rank) { return rank - run->here.first < run->here.count; }
+static bool is_here(const struct pen_run *run, uint32_t rank) {
+  return rank - run->here.first < run->here.count;
+}
 
 /* The result line. A loss that is a sum is given for one step, as training logs it. */
 static void print_result(const struct pen_run *run) {
   const struct pen_control *control = run->shared.control;
   uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
   if (divisor == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: no target in the windows of the %" PRIu64 " steps that were made: they have no loss", run->options->data,
-             control->step_count);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: no target in the windows of the %" PRIu64
+             " steps that were made: they have no loss",
+             run->options->data, control->step_count);
   }
   double loss = control->loss_sum / (double)divisor;
   char loss_text[32], perplexity_text[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
   pen_json_number(perplexity_text, sizeof perplexity_text, exp(loss));
-  printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text, control->target_count);
+  printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text,
+         control->target_count);
 }
 
-/* Runs the steps of a command that trains nothing; where that rank is, the result line says what came of them. PEN_NONE: nowhere. */
+/* Runs the steps of a command that trains nothing; where that rank is, the result line says what
+ * came of them. PEN_NONE: nowhere. */
 static int run_forward(struct pen_run *run, uint32_t telling_rank) {
   open_trace(run);
   int status = pen_launch(run);
   if (status == 0 && is_here(run, telling_rank)) {
     print_result(run);
   }
-  if (status == 0 && telling_rank != PEN_NONE && is_here(run, 0) && run->shared.control->step_count < run->steps) {
-    fprintf(stderr, "%s: stopped by a signal after %" PRIu64 " of %" PRIu64 " steps: the rest was not read\n", run->plan->name,
-            run->shared.control->step_count, run->steps);
+  if (status == 0 && telling_rank != PEN_NONE && is_here(run, 0) &&
+      run->shared.control->step_count < run->steps) {
+    fprintf(stderr,
+            "%s: stopped by a signal after %" PRIu64 " of %" PRIu64
+            " steps: the rest was not read\n",
+            run->plan->name, run->shared.control->step_count, run->steps);
   }
   pen_shared_close(&run->shared);
   return status;
@@ -399,20 +454,26 @@ static int run_forward(struct pen_run *run, uint32_t telling_rank) {
 
 static void need_language(const struct pen_plan *plan, const char *command) {
   if (!plan->needs_tokens || !plan->loss_is_mean) {
-    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model foretells no tokens: its loss is a sum", command);
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model foretells no tokens: its loss is a sum",
+             command);
   }
 }
 
-/* One replica does the work, and its ranks may stand beside those of the next: on several hosts nobody could say who starts which. */
+/* One replica does the work, and its ranks may stand beside those of the next: on several hosts
+ * nobody could say who starts which. */
 static void need_one_replica_or_host(const struct pen_plan *plan, const char *command) {
   if (plan->host_count > 1 && plan->replica_count > 1) {
-    pen_fail(PEN_EXIT_USAGE, "%s: the %" PRIu32 " replicas of this binary are on %" PRIu32 " hosts; build one with"
-             " data_parallel.replicas = 1, which takes the same weights", command, plan->replica_count, plan->host_count);
+    pen_fail(PEN_EXIT_USAGE,
+             "%s: the %" PRIu32 " replicas of this binary are on %" PRIu32
+             " hosts; build one with"
+             " data_parallel.replicas = 1, which takes the same weights",
+             command, plan->replica_count, plan->host_count);
   }
 }
 
-/* One text, or one file in its order, is the work of one replica: its plan is the deployment's. Of values that are cut it keeps the copies
- * alone. Replicas that share out what their programs read (UNSHARD) can run only together, and do. */
+/* One text, or one file in its order, is the work of one replica: its plan is the deployment's. Of
+ * values that are cut it keeps the copies alone. Replicas that share out what their programs read
+ * (UNSHARD) can run only together, and do. */
 static struct pen_plan of_one_replica(const struct pen_plan *plan) {
   struct pen_plan one = *plan;
   if (plan->sharding == PEN_SHARD_WEIGHTS) {
@@ -433,7 +494,9 @@ static struct pen_plan of_one_replica(const struct pen_plan *plan) {
 }
 
 /* Who finds what tokens are worth. */
-static uint32_t finding_rank(const struct pen_run *run) { return pen_last_stage_rank(run->plan, run->profile); }
+static uint32_t finding_rank(const struct pen_run *run) {
+  return pen_last_stage_rank(run->plan, run->profile);
+}
 
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
   need_data(plan, options, "eval");
@@ -445,7 +508,8 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
   return run_forward(&run, 0);
 }
 
-int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+int pen_run_score(const struct pen_plan *plan, const struct pen_options *options,
+                  uint64_t zero_ns) {
   need_one_replica_or_host(plan, "score");
   need_language(plan, "score");
   need_data(plan, options, "score");
@@ -457,11 +521,13 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   struct pen_run run = run_of(plan, options, PEN_EVAL, "score", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
-  run.shapes = (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
+  run.shapes =
+      (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
   pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data, options->seed);
   if (run.data.packed.header != NULL && options->given.end_of_text) {
-    pen_fail(PEN_EXIT_USAGE, "--end-of-text %" PRIu64 ": %s is packed, and says itself where documents end", options->end_of_text,
-             run.data.path);
+    pen_fail(PEN_EXIT_USAGE,
+             "--end-of-text %" PRIu64 ": %s is packed, and says itself where documents end",
+             options->end_of_text, run.data.path);
   }
   uint64_t step_windows = pen_data_step_windows(plan, run.profile);
   run.steps = (run.data.window_count + step_windows - 1) / step_windows;
@@ -472,7 +538,8 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   return run_forward(&run, finding_rank(&run));
 }
 
-int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
+                     uint64_t zero_ns) {
   need_one_replica_or_host(plan, "generate");
   need_language(plan, "generate");
   if (options->prompt == NULL) {
@@ -489,6 +556,7 @@ int pen_run_generate(const struct pen_plan *plan, const struct pen_options *opti
   run.data.window_count = 1; /* taps read the samples instead */
   run.hooks = &pen_generate_hooks;
   pen_generate_open(plan, &quiet);
-  run.steps = options->tokens * options->samples; /* at most; pen_generate_open() has looked that it is a number */
+  run.steps = options->tokens *
+              options->samples; /* at most; pen_generate_open() has looked that it is a number */
   return run_forward(&run, PEN_NONE);
 }

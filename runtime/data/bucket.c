@@ -32,15 +32,19 @@ void pen_shapes_force(struct pen_shapes *shapes, uint64_t sequence) {
       shapes->count = 1;
       return;
     }
-    used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRIu32, s == 0 ? "" : ", ", shapes->profile[s]->sequence);
+    used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRIu32, s == 0 ? "" : ", ",
+                             shapes->profile[s]->sequence);
   }
-  pen_fail(PEN_EXIT_USAGE, "--shape %" PRIu64 ": this binary's shapes have sequences of %s", sequence, list);
+  pen_fail(PEN_EXIT_USAGE, "--shape %" PRIu64 ": this binary's shapes have sequences of %s",
+           sequence, list);
 }
 
-uint32_t pen_bucket_of_step(const struct pen_shapes *shapes, const struct pen_plan *plan, const struct pen_data *data, uint64_t cursor) {
+uint32_t pen_bucket_of_step(const struct pen_shapes *shapes, const struct pen_plan *plan,
+                            const struct pen_data *data, uint64_t cursor) {
   uint32_t s = 0;
   while (s + 1 < shapes->count &&
-         pen_data_longest(data, cursor, pen_data_step_windows(plan, shapes->profile[s])) > shapes->profile[s]->sequence) {
+         pen_data_longest(data, cursor, pen_data_step_windows(plan, shapes->profile[s])) >
+             shapes->profile[s]->sequence) {
     s++;
   }
   return s;

@@ -1,7 +1,9 @@
-/* shape.h: a binary may hold plans of several shapes, for sequences of different lengths; which of them a step runs.
+/* shape.h: a binary may hold plans of several shapes, for sequences of different lengths; which of
+ * them a step runs.
  *
- * A step runs the shape of the shortest sequence that holds every window which that shape would read, as the file's index gives their
- * lengths; a plain file's windows all have the longest. All ranks read the same index and cursor, and so choose alike. */
+ * A step runs the shape of the shortest sequence that holds every window which that shape would
+ * read, as the file's index gives their lengths; a plain file's windows all have the longest. All
+ * ranks read the same index and cursor, and so choose alike. */
 #ifndef PEN_SHAPE_H
 #define PEN_SHAPE_H
 
@@ -25,6 +27,7 @@ struct pen_shapes pen_shapes_of(const struct pen_plan *plan, enum pen_profile_ki
 void pen_shapes_force(struct pen_shapes *shapes, uint64_t sequence);
 
 /* The shape, as an index, of the step that begins at window `cursor`. */
-uint32_t pen_bucket_of_step(const struct pen_shapes *shapes, const struct pen_plan *plan, const struct pen_data *data, uint64_t cursor);
+uint32_t pen_bucket_of_step(const struct pen_shapes *shapes, const struct pen_plan *plan,
+                            const struct pen_data *data, uint64_t cursor);
 
 #endif

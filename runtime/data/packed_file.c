@@ -10,59 +10,75 @@
 /* The most of anything that a file can hold: sums and products of such numbers fit 64 bits. */
 #define COUNT_MAX (UINT64_C(1) << 56)
 
-static void check_header(const struct pen_packed_header *header, const char *path, uint64_t file_bytes) {
+static void check_header(const struct pen_packed_header *header, const char *path,
+                         uint64_t file_bytes) {
   if (file_bytes < sizeof *header) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a packed token file has a header of %zu bytes", path, file_bytes, sizeof *header);
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a packed token file has a header of %zu bytes",
+             path, file_bytes, sizeof *header);
   }
   uint32_t crc = pen_crc32(0, header, offsetof(struct pen_packed_header, header_crc));
   if (crc != header->header_crc) {
-    pen_fail(PEN_EXIT_DATA, "%s: the header has changed: its checksum is %08" PRIx32 ", it says %08" PRIx32, path, crc,
-             header->header_crc);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: the header has changed: its checksum is %08" PRIx32 ", it says %08" PRIx32, path,
+             crc, header->header_crc);
   }
   if (header->zeros != 0) {
     pen_fail(PEN_EXIT_DATA, "%s: the header has changed: its last 8 bytes are not zeros", path);
   }
   if (header->token_bytes != 2 && header->token_bytes != 4) {
-    pen_fail(PEN_EXIT_DATA, "%s: tokens of %" PRIu32 " bytes: 2 or 4 are allowed", path, header->token_bytes);
+    pen_fail(PEN_EXIT_DATA, "%s: tokens of %" PRIu32 " bytes: 2 or 4 are allowed", path,
+             header->token_bytes);
   }
-  if (header->window_count > COUNT_MAX / sizeof(struct pen_packed_window) || header->token_count > COUNT_MAX ||
+  if (header->window_count > COUNT_MAX / sizeof(struct pen_packed_window) ||
+      header->token_count > COUNT_MAX ||
       header->document_count > COUNT_MAX / sizeof(struct pen_packed_document)) {
     pen_fail(PEN_EXIT_DATA, "%s: its header counts more than a file can hold", path);
   }
-  uint64_t expected = pen_packed_windows_at(header) + header->window_count * sizeof(struct pen_packed_window);
+  uint64_t expected =
+      pen_packed_windows_at(header) + header->window_count * sizeof(struct pen_packed_window);
   if (file_bytes != expected) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: its header counts %" PRIu64 " tokens, %" PRIu64 " documents and %" PRIu64
-             " windows, which take %" PRIu64 " bytes", path, file_bytes, header->token_count, header->document_count,
-             header->window_count, expected);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " bytes: its header counts %" PRIu64 " tokens, %" PRIu64
+             " documents and %" PRIu64 " windows, which take %" PRIu64 " bytes",
+             path, file_bytes, header->token_count, header->document_count, header->window_count,
+             expected);
   }
 }
 
 /* One window against what came before it. */
-static void check_window(const struct pen_packed *packed, const char *path, uint64_t w, uint64_t token, uint64_t document) {
+static void check_window(const struct pen_packed *packed, const char *path, uint64_t w,
+                         uint64_t token, uint64_t document) {
   const struct pen_packed_window *window = &packed->windows[w];
   if (window->first_token != token || window->first_document != document) {
-    pen_fail(PEN_EXIT_DATA, "%s: the index is wrong: window %" PRIu64 " begins with token %" PRIu64 " and document %" PRIu64
-             ", but those before it end at %" PRIu64 " and %" PRIu64, path, w, window->first_token, window->first_document, token,
-             document);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: the index is wrong: window %" PRIu64 " begins with token %" PRIu64
+             " and document %" PRIu64 ", but those before it end at %" PRIu64 " and %" PRIu64,
+             path, w, window->first_token, window->first_document, token, document);
   }
-  if (window->length > packed->header->longest || window->length > packed->header->token_count - token ||
-      window->document_count == 0 || window->document_count > packed->header->document_count - document) {
-    pen_fail(PEN_EXIT_DATA, "%s: the index is wrong: window %" PRIu64 " has %" PRIu32 " tokens and %" PRIu32 " documents", path, w,
-             window->length, window->document_count);
+  if (window->length > packed->header->longest ||
+      window->length > packed->header->token_count - token || window->document_count == 0 ||
+      window->document_count > packed->header->document_count - document) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: the index is wrong: window %" PRIu64 " has %" PRIu32 " tokens and %" PRIu32
+             " documents",
+             path, w, window->length, window->document_count);
   }
   uint64_t length = 0, targets = 0;
   for (uint32_t d = 0; d < window->document_count; d++) {
     uint32_t own = packed->documents[document + d].length;
     if (own == 0) {
-      pen_fail(PEN_EXIT_DATA, "%s: the index is wrong: document %" PRIu32 " of window %" PRIu64 " has no tokens", path, d, w);
+      pen_fail(PEN_EXIT_DATA,
+               "%s: the index is wrong: document %" PRIu32 " of window %" PRIu64 " has no tokens",
+               path, d, w);
     }
     length += own;
     targets += own - 1;
   }
   if (length > window->length || targets != window->target_count) {
-    pen_fail(PEN_EXIT_DATA, "%s: the index is wrong: window %" PRIu64 " has %" PRIu32 " tokens and counts %" PRIu32
-             " targets, but its documents have %" PRIu64 " tokens and %" PRIu64 " targets", path, w, window->length,
-             window->target_count, length, targets);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: the index is wrong: window %" PRIu64 " has %" PRIu32 " tokens and counts %" PRIu32
+             " targets, but its documents have %" PRIu64 " tokens and %" PRIu64 " targets",
+             path, w, window->length, window->target_count, length, targets);
   }
 }
 
@@ -78,15 +94,19 @@ static void check_windows(const struct pen_packed *packed, const char *path) {
     targets += window->target_count;
     longest = window->length > longest ? window->length : longest;
   }
-  if (token != header->token_count || document != header->document_count || targets != header->target_count ||
-      longest != header->longest) {
-    pen_fail(PEN_EXIT_DATA, "%s: the index is wrong: its windows have %" PRIu64 " tokens (at most %" PRIu32 "), %" PRIu64
-             " documents and %" PRIu64 " targets, the header counts %" PRIu64 " (at most %" PRIu32 "), %" PRIu64 " and %" PRIu64, path,
-             token, longest, document, targets, header->token_count, header->longest, header->document_count, header->target_count);
+  if (token != header->token_count || document != header->document_count ||
+      targets != header->target_count || longest != header->longest) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: the index is wrong: its windows have %" PRIu64 " tokens (at most %" PRIu32
+             "), %" PRIu64 " documents and %" PRIu64 " targets, the header counts %" PRIu64
+             " (at most %" PRIu32 "), %" PRIu64 " and %" PRIu64,
+             path, token, longest, document, targets, header->token_count, header->longest,
+             header->document_count, header->target_count);
   }
 }
 
-void pen_packed_check(struct pen_packed *packed, const char *path, const unsigned char *file, uint64_t file_bytes) {
+void pen_packed_check(struct pen_packed *packed, const char *path, const unsigned char *file,
+                      uint64_t file_bytes) {
   const struct pen_packed_header *header = (const void *)file;
   check_header(header, path, file_bytes);
   *packed = (struct pen_packed){
@@ -98,8 +118,9 @@ void pen_packed_check(struct pen_packed *packed, const char *path, const unsigne
   uint64_t past_tokens = sizeof *header + header->token_count * header->token_bytes;
   uint32_t crc = pen_crc32(0, file + past_tokens, file_bytes - past_tokens);
   if (crc != header->index_crc) {
-    pen_fail(PEN_EXIT_DATA, "%s: the index has changed: its checksum is %08" PRIx32 ", the header says %08" PRIx32, path, crc,
-             header->index_crc);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: the index has changed: its checksum is %08" PRIx32 ", the header says %08" PRIx32,
+             path, crc, header->index_crc);
   }
   check_windows(packed, path);
 }
@@ -107,9 +128,12 @@ void pen_packed_check(struct pen_packed *packed, const char *path, const unsigne
 void pen_packed_check_window(const struct pen_packed *packed, const char *path, uint64_t w) {
   const struct pen_packed_window *window = &packed->windows[w];
   uint32_t width = packed->header->token_bytes;
-  uint32_t crc = pen_crc32(0, packed->tokens + window->first_token * width, (size_t)window->length * width);
+  uint32_t crc =
+      pen_crc32(0, packed->tokens + window->first_token * width, (size_t)window->length * width);
   if (crc != window->crc) {
-    pen_fail(PEN_EXIT_DATA, "%s: window %" PRIu64 " has changed: its checksum is %08" PRIx32 ", the index says %08" PRIx32, path, w,
-             crc, window->crc);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: window %" PRIu64 " has changed: its checksum is %08" PRIx32
+             ", the index says %08" PRIx32,
+             path, w, crc, window->crc);
   }
 }

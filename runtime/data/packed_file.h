@@ -1,4 +1,5 @@
-/* packed.h: the packed token file: windows of several documents, or of one each, with an index of what every window holds.
+/* packed.h: the packed token file: windows of several documents, or of one each, with an index of
+ * what every window holds.
  *
  *   offset  bytes
  *        0      8  "PENPACK1"
@@ -15,9 +16,11 @@
  *                  the documents, 16 bytes each, window after window
  *                  the windows, 32 bytes each
  *
- * All numbers are little-endian. A window is its documents one after the other, then padding, which belongs to its last document but
- * has no targets. The target of a token is the next one of the same document in the same window; the last token of a document has
- * none. A document that is cut goes on in another window with the token that was its last: so each of its targets counts once. */
+ * All numbers are little-endian. A window is its documents one after the other, then padding, which
+ * belongs to its last document but has no targets. The target of a token is the next one of the
+ * same document in the same window; the last token of a document has none. A document that is cut
+ * goes on in another window with the token that was its last: so each of its targets counts once.
+ */
 #ifndef PEN_PACKED_H
 #define PEN_PACKED_H
 
@@ -59,7 +62,8 @@ static inline uint64_t pen_packed_documents_at(const struct pen_packed_header *h
   return (sizeof *header + header->token_count * header->token_bytes + 7) / 8 * 8;
 }
 static inline uint64_t pen_packed_windows_at(const struct pen_packed_header *header) {
-  return pen_packed_documents_at(header) + header->document_count * sizeof(struct pen_packed_document);
+  return pen_packed_documents_at(header) +
+         header->document_count * sizeof(struct pen_packed_document);
 }
 
 /* A packed file in memory. */
@@ -70,9 +74,11 @@ struct pen_packed {
   const struct pen_packed_window *windows;
 };
 
-/* Checks the whole file but its tokens, which are checked window by window as they are read. Fails (65) with what is wrong: a file that
- * was cut short, a byte that has changed, an index that does not add up. `file` stays the caller's. */
-void pen_packed_check(struct pen_packed *packed, const char *path, const unsigned char *file, uint64_t file_bytes);
+/* Checks the whole file but its tokens, which are checked window by window as they are read. Fails
+ * (65) with what is wrong: a file that was cut short, a byte that has changed, an index that does
+ * not add up. `file` stays the caller's. */
+void pen_packed_check(struct pen_packed *packed, const char *path, const unsigned char *file,
+                      uint64_t file_bytes);
 
 /* Fails (65) unless a window's tokens have the checksum that the index gives. */
 void pen_packed_check_window(const struct pen_packed *packed, const char *path, uint64_t window);

@@ -21,7 +21,8 @@ static const struct plain {
 } plains[] = {{20240520, 1, 2}, {20240801, 7, 4}};
 
 static int32_t little_endian_i32(const unsigned char *from) {
-  return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24);
+  return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+                   (uint32_t)from[3] << 24);
 }
 
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
@@ -31,70 +32,87 @@ uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
 }
 
 /* Checks the header of a plain file, and sets the bytes of a token; returns the count of tokens. */
-static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header, uint64_t file_bytes) {
+static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header,
+                             uint64_t file_bytes) {
   if (file_bytes < HEADER_BYTES) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path, file_bytes, HEADER_BYTES);
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
+             file_bytes, HEADER_BYTES);
   }
-  int32_t magic = little_endian_i32(header), version = little_endian_i32(header + 4), count = little_endian_i32(header + 8);
+  int32_t magic = little_endian_i32(header), version = little_endian_i32(header + 4),
+          count = little_endian_i32(header + 8);
   for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
     if (magic == plains[i].magic && version == plains[i].version) {
       data->token_bytes = plains[i].token_bytes;
     }
   }
   if (data->token_bytes == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: not a token file: it starts with %d, version %d; expected %d, version %d, or %d, version %d, or %s",
-             path, magic, version, plains[0].magic, plains[0].version, plains[1].magic, plains[1].version, PEN_PACKED_MAGIC);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: not a token file: it starts with %d, version %d; expected %d, version %d, or %d, "
+             "version %d, or %s",
+             path, magic, version, plains[0].magic, plains[0].version, plains[1].magic,
+             plains[1].version, PEN_PACKED_MAGIC);
   }
   uint64_t expected = HEADER_BYTES + (uint64_t)(count < 0 ? 0 : count) * data->token_bytes;
   if (count < 0 || file_bytes != expected) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: its header counts %d tokens, which take %" PRIu64 " bytes", path, file_bytes,
-             count, expected);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " bytes: its header counts %d tokens, which take %" PRIu64 " bytes",
+             path, file_bytes, count, expected);
   }
   return (uint64_t)count;
 }
 
-static void take_plain(struct pen_data *data, const char *path, const unsigned char *file, uint64_t file_bytes, bool to_end) {
+static void take_plain(struct pen_data *data, const char *path, const unsigned char *file,
+                       uint64_t file_bytes, bool to_end) {
   uint64_t count = check_header(data, path, file, file_bytes), targets = count == 0 ? 0 : count - 1;
   data->token_count = count;
   data->window_count = targets / data->sequence + (to_end && targets % data->sequence > 0);
   if (to_end && targets == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " tokens: the first is foretold by nothing, so two are needed", path, count);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " tokens: the first is foretold by nothing, so two are needed", path,
+             count);
   }
   if (data->window_count == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path, count,
-             data->sequence, data->sequence + 1);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path,
+             count, data->sequence, data->sequence + 1);
   }
   data->tokens = file + HEADER_BYTES;
 }
 
 /* What the file holds must fit what the plan was made for. */
-static void take_packed(struct pen_data *data, const struct pen_plan *plan, const char *path, const unsigned char *file,
-                        uint64_t file_bytes) {
+static void take_packed(struct pen_data *data, const struct pen_plan *plan, const char *path,
+                        const unsigned char *file, uint64_t file_bytes) {
   pen_packed_check(&data->packed, path, file, file_bytes);
   const struct pen_packed_header *header = data->packed.header;
   if (header->window_count == 0) {
     pen_fail(PEN_EXIT_DATA, "%s: it has no windows", path);
   }
   if (header->longest > data->sequence) {
-    pen_fail(PEN_EXIT_DATA, "%s: windows of up to %" PRIu32 " tokens: sequences of this binary hold %" PRIu64, path, header->longest,
-             data->sequence);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: windows of up to %" PRIu32 " tokens: sequences of this binary hold %" PRIu64,
+             path, header->longest, data->sequence);
   }
   for (uint64_t w = 0; w < header->window_count && !plan->packed; w++) {
     if (data->packed.windows[w].document_count > 1) {
-      pen_fail(PEN_EXIT_DATA, "%s: window %" PRIu64 " holds %" PRIu32 " documents: this binary was built with batch.packed = false",
+      pen_fail(PEN_EXIT_DATA,
+               "%s: window %" PRIu64 " holds %" PRIu32
+               " documents: this binary was built with batch.packed = false",
                path, w, data->packed.windows[w].document_count);
     }
   }
   if (header->target_count == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: no window has a target: each of its %" PRIu64 " documents is one token, which nothing foretells", path,
-             header->document_count);
+    pen_fail(PEN_EXIT_DATA,
+             "%s: no window has a target: each of its %" PRIu64
+             " documents is one token, which nothing foretells",
+             path, header->document_count);
   }
   data->token_bytes = header->token_bytes;
   data->window_count = header->window_count;
   data->tokens = data->packed.tokens;
 }
 
-static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path, bool to_end) {
+static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path,
+                        bool to_end) {
   int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   struct stat status;
   if (descriptor < 0 || fstat(descriptor, &status) != 0) {
@@ -104,9 +122,11 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
     pen_fail(PEN_EXIT_NO_INPUT, "%s: not a regular file", path);
   }
   if (status.st_size < HEADER_SHORTEST_BYTES) {
-    pen_fail(PEN_EXIT_DATA, "%s: %jd bytes: a token file has a header of %d bytes", path, (intmax_t)status.st_size, HEADER_BYTES);
+    pen_fail(PEN_EXIT_DATA, "%s: %jd bytes: a token file has a header of %d bytes", path,
+             (intmax_t)status.st_size, HEADER_BYTES);
   }
-  const unsigned char *file = mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  const unsigned char *file =
+      mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
   pen_check(file != MAP_FAILED, "%s: cannot map %jd bytes", path, (intmax_t)status.st_size);
   close(descriptor);
   data->path = path;
@@ -117,8 +137,10 @@ static void open_tokens(struct pen_data *data, const struct pen_plan *plan, cons
   }
 }
 
-static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed, bool to_end) {
-  *data = (struct pen_data){.sequence = sequence, .vocab = plan->vocab, .microbatch = plan->microbatch};
+static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                      const char *path, uint64_t seed, bool to_end) {
+  *data =
+      (struct pen_data){.sequence = sequence, .vocab = plan->vocab, .microbatch = plan->microbatch};
   pen_key(data->normal_key[0], seed, "x");
   pen_key(data->normal_key[1], seed, "y");
   if (path != NULL) {
@@ -126,11 +148,13 @@ static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64
   }
 }
 
-void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed) {
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                   const char *path, uint64_t seed) {
   open_data(data, plan, sequence, path, seed, false);
 }
 
-void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed) {
+void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                          const char *path, uint64_t seed) {
   open_data(data, plan, sequence, path, seed, true);
 }
 
@@ -166,7 +190,8 @@ void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count)
   data->step_targets = pen_data_targets(data, cursor, count);
 }
 
-/* The window that row `row` of the current microbatch reads, as it is counted: not yet folded into the file. */
+/* The window that row `row` of the current microbatch reads, as it is counted: not yet folded into
+ * the file. */
 static uint64_t window_of(const struct pen_data *data, uint64_t row) {
   return data->cursor + data->row_microbatch * data->microbatch + row;
 }
@@ -176,8 +201,8 @@ static void copy_tokens(const struct pen_data *data, int32_t *to, uint64_t first
   for (uint64_t t = 0; t < count; t++) {
     uint32_t token = pen_data_token(data, first + t);
     if (__builtin_expect(token >= data->vocab, 0)) {
-      pen_fail(PEN_EXIT_DATA, "%s: token %" PRIu64 " is %u: the model's vocab is %" PRIu64, data->path, first + t, token,
-               data->vocab);
+      pen_fail(PEN_EXIT_DATA, "%s: token %" PRIu64 " is %u: the model's vocab is %" PRIu64,
+               data->path, first + t, token, data->vocab);
     }
     to[t] = (int32_t)token;
   }
@@ -196,7 +221,8 @@ static void fill_rows(const struct pen_call *call, fill_row *plain, fill_row *pa
   }
 }
 
-/* The file's tokens from `first` on, and behind its end `padding`: only a last window of what is left reaches there. */
+/* The file's tokens from `first` on, and behind its end `padding`: only a last window of what is
+ * left reaches there. */
 static void plain_row(const struct pen_data *data, int32_t *row, uint64_t first, int32_t padding) {
   uint64_t left = data->token_count - first, count = left < data->sequence ? left : data->sequence;
   copy_tokens(data, row, first, count);
@@ -246,7 +272,8 @@ static void packed_starts(const struct pen_data *data, int32_t *row, uint64_t w)
   uint64_t start = 0, past = document[0].length;
   uint32_t d = 0;
   for (uint64_t t = 0; t < data->sequence; t++) {
-    if (t == past && d + 1 < window->document_count) { /* after the last comes padding, which belongs to it */
+    if (t == past &&
+        d + 1 < window->document_count) { /* after the last comes padding, which belongs to it */
       start = past;
       past += document[++d].length;
     }
@@ -254,9 +281,7 @@ static void packed_starts(const struct pen_data *data, int32_t *row, uint64_t w)
   }
 }
 
-static void tokens_op(const struct pen_call *call) {
-  fill_rows(call, plain_tokens, packed_tokens);
-}
+static void tokens_op(const struct pen_call *call) { fill_rows(call, plain_tokens, packed_tokens); }
 
 static void targets_op(const struct pen_call *call) {
   const struct pen_data *data = call->prepared;
@@ -265,14 +290,14 @@ static void targets_op(const struct pen_call *call) {
   *share = data->step_targets == 0 ? 0.0 : 1.0 / (double)data->step_targets;
 }
 
-static void starts_op(const struct pen_call *call) {
-  fill_rows(call, plain_starts, packed_starts);
-}
+static void starts_op(const struct pen_call *call) { fill_rows(call, plain_starts, packed_starts); }
 
 /* Normals of one window, from `first` of its stream on, in the op's dtype. */
 typedef void normals(void *to, uint64_t count, uint64_t first, const uint32_t key[2]);
 
-static void normals_f32(void *to, uint64_t count, uint64_t first, const uint32_t key[2]) { pen_normal(to, count, first, key, 1.0); }
+static void normals_f32(void *to, uint64_t count, uint64_t first, const uint32_t key[2]) {
+  pen_normal(to, count, first, key, 1.0);
+}
 
 static void normals_bf16(void *to, uint64_t count, uint64_t first, const uint32_t key[2]) {
   enum { CHUNK = 1024 };
@@ -284,21 +309,27 @@ static void normals_bf16(void *to, uint64_t count, uint64_t first, const uint32_
   }
 }
 
-/* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a window's numbers do not depend
- * on the microbatch that reads it. */
+/* dims: rows width stream sequence. Each window takes its own stretch of the stream, so that a
+ * window's numbers do not depend on the microbatch that reads it. */
 static void normal_windows(const struct pen_call *call, normals *make, size_t element_bytes) {
   const struct pen_data *data = call->prepared;
-  uint64_t width = (uint64_t)call->dim[1], stream = (uint64_t)call->dim[2], sequence = (uint64_t)call->dim[3];
+  uint64_t width = (uint64_t)call->dim[1], stream = (uint64_t)call->dim[2],
+           sequence = (uint64_t)call->dim[3];
   uint64_t rows = (uint64_t)call->dim[0] / sequence, window_numbers = sequence * width;
   unsigned char *to = call->operand[0];
   for (uint64_t row = 0; row < rows; row++) {
     uint64_t first = window_of(data, row) * window_numbers;
-    make(to + row * window_numbers * element_bytes, window_numbers, first, data->normal_key[stream & 1]);
+    make(to + row * window_numbers * element_bytes, window_numbers, first,
+         data->normal_key[stream & 1]);
   }
 }
 
-static void normal_op(const struct pen_call *call) { normal_windows(call, normals_f32, sizeof(float)); }
-static void normal_bf16_op(const struct pen_call *call) { normal_windows(call, normals_bf16, sizeof(uint16_t)); }
+static void normal_op(const struct pen_call *call) {
+  normal_windows(call, normals_f32, sizeof(float));
+}
+static void normal_bf16_op(const struct pen_call *call) {
+  normal_windows(call, normals_bf16, sizeof(uint16_t));
+}
 
 pen_kernel *pen_data_op(unsigned kind, unsigned dtype) {
   static pen_kernel *const op[PEN_OP_COUNT] = {

@@ -1,10 +1,10 @@
-/* data.h: where a step's inputs come from: windows of a token file, or counter-based normals (design.md §9). A plain file, in llm.c's
- * format, is one stream of tokens, cut every `sequence`; a packed file (packed.h) has windows of its own, which may be shorter: then
- * padding follows.
+/* data.h: where a step's inputs come from: windows of a token file, or counter-based normals
+ * (design.md §9). A plain file, in llm.c's format, is one stream of tokens, cut every `sequence`; a
+ * packed file (packed.h) has windows of its own, which may be shorter: then padding follows.
  *
- * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads window
- * cursor + j*microbatch + i, modulo the file's windows;
- * without a file they are counted without end. */
+ * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads
+ * window cursor + j*microbatch + i, modulo the file's windows; without a file they are counted
+ * without end. */
 #ifndef PEN_DATA_H
 #define PEN_DATA_H
 
@@ -21,22 +21,27 @@ struct pen_data {
   uint32_t token_bytes;        /* 2 or 4 */
   struct pen_packed packed;    /* header null: a plain file */
   uint64_t token_count;        /* of a plain file */
-  uint64_t window_count;       /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that rounded up */
-  uint64_t sequence, vocab, microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
+  uint64_t window_count; /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that
+                            rounded up */
+  uint64_t sequence, vocab,
+      microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
   /* Set before each step, by pen_data_begin_step(), and before each row: */
   uint64_t cursor;
-  uint64_t step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
+  uint64_t
+      step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
   uint64_t row_microbatch;
 };
 
-/* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66 absent, 65 not what it should be.
- * `seed` keys the normals. */
-void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed);
+/* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66
+ * absent, 65 not what it should be. `seed` keys the normals. */
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                   const char *path, uint64_t seed);
 
-/* The same, but what is left behind a plain file's last full window is a window, too: padded, with ignored targets. Fails (65) where there
- * is no target at all. */
-void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence, const char *path, uint64_t seed);
+/* The same, but what is left behind a plain file's last full window is a window, too: padded, with
+ * ignored targets. Fails (65) where there is no target at all. */
+void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                          const char *path, uint64_t seed);
 
 /* Windows that one step of a profile reads. */
 uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);
@@ -47,14 +52,15 @@ uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t 
 /* The file's token at an index that a window holds, or the target behind it. */
 uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
 
-/* How many targets of the windows [first, first + count), as they are counted, are not ignored: what those windows' own counts add up
- * to. No token is read. */
+/* How many targets of the windows [first, first + count), as they are counted, are not ignored:
+ * what those windows' own counts add up to. No token is read. */
 uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
 
 /* Readies a step that begins at window `cursor` and reads `count` windows over all replicas. */
 void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count);
 
-/* The function of a data op; its call's `prepared` is the struct pen_data. Null for any other op. */
+/* The function of a data op; its call's `prepared` is the struct pen_data. Null for any other op.
+ */
 pen_kernel *pen_data_op(unsigned kind, unsigned dtype);
 
 #endif

@@ -1,32 +1,41 @@
-/* ipc.c: the link between ranks of one host, each with an arena on a GPU: on one GPU, or on several that reach each other's memory.
+/* ipc.c: the link between ranks of one host, each with an arena on a GPU: on one GPU, or on several
+ * that reach each other's memory.
  *
- * Every rank opens the arenas of those that it writes to (CUDA IPC; the blocks' names go by the memory of control.h). A message is then a
- * copy into its home, and news of it a word beside: the flags of the step part (plan.h), in the arena of whoever waits for them. A word
- * is 0 or 1: the one that waits for 1 sets 0 again, so that each step does the same and can be a graph. No kernel spins: words are written and
- * awaited by the streams themselves (kernels.h, mark, mark_far and await).
+ * Every rank opens the arenas of those that it writes to (CUDA IPC; the blocks' names go by the
+ * memory of control.h). A message is then a copy into its home, and news of it a word beside: the
+ * flags of the step part (plan.h), in the arena of whoever waits for them. A word is 0 or 1: the
+ * one that waits for 1 sets 0 again, so that each step does the same and can be a graph. No kernel
+ * spins: words are written and awaited by the streams themselves (kernels.h, mark, mark_far and
+ * await).
  *
- *     queue's stream   ... computes X | ready --+ ......................... reuse: waits for left | computes over X
- *     copy stream                               +-> [credit = 1?, 0] copy X -> home | arrival := 1 | left
- *     receiver's copy stream  ... credit := 1 (if any) | ...
- *     receiver's       ... | [arrival = 1?, 0] computes with it
+ *     queue's stream   ... computes X | ready --+ ......................... reuse: waits for left |
+ * computes over X copy stream                               +-> [credit = 1?, 0] copy X -> home |
+ * arrival := 1 | left receiver's copy stream  ... credit := 1 (if any) | ... receiver's       ... |
+ * [arrival = 1?, 0] computes with it
  *
- * One copy stream a rank: all that others hear of it, messages, credits and board, leaves in the order of its rows, so that whoever has heard
- * of a row knows that the messages of the rows before it are gone, too. That is what homes without a credit are proved by
- * (verify_memory.c). Nothing waits longer than where each row is done before the next (shm.c), hence no deadlock where that has none.
+ * One copy stream a rank: all that others hear of it, messages, credits and board, leaves in the
+ * order of its rows, so that whoever has heard of a row knows that the messages of the rows before
+ * it are gone, too. That is what homes without a credit are proved by (verify_memory.c). Nothing
+ * waits longer than where each row is done before the next (shm.c), hence no deadlock where that
+ * has none.
  *
- * No word is set anew before it was read: the next step's news of a message needs its home, whose last use comes behind the wait; the
- * next credit comes behind the message that the last one let go; entries of the board come behind the computation of the next
- * step, of which each rank's depends on each gathering rank's.
+ * No word is set anew before it was read: the next step's news of a message needs its home, whose
+ * last use comes behind the wait; the next credit comes behind the message that the last one let
+ * go; entries of the board come behind the computation of the next step, of which each rank's
+ * depends on each gathering rank's.
  *
- * Replicas. A row of the exchange reads its peers' memory where it lies: kernels and copies of the queue's stream do. Each has a word at every
- * peer for each of its rows that they wait for, set behind the row on the queue's stream. A row that waits for the first E needs no word where one
- * above it has waited for as many; all lists being alike, each rank knows which words its peers take. UNSHARD reads what the step before has
- * updated: so, where there is one, a step of training ends when all peers have ended their last row. Evaluation updates nothing, and before a
- * step of another profile all ranks have ended theirs.
- *     These words, too, are read before they are set anew. UPDATE waits for the last row above it, whose rank has by then taken all words of rows
- * above that one; and every word that a row below the first wait of the next step sets comes when the peer has been heard of in that
- * step. Other replicas' entries of the board come behind REDUCE_SCATTER of the next step, hence behind the last backward of the peer, and this behind
- * something of every rank of its replica. */
+ * Replicas. A row of the exchange reads its peers' memory where it lies: kernels and copies of the
+ * queue's stream do. Each has a word at every peer for each of its rows that they wait for, set
+ * behind the row on the queue's stream. A row that waits for the first E needs no word where one
+ * above it has waited for as many; all lists being alike, each rank knows which words its peers
+ * take. UNSHARD reads what the step before has updated: so, where there is one, a step of training
+ * ends when all peers have ended their last row. Evaluation updates nothing, and before a step of
+ * another profile all ranks have ended theirs. These words, too, are read before they are set anew.
+ * UPDATE waits for the last row above it, whose rank has by then taken all words of rows above that
+ * one; and every word that a row below the first wait of the next step sets comes when the peer has
+ * been heard of in that step. Other replicas' entries of the board come behind REDUCE_SCATTER of
+ * the next step, hence behind the last backward of the peer, and this behind something of every
+ * rank of its replica. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -36,20 +45,26 @@
 
 struct ipc_link {
   struct pen_link link;
-  void *copies;           /* stream */
-  void *ready;            /* event: the queue's stream, for what is to leave */
-  void **left;            /* [messages] events: gone from its source; null for others' messages */
-  unsigned char **arenas; /* [processes]: as this process sees them; null where nothing is written or read */
-  bool *awaited;          /* [exchange_count + 1]: whether peers wait for the row of that number */
-  uint32_t exchanged, heard; /* in the step that is enqueued: rows of the exchange that have ended here; that peers are known to have ended */
+  void *copies; /* stream */
+  void *ready;  /* event: the queue's stream, for what is to leave */
+  void **left;  /* [messages] events: gone from its source; null for others' messages */
+  unsigned char *
+      *arenas;   /* [processes]: as this process sees them; null where nothing is written or read */
+  bool *awaited; /* [exchange_count + 1]: whether peers wait for the row of that number */
+  uint32_t exchanged, heard; /* in the step that is enqueued: rows of the exchange that have ended
+                                here; that peers are known to have ended */
 };
 
 static struct ipc_link *ipc_of(struct pen_link *link) { return (struct ipc_link *)link; }
 
-static const struct pen_message *message_of(const struct pen_link *link, uint32_t message) { return &link->profile->messages[message]; }
+static const struct pen_message *message_of(const struct pen_link *link, uint32_t message) {
+  return &link->profile->messages[message];
+}
 
 /* The process of a rank of this replica. */
-static uint32_t process_of(const struct pen_link *link, uint32_t rank) { return pen_link_process(link, rank); }
+static uint32_t process_of(const struct pen_link *link, uint32_t rank) {
+  return pen_link_process(link, rank);
+}
 
 static const struct pen_channel *channel_of(const struct pen_link *link, uint32_t message) {
   return &link->profile->channels[message_of(link, message)->channel];
@@ -61,9 +76,12 @@ enum word { ARRIVAL, CREDIT, PUBLISHED, EXCHANGED };
 
 static uint32_t *word_of(struct pen_link *link, uint32_t process, enum word what, uint32_t index) {
   const uint32_t messages = link->profile->message_count, rank = process % link->plan->rank_count;
-  const uint32_t first[] = {[ARRIVAL] = 0, [CREDIT] = messages, [PUBLISHED] = 2 * messages,
+  const uint32_t first[] = {[ARRIVAL] = 0,
+                            [CREDIT] = messages,
+                            [PUBLISHED] = 2 * messages,
                             [EXCHANGED] = 2 * messages + pen_process_count(link->plan)};
-  unsigned char *arena = process == pen_link_self(link) ? link->queue->arena : ipc_of(link)->arenas[process];
+  unsigned char *arena =
+      process == pen_link_self(link) ? link->queue->arena : ipc_of(link)->arenas[process];
   pen_assert(arena != NULL);
   return (uint32_t *)(arena + link->plan->memory[rank].flags_offset) + first[what] + index;
 }
@@ -80,23 +98,27 @@ static void take(struct pen_link *link, enum word what, uint32_t index, void *st
 static void must_be_well(const struct pen_link *link, const void *made, const char *what) {
   const char *why = link->queue->device->error();
   if (made == NULL || why != NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport ipc: %s: %s", pen_link_self(link), what, why == NULL ? "none" : why);
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport ipc: %s: %s", pen_link_self(link), what,
+             why == NULL ? "none" : why);
   }
 }
 
 static void offer(struct pen_link *link) {
-  link->queue->order->share(link->queue->arena, link->shared->ranks[pen_link_self(link)].memory_name);
+  link->queue->order->share(link->queue->arena,
+                            link->shared->ranks[pen_link_self(link)].memory_name);
   must_be_well(link, link, "naming the arena for other ranks");
 }
 
-/* Whose memory this rank writes or reads: receivers of its messages, senders that want its credits, who gathers its entries, and its peers. */
+/* Whose memory this rank writes or reads: receivers of its messages, senders that want its credits,
+ * who gathers its entries, and its peers. */
 static bool reaches(const struct pen_link *link, uint32_t process) {
   const uint32_t rank = process % link->plan->rank_count;
   const bool ours = process == process_of(link, rank);
   bool reached = pen_link_gathers(link, process) || rank == link->rank;
   for (uint32_t c = 0; c < link->profile->channel_count && ours && !reached; c++) {
     const struct pen_channel *channel = &link->profile->channels[c];
-    reached = (channel->from_rank == link->rank && channel->to_rank == rank) || (channel->to_rank == link->rank && channel->from_rank == rank);
+    reached = (channel->from_rank == link->rank && channel->to_rank == rank) ||
+              (channel->to_rank == link->rank && channel->from_rank == rank);
   }
   return reached && process != pen_link_self(link);
 }
@@ -132,31 +154,42 @@ static void send(struct pen_link *link, uint32_t index) {
   if (message->credit != PEN_NONE) {
     take(link, CREDIT, index, stream);
   }
-  order->copy(ipc_of(link)->arenas[to] + message->target_offset, link->queue->arena + message->source_offset, message->bytes, stream);
+  order->copy(ipc_of(link)->arenas[to] + message->target_offset,
+              link->queue->arena + message->source_offset, message->bytes, stream);
   order->mark_far(word_of(link, to, ARRIVAL, index), stream);
   order->record(ipc_of(link)->left[index], stream);
 }
 
-static void reuse(struct pen_link *link, uint32_t index) { link->queue->order->follow(link->queue->stream, ipc_of(link)->left[index]); }
+static void reuse(struct pen_link *link, uint32_t index) {
+  link->queue->order->follow(link->queue->stream, ipc_of(link)->left[index]);
+}
 
 /* Whoever sends from the home has left it before: the copy stream keeps the order of rows. */
 static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
   (void)row;
   if (message_of(link, index)->credit != PEN_NONE) {
     follow_queue(link);
-    link->queue->order->mark_far(word_of(link, process_of(link, channel_of(link, index)->from_rank), CREDIT, index), ipc_of(link)->copies);
+    link->queue->order->mark_far(
+        word_of(link, process_of(link, channel_of(link, index)->from_rank), CREDIT, index),
+        ipc_of(link)->copies);
   }
 }
 
-static void wait(struct pen_link *link, uint32_t index) { take(link, ARRIVAL, index, link->queue->stream); }
+static void wait(struct pen_link *link, uint32_t index) {
+  take(link, ARRIVAL, index, link->queue->stream);
+}
 
 static void copy_entries(struct pen_link *link, uint32_t process) {
   const struct pen_plan *plan = link->plan;
   const size_t own = pen_step_stats_first(plan, link->replica);
-  const double *from = (const double *)(link->queue->arena + plan->memory[link->rank].step_stats_offset) + own;
-  double *to = (double *)(ipc_of(link)->arenas[process] + plan->memory[process % plan->rank_count].step_stats_offset) + own;
+  const double *from =
+      (const double *)(link->queue->arena + plan->memory[link->rank].step_stats_offset) + own;
+  double *to = (double *)(ipc_of(link)->arenas[process] +
+                          plan->memory[process % plan->rank_count].step_stats_offset) +
+               own;
   for (uint32_t first, past = 0; pen_link_entries(link, true, &first, &past);) {
-    link->queue->order->copy(to + first, from + first, (past - first) * sizeof *to, ipc_of(link)->copies);
+    link->queue->order->copy(to + first, from + first, (past - first) * sizeof *to,
+                             ipc_of(link)->copies);
   }
 }
 
@@ -165,7 +198,8 @@ static void publish(struct pen_link *link) {
   for (uint32_t r = 0; r < pen_process_count(link->plan); r++) {
     if (pen_link_gathers(link, r) && r != pen_link_self(link)) {
       copy_entries(link, r);
-      link->queue->order->mark_far(word_of(link, r, PUBLISHED, pen_link_self(link)), ipc_of(link)->copies);
+      link->queue->order->mark_far(word_of(link, r, PUBLISHED, pen_link_self(link)),
+                                   ipc_of(link)->copies);
     }
   }
 }
@@ -173,7 +207,8 @@ static void publish(struct pen_link *link) {
 /* From all whose entries come: see pen_link_gathers(). */
 static void gather(struct pen_link *link) {
   for (uint32_t r = 0; r < pen_process_count(link->plan); r++) {
-    const bool comes = link->profile->kind == PEN_TRAIN || r / link->plan->rank_count == link->replica;
+    const bool comes =
+        link->profile->kind == PEN_TRAIN || r / link->plan->rank_count == link->replica;
     if (comes && r != pen_link_self(link)) {
       take(link, PUBLISHED, r, link->queue->stream);
     }
@@ -203,19 +238,24 @@ static void exchanged(struct pen_link *link) {
   for (uint32_t d = 0; d < link->plan->replica_count && own->awaited[own->exchanged]; d++) {
     if (d != link->replica) {
       const uint32_t peer = d * link->plan->rank_count + link->rank;
-      link->queue->order->mark_far(word_of(link, peer, EXCHANGED, exchange_word(link, link->replica, own->exchanged)), link->queue->stream);
+      link->queue->order->mark_far(
+          word_of(link, peer, EXCHANGED, exchange_word(link, link->replica, own->exchanged)),
+          link->queue->stream);
     }
   }
 }
 
 static const unsigned char *peer_arena(struct pen_link *link, uint32_t replica) {
-  return replica == link->replica ? link->queue->arena : ipc_of(link)->arenas[replica * link->plan->rank_count + link->rank];
+  return replica == link->replica
+             ? link->queue->arena
+             : ipc_of(link)->arenas[replica * link->plan->rank_count + link->rank];
 }
 
 /* Each side takes what it wants. */
 static void swap(struct pen_link *link, const struct pen_sendrecv *swap) {
   if (swap->their_bytes > 0) {
-    link->queue->order->copy(swap->to, peer_arena(link, swap->replica) + swap->theirs, swap->their_bytes, link->queue->stream);
+    link->queue->order->copy(swap->to, peer_arena(link, swap->replica) + swap->theirs,
+                             swap->their_bytes, link->queue->stream);
   }
 }
 
@@ -272,7 +312,9 @@ static const char *no_error(struct pen_link *link, uint32_t *peer) {
   return NULL;
 }
 
-static void no_abort(struct pen_link *link) { (void)link; /* nothing on the device outlives the process */ }
+static void no_abort(struct pen_link *link) {
+  (void)link; /* nothing on the device outlives the process */
+}
 
 static const struct pen_link_kind ipc = {
     .name = "ipc",
@@ -299,7 +341,8 @@ static const struct pen_link_kind ipc = {
     .abort = no_abort,
 };
 
-struct pen_link *pen_ipc_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
+struct pen_link *pen_ipc_open(struct pen_stream_state *queue, const struct pen_profile *profile,
+                              const struct pen_shared *shared, uint32_t global) {
   struct ipc_link *made = calloc(1, sizeof *made);
   pen_check(made != NULL, "no memory for a link");
   pen_link_fill(&made->link, queue, profile, shared, global);
@@ -309,10 +352,13 @@ struct pen_link *pen_ipc_open(struct pen_stream_state *queue, const struct pen_p
   made->left = calloc(profile->message_count + 1u, sizeof *made->left);
   made->arenas = calloc(pen_process_count(queue->plan), sizeof *made->arenas);
   made->awaited = calloc(made->link.exchange_count + 1u, sizeof *made->awaited);
-  pen_check(made->left != NULL && made->arenas != NULL && made->awaited != NULL, "no memory for a link");
+  pen_check(made->left != NULL && made->arenas != NULL && made->awaited != NULL,
+            "no memory for a link");
   find_awaited(&made->link);
   for (uint32_t m = 0; m < profile->message_count; m++) {
-    made->left[m] = channel_of(&made->link, m)->from_rank == made->link.rank ? queue->order->event_open() : NULL;
+    made->left[m] = channel_of(&made->link, m)->from_rank == made->link.rank
+                        ? queue->order->event_open()
+                        : NULL;
   }
   must_be_well(&made->link, made->copies, "a stream and its events");
   return &made->link;

@@ -20,7 +20,8 @@ static void read_rows(struct pen_link *link, uint32_t rank) {
   }
 }
 
-void pen_link_fill(struct pen_link *link, struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared,
+void pen_link_fill(struct pen_link *link, struct pen_stream_state *queue,
+                   const struct pen_profile *profile, const struct pen_shared *shared,
                    uint32_t global) {
   const struct pen_plan *plan = queue->plan;
   const uint32_t rank = global % plan->rank_count;
@@ -38,7 +39,9 @@ void pen_link_fill(struct pen_link *link, struct pen_stream_state *queue, const 
       .received_by = calloc(profile->message_count + 1u, sizeof *link->received_by),
       .exchange_rows = calloc(profile->ranks[rank].action_count + 1u, sizeof *link->exchange_rows),
   };
-  pen_check(link->gathers != NULL && link->sent_by != NULL && link->received_by != NULL && link->exchange_rows != NULL, "no memory for a link");
+  pen_check(link->gathers != NULL && link->sent_by != NULL && link->received_by != NULL &&
+                link->exchange_rows != NULL,
+            "no memory for a link");
   for (uint32_t r = 0; r < plan->rank_count; r++) {
     read_rows(link, r);
     link->all_gather = link->all_gather && link->gathers[r];
@@ -52,14 +55,17 @@ void pen_link_fill(struct pen_link *link, struct pen_stream_state *queue, const 
 
 bool pen_link_gathers(const struct pen_link *link, uint32_t process) {
   const bool ours = process / link->plan->rank_count == link->replica;
-  return link->gathers[process % link->plan->rank_count] && (ours || link->profile->kind == PEN_TRAIN);
+  return link->gathers[process % link->plan->rank_count] &&
+         (ours || link->profile->kind == PEN_TRAIN);
 }
 
 bool pen_link_entries(const struct pen_link *link, bool own, uint32_t *first, uint32_t *past) {
   const struct pen_plan *plan = link->plan;
-  for (*first = *past; *first < plan->weight_count && (plan->weights[*first].rank == link->rank) != own; ++*first) {
+  for (*first = *past;
+       *first < plan->weight_count && (plan->weights[*first].rank == link->rank) != own; ++*first) {
   }
-  for (*past = *first; *past < plan->weight_count && (plan->weights[*past].rank == link->rank) == own; ++*past) {
+  for (*past = *first;
+       *past < plan->weight_count && (plan->weights[*past].rank == link->rank) == own; ++*past) {
   }
   return *first < *past;
 }
@@ -68,26 +74,32 @@ const char *pen_link_captures(struct pen_link *link) { return (void)link, NULL; 
 
 bool pen_link_captured(struct pen_link *link, bool captured) { return (void)link, captured; }
 
-static void *allocate_plainly(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device) {
+static void *allocate_plainly(const struct pen_plan *plan, uint32_t rank,
+                              const struct pen_device *device) {
   void *arena = device->allocate(plan->memory[rank].arena_bytes);
   if (arena == NULL || device->error() != NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "device %s: the arena: %s", device->name, device->error() == NULL ? "none" : device->error());
+    pen_fail(PEN_EXIT_SYSTEM, "device %s: the arena: %s", device->name,
+             device->error() == NULL ? "none" : device->error());
   }
   return arena;
 }
 
 static const struct {
   const char *name;
-  void *(*allocate)(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device); /* null: plainly */
-  struct pen_link *(*open)(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global);
+  void *(*allocate)(const struct pen_plan *plan, uint32_t rank,
+                    const struct pen_device *device); /* null: plainly */
+  struct pen_link *(*open)(struct pen_stream_state *queue, const struct pen_profile *profile,
+                           const struct pen_shared *shared, uint32_t global);
 } links[] = {
     {"ipc", allocate_plainly, pen_ipc_open},
     {"nccl", pen_nccl_allocate, pen_nccl_open},
 };
 
-void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device) {
+void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank,
+                        const struct pen_device *device) {
   void *arena = NULL;
-  for (size_t i = 0; i < sizeof links / sizeof *links && pen_process_count(plan) > 1 && arena == NULL; i++) {
+  for (size_t i = 0;
+       i < sizeof links / sizeof *links && pen_process_count(plan) > 1 && arena == NULL; i++) {
     if (strcmp(links[i].name, plan->transport) == 0) {
       arena = links[i].allocate(plan, rank, device);
     }
@@ -95,7 +107,8 @@ void *pen_link_allocate(const struct pen_plan *plan, uint32_t rank, const struct
   return arena == NULL ? allocate_plainly(plan, rank, device) : arena;
 }
 
-struct pen_link *pen_link_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
+struct pen_link *pen_link_open(struct pen_stream_state *queue, const struct pen_profile *profile,
+                               const struct pen_shared *shared, uint32_t global) {
   struct pen_link *link = NULL;
   for (size_t i = 0; i < sizeof links / sizeof *links && link == NULL; i++) {
     if (strcmp(links[i].name, queue->plan->transport) == 0) {
@@ -105,5 +118,7 @@ struct pen_link *pen_link_open(struct pen_stream_state *queue, const struct pen_
   if (link != NULL) {
     return link;
   }
-  pen_fail(PEN_EXIT_SYSTEM, "the plan is for the transport %s, which this binary was linked without", queue->plan->transport);
+  pen_fail(PEN_EXIT_SYSTEM,
+           "the plan is for the transport %s, which this binary was linked without",
+           queue->plan->transport);
 }

@@ -1,41 +1,51 @@
-/* nccl.c: the link between ranks on any hosts, each with a GPU of its own, by NCCL: one-sided puts with signals where all ranks' NCCL has them,
- * sends and receives where not.
+/* nccl.c: the link between ranks on any hosts, each with a GPU of its own, by NCCL: one-sided puts
+ * with signals where all ranks' NCCL has them, sends and receives where not.
  *
- * Every directed pair of ranks that talk has a communicator and, on either side, a stream of its own, so that a slow pair holds up no other.
- * All are made before the seal: the communicator of all ranks from an id that rank 0 makes, the pairs' by splitting it, round by round
- * (pairs.h); then the arena is registered with each, and they are warmed with it, so that no connection and no buffer is made later.
+ * Every directed pair of ranks that talk has a communicator and, on either side, a stream of its
+ * own, so that a slow pair holds up no other. All are made before the seal: the communicator of all
+ * ranks from an id that rank 0 makes, the pairs' by splitting it, round by round (pairs.h); then
+ * the arena is registered with each, and they are warmed with it, so that no connection and no
+ * buffer is made later.
  *
- *     queue's stream      ... computes X | ready --+ ......................... reuse: waits for left | computes over X
- *     pair's, on sender                            +-> send X | left
- *     pair's, on receiver ... free --> receive into the home | came
- *     its queue's stream  ... RECV ................................ WAIT: waits for came | computes with it
+ *     queue's stream      ... computes X | ready --+ ......................... reuse: waits for
+ * left | computes over X pair's, on sender                            +-> send X | left pair's, on
+ * receiver ... free --> receive into the home | came its queue's stream  ... RECV
+ * ................................ WAIT: waits for came | computes with it
  *
- * By sends, a receive is put there by its RECV row, so that nothing comes before the home is free: no credits. On a pair messages keep their order,
- * which is what NCCL matches them by. No plan has a deadlock where a send waits for its receive, with one lane a pair or one for all of a
- * rank's (verify_deadlock.c): so NCCL may buffer or not, and run what one GPU was given in turn.
+ * By sends, a receive is put there by its RECV row, so that nothing comes before the home is free:
+ * no credits. On a pair messages keep their order, which is what NCCL matches them by. No plan has
+ * a deadlock where a send waits for its receive, with one lane a pair or one for all of a rank's
+ * (verify_deadlock.c): so NCCL may buffer or not, and run what one GPU was given in turn.
  *
- * By puts, the sender writes the home itself, and signals that it has; what goes back is the signal of a credit:
+ * By puts, the sender writes the home itself, and signals that it has; what goes back is the signal
+ * of a credit:
  *
  *     pair's, on sender        [waits for a credit] put X into the home, signal | left
  *     pair's, on receiver      RECV: [signals a credit] waits for the signal | came
  *
- * Both waits stand where the receive would stand, on the pair's stream, and not at the WAIT row: in a graph NCCL holds a put back until the wait for
- * the one before is done (it has one flag a signal: src/rma/rma_ce.cc), and so no put waits for more than a send would.
- * A credit is given where the plan has one, and where its proof that none is needed does not hold here. That speaks of rows that the
- * sender has heard of (verify_memory.c). What computes in them is done; but what leaves in them goes by other pairs' streams, and may not
- * have left; and a sender hears of others by WAIT_NORM only if all ranks gather.
+ * Both waits stand where the receive would stand, on the pair's stream, and not at the WAIT row: in
+ * a graph NCCL holds a put back until the wait for the one before is done (it has one flag a
+ * signal: src/rma/rma_ce.cc), and so no put waits for more than a send would. A credit is given
+ * where the plan has one, and where its proof that none is needed does not hold here. That speaks
+ * of rows that the sender has heard of (verify_memory.c). What computes in them is done; but what
+ * leaves in them goes by other pairs' streams, and may not have left; and a sender hears of others
+ * by WAIT_NORM only if all ranks gather.
  *
- * The board is summed over all ranks, each having its own entries and zeros elsewhere: x + 0 is x, to the bit. Where not all ranks gather, none
- * need wait for others at a step's end: homes are safe by receives and credits alone.
+ * The board is summed over all ranks, each having its own entries and zeros elsewhere: x + 0 is x,
+ * to the bit. Where not all ranks gather, none need wait for others at a step's end: homes are safe
+ * by receives and credits alone.
  *
- * Replicas. The peers of a rank have a communicator, too. What a row of the exchange wants of them it swaps, all in one group, on the queue's stream:
- * each sends what the others' same row wants. So a row needs no word of how far its peers are. Let all replicas run in step along an order in which
- * the rows of one can run one by one: swaps then meet at once, and no replica adds a deadlock. Gradients come to staging, and are added up there by
- * the same kernel, in the replicas' order, as where they are read in place: what ncclReduceScatter adds first depends on the algorithm, the protocol
- * and the channels that NCCL chooses, and its bits with them.
+ * Replicas. The peers of a rank have a communicator, too. What a row of the exchange wants of them
+ * it swaps, all in one group, on the queue's stream: each sends what the others' same row wants. So
+ * a row needs no word of how far its peers are. Let all replicas run in step along an order in
+ * which the rows of one can run one by one: swaps then meet at once, and no replica adds a
+ * deadlock. Gradients come to staging, and are added up there by the same kernel, in the replicas'
+ * order, as where they are read in place: what ncclReduceScatter adds first depends on the
+ * algorithm, the protocol and the channels that NCCL chooses, and its bits with them.
  *
- * NCCL keeps one account of signals for graphs and another for calls that are not captured, and wants what is captured to be so on both
- * sides (User Guide, "Using NCCL with CUDA Graphs"): all ranks replay a graph, or none does. */
+ * NCCL keeps one account of signals for graphs and another for calls that are not captured, and
+ * wants what is captured to be so on both sides (User Guide, "Using NCCL with CUDA Graphs"): all
+ * ranks replay a graph, or none does. */
 #include <stdlib.h>
 
 #include "runtime/base/check.h"
@@ -71,14 +81,17 @@ static void send(struct pen_link *link, uint32_t index) {
     own->calls->await(pair->communicator, PEN_RECEIVER, stream);
   }
   if (pair->window != NULL) {
-    own->calls->put(pair->communicator, from, message->bytes, PEN_RECEIVER, pair->window, message->target_offset, stream);
+    own->calls->put(pair->communicator, from, message->bytes, PEN_RECEIVER, pair->window,
+                    message->target_offset, stream);
   } else {
     own->calls->send(pair->communicator, from, message->bytes, PEN_RECEIVER, stream);
   }
   link->queue->order->record(own->done[index], stream);
 }
 
-static void reuse(struct pen_link *link, uint32_t index) { link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->done[index]); }
+static void reuse(struct pen_link *link, uint32_t index) {
+  link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->done[index]);
+}
 
 static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
   struct pen_nccl_link *own = pen_nccl_of(link);
@@ -94,24 +107,30 @@ static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
   if (pair->window != NULL) {
     own->calls->await(pair->communicator, PEN_SENDER, stream);
   } else {
-    own->calls->receive(pair->communicator, link->queue->arena + message->target_offset, message->bytes, PEN_SENDER, stream);
+    own->calls->receive(pair->communicator, link->queue->arena + message->target_offset,
+                        message->bytes, PEN_SENDER, stream);
   }
   link->queue->order->record(own->done[index], stream);
 }
 
-static void wait(struct pen_link *link, uint32_t index) { link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->done[index]); }
+static void wait(struct pen_link *link, uint32_t index) {
+  link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->done[index]);
+}
 
 static void zero_entries(struct pen_link *link, size_t first, size_t past) {
   if (past > first) {
-    link->queue->device->zero(pen_nccl_board_of(link) + first, (past - first) * sizeof(double), link->queue->stream);
+    link->queue->device->zero(pen_nccl_board_of(link) + first, (past - first) * sizeof(double),
+                              link->queue->stream);
   }
 }
 
 /* Others' entries are what the last sum left there. */
 static void publish(struct pen_link *link) {
   const struct pen_plan *plan = link->plan;
-  const size_t own = pen_step_stats_first(plan, link->replica), past_own = pen_step_stats_first(plan, link->replica + 1);
-  for (uint32_t first, past = 0; link->all_gather && pen_link_entries(link, false, &first, &past);) {
+  const size_t own = pen_step_stats_first(plan, link->replica),
+               past_own = pen_step_stats_first(plan, link->replica + 1);
+  for (uint32_t first, past = 0;
+       link->all_gather && pen_link_entries(link, false, &first, &past);) {
     zero_entries(link, own + first, own + past);
   }
   if (link->all_gather && plan->replica_count > 1) { /* the sum is of whole boards then */
@@ -125,7 +144,8 @@ static void publish(struct pen_link *link) {
 static void gather(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   if (link->all_gather) {
-    own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan), link->queue->stream);
+    own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan),
+                    link->queue->stream);
   }
 }
 
@@ -133,22 +153,28 @@ static void gather(struct pen_link *link) {
 
 static void peers_reached(struct pen_link *link, uint32_t count) { (void)link, (void)count; }
 static void exchanged(struct pen_link *link) { (void)link; }
-static const unsigned char *peer_arena(struct pen_link *link, uint32_t replica) { return (void)link, (void)replica, NULL; }
+static const unsigned char *peer_arena(struct pen_link *link, uint32_t replica) {
+  return (void)link, (void)replica, NULL;
+}
 static void swap_begin(struct pen_link *link) { pen_nccl_of(link)->calls->group_begin(); }
 static void swap_end(struct pen_link *link) { pen_nccl_of(link)->calls->group_end(); }
 
 static void swap(struct pen_link *link, const struct pen_sendrecv *swap) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   if (swap->our_bytes > 0) {
-    own->calls->send(own->peers, link->queue->arena + swap->ours, swap->our_bytes, (int)swap->replica, link->queue->stream);
+    own->calls->send(own->peers, link->queue->arena + swap->ours, swap->our_bytes,
+                     (int)swap->replica, link->queue->stream);
   }
   if (swap->their_bytes > 0) {
-    own->calls->receive(own->peers, swap->to, swap->their_bytes, (int)swap->replica, link->queue->stream);
+    own->calls->receive(own->peers, swap->to, swap->their_bytes, (int)swap->replica,
+                        link->queue->stream);
   }
 }
 
 /* Each pair has its stream: how far they are could not be told by one word. */
-static void *leaving(const struct pen_link *link, const struct pen_action *row) { return (void)link, (void)row, NULL; }
+static void *leaving(const struct pen_link *link, const struct pen_action *row) {
+  return (void)link, (void)row, NULL;
+}
 
 static void end(struct pen_link *link) {
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
@@ -162,7 +188,8 @@ static void end(struct pen_link *link) {
 /* ---- graphs ---- */
 
 static const char *uncaptured(struct pen_link *link) {
-  const bool refused = pen_nccl_of(link)->put_count > 0 && pen_nccl_of(link)->calls->version() < PEN_CAPTURED_VERSION;
+  const bool refused = pen_nccl_of(link)->put_count > 0 &&
+                       pen_nccl_of(link)->calls->version() < PEN_CAPTURED_VERSION;
   return refused ? "NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before" : NULL;
 }
 
@@ -176,15 +203,18 @@ static bool all_captured(struct pen_link *link, bool captured) {
 
 /* ---- faults ---- */
 
-/* Lower is further behind: by steps, by rows, and of what stands at the same row what waits for no other rank before what does. */
+/* Lower is further behind: by steps, by rows, and of what stands at the same row what waits for no
+ * other rank before what does. */
 static uint64_t place_of(const struct pen_rank_state *state) {
-  return (uint64_t)atomic_load(&state->published.count) << 32 | pen_action_index(state) << 1 | (atomic_load(&state->waits_for) != 0);
+  return (uint64_t)atomic_load(&state->published.count) << 32 | pen_action_index(state) << 1 |
+         (atomic_load(&state->waits_for) != 0);
 }
 
-/* Of a rank's peers the one that is behind all others, by what their hosts tell: whoever has left, or stands still, is passed by the others, up to
- * where these need it. Several may be as far behind, as where all are in one swap. Which of them it is cannot be known here: NCCL says of a
- * communicator that it is broken, and not where. Then it is the own rank, which has seen it; and where a process has died its host's watch, which
- * knows whose, speaks before this rank does. */
+/* Of a rank's peers the one that is behind all others, by what their hosts tell: whoever has left,
+ * or stands still, is passed by the others, up to where these need it. Several may be as far
+ * behind, as where all are in one swap. Which of them it is cannot be known here: NCCL says of a
+ * communicator that it is broken, and not where. Then it is the own rank, which has seen it; and
+ * where a process has died its host's watch, which knows whose, speaks before this rank does. */
 static uint32_t last_peer(const struct pen_link *link) {
   uint64_t least = UINT64_MAX;
   uint32_t found = pen_link_self(link);
@@ -197,8 +227,8 @@ static uint32_t last_peer(const struct pen_link *link) {
   return found;
 }
 
-/* One communicator a look: the host looks thousands of times a second. The peer is who is at its other end, where that is one rank; of several,
- * the one that is behind. */
+/* One communicator a look: the host looks thousands of times a second. The peer is who is at its
+ * other end, where that is one rank; of several, the one that is behind. */
 static const char *error(struct pen_link *link, uint32_t *peer) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const char *why = own->calls->error();
@@ -208,7 +238,9 @@ static const char *error(struct pen_link *link, uint32_t *peer) {
   }
   own->asked = (own->asked + 1) % (link->profile->channel_count + 2);
   if (own->asked > link->profile->channel_count && own->peers != NULL) {
-    *peer = link->plan->replica_count == 2 ? (1 - link->replica) * link->plan->rank_count + link->rank : last_peer(link);
+    *peer = link->plan->replica_count == 2
+                ? (1 - link->replica) * link->plan->rank_count + link->rank
+                : last_peer(link);
     return own->calls->trouble(own->peers);
   }
   if (own->asked >= link->profile->channel_count) {
@@ -218,7 +250,8 @@ static const char *error(struct pen_link *link, uint32_t *peer) {
     return NULL;
   }
   const struct pen_channel *channel = &link->profile->channels[own->asked];
-  *peer = pen_link_process(link, channel->from_rank == link->rank ? channel->to_rank : channel->from_rank);
+  *peer = pen_link_process(
+      link, channel->from_rank == link->rank ? channel->to_rank : channel->from_rank);
   return own->calls->trouble(own->pairs[own->asked].communicator);
 }
 
@@ -262,7 +295,9 @@ static const struct pen_link_kind nccl = {
     .abort = abort_all,
 };
 
-struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct pen_stream_state *queue, const struct pen_profile *profile,
+struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls,
+                                    struct pen_stream_state *queue,
+                                    const struct pen_profile *profile,
                                     const struct pen_shared *shared, uint32_t global) {
   const uint32_t channels = profile->channel_count;
   struct pen_nccl_link *made = calloc(1, sizeof *made);
@@ -276,22 +311,27 @@ struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls, struct p
   made->pairs = calloc(channels + 1u, sizeof *made->pairs);
   made->done = calloc(profile->message_count + 1u, sizeof *made->done);
   made->credited = calloc(profile->message_count + 1u, sizeof *made->credited);
-  pen_check(made->pairs != NULL && made->done != NULL && made->credited != NULL, "no memory for a link");
+  pen_check(made->pairs != NULL && made->done != NULL && made->credited != NULL,
+            "no memory for a link");
   for (uint32_t m = 0; m < profile->message_count; m++) {
-    made->done[m] = pen_is_mine(&made->link, profile->messages[m].channel) ? queue->order->event_open() : NULL;
+    made->done[m] =
+        pen_is_mine(&made->link, profile->messages[m].channel) ? queue->order->event_open() : NULL;
   }
   pen_nccl_must_be_well(&made->link, made->ready, "events");
   return &made->link;
 }
 
-/* A binary whose plan does not want NCCL has no trace of it: the name stays null unless the link asks for it (Makefile.am, NCCL_LINK). */
+/* A binary whose plan does not want NCCL has no trace of it: the name stays null unless the link
+ * asks for it (Makefile.am, NCCL_LINK). */
 extern const struct pen_nccl_calls pen_nccl __attribute__((weak));
 
-struct pen_link *pen_nccl_open(struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared, uint32_t global) {
+struct pen_link *pen_nccl_open(struct pen_stream_state *queue, const struct pen_profile *profile,
+                               const struct pen_shared *shared, uint32_t global) {
   return &pen_nccl == NULL ? NULL : pen_nccl_open_with(&pen_nccl, queue, profile, shared, global);
 }
 
-void *pen_nccl_allocate(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device) {
+void *pen_nccl_allocate(const struct pen_plan *plan, uint32_t rank,
+                        const struct pen_device *device) {
   (void)device;
   if (&pen_nccl == NULL) {
     return NULL;

@@ -1,6 +1,7 @@
-/* nccl_calls.c: NCCL's own functions behind nccl.h. Compiles with NCCL 2.19 (ncclMemAlloc) and later; with 2.29 and later it has the one-sided
- * calls, too. Those are weak: a binary with them still starts where an older library is found, and nccl.c, which asks for its version, then
- * leaves them alone. */
+/* nccl_calls.c: NCCL's own functions behind nccl.h. Compiles with NCCL 2.19 (ncclMemAlloc) and
+ * later; with 2.29 and later it has the one-sided calls, too. Those are weak: a binary with them
+ * still starts where an older library is found, and nccl.c, which asks for its version, then leaves
+ * them alone. */
 #include "runtime/device/nccl_api.h"
 
 #include <cuda_runtime_api.h>
@@ -18,7 +19,8 @@ static size_t rounded_away; /* bytes that allocate() has taken beyond what it wa
 static int well(const char *what, ncclComm_t communicator, ncclResult_t result) {
   if (result != ncclSuccess && result != ncclInProgress && error_text[0] == '\0') {
     const char *more = ncclGetLastError(communicator);
-    snprintf(error_text, sizeof error_text, "%s: %s%s%.200s", what, ncclGetErrorString(result), more[0] == '\0' ? "" : ": ", more);
+    snprintf(error_text, sizeof error_text, "%s: %s%s%.200s", what, ncclGetErrorString(result),
+             more[0] == '\0' ? "" : ": ", more);
   }
   return error_text[0] == '\0';
 }
@@ -50,9 +52,11 @@ static size_t free_bytes(void) {
   return cudaMemGetInfo(&left, &all) == cudaSuccess ? left : 0;
 }
 
-/* A graph of a communicator's calls is never under way beside another one, or beside calls that are not captured: so NCCL need not order these
- * among each other, which it does by events of its own in every graph, and which has been seen to deadlock where communicators are several (User
- * Guide, "Using NCCL with CUDA Graphs", NCCL_GRAPH_MIXING_SUPPORT). From 2.29 on the configuration says so; before, the environment. */
+/* A graph of a communicator's calls is never under way beside another one, or beside calls that are
+ * not captured: so NCCL need not order these among each other, which it does by events of its own
+ * in every graph, and which has been seen to deadlock where communicators are several (User Guide,
+ * "Using NCCL with CUDA Graphs", NCCL_GRAPH_MIXING_SUPPORT). From 2.29 on the configuration says
+ * so; before, the environment. */
 static ncclConfig_t configuration(void) {
   ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
   config.blocking = 1;
@@ -73,7 +77,10 @@ static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count,
   if (version() < CONFIGURED_VERSION) {
     setenv("NCCL_GRAPH_MIXING_SUPPORT", "0", 0);
   }
-  return well("joining all ranks", NULL, ncclCommInitRankConfig(&made, rank_count, unique, rank, &config)) ? made : NULL;
+  return well("joining all ranks", NULL,
+              ncclCommInitRankConfig(&made, rank_count, unique, rank, &config))
+             ? made
+             : NULL;
 }
 
 static void *split(void *all, int colour, int key, int blocks) {
@@ -83,7 +90,8 @@ static void *split(void *all, int colour, int key, int blocks) {
   if (blocks != 0) {
     config.maxCTAs = blocks;
   }
-  well("splitting off ranks", all, ncclCommSplit(all, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &made, &config));
+  well("splitting off ranks", all,
+       ncclCommSplit(all, colour < 0 ? NCCL_SPLIT_NOCOLOR : colour, key, &made, &config));
   return made;
 }
 
@@ -127,12 +135,15 @@ static void group_end(void) { well("a group of sends and receives", NULL, ncclGr
 
 static void *window(void *communicator, void *there, size_t bytes) {
   ncclWindow_t made = NULL; /* it stays until the process ends */
-  well("registering a window", communicator, ncclCommWindowRegister(communicator, there, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
+  well("registering a window", communicator,
+       ncclCommWindowRegister(communicator, there, bytes, &made, NCCL_WIN_COLL_SYMMETRIC));
   return made;
 }
 
-static void put(void *communicator, const void *from, size_t bytes, int to, void *there, size_t offset, void *stream) {
-  well("a put", communicator, ncclPutSignal(from, bytes, ncclInt8, to, there, offset, 0, 0, 0, communicator, stream));
+static void put(void *communicator, const void *from, size_t bytes, int to, void *there,
+                size_t offset, void *stream) {
+  well("a put", communicator,
+       ncclPutSignal(from, bytes, ncclInt8, to, there, offset, 0, 0, 0, communicator, stream));
 }
 
 static void raise_signal(void *communicator, int to, void *stream) {
@@ -146,17 +157,22 @@ static void await(void *communicator, int from, void *stream) {
 #endif
 
 static void sum(void *communicator, double *there, size_t count, void *stream) {
-  well("a sum over all ranks", communicator, ncclAllReduce(there, there, count, ncclFloat64, ncclSum, communicator, stream));
+  well("a sum over all ranks", communicator,
+       ncclAllReduce(there, there, count, ncclFloat64, ncclSum, communicator, stream));
 }
 
-static int ran(const char *what, cudaError_t result) { return well(what, NULL, result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError); }
+static int ran(const char *what, cudaError_t result) {
+  return well(what, NULL, result == cudaSuccess ? ncclSuccess : ncclUnhandledCudaError);
+}
 
 static void total(void *communicator, double *here, size_t count, void *stream) {
   void *there = NULL;
   if (ran("memory for a sum", cudaMalloc(&there, count * sizeof *here))) {
-    ran("a copy", cudaMemcpyAsync(there, here, count * sizeof *here, cudaMemcpyHostToDevice, stream));
+    ran("a copy",
+        cudaMemcpyAsync(there, here, count * sizeof *here, cudaMemcpyHostToDevice, stream));
     sum(communicator, there, count, stream);
-    ran("a copy", cudaMemcpyAsync(here, there, count * sizeof *here, cudaMemcpyDeviceToHost, stream));
+    ran("a copy",
+        cudaMemcpyAsync(here, there, count * sizeof *here, cudaMemcpyDeviceToHost, stream));
     ran("a sum", cudaStreamSynchronize(stream));
     ran("memory for a sum", cudaFree(there));
   }
@@ -177,27 +193,27 @@ static const char *trouble(void *communicator) {
 static void abort_one(void *communicator) { ncclCommAbort(communicator); }
 
 const struct pen_nccl_calls pen_nccl = {
-  .version = version,
-  .make_id = make_id,
-  .open = open_all,
-  .split = split,
-  .allocate = allocate,
-  .enroll = enroll,
-  .send = send,
-  .receive = receive,
-  .group_begin = group_begin,
-  .group_end = group_end,
+    .version = version,
+    .make_id = make_id,
+    .open = open_all,
+    .split = split,
+    .allocate = allocate,
+    .enroll = enroll,
+    .send = send,
+    .receive = receive,
+    .group_begin = group_begin,
+    .group_end = group_end,
 #if NCCL_VERSION_CODE >= 22900
-  .window = window,
-  .put = put,
-  .signal = raise_signal,
-  .await = await,
+    .window = window,
+    .put = put,
+    .signal = raise_signal,
+    .await = await,
 #endif
-  .sum = sum,
-  .total = total,
-  .memory_bytes = memory_bytes,
-  .error = error,
-  .forget = forget,
-  .trouble = trouble,
-  .abort = abort_one,
+    .sum = sum,
+    .total = total,
+    .memory_bytes = memory_bytes,
+    .error = error,
+    .forget = forget,
+    .trouble = trouble,
+    .abort = abort_one,
 };

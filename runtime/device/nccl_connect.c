@@ -1,5 +1,5 @@
-/* nccl_join.c: what the link nccl.c needs before the seal: communicators, windows, and a first use of each, so that nothing is made later; and the
- * line that says what was found. */
+/* nccl_join.c: what the link nccl.c needs before the seal: communicators, windows, and a first use
+ * of each, so that nothing is made later; and the line that says what was found. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,12 +9,13 @@
 #include "runtime/device/nccl_internal.h"
 #include "runtime/device/nccl_rounds.h"
 
-/* NCCL gives each connection a buffer of NCCL_BUFFSIZE bytes (NCCL User Guide, "Environment Variables"); what is larger waits for its
- * receive, so that both are tried. */
+/* NCCL gives each connection a buffer of NCCL_BUFFSIZE bytes (NCCL User Guide, "Environment
+ * Variables"); what is larger waits for its receive, so that both are tried. */
 enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MOST = 1 << 30 };
 
-/* A receive stands on its processors of the GPU from its RECV row until its message has come, beside what computes: of 132 (H100) a rank with
- * neighbours on both sides has at most 16 in use so. NCCL_MAX_CTAS, of the environment, goes before. */
+/* A receive stands on its processors of the GPU from its RECV row until its message has come,
+ * beside what computes: of 132 (H100) a rank with neighbours on both sides has at most 16 in use
+ * so. NCCL_MAX_CTAS, of the environment, goes before. */
 enum { PAIR_BLOCKS = 4 };
 
 /* ---- what there is ---- */
@@ -31,8 +32,10 @@ const char *pen_nccl_no_puts(const struct pen_nccl_calls *calls) {
                                                : NULL;
 }
 
-/* Before 2.32 windows onto the arenas of two ranks must be of one size, and a window is of the whole block. */
-size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen_plan *plan, uint32_t rank) {
+/* Before 2.32 windows onto the arenas of two ranks must be of one size, and a window is of the
+ * whole block. */
+size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen_plan *plan,
+                            uint32_t rank) {
   const bool alike = pen_nccl_no_puts(calls) == NULL && calls->version() < PEN_SIZES_VERSION;
   size_t bytes = plan->memory[rank].arena_bytes;
   for (uint32_t r = 0; r < plan->rank_count && alike; r++) {
@@ -44,24 +47,30 @@ size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen
 /* ---- before the seal ---- */
 
 /* For the watch, should it stand still, and for the line where it fails. */
-static void begin(struct pen_link *link, enum pen_bootstrap_stage what, uint32_t turn, uint32_t channel) {
+static void begin(struct pen_link *link, enum pen_bootstrap_stage what, uint32_t turn,
+                  uint32_t channel) {
   struct pen_rank_state *self = &link->shared->ranks[pen_link_self(link)];
-  atomic_store_explicit(&self->profile, (uint32_t)(link->profile - link->plan->profiles), memory_order_relaxed);
-  atomic_store_explicit(&self->connecting, pen_bootstrap_stage_set(what, turn, channel), memory_order_relaxed);
+  atomic_store_explicit(&self->profile, (uint32_t)(link->profile - link->plan->profiles),
+                        memory_order_relaxed);
+  atomic_store_explicit(&self->connecting, pen_bootstrap_stage_set(what, turn, channel),
+                        memory_order_relaxed);
 }
 
 void pen_nccl_must_be_well(struct pen_link *link, const void *made, const char *what) {
   const char *why = pen_nccl_of(link)->calls->error();
   why = why == NULL ? link->queue->device->error() : why;
   if (made == NULL || why != NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: %s: %s", pen_link_self(link), what, why == NULL ? "none" : why);
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: %s: %s", pen_link_self(link), what,
+             why == NULL ? "none" : why);
   }
 }
 
 /* The same, of what was begun last. */
 static void must_have_gone_well(struct pen_link *link, const void *made) {
   char what[PEN_BOOTSTRAP_TEXT_BYTES];
-  pen_nccl_must_be_well(link, made, pen_failure_bootstrap_text(what, sizeof what, link->plan, link->shared, pen_link_self(link)));
+  pen_nccl_must_be_well(
+      link, made,
+      pen_failure_bootstrap_text(what, sizeof what, link->plan, link->shared, pen_link_self(link)));
 }
 
 static void open_streams(struct pen_link *link) {
@@ -74,7 +83,9 @@ static void open_streams(struct pen_link *link) {
 }
 
 /* Of the two ranks of a pair that is this rank's. */
-static bool is_sender(const struct pen_link *link, uint32_t channel) { return link->profile->channels[channel].from_rank == link->rank; }
+static bool is_sender(const struct pen_link *link, uint32_t channel) {
+  return link->profile->channels[channel].from_rank == link->rank;
+}
 
 static void split_pairs(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
@@ -89,7 +100,8 @@ static void split_pairs(struct pen_link *link) {
     const bool sends = mine != PEN_NONE && is_sender(link, mine);
     const int colour = (int)(link->replica * link->profile->channel_count + mine);
     begin(link, PEN_CONNECT_PAIR, r, mine);
-    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour, sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
+    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour,
+                                   sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
     must_have_gone_well(link, mine == PEN_NONE ? link : made);
     if (mine != PEN_NONE) {
       own->pairs[mine].communicator = made;
@@ -116,16 +128,18 @@ void pen_nccl_add_up(struct pen_link *link, double *numbers, size_t count) {
 static bool signals(struct pen_link *link, uint32_t channel) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_pair *pair = &own->pairs[channel];
-  own->calls->signal(pair->communicator, is_sender(link, channel) ? PEN_RECEIVER : PEN_SENDER, pair->stream);
+  own->calls->signal(pair->communicator, is_sender(link, channel) ? PEN_RECEIVER : PEN_SENDER,
+                     pair->stream);
   link->queue->device->wait(pair->stream);
   return own->calls->forget() == NULL;
 }
 
-/* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts where both its ranks have got theirs and can
- * signal. */
+/* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts
+ * where both its ranks have got theirs and can signal. */
 static void open_windows(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
-  const uint32_t channels = link->profile->channel_count, first = link->replica * channels, all = link->plan->replica_count * channels;
+  const uint32_t channels = link->profile->channel_count, first = link->replica * channels,
+                 all = link->plan->replica_count * channels;
   const size_t bytes = pen_nccl_arena_bytes(own->calls, link->plan, link->rank);
   const bool puts = own->no_puts == NULL;
   double able = puts, *opened = calloc(all + 1u, sizeof *opened); /* [replica][channels] */
@@ -134,12 +148,14 @@ static void open_windows(struct pen_link *link) {
   pen_nccl_add_up(link, &able, 1);
   const bool all_able = able >= pen_process_count(link->plan);
   if (puts) {
-    own->no_puts = all_able ? "NCCL has no window for these ranks, or no signals" : "not all ranks' NCCL puts";
+    own->no_puts =
+        all_able ? "NCCL has no window for these ranks, or no signals" : "not all ranks' NCCL puts";
   }
   for (uint32_t c = 0; c < channels && all_able; c++) {
     if (pen_is_mine(link, c)) {
       begin(link, PEN_CONNECT_WINDOW, 0, c);
-      own->pairs[c].window = own->calls->window(own->pairs[c].communicator, link->queue->arena, bytes);
+      own->pairs[c].window =
+          own->calls->window(own->pairs[c].communicator, link->queue->arena, bytes);
       must_have_gone_well(link, link);
     }
     opened[first + c] = own->pairs[c].window != NULL && signals(link, c);
@@ -168,7 +184,8 @@ static const char *enroll_with(struct pen_link *link, void *communicator) {
   return calls->forget();
 }
 
-/* With every communicator that moves much: a window does so for its pair's, and the sum of a board is small. */
+/* With every communicator that moves much: a window does so for its pair's, and the sum of a board
+ * is small. */
 static void enroll(struct pen_link *link) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
   begin(link, PEN_CONNECT_ARENA, 0, PEN_NONE);
@@ -179,8 +196,10 @@ static void enroll(struct pen_link *link) {
     }
   }
   if (refused != NULL) {
-    fprintf(stderr, "%s: rank %u: NCCL does not register its memory (%s): messages go through NCCL's buffers\n", link->plan->name,
-            pen_link_self(link), refused);
+    fprintf(
+        stderr,
+        "%s: rank %u: NCCL does not register its memory (%s): messages go through NCCL's buffers\n",
+        link->plan->name, pen_link_self(link), refused);
   }
   must_have_gone_well(link, link);
 }
@@ -204,8 +223,8 @@ struct tried {
   size_t bytes;
 };
 
-/* A message smaller than the library's buffers and one larger, then the pair's largest, as a step would: from its source into its home, where no
- * row has been yet. */
+/* A message smaller than the library's buffers and one larger, then the pair's largest, as a step
+ * would: from its source into its home, where no row has been yet. */
 static void try_sends(struct pen_link *link, uint32_t channel, unsigned char *there, bool sends) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_pair *pair = &own->pairs[channel];
@@ -213,20 +232,23 @@ static void try_sends(struct pen_link *link, uint32_t channel, unsigned char *th
   const struct tried tried[] = {
       {there, (buffer_bytes() + 3) / 4},
       {there, 2 * buffer_bytes() + 1},
-      {link->queue->arena + (sends ? message->source_offset : message->target_offset), message->bytes},
+      {link->queue->arena + (sends ? message->source_offset : message->target_offset),
+       message->bytes},
   };
   for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
     if (sends) {
       own->calls->send(pair->communicator, tried[i].at, tried[i].bytes, PEN_RECEIVER, pair->stream);
     } else {
-      own->calls->receive(pair->communicator, tried[i].at, tried[i].bytes, PEN_SENDER, pair->stream);
+      own->calls->receive(pair->communicator, tried[i].at, tried[i].bytes, PEN_SENDER,
+                          pair->stream);
     }
     link->queue->device->wait(pair->stream);
   }
 }
 
-/* The signal that signals() has raised on the other side; then signals of both directions, and the largest message. (NCCL before 2.30.7 makes its
- * signals when they are first used, and wants that outside a graph.) */
+/* The signal that signals() has raised on the other side; then signals of both directions, and the
+ * largest message. (NCCL before 2.30.7 makes its signals when they are first used, and wants that
+ * outside a graph.) */
 static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_pair *pair = &own->pairs[channel];
@@ -234,8 +256,8 @@ static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
   own->calls->await(pair->communicator, sends ? PEN_RECEIVER : PEN_SENDER, pair->stream);
   if (sends) {
     own->calls->await(pair->communicator, PEN_RECEIVER, pair->stream);
-    own->calls->put(pair->communicator, link->queue->arena + message->source_offset, message->bytes, PEN_RECEIVER, pair->window,
-                    message->target_offset, pair->stream);
+    own->calls->put(pair->communicator, link->queue->arena + message->source_offset, message->bytes,
+                    PEN_RECEIVER, pair->window, message->target_offset, pair->stream);
   } else {
     own->calls->signal(pair->communicator, PEN_SENDER, pair->stream);
     own->calls->await(pair->communicator, PEN_SENDER, pair->stream);
@@ -243,7 +265,8 @@ static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
   link->queue->device->wait(pair->stream);
 }
 
-/* The same between peers, all at once, as a row's swaps go; last, within the arena, some of what is no weight: all of it is zeros yet. */
+/* The same between peers, all at once, as a row's swaps go; last, within the arena, some of what is
+ * no weight: all of it is zeros yet. */
 static void try_swaps(struct pen_link *link, unsigned char *there) {
   const struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_rank_memory *memory = link->queue->memory;
@@ -271,7 +294,8 @@ static void try_swaps(struct pen_link *link, unsigned char *there) {
 static void warm(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
   const struct pen_device *device = link->queue->device;
-  const bool tries = own->put_count < link->plan->replica_count * link->profile->channel_count || own->peers != NULL;
+  const bool tries = own->put_count < link->plan->replica_count * link->profile->channel_count ||
+                     own->peers != NULL;
   unsigned char *there = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
   pen_nccl_must_be_well(link, tries ? (void *)there : link, "memory to try its pairs with");
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
@@ -289,7 +313,8 @@ static void warm(struct pen_link *link) {
   begin(link, PEN_CONNECT_TRY_PEERS, 0, PEN_NONE);
   try_swaps(link, there);
   begin(link, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
-  own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan), link->queue->stream);
+  own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan),
+                  link->queue->stream);
   device->wait(link->queue->stream);
   must_have_gone_well(link, link);
   if (tries) {
@@ -303,10 +328,13 @@ static void find_credits(struct pen_link *link) {
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = pen_message_of(link, m);
     const uint32_t receiver = profile->channels[message->channel].to_rank;
-    bool credited = message->credit != PEN_NONE || (link->gathers[profile->channels[message->channel].from_rank] && !link->all_gather);
+    bool credited =
+        message->credit != PEN_NONE ||
+        (link->gathers[profile->channels[message->channel].from_rank] && !link->all_gather);
     for (uint32_t k = 0; k < profile->message_count && !credited; k++) {
       const struct pen_message *other = pen_message_of(link, k);
-      credited = profile->channels[other->channel].from_rank == receiver && message->target_offset < other->source_offset + other->bytes &&
+      credited = profile->channels[other->channel].from_rank == receiver &&
+                 message->target_offset < other->source_offset + other->bytes &&
                  other->source_offset < message->target_offset + message->bytes;
     }
     pen_nccl_of(link)->credited[m] = credited;
@@ -314,17 +342,20 @@ static void find_credits(struct pen_link *link) {
 }
 
 /* What was found, and what of the GPUs' memory NCCL has taken: [rank] bytes. */
-static void describe(FILE *out, const struct pen_link *link, const double *bytes, uint32_t ranks, uint32_t channels) {
+static void describe(FILE *out, const struct pen_link *link, const double *bytes, uint32_t ranks,
+                     uint32_t channels) {
   const struct pen_nccl_link *own = (const struct pen_nccl_link *)link;
   const int version = own->calls->version();
-  fprintf(out, "%s: NCCL %d.%d.%d, %u pairs of ranks made in %u rounds: messages by ", link->plan->name, version / 10000, version / 100 % 100,
-          version % 100, channels, own->rounds);
+  fprintf(out, "%s: NCCL %d.%d.%d, %u pairs of ranks made in %u rounds: messages by ",
+          link->plan->name, version / 10000, version / 100 % 100, version % 100, channels,
+          own->rounds);
   if (own->put_count == channels) {
     fprintf(out, "put and signal");
   } else if (own->put_count == 0) {
     fprintf(out, "send and receive (%s)", own->no_puts);
   } else {
-    fprintf(out, "put and signal over %u, by send and receive over the others (%s)", own->put_count, own->no_puts);
+    fprintf(out, "put and signal over %u, by send and receive over the others (%s)", own->put_count,
+            own->no_puts);
   }
   fprintf(out, "; NCCL's own memory, MiB by rank:");
   for (uint32_t r = 0; r < ranks; r++) {
@@ -336,7 +367,8 @@ static void describe(FILE *out, const struct pen_link *link, const double *bytes
 /* Rank 0 says it, in one write: other ranks may speak meanwhile. */
 static void announce(struct pen_link *link) {
   struct pen_nccl_link *own = pen_nccl_of(link);
-  const uint32_t ranks = pen_process_count(link->plan), channels = link->plan->replica_count * link->profile->channel_count;
+  const uint32_t ranks = pen_process_count(link->plan),
+                 channels = link->plan->replica_count * link->profile->channel_count;
   double *bytes = calloc(ranks, sizeof *bytes);
   pen_check(bytes != NULL, "no memory for %u ranks", ranks);
   bytes[pen_link_self(link)] = (double)own->calls->memory_bytes();
@@ -355,7 +387,8 @@ static void announce(struct pen_link *link) {
   free(bytes);
 }
 
-/* The communicators, windows and streams of the rank's first profile, whose pairs these are among. */
+/* The communicators, windows and streams of the rank's first profile, whose pairs these are among.
+ */
 static void share(struct pen_link *link) {
   const struct pen_nccl_link *first = (const struct pen_nccl_link *)link->first;
   struct pen_nccl_link *own = pen_nccl_of(link);
@@ -363,9 +396,11 @@ static void share(struct pen_link *link) {
   own->peers = first->peers;
   own->put_count = first->put_count;
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
-    const struct pen_channel *channel = &link->profile->channels[c], *other = link->first->profile->channels;
+    const struct pen_channel *channel = &link->profile->channels[c],
+                             *other = link->first->profile->channels;
     uint32_t f = 0;
-    while (f < link->first->profile->channel_count && (other[f].from_rank != channel->from_rank || other[f].to_rank != channel->to_rank)) {
+    while (f < link->first->profile->channel_count &&
+           (other[f].from_rank != channel->from_rank || other[f].to_rank != channel->to_rank)) {
       f++;
     }
     pen_assert(f < link->first->profile->channel_count);
@@ -381,7 +416,8 @@ void pen_nccl_join(struct pen_link *link) {
     return;
   }
   begin(link, PEN_CONNECT_ALL, 0, PEN_NONE);
-  own->all = own->calls->open(link->shared->control->nccl_id, (int)pen_process_count(link->plan), (int)pen_link_self(link));
+  own->all = own->calls->open(link->shared->control->nccl_id, (int)pen_process_count(link->plan),
+                              (int)pen_link_self(link));
   must_have_gone_well(link, own->all);
   open_streams(link);
   split_pairs(link);

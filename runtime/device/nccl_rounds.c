@@ -14,10 +14,12 @@ uint32_t pen_nccl_rounds(const struct pen_profile *profile, uint32_t rank_count,
   for (uint32_t c = 0; c < count; c++) {
     const struct pen_channel *channel = &profile->channels[c];
     uint32_t r = 0;
-    while (taken[(size_t)r * rank_count + channel->from_rank] || taken[(size_t)r * rank_count + channel->to_rank]) {
+    while (taken[(size_t)r * rank_count + channel->from_rank] ||
+           taken[(size_t)r * rank_count + channel->to_rank]) {
       r++;
     }
-    taken[(size_t)r * rank_count + channel->from_rank] = taken[(size_t)r * rank_count + channel->to_rank] = true;
+    taken[(size_t)r * rank_count + channel->from_rank] =
+        taken[(size_t)r * rank_count + channel->to_rank] = true;
     round[c] = r;
     rounds = r + 1 > rounds ? r + 1 : rounds;
   }

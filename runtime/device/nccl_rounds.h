@@ -1,5 +1,5 @@
-/* pairs.h: in which rounds the directed pairs of ranks that talk make their communicators: in one round no rank is in two pairs, so that
- * all pairs of a round are made at once. */
+/* pairs.h: in which rounds the directed pairs of ranks that talk make their communicators: in one
+ * round no rank is in two pairs, so that all pairs of a round are made at once. */
 #ifndef PEN_PAIRS_H
 #define PEN_PAIRS_H
 
@@ -7,9 +7,10 @@
 
 #include "runtime/plan/plan.h"
 
-/* The round of every channel of a profile, from 0, alike on all ranks: round[channel_count]. Each channel in turn takes the first round in
- * which neither of its ranks has one: greedy edge colouring, at most 2d - 1 rounds where no rank has more than d channels. Returns the
- * number of rounds. Allocates for itself alone. */
+/* The round of every channel of a profile, from 0, alike on all ranks: round[channel_count]. Each
+ * channel in turn takes the first round in which neither of its ranks has one: greedy edge
+ * colouring, at most 2d - 1 rounds where no rank has more than d channels. Returns the number of
+ * rounds. Allocates for itself alone. */
 uint32_t pen_nccl_rounds(const struct pen_profile *profile, uint32_t rank_count, uint32_t *round);
 
 #endif

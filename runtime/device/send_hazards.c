@@ -1,9 +1,11 @@
 /* reuse.c: finds the first row that writes over a message's source (see reuse.h).
  *
- * One pass over the rows holds the messages that may still be on their way. A row writes: the outputs and workspaces of its program's
- * ops, at its frame's bases; RECV: the message's home, which a peer may fill from here on; UNSHARD: its block; the rows of a step's end:
- * anything that persists. Each message under way whose source meets one of these must leave before the row, and is not looked at again; but for RECV,
- * after which only the peer has waited for it, and not this rank. */
+ * One pass over the rows holds the messages that may still be on their way. A row writes: the
+ * outputs and workspaces of its program's ops, at its frame's bases; RECV: the message's home,
+ * which a peer may fill from here on; UNSHARD: its block; the rows of a step's end: anything that
+ * persists. Each message under way whose source meets one of these must leave before the row, and
+ * is not looked at again; but for RECV, after which only the peer has waited for it, and not this
+ * rank. */
 #include "runtime/device/send_hazards.h"
 
 #include <stdbool.h>
@@ -26,8 +28,10 @@ struct walk {
 static void add(struct walk *walk, uint32_t message) {
   if (walk->found_count == walk->found_capacity) {
     walk->found_capacity = 2 * walk->found_capacity + 64;
-    walk->found.message = realloc(walk->found.message, walk->found_capacity * sizeof *walk->found.message);
-    pen_check(walk->found.message != NULL && walk->found_capacity < UINT32_MAX, "no memory for %zu messages", walk->found_capacity);
+    walk->found.message =
+        realloc(walk->found.message, walk->found_capacity * sizeof *walk->found.message);
+    pen_check(walk->found.message != NULL && walk->found_capacity < UINT32_MAX,
+              "no memory for %zu messages", walk->found_capacity);
   }
   walk->found.message[walk->found_count++] = message;
 }
@@ -38,7 +42,8 @@ static void write(struct walk *walk, uint64_t offset, uint64_t bytes, bool by_pe
   for (uint32_t i = 0; i < walk->under_way_count; i++) {
     const uint32_t index = walk->under_way[i];
     const struct pen_message *message = &walk->profile->messages[index];
-    const bool meets = offset < message->source_offset + message->bytes && message->source_offset < offset + bytes;
+    const bool meets =
+        offset < message->source_offset + message->bytes && message->source_offset < offset + bytes;
     if (meets) {
       add(walk, index);
     }
@@ -73,7 +78,9 @@ static void compute(struct walk *walk, const struct pen_action *row) {
 static void unshard(struct walk *walk, const struct pen_action *row) {
   for (uint32_t i = 0; i < walk->program->tensor_count && walk->under_way_count > 0; i++) {
     const struct pen_tensor *tensor = &walk->program->tensors[i];
-    if (tensor->base == PEN_BASE_UNSHARDED && walk->plan->weights[pen_unsharded_weight(walk->plan, walk->rank, tensor)].stage == row->stage) {
+    if (tensor->base == PEN_BASE_UNSHARDED &&
+        walk->plan->weights[pen_unsharded_weight(walk->plan, walk->rank, tensor)].stage ==
+            row->stage) {
       write_tensor(walk, &walk->program->frames[row->frame], i);
     }
   }
@@ -88,7 +95,8 @@ static void visit(struct walk *walk, const struct pen_action *row) {
       compute(walk, row + 1);
     }
   } else if (pen_kind_receives(row->kind)) {
-    write(walk, walk->profile->messages[row->message].target_offset, walk->profile->messages[row->message].bytes, true);
+    write(walk, walk->profile->messages[row->message].target_offset,
+          walk->profile->messages[row->message].bytes, true);
   } else if (pen_kind_sends(row->kind)) {
     walk->under_way[walk->under_way_count++] = row->message;
   } else if (row->kind == PEN_UNSHARD) {
@@ -98,7 +106,8 @@ static void visit(struct walk *walk, const struct pen_action *row) {
   }
 }
 
-struct pen_send_hazards pen_send_hazards_of(const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank) {
+struct pen_send_hazards pen_send_hazards_of(const struct pen_plan *plan,
+                                            const struct pen_profile *profile, uint32_t rank) {
   const struct pen_rank_program *program = &profile->ranks[rank];
   struct walk walk = {.plan = plan, .profile = profile, .program = program, .rank = rank};
   walk.under_way = calloc(profile->message_count + 1u, sizeof *walk.under_way);

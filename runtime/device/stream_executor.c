@@ -22,25 +22,34 @@ static size_t board_bytes(const struct pen_stream_state *queue) {
 }
 
 static double *board_here(const struct pen_stream_state *queue, uint64_t step) {
-  return (double *)(queue->pinned + PEN_STEPS_AHEAD * queue->memory->staged_input_bytes + step % PEN_STEPS_AHEAD * pen_aligned(board_bytes(queue)));
+  return (double *)(queue->pinned + PEN_STEPS_AHEAD * queue->memory->staged_input_bytes +
+                    step % PEN_STEPS_AHEAD * pen_aligned(board_bytes(queue)));
 }
 
 static uint32_t *progress_here(const struct pen_stream_state *queue) {
-  return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->staged_input_bytes + pen_aligned(board_bytes(queue))));
+  return (uint32_t *)(queue->pinned + PEN_STEPS_AHEAD * (queue->memory->staged_input_bytes +
+                                                         pen_aligned(board_bytes(queue))));
 }
 
 /* Behind it, in the same cache line: rows whose messages have left. */
-static uint32_t *left_here(const struct pen_stream_state *queue) { return progress_here(queue) + 1; }
+static uint32_t *left_here(const struct pen_stream_state *queue) {
+  return progress_here(queue) + 1;
+}
 
-static unsigned char *staging_here(const struct pen_stream_state *queue) { return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES; }
+static unsigned char *staging_here(const struct pen_stream_state *queue) {
+  return (unsigned char *)progress_here(queue) + PEN_ALIGNMENT_BYTES;
+}
 
-static unsigned char *staging_aside(const struct pen_stream_state *queue) { return staging_here(queue) + PEN_STAGING_BYTES; }
+static unsigned char *staging_aside(const struct pen_stream_state *queue) {
+  return staging_here(queue) + PEN_STAGING_BYTES;
+}
 
 /* ---- opening ---- */
 
 static void must_be_well(const struct pen_device *device, const void *made, const char *what) {
   if (made == NULL || device->error() != NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "device %s: %s: %s", device->name, what, device->error() == NULL ? "none" : device->error());
+    pen_fail(PEN_EXIT_SYSTEM, "device %s: %s: %s", device->name, what,
+             device->error() == NULL ? "none" : device->error());
   }
 }
 
@@ -49,7 +58,8 @@ static void *must_open(const struct pen_device *device, void *made, const char *
   return made;
 }
 
-struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t rank, uint32_t place, const struct pen_device *device, const char **what) {
+struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t rank, uint32_t place,
+                                         const struct pen_device *device, const char **what) {
   const struct pen_stream_ops *order = device->order;
   struct pen_stream_state *queue = calloc(1, sizeof *queue);
   pen_check(queue != NULL, "no memory for a queue");
@@ -89,16 +99,20 @@ struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t r
 
 void pen_stream_load(struct pen_stream_state *queue, const unsigned char *here) {
   const uint64_t first = queue->memory->receive_bytes;
-  queue->device->copy_in(queue->arena + first, here + first, queue->memory->persistent_end - first, queue->stream);
+  queue->device->copy_in(queue->arena + first, here + first, queue->memory->persistent_end - first,
+                         queue->stream);
   queue->device->wait(queue->stream);
   must_be_well(queue->device, queue, "loading weights");
 }
 
-static const unsigned char *look(const struct pen_stream_state *queue, unsigned char *here, void *stream, uint64_t offset, size_t bytes) {
-  pen_assert(bytes <= PEN_STAGING_BYTES && offset <= queue->memory->arena_bytes && bytes <= queue->memory->arena_bytes - offset);
+static const unsigned char *look(const struct pen_stream_state *queue, unsigned char *here,
+                                 void *stream, uint64_t offset, size_t bytes) {
+  pen_assert(bytes <= PEN_STAGING_BYTES && offset <= queue->memory->arena_bytes &&
+             bytes <= queue->memory->arena_bytes - offset);
   queue->device->copy_out(here, queue->arena + offset, bytes, stream);
   queue->device->wait(stream);
-  pen_check(queue->device->error() == NULL, "the device %s: %s", queue->device->name, queue->device->error());
+  pen_check(queue->device->error() == NULL, "the device %s: %s", queue->device->name,
+            queue->device->error());
   return here;
 }
 
@@ -163,8 +177,9 @@ static bool enqueue_rows(struct pen_vm *vm, bool captures) {
 
 static void say_uncaptured(const struct pen_vm *vm, const char *why) {
   const bool plain = vm->queued.way == PEN_GRAPH_NONE;
-  fprintf(stderr, "%s: rank %u: a step of %s %scannot be one graph (%s); %s\n", vm->plan->name, vm->transport->global, vm->profile->name,
-          plain ? "" : "with its progress ", why, plain ? "its rows are enqueued one by one" : "trying without it");
+  fprintf(stderr, "%s: rank %u: a step of %s %scannot be one graph (%s); %s\n", vm->plan->name,
+          vm->transport->global, vm->profile->name, plain ? "" : "with its progress ", why,
+          plain ? "its rows are enqueued one by one" : "trying without it");
 }
 
 /* Captures the rows once; null: says why not in *why. */
@@ -173,7 +188,8 @@ static void *capture(struct pen_vm *vm, const char **why) {
   queue->order->capture(queue->stream);
   enqueue_rows(vm, true);
   void *graph = queue->order->captured(queue->stream, why);
-  const char *wrong = vm->queued.link == NULL ? NULL : vm->queued.link->kind->forget(vm->queued.link);
+  const char *wrong =
+      vm->queued.link == NULL ? NULL : vm->queued.link->kind->forget(vm->queued.link);
   if (wrong != NULL && graph != NULL) {
     queue->order->drop(graph); /* what it holds of the link's is to be let go */
     graph = NULL;
@@ -184,7 +200,9 @@ static void *capture(struct pen_vm *vm, const char **why) {
 
 /* The way to begin with. */
 static int asked_way(void) {
-  static const char *const names[] = {[PEN_GRAPH_WITH_PROGRESS] = "marked", [PEN_GRAPH_WITHOUT_PROGRESS] = "unmarked", [PEN_GRAPH_NONE] = "plain"};
+  static const char *const names[] = {[PEN_GRAPH_WITH_PROGRESS] = "marked",
+                                      [PEN_GRAPH_WITHOUT_PROGRESS] = "unmarked",
+                                      [PEN_GRAPH_NONE] = "plain"};
   const char *asked = getenv("PEN_GRAPH");
   int way = PEN_GRAPH_WITH_PROGRESS;
   while (asked != NULL && way <= PEN_GRAPH_NONE && strcmp(asked, names[way]) != 0) {
@@ -196,13 +214,18 @@ static int asked_way(void) {
   return way;
 }
 
-/* Captures the rows: with the progress words if that can be, else without; else says why, and rows are enqueued step by step. */
+/* Captures the rows: with the progress words if that can be, else without; else says why, and rows
+ * are enqueued step by step. */
 static void make_graph(struct pen_vm *vm) {
   struct pen_stream_profile *queued = &vm->queued;
   struct pen_link *link = queued->link;
   queued->way = asked_way();
-  atomic_store_explicit(&vm->transport->self->connecting, pen_bootstrap_stage_set(PEN_CONNECT_GRAPH, 0, PEN_NONE), memory_order_relaxed);
-  const char *why = queued->way == PEN_GRAPH_NONE ? "PEN_GRAPH asks for it" : link == NULL ? NULL : link->kind->uncaptured(link);
+  atomic_store_explicit(&vm->transport->self->connecting,
+                        pen_bootstrap_stage_set(PEN_CONNECT_GRAPH, 0, PEN_NONE),
+                        memory_order_relaxed);
+  const char *why = queued->way == PEN_GRAPH_NONE ? "PEN_GRAPH asks for it"
+                    : link == NULL                ? NULL
+                                                  : link->kind->uncaptured(link);
   if (why != NULL) {
     queued->way = PEN_GRAPH_NONE;
     say_uncaptured(vm, why);
@@ -214,7 +237,8 @@ static void make_graph(struct pen_vm *vm) {
       say_uncaptured(vm, why);
     }
   }
-  if (link != NULL && !link->kind->all_captured(link, queued->graph != NULL) && queued->graph != NULL) {
+  if (link != NULL && !link->kind->all_captured(link, queued->graph != NULL) &&
+      queued->graph != NULL) {
     queued->way = PEN_GRAPH_NONE;
     say_uncaptured(vm, "another rank's cannot");
   }
@@ -222,7 +246,8 @@ static void make_graph(struct pen_vm *vm) {
 
 void pen_stream_link(struct pen_vm *vm, const struct pen_link *first, bool announces) {
   if (pen_process_count(vm->plan) > 1) {
-    vm->queued.link = pen_link_open(vm->queue, vm->profile, vm->transport->shared, vm->transport->global);
+    vm->queued.link =
+        pen_link_open(vm->queue, vm->profile, vm->transport->shared, vm->transport->global);
     vm->queued.link->first = first;
     vm->queued.link->announces = announces;
     if (first == NULL) {
@@ -244,7 +269,8 @@ void pen_stream_warm(struct pen_vm *vm) {
   struct pen_stream_state *queue = vm->queue;
   bool *ran = calloc(vm->program->program_count + 1u, sizeof *ran);
   pen_check(ran != NULL, "no memory for %u programs", vm->program->program_count);
-  for (const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count; row < past; row++) {
+  for (const struct pen_action *row = vm->program->actions, *past = row + vm->program->action_count;
+       row < past; row++) {
     if (row->kind <= PEN_W && !ran[row->program]) {
       const struct pen_program *program = &vm->program->programs[row->program];
       ran[row->program] = true;
@@ -260,7 +286,8 @@ void pen_stream_warm(struct pen_vm *vm) {
 
 /* ---- steps ---- */
 
-/* Whoever has seen a process die knows better than one whose connection broke: gives the watch time to speak. */
+/* Whoever has seen a process die knows better than one whose connection broke: gives the watch time
+ * to speak. */
 static bool others_spoke(const struct pen_vm *vm) {
   const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
   for (int i = 0; i < SPEAK_PAUSES; i++) {
@@ -285,7 +312,8 @@ void pen_stream_check(struct pen_vm *vm) {
   }
   char line[PEN_FAILURE_LINE_BYTES];
   const struct pen_shared *shared = vm->transport->shared;
-  pen_failure_line(line, sizeof line, vm->plan, shared, lost, why, lost == self ? pen_failure_waiter(vm->plan, shared, lost) : self);
+  pen_failure_line(line, sizeof line, vm->plan, shared, lost, why,
+                   lost == self ? pen_failure_waiter(vm->plan, shared, lost) : self);
   pen_fail(PEN_EXIT_LOST, "%s", line + strlen("penstock: "));
 }
 
@@ -293,7 +321,8 @@ void pen_stream_check(struct pen_vm *vm) {
 static void publish_board(struct pen_vm *vm, uint64_t step) {
   const struct pen_plan *plan = vm->plan;
   const double *from = board_here(vm->queue, step);
-  double *board = vm->transport->kind->board(vm->transport, step) + pen_step_stats_first(plan, vm->replica);
+  double *board =
+      vm->transport->kind->board(vm->transport, step) + pen_step_stats_first(plan, vm->replica);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     board[vm->weights[i]] = from[vm->weights[i]];
   }
@@ -309,22 +338,27 @@ struct words {
 };
 
 static struct words read_words(const struct pen_stream_state *queue) {
-  return (struct words){__atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE), __atomic_load_n(left_here(queue), __ATOMIC_ACQUIRE)};
+  return (struct words){__atomic_load_n(progress_here(queue), __ATOMIC_ACQUIRE),
+                        __atomic_load_n(left_here(queue), __ATOMIC_ACQUIRE)};
 }
 
 /* Whether no rank was lost; this one is where its device has failed. */
 static bool all_is_well(struct pen_vm *vm) {
-  if (atomic_load_explicit(&vm->transport->shared->control->abort_status, memory_order_relaxed) != 0) {
+  if (atomic_load_explicit(&vm->transport->shared->control->abort_status, memory_order_relaxed) !=
+      0) {
     return false;
   }
   pen_stream_check(vm);
   return true;
 }
 
-static void set_on_device(struct pen_vm *vm, bool on) { atomic_store_explicit(&vm->transport->self->on_device, on, memory_order_relaxed); }
+static void set_on_device(struct pen_vm *vm, bool on) {
+  atomic_store_explicit(&vm->transport->self->on_device, on, memory_order_relaxed);
+}
 
 bool pen_stream_await_action(struct pen_vm *vm, void *event) {
-  pen_assert(vm->queue->finished == vm->queue->begun); /* the words are of the step whose rows come */
+  pen_assert(vm->queue->finished ==
+             vm->queue->begun); /* the words are of the step whose rows come */
   bool going;
   do {
     const struct words words = read_words(vm->queue);
@@ -335,7 +369,8 @@ bool pen_stream_await_action(struct pen_vm *vm, void *event) {
   return going;
 }
 
-/* Waits until the device has done the oldest step that is not, and publishes it. The words are read before the event: they are of that step. */
+/* Waits until the device has done the oldest step that is not, and publishes it. The words are read
+ * before the event: they are of that step. */
 static bool finish_step(struct pen_vm *vm) {
   struct pen_stream_state *queue = vm->queue;
   const struct timespec pause = {.tv_nsec = poll_ns};
@@ -371,25 +406,32 @@ static bool finish(struct pen_vm *vm) {
 }
 
 /* Whether a step is one graph; else its rows are enqueued one by one. */
-static bool replays(const struct pen_vm *vm) { return vm->queued.graph != NULL && vm->queued.way != PEN_GRAPH_NONE; }
+static bool replays(const struct pen_vm *vm) {
+  return vm->queued.graph != NULL && vm->queued.way != PEN_GRAPH_NONE;
+}
 
-/* What a step is on its device. Any call may stand until the device has done of what it was given before. */
+/* What a step is on its device. Any call may stand until the device has done of what it was given
+ * before. */
 static bool enqueue_calls(struct pen_vm *vm) {
   struct pen_stream_state *queue = vm->queue;
-  queue->device->copy_in(queue->arena + queue->memory->staged_input_offset, pen_staging_host(queue, vm->step), queue->memory->staged_input_bytes, queue->stream);
+  queue->device->copy_in(queue->arena + queue->memory->staged_input_offset,
+                         pen_staging_host(queue, vm->step), queue->memory->staged_input_bytes,
+                         queue->stream);
   if (replays(vm)) {
     queue->order->replay(vm->queued.graph, queue->stream);
   } else if (!enqueue_rows(vm, false)) {
     return false;
   }
-  const double *board = (const double *)(queue->arena + queue->memory->step_stats_offset) + pen_step_stats_first(vm->plan, vm->replica);
+  const double *board = (const double *)(queue->arena + queue->memory->step_stats_offset) +
+                        pen_step_stats_first(vm->plan, vm->replica);
   queue->device->copy_out(board_here(queue, vm->step), board, board_bytes(queue), queue->stream);
   queue->order->record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
   return true;
 }
 
-/* A host that enqueues row by row is near its device as it is, and does not leave a step before that is done: what it waits for next, of other
- * hosts, may be behind this step's rows on their devices. */
+/* A host that enqueues row by row is near its device as it is, and does not leave a step before
+ * that is done: what it waits for next, of other hosts, may be behind this step's rows on their
+ * devices. */
 static bool enqueue_step(struct pen_vm *vm) {
   struct pen_stream_state *queue = vm->queue;
   const uint64_t ahead = replays(vm) ? PEN_STEPS_AHEAD : 1;

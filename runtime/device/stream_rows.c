@@ -1,4 +1,5 @@
-/* queue_rows.c: what each kind of row puts on a rank's queue: the meanings in actions.def, in calls that a device keeps in order. */
+/* queue_rows.c: what each kind of row puts on a rank's queue: the meanings in actions.def, in calls
+ * that a device keeps in order. */
 #include "runtime/device/stream_executor.h"
 
 #include "runtime/base/check.h"
@@ -6,19 +7,24 @@
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
 
-static uint32_t index_of(const struct pen_vm *vm, const struct pen_action *row) { return (uint32_t)(row - vm->program->actions); }
+static uint32_t index_of(const struct pen_vm *vm, const struct pen_action *row) {
+  return (uint32_t)(row - vm->program->actions);
+}
 
 void pen_stream_await_sends(struct pen_vm *vm, const struct pen_action *row) {
   struct pen_link *link = vm->queued.link;
   const uint32_t index = index_of(vm, row);
-  for (uint32_t i = link == NULL ? 0 : link->reuse.first[index]; link != NULL && i < link->reuse.first[index + 1]; i++) {
+  for (uint32_t i = link == NULL ? 0 : link->reuse.first[index];
+       link != NULL && i < link->reuse.first[index + 1]; i++) {
     link->kind->reuse(link, link->reuse.message[i]);
   }
 }
 
-/* F, B, I, W. Of a pair a|b the second runs on the side stream, from where the first began; what follows waits for both. */
+/* F, B, I, W. Of a pair a|b the second runs on the side stream, from where the first began; what
+ * follows waits for both. */
 static bool compute(struct pen_vm *vm, const struct pen_action *action) {
-  pen_assert(action->frame < vm->program->frame_count && action->program < vm->program->program_count);
+  pen_assert(action->frame < vm->program->frame_count &&
+             action->program < vm->program->program_count);
   struct pen_stream_state *queue = vm->queue;
   const struct pen_program *program = &vm->program->programs[action->program];
   const bool second = queue->forked;
@@ -64,10 +70,14 @@ static bool join(struct pen_vm *vm, const struct pen_action *action) {
   return pen_handlers[PEN_ADD_TIED_GRAD](vm, action);
 }
 
-static double *board_there(const struct pen_stream_state *queue) { return (double *)(queue->arena + queue->memory->step_stats_offset); }
+static double *board_there(const struct pen_stream_state *queue) {
+  return (double *)(queue->arena + queue->memory->step_stats_offset);
+}
 
 /* This replica's entries. */
-static double *own_board(const struct pen_vm *vm) { return board_there(vm->queue) + pen_step_stats_first(vm->plan, vm->replica); }
+static double *own_board(const struct pen_vm *vm) {
+  return board_there(vm->queue) + pen_step_stats_first(vm->plan, vm->replica);
+}
 
 static bool norm(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
@@ -75,9 +85,11 @@ static bool norm(struct pen_vm *vm, const struct pen_action *action) {
   const bool greatest = vm->plan->optimizer.norm == PEN_NORM_INFINITE;
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     const struct pen_shard shard = pen_shard_of(vm->plan, vm->weights[i], vm->replica);
-    const float *gradient = (const float *)(queue->arena + vm->plan->weights[vm->weights[i]].gradient_offset);
+    const float *gradient =
+        (const float *)(queue->arena + vm->plan->weights[vm->weights[i]].gradient_offset);
     (greatest ? queue->device->max_abs : queue->device->sum_squares)(
-        own_board(vm) + vm->weights[i], gradient + shard.first, shard.count, queue->arena + queue->memory->reduce_offset, queue->stream);
+        own_board(vm) + vm->weights[i], gradient + shard.first, shard.count,
+        queue->arena + queue->memory->reduce_offset, queue->stream);
   }
   return true;
 }
@@ -89,9 +101,11 @@ static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
     const uint32_t count = vm->profile->microbatch_count;
     double *losses = own_board(vm) + plan->weight_count;
-    queue->order->copy(losses, queue->arena + plan->loss_offset, count * sizeof *losses, queue->stream);
+    queue->order->copy(losses, queue->arena + plan->loss_offset, count * sizeof *losses,
+                       queue->stream);
     if (count < plan->loss_count) { /* of a step of another shape */
-      queue->device->zero(losses + count, (plan->loss_count - count) * sizeof *losses, queue->stream);
+      queue->device->zero(losses + count, (plan->loss_count - count) * sizeof *losses,
+                          queue->stream);
     }
   }
   if (vm->queued.link != NULL) {
@@ -108,17 +122,24 @@ static bool gather(struct pen_vm *vm, const struct pen_action *action) {
   return true;
 }
 
-/* AdamW on the shard of a weight that this replica updates: all of it where moments are whole. Leaves all of the gradient zero. */
+/* AdamW on the shard of a weight that this replica updates: all of it where moments are whole.
+ * Leaves all of the gradient zero. */
 static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_adamw *settings) {
   struct pen_stream_state *queue = vm->queue;
   const struct pen_weight *weight = &vm->plan->weights[index];
-  const struct pen_shard own = pen_kept_of(vm->plan, index, vm->replica, pen_moments_are_sharded(vm->plan));
+  const struct pen_shard own =
+      pen_kept_of(vm->plan, index, vm->replica, pen_moments_are_sharded(vm->plan));
   const uint64_t past = own.first + own.count;
   float *gradient = (float *)(queue->arena + weight->gradient_offset);
-  uint16_t *copy = weight->bf16_offset == UINT64_MAX ? NULL : (uint16_t *)(queue->arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : own.first);
-  queue->device->adamw_step((float *)(queue->arena + weight->value_offset) + (weight->value_sharded ? 0 : own.first), gradient + own.first,
-                            (float *)(queue->arena + weight->exp_avg_offset), (float *)(queue->arena + weight->exp_avg_sq_offset), copy,
-                            own.count, settings, weight->weight_decay, queue->stream);
+  uint16_t *copy = weight->bf16_offset == UINT64_MAX
+                       ? NULL
+                       : (uint16_t *)(queue->arena + weight->bf16_offset) +
+                             (weight->bf16_sharded ? 0 : own.first);
+  queue->device->adamw_step(
+      (float *)(queue->arena + weight->value_offset) + (weight->value_sharded ? 0 : own.first),
+      gradient + own.first, (float *)(queue->arena + weight->exp_avg_offset),
+      (float *)(queue->arena + weight->exp_avg_sq_offset), copy, own.count, settings,
+      weight->weight_decay, queue->stream);
   if (own.first > 0) {
     queue->device->zero(gradient, own.first * sizeof *gradient, queue->stream);
   }
@@ -132,9 +153,12 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   pen_stream_collective_begin(vm, action);
   struct pen_stream_state *queue = vm->queue;
   struct pen_adamw *settings = (struct pen_adamw *)(queue->arena + queue->memory->settings_offset);
-  const struct pen_adamw *base = (const struct pen_adamw *)(queue->arena + queue->memory->staged_input_offset);
-  queue->device->settle(settings, base, board_there(queue), vm->plan->weight_count, vm->plan->replica_count, pen_step_stats_first(vm->plan, 1),
-                        vm->plan->optimizer.clip_norm, vm->plan->optimizer.norm == PEN_NORM_INFINITE, queue->stream);
+  const struct pen_adamw *base =
+      (const struct pen_adamw *)(queue->arena + queue->memory->staged_input_offset);
+  queue->device->settle(settings, base, board_there(queue), vm->plan->weight_count,
+                        vm->plan->replica_count, pen_step_stats_first(vm->plan, 1),
+                        vm->plan->optimizer.clip_norm,
+                        vm->plan->optimizer.norm == PEN_NORM_INFINITE, queue->stream);
   pen_clear_head_gradients(vm);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     learn_weight(vm, vm->weights[i], settings);
@@ -143,17 +167,20 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   return true;
 }
 
-#define HANDLERS                                                                                                        \
-  [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, [PEN_RECV_F] = receive, \
-  [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await, [PEN_WAIT_B] = await, [PEN_NORM] = norm,             \
-  [PEN_PUBLISH] = publish, [PEN_WAIT_NORM] = gather, [PEN_UPDATE] = update, [PEN_ADD_TIED_GRAD] = join, [PEN_SEND_G] = send,            \
-  [PEN_RECV_G] = receive, [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await,         \
-  [PEN_GRAD_READY] = pen_queue_grad_ready, [PEN_REDUCE_SCATTER] = pen_queue_reduce_scatter,                             \
-  [PEN_ALL_GATHER_GRAD] = pen_queue_all_gather_gradients, [PEN_ALL_GATHER_WEIGHT] = pen_queue_all_gather_weights, [PEN_UNSHARD] = pen_stream_unshard, \
+#define HANDLERS                                                                                   \
+  [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, \
+  [PEN_RECV_F] = receive, [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await,       \
+  [PEN_WAIT_B] = await, [PEN_NORM] = norm, [PEN_PUBLISH] = publish, [PEN_WAIT_NORM] = gather,      \
+  [PEN_UPDATE] = update, [PEN_ADD_TIED_GRAD] = join, [PEN_SEND_G] = send, [PEN_RECV_G] = receive,  \
+  [PEN_WAIT_G] = await, [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await,         \
+  [PEN_GRAD_READY] = pen_queue_grad_ready, [PEN_REDUCE_SCATTER] = pen_queue_reduce_scatter,        \
+  [PEN_ALL_GATHER_GRAD] = pen_queue_all_gather_gradients,                                          \
+  [PEN_ALL_GATHER_WEIGHT] = pen_queue_all_gather_weights, [PEN_UNSHARD] = pen_stream_unshard,      \
   [PEN_RESHARD] = pen_reshard
 pen_handler *const pen_stream_handlers[PEN_ACTION_KINDS] = {HANDLERS};
 
-/* --trace: a row, and the wait until the device has done it: a step takes longer so, and pairs do not overlap. */
+/* --trace: a row, and the wait until the device has done it: a step takes longer so, and pairs do
+ * not overlap. */
 static bool traced(struct pen_vm *vm, const struct pen_action *action) {
   uint64_t start_ns = pen_now_ns();
   bool going = pen_stream_handlers[action->kind](vm, action);

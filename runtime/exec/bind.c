@@ -1,4 +1,5 @@
-/* resolve.c: turns a rank's tables into calls that are ready but for their addresses' bases, before the seal. */
+/* resolve.c: turns a rank's tables into calls that are ready but for their addresses' bases, before
+ * the seal. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,7 +42,8 @@ static void find_fixed_bases(struct resolving *resolving) {
   for (uint32_t b = 0; b < PEN_BASES; b++) {
     resolving->fixed[b] = program->frame_count > 0;
     for (uint32_t f = 1; f < program->frame_count; f++) {
-      resolving->fixed[b] = resolving->fixed[b] && program->frames[f].base[b] == program->frames[0].base[b];
+      resolving->fixed[b] =
+          resolving->fixed[b] && program->frames[f].base[b] == program->frames[0].base[b];
     }
   }
   resolving->fixed[PEN_BASE_PERSISTENT] = true; /* constants are computed before any row */
@@ -57,7 +59,8 @@ static void resolve_address(struct resolving *resolving, void **where, uint32_t 
   pen_assert(index < program->tensor_count && program->tensors[index].base < PEN_BASES);
   const struct pen_tensor *tensor = &program->tensors[index];
   if (!resolving->fixed[tensor->base]) {
-    vm->relocations[resolving->patch_count++] = (struct pen_relocation){.where = where, .offset = tensor->offset, .base = tensor->base};
+    vm->relocations[resolving->patch_count++] =
+        (struct pen_relocation){.where = where, .offset = tensor->offset, .base = tensor->base};
     return;
   }
   uint64_t base = program->frame_count > 0 ? program->frames[0].base[tensor->base] : 0;
@@ -69,7 +72,8 @@ static const char *const name_of[PEN_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
-static void resolve_op(struct resolving *resolving, struct pen_bound_op *ready, const struct pen_op *op) {
+static void resolve_op(struct resolving *resolving, struct pen_bound_op *ready,
+                       const struct pen_op *op) {
   struct pen_vm *vm = resolving->vm;
   uint32_t operand_count = pen_operands_of(op->kind).all;
   for (uint32_t i = 0; i < operand_count; i++) {
@@ -86,7 +90,8 @@ static void resolve_op(struct resolving *resolving, struct pen_bound_op *ready, 
     ready->call.prepared = &vm->data;
   } else {
     ready->run = vm->device->kernel_of(op->kind, op->dtype);
-    pen_check(ready->run != NULL, "the device %s has no kernel for the operation %s", vm->device->name, name_of[op->kind]);
+    pen_check(ready->run != NULL, "the device %s has no kernel for the operation %s",
+              vm->device->name, name_of[op->kind]);
     ready->call.prepared = vm->device->prepare(op->kind, op->dtype, op->dim, op->real);
   }
 }
@@ -98,14 +103,16 @@ static void resolve_ops(struct pen_vm *vm) {
   vm->ops = calloc(op_count + 1u, sizeof *vm->ops);
   vm->relocations = calloc((size_t)op_count * (PEN_OPERANDS_MAX + 1) + 1, sizeof *vm->relocations);
   vm->first_relocation = calloc(op_count + 1u, sizeof *vm->first_relocation);
-  pen_check(vm->ops != NULL && vm->relocations != NULL && vm->first_relocation != NULL, "no memory for %u operations", op_count);
+  pen_check(vm->ops != NULL && vm->relocations != NULL && vm->first_relocation != NULL,
+            "no memory for %u operations", op_count);
   for (uint32_t i = 0; i < op_count; i++) {
     vm->first_relocation[i] = resolving.patch_count;
     resolve_op(&resolving, &vm->ops[i], &vm->program->ops[i]);
   }
   vm->first_relocation[op_count] = resolving.patch_count;
   if (vm->device->error() != NULL) { /* an operation that this device cannot do */
-    pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name, vm->device->error());
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name,
+             vm->device->error());
   }
 }
 
@@ -121,7 +128,8 @@ static void list_weights(struct pen_vm *vm) {
   vm->weights = weights;
 }
 
-uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank, const struct pen_tensor *tensor) {
+uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank,
+                              const struct pen_tensor *tensor) {
   uint32_t found = PEN_NONE;
   for (uint32_t w = 0; w < plan->weight_count && found == PEN_NONE; w++) {
     size_t length = strlen(plan->weights[w].name);
@@ -143,8 +151,9 @@ static void list_unsharded(struct pen_vm *vm) {
       uint32_t weight = pen_unsharded_weight(vm->plan, vm->rank, tensor);
       const struct pen_weight *w = &vm->plan->weights[weight];
       bool copy = tensor->dtype == PEN_BF16;
-      vm->unsharded[vm->unsharded_count++] = (struct pen_unsharded){
-          weight, w->stage, copy ? sizeof(uint16_t) : sizeof(float), tensor->offset, copy ? w->bf16_offset : w->value_offset};
+      vm->unsharded[vm->unsharded_count++] =
+          (struct pen_unsharded){weight, w->stage, copy ? sizeof(uint16_t) : sizeof(float),
+                                 tensor->offset, copy ? w->bf16_offset : w->value_offset};
     }
   }
 }
@@ -152,13 +161,16 @@ static void list_unsharded(struct pen_vm *vm) {
 static void resolve_join(struct pen_vm *vm) {
   for (uint32_t i = 0; i < vm->plan->tie_count; i++) {
     vm->join.call.dim[0] = (int64_t)vm->plan->weights[vm->plan->ties[i].weight].count;
-    vm->join.call.prepared = vm->device->prepare(PEN_OP_ADD, PEN_F32, vm->join.call.dim, vm->join.call.real);
+    vm->join.call.prepared =
+        vm->device->prepare(PEN_OP_ADD, PEN_F32, vm->join.call.dim, vm->join.call.real);
     vm->join.run = vm->device->kernel_of(PEN_OP_ADD, PEN_F32);
   }
 }
 
-void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,
-                 struct pen_transport *transport, struct pen_stream_state *queue, const struct pen_data *data, struct pen_trace *trace) {
+void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile,
+                 uint32_t rank, unsigned char *arena, struct pen_transport *transport,
+                 struct pen_stream_state *queue, const struct pen_data *data,
+                 struct pen_trace *trace) {
   const struct pen_executor *walk = queue == NULL ? &pen_host_executor : &pen_stream_executor;
   *vm = (struct pen_vm){
       .plan = plan,

@@ -3,7 +3,8 @@
 
 #include <string.h>
 
-/* A binary of the CPU has no trace of CUDA: the name stays null unless the link asks for it (Makefile.am, CUDA_LINK). */
+/* A binary of the CPU has no trace of CUDA: the name stays null unless the link asks for it
+ * (Makefile.am, CUDA_LINK). */
 extern const struct pen_device pen_cuda __attribute__((weak));
 
 const struct pen_device *pen_device_find(const char *name) {

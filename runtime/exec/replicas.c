@@ -15,12 +15,14 @@ void pen_collective_end(struct pen_vm *vm) {
 }
 
 /* Where the elements of a weight's gradient from `first` on lie in a replica's memory. */
-static float *gradient_at(const struct pen_vm *vm, const struct pen_weight *weight, uint32_t replica, uint64_t first) {
+static float *gradient_at(const struct pen_vm *vm, const struct pen_weight *weight,
+                          uint32_t replica, uint64_t first) {
   unsigned char *arena = vm->transport->kind->peer_arena(vm->transport, replica);
   return (float *)(arena + weight->gradient_offset) + first;
 }
 
-void pen_each_own_weight(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t index)) {
+void pen_each_own_weight(struct pen_vm *vm, const struct pen_action *action,
+                         void (*function)(struct pen_vm *vm, uint32_t index)) {
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     if (vm->plan->weights[vm->weights[i]].stage == action->stage) {
       function(vm, vm->weights[i]);
@@ -39,7 +41,8 @@ void pen_copy_value(struct pen_vm *vm, uint32_t index, pen_copy_shards *copy_sha
 }
 
 void pen_each_unsharded(struct pen_vm *vm, const struct pen_action *action,
-                        void (*function)(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to)) {
+                        void (*function)(struct pen_vm *vm, const struct pen_unsharded *tensor,
+                                         unsigned char *to)) {
   unsigned char *block = vm->arena + vm->program->frames[action->frame].base[PEN_BASE_UNSHARDED];
   for (uint32_t i = 0; i < vm->unsharded_count; i++) {
     if (vm->unsharded[i].stage == action->stage) {
@@ -60,7 +63,8 @@ static void sum_own_shard(struct pen_vm *vm, uint32_t index) {
   for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
     vm->sources[replica] = gradient_at(vm, weight, replica, shard.first);
   }
-  pen_sum_arrays(gradient_at(vm, weight, vm->replica, shard.first), vm->sources, vm->plan->replica_count, shard.count);
+  pen_sum_arrays(gradient_at(vm, weight, vm->replica, shard.first), vm->sources,
+                 vm->plan->replica_count, shard.count);
 }
 
 /* Copies the peers' shards of a tensor that all keep whole at `offset`. */
@@ -69,7 +73,8 @@ static void copy_shards(struct pen_vm *vm, uint32_t index, uint64_t offset, size
     struct pen_shard shard = pen_shard_of(vm->plan, index, replica);
     uint64_t at = offset + shard.first * element_bytes;
     if (replica != vm->replica) {
-      memcpy(vm->arena + at, vm->transport->kind->peer_arena(vm->transport, replica) + at, shard.count * element_bytes);
+      memcpy(vm->arena + at, vm->transport->kind->peer_arena(vm->transport, replica) + at,
+             shard.count * element_bytes);
     }
   }
 }
@@ -78,10 +83,13 @@ static void copy_gradient(struct pen_vm *vm, uint32_t index) {
   copy_shards(vm, index, vm->plan->weights[index].gradient_offset, sizeof(float));
 }
 
-static void copy_value(struct pen_vm *vm, uint32_t index) { pen_copy_value(vm, index, copy_shards); }
+static void copy_value(struct pen_vm *vm, uint32_t index) {
+  pen_copy_value(vm, index, copy_shards);
+}
 
 /* A row that does something for each weight of its stage, once its peers are there. */
-static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*function)(struct pen_vm *vm, uint32_t weight)) {
+static bool exchange(struct pen_vm *vm, const struct pen_action *action,
+                     void (*function)(struct pen_vm *vm, uint32_t weight)) {
   if (!pen_collective_begin(vm, action)) {
     return false;
   }
@@ -90,15 +98,23 @@ static bool exchange(struct pen_vm *vm, const struct pen_action *action, void (*
   return true;
 }
 
-bool pen_reduce_scatter(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, sum_own_shard); }
-bool pen_all_gather_gradients(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_gradient); }
-bool pen_all_gather_weights(struct pen_vm *vm, const struct pen_action *action) { return exchange(vm, action, copy_value); }
+bool pen_reduce_scatter(struct pen_vm *vm, const struct pen_action *action) {
+  return exchange(vm, action, sum_own_shard);
+}
+bool pen_all_gather_gradients(struct pen_vm *vm, const struct pen_action *action) {
+  return exchange(vm, action, copy_gradient);
+}
+bool pen_all_gather_weights(struct pen_vm *vm, const struct pen_action *action) {
+  return exchange(vm, action, copy_value);
+}
 
 /* One tensor of the block, from the shards that lie where each replica keeps its own. */
-static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor, unsigned char *to) {
+static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor,
+                           unsigned char *to) {
   for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
     struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, replica);
-    memcpy(to + shard.first * tensor->element_bytes, vm->transport->kind->peer_arena(vm->transport, replica) + tensor->shard_offset,
+    memcpy(to + shard.first * tensor->element_bytes,
+           vm->transport->kind->peer_arena(vm->transport, replica) + tensor->shard_offset,
            shard.count * tensor->element_bytes);
   }
 }

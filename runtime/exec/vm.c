@@ -1,5 +1,5 @@
-/* vm.c: the loop that is the runtime: fetch a row, call its handler, say that it is done. Whatever is particular about a
- * schedule, a message or a kernel stands in the rows. */
+/* vm.c: the loop that is the runtime: fetch a row, call its handler, say that it is done. Whatever
+ * is particular about a schedule, a message or a kernel stands in the rows. */
 #include "runtime/exec/vm.h"
 
 #include "runtime/base/check.h"
@@ -10,8 +10,10 @@ static bool run_step(struct pen_vm *vm) {
   _Atomic uint64_t *finished = &self->finished;
   uint64_t done = atomic_load_explicit(finished, memory_order_relaxed);
   atomic_store_explicit(&self->step_began, done, memory_order_relaxed);
-  atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles), memory_order_relaxed);
-  vm->transport->exchanged_before = atomic_load_explicit(&self->exchanged.count, memory_order_relaxed);
+  atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles),
+                        memory_order_relaxed);
+  vm->transport->exchanged_before =
+      atomic_load_explicit(&self->exchanged.count, memory_order_relaxed);
   bool going = true;
   for (; going && row < past; row++) {
     pen_assert(row->kind < PEN_ACTION_KINDS);
@@ -38,7 +40,8 @@ const struct pen_executor pen_host_executor = {
 
 void pen_vm_call(struct pen_vm *vm, uint32_t first, uint32_t count, const struct pen_frame *frame) {
   const struct pen_relocation *patch = vm->relocations + vm->first_relocation[first];
-  const struct pen_relocation *past_relocation = vm->relocations + vm->first_relocation[first + count];
+  const struct pen_relocation *past_relocation =
+      vm->relocations + vm->first_relocation[first + count];
   for (; patch < past_relocation; patch++) {
     *patch->where = vm->arena + frame->base[patch->base] + patch->offset;
   }

@@ -1,5 +1,6 @@
-/* vm.h: what walks a rank's rows. Everything that can be known before the first step is resolved by pen_vm_open(); running a row
- * is then a look into a table, some additions, and the calls of its program. */
+/* vm.h: what walks a rank's rows. Everything that can be known before the first step is resolved by
+ * pen_vm_open(); running a row is then a look into a table, some additions, and the calls of its
+ * program. */
 #ifndef PEN_VM_H
 #define PEN_VM_H
 
@@ -18,14 +19,16 @@ struct pen_bound_op {
   struct pen_call call;
 };
 
-/* An address in a call that depends on the row: *where = base + offset, with the base that the row's frame gives. */
+/* An address in a call that depends on the row: *where = base + offset, with the base that the
+ * row's frame gives. */
 struct pen_relocation {
   void **where;
   uint64_t offset;
   uint32_t base; /* enum pen_base */
 };
 
-/* A tensor that UNSHARD brings together: where it lies in the block, and each replica's shard in its arena. */
+/* A tensor that UNSHARD brings together: where it lies in the block, and each replica's shard in
+ * its arena. */
 struct pen_unsharded {
   uint32_t weight, stage;
   uint32_t element_bytes;
@@ -35,12 +38,14 @@ struct pen_unsharded {
 struct pen_link;
 struct pen_stream_state;
 struct pen_vm;
-typedef bool pen_handler(struct pen_vm *vm, const struct pen_action *action); /* false: the run was aborted */
+typedef bool pen_handler(struct pen_vm *vm,
+                         const struct pen_action *action); /* false: the run was aborted */
 
 /* How rows are run: at once (vm.c), or put on a device's queue (queue.c). */
 struct pen_executor {
   bool (*step)(struct pen_vm *vm);   /* all rows once; false: the run was aborted */
-  bool (*finish)(struct pen_vm *vm); /* until all steps are done and published, and memory may be looked at; false: aborted */
+  bool (*finish)(struct pen_vm *vm); /* until all steps are done and published, and memory may be
+                                        looked at; false: aborted */
   pen_handler *const *handlers, *const *handlers_traced; /* [PEN_ACTION_KINDS] */
 };
 
@@ -53,9 +58,14 @@ struct pen_bound_input {
 /* What a queue keeps of one profile (queue.h). */
 struct pen_stream_profile {
   struct pen_link *link;         /* to other ranks; null for a rank alone */
-  struct pen_bound_input *feeds;  /* [plan->staged_input_count] */
-  enum { PEN_GRAPH_WITH_PROGRESS, PEN_GRAPH_WITHOUT_PROGRESS, PEN_GRAPH_NONE } way; /* a graph with progress; without; no graph */
-  void *graph;                   /* of a step; also where another rank has none, and this one goes unused, but holds communicators */
+  struct pen_bound_input *feeds; /* [plan->staged_input_count] */
+  enum {
+    PEN_GRAPH_WITH_PROGRESS,
+    PEN_GRAPH_WITHOUT_PROGRESS,
+    PEN_GRAPH_NONE
+  } way;       /* a graph with progress; without; no graph */
+  void *graph; /* of a step; also where another rank has none, and this one goes unused, but holds
+                  communicators */
 };
 
 /* One rank in one profile. */
@@ -68,40 +78,45 @@ struct pen_vm {
   struct pen_transport *transport;
   const struct pen_device *device;
   const struct pen_executor *walk;
-  struct pen_stream_state *queue;      /* null where rows run at once */
-  struct pen_stream_profile queued;     /* where there is one */
-  void *stream;                 /* that calls are put on */
-  pen_handler *const *handlers; /* [PEN_ACTION_KINDS] */
-  struct pen_bound_op *ops;     /* [program->op_count] */
-  struct pen_relocation *relocations;    /* in the order of the ops that they belong to */
-  uint32_t *first_relocation;        /* [program->op_count + 1] */
+  struct pen_stream_state *queue;     /* null where rows run at once */
+  struct pen_stream_profile queued;   /* where there is one */
+  void *stream;                       /* that calls are put on */
+  pen_handler *const *handlers;       /* [PEN_ACTION_KINDS] */
+  struct pen_bound_op *ops;           /* [program->op_count] */
+  struct pen_relocation *relocations; /* in the order of the ops that they belong to */
+  uint32_t *first_relocation;         /* [program->op_count + 1] */
   unsigned char *arena;
   struct pen_data data;
-  struct pen_trace *trace;  /* used by the traced handlers alone */
-  const uint32_t *weights;  /* [weight_count]: own weights that learn, in model order */
+  struct pen_trace *trace; /* used by the traced handlers alone */
+  const uint32_t *weights; /* [weight_count]: own weights that learn, in model order */
   uint32_t weight_count;
-  struct pen_bound_op join; /* ADD, for the gradients of a tied matrix */
+  struct pen_bound_op join;        /* ADD, for the gradients of a tied matrix */
   struct pen_unsharded *unsharded; /* [unsharded_count]: for replicas.c */
   uint32_t unsharded_count;
-  const float **sources;    /* [replica_count]: for replicas.c */
-  uint64_t step;            /* in the run, of whatever profile, from 0 */
-  uint64_t profile_step;    /* of this profile in the run, from 0 */
-  uint64_t optimizer_step;  /* from 1, over all runs */
+  const float **sources;   /* [replica_count]: for replicas.c */
+  uint64_t step;           /* in the run, of whatever profile, from 0 */
+  uint64_t profile_step;   /* of this profile in the run, from 0 */
+  uint64_t optimizer_step; /* from 1, over all runs */
 };
 
-/* How many operands an op of that kind has, and how many of these are inputs: they come first (ops.def). */
+/* How many operands an op of that kind has, and how many of these are inputs: they come first
+ * (ops.def). */
 struct pen_operand_count {
   uint32_t inputs, all;
 };
 struct pen_operand_count pen_operands_of(uint16_t kind);
 
-/* The rank's weight whose shards a tensor of base UNSHARDED is made of, by its name: NAME, or NAME.bf16. */
-uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank, const struct pen_tensor *tensor);
+/* The rank's weight whose shards a tensor of base UNSHARDED is made of, by its name: NAME, or
+ * NAME.bf16. */
+uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank,
+                              const struct pen_tensor *tensor);
 
-/* Resolves a rank's rows against its arena and transport; trace null: not traced; queue null: on the CPU, at once. Kernels must be open.
- * Allocates. */
-void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile, uint32_t rank, unsigned char *arena,
-                 struct pen_transport *transport, struct pen_stream_state *queue, const struct pen_data *data, struct pen_trace *trace);
+/* Resolves a rank's rows against its arena and transport; trace null: not traced; queue null: on
+ * the CPU, at once. Kernels must be open. Allocates. */
+void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile,
+                 uint32_t rank, unsigned char *arena, struct pen_transport *transport,
+                 struct pen_stream_state *queue, const struct pen_data *data,
+                 struct pen_trace *trace);
 
 /* Computes the constants. Once, before the first step. */
 void pen_vm_start(struct pen_vm *vm);

@@ -45,27 +45,36 @@ static void *shared_memory(size_t bytes) {
   return memory;
 }
 
-void pen_measure_open(struct pen_measure *measure, const struct pen_plan *plan, const struct pen_profile *profile, const char *path,
-                      uint64_t steps) {
+void pen_measure_open(struct pen_measure *measure, const struct pen_plan *plan,
+                      const struct pen_profile *profile, const char *path, uint64_t steps) {
   int descriptor = pen_file_open_output(path, 0);
   if (descriptor < 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--measure %s: %s", path, strerror(errno));
   }
-  *measure = (struct pen_measure){.plan = plan, .profile = profile, .path = path, .descriptor = descriptor,
-                                  .rings = shared_memory(plan->rank_count * sizeof *measure->rings)};
+  *measure =
+      (struct pen_measure){.plan = plan,
+                           .profile = profile,
+                           .path = path,
+                           .descriptor = descriptor,
+                           .rings = shared_memory(plan->rank_count * sizeof *measure->rings)};
   for (uint32_t r = 0; r < plan->rank_count; r++) {
-    uint64_t rows = profile->ranks[r].action_count, fit = rows == 0 ? 1 : PEN_TRACE_EVENTS_MAX / rows;
+    uint64_t rows = profile->ranks[r].action_count,
+             fit = rows == 0 ? 1 : PEN_TRACE_EVENTS_MAX / rows;
     fit = fit == 0 ? 1 : fit;
     uint64_t capacity = rows * (steps < fit ? steps : fit) + (rows == 0); /* whole steps */
-    measure->rings[r] = (struct pen_trace){.events = shared_memory(capacity * sizeof(struct pen_trace_event)), .capacity = capacity,
-                                           .descriptor = -1};
+    measure->rings[r] =
+        (struct pen_trace){.events = shared_memory(capacity * sizeof(struct pen_trace_event)),
+                           .capacity = capacity,
+                           .descriptor = -1};
   }
 }
 
 /* When a row of a rank ran, in the k-th step kept. */
-static const struct pen_trace_event *event_of(const struct work *work, uint32_t rank, uint64_t step, uint32_t row) {
+static const struct pen_trace_event *event_of(const struct work *work, uint32_t rank, uint64_t step,
+                                              uint32_t row) {
   const struct pen_trace *ring = &work->measure->rings[rank];
-  uint64_t rows = work->measure->profile->ranks[rank].action_count, first = ring->count - work->steps * rows;
+  uint64_t rows = work->measure->profile->ranks[rank].action_count,
+           first = ring->count - work->steps * rows;
   return &ring->events[(first + step * rows + row) % ring->capacity];
 }
 
@@ -73,7 +82,8 @@ static uint64_t steps_kept(const struct pen_measure *measure) {
   uint64_t steps = UINT64_MAX;
   for (uint32_t r = 0; r < measure->plan->rank_count; r++) {
     const struct pen_trace *ring = &measure->rings[r];
-    uint64_t rows = measure->profile->ranks[r].action_count, kept = ring->count < ring->capacity ? ring->count : ring->capacity;
+    uint64_t rows = measure->profile->ranks[r].action_count,
+             kept = ring->count < ring->capacity ? ring->count : ring->capacity;
     if (rows != 0 && kept / rows < steps) {
       steps = kept / rows;
     }
@@ -146,13 +156,16 @@ static void find_send_rows(struct work *work) {
 }
 
 /* A wait that began before its message was there: how long after the copy's end it ended. */
-static void add_latency(struct work *work, uint64_t step, uint32_t message_index, const struct pen_trace_event *wait) {
+static void add_latency(struct work *work, uint64_t step, uint32_t message_index,
+                        const struct pen_trace_event *wait) {
   const struct pen_profile *profile = work->measure->profile;
   const struct pen_message *message = &profile->messages[message_index];
   uint32_t sender = profile->channels[message->channel].from_rank;
   const struct pen_trace_event *send = event_of(work, sender, step, work->send_row[message_index]);
   if (wait->start_ns < send->end_ns && wait->end_ns > send->start_ns) {
-    uint64_t from_ns = send->end_ns < wait->end_ns ? send->end_ns : wait->end_ns; /* the flag rises within the row */
+    uint64_t from_ns = send->end_ns < wait->end_ns
+                           ? send->end_ns
+                           : wait->end_ns; /* the flag rises within the row */
     add(&work->stages[message->stage].latency, from_ns, wait->end_ns);
   }
 }
@@ -192,13 +205,17 @@ static uint64_t parameters_of(const struct pen_plan *plan, uint32_t stage) {
 }
 
 static json_t *stage_json(const struct work *work, uint32_t index) {
-  static const char *const names[KINDS] = {
-      [PEN_F] = "forward", [PEN_B] = "backward", [PEN_I] = "backward_input", [PEN_W] = "backward_weight"};
+  static const char *const names[KINDS] = {[PEN_F] = "forward",
+                                           [PEN_B] = "backward",
+                                           [PEN_I] = "backward_input",
+                                           [PEN_W] = "backward_weight"};
   const struct stage_times *stage = &work->stages[index];
   json_t *object = json_object();
   json_object_set_new(object, "stage", json_integer(index));
-  json_object_set_new(object, "parameters", json_integer((json_int_t)parameters_of(work->measure->plan, index)));
-  json_object_set_new(object, "recomputes", json_boolean(work->measure->profile->stages[index].recomputes));
+  json_object_set_new(object, "parameters",
+                      json_integer((json_int_t)parameters_of(work->measure->plan, index)));
+  json_object_set_new(object, "recomputes",
+                      json_boolean(work->measure->profile->stages[index].recomputes));
   for (int kind = 0; kind < KINDS; kind++) {
     double copy = kind == PEN_W ? 0 : mean_ms(&stage->copy[kind != PEN_F]);
     if (stage->kind[kind].count != 0) {
@@ -223,7 +240,8 @@ static json_t *measured_json(const struct work *work, double step_ns) {
   json_object_set_new(object, "device", json_string(plan->device));
   json_object_set_new(object, "model_digest", json_string(digest));
   json_object_set_new(object, "ranks", json_integer(plan->rank_count));
-  json_object_set_new(object, "microbatches", json_integer(work->measure->profile->microbatch_count));
+  json_object_set_new(object, "microbatches",
+                      json_integer(work->measure->profile->microbatch_count));
   json_object_set_new(object, "microbatch", json_integer(plan->microbatch));
   json_object_set_new(object, "sequence", json_integer(work->measure->profile->sequence));
   json_object_set_new(object, "unit", json_string("ms"));
@@ -239,8 +257,10 @@ static json_t *measured_json(const struct work *work, double step_ns) {
 static void write_json(const struct pen_measure *measure, json_t *object) {
   char *text = json_dumps(object, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
   pen_check(text != NULL, "no memory for the measured costs");
-  bool failed = ftruncate(measure->descriptor, 0) != 0 && errno != EINVAL; /* EINVAL: a pipe, a device */
-  failed = failed || pen_file_write(measure->descriptor, text, strlen(text)) != 0 || pen_file_write(measure->descriptor, "\n", 1) != 0;
+  bool failed =
+      ftruncate(measure->descriptor, 0) != 0 && errno != EINVAL; /* EINVAL: a pipe, a device */
+  failed = failed || pen_file_write(measure->descriptor, text, strlen(text)) != 0 ||
+           pen_file_write(measure->descriptor, "\n", 1) != 0;
   if (close(measure->descriptor) != 0 || failed) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "--measure %s: %s", measure->path, strerror(errno));
   }
@@ -266,8 +286,9 @@ void pen_measure_write(struct pen_measure *measure, bool whole) {
   work.quiet = calloc(work.steps, sizeof *work.quiet);
   work.stages = calloc(measure->plan->stage_count, sizeof *work.stages);
   work.send_row = calloc(measure->profile->message_count + 1u, sizeof *work.send_row);
-  pen_check(work.length_ns != NULL && work.quiet != NULL && work.stages != NULL && work.send_row != NULL,
-            "no memory for the measured costs");
+  pen_check(
+      work.length_ns != NULL && work.quiet != NULL && work.stages != NULL && work.send_row != NULL,
+      "no memory for the measured costs");
   measure_steps(&work);
   double step_ns = choose_quiet(&work);
   measure_rows(&work);

@@ -14,7 +14,7 @@
 #include "runtime/comm/step_stats.h"
 
 enum { LINE_BYTES = 512 };
-static const uint64_t terminal_ns = 100 * 1000000u;      /* between two states of the progress line */
+static const uint64_t terminal_ns = 100 * 1000000u; /* between two states of the progress line */
 static const uint64_t plain_ns = 10 * 1000 * 1000000ull; /* between two plain lines */
 
 /* What is told of one step. */
@@ -39,13 +39,12 @@ int pen_log_create(const char *path, bool append) {
   return descriptor;
 }
 
-void pen_log_start(struct pen_log *log) {
-  log->told_end_ns = pen_now_ns();
-}
+void pen_log_start(struct pen_log *log) { log->told_end_ns = pen_now_ns(); }
 
 static bool is_full(int cause) { return cause == ENOSPC || cause == EDQUOT || cause == EFBIG; }
 
-/* A disk that is full ends no training: the line is left out, whole. The next one may find room again. */
+/* A disk that is full ends no training: the line is left out, whole. The next one may find room
+ * again. */
 static void append(struct pen_log *log, const char *line, size_t bytes) {
   ssize_t written = write(log->descriptor, line, bytes);
   int cause = written < 0 ? errno : ENOSPC;
@@ -57,16 +56,19 @@ static void append(struct pen_log *log, const char *line, size_t bytes) {
   }
   off_t end = lseek(log->descriptor, 0, SEEK_CUR);
   if (written > 0 && (end < written || ftruncate(log->descriptor, end - written) != 0)) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s, and half a line stays there", log->path, strerror(cause));
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %s, and half a line stays there", log->path,
+             strerror(cause));
   }
   if (log->lost++ == 0) {
-    pen_warn("--log %s: %s; training goes on, without the lines for which there is no room", log->path, strerror(cause));
+    pen_warn("--log %s: %s; training goes on, without the lines for which there is no room",
+             log->path, strerror(cause));
   }
 }
 
 void pen_log_must_be_whole(const struct pen_log *log) {
   if (log->lost > 0) {
-    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %" PRIu64 " lines could not be written", log->path, log->lost);
+    pen_fail(PEN_EXIT_CANNOT_WRITE, "--log %s: %" PRIu64 " lines could not be written", log->path,
+             log->lost);
   }
 }
 
@@ -80,17 +82,19 @@ static void write_line(struct pen_log *log, const struct told_step *told) {
   if (log->skipped > 0) {
     snprintf(skipped, sizeof skipped, ",\"skipped\":%" PRIu64, log->skipped);
   }
-  int bytes = snprintf(line, sizeof line,
-                       "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
-                       ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
-                       told->step, loss, norm, rate, told->tokens, ms, speed, skipped);
+  int bytes =
+      snprintf(line, sizeof line,
+               "{\"step\":%" PRIu64 ",\"loss\":%s,\"grad_norm\":%s,\"lr\":%s,\"tokens\":%" PRIu64
+               ",\"step_ms\":%s,\"tokens_per_second\":%s%s}\n",
+               told->step, loss, norm, rate, told->tokens, ms, speed, skipped);
   append(log, line, (size_t)bytes);
 }
 
 const char *pen_clock_text(char *text, size_t bytes, double seconds) {
   uint64_t s = seconds < 1e9 ? (uint64_t)(seconds + 0.5) : 1000000000u;
   if (s >= 3600) {
-    snprintf(text, bytes, "%" PRIu64 ":%02u:%02u", s / 3600, (unsigned)(s / 60 % 60), (unsigned)(s % 60));
+    snprintf(text, bytes, "%" PRIu64 ":%02u:%02u", s / 3600, (unsigned)(s / 60 % 60),
+             (unsigned)(s % 60));
   } else {
     snprintf(text, bytes, "%u:%02u", (unsigned)(s / 60), (unsigned)(s % 60));
   }
@@ -100,16 +104,19 @@ const char *pen_clock_text(char *text, size_t bytes, double seconds) {
 static void show(struct pen_log *log, const struct told_step *told) {
   char line[LINE_BYTES], left[32];
   pen_clock_text(left, sizeof left, (double)(log->steps - log->told) * log->smooth_ms / 1e3);
-  int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f", log->terminal ? "\r\033[K" : "", told->step,
-                      log->first_step + log->steps, told->loss);
+  int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "/%" PRIu64 "  loss %.4f",
+                      log->terminal ? "\r\033[K" : "", told->step, log->first_step + log->steps,
+                      told->loss);
   if (log->trains) {
-    used += snprintf(line + used, sizeof line - (size_t)used, "  norm %.4g  lr %.4g", told->norm, told->learning_rate);
+    used += snprintf(line + used, sizeof line - (size_t)used, "  norm %.4g  lr %.4g", told->norm,
+                     told->learning_rate);
   }
   if (log->skipped > 0) {
-    used += snprintf(line + used, sizeof line - (size_t)used, "  %" PRIu64 " skipped", log->skipped);
+    used +=
+        snprintf(line + used, sizeof line - (size_t)used, "  %" PRIu64 " skipped", log->skipped);
   }
-  used += snprintf(line + used, sizeof line - (size_t)used, "  %.0f tokens/s  %s left%s", told->tokens_per_second, left,
-                   log->terminal ? "" : "\n");
+  used += snprintf(line + used, sizeof line - (size_t)used, "  %.0f tokens/s  %s left%s",
+                   told->tokens_per_second, left, log->terminal ? "" : "\n");
   ssize_t written = write(STDERR_FILENO, line, (size_t)used);
   (void)written; /* a terminal that went away stops no training */
 }
@@ -121,12 +128,14 @@ static void tell_watcher(const struct pen_log *log, const struct told_step *told
   atomic_store_explicit(&to->norm, told->norm, memory_order_relaxed);
   atomic_store_explicit(&to->learning_rate, told->learning_rate, memory_order_relaxed);
   atomic_store_explicit(&to->tokens_per_second, told->tokens_per_second, memory_order_relaxed);
-  atomic_store_explicit(&to->left_s, (double)(log->steps - log->told) * log->smooth_ms / 1e3, memory_order_relaxed);
+  atomic_store_explicit(&to->left_s, (double)(log->steps - log->told) * log->smooth_ms / 1e3,
+                        memory_order_relaxed);
 }
 
 static void tell(struct pen_log *log, const double *board) {
   const struct pen_plan *plan = log->plan;
-  uint64_t end_ns = log->end_ns[log->told % PEN_STEP_STATS_DEPTH], targets = log->targets[log->told % PEN_STEP_STATS_DEPTH];
+  uint64_t end_ns = log->end_ns[log->told % PEN_STEP_STATS_DEPTH],
+           targets = log->targets[log->told % PEN_STEP_STATS_DEPTH];
   double step_ms = (double)(end_ns - log->told_end_ns) / 1e6;
   uint64_t step = log->first_step + log->told + 1;
   struct told_step told = {
@@ -157,7 +166,8 @@ static void tell(struct pen_log *log, const double *board) {
   }
 }
 
-bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets, bool all) {
+bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets,
+                  bool all) {
   if (log->told <= step) { /* else it is told already */
     log->targets[step % PEN_STEP_STATS_DEPTH] = targets;
     log->end_ns[step % PEN_STEP_STATS_DEPTH] = pen_now_ns();
@@ -178,14 +188,17 @@ bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step,
 }
 
 /* {"step":300,"eval_loss":2.51,"eval_perplexity":12.3,"eval_tokens":16384,"eval_ms":210.5} */
-static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation, double loss) {
+static void write_evaluation(struct pen_log *log, uint64_t step, const struct pen_log *evaluation,
+                             double loss) {
   char line[LINE_BYTES], loss_text[32], perplexity[32], ms[32];
   pen_json_number(loss_text, sizeof loss_text, loss);
   pen_json_number(perplexity, sizeof perplexity, exp(loss));
   pen_json_number(ms, sizeof ms, (double)(pen_now_ns() - log->told_end_ns) / 1e6);
   int bytes = snprintf(line, sizeof line,
-                       "{\"step\":%" PRIu64 ",\"eval_loss\":%s,\"eval_perplexity\":%s,\"eval_tokens\":%" PRIu64 ",\"eval_ms\":%s}\n", step,
-                       loss_text, perplexity, evaluation->target_count, ms);
+                       "{\"step\":%" PRIu64
+                       ",\"eval_loss\":%s,\"eval_perplexity\":%s,\"eval_tokens\":%" PRIu64
+                       ",\"eval_ms\":%s}\n",
+                       step, loss_text, perplexity, evaluation->target_count, ms);
   append(log, line, (size_t)bytes);
 }
 
@@ -198,7 +211,8 @@ void pen_log_evaluation(struct pen_log *log, uint64_t step, const struct pen_log
     }
     if (!log->quiet) {
       char line[LINE_BYTES];
-      int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %.4f\n", log->terminal ? "\r\033[K" : "", step, loss);
+      int used = snprintf(line, sizeof line, "%sstep %" PRIu64 "  evaluation loss %.4f\n",
+                          log->terminal ? "\r\033[K" : "", step, loss);
       ssize_t written = write(STDERR_FILENO, line, (size_t)used);
       (void)written;
     }

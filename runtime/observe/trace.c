@@ -36,12 +36,16 @@ int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zer
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--trace %s: %s", path, strerror(errno));
   }
   char text[EVENT_BYTES_MAX];
-  int bytes = snprintf(text, sizeof text, "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"zero_monotonic_ns\":\"%" PRIu64
-                                          "\"},\"traceEvents\":[\n", zero_ns);
+  int bytes = snprintf(text, sizeof text,
+                       "{\"displayTimeUnit\":\"ms\",\"otherData\":{\"zero_monotonic_ns\":\"%" PRIu64
+                       "\"},\"traceEvents\":[\n",
+                       zero_ns);
   put(descriptor, text, (size_t)bytes);
   for (uint32_t r = 0; r < pen_process_count(plan); r++) {
     bytes = snprintf(text, sizeof text,
-                     "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":0,\"args\":{\"name\":\"rank %u\"}},\n", r, r);
+                     "{\"name\":\"process_name\",\"ph\":\"M\",\"pid\":%u,\"tid\":0,\"args\":{"
+                     "\"name\":\"rank %u\"}},\n",
+                     r, r);
     put(descriptor, text, (size_t)bytes);
   }
   return descriptor;
@@ -49,14 +53,17 @@ int pen_trace_create(const char *path, const struct pen_plan *plan, uint64_t zer
 
 /* The last event has no comma: the parent adds one that says nothing. */
 void pen_trace_finish(int descriptor) {
-  static const char tail[] = "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"sort_index\":0}}\n]}\n";
+  static const char tail[] =
+      "{\"name\":\"process_sort_index\",\"ph\":\"M\",\"pid\":0,\"tid\":0,\"args\":{\"sort_index\":"
+      "0}}\n]}\n";
   put(descriptor, tail, sizeof tail - 1);
   if (close(descriptor) != 0) {
     pen_fail(PEN_EXIT_CANNOT_WRITE, "--trace %s: %s", file, strerror(errno));
   }
 }
 
-struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *program, uint64_t steps) {
+struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *program,
+                                 uint64_t steps) {
   struct pen_trace *trace = malloc(sizeof *trace);
   uint64_t capacity = PEN_TRACE_EVENTS_MAX;
   if (program->action_count != 0 && steps < capacity / program->action_count) {
@@ -64,7 +71,9 @@ struct pen_trace *pen_trace_open(int descriptor, const struct pen_rank_program *
   }
   capacity += capacity == 0;
   pen_check(trace != NULL, "no memory for the trace");
-  *trace = (struct pen_trace){.events = malloc(capacity * sizeof *trace->events), .capacity = capacity, .descriptor = descriptor};
+  *trace = (struct pen_trace){.events = malloc(capacity * sizeof *trace->events),
+                              .capacity = capacity,
+                              .descriptor = descriptor};
   pen_check(trace->events != NULL, "no memory for %" PRIu64 " events of the trace", capacity);
   pen_trace_touch(trace, descriptor);
   return trace;
@@ -75,7 +84,8 @@ void pen_trace_touch(struct pen_trace *trace, int descriptor) {
   memset(trace->events, 0, trace->capacity * sizeof *trace->events);
 }
 
-void pen_trace_write(const struct pen_trace *trace, const struct pen_rank_program *program, uint32_t rank, uint64_t zero_ns) {
+void pen_trace_write(const struct pen_trace *trace, const struct pen_rank_program *program,
+                     uint32_t rank, uint64_t zero_ns) {
   static char buffer[BUFFER_BYTES];
   size_t used = 0;
   uint64_t first = trace->count > trace->capacity ? trace->count - trace->capacity : 0;
@@ -83,10 +93,12 @@ void pen_trace_write(const struct pen_trace *trace, const struct pen_rank_progra
     const struct pen_trace_event *event = &trace->events[i % trace->capacity];
     const struct pen_action *action = &program->actions[event->row];
     char name[64];
-    used += (size_t)snprintf(buffer + used, sizeof buffer - used,
-                             "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":0,\"ts\":%.3f,\"dur\":%.3f},\n",
-                             pen_action_text(name, sizeof name, action), pen_action_kind_text(action->kind), rank,
-                             (double)(event->start_ns - zero_ns) / 1e3, (double)(event->end_ns - event->start_ns) / 1e3);
+    used += (size_t)snprintf(
+        buffer + used, sizeof buffer - used,
+        "{\"name\":\"%s\",\"cat\":\"%s\",\"ph\":\"X\",\"pid\":%u,\"tid\":0,\"ts\":%.3f,\"dur\":%."
+        "3f},\n",
+        pen_action_text(name, sizeof name, action), pen_action_kind_text(action->kind), rank,
+        (double)(event->start_ns - zero_ns) / 1e3, (double)(event->end_ns - event->start_ns) / 1e3);
     if (used > sizeof buffer - EVENT_BYTES_MAX || i + 1 == trace->count) {
       put(trace->descriptor, buffer, used);
       used = 0;

@@ -1,5 +1,5 @@
-/* rank.c: the life of a rank. To follow a microbatch from the token file to the weights, read on from `step` below into vm.c's
- * loop, handlers.c's functions, and data.c's ops. */
+/* rank.c: the life of a rank. To follow a microbatch from the token file to the weights, read on
+ * from `step` below into vm.c's loop, handlers.c's functions, and data.c's ops. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <signal.h>
@@ -30,11 +30,12 @@
 
 /* A rank is a process, and one alone: what signal handlers and messages need of it stands here. */
 static const struct pen_run *this_run;
-static struct pen_vm vms[2 * PEN_SHAPES_MAX]; /* one a shape; then those of evaluation while training */
+static struct pen_vm
+    vms[2 * PEN_SHAPES_MAX]; /* one a shape; then those of evaluation while training */
 static uint32_t vm_count;
-static struct pen_vm *vm = vms;           /* of the step at hand */
-static uint64_t cursor;                   /* the first window of the next step */
-static uint64_t board_step;               /* steps of the run, evaluation's too: which board comes next */
+static struct pen_vm *vm = vms; /* of the step at hand */
+static uint64_t cursor;         /* the first window of the next step */
+static uint64_t board_step;     /* steps of the run, evaluation's too: which board comes next */
 static struct pen_log log_of_run;
 
 static void ask_to_stop(int signal_number) {
@@ -49,12 +50,10 @@ static void describe(char *text, size_t bytes) {
   }
 }
 
-static bool claim(int status) {
-  return pen_shared_abort(&this_run->shared, (uint32_t)status);
-}
+static bool claim(int status) { return pen_shared_abort(&this_run->shared, (uint32_t)status); }
 
-/* Another rank was lost or has failed: whoever found out has said so. NCCL's abort does not return while a graph holds the communicator: then the
- * process's end is left to end it. */
+/* Another rank was lost or has failed: whoever found out has said so. NCCL's abort does not return
+ * while a graph holds the communicator: then the process's end is left to end it. */
 static _Noreturn void leave(void) {
   bool held = false;
   for (uint32_t i = 0; i < vm_count; i++) {
@@ -76,11 +75,13 @@ static void take_signals(void) {
   struct sigaction action = {.sa_handler = ask_to_stop, .sa_flags = SA_RESTART};
   sigset_t none;
   sigemptyset(&none);
-  pen_check(sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0, "cannot take signals");
+  pen_check(sigaction(SIGTERM, &action, NULL) == 0 && sigaction(SIGINT, &action, NULL) == 0,
+            "cannot take signals");
   pen_check(sigprocmask(SIG_SETMASK, &none, NULL) == 0, "cannot take signals");
 }
 
-static void read_weights(const struct pen_run *run, uint32_t replica, uint32_t rank, unsigned char *arena) {
+static void read_weights(const struct pen_run *run, uint32_t replica, uint32_t rank,
+                         unsigned char *arena) {
   if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
     pen_checkpoint_load(run->plan, replica, rank, arena, run->checkpoint_path);
   } else if (run->checkpoint_path != NULL) {
@@ -104,11 +105,14 @@ static void load_weights(const struct pen_run *run, uint32_t replica, uint32_t r
   pen_arena_drop(run->plan, rank, shadow);
 }
 
-/* The queue of a device that has memory of its own, or null on the CPU. Adds to `kernels`, which says what the CPU chose. */
-static struct pen_stream_state *open_queue(const struct pen_plan *plan, uint32_t rank, uint32_t global, const char **kernels) {
+/* The queue of a device that has memory of its own, or null on the CPU. Adds to `kernels`, which
+ * says what the CPU chose. */
+static struct pen_stream_state *open_queue(const struct pen_plan *plan, uint32_t rank,
+                                           uint32_t global, const char **kernels) {
   const struct pen_device *device = pen_device_find(plan->device);
   if (device == NULL) {
-    pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without", plan->device);
+    pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without",
+             plan->device);
   }
   *kernels = pen_kernels_open((int)plan->threads_per_rank);
   pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
@@ -117,15 +121,18 @@ static struct pen_stream_state *open_queue(const struct pen_plan *plan, uint32_t
 }
 
 /* A rank's ends and calls for every profile that the run may need. */
-static void open_profiles(const struct pen_run *run, uint32_t rank, uint32_t global, unsigned char *arena, struct pen_stream_state *queue,
+static void open_profiles(const struct pen_run *run, uint32_t rank, uint32_t global,
+                          unsigned char *arena, struct pen_stream_state *queue,
                           struct pen_trace *trace) {
   const uint32_t shape_count = run->shapes.count;
   vm_count = shape_count + run->evaluation.shapes.count;
   for (uint32_t i = 0; i < vm_count; i++) {
     const bool evaluates = i >= shape_count;
-    const struct pen_profile *profile = evaluates ? run->evaluation.shapes.profile[i - shape_count] : run->shapes.profile[i];
+    const struct pen_profile *profile =
+        evaluates ? run->evaluation.shapes.profile[i - shape_count] : run->shapes.profile[i];
     struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, global, arena);
-    pen_vm_open(&vms[i], run->plan, profile, rank, arena, end, queue, evaluates ? &run->evaluation.data : &run->data, evaluates ? NULL : trace);
+    pen_vm_open(&vms[i], run->plan, profile, rank, arena, end, queue,
+                evaluates ? &run->evaluation.data : &run->data, evaluates ? NULL : trace);
   }
   for (uint32_t s = 0; s < shape_count && run->hooks != NULL; s++) {
     run->hooks->opened(run, &vms[s]);
@@ -138,7 +145,8 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
   uint32_t global = replica * plan->rank_count + rank;
   const char *kernels;
   struct pen_stream_state *queue = open_queue(plan, rank, global, &kernels);
-  unsigned char *arena = queue == NULL ? pen_arena_open(plan, replica, rank, &run->shared) : queue->arena;
+  unsigned char *arena =
+      queue == NULL ? pen_arena_open(plan, replica, rank, &run->shared) : queue->arena;
   struct pen_trace *trace = NULL;
   if (run->measure.rings != NULL && replica == 0) {
     trace = &run->measure.rings[rank];
@@ -160,8 +168,9 @@ static struct pen_transport *open_rank(const struct pen_run *run, uint32_t repli
     if (plan->replica_count > 1) {
       snprintf(replicas, sizeof replicas, "%u replicas of ", plan->replica_count);
     }
-    fprintf(stderr, "%s: %s%u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name, replicas, plan->rank_count,
-            plan->schedule, run->profile->microbatch_count, plan->microbatch, plan->device, kernels);
+    fprintf(stderr, "%s: %s%u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name,
+            replicas, plan->rank_count, plan->schedule, run->profile->microbatch_count,
+            plan->microbatch, plan->device, kernels);
   }
   return vm->transport;
 }
@@ -173,13 +182,15 @@ static void meet(const struct pen_run *run, struct pen_transport *end) {
   uint32_t other = pen_transport_agree(end, &aborted);
   must(!aborted);
   if (other != PEN_NONE) {
-    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other, end->global);
+    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other,
+             end->global);
   }
   pen_startup_check(run, end);
   for (uint32_t i = 0; i < vm_count && vm->queue == NULL; i++) {
     pen_arena_reach_peers(run->plan, vms[i].profile, end->replica, end->rank, end->shared);
   }
-  if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL && pen_snapshot_planned(run->plan)) {
+  if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL &&
+      pen_snapshot_planned(run->plan)) {
     pen_snapshot_open(end, vm->queue);
   }
   must(end->kind->barrier(end));
@@ -198,9 +209,10 @@ static void part(struct pen_transport *end) {
   }
 }
 
-/* Rank 0 decides, before it sends anything of a step, whether that step is the last; whatever another rank receives in the step
- * was sent after. The first ranks of other replicas wait for it to begin. So all read the same answer at the step's end; or, where the
- * host runs ahead of its device, once rank 0 has decided. */
+/* Rank 0 decides, before it sends anything of a step, whether that step is the last; whatever
+ * another rank receives in the step was sent after. The first ranks of other replicas wait for it
+ * to begin. So all read the same answer at the step's end; or, where the host runs ahead of its
+ * device, once rank 0 has decided. */
 static void decide_last_step(const struct pen_run *run, struct pen_transport *end, uint64_t step) {
   struct pen_control *control = run->shared.control;
   if (end->global == 0 && (step + 1 == run->steps || atomic_load(&control->stop_requested) != 0)) {
@@ -214,15 +226,21 @@ static void decide_last_step(const struct pen_run *run, struct pen_transport *en
 
 static bool is_last_step(const struct pen_run *run, uint64_t step) {
   struct pen_control *control = run->shared.control;
-  must(vm->queue == NULL || pen_flag_wait(&control->decided, (uint32_t)(step + 1), &control->abort_status, control->spin_ns));
+  must(vm->queue == NULL || pen_flag_wait(&control->decided, (uint32_t)(step + 1),
+                                          &control->abort_status, control->spin_ns));
   return step == atomic_load(&control->last_step) || step + 1 == run->steps;
 }
 
-/* A checkpoint that cannot be written ends no training, but its status is the run's when nothing comes after it. */
+/* A checkpoint that cannot be written ends no training, but its status is the run's when nothing
+ * comes after it. */
 static void save(const struct pen_run *run, struct pen_transport *end, bool last) {
   const struct pen_arena_view there = {.look = pen_stream_look, .context = vm->queue};
-  struct pen_saving saving = {.directory = run->options->checkpoint, .steps = vm->optimizer_step, .cursor = cursor,
-                              .keep = run->options->keep, .last = last, .view = vm->queue == NULL ? NULL : &there};
+  struct pen_saving saving = {.directory = run->options->checkpoint,
+                              .steps = vm->optimizer_step,
+                              .cursor = cursor,
+                              .keep = run->options->keep,
+                              .last = last,
+                              .view = vm->queue == NULL ? NULL : &there};
   int status;
   if (!last && pen_snapshot_planned(run->plan)) {
     must(pen_snapshot_save(end, &saving));
@@ -235,9 +253,11 @@ static void save(const struct pen_run *run, struct pen_transport *end, bool last
   }
 }
 
-/* Takes the shape of the step that begins at the cursor. The bytes of another may still be in use where some rank is not done. A command
- * that chooses itself goes by what the step before has given, on all ranks. */
-static void choose_shape(const struct pen_run *run, struct pen_transport *end, uint64_t step_index) {
+/* Takes the shape of the step that begins at the cursor. The bytes of another may still be in use
+ * where some rank is not done. A command that chooses itself goes by what the step before has
+ * given, on all ranks. */
+static void choose_shape(const struct pen_run *run, struct pen_transport *end,
+                         uint64_t step_index) {
   if (run->hooks != NULL && run->hooks->choose != NULL) {
     must(step_index == 0 || (vm->walk->finish(vm) && end->kind->barrier(end)));
     vm = &vms[run->hooks->choose(run, step_index)];
@@ -263,23 +283,28 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   must(end->kind->board_free(end, board_step));
   must(vm->walk->step(vm));
   board_step++;
-  must(run->hooks == NULL || run->hooks->stepped == NULL || (vm->walk->finish(vm) && run->hooks->stepped(run, vm)));
+  must(run->hooks == NULL || run->hooks->stepped == NULL ||
+       (vm->walk->finish(vm) && run->hooks->stepped(run, vm)));
 
   bool last = is_last_step(run, step_index);
   bool trains = run->profile->kind == PEN_TRAIN && options->checkpoint != NULL;
-  bool saves = trains && (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
+  bool saves =
+      trains &&
+      (last || (options->given.save_every && vm->optimizer_step % options->save_every == 0));
   bool evaluates = pen_evaluates(run, vm->optimizer_step, last);
   if (saves || evaluates || last) {
     must(vm->walk->finish(vm));
   }
   if (end->global == 0) {
-    must(pen_log_step(&log_of_run, end, step_index, vm->data.step_targets, saves || evaluates || last));
+    must(pen_log_step(&log_of_run, end, step_index, vm->data.step_targets,
+                      saves || evaluates || last));
   }
   if (saves) {
     save(run, end, last);
   }
   if (evaluates) {
-    must(pen_evaluate(run, end, &log_of_run, vm->optimizer_step, vms + run->shapes.count, &board_step, &vm));
+    must(pen_evaluate(run, end, &log_of_run, vm->optimizer_step, vms + run->shapes.count,
+                      &board_step, &vm));
   }
   return last;
 }
@@ -312,7 +337,8 @@ static void report(const struct pen_run *run) {
 
 void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t rank) {
   this_run = run;
-  pen_check_speaker(&(struct pen_speaker){.rank = (int)(replica * run->plan->rank_count + rank), .describe = describe, .claim = claim});
+  pen_check_speaker(&(struct pen_speaker){
+      .rank = (int)(replica * run->plan->rank_count + rank), .describe = describe, .claim = claim});
   take_signals();
   cursor = run->cursor;
   struct pen_transport *end = open_rank(run, replica, rank);

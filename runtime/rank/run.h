@@ -30,47 +30,52 @@ struct pen_run_evaluation {
   uint64_t steps; /* of one evaluation */
 };
 
-/* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on (but for shared memory). */
+/* What all ranks of a run know. Made by the parent, inherited by the ranks, constant from then on
+ * (but for shared memory). */
 struct pen_run {
   const struct pen_plan *plan;
-  struct pen_shapes shapes;          /* what steps may run */
-  const struct pen_profile *profile; /* the last of them: that of the longest sequence, unless another is forced */
+  struct pen_shapes shapes; /* what steps may run */
+  const struct pen_profile
+      *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;
-  struct pen_local_ranks here;          /* the ranks that this command starts */
+  struct pen_local_ranks here; /* the ranks that this command starts */
   struct pen_shared shared;
   struct pen_data data;
   struct pen_run_evaluation evaluation;
-  const char *checkpoint_path; /* folder to load from, or null */
-  const char *weights_path;    /* file to load weights from, or null */
-  bool announces;              /* rank 0 says what it runs on */
-  uint64_t first_step;         /* optimizer steps before this run */
-  uint64_t steps;              /* of this run */
-  uint64_t cursor;             /* of its first step */
-  int log_descriptor, trace_descriptor; /* or -1 */
+  const char *checkpoint_path;           /* folder to load from, or null */
+  const char *weights_path;              /* file to load weights from, or null */
+  bool announces;                        /* rank 0 says what it runs on */
+  uint64_t first_step;                   /* optimizer steps before this run */
+  uint64_t steps;                        /* of this run */
+  uint64_t cursor;                       /* of its first step */
+  int log_descriptor, trace_descriptor;  /* or -1 */
   const struct pen_command_hooks *hooks; /* or null */
-  struct pen_measure measure;  /* rings null: not measured */
-  uint64_t zero_ns;            /* of the trace's clock: when the process began */
+  struct pen_measure measure;            /* rings null: not measured */
+  uint64_t zero_ns;                      /* of the trace's clock: when the process began */
   pid_t parent;
 };
 
 /* run.c: the commands that run steps. Return the exit status. */
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
-int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
+int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
+                     uint64_t zero_ns);
 int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
 
-/* launch.c: lets SIGCHLD, SIGTERM and SIGINT wait until the watch takes them; a closed pipe is an error and no signal. */
+/* launch.c: lets SIGCHLD, SIGTERM and SIGINT wait until the watch takes them; a closed pipe is an
+ * error and no signal. */
 void pen_hold_signals(void);
 sigset_t pen_held_signals(void);
 
-/* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control, which the caller reads and
- * then closes. Returns the exit status. */
+/* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control,
+ * which the caller reads and then closes. Returns the exit status. */
 int pen_launch(struct pen_run *run);
 
 /* rank.c: what a rank's process does; never returns. */
 _Noreturn void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t rank);
 
-/* fault.c: watches the ranks until all have left, and returns the run's exit status. SIGCHLD, SIGTERM and SIGINT are blocked. */
+/* fault.c: watches the ranks until all have left, and returns the run's exit status. SIGCHLD,
+ * SIGTERM and SIGINT are blocked. */
 int pen_watch(struct pen_run *run, const pid_t *pids);
 
 #endif

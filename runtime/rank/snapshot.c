@@ -1,7 +1,7 @@
 /* snapshot.c: copies, and the threads that write them (see snapshot.h).
  *
- * To the functions of checkpoint.h the copy is a plan of its own: the same weights at other places of the arena. The threads meet at
- * barriers of their own, in a second row of rank states. */
+ * To the functions of checkpoint.h the copy is a plan of its own: the same weights at other places
+ * of the arena. The threads meet at barriers of their own, in a second row of rank states. */
 #define _GNU_SOURCE
 #include "runtime/rank/snapshot.h"
 
@@ -19,11 +19,11 @@
 enum { NICE = 5 }; /* the steps come first */
 
 static struct {
-  struct pen_plan plan;      /* the copy's */
-  struct pen_shared shared;  /* with the threads' states in place of the ranks' */
-  struct pen_transport *end; /* the thread's */
-  struct pen_stream_state *queue;   /* null on the CPU */
-  struct pen_arena_view there;     /* the copy, on a device */
+  struct pen_plan plan;           /* the copy's */
+  struct pen_shared shared;       /* with the threads' states in place of the ranks' */
+  struct pen_transport *end;      /* the thread's */
+  struct pen_stream_state *queue; /* null on the CPU */
+  struct pen_arena_view there;    /* the copy, on a device */
   struct pen_saving saving;
   struct pen_flag asked, done; /* saves */
 } snapshot;
@@ -37,14 +37,19 @@ bool pen_snapshot_planned(const struct pen_plan *plan) {
 }
 
 static uint64_t *offset_of(struct pen_weight *weight, enum pen_checkpoint_tensor part) {
-  uint64_t *const offsets[PEN_CHECKPOINT_TENSORS] = {&weight->value_offset, &weight->exp_avg_offset, &weight->exp_avg_sq_offset};
+  uint64_t *const offsets[PEN_CHECKPOINT_TENSORS] = {&weight->value_offset, &weight->exp_avg_offset,
+                                                     &weight->exp_avg_sq_offset};
   return offsets[part];
 }
 
 /* The place of a part: as large as the largest shard where it is cut. */
-static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part) {
+static size_t part_bytes(const struct pen_plan *plan, uint32_t weight_index,
+                         enum pen_checkpoint_tensor part) {
   uint64_t count = plan->weights[weight_index].count;
-  return (pen_checkpoint_tensor_is_sharded(plan, weight_index, part) ? pen_shard_most(count, plan->replica_count) : count) * sizeof(float);
+  return (pen_checkpoint_tensor_is_sharded(plan, weight_index, part)
+              ? pen_shard_most(count, plan->replica_count)
+              : count) *
+         sizeof(float);
 }
 
 /* The rank's weights where the copy has them. */
@@ -54,14 +59,16 @@ static void place_copy(const struct pen_plan *plan, uint32_t rank) {
   uint64_t offset = plan->memory[rank].snapshot_offset;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i] = plan->weights[i];
-    for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS && weights[i].rank == rank; part++) {
+    for (enum pen_checkpoint_tensor part = 0;
+         part < PEN_CHECKPOINT_TENSORS && weights[i].rank == rank; part++) {
       if (pen_checkpoint_tensor_exists(&weights[i], part)) {
         *offset_of(&weights[i], part) = offset;
         offset += pen_aligned(part_bytes(plan, i, part));
       }
     }
   }
-  pen_check(offset == plan->memory[rank].snapshot_offset + plan->memory[rank].snapshot_bytes, "the plan's snapshot has no room");
+  pen_check(offset == plan->memory[rank].snapshot_offset + plan->memory[rank].snapshot_bytes,
+            "the plan's snapshot has no room");
   snapshot.plan = *plan;
   snapshot.plan.weights = weights;
 }
@@ -77,9 +84,11 @@ static void copy_part(const struct pen_transport *end, uint64_t to, uint64_t fro
 static void copy(const struct pen_transport *end) {
   for (uint32_t i = 0; i < end->plan->weight_count; i++) {
     const struct pen_weight *from = &end->plan->weights[i], *to = &snapshot.plan.weights[i];
-    for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS && from->rank == end->rank; part++) {
+    for (enum pen_checkpoint_tensor part = 0;
+         part < PEN_CHECKPOINT_TENSORS && from->rank == end->rank; part++) {
       if (pen_checkpoint_tensor_exists(from, part)) {
-        copy_part(end, pen_checkpoint_arena_offset(to, part), pen_checkpoint_arena_offset(from, part), part_bytes(end->plan, i, part));
+        copy_part(end, pen_checkpoint_arena_offset(to, part),
+                  pen_checkpoint_arena_offset(from, part), part_bytes(end->plan, i, part));
       }
     }
   }
@@ -95,7 +104,8 @@ static void await_copy(void) {
   }
 }
 
-/* Runs wherever the parent may, not on the core of its rank, and after the ranks where all cores are taken. */
+/* Runs wherever the parent may, not on the core of its rank, and after the ranks where all cores
+ * are taken. */
 static void step_aside(void) {
   cpu_set_t cores;
   if (sched_getaffinity(getppid(), sizeof cores, &cores) == 0) {
@@ -130,17 +140,20 @@ void pen_snapshot_open(const struct pen_transport *end, struct pen_stream_state 
   place_copy(end->plan, end->rank);
   snapshot.shared = *end->shared;
   snapshot.shared.ranks = end->shared->writers;
-  snapshot.end = pen_shm_open(&snapshot.plan, end->profile, &snapshot.shared, end->global, end->arena);
+  snapshot.end =
+      pen_shm_open(&snapshot.plan, end->profile, &snapshot.shared, end->global, end->arena);
   sigfillset(&all);
   pen_check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0, "cannot hold signals back");
-  pen_check(pthread_create(&thread, NULL, write_on, NULL) == 0, "cannot start the thread that writes checkpoints");
+  pen_check(pthread_create(&thread, NULL, write_on, NULL) == 0,
+            "cannot start the thread that writes checkpoints");
   pen_check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0, "cannot take signals");
 }
 
 bool pen_snapshot_wait(const struct pen_transport *end) {
   uint32_t asked = atomic_load_explicit(&snapshot.asked.count, memory_order_relaxed);
   atomic_store_explicit(&end->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
-  bool going = snapshot.end == NULL || pen_flag_wait(&snapshot.done, asked, &end->shared->control->abort_status, 0);
+  bool going = snapshot.end == NULL ||
+               pen_flag_wait(&snapshot.done, asked, &end->shared->control->abort_status, 0);
   atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   return going;
 }

@@ -1,8 +1,8 @@
 /* start.c: whether ranks that several commands have started do the same (see start.h).
  *
- * A checkpoint is known by its step and by the checksums of its tensors, which are its manifest's; files of weights, which have none, by a
- * sample. Of options, those count that settle which steps there are and what stands between them; who logs, and where, is each command's
- * own. */
+ * A checkpoint is known by its step and by the checksums of its tensors, which are its manifest's;
+ * files of weights, which have none, by a sample. Of options, those count that settle which steps
+ * there are and what stands between them; who logs, and where, is each command's own. */
 #include "runtime/rank/startup_check.h"
 
 #include <inttypes.h>
@@ -15,24 +15,28 @@
 #include "runtime/storage/model_files.h"
 
 /* What must be alike, and a number for it. */
-#define SAID(row)                                                                                                      \
-  row("--seed", options->seed) row("--shape", options->shape)                                                          \
-  row("--data", run->data.token_count + run->data.window_count) row("--init", options->init == NULL ? 0 : weights_number(run))              \
-  row("--checkpoint", (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))               \
-  row("--save-every", options->save_every) row("--eval-every", options->eval_every)                                    \
-  row("--eval-steps", run->evaluation.steps) row("--prompt", text_number(options->prompt))                             \
-  row("--tokens", options->tokens) row("--samples", options->samples)                                                  \
-  row("--end-of-text", options->given.end_of_text ? options->end_of_text : UINT64_MAX)                                 \
-  row("--steps", run->steps) /* the last: it follows from others where it is not said */
+#define SAID(row)                                                                                  \
+  row("--seed", options->seed) row("--shape", options->shape) row(                                 \
+      "--data", run->data.token_count + run->data.window_count)                                    \
+      row("--init", options->init == NULL ? 0 : weights_number(run)) row(                          \
+          "--checkpoint",                                                                          \
+          (options->checkpoint != NULL) + (options->init == NULL ? weights_number(run) : 0))       \
+          row("--save-every", options->save_every) row("--eval-every", options->eval_every) row(   \
+              "--eval-steps", run->evaluation.steps) row("--prompt", text_number(options->prompt)) \
+              row("--tokens", options->tokens) row("--samples", options->samples) row(             \
+                  "--end-of-text", options->given.end_of_text ? options->end_of_text : UINT64_MAX) \
+                  row("--steps",                                                                   \
+                      run->steps) /* the last: it follows from others where it is not said */
 
 static const char *const names[] = {
 #define NAME(name, number) name,
-    SAID(NAME)
-};
+    SAID(NAME)};
 enum { COUNT = sizeof names / sizeof *names };
 _Static_assert((int)COUNT <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
 
-static uint64_t text_number(const char *text) { return text == NULL ? 0 : 1 + (uint64_t)pen_crc32(0, text, strlen(text)); }
+static uint64_t text_number(const char *text) {
+  return text == NULL ? 0 : 1 + (uint64_t)pen_crc32(0, text, strlen(text));
+}
 
 /* 0: the weights come from no file, or from a checkpoint. */
 static uint64_t weights_number(const struct pen_run *run) {
@@ -48,9 +52,12 @@ static uint64_t weights_number(const struct pen_run *run) {
 static void identify(const struct pen_run *run, struct pen_start *start) {
   struct pen_manifest manifest;
   struct sha256_ctx hash;
-  pen_manifest_read(&manifest, run->checkpoint_path, run->plan, run->profile->kind == PEN_TRAIN ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
+  pen_manifest_read(
+      &manifest, run->checkpoint_path, run->plan,
+      run->profile->kind == PEN_TRAIN ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
   sha256_init(&hash);
-  sha256_update(&hash, (size_t)PEN_CHECKPOINT_TENSORS * run->plan->weight_count * PEN_DIGEST_BYTES, manifest.digests[0]);
+  sha256_update(&hash, (size_t)PEN_CHECKPOINT_TENSORS * run->plan->weight_count * PEN_DIGEST_BYTES,
+                manifest.digests[0]);
   sha256_digest(&hash, PEN_DIGEST_BYTES, start->checkpoint);
   start->step = manifest.step;
   pen_manifest_free(&manifest);
@@ -63,8 +70,7 @@ void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self)
   }
   const uint64_t said[COUNT] = {
 #define NUMBER(name, number) number,
-      SAID(NUMBER)
-  };
+      SAID(NUMBER)};
   memcpy(self->start.said, said, sizeof said);
   if (run->checkpoint_path != NULL) {
     identify(run, &self->start);
@@ -75,16 +81,22 @@ void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self)
 void pen_startup_check(const struct pen_run *run, const struct pen_transport *end) {
   const struct pen_start *own = &end->self->start, *first = &run->shared.ranks[0].start;
   if (own->step != first->step) {
-    pen_fail(PEN_EXIT_DATA, "rank %u starts from step %" PRIu64 ", rank 0 from step %" PRIu64 ": --checkpoint must hold the same for all ranks",
+    pen_fail(PEN_EXIT_DATA,
+             "rank %u starts from step %" PRIu64 ", rank 0 from step %" PRIu64
+             ": --checkpoint must hold the same for all ranks",
              end->global, own->step, first->step);
   }
   if (memcmp(own->checkpoint, first->checkpoint, sizeof own->checkpoint) != 0) {
-    pen_fail(PEN_EXIT_DATA, "rank %u and rank 0 both start from step %" PRIu64 ", but from other weights: --checkpoint must hold the same for all"
-             " ranks", end->global, own->step);
+    pen_fail(PEN_EXIT_DATA,
+             "rank %u and rank 0 both start from step %" PRIu64
+             ", but from other weights: --checkpoint must hold the same for all"
+             " ranks",
+             end->global, own->step);
   }
   for (int i = 0; i < COUNT; i++) {
     if (own->said[i] != first->said[i]) {
-      pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", end->global, names[i]);
+      pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", end->global,
+               names[i]);
     }
   }
 }

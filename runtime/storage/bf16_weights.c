@@ -1,4 +1,5 @@
-/* copies.c: the bf16 copies that products read of f32 weights; and where a weight goes when it comes from a file or a seed. */
+/* copies.c: the bf16 copies that products read of f32 weights; and where a weight goes when it
+ * comes from a file or a seed. */
 #include "runtime/storage/bf16_weights.h"
 
 #include <stdlib.h>
@@ -6,19 +7,24 @@
 
 #include "runtime/base/check.h"
 
-void pen_weight_to_bf16(const struct pen_weight *weight, struct pen_shard shard, unsigned char *arena) {
+void pen_weight_to_bf16(const struct pen_weight *weight, struct pen_shard shard,
+                        unsigned char *arena) {
   if (weight->bf16_offset != UINT64_MAX) {
-    const float *value = (const float *)(arena + weight->value_offset) + (weight->value_sharded ? 0 : shard.first);
-    uint16_t *copy = (uint16_t *)(arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : shard.first);
+    const float *value =
+        (const float *)(arena + weight->value_offset) + (weight->value_sharded ? 0 : shard.first);
+    uint16_t *copy =
+        (uint16_t *)(arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : shard.first);
     pen_f32_to_bf16(copy, value, (size_t)shard.count);
   }
 }
 
 /* The tie whose head is on this rank and whose owner is not; null: none. */
-static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t rank, uint32_t weight_index) {
+static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t rank,
+                                           uint32_t weight_index) {
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_tie *tie = &plan->ties[i];
-    if (tie->weight == weight_index && tie->rank == rank && plan->weights[weight_index].rank != rank) {
+    if (tie->weight == weight_index && tie->rank == rank &&
+        plan->weights[weight_index].rank != rank) {
       return tie;
     }
   }
@@ -33,11 +39,13 @@ float *pen_weight_lend(const struct pen_weight *weight) {
   return value;
 }
 
-float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index) {
+float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+                      uint32_t weight_index) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
   if (weight->rank == rank) {
-    return weight->value_sharded ? pen_weight_lend(weight) : (float *)(arena + weight->value_offset);
+    return weight->value_sharded ? pen_weight_lend(weight)
+                                 : (float *)(arena + weight->value_offset);
   }
   if (tie == NULL) {
     return NULL;
@@ -46,7 +54,8 @@ float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char 
 }
 
 /* Keeps the own shard; products read the copy, whole or brought together. */
-static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, const float *value) {
+static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned char *arena,
+                       uint32_t weight_index, const float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   struct pen_shard own = pen_kept_of(plan, weight_index, replica, true);
   if (weight->value_offset != UINT64_MAX) {
@@ -54,11 +63,13 @@ static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned c
   }
   if (weight->bf16_offset != UINT64_MAX) {
     struct pen_shard copied = pen_kept_of(plan, weight_index, replica, weight->bf16_sharded);
-    pen_f32_to_bf16((uint16_t *)(arena + weight->bf16_offset), value + copied.first, (size_t)copied.count);
+    pen_f32_to_bf16((uint16_t *)(arena + weight->bf16_offset), value + copied.first,
+                    (size_t)copied.count);
   }
 }
 
-void pen_value_taken(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint32_t weight_index, float *value) {
+void pen_value_taken(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                     unsigned char *arena, uint32_t weight_index, float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
   if (weight->rank == rank && weight->value_sharded) {

@@ -1,4 +1,5 @@
-/* checkpoint_load.c: reads a run's state back, each rank its own tensors, held against the manifest's checksums. */
+/* checkpoint_load.c: reads a run's state back, each rank its own tensors, held against the
+ * manifest's checksums. */
 #define _GNU_SOURCE 1
 #include "runtime/storage/checkpoint.h"
 
@@ -13,9 +14,12 @@
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
 
-/* Opens one tensor file of a checkpoint and meets it with the plan: every part there, none besides. */
+/* Opens one tensor file of a checkpoint and meets it with the plan: every part there, none besides.
+ */
 static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *folder, int file,
-                                            const struct pen_plan *plan, enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last) {
+                                            const struct pen_plan *plan,
+                                            enum pen_checkpoint_tensor first,
+                                            enum pen_checkpoint_tensor last) {
   char name[PEN_STORED_NAME_BYTES];
   if (pen_path_join(path, folder, pen_checkpoint_files[file])) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
@@ -25,7 +29,8 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
       if (pen_checkpoint_tensor_exists(weight, part)) {
-        pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part), weight->dim_count, weight->dim);
+        pen_safetensors_expect(stored, pen_checkpoint_tensor_name(name, weight, part),
+                               weight->dim_count, weight->dim);
       }
     }
   }
@@ -33,13 +38,14 @@ static struct pen_safetensors *open_checked(char path[PATH_MAX], const char *fol
   return stored;
 }
 
-static void check_tensors(const char *folder, int file, const struct pen_plan *plan, enum pen_checkpoint_tensor first,
-                          enum pen_checkpoint_tensor last) {
+static void check_tensors(const char *folder, int file, const struct pen_plan *plan,
+                          enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last) {
   char path[PATH_MAX];
   pen_safetensors_close(open_checked(path, folder, file, plan, first, last));
 }
 
-/* The folder that DIR/latest names: 0, or 1 if there is none. A copy may have turned the link into a folder. */
+/* The folder that DIR/latest names: 0, or 1 if there is none. A copy may have turned the link into
+ * a folder. */
 static int follow_latest(const char *dir, char folder[PATH_MAX]) {
   char latest[PATH_MAX], target[PATH_MAX];
   int result = pen_path_join(latest, dir, "latest");
@@ -51,7 +57,8 @@ static int follow_latest(const char *dir, char folder[PATH_MAX]) {
     result = pen_path_suffix(folder, latest, "");
   } else if (length >= 0) {
     target[length] = 0;
-    result = target[0] == '/' ? pen_path_suffix(folder, target, "") : pen_path_join(folder, dir, target);
+    result =
+        target[0] == '/' ? pen_path_suffix(folder, target, "") : pen_path_join(folder, dir, target);
   } else {
     result = -1;
   }
@@ -63,10 +70,14 @@ static int follow_latest(const char *dir, char folder[PATH_MAX]) {
 
 static int share(const char *folder) {
   char manifest[PATH_MAX];
-  return pen_path_join(manifest, folder, pen_checkpoint_files[PEN_MANIFEST_FILE]) || access(manifest, F_OK) || pen_folder_share(folder) ? -1 : 0;
+  return pen_path_join(manifest, folder, pen_checkpoint_files[PEN_MANIFEST_FILE]) ||
+                 access(manifest, F_OK) || pen_folder_share(folder)
+             ? -1
+             : 0;
 }
 
-int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), const char *name, char folder[PATH_MAX]) {
+int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), const char *name,
+                         char folder[PATH_MAX]) {
   char before[PATH_MAX] = "";
   int result = lead(name, folder);
   while (result == 0 && share(folder) != 0 && strcmp(folder, before) != 0) {
@@ -76,18 +87,23 @@ int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), c
   return result;
 }
 
-static int find(const char *dir, const struct pen_plan *plan, int moments, struct pen_checkpoint_info *out) {
+static int find(const char *dir, const struct pen_plan *plan, int moments,
+                struct pen_checkpoint_info *out) {
   struct pen_manifest manifest;
-  if (moments ? follow_latest(dir, out->path) : pen_checkpoint_share(follow_latest, dir, out->path)) {
+  if (moments ? follow_latest(dir, out->path)
+              : pen_checkpoint_share(follow_latest, dir, out->path)) {
     return 1;
   }
   check_tensors(out->path, PEN_MODEL_FILE, plan, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE);
   if (moments) {
-    check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ);
+    check_tensors(out->path, PEN_OPTIMIZER_FILE, plan, PEN_CHECKPOINT_EXP_AVG,
+                  PEN_CHECKPOINT_EXP_AVG_SQ);
   }
-  pen_manifest_read(&manifest, out->path, plan, moments ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
+  pen_manifest_read(&manifest, out->path, plan,
+                    moments ? PEN_CHECKPOINT_EXP_AVG_SQ : PEN_CHECKPOINT_VALUE);
   if (memcmp(manifest.model_digest, plan->model_digest, PEN_DIGEST_BYTES) != 0) {
-    pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model", out->path);
+    pen_fail(PEN_EXIT_DATA, "%s/manifest.json: model_digest: a checkpoint of another model",
+             out->path);
   }
   out->step = manifest.step;
   out->cursor = manifest.cursor;
@@ -95,44 +111,54 @@ static int find(const char *dir, const struct pen_plan *plan, int moments, struc
   return 0;
 }
 
-int pen_checkpoint_find(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out) {
+int pen_checkpoint_find(const char *dir, const struct pen_plan *plan,
+                        struct pen_checkpoint_info *out) {
   return find(dir, plan, 1, out);
 }
 
-int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan, struct pen_checkpoint_info *out) {
+int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan,
+                                struct pen_checkpoint_info *out) {
   return find(dir, plan, 0, out);
 }
 
-/* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory for a while. Null: it is not wanted. */
-static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned char *arena, uint32_t weight_index, enum pen_checkpoint_tensor part) {
+/* Where a part of an own weight is read to: where it is kept, or, if that is a shard, into memory
+ * for a while. Null: it is not wanted. */
+static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+                          uint32_t weight_index, enum pen_checkpoint_tensor part) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   if (weight->rank != rank || !pen_checkpoint_tensor_exists(weight, part)) {
     return NULL;
   }
-  return pen_checkpoint_tensor_is_sharded(plan, weight_index, part) ? pen_weight_lend(weight) : (float *)(arena + pen_checkpoint_arena_offset(weight, part));
+  return pen_checkpoint_tensor_is_sharded(plan, weight_index, part)
+             ? pen_weight_lend(weight)
+             : (float *)(arena + pen_checkpoint_arena_offset(weight, part));
 }
 
-static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena, uint32_t weight_index, enum pen_checkpoint_tensor part,
-                         float *moment) {
+static void moment_taken(const struct pen_plan *plan, uint32_t replica, unsigned char *arena,
+                         uint32_t weight_index, enum pen_checkpoint_tensor part, float *moment) {
   if (pen_checkpoint_tensor_is_sharded(plan, weight_index, part)) {
     struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part, replica);
-    memcpy(arena + pen_checkpoint_arena_offset(&plan->weights[weight_index], part), moment + kept.first, kept.count * sizeof *moment);
+    memcpy(arena + pen_checkpoint_arena_offset(&plan->weights[weight_index], part),
+           moment + kept.first, kept.count * sizeof *moment);
     free(moment);
   }
 }
 
-static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena,
-                       enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last, const struct pen_manifest *manifest) {
+static void load_parts(const char *folder, int file, const struct pen_plan *plan, uint32_t replica,
+                       uint32_t rank, unsigned char *arena, enum pen_checkpoint_tensor first,
+                       enum pen_checkpoint_tensor last, const struct pen_manifest *manifest) {
   char path[PATH_MAX], name[PEN_STORED_NAME_BYTES];
   struct pen_safetensors *stored = open_checked(path, folder, file, plan, first, last);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
-      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_take(plan, rank, arena, i) : take_moment(plan, rank, arena, i, part);
+      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_take(plan, rank, arena, i)
+                                               : take_moment(plan, rank, arena, i, part);
       if (to != NULL) {
         unsigned char digest[PEN_DIGEST_BYTES];
         pen_checkpoint_tensor_name(name, weight, part);
-        pen_safetensors_read(stored, pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
+        pen_safetensors_read(stored,
+                             pen_safetensors_expect(stored, name, weight->dim_count, weight->dim),
                              to, digest);
         pen_manifest_expect(manifest, plan, i, part, path, digest);
         if (part == PEN_CHECKPOINT_VALUE) {
@@ -146,17 +172,22 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
   pen_safetensors_close(stored);
 }
 
-void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                                 unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
   pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_VALUE);
-  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, &manifest);
+  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE,
+             PEN_CHECKPOINT_VALUE, &manifest);
   pen_manifest_free(&manifest);
 }
 
-void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                         unsigned char *arena, const char *path) {
   struct pen_manifest manifest;
   pen_manifest_read(&manifest, path, plan, PEN_CHECKPOINT_EXP_AVG_SQ);
-  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, &manifest);
-  load_parts(path, PEN_OPTIMIZER_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ, &manifest);
+  load_parts(path, PEN_MODEL_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_VALUE,
+             PEN_CHECKPOINT_VALUE, &manifest);
+  load_parts(path, PEN_OPTIMIZER_FILE, plan, replica, rank, arena, PEN_CHECKPOINT_EXP_AVG,
+             PEN_CHECKPOINT_EXP_AVG_SQ, &manifest);
   pen_manifest_free(&manifest);
 }

@@ -1,4 +1,5 @@
-/* checkpoint.c: saves the state of a run so that a crash at any instant leaves the last good checkpoint in place. */
+/* checkpoint.c: saves the state of a run so that a crash at any instant leaves the last good
+ * checkpoint in place. */
 #define _GNU_SOURCE 1
 #include "runtime/storage/checkpoint.h"
 
@@ -21,7 +22,8 @@
 
 enum { FOLDER_NAME_BYTES = 32, ENTRY_BYTES = 4096 };
 
-const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES] = {"model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
+const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES] = {
+    "model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
 
 /* ---- leftovers ---- */
 
@@ -49,8 +51,11 @@ static void remove_checkpoint(const char *folder) {
   rmdir(folder);
 }
 
-/* Calls `visit` for each folder's name in DIR that is_step(). readdir() would want an allocator; the system call wants none. */
-static void each_step(const char *dir, const char *ending, void (*visit)(void *context, const char *name, uint64_t step), void *context) {
+/* Calls `visit` for each folder's name in DIR that is_step(). readdir() would want an allocator;
+ * the system call wants none. */
+static void each_step(const char *dir, const char *ending,
+                      void (*visit)(void *context, const char *name, uint64_t step),
+                      void *context) {
   _Alignas(struct dirent64) char entries[ENTRY_BYTES];
   uint64_t step;
   int fd = open(dir, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
@@ -99,7 +104,8 @@ bool pen_checkpoint_newest(const char *dir, uint64_t *step) {
 
 /* ---- pruning ---- */
 
-/* How many checkpoints there are of steps up to `newest`, and the oldest of them from `first` on. */
+/* How many checkpoints there are of steps up to `newest`, and the oldest of them from `first` on.
+ */
 struct pruning {
   uint64_t newest, first, count, oldest;
 };
@@ -113,8 +119,9 @@ static void count_steps(void *context, const char *name, uint64_t step) {
   }
 }
 
-/* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are there. One that is being read stays. A
- * folder that is being taken away has the name of an unfinished one, so that what is left of it goes with the next save. */
+/* The oldest goes first, until no more than `keep` are left: whatever interrupts it, the newest are
+ * there. One that is being read stays. A folder that is being taken away has the name of an
+ * unfinished one, so that what is left of it goes with the next save. */
 void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
   struct pruning pruning = {.newest = step};
   char path[PATH_MAX], temporary[PATH_MAX], name[FOLDER_NAME_BYTES];
@@ -127,7 +134,8 @@ void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
     }
     snprintf(name, sizeof name, "step-%08llu", (unsigned long long)pruning.oldest);
     int taken = pen_path_join(path, dir, name) == 0 ? pen_folder_take(path) : -1;
-    if (taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 && rename(path, temporary) == 0) {
+    if (taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 &&
+        rename(path, temporary) == 0) {
       remove_checkpoint(temporary);
     }
     if (taken >= 0) {
@@ -154,10 +162,12 @@ static bool failed(struct pen_save_failure *failure, int status, const char *pat
   return false;
 }
 
-static bool name_save(struct save *save, const char *dir, uint64_t step, struct pen_save_failure *failure) {
+static bool name_save(struct save *save, const char *dir, uint64_t step,
+                      struct pen_save_failure *failure) {
   save->dir = dir;
   snprintf(save->name, sizeof save->name, "step-%08llu", (unsigned long long)step);
-  return (pen_path_join(save->folder, dir, save->name) == 0 && pen_path_suffix(save->temporary, save->folder, ".tmp") == 0) ||
+  return (pen_path_join(save->folder, dir, save->name) == 0 &&
+          pen_path_suffix(save->temporary, save->folder, ".tmp") == 0) ||
          failed(failure, PEN_EXIT_CANNOT_CREATE, dir);
 }
 
@@ -169,19 +179,21 @@ static int open_part(const struct save *save, int file, int flags, char path[PAT
   return open(path, flags | O_WRONLY | O_CLOEXEC | O_NOFOLLOW, 0666);
 }
 
-static bool start_tensors(const struct save *save, int file, const char *header, uint64_t data_offset, uint64_t bytes,
-                          struct pen_save_failure *failure) {
+static bool start_tensors(const struct save *save, int file, const char *header,
+                          uint64_t data_offset, uint64_t bytes, struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, O_CREAT | O_EXCL, path);
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  bool good = (pen_file_reserve(fd, bytes) == 0 && pen_safetensors_start(fd, header, data_offset) == 0) ||
-              failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  bool good =
+      (pen_file_reserve(fd, bytes) == 0 && pen_safetensors_start(fd, header, data_offset) == 0) ||
+      failed(failure, PEN_EXIT_CANNOT_WRITE, path);
   return (close(fd) == 0 || !good || failed(failure, PEN_EXIT_CANNOT_WRITE, path)) && good;
 }
 
-static bool begin(struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
+static bool begin(struct save *save, const struct pen_plan *plan,
+                  struct pen_save_failure *failure) {
   if (pen_folder_make(save->dir)) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, save->dir);
   }
@@ -189,12 +201,14 @@ static bool begin(struct save *save, const struct pen_plan *plan, struct pen_sav
   if (mkdir(save->temporary, 0777)) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, save->temporary);
   }
-  return start_tensors(save, PEN_MODEL_FILE, plan->model_header, pen_model_data_offset(plan), plan->model_file_bytes, failure) &&
-         start_tensors(save, PEN_OPTIMIZER_FILE, plan->optimizer_header, pen_optimizer_data_offset(plan), plan->optimizer_file_bytes,
-                       failure);
+  return start_tensors(save, PEN_MODEL_FILE, plan->model_header, pen_model_data_offset(plan),
+                       plan->model_file_bytes, failure) &&
+         start_tensors(save, PEN_OPTIMIZER_FILE, plan->optimizer_header,
+                       pen_optimizer_data_offset(plan), plan->optimizer_file_bytes, failure);
 }
 
-bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step, struct pen_save_failure *failure) {
+bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step,
+                          struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
   bool good = name_save(&save, dir, step, failure) && begin(&save, plan, failure);
@@ -205,20 +219,24 @@ bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t
 }
 
 /* A checkpoint with infinite or undefined numbers would take the place of one that is good. */
-static void refuse_nonsense(const struct save *save, const struct pen_weight *weight, const unsigned char *values, size_t bytes) {
+static void refuse_nonsense(const struct save *save, const struct pen_weight *weight,
+                            const unsigned char *values, size_t bytes) {
   const float *x = (const float *)values;
   int bad = 0;
   for (size_t i = 0; i < bytes / sizeof *x; i++) {
     bad |= !(fabsf(x[i]) <= FLT_MAX);
   }
   if (bad) {
-    pen_fail(PEN_EXIT_DATA, "%s: tensor %s is not finite; not saved, what is in %s stays", save->name, weight->name, save->dir);
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s is not finite; not saved, what is in %s stays",
+             save->name, weight->name, save->dir);
   }
 }
 
-/* Looks at, writes and hashes one tensor or a piece of it, in pieces that stay in the cache between the three. */
-static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd, const struct pen_arena_view *view, uint64_t from,
-                        uint64_t count, uint64_t offset, unsigned char digest[PEN_DIGEST_BYTES]) {
+/* Looks at, writes and hashes one tensor or a piece of it, in pieces that stay in the cache between
+ * the three. */
+static int write_tensor(const struct save *save, const struct pen_weight *weight, int fd,
+                        const struct pen_arena_view *view, uint64_t from, uint64_t count,
+                        uint64_t offset, unsigned char digest[PEN_DIGEST_BYTES]) {
   struct sha256_ctx hash;
   sha256_init(&hash);
   while (count > 0) {
@@ -237,44 +255,56 @@ static int write_tensor(const struct save *save, const struct pen_weight *weight
   return 0;
 }
 
-/* One part of a weight, as far as it is this replica's to write. Of a shard nobody wants the digest. */
-static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part, uint32_t replica, int fd,
+/* One part of a weight, as far as it is this replica's to write. Of a shard nobody wants the
+ * digest. */
+static int write_part(const struct save *save, const struct pen_plan *plan, uint32_t weight_index,
+                      enum pen_checkpoint_tensor part, uint32_t replica, int fd,
                       const struct pen_arena_view *view, unsigned char digest[PEN_DIGEST_BYTES]) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   bool cut = pen_checkpoint_tensor_is_sharded(plan, weight_index, part);
   unsigned char unused[PEN_DIGEST_BYTES];
   struct pen_shard kept = pen_checkpoint_tensor_kept(plan, weight_index, part, replica);
-  if (!pen_checkpoint_tensor_exists(weight, part) || (!cut && !pen_is_writer(plan, weight_index, replica))) {
+  if (!pen_checkpoint_tensor_exists(weight, part) ||
+      (!cut && !pen_is_writer(plan, weight_index, replica))) {
     return 0;
   }
-  return write_tensor(save, weight, fd, view, pen_checkpoint_arena_offset(weight, part), kept.count * sizeof(float),
-                      pen_checkpoint_file_offset(weight, part) + kept.first * sizeof(float), cut ? unused : digest);
+  return write_tensor(
+      save, weight, fd, view, pen_checkpoint_arena_offset(weight, part), kept.count * sizeof(float),
+      pen_checkpoint_file_offset(weight, part) + kept.first * sizeof(float), cut ? unused : digest);
 }
 
-/* The parts first to last of one rank's weights, into the file that holds them. The folder is left to others on failure: they
- * may still be writing. */
-static bool write_parts(const struct save *save, int file, const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                        const struct pen_arena_view *view, enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last,
-                        unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+/* The parts first to last of one rank's weights, into the file that holds them. The folder is left
+ * to others on failure: they may still be writing. */
+static bool write_parts(const struct save *save, int file, const struct pen_plan *plan,
+                        uint32_t replica, uint32_t rank, const struct pen_arena_view *view,
+                        enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last,
+                        unsigned char (*digests)[PEN_DIGEST_BYTES],
+                        struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
   int result = fd < 0 ? -1 : 0;
   for (uint32_t i = 0; i < plan->weight_count && !result; i++) {
-    for (enum pen_checkpoint_tensor part = first; part <= last && plan->weights[i].rank == rank && !result; part++) {
-      result = write_part(save, plan, i, part, replica, fd, view, digests[PEN_CHECKPOINT_TENSORS * i + part]);
+    for (enum pen_checkpoint_tensor part = first;
+         part <= last && plan->weights[i].rank == rank && !result; part++) {
+      result = write_part(save, plan, i, part, replica, fd, view,
+                          digests[PEN_CHECKPOINT_TENSORS * i + part]);
     }
   }
   result = fd < 0 ? -1 : pen_file_sync_close(fd, result);
   return result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const struct pen_arena_view *view, const char *dir,
-                               uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                               const struct pen_arena_view *view, const char *dir, uint64_t step,
+                               unsigned char (*digests)[PEN_DIGEST_BYTES],
+                               struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
   return name_save(&save, dir, step, failure) &&
-         write_parts(&save, PEN_MODEL_FILE, plan, replica, rank, view, PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_VALUE, digests, failure) &&
-         write_parts(&save, PEN_OPTIMIZER_FILE, plan, replica, rank, view, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ, digests, failure);
+         write_parts(&save, PEN_MODEL_FILE, plan, replica, rank, view, PEN_CHECKPOINT_VALUE,
+                     PEN_CHECKPOINT_VALUE, digests, failure) &&
+         write_parts(&save, PEN_OPTIMIZER_FILE, plan, replica, rank, view, PEN_CHECKPOINT_EXP_AVG,
+                     PEN_CHECKPOINT_EXP_AVG_SQ, digests, failure);
 }
 
 static const unsigned char *look_here(void *context, uint64_t offset, size_t bytes) {
@@ -282,19 +312,23 @@ static const unsigned char *look_here(void *context, uint64_t offset, size_t byt
   return (const unsigned char *)context + offset;
 }
 
-bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
-                          unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+bool pen_checkpoint_write(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                          const unsigned char *arena, const char *dir, uint64_t step,
+                          unsigned char (*digests)[PEN_DIGEST_BYTES],
+                          struct pen_save_failure *failure) {
   const struct pen_arena_view here = {.look = look_here, .context = (void *)arena};
   return pen_checkpoint_write_seen(plan, replica, rank, &here, dir, step, digests, failure);
 }
 
 /* Hashes bytes of a file. */
-static int hash_file(int fd, uint64_t offset, uint64_t bytes, unsigned char digest[PEN_DIGEST_BYTES]) {
+static int hash_file(int fd, uint64_t offset, uint64_t bytes,
+                     unsigned char digest[PEN_DIGEST_BYTES]) {
   unsigned char piece[1 << 16];
   struct sha256_ctx hash;
   sha256_init(&hash);
   while (bytes > 0) {
-    ssize_t got = pread(fd, piece, bytes < sizeof piece ? (size_t)bytes : sizeof piece, (off_t)offset);
+    ssize_t got =
+        pread(fd, piece, bytes < sizeof piece ? (size_t)bytes : sizeof piece, (off_t)offset);
     if (got < 0 && errno == EINTR) {
       continue;
     }
@@ -310,21 +344,31 @@ static int hash_file(int fd, uint64_t offset, uint64_t bytes, unsigned char dige
   return 0;
 }
 
-bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank, const char *dir, uint64_t step,
-                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                           const char *dir, uint64_t step,
+                           unsigned char (*digests)[PEN_DIGEST_BYTES],
+                           struct pen_save_failure *failure) {
   static const int file_of[PEN_CHECKPOINT_TENSORS] = {
-      [PEN_CHECKPOINT_VALUE] = PEN_MODEL_FILE, [PEN_CHECKPOINT_EXP_AVG] = PEN_OPTIMIZER_FILE, [PEN_CHECKPOINT_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
+      [PEN_CHECKPOINT_VALUE] = PEN_MODEL_FILE,
+      [PEN_CHECKPOINT_EXP_AVG] = PEN_OPTIMIZER_FILE,
+      [PEN_CHECKPOINT_EXP_AVG_SQ] = PEN_OPTIMIZER_FILE};
   struct save save;
   char path[PATH_MAX];
   bool good = name_save(&save, dir, step, failure);
   for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS && good; part++) {
-    int fd = pen_path_join(path, save.temporary, pen_checkpoint_files[file_of[part]]) ? -1 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+    int fd = pen_path_join(path, save.temporary, pen_checkpoint_files[file_of[part]])
+                 ? -1
+                 : open(path, O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
     int result = fd < 0 ? -1 : 0;
     for (uint32_t i = 0; i < plan->weight_count && result == 0; i++) {
       const struct pen_weight *weight = &plan->weights[i];
-      bool reads = weight->rank == rank && pen_is_writer(plan, i, replica) && pen_checkpoint_tensor_exists(weight, part) && pen_checkpoint_tensor_is_sharded(plan, i, part);
+      bool reads = weight->rank == rank && pen_is_writer(plan, i, replica) &&
+                   pen_checkpoint_tensor_exists(weight, part) &&
+                   pen_checkpoint_tensor_is_sharded(plan, i, part);
       if (reads) {
-        result = hash_file(fd, pen_checkpoint_file_offset(weight, part), weight->count * sizeof(float), digests[PEN_CHECKPOINT_TENSORS * i + part]);
+        result =
+            hash_file(fd, pen_checkpoint_file_offset(weight, part), weight->count * sizeof(float),
+                      digests[PEN_CHECKPOINT_TENSORS * i + part]);
       }
     }
     good = result == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
@@ -335,24 +379,29 @@ bool pen_checkpoint_digest(const struct pen_plan *plan, uint32_t replica, uint32
   return good;
 }
 
-/* Syncs one file of the save again: the sync of a rank need not have covered the header, nor a rank on another host. */
+/* Syncs one file of the save again: the sync of a rank need not have covered the header, nor a rank
+ * on another host. */
 static bool sync_part(const struct save *save, int file, struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, file, 0, path);
-  return (fd >= 0 && pen_file_sync_close(fd, 0) == 0) || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return (fd >= 0 && pen_file_sync_close(fd, 0) == 0) ||
+         failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step, uint64_t cursor,
-                         unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+static bool add_manifest(const struct save *save, const struct pen_plan *plan, uint64_t step,
+                         uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES],
+                         struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, PEN_MANIFEST_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
     return failed(failure, PEN_EXIT_CANNOT_CREATE, path);
   }
-  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, digests)) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
+  return pen_file_sync_close(fd, pen_manifest_write(fd, plan, step, cursor, digests)) == 0 ||
+         failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-static bool add_config(const struct save *save, const struct pen_plan *plan, struct pen_save_failure *failure) {
+static bool add_config(const struct save *save, const struct pen_plan *plan,
+                       struct pen_save_failure *failure) {
   char path[PATH_MAX];
   int fd = open_part(save, PEN_CONFIG_FILE, O_CREAT | O_EXCL, path);
   if (fd < 0) {
@@ -362,8 +411,8 @@ static bool add_config(const struct save *save, const struct pen_plan *plan, str
   return pen_file_sync_close(fd, result) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, path);
 }
 
-/* Gives the finished folder its name. One of that name may be there, from a run before, and `latest` may point at it: the two
- * then change places at one stroke, and the old one goes. */
+/* Gives the finished folder its name. One of that name may be there, from a run before, and
+ * `latest` may point at it: the two then change places at one stroke, and the old one goes. */
 static bool take_place(const struct save *save, struct pen_save_failure *failure) {
   int result = rename(save->temporary, save->folder);
   if (result && (errno == EEXIST || errno == ENOTEMPTY)) {
@@ -371,7 +420,8 @@ static bool take_place(const struct save *save, struct pen_save_failure *failure
     if (result && (errno == EINVAL || errno == ENOSYS)) {
       failure->status = PEN_EXIT_CANNOT_CREATE;
       snprintf(failure->message, sizeof failure->message,
-               "%s: cannot create: it exists, and this file system cannot exchange it: remove it", save->folder);
+               "%s: cannot create: it exists, and this file system cannot exchange it: remove it",
+               save->folder);
       return false;
     }
     if (result == 0) {
@@ -394,14 +444,17 @@ static bool point_latest(const struct save *save, struct pen_save_failure *failu
   return pen_folder_sync(save->dir) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save->dir);
 }
 
-bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
-                           unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
+bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
+                           uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES],
+                           struct pen_save_failure *failure) {
   struct save save;
   pen_files_take_limits_as_errors();
-  bool good = name_save(&save, dir, step, failure) && add_manifest(&save, plan, step, cursor, digests, failure) &&
+  bool good = name_save(&save, dir, step, failure) &&
+              add_manifest(&save, plan, step, cursor, digests, failure) &&
               add_config(&save, plan, failure) && sync_part(&save, PEN_MODEL_FILE, failure) &&
               sync_part(&save, PEN_OPTIMIZER_FILE, failure) &&
-              (pen_folder_sync(save.temporary) == 0 || failed(failure, PEN_EXIT_CANNOT_WRITE, save.temporary)) &&
+              (pen_folder_sync(save.temporary) == 0 ||
+               failed(failure, PEN_EXIT_CANNOT_WRITE, save.temporary)) &&
               take_place(&save, failure) && point_latest(&save, failure);
   if (!good) {
     pen_checkpoint_abandon(dir);

@@ -6,16 +6,19 @@
 #include "runtime/base/check.h"
 
 static const char *const suffixes[PEN_CHECKPOINT_TENSORS] = {
-  [PEN_CHECKPOINT_VALUE] = "",
-  [PEN_CHECKPOINT_EXP_AVG] = ".exp_avg",
-  [PEN_CHECKPOINT_EXP_AVG_SQ] = ".exp_avg_sq",
+    [PEN_CHECKPOINT_VALUE] = "",
+    [PEN_CHECKPOINT_EXP_AVG] = ".exp_avg",
+    [PEN_CHECKPOINT_EXP_AVG_SQ] = ".exp_avg_sq",
 };
 
-bool pen_checkpoint_tensor_exists(const struct pen_weight *weight, enum pen_checkpoint_tensor part) {
+bool pen_checkpoint_tensor_exists(const struct pen_weight *weight,
+                                  enum pen_checkpoint_tensor part) {
   return part == PEN_CHECKPOINT_VALUE || !weight->frozen;
 }
 
-const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES], const struct pen_weight *weight, enum pen_checkpoint_tensor part) {
+const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
+                                       const struct pen_weight *weight,
+                                       enum pen_checkpoint_tensor part) {
   int length = snprintf(name, PEN_STORED_NAME_BYTES, "%s%s", weight->name, suffixes[part]);
   if (length < 0 || length >= PEN_STORED_NAME_BYTES) {
     pen_fail(PEN_EXIT_INTERNAL, "tensor %.80s...: its name is too long", weight->name);
@@ -23,30 +26,39 @@ const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES], const s
   return name;
 }
 
-bool pen_checkpoint_tensor_is_sharded(const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part) {
-  return part == PEN_CHECKPOINT_VALUE ? plan->weights[weight_index].value_sharded : pen_moments_are_sharded(plan);
+bool pen_checkpoint_tensor_is_sharded(const struct pen_plan *plan, uint32_t weight_index,
+                                      enum pen_checkpoint_tensor part) {
+  return part == PEN_CHECKPOINT_VALUE ? plan->weights[weight_index].value_sharded
+                                      : pen_moments_are_sharded(plan);
 }
 
-struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part, uint32_t replica) {
-  return pen_kept_of(plan, weight_index, replica, pen_checkpoint_tensor_is_sharded(plan, weight_index, part));
+struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_t weight_index,
+                                            enum pen_checkpoint_tensor part, uint32_t replica) {
+  return pen_kept_of(plan, weight_index, replica,
+                     pen_checkpoint_tensor_is_sharded(plan, weight_index, part));
 }
 
 bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, uint32_t replica) {
   return plan->replica_count <= 1 || weight_index % plan->replica_count == replica;
 }
 
-uint64_t pen_checkpoint_arena_offset(const struct pen_weight *weight, enum pen_checkpoint_tensor part) {
-  const uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
+uint64_t pen_checkpoint_arena_offset(const struct pen_weight *weight,
+                                     enum pen_checkpoint_tensor part) {
+  const uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_offset, weight->exp_avg_offset,
+                                                    weight->exp_avg_sq_offset};
   return offsets[part];
 }
 
-uint64_t pen_checkpoint_file_offset(const struct pen_weight *weight, enum pen_checkpoint_tensor part) {
-  const uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_file, weight->exp_avg_file, weight->exp_avg_sq_file};
+uint64_t pen_checkpoint_file_offset(const struct pen_weight *weight,
+                                    enum pen_checkpoint_tensor part) {
+  const uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_file, weight->exp_avg_file,
+                                                    weight->exp_avg_sq_file};
   return offsets[part];
 }
 
 /* A file without tensors is all header. */
-static uint64_t data_offset(const struct pen_plan *plan, enum pen_checkpoint_tensor first, enum pen_checkpoint_tensor last, uint64_t file_bytes) {
+static uint64_t data_offset(const struct pen_plan *plan, enum pen_checkpoint_tensor first,
+                            enum pen_checkpoint_tensor last, uint64_t file_bytes) {
   uint64_t offset = file_bytes;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
@@ -64,5 +76,6 @@ uint64_t pen_model_data_offset(const struct pen_plan *plan) {
 }
 
 uint64_t pen_optimizer_data_offset(const struct pen_plan *plan) {
-  return data_offset(plan, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ, plan->optimizer_file_bytes);
+  return data_offset(plan, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ,
+                     plan->optimizer_file_bytes);
 }

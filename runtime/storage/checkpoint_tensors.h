@@ -1,4 +1,5 @@
-/* parts.h: what a checkpoint holds of a weight, under which name, and where. Pure functions of the plan; no allocation. */
+/* parts.h: what a checkpoint holds of a weight, under which name, and where. Pure functions of the
+ * plan; no allocation. */
 #ifndef PEN_PARTS_H
 #define PEN_PARTS_H
 
@@ -7,9 +8,14 @@
 
 #include "runtime/plan/plan.h"
 
-/* The order is that of the digests: [PEN_CHECKPOINT_TENSORS * weight_index + part]. The value lies in model.safetensors, the moments in
- * optimizer.safetensors. */
-enum pen_checkpoint_tensor { PEN_CHECKPOINT_VALUE, PEN_CHECKPOINT_EXP_AVG, PEN_CHECKPOINT_EXP_AVG_SQ, PEN_CHECKPOINT_TENSORS };
+/* The order is that of the digests: [PEN_CHECKPOINT_TENSORS * weight_index + part]. The value lies
+ * in model.safetensors, the moments in optimizer.safetensors. */
+enum pen_checkpoint_tensor {
+  PEN_CHECKPOINT_VALUE,
+  PEN_CHECKPOINT_EXP_AVG,
+  PEN_CHECKPOINT_EXP_AVG_SQ,
+  PEN_CHECKPOINT_TENSORS
+};
 
 enum { PEN_STORED_NAME_BYTES = 512 };
 
@@ -17,19 +23,26 @@ enum { PEN_STORED_NAME_BYTES = 512 };
 bool pen_checkpoint_tensor_exists(const struct pen_weight *weight, enum pen_checkpoint_tensor part);
 
 /* NAME, NAME.exp_avg or NAME.exp_avg_sq. Fails (PEN_EXIT_INTERNAL) on a name longer than that. */
-const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES], const struct pen_weight *weight, enum pen_checkpoint_tensor part);
+const char *pen_checkpoint_tensor_name(char name[PEN_STORED_NAME_BYTES],
+                                       const struct pen_weight *weight,
+                                       enum pen_checkpoint_tensor part);
 
-/* Whether a replica keeps its own shard of the part alone, and which elements it keeps: from the part's offset on. */
-bool pen_checkpoint_tensor_is_sharded(const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part);
-struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part, uint32_t replica);
+/* Whether a replica keeps its own shard of the part alone, and which elements it keeps: from the
+ * part's offset on. */
+bool pen_checkpoint_tensor_is_sharded(const struct pen_plan *plan, uint32_t weight_index,
+                                      enum pen_checkpoint_tensor part);
+struct pen_shard pen_checkpoint_tensor_kept(const struct pen_plan *plan, uint32_t weight_index,
+                                            enum pen_checkpoint_tensor part, uint32_t replica);
 
-/* Whether it is the replica that writes what all replicas have of a weight, or reads back what all have written: by turns. Its rank of them leaves
- * the digests. */
+/* Whether it is the replica that writes what all replicas have of a weight, or reads back what all
+ * have written: by turns. Its rank of them leaves the digests. */
 bool pen_is_writer(const struct pen_plan *plan, uint32_t weight_index, uint32_t replica);
 
 /* Byte offsets: in the owner's arena, and from the start of the file that holds the part. */
-uint64_t pen_checkpoint_arena_offset(const struct pen_weight *weight, enum pen_checkpoint_tensor part);
-uint64_t pen_checkpoint_file_offset(const struct pen_weight *weight, enum pen_checkpoint_tensor part);
+uint64_t pen_checkpoint_arena_offset(const struct pen_weight *weight,
+                                     enum pen_checkpoint_tensor part);
+uint64_t pen_checkpoint_file_offset(const struct pen_weight *weight,
+                                    enum pen_checkpoint_tensor part);
 
 /* Where the header ends and the tensors begin in model.safetensors and in optimizer.safetensors. */
 uint64_t pen_model_data_offset(const struct pen_plan *plan);

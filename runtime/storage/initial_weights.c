@@ -37,7 +37,8 @@ void pen_key(uint32_t key[2], uint64_t seed, const char *name) {
 }
 
 /* Elements first to first + count of one weight. */
-static void fill(float *out, const struct pen_weight *weight, uint64_t first, size_t count, const uint32_t key[2]) {
+static void fill(float *out, const struct pen_weight *weight, uint64_t first, size_t count,
+                 const uint32_t key[2]) {
   if (weight->initial == PEN_INITIAL_NORMAL) {
     pen_normal(out, count, first, key, weight->deviation);
     return;
@@ -48,7 +49,8 @@ static void fill(float *out, const struct pen_weight *weight, uint64_t first, si
   }
 }
 
-void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint64_t seed) {
+void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                         unsigned char *arena, uint64_t seed) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     float *value = pen_value_take(plan, rank, arena, i);
@@ -71,7 +73,8 @@ static int write_weight(int fd, const struct pen_weight *weight, uint64_t seed) 
     uint64_t left = weight->count - first;
     size_t count = left < CHUNK_ELEMENTS ? (size_t)left : CHUNK_ELEMENTS;
     fill(chunk, weight, first, count, key);
-    if (pen_file_write_at(fd, chunk, count * sizeof *chunk, weight->value_file + first * sizeof *chunk)) {
+    if (pen_file_write_at(fd, chunk, count * sizeof *chunk,
+                          weight->value_file + first * sizeof *chunk)) {
       return -1;
     }
   }
@@ -94,7 +97,8 @@ static _Noreturn void write_failed(int status, const char *file, const char *tem
   if (temporary != NULL) {
     unlink(temporary);
   }
-  pen_fail(status, "%s: cannot %s: %s", file, status == PEN_EXIT_CANNOT_CREATE ? "create" : "write", cause);
+  pen_fail(status, "%s: cannot %s: %s", file, status == PEN_EXIT_CANNOT_CREATE ? "create" : "write",
+           cause);
 }
 
 /* What is there and no regular file is written through, not replaced. */
@@ -136,7 +140,8 @@ void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t s
 
 /* ---- loading ---- */
 
-void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path) {
+void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                      unsigned char *arena, const char *path) {
   struct pen_model_files *shards = pen_model_files_open(path, plan);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     float *value = pen_value_take(plan, rank, arena, i);
@@ -151,7 +156,10 @@ void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t ra
 void pen_weights_check(const struct pen_plan *plan, const char *path) {
   struct pen_model_files *shards = pen_model_files_open(path, plan);
   if (pen_model_files_beside_foreign(shards)) {
-    fprintf(stderr, "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not held against checksums\n", plan->name, path);
+    fprintf(stderr,
+            "%s: %s/manifest.json is not of a checkpoint: ignored, the weights are not held "
+            "against checksums\n",
+            plan->name, path);
   }
   pen_model_files_close(shards);
 }

@@ -6,27 +6,33 @@
 
 #include "runtime/plan/plan.h"
 
-/* The key of pen_normal()'s generator for a stream of numbers that has a name: the first 8 bytes of SHA-256(seed as 8
- * little-endian bytes, name), read as two little-endian words. It depends on nothing else. */
+/* The key of pen_normal()'s generator for a stream of numbers that has a name: the first 8 bytes of
+ * SHA-256(seed as 8 little-endian bytes, name), read as two little-endian words. It depends on
+ * nothing else. */
 void pen_key(uint32_t key[2], uint64_t seed, const char *name);
 
-/* Sets the weights of one rank of a replica in its arena, and their copies, from the seed. Normal weights: element i of a tensor is
- * deviation * n(key of its name, i). Gradients and moments are left alone: a new arena has them at zero. */
-void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, uint64_t seed);
+/* Sets the weights of one rank of a replica in its arena, and their copies, from the seed. Normal
+ * weights: element i of a tensor is deviation * n(key of its name, i). Gradients and moments are
+ * left alone: a new arena has them at zero. */
+void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                         unsigned char *arena, uint64_t seed);
 
-/* Writes the same weights, of the whole model, as a safetensors file, laid out as a checkpoint's model.safetensors: through
- * FILE.tmp and a rename. Memory is bounded whatever the model. Fails with the file's name: PEN_EXIT_CANNOT_CREATE,
- * PEN_EXIT_CANNOT_WRITE; then FILE.tmp is removed, and what FILE was before stays. */
+/* Writes the same weights, of the whole model, as a safetensors file, laid out as a checkpoint's
+ * model.safetensors: through FILE.tmp and a rename. Memory is bounded whatever the model. Fails
+ * with the file's name: PEN_EXIT_CANNOT_CREATE, PEN_EXIT_CANNOT_WRITE; then FILE.tmp is removed,
+ * and what FILE was before stays. */
 void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t seed);
 
-/* Sets the weights of one rank of a replica, and their copies, from what pen_model_files_open() takes: a file, an index or a folder.
- * The tensors may be F32, BF16 or F16 and stand in any order, but all must be there, none besides, in the right shapes, and finite; each rank
- * reads its own alone.
- * Fails with file and tensor: PEN_EXIT_DATA; PEN_EXIT_NO_INPUT if a file is absent or unreadable. Allocates. */
-void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank, unsigned char *arena, const char *path);
+/* Sets the weights of one rank of a replica, and their copies, from what pen_model_files_open()
+ * takes: a file, an index or a folder. The tensors may be F32, BF16 or F16 and stand in any order,
+ * but all must be there, none besides, in the right shapes, and finite; each rank reads its own
+ * alone. Fails with file and tensor: PEN_EXIT_DATA; PEN_EXIT_NO_INPUT if a file is absent or
+ * unreadable. Allocates. */
+void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                      unsigned char *arena, const char *path);
 
-/* The part of pen_weights_load() that needs no arena: everything but the values. A launcher that calls it before it starts
- * its ranks has the message once. */
+/* The part of pen_weights_load() that needs no arena: everything but the values. A launcher that
+ * calls it before it starts its ranks has the message once. */
 void pen_weights_check(const struct pen_plan *plan, const char *path);
 
 #endif

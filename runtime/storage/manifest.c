@@ -16,7 +16,8 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 
-/* The tensors have checksums of their own; this one is of the rest, so that no damaged digit passes for another step. */
+/* The tensors have checksums of their own; this one is of the rest, so that no damaged digit passes
+ * for another step. */
 static void state_checksum(unsigned char digest[PEN_DIGEST_BYTES], uint64_t step, uint64_t cursor,
                            const unsigned char model_digest[PEN_DIGEST_BYTES]) {
   char text[64];
@@ -29,7 +30,8 @@ static void state_checksum(unsigned char digest[PEN_DIGEST_BYTES], uint64_t step
   sha256_digest(&hash, PEN_DIGEST_BYTES, digest);
 }
 
-static void add_hex_member(struct pen_writer *text, const char *name, const unsigned char digest[PEN_DIGEST_BYTES]) {
+static void add_hex_member(struct pen_writer *text, const char *name,
+                           const unsigned char digest[PEN_DIGEST_BYTES]) {
   pen_writer_json(text, name);
   pen_writer_text(text, ": \"");
   pen_writer_hex(text, digest, PEN_DIGEST_BYTES);
@@ -57,7 +59,8 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
     for (enum pen_checkpoint_tensor part = 0; part < PEN_CHECKPOINT_TENSORS; part++) {
       if (pen_checkpoint_tensor_exists(&plan->weights[i], part)) {
         pen_writer_text(&text, separator);
-        add_hex_member(&text, pen_checkpoint_tensor_name(name, &plan->weights[i], part), digests[PEN_CHECKPOINT_TENSORS * i + part]);
+        add_hex_member(&text, pen_checkpoint_tensor_name(name, &plan->weights[i], part),
+                       digests[PEN_CHECKPOINT_TENSORS * i + part]);
         separator = ",\n    ";
       }
     }
@@ -105,8 +108,11 @@ static void parse_state(struct pen_manifest *manifest, const char *path, const j
   }
   const json_t *checksum = json_object_get(root, "state_checksum");
   state_checksum(computed, manifest->step, manifest->cursor, manifest->model_digest);
-  if (checksum != NULL && (parse_digest(stored, checksum) || memcmp(stored, computed, sizeof stored) != 0)) {
-    pen_fail(PEN_EXIT_DATA, "%s: state_checksum does not fit step, cursor and model_digest: the file was damaged", path);
+  if (checksum != NULL &&
+      (parse_digest(stored, checksum) || memcmp(stored, computed, sizeof stored) != 0)) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: state_checksum does not fit step, cursor and model_digest: the file was damaged",
+             path);
   }
 }
 
@@ -114,7 +120,8 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
                             const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
   char name[PEN_STORED_NAME_BYTES];
   const json_t *checksums = json_object_get(root, "checksums");
-  manifest->digests = calloc((size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS + 1, sizeof *manifest->digests);
+  manifest->digests =
+      calloc((size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS + 1, sizeof *manifest->digests);
   if (manifest->digests == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "%s: out of memory", path);
   }
@@ -122,9 +129,11 @@ static void parse_checksums(struct pen_manifest *manifest, const char *path, con
     for (enum pen_checkpoint_tensor part = 0; part <= last; part++) {
       const struct pen_weight *weight = &plan->weights[i];
       if (pen_checkpoint_tensor_exists(weight, part) &&
-          parse_digest(manifest->digests[PEN_CHECKPOINT_TENSORS * i + part],
-                       json_object_get(checksums, pen_checkpoint_tensor_name(name, weight, part)))) {
-        pen_fail(PEN_EXIT_DATA, "%s: tensor %s: no checksum, or none of 64 hexadecimal digits", path, name);
+          parse_digest(
+              manifest->digests[PEN_CHECKPOINT_TENSORS * i + part],
+              json_object_get(checksums, pen_checkpoint_tensor_name(name, weight, part)))) {
+        pen_fail(PEN_EXIT_DATA, "%s: tensor %s: no checksum, or none of 64 hexadecimal digits",
+                 path, name);
       }
     }
   }
@@ -160,7 +169,8 @@ static json_t *load(char path[PATH_MAX], const char *folder, const struct pen_pl
   if (pen_path_join(path, folder, "manifest.json")) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", folder, strerror(errno));
   }
-  size_t limit = 65536 + (size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS * 2 * PEN_STORED_NAME_BYTES;
+  size_t limit =
+      65536 + (size_t)plan->weight_count * PEN_CHECKPOINT_TENSORS * 2 * PEN_STORED_NAME_BYTES;
   char *text = read_text(path, limit, &count);
   json_t *root = json_loadb(text, count, JSON_REJECT_DUPLICATES, &error);
   if (root == NULL) {
@@ -178,12 +188,14 @@ enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_p
     return PEN_MANIFEST_ABSENT;
   }
   json_t *root = load(path, folder, plan);
-  const bool ours = json_object_get(root, "model_digest") != NULL || json_object_get(root, "state_checksum") != NULL;
+  const bool ours = json_object_get(root, "model_digest") != NULL ||
+                    json_object_get(root, "state_checksum") != NULL;
   json_decref(root);
   return ours ? PEN_MANIFEST_OURS : PEN_MANIFEST_FOREIGN;
 }
 
-void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
+                       const struct pen_plan *plan, enum pen_checkpoint_tensor last) {
   char path[PATH_MAX];
   json_t *root = load(path, folder, plan);
   parse_state(manifest, path, root);
@@ -191,11 +203,14 @@ void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const 
   json_decref(root);
 }
 
-void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part,
-                         const char *file, const unsigned char digest[PEN_DIGEST_BYTES]) {
+void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan,
+                         uint32_t weight_index, enum pen_checkpoint_tensor part, const char *file,
+                         const unsigned char digest[PEN_DIGEST_BYTES]) {
   char name[PEN_STORED_NAME_BYTES];
-  if (memcmp(digest, manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part], PEN_DIGEST_BYTES) != 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", file,
+  if (memcmp(digest, manifest->digests[PEN_CHECKPOINT_TENSORS * weight_index + part],
+             PEN_DIGEST_BYTES) != 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: tensor %s: its SHA-256 is not that of manifest.json: the file was damaged", file,
              pen_checkpoint_tensor_name(name, &plan->weights[weight_index], part));
   }
 }

@@ -1,5 +1,5 @@
-/* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: step, cursor, model digest, and the SHA-256 of every
- * tensor's bytes.
+/* manifest.h: manifest.json, which makes a folder of tensors a checkpoint: step, cursor, model
+ * digest, and the SHA-256 of every tensor's bytes.
  */
 #ifndef PEN_MANIFEST_H
 #define PEN_MANIFEST_H
@@ -17,21 +17,27 @@ int pen_manifest_write(int fd, const struct pen_plan *plan, uint64_t step, uint6
 struct pen_manifest {
   uint64_t step, cursor;
   unsigned char model_digest[PEN_DIGEST_BYTES];
-  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count]; zeros where a part does not exist, or was not wanted */
+  unsigned char (*digests)[PEN_DIGEST_BYTES]; /* [PEN_CHECKPOINT_TENSORS * weight_count]; zeros
+                                                 where a part does not exist, or was not wanted */
 };
 
-/* Whether FOLDER/manifest.json is there, and a checkpoint's: other tools write files of that name, too. Fails as pen_manifest_read() if it
- * is no JSON, which may be a checkpoint's that was damaged. */
+/* Whether FOLDER/manifest.json is there, and a checkpoint's: other tools write files of that name,
+ * too. Fails as pen_manifest_read() if it is no JSON, which may be a checkpoint's that was damaged.
+ */
 enum pen_manifest_found { PEN_MANIFEST_ABSENT, PEN_MANIFEST_FOREIGN, PEN_MANIFEST_OURS };
 enum pen_manifest_found pen_manifest_find(const char *folder, const struct pen_plan *plan);
 
-/* Reads and checks FOLDER/manifest.json, with the checksums of the parts up to `last`. Fails with the file's name: PEN_EXIT_NO_INPUT if it
- * is absent or unreadable, PEN_EXIT_DATA if it is damaged or lacks one of these checksums. Allocates: pen_manifest_free(). */
-void pen_manifest_read(struct pen_manifest *manifest, const char *folder, const struct pen_plan *plan, enum pen_checkpoint_tensor last);
+/* Reads and checks FOLDER/manifest.json, with the checksums of the parts up to `last`. Fails with
+ * the file's name: PEN_EXIT_NO_INPUT if it is absent or unreadable, PEN_EXIT_DATA if it is damaged
+ * or lacks one of these checksums. Allocates: pen_manifest_free(). */
+void pen_manifest_read(struct pen_manifest *manifest, const char *folder,
+                       const struct pen_plan *plan, enum pen_checkpoint_tensor last);
 
-/* Fails (PEN_EXIT_DATA) unless `digest` is that of a part of a weight, which was read from a file. */
-void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan, uint32_t weight_index, enum pen_checkpoint_tensor part,
-                         const char *file, const unsigned char digest[PEN_DIGEST_BYTES]);
+/* Fails (PEN_EXIT_DATA) unless `digest` is that of a part of a weight, which was read from a file.
+ */
+void pen_manifest_expect(const struct pen_manifest *manifest, const struct pen_plan *plan,
+                         uint32_t weight_index, enum pen_checkpoint_tensor part, const char *file,
+                         const unsigned char digest[PEN_DIGEST_BYTES]);
 void pen_manifest_free(struct pen_manifest *manifest);
 
 #endif

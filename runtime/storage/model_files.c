@@ -1,4 +1,5 @@
-/* shards.c: finds a model's weights in one safetensors file or in several with an index (see shards.h). */
+/* shards.c: finds a model's weights in one safetensors file or in several with an index (see
+ * shards.h). */
 #include "runtime/storage/model_files.h"
 
 #include <errno.h>
@@ -21,7 +22,7 @@ struct shard {
 };
 
 struct pen_model_files {
-  char *index_path; /* null: one file */
+  char *index_path;   /* null: one file */
   json_t *root, *map; /* of the index: from tensor to file name */
   struct shard *shard;
   size_t count;
@@ -63,7 +64,8 @@ static void open_named(struct pen_model_files *shards, const char *tensor, const
   const char *name = json_string_value(value);
   char path[PATH_MAX];
   if (name == NULL || *name == '\0' || strchr(name, '/') != NULL) {
-    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %.100s: the name of a file beside it is wanted", shards->index_path, tensor);
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: %.100s: the name of a file beside it is wanted",
+             shards->index_path, tensor);
   }
   if (shard_named(shards, name) != NULL) {
     return;
@@ -90,13 +92,12 @@ static void open_index(struct pen_model_files *shards, const char *path) {
   }
   shards->map = json_object_get(shards->root, "weight_map");
   if (!json_is_object(shards->map) || json_object_size(shards->map) == 0) {
-    pen_fail(PEN_EXIT_DATA, "%s: weight_map: an object is wanted that names a file for each tensor", path);
+    pen_fail(PEN_EXIT_DATA, "%s: weight_map: an object is wanted that names a file for each tensor",
+             path);
   }
   const char *tensor;
   json_t *value;
-  json_object_foreach(shards->map, tensor, value) {
-    open_named(shards, tensor, value);
-  }
+  json_object_foreach(shards->map, tensor, value) { open_named(shards, tensor, value); }
 }
 
 static bool ends_in(const char *text, const char *ending) {
@@ -104,7 +105,8 @@ static bool ends_in(const char *text, const char *ending) {
   return tail <= length && strcmp(text + length - tail, ending) == 0;
 }
 
-/* A folder that we have saved says what its tensors' bytes are. It may be of another model with the same weights: a longer sequence. */
+/* A folder that we have saved says what its tensors' bytes are. It may be of another model with the
+ * same weights: a longer sequence. */
 static void find_manifest(struct pen_model_files *shards, const char *folder) {
   shards->found = pen_manifest_find(folder, shards->plan);
   if (shards->found == PEN_MANIFEST_OURS) {
@@ -126,7 +128,8 @@ static void open_all(struct pen_model_files *shards, const char *path) {
     }
     return;
   }
-  if (pen_path_join(file, path, "model.safetensors") != 0 || pen_path_join(index, path, "model.safetensors.index.json") != 0) {
+  if (pen_path_join(file, path, "model.safetensors") != 0 ||
+      pen_path_join(index, path, "model.safetensors.index.json") != 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
   }
   if (access(file, F_OK) != 0 && access(index, F_OK) == 0) {
@@ -140,12 +143,15 @@ static void open_all(struct pen_model_files *shards, const char *path) {
 /* ---- tensors ---- */
 
 static bool has(const struct pen_model_files *shards, const char *name) {
-  return shards->map != NULL ? json_object_get(shards->map, name) != NULL : pen_safetensors_has(shards->shard[0].file, name);
+  return shards->map != NULL ? json_object_get(shards->map, name) != NULL
+                             : pen_safetensors_has(shards->shard[0].file, name);
 }
 
 /* What the files call a weight. */
-static const char *stored_name(const struct pen_model_files *shards, const struct pen_weight *weight) {
-  bool lacks = shards->lacking_bytes != 0 && strncmp(weight->name, shards->lacking, shards->lacking_bytes) == 0;
+static const char *stored_name(const struct pen_model_files *shards,
+                               const struct pen_weight *weight) {
+  bool lacks = shards->lacking_bytes != 0 &&
+               strncmp(weight->name, shards->lacking, shards->lacking_bytes) == 0;
   return weight->name + (lacks ? shards->lacking_bytes : 0);
 }
 
@@ -159,7 +165,8 @@ static void find_lacking(struct pen_model_files *shards, const struct pen_plan *
   }
 }
 
-static const struct pen_stored *find(const struct pen_model_files *shards, const struct pen_weight *weight, const struct shard **shard) {
+static const struct pen_stored *find(const struct pen_model_files *shards,
+                                     const struct pen_weight *weight, const struct shard **shard) {
   const char *name = stored_name(shards, weight);
   *shard = &shards->shard[0];
   if (shards->map != NULL) {
@@ -196,18 +203,22 @@ struct pen_model_files *pen_model_files_open(const char *path, const struct pen_
   return shards;
 }
 
-void pen_model_files_read(const struct pen_model_files *shards, const struct pen_weight *weight, float *out) {
+void pen_model_files_read(const struct pen_model_files *shards, const struct pen_weight *weight,
+                          float *out) {
   const struct shard *shard;
   const struct pen_stored *tensor = find(shards, weight, &shard);
   unsigned char digest[PEN_DIGEST_BYTES];
   const bool checked = shards->found == PEN_MANIFEST_OURS;
   pen_safetensors_read(shard->file, tensor, out, checked ? digest : NULL);
   if (checked) {
-    pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights), PEN_CHECKPOINT_VALUE, shard->path, digest);
+    pen_manifest_expect(&shards->manifest, shards->plan, (uint32_t)(weight - shards->plan->weights),
+                        PEN_CHECKPOINT_VALUE, shard->path, digest);
   }
 }
 
-bool pen_model_files_beside_foreign(const struct pen_model_files *shards) { return shards->found == PEN_MANIFEST_FOREIGN; }
+bool pen_model_files_beside_foreign(const struct pen_model_files *shards) {
+  return shards->found == PEN_MANIFEST_FOREIGN;
+}
 
 uint32_t pen_model_files_sample(const struct pen_model_files *shards, const struct pen_plan *plan) {
   uint32_t sample = 0;

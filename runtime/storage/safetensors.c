@@ -66,28 +66,29 @@ static const struct format {
   unsigned bytes;
   void (*widen)(float *out, const unsigned char *in, size_t count);
 } formats[] = {
-  {"F32", 4, widen_f32},
-  {"BF16", 2, widen_bf16},
-  {"F16", 2, widen_f16},
-  /* What a file may hold beside weights, but no weight may be of. */
-  {"BOOL", 1, NULL},
-  {"U8", 1, NULL},
-  {"I8", 1, NULL},
-  {"U16", 2, NULL},
-  {"I16", 2, NULL},
-  {"U32", 4, NULL},
-  {"I32", 4, NULL},
-  {"U64", 8, NULL},
-  {"I64", 8, NULL},
-  {"F64", 8, NULL},
-  {"F8_E4M3", 1, NULL},
-  {"F8_E5M2", 1, NULL},
+    {"F32", 4, widen_f32},
+    {"BF16", 2, widen_bf16},
+    {"F16", 2, widen_f16},
+    /* What a file may hold beside weights, but no weight may be of. */
+    {"BOOL", 1, NULL},
+    {"U8", 1, NULL},
+    {"I8", 1, NULL},
+    {"U16", 2, NULL},
+    {"I16", 2, NULL},
+    {"U32", 4, NULL},
+    {"I32", 4, NULL},
+    {"U64", 8, NULL},
+    {"I64", 8, NULL},
+    {"F64", 8, NULL},
+    {"F8_E4M3", 1, NULL},
+    {"F8_E5M2", 1, NULL},
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
 /* ---- the header ---- */
 
-static _Noreturn void bad_tensor(const struct pen_safetensors *file, const char *name, const char *reason) {
+static _Noreturn void bad_tensor(const struct pen_safetensors *file, const char *name,
+                                 const char *reason) {
   char text[PEN_SHOWN_BYTES];
   pen_fail(PEN_EXIT_DATA, "%s: tensor %s: %s", file->path, pen_shown(text, name), reason);
 }
@@ -101,7 +102,8 @@ static int natural(const json_t *value, uint64_t *out) {
   return 0;
 }
 
-static void parse_shape(const struct pen_safetensors *file, struct pen_stored *tensor, const json_t *shape) {
+static void parse_shape(const struct pen_safetensors *file, struct pen_stored *tensor,
+                        const json_t *shape) {
   if (!json_is_array(shape)) {
     bad_tensor(file, tensor->name, "shape is no list");
   }
@@ -120,16 +122,19 @@ static void parse_shape(const struct pen_safetensors *file, struct pen_stored *t
   }
 }
 
-static void parse_offsets(const struct pen_safetensors *file, struct pen_stored *tensor, const json_t *offsets) {
+static void parse_offsets(const struct pen_safetensors *file, struct pen_stored *tensor,
+                          const json_t *offsets) {
   uint64_t begin, end, bytes, data_bytes = file->file_bytes - file->data_offset;
   if (json_array_size(offsets) != 2 || natural(json_array_get(offsets, 0), &begin) ||
       natural(json_array_get(offsets, 1), &end) || begin > end) {
     bad_tensor(file, tensor->name, "data_offsets are no [begin, end]");
   }
-  if (__builtin_mul_overflow(tensor->count, (uint64_t)formats[tensor->format].bytes, &bytes) || bytes != end - begin) {
+  if (__builtin_mul_overflow(tensor->count, (uint64_t)formats[tensor->format].bytes, &bytes) ||
+      bytes != end - begin) {
     char text[PEN_SHOWN_BYTES];
-    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: %llu bytes for %llu elements of %s", file->path, pen_shown(text, tensor->name),
-             (unsigned long long)(end - begin), (unsigned long long)tensor->count, formats[tensor->format].name);
+    pen_fail(PEN_EXIT_DATA, "%s: tensor %s: %llu bytes for %llu elements of %s", file->path,
+             pen_shown(text, tensor->name), (unsigned long long)(end - begin),
+             (unsigned long long)tensor->count, formats[tensor->format].name);
   }
   if (end > data_bytes) {
     bad_tensor(file, tensor->name, "reaches past the end of the file: is the file truncated?");
@@ -138,8 +143,8 @@ static void parse_offsets(const struct pen_safetensors *file, struct pen_stored 
   tensor->past_end = file->data_offset + end;
 }
 
-static void parse_tensor(const struct pen_safetensors *file, struct pen_stored *tensor, const char *name,
-                         const json_t *value) {
+static void parse_tensor(const struct pen_safetensors *file, struct pen_stored *tensor,
+                         const char *name, const json_t *value) {
   char reason[PEN_SHOWN_BYTES], text[PEN_SHOWN_BYTES];
   tensor->name = strdup(name);
   if (tensor->name == NULL) {
@@ -158,7 +163,8 @@ static void parse_tensor(const struct pen_safetensors *file, struct pen_stored *
     }
   }
   if (tensor->format == FORMATS) {
-    snprintf(reason, sizeof reason, "dtype %.40s: F32, BF16 or F16 is wanted", pen_shown(text, dtype));
+    snprintf(reason, sizeof reason, "dtype %.40s: F32, BF16 or F16 is wanted",
+             pen_shown(text, dtype));
     bad_tensor(file, name, reason);
   }
   parse_shape(file, tensor, json_object_get(value, "shape"));
@@ -186,7 +192,8 @@ static void check_cover(struct pen_safetensors *file) {
   for (size_t i = 0; i < file->count; i++) {
     const struct pen_stored *tensor = &file->tensors[i];
     if (tensor->offset < past_end) {
-      snprintf(reason, sizeof reason, "overlaps tensor %s", pen_shown(text, file->tensors[i - 1].name));
+      snprintf(reason, sizeof reason, "overlaps tensor %s",
+               pen_shown(text, file->tensors[i - 1].name));
       bad_tensor(file, tensor->name, reason);
     }
     if (tensor->offset > past_end) {
@@ -216,17 +223,17 @@ static void parse_header(struct pen_safetensors *file, const char *text, size_t 
   }
   const char *name;
   json_t *value;
-  json_object_foreach(root, name, value)
-    if (strcmp(name, "__metadata__") != 0) {
-      parse_tensor(file, &file->tensors[file->count++], name, value);
-    }
+  json_object_foreach(root, name, value) if (strcmp(name, "__metadata__") != 0) {
+    parse_tensor(file, &file->tensors[file->count++], name, value);
+  }
   json_decref(root);
   check_cover(file);
   qsort(file->tensors, file->count, sizeof *file->tensors, by_name);
 }
 
 /* Reads exactly that many bytes, or fails. */
-static void read_exactly(const struct pen_safetensors *file, void *out, size_t count, uint64_t offset) {
+static void read_exactly(const struct pen_safetensors *file, void *out, size_t count,
+                         uint64_t offset) {
   int64_t done = pen_file_read_at(file->fd, out, count, offset);
   if (done < 0) {
     pen_fail(PEN_EXIT_NO_INPUT, "%s: cannot read: %s", file->path, strerror(errno));
@@ -260,12 +267,15 @@ struct pen_safetensors *pen_safetensors_open(const char *path) {
   open_regular(file);
   uint64_t header_bytes;
   if (file->file_bytes < sizeof header_bytes) {
-    pen_fail(PEN_EXIT_DATA, "%s: %llu bytes: too short for a safetensors file", path, (unsigned long long)file->file_bytes);
+    pen_fail(PEN_EXIT_DATA, "%s: %llu bytes: too short for a safetensors file", path,
+             (unsigned long long)file->file_bytes);
   }
   read_exactly(file, &header_bytes, sizeof header_bytes, 0);
-  if (header_bytes > PEN_SAFETENSORS_HEADER_MAX || header_bytes > file->file_bytes - sizeof header_bytes) {
-    pen_fail(PEN_EXIT_DATA, "%s: a header of %llu bytes in a file of %llu: truncated, or no safetensors file", path,
-             (unsigned long long)header_bytes, (unsigned long long)file->file_bytes);
+  if (header_bytes > PEN_SAFETENSORS_HEADER_MAX ||
+      header_bytes > file->file_bytes - sizeof header_bytes) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: a header of %llu bytes in a file of %llu: truncated, or no safetensors file",
+             path, (unsigned long long)header_bytes, (unsigned long long)file->file_bytes);
   }
   file->data_offset = sizeof header_bytes + header_bytes;
   char *text = malloc(header_bytes + 1);
@@ -293,7 +303,8 @@ void pen_safetensors_close(struct pen_safetensors *file) {
 static const char *shape_text(char text[PEN_SHOWN_BYTES], uint32_t dim_count, const uint64_t *dim) {
   size_t used = (size_t)snprintf(text, PEN_SHOWN_BYTES, "[");
   for (uint32_t i = 0; i < dim_count && used < PEN_SHOWN_BYTES - 24; i++) {
-    used += (size_t)snprintf(text + used, PEN_SHOWN_BYTES - used, "%s%llu", i ? ", " : "", (unsigned long long)dim[i]);
+    used += (size_t)snprintf(text + used, PEN_SHOWN_BYTES - used, "%s%llu", i ? ", " : "",
+                             (unsigned long long)dim[i]);
   }
   snprintf(text + used, PEN_SHOWN_BYTES - used, "]");
   return text;
@@ -318,15 +329,16 @@ void pen_safetensors_ignore(struct pen_safetensors *file, const char *ending) {
   }
 }
 
-const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, const char *name, uint32_t dim_count,
-                                                const uint64_t *dim) {
+const struct pen_stored *pen_safetensors_expect(struct pen_safetensors *file, const char *name,
+                                                uint32_t dim_count, const uint64_t *dim) {
   struct pen_stored *found = find(file, name);
   if (found == NULL) {
     bad_tensor(file, name, "missing");
   }
   if (formats[found->format].widen == NULL) {
     char reason[PEN_SHOWN_BYTES];
-    snprintf(reason, sizeof reason, "dtype %s: F32, BF16 or F16 is wanted", formats[found->format].name);
+    snprintf(reason, sizeof reason, "dtype %s: F32, BF16 or F16 is wanted",
+             formats[found->format].name);
     bad_tensor(file, name, reason);
   }
   if (found->dim_count != dim_count || memcmp(found->dim, dim, dim_count * sizeof *dim) != 0) {
@@ -346,8 +358,8 @@ void pen_safetensors_expect_no_more(const struct pen_safetensors *file) {
   }
 }
 
-static void check_finite(const struct pen_safetensors *file, const struct pen_stored *tensor, const float *x,
-                         size_t count, uint64_t first) {
+static void check_finite(const struct pen_safetensors *file, const struct pen_stored *tensor,
+                         const float *x, size_t count, uint64_t first) {
   int bad = 0;
   for (size_t i = 0; i < count; i++) {
     bad |= !(fabsf(x[i]) <= 3.402823466e+38f);
@@ -361,8 +373,8 @@ static void check_finite(const struct pen_safetensors *file, const struct pen_st
     }
 }
 
-void pen_safetensors_read(const struct pen_safetensors *file, const struct pen_stored *tensor, float *out,
-                          unsigned char digest[32]) {
+void pen_safetensors_read(const struct pen_safetensors *file, const struct pen_stored *tensor,
+                          float *out, unsigned char digest[32]) {
   const struct format *format = &formats[tensor->format];
   const uint64_t chunk = READ_BYTES / format->bytes;
   unsigned char bytes[READ_BYTES];
@@ -382,7 +394,8 @@ void pen_safetensors_read(const struct pen_safetensors *file, const struct pen_s
   }
 }
 
-uint32_t pen_safetensors_sample(const struct pen_safetensors *file, const struct pen_stored *tensor, uint32_t before) {
+uint32_t pen_safetensors_sample(const struct pen_safetensors *file, const struct pen_stored *tensor,
+                                uint32_t before) {
   unsigned char bytes[SAMPLE_BYTES];
   const uint64_t stored = tensor->past_end - tensor->offset;
   const size_t count = stored < sizeof bytes ? (size_t)stored : sizeof bytes;
@@ -395,12 +408,15 @@ uint32_t pen_safetensors_sample(const struct pen_safetensors *file, const struct
 int pen_safetensors_start(int fd, const char *json, uint64_t data_offset) {
   char blanks[256];
   size_t text_bytes = strlen(json);
-  if (data_offset < PEN_SAFETENSORS_PREFIX_BYTES || text_bytes > data_offset - PEN_SAFETENSORS_PREFIX_BYTES) {
+  if (data_offset < PEN_SAFETENSORS_PREFIX_BYTES ||
+      text_bytes > data_offset - PEN_SAFETENSORS_PREFIX_BYTES) {
     errno = EOVERFLOW;
     return -1;
   }
-  uint64_t header_bytes = data_offset - PEN_SAFETENSORS_PREFIX_BYTES, padding = header_bytes - text_bytes;
-  if (pen_file_write(fd, &header_bytes, sizeof header_bytes) || pen_file_write(fd, json, text_bytes)) {
+  uint64_t header_bytes = data_offset - PEN_SAFETENSORS_PREFIX_BYTES,
+           padding = header_bytes - text_bytes;
+  if (pen_file_write(fd, &header_bytes, sizeof header_bytes) ||
+      pen_file_write(fd, json, text_bytes)) {
     return -1;
   }
   memset(blanks, ' ', sizeof blanks);

@@ -5,8 +5,8 @@
  *        0  5F3          [#########...........]  46 %  210 MiB  computes
  *        1  WAIT_NORM       [##################..]  91 %  198 MiB  waits for rank 0
  *
- * It costs the ranks nothing: they tell where they are anyway, for the line that names a lost one; what a step gave, rank 0 tells once
- * a step. */
+ * It costs the ranks nothing: they tell where they are anyway, for the line that names a lost one;
+ * what a step gave, rank 0 tells once a step. */
 #include "runtime/supervise/dashboard.h"
 
 #include <fcntl.h>
@@ -33,7 +33,8 @@ static uint32_t room(const struct pen_dashboard *display) {
   if (!display->terminal) {
     return LINES_PLAIN;
   }
-  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 4 ? (uint32_t)size.ws_row - 4 : 20;
+  return ioctl(STDERR_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_row > 4 ? (uint32_t)size.ws_row - 4
+                                                                         : 20;
 }
 
 /* Resident memory of a process in MiB, its shared part included; 0 when it is not there. */
@@ -47,13 +48,17 @@ static uint64_t resident_mib(pid_t pid) {
     close(fd);
   }
   text[bytes < 0 ? 0 : bytes] = '\0';
-  return sscanf(text, "%" SCNu64 " %" SCNu64, &size, &pages) == 2 ? pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20 : 0;
+  return sscanf(text, "%" SCNu64 " %" SCNu64, &size, &pages) == 2
+             ? pages * (uint64_t)sysconf(_SC_PAGESIZE) >> 20
+             : 0;
 }
 
 /* Whether the action at hand computes, waits, or what else the rank is about. */
 static const char *state_text(char *text, size_t bytes, const struct pen_rank_state *state) {
-  static const char *const phases[] = {[PEN_PHASE_START] = "starts", [PEN_PHASE_CONNECT] = "connects",
-                                       [PEN_PHASE_STEPS] = "computes", [PEN_PHASE_SAVE] = "saves",
+  static const char *const phases[] = {[PEN_PHASE_START] = "starts",
+                                       [PEN_PHASE_CONNECT] = "connects",
+                                       [PEN_PHASE_STEPS] = "computes",
+                                       [PEN_PHASE_SAVE] = "saves",
                                        [PEN_PHASE_END] = "has ended"};
   uint32_t waits_for = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
   snprintf(text, bytes, "%s", phases[atomic_load_explicit(&state->phase, memory_order_relaxed)]);
@@ -66,17 +71,20 @@ static const char *state_text(char *text, size_t bytes, const struct pen_rank_st
 static void put_rank(struct pen_writer *out, const struct pen_run *run, uint32_t rank, pid_t pid) {
   const struct pen_rank_state *state = &run->shared.ranks[rank];
   const struct pen_plan *plan = run->plan;
-  uint32_t profile = atomic_load_explicit(&state->profile, memory_order_relaxed) % plan->profile_count;
+  uint32_t profile =
+      atomic_load_explicit(&state->profile, memory_order_relaxed) % plan->profile_count;
   const struct pen_rank_program *program = &plan->profiles[profile].ranks[rank % plan->rank_count];
   uint64_t began = atomic_load_explicit(&state->step_began, memory_order_relaxed);
-  uint64_t row = (atomic_load_explicit(&state->finished, memory_order_relaxed) - began) % program->action_count;
+  uint64_t row = (atomic_load_explicit(&state->finished, memory_order_relaxed) - began) %
+                 program->action_count;
   char line[LINE_BYTES], action[64], bar[BAR + 1], about[64];
   memset(bar, '.', BAR);
   memset(bar, '#', row * BAR / program->action_count);
   bar[BAR] = '\0';
   snprintf(line, sizeof line, "%4" PRIu32 "  %-12s [%s] %3u %% %4" PRIu64 " MiB  %s", rank,
-           pen_action_text_known(action, sizeof action, &program->actions[row]), bar, (unsigned)(row * 100 / program->action_count),
-           resident_mib(pid), state_text(about, sizeof about, state));
+           pen_action_text_known(action, sizeof action, &program->actions[row]), bar,
+           (unsigned)(row * 100 / program->action_count), resident_mib(pid),
+           state_text(about, sizeof about, state));
   pen_writer_text(out, line);
 }
 
@@ -84,18 +92,22 @@ static void put_summary(struct pen_writer *out, const struct pen_run *run) {
   const struct pen_progress *told = &run->shared.control->told;
   char line[LINE_BYTES], left[32];
   if (atomic_load(&told->step) == 0) { /* none has ended */
-    snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step, run->first_step + run->steps);
+    snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step,
+             run->first_step + run->steps);
     pen_writer_text(out, line);
     return;
   }
   pen_clock_text(left, sizeof left, atomic_load(&told->left_s));
-  snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.4g  lr %.4g  %.0f tokens/s  %s left", atomic_load(&told->step),
-           run->first_step + run->steps, atomic_load(&told->loss), atomic_load(&told->norm), atomic_load(&told->learning_rate),
+  snprintf(line, sizeof line,
+           "step %" PRIu64 "/%" PRIu64 "  loss %.4f  norm %.4g  lr %.4g  %.0f tokens/s  %s left",
+           atomic_load(&told->step), run->first_step + run->steps, atomic_load(&told->loss),
+           atomic_load(&told->norm), atomic_load(&told->learning_rate),
            atomic_load(&told->tokens_per_second), left);
   pen_writer_text(out, line);
 }
 
-void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last) {
+void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids,
+                        uint32_t count, bool last) {
   static struct pen_writer out;
   const char *end_line = display->terminal ? "\033[K\n" : "\n";
   uint64_t now_ns = pen_now_ns(), pause_ns = display->terminal ? terminal_ns : plain_ns;

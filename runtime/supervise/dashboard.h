@@ -1,4 +1,5 @@
-/* watch.h: train --watch: a live picture of all ranks, drawn by the parent from what they tell in shared memory. */
+/* watch.h: train --watch: a live picture of all ranks, drawn by the parent from what they tell in
+ * shared memory. */
 #ifndef PEN_WATCH_H
 #define PEN_WATCH_H
 
@@ -16,7 +17,9 @@ struct pen_dashboard {
 
 void pen_dashboard_open(struct pen_dashboard *display);
 
-/* Draws if it is time again; `last`: when all ranks have left, what came of it alone. `count` ranks, which are the processes `pids`. */
-void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids, uint32_t count, bool last);
+/* Draws if it is time again; `last`: when all ranks have left, what came of it alone. `count`
+ * ranks, which are the processes `pids`. */
+void pen_dashboard_draw(struct pen_dashboard *display, const struct pen_run *run, const pid_t *pids,
+                        uint32_t count, bool last);
 
 #endif

@@ -1,4 +1,5 @@
-/* launch.c: starts one process a rank, on the CPU each on a core of its own where there are enough, and hands over to the watch. */
+/* launch.c: starts one process a rank, on the CPU each on a core of its own where there are enough,
+ * and hands over to the watch. */
 #define _GNU_SOURCE
 #include <sched.h>
 #include <signal.h>
@@ -14,7 +15,8 @@
 #include "runtime/observe/trace.h"
 #include "runtime/comm/control_tcp.h"
 
-/* A rank that has its core spins: to sleep and be woken costs more than most waits. One that shares it yields soon. */
+/* A rank that has its core spins: to sleep and be woken costs more than most waits. One that shares
+ * it yields soon. */
 static const uint64_t spin_alone_ns = 100 * 1000, spin_shared_ns = 2 * 1000;
 
 static const double meeting_s = 120; /* given the commands on other hosts to be started */
@@ -34,7 +36,8 @@ static cpu_set_t *allowed_cores(size_t *set_bytes, uint32_t *core_count) {
   return NULL;
 }
 
-/* Leaves in the set its `count` members after the first `skipped`, and binds this process to them. */
+/* Leaves in the set its `count` members after the first `skipped`, and binds this process to them.
+ */
 static void pin(cpu_set_t *cores, size_t set_bytes, uint32_t skipped, uint32_t count) {
   uint32_t seen = 0;
   for (size_t core = 0; core < set_bytes * 8; core++) {
@@ -48,14 +51,17 @@ static void pin(cpu_set_t *cores, size_t set_bytes, uint32_t skipped, uint32_t c
   sched_setaffinity(0, set_bytes, cores); /* a wish: unpinned it runs too */
 }
 
-/* The first thing a rank does: it must not outlive its parent, which could die before it says so. */
-static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_set_t *cores, size_t set_bytes, bool pinned) {
+/* The first thing a rank does: it must not outlive its parent, which could die before it says so.
+ */
+static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_set_t *cores,
+                                  size_t set_bytes, bool pinned) {
   pen_check(prctl(PR_SET_PDEATHSIG, SIGKILL) == 0, "cannot tie a rank to its parent");
   if (getppid() != run->parent) {
     _exit(PEN_EXIT_LOST);
   }
   if (pinned) {
-    pin(cores, set_bytes, (rank - run->here.first) * run->plan->threads_per_rank, run->plan->threads_per_rank);
+    pin(cores, set_bytes, (rank - run->here.first) * run->plan->threads_per_rank,
+        run->plan->threads_per_rank);
   }
   pen_rank_main(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
@@ -82,7 +88,9 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *wire, pid_t
   uint32_t core_count = 0;
   cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
   bool alone = (uint64_t)run->here.count * run->plan->threads_per_rank <= core_count;
-  bool pinned = alone && strcmp(run->plan->device, "cpu") == 0; /* a driver and NCCL start threads, which would share the rank's core */
+  bool pinned =
+      alone && strcmp(run->plan->device, "cpu") ==
+                   0; /* a driver and NCCL start threads, which would share the rank's core */
   run->shared.control->spin_ns = alone ? spin_alone_ns : spin_shared_ns;
   run->parent = getpid();
   for (uint32_t r = run->here.first; r < run->here.first + run->here.count; r++) {
@@ -91,7 +99,8 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *wire, pid_t
       pen_control_tcp_leave(wire);
       become_rank(run, r, cores, set_bytes, pinned);
     }
-    pen_check(pids[r] > 0, "cannot start a process for rank %u", r); /* those started die with this process */
+    pen_check(pids[r] > 0, "cannot start a process for rank %u",
+              r); /* those started die with this process */
     run->shared.ranks[r].process = (int32_t)pids[r];
     gethostname(run->shared.ranks[r].host, PEN_HOST_BYTES - 1);
   }
@@ -105,7 +114,8 @@ int pen_launch(struct pen_run *run) {
   pid_t *pids = calloc(rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);
   pen_hold_signals();
-  struct pen_control_tcp *wire = pen_control_tcp_open(run->plan, &run->shared, run->here, meeting_s);
+  struct pen_control_tcp *wire =
+      pen_control_tcp_open(run->plan, &run->shared, run->here, meeting_s);
   start_ranks(run, wire, pids);
   pen_control_tcp_start(wire);
   int status = pen_watch(run, pids);

@@ -1,5 +1,6 @@
-/* fault.c: the parent while the ranks run: passes signals on, finds a rank that is dead, stopped or stuck, says which and who
- * waits for it, and sees that every process is gone. It looks at what each rank tells of itself in shared memory. */
+/* fault.c: the parent while the ranks run: passes signals on, finds a rank that is dead, stopped or
+ * stuck, says which and who waits for it, and sees that every process is gone. It looks at what
+ * each rank tells of itself in shared memory. */
 #define _GNU_SOURCE
 #include <inttypes.h>
 #include <signal.h>
@@ -15,14 +16,19 @@
 #include "runtime/rank/run.h"
 #include "runtime/supervise/dashboard.h"
 
-static const uint64_t look_ns = 100 * 1000000ull;    /* between two looks at the ranks */
-static const uint64_t look_most_ns = 120 * 1000000ull; /* counted for one look: while we were stopped, nobody stalled */
-static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped so long, that is, for two looks: ^Z stops and `fg` wakes all */
-static const uint64_t silent_ns = 500 * 1000000ull;  /* behind which what the host of a device has told of it is old */
-static const uint64_t waiter_ns = 500 * 1000000ull;  /* given the others to come to where they wait for a lost rank */
+static const uint64_t look_ns = 100 * 1000000ull; /* between two looks at the ranks */
+static const uint64_t look_most_ns =
+    120 * 1000000ull; /* counted for one look: while we were stopped, nobody stalled */
+static const uint64_t stopped_ns = 200 * 1000000ull; /* a rank must be stopped so long, that is, for
+                                                        two looks: ^Z stops and `fg` wakes all */
+static const uint64_t silent_ns =
+    500 * 1000000ull; /* behind which what the host of a device has told of it is old */
+static const uint64_t waiter_ns =
+    500 * 1000000ull; /* given the others to come to where they wait for a lost rank */
 static const uint64_t grace_ns = 1000 * 1000000ull;  /* given the others to leave by themselves */
 static const uint64_t death_ns = 10000 * 1000000ull; /* given the killed to be gone */
-static const uint64_t again_ns = 1000 * 1000000ull;  /* behind the first SIGINT: what comes sooner, as timeout(1) sends it, is the same */
+static const uint64_t again_ns = 1000 * 1000000ull;  /* behind the first SIGINT: what comes sooner,
+                                                        as timeout(1) sends it, is the same */
 
 /* What is known of one rank's process. Times grow by what passes between two looks. */
 struct watched {
@@ -30,13 +36,13 @@ struct watched {
   bool left;
   bool stopped;
   uint64_t stopped_ns;
-  uint64_t finished; /* at the last look */
-  uint64_t still_ns; /* since it finished an action */
-  uint64_t busy_ns;  /* since it finished an action or waited */
+  uint64_t finished;   /* at the last look */
+  uint64_t still_ns;   /* since it finished an action */
+  uint64_t busy_ns;    /* since it finished an action or waited */
   uint64_t connect_ns; /* since it began to connect */
-  uint32_t tellings;  /* of a device's host, at the last look */
-  uint64_t silent_ns; /* since it told, while it should do nothing else */
-  uint64_t device_ns; /* of busy_ns, what it has waited for its device without a break */
+  uint32_t tellings;   /* of a device's host, at the last look */
+  uint64_t silent_ns;  /* since it told, while it should do nothing else */
+  uint64_t device_ns;  /* of busy_ns, what it has waited for its device without a break */
 };
 
 struct watch {
@@ -45,9 +51,10 @@ struct watch {
   uint32_t rank_count;
   uint32_t here_count, left_count; /* of this command */
   uint64_t now_ns;
-  uint32_t lost; /* PEN_NONE while all is well */
+  uint32_t lost;           /* PEN_NONE while all is well */
   uint64_t interrupted_ns; /* when the first SIGINT came; 0: none */
-  bool hurried;            /* another came well behind it: who sits there does not want to wait for the step's end */
+  bool hurried; /* another came well behind it: who sits there does not want to wait for the step's
+                   end */
   uint32_t **sent_by; /* [profiles][messages], where ranks meet: the sender's row that sends it */
   char cause[64];
 };
@@ -61,11 +68,16 @@ static const struct pen_rank_state *state_of(const struct watch *watch, uint32_t
   return &watch->run->shared.ranks[rank];
 }
 
-static bool has_device(const struct watch *watch) { return strcmp(watch->run->plan->device, "cpu") != 0; }
+static bool has_device(const struct watch *watch) {
+  return strcmp(watch->run->plan->device, "cpu") != 0;
+}
 
-static bool meets(const struct watch *watch) { return strcmp(watch->run->plan->transport, "nccl") == 0; }
+static bool meets(const struct watch *watch) {
+  return strcmp(watch->run->plan->transport, "nccl") == 0;
+}
 
-/* A look asks for every two ranks on each chain of ranks that wait: with 512 of 12000 rows a search of the rows took it 2.5 s, the index 2 ms. */
+/* A look asks for every two ranks on each chain of ranks that wait: with 512 of 12000 rows a search
+ * of the rows took it 2.5 s, the index 2 ms. */
 static uint32_t **index_sends(const struct pen_plan *plan) {
   uint32_t **sent_by = calloc(plan->profile_count, sizeof *sent_by);
   pen_check(sent_by != NULL, "no memory for %u profiles", plan->profile_count);
@@ -92,9 +104,11 @@ static void drop_index(const struct pen_plan *plan, uint32_t **sent_by) {
   free(sent_by);
 }
 
-/* A rank on a device knows whom it waits for (queue_told.c), but for messages of NCCL's, of which it knows no more than which rows have come. Where
- * it waits for one whose sender is past the row that sends it, and waits itself, it is not the sender that is waited for, but the rank's own
- * device. (A sender that does not wait may have stalled with the message. Which of two devices has stalled cannot always be told from rows.) */
+/* A rank on a device knows whom it waits for (queue_told.c), but for messages of NCCL's, of which
+ * it knows no more than which rows have come. Where it waits for one whose sender is past the row
+ * that sends it, and waits itself, it is not the sender that is waited for, but the rank's own
+ * device. (A sender that does not wait may have stalled with the message. Which of two devices has
+ * stalled cannot always be told from rows.) */
 static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) {
   const struct pen_plan *plan = watch->run->plan;
   const struct pen_rank_state *state = state_of(watch, rank), *from = state_of(watch, sender);
@@ -102,12 +116,14 @@ static bool was_sent(const struct watch *watch, uint32_t rank, uint32_t sender) 
   const struct pen_profile *profile = &plan->profiles[index];
   const struct pen_rank_program *waiting = &profile->ranks[rank % plan->rank_count];
   const uint64_t row = pen_action_index(state);
-  const int32_t steps_ahead = (int32_t)(atomic_load(&from->published.count) - atomic_load(&state->published.count));
+  const int32_t steps_ahead =
+      (int32_t)(atomic_load(&from->published.count) - atomic_load(&state->published.count));
   if (row >= waiting->action_count || !pen_has_message(&waiting->actions[row]) || steps_ahead < 0) {
     return false;
   }
   const uint32_t message = waiting->actions[row].message;
-  const bool sends = profile->channels[profile->messages[message].channel].from_rank == sender % plan->rank_count;
+  const bool sends =
+      profile->channels[profile->messages[message].channel].from_rank == sender % plan->rank_count;
   return steps_ahead > 0 || (sends && pen_action_index(from) > watch->sent_by[index][message]);
 }
 
@@ -117,10 +133,13 @@ static bool follow(const struct watch *watch, struct pen_awaited *at) {
   if (watch->ranks[rank].silent_ns >= silent_ns || !pen_failure_follow(&watch->run->shared, at)) {
     return false;
   }
-  return !meets(watch) || atomic_load(&state_of(watch, at->rank)->waits_for) == 0 || !was_sent(watch, rank, at->rank);
+  return !meets(watch) || atomic_load(&state_of(watch, at->rank)->waits_for) == 0 ||
+         !was_sent(watch, rank, at->rank);
 }
 
-static bool waits(const struct watch *watch, uint32_t rank) { return follow(watch, &(struct pen_awaited){.rank = rank}); }
+static bool waits(const struct watch *watch, uint32_t rank) {
+  return follow(watch, &(struct pen_awaited){.rank = rank});
+}
 
 static void lose(struct watch *watch, uint32_t rank, const char *cause) {
   if (watch->lost == PEN_NONE) {
@@ -129,18 +148,23 @@ static void lose(struct watch *watch, uint32_t rank, const char *cause) {
   }
 }
 
-/* Whether a rank ends with that status by its own will: when it is done, or when the run's status is known. A library may call exit(0) too. */
+/* Whether a rank ends with that status by its own will: when it is done, or when the run's status
+ * is known. A library may call exit(0) too. */
 static bool is_own_end(const struct watch *watch, uint32_t rank, uint32_t status) {
   const uint32_t abort_status = atomic_load(&watch->run->shared.control->abort_status);
-  return status == 0 ? abort_status != 0 || atomic_load(&state_of(watch, rank)->phase) == PEN_PHASE_END : status == abort_status;
+  return status == 0
+             ? abort_status != 0 || atomic_load(&state_of(watch, rank)->phase) == PEN_PHASE_END
+             : status == abort_status;
 }
 
-/* Takes note of a process that has ended. One that ended by an error of its own has said so, and recorded its status. */
+/* Takes note of a process that has ended. One that ended by an error of its own has said so, and
+ * recorded its status. */
 static void note_end(struct watch *watch, uint32_t rank, int status) {
   char cause[64];
   watch->ranks[rank].left = true;
   watch->left_count++;
-  atomic_store(&watch->run->shared.ranks[rank].waits_for, 0); /* whoever has left waits for nobody */
+  atomic_store(&watch->run->shared.ranks[rank].waits_for,
+               0); /* whoever has left waits for nobody */
   if (WIFSIGNALED(status)) {
     snprintf(cause, sizeof cause, "signal %d", WTERMSIG(status));
     lose(watch, rank, cause);
@@ -170,7 +194,8 @@ static void reap(struct watch *watch) {
   }
 }
 
-/* SIGTERM means the same however often it comes: a batch system sends it again and again before it kills. */
+/* SIGTERM means the same however often it comes: a batch system sends it again and again before it
+ * kills. */
 static void take_signal(struct watch *watch, int signal_number) {
   if (signal_number == SIGTERM || signal_number == SIGINT) {
     atomic_store(&watch->run->shared.control->stop_requested, 1);
@@ -205,11 +230,15 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
     rank->connect_ns = phase == PEN_PHASE_CONNECT ? rank->connect_ns + passed_ns : 0;
     rank->finished = finished;
     uint32_t tellings = atomic_load_explicit(&state->tellings, memory_order_relaxed);
-    rank->silent_ns = tellings == 0 || tellings != rank->tellings || rank->left ? 0 : rank->silent_ns + passed_ns;
+    rank->silent_ns =
+        tellings == 0 || tellings != rank->tellings || rank->left ? 0 : rank->silent_ns + passed_ns;
     rank->tellings = tellings;
     rank->still_ns = moved ? 0 : rank->still_ns + passed_ns;
     rank->busy_ns = moved || waits(watch, r) ? 0 : rank->busy_ns + passed_ns;
-    rank->device_ns = rank->busy_ns == 0 || atomic_load_explicit(&state->on_device, memory_order_relaxed) == 0 ? 0 : rank->device_ns + passed_ns;
+    rank->device_ns =
+        rank->busy_ns == 0 || atomic_load_explicit(&state->on_device, memory_order_relaxed) == 0
+            ? 0
+            : rank->device_ns + passed_ns;
     rank->stopped_ns += rank->stopped ? passed_ns : 0;
     if (rank->stopped && !rank->left && rank->stopped_ns >= stopped_ns) {
       lose(watch, r, "stopped");
@@ -227,23 +256,29 @@ static void lose_stalled_for(struct watch *watch, uint32_t rank, uint64_t quiet_
   }
 }
 
-static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) { lose_stalled_for(watch, rank, quiet_ns, 1); }
+static void lose_stalled(struct watch *watch, uint32_t rank, uint64_t quiet_ns) {
+  lose_stalled_for(watch, rank, quiet_ns, 1);
+}
 
 static void say_unconnected(const struct watch *watch, uint32_t rank) {
   char what[PEN_BOOTSTRAP_TEXT_BYTES];
   pen_failure_bootstrap_text(what, sizeof what, watch->run->plan, &watch->run->shared, rank);
-  fprintf(stderr, "penstock: rank %u cannot connect to the others by transport %s%s%s%s\n", rank, watch->run->plan->transport,
-          what[0] == '\0' ? "" : ", ", what, meets(watch) ? ": NCCL_DEBUG=INFO says more" : "");
+  fprintf(stderr, "penstock: rank %u cannot connect to the others by transport %s%s%s%s\n", rank,
+          watch->run->plan->transport, what[0] == '\0' ? "" : ", ", what,
+          meets(watch) ? ": NCCL_DEBUG=INFO says more" : "");
 }
 
-/* A connection that never comes to be stands without a word: as where peer-to-peer access is broken, or NCCL has chosen the wrong interface. Who
- * has connected waits at a barrier; of the others, on whatever host, the one that is furthest behind is lost: the rest may wait for it. */
+/* A connection that never comes to be stands without a word: as where peer-to-peer access is
+ * broken, or NCCL has chosen the wrong interface. Who has connected waits at a barrier; of the
+ * others, on whatever host, the one that is furthest behind is lost: the rest may wait for it. */
 static void find_unconnected(struct watch *watch) {
   uint32_t behind = PEN_NONE;
   uint64_t longest_ns = 0;
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
     const uint64_t connect_ns = watch->ranks[r].connect_ns;
-    if (connect_ns > 0 && (behind == PEN_NONE || atomic_load(&state_of(watch, r)->connecting) < atomic_load(&state_of(watch, behind)->connecting))) {
+    if (connect_ns > 0 &&
+        (behind == PEN_NONE || atomic_load(&state_of(watch, r)->connecting) <
+                                   atomic_load(&state_of(watch, behind)->connecting))) {
       behind = r;
     }
     longest_ns = connect_ns > longest_ns ? connect_ns : longest_ns;
@@ -256,8 +291,9 @@ static void find_unconnected(struct watch *watch) {
   }
 }
 
-/* From each rank that waits, follows the chain of who waits for whom to its end: a rank that is busy, or (which no verified plan
- * has) a circle. If that one has been so for the timeout, it is lost. */
+/* From each rank that waits, follows the chain of who waits for whom to its end: a rank that is
+ * busy, or (which no verified plan has) a circle. If that one has been so for the timeout, it is
+ * lost. */
 static void find_stalled(struct watch *watch) {
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
     const uint32_t most = 2 * watch->rank_count; /* each may be waited for in two ways */
@@ -273,13 +309,15 @@ static void find_stalled(struct watch *watch) {
   }
 }
 
-/* A device that stalls stops its rank, and the host that waits for it is no other rank. Nor may others be seen to wait: there may be none,
- * or steps that tell nothing of their progress. So whoever waits for its own device for the timeout is lost; of several the one that has
- * for longest. A host that does something else meanwhile, as write where nobody reads, is not. */
+/* A device that stalls stops its rank, and the host that waits for it is no other rank. Nor may
+ * others be seen to wait: there may be none, or steps that tell nothing of their progress. So
+ * whoever waits for its own device for the timeout is lost; of several the one that has for
+ * longest. A host that does something else meanwhile, as write where nobody reads, is not. */
 static void find_stalled_device(struct watch *watch) {
   uint32_t longest = PEN_NONE;
   for (uint32_t r = 0; r < watch->rank_count && has_device(watch); r++) {
-    if (is_here(watch, r) && (longest == PEN_NONE || watch->ranks[r].device_ns > watch->ranks[longest].device_ns)) {
+    if (is_here(watch, r) &&
+        (longest == PEN_NONE || watch->ranks[r].device_ns > watch->ranks[longest].device_ns)) {
       longest = r;
     }
   }
@@ -291,16 +329,19 @@ static void find_stalled_device(struct watch *watch) {
 /* design.md §10, "Lost rank". */
 static void say_lost(struct watch *watch, uint32_t waiter) {
   char text[PEN_FAILURE_LINE_BYTES], line[PEN_FAILURE_LINE_BYTES + 4];
-  pen_failure_line(text, sizeof text, watch->run->plan, &watch->run->shared, watch->lost, watch->cause, waiter);
+  pen_failure_line(text, sizeof text, watch->run->plan, &watch->run->shared, watch->lost,
+                   watch->cause, waiter);
   int bytes = snprintf(line, sizeof line, "%s%s\n", isatty(STDERR_FILENO) ? "\n" : "", text);
   ssize_t written = write(STDERR_FILENO, line, (size_t)bytes);
   (void)written;
 }
 
-/* Names the lost rank once somebody waits for it, or nobody does for a while, and lets all others leave. */
+/* Names the lost rank once somebody waits for it, or nobody does for a while, and lets all others
+ * leave. */
 static void announce(struct watch *watch) {
   uint32_t waiter = pen_failure_waiter(watch->run->plan, &watch->run->shared, watch->lost);
-  for (uint64_t passed_ns = 0; waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->here_count;) {
+  for (uint64_t passed_ns = 0;
+       waiter == PEN_NONE && passed_ns < waiter_ns && watch->left_count < watch->here_count;) {
     const struct timespec pause = {.tv_nsec = 5 * 1000000};
     nanosleep(&pause, NULL);
     passed_ns += (uint64_t)pause.tv_nsec;
@@ -309,7 +350,8 @@ static void announce(struct watch *watch) {
   }
   /* Read before the abort: it ends the waits. */
   uint32_t none = 0;
-  if (atomic_compare_exchange_strong(&watch->run->shared.control->abort_status, &none, PEN_EXIT_LOST)) {
+  if (atomic_compare_exchange_strong(&watch->run->shared.control->abort_status, &none,
+                                     PEN_EXIT_LOST)) {
     say_lost(watch, waiter);
   }
   if (!watch->ranks[watch->lost].left) {
@@ -326,8 +368,8 @@ static void await_left(struct watch *watch, uint64_t most_ns) {
   }
 }
 
-/* Sees every process gone. A signal does not reach one that waits in the kernel for a device that hangs: the command ends without it, and
- * returns false. */
+/* Sees every process gone. A signal does not reach one that waits in the kernel for a device that
+ * hangs: the command ends without it, and returns false. */
 static bool clear_away(struct watch *watch) {
   await_left(watch, grace_ns);
   for (uint32_t r = 0; r < watch->rank_count; r++) {
@@ -338,7 +380,10 @@ static bool clear_away(struct watch *watch) {
   await_left(watch, death_ns);
   for (uint32_t r = 0; r < watch->rank_count; r++) {
     if (is_here(watch, r) && !watch->ranks[r].left) {
-      fprintf(stderr, "penstock: rank %u (pid %d) cannot be killed: the device or disk that it waits for hangs\n", r, (int)watch->ranks[r].pid);
+      fprintf(stderr,
+              "penstock: rank %u (pid %d) cannot be killed: the device or disk that it waits for "
+              "hangs\n",
+              r, (int)watch->ranks[r].pid);
     }
   }
   return watch->left_count == watch->here_count;
@@ -352,14 +397,20 @@ static void say_at_once(const struct pen_run *run) {
     snprintf(what, sizeof what, ": no step is saved");
   }
   if (run->profile->kind == PEN_TRAIN && (saved > 0 || run->first_step > 0)) {
-    snprintf(what, sizeof what, ": all up to step %" PRIu64 " is saved", saved > 0 ? saved : run->first_step);
+    snprintf(what, sizeof what, ": all up to step %" PRIu64 " is saved",
+             saved > 0 ? saved : run->first_step);
   }
-  fprintf(stderr, "%spenstock: ended at once by a second SIGINT%s\n", isatty(STDERR_FILENO) ? "\n" : "", what);
+  fprintf(stderr, "%spenstock: ended at once by a second SIGINT%s\n",
+          isatty(STDERR_FILENO) ? "\n" : "", what);
 }
 
 int pen_watch(struct pen_run *run, const pid_t *pids) {
   uint32_t rank_count = pen_process_count(run->plan);
-  struct watch watch = {.run = run, .rank_count = rank_count, .here_count = run->here.count, .now_ns = pen_now_ns(), .lost = PEN_NONE};
+  struct watch watch = {.run = run,
+                        .rank_count = rank_count,
+                        .here_count = run->here.count,
+                        .now_ns = pen_now_ns(),
+                        .lost = PEN_NONE};
   watch.ranks = calloc(rank_count, sizeof *watch.ranks);
   pen_check(watch.ranks != NULL, "no memory for %u ranks", rank_count);
   watch.sent_by = meets(&watch) ? index_sends(run->plan) : NULL;
@@ -369,7 +420,8 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
   struct pen_control *control = run->shared.control;
   struct pen_dashboard display;
   pen_dashboard_open(&display);
-  while (watch.left_count < watch.here_count && watch.lost == PEN_NONE && atomic_load(&control->abort_status) == 0 && !watch.hurried) {
+  while (watch.left_count < watch.here_count && watch.lost == PEN_NONE &&
+         atomic_load(&control->abort_status) == 0 && !watch.hurried) {
     count_time(&watch, look(&watch, look_ns));
     find_stalled(&watch);
     find_stalled_device(&watch);
@@ -381,7 +433,8 @@ int pen_watch(struct pen_run *run, const pid_t *pids) {
   if (run->options->watch) {
     pen_dashboard_draw(&display, run, pids, watch.rank_count, true);
   }
-  const bool at_once = watch.hurried && watch.lost == PEN_NONE && watch.left_count < watch.here_count &&
+  const bool at_once = watch.hurried && watch.lost == PEN_NONE &&
+                       watch.left_count < watch.here_count &&
                        pen_shared_abort(&run->shared, 128 + SIGINT);
   if (watch.lost != PEN_NONE) {
     announce(&watch);

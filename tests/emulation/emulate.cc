@@ -17,7 +17,13 @@ thread_local bool device_chosen;
 
 namespace {
 
-enum { THREADS_MAX = 1024, STACK_BYTES = 64 << 10, SHARED_BYTES_MAX = 227 << 10, SHARED_BYTES_PLAIN = 48 << 10, PAGE = 4096 };
+enum {
+  THREADS_MAX = 1024,
+  STACK_BYTES = 64 << 10,
+  SHARED_BYTES_MAX = 227 << 10,
+  SHARED_BYTES_PLAIN = 48 << 10,
+  PAGE = 4096
+};
 enum state { RUNS, WAITS_WARP, WAITS_BLOCK, DONE };
 
 struct copy {
@@ -52,17 +58,16 @@ std::map<const void *, size_t> granted; /* shared memory past 48 KiB */
 
 unsigned char *map_guarded(size_t bytes, size_t alignment) {
   const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
-  unsigned char *block = (unsigned char *)mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (block == MAP_FAILED || mprotect(block + whole, PAGE, PROT_NONE) != 0)
-    fail("no memory");
+  unsigned char *block = (unsigned char *)mmap(NULL, whole + PAGE, PROT_READ | PROT_WRITE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (block == MAP_FAILED || mprotect(block + whole, PAGE, PROT_NONE) != 0) fail("no memory");
   return block + whole - (bytes + alignment - 1) / alignment * alignment;
 }
 
 void pause(state why) {
   fiber &self = fibers[current];
   self.now = why;
-  if (_setjmp(self.left) == 0)
-    _longjmp(scheduler, 1);
+  if (_setjmp(self.left) == 0) _longjmp(scheduler, 1);
 }
 
 /* A fiber's life: the same thread of one block after another. */
@@ -83,10 +88,8 @@ void prepare(fiber &f, unsigned char *stack) {
 /* Runs a fiber until it waits or is done. */
 void resume(fiber &f) {
   here.thread = f.index;
-  if (_setjmp(scheduler) != 0)
-    return;
-  if (f.entered)
-    _longjmp(f.left, 1);
+  if (_setjmp(scheduler) != 0) return;
+  if (f.entered) _longjmp(f.left, 1);
   f.entered = true;
   setcontext(&f.context);
 }
@@ -95,36 +98,31 @@ void resume(fiber &f) {
 bool release(unsigned from, unsigned past, state what) {
   bool some = false;
   for (unsigned t = from; t < past; t++) {
-    if (fibers[t].now != what && fibers[t].now != DONE)
-      return false;
+    if (fibers[t].now != what && fibers[t].now != DONE) return false;
     some |= fibers[t].now == what;
   }
   for (unsigned t = from; t < past && some; t++)
-    if (fibers[t].now == what)
-      fibers[t].now = RUNS;
+    if (fibers[t].now == what) fibers[t].now = RUNS;
   return some;
 }
 
 /* The i-th of `count` things in the order of this launch. */
 unsigned in_order(unsigned i, unsigned count, unsigned launch_number) {
-  if (launch_number % 3 == 0)
-    return i;
-  if (launch_number % 3 == 1)
-    return count - 1 - i;
+  if (launch_number % 3 == 0) return i;
+  if (launch_number % 3 == 1) return count - 1 - i;
   unsigned step = 7919; /* a prime: reaches all unless it divides count */
-  while (count % step == 0)
-    step++;
+  while (count % step == 0) step++;
   return (unsigned)(((uint64_t)i * step + launch_number) % count);
 }
 
-/* Runs one warp as far as it comes without the others: what they must not see yet, or must have seen before, is then there, or gone. */
+/* Runs one warp as far as it comes without the others: what they must not see yet, or must have
+ * seen before, is then there, or gone. */
 void run_warp(unsigned first, unsigned launch_number) {
   const unsigned past = first + LANES < thread_count ? first + LANES : thread_count;
   do {
     for (unsigned i = 0; i < past - first; i++) {
       const unsigned t = first + in_order(i, past - first, launch_number);
-      if (fibers[t].now != RUNS)
-        continue;
+      if (fibers[t].now != RUNS) continue;
       current = t;
       resume(fibers[t]);
     }
@@ -135,9 +133,9 @@ void run_block(unsigned launch_number) {
   static unsigned char *stacks = map_guarded((size_t)THREADS_MAX * STACK_BYTES, PAGE);
   for (unsigned t = 0; t < thread_count; t++) {
     fiber &f = fibers[t];
-    if (!f.entered)
-      prepare(f, stacks + (size_t)t * STACK_BYTES);
-    f.index.x = t % here.threads.x, f.index.y = t / here.threads.x % here.threads.y, f.index.z = t / here.threads.x / here.threads.y;
+    if (!f.entered) prepare(f, stacks + (size_t)t * STACK_BYTES);
+    f.index.x = t % here.threads.x, f.index.y = t / here.threads.x % here.threads.y,
+    f.index.z = t / here.threads.x / here.threads.y;
     f.now = RUNS, f.turn = 0, f.group = 0;
     f.copies.clear();
   }
@@ -147,17 +145,14 @@ void run_block(unsigned launch_number) {
     for (unsigned i = 0; i < warps; i++)
       run_warp(in_order(i, warps, launch_number) * LANES, launch_number);
     bool left = false;
-    for (unsigned t = 0; t < thread_count; t++)
-      left |= fibers[t].now != DONE;
-    if (!left)
-      break;
+    for (unsigned t = 0; t < thread_count; t++) left |= fibers[t].now != DONE;
+    if (!left) break;
     if (!release(0, thread_count, WAITS_BLOCK))
       fail("threads wait for each other: some of a warp or block never come to a barrier");
     any_result = any, any = 0;
   }
   for (unsigned t = 0; t < thread_count; t++)
-    if (!fibers[t].copies.empty())
-      fail("a thread ends with copies under way");
+    if (!fibers[t].copies.empty()) fail("a thread ends with copies under way");
 }
 
 } // namespace
@@ -180,8 +175,7 @@ int wait_block_or(int value) {
 const unsigned char *exchange(const void *value, size_t bytes) {
   fiber &self = fibers[current];
   unsigned char *set = slots[current / LANES][self.turn++ % 2];
-  if (bytes > SLOT_BYTES)
-    fail("a value is too large for its slot");
+  if (bytes > SLOT_BYTES) fail("a value is too large for its slot");
   memcpy(set + current % LANES * SLOT_BYTES, value, bytes);
   pause(WAITS_WARP);
   return set;
@@ -211,22 +205,27 @@ void copies_wait(int left) {
   self.copies = still;
 }
 
-void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body) {
+void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes,
+            const std::function<void()> &body) {
   static unsigned launch_number;
-  static unsigned char *shared_end = map_guarded(SHARED_BYTES_MAX, PAGE) + (SHARED_BYTES_MAX + PAGE - 1) / PAGE * PAGE;
+  static unsigned char *shared_end =
+      map_guarded(SHARED_BYTES_MAX, PAGE) + (SHARED_BYTES_MAX + PAGE - 1) / PAGE * PAGE;
   name_now = name, body_now = &body;
   copies_at_once = launch_number * 2654435761u >> 16 & 1;
   here.threads = threads, here.blocks = blocks;
   thread_count = threads.x * threads.y * threads.z;
   const unsigned block_count = blocks.x * blocks.y * blocks.z;
-  if (thread_count == 0 || thread_count > THREADS_MAX || block_count == 0 || blocks.y > 65535 || blocks.z > 65535)
+  if (thread_count == 0 || thread_count > THREADS_MAX || block_count == 0 || blocks.y > 65535 ||
+      blocks.z > 65535)
     fail("a grid that no GPU takes");
-  if (shared_bytes > SHARED_BYTES_PLAIN && (granted.count(kernel) == 0 || granted[kernel] < shared_bytes))
+  if (shared_bytes > SHARED_BYTES_PLAIN &&
+      (granted.count(kernel) == 0 || granted[kernel] < shared_bytes))
     fail("more shared memory than was granted");
   shared_now = shared_end - (shared_bytes + 15) / 16 * 16;
   for (unsigned i = 0; i < block_count; i++) {
     const unsigned b = in_order(i, block_count, launch_number / 3);
-    here.block.x = b % blocks.x, here.block.y = b / blocks.x % blocks.y, here.block.z = b / blocks.x / blocks.y;
+    here.block.x = b % blocks.x, here.block.y = b / blocks.x % blocks.y,
+    here.block.z = b / blocks.x / blocks.y;
     memset(shared_now, 0xff, (shared_bytes + 15) / 16 * 16);
     run_block(launch_number);
   }
@@ -244,23 +243,25 @@ extern "C" {
 /* The driver asks when it is first called, and never again. */
 cudaError_t cudaGetDeviceCount(int *count) {
   static const char *loading = getenv("CUDA_MODULE_LOADING");
-  if (loading == NULL)
-    fail("code that is loaded when it is first used");
+  if (loading == NULL) fail("code that is loaded when it is first used");
   return *count = 1, cudaSuccess;
 }
 cudaError_t cudaSetDevice(int) { return device_chosen = true, cudaSuccess; }
 cudaError_t cudaGetLastError(void) { return cudaSuccess; }
 const char *cudaGetErrorString(cudaError_t error) {
-  return error == cudaSuccess ? "no error" : error == cudaErrorECCUncorrectable ? "uncorrectable ECC error encountered" : "an error";
+  return error == cudaSuccess                 ? "no error"
+         : error == cudaErrorECCUncorrectable ? "uncorrectable ECC error encountered"
+                                              : "an error";
 }
 
 cudaError_t cudaDeviceGetAttribute(int *value, cudaDeviceAttr what, int) {
   const char *const shared = getenv("PEN_EMULATED_SHARED"); /* a block's bytes */
-  *value = what == cudaDevAttrComputeCapabilityMajor    ? 9
-           : what == cudaDevAttrMultiProcessorCount     ? 132
-           : what == cudaDevAttrMaxSharedMemoryPerBlockOptin ? (shared ? atoi(shared) : (int)SHARED_BYTES_MAX)
-           : what == cudaDevAttrCanFlushRemoteWrites    ? 1
-                                                        : 0;
+  *value = what == cudaDevAttrComputeCapabilityMajor ? 9
+           : what == cudaDevAttrMultiProcessorCount  ? 132
+           : what == cudaDevAttrMaxSharedMemoryPerBlockOptin
+               ? (shared ? atoi(shared) : (int)SHARED_BYTES_MAX)
+           : what == cudaDevAttrCanFlushRemoteWrites ? 1
+                                                     : 0;
   return cudaSuccess;
 }
 
@@ -270,5 +271,4 @@ cudaError_t cudaFuncSetAttribute(const void *kernel, cudaFuncAttribute what, int
   granted[kernel] = (size_t)value;
   return cudaSuccess;
 }
-
 }

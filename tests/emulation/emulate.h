@@ -1,11 +1,14 @@
-/* emulate.h: CUDA's own words for a host compiler, so that the very kernels of kernels/cuda run here, thread by thread.
+/* emulate.h: CUDA's own words for a host compiler, so that the very kernels of kernels/cuda run
+ * here, thread by thread.
  *
- * Each thread of a block is a fiber. It runs until it waits for its warp or its block; when all that live wait for the same, they go
- * on. A warp runs as far ahead of the others as barriers let it. Blocks, warps and threads run in an order that changes from launch to
- * launch (rising, falling, mixed), so that a missing barrier, or a sum whose order is not fixed, shows as other numbers. Shared memory
- * is poisoned before each block and ends at a guarded page, as do the device's allocations; asynchronous copies happen when they are
- * waited for, and not before, or else at once.
- * Not shown: timing, memory order within a warp, how the hardware rounds its special functions.
+ * Each thread of a block is a fiber. It runs until it waits for its warp or its block; when all
+ * that live wait for the same, they go on. A warp runs as far ahead of the others as barriers let
+ * it. Blocks, warps and threads run in an order that changes from launch to launch (rising,
+ * falling, mixed), so that a missing barrier, or a sum whose order is not fixed, shows as other
+ * numbers. Shared memory is poisoned before each block and ends at a guarded page, as do the
+ * device's allocations; asynchronous copies happen when they are waited for, and not before, or
+ * else at once. Not shown: timing, memory order within a warp, how the hardware rounds its special
+ * functions.
  */
 #ifndef PEN_EMULATE_H
 #define PEN_EMULATE_H
@@ -47,25 +50,29 @@ void refuse_capture();
 bool replays(); /* a graph is under way */
 /* Whether a graph is ready to be replayed. */
 bool has_graph();
-void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes, const std::function<void()> &body);
+void launch(const char *name, const void *kernel, dim3 blocks, dim3 threads, size_t shared_bytes,
+            const std::function<void()> &body);
 unsigned char *shared_memory();
 void wait_block();
 int wait_block_or(int value);
-/* Gives this lane's value to its warp, waits, and points to the values of all lanes: lane i's at [i * SLOT_BYTES]. */
+/* Gives this lane's value to its warp, waits, and points to the values of all lanes: lane i's at [i
+ * * SLOT_BYTES]. */
 const unsigned char *exchange(const void *value, size_t bytes);
 void copy_later(void *to, const void *from, size_t bytes, size_t there);
 void copies_commit();
 void copies_wait(int left);
 [[noreturn]] void fail(const char *what);
 
-template <class T> T of_lane(T value, unsigned lane) {
+template <class T>
+T of_lane(T value, unsigned lane) {
   T other;
   memcpy(&other, exchange(&value, sizeof value) + lane * SLOT_BYTES, sizeof other);
   return other;
 }
 
 inline unsigned lane() {
-  return (here.thread.x + here.threads.x * (here.thread.y + here.threads.y * here.thread.z)) % LANES;
+  return (here.thread.x + here.threads.x * (here.thread.y + here.threads.y * here.thread.z)) %
+         LANES;
 }
 } // namespace emulated
 
@@ -73,16 +80,19 @@ inline unsigned lane() {
 #define blockIdx (emulated::here.block)
 #define blockDim (emulated::here.threads)
 #define gridDim (emulated::here.blocks)
-#define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                                     \
-  do {                                                                                                                 \
-    const auto pen_kernel_ = (kernel); /* arguments are taken now, as a launch takes them */                           \
-    const auto pen_arguments_ = std::make_tuple(__VA_ARGS__);                                                          \
-    const dim3 pen_grid_ = grid, pen_block_ = block;                                                                   \
-    const size_t pen_shared_ = shared_bytes;                                                                           \
-    emulated::enqueue(stream, [=] {                                                                                    \
-      emulated::launch(#kernel, (const void *)pen_kernel_, pen_grid_, pen_block_, pen_shared_,                         \
-                       [&] { std::apply(pen_kernel_, pen_arguments_); });                                              \
-    }, #kernel);                                                                                                       \
+#define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)                                 \
+  do {                                                                                             \
+    const auto pen_kernel_ = (kernel); /* arguments are taken now, as a launch takes them */       \
+    const auto pen_arguments_ = std::make_tuple(__VA_ARGS__);                                      \
+    const dim3 pen_grid_ = grid, pen_block_ = block;                                               \
+    const size_t pen_shared_ = shared_bytes;                                                       \
+    emulated::enqueue(                                                                             \
+        stream,                                                                                    \
+        [=] {                                                                                      \
+          emulated::launch(#kernel, (const void *)pen_kernel_, pen_grid_, pen_block_, pen_shared_, \
+                           [&] { std::apply(pen_kernel_, pen_arguments_); });                      \
+        },                                                                                         \
+        #kernel);                                                                                  \
   } while (0)
 #define PEN_SHARED(name) unsigned char *const name = emulated::shared_memory()
 
@@ -93,11 +103,13 @@ inline void __syncwarp() {
   emulated::exchange(&nothing, 1);
 }
 
-template <class T> T __shfl_xor_sync(unsigned, T value, int apart) {
+template <class T>
+T __shfl_xor_sync(unsigned, T value, int apart) {
   return emulated::of_lane(value, emulated::lane() ^ (unsigned)apart);
 }
 
-template <class T> T __shfl_down_sync(unsigned, T value, unsigned apart, int width = 32) {
+template <class T>
+T __shfl_down_sync(unsigned, T value, unsigned apart, int width = 32) {
   const unsigned lane = emulated::lane(), from = lane % (unsigned)width + apart;
   return emulated::of_lane(value, from < (unsigned)width ? lane + apart : lane);
 }
@@ -124,7 +136,8 @@ inline double __dadd_rn(double a, double b) { return a + b; }
 inline double __ddiv_rn(double a, double b) { return a / b; }
 inline double __dsqrt_rn(double a) { return sqrt(a); }
 
-template <class TO, class FROM> TO pen_bits(FROM from) {
+template <class TO, class FROM>
+TO pen_bits(FROM from) {
   TO to;
   static_assert(sizeof to == sizeof from, "the same bits");
   memcpy(&to, &from, sizeof to);
@@ -145,18 +158,21 @@ inline float power_of_two(float x) { return exp2f(x); }
 inline float reciprocal(float x) { return 1.0f / x; }
 
 /* Element `half` (0 low, 1 high) of register `number` of a lane's exchanged registers. */
-inline float pen_element(const unsigned char *values, unsigned lane, unsigned number, unsigned half) {
+inline float pen_element(const unsigned char *values, unsigned lane, unsigned number,
+                         unsigned half) {
   uint32_t both;
   memcpy(&both, values + lane * emulated::SLOT_BYTES + number * sizeof both, sizeof both);
   return __uint_as_float(half ? both & 0xffff0000u : both << 16);
 }
 
-/* The fragments as mma.cuh draws them, read the other way round: which lane, register and half hold A (row, k) and B (k, column). */
+/* The fragments as mma.cuh draws them, read the other way round: which lane, register and half hold
+ * A (row, k) and B (k, column). */
 inline void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
   const uint32_t given[6] = {a[0], a[1], a[2], a[3], b0, b1};
   const unsigned char *values = emulated::exchange(given, sizeof given);
   for (unsigned i = 0; i < 4; i++) {
-    const unsigned row = emulated::lane() / 4 + i / 2 * 8, column = emulated::lane() % 4 * 2 + i % 2;
+    const unsigned row = emulated::lane() / 4 + i / 2 * 8,
+                   column = emulated::lane() % 4 * 2 + i % 2;
     float sum = c[i];
     for (unsigned k = 0; k < 16; k++)
       sum += pen_element(values, row % 8 * 4 + k % 8 / 2, k / 8 * 2 + row / 8, k % 2) *
@@ -166,22 +182,24 @@ inline void mma(float c[4], const uint32_t a[4], uint32_t b0, uint32_t b1) {
 }
 
 inline void pen_load_squares(uint32_t r[4], const uint16_t *row, bool transposed) {
-  if ((uintptr_t)row % 16 != 0)
-    emulated::fail("ldmatrix: a row is not on 16 bytes");
+  if ((uintptr_t)row % 16 != 0) emulated::fail("ldmatrix: a row is not on 16 bytes");
   const unsigned char *values = emulated::exchange(&row, sizeof row);
   for (unsigned i = 0; i < 4; i++) {
     uint32_t element[2];
     for (unsigned j = 0; j < 2; j++) {
       const unsigned major = emulated::lane() / 4, minor = emulated::lane() % 4 * 2 + j;
       const uint16_t *from;
-      memcpy(&from, values + (i * 8 + (transposed ? minor : major)) * emulated::SLOT_BYTES, sizeof from);
+      memcpy(&from, values + (i * 8 + (transposed ? minor : major)) * emulated::SLOT_BYTES,
+             sizeof from);
       element[j] = from[transposed ? major : minor];
     }
     r[i] = element[0] | element[1] << 16;
   }
 }
 inline void load_squares(uint32_t r[4], const uint16_t *row) { pen_load_squares(r, row, false); }
-inline void load_squares_transposed(uint32_t r[4], const uint16_t *row) { pen_load_squares(r, row, true); }
+inline void load_squares_transposed(uint32_t r[4], const uint16_t *row) {
+  pen_load_squares(r, row, true);
+}
 
 inline void copy_async(uint16_t *shared, const uint16_t *global, bool there) {
   if ((uintptr_t)shared % 16 != 0 || (uintptr_t)global % 16 != 0)
@@ -189,6 +207,9 @@ inline void copy_async(uint16_t *shared, const uint16_t *global, bool there) {
   emulated::copy_later(shared, global, 16, there ? 16 : 0);
 }
 inline void copies_commit() { emulated::copies_commit(); }
-template <int LEFT> void copies_wait() { emulated::copies_wait(LEFT); }
+template <int LEFT>
+void copies_wait() {
+  emulated::copies_wait(LEFT);
+}
 
 #endif

@@ -1,5 +1,6 @@
-/* emulate_products.c: the calls of cuBLASLt that kernels/cuda/product.c makes, carried out by a CPU's BLAS that counts by columns
- * too: whatever is wrong in a transpose, a leading dimension or an addend gives wrong numbers here as it would there. */
+/* emulate_products.c: the calls of cuBLASLt that kernels/cuda/product.c makes, carried out by a
+ * CPU's BLAS that counts by columns too: whatever is wrong in a transpose, a leading dimension or
+ * an addend gives wrong numbers here as it would there. */
 #include <cblas.h>
 #include <cublasLt.h>
 #include <stdlib.h>
@@ -24,7 +25,9 @@ struct preference {
   uint32_t bias_alignment; /* what the heuristic saw of the bias's address */
 };
 
-const char *cublasLtGetStatusString(cublasStatus_t status) { return status == CUBLAS_STATUS_SUCCESS ? "success" : "a value that is not valid"; }
+const char *cublasLtGetStatusString(cublasStatus_t status) {
+  return status == CUBLAS_STATUS_SUCCESS ? "success" : "a value that is not valid";
+}
 size_t cublasLtGetVersion(void) { return 0; }
 
 cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
@@ -33,48 +36,51 @@ cublasStatus_t cublasLtCreate(cublasLtHandle_t *handle) {
   return CUBLAS_STATUS_SUCCESS;
 }
 
-cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *description, cublasComputeType_t compute, cudaDataType_t scale) {
+cublasStatus_t cublasLtMatmulDescCreate(cublasLtMatmulDesc_t *description,
+                                        cublasComputeType_t compute, cudaDataType_t scale) {
   *description = calloc(1, sizeof(struct description));
   struct description *made = (struct description *)*description;
   made->transpose[0] = made->transpose[1] = CUBLAS_OP_N;
   made->epilogue = CUBLASLT_EPILOGUE_DEFAULT;
-  return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
+  return compute == CUBLAS_COMPUTE_32F && scale == CUDA_R_32F ? CUBLAS_STATUS_SUCCESS
+                                                              : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description, cublasLtMatmulDescAttributes_t what, const void *value,
-                                              size_t bytes) {
+cublasStatus_t cublasLtMatmulDescSetAttribute(cublasLtMatmulDesc_t description,
+                                              cublasLtMatmulDescAttributes_t what,
+                                              const void *value, size_t bytes) {
   struct description *d = (struct description *)description;
   const struct {
     cublasLtMatmulDescAttributes_t what;
     void *place;
     size_t bytes;
   } known[] = {
-    { CUBLASLT_MATMUL_DESC_TRANSA, &d->transpose[0], sizeof d->transpose[0] },
-    { CUBLASLT_MATMUL_DESC_TRANSB, &d->transpose[1], sizeof d->transpose[1] },
-    { CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue, sizeof d->epilogue },
-    { CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, sizeof d->bias },
+      {CUBLASLT_MATMUL_DESC_TRANSA, &d->transpose[0], sizeof d->transpose[0]},
+      {CUBLASLT_MATMUL_DESC_TRANSB, &d->transpose[1], sizeof d->transpose[1]},
+      {CUBLASLT_MATMUL_DESC_EPILOGUE, &d->epilogue, sizeof d->epilogue},
+      {CUBLASLT_MATMUL_DESC_BIAS_POINTER, &d->bias, sizeof d->bias},
   };
   for (size_t i = 0; i < sizeof known / sizeof *known; i++)
     if (known[i].what == what && known[i].bytes == bytes) {
       memcpy(known[i].place, value, bytes);
-      return d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->epilogue == CUBLASLT_EPILOGUE_BIAS ? CUBLAS_STATUS_SUCCESS
-                                                                                              : CUBLAS_STATUS_NOT_SUPPORTED;
+      return d->epilogue == CUBLASLT_EPILOGUE_DEFAULT || d->epilogue == CUBLASLT_EPILOGUE_BIAS
+                 ? CUBLAS_STATUS_SUCCESS
+                 : CUBLAS_STATUS_NOT_SUPPORTED;
     }
   return CUBLAS_STATUS_INVALID_VALUE;
 }
 
-cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type, uint64_t rows, uint64_t columns,
-                                          int64_t leading) {
+cublasStatus_t cublasLtMatrixLayoutCreate(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
+                                          uint64_t rows, uint64_t columns, int64_t leading) {
   struct layout *made = calloc(1, sizeof *made);
-  *made = (struct layout){ type, (int)rows, (int)columns, (int)leading };
+  *made = (struct layout){type, (int)rows, (int)columns, (int)leading};
   *layout = (cublasLtMatrixLayout_t)made;
   return (uint64_t)leading >= rows ? CUBLAS_STATUS_SUCCESS : CUBLAS_STATUS_INVALID_VALUE;
 }
 
 cublasStatus_t cublasLtMatmulPreferenceCreate(cublasLtMatmulPreference_t *preference) {
   struct preference *made = calloc(1, sizeof *made);
-  for (int i = 0; i < 4; i++)
-    made->alignment[i] = 256; /* the library's own */
+  for (int i = 0; i < 4; i++) made->alignment[i] = 256; /* the library's own */
   *preference = (cublasLtMatmulPreference_t)made;
   return CUBLAS_STATUS_SUCCESS;
 }
@@ -85,11 +91,13 @@ cublasStatus_t cublasLtMatmulPreferenceDestroy(cublasLtMatmulPreference_t prefer
 }
 
 cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t preference,
-                                                    cublasLtMatmulPreferenceAttributes_t what, const void *value, size_t bytes) {
+                                                    cublasLtMatmulPreferenceAttributes_t what,
+                                                    const void *value, size_t bytes) {
   struct preference *p = (struct preference *)preference;
   if (what == CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES && bytes == sizeof p->workspace_bytes)
     memcpy(&p->workspace_bytes, value, bytes);
-  else if (what >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES && what <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && bytes == 4)
+  else if (what >= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES &&
+           what <= CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES && bytes == 4)
     memcpy(&p->alignment[what - CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES], value, bytes);
   else if (what != CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK || bytes != 4)
     return CUBLAS_STATUS_INVALID_VALUE;
@@ -97,15 +105,19 @@ cublasStatus_t cublasLtMatmulPreferenceSetAttribute(cublasLtMatmulPreference_t p
 }
 
 /* The algorithm remembers what it may rely on; cublasLtMatmul() below holds the caller to it. */
-cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, cublasLtMatrixLayout_t a,
-                                              cublasLtMatrixLayout_t b, cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
+cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle,
+                                              cublasLtMatmulDesc_t description,
+                                              cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
+                                              cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
                                               cublasLtMatmulPreference_t preference, int wanted,
-                                              cublasLtMatmulHeuristicResult_t results[], int *found) {
+                                              cublasLtMatmulHeuristicResult_t results[],
+                                              int *found) {
   (void)handle, (void)a, (void)b, (void)c;
   /* A library that is harder to please than any: no epilogue where columns begin off 4 bytes. */
   const struct layout *result = (const struct layout *)d;
   *found = 0;
-  if (((const struct description *)description)->epilogue != CUBLASLT_EPILOGUE_DEFAULT && result->type == CUDA_R_16BF && result->leading % 2 != 0)
+  if (((const struct description *)description)->epilogue != CUBLASLT_EPILOGUE_DEFAULT &&
+      result->type == CUDA_R_16BF && result->leading % 2 != 0)
     return CUBLAS_STATUS_NOT_SUPPORTED;
   struct preference may = *(const struct preference *)preference;
   const uintptr_t bias = (uintptr_t)((const struct description *)description)->bias;
@@ -119,8 +131,7 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
 static float *widened(const void *from, const struct layout *l) {
   const size_t count = (size_t)l->leading * (size_t)l->columns;
   float *wide = malloc(count * sizeof *wide);
-  if (l->type == CUDA_R_32F)
-    return memcpy(wide, from, count * sizeof *wide);
+  if (l->type == CUDA_R_32F) return memcpy(wide, from, count * sizeof *wide);
   for (size_t i = 0; i < count; i++) {
     const uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
     memcpy(&wide[i], &bits, sizeof bits);
@@ -141,7 +152,9 @@ static void narrow(void *to, const float *from, const struct layout *l) {
   }
 }
 
-static enum CBLAS_TRANSPOSE transpose_of(cublasOperation_t o) { return o == CUBLAS_OP_T ? CblasTrans : CblasNoTrans; }
+static enum CBLAS_TRANSPOSE transpose_of(cublasOperation_t o) {
+  return o == CUBLAS_OP_T ? CblasTrans : CblasNoTrans;
+}
 
 /* A product as it was asked for, until its stream comes to it. */
 struct product {
@@ -154,52 +167,63 @@ struct product {
   int m, n, k;
 };
 
-void emulated_enqueue(void *stream, void (*body)(void *), const void *context, size_t bytes); /* emulate_streams.cc */
+void emulated_enqueue(void *stream, void (*body)(void *), const void *context,
+                      size_t bytes); /* emulate_streams.cc */
 
 /* An element a row of D, the same in all columns. */
 static void add_bias(float *sum, const struct product *p) {
-  const struct layout vector = { p->dl.type, p->m, 1, p->m };
+  const struct layout vector = {p->dl.type, p->m, 1, p->m};
   float *bias = widened(p->t.bias, &vector);
   for (int column = 0; column < p->n; column++)
-    for (int row = 0; row < p->m; row++)
-      sum[column * p->dl.leading + row] += bias[row];
+    for (int row = 0; row < p->m; row++) sum[column * p->dl.leading + row] += bias[row];
   free(bias);
 }
 
 static void multiply(void *context) {
   const struct product *p = context;
-  memset(p->workspace, 0x7f, p->workspace_bytes > 4096 ? 4096 : p->workspace_bytes); /* it is the product's to write on */
-  float *wide_a = widened(p->a, &p->al), *wide_b = widened(p->b, &p->bl), *sum = widened(p->beta == 0 ? p->d : p->c, &p->cl);
-  cblas_sgemm(CblasColMajor, transpose_of(p->t.transpose[0]), transpose_of(p->t.transpose[1]), p->m, p->n, p->k, p->alpha, wide_a,
-              p->al.leading, wide_b, p->bl.leading, p->beta, sum, p->cl.leading);
-  if (p->t.epilogue == CUBLASLT_EPILOGUE_BIAS)
-    add_bias(sum, p);
+  memset(
+      p->workspace, 0x7f,
+      p->workspace_bytes > 4096 ? 4096 : p->workspace_bytes); /* it is the product's to write on */
+  float *wide_a = widened(p->a, &p->al), *wide_b = widened(p->b, &p->bl),
+        *sum = widened(p->beta == 0 ? p->d : p->c, &p->cl);
+  cblas_sgemm(CblasColMajor, transpose_of(p->t.transpose[0]), transpose_of(p->t.transpose[1]), p->m,
+              p->n, p->k, p->alpha, wide_a, p->al.leading, wide_b, p->bl.leading, p->beta, sum,
+              p->cl.leading);
+  if (p->t.epilogue == CUBLASLT_EPILOGUE_BIAS) add_bias(sum, p);
   narrow(p->d, sum, &p->dl);
   free(wide_a), free(wide_b), free(sum);
 }
 
-cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description, const void *alpha, const void *a,
-                              cublasLtMatrixLayout_t a_layout, const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
-                              const void *c, cublasLtMatrixLayout_t c_layout, void *d, cublasLtMatrixLayout_t d_layout,
-                              const cublasLtMatmulAlgo_t *algorithm, void *workspace, size_t workspace_bytes, cudaStream_t stream) {
+cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t description,
+                              const void *alpha, const void *a, cublasLtMatrixLayout_t a_layout,
+                              const void *b, cublasLtMatrixLayout_t b_layout, const void *beta,
+                              const void *c, cublasLtMatrixLayout_t c_layout, void *d,
+                              cublasLtMatrixLayout_t d_layout,
+                              const cublasLtMatmulAlgo_t *algorithm, void *workspace,
+                              size_t workspace_bytes, cudaStream_t stream) {
   (void)handle;
   const struct description *t = (const struct description *)description;
   const struct layout *al = (const struct layout *)a_layout, *bl = (const struct layout *)b_layout;
   const struct layout *cl = (const struct layout *)c_layout, *dl = (const struct layout *)d_layout;
   struct preference may;
   memcpy(&may, algorithm, sizeof may);
-  const int m = t->transpose[0] == CUBLAS_OP_T ? al->columns : al->rows, k = t->transpose[0] == CUBLAS_OP_T ? al->rows : al->columns;
-  const int n = t->transpose[1] == CUBLAS_OP_T ? bl->rows : bl->columns, kb = t->transpose[1] == CUBLAS_OP_T ? bl->columns : bl->rows;
-  const void *address[4] = { a, b, c, d };
+  const int m = t->transpose[0] == CUBLAS_OP_T ? al->columns : al->rows,
+            k = t->transpose[0] == CUBLAS_OP_T ? al->rows : al->columns;
+  const int n = t->transpose[1] == CUBLAS_OP_T ? bl->rows : bl->columns,
+            kb = t->transpose[1] == CUBLAS_OP_T ? bl->columns : bl->rows;
+  const void *address[4] = {a, b, c, d};
   for (int i = 0; i < 4; i++)
-    if ((uintptr_t)address[i] % may.alignment[i] != 0)
-      return CUBLAS_STATUS_INVALID_VALUE;
-  if (t->epilogue == CUBLASLT_EPILOGUE_BIAS && (t->bias == NULL || (uintptr_t)t->bias % may.bias_alignment != 0))
+    if ((uintptr_t)address[i] % may.alignment[i] != 0) return CUBLAS_STATUS_INVALID_VALUE;
+  if (t->epilogue == CUBLASLT_EPILOGUE_BIAS &&
+      (t->bias == NULL || (uintptr_t)t->bias % may.bias_alignment != 0))
     return CUBLAS_STATUS_INVALID_VALUE;
-  if (k != kb || dl->rows != m || dl->columns != n || cl->rows != m || cl->columns != n || workspace == NULL ||
-      (uintptr_t)workspace % 256 != 0 || workspace_bytes < may.workspace_bytes)
+  if (k != kb || dl->rows != m || dl->columns != n || cl->rows != m || cl->columns != n ||
+      workspace == NULL || (uintptr_t)workspace % 256 != 0 || workspace_bytes < may.workspace_bytes)
     return CUBLAS_STATUS_INVALID_VALUE;
-  const struct product p = { *t, *al, *bl, *cl, *dl, *(const float *)alpha, *(const float *)beta, a, b, c, d, workspace, workspace_bytes, m, n, k };
+  const struct product p = {
+      *t, *al, *bl, *cl, *dl,       *(const float *)alpha, *(const float *)beta,
+      a,  b,   c,   d,   workspace, workspace_bytes,       m,
+      n,  k};
   emulated_enqueue(stream, multiply, &p, sizeof p);
   return CUBLAS_STATUS_SUCCESS;
 }

@@ -1,13 +1,18 @@
-/* emulate_streams.cc: CUDA's streams, events, words, graphs and memory between processes, for kernels that emulate.cc runs on the host.
+/* emulate_streams.cc: CUDA's streams, events, words, graphs and memory between processes, for
+ * kernels that emulate.cc runs on the host.
  *
- * A call on a stream is kept, and done as late as can be: when somebody waits, or asks whether an event is reached. Then streams take
- * turns in an order that changes from call to call, so that what is ordered by luck alone, on the host or between streams, goes wrong sooner or
- * later. A captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns in the same way. Words that
- * another process is to write are waited for in turn, too; who asks whether an event is reached gets an answer before they come. What CUDA
- * refuses is refused: waiting while capturing, a capture whose streams are not joined again, copies of memory that is not pinned in a capture.
- * A stream holds so many calls, and then holds up whoever makes one more. PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
+ * A call on a stream is kept, and done as late as can be: when somebody waits, or asks whether an
+ * event is reached. Then streams take turns in an order that changes from call to call, so that
+ * what is ordered by luck alone, on the host or between streams, goes wrong sooner or later. A
+ * captured call is kept in the graph, with its stream; a replay lets the graph's streams take turns
+ * in the same way. Words that another process is to write are waited for in turn, too; who asks
+ * whether an event is reached gets an answer before they come. What CUDA refuses is refused:
+ * waiting while capturing, a capture whose streams are not joined again, copies of memory that is
+ * not pinned in a capture. A stream holds so many calls, and then holds up whoever makes one more.
+ * PEN_EMULATED_SLOW=MS: each call takes the device so many milliseconds.
  *
- * Several threads may call, one at a time: whoever waits does of all streams what can be done, of other threads' too. */
+ * Several threads may call, one at a time: whoever waits does of all streams what can be done, of
+ * other threads' too. */
 #include <cuda.h>
 #include <errno.h>
 #include <fcntl.h>
@@ -38,7 +43,8 @@ struct item {
   uint64_t token;             /* SIGNAL, WAIT */
   volatile uint32_t *word;    /* AWAIT */
   uint32_t value;
-  std::function<bool()> poll; /* POLL: done once it says so; REPLAY: does some of a graph, and says whether it moved */
+  std::function<bool()> poll; /* POLL: done once it says so; REPLAY: does some of a graph, and says
+                                 whether it moved */
   std::function<bool()> over; /* REPLAY: nothing of it is left */
   const char *name = NULL;    /* RUN: of a kernel; of copies to other processes; or null */
 };
@@ -68,8 +74,10 @@ unsigned graphs;    /* ready */
 unsigned under_way; /* replays */
 stream *origin;
 bool broken_capture;
-std::vector<uint64_t> strand_last; /* a number for each strand: its last item's; joined when the origin has waited for a signal behind it */
-std::map<uint64_t, std::pair<int, uint64_t>> captured_signal; /* token -> strand, number of items behind which it stands */
+std::vector<uint64_t> strand_last; /* a number for each strand: its last item's; joined when the
+                                      origin has waited for a signal behind it */
+std::map<uint64_t, std::pair<int, uint64_t>>
+    captured_signal; /* token -> strand, number of items behind which it stands */
 std::vector<uint64_t> strand_joined;
 uint64_t turn_seed = 88172645463325252u;
 std::map<void *, size_t> pinned_blocks;
@@ -82,7 +90,8 @@ unsigned draw(unsigned below) {
   return (unsigned)(turn_seed >> 33) % below;
 }
 
-/* What has gone wrong with the device: nothing; "stall", all of it; "memory"; or what has that name (see item) stalls. */
+/* What has gone wrong with the device: nothing; "stall", all of it; "memory"; or what has that name
+ * (see item) stalls. */
 char wrong[40];
 
 void see_what_is_wrong() {
@@ -92,13 +101,13 @@ void see_what_is_wrong() {
   char word[sizeof wrong] = "";
   if (file != NULL && fscanf(file, "%d %39s", &process, word) == 2 && process == getpid())
     memcpy(wrong, word, sizeof wrong);
-  if (file != NULL)
-    fclose(file);
+  if (file != NULL) fclose(file);
 }
 
 bool stalls(const item &what) {
   const bool works = what.kind == RUN || what.kind == POLL;
-  return works && (strcmp(wrong, "stall") == 0 || (what.name != NULL && strcmp(wrong, what.name) == 0));
+  return works &&
+         (strcmp(wrong, "stall") == 0 || (what.name != NULL && strcmp(wrong, what.name) == 0));
 }
 
 /* Whether the device can begin a call: a slow one may still be about the last. */
@@ -107,8 +116,7 @@ bool is_free() {
   static std::chrono::steady_clock::time_point end;
   const auto now = std::chrono::steady_clock::now();
   const bool begins = now >= end;
-  if (begins && slow_ms != NULL)
-    end = now + std::chrono::milliseconds(atoi(slow_ms));
+  if (begins && slow_ms != NULL) end = now + std::chrono::milliseconds(atoi(slow_ms));
   return begins;
 }
 
@@ -116,29 +124,23 @@ bool is_free() {
 bool advance(strand &l, std::set<uint64_t> &done) {
   item &head = l.front();
   bool moved = true;
-  if (stalls(head))
-    return false;
-  if ((head.kind == WAIT && done.count(head.token) == 0) || (head.kind == AWAIT && *head.word != head.value) ||
-      (head.kind == POLL && !head.poll()))
+  if (stalls(head)) return false;
+  if ((head.kind == WAIT && done.count(head.token) == 0) ||
+      (head.kind == AWAIT && *head.word != head.value) || (head.kind == POLL && !head.poll()))
     return false;
   if (head.kind == RUN) {
-    if (!is_free())
-      return false;
+    if (!is_free()) return false;
     head.body();
   }
-  if (head.kind == SIGNAL)
-    done.insert(head.token);
-  if (head.kind == REPLAY)
-    moved = head.poll();
-  if (head.kind != REPLAY || head.over())
-    l.pop_front();
+  if (head.kind == SIGNAL) done.insert(head.token);
+  if (head.kind == REPLAY) moved = head.poll();
+  if (head.kind != REPLAY || head.over()) l.pop_front();
   return moved;
 }
 
 bool all_empty(const std::vector<strand *> &strands) {
   for (const strand *l : strands)
-    if (!l->empty())
-      return false;
+    if (!l->empty()) return false;
   return true;
 }
 
@@ -146,24 +148,26 @@ bool all_empty(const std::vector<strand *> &strands) {
 bool take_turn(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
   strand &l = *strands[draw((unsigned)strands.size())];
   bool moved = false;
-  for (unsigned n = 1 + draw(8); n > 0 && !l.empty() && advance(l, done); n--)
-    moved = true;
+  for (unsigned n = 1 + draw(8); n > 0 && !l.empty() && advance(l, done); n--) moved = true;
   return moved;
 }
 
-enum { STUCK_TURNS = 16 }; /* a strand: so many turns in vain, and nothing can go on but by another process */
+enum {
+  STUCK_TURNS = 16
+}; /* a strand: so many turns in vain, and nothing can go on but by another process */
 
-/* Lets strands take turns until no more can be done without another process; returns whether any was. */
+/* Lets strands take turns until no more can be done without another process; returns whether any
+ * was. */
 bool settle(const std::vector<strand *> &strands, std::set<uint64_t> &done) {
   bool any = false;
   for (unsigned idle = 0; !all_empty(strands) && idle < STUCK_TURNS * strands.size(); idle++)
-    if (take_turn(strands, done))
-      any = true, idle = 0;
+    if (take_turn(strands, done)) any = true, idle = 0;
   return any;
 }
 
 /* Lets strands take turns, some items at a time, until it is over. */
-template <class OVER> void drain_until(const std::vector<strand *> &strands, std::set<uint64_t> &done, OVER over) {
+template <class OVER>
+void drain_until(const std::vector<strand *> &strands, std::set<uint64_t> &done, OVER over) {
   unsigned idle = 0;
   while (!over()) {
     idle = take_turn(strands, done) ? 0 : idle + 1;
@@ -172,38 +176,42 @@ template <class OVER> void drain_until(const std::vector<strand *> &strands, std
       calls.unlock();
       sched_yield();
       calls.lock();
-      if (idle > 200 * 1000 * 1000)
-        fail("streams wait for each other");
+      if (idle > 200 * 1000 * 1000) fail("streams wait for each other");
     }
   }
 }
 
 /* Until one of them, or all (which < 0), are empty. */
 void drain(const std::vector<strand *> &strands, std::set<uint64_t> &done, int which) {
-  drain_until(strands, done, [&] { return which < 0 ? all_empty(strands) : strands[(size_t)which]->empty(); });
+  drain_until(strands, done,
+              [&] { return which < 0 ? all_empty(strands) : strands[(size_t)which]->empty(); });
 }
 
 std::vector<strand *> all_strands() {
   std::vector<strand *> strands;
-  for (stream *s : streams)
-    strands.push_back(&s->items);
+  for (stream *s : streams) strands.push_back(&s->items);
   return strands;
 }
 
 void drain_stream(stream *s) {
   for (size_t i = 0; i < streams.size(); i++)
-    if (streams[i] == s)
-      drain(all_strands(), signalled, (int)i);
+    if (streams[i] == s) drain(all_strands(), signalled, (int)i);
 }
 
-enum { DEPTH = 256 }; /* calls that a stream holds: whoever makes one more stands until there is room (in CUDA about a thousand) */
+enum {
+  DEPTH = 256
+}; /* calls that a stream holds: whoever makes one more stands until there is room (in CUDA about a
+      thousand) */
 
-item run_item(std::function<void()> body, const char *name) { return {RUN, std::move(body), 0, NULL, 0, nullptr, nullptr, name}; }
-item token_item(enum kind kind, uint64_t token) { return {kind, nullptr, token, NULL, 0, nullptr, nullptr}; }
+item run_item(std::function<void()> body, const char *name) {
+  return {RUN, std::move(body), 0, NULL, 0, nullptr, nullptr, name};
+}
+item token_item(enum kind kind, uint64_t token) {
+  return {kind, nullptr, token, NULL, 0, nullptr, nullptr};
+}
 
 void add(stream *s, item what) {
-  if (!device_chosen)
-    fail("a call by a thread that has chosen no device");
+  if (!device_chosen) fail("a call by a thread that has chosen no device");
   if (s->captured_strand < 0) {
     drain_until(all_strands(), signalled, [=] { return s->items.size() < DEPTH; });
     s->items.push_back(std::move(what));
@@ -215,8 +223,7 @@ void add(stream *s, item what) {
 }
 
 stream *stream_of(cudaStream_t s) {
-  if (s == NULL)
-    fail("the default stream, which every stream waits for");
+  if (s == NULL) fail("the default stream, which every stream waits for");
   return (stream *)s;
 }
 
@@ -248,7 +255,8 @@ void enqueue(void *stream_pointer, std::function<void()> body, const char *name)
 
 void enqueue_poll(void *stream_pointer, std::function<bool()> poll) {
   const call held(calls);
-  add(stream_of((cudaStream_t)stream_pointer), {POLL, nullptr, 0, NULL, 0, std::move(poll), nullptr});
+  add(stream_of((cudaStream_t)stream_pointer),
+      {POLL, nullptr, 0, NULL, 0, std::move(poll), nullptr});
 }
 
 bool is_captured(void *stream_pointer) {
@@ -285,14 +293,18 @@ enum { PAGE = 4096 };
 
 static bool is_own(const void *at) {
   const auto past = blocks().upper_bound((void *)at);
-  return past != blocks().begin() && (const char *)at < (const char *)std::prev(past)->first + std::prev(past)->second.bytes;
+  return past != blocks().begin() &&
+         (const char *)at < (const char *)std::prev(past)->first + std::prev(past)->second.bytes;
 }
 
-/* Maps a file's pages and a page that nobody may touch behind them; the block ends there, on 64 bytes and no more, as tensors in an arena do. */
+/* Maps a file's pages and a page that nobody may touch behind them; the block ends there, on 64
+ * bytes and no more, as tensors in an arena do. */
 static void *map_block(int file, size_t bytes) {
   const size_t whole = (bytes + PAGE - 1) / PAGE * PAGE;
-  unsigned char *at = (unsigned char *)mmap(NULL, whole + PAGE, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (at == MAP_FAILED || mmap(at, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
+  unsigned char *at = (unsigned char *)mmap(NULL, whole + PAGE, PROT_NONE,
+                                            MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (at == MAP_FAILED ||
+      mmap(at, whole, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, file, 0) == MAP_FAILED)
     fail("no memory");
   return at + whole - (bytes + 63) / 64 * 64;
 }
@@ -306,7 +318,8 @@ cudaError_t cudaMalloc(void **made, size_t bytes) {
   if (capturing != NULL || file < 0 || ftruncate(file, (off_t)whole) != 0)
     return cudaErrorMemoryAllocation;
   *made = map_block(file, bytes);
-  memset(*made, 0x7f, bytes < 1 << 20 ? bytes : 1 << 20); /* large numbers, so that what is not written shows */
+  memset(*made, 0x7f,
+         bytes < 1 << 20 ? bytes : 1 << 20); /* large numbers, so that what is not written shows */
   blocks()[*made] = {file, bytes, whole};
   return cudaSuccess;
 }
@@ -314,10 +327,8 @@ cudaError_t cudaMalloc(void **made, size_t bytes) {
 cudaError_t cudaFree(void *at) {
   const call held(calls);
   const auto found = blocks().find(at);
-  if (at == NULL)
-    return cudaSuccess;
-  if (found == blocks().end())
-    return cudaErrorInvalidValue;
+  if (at == NULL) return cudaSuccess;
+  if (found == blocks().end()) return cudaErrorInvalidValue;
   drain(all_strands(), signalled, -1);
   munmap((void *)((uintptr_t)at / PAGE * PAGE), found->second.whole + PAGE);
   close(found->second.file);
@@ -326,8 +337,7 @@ cudaError_t cudaFree(void *at) {
 }
 
 cudaError_t cudaHostAlloc(void **made, size_t bytes, unsigned) {
-  if (posix_memalign(made, PAGE, bytes) != 0)
-    return cudaErrorMemoryAllocation;
+  if (posix_memalign(made, PAGE, bytes) != 0) return cudaErrorMemoryAllocation;
   pinned_blocks[*made] = bytes;
   return cudaSuccess;
 }
@@ -339,8 +349,7 @@ struct name {
 
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *at) {
   const auto found = blocks().find(at);
-  if (found == blocks().end())
-    return cudaErrorInvalidValue;
+  if (found == blocks().end()) return cudaErrorInvalidValue;
   const name n = {getpid(), found->second.file, found->second.bytes};
   memset(handle, 0, sizeof *handle);
   memcpy(handle, &n, sizeof n);
@@ -371,8 +380,7 @@ cudaError_t cudaStreamCreateWithFlags(cudaStream_t *made, unsigned) {
 
 cudaError_t cudaStreamSynchronize(cudaStream_t s) {
   const call held(calls);
-  if (stream_of(s)->captured_strand >= 0)
-    return refuse();
+  if (stream_of(s)->captured_strand >= 0) return refuse();
   drain_stream(stream_of(s));
   return cudaSuccess;
 }
@@ -398,20 +406,21 @@ static void bf16_bytes(void *to, const void *from, size_t bytes) {
 }
 
 /* What is not pinned is copied at once on the way there, and waited for on the way back. */
-cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind, cudaStream_t s) {
+cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, cudaMemcpyKind kind,
+                            cudaStream_t s) {
   const call held(calls);
   const bool out = kind == cudaMemcpyDeviceToHost, in = kind == cudaMemcpyHostToDevice;
   const bool plain = (in && !is_pinned(from)) || (out && !is_pinned(to));
-  if (plain && stream_of(s)->captured_strand >= 0)
-    return refuse();
+  if (plain && stream_of(s)->captured_strand >= 0) return refuse();
   if (in && plain) {
-    std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)from, (const char *)from + bytes));
+    std::shared_ptr<std::vector<char>> kept(
+        new std::vector<char>((const char *)from, (const char *)from + bytes));
     enqueue(s, [=] { memcpy(to, kept->data(), bytes); });
   } else {
-    enqueue(s, [=] { bf16_bytes(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
+    enqueue(
+        s, [=] { bf16_bytes(to, from, bytes); }, out || is_own(to) ? NULL : "copies");
   }
-  if (plain)
-    drain_stream(stream_of(s));
+  if (plain) drain_stream(stream_of(s));
   return cudaSuccess;
 }
 
@@ -430,13 +439,14 @@ cudaError_t cudaEventCreateWithFlags(cudaEvent_t *made, unsigned) {
 cudaError_t cudaEventCreate(cudaEvent_t *made) { return cudaEventCreateWithFlags(made, 0); }
 
 cudaError_t cudaEventSynchronize(cudaEvent_t e) {
-  while (cudaEventQuery(e) == cudaErrorNotReady)
-    continue;
+  while (cudaEventQuery(e) == cudaErrorNotReady) continue;
   return cudaSuccess;
 }
 
 /* There is no such time here: any two events lie a millisecond apart. */
-cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) { return *ms = 1, cudaSuccess; }
+cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
+  return *ms = 1, cudaSuccess;
+}
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   const call held(calls);
@@ -454,12 +464,9 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   const call held(calls);
   event *what = (event *)e;
   stream *on = stream_of(s);
-  if (what->token == 0)
-    return cudaSuccess; /* never recorded: nothing to wait for */
-  if (what->in_capture && capturing != NULL && on->captured_strand < 0)
-    join_capture(on);
-  if (what->in_capture != (on->captured_strand >= 0))
-    return refuse();
+  if (what->token == 0) return cudaSuccess; /* never recorded: nothing to wait for */
+  if (what->in_capture && capturing != NULL && on->captured_strand < 0) join_capture(on);
+  if (what->in_capture != (on->captured_strand >= 0)) return refuse();
   add(on, token_item(WAIT, what->token));
   if (what->in_capture) {
     const auto &signal = captured_signal[what->token];
@@ -472,25 +479,22 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   const call held(calls);
   event *what = (event *)e;
-  if (what->token == 0 || signalled.count(what->token))
-    return cudaSuccess;
+  if (what->token == 0 || signalled.count(what->token)) return cudaSuccess;
   see_what_is_wrong();
-  if (strcmp(wrong, "memory") == 0)
-    return cudaErrorECCUncorrectable;
+  if (strcmp(wrong, "memory") == 0) return cudaErrorECCUncorrectable;
   static unsigned asked;
   if (++asked % 3 != 0) /* not yet: a host that does not ask again goes on too soon */
     return cudaErrorNotReady;
   const bool moved = settle(all_strands(), signalled);
-  if (signalled.count(what->token))
-    return cudaSuccess;
-  if (!moved)
-    sched_yield();
+  if (signalled.count(what->token)) return cudaSuccess;
+  if (!moved) sched_yield();
   return cudaErrorNotReady;
 }
 
 /* ---- words ---- */
 
-/* Since CUDA 13.1 no word of another GPU is written: other processes' blocks stand for these here. */
+/* Since CUDA 13.1 no word of another GPU is written: other processes' blocks stand for these here.
+ */
 static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned) {
   const call held(calls);
   if (!is_own((const void *)word) && !is_pinned((const void *)word))
@@ -500,14 +504,18 @@ static CUresult write_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsi
 }
 
 static CUresult wait_value(CUstream s, CUdeviceptr word, cuuint32_t value, unsigned flags) {
-  if (flags != (CU_STREAM_WAIT_VALUE_EQ | CU_STREAM_WAIT_VALUE_FLUSH)) /* what came before the word might not be seen behind it */
+  if (flags !=
+      (CU_STREAM_WAIT_VALUE_EQ |
+       CU_STREAM_WAIT_VALUE_FLUSH)) /* what came before the word might not be seen behind it */
     return CUDA_ERROR_INVALID_VALUE;
   const call held(calls);
-  add(stream_of((cudaStream_t)s), {AWAIT, nullptr, 0, (volatile uint32_t *)word, value, nullptr, nullptr});
+  add(stream_of((cudaStream_t)s),
+      {AWAIT, nullptr, 0, (volatile uint32_t *)word, value, nullptr, nullptr});
   return CUDA_SUCCESS;
 }
 
-cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **found, unsigned, unsigned long long,
+cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **found, unsigned,
+                                             unsigned long long,
                                              cudaDriverEntryPointQueryResult *result) {
   *found = strcmp(symbol, "cuStreamWriteValue32") == 0  ? (void *)write_value
            : strcmp(symbol, "cuStreamWaitValue32") == 0 ? (void *)wait_value
@@ -519,7 +527,8 @@ cudaError_t cudaGetDriverEntryPointByVersion(const char *symbol, void **found, u
 /* ---- graphs ---- */
 
 cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
-  const char *refused = getenv("PEN_EMULATED_NO_GRAPH"); /* as a driver or a library that cannot be captured */
+  const char *refused =
+      getenv("PEN_EMULATED_NO_GRAPH"); /* as a driver or a library that cannot be captured */
   capturing.reset(new graph);
   strand_last.clear(), strand_joined.clear(), captured_signal.clear();
   broken_capture = refused != NULL;
@@ -530,10 +539,8 @@ cudaError_t cudaStreamBeginCapture(cudaStream_t s, cudaStreamCaptureMode) {
 
 cudaError_t cudaStreamEndCapture(cudaStream_t s, cudaGraph_t *made) {
   bool joined = stream_of(s) == origin;
-  for (size_t i = 1; i < strand_last.size(); i++)
-    joined &= strand_joined[i] == strand_last[i];
-  for (stream *each : streams)
-    each->captured_strand = -1;
+  for (size_t i = 1; i < strand_last.size(); i++) joined &= strand_joined[i] == strand_last[i];
+  for (stream *each : streams) each->captured_strand = -1;
   *made = NULL;
   if (broken_capture || !joined) {
     capturing.reset();
@@ -572,17 +579,18 @@ struct replay {
 cudaError_t cudaGraphLaunch(cudaGraphExec_t g, cudaStream_t s) {
   const call held(calls);
   std::shared_ptr<replay> run(new replay{*(const graph *)g, {}, {}});
-  for (strand &l : run->left.strands)
-    run->strands.push_back(&l);
+  for (strand &l : run->left.strands) run->strands.push_back(&l);
   under_way++;
-  add(stream_of(s), {REPLAY, nullptr, 0, NULL, 0, [=] { return settle(run->strands, run->done); }, [=] { return all_empty(run->strands) && under_way-- > 0; }});
+  add(stream_of(s), {REPLAY, nullptr, 0, NULL, 0, [=] { return settle(run->strands, run->done); },
+                     [=] { return all_empty(run->strands) && under_way-- > 0; }});
   return cudaSuccess;
 }
 
 /* For product.c's library, in C. */
-void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *context, size_t bytes) {
-  std::shared_ptr<std::vector<char>> kept(new std::vector<char>((const char *)context, (const char *)context + bytes));
+void emulated_enqueue(void *stream_pointer, void (*body)(void *), const void *context,
+                      size_t bytes) {
+  std::shared_ptr<std::vector<char>> kept(
+      new std::vector<char>((const char *)context, (const char *)context + bytes));
   enqueue(stream_pointer, [=] { body(kept->data()); });
 }
-
 }

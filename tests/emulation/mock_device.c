@@ -1,5 +1,6 @@
-/* rehearsal.c: the order in which a plan's calls are issued to CUDA and to NCCL, rehearsed without either (see rehearsal.h): linked with a
- * plan, by rehearsal.t. Prints TAP lines; the script counts them. */
+/* rehearsal.c: the order in which a plan's calls are issued to CUDA and to NCCL, rehearsed without
+ * either (see rehearsal.h): linked with a plan, by rehearsal.t. Prints TAP lines; the script counts
+ * them. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -12,10 +13,13 @@ enum { STEPS = 3, SEEDS = 6, COUPLES_MOST = 100, STALLS = 300 };
 static unsigned tests_run;
 static int failed;
 static const char *const link_names[LINKS] = {"ipc", "nccl", "nccl by puts"};
-static const char *const model_names[NCCL_MODELS] = {"NCCL buffers", "sends wait for receives, puts for waits", "in the order of the capture"};
+static const char *const model_names[NCCL_MODELS] = {
+    "NCCL buffers", "sends wait for receives, puts for waits", "in the order of the capture"};
 
-static void result(bool passed, const char *link, const char *model, const char *what, const char *why) {
-  printf("%sok %u - %s, %s: %s, %s: %s\n", passed ? "" : "not ", ++tests_run, pen_plan.name, rehearsal_profile->name, link, model, what);
+static void result(bool passed, const char *link, const char *model, const char *what,
+                   const char *why) {
+  printf("%sok %u - %s, %s: %s, %s: %s\n", passed ? "" : "not ", ++tests_run, pen_plan.name,
+         rehearsal_profile->name, link, model, what);
   if (!passed && why != NULL) {
     printf("# %s\n", why);
   }
@@ -23,16 +27,21 @@ static void result(bool passed, const char *link, const char *model, const char 
 }
 
 /* The first thing that is wrong at any pace: each rank late, messages early and late, at random. */
-static const char *play_all(const struct script *scripts, const struct bytes *bytes, enum nccl_model model) {
+static const char *play_all(const struct script *scripts, const struct bytes *bytes,
+                            enum nccl_model model) {
   const char *why = NULL;
   const uint32_t processes = pen_process_count(&pen_plan);
   for (uint32_t r = 0; r <= processes && why == NULL; r++) {
     for (int sides = 0; sides < 2 && why == NULL; sides++) {
-      why = rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = r == processes ? PEN_NONE : r, .slow_sides = sides}, STEPS);
+      why = rehearsal_play(
+          scripts, bytes, model,
+          (struct pace){.slow_rank = r == processes ? PEN_NONE : r, .slow_sides = sides}, STEPS);
     }
   }
   for (uint64_t seed = 1; seed <= SEEDS && why == NULL; seed++) {
-    why = rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = PEN_NONE, .seed = seed * 0x9e3779b97f4a7c15u}, STEPS);
+    why = rehearsal_play(scripts, bytes, model,
+                         (struct pace){.slow_rank = PEN_NONE, .seed = seed * 0x9e3779b97f4a7c15u},
+                         STEPS);
   }
   return why;
 }
@@ -80,19 +89,25 @@ static void move_up(struct script *script, uint32_t row, uint32_t other) {
 
 static bool communicates(int kind) { return kind > PEN_W && kind < PEN_NORM; }
 
-/* Changes about two successive rows of messages, one couple at a time, COUPLES_MOST of all that there are. Counts the deadlocks, by model. */
-static uint32_t count_deadlocks(struct script *scripts, const bool *models, uint32_t found[NCCL_MODELS]) {
+/* Changes about two successive rows of messages, one couple at a time, COUPLES_MOST of all that
+ * there are. Counts the deadlocks, by model. */
+static uint32_t count_deadlocks(struct script *scripts, const bool *models,
+                                uint32_t found[NCCL_MODELS]) {
   uint32_t tried = 0, seen = 0;
-  const uint32_t stride = pen_plan.profiles[0].message_count * 3 / COUPLES_MOST + 1; /* three rows a message */
+  const uint32_t stride =
+      pen_plan.profiles[0].message_count * 3 / COUPLES_MOST + 1; /* three rows a message */
   for (uint32_t r = 0; r < pen_plan.rank_count; r++) {
     const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r];
     for (uint32_t row = 0; row + 1 < program->action_count; row++) {
-      if (communicates(program->actions[row].kind) && communicates(program->actions[row + 1].kind) && seen++ % stride == 0) {
+      if (communicates(program->actions[row].kind) &&
+          communicates(program->actions[row + 1].kind) && seen++ % stride == 0) {
         struct issue *kept = copy_of(&scripts[r]);
         move_up(&scripts[r], row + 1, row);
         tried++;
         for (int m = 0; m < NCCL_MODELS; m++) {
-          found[m] += models[m] && rehearsal_play(scripts, NULL, m, (struct pace){.slow_rank = PEN_NONE}, STEPS) != NULL;
+          found[m] +=
+              models[m] &&
+              rehearsal_play(scripts, NULL, m, (struct pace){.slow_rank = PEN_NONE}, STEPS) != NULL;
         }
         put_back(&scripts[r], kept);
       }
@@ -101,7 +116,8 @@ static uint32_t count_deadlocks(struct script *scripts, const bool *models, uint
   return tried;
 }
 
-/* A rank that waits for the answer to a message before it sends it: on rank 0, RECV and WAIT of the first gradient come before the first SEND. */
+/* A rank that waits for the answer to a message before it sends it: on rank 0, RECV and WAIT of the
+ * first gradient come before the first SEND. */
 static void wait_before_send(struct script *script) {
   const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[0];
   uint32_t sent = 0, waited, received = 0;
@@ -110,14 +126,16 @@ static void wait_before_send(struct script *script) {
   }
   for (waited = sent; program->actions[waited].kind != PEN_WAIT_B; waited++) {
   }
-  while (program->actions[received].kind != PEN_RECV_B || program->actions[received].message != program->actions[waited].message) {
+  while (program->actions[received].kind != PEN_RECV_B ||
+         program->actions[received].message != program->actions[waited].message) {
     received++;
   }
   move_up(script, received, sent);
   move_up(script, waited, sent);
 }
 
-/* Rows that compute no longer wait for what still has to leave. Returns whether there is a message that one of them writes over. */
+/* Rows that compute no longer wait for what still has to leave. Returns whether there is a message
+ * that one of them writes over. */
 static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
   bool any = false;
   for (uint32_t m = 0; m < pen_plan.profiles[0].message_count; m++) {
@@ -127,7 +145,8 @@ static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
     const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r % pen_plan.rank_count];
     for (uint32_t i = 0; i < scripts[r].count; i++) {
       struct issue *issue = &scripts[r].issue[i];
-      if (issue->call == FOLLOW && issue->stream == 0 && issue->row < program->action_count && program->actions[issue->row].kind <= PEN_W) {
+      if (issue->call == FOLLOW && issue->stream == 0 && issue->row < program->action_count &&
+          program->actions[issue->row].kind <= PEN_W) {
         issue->call = RECORD;
         issue->object = NULL;
       }
@@ -136,14 +155,19 @@ static bool forget_to_wait(struct script *scripts, const struct bytes *bytes) {
   return any;
 }
 
-/* Puts no longer wait for credits: those are neither given nor taken. Returns whether there was one. */
+/* Puts no longer wait for credits: those are neither given nor taken. Returns whether there was
+ * one. */
 static bool forget_credits(struct script *scripts) {
   bool any = false;
   for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
     for (uint32_t i = 0; i < scripts[r].count; i++) {
       struct issue *issue = &scripts[r].issue[i];
-      const bool sends = issue->message != PEN_NONE && /* a credit is the sender's to take, and the receiver's to give */
-                         pen_plan.profiles[0].channels[pen_plan.profiles[0].messages[issue->message].channel].from_rank == r % pen_plan.rank_count;
+      const bool sends =
+          issue->message !=
+              PEN_NONE && /* a credit is the sender's to take, and the receiver's to give */
+          pen_plan.profiles[0]
+                  .channels[pen_plan.profiles[0].messages[issue->message].channel]
+                  .from_rank == r % pen_plan.rank_count;
       if (issue->call == SIGNAL || (issue->call == TAKE && sends)) {
         issue->call = RECORD;
         issue->object = NULL;
@@ -154,7 +178,8 @@ static bool forget_credits(struct script *scripts) {
   return any;
 }
 
-/* A put leaves before it: a rank's first two messages over one pair change places, and with them their signals. Returns whether there are two. */
+/* A put leaves before it: a rank's first two messages over one pair change places, and with them
+ * their signals. Returns whether there are two. */
 static bool change_puts(struct script *script) {
   struct issue *first = NULL;
   for (uint32_t i = 0; i < script->count; i++) {
@@ -171,7 +196,8 @@ static bool change_puts(struct script *script) {
   return false;
 }
 
-/* What goes wrong by puts alone. Not every plan needs the credits that it gives: two ranks hear of each other anyway. rehearsal.t counts. */
+/* What goes wrong by puts alone. Not every plan needs the credits that it gives: two ranks hear of
+ * each other anyway. rehearsal.t counts. */
 static void test_broken_puts(struct script *scripts, const struct bytes *bytes) {
   const uint32_t processes = pen_process_count(&pen_plan);
   struct issue **kept = malloc(processes * sizeof *kept), *first = copy_of(&scripts[0]);
@@ -183,26 +209,35 @@ static void test_broken_puts(struct script *scripts, const struct bytes *bytes) 
   }
   const bool credits = forget_credits(scripts);
   const char *why = credits ? play_all(scripts, bytes, BUFFERED) : NULL;
-  printf("# credits are %s: %s\n", why != NULL ? "needed" : credits ? "given" : "not given", why == NULL ? "nothing" : why);
+  printf("# credits are %s: %s\n",
+         why != NULL ? "needed"
+         : credits   ? "given"
+                     : "not given",
+         why == NULL ? "nothing" : why);
   for (uint32_t r = 0; r < processes; r++) {
     put_back(&scripts[r], kept[r]);
   }
   free(kept);
   if (change_puts(&scripts[0])) {
     why = play_all(scripts, bytes, BUFFERED);
-    result(why != NULL, link_names[LINK_PUTS], model_names[BUFFERED], "two puts that change places are found", NULL);
+    result(why != NULL, link_names[LINK_PUTS], model_names[BUFFERED],
+           "two puts that change places are found", NULL);
     printf("# %s\n", why == NULL ? "nothing" : why);
   }
   put_back(&scripts[0], first);
 }
 
-static void test_broken(struct script *scripts, const struct bytes *bytes, int link, const bool *models) {
+static void test_broken(struct script *scripts, const struct bytes *bytes, int link,
+                        const bool *models) {
   const struct pace messages_late = {.slow_rank = PEN_NONE, .slow_sides = true};
   uint32_t found[NCCL_MODELS] = {0}, tried = count_deadlocks(scripts, models, found);
-  printf("# %s: %u couples of rows changed about; deadlocks: %u, %u, %u\n", link_names[link], tried, found[0], found[1], found[2]);
+  printf("# %s: %u couples of rows changed about; deadlocks: %u, %u, %u\n", link_names[link], tried,
+         found[0], found[1], found[2]);
   if (link != LINK_IPC && tried > 0) {
-    result(found[BUFFERED] <= found[RENDEZVOUS] && found[RENDEZVOUS] <= found[IN_TURN] && found[IN_TURN] > 0, link_names[link],
-           "rows changed about", "the stricter NCCL is, the more deadlocks", NULL);
+    result(found[BUFFERED] <= found[RENDEZVOUS] && found[RENDEZVOUS] <= found[IN_TURN] &&
+               found[IN_TURN] > 0,
+           link_names[link], "rows changed about", "the stricter NCCL is, the more deadlocks",
+           NULL);
   }
   if (pen_plan.profiles[0].message_count == 0) {
     return;
@@ -212,35 +247,45 @@ static void test_broken(struct script *scripts, const struct bytes *bytes, int l
   for (int m = 0; m < NCCL_MODELS; m++) {
     if (models[m]) {
       const char *why = rehearsal_play(scripts, NULL, m, messages_late, STEPS);
-      result(why != NULL, link_names[link], model_names[m], "a wait for the answer before the message is a deadlock", NULL);
+      result(why != NULL, link_names[link], model_names[m],
+             "a wait for the answer before the message is a deadlock", NULL);
       printf("# %s\n", why == NULL ? "nothing" : why);
     }
   }
   put_back(&scripts[0], kept);
   if (forget_to_wait(scripts, bytes)) {
     const char *why = rehearsal_play(scripts, bytes, BUFFERED, messages_late, STEPS);
-    why = why == NULL && models[RENDEZVOUS] ? rehearsal_play(scripts, bytes, RENDEZVOUS, messages_late, STEPS) : why;
-    result(why != NULL, link_names[link], "no wait", "what is written over before it has left is found", NULL);
+    why = why == NULL && models[RENDEZVOUS]
+              ? rehearsal_play(scripts, bytes, RENDEZVOUS, messages_late, STEPS)
+              : why;
+    result(why != NULL, link_names[link], "no wait",
+           "what is written over before it has left is found", NULL);
     printf("# %s\n", why == NULL ? "nothing" : why);
   }
 }
 
 /* ---- the exchange between replicas ---- */
 
-static bool swaps(int kind) { return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD || kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD; }
+static bool swaps(int kind) {
+  return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD ||
+         kind == PEN_ALL_GATHER_WEIGHT || kind == PEN_UNSHARD;
+}
 
-/* Two successive rows of which peers want something, changed about on one rank of the last replica, a couple at a time. Returns how many there are;
- * counts those that are found. */
-static uint32_t cross_exchange(struct script *scripts, const struct bytes *bytes, enum nccl_model model, uint32_t *found) {
+/* Two successive rows of which peers want something, changed about on one rank of the last replica,
+ * a couple at a time. Returns how many there are; counts those that are found. */
+static uint32_t cross_exchange(struct script *scripts, const struct bytes *bytes,
+                               enum nccl_model model, uint32_t *found) {
   uint32_t tried = 0;
-  for (uint32_t r = pen_process_count(&pen_plan) - pen_plan.rank_count; r < pen_process_count(&pen_plan); r++) {
+  for (uint32_t r = pen_process_count(&pen_plan) - pen_plan.rank_count;
+       r < pen_process_count(&pen_plan); r++) {
     const struct pen_rank_program *program = &pen_plan.profiles[0].ranks[r % pen_plan.rank_count];
     for (uint32_t row = 0; row + 1 < program->action_count; row++) {
       if (swaps(program->actions[row].kind) && swaps(program->actions[row + 1].kind)) {
         struct issue *kept = copy_of(&scripts[r]);
         move_up(&scripts[r], row + 1, row);
         tried++;
-        *found += rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = PEN_NONE}, STEPS) != NULL;
+        *found += rehearsal_play(scripts, bytes, model, (struct pace){.slow_rank = PEN_NONE},
+                                 STEPS) != NULL;
         put_back(&scripts[r], kept);
       }
     }
@@ -270,7 +315,9 @@ static const char *play_ungrouped(const struct script *scripts, enum nccl_model 
   for (uint32_t r = 0; apart != NULL && r < pen_process_count(&pen_plan); r++) {
     apart[r] = ungrouped(&scripts[r]);
   }
-  const char *why = apart == NULL ? NULL : rehearsal_play(apart, NULL, model, (struct pace){.slow_rank = PEN_NONE}, STEPS);
+  const char *why = apart == NULL ? NULL
+                                  : rehearsal_play(apart, NULL, model,
+                                                   (struct pace){.slow_rank = PEN_NONE}, STEPS);
   for (uint32_t r = 0; apart != NULL && r < pen_process_count(&pen_plan); r++) {
     free(apart[r].issue);
   }
@@ -278,7 +325,8 @@ static const char *play_ungrouped(const struct script *scripts, enum nccl_model 
   return why;
 }
 
-/* A rank's calls in one stream, as they were issued: so may a device do the branches of a graph, or streams that share one of its queues. */
+/* A rank's calls in one stream, as they were issued: so may a device do the branches of a graph, or
+ * streams that share one of its queues. */
 static struct script in_one_stream(const struct script *script) {
   struct script made = *script;
   made.issue = copy_of(script);
@@ -289,13 +337,16 @@ static struct script in_one_stream(const struct script *script) {
   return made;
 }
 
-static const char *play_in_one_stream(const struct script *scripts, const struct bytes *bytes, enum nccl_model model) {
+static const char *play_in_one_stream(const struct script *scripts, const struct bytes *bytes,
+                                      enum nccl_model model) {
   const uint32_t processes = pen_process_count(&pen_plan);
   struct script *alone = calloc(processes, sizeof *alone);
   for (uint32_t r = 0; alone != NULL && r < processes; r++) {
     alone[r] = in_one_stream(&scripts[r]);
   }
-  const char *why = alone == NULL ? "no memory" : rehearsal_play(alone, bytes, model, (struct pace){.slow_rank = PEN_NONE}, STEPS);
+  const char *why = alone == NULL ? "no memory"
+                                  : rehearsal_play(alone, bytes, model,
+                                                   (struct pace){.slow_rank = PEN_NONE}, STEPS);
   for (uint32_t r = 0; alone != NULL && r < processes; r++) {
     free(alone[r].issue);
   }
@@ -308,7 +359,8 @@ static bool forget_peers(struct script *script) {
   bool any = false;
   for (uint32_t i = 0; i < script->count; i++) {
     struct issue *issue = &script->issue[i];
-    if (issue->call == AWAIT && issue->row < script->vm->program->action_count && swaps(script->vm->program->actions[issue->row].kind)) {
+    if (issue->call == AWAIT && issue->row < script->vm->program->action_count &&
+        swaps(script->vm->program->actions[issue->row].kind)) {
       issue->call = RECORD;
       issue->object = NULL;
       any = true;
@@ -317,23 +369,27 @@ static bool forget_peers(struct script *script) {
   return any;
 }
 
-static void test_exchange(struct script *scripts, const struct bytes *bytes, int link, const bool *models) {
+static void test_exchange(struct script *scripts, const struct bytes *bytes, int link,
+                          const bool *models) {
   for (int m = 0; m < NCCL_MODELS && link != LINK_IPC; m++) {
     uint32_t found = 0, tried = cross_exchange(scripts, bytes, m, &found);
     if (tried > 0) {
-      result(found == tried, link_names[link], model_names[m], "rows of the exchange changed about in one replica are found", NULL);
+      result(found == tried, link_names[link], model_names[m],
+             "rows of the exchange changed about in one replica are found", NULL);
       printf("# %u of %u\n", found, tried);
     }
     if (m != BUFFERED && models[m]) {
       const char *why = play_ungrouped(scripts, m);
-      result(why != NULL, link_names[link], model_names[m], "swaps that do not go at once are a deadlock", NULL);
+      result(why != NULL, link_names[link], model_names[m],
+             "swaps that do not go at once are a deadlock", NULL);
       printf("# %s\n", why == NULL ? "nothing" : why);
     }
   }
   struct issue *kept = copy_of(&scripts[0]);
   if (link == LINK_IPC && forget_peers(&scripts[0])) {
     const char *why = play_all(scripts, bytes, BUFFERED);
-    result(why != NULL, link_names[link], "no wait", "peers' memory that is read too soon is found", NULL);
+    result(why != NULL, link_names[link], "no wait", "peers' memory that is read too soon is found",
+           NULL);
     printf("# %s\n", why == NULL ? "nothing" : why);
   }
   put_back(&scripts[0], kept);
@@ -346,13 +402,15 @@ static void rehearse(enum link link, uint32_t profile) {
   const struct bytes bytes = rehearsal_bytes();
   const bool models[NCCL_MODELS] = {true, link != LINK_IPC, link != LINK_IPC};
   const uint32_t replicas = pen_plan.replica_count;
-  const uint32_t pairs = replicas * pen_plan.profiles[0].channel_count + (replicas > 1 ? pen_plan.rank_count : 0);
+  const uint32_t pairs =
+      replicas * pen_plan.profiles[0].channel_count + (replicas > 1 ? pen_plan.rank_count : 0);
   if (profile == 0) {
     result(link == LINK_IPC || rehearsal_pairs() == pairs, link_names[link], "communicators",
            "one a pair of ranks that talk, one a rank's peers", NULL);
   }
   if (replicas > 1 && rehearsal_profile->kind == PEN_TRAIN) {
-    result(rehearsal_sums() > 0 && rehearsal_wrong_sums() == 0, link_names[link], "sums", "replicas' gradients are added in their order", NULL);
+    result(rehearsal_sums() > 0 && rehearsal_wrong_sums() == 0, link_names[link], "sums",
+           "replicas' gradients are added in their order", NULL);
   }
   for (int m = 0; m < NCCL_MODELS; m++) {
     if (models[m]) {
@@ -364,10 +422,12 @@ static void rehearse(enum link link, uint32_t profile) {
   result(alone == NULL, link_names[link], "in one stream", "three steps", alone);
   if (link == LINK_IPC) {
     const char *why = rehearsal_stall(scripts, STALLS, false);
-    result(why == NULL, link_names[link], "a device that stops", "it is the one that all wait for", why);
+    result(why == NULL, link_names[link], "a device that stops", "it is the one that all wait for",
+           why);
     if (rehearsal_profile->message_count > 0) {
       why = rehearsal_stall(scripts, STALLS, true);
-      result(why != NULL, link_names[link], "a device that stops", "messages told of too soon are found", NULL);
+      result(why != NULL, link_names[link], "a device that stops",
+             "messages told of too soon are found", NULL);
     }
   }
   if (profile == 0 && replicas > 1) {

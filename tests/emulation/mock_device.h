@@ -1,12 +1,13 @@
-/* rehearsal.h: what a rank tells a device and NCCL to do in a step, written down instead of done; and models that say how that may go. A rank is
- * here a process of the deployment, of whatever replica (plan.h, "Replicas").
+/* rehearsal.h: what a rank tells a device and NCCL to do in a step, written down instead of done;
+ * and models that say how that may go. A rank is here a process of the deployment, of whatever
+ * replica (plan.h, "Replicas").
  *
- *   rehearsal_record.c  stands in the place of struct pen_device, struct pen_stream_ops and struct pen_nccl_calls, while the runtime's own
- *                       code issues a step's calls for every rank of the plan that this program was linked with
- *   rehearsal_bytes.c   which rows of the plan touch which messages' bytes, found anew and slowly
- *   rehearsal_play.c    plays the record of all ranks over several steps, as streams, words and NCCL may behave
- *   rehearsal_stall.c   plays it with a device that stops somewhere: whom do the ranks say that they wait for?
- *   rehearsal.c         the tests
+ *   rehearsal_record.c  stands in the place of struct pen_device, struct pen_stream_ops and struct
+ * pen_nccl_calls, while the runtime's own code issues a step's calls for every rank of the plan
+ * that this program was linked with rehearsal_bytes.c   which rows of the plan touch which
+ * messages' bytes, found anew and slowly rehearsal_play.c    plays the record of all ranks over
+ * several steps, as streams, words and NCCL may behave rehearsal_stall.c   plays it with a device
+ * that stops somewhere: whom do the ranks say that they wait for? rehearsal.c         the tests
  */
 #ifndef PEN_TESTS_REHEARSAL_H
 #define PEN_TESTS_REHEARSAL_H
@@ -16,7 +17,21 @@
 
 #include "runtime/plan/plan.h"
 
-enum call { RECORD, FOLLOW, MARK, AWAIT, COPY, KERNEL, SEND, RECEIVE, SUM, GROUP, PUT, SIGNAL, TAKE };
+enum call {
+  RECORD,
+  FOLLOW,
+  MARK,
+  AWAIT,
+  COPY,
+  KERNEL,
+  SEND,
+  RECEIVE,
+  SUM,
+  GROUP,
+  PUT,
+  SIGNAL,
+  TAKE
+};
 
 /* One send or receive between peers, of a group of them. */
 struct swap {
@@ -29,11 +44,13 @@ struct swap {
 /* One call, as the host made it. */
 struct issue {
   enum call call;
-  uint32_t row;        /* of the rank's list; action_count behind the last */
-  uint32_t stream;     /* of the rank: 0 is the first that it opened */
-  uint32_t message;    /* COPY, SEND, RECEIVE, PUT: whose bytes these are; SIGNAL, TAKE: of whose row; PEN_NONE: none */
-  const void *object;  /* RECORD, FOLLOW: the event; MARK, AWAIT: the word; SEND, RECEIVE: the communicator; PUT, SIGNAL, TAKE: the signal */
-  uint32_t value;      /* MARK, AWAIT */
+  uint32_t row;     /* of the rank's list; action_count behind the last */
+  uint32_t stream;  /* of the rank: 0 is the first that it opened */
+  uint32_t message; /* COPY, SEND, RECEIVE, PUT: whose bytes these are; SIGNAL, TAKE: of whose row;
+                       PEN_NONE: none */
+  const void *object; /* RECORD, FOLLOW: the event; MARK, AWAIT: the word; SEND, RECEIVE: the
+                         communicator; PUT, SIGNAL, TAKE: the signal */
+  uint32_t value;     /* MARK, AWAIT */
   uint32_t first_swap, swap_count; /* GROUP: of the script's swaps */
 };
 
@@ -49,32 +66,35 @@ struct script {
 
 enum link { LINK_IPC, LINK_NCCL, LINK_PUTS, LINKS }; /* NCCL by sends; by puts */
 
-/* Lets the runtime issue one step of a profile over that link, for every rank: script[processes]. Fails the test where the
- * communicators that ranks ask for do not fit together. */
+/* Lets the runtime issue one step of a profile over that link, for every rank: script[processes].
+ * Fails the test where the communicators that ranks ask for do not fit together. */
 struct script *rehearsal_record(enum link link, uint32_t profile);
 
-/* Of the last record: its profile; pairs of ranks, and ranks with all their peers, that got a communicator; sums over replicas, and how many of
- * these do not add the replicas' gradients in the replicas' order. */
+/* Of the last record: its profile; pairs of ranks, and ranks with all their peers, that got a
+ * communicator; sums over replicas, and how many of these do not add the replicas' gradients in the
+ * replicas' order. */
 extern const struct pen_profile *rehearsal_profile;
 uint32_t rehearsal_pairs(void), rehearsal_sums(void), rehearsal_wrong_sums(void);
 
 /* By message, of any replica: what must be done before its bytes may change. */
 struct bytes {
-  uint32_t *overwritten_by; /* [messages] the sender's first row behind SEND that writes to its source; PEN_NONE */
-  uint32_t *last_touch;     /* [messages] the receiver's last row before RECV that touches its home, in this step or, if that is behind RECV,
-                             * in the step before; PEN_NONE */
-  uint32_t *received_by;    /* [messages] the receiver's RECV row */
-  uint32_t *sent_by;        /* [messages] the sender's SEND row */
+  uint32_t *overwritten_by; /* [messages] the sender's first row behind SEND that writes to its
+                               source; PEN_NONE */
+  uint32_t *last_touch;  /* [messages] the receiver's last row before RECV that touches its home, in
+                          * this step or, if that is behind RECV,  in the step before; PEN_NONE */
+  uint32_t *received_by; /* [messages] the receiver's RECV row */
+  uint32_t *sent_by;     /* [messages] the sender's SEND row */
 };
 struct bytes rehearsal_bytes(void);
 
-/* How NCCL may be: it takes messages off senders' hands, and counts signals; or a send waits for its receive, and a put, or a signal, for the wait
- * for the one before (signals are flags: NCCL in a graph); or, besides, what one rank issued runs in turn. */
+/* How NCCL may be: it takes messages off senders' hands, and counts signals; or a send waits for
+ * its receive, and a put, or a signal, for the wait for the one before (signals are flags: NCCL in
+ * a graph); or, besides, what one rank issued runs in turn. */
 enum nccl_model { BUFFERED, RENDEZVOUS, IN_TURN, NCCL_MODELS };
 
 /* Where a rank stood when no other could go on, as its host sees it. */
 struct standing {
-  uint64_t step; /* that it is in */
+  uint64_t step;       /* that it is in */
   uint32_t rows, left; /* its progress words */
 };
 
@@ -83,19 +103,22 @@ struct pace {
   uint32_t slow_rank; /* goes on only when no other can; PEN_NONE */
   bool slow_sides;    /* the streams of rows before those of messages; false: the other way round */
   uint64_t seed;      /* not 0: at random, and nothing of the above */
-  /* Not 0: behind so many calls a rank does no more on one of its streams, or on all (PEN_NONE), and no deadlock is one. */
+  /* Not 0: behind so many calls a rank does no more on one of its streams, or on all (PEN_NONE),
+   * and no deadlock is one. */
   uint64_t stop_behind;
   uint32_t stopped_rank, stopped_stream;
   struct standing *standing; /* [processes] gets where they end */
 };
 
-/* Plays `steps` steps; bytes null: looks for deadlocks alone. NULL when all is done and nothing was wrong on the way, else the first thing
- * wrong, in words (static). */
-const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, struct pace pace, uint32_t steps);
+/* Plays `steps` steps; bytes null: looks for deadlocks alone. NULL when all is done and nothing was
+ * wrong on the way, else the first thing wrong, in words (static). */
+const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes,
+                           enum nccl_model model, struct pace pace, uint32_t steps);
 
-/* Plays it so often, each time with another rank's device stopped somewhere, on all its streams or on one. NULL when from every rank that then
- * stands still those that are waited for lead to that one, else the first that is not so, in words (static). Over ipc alone. Wrongly: all
- * tell that messages have left which have not, by which some are led to another rank. */
+/* Plays it so often, each time with another rank's device stopped somewhere, on all its streams or
+ * on one. NULL when from every rank that then stands still those that are waited for lead to that
+ * one, else the first that is not so, in words (static). Over ipc alone. Wrongly: all tell that
+ * messages have left which have not, by which some are led to another rank. */
 const char *rehearsal_stall(const struct script *scripts, uint32_t times, bool wrongly);
 
 #endif

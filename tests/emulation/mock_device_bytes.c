@@ -1,4 +1,5 @@
-/* rehearsal_bytes.c: by looking at every row, op and operand for every message (see rehearsal.h). It shares nothing with reuse.c. */
+/* rehearsal_bytes.c: by looking at every row, op and operand for every message (see rehearsal.h).
+ * It shares nothing with reuse.c. */
 #include <stdlib.h>
 
 #include "runtime/exec/vm.h"
@@ -8,29 +9,37 @@ struct range {
   uint64_t first, bytes;
 };
 
-static bool meets(struct range a, struct range b) { return a.first < b.first + b.bytes && b.first < a.first + a.bytes; }
+static bool meets(struct range a, struct range b) {
+  return a.first < b.first + b.bytes && b.first < a.first + a.bytes;
+}
 
-static bool tensor_meets(const struct pen_rank_program *program, const struct pen_action *row, uint32_t tensor, struct range range) {
+static bool tensor_meets(const struct pen_rank_program *program, const struct pen_action *row,
+                         uint32_t tensor, struct range range) {
   if (tensor == PEN_NONE) {
     return false;
   }
   const struct pen_tensor *t = &program->tensors[tensor];
-  return meets((struct range){program->frames[row->frame].base[t->base] + t->offset, t->bytes}, range);
+  return meets((struct range){program->frames[row->frame].base[t->base] + t->offset, t->bytes},
+               range);
 }
 
 /* The tensors that a row brings together. */
-static bool block_meets(const struct pen_rank_program *program, uint32_t rank, const struct pen_action *row, struct range range) {
+static bool block_meets(const struct pen_rank_program *program, uint32_t rank,
+                        const struct pen_action *row, struct range range) {
   bool met = false;
   for (uint32_t i = 0; i < program->tensor_count && !met; i++) {
     const struct pen_tensor *tensor = &program->tensors[i];
-    met = tensor->base == PEN_BASE_UNSHARDED && pen_plan.weights[pen_unsharded_weight(&pen_plan, rank, tensor)].stage == row->stage &&
+    met = tensor->base == PEN_BASE_UNSHARDED &&
+          pen_plan.weights[pen_unsharded_weight(&pen_plan, rank, tensor)].stage == row->stage &&
           tensor_meets(program, row, i, range);
   }
   return met;
 }
 
-/* Does a row that computes read (or, `writes`, write) there, or one that brings weights together write? */
-static bool row_meets(uint32_t rank, const struct pen_action *row, struct range range, bool writes) {
+/* Does a row that computes read (or, `writes`, write) there, or one that brings weights together
+ * write? */
+static bool row_meets(uint32_t rank, const struct pen_action *row, struct range range,
+                      bool writes) {
   const struct pen_rank_program *program = &rehearsal_profile->ranks[rank];
   if (row->kind == PEN_UNSHARD) {
     return block_meets(program, rank, row, range);
@@ -57,8 +66,10 @@ static uint32_t row_of(const struct pen_rank_program *program, uint32_t message,
   uint32_t r = 0;
   for (; r < program->action_count; r++) {
     const int kind = program->actions[r].kind;
-    const bool right = sends ? kind == PEN_SEND_F || kind == PEN_SEND_B || kind == PEN_SEND_G || kind == PEN_SEND_V
-                             : kind == PEN_RECV_F || kind == PEN_RECV_B || kind == PEN_RECV_G || kind == PEN_RECV_V;
+    const bool right =
+        sends
+            ? kind == PEN_SEND_F || kind == PEN_SEND_B || kind == PEN_SEND_G || kind == PEN_SEND_V
+            : kind == PEN_RECV_F || kind == PEN_RECV_B || kind == PEN_RECV_G || kind == PEN_RECV_V;
     if (right && program->actions[r].message == message) {
       break;
     }
@@ -68,24 +79,31 @@ static uint32_t row_of(const struct pen_rank_program *program, uint32_t message,
 
 struct bytes rehearsal_bytes(void) {
   const struct pen_profile *profile = rehearsal_profile;
-  struct bytes bytes = {calloc(profile->message_count + 1, sizeof(uint32_t)), calloc(profile->message_count + 1, sizeof(uint32_t)),
-                        calloc(profile->message_count + 1, sizeof(uint32_t)), calloc(profile->message_count + 1, sizeof(uint32_t))};
+  struct bytes bytes = {calloc(profile->message_count + 1, sizeof(uint32_t)),
+                        calloc(profile->message_count + 1, sizeof(uint32_t)),
+                        calloc(profile->message_count + 1, sizeof(uint32_t)),
+                        calloc(profile->message_count + 1, sizeof(uint32_t))};
   for (uint32_t m = 0; m < profile->message_count; m++) {
     const struct pen_message *message = &profile->messages[m];
     const struct pen_channel *channel = &profile->channels[message->channel];
-    const struct pen_rank_program *from = &profile->ranks[channel->from_rank], *to = &profile->ranks[channel->to_rank];
+    const struct pen_rank_program *from = &profile->ranks[channel->from_rank],
+                                  *to = &profile->ranks[channel->to_rank];
     const uint32_t sent = row_of(from, m, true), received = row_of(to, m, false);
     bytes.received_by[m] = received;
     bytes.sent_by[m] = sent;
     bytes.overwritten_by[m] = bytes.last_touch[m] = PEN_NONE;
-    for (uint32_t r = sent; r != PEN_NONE && r < from->action_count && bytes.overwritten_by[m] == PEN_NONE; r++) {
-      if (row_meets(channel->from_rank, &from->actions[r], (struct range){message->source_offset, message->bytes}, true)) {
+    for (uint32_t r = sent;
+         r != PEN_NONE && r < from->action_count && bytes.overwritten_by[m] == PEN_NONE; r++) {
+      if (row_meets(channel->from_rank, &from->actions[r],
+                    (struct range){message->source_offset, message->bytes}, true)) {
         bytes.overwritten_by[m] = r;
       }
     }
-    for (uint32_t i = 0; received != PEN_NONE && i < to->action_count && bytes.last_touch[m] == PEN_NONE; i++) {
+    for (uint32_t i = 0;
+         received != PEN_NONE && i < to->action_count && bytes.last_touch[m] == PEN_NONE; i++) {
       const uint32_t r = (received + to->action_count - 1 - i) % to->action_count;
-      if (row_meets(channel->to_rank, &to->actions[r], (struct range){message->target_offset, message->bytes}, false)) {
+      if (row_meets(channel->to_rank, &to->actions[r],
+                    (struct range){message->target_offset, message->bytes}, false)) {
         bytes.last_touch[m] = r;
       }
     }

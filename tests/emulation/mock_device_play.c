@@ -1,15 +1,20 @@
 /* rehearsal_play.c: plays what all ranks of all replicas issue, call by call (see rehearsal.h).
  *
- * Each stream of each rank is a list; the call at its head is done when it can be. A FOLLOW waits for the RECORD of its event that the host
- * issued last before it; an AWAIT for its word; a send or a receive first takes its place (IN_TURN: when all that its rank issued to NCCL
- * before is done), and is done when the other side has taken the same place of the pair; BUFFERED: a send at once; a sum when all
- * ranks have come to it. A put writes and raises its signal, a SIGNAL raises its, and a TAKE is done when there is one: BUFFERED, as many as were
- * raised; else one at a time, each when the one before was taken. A GROUP takes all its places at once, and is done when each of its receives has its
- * send, and (not BUFFERED) each send its receive. When no head can go on, and something is left, that is a deadlock.
+ * Each stream of each rank is a list; the call at its head is done when it can be. A FOLLOW waits
+ * for the RECORD of its event that the host issued last before it; an AWAIT for its word; a send or
+ * a receive first takes its place (IN_TURN: when all that its rank issued to NCCL before is done),
+ * and is done when the other side has taken the same place of the pair; BUFFERED: a send at once; a
+ * sum when all ranks have come to it. A put writes and raises its signal, a SIGNAL raises its, and
+ * a TAKE is done when there is one: BUFFERED, as many as were raised; else one at a time, each when
+ * the one before was taken. A GROUP takes all its places at once, and is done when each of its
+ * receives has its send, and (not BUFFERED) each send its receive. When no head can go on, and
+ * something is left, that is a deadlock.
  *
- * On the way it is looked for: news that are told again before they were read; a kernel over the source of a message that has not left; a
- * message over a home that is still in use; a kernel behind a WAIT whose message has not come; a signal that is taken for another message than it was
- * raised for; a kernel of the exchange before all peers have ended the rows that it waits for; a swap that meets another row's, or of other bytes. */
+ * On the way it is looked for: news that are told again before they were read; a kernel over the
+ * source of a message that has not left; a message over a home that is still in use; a kernel
+ * behind a WAIT whose message has not come; a signal that is taken for another message than it was
+ * raised for; a kernel of the exchange before all peers have ended the rows that it waits for; a
+ * swap that meets another row's, or of other bytes. */
 #include "tests/emulation/mock_device.h"
 
 #include <stdio.h>
@@ -28,7 +33,8 @@ struct head {
 
 struct named {
   const void *object;
-  uint64_t value[2]; /* word: value, awaited at all; pair: sends and receives that took their place; signal: raised and taken, ever */
+  uint64_t value[2]; /* word: value, awaited at all; pair: sends and receives that took their place;
+                        signal: raised and taken, ever */
 };
 
 struct play {
@@ -39,61 +45,72 @@ struct play {
   struct head *heads;
   struct named *named;
   uint32_t named_count;
-  uint64_t **done;       /* [rank][issue] how often */
-  uint32_t **recorded;   /* [rank][issue] of a FOLLOW: the RECORD's index */
-  uint32_t **place;      /* [rank][issue] SEND, RECEIVE, SUM: place among the rank's calls to NCCL */
-  uint32_t **object;     /* [rank][issue] index into named */
-  uint32_t **touched;    /* [rank][row] kernels, of a step */
-  uint64_t **ran;        /* [rank][row] kernels, so far */
-  uint32_t *nccl_count;  /* [rank] calls to NCCL in a step */
-  uint64_t *nccl_done;   /* [rank] */
-  uint64_t *left, *come; /* [replica][message] how often */
-  uint64_t *summed;      /* [rank] */
+  uint64_t **done;      /* [rank][issue] how often */
+  uint32_t **recorded;  /* [rank][issue] of a FOLLOW: the RECORD's index */
+  uint32_t **place;     /* [rank][issue] SEND, RECEIVE, SUM: place among the rank's calls to NCCL */
+  uint32_t **object;    /* [rank][issue] index into named */
+  uint32_t **touched;   /* [rank][row] kernels, of a step */
+  uint64_t **ran;       /* [rank][row] kernels, so far */
+  uint32_t *nccl_count; /* [rank] calls to NCCL in a step */
+  uint64_t *nccl_done;  /* [rank] */
+  uint64_t *left, *come;     /* [replica][message] how often */
+  uint64_t *summed;          /* [rank] */
   uint64_t **given, **taken; /* [from][to] swaps that took their place: sends, receives */
-  uint32_t **ended;      /* [rank][row] the issue of the last kernel up to that row; PEN_NONE */
-  uint64_t calls;        /* done */
+  uint32_t **ended;          /* [rank][row] the issue of the last kernel up to that row; PEN_NONE */
+  uint64_t calls;            /* done */
   struct pace pace;
   uint64_t seed;
 };
 
 static char wrong[300];
-static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK", "AWAIT", "COPY", "KERNEL", "SEND", "RECEIVE", "SUM", "GROUP", "PUT", "SIGNAL",
-                                         "TAKE"};
+static const char *const call_names[] = {"RECORD", "FOLLOW", "MARK",    "AWAIT", "COPY",
+                                         "KERNEL", "SEND",   "RECEIVE", "SUM",   "GROUP",
+                                         "PUT",    "SIGNAL", "TAKE"};
 
 static const struct pen_profile *profile(void) { return rehearsal_profile; }
-static const struct pen_rank_program *program_of(uint32_t process) { return &profile()->ranks[process % pen_plan.rank_count]; }
+static const struct pen_rank_program *program_of(uint32_t process) {
+  return &profile()->ranks[process % pen_plan.rank_count];
+}
 
 /* Counts of a message in the process's replica. */
 static uint64_t *of_message(uint64_t *counts, uint32_t process, uint32_t message) {
   return &counts[process / pen_plan.rank_count * profile()->message_count + message];
 }
 
-static const struct pen_channel *channel_of(uint32_t message) { return &profile()->channels[profile()->messages[message].channel]; }
+static const struct pen_channel *channel_of(uint32_t message) {
+  return &profile()->channels[profile()->messages[message].channel];
+}
 
 /* The other process of the replica. */
-static uint32_t beside(uint32_t process, uint32_t rank) { return process / pen_plan.rank_count * pen_plan.rank_count + rank; }
+static uint32_t beside(uint32_t process, uint32_t rank) {
+  return process / pen_plan.rank_count * pen_plan.rank_count + rank;
+}
 
 static bool is_nccl(enum call call) { return call >= SEND; }
 
-static void complain(const struct play *play, uint32_t rank, const struct issue *issue, const char *what) {
+static void complain(const struct play *play, uint32_t rank, const struct issue *issue,
+                     const char *what) {
   char row[64] = "the end";
   (void)play;
   if (issue->row < program_of(rank)->action_count) {
     pen_action_text(row, sizeof row, &program_of(rank)->actions[issue->row]);
   }
   if (wrong[0] == '\0') {
-    snprintf(wrong, sizeof wrong, "rank %u, stream %u, %s at %s (message %d): %s", rank, issue->stream, call_names[issue->call], row,
-             (int)issue->message, what);
+    snprintf(wrong, sizeof wrong, "rank %u, stream %u, %s at %s (message %d): %s", rank,
+             issue->stream, call_names[issue->call], row, (int)issue->message, what);
   }
 }
 
 /* ---- what may not be ---- */
 
-/* A row that reads peers' memory waits for so many of their rows; and, if for none of this step, for all of the last one's that change something. */
-static void check_peers(const struct play *play, uint32_t rank, const struct issue *issue, uint64_t step) {
+/* A row that reads peers' memory waits for so many of their rows; and, if for none of this step,
+ * for all of the last one's that change something. */
+static void check_peers(const struct play *play, uint32_t rank, const struct issue *issue,
+                        uint64_t step) {
   const struct pen_rank_program *program = program_of(rank);
   const struct pen_action *action = &program->actions[issue->row];
-  if (issue->row == program->action_count || !pen_kind_is_collective(action->kind) || action->message == PEN_NONE || play->scripts[rank].swap_count > 0) {
+  if (issue->row == program->action_count || !pen_kind_is_collective(action->kind) ||
+      action->message == PEN_NONE || play->scripts[rank].swap_count > 0) {
     return;
   }
   uint32_t last = program->action_count - 1;
@@ -105,7 +122,8 @@ static void check_peers(const struct play *play, uint32_t rank, const struct iss
     }
   }
   const uint64_t needed = action->message > 0 ? step + 1 : profile()->kind == PEN_TRAIN ? step : 0;
-  for (uint32_t p = rank % pen_plan.rank_count; p < pen_process_count(&pen_plan); p += pen_plan.rank_count) {
+  for (uint32_t p = rank % pen_plan.rank_count; p < pen_process_count(&pen_plan);
+       p += pen_plan.rank_count) {
     const uint32_t kernel = play->ended[p][last];
     if (p != rank && kernel != PEN_NONE && play->done[p][kernel] < needed) {
       complain(play, rank, issue, "it runs before a peer has ended what it waits for");
@@ -113,20 +131,23 @@ static void check_peers(const struct play *play, uint32_t rank, const struct iss
   }
 }
 
-static void check_kernel(struct play *play, uint32_t rank, const struct issue *issue, uint64_t step) {
+static void check_kernel(struct play *play, uint32_t rank, const struct issue *issue,
+                         uint64_t step) {
   if (play->bytes == NULL) {
     return;
   }
   const struct pen_rank_program *program = program_of(rank);
   for (uint32_t m = 0; m < profile()->message_count; m++) {
-    if (channel_of(m)->from_rank == rank % pen_plan.rank_count && play->bytes->overwritten_by[m] == issue->row &&
+    if (channel_of(m)->from_rank == rank % pen_plan.rank_count &&
+        play->bytes->overwritten_by[m] == issue->row &&
         *of_message(play->left, rank, m) < step + 1) {
       complain(play, rank, issue, "it writes over a message that has not left");
     }
   }
   for (uint32_t r = 0; r < issue->row && r < program->action_count; r++) {
     const int kind = program->actions[r].kind;
-    const bool waits = kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V;
+    const bool waits =
+        kind == PEN_WAIT_F || kind == PEN_WAIT_B || kind == PEN_WAIT_G || kind == PEN_WAIT_V;
     if (waits && *of_message(play->come, rank, program->actions[r].message) < step + 1) {
       complain(play, rank, issue, "it runs before a message that was waited for has come");
     }
@@ -139,16 +160,20 @@ static void check_home(struct play *play, uint32_t rank, const struct issue *iss
   if (play->bytes == NULL) {
     return;
   }
-  const uint32_t touch = play->bytes->last_touch[issue->message], received = play->bytes->received_by[issue->message];
+  const uint32_t touch = play->bytes->last_touch[issue->message],
+                 received = play->bytes->received_by[issue->message];
   const uint32_t to = beside(rank, channel_of(issue->message)->to_rank);
-  if (touch != PEN_NONE && play->ran[to][touch] < play->touched[to][touch] * (step + (touch < received))) {
+  if (touch != PEN_NONE &&
+      play->ran[to][touch] < play->touched[to][touch] * (step + (touch < received))) {
     complain(play, rank, issue, "its home is still in use");
   }
   const struct pen_message *message = &profile()->messages[issue->message];
   for (uint32_t m = 0; m < profile()->message_count; m++) {
     const struct pen_message *other = &profile()->messages[m];
-    const bool meets = other->source_offset < message->target_offset + message->bytes && message->target_offset < other->source_offset + other->bytes;
-    if (beside(rank, channel_of(m)->from_rank) == to && meets && *of_message(play->left, rank, m) < step + (play->bytes->sent_by[m] < received)) {
+    const bool meets = other->source_offset < message->target_offset + message->bytes &&
+                       message->target_offset < other->source_offset + other->bytes;
+    if (beside(rank, channel_of(m)->from_rank) == to && meets &&
+        *of_message(play->left, rank, m) < step + (play->bytes->sent_by[m] < received)) {
       complain(play, rank, issue, "a message is still to leave from its home");
     }
   }
@@ -157,12 +182,14 @@ static void check_home(struct play *play, uint32_t rank, const struct issue *iss
 /* ---- calls ---- */
 
 /* PUT, SIGNAL, TAKE. */
-static bool advance_signal(struct play *play, struct head *head, const struct issue *issue, uint32_t index, uint64_t step) {
+static bool advance_signal(struct play *play, struct head *head, const struct issue *issue,
+                           uint32_t index, uint64_t step) {
   struct named *signal = &play->named[play->object[head->rank][index]];
   const uint64_t place = step * play->nccl_count[head->rank] + play->place[head->rank][index];
   const bool sends = beside(head->rank, channel_of(issue->message)->from_rank) == head->rank;
   if ((play->model == IN_TURN && play->nccl_done[head->rank] != place) ||
-      (issue->call == TAKE ? signal->value[1] == signal->value[0] : play->model != BUFFERED && signal->value[1] < signal->value[0])) {
+      (issue->call == TAKE ? signal->value[1] == signal->value[0]
+                           : play->model != BUFFERED && signal->value[1] < signal->value[0])) {
     return false;
   }
   signal->value[issue->call == TAKE]++;
@@ -172,7 +199,8 @@ static bool advance_signal(struct play *play, struct head *head, const struct is
     ++*of_message(play->left, head->rank, issue->message);
   } else if (issue->call == TAKE && !sends) {
     ++*of_message(play->come, head->rank, issue->message);
-    if (*of_message(play->left, head->rank, issue->message) < *of_message(play->come, head->rank, issue->message)) {
+    if (*of_message(play->left, head->rank, issue->message) <
+        *of_message(play->come, head->rank, issue->message)) {
       complain(play, head->rank, issue, "another message's signal");
     }
   }
@@ -180,7 +208,8 @@ static bool advance_signal(struct play *play, struct head *head, const struct is
 }
 
 /* A send, a receive or a sum: takes its place, then waits for the others. */
-static bool advance_nccl(struct play *play, struct head *head, const struct issue *issue, uint32_t index, uint64_t step) {
+static bool advance_nccl(struct play *play, struct head *head, const struct issue *issue,
+                         uint32_t index, uint64_t step) {
   struct named *pair = &play->named[play->object[head->rank][index]];
   const uint64_t place = step * play->nccl_count[head->rank] + play->place[head->rank][index];
   if (!head->posted && play->model == IN_TURN && play->nccl_done[head->rank] != place) {
@@ -195,7 +224,8 @@ static bool advance_nccl(struct play *play, struct head *head, const struct issu
       check_home(play, head->rank, issue, step);
     }
   }
-  bool through = issue->call == SEND ? play->model == BUFFERED || pair->value[1] >= pair->value[0] : pair->value[0] >= pair->value[1];
+  bool through = issue->call == SEND ? play->model == BUFFERED || pair->value[1] >= pair->value[0]
+                                     : pair->value[0] >= pair->value[1];
   for (uint32_t r = 0; r < pen_process_count(&pen_plan) && issue->call == SUM; r++) {
     through = (r == 0 || through) && play->summed[r] >= play->summed[head->rank];
   }
@@ -208,8 +238,10 @@ static bool advance_nccl(struct play *play, struct head *head, const struct issu
   return through;
 }
 
-/* The n-th of all swaps that a script has with a peer in one direction, step after step; null: it has none. */
-static const struct swap *nth_swap(const struct script *script, uint32_t peer, bool sends, uint64_t n) {
+/* The n-th of all swaps that a script has with a peer in one direction, step after step; null: it
+ * has none. */
+static const struct swap *nth_swap(const struct script *script, uint32_t peer, bool sends,
+                                   uint64_t n) {
   uint64_t count = 0, seen = 0;
   for (uint32_t i = 0; i < script->swap_count; i++) {
     count += script->swap[i].peer == peer && script->swap[i].sends == sends;
@@ -228,13 +260,15 @@ static void post_group(struct play *play, uint32_t rank, const struct issue *iss
     const struct swap *swap = &play->scripts[rank].swap[issue->first_swap + i];
     uint64_t *count = swap->sends ? &play->given[rank][swap->peer] : &play->taken[swap->peer][rank];
     const struct swap *other = nth_swap(&play->scripts[swap->peer], rank, !swap->sends, (*count)++);
-    if (play->bytes != NULL && (other == NULL || other->row != swap->row || other->bytes != swap->bytes)) {
+    if (play->bytes != NULL &&
+        (other == NULL || other->row != swap->row || other->bytes != swap->bytes)) {
       complain(play, rank, issue, "a swap that meets another one");
     }
   }
 }
 
-static bool advance_group(struct play *play, struct head *head, const struct issue *issue, uint32_t index, uint64_t step) {
+static bool advance_group(struct play *play, struct head *head, const struct issue *issue,
+                          uint32_t index, uint64_t step) {
   const uint32_t rank = head->rank;
   const uint64_t place = step * play->nccl_count[rank] + play->place[rank][index];
   if (!head->posted && play->model == IN_TURN && play->nccl_done[rank] != place) {
@@ -248,16 +282,18 @@ static bool advance_group(struct play *play, struct head *head, const struct iss
   bool through = true;
   for (uint32_t i = 0; i < issue->swap_count; i++) {
     const uint32_t peer = play->scripts[rank].swap[issue->first_swap + i].peer;
-    through = through && (play->scripts[rank].swap[issue->first_swap + i].sends
-                              ? play->model == BUFFERED || play->taken[rank][peer] >= play->given[rank][peer]
-                              : play->given[peer][rank] >= play->taken[peer][rank]);
+    through = through &&
+              (play->scripts[rank].swap[issue->first_swap + i].sends
+                   ? play->model == BUFFERED || play->taken[rank][peer] >= play->given[rank][peer]
+                   : play->given[peer][rank] >= play->taken[peer][rank]);
   }
   play->nccl_done[rank] += through;
   play->ran[rank][issue->row] += through;
   return through;
 }
 
-static bool advance_word(struct play *play, struct head *head, const struct issue *issue, uint32_t index) {
+static bool advance_word(struct play *play, struct head *head, const struct issue *issue,
+                         uint32_t index) {
   struct named *word = &play->named[play->object[head->rank][index]];
   if (issue->call == AWAIT) {
     return word->value[0] == issue->value;
@@ -274,8 +310,10 @@ static bool advance(struct play *play, struct head *head) {
   const uint64_t step = head->position / head->count;
   const struct issue *issue = &play->scripts[head->rank].issue[index];
   bool through = true;
-  const bool stopped = play->pace.stop_behind != 0 && play->calls >= play->pace.stop_behind && head->rank == play->pace.stopped_rank;
-  if (stopped && (play->pace.stopped_stream == PEN_NONE || play->pace.stopped_stream == head->stream)) {
+  const bool stopped = play->pace.stop_behind != 0 && play->calls >= play->pace.stop_behind &&
+                       head->rank == play->pace.stopped_rank;
+  if (stopped &&
+      (play->pace.stopped_stream == PEN_NONE || play->pace.stopped_stream == head->stream)) {
     return false;
   }
   if (issue->call == FOLLOW) {
@@ -308,7 +346,9 @@ static bool advance(struct play *play, struct head *head) {
 
 /* ---- who goes first ---- */
 
-static bool is_over(const struct play *play, const struct head *head) { return head->position == (uint64_t)head->count * play->steps; }
+static bool is_over(const struct play *play, const struct head *head) {
+  return head->position == (uint64_t)head->count * play->steps;
+}
 
 /* Lower goes first. */
 static uint32_t turn_of(const struct head *head, struct pace pace) {
@@ -323,7 +363,8 @@ static bool advance_one(struct play *play, struct pace pace) {
   for (uint32_t turn = 0; turn < (pace.seed == 0 ? 4u : 1u); turn++) {
     for (uint32_t i = 0; i < play->head_count; i++) {
       struct head *head = &play->heads[(begin + i) % play->head_count];
-      if (!is_over(play, head) && (pace.seed != 0 || turn_of(head, pace) == turn) && advance(play, head)) {
+      if (!is_over(play, head) && (pace.seed != 0 || turn_of(head, pace) == turn) &&
+          advance(play, head)) {
         return true;
       }
     }
@@ -391,7 +432,8 @@ static void prepare_rank(struct play *play, uint32_t rank) {
 static void prepare_heads(struct play *play, uint32_t rank) {
   const struct script *script = &play->scripts[rank];
   for (uint32_t s = 0; s < script->stream_count; s++) {
-    struct head head = {.rank = rank, .stream = s, .order = array(script->count, sizeof *head.order)};
+    struct head head = {
+        .rank = rank, .stream = s, .order = array(script->count, sizeof *head.order)};
     for (uint32_t i = 0; i < script->count; i++) {
       if (script->issue[i].stream == s) {
         head.order[head.count++] = i;
@@ -405,7 +447,8 @@ static void prepare_heads(struct play *play, uint32_t rank) {
   }
 }
 
-static struct play *prepare(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, uint32_t steps) {
+static struct play *prepare(const struct script *scripts, const struct bytes *bytes,
+                            enum nccl_model model, uint32_t steps) {
   const uint32_t ranks = pen_process_count(&pen_plan);
   struct play *play = array(1, sizeof *play);
   size_t issues = 0, streams = 0;
@@ -415,7 +458,8 @@ static struct play *prepare(const struct script *scripts, const struct bytes *by
   *play = (struct play){.scripts = scripts, .bytes = bytes, .model = model, .steps = steps};
   play->heads = array(streams, sizeof *play->heads);
   play->named = array(issues, sizeof *play->named);
-  void *by_rank[] = {&play->done, &play->recorded, &play->place, &play->object, &play->touched, &play->ran, &play->ended, &play->given, &play->taken};
+  void *by_rank[] = {&play->done, &play->recorded, &play->place, &play->object, &play->touched,
+                     &play->ran,  &play->ended,    &play->given, &play->taken};
   for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++) {
     *(void **)by_rank[i] = array(ranks, sizeof(void *));
   }
@@ -432,9 +476,9 @@ static struct play *prepare(const struct script *scripts, const struct bytes *by
 }
 
 static void drop(struct play *play) {
-  void **const by_rank[] = {(void **)play->done,  (void **)play->recorded, (void **)play->place,
+  void **const by_rank[] = {(void **)play->done,   (void **)play->recorded, (void **)play->place,
                             (void **)play->object, (void **)play->touched,  (void **)play->ran,
-                            (void **)play->ended, (void **)play->given,    (void **)play->taken};
+                            (void **)play->ended,  (void **)play->given,    (void **)play->taken};
   for (size_t i = 0; i < sizeof by_rank / sizeof *by_rank; i++) {
     for (uint32_t r = 0; r < pen_process_count(&pen_plan); r++) {
       free(by_rank[i][r]);
@@ -444,7 +488,8 @@ static void drop(struct play *play) {
   for (uint32_t i = 0; i < play->head_count; i++) {
     free(play->heads[i].order);
   }
-  free(play->heads), free(play->named), free(play->nccl_count), free(play->nccl_done), free(play->summed), free(play->left), free(play->come);
+  free(play->heads), free(play->named), free(play->nccl_count), free(play->nccl_done),
+      free(play->summed), free(play->left), free(play->come);
   free(play);
 }
 
@@ -458,7 +503,8 @@ static void stand(struct play *play, const struct head *head, struct standing *s
   };
 }
 
-const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes, enum nccl_model model, struct pace pace, uint32_t steps) {
+const char *rehearsal_play(const struct script *scripts, const struct bytes *bytes,
+                           enum nccl_model model, struct pace pace, uint32_t steps) {
   struct play *play = prepare(scripts, bytes, model, steps);
   wrong[0] = '\0';
   play->pace = pace;
@@ -470,7 +516,9 @@ const char *rehearsal_play(const struct script *scripts, const struct bytes *byt
     if (pace.standing != NULL && head->stream == 0) {
       stand(play, head, &pace.standing[head->rank]);
     } else if (pace.standing == NULL && !is_over(play, head)) {
-      complain(play, head->rank, &scripts[head->rank].issue[head->order[head->position % head->count]], "a deadlock: it waits for ever");
+      complain(play, head->rank,
+               &scripts[head->rank].issue[head->order[head->position % head->count]],
+               "a deadlock: it waits for ever");
     }
   }
   drop(play);

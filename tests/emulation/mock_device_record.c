@@ -11,34 +11,45 @@
 #include "runtime/device/nccl_rounds.h"
 #include "runtime/comm/transport.h"
 
-#define must(condition, ...) ((condition) ? (void)0 : (printf("Bail out! " __VA_ARGS__), puts(""), exit(1)))
+#define must(condition, ...) \
+  ((condition) ? (void)0 : (printf("Bail out! " __VA_ARGS__), puts(""), exit(1)))
 
 enum { RANKS_MAX = 64, SPLITS_MAX = 64 };
 
 static struct script *scripts;
-static uint32_t now;           /* the rank whose calls come */
-static bool keeping;           /* in a capture: what a step issues */
+static uint32_t now; /* the rank whose calls come */
+static bool keeping; /* in a capture: what a step issues */
 static const struct pen_vm *vm_now;
 static unsigned char *arenas[RANKS_MAX];
 static uint32_t splits[RANKS_MAX];
-static struct pair { uint32_t colour, members; } pairs[SPLITS_MAX][RANKS_MAX]; /* by round, and colour; the last round's are peers */
+static struct pair {
+  uint32_t colour, members;
+} pairs[SPLITS_MAX][RANKS_MAX]; /* by round, and colour; the last round's are peers */
 static uint32_t pair_count, pair_rounds, sum_count, wrong_sum_count;
-static bool grouping;          /* between group_begin() and group_end() */
-static uint32_t grouped_from;  /* swaps before the group */
-static const void *came[RANKS_MAX]; /* by replica: where a peer's part of a gradient was last told to come */
+static bool grouping;         /* between group_begin() and group_end() */
+static uint32_t grouped_from; /* swaps before the group */
+static const void
+    *came[RANKS_MAX]; /* by replica: where a peer's part of a gradient was last told to come */
 const struct pen_profile *rehearsal_profile;
 
 static uint32_t process_of(uint32_t rank) { return vm_now->replica * pen_plan.rank_count + rank; }
 
-static void issue(enum call call, const void *stream, const void *object, uint32_t value, uint32_t message) {
+static void issue(enum call call, const void *stream, const void *object, uint32_t value,
+                  uint32_t message) {
   struct script *script = &scripts[now];
   if (!keeping) {
     return;
   }
-  const uint32_t row = vm_now->row == NULL ? vm_now->program->action_count : (uint32_t)(vm_now->row - vm_now->program->actions);
-  const struct issue made = {.call = call, .row = row, .stream = (uint32_t)(uintptr_t)stream - 1, .message = message, .object = object,
+  const uint32_t row = vm_now->row == NULL ? vm_now->program->action_count
+                                           : (uint32_t)(vm_now->row - vm_now->program->actions);
+  const struct issue made = {.call = call,
+                             .row = row,
+                             .stream = (uint32_t)(uintptr_t)stream - 1,
+                             .message = message,
+                             .object = object,
                              .value = value};
-  if (call == KERNEL && script->count > 0 && script->issue[script->count - 1].call == KERNEL && script->issue[script->count - 1].row == row &&
+  if (call == KERNEL && script->count > 0 && script->issue[script->count - 1].call == KERNEL &&
+      script->issue[script->count - 1].row == row &&
       script->issue[script->count - 1].stream == made.stream) {
     return; /* kernels of a row stand for each other */
   }
@@ -56,41 +67,56 @@ static int count(void) { return 1; }
 static const char *open_device(int number) { return number == 0 ? "a recorder" : NULL; }
 static const char *no_error(void) { return NULL; }
 static void kernel(const struct pen_call *call) { issue(KERNEL, call->stream, NULL, 0, PEN_NONE); }
-static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) { return (void)kind, (void)dtype, kernel; }
-static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const double *real) {
+static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
+  return (void)kind, (void)dtype, kernel;
+}
+static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim,
+                     const double *real) {
   return (void)kind, (void)dtype, (void)dim, (void)real, NULL;
 }
 static void *allocate(size_t bytes) {
-  unsigned char *at = mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  unsigned char *at =
+      mmap(NULL, bytes, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   must(at != MAP_FAILED, "no addresses");
   arenas[now] = arenas[now] == NULL ? at : arenas[now];
   return at;
 }
 static void release(void *there) { (void)there; }
 static void *stream_open(void) { return (void *)(uintptr_t)++scripts[now].stream_count; }
-static void copy_over(void *there, const void *here, size_t bytes, void *stream) { (void)there, (void)here, (void)bytes, (void)stream; }
-static void zero(void *there, size_t bytes, void *stream) { (void)there, (void)bytes, issue(KERNEL, stream, NULL, 0, PEN_NONE); }
-static void wait_stream(void *stream) { must(!keeping, "the host waits for stream %p within a step", stream); }
+static void copy_over(void *there, const void *here, size_t bytes, void *stream) {
+  (void)there, (void)here, (void)bytes, (void)stream;
+}
+static void zero(void *there, size_t bytes, void *stream) {
+  (void)there, (void)bytes, issue(KERNEL, stream, NULL, 0, PEN_NONE);
+}
+static void wait_stream(void *stream) {
+  must(!keeping, "the host waits for stream %p within a step", stream);
+}
 static void reduce(double *to, const float *x, size_t n, void *workspace, void *stream) {
   (void)to, (void)x, (void)n, (void)workspace, issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
-static void adamw(float *p, float *g, float *m, float *v, uint16_t *copy_there, size_t n, const struct pen_adamw *settings,
-                  double decay, void *stream) {
-  (void)p, (void)g, (void)m, (void)v, (void)copy_there, (void)n, (void)settings, (void)decay, issue(KERNEL, stream, NULL, 0, PEN_NONE);
+static void adamw(float *p, float *g, float *m, float *v, uint16_t *copy_there, size_t n,
+                  const struct pen_adamw *settings, double decay, void *stream) {
+  (void)p, (void)g, (void)m, (void)v, (void)copy_there, (void)n, (void)settings, (void)decay,
+      issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
-static void settle(struct pen_adamw *to, const struct pen_adamw *base, const double *board, size_t n, size_t parts, size_t stride, double clip,
-                   int greatest, void *stream) {
-  (void)to, (void)base, (void)board, (void)n, (void)parts, (void)stride, (void)clip, (void)greatest, issue(KERNEL, stream, NULL, 0, PEN_NONE);
+static void settle(struct pen_adamw *to, const struct pen_adamw *base, const double *board,
+                   size_t n, size_t parts, size_t stride, double clip, int greatest, void *stream) {
+  (void)to, (void)base, (void)board, (void)n, (void)parts, (void)stride, (void)clip, (void)greatest,
+      issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 
-/* Each addend is a replica's own, where it lies in that one's memory or where it was told to come; and they stand in the replicas' order. */
+/* Each addend is a replica's own, where it lies in that one's memory or where it was told to come;
+ * and they stand in the replicas' order. */
 static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t n, void *stream) {
   bool right = arrays == pen_plan.replica_count;
   for (uint32_t d = 0; d < arrays && right && n > 0; d++) {
-    const unsigned char *there = arenas[d * pen_plan.rank_count + vm_now->rank] + ((unsigned char *)y - arenas[now]);
+    const unsigned char *there =
+        arenas[d * pen_plan.rank_count + vm_now->rank] + ((unsigned char *)y - arenas[now]);
     right = x[d] == (const float *)there || (d != vm_now->replica && x[d] == came[d]);
   }
-  sum_count += keeping && n > 0, wrong_sum_count += keeping && !right, issue(KERNEL, stream, NULL, 0, PEN_NONE);
+  sum_count += keeping && n > 0, wrong_sum_count += keeping && !right,
+      issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 
 static void *pinned(size_t bytes) { return calloc(1, bytes); }
@@ -99,10 +125,12 @@ static void *pinned(size_t bytes) { return calloc(1, bytes); }
 static uint32_t message_at(const void *to, const void *from) {
   const struct pen_profile *profile = vm_now->profile;
   uint32_t found = PEN_NONE;
-  for (uint32_t m = 0; vm_now->row != NULL && pen_has_message(vm_now->row) && m < profile->message_count; m++) {
+  for (uint32_t m = 0;
+       vm_now->row != NULL && pen_has_message(vm_now->row) && m < profile->message_count; m++) {
     const struct pen_message *message = &profile->messages[m];
     const struct pen_channel *channel = &profile->channels[message->channel];
-    if (m == vm_now->row->message && arenas[process_of(channel->to_rank)] + message->target_offset == to &&
+    if (m == vm_now->row->message &&
+        arenas[process_of(channel->to_rank)] + message->target_offset == to &&
         arenas[process_of(channel->from_rank)] + message->source_offset == from) {
       found = m;
     }
@@ -119,7 +147,8 @@ static void record(void *event, void *stream) { issue(RECORD, stream, event, 0, 
 static void follow(void *stream, void *event) { issue(FOLLOW, stream, event, 0, PEN_NONE); }
 static int reached(void *event) { return event != NULL; }
 static bool in_arena(const unsigned char *at, uint32_t process) {
-  return at >= arenas[process] && at < arenas[process] + pen_plan.memory[process % pen_plan.rank_count].arena_bytes;
+  return at >= arenas[process] &&
+         at < arenas[process] + pen_plan.memory[process % pen_plan.rank_count].arena_bytes;
 }
 static bool in_arenas(const unsigned char *at) {
   bool found = false;
@@ -132,7 +161,8 @@ static bool in_arenas(const unsigned char *at) {
 /* Words that lie in no rank's arena tell of progress: the first of the two behind each row. */
 static void mark(void *word, uint32_t value, void *stream) {
   must(in_arena(word, now) || !in_arenas(word), "another's word is marked as an own one");
-  if (keeping && !in_arenas(word) && (scripts[now].told == NULL || (const uint32_t *)word < scripts[now].told)) {
+  if (keeping && !in_arenas(word) &&
+      (scripts[now].told == NULL || (const uint32_t *)word < scripts[now].told)) {
     scripts[now].told = word;
   }
   issue(MARK, stream, word, value, PEN_NONE);
@@ -141,9 +171,13 @@ static void mark_far(void *word, void *stream) {
   must(in_arenas(word) && !in_arena(word, now), "an own word is marked as another's");
   issue(MARK, stream, word, 1, PEN_NONE);
 }
-static void await(void *word, uint32_t value, void *stream) { issue(AWAIT, stream, word, value, PEN_NONE); }
+static void await(void *word, uint32_t value, void *stream) {
+  issue(AWAIT, stream, word, value, PEN_NONE);
+}
 static void capture(void *stream) { (void)stream, keeping = true; }
-static void *captured(void *stream, const char **why) { return (void)stream, (void)why, keeping = false, &keeping; }
+static void *captured(void *stream, const char **why) {
+  return (void)stream, (void)why, keeping = false, &keeping;
+}
 static void replay(void *graph, void *stream) { (void)graph, (void)stream; }
 static int share(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]) {
   memcpy(name, &there, sizeof there);
@@ -156,14 +190,41 @@ static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
 }
 
 static const struct pen_stream_ops order = {
-    .pinned = pinned, .copy = copy, .event_open = event_open, .record = record, .follow = follow, .reached = reached, .mark = mark,
-    .mark_far = mark_far, .await = await, .capture = capture, .captured = captured, .replay = replay, .share = share, .reach = reach,
+    .pinned = pinned,
+    .copy = copy,
+    .event_open = event_open,
+    .record = record,
+    .follow = follow,
+    .reached = reached,
+    .mark = mark,
+    .mark_far = mark_far,
+    .await = await,
+    .capture = capture,
+    .captured = captured,
+    .replay = replay,
+    .share = share,
+    .reach = reach,
 };
 
 static const struct pen_device recorder = {
-    .name = "recorder", .count = count, .open = open_device, .error = no_error, .kernel_of = kernel_of, .prepare = prepare,
-    .allocate = allocate, .release = release, .stream_open = stream_open, .copy_in = copy_over, .copy_out = copy_over, .zero = zero,
-    .wait = wait_stream, .sum_squares = reduce, .max_abs = reduce, .adamw_step = adamw, .settle = settle, .sum_arrays = sum_arrays,
+    .name = "recorder",
+    .count = count,
+    .open = open_device,
+    .error = no_error,
+    .kernel_of = kernel_of,
+    .prepare = prepare,
+    .allocate = allocate,
+    .release = release,
+    .stream_open = stream_open,
+    .copy_in = copy_over,
+    .copy_out = copy_over,
+    .zero = zero,
+    .wait = wait_stream,
+    .sum_squares = reduce,
+    .max_abs = reduce,
+    .adamw_step = adamw,
+    .settle = settle,
+    .sum_arrays = sum_arrays,
     .order = &order,
 };
 
@@ -173,33 +234,42 @@ static int version(void) { return 23203; }
 static void make_id(unsigned char id[PEN_NCCL_ID_BYTES]) { memset(id, 7, PEN_NCCL_ID_BYTES); }
 
 static void *open_all(const unsigned char id[PEN_NCCL_ID_BYTES], int rank_count, int rank) {
-  must(id[PEN_NCCL_ID_BYTES - 1] == 7 && (uint32_t)rank_count == pen_process_count(&pen_plan) && (uint32_t)rank == now, "rank %d joins wrongly",
-       rank);
+  must(id[PEN_NCCL_ID_BYTES - 1] == 7 && (uint32_t)rank_count == pen_process_count(&pen_plan) &&
+           (uint32_t)rank == now,
+       "rank %d joins wrongly", rank);
   return pairs;
 }
 
-/* Each round has every colour twice, with the keys 0 and 1; the one behind them, with replicas, every colour once a replica. */
+/* Each round has every colour twice, with the keys 0 and 1; the one behind them, with replicas,
+ * every colour once a replica. */
 static void *split(void *all, int colour, int key, int blocks) {
   const uint32_t round = splits[now]++;
   const int keys = round < pair_rounds ? 2 : (int)pen_plan.replica_count;
   must(all == pairs && round < SPLITS_MAX && key >= 0 && key < keys, "rank %u splits wrongly", now);
-  must(round < pair_rounds ? blocks > 0 && (blocks & (blocks - 1)) == 0 : blocks == 0, "rank %u asks for %d processors", now, blocks);
+  must(round < pair_rounds ? blocks > 0 && (blocks & (blocks - 1)) == 0 : blocks == 0,
+       "rank %u asks for %d processors", now, blocks);
   if (colour < 0) {
     return NULL;
   }
   uint32_t i = 0;
-  while (i < RANKS_MAX && pairs[round][i].members != 0 && pairs[round][i].colour != (uint32_t)colour) {
+  while (i < RANKS_MAX && pairs[round][i].members != 0 &&
+         pairs[round][i].colour != (uint32_t)colour) {
     i++;
   }
-  must(i < RANKS_MAX && (pairs[round][i].members & 1u << key) == 0, "two ranks are %d of the pair %d", key, colour);
+  must(i < RANKS_MAX && (pairs[round][i].members & 1u << key) == 0,
+       "two ranks are %d of the pair %d", key, colour);
   pair_count += pairs[round][i].members == 0;
   pairs[round][i].colour = (uint32_t)colour;
   pairs[round][i].members |= 1u << key;
   return &pairs[round][i];
 }
 
-static void enroll(void *communicator, void *there, size_t bytes) { must(communicator && there && bytes, "nothing to register"); }
-static bool is_of_peers(const void *communicator) { return (const struct pair *)communicator >= pairs[pair_rounds]; }
+static void enroll(void *communicator, void *there, size_t bytes) {
+  must(communicator && there && bytes, "nothing to register");
+}
+static bool is_of_peers(const void *communicator) {
+  return (const struct pair *)communicator >= pairs[pair_rounds];
+}
 
 /* Swaps from `first` on are one call. */
 static void issue_group(uint32_t first, void *stream) {
@@ -212,12 +282,16 @@ static void issue_group(uint32_t first, void *stream) {
 }
 
 static void *grouped_on; /* stream */
-static void group_begin(void) { grouping = true, grouped_from = scripts[now].swap_count, memset(came, 0, sizeof came); }
+static void group_begin(void) {
+  grouping = true, grouped_from = scripts[now].swap_count, memset(came, 0, sizeof came);
+}
 static void group_end(void) { grouping = false, issue_group(grouped_from, grouped_on); }
 
 static void swap_with(bool sends, size_t bytes, int replica, void *stream) {
   struct script *script = &scripts[now];
-  must(replica >= 0 && (uint32_t)replica < pen_plan.replica_count && (uint32_t)replica != vm_now->replica, "a swap with replica %d", replica);
+  must(replica >= 0 && (uint32_t)replica < pen_plan.replica_count &&
+           (uint32_t)replica != vm_now->replica,
+       "a swap with replica %d", replica);
   if (!keeping) {
     return;
   }
@@ -226,9 +300,13 @@ static void swap_with(bool sends, size_t bytes, int replica, void *stream) {
     script->swap = realloc(script->swap, script->swap_capacity * sizeof *script->swap);
     must(script->swap != NULL, "no memory");
   }
-  must(!grouping || grouped_from == script->swap_count || grouped_on == stream, "a group on two streams");
-  script->swap[script->swap_count++] = (struct swap){.sends = sends, .peer = (uint32_t)replica * pen_plan.rank_count + vm_now->rank,
-                                                     .row = (uint32_t)(vm_now->row - vm_now->program->actions), .bytes = bytes};
+  must(!grouping || grouped_from == script->swap_count || grouped_on == stream,
+       "a group on two streams");
+  script->swap[script->swap_count++] =
+      (struct swap){.sends = sends,
+                    .peer = (uint32_t)replica * pen_plan.rank_count + vm_now->rank,
+                    .row = (uint32_t)(vm_now->row - vm_now->program->actions),
+                    .bytes = bytes};
   grouped_on = stream;
   if (!grouping) {
     issue_group(script->swap_count - 1, stream);
@@ -253,50 +331,91 @@ static void nccl_receive(void *communicator, void *to, size_t bytes, int from, v
   issue(RECEIVE, stream, communicator, 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
 }
 /* Each of a pair has a signal of the other: they go by the places behind the communicator's. */
-static const void *signal_of(const void *communicator, int to) { return (const unsigned char *)communicator + to; }
+static const void *signal_of(const void *communicator, int to) {
+  return (const unsigned char *)communicator + to;
+}
 
 static void *window(void *communicator, void *there, size_t bytes) {
-  must(bytes == pen_plan.memory[now % pen_plan.rank_count].arena_bytes, "a window of rank %u has %zu bytes", now, bytes);
+  must(bytes == pen_plan.memory[now % pen_plan.rank_count].arena_bytes,
+       "a window of rank %u has %zu bytes", now, bytes);
   return there == arenas[now] ? communicator : NULL;
 }
 
-static void put(void *communicator, const void *from, size_t bytes, int to, void *there, size_t offset, void *stream) {
+static void put(void *communicator, const void *from, size_t bytes, int to, void *there,
+                size_t offset, void *stream) {
   must(to == 1 && there == communicator, "a pair puts to %d", to);
   if (keeping) {
     const struct pen_message *message = &vm_now->profile->messages[vm_now->row->message];
-    must(offset == message->target_offset && bytes == message->bytes && from == arenas[now] + message->source_offset, "another's message is put");
+    must(offset == message->target_offset && bytes == message->bytes &&
+             from == arenas[now] + message->source_offset,
+         "another's message is put");
   }
-  issue(PUT, stream, signal_of(communicator, to), 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+  issue(PUT, stream, signal_of(communicator, to), 0,
+        vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
 }
 static void signal_to(void *communicator, int to, void *stream) {
-  issue(SIGNAL, stream, signal_of(communicator, to), 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+  issue(SIGNAL, stream, signal_of(communicator, to), 0,
+        vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
 }
 static void take(void *communicator, int from, void *stream) {
-  issue(TAKE, stream, signal_of(communicator, 1 - from), 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+  issue(TAKE, stream, signal_of(communicator, 1 - from), 0,
+        vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
 }
 
-static void total(void *communicator, double *here, size_t n, void *stream) { /* as if all others said the same, and loudly */
+static void total(void *communicator, double *here, size_t n,
+                  void *stream) { /* as if all others said the same, and loudly */
   (void)communicator, (void)stream;
   for (size_t i = 0; i < n; i++) {
     here[i] *= 1e9;
   }
 }
-static void sum(void *communicator, double *there, size_t n, void *stream) { (void)there, (void)n, issue(SUM, stream, communicator, 0, PEN_NONE); }
+static void sum(void *communicator, double *there, size_t n, void *stream) {
+  (void)there, (void)n, issue(SUM, stream, communicator, 0, PEN_NONE);
+}
 static uint64_t memory_bytes(void) { return 0; }
 static const char *no_trouble(void *communicator) { return (void)communicator, NULL; }
 static void no_abort(void *communicator) { (void)communicator; }
 
 static const struct pen_nccl_calls sends = {
-    .version = version, .make_id = make_id, .open = open_all, .split = split, .enroll = enroll, .send = nccl_send, .receive = nccl_receive,
-    .group_begin = group_begin, .group_end = group_end,
-    .sum = sum, .total = total, .memory_bytes = memory_bytes, .error = no_error, .forget = no_error, .trouble = no_trouble, .abort = no_abort,
+    .version = version,
+    .make_id = make_id,
+    .open = open_all,
+    .split = split,
+    .enroll = enroll,
+    .send = nccl_send,
+    .receive = nccl_receive,
+    .group_begin = group_begin,
+    .group_end = group_end,
+    .sum = sum,
+    .total = total,
+    .memory_bytes = memory_bytes,
+    .error = no_error,
+    .forget = no_error,
+    .trouble = no_trouble,
+    .abort = no_abort,
 };
 
 static const struct pen_nccl_calls puts_too = {
-    .version = version, .make_id = make_id, .open = open_all, .split = split, .enroll = enroll, .send = nccl_send, .receive = nccl_receive,
-    .group_begin = group_begin, .group_end = group_end,
-    .window = window, .put = put, .signal = signal_to, .await = take, .sum = sum, .total = total, .memory_bytes = memory_bytes,
-    .error = no_error, .forget = no_error, .trouble = no_trouble, .abort = no_abort,
+    .version = version,
+    .make_id = make_id,
+    .open = open_all,
+    .split = split,
+    .enroll = enroll,
+    .send = nccl_send,
+    .receive = nccl_receive,
+    .group_begin = group_begin,
+    .group_end = group_end,
+    .window = window,
+    .put = put,
+    .signal = signal_to,
+    .await = take,
+    .sum = sum,
+    .total = total,
+    .memory_bytes = memory_bytes,
+    .error = no_error,
+    .forget = no_error,
+    .trouble = no_trouble,
+    .abort = no_abort,
 };
 
 /* ---- the record ---- */
@@ -305,22 +424,33 @@ uint32_t rehearsal_pairs(void) { return pair_count; }
 uint32_t rehearsal_sums(void) { return sum_count; }
 uint32_t rehearsal_wrong_sums(void) { return wrong_sum_count; }
 
-static struct pen_link *open_link(enum link link, struct pen_stream_state *queue, const struct pen_profile *profile, const struct pen_shared *shared) {
+static struct pen_link *open_link(enum link link, struct pen_stream_state *queue,
+                                  const struct pen_profile *profile,
+                                  const struct pen_shared *shared) {
   return link == LINK_IPC ? pen_ipc_open(queue, profile, shared, now)
-                          : pen_nccl_open_with(link == LINK_PUTS ? &puts_too : &sends, queue, profile, shared, now);
+                          : pen_nccl_open_with(link == LINK_PUTS ? &puts_too : &sends, queue,
+                                               profile, shared, now);
 }
 
-/* A rank's rows of a profile, over the connections of the first profile's link, which may be this one's. */
-static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm, const struct pen_shared *shared) {
+/* A rank's rows of a profile, over the connections of the first profile's link, which may be this
+ * one's. */
+static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm,
+                      const struct pen_shared *shared) {
   static struct pen_transport ends[RANKS_MAX];
   static struct pen_data data;
   const struct pen_plan *plan = &pen_plan;
   const uint32_t rank = now % plan->rank_count;
   const char *what;
   struct pen_stream_state *queue = pen_stream_open(plan, rank, 0, &recorder, &what);
-  ends[now] = (struct pen_transport){.plan = plan, .profile = &plan->profiles[profile], .shared = shared, .self = &shared->ranks[now], .rank = rank,
-                                      .replica = now / plan->rank_count, .global = now};
-  pen_vm_open(vm, plan, &plan->profiles[profile], rank, queue->arena, &ends[now], queue, &data, NULL);
+  ends[now] = (struct pen_transport){.plan = plan,
+                                     .profile = &plan->profiles[profile],
+                                     .shared = shared,
+                                     .self = &shared->ranks[now],
+                                     .rank = rank,
+                                     .replica = now / plan->rank_count,
+                                     .global = now};
+  pen_vm_open(vm, plan, &plan->profiles[profile], rank, queue->arena, &ends[now], queue, &data,
+              NULL);
   vm_now = scripts[now].vm = vm;
   vm->queued.link = open_link(link, queue, &plan->profiles[profile], shared);
   if (profile > 0) {
@@ -338,7 +468,8 @@ struct script *rehearsal_record(enum link link, uint32_t profile) {
   static struct pen_shared shared;
   must(processes <= RANKS_MAX, "%u ranks", processes);
   uint32_t *round = calloc(pen_plan.profiles[0].channel_count + 1u, sizeof *round);
-  memset(arenas, 0, sizeof arenas), memset(splits, 0, sizeof splits), memset(pairs, 0, sizeof pairs);
+  memset(arenas, 0, sizeof arenas), memset(splits, 0, sizeof splits),
+      memset(pairs, 0, sizeof pairs);
   pair_count = sum_count = wrong_sum_count = 0;
   pair_rounds = pen_nccl_rounds(&pen_plan.profiles[0], pen_plan.rank_count, round);
   free(round);
@@ -355,12 +486,14 @@ struct script *rehearsal_record(enum link link, uint32_t profile) {
       first->kind->connect(first);
     }
     pen_stream_ready(&vms[now]);
-    must(splits[now] == splits[0], "rank %u makes %u splits, rank 0 %u", now, splits[now], splits[0]);
+    must(splits[now] == splits[0], "rank %u makes %u splits, rank 0 %u", now, splits[now],
+         splits[0]);
   }
   for (uint32_t r = 0; r < SPLITS_MAX; r++) {
     const uint32_t all = r < pair_rounds ? 3 : (1u << pen_plan.replica_count) - 1;
     for (uint32_t i = 0; i < RANKS_MAX; i++) {
-      must(pairs[r][i].members == 0 || pairs[r][i].members == all, "a communicator of round %u lacks ranks", r);
+      must(pairs[r][i].members == 0 || pairs[r][i].members == all,
+           "a communicator of round %u lacks ranks", r);
     }
   }
   return scripts;

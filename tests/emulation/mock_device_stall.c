@@ -1,5 +1,6 @@
-/* rehearsal_stall.c: a device that stops anywhere, and what the ranks then tell the watch (see rehearsal.h). It is the runtime's own code that
- * says whom each waits for (queue_told.c), from where the play has left the words. */
+/* rehearsal_stall.c: a device that stops anywhere, and what the ranks then tell the watch (see
+ * rehearsal.h). It is the runtime's own code that says whom each waits for (queue_told.c), from
+ * where the play has left the words. */
 #include <stdio.h>
 
 #include "runtime/device/link.h"
@@ -21,37 +22,44 @@ static uint32_t says(const struct script *script) {
   return atomic_load(&script->vm->transport->self->waits_for);
 }
 
-/* What all tell of themselves, the first time so that others know it, the second time knowing it of the others. Wrongly: as if what a row
- * sends had left when the row is done. */
+/* What all tell of themselves, the first time so that others know it, the second time knowing it of
+ * the others. Wrongly: as if what a row sends had left when the row is done. */
 static void tell(const struct script *scripts, const struct standing *standing, bool wrongly) {
   for (uint32_t p = 0; p < 2 * pen_process_count(&pen_plan); p++) {
     const uint32_t r = p % pen_process_count(&pen_plan);
     struct pen_vm *vm = scripts[r].vm;
     vm->queue->rows = standing[r].step * vm->program->action_count;
     atomic_store(&vm->transport->self->published.count, (uint32_t)standing[r].step);
-    pen_stream_publish_progress(vm, standing[r].rows, wrongly ? standing[r].rows : standing[r].left);
+    pen_stream_publish_progress(vm, standing[r].rows,
+                                wrongly ? standing[r].rows : standing[r].left);
   }
 }
 
 /* Where those that are waited for lead to, from a rank on. */
 static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   struct pen_awaited at = {.rank = rank};
-  for (uint32_t hops = 0; hops <= 2 * pen_process_count(&pen_plan) && pen_failure_follow(scripts[rank].vm->transport->shared, &at); hops++) {
+  for (uint32_t hops = 0; hops <= 2 * pen_process_count(&pen_plan) &&
+                          pen_failure_follow(scripts[rank].vm->transport->shared, &at);
+       hops++) {
   }
   return at.rank;
 }
 
-static void check(const struct script *scripts, const struct standing *standing, const struct pace *pace, bool wrongly) {
+static void check(const struct script *scripts, const struct standing *standing,
+                  const struct pace *pace, bool wrongly) {
   const struct standing *stopped = &standing[pace->stopped_rank];
   tell(scripts, standing, wrongly);
-  for (uint32_t r = 0; r < pen_process_count(&pen_plan) && stopped->step < STEPS && wrong[0] == '\0'; r++) {
+  for (uint32_t r = 0;
+       r < pen_process_count(&pen_plan) && stopped->step < STEPS && wrong[0] == '\0'; r++) {
     const uint32_t found = last_waited_for(scripts, r);
     if (standing[r].step < STEPS && found != pace->stopped_rank) {
       snprintf(wrong, sizeof wrong,
-               "rank %u stops on stream %d in step %u, %u rows done, %u left: rank %u, in step %u, %u rows done, %u left, waits for %d, "
+               "rank %u stops on stream %d in step %u, %u rows done, %u left: rank %u, in step %u, "
+               "%u rows done, %u left, waits for %d, "
                "and %u is found",
-               pace->stopped_rank, (int)pace->stopped_stream, (unsigned)stopped->step, stopped->rows, stopped->left, r, (unsigned)standing[r].step,
-               standing[r].rows, standing[r].left, (int)says(&scripts[r]) - 1, found);
+               pace->stopped_rank, (int)pace->stopped_stream, (unsigned)stopped->step,
+               stopped->rows, stopped->left, r, (unsigned)standing[r].step, standing[r].rows,
+               standing[r].left, (int)says(&scripts[r]) - 1, found);
     }
   }
 }

@@ -1,7 +1,8 @@
-/* actions_random.c: written orders changed at random, through --actions and all passes after it: the text of --print=actions of random
- * topologies is mutated, read back, checked, laid out, verified and run by a machine (machine.h). What is taken must train what the
- * order's words add up to in all three models of communication (symbolic.h), which is what the topology trains; what is refused would
- * not, and is refused in words. */
+/* actions_random.c: written orders changed at random, through --actions and all passes after it:
+ * the text of --print=actions of random topologies is mutated, read back, checked, laid out,
+ * verified and run by a machine (machine.h). What is taken must train what the order's words add up
+ * to in all three models of communication (symbolic.h), which is what the topology trains; what is
+ * refused would not, and is refused in words. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,12 +18,16 @@ enum { TOPOLOGIES = 150, MUTANTS = 12, RUNS = 3, WRONG_RUN = 1 };
 
 static struct words words_of(const struct whole *w) {
   uint32_t ranks = w->partition->rank_count;
-  struct words words = {w->partition, pen_new(ranks, sizeof *words.word), pen_new(ranks, sizeof *words.count)};
+  struct words words = {w->partition, pen_new(ranks, sizeof *words.word),
+                        pen_new(ranks, sizeof *words.count)};
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    words.word[rank] = pen_new(w->lowered->count[rank] + 8, sizeof **words.word); /* some may be added */
+    words.word[rank] =
+        pen_new(w->lowered->count[rank] + 8, sizeof **words.word); /* some may be added */
     for (uint32_t i = 0; i < w->lowered->count[rank]; i++) {
       const struct pen_action *a = &w->lowered->action[rank][i];
-      if (a->kind <= PEN_RECV_B) words.word[rank][words.count[rank]++] = (struct word){a->kind, a->stage, a->microbatch, a->overlaps};
+      if (a->kind <= PEN_RECV_B)
+        words.word[rank][words.count[rank]++] =
+            (struct word){a->kind, a->stage, a->microbatch, a->overlaps};
     }
   }
   return words;
@@ -30,7 +35,8 @@ static struct words words_of(const struct whole *w) {
 
 static struct words copy_of(const struct words *words) {
   uint32_t ranks = words->partition->rank_count;
-  struct words copy = {words->partition, pen_new(ranks, sizeof *copy.word), pen_new(ranks, sizeof *copy.count)};
+  struct words copy = {words->partition, pen_new(ranks, sizeof *copy.word),
+                       pen_new(ranks, sizeof *copy.count)};
   for (uint32_t rank = 0; rank < ranks; rank++) {
     copy.count[rank] = words->count[rank];
     copy.word[rank] = pen_new(words->count[rank] + 8, sizeof **copy.word);
@@ -45,7 +51,8 @@ static void write_words(const struct words *words, FILE *file) {
     fprintf(file, "%u:", rank);
     for (uint32_t i = 0; i < words->count[rank]; i++) {
       const struct word *w = &words->word[rank][i];
-      fprintf(file, "%c%s", i > 0 && w[-1].overlaps ? '|' : ' ', pen_action_text(text, w->kind, w->stage, w->microbatch));
+      fprintf(file, "%c%s", i > 0 && w[-1].overlaps ? '|' : ' ',
+              pen_action_text(text, w->kind, w->stage, w->microbatch));
     }
     fputc('\n', file);
   }
@@ -59,13 +66,15 @@ static uint32_t some_rank(const struct words *words, uint64_t *seed) {
 }
 
 static void put_word(struct words *words, uint32_t rank, uint32_t at, struct word word) {
-  memmove(words->word[rank] + at + 1, words->word[rank] + at, (words->count[rank]++ - at) * sizeof word);
+  memmove(words->word[rank] + at + 1, words->word[rank] + at,
+          (words->count[rank]++ - at) * sizeof word);
   words->word[rank][at] = word;
 }
 
 static struct word take_word(struct words *words, uint32_t rank, uint32_t at) {
   struct word word = words->word[rank][at];
-  memmove(words->word[rank] + at, words->word[rank] + at + 1, (--words->count[rank] - at) * sizeof word);
+  memmove(words->word[rank] + at, words->word[rank] + at + 1,
+          (--words->count[rank] - at) * sizeof word);
   return word;
 }
 
@@ -93,7 +102,8 @@ static void move_any(struct words *words, uint32_t rank, uint32_t at, uint64_t *
 
 /* Two microbatches change places, on every rank or on one alone. */
 static void rename_all(struct words *words, uint32_t rank, uint32_t at, uint64_t *seed) {
-  uint32_t one = words->word[rank][at].microbatch, other = (uint32_t)draw(seed, words->partition->microbatch_count);
+  uint32_t one = words->word[rank][at].microbatch,
+           other = (uint32_t)draw(seed, words->partition->microbatch_count);
   bool everywhere = draw(seed, 2);
   for (uint32_t r = 0; r < words->partition->rank_count; r++)
     for (uint32_t i = 0; (r == rank || everywhere) && i < words->count[r]; i++) {
@@ -125,7 +135,8 @@ static void change_stage(struct words *words, uint32_t rank, uint32_t at, uint64
 
 static void change_rank(struct words *words, uint32_t rank, uint32_t at, uint64_t *seed) {
   uint32_t other = (uint32_t)draw(seed, words->partition->rank_count);
-  put_word(words, other, (uint32_t)draw(seed, words->count[other] + 1 - (other == rank)), take_word(words, rank, at));
+  put_word(words, other, (uint32_t)draw(seed, words->count[other] + 1 - (other == rank)),
+           take_word(words, rank, at));
 }
 
 static void change_pair(struct words *words, uint32_t rank, uint32_t at, uint64_t *seed) {
@@ -143,7 +154,9 @@ static void move_message(struct words *words, uint32_t rank, uint32_t at, uint64
   uint32_t other = words->partition->rank_of[stage];
   for (uint32_t i = 0; i < words->count[other]; i++) {
     const struct word *w = &words->word[other][i];
-    if (w->stage != stage || w->microbatch != word.microbatch || w->kind != word.kind + PEN_RECV_F - PEN_SEND_F) continue;
+    if (w->stage != stage || w->microbatch != word.microbatch ||
+        w->kind != word.kind + PEN_RECV_F - PEN_SEND_F)
+      continue;
     move_near(words, other, i, seed);
     return;
   }
@@ -171,29 +184,42 @@ static const struct {
   const char *name;
   void (*change)(struct words *words, uint32_t rank, uint32_t at, uint64_t *seed);
 } mutations[] = {
-    {"swap with the next", swap_next},   {"swap with any", swap_any},       {"move near", move_near},
-    {"move anywhere", move_any},         {"rename", rename_all},            {"drop", drop},
-    {"repeat", repeat},                  {"change of kind", change_kind},   {"change of microbatch", change_microbatch},
-    {"change of stage", change_stage},   {"change of rank", change_rank},   {"change of pair", change_pair},
-    {"move of a message", move_message}, {"change of split", change_split},
+    {"swap with the next", swap_next},
+    {"swap with any", swap_any},
+    {"move near", move_near},
+    {"move anywhere", move_any},
+    {"rename", rename_all},
+    {"drop", drop},
+    {"repeat", repeat},
+    {"change of kind", change_kind},
+    {"change of microbatch", change_microbatch},
+    {"change of stage", change_stage},
+    {"change of rank", change_rank},
+    {"change of pair", change_pair},
+    {"move of a message", move_message},
+    {"change of split", change_split},
 };
 enum { MUTATIONS = sizeof mutations / sizeof *mutations };
 
 /* ---- the way through the generator ---- */
 
-/* The child: all passes on a written order, and the machine. Ends the process as penstock-gen would. */
+/* The child: all passes on a written order, and the machine. Ends the process as penstock-gen
+ * would. */
 static _Noreturn void take_order(const struct whole *w, const char *path, uint64_t seed) {
   const struct pen_partition *p = w->partition;
   struct pen_action **action;
   uint32_t *count;
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   pen_actions_read(path, p, &action, &count);
-  if (!pen_verify_actions(action, count, p->rank_count, p->stage_count, p->microbatch_count, p->rank_of, PEN_TRAIN, &problem))
+  if (!pen_verify_actions(action, count, p->rank_count, p->stage_count, p->microbatch_count,
+                          p->rank_of, PEN_TRAIN, &problem))
     pen_stop(PEN_EXIT_DATA, "%s", problem.reason);
-  struct pen_lowered *given = pen_lower_given(action, count, p, PEN_TRAIN, w->topology->optimizer_clip_norm > 0);
+  struct pen_lowered *given =
+      pen_lower_given(action, count, p, PEN_TRAIN, w->topology->optimizer_clip_norm > 0);
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN, given, pen_graphs_of(w->topology, p, true), NULL, NULL},
-      {"eval", PEN_EVAL, pen_lower_forward(pen_compose_forward(p), p), pen_graphs_of(w->topology, p, false), NULL, NULL},
+      {"eval", PEN_EVAL, pen_lower_forward(pen_compose_forward(p), p),
+       pen_graphs_of(w->topology, p, false), NULL, NULL},
   };
   struct pen_plan *plan = pen_layout(w->topology, p, profile, 2);
   pen_plan_digest(plan);
@@ -205,8 +231,10 @@ static _Noreturn void take_order(const struct whole *w, const char *path, uint64
   _exit(0);
 }
 
-/* Runs the child; its last words go to said[256]. Returns its status; a signal counts as 128 and more. */
-static int try_order(const struct whole *w, const struct words *words, uint64_t seed, char said[256]) {
+/* Runs the child; its last words go to said[256]. Returns its status; a signal counts as 128 and
+ * more. */
+static int try_order(const struct whole *w, const struct words *words, uint64_t seed,
+                     char said[256]) {
   char path[] = "/tmp/penstock-actions-XXXXXX";
   int file = mkstemp(path), way[2], status;
   assert_true(file >= 0 && pipe(way) == 0);
@@ -223,7 +251,8 @@ static int try_order(const struct whole *w, const struct words *words, uint64_t 
   }
   close(way[1]);
   size_t bytes = 0;
-  for (ssize_t more = 1; more > 0; bytes += more > 0 ? (size_t)more : 0) more = read(way[0], said + bytes, 255 - bytes);
+  for (ssize_t more = 1; more > 0; bytes += more > 0 ? (size_t)more : 0)
+    more = read(way[0], said + bytes, 255 - bytes);
   said[bytes] = 0;
   close(way[0]);
   assert_true(waitpid(child, &status, 0) == child);
@@ -237,22 +266,29 @@ static struct whole some_whole(uint64_t *seed) {
   static const struct {
     const char *schedule, *more;
     uint32_t stages, rounds;
-  } kinds[] = {{"1f1b", "", 1, 1},          {"1f1b", "zero_bubble = true;", 1, 1},  {"1f1b", "", 2, 1},        {"zb_h2", "", 1, 2},
-               {"zero_bubble_v", "", 2, 2}, {"dual_pipe_v", "", 2, 2},              {"v_half", "", 2, 2},      {"v_min", "", 2, 2},
-               {"gpipe", "", 1, 1},         {"looped_bfs", "", 3, 1},               {"looped_bfs", "", 2, 2}};
+  } kinds[] = {{"1f1b", "", 1, 1},          {"1f1b", "zero_bubble = true;", 1, 1},
+               {"1f1b", "", 2, 1},          {"zb_h2", "", 1, 2},
+               {"zero_bubble_v", "", 2, 2}, {"dual_pipe_v", "", 2, 2},
+               {"v_half", "", 2, 2},        {"v_min", "", 2, 2},
+               {"gpipe", "", 1, 1},         {"looped_bfs", "", 3, 1},
+               {"looped_bfs", "", 2, 2}};
   size_t which = draw(seed, sizeof kinds / sizeof *kinds);
   uint32_t ranks = 1 + (uint32_t)draw(seed, 3);
   const char *memory = draw(seed, 4) ? "" : "memory = { recompute = \"full\"; };";
   const char *more = pen_text("%s%s", kinds[which].more, draw(seed, 2) ? "" : "/* no clip */");
   uint32_t microbatches = ranks * (kinds[which].rounds + (uint32_t)draw(seed, 2));
-  const char *text = topology_text("mlp", kinds[which].schedule, ranks, kinds[which].stages, microbatches, more);
+  const char *text =
+      topology_text("mlp", kinds[which].schedule, ranks, kinds[which].stages, microbatches, more);
   return make_whole(pen_text("%s%s", text, memory));
 }
 
-/* Nothing that is right is refused, but for two rules: what a message holds has the same name at both ends, though a rank in the middle
- * could have its own; and the two of a pair may not add to one gradient at once, which the words do not tell. */
-static bool refused_by_rule(void (*change)(struct words *, uint32_t, uint32_t, uint64_t *), const char *said) {
-  return (change == rename_all && strstr(said, "but is received as number")) || (change == change_pair && strstr(said, "both add to one gradient"));
+/* Nothing that is right is refused, but for two rules: what a message holds has the same name at
+ * both ends, though a rank in the middle could have its own; and the two of a pair may not add to
+ * one gradient at once, which the words do not tell. */
+static bool refused_by_rule(void (*change)(struct words *, uint32_t, uint32_t, uint64_t *),
+                            const char *said) {
+  return (change == rename_all && strstr(said, "but is received as number")) ||
+         (change == change_pair && strstr(said, "both add to one gradient"));
 }
 
 static void no_mutant_changes_what_is_trained(void **state) {
@@ -265,20 +301,22 @@ static void no_mutant_changes_what_is_trained(void **state) {
     struct whole w = some_whole(&seed);
     struct words words = words_of(&w);
     int status = try_order(&w, &words, seed, said);
-    if (status != 0 || !trains_right(&words)) fail_msg("seed %lu, as it is: status %d: %s", (unsigned long)first, status, said);
+    if (status != 0 || !trains_right(&words))
+      fail_msg("seed %lu, as it is: status %d: %s", (unsigned long)first, status, said);
     for (unsigned n = 0; n < MUTANTS; n++) {
       struct words mutant = copy_of(&words);
       uint64_t here = seed;
       size_t which = draw(&seed, MUTATIONS);
-      const char *name = pen_text("topology of seed %lu, %s of seed %lu", (unsigned long)first, mutations[which].name, (unsigned long)here);
+      const char *name = pen_text("topology of seed %lu, %s of seed %lu", (unsigned long)first,
+                                  mutations[which].name, (unsigned long)here);
       for (uint64_t times = 1 + draw(&seed, 2); times > 0; times--) {
         uint32_t rank = some_rank(&mutant, &seed);
-        if (rank != PEN_NONE) mutations[which].change(&mutant, rank, (uint32_t)draw(&seed, mutant.count[rank]), &seed);
+        if (rank != PEN_NONE)
+          mutations[which].change(&mutant, rank, (uint32_t)draw(&seed, mutant.count[rank]), &seed);
       }
       bool right = trains_right(&mutant);
       status = try_order(&w, &mutant, seed, said);
-      if (status == 0 && !right)
-        fail_msg("%s: taken, but it trains something else", name);
+      if (status == 0 && !right) fail_msg("%s: taken, but it trains something else", name);
       if (status != 0 && (status != PEN_EXIT_DATA || !said[0]))
         fail_msg("%s: status %d: %s", name, status, said);
       *(status == 0 ? &taken[which] : &refused[which]) += 1;
@@ -288,7 +326,8 @@ static void no_mutant_changes_what_is_trained(void **state) {
     pen_free_all();
   }
   for (size_t which = 0; which < MUTATIONS; which++) {
-    print_message("# %s: taken %u, refused %u\n", mutations[which].name, taken[which], refused[which]);
+    print_message("# %s: taken %u, refused %u\n", mutations[which].name, taken[which],
+                  refused[which]);
     all_taken += taken[which];
   }
   assert_true(all_taken > TOPOLOGIES);

@@ -1,5 +1,5 @@
-/* csv_broken.c: CSVs broken at random: each is either refused with status 65 and words that name the file, or holds an order that the verifier
- * accepts once it is lowered. */
+/* csv_broken.c: CSVs broken at random: each is either refused with status 65 and words that name
+ * the file, or holds an order that the verifier accepts once it is lowered. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -13,7 +13,8 @@ static const struct {
   const char *schedule;
   uint32_t ranks, stages, microbatches;
 } shapes[] = {
-    {"1f1b", 3, 1, 4}, {"looped_bfs", 2, 2, 3}, {"zb_h1", 3, 1, 4}, {"dual_pipe_v", 2, 2, 4}, {"v_min", 3, 2, 3}, {"inference", 2, 1, 3},
+    {"1f1b", 3, 1, 4},        {"looped_bfs", 2, 2, 3}, {"zb_h1", 3, 1, 4},
+    {"dual_pipe_v", 2, 2, 4}, {"v_min", 3, 2, 3},      {"inference", 2, 1, 3},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
@@ -45,8 +46,8 @@ static char *swapped(const char *text, uint64_t *seed) {
     size_t c = a, c_end = a_end;
     a = b, a_end = b_end, b = c, b_end = c_end;
   }
-  return pen_text("%.*s%.*s%.*s%.*s%s", (int)a, text, (int)(b_end - b), text + b, (int)(b - a_end), text + a_end, (int)(a_end - a),
-                  text + a, text + b_end);
+  return pen_text("%.*s%.*s%.*s%.*s%s", (int)a, text, (int)(b_end - b), text + b, (int)(b - a_end),
+                  text + a_end, (int)(a_end - a), text + a, text + b_end);
 }
 
 /* A cell and the one behind it become a pair. */
@@ -55,8 +56,8 @@ static char *joined(const char *text, uint64_t *seed) {
   some_cell(text, seed, &begin, &end);
   if (text[end] != ',' || text[begin] == '(' || text[end + 1] == '(') return pen_text("%s", text);
   size_t last = end + 1 + strcspn(text + end + 1, ",\n");
-  return pen_text("%.*s(%.*s;%.*s)OVERLAP_F_B%s", (int)begin, text, (int)(end - begin), text + begin, (int)(last - end - 1), text + end + 1,
-                  text + last);
+  return pen_text("%.*s(%.*s;%.*s)OVERLAP_F_B%s", (int)begin, text, (int)(end - begin),
+                  text + begin, (int)(last - end - 1), text + end + 1, text + last);
 }
 
 static char *without_cell(const char *text, uint64_t *seed) {
@@ -72,9 +73,12 @@ static char *other_byte(const char *text, uint64_t *seed) {
   return copy;
 }
 
-static char *cut(const char *text, uint64_t *seed) { return pen_text("%.*s", (int)draw(seed, strlen(text)), text); }
+static char *cut(const char *text, uint64_t *seed) {
+  return pen_text("%.*s", (int)draw(seed, strlen(text)), text);
+}
 
-static char *(*const ways[])(const char *text, uint64_t *seed) = {swapped, swapped, joined, without_cell, other_byte, cut};
+static char *(*const ways[])(const char *text, uint64_t *seed) = {swapped,      swapped,    joined,
+                                                                  without_cell, other_byte, cut};
 
 /* ---- reading one, in a child ---- */
 
@@ -88,8 +92,9 @@ static void read_and_verify(const char *text, const struct pen_partition *partit
       if (order->action[rank][index].kind != PEN_F) kind = PEN_TRAIN;
   struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
   struct pen_lowered *lowered = pen_lower(order, partition, timing, kind, false);
-  bool right = pen_verify_actions(lowered->action, lowered->count, partition->rank_count, partition->stage_count,
-                               partition->microbatch_count, partition->rank_of, kind, &problem);
+  bool right = pen_verify_actions(lowered->action, lowered->count, partition->rank_count,
+                                  partition->stage_count, partition->microbatch_count,
+                                  partition->rank_of, kind, &problem);
   if (!right) fprintf(stderr, "rank %u, row %u: %s", problem.rank, problem.action, problem.reason);
   _exit(right ? 0 : ACCEPTED_WRONG);
 }
@@ -106,7 +111,8 @@ static int outcome(const char *text, const struct pen_partition *partition, char
   }
   close(ends[1]);
   size_t length = 0;
-  for (ssize_t got = 1; got > 0 && length < 511; length += got > 0 ? (size_t)got : 0) got = read(ends[0], said + length, 511 - length);
+  for (ssize_t got = 1; got > 0 && length<511; length += got> 0 ? (size_t)got : 0)
+    got = read(ends[0], said + length, 511 - length);
   said[length] = 0;
   close(ends[0]);
   waitpid(child, &status, 0);
@@ -122,18 +128,24 @@ static void broken_files_are_refused_or_right(void **state) {
     char said[512];
     struct pen_partition *partition;
     uint32_t which = round % SHAPES;
-    char *own = text_of(make_order(shapes[which].schedule, 0, false, shapes[which].ranks, shapes[which].stages, shapes[which].microbatches,
-                                   &partition));
+    char *own = text_of(make_order(shapes[which].schedule, 0, false, shapes[which].ranks,
+                                   shapes[which].stages, shapes[which].microbatches, &partition));
     const char *text = own;
-    for (unsigned times = 1 + (unsigned)draw(&seed, 2); times-- > 0;) text = ways[draw(&seed, sizeof ways / sizeof *ways)](*text ? text : own, &seed);
+    for (unsigned times = 1 + (unsigned)draw(&seed, 2); times-- > 0;)
+      text = ways[draw(&seed, sizeof ways / sizeof *ways)](*text ? text : own, &seed);
     int status = outcome(text, partition, said);
-    if (status == 0) accepted++;
-    else if (status == PEN_EXIT_DATA && strncmp(said, "broken.csv: row ", 16) == 0) refused++;
-    else fail_msg("seed %lu, %s: status %d, \"%s\", of\n%s", (unsigned long)here, shapes[which].schedule, status, said, text);
+    if (status == 0)
+      accepted++;
+    else if (status == PEN_EXIT_DATA && strncmp(said, "broken.csv: row ", 16) == 0)
+      refused++;
+    else
+      fail_msg("seed %lu, %s: status %d, \"%s\", of\n%s", (unsigned long)here,
+               shapes[which].schedule, status, said, text);
     free(own);
     pen_free_all();
   }
-  print_message("# of %d broken files %u were refused and %u are right\n", ROUNDS, refused, accepted);
+  print_message("# of %d broken files %u were refused and %u are right\n", ROUNDS, refused,
+                accepted);
   assert_true(accepted > ROUNDS / 20 && refused > ROUNDS / 2);
 }
 

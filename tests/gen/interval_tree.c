@@ -1,4 +1,5 @@
-/* tenants.c: room in a block is found where a look at every tenant finds it, unless that takes too long; and pen_sort sorts as qsort does. */
+/* tenants.c: room in a block is found where a look at every tenant finds it, unless that takes too
+ * long; and pen_sort sorts as qsort does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,26 +11,31 @@ static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     uint32_t first = a->stay[p].first > b->stay[p].first ? a->stay[p].first : b->stay[p].first;
     uint32_t last = a->stay[p].last < b->stay[p].last ? a->stay[p].last : b->stay[p].last;
-    if (first <= last && a->stay[p].first <= a->stay[p].last && b->stay[p].first <= b->stay[p].last) return true;
+    if (first <= last && a->stay[p].first <= a->stay[p].last && b->stay[p].first <= b->stay[p].last)
+      return true;
   }
   return false;
 }
 
-/* The highest offset at which a tenant lies on none that it meets: below the block's end, or right below one of them. UINT64_MAX: none. */
-static uint64_t find_slowly(const struct pen_interval *list, size_t count, uint64_t block_bytes, const struct pen_interval *tenant) {
+/* The highest offset at which a tenant lies on none that it meets: below the block's end, or right
+ * below one of them. UINT64_MAX: none. */
+static uint64_t find_slowly(const struct pen_interval *list, size_t count, uint64_t block_bytes,
+                            const struct pen_interval *tenant) {
   uint64_t best = UINT64_MAX;
   for (size_t i = 0; i <= count; i++) {
     uint64_t end = i < count ? list[i].offset : block_bytes;
     if (end < tenant->bytes || (best != UINT64_MAX && end - tenant->bytes <= best)) continue;
     bool is_free = true;
     for (size_t k = 0; k < count && is_free; k++)
-      is_free = !meet(&list[k], tenant) || list[k].offset >= end || list[k].offset + list[k].bytes <= end - tenant->bytes;
+      is_free = !meet(&list[k], tenant) || list[k].offset >= end ||
+                list[k].offset + list[k].bytes <= end - tenant->bytes;
     if (is_free) best = end - tenant->bytes;
   }
   return best;
 }
 
-/* Like what block.c asks for: kept from an op on, up to an op, for a few ops of one program, always, or not at all. */
+/* Like what block.c asks for: kept from an op on, up to an op, for a few ops of one program,
+ * always, or not at all. */
 static struct pen_interval random_tenant(uint64_t *seed, uint32_t ops) {
   struct pen_interval tenant = {.bytes = 1 + draw(seed, 8)};
   bool scratch = draw(seed, 2);
@@ -37,7 +43,9 @@ static struct pen_interval random_tenant(uint64_t *seed, uint32_t ops) {
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     uint32_t op = (uint32_t)draw(seed, ops), last = op + (uint32_t)draw(seed, 3);
     const struct pen_live_range stays[] = {{op, UINT32_MAX}, {0, op}, {0, UINT32_MAX}, {1, 0}};
-    tenant.stay[p] = !scratch ? stays[draw(seed, 4)] : p == only ? (struct pen_live_range){op, last} : (struct pen_live_range){1, 0};
+    tenant.stay[p] = !scratch    ? stays[draw(seed, 4)]
+                     : p == only ? (struct pen_live_range){op, last}
+                                 : (struct pen_live_range){1, 0};
   }
   return tenant;
 }
@@ -56,8 +64,10 @@ static void finds_what_a_look_at_all_finds(void **state) {
       uint64_t slowly = find_slowly(list, count, tenants.bytes, &tenant);
       bool found = pen_interval_tree_fit(&tenants, &tenant);
       if (found != (slowly != UINT64_MAX) || (found && tenant.offset != slowly))
-        fail_msg("seed %lu, tenant %zu: %lld, not %lld", (unsigned long)here, count, found ? (long long)tenant.offset : -1, (long long)slowly);
-      if (!found || draw(&seed, 8) == 0) tenant.offset = tenants.bytes; /* with luck a hole for later */
+        fail_msg("seed %lu, tenant %zu: %lld, not %lld", (unsigned long)here, count,
+                 found ? (long long)tenant.offset : -1, (long long)slowly);
+      if (!found || draw(&seed, 8) == 0)
+        tenant.offset = tenants.bytes; /* with luck a hole for later */
       pen_interval_tree_add(&tenants, &tenant);
       list[count++] = tenant;
     }
@@ -65,8 +75,8 @@ static void finds_what_a_look_at_all_finds(void **state) {
   }
 }
 
-/* Tenants that alternate between two programs, with room below them all for one that is in both: in neither program are they packed, so each
- * is asked; of many not all, and the room is not found. */
+/* Tenants that alternate between two programs, with room below them all for one that is in both: in
+ * neither program are they packed, so each is asked; of many not all, and the room is not found. */
 static void gives_up_on_what_takes_too_long(void **state) {
   (void)state;
   enum { FEW = 1000, MANY = 5000, ROOM = 4 };
@@ -74,7 +84,8 @@ static void gives_up_on_what_takes_too_long(void **state) {
     struct pen_interval_tree tenants = {0};
     const struct pen_live_range never = {1, 0}, always = {0, UINT32_MAX};
     for (size_t i = 0; i < count; i++) {
-      struct pen_interval tenant = {.offset = ROOM + i, .bytes = 1, .stay = {never, never, never, never}};
+      struct pen_interval tenant = {
+          .offset = ROOM + i, .bytes = 1, .stay = {never, never, never, never}};
       tenant.stay[i % 2] = always;
       pen_interval_tree_add(&tenants, &tenant);
     }
@@ -87,7 +98,8 @@ static void gives_up_on_what_takes_too_long(void **state) {
 
 static int compare_keyed(const void *a, const void *b) {
   const struct pen_keyed *x = a, *y = b;
-  return x->key != y->key ? (x->key > y->key) - (x->key < y->key) : (x->index > y->index) - (x->index < y->index);
+  return x->key != y->key ? (x->key > y->key) - (x->key < y->key)
+                          : (x->index > y->index) - (x->index < y->index);
 }
 
 /* By insertion and by digits; keys of few values, so that there are ties, and of all 64 bits. */
@@ -100,18 +112,21 @@ static void sorts_as_qsort_does(void **state) {
   struct pen_keyed *list = pen_new(MOST, sizeof *list), *wanted = pen_new(MOST, sizeof *wanted);
   for (size_t c = 0; c < sizeof counts / sizeof *counts; c++)
     for (size_t f = 0; f < sizeof factors / sizeof *factors; f++) {
-      for (size_t i = 0; i < counts[c]; i++) list[i] = wanted[i] = (struct pen_keyed){draw(&seed, KEYS) * factors[f], (uint32_t)i};
+      for (size_t i = 0; i < counts[c]; i++)
+        list[i] = wanted[i] = (struct pen_keyed){draw(&seed, KEYS) * factors[f], (uint32_t)i};
       qsort(wanted, counts[c], sizeof *wanted, compare_keyed);
       pen_sort(list, counts[c]);
       for (size_t i = 0; i < counts[c]; i++)
-        if (list[i].key != wanted[i].key || list[i].index != wanted[i].index) fail_msg("%zu keys, factor %zu: item %zu", counts[c], f, i);
+        if (list[i].key != wanted[i].key || list[i].index != wanted[i].index)
+          fail_msg("%zu keys, factor %zu: item %zu", counts[c], f, i);
     }
   pen_free(list);
   pen_free(wanted);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_a_look_at_all_finds), cmocka_unit_test(gives_up_on_what_takes_too_long),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_a_look_at_all_finds),
+                                     cmocka_unit_test(gives_up_on_what_takes_too_long),
                                      cmocka_unit_test(sorts_as_qsort_does)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

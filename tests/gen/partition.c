@@ -1,5 +1,5 @@
-/* partition.c: blocks over stages, stages over ranks, by property over many sizes and against a few known answers; and the balance by
- * time against all partitions there are. */
+/* partition.c: blocks over stages, stages over ranks, by property over many sizes and against a few
+ * known answers; and the balance by time against all partitions there are. */
 #include <math.h>
 
 #include "gen/partition/balance.h"
@@ -8,11 +8,17 @@
 #include "gen/timing/measured_cost.h"
 #include "tests/support/plan_fixture.h"
 
-static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank, int64_t layers, int64_t pre, int64_t post,
-                                          const char *placement) {
-  struct pen_topology topology = {.pipeline_ranks = ranks, .pipeline_stages_per_rank = stages_per_rank,
-      .pipeline_microbatches = 3, .pipeline_placement = placement, .data_parallel_shard = "none", .model_family = "mlp", .model_layers = layers,
-      .partition_virtual_pre = pre, .partition_virtual_post = post};
+static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank, int64_t layers,
+                                          int64_t pre, int64_t post, const char *placement) {
+  struct pen_topology topology = {.pipeline_ranks = ranks,
+                                  .pipeline_stages_per_rank = stages_per_rank,
+                                  .pipeline_microbatches = 3,
+                                  .pipeline_placement = placement,
+                                  .data_parallel_shard = "none",
+                                  .model_family = "mlp",
+                                  .model_layers = layers,
+                                  .partition_virtual_pre = pre,
+                                  .partition_virtual_post = post};
   return pen_partition(&topology);
 }
 
@@ -20,15 +26,18 @@ static int64_t count_of(const struct pen_partition *partition, uint32_t stage) {
   return (int64_t)partition->span[stage].past_last_layer - partition->span[stage].first_layer;
 }
 
-/* Spans are end to end, none is empty, and with virtual layers no stage has more than one above another, the early ones first. */
-static void check_even(const struct pen_partition *partition, int64_t layers, int64_t pre, int64_t post) {
+/* Spans are end to end, none is empty, and with virtual layers no stage has more than one above
+ * another, the early ones first. */
+static void check_even(const struct pen_partition *partition, int64_t layers, int64_t pre,
+                       int64_t post) {
   uint32_t last = partition->stage_count - 1, next = 0;
   int64_t before = INT64_MAX, first = 0;
   for (uint32_t stage = 0; stage <= last; stage++) {
     assert_int_equal(partition->span[stage].first_layer, next);
     next = partition->span[stage].past_last_layer;
     assert_true(count_of(partition, stage) >= 1);
-    int64_t share = count_of(partition, stage) + (stage == 0 ? pre : 0) + (stage == last ? post : 0);
+    int64_t share =
+        count_of(partition, stage) + (stage == 0 ? pre : 0) + (stage == last ? post : 0);
     if (stage == 0) first = share;
     assert_true(share <= before && share >= first - 1);
     before = share;
@@ -43,7 +52,8 @@ static void layers_are_even(void **state) {
       for (int64_t pre = 0; pre < 4; pre++)
         for (int64_t post = 0; post < 4; post++) {
           int64_t total = layers + pre + post, least = total / stages, extra = total % stages;
-          if (stages > 1 && (least + (extra > 0) <= pre || least <= post)) continue; /* an empty stage: refused */
+          if (stages > 1 && (least + (extra > 0) <= pre || least <= post))
+            continue; /* an empty stage: refused */
           check_even(divide(stages, 1, layers, pre, post, "loop"), layers, pre, post);
         }
 }
@@ -67,15 +77,23 @@ static void known_spans(void **state) {
 static void lists_are_taken(void **state) {
   (void)state;
   int64_t list[] = {0, 5, 2, 0};
-  struct pen_topology topology = {.pipeline_ranks = 2, .pipeline_stages_per_rank = 2, .pipeline_microbatches = 1,
-      .pipeline_placement = "v", .data_parallel_shard = "none", .model_family = "mlp",
-      .model_layers = 7, .partition_virtual_pre = 9, .partition_layers = {4, list}};
+  struct pen_topology topology = {.pipeline_ranks = 2,
+                                  .pipeline_stages_per_rank = 2,
+                                  .pipeline_microbatches = 1,
+                                  .pipeline_placement = "v",
+                                  .data_parallel_shard = "none",
+                                  .model_family = "mlp",
+                                  .model_layers = 7,
+                                  .partition_virtual_pre = 9,
+                                  .partition_layers = {4, list}};
   const struct pen_partition *partition = pen_partition(&topology);
-  for (uint32_t stage = 0; stage < 4; stage++) assert_int_equal(count_of(partition, stage), list[stage]);
+  for (uint32_t stage = 0; stage < 4; stage++)
+    assert_int_equal(count_of(partition, stage), list[stage]);
   assert_int_equal(partition->span[3].past_last_layer, 7);
 }
 
-/* Every rank holds stages_per_rank stages; a loop goes on to the next rank, a V turns on the rank where it arrived. */
+/* Every rank holds stages_per_rank stages; a loop goes on to the next rank, a V turns on the rank
+ * where it arrived. */
 static void stages_are_placed(void **state) {
   (void)state;
   for (uint32_t ranks = 1; ranks <= 9; ranks++)
@@ -92,7 +110,8 @@ static void stages_are_placed(void **state) {
         int64_t step = (int64_t)v->rank_of[stage] - v->rank_of[stage - 1];
         int64_t wanted = stage % ranks == 0 ? 0 : stage / ranks % 2 ? -1 : 1;
         assert_int_equal(step, wanted);
-        if (stage < 2 * ranks && stage >= ranks) assert_int_equal(v->rank_of[stage], 2 * ranks - 1 - stage);
+        if (stage < 2 * ranks && stage >= ranks)
+          assert_int_equal(v->rank_of[stage], 2 * ranks - 1 - stage);
       }
       for (uint32_t rank = 0; rank < ranks; rank++) assert_int_equal(held[rank], per_rank);
     }
@@ -100,7 +119,8 @@ static void stages_are_placed(void **state) {
 
 /* ---- blocks ---- */
 
-/* Runs of blocks are end to end and none is empty, whatever the rule; layers count where they begin. */
+/* Runs of blocks are end to end and none is empty, whatever the rule; layers count where they
+ * begin. */
 static void check_blocks(const struct pen_partition *p) {
   uint32_t next = 0, layer = 0;
   for (uint32_t stage = 0; stage < p->stage_count; stage++) {
@@ -115,21 +135,28 @@ static void check_blocks(const struct pen_partition *p) {
 }
 
 static struct pen_topology *llama(const char *settings) {
-  return read_topology(pen_text("pipeline = { ranks = 3; microbatches = 4; schedule = \"1f1b\"; };\n"
-                                "model = { family = \"llama\"; layers = 5; hidden = 32; heads = 4; kv_heads = 2; ffn = 48; vocab = 512;"
-                                " sequence = 8; %s", settings));
+  return read_topology(
+      pen_text("pipeline = { ranks = 3; microbatches = 4; schedule = \"1f1b\"; };\n"
+               "model = { family = \"llama\"; layers = 5; hidden = 32; heads = 4; kv_heads = 2; "
+               "ffn = 48; vocab = 512;"
+               " sequence = 8; %s",
+               settings));
 }
 
-static const char tail[] = "};\nbatch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
+static const char tail[] =
+    "};\nbatch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
 
-static const char chunked_tail[] = "};\nbatch = { microbatch = 12; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
+static const char chunked_tail[] =
+    "};\nbatch = { microbatch = 12; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
 
-static const char *begins(const struct pen_partition *p, uint32_t stage) { return p->block[p->span[stage].first_block].name; }
+static const char *begins(const struct pen_partition *p, uint32_t stage) {
+  return p->block[p->span[stage].first_block].name;
+}
 
 static void blocks_are_named(void **state) {
   (void)state;
-  const struct pen_partition *p =
-      pen_partition(llama(pen_text("%spartition = { before = (\"model.layers.1.mlp\", \"model.layers.4\"); };", tail)));
+  const struct pen_partition *p = pen_partition(llama(
+      pen_text("%spartition = { before = (\"model.layers.1.mlp\", \"model.layers.4\"); };", tail)));
   check_blocks(p);
   assert_int_equal(p->block_count, 13);
   assert_string_equal(begins(p, 0), "model.embed_tokens");
@@ -137,20 +164,24 @@ static void blocks_are_named(void **state) {
   assert_string_equal(begins(p, 2), "model.layers.4.self_attn");
   assert_int_equal(p->span[0].past_last_layer, 2);
   assert_int_equal(p->span[1].past_last_layer, 4);
-  p = pen_partition(llama(pen_text("%spartition = { before = (\"model.layers.0\", \"lm_head\"); };", tail)));
+  p = pen_partition(
+      llama(pen_text("%spartition = { before = (\"model.layers.0\", \"lm_head\"); };", tail)));
   check_blocks(p);
   assert_int_equal(p->span[0].past_last_layer, 0);
   assert_string_equal(begins(p, 2), "lm_head");
 }
 
-/* With unit "block" the blocks within layers are even, and a virtual layer counts for as many as a layer has. */
+/* With unit "block" the blocks within layers are even, and a virtual layer counts for as many as a
+ * layer has. */
 static void blocks_are_even(void **state) {
   (void)state;
   for (uint32_t ranks = 1; ranks <= 7; ranks++)
     for (uint32_t pre = 0; pre < 2; pre++) {
-      struct pen_topology *t = llama(pen_text("%spartition = { unit = \"block\"; virtual_pre = %u; };", tail, pre));
+      struct pen_topology *t =
+          llama(pen_text("%spartition = { unit = \"block\"; virtual_pre = %u; };", tail, pre));
       t->pipeline_ranks = ranks;
-      if (ranks > 1 && (10 + 2 * pre + ranks - 1) / ranks <= 2 * pre) continue; /* nothing for stage 0: refused */
+      if (ranks > 1 && (10 + 2 * pre + ranks - 1) / ranks <= 2 * pre)
+        continue; /* nothing for stage 0: refused */
       const struct pen_partition *p = pen_partition(t);
       check_blocks(p);
       uint32_t total = 10 + 2 * pre;
@@ -177,15 +208,19 @@ static double items_cost(const void *context, uint32_t stage, uint32_t first, ui
   return sum * items->factor[stage];
 }
 
-/* The best of all cuts from `stage` on, by greatest time, then by squares of what it is over `greatest`. */
+/* The best of all cuts from `stage` on, by greatest time, then by squares of what it is over
+ * `greatest`. */
 struct best {
   double greatest, squares;
 };
 
-static void try_all(const struct items *items, uint32_t stages, const uint32_t *place, uint32_t count, uint32_t stage, uint32_t from,
-                    struct best so_far, struct best *best) {
+static void try_all(const struct items *items, uint32_t stages, const uint32_t *place,
+                    uint32_t count, uint32_t stage, uint32_t from, struct best so_far,
+                    struct best *best) {
   if (stage == stages) {
-    if (so_far.greatest < best->greatest || (so_far.greatest == best->greatest && so_far.squares < best->squares)) *best = so_far;
+    if (so_far.greatest < best->greatest ||
+        (so_far.greatest == best->greatest && so_far.squares < best->squares))
+      *best = so_far;
     return;
   }
   bool last = stage + 1 == stages;
@@ -201,12 +236,15 @@ static void balance_is_exact(void **state) {
   uint64_t seed = 20261121;
   for (unsigned round = 0; round < 3000; round++) {
     struct items items;
-    uint32_t stages = 1 + (uint32_t)draw(&seed, 6), count = stages + (uint32_t)draw(&seed, 8 - (stages > 4 ? 2 : 0)), first[6];
+    uint32_t stages = 1 + (uint32_t)draw(&seed, 6),
+             count = stages + (uint32_t)draw(&seed, 8 - (stages > 4 ? 2 : 0)), first[6];
     uint32_t place[13], end = count < 12 ? count : 12;
     if (count > 12) continue;
-    for (uint32_t i = 0; i < 12; i++) items.item[i] = round % 3 == 0 ? 1 : (double)draw(&seed, round % 3 == 1 ? 4 : 1000);
+    for (uint32_t i = 0; i < 12; i++)
+      items.item[i] = round % 3 == 0 ? 1 : (double)draw(&seed, round % 3 == 1 ? 4 : 1000);
     if (round % 4 == 0) items.item[end - 1] = 5000; /* a head that outweighs all else */
-    for (uint32_t s = 0; s < 6; s++) items.factor[s] = round % 5 == 0 ? 1 + (double)draw(&seed, 3) : 1;
+    for (uint32_t s = 0; s < 6; s++)
+      items.factor[s] = round % 5 == 0 ? 1 + (double)draw(&seed, 3) : 1;
     for (uint32_t i = 0; i <= end; i++) place[i] = i;
     struct best best = {INFINITY, INFINITY}, none = {0, 0};
     try_all(&items, stages, place, end, 0, 0, none, &best);
@@ -221,7 +259,8 @@ static void balance_is_exact(void **state) {
       squares += cost * cost;
     }
     if (greatest != best.greatest || squares > best.squares * (1 + 1e-5) + 1e-9)
-      fail_msg("round %u: greatest %g, squares %g; there is %g, %g", round, greatest, squares, best.greatest, best.squares);
+      fail_msg("round %u: greatest %g, squares %g; there is %g, %g", round, greatest, squares,
+               best.greatest, best.squares);
   }
 }
 
@@ -237,7 +276,8 @@ static void ties_go_to_the_early(void **state) {
 
 /* What block_cost.c foretells of a run of blocks is what the built stage costs. */
 static void check_costs(struct pen_topology *t, const char *recompute) {
-  t->memory_recompute = (struct pen_strings){.count = 3, .value = (const char *[]){recompute, recompute, recompute}};
+  t->memory_recompute =
+      (struct pen_strings){.count = 3, .value = (const char *[]){recompute, recompute, recompute}};
   t->pipeline_ranks = 3;
   struct pen_partition *p = pen_partition(t);
   struct pen_block_costs *costs = pen_block_costs(t, p);
@@ -252,26 +292,33 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
       span[stage] = (struct pen_span){.first_block = first, .past_last_block = past};
       struct pen_graph *graph = pen_model(t, &part, stage, t->trains);
       pen_backward(graph);
-      double built = 1e-9 * pen_program_flops(&graph->program[PEN_PROGRAM_F]), foretold = pen_span_cost(costs, stage, first, past);
+      double built = 1e-9 * pen_program_flops(&graph->program[PEN_PROGRAM_F]),
+             foretold = pen_span_cost(costs, stage, first, past);
       bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
-      for (int program = splits ? PEN_PROGRAM_I : PEN_PROGRAM_B; program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
+      for (int program = splits ? PEN_PROGRAM_I : PEN_PROGRAM_B;
+           program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
         built += 1e-9 * pen_program_flops(&graph->program[program]);
-      if (fabs(built - foretold) > 1e-12 * built) fail_msg("blocks %u to %u: %.17g, foretold %.17g", first, past, built, foretold);
+      if (fabs(built - foretold) > 1e-12 * built)
+        fail_msg("blocks %u to %u: %.17g, foretold %.17g", first, past, built, foretold);
       part.stage_count = 3;
     }
 }
 
-static const char *const frozen[] = {"", "frozen = (\"embed_tokens.weight\");",
-                                     "frozen = (\"layers.0.input_layernorm.weight\", \"embed_tokens.weight\");",
-                                     "frozen = (\"mlp.down_proj.weight\", \"q_proj.weight\", \"norm.weight\");"};
+static const char *const frozen[] = {
+    "", "frozen = (\"embed_tokens.weight\");",
+    "frozen = (\"layers.0.input_layernorm.weight\", \"embed_tokens.weight\");",
+    "frozen = (\"mlp.down_proj.weight\", \"q_proj.weight\", \"norm.weight\");"};
 
 static void check_all_costs(const char *recompute) {
-  for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++) check_costs(llama(pen_text("%s%s", frozen[i], tail)), recompute);
+  for (size_t i = 0; i < sizeof frozen / sizeof *frozen; i++)
+    check_costs(llama(pen_text("%s%s", frozen[i], tail)), recompute);
   struct pen_topology *mlp = read_topology(topology_text("mlp", "1f1b", 4, 1, 4, ""));
   check_costs(mlp, recompute);
-  mlp->model_frozen = (struct pen_strings){.count = 2, .value = (const char *[]){"w1.weight", "layers.0.w2.weight"}};
+  mlp->model_frozen = (struct pen_strings){
+      .count = 2, .value = (const char *[]){"w1.weight", "layers.0.w2.weight"}};
   check_costs(mlp, recompute);
-  for (int split = 0; split < 2; split++) { /* a head by chunks, whose logits are made once in B, in I and in W */
+  for (int split = 0; split < 2;
+       split++) { /* a head by chunks, whose logits are made once in B, in I and in W */
     struct pen_topology *chunks = llama(pen_text("loss_rows = 32; %s", chunked_tail));
     chunks->pipeline_zero_bubble = split;
     check_costs(chunks, recompute);
@@ -281,11 +328,14 @@ static void check_all_costs(const char *recompute) {
     const struct pen_stage_cost *cost = pen_costs(chunks, p, graph);
     for (uint32_t stage = 0; stage < 3; stage++) {
       double whole = 1e-9 * pen_program_flops(&graph[stage]->program[PEN_PROGRAM_B]);
-      if (fabs(pen_backward_cost(&cost[stage]) - whole) > 1e-12 * whole) fail_msg("stage %u: B is not what its ops take", stage);
-      if ((cost[stage].shared > 0) != (stage == 2)) fail_msg("stage %u shares %g", stage, cost[stage].shared);
+      if (fabs(pen_backward_cost(&cost[stage]) - whole) > 1e-12 * whole)
+        fail_msg("stage %u: B is not what its ops take", stage);
+      if ((cost[stage].shared > 0) != (stage == 2))
+        fail_msg("stage %u shares %g", stage, cost[stage].shared);
     }
   }
-  check_costs(read_topology(topology_text("llama", "inference", 3, 1, 4, "")), recompute); /* F alone */
+  check_costs(read_topology(topology_text("llama", "inference", 3, 1, 4, "")),
+              recompute); /* F alone */
   check_costs(read_topology(topology_text("mlp", "inference", 3, 1, 4, "")), recompute);
 }
 
@@ -295,13 +345,20 @@ static void costs_are_foretold(void **state) {
 }
 
 /* Costs that were measured: what of the backward the file has makes the rest. */
-static struct pen_stage_cost measured_cost(const struct pen_partition *p, struct pen_graph *const *graph, const char *backward) {
+static struct pen_stage_cost measured_cost(const struct pen_partition *p,
+                                           struct pen_graph *const *graph, const char *backward) {
   char path[] = "measured-XXXXXX";
   FILE *file = fdopen(mkstemp(path), "w");
   assert_non_null(file);
-  fprintf(file, "{\"unit\": \"ms\", \"model_digest\": \"%064d\", \"microbatch\": 12, \"sequence\": 8, \"step\": 1, \"stages\": [", 0);
+  fprintf(file,
+          "{\"unit\": \"ms\", \"model_digest\": \"%064d\", \"microbatch\": 12, \"sequence\": 8, "
+          "\"step\": 1, \"stages\": [",
+          0);
   for (uint32_t stage = 0; stage < p->stage_count; stage++)
-    fprintf(file, "%s{\"stage\": %u, \"parameters\": 0, \"forward\": 1, \"send\": 0, \"recomputes\": false, %s}", stage ? "," : "", stage, backward);
+    fprintf(file,
+            "%s{\"stage\": %u, \"parameters\": 0, \"forward\": 1, \"send\": 0, \"recomputes\": "
+            "false, %s}",
+            stage ? "," : "", stage, backward);
   fputs("]}\n", file);
   assert_int_equal(fclose(file), 0);
   struct pen_measured *measured = pen_measured_read(path, p, graph);
@@ -316,13 +373,20 @@ static void measured_backwards_share(void **state) {
   const struct pen_partition *p = pen_partition(t);
   struct pen_graph *const *graph = pen_graphs_of(t, p, true);
   double flops[PEN_PROGRAMS];
-  for (int program = 0; program < PEN_PROGRAMS; program++) flops[program] = pen_program_flops(&graph[2]->program[program]);
+  for (int program = 0; program < PEN_PROGRAMS; program++)
+    flops[program] = pen_program_flops(&graph[2]->program[program]);
   struct pen_stage_cost whole = measured_cost(p, graph, "\"backward\": 3"),
-                        apart = measured_cost(p, graph, "\"backward_input\": 2, \"backward_weight\": 2"),
-                        all = measured_cost(p, graph, "\"backward_input\": 2, \"backward_weight\": 2, \"backward\": 3");
-  double unit = 3 / flops[PEN_PROGRAM_B], part = (flops[PEN_PROGRAM_I] + flops[PEN_PROGRAM_W] - flops[PEN_PROGRAM_B]) / flops[PEN_PROGRAM_W];
+                        apart = measured_cost(p, graph,
+                                              "\"backward_input\": 2, \"backward_weight\": 2"),
+                        all = measured_cost(
+                            p, graph,
+                            "\"backward_input\": 2, \"backward_weight\": 2, \"backward\": 3");
+  double unit = 3 / flops[PEN_PROGRAM_B],
+         part = (flops[PEN_PROGRAM_I] + flops[PEN_PROGRAM_W] - flops[PEN_PROGRAM_B]) /
+                flops[PEN_PROGRAM_W];
   assert_true(part > 0.1 && part < 1);
-  assert_true(fabs(pen_backward_cost(&whole) - 3) < 1e-12 && fabs(whole.backward_input - unit * flops[PEN_PROGRAM_I]) < 1e-12);
+  assert_true(fabs(pen_backward_cost(&whole) - 3) < 1e-12 &&
+              fabs(whole.backward_input - unit * flops[PEN_PROGRAM_I]) < 1e-12);
   assert_true(fabs(whole.backward_weight - unit * flops[PEN_PROGRAM_W]) < 1e-12);
   assert_true(fabs(pen_backward_cost(&apart) - (4 - 2 * part)) < 1e-12);
   assert_true(fabs(pen_backward_cost(&all) - 3) < 1e-12 && all.backward_weight == 2);
@@ -367,7 +431,8 @@ static void balance_by_time_is_least(void **state) {
       least_by_blocks = fmin(least_by_blocks, slowest(t, pen_partition(t)));
     }
   assert_true(fabs(by_blocks - least_by_blocks) <= 1e-12 * least_by_blocks);
-  assert_true(by_blocks < found); /* the head weighs as much as a layer and a half: halves fit better */
+  assert_true(by_blocks <
+              found); /* the head weighs as much as a layer and a half: halves fit better */
 }
 
 static int free_all(void **state) {
@@ -377,11 +442,17 @@ static int free_all(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_even), cmocka_unit_test(known_spans),
-                                     cmocka_unit_test(lists_are_taken), cmocka_unit_test(stages_are_placed),
-                                     cmocka_unit_test(blocks_are_named), cmocka_unit_test(blocks_are_even),
-                                     cmocka_unit_test(balance_is_exact), cmocka_unit_test(ties_go_to_the_early),
-                                     cmocka_unit_test(costs_are_foretold), cmocka_unit_test(measured_backwards_share),
-                                     cmocka_unit_test(costs_of_recomputing_are_foretold), cmocka_unit_test(balance_by_time_is_least)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_even),
+                                     cmocka_unit_test(known_spans),
+                                     cmocka_unit_test(lists_are_taken),
+                                     cmocka_unit_test(stages_are_placed),
+                                     cmocka_unit_test(blocks_are_named),
+                                     cmocka_unit_test(blocks_are_even),
+                                     cmocka_unit_test(balance_is_exact),
+                                     cmocka_unit_test(ties_go_to_the_early),
+                                     cmocka_unit_test(costs_are_foretold),
+                                     cmocka_unit_test(measured_backwards_share),
+                                     cmocka_unit_test(costs_of_recomputing_are_foretold),
+                                     cmocka_unit_test(balance_by_time_is_least)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

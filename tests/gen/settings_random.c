@@ -1,5 +1,5 @@
-/* settings_random.c: whatever settings say together, a topology is refused in words or its plan is proved: random schedules, cuts
- * between and within layers, frozen weights, recomputing stages. */
+/* settings_random.c: whatever settings say together, a topology is refused in words or its plan is
+ * proved: random schedules, cuts between and within layers, frozen weights, recomputing stages. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,8 +12,10 @@ static const struct {
   const char *name;
   unsigned stages;
 } schedules[] = {
-    {"gpipe", 1}, {"1f1b", 1}, {"1f1b", 2}, {"1f1b", 3}, {"looped_bfs", 1}, {"looped_bfs", 2}, {"zero_bubble_v", 2}, {"inference", 1},
-    {"inference", 2}, {"dual_pipe_v", 2}, {"zb_h1", 1}, {"zb_h2", 1}, {"interleaved", 2}, {"v_half", 2}, {"v_min", 2},
+    {"gpipe", 1},       {"1f1b", 1},        {"1f1b", 2},          {"1f1b", 3},
+    {"looped_bfs", 1},  {"looped_bfs", 2},  {"zero_bubble_v", 2}, {"inference", 1},
+    {"inference", 2},   {"dual_pipe_v", 2}, {"zb_h1", 1},         {"zb_h2", 1},
+    {"interleaved", 2}, {"v_half", 2},      {"v_min", 2},
 };
 enum { SCHEDULES = sizeof schedules / sizeof *schedules };
 
@@ -26,7 +28,8 @@ static const char *some_of(uint64_t *seed, const char *const *name, size_t count
 }
 
 /* partition.before with `wanted` names, in order. */
-static const char *some_cuts(uint64_t *seed, const struct pen_family *family, uint32_t layers, uint32_t wanted) {
+static const char *some_cuts(uint64_t *seed, const struct pen_family *family, uint32_t layers,
+                             uint32_t wanted) {
   uint32_t count;
   const struct pen_model_block *block = pen_family_blocks(family, layers, &count);
   const char *text = "";
@@ -39,33 +42,44 @@ static const char *some_cuts(uint64_t *seed, const struct pen_family *family, ui
 }
 
 static const char *some_topology(uint64_t *seed) {
-  static const char *const frozen[2][5] = {{"w1.weight", "w2.weight", "w3.weight", "layers.0.w1.weight", "layers.0.w3.weight"},
-                                           {"embed_tokens.weight", "norm.weight", "q_proj.weight", "down_proj.weight", "lm_head.weight"}};
+  static const char *const frozen[2][5] = {
+      {"w1.weight", "w2.weight", "w3.weight", "layers.0.w1.weight", "layers.0.w3.weight"},
+      {"embed_tokens.weight", "norm.weight", "q_proj.weight", "down_proj.weight",
+       "lm_head.weight"}};
   size_t which = draw(seed, SCHEDULES);
   bool llama = draw(seed, 3) == 0;
-  unsigned ranks = 1 + (unsigned)draw(seed, 4), stages = schedules[which].stages, total = ranks * stages;
+  unsigned ranks = 1 + (unsigned)draw(seed, 4), stages = schedules[which].stages,
+           total = ranks * stages;
   uint32_t layers = 1 + (uint32_t)draw(seed, LAYERS_MAX);
   const char *partition = "";
   switch (draw(seed, 5)) {
-  case 0: partition = "balance = \"time\";"; break;
-  case 1: partition = "balance = \"time\"; unit = \"block\";"; break;
-  case 2: partition = "unit = \"block\";"; break;
-  case 3: partition = some_cuts(seed, pen_family_find(llama ? "llama" : "mlp"), layers, total - 1); break;
-  default: break;
+    case 0: partition = "balance = \"time\";"; break;
+    case 1: partition = "balance = \"time\"; unit = \"block\";"; break;
+    case 2: partition = "unit = \"block\";"; break;
+    case 3:
+      partition = some_cuts(seed, pen_family_find(llama ? "llama" : "mlp"), layers, total - 1);
+      break;
+    default: break;
   }
   const char *recompute = "";
-  for (unsigned s = 0; s < total; s++) recompute = pen_text("%s%s\"%s\"", recompute, s ? ", " : "", draw(seed, 2) ? "full" : "none");
-  return pen_text("pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; zero_bubble = %s; };\n"
-                  "model = { family = \"%s\"; layers = %u; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 32; sequence = 4;"
-                  " dtype = \"%s\"; frozen = (%s); };\nbatch = { microbatch = %u; };\npartition = { %s };\nmemory = { recompute = (%s); };\n"
-                  "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %u; };\n",
-                  ranks, stages, 1 + (unsigned)draw(seed, 8), schedules[which].name, draw(seed, 3) ? "false" : "true",
-                  llama ? "llama" : "mlp", layers, draw(seed, 3) ? "f32" : "bf16",
-                  draw(seed, 3) ? "" : some_of(seed, frozen[llama], 5, 2), 1 + (unsigned)draw(seed, 2),
-                  partition, recompute, (unsigned)draw(seed, 2));
+  for (unsigned s = 0; s < total; s++)
+    recompute = pen_text("%s%s\"%s\"", recompute, s ? ", " : "", draw(seed, 2) ? "full" : "none");
+  return pen_text(
+      "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; "
+      "zero_bubble = %s; };\n"
+      "model = { family = \"%s\"; layers = %u; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; "
+      "vocab = 32; sequence = 4;"
+      " dtype = \"%s\"; frozen = (%s); };\nbatch = { microbatch = %u; };\npartition = { %s "
+      "};\nmemory = { recompute = (%s); };\n"
+      "optimizer = { learning_rate = 1e-3; steps = 10; clip_norm = %u; };\n",
+      ranks, stages, 1 + (unsigned)draw(seed, 8), schedules[which].name,
+      draw(seed, 3) ? "false" : "true", llama ? "llama" : "mlp", layers,
+      draw(seed, 3) ? "f32" : "bf16", draw(seed, 3) ? "" : some_of(seed, frozen[llama], 5, 2),
+      1 + (unsigned)draw(seed, 2), partition, recompute, (unsigned)draw(seed, 2));
 }
 
-/* What becomes of a topology, in a child: 0 proved, 1 wrong; 78 refused. Its words, or what is wrong, in `said`. */
+/* What becomes of a topology, in a child: 0 proved, 1 wrong; 78 refused. Its words, or what is
+ * wrong, in `said`. */
 static int try_topology(const char *text, char said[500]) {
   int ends[2], status;
   assert_int_equal(pipe(ends), 0);

@@ -1,5 +1,5 @@
-/* shapes.c: named tensors at the stages' borders: what the pass foretells is what plans hold; and families made wrong on purpose are
- * refused with the tensor's name. */
+/* shapes.c: named tensors at the stages' borders: what the pass foretells is what plans hold; and
+ * families made wrong on purpose are refused with the tensor's name. */
 #include <sys/wait.h>
 
 #include <jansson.h>
@@ -9,15 +9,19 @@
 
 /* ---- against plans ---- */
 
-static uint64_t bytes_of(const struct pen_graph *graph, uint32_t value) { return value == PEN_NONE ? 0 : graph->value[value].bytes; }
+static uint64_t bytes_of(const struct pen_graph *graph, uint32_t value) {
+  return value == PEN_NONE ? 0 : graph->value[value].bytes;
+}
 
 /* The bytes that the pass foretells for a border, or 0 where there is none. */
-static uint64_t foretold(const struct pen_shapes *shapes, uint32_t stage, int64_t from, int64_t to, const char *ending) {
+static uint64_t foretold(const struct pen_shapes *shapes, uint32_t stage, int64_t from, int64_t to,
+                         const char *ending) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < shapes->count; i++) {
     const struct pen_border *b = &shapes->border[i];
     bool gradient = strstr(b->name, ".grad") != NULL;
-    if (b->stage == stage && b->from == from && b->to == to && gradient == (*ending != 0)) bytes += b->shape.bytes;
+    if (b->stage == stage && b->from == from && b->to == to && gradient == (*ending != 0))
+      bytes += b->shape.bytes;
   }
   return bytes;
 }
@@ -29,10 +33,15 @@ static void check_stages(const struct pen_topology *topology) {
   struct pen_graph **graph = pen_graphs_of(topology, p, true);
   uint32_t inputs = 0, listed = 0;
   for (uint32_t s = 0; s < p->stage_count; s++) {
-    if (s) assert_int_equal(bytes_of(graph[s], graph[s]->input), foretold(&shapes, s, (int64_t)s - 1, s, ""));
+    if (s)
+      assert_int_equal(bytes_of(graph[s], graph[s]->input),
+                       foretold(&shapes, s, (int64_t)s - 1, s, ""));
     assert_int_equal(bytes_of(graph[s], graph[s]->output), foretold(&shapes, s, s, s + 1, ""));
-    assert_int_equal(bytes_of(graph[s], graph[s]->output_gradient), foretold(&shapes, s, s + 1, s, ".grad"));
-    if (graph[s]->input != PEN_NONE) assert_int_equal(foretold(&shapes, s, s, (int64_t)s - 1, ".grad"), bytes_of(graph[s], graph[s]->input));
+    assert_int_equal(bytes_of(graph[s], graph[s]->output_gradient),
+                     foretold(&shapes, s, s + 1, s, ".grad"));
+    if (graph[s]->input != PEN_NONE)
+      assert_int_equal(foretold(&shapes, s, s, (int64_t)s - 1, ".grad"),
+                       bytes_of(graph[s], graph[s]->input));
     for (size_t k = 0; k < graph[s]->datum_count; k++, inputs++) {
       const struct pen_datum *datum = &graph[s]->datum[k];
       for (uint32_t i = 0; i < shapes.count; i++)
@@ -50,11 +59,14 @@ static void check_stages(const struct pen_topology *topology) {
 
 static void shapes_are_the_plans(void **state) {
   (void)state;
-  static const char *const cuts[] = {"", "partition = { unit = \"block\"; };", "partition = { unit = \"block\"; balance = \"time\"; };"};
+  static const char *const cuts[] = {"", "partition = { unit = \"block\"; };",
+                                     "partition = { unit = \"block\"; balance = \"time\"; };"};
   for (size_t cut = 0; cut < 3; cut++)
     for (unsigned ranks = 1; ranks <= 4; ranks++) {
-      check_stages(read_topology(pen_text("%s%s", topology_text("llama", "1f1b", ranks, 1, 4, ""), cuts[cut])));
-      check_stages(read_topology(pen_text("%s%s", topology_text("mlp", "1f1b", ranks, 2, 3, ""), cuts[cut])));
+      check_stages(read_topology(
+          pen_text("%s%s", topology_text("llama", "1f1b", ranks, 1, 4, ""), cuts[cut])));
+      check_stages(read_topology(
+          pen_text("%s%s", topology_text("mlp", "1f1b", ranks, 2, 3, ""), cuts[cut])));
     }
 }
 
@@ -115,7 +127,8 @@ static void printed_as_json(void **state) {
   assert_non_null(root);
   assert_int_equal(json_array_size(stages), 2);
   size_t tensors = 0;
-  for (size_t s = 0; s < 2; s++) tensors += json_array_size(json_object_get(json_array_get(stages, s), "tensors"));
+  for (size_t s = 0; s < 2; s++)
+    tensors += json_array_size(json_object_get(json_array_get(stages, s), "tensors"));
   assert_int_equal(tensors, shapes.count);
   json_t *first = json_array_get(json_object_get(json_array_get(stages, 0), "tensors"), 0);
   assert_string_equal(json_string_value(json_object_get(first, "tensor")), "tokens");
@@ -130,21 +143,36 @@ static void printed_as_json(void **state) {
 
 /* ---- families made wrong ---- */
 
-static const struct pen_declared wide = {.name = "wide", .extents = "batch sequence ffn", .split = 0, .dtype = PEN_F32};
-static const struct pen_declared narrow = {.name = "narrow", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_F32};
-static const struct pen_declared narrow_half = {.name = "narrow", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_BF16};
-static const struct pen_declared narrow_whole = {.name = "narrow", .extents = "batch sequence hidden", .split = PEN_REPLICATED,
+static const struct pen_declared wide = {
+    .name = "wide", .extents = "batch sequence ffn", .split = 0, .dtype = PEN_F32};
+static const struct pen_declared narrow = {
+    .name = "narrow", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_F32};
+static const struct pen_declared narrow_half = {
+    .name = "narrow", .extents = "batch sequence hidden", .split = 0, .dtype = PEN_BF16};
+static const struct pen_declared narrow_whole = {.name = "narrow",
+                                                 .extents = "batch sequence hidden",
+                                                 .split = PEN_REPLICATED,
                                                  .dtype = PEN_F32};
-static const struct pen_declared by_tokens = {.name = "by_tokens", .extents = "batch sequence hidden", .split = 1, .dtype = PEN_F32};
-static const struct pen_declared beyond = {.name = "beyond", .extents = "batch hidden", .split = 2, .dtype = PEN_F32};
-static const struct pen_declared unknown = {.name = "unknown", .extents = "batch sequence depth", .split = 0, .dtype = PEN_F32};
-static const struct pen_declared long_one = {.name = "long", .extents = "batch 2 3 4 5", .split = 0, .dtype = PEN_F32};
+static const struct pen_declared by_tokens = {
+    .name = "by_tokens", .extents = "batch sequence hidden", .split = 1, .dtype = PEN_F32};
+static const struct pen_declared beyond = {
+    .name = "beyond", .extents = "batch hidden", .split = 2, .dtype = PEN_F32};
+static const struct pen_declared unknown = {
+    .name = "unknown", .extents = "batch sequence depth", .split = 0, .dtype = PEN_F32};
+static const struct pen_declared long_one = {
+    .name = "long", .extents = "batch 2 3 4 5", .split = 0, .dtype = PEN_F32};
 
-static uint32_t make_x(struct pen_graph *graph) { return op_normal(graph, "x", graph->topology->model_hidden, 0); }
-static const struct pen_declared x = {"x", "batch sequence hidden", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
-static const struct pen_declared x_last = {"x_last", "batch sequence hidden", 0, PEN_F32, PEN_TO_LAST, make_x, NULL};
-static const struct pen_declared x_wide = {"x_wide", "batch sequence ffn", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
-static const struct pen_declared x_by_tokens = {"x_by_tokens", "batch sequence hidden", 1, PEN_F32, PEN_TO_FIRST, make_x, NULL};
+static uint32_t make_x(struct pen_graph *graph) {
+  return op_normal(graph, "x", graph->topology->model_hidden, 0);
+}
+static const struct pen_declared x = {
+    "x", "batch sequence hidden", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
+static const struct pen_declared x_last = {
+    "x_last", "batch sequence hidden", 0, PEN_F32, PEN_TO_LAST, make_x, NULL};
+static const struct pen_declared x_wide = {
+    "x_wide", "batch sequence ffn", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
+static const struct pen_declared x_by_tokens = {
+    "x_by_tokens", "batch sequence hidden", 1, PEN_F32, PEN_TO_FIRST, make_x, NULL};
 
 static uint32_t start(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   (void)layer, (void)value;
@@ -168,7 +196,10 @@ static uint32_t reads_x(struct pen_graph *graph, uint32_t layer, uint32_t value)
 }
 static uint32_t widens(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  return op_linear(graph, "wide", value, pen_graph_weight(graph, pen_text("w%u", layer), ffn, hidden, PEN_INITIAL_NORMAL, 1), PEN_NONE);
+  return op_linear(
+      graph, "wide", value,
+      pen_graph_weight(graph, pen_text("w%u", layer), ffn, hidden, PEN_INITIAL_NORMAL, 1),
+      PEN_NONE);
 }
 static uint32_t forgets(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   (void)graph, (void)layer, (void)value;
@@ -180,58 +211,123 @@ static uint32_t end(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   return PEN_NONE;
 }
 
-/* A family of three kinds of block, and what must be said of it on two stages of two layers and three microbatches. */
+/* A family of three kinds of block, and what must be said of it on two stages of two layers and
+ * three microbatches. */
 static const struct wrong {
   struct pen_block_kind before[2], layer[2], after[2];
   const struct pen_declared *input[3];
   const char *message; /* null: nothing is wrong */
 } wrongs[] = {
-    {{{"start", start, 0, &narrow, {&x}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x}, NULL},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x},
+     NULL},
     /* neighbours */
-    {{{"start", start, 0, &narrow, {&x}}}, {{"same", same, &wide, &wide, {0}}}, {{"end", end, &wide, 0, {0}}}, {&x},
-     "tensor narrow is at odds: start gives narrow, (2, 8, 32) of f32, but layers.0.same takes wide, (2, 8, 48) of f32"},
-    {{{"start", start, 0, &narrow, {&x}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow_half, 0, {0}}}, {&x},
-     "tensor narrow is at odds: layers.1.same gives narrow, (2, 8, 32) of f32, but end takes narrow, (2, 8, 32) of bf16"},
-    {{{"start", start, 0, &narrow, {&x}}}, {{"same", same, &narrow, &narrow_whole, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x},
-     "tensor narrow is at odds: layers.0.same gives narrow, (6, 8, 32) of f32, but layers.1.same takes narrow, (2, 8, 32) of f32"},
-    {{{"start", start, 0, NULL, {&x}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"same", same, &wide, &wide, {0}}},
+     {{"end", end, &wide, 0, {0}}},
+     {&x},
+     "tensor narrow is at odds: start gives narrow, (2, 8, 32) of f32, but layers.0.same takes "
+     "wide, (2, 8, 48) of f32"},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow_half, 0, {0}}},
+     {&x},
+     "tensor narrow is at odds: layers.1.same gives narrow, (2, 8, 32) of f32, but end takes "
+     "narrow, (2, 8, 32) of bf16"},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"same", same, &narrow, &narrow_whole, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x},
+     "tensor narrow is at odds: layers.0.same gives narrow, (6, 8, 32) of f32, but layers.1.same "
+     "takes narrow, (2, 8, 32) of f32"},
+    {{{"start", start, 0, NULL, {&x}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x},
      "tensor narrow is at odds: start gives nothing, but layers.0.same takes narrow"},
-    {{{"start", start, 0, &narrow, {&x}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, &narrow, {0}}}, {&x},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, &narrow, {0}}},
+     {&x},
      "tensor narrow is at odds: end gives narrow, (2, 8, 32) of f32, but the end takes nothing"},
     /* splits */
-    {{{"start", start, 0, &by_tokens, {&x}}}, {{"same", same, &by_tokens, &by_tokens, {0}}}, {{"end", end, &by_tokens, 0, {0}}}, {&x},
+    {{{"start", start, 0, &by_tokens, {&x}}},
+     {{"same", same, &by_tokens, &by_tokens, {0}}},
+     {{"end", end, &by_tokens, 0, {0}}},
+     {&x},
      "tensor by_tokens is split by its extent 1, which is 8, no multiple of the 3 microbatches"},
-    {{{"start", start, 0, &beyond, {&x}}}, {{"same", same, &beyond, &beyond, {0}}}, {{"end", end, &beyond, 0, {0}}}, {&x},
+    {{{"start", start, 0, &beyond, {&x}}},
+     {{"same", same, &beyond, &beyond, {0}}},
+     {{"end", end, &beyond, 0, {0}}},
+     {&x},
      "tensor beyond is split by its extent 2, but has 2"},
-    {{{"start", start_by_tokens, 0, &narrow, {&x_by_tokens}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}},
-     {&x_by_tokens}, "tensor x_by_tokens is split by its extent 1, which is 8, no multiple of the 3 microbatches"},
+    {{{"start", start_by_tokens, 0, &narrow, {&x_by_tokens}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x_by_tokens},
+     "tensor x_by_tokens is split by its extent 1, which is 8, no multiple of the 3 microbatches"},
     /* words */
-    {{{"start", start, 0, &unknown, {&x}}}, {{"same", same, &unknown, &unknown, {0}}}, {{"end", end, &unknown, 0, {0}}}, {&x},
+    {{{"start", start, 0, &unknown, {&x}}},
+     {{"same", same, &unknown, &unknown, {0}}},
+     {{"end", end, &unknown, 0, {0}}},
+     {&x},
      "tensor unknown has an extent that is no number: \"depth\""},
-    {{{"start", start, 0, &long_one, {&x}}}, {{"same", same, &long_one, &long_one, {0}}}, {{"end", end, &long_one, 0, {0}}}, {&x},
+    {{{"start", start, 0, &long_one, {&x}}},
+     {{"same", same, &long_one, &long_one, {0}}},
+     {{"end", end, &long_one, 0, {0}}},
+     {&x},
      "tensor long has more than 4 extents: \"batch 2 3 4 5\""},
     /* who gets an input */
-    {{{"start", start, 0, &narrow, {&x}}}, {{"reads", reads_x, &narrow, &narrow, {&x}}}, {{"end", end, &narrow, 0, {0}}}, {&x},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"reads", reads_x, &narrow, &narrow, {&x}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x},
      "tensor x goes to the first stage alone, but block layers.1.reads of stage 1 reads it"},
-    {{{"start", start, 0, &narrow, {&x, &x_last}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x, &x_last},
+    {{{"start", start, 0, &narrow, {&x, &x_last}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x, &x_last},
      "tensor x_last goes to the last stage alone, but block start of stage 0 reads it"},
-    {{{"start", start, 0, &narrow, {&x}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {NULL},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {NULL},
      "tensor x is read by block start, but is not among the family's inputs"},
-    {{{"start", start, 0, &narrow, {0}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x},
+    {{{"start", start, 0, &narrow, {0}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x},
      "tensor x is read by block start, which does not declare it"},
     /* what blocks emit */
-    {{{"start", start, 0, &narrow, {&x}}}, {{"widens", widens, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x},
-     "tensor narrow is declared as (2, 8, 32) of f32, but block layers.0.widens gives 768 elements of f32"},
-    {{{"start", start_wide, 0, &narrow, {&x_wide}}}, {{"same", same, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x_wide},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"widens", widens, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x},
+     "tensor narrow is declared as (2, 8, 32) of f32, but block layers.0.widens gives 768 elements "
+     "of f32"},
+    {{{"start", start_wide, 0, &narrow, {&x_wide}}},
+     {{"same", same, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x_wide},
      "tensor x_wide is declared as (2, 8, 48) of f32, but block start makes 512 elements of f32"},
-    {{{"start", start, 0, &narrow, {&x}}}, {{"forgets", forgets, &narrow, &narrow, {0}}}, {{"end", end, &narrow, 0, {0}}}, {&x},
+    {{{"start", start, 0, &narrow, {&x}}},
+     {{"forgets", forgets, &narrow, &narrow, {0}}},
+     {{"end", end, &narrow, 0, {0}}},
+     {&x},
      "tensor narrow is declared, but block layers.0.forgets gives none"},
 };
 
 /* Runs the passes on a family in a child; what it says, and its status. */
-static int run_family(const struct wrong *wrong, const struct pen_topology *topology, char said[500]) {
-  struct pen_family family = {.name = "wrong", .before = wrong->before, .layer = wrong->layer, .after = wrong->after,
-                              .layers_prefix = "layers.", .input = wrong->input};
+static int run_family(const struct wrong *wrong, const struct pen_topology *topology,
+                      char said[500]) {
+  struct pen_family family = {.name = "wrong",
+                              .before = wrong->before,
+                              .layer = wrong->layer,
+                              .after = wrong->after,
+                              .layers_prefix = "layers.",
+                              .input = wrong->input};
   int ends[2], status;
   assert_int_equal(pipe(ends), 0);
   pid_t child = fork();
@@ -259,7 +355,9 @@ static void wrong_families_are_refused(void **state) {
     char said[500];
     int status = run_family(&wrongs[i], topology, said);
     const char *wanted = wrongs[i].message;
-    if (wanted ? status != PEN_EXIT_TOPOLOGY || !strstr(said, "test.cfg: family wrong: ") || !strstr(said, wanted) : status != 0)
+    if (wanted ? status != PEN_EXIT_TOPOLOGY || !strstr(said, "test.cfg: family wrong: ") ||
+                     !strstr(said, wanted)
+               : status != 0)
       fail_msg("row %zu: status %d, \"%s\", wanted \"%s\"", i, status, said, wanted ? wanted : "");
   }
 }
@@ -271,8 +369,9 @@ static int free_all(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(shapes_are_the_plans), cmocka_unit_test(inputs_go_where_they_are_read),
-                                     cmocka_unit_test(inference_has_no_gradients), cmocka_unit_test(printed_as_json),
-                                     cmocka_unit_test(wrong_families_are_refused)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(shapes_are_the_plans), cmocka_unit_test(inputs_go_where_they_are_read),
+      cmocka_unit_test(inference_has_no_gradients), cmocka_unit_test(printed_as_json),
+      cmocka_unit_test(wrong_families_are_refused)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

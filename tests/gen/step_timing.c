@@ -1,5 +1,6 @@
-/* step_timing.c: the exchange between replicas in the simulated step: it costs what it takes where nothing hides it, and no more; its rows
- * stand where they may; the critical path goes through them. */
+/* step_timing.c: the exchange between replicas in the simulated step: it costs what it takes where
+ * nothing hides it, and no more; its rows stand where they may; the critical path goes through
+ * them. */
 #include <math.h>
 #include <stdio.h>
 
@@ -19,22 +20,27 @@ static struct step random_step(uint64_t *seed, uint32_t replicas) {
   static const char *const names[] = {"gpipe", "1f1b", "zero_bubble_v", "looped_bfs"};
   uint64_t here = *seed;
   const char *name = names[draw(seed, 4)];
-  uint32_t ranks = 1 + (uint32_t)draw(seed, 5), stages = strcmp(name, "gpipe") == 0 ? 1 : 2, microbatches = ranks * (1 + (uint32_t)draw(seed, 3));
-  struct step step = {.which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages, microbatches)};
+  uint32_t ranks = 1 + (uint32_t)draw(seed, 5), stages = strcmp(name, "gpipe") == 0 ? 1 : 2,
+           microbatches = ranks * (1 + (uint32_t)draw(seed, 3));
+  struct step step = {.which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name,
+                                        ranks, stages, microbatches)};
   step.order = make_order(name, 0, draw(seed, 2), ranks, stages, microbatches, &step.partition);
   step.partition->replica_count = replicas;
   step.partition->joins = draw(seed, 3) == 0;
   step.cost = pen_new(step.partition->stage_count, sizeof *step.cost);
   step.exchange_cost = pen_new(step.partition->stage_count, sizeof *step.exchange_cost);
   for (uint32_t stage = 0; stage < step.partition->stage_count; stage++) {
-    step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 9), (double)draw(seed, 3), 0};
-    step.exchange_cost[stage] = (struct pen_collective_cost){(double)draw(seed, 7), (double)draw(seed, 7)};
+    step.cost[stage] = (struct pen_stage_cost){(double)draw(seed, 9), (double)draw(seed, 9),
+                                               (double)draw(seed, 9), (double)draw(seed, 3), 0};
+    step.exchange_cost[stage] =
+        (struct pen_collective_cost){(double)draw(seed, 7), (double)draw(seed, 7)};
   }
   return step;
 }
 
 static struct pen_timing *simulate(const struct step *step, bool given) {
-  return pen_simulate_step(step->order, step->partition, step->cost, step->exchange_cost, -1, PEN_TRAIN, given);
+  return pen_simulate_step(step->order, step->partition, step->cost, step->exchange_cost, -1,
+                           PEN_TRAIN, given);
 }
 
 static void one_replica_exchanges_nothing(void **state) {
@@ -42,7 +48,8 @@ static void one_replica_exchanges_nothing(void **state) {
   uint64_t seed = 11;
   for (unsigned round = 0; round < 50; round++) {
     struct step step = random_step(&seed, 1);
-    struct pen_timing *timing = simulate(&step, false), *alone = pen_simulate(step.order, step.partition, step.cost, -1);
+    struct pen_timing *timing = simulate(&step, false),
+                      *alone = pen_simulate(step.order, step.partition, step.cost, -1);
     assert_null(timing->whole);
     assert_true(timing->makespan == alone->makespan && timing->exposed == 0);
     pen_free_all();
@@ -56,7 +63,7 @@ static void exposed_is_at_most_what_it_takes(void **state) {
   for (unsigned round = 0; round < 400; round++) {
     struct step step = random_step(&seed, 2 + (uint32_t)draw(&seed, 3));
     struct pen_timing *timing = simulate(&step, false), *last = simulate(&step, true),
-                          *alone = pen_simulate(step.order, step.partition, step.cost, -1);
+                      *alone = pen_simulate(step.order, step.partition, step.cost, -1);
     double all = 0, most = 0;
     for (uint32_t rank = 0; rank < step.partition->rank_count; rank++) {
       all += timing->exchanging[rank];
@@ -66,16 +73,21 @@ static void exposed_is_at_most_what_it_takes(void **state) {
     for (uint32_t stage = 0; stage < step.partition->stage_count; stage++)
       wanted += step.exchange_cost[stage].reduce + step.exchange_cost[stage].gather;
     if (all != wanted) fail_msg("%s: exchanges for %g, not %g", step.which, all, wanted);
-    if (timing->exposed < 0 || timing->exposed > all || timing->makespan != alone->makespan + timing->exposed)
-      fail_msg("%s: %g of %g exposed, makespan %g over %g", step.which, timing->exposed, all, timing->makespan, alone->makespan);
-    if (timing->makespan > last->makespan) fail_msg("%s: %g, and %g with all of it last", step.which, timing->makespan, last->makespan);
-    if (timing->work != alone->work || timing->lower_bound != alone->lower_bound) fail_msg("%s: work or bound changed", step.which);
+    if (timing->exposed < 0 || timing->exposed > all ||
+        timing->makespan != alone->makespan + timing->exposed)
+      fail_msg("%s: %g of %g exposed, makespan %g over %g", step.which, timing->exposed, all,
+               timing->makespan, alone->makespan);
+    if (timing->makespan > last->makespan)
+      fail_msg("%s: %g, and %g with all of it last", step.which, timing->makespan, last->makespan);
+    if (timing->work != alone->work || timing->lower_bound != alone->lower_bound)
+      fail_msg("%s: work or bound changed", step.which);
     hidden += timing->exposed < most;
     exposed += timing->exposed > 0;
     better += timing->makespan < last->makespan;
     pen_free_all();
   }
-  print_message("# hidden in part %u times, exposed %u times, better than last %u times\n", hidden, exposed, better);
+  print_message("# hidden in part %u times, exposed %u times, better than last %u times\n", hidden,
+                exposed, better);
   assert_true(hidden > 20 && exposed > 20 && better > 20);
 }
 
@@ -86,11 +98,13 @@ static void what_costs_nothing_changes_nothing(void **state) {
   for (unsigned round = 0; round < 100; round++) {
     struct step step = random_step(&seed, 2);
     memset(step.exchange_cost, 0, step.partition->stage_count * sizeof *step.exchange_cost);
-    struct pen_timing *timing = simulate(&step, false), *alone = pen_simulate(step.order, step.partition, step.cost, -1);
+    struct pen_timing *timing = simulate(&step, false),
+                      *alone = pen_simulate(step.order, step.partition, step.cost, -1);
     assert_true(timing->exposed == 0 && timing->span == alone->span);
     for (uint32_t rank = 0; rank < step.order->rank_count; rank++)
       for (uint32_t index = 0; index < step.order->count[rank]; index++)
-        if (timing->start[rank][index] != alone->start[rank][index]) fail_msg("%s: rank %u, action %u moved", step.which, rank, index);
+        if (timing->start[rank][index] != alone->start[rank][index])
+          fail_msg("%s: rank %u, action %u moved", step.which, rank, index);
     pen_free_all();
   }
 }
@@ -103,15 +117,19 @@ static void rows_stand_in_order(void **state) {
     struct step step = random_step(&seed, 2);
     struct pen_timing *timing = simulate(&step, draw(&seed, 4) == 0);
     const struct pen_collectives *exchange = timing->exchange;
-    uint32_t *place = pen_new((size_t)step.partition->stage_count * PEN_ACTION_KINDS, sizeof *place);
+    uint32_t *place =
+        pen_new((size_t)step.partition->stage_count * PEN_ACTION_KINDS, sizeof *place);
     for (uint32_t rank = 0; rank < step.order->rank_count; rank++)
       for (uint32_t i = 0; i < exchange->count[rank]; i++) {
         const struct pen_collective *row = &exchange->row[rank][i];
         uint32_t *own = &place[row->stage * PEN_ACTION_KINDS];
-        if (own[row->kind]++) fail_msg("%s: stage %u, kind %u twice", step.which, row->stage, row->kind);
-        if ((row->kind == PEN_REDUCE_SCATTER && !own[PEN_GRAD_READY]) || (row->kind == PEN_ALL_GATHER_GRAD && !own[PEN_REDUCE_SCATTER]))
+        if (own[row->kind]++)
+          fail_msg("%s: stage %u, kind %u twice", step.which, row->stage, row->kind);
+        if ((row->kind == PEN_REDUCE_SCATTER && !own[PEN_GRAD_READY]) ||
+            (row->kind == PEN_ALL_GATHER_GRAD && !own[PEN_REDUCE_SCATTER]))
           fail_msg("%s: stage %u, kind %u too early", step.which, row->stage, row->kind);
-        if (i > 0 && row[-1].before > row->before) fail_msg("%s: rank %u, row %u out of order", step.which, rank, i);
+        if (i > 0 && row[-1].before > row->before)
+          fail_msg("%s: rank %u, row %u out of order", step.which, rank, i);
         for (uint32_t index = row->before; index < step.order->count[rank]; index++) {
           const struct pen_compute *action = &step.order->action[rank][index];
           if (action->stage == row->stage && (action->kind == PEN_B || action->kind == PEN_W))
@@ -119,7 +137,8 @@ static void rows_stand_in_order(void **state) {
         }
       }
     for (uint32_t stage = 0; stage < step.partition->stage_count; stage++)
-      assert_true(place[stage * PEN_ACTION_KINDS + PEN_GRAD_READY] && place[stage * PEN_ACTION_KINDS + PEN_ALL_GATHER_GRAD]);
+      assert_true(place[stage * PEN_ACTION_KINDS + PEN_GRAD_READY] &&
+                  place[stage * PEN_ACTION_KINDS + PEN_ALL_GATHER_GRAD]);
     pen_free_all();
   }
 }
@@ -131,12 +150,16 @@ static void the_critical_path_goes_through_it(void **state) {
   for (unsigned round = 0; round < 200; round++) {
     struct step step = random_step(&seed, 3);
     struct pen_timing *timing = simulate(&step, false);
-    const struct pen_path *path = pen_critical_path(timing->whole_order, step.partition, step.cost, timing->whole);
+    const struct pen_path *path =
+        pen_critical_path(timing->whole_order, step.partition, step.cost, timing->whole);
     bool meets = false;
-    for (size_t i = 0; i < path->count; i++) meets |= timing->whole_order->action[path->step[i].rank][path->step[i].index].kind > PEN_W;
+    for (size_t i = 0; i < path->count; i++)
+      meets |= timing->whole_order->action[path->step[i].rank][path->step[i].index].kind > PEN_W;
     if (path->compute + path->sent + path->after != timing->makespan)
-      fail_msg("%s: the path takes %g + %g + %g, the step %g", step.which, path->compute, path->sent, path->after, timing->makespan);
-    if (timing->exposed > 0 && !meets) fail_msg("%s: %g exposed, but not on the path", step.which, timing->exposed);
+      fail_msg("%s: the path takes %g + %g + %g, the step %g", step.which, path->compute,
+               path->sent, path->after, timing->makespan);
+    if (timing->exposed > 0 && !meets)
+      fail_msg("%s: %g exposed, but not on the path", step.which, timing->exposed);
     through += meets;
     pen_free_all();
   }
@@ -145,8 +168,10 @@ static void the_critical_path_goes_through_it(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(one_replica_exchanges_nothing), cmocka_unit_test(exposed_is_at_most_what_it_takes),
-      cmocka_unit_test(what_costs_nothing_changes_nothing), cmocka_unit_test(rows_stand_in_order),
+      cmocka_unit_test(one_replica_exchanges_nothing),
+      cmocka_unit_test(exposed_is_at_most_what_it_takes),
+      cmocka_unit_test(what_costs_nothing_changes_nothing),
+      cmocka_unit_test(rows_stand_in_order),
       cmocka_unit_test(the_critical_path_goes_through_it),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

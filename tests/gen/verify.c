@@ -1,5 +1,6 @@
-/* verify.c: finished plans: those that the passes make are accepted; with messages, places or rows broken in any of many ways, each is
- * rejected with its own message. (Tables: verify_tables.c; bare rows and the models of communication: verify_rows.c.) */
+/* verify.c: finished plans: those that the passes make are accepted; with messages, places or rows
+ * broken in any of many ways, each is rejected with its own message. (Tables: verify_tables.c; bare
+ * rows and the models of communication: verify_rows.c.) */
 #include "tests/support/broken.h"
 
 /* ---- defects of messages ---- */
@@ -38,9 +39,12 @@ static bool wrong_message(struct part *p) {
 }
 static bool wrong_counts(struct part *p) {
   if (p->profile->channel_count == 0) return false;
-  struct pen_channel *channel = WRITABLE(struct pen_channel, &p->profile->channels[draw(p->seed, p->profile->channel_count)]);
-  if (draw(p->seed, 2)) channel->message_count++;
-  else channel->credit_count++;
+  struct pen_channel *channel =
+      WRITABLE(struct pen_channel, &p->profile->channels[draw(p->seed, p->profile->channel_count)]);
+  if (draw(p->seed, 2))
+    channel->message_count++;
+  else
+    channel->credit_count++;
   return true;
 }
 
@@ -65,7 +69,8 @@ static void elide(const struct pen_profile *profile, struct pen_message *message
   WRITABLE(struct pen_channel, &profile->channels[message->channel])->credit_count--;
   for (uint32_t index = 0; index < profile->message_count; index++) {
     struct pen_message *other = WRITABLE(struct pen_message, &profile->messages[index]);
-    if (other->channel == message->channel && other->credit != PEN_NONE && other->credit > credit) other->credit--;
+    if (other->channel == message->channel && other->credit != PEN_NONE && other->credit > credit)
+      other->credit--;
   }
 }
 
@@ -78,20 +83,26 @@ static uint32_t row_of_message(const struct part *p, uint32_t message, uint32_t 
 /* Are two messages under way at the same time, from their RECV to their WAIT rows? */
 static bool meet(const struct part *p, uint32_t a, uint32_t b) {
   uint32_t received_a = row_of_message(p, a, 0), received_b = row_of_message(p, b, 0);
-  return row_of_message(p, a, received_a + 1) > received_b && row_of_message(p, b, received_b + 1) > received_a;
+  return row_of_message(p, a, received_a + 1) > received_b &&
+         row_of_message(p, b, received_b + 1) > received_a;
 }
 
-/* A message's home is moved, its readers with it, onto the slot of another that is under way at the same time. */
+/* A message's home is moved, its readers with it, onto the slot of another that is under way at the
+ * same time. */
 static bool wrong_slot(struct part *p) {
   for (unsigned tries = 0; tries < 300; tries++) {
     struct pen_message *message = some_message(p), *other = some_message(p);
-    if (!message || message->target_offset == other->target_offset || message->bytes != other->bytes) continue;
+    if (!message || message->target_offset == other->target_offset ||
+        message->bytes != other->bytes)
+      continue;
     uint32_t to = p->profile->channels[message->channel].to_rank;
     if (to != p->profile->channels[other->channel].to_rank) continue;
     p->rank = to;
     p->tables = WRITABLE(struct pen_rank_program, &p->profile->ranks[to]);
     p->action = WRITABLE(struct pen_action, p->tables->actions);
-    if (!meet(p, (uint32_t)(message - p->profile->messages), (uint32_t)(other - p->profile->messages))) continue;
+    if (!meet(p, (uint32_t)(message - p->profile->messages),
+              (uint32_t)(other - p->profile->messages)))
+      continue;
     bool backward = message->kind == PEN_SEND_B;
     message->target_offset = other->target_offset;
     set_all_bases(p, backward ? message->stage - 1u : message->stage + 1u, message->microbatch,
@@ -111,9 +122,12 @@ static bool overlap(struct part *p) {
   if (!uses_base(p, row, PEN_BASE_SAVED_W)) return false;
   for (uint32_t next = row + 1; next < p->tables->action_count; next++) {
     const struct pen_action *other = &p->action[next];
-    if (other->stage == own->stage && (other->kind == PEN_B || other->kind == PEN_W) && other->microbatch == own->microbatch) return false;
+    if (other->stage == own->stage && (other->kind == PEN_B || other->kind == PEN_W) &&
+        other->microbatch == own->microbatch)
+      return false;
     if (other->stage != own->stage || other->kind != PEN_F) continue;
-    set_all_bases(p, other->stage, other->microbatch, PEN_BASE_SAVED_W, base_of(p, row, PEN_BASE_SAVED_W));
+    set_all_bases(p, other->stage, other->microbatch, PEN_BASE_SAVED_W,
+                  base_of(p, row, PEN_BASE_SAVED_W));
     return true;
   }
   return false;
@@ -126,7 +140,9 @@ static bool shifted(struct part *p) {
 }
 static bool scratch_over_kept(struct part *p) {
   uint32_t row = some_row(p, PEN_B, PEN_W);
-  if (row == PEN_NONE || !uses_base(p, row, PEN_BASE_SAVED_W) || !uses_base(p, row, PEN_BASE_SCRATCH)) return false;
+  if (row == PEN_NONE || !uses_base(p, row, PEN_BASE_SAVED_W) ||
+      !uses_base(p, row, PEN_BASE_SCRATCH))
+    return false;
   set_base(p, row, PEN_BASE_SCRATCH, base_of(p, row, PEN_BASE_SAVED_W));
   return true;
 }
@@ -167,7 +183,8 @@ static bool crooked_frame(struct part *p) {
   return true;
 }
 static bool crooked_tensor(struct part *p) {
-  WRITABLE(struct pen_tensor, &p->tables->tensors[draw(p->seed, p->tables->tensor_count)])->offset += 8;
+  WRITABLE(struct pen_tensor, &p->tables->tensors[draw(p->seed, p->tables->tensor_count)])
+      ->offset += 8;
   return true;
 }
 static bool wrong_loss(struct part *p) {
@@ -186,10 +203,15 @@ static bool wrong_program(struct part *p) {
   p->action[row].program = (p->action[row].program + 1) % p->tables->program_count;
   return true;
 }
-static bool wrong_frame(struct part *p) { /* that of another microbatch, so that what it reads is elsewhere */
+static bool wrong_frame(
+    struct part *p) { /* that of another microbatch, so that what it reads is elsewhere */
   uint32_t row = some_row(p, PEN_B, PEN_W), other = some_row(p, PEN_B, PEN_W);
-  if (row == PEN_NONE || p->action[row].kind != p->action[other].kind || p->action[row].stage != p->action[other].stage) return false;
-  if (base_of(p, row, PEN_BASE_SAVED_W) == base_of(p, other, PEN_BASE_SAVED_W) || !uses_base(p, row, PEN_BASE_SAVED_W)) return false;
+  if (row == PEN_NONE || p->action[row].kind != p->action[other].kind ||
+      p->action[row].stage != p->action[other].stage)
+    return false;
+  if (base_of(p, row, PEN_BASE_SAVED_W) == base_of(p, other, PEN_BASE_SAVED_W) ||
+      !uses_base(p, row, PEN_BASE_SAVED_W))
+    return false;
   p->action[row].frame = p->action[other].frame;
   return true;
 }
@@ -200,7 +222,8 @@ static uint32_t some_pair(struct part *p) {
     if (p->action[(first + n) % count].overlaps) return (first + n) % count;
   return PEN_NONE;
 }
-static bool pair_shares_bytes(struct part *p) { /* the scratch of one lies on what the other works with */
+static bool pair_shares_bytes(
+    struct part *p) { /* the scratch of one lies on what the other works with */
   uint32_t row = some_pair(p);
   if (row == PEN_NONE) return false;
   for (uint32_t side = 0; side < 2; side++) {
@@ -211,11 +234,14 @@ static bool pair_shares_bytes(struct part *p) { /* the scratch of one lies on wh
   }
   return false;
 }
-static bool pair_writes_what_is_read(struct part *p) { /* what the backward reads for the last time, the forward would overwrite */
+static bool pair_writes_what_is_read(
+    struct part *p) { /* what the backward reads for the last time, the forward would overwrite */
   uint32_t row = some_pair(p);
-  if (row == PEN_NONE || !uses_base(p, row + 1, PEN_BASE_SAVED_W)) return false; /* F has its workspace in scratch */
+  if (row == PEN_NONE || !uses_base(p, row + 1, PEN_BASE_SAVED_W))
+    return false; /* F has its workspace in scratch */
   struct pen_action first = p->action[row];
-  p->action[row] = p->action[row + 1]; /* in turn this would be right: the backward, then the forward over its remains */
+  p->action[row] = p->action[row + 1]; /* in turn this would be right: the backward, then the
+                                          forward over its remains */
   p->action[row + 1] = first;
   p->action[row].overlaps = true;
   p->action[row + 1].overlaps = false;
@@ -230,7 +256,9 @@ static bool pair_of_one(struct part *p) {
 }
 static bool pair_in_need(struct part *p) {
   uint32_t row = some_row(p, PEN_I, PEN_I);
-  if (row == PEN_NONE || p->action[row + 1].kind != PEN_W || p->action[row + 1].microbatch != p->action[row].microbatch) return false;
+  if (row == PEN_NONE || p->action[row + 1].kind != PEN_W ||
+      p->action[row + 1].microbatch != p->action[row].microbatch)
+    return false;
   p->action[row].overlaps = true;
   return true;
 }
@@ -242,13 +270,20 @@ static bool three(struct part *p) {
 }
 static bool remove_row(struct part *p, uint32_t row) {
   if (row == PEN_NONE) return false;
-  memmove(p->action + row, p->action + row + 1, (--p->tables->action_count - row) * sizeof *p->action);
+  memmove(p->action + row, p->action + row + 1,
+          (--p->tables->action_count - row) * sizeof *p->action);
   return true;
 }
 static bool dropped(struct part *p) { return remove_row(p, some_row(p, PEN_F, PEN_RECV_B)); }
-static bool dropped_wait(struct part *p) { return remove_row(p, some_row(p, PEN_WAIT_F, PEN_WAIT_B)); }
-static bool dropped_publish(struct part *p) { return remove_row(p, some_row(p, PEN_PUBLISH, PEN_PUBLISH)); }
-static bool dropped_update(struct part *p) { return remove_row(p, some_row(p, PEN_UPDATE, PEN_UPDATE)); }
+static bool dropped_wait(struct part *p) {
+  return remove_row(p, some_row(p, PEN_WAIT_F, PEN_WAIT_B));
+}
+static bool dropped_publish(struct part *p) {
+  return remove_row(p, some_row(p, PEN_PUBLISH, PEN_PUBLISH));
+}
+static bool dropped_update(struct part *p) {
+  return remove_row(p, some_row(p, PEN_UPDATE, PEN_UPDATE));
+}
 static bool dropped_gather(struct part *p) {
   if (p->profile->kind != PEN_TRAIN || p->plan->optimizer.clip_norm == 0) return false;
   return remove_row(p, some_row(p, PEN_WAIT_NORM, PEN_WAIT_NORM));
@@ -263,38 +298,64 @@ static const struct defect defects[] = {
     {"wrong message", wrong_message, {"which is another's"}},
     {"wrong counts", wrong_counts, {"counts"}},
     {"wrong credit", wrong_credit, {"it gives credit"}},
-    {"wrong slot", wrong_slot, {"may come there already", "but its bytes hold", "step before", "lies on it", "in the same bytes",
-      "scratch of action"}},
-    {"overlap", overlap, {"one writes where the other has", "but its bytes hold", "scratch of action",
+    {"wrong slot",
+     wrong_slot,
+     {"may come there already", "but its bytes hold", "step before", "lies on it",
+      "in the same bytes", "scratch of action"}},
+    {"overlap",
+     overlap,
+     {"one writes where the other has", "but its bytes hold", "scratch of action",
       "in the same bytes", "lies on it"}},
-    {"shifted block", shifted, {"one writes where the other has", "but its bytes hold", "scratch of action",
+    {"shifted block",
+     shifted,
+     {"one writes where the other has", "but its bytes hold", "scratch of action",
       "nothing has written", "outside", "lies on it", "in the same"}},
-    {"scratch over kept", scratch_over_kept, {"one writes where the other has", "in the same bytes", "lies on it",
-      "scratch of action", "outside", "hold"}},
-    {"output elsewhere", output_elsewhere, {"one writes where", "but what it sends is made at", "hold", "outside",
-      "lies on it", "in the same bytes", "nothing has"}},
+    {"scratch over kept",
+     scratch_over_kept,
+     {"one writes where the other has", "in the same bytes", "lies on it", "scratch of action",
+      "outside", "hold"}},
+    {"output elsewhere",
+     output_elsewhere,
+     {"one writes where", "but what it sends is made at", "hold", "outside", "lies on it",
+      "in the same bytes", "nothing has"}},
     {"scratch among the weights", among_weights, {"outside the activation part"}},
-    {"scratch across the window's end", across_window_end, {"outside the window", "outside the activation part", "may come there already",
-      "lies on it", "in the same bytes", "but its bytes hold", "scratch of action"}},
-    {"outside the arena", outside_arena, {"outside window and activation part", "outside the activation part", "do not follow"}},
-    {"small window", small_window, {"is outside the window", "outside the window", "outside window and activation part"}},
+    {"scratch across the window's end",
+     across_window_end,
+     {"outside the window", "outside the activation part", "may come there already", "lies on it",
+      "in the same bytes", "but its bytes hold", "scratch of action"}},
+    {"outside the arena",
+     outside_arena,
+     {"outside window and activation part", "outside the activation part", "do not follow"}},
+    {"small window",
+     small_window,
+     {"is outside the window", "outside the window", "outside window and activation part"}},
     {"frame not aligned", crooked_frame, {"its frame's scratch stands at"}},
     {"tensor not aligned", crooked_tensor, {"not a multiple of"}},
     {"wrong loss entry", wrong_loss, {"of the loss table"}},
     {"wrong program", wrong_program, {"of another stage or kind"}},
-    {"pair shares bytes", pair_shares_bytes, {"in the same bytes", "one writes where the other has", "outside the"}},
-    {"pair writes what is read", pair_writes_what_is_read,
-      {"one writes where the other has", "outside the activation part", "in the same bytes", "lies on it"}},
+    {"pair shares bytes",
+     pair_shares_bytes,
+     {"in the same bytes", "one writes where the other has", "outside the"}},
+    {"pair writes what is read",
+     pair_writes_what_is_read,
+     {"one writes where the other has", "outside the activation part", "in the same bytes",
+      "lies on it"}},
     {"pair of one", pair_of_one, {"only F, B, I and W may"}},
     {"pair in need", pair_in_need, {"cannot overlap"}},
     {"pair of three", three, {"more than two that overlap", "but no F, B, I or W comes next"}},
-    {"wrong frame", wrong_frame, {"one writes where", "but its bytes hold", "scratch of action",
-      "nothing has written", "may come", "but rank", "step before", "is made at"}},
-    {"dropped row", dropped, {"is missing", "comes next", "more than two that overlap", "cannot overlap"}},
+    {"wrong frame",
+     wrong_frame,
+     {"one writes where", "but its bytes hold", "scratch of action", "nothing has written",
+      "may come", "but rank", "step before", "is made at"}},
+    {"dropped row",
+     dropped,
+     {"is missing", "comes next", "more than two that overlap", "cannot overlap"}},
     {"dropped wait", dropped_wait, {"is missing"}},
     {"dropped publish", dropped_publish, {"PUBLISH is missing"}},
     {"dropped update", dropped_update, {"UPDATE must come after"}},
-    {"dropped gather", dropped_gather, {"WAIT_NORM does not come before", "WAIT_NORM must come after"}},
+    {"dropped gather",
+     dropped_gather,
+     {"WAIT_NORM does not come before", "WAIT_NORM must come after"}},
 };
 
 static void made_plans_are_accepted(void **state) {
@@ -302,7 +363,8 @@ static void made_plans_are_accepted(void **state) {
   for (size_t which = 0; which < SHAPES; which++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     if (!pen_verify(shape_plan(which), &problem))
-      fail_msg("%s %s: rank %u row %u: %s", shapes[which].family, shapes[which].schedule, problem.rank, problem.action, problem.reason);
+      fail_msg("%s %s: rank %u row %u: %s", shapes[which].family, shapes[which].schedule,
+               problem.rank, problem.action, problem.reason);
     pen_free_all();
   }
 }
@@ -312,7 +374,8 @@ static void defects_are_rejected(void **state) {
   reject_all(defects, sizeof defects / sizeof defects[0], 31415926);
 }
 
-/* Each credit that layout gives is needed, and one taken away is missed; but that of a tied head's gradient is given whatever lies in its slot. */
+/* Each credit that layout gives is needed, and one taken away is missed; but that of a tied head's
+ * gradient is given whatever lies in its slot. */
 static void needed_credits_are_missed(void **state) {
   (void)state;
   unsigned missed = 0, next_step = 0, needless = 0;
@@ -322,29 +385,38 @@ static void needed_credits_are_missed(void **state) {
     for (uint32_t index = 0; index < count; index++) {
       struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
       struct pen_plan *plan = shape_plan(which);
-      struct pen_message *message = WRITABLE(struct pen_message, &plan->profiles[0].messages[index]);
+      struct pen_message *message =
+          WRITABLE(struct pen_message, &plan->profiles[0].messages[index]);
       if (message->credit != PEN_NONE) {
         elide(&plan->profiles[0], message);
-        if (pen_verify(plan, &problem)) needless += message->kind != PEN_SEND_G;
-        else if (strstr(problem.reason, "of the next step may come there already")) next_step++;
-        else if (strstr(problem.reason, "may come there already") || strstr(problem.reason, "waits for")) missed++;
-        else fail_msg("%s %s, message %u: %s", shapes[which].family, shapes[which].schedule, index, problem.reason);
+        if (pen_verify(plan, &problem))
+          needless += message->kind != PEN_SEND_G;
+        else if (strstr(problem.reason, "of the next step may come there already"))
+          next_step++;
+        else if (strstr(problem.reason, "may come there already") ||
+                 strstr(problem.reason, "waits for"))
+          missed++;
+        else
+          fail_msg("%s %s, message %u: %s", shapes[which].family, shapes[which].schedule, index,
+                   problem.reason);
       }
       pen_free_all();
     }
   }
-  print_message("# credits taken away: %u missed, %u missed from the next step, %u needless\n", missed, next_step, needless);
+  print_message("# credits taken away: %u missed, %u missed from the next step, %u needless\n",
+                missed, next_step, needless);
   assert_true(missed > 0 && next_step > 0 && needless == 0);
 }
 
 /* ---- a loss that the backward makes ---- */
 
 static struct pen_plan *plan_of_chunks(const char *schedule, unsigned stages) {
-  return make_plan(pen_text("pipeline = { ranks = 2; stages_per_rank = %u; microbatches = 4; schedule = \"%s\"; };\n"
-                            "model = { family = \"llama\"; layers = 4; hidden = 16; heads = 2; ffn = 24; "
-                            "vocab = 40; sequence = 40; loss_rows = 32; };\n"
-                            "batch = { microbatch = 1; };\noptimizer = { learning_rate = 1e-3; steps = 4; };\n",
-                            stages, schedule));
+  return make_plan(pen_text(
+      "pipeline = { ranks = 2; stages_per_rank = %u; microbatches = 4; schedule = \"%s\"; };\n"
+      "model = { family = \"llama\"; layers = 4; hidden = 16; heads = 2; ffn = 24; "
+      "vocab = 40; sequence = 40; loss_rows = 32; };\n"
+      "batch = { microbatch = 1; };\noptimizer = { learning_rate = 1e-3; steps = 4; };\n",
+      stages, schedule));
 }
 
 static struct pen_op *op_of_kind(const struct pen_rank_program *tables, int kind) {
@@ -370,15 +442,18 @@ static void a_late_loss_is_looked_for(void **state) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = plan_of_chunks(of[i].schedule, of[i].stages);
     uint64_t seed = 1;
-    struct part p = {.plan = plan, .profile = WRITABLE(struct pen_profile, &plan->profiles[0]), .seed = &seed};
+    struct part p = {
+        .plan = plan, .profile = WRITABLE(struct pen_profile, &plan->profiles[0]), .seed = &seed};
     p.rank = p.profile->stages[plan->stage_count - 1].rank;
     p.tables = WRITABLE(struct pen_rank_program, &p.profile->ranks[p.rank]);
     p.action = WRITABLE(struct pen_action, p.tables->actions);
     uint32_t row = find_row(&p, of[i].backward, plan->stage_count - 1, 2);
     assert_true(row != PEN_NONE);
-    if (of[i].spoiled == of[i].backward) set_base(&p, row, PEN_BASE_LOSS, base_of(&p, row, PEN_BASE_LOSS) + 8);
+    if (of[i].spoiled == of[i].backward)
+      set_base(&p, row, PEN_BASE_LOSS, base_of(&p, row, PEN_BASE_LOSS) + 8);
     if (of[i].spoiled == PEN_W) { /* W computes the loss again, in place of its own op */
-      struct pen_op *weight = op_of_kind(p.tables, PEN_OP_HEAD_LOSS_DW), *loss = op_of_kind(p.tables, PEN_OP_HEAD_LOSS);
+      struct pen_op *weight = op_of_kind(p.tables, PEN_OP_HEAD_LOSS_DW),
+                    *loss = op_of_kind(p.tables, PEN_OP_HEAD_LOSS);
       weight->kind = PEN_OP_HEAD_LOSS;
       weight->operand[4] = loss->operand[4];
       weight->workspace = loss->workspace;
@@ -393,8 +468,9 @@ static void a_late_loss_is_looked_for(void **state) {
 /* ---- several shapes ---- */
 
 static struct pen_plan *plan_of_shapes(const char *schedule, unsigned ranks, unsigned stages) {
-  return make_plan(pen_text("%s%s", topology_text("llama", schedule, ranks, stages, 4, ""),
-                            "shapes = ({ sequence = 4; microbatches = 6; }, { sequence = 6; microbatches = 4; });\n"));
+  return make_plan(pen_text(
+      "%s%s", topology_text("llama", schedule, ranks, stages, 4, ""),
+      "shapes = ({ sequence = 4; microbatches = 6; }, { sequence = 6; microbatches = 4; });\n"));
 }
 
 static void shapes_are_accepted(void **state) {
@@ -406,7 +482,9 @@ static void shapes_are_accepted(void **state) {
   for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = plan_of_shapes(of[i].schedule, of[i].ranks, of[i].stages);
-    if (!pen_verify(plan, &problem)) fail_msg("%s: rank %u row %u: %s", of[i].schedule, problem.rank, problem.action, problem.reason);
+    if (!pen_verify(plan, &problem))
+      fail_msg("%s: rank %u row %u: %s", of[i].schedule, problem.rank, problem.action,
+               problem.reason);
     assert_int_equal(plan->profile_count, strcmp(of[i].schedule, "inference") ? 7 : 4);
     assert_int_equal(plan->loss_count, 6);
     pen_free_all();
@@ -458,19 +536,17 @@ static void a_wrong_switch_is_rejected(void **state) {
     struct pen_plan *plan = plan_of_shapes("1f1b", 2, 1);
     wrong[i].spoil(plan);
     assert_false(pen_verify(plan, &problem));
-    if (!strstr(problem.reason, wrong[i].says)) fail_msg("%zu: \"%s\" does not say \"%s\"", i, problem.reason, wrong[i].says);
+    if (!strstr(problem.reason, wrong[i].says))
+      fail_msg("%zu: \"%s\" does not say \"%s\"", i, problem.reason, wrong[i].says);
     pen_free_all();
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(made_plans_are_accepted),
-      cmocka_unit_test(defects_are_rejected),
-      cmocka_unit_test(needed_credits_are_missed),
-      cmocka_unit_test(a_late_loss_is_looked_for),
-      cmocka_unit_test(shapes_are_accepted),
-      cmocka_unit_test(a_wrong_switch_is_rejected),
+      cmocka_unit_test(made_plans_are_accepted),   cmocka_unit_test(defects_are_rejected),
+      cmocka_unit_test(needed_credits_are_missed), cmocka_unit_test(a_late_loss_is_looked_for),
+      cmocka_unit_test(shapes_are_accepted),       cmocka_unit_test(a_wrong_switch_is_rejected),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

@@ -1,16 +1,24 @@
-/* verify_columns.c: every column of every table of a plan, changed at random, against a machine that runs plans on symbols.
+/* verify_columns.c: every column of every table of a plan, changed at random, against a machine
+ * that runs plans on symbols.
  *
- * The machine keeps, for each 64 bytes of each arena, a number that says how they came about: which op made them from what. Ranks take
- * turns at random. What remains after some steps, in the weights and the losses, is the plan's behaviour. A changed plan that the verifier
- * accepts must behave as the plan did before. Columns that say which mathematics a model is (kernels and their numbers) or that only
- * inform are listed below: of those a verifier that knows no model cannot judge. */
+ * The machine keeps, for each 64 bytes of each arena, a number that says how they came about: which
+ * op made them from what. Ranks take turns at random. What remains after some steps, in the weights
+ * and the losses, is the plan's behaviour. A changed plan that the verifier accepts must behave as
+ * the plan did before. Columns that say which mathematics a model is (kernels and their numbers) or
+ * that only inform are listed below: of those a verifier that knows no model cannot judge. */
 #include <stdio.h>
 
 #include "gen/emit/columns.h"
 #include "gen/model/op_signature.h"
 #include "tests/support/broken.h"
 
-enum { STEPS = 2, BLOCK_BYTES = PEN_ALIGNMENT_BYTES, ROUNDS = 2500, TABLES_MAX = 256, PROFILES_MAX = 2 };
+enum {
+  STEPS = 2,
+  BLOCK_BYTES = PEN_ALIGNMENT_BYTES,
+  ROUNDS = 2500,
+  TABLES_MAX = 256,
+  PROFILES_MAX = 2
+};
 
 /* ---- the machine ---- */
 
@@ -38,26 +46,34 @@ static uint64_t blocks_of(uint64_t bytes) { return (bytes + BLOCK_BYTES - 1) / B
 static uint64_t *range(struct machine *m, uint32_t rank, uint64_t first, uint64_t bytes) {
   static uint64_t none;
   uint64_t arena = m->plan->memory[rank].arena_bytes;
-  if (first % BLOCK_BYTES == 0 && first <= arena && bytes <= arena - first) return &m->block[rank][first / BLOCK_BYTES];
+  if (first % BLOCK_BYTES == 0 && first <= arena && bytes <= arena - first)
+    return &m->block[rank][first / BLOCK_BYTES];
   m->wrong = true;
   return &none;
 }
 
-/* An operand's bytes in the row's frame; null for the loss table, whose entries are smaller than a block. */
-static uint64_t *operand(struct machine *m, uint32_t rank, const struct pen_frame *frame, uint32_t tensor, uint64_t *count) {
+/* An operand's bytes in the row's frame; null for the loss table, whose entries are smaller than a
+ * block. */
+static uint64_t *operand(struct machine *m, uint32_t rank, const struct pen_frame *frame,
+                         uint32_t tensor, uint64_t *count) {
   const struct pen_tensor *t = &m->profile->ranks[rank].tensors[tensor];
   *count = blocks_of(t->bytes);
-  return t->base == PEN_BASE_LOSS ? NULL : range(m, rank, frame->base[t->base] + t->offset, t->bytes);
+  return t->base == PEN_BASE_LOSS ? NULL
+                                  : range(m, rank, frame->base[t->base] + t->offset, t->bytes);
 }
 
-static void leave_loss(struct machine *m, uint32_t rank, const struct pen_frame *frame, uint64_t made) {
+static void leave_loss(struct machine *m, uint32_t rank, const struct pen_frame *frame,
+                       uint64_t made) {
   uint64_t entry = (frame->base[PEN_BASE_LOSS] - m->plan->loss_offset) / sizeof(double);
   bool own = m->profile->stages[m->plan->stage_count - 1].rank == rank;
-  if (!own || entry >= m->plan->microbatch_count || frame->base[PEN_BASE_LOSS] % sizeof(double)) m->wrong = true;
-  else m->loss[entry] = made;
+  if (!own || entry >= m->plan->microbatch_count || frame->base[PEN_BASE_LOSS] % sizeof(double))
+    m->wrong = true;
+  else
+    m->loss[entry] = made;
 }
 
-static void run_op(struct machine *m, uint32_t rank, const struct pen_frame *frame, const struct pen_op *op, uint32_t microbatch) {
+static void run_op(struct machine *m, uint32_t rank, const struct pen_frame *frame,
+                   const struct pen_op *op, uint32_t microbatch) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
   uint64_t made = mix(op->kind, signature->is_data ? mix(microbatch, m->step[rank]) : 0), count;
   for (int n = 0; n < signature->dim_count; n++) made = mix(made, (uint64_t)op->dim[n]);
@@ -76,7 +92,8 @@ static void run_op(struct machine *m, uint32_t rank, const struct pen_frame *fra
     uint64_t *at = operand(m, rank, frame, op->operand[k], &count);
     if (!at) leave_loss(m, rank, frame, made);
     for (uint64_t n = 0; at && n < count && !m->wrong; n++)
-      at[n] = (signature->operand[k].accumulates ? at[n] : 0) + mix(mix(made, (uint64_t)k), n); /* sums in any order are one sum */
+      at[n] = (signature->operand[k].accumulates ? at[n] : 0) +
+              mix(mix(made, (uint64_t)k), n); /* sums in any order are one sum */
   }
 }
 
@@ -84,7 +101,8 @@ static void compute(struct machine *m, uint32_t rank, const struct pen_action *r
   const struct pen_rank_program *tables = &m->profile->ranks[rank];
   const struct pen_program *program = &tables->programs[row->program];
   for (uint32_t index = 0; index < program->op_count && !m->wrong; index++)
-    run_op(m, rank, &tables->frames[row->frame], &tables->ops[program->first_op + index], row->microbatch);
+    run_op(m, rank, &tables->frames[row->frame], &tables->ops[program->first_op + index],
+           row->microbatch);
 }
 
 static void put(struct machine *m, const struct pen_message *message) {
@@ -95,7 +113,8 @@ static void put(struct machine *m, const struct pen_message *message) {
   m->arrived[message->channel]++;
 }
 
-/* A bf16 copy of a weight, `to` on some rank: what becomes of two of its blocks, or of the last one. */
+/* A bf16 copy of a weight, `to` on some rank: what becomes of two of its blocks, or of the last
+ * one. */
 static void narrow(struct machine *m, const struct pen_weight *weight, uint32_t rank, uint64_t to) {
   if (to == UINT64_MAX) return;
   const uint64_t *value = range(m, weight->rank, weight->value_offset, weight->count * 4);
@@ -108,13 +127,15 @@ static void narrow(struct machine *m, const struct pen_weight *weight, uint32_t 
 static void end_step(struct machine *m, uint32_t rank, bool update) {
   uint64_t norm = 0;
   if (!update) m->board[rank] = 0;
-  for (uint32_t other = 0; other < m->plan->rank_count && m->plan->optimizer.clip_norm > 0; other++) norm += m->board[other];
+  for (uint32_t other = 0; other < m->plan->rank_count && m->plan->optimizer.clip_norm > 0; other++)
+    norm += m->board[other];
   for (uint32_t index = 0; index < m->plan->weight_count; index++) {
     const struct pen_weight *weight = &m->plan->weights[index];
     if (weight->rank != rank || weight->frozen) continue;
-    uint64_t *value = range(m, rank, weight->value_offset, weight->count * 4), *gradient = range(m, rank, weight->gradient_offset, weight->count * 4);
+    uint64_t *value = range(m, rank, weight->value_offset, weight->count * 4),
+             *gradient = range(m, rank, weight->gradient_offset, weight->count * 4);
     uint64_t *first = range(m, rank, weight->exp_avg_offset, weight->count * 4),
-              *second = range(m, rank, weight->exp_avg_sq_offset, weight->count * 4);
+             *second = range(m, rank, weight->exp_avg_sq_offset, weight->count * 4);
     for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) {
       if (!update) {
         m->board[rank] += gradient[n];
@@ -136,12 +157,16 @@ static void tie(struct machine *m, uint32_t rank, const struct pen_action *row) 
     const struct pen_tie *t = &m->plan->ties[index];
     const struct pen_weight *weight = &m->plan->weights[t->weight];
     if (weight->frozen || (update ? t->rank : weight->rank) != rank) continue;
-    uint64_t from = update || t->rank == rank ? t->gradient_offset : m->profile->messages[row->message].target_offset, none = 0;
+    uint64_t from = update || t->rank == rank ? t->gradient_offset
+                                              : m->profile->messages[row->message].target_offset,
+             none = 0;
     uint64_t *head = range(m, rank, from, weight->count * 4);
     uint64_t *sum = update ? &none : range(m, rank, weight->gradient_offset, weight->count * 4);
     for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) {
-      if (update) head[n] = 0;
-      else sum[n] += head[n];
+      if (update)
+        head[n] = 0;
+      else
+        sum[n] += head[n];
     }
   }
 }
@@ -160,7 +185,8 @@ static bool blocks(const struct machine *m, uint32_t rank, const struct pen_acti
   const struct pen_message *message = &m->profile->messages[row->message];
   const struct pen_channel *channel = &m->profile->channels[message->channel];
   if (pen_kind_sends(row->kind))
-    return message->credit != PEN_NONE && m->credits[message->channel] < step * channel->credit_count + message->credit + 1;
+    return message->credit != PEN_NONE &&
+           m->credits[message->channel] < step * channel->credit_count + message->credit + 1;
   if (pen_kind_receives(row->kind)) return false;
   return m->arrived[message->channel] < step * channel->message_count + message->sequence + 1;
 }
@@ -174,12 +200,15 @@ static bool advance(struct machine *m, uint32_t rank) {
   if (row->kind <= PEN_W) compute(m, rank, row);
   if (pen_kind_sends(row->kind)) put(m, &m->profile->messages[row->message]);
   if (pen_kind_receives(row->kind))
-    m->credits[m->profile->messages[row->message].channel] += m->profile->messages[row->message].credit != PEN_NONE;
+    m->credits[m->profile->messages[row->message].channel] +=
+        m->profile->messages[row->message].credit != PEN_NONE;
   if (row->kind == PEN_ADD_TIED_GRAD || row->kind == PEN_UPDATE) tie(m, rank, row);
   if (row->kind == PEN_NORM || row->kind == PEN_UPDATE) end_step(m, rank, row->kind == PEN_UPDATE);
   if (row->kind == PEN_PUBLISH) {
     m->published[rank]++;
-    for (uint32_t n = 0; m->profile->stages[m->plan->stage_count - 1].rank == rank && n < m->plan->microbatch_count; n++)
+    for (uint32_t n = 0;
+         m->profile->stages[m->plan->stage_count - 1].rank == rank && n < m->plan->microbatch_count;
+         n++)
       m->behaviour = mix(m->behaviour, m->loss[n]);
   }
   if (++m->next[rank] == tables->action_count) {
@@ -195,10 +224,12 @@ static void fill(struct machine *m) {
   for (uint32_t index = 0; index < m->plan->weight_count; index++) {
     const struct pen_weight *weight = &m->plan->weights[index];
     uint64_t *value = range(m, weight->rank, weight->value_offset, weight->count * 4);
-    for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++) value[n] = mix(index + 1, n);
+    for (uint64_t n = 0; n < blocks_of(weight->count * 4) && !m->wrong; n++)
+      value[n] = mix(index + 1, n);
     if (!m->wrong) narrow(m, weight, weight->rank, weight->bf16_offset);
   }
-  for (uint32_t index = 0; index < m->plan->tie_count && !m->wrong; index++) { /* the head's copy begins alike */
+  for (uint32_t index = 0; index < m->plan->tie_count && !m->wrong;
+       index++) { /* the head's copy begins alike */
     const struct pen_tie *t = &m->plan->ties[index];
     if (t->weight < m->plan->weight_count && t->dtype == PEN_BF16) {
       narrow(m, &m->plan->weights[t->weight], t->rank, t->value_offset);
@@ -210,22 +241,36 @@ static void fill(struct machine *m) {
   }
   for (uint32_t rank = 0; rank < m->plan->rank_count; rank++)
     for (uint32_t n = 0; n < m->profile->ranks[rank].start_op_count; n++)
-      run_op(m, rank, &no_frame, &m->profile->ranks[rank].ops[m->profile->ranks[rank].start_first_op + n], 0);
+      run_op(m, rank, &no_frame,
+             &m->profile->ranks[rank].ops[m->profile->ranks[rank].start_first_op + n], 0);
 }
 
-/* Runs a profile with random turns. Returns its behaviour; 0 when it gets stuck or leaves its arenas. */
-static uint64_t run(const struct pen_plan *plan, const struct pen_profile *profile, uint64_t *seed) {
+/* Runs a profile with random turns. Returns its behaviour; 0 when it gets stuck or leaves its
+ * arenas. */
+static uint64_t run(const struct pen_plan *plan, const struct pen_profile *profile,
+                    uint64_t *seed) {
   uint32_t ranks = plan->rank_count, still = 0;
-  struct machine m = {.plan = plan, .profile = profile, .block = pen_new(ranks, sizeof *m.block), .next = pen_new(ranks, 4),
-                      .step = pen_new(ranks, 4), .arrived = pen_new(profile->channel_count + 1, 8), .loss = pen_new(plan->microbatch_count, 8),
-                      .board = pen_new(ranks, 8), .credits = pen_new(profile->channel_count + 1, 8), .published = pen_new(ranks, 4)};
-  for (uint32_t rank = 0; rank < ranks; rank++) m.block[rank] = pen_new(blocks_of(plan->memory[rank].arena_bytes) + 1, 8);
+  struct machine m = {.plan = plan,
+                      .profile = profile,
+                      .block = pen_new(ranks, sizeof *m.block),
+                      .next = pen_new(ranks, 4),
+                      .step = pen_new(ranks, 4),
+                      .arrived = pen_new(profile->channel_count + 1, 8),
+                      .loss = pen_new(plan->microbatch_count, 8),
+                      .board = pen_new(ranks, 8),
+                      .credits = pen_new(profile->channel_count + 1, 8),
+                      .published = pen_new(ranks, 4)};
+  for (uint32_t rank = 0; rank < ranks; rank++)
+    m.block[rank] = pen_new(blocks_of(plan->memory[rank].arena_bytes) + 1, 8);
   fill(&m);
   while (still < ranks && !m.wrong) {
     uint32_t rank = (uint32_t)draw(seed, ranks);
     bool moved = false;
-    for (uint64_t turns = draw(seed, 4) ? 1 + draw(seed, 3) : 1 + draw(seed, 400); turns > 0 && advance(&m, rank); turns--) moved = true;
-    if (moved) still = 0;
+    for (uint64_t turns = draw(seed, 4) ? 1 + draw(seed, 3) : 1 + draw(seed, 400);
+         turns > 0 && advance(&m, rank); turns--)
+      moved = true;
+    if (moved)
+      still = 0;
     else
       for (still = 0, rank = 0; rank < ranks; rank++) still += !advance(&m, rank);
   }
@@ -243,12 +288,31 @@ static uint64_t run(const struct pen_plan *plan, const struct pen_profile *profi
 
 /* "table.column" that only the model's mathematics, the files, or a reader need. */
 static const char *const beyond[] = {
-    "pen_op.kind", "pen_op.operand", "pen_op.dim", "pen_op.real", "pen_weight.dim_count", "pen_weight.dim", "pen_weight.initial",
-    "pen_weight.deviation", "pen_weight.frozen", "pen_weight.weight_decay", "pen_weight.value_file", "pen_weight.exp_avg_file",
-    "pen_weight.exp_avg_sq_file", "pen_stage.first_layer", "pen_stage.past_last_layer", "pen_stage.recomputes",
-    "pen_rank_memory.weight_bytes", "pen_rank_memory.bf16_bytes", "pen_rank_memory.gradient_bytes", "pen_rank_memory.moment_bytes",
-    "pen_rank_memory.constant_bytes", "pen_rank_memory.snapshot_offset", "pen_rank_memory.snapshot_bytes",
-    "pen_rank_memory.live_bytes", "pen_rank_memory.receive_slots",
+    "pen_op.kind",
+    "pen_op.operand",
+    "pen_op.dim",
+    "pen_op.real",
+    "pen_weight.dim_count",
+    "pen_weight.dim",
+    "pen_weight.initial",
+    "pen_weight.deviation",
+    "pen_weight.frozen",
+    "pen_weight.weight_decay",
+    "pen_weight.value_file",
+    "pen_weight.exp_avg_file",
+    "pen_weight.exp_avg_sq_file",
+    "pen_stage.first_layer",
+    "pen_stage.past_last_layer",
+    "pen_stage.recomputes",
+    "pen_rank_memory.weight_bytes",
+    "pen_rank_memory.bf16_bytes",
+    "pen_rank_memory.gradient_bytes",
+    "pen_rank_memory.moment_bytes",
+    "pen_rank_memory.constant_bytes",
+    "pen_rank_memory.snapshot_offset",
+    "pen_rank_memory.snapshot_bytes",
+    "pen_rank_memory.live_bytes",
+    "pen_rank_memory.receive_slots",
 };
 
 static bool is_beyond(const char *name) {
@@ -268,11 +332,17 @@ static void list_table(const struct pen_table *table, void *context) {
 }
 
 /* A value: another row's, a neighbouring number, or one bit another. */
-static uint64_t changed(const struct pen_table *table, const struct pen_column *column, uint64_t value, size_t index, uint64_t *seed) {
+static uint64_t changed(const struct pen_table *table, const struct pen_column *column,
+                        uint64_t value, size_t index, uint64_t *seed) {
   switch (draw(seed, 4)) {
-  case 0: return value + (draw(seed, 2) ? 1 : UINT64_MAX) * (column->bytes == 8 && draw(seed, 2) ? BLOCK_BYTES : 1);
-  case 1: return value ^ UINT64_C(1) << draw(seed, draw(seed, 2) ? 4 : 8 * column->bytes);
-  default: return pen_column_value(column, (const char *)table->rows + draw(seed, table->count) * table->form->row_bytes, index);
+    case 0:
+      return value + (draw(seed, 2) ? 1 : UINT64_MAX) *
+                         (column->bytes == 8 && draw(seed, 2) ? BLOCK_BYTES : 1);
+    case 1: return value ^ UINT64_C(1) << draw(seed, draw(seed, 2) ? 4 : 8 * column->bytes);
+    default:
+      return pen_column_value(
+          column, (const char *)table->rows + draw(seed, table->count) * table->form->row_bytes,
+          index);
   }
 }
 
@@ -280,19 +350,27 @@ static uint64_t changed(const struct pen_table *table, const struct pen_column *
 static const char *change(const struct pen_plan *plan, uint64_t *seed) {
   struct tables tables = {.count = 0};
   pen_tables_each(plan, list_table, &tables);
-  const struct pen_schema *form = &pen_schemas[draw(seed, PEN_SCHEMAS)]; /* each kind of table as often as any other */
+  const struct pen_schema *form =
+      &pen_schemas[draw(seed, PEN_SCHEMAS)]; /* each kind of table as often as any other */
   const struct pen_table *table = NULL;
-  for (unsigned tries = 0; tries < 1000 && (!table || table->form != form); tries++) table = &tables.table[draw(seed, tables.count)];
+  for (unsigned tries = 0; tries < 1000 && (!table || table->form != form); tries++)
+    table = &tables.table[draw(seed, tables.count)];
   if (table->form != form) return NULL;
   const struct pen_column *column = &form->column[draw(seed, form->column_count)];
   if (column->format == PEN_AS_TEXT) return NULL;
   size_t index = column->count ? draw(seed, column->count) : 0;
-  char *row = WRITABLE(char, (const char *)table->rows + draw(seed, table->count) * form->row_bytes);
-  uint64_t value = pen_column_value(column, row, index), other = changed(table, column, value, index, seed);
+  char *row =
+      WRITABLE(char, (const char *)table->rows + draw(seed, table->count) * form->row_bytes);
+  uint64_t value = pen_column_value(column, row, index),
+           other = changed(table, column, value, index, seed);
   if (column->format == PEN_AS_FLAG) other = !value;
-  if (form == &pen_schemas[PEN_SCHEMA_RANK_PROGRAM] && strncmp(column->name, "start", 5) != 0) other = draw(seed, value); /* rows there are */
-  memcpy(row + column->offset + index * column->bytes, &other, column->bytes); /* little-endian, as the digest's test */
-  return pen_column_value(column, row, index) == value ? NULL : pen_text("%s.%s", form->type, column->name);
+  if (form == &pen_schemas[PEN_SCHEMA_RANK_PROGRAM] && strncmp(column->name, "start", 5) != 0)
+    other = draw(seed, value); /* rows there are */
+  memcpy(row + column->offset + index * column->bytes, &other,
+         column->bytes); /* little-endian, as the digest's test */
+  return pen_column_value(column, row, index) == value
+             ? NULL
+             : pen_text("%s.%s", form->type, column->name);
 }
 
 /* What came of a change of a plan. */
@@ -307,14 +385,16 @@ static void change_and_compare(const struct pen_plan *plan, struct outcome *outc
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   uint64_t before[PROFILES_MAX];
   for (uint32_t n = 0; n < plan->profile_count; n++)
-    if (!(before[n] = run(plan, &plan->profiles[n], &outcome->seed))) strcpy(outcome->wrong, "the plan itself does not run");
+    if (!(before[n] = run(plan, &plan->profiles[n], &outcome->seed)))
+      strcpy(outcome->wrong, "the plan itself does not run");
   const char *name = change(plan, &outcome->seed);
   if (!name || is_beyond(name)) return;
   outcome->accepted = pen_verify(plan, &problem);
   outcome->rejected = !outcome->accepted;
   for (uint32_t n = 0; n < plan->profile_count && outcome->accepted; n++)
     if (run(plan, &plan->profiles[n], &outcome->seed) != before[n])
-      snprintf(outcome->wrong, sizeof outcome->wrong, "%s changed, accepted, but %s behaves otherwise", name, plan->profiles[n].name);
+      snprintf(outcome->wrong, sizeof outcome->wrong,
+               "%s changed, accepted, but %s behaves otherwise", name, plan->profiles[n].name);
 }
 
 /* Each plan is made once: changes are made in children, see broken.h. */
@@ -332,13 +412,15 @@ static void accepted_changes_change_nothing(void **state) {
       change_and_compare(plan[shape], outcome);
       _exit(0);
     }
-    if (await_child() != 0 || outcome->wrong[0]) fail_msg("seed %lu: %s", (unsigned long)here, outcome->wrong);
+    if (await_child() != 0 || outcome->wrong[0])
+      fail_msg("seed %lu: %s", (unsigned long)here, outcome->wrong);
     accepted += outcome->accepted;
     rejected += outcome->rejected;
     seed = outcome->seed;
   }
   pen_free_all();
-  print_message("# changes of a column: %u accepted, of the same behaviour; %u rejected\n", accepted, rejected);
+  print_message("# changes of a column: %u accepted, of the same behaviour; %u rejected\n",
+                accepted, rejected);
   assert_true(accepted > ROUNDS / 50 && rejected > ROUNDS / 4);
 }
 
@@ -350,13 +432,15 @@ static void turns_do_not_matter(void **state) {
     struct pen_plan *plan = shape_plan(which);
     uint64_t first = run(plan, &plan->profiles[0], &seed);
     assert_true(first != 0);
-    for (unsigned again = 0; again < 5; again++) assert_true(run(plan, &plan->profiles[0], &seed) == first);
+    for (unsigned again = 0; again < 5; again++)
+      assert_true(run(plan, &plan->profiles[0], &seed) == first);
     pen_free_all();
   }
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(turns_do_not_matter), cmocka_unit_test(accepted_changes_change_nothing)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(turns_do_not_matter),
+                                     cmocka_unit_test(accepted_changes_change_nothing)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
   return failed != 0;

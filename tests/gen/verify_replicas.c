@@ -1,21 +1,29 @@
-/* verify_replicas.c: what may be wrong with the rows by which replicas come to one gradient; each defect is rejected in its own words. */
+/* verify_replicas.c: what may be wrong with the rows by which replicas come to one gradient; each
+ * defect is rejected in its own words. */
 #include "tests/support/broken.h"
 
-static bool has_replicas(const struct part *p) { return p->plan->replica_count > 1 && p->profile->kind == PEN_TRAIN; }
+static bool has_replicas(const struct part *p) {
+  return p->plan->replica_count > 1 && p->profile->kind == PEN_TRAIN;
+}
 
-static uint32_t row_of_kind(struct part *p, int kind) { return has_replicas(p) ? some_row(p, kind, kind) : PEN_NONE; }
+static uint32_t row_of_kind(struct part *p, int kind) {
+  return has_replicas(p) ? some_row(p, kind, kind) : PEN_NONE;
+}
 
 /* Takes a row out of the list. */
 static void drop(struct part *p, uint32_t row) {
-  memmove(p->action + row, p->action + row + 1, (p->tables->action_count - row - 1) * sizeof *p->action);
+  memmove(p->action + row, p->action + row + 1,
+          (p->tables->action_count - row - 1) * sizeof *p->action);
   p->tables->action_count--;
 }
 
 /* Moves a row to another place. */
 static void move(struct part *p, uint32_t from, uint32_t to) {
   struct pen_action row = p->action[from];
-  if (from < to) memmove(p->action + from, p->action + from + 1, (to - from) * sizeof row);
-  else memmove(p->action + to + 1, p->action + to, (from - to) * sizeof row);
+  if (from < to)
+    memmove(p->action + from, p->action + from + 1, (to - from) * sizeof row);
+  else
+    memmove(p->action + to + 1, p->action + to, (from - to) * sizeof row);
   p->action[to] = row;
 }
 
@@ -43,12 +51,17 @@ static bool summed_twice(struct part *p) {
   return true;
 }
 
-/* A gradient told of before its last microbatch: the row trades places with the last action that adds. */
+/* A gradient told of before its last microbatch: the row trades places with the last action that
+ * adds. */
 static bool told_early(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_GRAD_READY), last = row;
   while (last != PEN_NONE && last-- > 0)
-    if ((p->action[last].kind == PEN_B || p->action[last].kind == PEN_W) && p->action[last].stage == p->action[row].stage) break;
-  if (row == PEN_NONE || last == PEN_NONE || p->action[last].overlaps || (last > 0 && p->action[last - 1].overlaps)) return false;
+    if ((p->action[last].kind == PEN_B || p->action[last].kind == PEN_W) &&
+        p->action[last].stage == p->action[row].stage)
+      break;
+  if (row == PEN_NONE || last == PEN_NONE || p->action[last].overlaps ||
+      (last > 0 && p->action[last - 1].overlaps))
+    return false;
   move(p, row, last);
   return true;
 }
@@ -83,7 +96,9 @@ static bool brought_before_update(struct part *p) {
 static bool sent_in_part(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_ALL_GATHER_WEIGHT), sent = row_of_kind(p, PEN_SEND_V);
   if (row == PEN_NONE || sent == PEN_NONE) return false;
-  for (row = 0; p->action[row].kind != PEN_ALL_GATHER_WEIGHT || p->action[row].stage != p->action[sent].stage;) row++;
+  for (row = 0; p->action[row].kind != PEN_ALL_GATHER_WEIGHT ||
+                p->action[row].stage != p->action[sent].stage;)
+    row++;
   move(p, row, sent);
   return true;
 }
@@ -97,7 +112,8 @@ static bool another_sharding(struct part *p) {
 
 static struct pen_weight *own_weight(struct part *p, bool cut) {
   struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
-  for (unsigned tries = 0; has_replicas(p) && p->plan->sharding != PEN_SHARD_NONE && tries < 200; tries++) {
+  for (unsigned tries = 0; has_replicas(p) && p->plan->sharding != PEN_SHARD_NONE && tries < 200;
+       tries++) {
     struct pen_weight *weight = &weights[draw(p->seed, p->plan->weight_count)];
     if (weight->rank == p->rank && weight->value_sharded == cut) return weight;
   }
@@ -116,7 +132,8 @@ static bool whole_in_the_room_of_a_shard(struct part *p) {
   return weight != NULL;
 }
 
-/* The moments of one weight begin within those of another: a shard that is not the own one's room. */
+/* The moments of one weight begin within those of another: a shard that is not the own one's room.
+ */
 static bool shards_overlap(struct part *p) {
   struct pen_weight *weight = own_weight(p, false), *other = own_weight(p, false);
   if (!weight || !other || weight == other || weight->frozen || other->frozen) return false;
@@ -221,7 +238,8 @@ static bool waits_for_the_future(struct part *p) {
 static bool norm_before_the_sum(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_NORM), first = PEN_NONE;
   for (uint32_t i = 0; row != PEN_NONE && i < row; i++)
-    if (p->action[i].kind == PEN_REDUCE_SCATTER) first = i; /* the last sum, behind which nothing computes */
+    if (p->action[i].kind == PEN_REDUCE_SCATTER)
+      first = i; /* the last sum, behind which nothing computes */
   if (first == PEN_NONE) return false;
   for (uint32_t i = first; i < row; i++)
     if (p->action[i].kind < PEN_NORM) return false;
@@ -250,37 +268,67 @@ static bool no_replicas(struct part *p) {
 }
 
 static const struct defect defects[] = {
-    {"a gradient of which peers are never told", never_told, {"does not stand above it: peers may still add", "deadlock: it waits for row"}},
-    {"a gradient that is never summed", never_summed,
-     {"peers may not have summed", "not summed yet", "peers may still read", "deadlock: it waits for row"}},
-    {"sums that are never gathered", never_gathered, {"does not stand above it: peers may still read", "deadlock: it waits for row"}},
+    {"a gradient of which peers are never told",
+     never_told,
+     {"does not stand above it: peers may still add", "deadlock: it waits for row"}},
+    {"a gradient that is never summed",
+     never_summed,
+     {"peers may not have summed", "not summed yet", "peers may still read",
+      "deadlock: it waits for row"}},
+    {"sums that are never gathered",
+     never_gathered,
+     {"does not stand above it: peers may still read", "deadlock: it waits for row"}},
     {"a gradient summed twice", summed_twice, {"stands twice in a step"}},
     {"a gradient told of before it is whole", told_early, {"which peers may read already"}},
-    {"a sum that does not wait", sum_does_not_wait, {"peers may still add to the gradients that it reads"}},
+    {"a sum that does not wait",
+     sum_does_not_wait,
+     {"peers may still add to the gradients that it reads"}},
     {"sums gathered early", gathers_early, {"peers may not have summed what it reads"}},
-    {"gradients cleared early", clears_early, {"peers may still read the gradients that it clears"}},
-    {"updated shards that are never brought", never_brought,
-     {"ALL_GATHER_WEIGHT is missing", "ALL_GATHER_WEIGHT does not stand above it", "deadlock: it waits for row"}},
-    {"weights gathered before peers have updated", brought_early, {"peers may not have updated what it reads"}},
-    {"weights gathered before the update", brought_before_update, {"peers may not have updated what it reads", "deadlock: it waits for row"}},
+    {"gradients cleared early",
+     clears_early,
+     {"peers may still read the gradients that it clears"}},
+    {"updated shards that are never brought",
+     never_brought,
+     {"ALL_GATHER_WEIGHT is missing", "ALL_GATHER_WEIGHT does not stand above it",
+      "deadlock: it waits for row"}},
+    {"weights gathered before peers have updated",
+     brought_early,
+     {"peers may not have updated what it reads"}},
+    {"weights gathered before the update",
+     brought_before_update,
+     {"peers may not have updated what it reads", "deadlock: it waits for row"}},
     {"a matrix sent with old shards", sent_in_part, {"shards of the weight that it sends are old"}},
-    {"rows of another sharding", another_sharding,
+    {"rows of another sharding",
+     another_sharding,
      {"so nobody wants the peers'", "must be whole", "no program reads it there",
-      "does not stand above it", "is missing at the step's end", "overlaps",
-      "it waits for row"}},
-    {"a weight cut that programs read", cut_what_is_read, {"but it must be whole", "but no weight, gradient or constant lies there"}},
-    {"a whole weight in the room of a shard", whole_in_the_room_of_a_shard,
-     {"no program reads it there", "is no weight of the rank that is cut", "but no weight, gradient", "of the arena are shared"}},
+      "does not stand above it", "is missing at the step's end", "overlaps", "it waits for row"}},
+    {"a weight cut that programs read",
+     cut_what_is_read,
+     {"but it must be whole", "but no weight, gradient or constant lies there"}},
+    {"a whole weight in the room of a shard",
+     whole_in_the_room_of_a_shard,
+     {"no program reads it there", "is no weight of the rank that is cut",
+      "but no weight, gradient", "of the arena are shared"}},
     {"shards that overlap", shards_overlap, {"overlaps"}},
     {"a weight used before it is whole", used_early, {"are not whole"}},
     {"a weight used when it is given up", used_late, {"are not whole"}},
-    {"weights that are never brought together", never_whole, {"are not whole", "deadlock: it waits for row"}},
-    {"weights that are never given up", never_given_up, {"RESHARD is missing", "are whole already"}},
+    {"weights that are never brought together",
+     never_whole,
+     {"are not whole", "deadlock: it waits for row"}},
+    {"weights that are never given up",
+     never_given_up,
+     {"RESHARD is missing", "are whole already"}},
     {"weights brought together twice", whole_twice, {"are whole already"}},
-    {"weights brought together before peers have updated", whole_before_the_peers, {"it waits for nobody"}},
+    {"weights brought together before peers have updated",
+     whole_before_the_peers,
+     {"it waits for nobody"}},
     {"weights that wait for what comes after", whole_of_the_future, {"deadlock: it waits for row"}},
-    {"shards updated while peers read them", updated_while_read, {"it waits for row 0 of the exchange"}},
-    {"weights brought elsewhere", whole_elsewhere, {"reads ", "outside window and activation part", "gives up", "waits for", "sends"}},
+    {"shards updated while peers read them",
+     updated_while_read,
+     {"it waits for row 0 of the exchange"}},
+    {"weights brought elsewhere",
+     whole_elsewhere,
+     {"reads ", "outside window and activation part", "gives up", "waits for", "sends"}},
     {"another stage's weights", another_stages_weights, {"are not whole", "are whole already"}},
     {"weights outside the shared part", value_not_shared, {"of the arena are shared, but"}},
     {"a row that waits for itself", waits_for_itself, {"deadlock: it waits for row"}},
@@ -288,7 +336,9 @@ static const struct defect defects[] = {
     {"a norm before the sum", norm_before_the_sum, {"the gradients are not summed yet"}},
     {"another rank's stage", anothers_stage, {"is not on this rank"}},
     {"gradients outside the shared part", gradients_not_shared, {"of the arena are shared, but"}},
-    {"an exchange without replicas", no_replicas, {"no replicas to exchange with", "has nobody to share with"}},
+    {"an exchange without replicas",
+     no_replicas,
+     {"no replicas to exchange with", "has nobody to share with"}},
 };
 
 static void defects_are_rejected(void **state) {
@@ -298,7 +348,8 @@ static void defects_are_rejected(void **state) {
 
 /* ---- weights that W reads ---- */
 
-/* A schedule that splits its backward, weights shared out, and a head that makes 40 rows of logits, 32 at a time, or all at once. */
+/* A schedule that splits its backward, weights shared out, and a head that makes 40 rows of logits,
+ * 32 at a time, or all at once. */
 struct sharing {
   const struct pen_schedule *schedule;
   const char *reshard, *dtype;
@@ -308,16 +359,21 @@ struct sharing {
 
 static struct whole share_weights(const struct sharing *s) {
   uint32_t stages = s->schedule->stages_minimum;
-  return make_whole(pen_text(
-      "pipeline = { ranks = 4; stages_per_rank = %u; microbatches = 8; schedule = \"%s\"; zero_bubble = true; };\n"
-      "model = { family = \"llama\"; layers = 8; hidden = 16; heads = 2; kv_heads = 1; ffn = 24; vocab = 32; sequence = 40; loss_rows = %u;"
-      " dtype = \"%s\"; tie_embeddings = %s; };\n"
-      "batch = { microbatch = 1; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\ncluster = { device = \"cpu\"; };\n"
-      "data_parallel = { replicas = %u; shard = \"weights\"; reshard = \"%s\"; };\n",
-      stages, s->schedule->name, s->chunks ? 32 : 0, s->dtype, s->tied ? "true" : "false", s->replicas, s->reshard));
+  return make_whole(
+      pen_text("pipeline = { ranks = 4; stages_per_rank = %u; microbatches = 8; schedule = \"%s\"; "
+               "zero_bubble = true; };\n"
+               "model = { family = \"llama\"; layers = 8; hidden = 16; heads = 2; kv_heads = 1; "
+               "ffn = 24; vocab = 32; sequence = 40; loss_rows = %u;"
+               " dtype = \"%s\"; tie_embeddings = %s; };\n"
+               "batch = { microbatch = 1; };\noptimizer = { learning_rate = 1e-3; steps = 10; "
+               "};\ncluster = { device = \"cpu\"; };\n"
+               "data_parallel = { replicas = %u; shard = \"weights\"; reshard = \"%s\"; };\n",
+               stages, s->schedule->name, s->chunks ? 32 : 0, s->dtype, s->tied ? "true" : "false",
+               s->replicas, s->reshard));
 }
 
-/* How often a stage's weights are brought together for a W, which is more than it needs of any stage but that of a head in chunks. */
+/* How often a stage's weights are brought together for a W, which is more than it needs of any
+ * stage but that of a head in chunks. */
 static unsigned uses_by_w(const struct whole *w) {
   unsigned uses = 0;
   for (uint32_t rank = 0; rank < w->lowered->rank_count; rank++)
@@ -325,7 +381,8 @@ static unsigned uses_by_w(const struct whole *w) {
       const struct pen_action *action = &w->lowered->action[rank][row], *next = action + 1;
       if (action->kind != PEN_UNSHARD) continue;
       while (next->kind > PEN_W || next->stage != action->stage) next++;
-      if (next->kind == PEN_W && action->stage + 1u < w->partition->stage_count) fail_msg("stage %u is brought together for a W", action->stage);
+      if (next->kind == PEN_W && action->stage + 1u < w->partition->stage_count)
+        fail_msg("stage %u is brought together for a W", action->stage);
       uses += next->kind == PEN_W;
     }
   return uses;
@@ -335,31 +392,40 @@ static void check_sharing(const struct sharing *s, unsigned *uses) {
   struct whole w = share_weights(s);
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   if (!pen_verify(w.plan, &problem))
-    fail_msg("%s, %u replicas, reshard %s, %s%s%s: rank %u, row %u: %s", s->schedule->name, s->replicas, s->reshard, s->dtype,
-             s->chunks ? ", chunks" : "", s->tied ? ", tied" : "", problem.rank, problem.action, problem.reason);
+    fail_msg("%s, %u replicas, reshard %s, %s%s%s: rank %u, row %u: %s", s->schedule->name,
+             s->replicas, s->reshard, s->dtype, s->chunks ? ", chunks" : "",
+             s->tied ? ", tied" : "", problem.rank, problem.action, problem.reason);
   unsigned own = uses_by_w(&w);
-  if (own > 0 && (!s->chunks || s->tied)) fail_msg("%s: %u times weights for a W that reads none", s->schedule->name, own);
+  if (own > 0 && (!s->chunks || s->tied))
+    fail_msg("%s: %u times weights for a W that reads none", s->schedule->name, own);
   *uses += own;
   pen_free_all();
 }
 
-/* Where the head makes its logits by chunks, W makes them again, with the weights that F and I had. */
+/* Where the head makes its logits by chunks, W makes them again, with the weights that F and I had.
+ */
 static void a_head_in_chunks_finds_its_weights(void **state) {
   (void)state;
   unsigned uses = 0, schedules = 0;
   for (uint32_t i = 0; i < pen_schedule_count; i++) {
     const struct pen_schedule *schedule = &pen_schedules[i];
-    if (!schedule->trains || schedule->given != PEN_GIVEN_BY_RULE || schedule->split == PEN_SPLIT_NEVER) continue;
+    if (!schedule->trains || schedule->given != PEN_GIVEN_BY_RULE ||
+        schedule->split == PEN_SPLIT_NEVER)
+      continue;
     schedules++;
     for (unsigned bits = 0; bits < 32; bits++)
-      check_sharing(&(struct sharing){schedule, bits & 1 ? "use" : "step", bits & 16 ? "bf16" : "f32", bits & 2 ? 3 : 2, bits & 4, bits & 8}, &uses);
+      check_sharing(
+          &(struct sharing){schedule, bits & 1 ? "use" : "step", bits & 16 ? "bf16" : "f32",
+                            bits & 2 ? 3 : 2, bits & 4, bits & 8},
+          &uses);
   }
   print_message("# %u schedules, weights brought together for a W %u times\n", schedules, uses);
   assert_true(schedules >= 8 && uses > 20);
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(defects_are_rejected), cmocka_unit_test(a_head_in_chunks_finds_its_weights)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(defects_are_rejected),
+                                     cmocka_unit_test(a_head_in_chunks_finds_its_weights)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
   return failed != 0;

@@ -1,5 +1,6 @@
-/* verify_rows.c: the verifier on bare rows: what it accepts runs to its end in all three models of communication, what it rejects
- * has its own message; tested against a naive second implementation, and with orders broken in every way. Also the text of orders. */
+/* verify_rows.c: the verifier on bare rows: what it accepts runs to its end in all three models of
+ * communication, what it rejects has its own message; tested against a naive second implementation,
+ * and with orders broken in every way. Also the text of orders. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -16,48 +17,60 @@ struct rows {
 };
 
 /* A schedule's order with its messages, without waits and the step's end. */
-static struct rows make_rows(const char *schedule, int warmup, bool split, uint32_t ranks, uint32_t stages, uint32_t microbatches) {
+static struct rows make_rows(const char *schedule, int warmup, bool split, uint32_t ranks,
+                             uint32_t stages, uint32_t microbatches) {
   struct rows rows;
-  struct pen_order *order = make_order(schedule, warmup, split, ranks, stages, microbatches, &rows.partition);
+  struct pen_order *order =
+      make_order(schedule, warmup, split, ranks, stages, microbatches, &rows.partition);
   struct pen_stage_cost *cost = pen_new(rows.partition->stage_count, sizeof *cost);
-  for (uint32_t stage = 0; stage < rows.partition->stage_count; stage++) cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0};
-  struct pen_lowered *lowered = pen_lower(order, rows.partition, pen_simulate(order, rows.partition, cost, -1), PEN_TRAIN, true);
+  for (uint32_t stage = 0; stage < rows.partition->stage_count; stage++)
+    cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0};
+  struct pen_lowered *lowered = pen_lower(
+      order, rows.partition, pen_simulate(order, rows.partition, cost, -1), PEN_TRAIN, true);
   rows.action = pen_new(ranks, sizeof *rows.action);
   rows.count = pen_new(ranks, sizeof *rows.count);
   for (uint32_t rank = 0; rank < ranks; rank++) {
-    rows.action[rank] = pen_new(lowered->count[rank] + 8, sizeof **rows.action); /* some may be added */
+    rows.action[rank] =
+        pen_new(lowered->count[rank] + 8, sizeof **rows.action); /* some may be added */
     for (uint32_t index = 0; index < lowered->count[rank]; index++)
-      if (lowered->action[rank][index].kind <= PEN_RECV_B) rows.action[rank][rows.count[rank]++] = lowered->action[rank][index];
+      if (lowered->action[rank][index].kind <= PEN_RECV_B)
+        rows.action[rank][rows.count[rank]++] = lowered->action[rank][index];
   }
   return rows;
 }
 
 static bool verify(const struct rows *rows, struct pen_problem *problem) {
   const struct pen_partition *p = rows->partition;
-  return pen_verify_actions(rows->action, rows->count, p->rank_count, p->stage_count, p->microbatch_count, p->rank_of, PEN_TRAIN, problem);
+  return pen_verify_actions(rows->action, rows->count, p->rank_count, p->stage_count,
+                            p->microbatch_count, p->rank_of, PEN_TRAIN, problem);
 }
 
 static void insert(struct rows *rows, uint32_t rank, uint32_t at, struct pen_action action) {
-  memmove(rows->action[rank] + at + 1, rows->action[rank] + at, (rows->count[rank]++ - at) * sizeof action);
+  memmove(rows->action[rank] + at + 1, rows->action[rank] + at,
+          (rows->count[rank]++ - at) * sizeof action);
   rows->action[rank][at] = action;
 }
 
 static struct pen_action take_out(struct rows *rows, uint32_t rank, uint32_t at) {
   struct pen_action action = rows->action[rank][at];
-  memmove(rows->action[rank] + at, rows->action[rank] + at + 1, (--rows->count[rank] - at) * sizeof action);
+  memmove(rows->action[rank] + at, rows->action[rank] + at + 1,
+          (--rows->count[rank] - at) * sizeof action);
   return action;
 }
 
-static uint32_t find(const struct rows *rows, uint32_t rank, int kind, uint32_t stage, uint32_t microbatch) {
+static uint32_t find(const struct rows *rows, uint32_t rank, int kind, uint32_t stage,
+                     uint32_t microbatch) {
   for (uint32_t index = 0; index < rows->count[rank]; index++) {
     const struct pen_action *action = &rows->action[rank][index];
-    if (action->kind == kind && action->stage == stage && action->microbatch == microbatch) return index;
+    if (action->kind == kind && action->stage == stage && action->microbatch == microbatch)
+      return index;
   }
   return PEN_NONE;
 }
 
 /* Rows from the text of an actions file, through the reader. */
-static struct rows read_rows(const char *text, uint32_t ranks, uint32_t stages, uint32_t microbatches, bool zigzag) {
+static struct rows read_rows(const char *text, uint32_t ranks, uint32_t stages,
+                             uint32_t microbatches, bool zigzag) {
   struct rows rows = {.partition = make_partition(ranks, stages, microbatches, zigzag)};
   char path[] = "/tmp/penstock-actions-XXXXXX";
   int file = mkstemp(path);
@@ -78,16 +91,18 @@ static const struct {
   bool split;
   uint32_t stages;
 } schedules[] = {
-    {"gpipe", 0, false, 1}, {"1f1b", 1, false, 1}, {"1f1b", 2, false, 1}, {"1f1b", 0, true, 1},
-    {"1f1b", 0, false, 2},  {"1f1b", 0, true, 2},  {"looped_bfs", 0, false, 3}, {"zero_bubble_v", 0, false, 2},
+    {"gpipe", 0, false, 1},      {"1f1b", 1, false, 1},          {"1f1b", 2, false, 1},
+    {"1f1b", 0, true, 1},        {"1f1b", 0, false, 2},          {"1f1b", 0, true, 2},
+    {"looped_bfs", 0, false, 3}, {"zero_bubble_v", 0, false, 2},
 };
 enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
 
 static struct rows some_rows(uint64_t *seed) {
   size_t which = draw(seed, SCHEDULES);
-  uint32_t ranks = 2 + (uint32_t)draw(seed, 3), microbatches = ranks * (1 + (uint32_t)draw(seed, 2));
-  return make_rows(schedules[which].schedule, schedules[which].warmup, schedules[which].split, ranks, schedules[which].stages,
-                   microbatches);
+  uint32_t ranks = 2 + (uint32_t)draw(seed, 3),
+           microbatches = ranks * (1 + (uint32_t)draw(seed, 2));
+  return make_rows(schedules[which].schedule, schedules[which].warmup, schedules[which].split,
+                   ranks, schedules[which].stages, microbatches);
 }
 
 static void schedules_are_accepted(void **state) {
@@ -96,23 +111,28 @@ static void schedules_are_accepted(void **state) {
     for (uint32_t ranks = 1; ranks <= 6; ranks++)
       for (uint32_t rounds = 1; rounds <= 3; rounds++) {
         struct pen_problem problem = {.rank = PEN_NONE};
-        struct rows rows = make_rows(schedules[which].schedule, schedules[which].warmup, schedules[which].split, ranks,
-                                     schedules[which].stages, rounds * ranks);
+        struct rows rows =
+            make_rows(schedules[which].schedule, schedules[which].warmup, schedules[which].split,
+                      ranks, schedules[which].stages, rounds * ranks);
         if (!verify(&rows, &problem))
-          fail_msg("%s %u ranks %u microbatches: rank %u action %u: %s", schedules[which].schedule, ranks, rounds * ranks,
-                   problem.rank, problem.action, problem.reason);
+          fail_msg("%s %u ranks %u microbatches: rank %u action %u: %s", schedules[which].schedule,
+                   ranks, rounds * ranks, problem.rank, problem.action, problem.reason);
         pen_free_all();
       }
 }
 
 /* ---- one defect at a time, each with its message ---- */
 
-static uint32_t some_rank(const struct rows *rows, uint64_t *seed) { return (uint32_t)draw(seed, rows->partition->rank_count); }
+static uint32_t some_rank(const struct rows *rows, uint64_t *seed) {
+  return (uint32_t)draw(seed, rows->partition->rank_count);
+}
 
-static uint32_t some_of(const struct rows *rows, uint32_t rank, int first_kind, int last_kind, uint64_t *seed) {
+static uint32_t some_of(const struct rows *rows, uint32_t rank, int first_kind, int last_kind,
+                        uint64_t *seed) {
   for (unsigned tries = 0; tries < 10000; tries++) {
     uint32_t index = (uint32_t)draw(seed, rows->count[rank]);
-    if (rows->action[rank][index].kind >= first_kind && rows->action[rank][index].kind <= last_kind) return index;
+    if (rows->action[rank][index].kind >= first_kind && rows->action[rank][index].kind <= last_kind)
+      return index;
   }
   return PEN_NONE;
 }
@@ -155,10 +175,12 @@ static bool wrong_rank(struct rows *rows, uint64_t *seed) {
 
 /* Two sends of one kind and stage change places, with what they need moved before both. */
 static bool crossed_sends(struct rows *rows, uint64_t *seed) {
-  uint32_t rank = some_rank(rows, seed), first = some_of(rows, rank, PEN_SEND_F, PEN_SEND_F, seed), second = PEN_NONE;
+  uint32_t rank = some_rank(rows, seed), first = some_of(rows, rank, PEN_SEND_F, PEN_SEND_F, seed),
+           second = PEN_NONE;
   if (first == PEN_NONE) return false;
   for (uint32_t index = first + 1; index < rows->count[rank] && second == PEN_NONE; index++)
-    if (rows->action[rank][index].kind == PEN_SEND_F && rows->action[rank][index].stage == rows->action[rank][first].stage)
+    if (rows->action[rank][index].kind == PEN_SEND_F &&
+        rows->action[rank][index].stage == rows->action[rank][first].stage)
       second = index;
   if (second == PEN_NONE) return false;
   struct pen_action action = take_out(rows, rank, first);
@@ -184,8 +206,11 @@ static bool receive_after_use(struct rows *rows, uint64_t *seed) {
 
 static bool needless_message(struct rows *rows, uint64_t *seed) {
   uint32_t last = rows->partition->stage_count - 1, rank = rows->partition->rank_of[last];
-  insert(rows, rank, rows->count[rank], (struct pen_action){.kind = PEN_SEND_F, .stage = (uint16_t)last,
-                                                           .microbatch = (uint32_t)draw(seed, rows->partition->microbatch_count)});
+  insert(
+      rows, rank, rows->count[rank],
+      (struct pen_action){.kind = PEN_SEND_F,
+                          .stage = (uint16_t)last,
+                          .microbatch = (uint32_t)draw(seed, rows->partition->microbatch_count)});
   return true;
 }
 
@@ -218,7 +243,8 @@ static bool no_kind(struct rows *rows, uint64_t *seed) {
 
 static bool early_end(struct rows *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
-  insert(rows, rank, (uint32_t)draw(seed, rows->count[rank]), (struct pen_action){.kind = PEN_UPDATE});
+  insert(rows, rank, (uint32_t)draw(seed, rows->count[rank]),
+         (struct pen_action){.kind = PEN_UPDATE});
   return true;
 }
 
@@ -227,7 +253,9 @@ static bool late_wait(struct rows *rows, uint64_t *seed) {
   if (index == PEN_NONE) return false;
   struct pen_action action = rows->action[rank][index];
   action.kind = PEN_WAIT_F;
-  insert(rows, rank, draw(seed, 2) ? index : find(rows, rank, PEN_F, action.stage, action.microbatch) + 1, action);
+  insert(rows, rank,
+         draw(seed, 2) ? index : find(rows, rank, PEN_F, action.stage, action.microbatch) + 1,
+         action);
   return true;
 }
 
@@ -266,11 +294,15 @@ static void defects_have_their_messages(void **state) {
         applied++;
         bool accepted = verify(&rows, &problem);
         bool waits = strcmp(defects[which].reason, "wait") == 0 &&
-                     (strstr(problem.reason, "for whose message it waits") || strstr(problem.reason, "which it needs"));
+                     (strstr(problem.reason, "for whose message it waits") ||
+                      strstr(problem.reason, "which it needs"));
         if (accepted || (!waits && !strstr(problem.reason, defects[which].reason)))
-          fail_msg("%s, seed %lu: %s", defects[which].name, (unsigned long)here, accepted ? "accepted" : problem.reason);
-        if (problem.rank >= rows.partition->rank_count || problem.action >= rows.count[problem.rank])
-          fail_msg("%s, seed %lu: names no row: %s", defects[which].name, (unsigned long)here, problem.reason);
+          fail_msg("%s, seed %lu: %s", defects[which].name, (unsigned long)here,
+                   accepted ? "accepted" : problem.reason);
+        if (problem.rank >= rows.partition->rank_count ||
+            problem.action >= rows.count[problem.rank])
+          fail_msg("%s, seed %lu: names no row: %s", defects[which].name, (unsigned long)here,
+                   problem.reason);
       }
       pen_free_all();
     }
@@ -278,7 +310,8 @@ static void defects_have_their_messages(void **state) {
   }
 }
 
-/* ---- deadlocks: against a naive runner that tries everything again and again, in random order ---- */
+/* ---- deadlocks: against a naive runner that tries everything again and again, in random order
+ * ---- */
 
 enum model { PUTS, PAIR_LANES, RANK_LANES };
 
@@ -289,15 +322,22 @@ struct naive {
   bool **ended; /* [rank][row]: puts: sent or received; rendezvous: met */
 };
 
-/* The other side of a communication row, or for a compute row what sends its message; false: none. */
-static bool naive_mate(const struct naive *n, const struct pen_action *action, uint32_t *rank, uint32_t *row) {
+/* The other side of a communication row, or for a compute row what sends its message; false: none.
+ */
+static bool naive_mate(const struct naive *n, const struct pen_action *action, uint32_t *rank,
+                       uint32_t *row) {
   const struct pen_partition *p = n->rows->partition;
-  static const int mate[PEN_MICROBATCH_KINDS] = {[PEN_F] = PEN_SEND_F, [PEN_B] = PEN_SEND_B, [PEN_I] = PEN_SEND_B, [PEN_SEND_F] = PEN_RECV_F,
-                                           [PEN_RECV_F] = PEN_SEND_F, [PEN_SEND_B] = PEN_RECV_B, [PEN_RECV_B] = PEN_SEND_B};
-  static const int step[PEN_MICROBATCH_KINDS] = {[PEN_F] = -1, [PEN_B] = 1, [PEN_I] = 1, [PEN_SEND_F] = 1, [PEN_RECV_F] = -1,
-                                           [PEN_SEND_B] = -1, [PEN_RECV_B] = 1};
+  static const int mate[PEN_MICROBATCH_KINDS] = {
+      [PEN_F] = PEN_SEND_F,      [PEN_B] = PEN_SEND_B,      [PEN_I] = PEN_SEND_B,
+      [PEN_SEND_F] = PEN_RECV_F, [PEN_RECV_F] = PEN_SEND_F, [PEN_SEND_B] = PEN_RECV_B,
+      [PEN_RECV_B] = PEN_SEND_B};
+  static const int step[PEN_MICROBATCH_KINDS] = {
+      [PEN_F] = -1,      [PEN_B] = 1,       [PEN_I] = 1,     [PEN_SEND_F] = 1,
+      [PEN_RECV_F] = -1, [PEN_SEND_B] = -1, [PEN_RECV_B] = 1};
   int64_t stage = (int64_t)action->stage + step[action->kind];
-  if (action->kind == PEN_W || stage < 0 || stage >= p->stage_count || p->rank_of[stage] == p->rank_of[action->stage]) return false;
+  if (action->kind == PEN_W || stage < 0 || stage >= p->stage_count ||
+      p->rank_of[stage] == p->rank_of[action->stage])
+    return false;
   *rank = p->rank_of[stage];
   *row = find(n->rows, *rank, mate[action->kind], (uint32_t)stage, action->microbatch);
   return true;
@@ -312,7 +352,8 @@ static bool heads_lane(const struct naive *n, uint32_t rank, uint32_t row) {
     const struct pen_action *before = &n->rows->action[rank][index];
     if (before->kind < PEN_SEND_F || n->ended[rank][index]) continue;
     naive_mate(n, before, &other, &unused);
-    bool sends = before->kind == PEN_SEND_F || before->kind == PEN_SEND_B, send = action->kind == PEN_SEND_F || action->kind == PEN_SEND_B;
+    bool sends = before->kind == PEN_SEND_F || before->kind == PEN_SEND_B,
+         send = action->kind == PEN_SEND_F || action->kind == PEN_SEND_B;
     if (n->model == RANK_LANES || (other == peer && sends == send)) return false;
   }
   return true;
@@ -322,7 +363,8 @@ static bool naive_step(struct naive *n, uint32_t rank) {
   uint32_t peer, row, at = n->next[rank];
   const struct pen_action *action = &n->rows->action[rank][at];
   bool talks = at < n->rows->count[rank] && naive_mate(n, action, &peer, &row), moved = false;
-  bool receives = at < n->rows->count[rank] && (action->kind == PEN_RECV_F || action->kind == PEN_RECV_B);
+  bool receives =
+      at < n->rows->count[rank] && (action->kind == PEN_RECV_F || action->kind == PEN_RECV_B);
   if (n->model == PUTS) {
     if (at == n->rows->count[rank]) return false;
     if (talks && !receives && !n->ended[peer][row]) return false; /* the credit, or the message */
@@ -331,13 +373,16 @@ static bool naive_step(struct naive *n, uint32_t rank) {
     return true;
   }
   for (uint32_t index = 0; index < at; index++) { /* started communication */
-    if (n->rows->action[rank][index].kind < PEN_SEND_F || n->ended[rank][index] || !heads_lane(n, rank, index)) continue;
+    if (n->rows->action[rank][index].kind < PEN_SEND_F || n->ended[rank][index] ||
+        !heads_lane(n, rank, index))
+      continue;
     naive_mate(n, &n->rows->action[rank][index], &peer, &row);
     if (row >= n->next[peer] || !heads_lane(n, peer, row)) continue;
     n->ended[rank][index] = n->ended[peer][row] = moved = true;
   }
   if (at == n->rows->count[rank]) return moved;
-  if (action->kind < PEN_SEND_F && naive_mate(n, action, &peer, &row) && !n->ended[peer][row]) return moved;
+  if (action->kind < PEN_SEND_F && naive_mate(n, action, &peer, &row) && !n->ended[peer][row])
+    return moved;
   n->next[rank]++;
   return true;
 }
@@ -345,8 +390,12 @@ static bool naive_step(struct naive *n, uint32_t rank) {
 /* Runs a model with random turns until nothing moves. Does it reach the end? */
 static bool naive_run(const struct rows *rows, enum model model, uint64_t *seed) {
   uint32_t ranks = rows->partition->rank_count, still = 0;
-  struct naive n = {.rows = rows, .model = model, .next = pen_new(ranks, sizeof(uint32_t)), .ended = pen_new(ranks, sizeof(bool *))};
-  for (uint32_t rank = 0; rank < ranks; rank++) n.ended[rank] = pen_new(rows->count[rank] + 1u, sizeof(bool));
+  struct naive n = {.rows = rows,
+                    .model = model,
+                    .next = pen_new(ranks, sizeof(uint32_t)),
+                    .ended = pen_new(ranks, sizeof(bool *))};
+  for (uint32_t rank = 0; rank < ranks; rank++)
+    n.ended[rank] = pen_new(rows->count[rank] + 1u, sizeof(bool));
   while (still < 2) {
     for (uint32_t turn = 0; turn < ranks; turn++) naive_step(&n, (uint32_t)draw(seed, ranks));
     bool moved = false;
@@ -379,68 +428,96 @@ static void verdicts_agree_with_a_naive_runner(void **state) {
     bool fine = verify(&rows, &problem), deadlock = strstr(problem.reason, "deadlock") != NULL;
     if (fine || deadlock) {
       bool ends[3];
-      for (int model = PUTS; model <= RANK_LANES; model++) ends[model] = naive_run(&rows, (enum model)model, &seed);
+      for (int model = PUTS; model <= RANK_LANES; model++)
+        ends[model] = naive_run(&rows, (enum model)model, &seed);
       bool all = ends[PUTS] && ends[PAIR_LANES] && ends[RANK_LANES];
       static const char *const words[] = {"one-sided puts", "one lane a pair", "one lane a rank"};
       int first = !ends[PUTS] ? PUTS : !ends[PAIR_LANES] ? PAIR_LANES : RANK_LANES;
       if (all != fine || (!fine && !strstr(problem.reason, words[first])))
-        fail_msg("seed %lu: naive: %d %d %d; verify: %s", (unsigned long)here, ends[0], ends[1], ends[2], fine ? "fine" : problem.reason);
-      if (fine) accepted++;
-      else stuck[first]++;
+        fail_msg("seed %lu: naive: %d %d %d; verify: %s", (unsigned long)here, ends[0], ends[1],
+                 ends[2], fine ? "fine" : problem.reason);
+      if (fine)
+        accepted++;
+      else
+        stuck[first]++;
     }
     pen_free_all();
   }
-  print_message("# accepted %u, deadlocks with puts %u, one lane a rank %u\n", accepted, stuck[PUTS], stuck[RANK_LANES]);
+  print_message("# accepted %u, deadlocks with puts %u, one lane a rank %u\n", accepted,
+                stuck[PUTS], stuck[RANK_LANES]);
   assert_true(accepted > 100 && stuck[PUTS] > 20 && stuck[RANK_LANES] > 20);
 }
 
 /* ---- the models one by one ---- */
 
-static void expect_reason(const struct rows *rows, const char *reason, uint32_t rank, uint32_t action) {
+static void expect_reason(const struct rows *rows, const char *reason, uint32_t rank,
+                          uint32_t action) {
   struct pen_problem problem = {.rank = PEN_NONE};
   if (verify(rows, &problem)) fail_msg("accepted, wanted \"%s\"", reason);
   if (!strstr(problem.reason, reason) || problem.rank != rank || problem.action != action)
-    fail_msg("rank %u action %u: %s; wanted \"%s\" at rank %u action %u", problem.rank, problem.action, problem.reason, reason, rank, action);
+    fail_msg("rank %u action %u: %s; wanted \"%s\" at rank %u action %u", problem.rank,
+             problem.action, problem.reason, reason, rank, action);
 }
 
 static void deadlocks_name_who_waits_for_what(void **state) {
   (void)state;
-  struct rows rows = read_rows("0: 0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1\n"
-                               "1: 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1\n", 2, 1, 2, false);
-  expect_reason(&rows, "deadlock with one-sided puts: it waits for 1SEND_B0 of rank 1, which waits at 1F1", 0, 3);
-  rows = read_rows("# one lane a rank: both receive first\n"
-                   "1: 1RECV_F0 1F0 1RECV_F1 1B0 1SEND_B0 1F1 1B1 1SEND_B1\n\n"
-                   "0: 0F0 0SEND_F0 0F1 0RECV_B0 0SEND_F1 0B0 0RECV_B1 0B1\n", 2, 1, 2, false);
-  expect_reason(&rows, "deadlock with rendezvous, one lane a rank: it waits for the end of 1SEND_B0 of rank 1", 0, 5);
+  struct rows rows = read_rows(
+      "0: 0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1\n"
+      "1: 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1\n",
+      2, 1, 2, false);
+  expect_reason(&rows,
+                "deadlock with one-sided puts: it waits for 1SEND_B0 of rank 1, which waits at 1F1",
+                0, 3);
+  rows = read_rows(
+      "# one lane a rank: both receive first\n"
+      "1: 1RECV_F0 1F0 1RECV_F1 1B0 1SEND_B0 1F1 1B1 1SEND_B1\n\n"
+      "0: 0F0 0SEND_F0 0F1 0RECV_B0 0SEND_F1 0B0 0RECV_B1 0B1\n",
+      2, 1, 2, false);
+  expect_reason(
+      &rows,
+      "deadlock with rendezvous, one lane a rank: it waits for the end of 1SEND_B0 of rank 1", 0,
+      5);
 }
 
-/* One lane a pair of ranks can be stuck, where puts are not, only when a row waits for a send that still reads what it overwrites:
- * here 3B0 for 0SEND_F1, which rank 1 receives after 1B0, which needs 3B0. */
+/* One lane a pair of ranks can be stuck, where puts are not, only when a row waits for a send that
+ * still reads what it overwrites: here 3B0 for 0SEND_F1, which rank 1 receives after 1B0, which
+ * needs 3B0. */
 static void holds_can_deadlock(void **state) {
   (void)state;
   struct rows rows = read_rows(
-      "0: 0F0 0SEND_F0 0F1 3RECV_F0 3F0 3SEND_F0 0SEND_F1 3RECV_B0 3B0 3SEND_B0 0RECV_B0 0B0 3RECV_F1 3F1 3SEND_F1 3RECV_B1 3B1"
+      "0: 0F0 0SEND_F0 0F1 3RECV_F0 3F0 3SEND_F0 0SEND_F1 3RECV_B0 3B0 3SEND_B0 0RECV_B0 0B0 "
+      "3RECV_F1 3F1 3SEND_F1 3RECV_B1 3B1"
       " 3SEND_B1 0RECV_B1 0B1\n"
-      "1: 1RECV_F0 1F0 1SEND_F0 4RECV_F0 4F0 4SEND_F0 4RECV_B0 4B0 4SEND_B0 1RECV_B0 1B0 1SEND_B0 1RECV_F1 1F1 1SEND_F1 4RECV_F1"
+      "1: 1RECV_F0 1F0 1SEND_F0 4RECV_F0 4F0 4SEND_F0 4RECV_B0 4B0 4SEND_B0 1RECV_B0 1B0 1SEND_B0 "
+      "1RECV_F1 1F1 1SEND_F1 4RECV_F1"
       " 4F1 4SEND_F1 4RECV_B1 4B1 4SEND_B1 1RECV_B1 1B1 1SEND_B1\n"
-      "2: 2RECV_F0 2F0 2SEND_F0 5RECV_F0 5F0 5B0 5SEND_B0 2RECV_B0 2B0 2SEND_B0 2RECV_F1 2F1 2SEND_F1 5RECV_F1 5F1 5B1 5SEND_B1"
-      " 2RECV_B1 2B1 2SEND_B1\n", 3, 2, 2, false);
+      "2: 2RECV_F0 2F0 2SEND_F0 5RECV_F0 5F0 5B0 5SEND_B0 2RECV_B0 2B0 2SEND_B0 2RECV_F1 2F1 "
+      "2SEND_F1 5RECV_F1 5F1 5B1 5SEND_B1"
+      " 2RECV_B1 2B1 2SEND_B1\n",
+      3, 2, 2, false);
   const struct pen_partition *p = rows.partition;
   struct pen_problem problem = {.rank = PEN_NONE};
   bool *none = pen_new((size_t)p->stage_count * p->microbatch_count, sizeof(bool));
   struct pen_hold hold = {8, 6}, *holds[3] = {&hold, NULL, NULL};
   size_t hold_count[3] = {1, 0, 0};
-  struct pen_checked checked = {.problem = &problem, .row = (const struct pen_action *const *)rows.action, .count = rows.count,
-                                .rank_of = p->rank_of, .rank_count = 3, .stage_count = 6, .microbatch_count = 2,
-                                .profile_kind = PEN_TRAIN, .credited = {none, none}};
+  struct pen_checked checked = {.problem = &problem,
+                                .row = (const struct pen_action *const *)rows.action,
+                                .count = rows.count,
+                                .rank_of = p->rank_of,
+                                .rank_count = 3,
+                                .stage_count = 6,
+                                .microbatch_count = 2,
+                                .profile_kind = PEN_TRAIN,
+                                .credited = {none, none}};
   if (!pen_check_actions(&checked) || !pen_check_puts(&checked)) fail_msg("%s", problem.reason);
   assert_false(pen_check_rendezvous(&checked));
   if (!strstr(problem.reason, "one lane a rank")) fail_msg("without holds: %s", problem.reason);
   checked.hold = holds;
   checked.hold_count = hold_count;
   assert_false(pen_check_rendezvous(&checked));
-  if (!strstr(problem.reason, "one lane a pair of ranks: it waits for the end of 0SEND_F1 of rank 0") || problem.rank != 0 ||
-      problem.action != 8)
+  if (!strstr(problem.reason,
+              "one lane a pair of ranks: it waits for the end of 0SEND_F1 of rank 0") ||
+      problem.rank != 0 || problem.action != 8)
     fail_msg("with a hold: rank %u action %u: %s", problem.rank, problem.action, problem.reason);
 }
 
@@ -451,13 +528,15 @@ static void printed_orders_read_back(void **state) {
   uint64_t seed = 5;
   for (unsigned round = 0; round < 50; round++) {
     struct rows rows = some_rows(&seed);
-    bool zigzag = rows.partition->stages_per_rank == 2 && rows.partition->rank_of[rows.partition->rank_count] != 0;
+    bool zigzag = rows.partition->stages_per_rank == 2 &&
+                  rows.partition->rank_of[rows.partition->rank_count] != 0;
     char *text = NULL;
     size_t bytes = 0;
     FILE *file = open_memstream(&text, &bytes);
     pen_actions_print(file, rows.action, rows.count, rows.partition->rank_count);
     fclose(file);
-    struct rows again = read_rows(text, rows.partition->rank_count, rows.partition->stages_per_rank, rows.partition->microbatch_count, zigzag);
+    struct rows again = read_rows(text, rows.partition->rank_count, rows.partition->stages_per_rank,
+                                  rows.partition->microbatch_count, zigzag);
     free(text);
     for (uint32_t rank = 0; rank < rows.partition->rank_count; rank++) {
       assert_int_equal(rows.count[rank], again.count[rank]);
@@ -481,8 +560,11 @@ static void expect_stop(const char *text, int wanted_status, const char *words) 
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     struct rows rows;
-    if (text) rows = read_rows(text, 2, 1, 2, false);
-    else pen_actions_read("/nonexistent/actions", make_partition(2, 1, 2, false), &rows.action, &rows.count);
+    if (text)
+      rows = read_rows(text, 2, 1, 2, false);
+    else
+      pen_actions_read("/nonexistent/actions", make_partition(2, 1, 2, false), &rows.action,
+                       &rows.count);
     _exit(0);
   }
   close(ends[1]);
@@ -491,7 +573,8 @@ static void expect_stop(const char *text, int wanted_status, const char *words) 
   close(ends[0]);
   waitpid(child, &status, 0);
   if (!WIFEXITED(status) || WEXITSTATUS(status) != wanted_status || !strstr(message, words))
-    fail_msg("status %d, \"%s\", wanted %d, \"%s\"", WEXITSTATUS(status), message, wanted_status, words);
+    fail_msg("status %d, \"%s\", wanted %d, \"%s\"", WEXITSTATUS(status), message, wanted_status,
+             words);
 }
 
 static void bad_texts_are_named(void **state) {
@@ -514,9 +597,12 @@ static void bad_texts_are_named(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(schedules_are_accepted),             cmocka_unit_test(defects_have_their_messages),
-      cmocka_unit_test(verdicts_agree_with_a_naive_runner), cmocka_unit_test(deadlocks_name_who_waits_for_what),
-      cmocka_unit_test(holds_can_deadlock),                 cmocka_unit_test(printed_orders_read_back),
+      cmocka_unit_test(schedules_are_accepted),
+      cmocka_unit_test(defects_have_their_messages),
+      cmocka_unit_test(verdicts_agree_with_a_naive_runner),
+      cmocka_unit_test(deadlocks_name_who_waits_for_what),
+      cmocka_unit_test(holds_can_deadlock),
+      cmocka_unit_test(printed_orders_read_back),
       cmocka_unit_test(bad_texts_are_named),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

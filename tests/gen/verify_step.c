@@ -1,5 +1,6 @@
-/* verify_step.c: the step part of a plan for a device with memory of its own: there and whole in every shape; changed in any column, it is
- * rejected, or still holds all that is put there; and none for the CPU. */
+/* verify_step.c: the step part of a plan for a device with memory of its own: there and whole in
+ * every shape; changed in any column, it is rejected, or still holds all that is put there; and
+ * none for the CPU. */
 #include <stdio.h>
 
 #include "gen/emit/columns.h"
@@ -9,12 +10,15 @@
 /* Shapes that this version builds for a GPU. */
 static bool is_built(size_t which) { return !strstr(shapes[which].more, "bf16"); }
 
-/* Two shapes of a step, of which the shorter has more microbatches: a feed of either has room for its own. */
+/* Two shapes of a step, of which the shorter has more microbatches: a feed of either has room for
+ * its own. */
 static void shapes_have_feeds_of_their_own(void **state) {
   (void)state;
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-  const char *text = topology_text("llama", "1f1b", 2, 1, 4, "}; shapes = ({ sequence = 2; microbatches = 8; }); data_parallel = { replicas = 1;"
-                                   " /* cuda */");
+  const char *text = topology_text(
+      "llama", "1f1b", 2, 1, 4,
+      "}; shapes = ({ sequence = 2; microbatches = 8; }); data_parallel = { replicas = 1;"
+      " /* cuda */");
   struct pen_plan *plan = make_plan(text);
   if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
   uint32_t targets = 0;
@@ -54,12 +58,15 @@ static void swaps_have_staging(void **state) {
   (void)state;
   for (int replicas = 1; replicas <= 3; replicas++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-    const char *text = topology_text("llama", "1f1b", 2, 1, 4, pen_text("}; data_parallel = { replicas = %d; /* cuda */ /* nccl */", replicas));
+    const char *text = topology_text(
+        "llama", "1f1b", 2, 1, 4,
+        pen_text("}; data_parallel = { replicas = %d; /* cuda */ /* nccl */", replicas));
     struct pen_plan *plan = make_plan(text);
     if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
     for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
       struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &plan->memory[rank]);
-      const uint64_t staging = memory->staged_input_offset + memory->device_control_bytes - memory->shard_staging_offset;
+      const uint64_t staging =
+          memory->staged_input_offset + memory->device_control_bytes - memory->shard_staging_offset;
       assert_true(replicas == 1 ? staging == 0 : staging >= (replicas - 1u) * PEN_ALIGNMENT_BYTES);
       memory->device_control_bytes -= PEN_ALIGNMENT_BYTES;
       assert_false(pen_verify(plan, &problem));
@@ -74,8 +81,9 @@ static void swaps_have_staging(void **state) {
 }
 
 static struct pen_plan *plan_for(const char *device, size_t which) {
-  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks, shapes[which].stages,
-                                 shapes[which].microbatches, pen_text("%s /* %s */", shapes[which].more, device)));
+  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks,
+                                 shapes[which].stages, shapes[which].microbatches,
+                                 pen_text("%s /* %s */", shapes[which].more, device)));
 }
 
 static struct pen_plan *cuda_plan(size_t which) { return plan_for("cuda", which); }
@@ -86,10 +94,12 @@ static void every_shape_has_one(void **state) {
     if (!is_built(which)) continue;
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = cuda_plan(which);
-    if (!pen_verify(plan, &problem)) fail_msg("%s %s: %s", shapes[which].family, shapes[which].schedule, problem.reason);
+    if (!pen_verify(plan, &problem))
+      fail_msg("%s %s: %s", shapes[which].family, shapes[which].schedule, problem.reason);
     assert_true(plan->staged_input_count > 0 && plan->memory[0].pinned_bytes > 0);
     plan = plan_for("cpu", which);
-    assert_true(plan->staged_input_count == 0 && plan->memory[0].pinned_bytes == 0 && plan->memory[0].device_control_bytes == 0);
+    assert_true(plan->staged_input_count == 0 && plan->memory[0].pinned_bytes == 0 &&
+                plan->memory[0].device_control_bytes == 0);
     pen_free_all();
   }
 }
@@ -104,12 +114,14 @@ static bool accepts(struct pen_plan *plan, const void *row, size_t offset, int64
   return accepted;
 }
 
-#define COLUMN(field) {#field, offsetof(struct pen_rank_memory, field)}
+#define COLUMN(field) \
+  { #field, offsetof(struct pen_rank_memory, field) }
 static const struct {
   const char *name;
   size_t offset;
-} columns[] = {COLUMN(staged_input_offset), COLUMN(staged_input_bytes), COLUMN(step_stats_offset), COLUMN(settings_offset),
-               COLUMN(reduce_offset), COLUMN(flags_offset), COLUMN(shard_staging_offset), COLUMN(device_control_bytes)};
+} columns[] = {COLUMN(staged_input_offset),  COLUMN(staged_input_bytes),  COLUMN(step_stats_offset),
+               COLUMN(settings_offset),      COLUMN(reduce_offset),       COLUMN(flags_offset),
+               COLUMN(shard_staging_offset), COLUMN(device_control_bytes)};
 
 static void no_column_may_change(void **state) {
   (void)state;
@@ -120,10 +132,14 @@ static void no_column_may_change(void **state) {
     for (uint32_t rank = 0; rank < plan->rank_count; rank++)
       for (size_t c = 0; c < sizeof columns / sizeof *columns; c++)
         for (size_t n = 0; n < sizeof less / sizeof *less; n++)
-          if (columns[c].offset != offsetof(struct pen_rank_memory, device_control_bytes) || n != 2) /* more at the end may be nobody's */
-            if (accepts(plan, &plan->memory[rank], columns[c].offset, less[n]) && (c != 7 || less[n] < -PEN_ALIGNMENT_BYTES))
-              fail_msg("%s of rank %u, %lld more: accepted", columns[c].name, rank, (long long)less[n]);
-    assert_false(accepts(plan, &plan->memory[0], offsetof(struct pen_rank_memory, pinned_bytes), -1));
+          if (columns[c].offset != offsetof(struct pen_rank_memory, device_control_bytes) ||
+              n != 2) /* more at the end may be nobody's */
+            if (accepts(plan, &plan->memory[rank], columns[c].offset, less[n]) &&
+                (c != 7 || less[n] < -PEN_ALIGNMENT_BYTES))
+              fail_msg("%s of rank %u, %lld more: accepted", columns[c].name, rank,
+                       (long long)less[n]);
+    assert_false(
+        accepts(plan, &plan->memory[0], offsetof(struct pen_rank_memory, pinned_bytes), -1));
     assert_true(accepts(plan, &plan->memory[0], offsetof(struct pen_rank_memory, pinned_bytes), 1));
     pen_free_all();
   }
@@ -136,12 +152,16 @@ static void no_feed_may_change(void **state) {
     struct pen_plan *plan = cuda_plan(which);
     for (uint32_t i = 0; i < plan->staged_input_count; i++) {
       const struct pen_staged_input *feed = &plan->feeds[i];
-      for (int64_t by = -PEN_ALIGNMENT_BYTES; by <= PEN_ALIGNMENT_BYTES; by += PEN_ALIGNMENT_BYTES / 2)
+      for (int64_t by = -PEN_ALIGNMENT_BYTES; by <= PEN_ALIGNMENT_BYTES;
+           by += PEN_ALIGNMENT_BYTES / 2)
         if (by != 0)
-          assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, offset), by) && accepts(plan, feed, offsetof(struct pen_staged_input, offset), -by));
+          assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, offset), by) &&
+                       accepts(plan, feed, offsetof(struct pen_staged_input, offset), -by));
       assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, bytes), 4));
-      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, microbatch_bytes), PEN_ALIGNMENT_BYTES));
-      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, microbatch_bytes), -PEN_ALIGNMENT_BYTES));
+      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, microbatch_bytes),
+                           PEN_ALIGNMENT_BYTES));
+      assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, microbatch_bytes),
+                           -PEN_ALIGNMENT_BYTES));
       assert_false(accepts(plan, feed, offsetof(struct pen_staged_input, dim), 1));
     }
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
@@ -156,8 +176,10 @@ static void no_feed_may_change(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one), cmocka_unit_test(shapes_have_feeds_of_their_own),
-                                     cmocka_unit_test(snapshots_have_staging_of_their_own), cmocka_unit_test(swaps_have_staging),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one),
+                                     cmocka_unit_test(shapes_have_feeds_of_their_own),
+                                     cmocka_unit_test(snapshots_have_staging_of_their_own),
+                                     cmocka_unit_test(swaps_have_staging),
                                      cmocka_unit_test(no_column_may_change),
                                      cmocka_unit_test(no_feed_may_change)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,17 +1,20 @@
-/* verify_tables.c: ops.def's rows taken apart; and finished plans whose ops, tensors, weights or stages are broken: each is rejected
- * with its own message. */
+/* verify_tables.c: ops.def's rows taken apart; and finished plans whose ops, tensors, weights or
+ * stages are broken: each is rejected with its own message. */
 #include "tests/support/broken.h"
 
 /* ---- defects of ops and tensors ---- */
 
-static bool wrong_output(struct part *p) { /* another tensor of the stage's that it already made, or a new one */
+static bool wrong_output(
+    struct part *p) { /* another tensor of the stage's that it already made, or a new one */
   struct pen_op *op = some_op(p);
   if (!op) return false;
   const struct pen_signature *signature = pen_signature_of(op->kind);
-  uint32_t other = (uint32_t)draw(p->seed, p->tables->tensor_count), *operand = &op->operand[signature->input_count];
+  uint32_t other = (uint32_t)draw(p->seed, p->tables->tensor_count),
+           *operand = &op->operand[signature->input_count];
   const struct pen_tensor *is = &p->tables->tensors[*operand], *wanted = &p->tables->tensors[other];
-  if (other == *operand || is->base == PEN_BASE_PERSISTENT || is->base == PEN_BASE_LOSS || wanted->bytes != is->bytes ||
-      wanted->dtype != is->dtype || wanted->base == PEN_BASE_PERSISTENT)
+  if (other == *operand || is->base == PEN_BASE_PERSISTENT || is->base == PEN_BASE_LOSS ||
+      wanted->bytes != is->bytes || wanted->dtype != is->dtype ||
+      wanted->base == PEN_BASE_PERSISTENT)
     return false;
   *operand = other;
   return true;
@@ -19,11 +22,15 @@ static bool wrong_output(struct part *p) { /* another tensor of the stage's that
 static bool later_input(struct part *p) { /* reads what only a later op of the program makes */
   const struct pen_program *program = &p->tables->programs[draw(p->seed, p->tables->program_count)];
   if (program->op_count < 2) return false;
-  uint32_t early = (uint32_t)draw(p->seed, program->op_count - 1), late = early + 1 + (uint32_t)draw(p->seed, program->op_count - early - 1);
-  struct pen_op *op = ops_of(p) + program->first_op + early, *later = ops_of(p) + program->first_op + late;
+  uint32_t early = (uint32_t)draw(p->seed, program->op_count - 1),
+           late = early + 1 + (uint32_t)draw(p->seed, program->op_count - early - 1);
+  struct pen_op *op = ops_of(p) + program->first_op + early,
+                *later = ops_of(p) + program->first_op + late;
   uint32_t made = later->operand[pen_signature_of(later->kind)->input_count];
   for (int k = 0; k < pen_signature_of(op->kind)->input_count; k++) {
-    if (op->operand[k] == PEN_NONE || p->tables->tensors[made].bytes != p->tables->tensors[op->operand[k]].bytes) continue;
+    if (op->operand[k] == PEN_NONE ||
+        p->tables->tensors[made].bytes != p->tables->tensors[op->operand[k]].bytes)
+      continue;
     if (p->tables->tensors[made].base != PEN_BASE_SCRATCH) continue;
     op->operand[k] = made;
     return true;
@@ -79,13 +86,16 @@ static bool small_workspace(struct part *p) {
     }
   return false;
 }
-static bool swapped_gradients(struct part *p) { /* two weights' gradients: one gets both, the other none */
+static bool swapped_gradients(
+    struct part *p) { /* two weights' gradients: one gets both, the other none */
   uint32_t first = PEN_NONE;
   for (uint32_t op = 0; op < p->tables->op_count; op++) {
     struct pen_op *at = ops_of(p) + op;
     if (at->kind != PEN_OP_LINEAR_DW) continue;
     if (first == PEN_NONE) first = at->operand[2];
-    if (first == at->operand[2] || p->tables->tensors[first].bytes != p->tables->tensors[at->operand[2]].bytes) continue;
+    if (first == at->operand[2] ||
+        p->tables->tensors[first].bytes != p->tables->tensors[at->operand[2]].bytes)
+      continue;
     at->operand[2] = first;
     return true;
   }
@@ -93,10 +103,12 @@ static bool swapped_gradients(struct part *p) { /* two weights' gradients: one g
 }
 static bool dropped_op(struct part *p) { /* the last, which adds to a gradient */
   for (unsigned tries = 0; tries < 50; tries++) {
-    struct pen_program *program = WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
+    struct pen_program *program =
+        WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
     if (program->op_count == 0) continue;
     const struct pen_op *op = ops_of(p) + program->first_op + program->op_count - 1;
-    if (!pen_signature_of(op->kind)->operand[pen_signature_of(op->kind)->input_count].accumulates) continue;
+    if (!pen_signature_of(op->kind)->operand[pen_signature_of(op->kind)->input_count].accumulates)
+      continue;
     program->op_count--;
     return true;
   }
@@ -107,7 +119,8 @@ static bool written_weight(struct part *p) {
     struct pen_op *at = ops_of(p) + op;
     if (at->kind != PEN_OP_LINEAR) continue;
     for (uint32_t tensor = 0; tensor < p->tables->tensor_count; tensor++)
-      if (p->tables->tensors[tensor].base == PEN_BASE_PERSISTENT && p->tables->tensors[tensor].bytes == p->tables->tensors[at->operand[3]].bytes &&
+      if (p->tables->tensors[tensor].base == PEN_BASE_PERSISTENT &&
+          p->tables->tensors[tensor].bytes == p->tables->tensors[at->operand[3]].bytes &&
           tensor != at->operand[1] && !strchr(p->tables->tensors[tensor].name, '\'')) {
         at->operand[3] = tensor;
         return true;
@@ -116,14 +129,18 @@ static bool written_weight(struct part *p) {
   return false;
 }
 static bool ops_beyond(struct part *p) {
-  struct pen_program *program = WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
+  struct pen_program *program =
+      WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
   program->op_count = p->tables->op_count + 1;
   return true;
 }
 
-static bool runs_too_much_again(struct part *p) { /* more of F than the program has ops, or any in what is no backward */
-  struct pen_program *program = WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
-  program->recompute_op_count = program->kind == PEN_I || program->kind == PEN_B ? program->op_count + 1 : 1;
+static bool runs_too_much_again(
+    struct part *p) { /* more of F than the program has ops, or any in what is no backward */
+  struct pen_program *program =
+      WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
+  program->recompute_op_count =
+      program->kind == PEN_I || program->kind == PEN_B ? program->op_count + 1 : 1;
   return true;
 }
 
@@ -136,13 +153,15 @@ static bool shared_weight(struct part *p) {
   return weight->exp_avg_offset != UINT64_MAX; /* without training there are no moments */
 }
 static bool moved_weight(struct part *p) {
-  struct pen_weight *weight = WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
+  struct pen_weight *weight =
+      WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
   weight->value_offset += 64;
   return true;
 }
 /* Some weight that has a bf16 copy; null: none. */
 static struct pen_weight *copied_weight(struct part *p) {
-  struct pen_weight *weight = WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
+  struct pen_weight *weight =
+      WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
   return weight->bf16_offset == UINT64_MAX ? NULL : weight;
 }
 static bool moved_copy(struct part *p) {
@@ -164,7 +183,8 @@ static bool swapped_copies(struct part *p) {
   return true;
 }
 static bool wrong_stage(struct part *p) {
-  struct pen_stage *stage = WRITABLE(struct pen_stage, &p->profile->stages[1 + draw(p->seed, p->plan->stage_count - 1)]);
+  struct pen_stage *stage =
+      WRITABLE(struct pen_stage, &p->profile->stages[1 + draw(p->seed, p->plan->stage_count - 1)]);
   stage->input = (stage->input + 1) % p->profile->ranks[stage->rank].tensor_count;
   return true;
 }
@@ -175,15 +195,21 @@ static bool no_constant(struct part *p) {
 }
 
 static const struct defect defects[] = {
-    {"wrong output", wrong_output, {"a second time", "nothing has written", "nothing in this program", "hold", "in the same bytes",
-     "by message", "lies on it", "overwritten", "outside the"}},
+    {"wrong output",
+     wrong_output,
+     {"a second time", "nothing has written", "nothing in this program", "hold",
+      "in the same bytes", "by message", "lies on it", "overwritten", "outside the"}},
     {"input made later", later_input, {"nothing in this program has written", "lies on it"}},
     {"missing operand", missing_operand, {"is missing"}},
     {"extra operand", extra_operand, {"more operands than its signature"}},
     {"no such tensor", no_tensor, {"is tensor"}},
     {"wrong dim", wrong_dim, {"bytes, but"}},
-    {"wrong dtype", wrong_dtype, {"is i32, but", "is f32, but", "is f64, but", "is bf16, but", "bytes of"}},
-    {"op of another dtype", wrong_dtype_of_op, {"is f32, but", "is bf16, but", "it cannot be of dtype"}},
+    {"wrong dtype",
+     wrong_dtype,
+     {"is i32, but", "is f32, but", "is f64, but", "is bf16, but", "bytes of"}},
+    {"op of another dtype",
+     wrong_dtype_of_op,
+     {"is f32, but", "is bf16, but", "it cannot be of dtype"}},
     {"no such op", wrong_kind_of_op, {"there is no kind"}},
     {"small workspace", small_workspace, {"its workspace has not"}},
     {"gradient added to another", swapped_gradients, {"twice for microbatch", "lacks microbatch"}},
@@ -192,9 +218,15 @@ static const struct defect defects[] = {
     {"ops beyond the table", ops_beyond, {"beyond the table"}},
     {"runs too much again", runs_too_much_again, {"of F again"}},
     {"weights overlap", shared_weight, {"overlaps"}},
-    {"weight moved", moved_weight, {"no weight, gradient or constant", "overlaps", "the head reads"}},
-    {"copy moved", moved_copy, {"no weight, gradient or constant", "overlaps", "the head reads", "lies where", "outside"}},
-    {"copy on its weight", copy_on_weight, {"no weight, gradient or constant", "overlaps", "the head reads"}},
+    {"weight moved",
+     moved_weight,
+     {"no weight, gradient or constant", "overlaps", "the head reads"}},
+    {"copy moved",
+     moved_copy,
+     {"no weight, gradient or constant", "overlaps", "the head reads", "lies where", "outside"}},
+    {"copy on its weight",
+     copy_on_weight,
+     {"no weight, gradient or constant", "overlaps", "the head reads"}},
     {"copies swapped", swapped_copies, {"lies where the copy", "overlaps", "the head reads"}},
     {"wrong stage tensor", wrong_stage, {"counts from", "bytes of"}},
     {"no constant", no_constant, {"no weight, gradient or constant"}},
@@ -208,7 +240,8 @@ static void defects_are_rejected(void **state) {
 static void signatures_parse(void **state) {
   (void)state;
   struct pen_signature signature;
-  for (int kind = 0; kind < PEN_OP_COUNT; kind++) assert_true(pen_signature_of(kind)->operand_count > 0);
+  for (int kind = 0; kind < PEN_OP_COUNT; kind++)
+    assert_true(pen_signature_of(kind)->operand_count > 0);
   const struct pen_signature *dx = pen_signature_of(PEN_OP_LINEAR_DX);
   int64_t dim[PEN_DIMS_MAX] = {2, 3, 5};
   assert_int_equal(pen_signature_operand(dx, "dx"), 3);
@@ -220,10 +253,14 @@ static void signatures_parse(void **state) {
   assert_true(pen_operand_bytes(&dx->operand[1], PEN_F32, huge) == UINT64_MAX);
   assert_true(pen_signature_of(PEN_OP_LINEAR_DW)->operand[2].accumulates);
   assert_int_equal(pen_signature_of(PEN_OP_CROSS_ENTROPY)->operand[3].dtype, PEN_F64);
-  static const char *const bad[] = {"x[rows] y[rows]", "x -> y[rows]", "x[row] -> y[rows]", "x[rows] -> x[rows]", "x[rows]:f31 -> y[rows]",
-                                    "x[rows] -> y[rows]@z", "x[rows]@y -> y[rows]", "x[rows -> y[rows]", "x[rows]? -> y[rows]", "->"};
+  static const char *const bad[] = {"x[rows] y[rows]",        "x -> y[rows]",
+                                    "x[row] -> y[rows]",      "x[rows] -> x[rows]",
+                                    "x[rows]:f31 -> y[rows]", "x[rows] -> y[rows]@z",
+                                    "x[rows]@y -> y[rows]",   "x[rows -> y[rows]",
+                                    "x[rows]? -> y[rows]",    "->"};
   for (size_t index = 0; index < sizeof bad / sizeof bad[0]; index++)
-    if (!pen_signature_parse(&signature, "rows", "", bad[index])) fail_msg("\"%s\" parses", bad[index]);
+    if (!pen_signature_parse(&signature, "rows", "", bad[index]))
+      fail_msg("\"%s\" parses", bad[index]);
 }
 
 int main(void) {

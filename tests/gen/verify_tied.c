@@ -1,8 +1,10 @@
-/* verify_tied.c: plans with a tied matrix: its rows, its places and its messages broken in any of many ways; the verifier rejects each with
- * words of its own. (verify.c and verify_columns.c break such plans too, as they do any other.) */
+/* verify_tied.c: plans with a tied matrix: its rows, its places and its messages broken in any of
+ * many ways; the verifier rejects each with words of its own. (verify.c and verify_columns.c break
+ * such plans too, as they do any other.) */
 #include "tests/support/broken.h"
 
-/* Some part of a plan that trains with a tied matrix, the rank being that of the embedding or of the head; false: it is no such plan. */
+/* Some part of a plan that trains with a tied matrix, the rank being that of the embedding or of
+ * the head; false: it is no such plan. */
 static bool turn_to(struct part *p, bool head) {
   if (p->plan->tie_count == 0 || p->plan->profiles[0].kind != PEN_TRAIN) return false;
   p->profile = WRITABLE(struct pen_profile, &p->plan->profiles[0]);
@@ -13,7 +15,8 @@ static bool turn_to(struct part *p, bool head) {
 }
 
 static bool turn_apart(struct part *p, bool head) {
-  return turn_to(p, head) && p->plan->ties[0].rank != p->plan->weights[p->plan->ties[0].weight].rank;
+  return turn_to(p, head) &&
+         p->plan->ties[0].rank != p->plan->weights[p->plan->ties[0].weight].rank;
 }
 
 static struct pen_tie *tie_of(struct part *p) { return WRITABLE(struct pen_tie, p->plan->ties); }
@@ -26,14 +29,16 @@ static uint32_t row_of(const struct part *p, int kind) {
 
 static struct pen_message *message_of(const struct part *p, int kind) {
   for (uint32_t index = 0; index < p->profile->message_count; index++)
-    if (p->profile->messages[index].kind == kind) return WRITABLE(struct pen_message, &p->profile->messages[index]);
+    if (p->profile->messages[index].kind == kind)
+      return WRITABLE(struct pen_message, &p->profile->messages[index]);
   return NULL;
 }
 
 static bool remove_kind(struct part *p, int kind) {
   uint32_t row = row_of(p, kind);
   if (row == PEN_NONE) return false;
-  memmove(p->action + row, p->action + row + 1, (--p->tables->action_count - row) * sizeof *p->action);
+  memmove(p->action + row, p->action + row + 1,
+          (--p->tables->action_count - row) * sizeof *p->action);
   return true;
 }
 
@@ -53,14 +58,19 @@ static bool move_kind(struct part *p, int kind, int other, bool behind) {
   return true;
 }
 
-#define DROPPED(kind, head) static bool dropped_##kind(struct part *p) { return turn_apart(p, head) && remove_kind(p, PEN_##kind); }
+#define DROPPED(kind, head)                                   \
+  static bool dropped_##kind(struct part *p) {                \
+    return turn_apart(p, head) && remove_kind(p, PEN_##kind); \
+  }
 DROPPED(SEND_G, true)
 DROPPED(RECV_G, false)
 DROPPED(WAIT_G, false)
 DROPPED(SEND_V, false)
 DROPPED(RECV_V, true)
 DROPPED(WAIT_V, true)
-static bool dropped_join(struct part *p) { return turn_to(p, false) && remove_kind(p, PEN_ADD_TIED_GRAD); }
+static bool dropped_join(struct part *p) {
+  return turn_to(p, false) && remove_kind(p, PEN_ADD_TIED_GRAD);
+}
 
 /* A row that is another rank's, or of no message of that kind. */
 static bool join_elsewhere(struct part *p) {
@@ -75,12 +85,15 @@ static bool sent_elsewhere(struct part *p) {
 }
 static bool sent_on_one_rank(struct part *p) {
   if (!turn_to(p, false) || turn_apart(p, false)) return false;
-  p->action[row_of(p, PEN_ADD_TIED_GRAD)] = (struct pen_action){.kind = PEN_SEND_V, .message = 0, .program = PEN_NONE, .frame = PEN_NONE};
+  p->action[row_of(p, PEN_ADD_TIED_GRAD)] =
+      (struct pen_action){.kind = PEN_SEND_V, .message = 0, .program = PEN_NONE, .frame = PEN_NONE};
   return true;
 }
 
-#define MOVED(name, head, kind, other, behind) \
-  static bool name(struct part *p) { return turn_apart(p, head) && move_kind(p, PEN_##kind, PEN_##other, behind); }
+#define MOVED(name, head, kind, other, behind)                                   \
+  static bool name(struct part *p) {                                             \
+    return turn_apart(p, head) && move_kind(p, PEN_##kind, PEN_##other, behind); \
+  }
 MOVED(join_behind_norm, false, ADD_TIED_GRAD, NORM, true)
 MOVED(join_before_wait, false, ADD_TIED_GRAD, WAIT_G, false)
 MOVED(wait_before_receive, false, WAIT_G, RECV_G, false)
@@ -110,13 +123,16 @@ static bool value_goes_elsewhere(struct part *p) {
   if (message) message->target_offset += 64;
   return message;
 }
-/* Where both agree that the gradient lands, a message may still come, or other values lie: its credit, the channel's last, does not hold it back. */
+/* Where both agree that the gradient lands, a message may still come, or other values lie: its
+ * credit, the channel's last, does not hold it back. */
 static bool lands_on_another(struct part *p) {
   struct pen_message *message = turn_apart(p, false) ? message_of(p, PEN_SEND_G) : NULL;
   if (!message) return false;
   for (unsigned tries = 0; tries < 100; tries++) {
     const struct pen_message *other = some_message(p);
-    if (p->profile->channels[other->channel].to_rank != p->rank || other->target_offset == message->target_offset) continue;
+    if (p->profile->channels[other->channel].to_rank != p->rank ||
+        other->target_offset == message->target_offset)
+      continue;
     message->target_offset = other->target_offset;
     message->credit = PEN_NONE;
     WRITABLE(struct pen_channel, &p->profile->channels[message->channel])->credit_count--;
@@ -142,7 +158,8 @@ static bool one_gradient(struct part *p) {
 static bool joins_another(struct part *p) {
   if (!turn_apart(p, false)) return false;
   struct pen_action *join = &p->action[row_of(p, PEN_ADD_TIED_GRAD)];
-  join->message = (join->message + 1 + (uint32_t)draw(p->seed, p->profile->message_count - 1)) % p->profile->message_count;
+  join->message = (join->message + 1 + (uint32_t)draw(p->seed, p->profile->message_count - 1)) %
+                  p->profile->message_count;
   return true;
 }
 static bool joins_nothing(struct part *p) {
@@ -178,7 +195,8 @@ static bool no_tie(struct part *p) {
   p->plan->tie_count = 0;
   return true;
 }
-static bool value_written_early(struct part *p) { /* a copy in the window, where other messages come */
+static bool value_written_early(
+    struct part *p) { /* a copy in the window, where other messages come */
   if (!turn_apart(p, true)) return false;
   uint64_t first = p->plan->ties[0].value_offset;
   for (uint32_t tensor = 0; tensor < p->tables->tensor_count; tensor++) {
@@ -197,38 +215,54 @@ static const struct defect defects[] = {
     {"dropped RECV_V", dropped_RECV_V, {"RECV_V0 of a tied matrix is missing"}},
     {"dropped WAIT_V", dropped_WAIT_V, {"WAIT_V0 of a tied matrix is missing"}},
     {"dropped ADD_TIED_GRAD", dropped_join, {"ADD_TIED_GRAD of a tied matrix is missing"}},
-    {"ADD_TIED_GRAD on another rank", join_elsewhere, {"ADD_TIED_GRAD stands where no tied matrix", "NORM must come"}},
+    {"ADD_TIED_GRAD on another rank",
+     join_elsewhere,
+     {"ADD_TIED_GRAD stands where no tied matrix", "NORM must come"}},
     {"SEND_G of another stage", sent_elsewhere, {"is on rank", "there is no such message"}},
     {"SEND_V to itself", sent_on_one_rank, {"there is no such message"}},
     {"ADD_TIED_GRAD behind NORM", join_behind_norm, {"NORM stands before ADD_TIED_GRAD"}},
-    {"ADD_TIED_GRAD before WAIT_G", join_before_wait, {"ADD_TIED_GRAD stands before 0WAIT_G0", "WAIT_G0 comes after the step's end"}},
+    {"ADD_TIED_GRAD before WAIT_G",
+     join_before_wait,
+     {"ADD_TIED_GRAD stands before 0WAIT_G0", "WAIT_G0 comes after the step's end"}},
     {"WAIT_G before RECV_G", wait_before_receive, {"for whose message it waits"}},
-    {"SEND_G behind UPDATE", sent_behind_update, {"which clears what it sends", "comes after the step's end"}},
-    {"SEND_G too early", sent_too_early, {"adds to the gradient that it sends", "comes next", "is received as number", "no F, B, I or W"}},
+    {"SEND_G behind UPDATE",
+     sent_behind_update,
+     {"which clears what it sends", "comes after the step's end"}},
+    {"SEND_G too early",
+     sent_too_early,
+     {"adds to the gradient that it sends", "comes next", "is received as number",
+      "no F, B, I or W"}},
     {"SEND_V before UPDATE", value_before_update, {"whose result it sends"}},
     {"RECV_V before SEND_G", copy_given_early, {"before which the copy is read"}},
     {"WAIT_V before RECV_V", copy_awaited_early, {"for whose message it waits"}},
     {"gradient from elsewhere", gradient_from_elsewhere, {"but what it sends is at"}},
-    {"gradient goes elsewhere", gradient_goes_elsewhere, {"is outside the window", "may come there already",
-     "but its bytes hold", "step before", "scratch of action",
-      "nothing has written"}},
+    {"gradient goes elsewhere",
+     gradient_goes_elsewhere,
+     {"is outside the window", "may come there already", "but its bytes hold", "step before",
+      "scratch of action", "nothing has written"}},
     {"value from elsewhere", value_from_elsewhere, {"but what it sends is at"}},
     {"value goes elsewhere", value_goes_elsewhere, {"but it is read at"}},
-    {"gradient lands on another at any time", lands_on_another, {"may come there already",
-     "but its bytes hold", "step before", "scratch of action", "is outside the window"}},
+    {"gradient lands on another at any time",
+     lands_on_another,
+     {"may come there already", "but its bytes hold", "step before", "scratch of action",
+      "is outside the window"}},
     {"head reads elsewhere", head_reads_elsewhere, {"is persistent, but", "the head reads"}},
     {"head adds elsewhere", head_adds_elsewhere, {"is persistent, but"}},
     {"one gradient for both", one_gradient, {"overlaps", "is persistent, but", "lies where"}},
     {"ADD_TIED_GRAD reads another", joins_another, {"it names no message of the head's gradient"}},
     {"ADD_TIED_GRAD reads nothing", joins_nothing, {"it names no message of the head's gradient"}},
     {"no gradient of the head's", no_gradient, {"lacks a gradient of the head's"}},
-    {"another weight", another_weight, {"is tied, but", "the tied matrix is weight", "is persistent, but", "overlaps",
-     "lies where", "bytes, but the tensor", "lies outside",
-      "the head reads", "lacks microbatch", "cut over the replicas"}},
+    {"another weight",
+     another_weight,
+     {"is tied, but", "the tied matrix is weight", "is persistent, but", "overlaps", "lies where",
+      "bytes, but the tensor", "lies outside", "the head reads", "lacks microbatch",
+      "cut over the replicas"}},
     {"another rank", another_rank, {"with a head on rank"}},
     {"two ties", two_ties, {"2 tied matrices"}},
     {"no tie", no_tie, {"there is no such message", "ADD_TIED_GRAD stands where"}},
-    {"copy among the slots", value_written_early, {"outside the persistent part", "is persistent, but"}},
+    {"copy among the slots",
+     value_written_early,
+     {"outside the persistent part", "is persistent, but"}},
 };
 
 static void defects_are_rejected(void **state) {

@@ -1,4 +1,5 @@
-/* pictures.c: every kind of picture of many plans is well-formed and says what the plan says: all actions, at their times, once. */
+/* pictures.c: every kind of picture of many plans is well-formed and says what the plan says: all
+ * actions, at their times, once. */
 #include <math.h>
 #include <stdio.h>
 
@@ -27,28 +28,43 @@ static const struct {
     {"llama", "v_half", "", 4, 2, 8, ""},
     {"mlp", "v_min", "/* no clip */", 4, 2, 8, ""},
     {"llama", "zb_h2", "", 3, 1, 8, "memory = { recompute = \"full\"; };\n"},
-    {"llama", "interleaved", "", 2, 2, 6, "memory = { recompute = [\"none\", \"full\", \"full\", \"none\"]; };\n"},
+    {"llama", "interleaved", "", 2, 2, 6,
+     "memory = { recompute = [\"none\", \"full\", \"full\", \"none\"]; };\n"},
     {"llama", "zero_bubble_v", "/* no clip */", 2, 2, 5,
      "partition = { before = [\"model.layers.0.mlp\", \"model.layers.2\", \"lm_head\"]; };\n"},
-    {"llama", "zero_bubble_v", "", 2, 2, 5, "data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\"; };\n"},
-    {"mlp", "dual_pipe_v", "", 2, 2, 6, "data_parallel = { replicas = 2; shard = \"weights\"; };\n"},
+    {"llama", "zero_bubble_v", "", 2, 2, 5,
+     "data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\"; };\n"},
+    {"mlp", "dual_pipe_v", "", 2, 2, 6,
+     "data_parallel = { replicas = 2; shard = \"weights\"; };\n"},
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
 /* The picture of a row of the table; costs with and without latencies in turn. */
 static struct pen_view picture_of(struct whole *whole, unsigned row) {
-  const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks, plans[row].stages,
-                                   plans[row].microbatches, plans[row].more);
+  const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks,
+                                   plans[row].stages, plans[row].microbatches, plans[row].more);
   text = pen_text("%s%s", text, plans[row].groups);
-  if (row % 2) text = pen_text("%scosts = { forward = 1; backward_input = 1.1; backward_weight = 0.9; send = 0.25; };\n", text);
+  if (row % 2)
+    text = pen_text(
+        "%scosts = { forward = 1; backward_input = 1.1; backward_weight = 0.9; send = 0.25; };\n",
+        text);
   *whole = make_whole(text);
-  return (struct pen_view){.plan = whole->plan, .partition = whole->partition, .order = whole->order, .timing = whole->timing,
-                              .cost = whole->cost, .lowered = whole->lowered, .unit = "in units", .arrows = true, .critical = true,
-                              .columns = 80};
+  return (struct pen_view){.plan = whole->plan,
+                           .partition = whole->partition,
+                           .order = whole->order,
+                           .timing = whole->timing,
+                           .cost = whole->cost,
+                           .lowered = whole->lowered,
+                           .unit = "in units",
+                           .arrows = true,
+                           .critical = true,
+                           .columns = 80};
 }
 
 /* Not inlined: gcc 12 takes the stream's buffer for the pointer that names it. */
-__attribute__((noinline)) static char *drawn(void (*draw)(FILE *out, const struct pen_view *picture), const struct pen_view *picture) {
+__attribute__((noinline)) static char *drawn(void (*draw)(FILE *out,
+                                                          const struct pen_view *picture),
+                                             const struct pen_view *picture) {
   char *text = NULL;
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
@@ -73,8 +89,9 @@ static size_t message_count(const struct pen_lowered *lowered) { return lowered-
 
 /* ---- svg ---- */
 
-/* A strict reader of the little XML that a picture needs: one root, tags that match, quoted attributes, the five entities, no control
- * characters, UTF-8 left alone. Returns what is wrong, or null. */
+/* A strict reader of the little XML that a picture needs: one root, tags that match, quoted
+ * attributes, the five entities, no control characters, UTF-8 left alone. Returns what is wrong, or
+ * null. */
 static const char *xml_problem(const char *text) {
   char open[64][16];
   int depth = 0, roots = 0;
@@ -82,7 +99,8 @@ static const char *xml_problem(const char *text) {
     if (*at != '<') {
       if ((unsigned char)*at < ' ' && *at != '\n') return "a control character";
       if (*at == '>') return "a bare >";
-      if (*at == '&' && strncmp(at, "&amp;", 5) && strncmp(at, "&lt;", 4) && strncmp(at, "&gt;", 4)) return "a bare &";
+      if (*at == '&' && strncmp(at, "&amp;", 5) && strncmp(at, "&lt;", 4) && strncmp(at, "&gt;", 4))
+        return "a bare &";
       if (depth == 0 && *at != '\n') return "text outside the root";
       at++;
       continue;
@@ -92,8 +110,11 @@ static const char *xml_problem(const char *text) {
     int bytes = (int)strspn(name, "abcdefghijklmnopqrstuvwxyz");
     if (bytes == 0 || bytes > 15) return "a tag without a name";
     for (at = name + bytes; *at && *at != '>' && *at != '/';) {
-      size_t word = strspn(at, " \n"), key = strspn(at + word, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
-      if (word == 0 || key == 0 || at[word + key] != '=' || at[word + key + 1] != '"') return "an attribute that is none";
+      size_t word = strspn(at, " \n"),
+             key = strspn(at + word,
+                          "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-");
+      if (word == 0 || key == 0 || at[word + key] != '=' || at[word + key + 1] != '"')
+        return "an attribute that is none";
       const char *value = at + word + key + 2;
       at = value + strcspn(value, "\"<&");
       if (*at++ != '"') return "an attribute without an end";
@@ -102,7 +123,9 @@ static const char *xml_problem(const char *text) {
     if (at[empty] != '>') return "a tag without an end";
     at += 1 + empty;
     if (closes) {
-      if (depth == 0 || (int)strlen(open[depth - 1]) != bytes || strncmp(open[--depth], name, (size_t)bytes)) return "tags that cross";
+      if (depth == 0 || (int)strlen(open[depth - 1]) != bytes ||
+          strncmp(open[--depth], name, (size_t)bytes))
+        return "tags that cross";
     } else if (!empty) {
       if (depth == 64) return "too deep";
       roots += depth == 0;
@@ -114,8 +137,9 @@ static const char *xml_problem(const char *text) {
 
 static void the_reader_of_xml_sees_mistakes(void **state) {
   (void)state;
-  static const char *const bad[] = {"<a>", "<a></b>", "<a><b></a></b>", "<a x=1/>", "<a x=\"1/>", "<a>&</a>", "<a/><a/>", "x<a/>",
-                                    "<a>\001</a>", "<a x=\"<\"/>", "<a>></a>", "<>"};
+  static const char *const bad[] = {"<a>",         "<a></b>",      "<a><b></a></b>", "<a x=1/>",
+                                    "<a x=\"1/>",  "<a>&</a>",     "<a/><a/>",       "x<a/>",
+                                    "<a>\001</a>", "<a x=\"<\"/>", "<a>></a>",       "<>"};
   for (size_t i = 0; i < sizeof bad / sizeof *bad; i++) assert_non_null(xml_problem(bad[i]));
   assert_null(xml_problem("<a x=\"1\"><b/>t &amp; u</a>\n"));
 }
@@ -124,14 +148,17 @@ static void the_reader_of_xml_sees_mistakes(void **state) {
 static double work_drawn(const char *svg, const struct pen_view *picture) {
   static const char *const fills[] = {"#b5d5f2", "#44508f", "#ec9532", "#1b7a55"};
   double drawn_width = 0, chart = 0;
-  sscanf(strstr(svg, "<g fill=\"#f1f2f4\">") + strlen("<g fill=\"#f1f2f4\">"), " <rect x=\"%*f\" y=\"%*f\" width=\"%lf\"", &chart);
+  sscanf(strstr(svg, "<g fill=\"#f1f2f4\">") + strlen("<g fill=\"#f1f2f4\">"),
+         " <rect x=\"%*f\" y=\"%*f\" width=\"%lf\"", &chart);
   for (size_t i = 0; i < 4; i++) {
     const char *group = strstr(svg, pen_text("<g fill=\"%s\" stroke=", fills[i]));
     if (!group) continue;
     const char *end = strstr(group, "</g>");
     for (const char *box = group; (box = strstr(box, "<rect")) && box < end; box++) {
       double width, height;
-      assert_int_equal(sscanf(box, "<rect x=\"%*f\" y=\"%*f\" width=\"%lf\" height=\"%lf\"", &width, &height), 2);
+      assert_int_equal(
+          sscanf(box, "<rect x=\"%*f\" y=\"%*f\" width=\"%lf\" height=\"%lf\"", &width, &height),
+          2);
       drawn_width += height < 12 ? width / 2 : width; /* one of a pair */
     }
   }
@@ -148,8 +175,10 @@ static void svg_is_well_formed_and_whole(void **state) {
     if (xml_problem(svg)) fail_msg("plan %u: %s", row, xml_problem(svg));
     assert_non_null(strstr(svg, "a&lt;b &amp; \"c\" ? \xc3\xa9"));
     double busy = 0;
-    for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++) busy += picture.timing->busy[rank];
-    if (fabs(work_drawn(svg, &picture) / busy - 1) > 0.01) fail_msg("plan %u: %g is drawn of %g", row, work_drawn(svg, &picture), busy);
+    for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++)
+      busy += picture.timing->busy[rank];
+    if (fabs(work_drawn(svg, &picture) / busy - 1) > 0.01)
+      fail_msg("plan %u: %g is drawn of %g", row, work_drawn(svg, &picture), busy);
     const char *arrows = strstr(svg, "marker-end");
     assert_non_null(arrows);
     char *part = strndup(arrows, (size_t)(strstr(arrows, "</g>") - arrows));
@@ -167,7 +196,9 @@ static void svg_is_well_formed_and_whole(void **state) {
 
 /* ---- trace ---- */
 
-static double number(const json_t *event, const char *key) { return json_number_value(json_object_get(event, key)); }
+static double number(const json_t *event, const char *key) {
+  return json_number_value(json_object_get(event, key));
+}
 
 /* What a trace says of one rank's line: no two actions at once, and how long they take together. */
 struct line {
@@ -186,7 +217,8 @@ static void check_trace(const struct pen_view *picture, const json_t *events, un
     assert_true(number(event, "pid") < picture->plan->rank_count);
     if (*phase == 'X') {
       struct line *own = &line[2 * (size_t)number(event, "pid") + (size_t)number(event, "tid")];
-      if (at < own->end - 0.002 || past > makespan + 0.002) fail_msg("plan %u: an action at %g to %g", row, at, past);
+      if (at < own->end - 0.002 || past > makespan + 0.002)
+        fail_msg("plan %u: an action at %g to %g", row, at, past);
       own->end = past;
       own->busy += past - at;
       actions++;
@@ -198,7 +230,8 @@ static void check_trace(const struct pen_view *picture, const json_t *events, un
       const json_t *other = json_array_get(events, index + 1);
       assert_int_equal((int)number(other, "id"), (int)number(event, "id"));
       assert_true(number(other, "pid") != number(event, "pid"));
-      if (number(other, "ts") < at - 0.002) fail_msg("plan %u: a message is read before it is sent", row);
+      if (number(other, "ts") < at - 0.002)
+        fail_msg("plan %u: a message is read before it is sent", row);
     }
   }
   assert_int_equal(actions, action_count(picture->order));
@@ -246,12 +279,14 @@ static void text_fits_its_columns(void **state) {
       struct pen_view picture = picture_of(&whole, row);
       picture.columns = widths[i];
       char *plain = drawn(pen_view_text, &picture);
-      if (longest_line(plain) > (size_t)widths[i]) fail_msg("plan %u: %zu columns of %d", row, longest_line(plain), widths[i]);
+      if (longest_line(plain) > (size_t)widths[i])
+        fail_msg("plan %u: %zu columns of %d", row, longest_line(plain), widths[i]);
       assert_null(strchr(plain, '\033'));
       assert_int_equal(occurrences(plain, "|\n"), picture.plan->rank_count);
       picture.colour = true;
       char *colour = drawn(pen_view_text, &picture);
-      assert_true(occurrences(colour, "\033[48") > 0 && occurrences(colour, "\033[48") == occurrences(colour, "\033[0m"));
+      assert_true(occurrences(colour, "\033[48") > 0 &&
+                  occurrences(colour, "\033[48") == occurrences(colour, "\033[0m"));
       free(plain);
       free(colour);
       pen_free_all();
@@ -262,16 +297,24 @@ static void text_fits_its_columns(void **state) {
 static void text_shows_every_action(void **state) {
   (void)state;
   struct whole whole = make_whole(topology_text("mlp", "1f1b", 2, 1, 3, "zero_bubble = true;"));
-  for (int stage = 0; stage < 2; stage++) whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0};
+  for (int stage = 0; stage < 2; stage++)
+    whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0};
   whole.timing = pen_simulate(whole.order, whole.partition, whole.cost, -1);
-  struct pen_view picture = {.plan = whole.plan, .partition = whole.partition, .order = whole.order, .timing = whole.timing,
-                                .cost = whole.cost, .lowered = whole.lowered, .unit = "in units", .columns = 4 * 14 + 4};
+  struct pen_view picture = {.plan = whole.plan,
+                             .partition = whole.partition,
+                             .order = whole.order,
+                             .timing = whole.timing,
+                             .cost = whole.cost,
+                             .lowered = whole.lowered,
+                             .unit = "in units",
+                             .columns = 4 * 14 + 4};
   assert_true(fabs(picture.timing->makespan - 14) < 1e-12);
   whole.plan->name = "two";
   char *text = drawn(pen_view_text, &picture);
   char *lanes = strchr(text, '\n') + 1;
-  const char *wanted = "0 |F0--F1--        I0======W0~~F2--I1======W1~~I2======W2~~|\n"
-                       "1 |    F0--I0======F1--I1======W0~~F2--I2======W1~~W2~~    |\n";
+  const char *wanted =
+      "0 |F0--F1--        I0======W0~~F2--I1======W1~~I2======W2~~|\n"
+      "1 |    F0--I0======F1--I1======W0~~F2--I2======W1~~W2~~    |\n";
   assert_string_equal(pen_text("%.*s", (int)strlen(wanted), lanes), wanted);
   free(text);
   pen_free_all();
@@ -279,18 +322,21 @@ static void text_shows_every_action(void **state) {
 
 /* ---- csv-comms ---- */
 
-/* UNSHARD and RESHARD of a stage take turns; nothing that computes stands outside of them where weights are shared out. */
+/* UNSHARD and RESHARD of a stage take turns; nothing that computes stands outside of them where
+ * weights are shared out. */
 static void takes_turns(const char *word, bool *whole, bool shared_out) {
   char *kind;
   bool *own = &whole[strtoul(word, &kind, 10)];
   bool opens = strcmp(kind, "UNSHARD") == 0, closes = strcmp(kind, "RESHARD") == 0;
   if ((opens && *own) || (closes && !*own)) fail_msg("%s a second time", word);
   if ((opens || closes) && !shared_out) fail_msg("%s, but weights are not shared out", word);
-  if (strchr("FBIW", *kind) && kind[0] && kind[1] >= '0' && kind[1] <= '9' && shared_out && !*own) fail_msg("%s has no weights", word);
+  if (strchr("FBIW", *kind) && kind[0] && kind[1] >= '0' && kind[1] <= '9' && shared_out && !*own)
+    fail_msg("%s has no weights", word);
   *own = opens || (*own && !closes);
 }
 
-/* Every send has its receive on the reader's rank and, later on its own, its wait; what computes stands in the order's order. */
+/* Every send has its receive on the reader's rank and, later on its own, its wait; what computes
+ * stands in the order's order. */
 static void comms_match(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
@@ -309,15 +355,20 @@ static void comms_match(void **state) {
       for (char *word = strtok_r(line, ",;()", &rest); word; word = strtok_r(NULL, ",;()", &rest)) {
         unsigned stage, microbatch;
         char kind[20], wanted[32];
-        if (*word >= '0' && *word <= '9') takes_turns(word, weights_whole, whole.partition->sharding == PEN_SHARD_WEIGHTS);
-        if (sscanf(word, "%u%19[A-Z_]%u", &stage, kind, &microbatch) != 3) continue; /* OVERLAP_F_B, reductions */
+        if (*word >= '0' && *word <= '9')
+          takes_turns(word, weights_whole, whole.partition->sharding == PEN_SHARD_WEIGHTS);
+        if (sscanf(word, "%u%19[A-Z_]%u", &stage, kind, &microbatch) != 3)
+          continue; /* OVERLAP_F_B, reductions */
         if (strlen(kind) == 1) {
           const struct pen_compute *action = &whole.order->action[rank][next++];
-          assert_string_equal(word, pen_action_text(wanted, action->kind, action->stage, action->microbatch));
+          assert_string_equal(
+              word, pen_action_text(wanted, action->kind, action->stage, action->microbatch));
         } else if (strncmp(kind, "SEND_", 5) == 0) {
           unsigned reader = kind[5] == 'F' ? stage + 1 : stage - 1;
-          const char *wait = strstr(own, pen_text(",%uWAIT_SEND_%c%u,", stage, kind[5], microbatch));
-          if (!wait || wait < strstr(own, pen_text(",%s,", word))) fail_msg("plan %u: %s is not awaited", row, word);
+          const char *wait =
+              strstr(own, pen_text(",%uWAIT_SEND_%c%u,", stage, kind[5], microbatch));
+          if (!wait || wait < strstr(own, pen_text(",%s,", word)))
+            fail_msg("plan %u: %s is not awaited", row, word);
           if (!strstr(all, pen_text(",%uRECV_%c%u", reader, kind[5], microbatch)) &&
               !strstr(all, pen_text("\n%uRECV_%c%u", reader, kind[5], microbatch)))
             fail_msg("plan %u: %s is not received", row, word);
@@ -328,7 +379,8 @@ static void comms_match(void **state) {
       line = end + 2;
     }
     assert_int_equal(sends, message_count(whole.lowered));
-    for (uint32_t stage = 0; stage < whole.partition->stage_count; stage++) assert_false(weights_whole[stage]);
+    for (uint32_t stage = 0; stage < whole.partition->stage_count; stage++)
+      assert_false(weights_whole[stage]);
     free(text);
     pen_free_all();
   }
@@ -336,14 +388,16 @@ static void comms_match(void **state) {
 
 /* ---- memory ---- */
 
-/* No byte is in two blocks at one row; none lies outside of what is placed; the sum of them all is what is said to be in use. */
+/* No byte is in two blocks at one row; none lies outside of what is placed; the sum of them all is
+ * what is said to be in use. */
 static void blocks_in_use_are_apart(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
     struct pen_view picture = picture_of(&whole, row);
     for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++) {
-      struct pen_live_buffers lives = pen_live_buffers_of(whole.plan, &whole.plan->profiles[0], rank);
+      struct pen_live_buffers lives =
+          pen_live_buffers_of(whole.plan, &whole.plan->profiles[0], rank);
       const struct pen_rank_memory *memory = &whole.plan->memory[rank];
       assert_true(lives.count > 0);
       uint64_t peak = 0;
@@ -354,14 +408,17 @@ static void blocks_in_use_are_apart(void **state) {
           if (at < a->first || at > a->last) continue;
           sum += a->bytes;
           bool in_window = a->offset + a->bytes <= memory->receive_bytes;
-          if (!in_window && (a->offset < memory->persistent_end || a->offset + a->bytes > memory->arena_bytes))
+          if (!in_window &&
+              (a->offset < memory->persistent_end || a->offset + a->bytes > memory->arena_bytes))
             fail_msg("plan %u, rank %u: %s lies outside", row, rank, pen_base_text(a->base));
           for (size_t k = i + 1; k < lives.count; k++) {
             const struct pen_buffer_life *b = &lives.life[k];
-            bool both = at >= b->first && at <= b->last, apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
+            bool both = at >= b->first && at <= b->last,
+                 apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
             if (both && !apart)
-              fail_msg("plan %u, rank %u, row %u: %s of %u,%u and %s of %u,%u share bytes", row, rank, at, pen_base_text(a->base), a->stage,
-                       a->microbatch, pen_base_text(b->base), b->stage, b->microbatch);
+              fail_msg("plan %u, rank %u, row %u: %s of %u,%u and %s of %u,%u share bytes", row,
+                       rank, at, pen_base_text(a->base), a->stage, a->microbatch,
+                       pen_base_text(b->base), b->stage, b->microbatch);
           }
         }
         assert_int_equal(sum, lives.in_use[at]);
@@ -385,15 +442,20 @@ static void scales_are_round(void **state) {
   assert_true(fabs(pen_scale_step(0.7, 3) - 0.5) < 1e-12);
   assert_true(fabs(pen_scale_step(7e5, 10) - 1e5) < 1e-3);
   assert_true(pen_scale_step(0, 10) == 1 && pen_scale_step(NAN, 10) == 1);
-  for (double span = 1e-6; span < 1e6; span *= 1.37) assert_true(span / pen_scale_step(span, 9) <= 9 + 1e-9);
+  for (double span = 1e-6; span < 1e6; span *= 1.37)
+    assert_true(span / pen_scale_step(span, 9) <= 9 + 1e-9);
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_reader_of_xml_sees_mistakes), cmocka_unit_test(svg_is_well_formed_and_whole),
-      cmocka_unit_test(trace_is_json_and_whole),         cmocka_unit_test(text_fits_its_columns),
-      cmocka_unit_test(text_shows_every_action),         cmocka_unit_test(comms_match),
-      cmocka_unit_test(blocks_in_use_are_apart),         cmocka_unit_test(scales_are_round),
+      cmocka_unit_test(the_reader_of_xml_sees_mistakes),
+      cmocka_unit_test(svg_is_well_formed_and_whole),
+      cmocka_unit_test(trace_is_json_and_whole),
+      cmocka_unit_test(text_fits_its_columns),
+      cmocka_unit_test(text_shows_every_action),
+      cmocka_unit_test(comms_match),
+      cmocka_unit_test(blocks_in_use_are_apart),
+      cmocka_unit_test(scales_are_round),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

@@ -1,4 +1,5 @@
-/* device.h: what the tests of the CUDA backend share: opening it or skipping, memory there, and running an op there. */
+/* device.h: what the tests of the CUDA backend share: opening it or skipping, memory there, and
+ * running an op there. */
 #ifndef PEN_TESTS_GPU_DEVICE_H
 #define PEN_TESTS_GPU_DEVICE_H
 
@@ -20,7 +21,8 @@ static void *stream;
 /* Opens both devices; without a GPU says so as TAP wants it, and returns 0. */
 UNUSED_MAYBE static int open_devices(void) {
   unsetenv("PEN_ISA");
-  if (pen_cpu.open(0) == NULL || pen_cuda.open(0) == NULL || (stream = pen_cuda.stream_open()) == NULL) {
+  if (pen_cpu.open(0) == NULL || pen_cuda.open(0) == NULL ||
+      (stream = pen_cuda.stream_open()) == NULL) {
     printf("1..0 # SKIP %s\n", pen_cuda.error() == NULL ? pen_cpu.error() : pen_cuda.error());
     return 0;
   }
@@ -28,8 +30,7 @@ UNUSED_MAYBE static int open_devices(void) {
 }
 
 static void assert_well(const char *what) {
-  if (pen_cuda.error() != NULL)
-    fail_msg("%s: %s", what, pen_cuda.error());
+  if (pen_cuda.error() != NULL) fail_msg("%s: %s", what, pen_cuda.error());
 }
 
 UNUSED_MAYBE static void *there(size_t bytes) {
@@ -53,8 +54,7 @@ UNUSED_MAYBE static void fetch(void *here, const void *there, size_t bytes) {
 }
 
 UNUSED_MAYBE static void release_all(void) {
-  while (there_count)
-    pen_cuda.release(there_blocks[--there_count]);
+  while (there_count) pen_cuda.release(there_blocks[--there_count]);
 }
 
 UNUSED_MAYBE static int tidy(void **state) {
@@ -62,8 +62,10 @@ UNUSED_MAYBE static int tidy(void **state) {
   return free_tensors(state);
 }
 
-/* Runs an op there, with a workspace of just the size that the backend asks for, filled with large numbers. */
-UNUSED_MAYBE static void run_there(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
+/* Runs an op there, with a workspace of just the size that the backend asks for, filled with large
+ * numbers. */
+UNUSED_MAYBE static void run_there(enum pen_dtype dtype, enum pen_op_kind kind,
+                                   struct pen_call *call) {
   const size_t bytes = pen_cuda.workspace_bytes(kind, dtype, call->dim);
   call->workspace = bytes ? there(bytes) : NULL;
   call->stream = stream;

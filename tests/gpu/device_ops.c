@@ -1,9 +1,9 @@
-/* others.c: what of the CUDA backend is no operation of ops.def: sums of squares, AdamW, normals, memory, events and graphs. Skips without a
- * GPU; see kernels.c, also for the tolerances. */
+/* others.c: what of the CUDA backend is no operation of ops.def: sums of squares, AdamW, normals,
+ * memory, events and graphs. Skips without a GPU; see kernels.c, also for the tolerances. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/device.h"
 
-static const size_t counts[] = { 1, 3, 15, 16, 17, 100, 4095, 4096, 4097, 20000, 70001 };
+static const size_t counts[] = {1, 3, 15, 16, 17, 100, 4095, 4096, 4097, 20000, 70001};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
 /* The CPU's bits; and a tensor cut at a block's bound has the bits of the whole. */
@@ -13,7 +13,8 @@ static void sums_of_squares(void **state) {
     const float *x = random_floats(count, count);
     const double expected = pen_sum_squares(x, count);
     double *sum_there = there(sizeof *sum_there), actual;
-    pen_cuda.sum_squares(sum_there, sent(x, count * sizeof *x), count, there(((count - 1) / PEN_NORM_BLOCK + 1) * sizeof(double)), stream);
+    pen_cuda.sum_squares(sum_there, sent(x, count * sizeof *x), count,
+                         there(((count - 1) / PEN_NORM_BLOCK + 1) * sizeof(double)), stream);
     fetch(&actual, sum_there, sizeof actual);
     assert_same_bits("sum of squares", &actual, &expected, sizeof actual);
     tidy(state);
@@ -28,10 +29,17 @@ static void a_sum_of_nothing_is_0(void **state) {
   assert_true(actual == 0);
 }
 
-static const struct pen_adamw settings = { .learning_rate = 1e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1,
-                                           .gradient_scale = 0.37, .correction1 = 1 - 0.9 * 0.9, .correction2 = 1 - 0.95 * 0.95 };
+static const struct pen_adamw settings = {.learning_rate = 1e-3,
+                                          .beta1 = 0.9,
+                                          .beta2 = 0.95,
+                                          .epsilon = 1e-8,
+                                          .weight_decay = 0.1,
+                                          .gradient_scale = 0.37,
+                                          .correction1 = 1 - 0.9 * 0.9,
+                                          .correction2 = 1 - 0.95 * 0.95};
 
-/* The bits of a CPU that fuses multiply-adds; within rounding of one that does not. The copy is the parameters, rounded. */
+/* The bits of a CPU that fuses multiply-adds; within rounding of one that does not. The copy is the
+ * parameters, rounded. */
 static void adamw(void **state) {
   const char *fuses = pen_kernels_open(1);
   const int same = strncmp(fuses, "baseline", 8) != 0;
@@ -47,9 +55,11 @@ static void adamw(void **state) {
         here[i][k] = k % 2 ? NAN : -INFINITY; /* these elements stay */
       over[i] = sent(here[i], bytes);
     }
-    uint16_t *copy_over = n % 2 ? there(count * sizeof *copy_over) : NULL, *copy = bytes_at(count * sizeof *copy, 0);
+    uint16_t *copy_over = n % 2 ? there(count * sizeof *copy_over) : NULL,
+             *copy = bytes_at(count * sizeof *copy, 0);
     uint16_t *rounded = bytes_at(count * sizeof *rounded, 0);
-    pen_cuda.adamw_step(over[0], over[1], over[2], over[3], copy_over, count, sent(&settings, sizeof settings), settings.weight_decay, stream);
+    pen_cuda.adamw_step(over[0], over[1], over[2], over[3], copy_over, count,
+                        sent(&settings, sizeof settings), settings.weight_decay, stream);
     pen_adamw_step(here[0], here[1], here[2], here[3], count, &settings);
     for (size_t i = 0; i < 4; i++) {
       float *actual = floats(count);
@@ -90,9 +100,12 @@ static void narrowed(void **state) {
   (void)state;
   enum { COUNT = 1 << 14 };
   uint32_t *bits = bytes_at(COUNT * sizeof *bits, 0);
-  uint16_t *expected = bytes_at(COUNT * sizeof *expected, 0), *actual = bytes_at(COUNT * sizeof *actual, 0), *over = there(COUNT * sizeof *over);
+  uint16_t *expected = bytes_at(COUNT * sizeof *expected, 0),
+           *actual = bytes_at(COUNT * sizeof *actual, 0), *over = there(COUNT * sizeof *over);
   for (uint32_t i = 0; i < COUNT; i++)
-    bits[i] = i * 0x40011u + (i % 3) * 0x7fffu; /* every exponent, both signs, ties, infinities and what is no number */
+    bits[i] =
+        i * 0x40011u +
+        (i % 3) * 0x7fffu; /* every exponent, both signs, ties, infinities and what is no number */
   pen_cuda.narrow(over, sent(bits, COUNT * sizeof *bits), COUNT - 3, stream);
   fetch(actual, over, COUNT * sizeof *actual);
   pen_f32_to_bf16(expected, (const float *)bits, COUNT - 3);
@@ -100,8 +113,8 @@ static void narrowed(void **state) {
 }
 
 static void normals(void **state) {
-  const uint32_t key[2] = { 0x12345678, 0x9abcdef0 };
-  const uint64_t firsts[] = { 0, 1, 2, 3, 4, 1001, 0xffffffffull * 4 + 3, 1ull << 40 };
+  const uint32_t key[2] = {0x12345678, 0x9abcdef0};
+  const uint64_t firsts[] = {0, 1, 2, 3, 4, 1001, 0xffffffffull * 4 + 3, 1ull << 40};
   for (size_t f = 0; f < sizeof firsts / sizeof *firsts; f++)
     for (int n = 0; n < COUNTS - 1; n++) {
       const size_t bytes = counts[n] * sizeof(float);
@@ -128,7 +141,7 @@ static void memory(void **state) {
 /* A shape that a kernel does not take is an error in words, and nothing is launched. */
 static void what_is_not_taken_is_said(void **state) {
   (void)state;
-  struct pen_call call = { .dim = { 1, 4, 1, 1, 12 }, .stream = stream };
+  struct pen_call call = {.dim = {1, 4, 1, 1, 12}, .stream = stream};
   assert_null(pen_cuda.error());
   pen_cuda_attention_bf16(&call);
   assert_non_null(pen_cuda.error());
@@ -137,20 +150,23 @@ static void what_is_not_taken_is_said(void **state) {
   assert_null(pen_cuda.error());
 }
 
-/* What UPDATE needs, with the bits of runtime/comm/step_stats.c, whose rule stands here again; and what a norm does that is not finite, or the
- * host's word that the step is to be skipped. What lies between the parts of a board is not to be read. */
+/* What UPDATE needs, with the bits of runtime/comm/step_stats.c, whose rule stands here again; and
+ * what a norm does that is not finite, or the host's word that the step is to be skipped. What lies
+ * between the parts of a board is not to be read. */
 static void settled(void **state) {
   (void)state;
-  const double clips[] = { 0, 0.5, 1e9 };
-  const size_t counts[] = { 1, 7, 1500 };
+  const double clips[] = {0, 0.5, 1e9};
+  const size_t counts[] = {1, 7, 1500};
   for (int n = 0; n < 3 * 3 * 2 * 2 * 2 * 2; n++) {
     const int greatest = n & 1, infinite = n >> 1 & 1, skipped = n / 72;
     const double clip = clips[n / 4 % 3];
     const size_t count = counts[n / 12 % 3], parts = n / 36 % 2 == 0 ? 1 : 3, stride = count + 5;
-    const struct pen_adamw base = { 1e-3, 0.9, 0.95, 1e-8, 0.1, skipped ? NAN : 77, 0.1, 0.05 };
+    const struct pen_adamw base = {1e-3, 0.9, 0.95, 1e-8, 0.1, skipped ? NAN : 77, 0.1, 0.05};
     double *board = doubles(parts * stride), sum = 0, most = 0;
     for (size_t i = 0; i < parts * stride; i++)
-      board[i] = i % stride >= count ? (double)NAN : infinite && i == count / 2 ? INFINITY : (double)((i * 2654435761u) % 1000) / 3000;
+      board[i] = i % stride >= count          ? (double)NAN
+                 : infinite && i == count / 2 ? INFINITY
+                                              : (double)((i * 2654435761u) % 1000) / 3000;
     for (size_t i = 0; i < parts * count; i++) {
       const double entry = board[(i / parts + i % parts) % parts * stride + i / parts];
       sum += entry;
@@ -158,9 +174,13 @@ static void settled(void **state) {
     }
     const double norm = greatest ? most : sqrt(sum), scale = clip / (norm + 1e-6);
     struct pen_adamw made, expected = base, *over = there(sizeof made);
-    expected.gradient_scale = skipped ? NAN : clip == 0 ? 1 : infinite ? NAN : scale > 1 ? 1 : scale;
-    pen_cuda.settle(over, sent(&base, sizeof base), sent(board, parts * stride * sizeof *board), count, parts, stride,
-                    clip, greatest, stream);
+    expected.gradient_scale = skipped     ? NAN
+                              : clip == 0 ? 1
+                              : infinite  ? NAN
+                              : scale > 1 ? 1
+                                          : scale;
+    pen_cuda.settle(over, sent(&base, sizeof base), sent(board, parts * stride * sizeof *board),
+                    count, parts, stride, clip, greatest, stream);
     fetch(&made, over, sizeof made);
     if (isnan(expected.gradient_scale)) {
       assert_true(isnan(made.gradient_scale));
@@ -175,12 +195,13 @@ static void settled(void **state) {
 static void a_skipped_step(void **state) {
   (void)state;
   enum { COUNT = 4097 };
-  const struct pen_adamw settings = { 1e-3, 0.9, 0.95, 1e-8, 0.1, NAN, 0.1, 0.05 };
+  const struct pen_adamw settings = {1e-3, 0.9, 0.95, 1e-8, 0.1, NAN, 0.1, 0.05};
   float *x[4], *over[4], *back = floats(COUNT), *zeros = floats(COUNT);
   memset(zeros, 0, COUNT * sizeof *zeros);
   for (int i = 0; i < 4; i++)
     over[i] = sent(x[i] = random_floats(COUNT, (uint64_t)i + 1), COUNT * sizeof(float));
-  pen_cuda.adamw_step(over[0], over[1], over[2], over[3], NULL, COUNT, sent(&settings, sizeof settings), 0.1, stream);
+  pen_cuda.adamw_step(over[0], over[1], over[2], over[3], NULL, COUNT,
+                      sent(&settings, sizeof settings), 0.1, stream);
   for (int i = 0; i < 4; i++) {
     fetch(back, over[i], COUNT * sizeof *back);
     assert_same_bits("what stays", back, i == 1 ? zeros : x[i], COUNT * sizeof *back);
@@ -190,16 +211,15 @@ static void a_skipped_step(void **state) {
 /* As on the CPU, to the bit; a NaN anywhere comes through. */
 static void greatest_magnitudes(void **state) {
   (void)state;
-  const size_t counts[] = { 0, 1, 31, 4096, 4097, 20000 };
+  const size_t counts[] = {0, 1, 31, 4096, 4097, 20000};
   for (int n = 0; n < 6; n++)
     for (int form = 0; form < 3; form++) {
       float *x = random_floats(counts[n] + 1, 5);
-      if (form == 1)
-        x[counts[n] / 2] = -123;
-      if (form == 2)
-        x[counts[n] / 3] = -NAN;
+      if (form == 1) x[counts[n] / 2] = -123;
+      if (form == 2) x[counts[n] / 3] = -NAN;
       double *over = there(sizeof *over), here = 0;
-      pen_cuda.max_abs(over, sent(x, (counts[n] + 1) * sizeof *x), counts[n], there((counts[n] / PEN_NORM_BLOCK + 1) * 8), stream);
+      pen_cuda.max_abs(over, sent(x, (counts[n] + 1) * sizeof *x), counts[n],
+                       there((counts[n] / PEN_NORM_BLOCK + 1) * 8), stream);
       fetch(&here, over, sizeof here);
       const double expected = pen_max_abs(x, counts[n]);
       assert_true(here == expected || (isnan(here) && isnan(expected)));
@@ -214,14 +234,20 @@ static void workspaces_are_reserved(void **state) {
 #define PEN_CUDA_WORKSPACE(kind, text) [PEN_OP_##kind] = text,
 #include "kernels/cuda/workspace.def"
   };
-  static const int64_t dims[][PEN_DIMS_MAX] = { { 1, 1, 1, 1, 1, 1 }, { 3, 5, 7, 1, 6, 1 }, { 513, 40, 12, 2, 64, 1 },
-                                                { 1024, 768, 3072, 4, 96, 1 }, { 16384, 50257, 2, 1, 128, 1 } };
+  static const int64_t dims[][PEN_DIMS_MAX] = {{1, 1, 1, 1, 1, 1},
+                                               {3, 5, 7, 1, 6, 1},
+                                               {513, 40, 12, 2, 64, 1},
+                                               {1024, 768, 3072, 4, 96, 1},
+                                               {16384, 50257, 2, 1, 128, 1}};
   const size_t cases = sizeof dims / sizeof *dims;
   for (int kind = 0; kind < PEN_OP_COUNT; kind++)
     for (size_t d = 0; d < 2 * cases; d++) {
       const enum pen_dtype dtype = d < cases ? PEN_F32 : PEN_BF16;
-      const size_t wanted = pen_cuda.workspace_bytes((enum pen_op_kind)kind, dtype, dims[d % cases]);
-      const size_t reserved = formulas[kind] == NULL ? 0 : formula((enum pen_op_kind)kind, dtype, dims[d % cases], formulas[kind]);
+      const size_t wanted =
+          pen_cuda.workspace_bytes((enum pen_op_kind)kind, dtype, dims[d % cases]);
+      const size_t reserved = formulas[kind] == NULL ? 0
+                                                     : formula((enum pen_op_kind)kind, dtype,
+                                                               dims[d % cases], formulas[kind]);
       if (wanted > reserved || (wanted == 0) != (reserved == 0))
         fail_msg("%s, case %zu: wants %zu bytes, has %zu", op_rows[kind].name, d, wanted, reserved);
     }
@@ -231,14 +257,15 @@ static void workspaces_are_reserved(void **state) {
 static void a_graph(void **state) {
   (void)state;
   const struct pen_stream_ops *order = pen_cuda.order;
-  void *side = pen_cuda.stream_open(), *fork = order->event_open(), *join = order->event_open(), *done = order->event_open();
+  void *side = pen_cuda.stream_open(), *fork = order->event_open(), *join = order->event_open(),
+       *done = order->event_open();
   enum { COUNT = 1000 };
   float *here = order->pinned(COUNT * sizeof *here), *back = order->pinned(COUNT * sizeof *back);
   float *x = there(COUNT * sizeof *x), *y = there(COUNT * sizeof *y);
   uint32_t *word = there(2 * sizeof *word);
   pen_cuda.zero(word, 2 * sizeof *word, stream);
   const char *why = NULL;
-  struct pen_call add = { .operand = { x, x, y }, .dim = { COUNT }, .stream = side };
+  struct pen_call add = {.operand = {x, x, y}, .dim = {COUNT}, .stream = side};
   assert_well("opening");
   order->capture(stream);
   pen_cuda.copy_in(x, here, COUNT * sizeof *x, stream);
@@ -255,18 +282,14 @@ static void a_graph(void **state) {
   order->follow(stream, join);
   pen_cuda.copy_out(back, y, COUNT * sizeof *y, stream);
   void *graph = order->captured(stream, &why);
-  if (graph == NULL)
-    fail_msg("not captured: %s", why);
+  if (graph == NULL) fail_msg("not captured: %s", why);
   for (int turn = 1; turn <= 3; turn++) {
-    for (int i = 0; i < COUNT; i++)
-      here[i] = (float)(turn * i), back[i] = -1;
+    for (int i = 0; i < COUNT; i++) here[i] = (float)(turn * i), back[i] = -1;
     order->replay(graph, stream);
     order->record(done, stream);
-    while (!order->reached(done))
-      continue;
+    while (!order->reached(done)) continue;
     assert_well("a replay");
-    for (int i = 0; i < COUNT; i++)
-      assert_true(back[i] == (float)(2 * turn * i));
+    for (int i = 0; i < COUNT; i++) assert_true(back[i] == (float)(2 * turn * i));
   }
 }
 
@@ -288,22 +311,21 @@ static void no_graph(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_teardown(sums_of_squares, tidy),
-    cmocka_unit_test_teardown(a_sum_of_nothing_is_0, tidy),
-    cmocka_unit_test_teardown(adamw, tidy),
-    cmocka_unit_test_teardown(summed, tidy),
-    cmocka_unit_test_teardown(narrowed, tidy),
-    cmocka_unit_test_teardown(normals, tidy),
-    cmocka_unit_test_teardown(memory, tidy),
-    cmocka_unit_test_teardown(settled, tidy),
-    cmocka_unit_test_teardown(a_skipped_step, tidy),
-    cmocka_unit_test_teardown(greatest_magnitudes, tidy),
-    cmocka_unit_test_teardown(workspaces_are_reserved, tidy),
-    cmocka_unit_test_teardown(a_graph, tidy),
-    cmocka_unit_test_teardown(no_graph, tidy),
-    cmocka_unit_test_teardown(what_is_not_taken_is_said, tidy),
+      cmocka_unit_test_teardown(sums_of_squares, tidy),
+      cmocka_unit_test_teardown(a_sum_of_nothing_is_0, tidy),
+      cmocka_unit_test_teardown(adamw, tidy),
+      cmocka_unit_test_teardown(summed, tidy),
+      cmocka_unit_test_teardown(narrowed, tidy),
+      cmocka_unit_test_teardown(normals, tidy),
+      cmocka_unit_test_teardown(memory, tidy),
+      cmocka_unit_test_teardown(settled, tidy),
+      cmocka_unit_test_teardown(a_skipped_step, tidy),
+      cmocka_unit_test_teardown(greatest_magnitudes, tidy),
+      cmocka_unit_test_teardown(workspaces_are_reserved, tidy),
+      cmocka_unit_test_teardown(a_graph, tidy),
+      cmocka_unit_test_teardown(no_graph, tidy),
+      cmocka_unit_test_teardown(what_is_not_taken_is_said, tidy),
   };
-  if (!open_devices())
-    return 0;
+  if (!open_devices()) return 0;
   return cmocka_run_group_tests_name("gpu others", tests, NULL, NULL);
 }

@@ -1,9 +1,11 @@
-/* hop.c: what a message costs between two processes, by the calls of the transport ipc (kernels.h, struct pen_stream_ops): bytes are copied
- * into the other's memory, then a word is written there that the other's stream waits for.
+/* hop.c: what a message costs between two processes, by the calls of the transport ipc (kernels.h,
+ * struct pen_stream_ops): bytes are copied into the other's memory, then a word is written there
+ * that the other's stream waits for.
  *
- * Both processes enqueue all rounds of a size behind a word that the host writes once they have, so that only the GPUs' time is measured:
- * one-way microseconds, half a round trip, and bytes a second. On two GPUs where there are two; on one, its two processes take turns,
- * and a hop costs a turn. Skips without a GPU. */
+ * Both processes enqueue all rounds of a size behind a word that the host writes once they have, so
+ * that only the GPUs' time is measured: one-way microseconds, half a round trip, and bytes a
+ * second. On two GPUs where there are two; on one, its two processes take turns, and a hop costs a
+ * turn. Skips without a GPU. */
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -14,10 +16,11 @@
 
 enum { ROUNDS = 60, SIDES = 2 }; /* a stream holds about a thousand calls */
 
-static const size_t sizes[] = { 64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20 };
+static const size_t sizes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* One process. The other's memory is laid out as its own: words, then what comes, then what goes. */
+/* One process. The other's memory is laid out as its own: words, then what comes, then what goes.
+ */
 struct side {
   int number, other; /* 0 begins; the socket to the other */
   char *own, *far;
@@ -33,12 +36,12 @@ static void give_up(const char *what) {
 }
 
 static void check(const char *what) {
-  if (pen_cuda.error() != NULL)
-    give_up(what);
+  if (pen_cuda.error() != NULL) give_up(what);
 }
 
 static void swap(const struct side *s, const void *mine, void *theirs, size_t bytes) {
-  if (write(s->other, mine, bytes) != (ssize_t)bytes || read(s->other, theirs, bytes) != (ssize_t)bytes)
+  if (write(s->other, mine, bytes) != (ssize_t)bytes ||
+      read(s->other, theirs, bytes) != (ssize_t)bytes)
     give_up("the other process");
 }
 
@@ -67,11 +70,9 @@ static void receive_round(const struct side *s) {
 static double trips(const struct side *s, size_t bytes, uint32_t number) {
   pen_cuda.order->await(s->own + BEGIN, number, stream);
   for (uint32_t round = 0; round < ROUNDS; round++) {
-    if (s->number == 0)
-      send_round(s, bytes);
+    if (s->number == 0) send_round(s, bytes);
     receive_round(s);
-    if (s->number != 0)
-      send_round(s, bytes);
+    if (s->number != 0) send_round(s, bytes);
   }
   check("putting rounds on a stream");
   meet(s); /* both have put all they will */
@@ -87,8 +88,7 @@ static double trips(const struct side *s, size_t bytes, uint32_t number) {
 static void open_side(struct side *s) {
   unsigned char name[PEN_SHARED_NAME_BYTES], other[PEN_SHARED_NAME_BYTES];
   int devices = pen_cuda.count();
-  if (pen_cuda.open(s->number % (devices > 0 ? devices : 1)) == NULL)
-    give_up("opening a GPU");
+  if (pen_cuda.open(s->number % (devices > 0 ? devices : 1)) == NULL) give_up("opening a GPU");
   stream = pen_cuda.stream_open();
   s->starter = pen_cuda.stream_open();
   s->bytes_most = runs_large() ? sizes[SIZES - 1] : 64 << 10;
@@ -96,8 +96,7 @@ static void open_side(struct side *s) {
   check("memory");
   pen_cuda.zero(s->own, DATA + 2 * s->bytes_most, stream);
   pen_cuda.wait(stream);
-  if (!pen_cuda.order->share(s->own, name))
-    give_up("naming memory");
+  if (!pen_cuda.order->share(s->own, name)) give_up("naming memory");
   swap(s, name, other, sizeof name);
   s->far = pen_cuda.order->reach(other);
   check("the other's memory");
@@ -111,8 +110,7 @@ static int arrived(const struct side *s, size_t bytes) {
   pen_cuda.copy_out(here, s->own + DATA, bytes, stream);
   pen_cuda.wait(stream);
   size_t right = 0;
-  while (right < bytes && here[right] == (unsigned char)(0x50 + !s->number))
-    right++;
+  while (right < bytes && here[right] == (unsigned char)(0x50 + !s->number)) right++;
   free(here);
   return right == bytes;
 }
@@ -128,10 +126,10 @@ static int run_side(struct side *s) {
   for (size_t i = 0; i < SIZES && sizes[i] <= s->bytes_most; i++) {
     trips(s, sizes[i], number++); /* warms up */
     const double one_way = trips(s, sizes[i], number++) / (2 * ROUNDS);
-    if (!arrived(s, sizes[i]))
-      give_up("bytes that came are not those that were sent");
+    if (!arrived(s, sizes[i])) give_up("bytes that came are not those that were sent");
     if (s->number == 0)
-      printf("%-22s %-28zu %10.1f us  %7.1f GB/s\n", "ipc hop", sizes[i], one_way * 1e6, (double)sizes[i] / one_way * 1e-9);
+      printf("%-22s %-28zu %10.1f us  %7.1f GB/s\n", "ipc hop", sizes[i], one_way * 1e6,
+             (double)sizes[i] / one_way * 1e-9);
     fflush(stdout);
   }
   return 0;
@@ -139,10 +137,9 @@ static int run_side(struct side *s) {
 
 int main(void) {
   int ends[SIDES];
-  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0)
-    return 1;
+  if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 1;
   const pid_t child = fork(); /* before CUDA: a process that has it cannot be forked */
-  struct side s = { .number = child == 0, .other = ends[child == 0] };
+  struct side s = {.number = child == 0, .other = ends[child == 0]};
   close(ends[child != 0]);
   int here = pen_cuda.count() > 0, both = 0;
   swap(&s, &here, &both, sizeof here);

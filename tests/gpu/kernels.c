@@ -1,18 +1,20 @@
-/* kernels.c: every kernel of the CUDA backend against the CPU's, on shapes odd and even: values, bits from run to run, outputs in
- * inputs' places, inputs left alone. Skips without a GPU. Built a second time, over tests/emulation/emulate.h, it runs on the host.
+/* kernels.c: every kernel of the CUDA backend against the CPU's, on shapes odd and even: values,
+ * bits from run to run, outputs in inputs' places, inputs left alone. Skips without a GPU. Built a
+ * second time, over tests/emulation/emulate.h, it runs on the host.
  *
- * Tolerances. Both sides are f32 with different orders of sums, so a sum of n terms may differ by some sqrt(n) units of 2^-24 of
- * its greatest partial sums; functions (exp, erfc) by a few units in the last place. A tolerance is a share of the value plus `floor` times
- * the greatest value of the tensor: 0 where every element is computed by itself, 1 where sums can cancel.
- *   element by element          2e-6 of the value: sigmoid, erfc and their products, each a few units of 6e-8
- *   moves and single additions  the same bits
- *   norms, losses               4e-6: sums over a row of a few thousand
- *   products, attention         4e-6 to 1e-5 of the greatest: sums over at most a few thousand terms
- *   attention over bf16         p and ds are rounded to 8 bits before their second product, the result too: 2^-9 each of sums of
- *                               magnitudes: 1e-2 of the greatest, though the CPU rounds them, too, where it has AVX512_BF16
- * Every case of an op with a dtype runs over bf16, too, against the CPU's kernel over bf16: what is stored in bf16 is the f32 above,
- * rounded, and where the two f32 lie on either side of a tie they end one unit apart, which is up to 2^-7: 8e-3 of the value more, and never
- * the same bits but where f32 has them. A bias over bf16 is rounded, too: 2^-9 of it.
+ * Tolerances. Both sides are f32 with different orders of sums, so a sum of n terms may differ by
+ * some sqrt(n) units of 2^-24 of its greatest partial sums; functions (exp, erfc) by a few units in
+ * the last place. A tolerance is a share of the value plus `floor` times the greatest value of the
+ * tensor: 0 where every element is computed by itself, 1 where sums can cancel. element by element
+ * 2e-6 of the value: sigmoid, erfc and their products, each a few units of 6e-8 moves and single
+ * additions  the same bits norms, losses               4e-6: sums over a row of a few thousand
+ *   products, attention         4e-6 to 1e-5 of the greatest: sums over at most a few thousand
+ * terms attention over bf16         p and ds are rounded to 8 bits before their second product, the
+ * result too: 2^-9 each of sums of magnitudes: 1e-2 of the greatest, though the CPU rounds them,
+ * too, where it has AVX512_BF16 Every case of an op with a dtype runs over bf16, too, against the
+ * CPU's kernel over bf16: what is stored in bf16 is the f32 above, rounded, and where the two f32
+ * lie on either side of a tie they end one unit apart, which is up to 2^-7: 8e-3 of the value more,
+ * and never the same bits but where f32 has them. A bias over bf16 is rounded, too: 2^-9 of it.
  *
  * PEN_GPU_OPS, names of operations parted by blanks, leaves out all others.
  */
@@ -24,145 +26,148 @@ struct subject {
   enum pen_op_kind kind;
   int64_t dim[PEN_DIMS_MAX];
   double real[PEN_REALS_MAX];
-  int integers;            /* integer operands get values below this, and -100 here and there for targets */
+  int integers; /* integer operands get values below this, and -100 here and there for targets */
   double tolerance, floor; /* 0: the same bits */
   int large;               /* for a real GPU alone */
 };
 
 static const struct subject subjects[] = {
-  { PEN_OP_AFFINE, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_AFFINE, { 300, 256, 130 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_AFFINE_DX, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_AFFINE_DX, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_AFFINE_DW, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_AFFINE_DW, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_BIAS_DW, { 7, 13 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_BIAS_DW, { 1, 1 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_BIAS_DW, { 1030, 264 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM, { 3, 37 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM, { 19, 768 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM, { 2, 4099 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM_DX, { 3, 101 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM_DX, { 1, 2 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM_DX, { 2300, 40 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* several rows a warp */
-  { PEN_OP_LAYERNORM_DX, { 270, 1032 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* and a block */
-  { PEN_OP_LAYERNORM_DX, { 9, 768 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM_DX, { 2, 8192 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM_DX, { 9, 1024 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* more than 48 KiB of sums, of warps */
-  { PEN_OP_LAYERNORM_DX, { 3, 1029 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LAYERNORM_DX, { 2, 7000 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* and of blocks */
-  { PEN_OP_POSITION, { 10, 21, 5, 5 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_POSITION, { 18, 64, 9, 11 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_POSITION_DW, { 10, 21, 5, 5 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_POSITION_DW, { 27, 2056, 9, 11 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_ACCUMULATE, { 45 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_ACCUMULATE, { 4096 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_ADD, { 77 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_ADD, { 5001 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_SCALE, { 77 }, { 1.5 }, 0, 0, 0, 0 },
-  { PEN_OP_SCALE_DX, { 1025 }, { 1.05 }, 0, 0, 0, 0 },
-  { PEN_OP_SWIGLU, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
-  { PEN_OP_SWIGLU, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
-  { PEN_OP_SWIGLU_DX, { 4099 }, { 0 }, 0, 2e-6, 0, 0 },
-  { PEN_OP_GELU, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
-  { PEN_OP_GELU, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
-  { PEN_OP_GELU_DX, { 4099 }, { 0 }, 0, 2e-6, 0.1, 0 }, /* Phi + x phi passes through 0 */
-  { PEN_OP_GELU_TANH, { 77 }, { 0 }, 0, 2e-6, 0, 0 },
-  { PEN_OP_GELU_TANH, { 4100 }, { 0 }, 0, 2e-6, 0, 0 },
-  { PEN_OP_GELU_TANH_DX, { 4099 }, { 0 }, 0, 2e-6, 0.1, 0 }, /* as GELU_DX */
-  { PEN_OP_SPLIT, { 5, 7 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_SPLIT, { 9, 100 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_SPLIT_DX, { 5, 7 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_SPLIT_DX, { 9, 100 }, { 0 }, 0, 0, 0, 0 },
-  { PEN_OP_ROPE, { 2, 5, 3, 14, 5 }, { 0 }, 0, 1e-6, 1, 0 },
-  { PEN_OP_ROPE, { 1, 9, 2, 64, 9 }, { 0 }, 0, 1e-6, 1, 0 },
-  { PEN_OP_ROPE_DX, { 2, 5, 3, 64, 5 }, { 0 }, 0, 1e-6, 1, 0 },
-  { PEN_OP_ROPE_DX, { 2, 5, 3, 6, 5 }, { 0 }, 0, 1e-6, 1, 0 },
-  { PEN_OP_ROPE_TABLE, { 33, 8 }, { 10000 }, 0, 1e-7, 1, 0 },
-  { PEN_OP_ROPE_TABLE, { 50, 5 }, { 500000 }, 0, 1e-7, 1, 0 },
-  { PEN_OP_ROPE_TABLE, { 50, 5 }, { 10000, 4 }, 0, 1e-7, 1, 0 },
-  { PEN_OP_ROPE_TABLE, { 50, 32 }, { 10000, 8, 3.395, 0.333 }, 0, 1e-7, 1, 0 },
-  { PEN_OP_RMSNORM, { 3, 37 }, { 1e-5 }, 0, 4e-6, 0, 0 },
-  { PEN_OP_RMSNORM, { 19, 768 }, { 1e-5 }, 0, 4e-6, 0, 0 },
-  { PEN_OP_RMSNORM, { 3, 1536 }, { 1e-5 }, 0, 4e-6, 0, 0 },
-  { PEN_OP_RMSNORM, { 2, 4099 }, { 1e-5 }, 0, 4e-6, 0, 0 },
-  { PEN_OP_RMSNORM_DX, { 3, 101 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 1, 1 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 2300, 36 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* several rows a warp */
-  { PEN_OP_RMSNORM_DX, { 2300, 40 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 270, 1032 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* and a block */
-  { PEN_OP_RMSNORM_DX, { 9, 512 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 9, 768 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 2, 2056 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 2, 4104 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 2, 8192 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 5, 1028 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 3, 1029 }, { 1e-5 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_RMSNORM_DX, { 2, 14000 }, { 1e-5 }, 0, 4e-6, 1, 0 }, /* more than 48 KiB of sums */
-  { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7, 0, 0, 0 },
-  { PEN_OP_EMBEDDING, { 9, 64, 7 }, { 0 }, 7, 0, 0, 0 },
-  { PEN_OP_EMBEDDING_DW, { 9, 21, 7 }, { 0 }, 7, 0, 0, 0 },
-  { PEN_OP_EMBEDDING_DW, { 600, 8, 5 }, { 0 }, 5, 0, 0, 0 },
-  { PEN_OP_EMBEDDING_DW, { 300, 258, 200 }, { 0 }, 200, 0, 0, 0 },
-  { PEN_OP_EMBEDDING_DW, { 40, 1028, 9 }, { 0 }, 9, 0, 0, 0 },
-  { PEN_OP_CROSS_ENTROPY, { 4, 11 }, { 0.5 }, 11, 4e-6, 1e-2, 0 },
-  { PEN_OP_CROSS_ENTROPY, { 5, 1111 }, { 0.5 }, 1111, 4e-6, 1e-2, 0 },
-  { PEN_OP_CROSS_ENTROPY, { 3, 5003 }, { 1e-3 }, 5003, 4e-6, 1e-2, 0 },
-  { PEN_OP_CROSS_ENTROPY, { 1300, 3 }, { 1e-3 }, 3, 4e-6, 1e-2, 0 },
-  { PEN_OP_HEAD_LOSS, { 70, 16, 37, 32 }, { 0 }, 37, 1e-5, 1, 0 },
-  { PEN_OP_HEAD_LOSS, { 64, 40, 130, 32 }, { 0 }, 130, 1e-5, 1, 0 },
-  { PEN_OP_HEAD_LOSS_DW, { 70, 16, 37, 32 }, { 0 }, 37, 1e-5, 1, 0 },
-  { PEN_OP_HEAD_LOSS_DW, { 64, 40, 130, 32 }, { 0 }, 130, 1e-5, 1, 0 },
-  { PEN_OP_HEAD_LOSS_B, { 70, 16, 37, 32 }, { 0 }, 37, 1e-5, 1, 0 },
-  { PEN_OP_HEAD_LOSS_B, { 64, 40, 130, 32 }, { 0 }, 130, 1e-5, 1, 0 },
-  { PEN_OP_SUM_LOSS, { 4, 31 }, { 0.5 }, 0, 0, 0, 0 },
-  { PEN_OP_SUM_LOSS, { 50, 67 }, { 0.5 }, 0, 0, 0, 0 },
-  { PEN_OP_LINEAR, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LINEAR, { 300, 256, 130 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LINEAR_DX, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LINEAR_DX, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LINEAR_DW, { 7, 13, 5 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_LINEAR_DW, { 300, 130, 256 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 1, 1, 1, 1, 1 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 2, 53, 4, 2, 18 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 1, 130, 2, 1, 64 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 1, 97, 3, 3, 96 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 1, 65, 2, 1, 200 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 3, 140, 2, 1, 32 }, { 0 }, 0, 4e-6, 1, 0 }, /* three documents in the third sequence */
-  { PEN_OP_ATTENTION, { 4, 70, 2, 2, 128 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 1, 1, 1, 1, 1 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 3, 140, 2, 1, 32 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 4, 70, 2, 2, 128 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION, { 2, 17, 2, 1, 16 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 2, 17, 2, 1, 16 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 1, 129, 1, 1, 40 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 2, 53, 4, 2, 18 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 1, 130, 2, 1, 64 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 1, 97, 3, 3, 96 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 1, 65, 2, 1, 200 }, { 0 }, 0, 1e-5, 1, 0 },
-  /* Around the lengths of blocks, of every width of them, in batches that make for large blocks. */
-  { PEN_OP_ATTENTION, { 2, 257, 1, 1, 64 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 2, 160, 1, 1, 96 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 2, 127, 1, 1, 128 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION, { 1, 128, 1, 1, 32 }, { 0 }, 0, 4e-6, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 2, 257, 1, 1, 64 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 3, 160, 1, 1, 96 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 5, 127, 1, 1, 128 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 5, 128, 1, 1, 32 }, { 0 }, 0, 1e-5, 1, 0 },
-  { PEN_OP_ATTENTION_DX, { 3, 129, 2, 1, 64 }, { 0 }, 0, 1e-5, 1, 0 },
-  /* What is too slow thread by thread. */
-  { PEN_OP_SWIGLU_DX, { 10000019 }, { 0 }, 0, 2e-6, 0, 1 },
-  { PEN_OP_RMSNORM, { 4096, 2048 }, { 1e-5 }, 0, 4e-6, 0, 1 },
-  { PEN_OP_RMSNORM_DX, { 4096, 2048 }, { 1e-5 }, 0, 1e-5, 1, 1 },
-  { PEN_OP_EMBEDDING_DW, { 8192, 768, 50257 }, { 0 }, 50257, 0, 0, 1 },
-  { PEN_OP_CROSS_ENTROPY, { 512, 50257 }, { 1e-3 }, 50257, 1e-5, 1e-2, 1 },
-  { PEN_OP_LINEAR, { 2048, 768, 3072 }, { 0 }, 0, 4e-6, 1, 1 },
-  { PEN_OP_LINEAR_DX, { 2048, 3072, 768 }, { 0 }, 0, 4e-6, 1, 1 },
-  { PEN_OP_LINEAR_DW, { 4096, 768, 3072 }, { 0 }, 0, 1e-5, 1, 1 },
-  { PEN_OP_ATTENTION, { 2, 1000, 8, 2, 64 }, { 0 }, 0, 4e-6, 1, 1 },
-  { PEN_OP_ATTENTION, { 1, 2048, 4, 4, 128 }, { 0 }, 0, 4e-6, 1, 1 },
-  { PEN_OP_ATTENTION_DX, { 2, 1000, 8, 2, 64 }, { 0 }, 0, 2e-5, 1, 1 },
-  { PEN_OP_ATTENTION_DX, { 1, 2048, 4, 4, 128 }, { 0 }, 0, 2e-5, 1, 1 },
+    {PEN_OP_AFFINE, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_AFFINE, {300, 256, 130}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_AFFINE_DX, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_AFFINE_DW, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_BIAS_DW, {7, 13}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_BIAS_DW, {1, 1}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_BIAS_DW, {1030, 264}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM, {3, 37}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM, {19, 768}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM, {2, 4099}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM_DX, {3, 101}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM_DX, {1, 2}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM_DX, {2300, 40}, {1e-5}, 0, 4e-6, 1, 0},  /* several rows a warp */
+    {PEN_OP_LAYERNORM_DX, {270, 1032}, {1e-5}, 0, 4e-6, 1, 0}, /* and a block */
+    {PEN_OP_LAYERNORM_DX, {9, 768}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM_DX, {2, 8192}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM_DX, {9, 1024}, {1e-5}, 0, 4e-6, 1, 0}, /* more than 48 KiB of sums, of warps
+                                                              */
+    {PEN_OP_LAYERNORM_DX, {3, 1029}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_LAYERNORM_DX, {2, 7000}, {1e-5}, 0, 4e-6, 1, 0}, /* and of blocks */
+    {PEN_OP_POSITION, {10, 21, 5, 5}, {0}, 0, 0, 0, 0},
+    {PEN_OP_POSITION, {18, 64, 9, 11}, {0}, 0, 0, 0, 0},
+    {PEN_OP_POSITION_DW, {10, 21, 5, 5}, {0}, 0, 0, 0, 0},
+    {PEN_OP_POSITION_DW, {27, 2056, 9, 11}, {0}, 0, 0, 0, 0},
+    {PEN_OP_ACCUMULATE, {45}, {0}, 0, 0, 0, 0},
+    {PEN_OP_ACCUMULATE, {4096}, {0}, 0, 0, 0, 0},
+    {PEN_OP_ADD, {77}, {0}, 0, 0, 0, 0},
+    {PEN_OP_ADD, {5001}, {0}, 0, 0, 0, 0},
+    {PEN_OP_SCALE, {77}, {1.5}, 0, 0, 0, 0},
+    {PEN_OP_SCALE_DX, {1025}, {1.05}, 0, 0, 0, 0},
+    {PEN_OP_SWIGLU, {77}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_SWIGLU, {4100}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_SWIGLU_DX, {4099}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GELU, {77}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GELU, {4100}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GELU_DX, {4099}, {0}, 0, 2e-6, 0.1, 0}, /* Phi + x phi passes through 0 */
+    {PEN_OP_GELU_TANH, {77}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GELU_TANH, {4100}, {0}, 0, 2e-6, 0, 0},
+    {PEN_OP_GELU_TANH_DX, {4099}, {0}, 0, 2e-6, 0.1, 0}, /* as GELU_DX */
+    {PEN_OP_SPLIT, {5, 7}, {0}, 0, 0, 0, 0},
+    {PEN_OP_SPLIT, {9, 100}, {0}, 0, 0, 0, 0},
+    {PEN_OP_SPLIT_DX, {5, 7}, {0}, 0, 0, 0, 0},
+    {PEN_OP_SPLIT_DX, {9, 100}, {0}, 0, 0, 0, 0},
+    {PEN_OP_ROPE, {2, 5, 3, 14, 5}, {0}, 0, 1e-6, 1, 0},
+    {PEN_OP_ROPE, {1, 9, 2, 64, 9}, {0}, 0, 1e-6, 1, 0},
+    {PEN_OP_ROPE_DX, {2, 5, 3, 64, 5}, {0}, 0, 1e-6, 1, 0},
+    {PEN_OP_ROPE_DX, {2, 5, 3, 6, 5}, {0}, 0, 1e-6, 1, 0},
+    {PEN_OP_ROPE_TABLE, {33, 8}, {10000}, 0, 1e-7, 1, 0},
+    {PEN_OP_ROPE_TABLE, {50, 5}, {500000}, 0, 1e-7, 1, 0},
+    {PEN_OP_ROPE_TABLE, {50, 5}, {10000, 4}, 0, 1e-7, 1, 0},
+    {PEN_OP_ROPE_TABLE, {50, 32}, {10000, 8, 3.395, 0.333}, 0, 1e-7, 1, 0},
+    {PEN_OP_RMSNORM, {3, 37}, {1e-5}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM, {19, 768}, {1e-5}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM, {3, 1536}, {1e-5}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM, {2, 4099}, {1e-5}, 0, 4e-6, 0, 0},
+    {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {1, 1}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {2300, 36}, {1e-5}, 0, 4e-6, 1, 0}, /* several rows a warp */
+    {PEN_OP_RMSNORM_DX, {2300, 40}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {270, 1032}, {1e-5}, 0, 4e-6, 1, 0}, /* and a block */
+    {PEN_OP_RMSNORM_DX, {9, 512}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {9, 768}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {2, 2056}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {2, 4104}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {2, 8192}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {5, 1028}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {3, 1029}, {1e-5}, 0, 4e-6, 1, 0},
+    {PEN_OP_RMSNORM_DX, {2, 14000}, {1e-5}, 0, 4e-6, 1, 0}, /* more than 48 KiB of sums */
+    {PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7, 0, 0, 0},
+    {PEN_OP_EMBEDDING, {9, 64, 7}, {0}, 7, 0, 0, 0},
+    {PEN_OP_EMBEDDING_DW, {9, 21, 7}, {0}, 7, 0, 0, 0},
+    {PEN_OP_EMBEDDING_DW, {600, 8, 5}, {0}, 5, 0, 0, 0},
+    {PEN_OP_EMBEDDING_DW, {300, 258, 200}, {0}, 200, 0, 0, 0},
+    {PEN_OP_EMBEDDING_DW, {40, 1028, 9}, {0}, 9, 0, 0, 0},
+    {PEN_OP_CROSS_ENTROPY, {4, 11}, {0.5}, 11, 4e-6, 1e-2, 0},
+    {PEN_OP_CROSS_ENTROPY, {5, 1111}, {0.5}, 1111, 4e-6, 1e-2, 0},
+    {PEN_OP_CROSS_ENTROPY, {3, 5003}, {1e-3}, 5003, 4e-6, 1e-2, 0},
+    {PEN_OP_CROSS_ENTROPY, {1300, 3}, {1e-3}, 3, 4e-6, 1e-2, 0},
+    {PEN_OP_HEAD_LOSS, {70, 16, 37, 32}, {0}, 37, 1e-5, 1, 0},
+    {PEN_OP_HEAD_LOSS, {64, 40, 130, 32}, {0}, 130, 1e-5, 1, 0},
+    {PEN_OP_HEAD_LOSS_DW, {70, 16, 37, 32}, {0}, 37, 1e-5, 1, 0},
+    {PEN_OP_HEAD_LOSS_DW, {64, 40, 130, 32}, {0}, 130, 1e-5, 1, 0},
+    {PEN_OP_HEAD_LOSS_B, {70, 16, 37, 32}, {0}, 37, 1e-5, 1, 0},
+    {PEN_OP_HEAD_LOSS_B, {64, 40, 130, 32}, {0}, 130, 1e-5, 1, 0},
+    {PEN_OP_SUM_LOSS, {4, 31}, {0.5}, 0, 0, 0, 0},
+    {PEN_OP_SUM_LOSS, {50, 67}, {0.5}, 0, 0, 0, 0},
+    {PEN_OP_LINEAR, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_LINEAR, {300, 256, 130}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_LINEAR_DX, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_LINEAR_DX, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_LINEAR_DW, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_LINEAR_DW, {300, 130, 256}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 1, 1, 1, 1}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 53, 4, 2, 18}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 130, 2, 1, 64}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 97, 3, 3, 96}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 65, 2, 1, 200}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {3, 140, 2, 1, 32}, {0}, 0, 4e-6, 1, 0}, /* three documents in the third
+                                                                   sequence */
+    {PEN_OP_ATTENTION, {4, 70, 2, 2, 128}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 1, 1, 1, 1}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {3, 140, 2, 1, 32}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {4, 70, 2, 2, 128}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION, {2, 17, 2, 1, 16}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 17, 2, 1, 16}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 129, 1, 1, 40}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 53, 4, 2, 18}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 130, 2, 1, 64}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 97, 3, 3, 96}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {1, 65, 2, 1, 200}, {0}, 0, 1e-5, 1, 0},
+    /* Around the lengths of blocks, of every width of them, in batches that make for large blocks.
+     */
+    {PEN_OP_ATTENTION, {2, 257, 1, 1, 64}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 160, 1, 1, 96}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {2, 127, 1, 1, 128}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION, {1, 128, 1, 1, 32}, {0}, 0, 4e-6, 1, 0},
+    {PEN_OP_ATTENTION_DX, {2, 257, 1, 1, 64}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {3, 160, 1, 1, 96}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {5, 127, 1, 1, 128}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {5, 128, 1, 1, 32}, {0}, 0, 1e-5, 1, 0},
+    {PEN_OP_ATTENTION_DX, {3, 129, 2, 1, 64}, {0}, 0, 1e-5, 1, 0},
+    /* What is too slow thread by thread. */
+    {PEN_OP_SWIGLU_DX, {10000019}, {0}, 0, 2e-6, 0, 1},
+    {PEN_OP_RMSNORM, {4096, 2048}, {1e-5}, 0, 4e-6, 0, 1},
+    {PEN_OP_RMSNORM_DX, {4096, 2048}, {1e-5}, 0, 1e-5, 1, 1},
+    {PEN_OP_EMBEDDING_DW, {8192, 768, 50257}, {0}, 50257, 0, 0, 1},
+    {PEN_OP_CROSS_ENTROPY, {512, 50257}, {1e-3}, 50257, 1e-5, 1e-2, 1},
+    {PEN_OP_LINEAR, {2048, 768, 3072}, {0}, 0, 4e-6, 1, 1},
+    {PEN_OP_LINEAR_DX, {2048, 3072, 768}, {0}, 0, 4e-6, 1, 1},
+    {PEN_OP_LINEAR_DW, {4096, 768, 3072}, {0}, 0, 1e-5, 1, 1},
+    {PEN_OP_ATTENTION, {2, 1000, 8, 2, 64}, {0}, 0, 4e-6, 1, 1},
+    {PEN_OP_ATTENTION, {1, 2048, 4, 4, 128}, {0}, 0, 4e-6, 1, 1},
+    {PEN_OP_ATTENTION_DX, {2, 1000, 8, 2, 64}, {0}, 0, 2e-5, 1, 1},
+    {PEN_OP_ATTENTION_DX, {1, 2048, 4, 4, 128}, {0}, 0, 2e-5, 1, 1},
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
@@ -176,20 +181,21 @@ static int is_chosen(const char *op) {
   return chosen == NULL || strstr(wanted, name) != NULL;
 }
 
-/* Whether a case runs here: bf16 where the op has one, and attention over it where head_dim is what its kernels take. */
+/* Whether a case runs here: bf16 where the op has one, and attention over it where head_dim is what
+ * its kernels take. */
 static int fits(const struct subject *subject) {
-  if (!is_chosen(op_rows[subject->kind].name))
-    return 0;
-  const int is_attention = subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
+  if (!is_chosen(op_rows[subject->kind].name)) return 0;
+  const int is_attention =
+      subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
   if (dtype == PEN_BF16 && (pen_kernel_of(subject->kind, PEN_BF16) == NULL ||
-                                     (is_attention && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))
+                            (is_attention && (subject->dim[4] % 8 != 0 || subject->dim[4] > 128))))
     return 0;
   return !subject->large || runs_large();
 }
 
 /* Host operands of a case. Integers repeat, and where they are targets every seventh is ignored. */
 static struct pen_call fill(const struct subject *subject, const struct signature *s) {
-  struct pen_call call = { 0 };
+  struct pen_call call = {0};
   memcpy(call.dim, subject->dim, sizeof call.dim);
   memcpy(call.real, subject->real, sizeof call.real);
   for (size_t i = 0; i < s->count; i++) {
@@ -200,22 +206,26 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
       continue;
     }
     for (size_t k = 0; o->integer && k < o->count; k++) {
-      const int ignored = (subject->kind == PEN_OP_CROSS_ENTROPY || pen_is_head_loss(subject->kind)) && k % 7 == 3;
-      ((int32_t *)call.operand[i])[k] = ignored ? PEN_IGNORED_TARGET : (int32_t)(k * k * 5 % (size_t)subject->integers);
+      const int ignored =
+          (subject->kind == PEN_OP_CROSS_ENTROPY || pen_is_head_loss(subject->kind)) && k % 7 == 3;
+      ((int32_t *)call.operand[i])[k] =
+          ignored ? PEN_IGNORED_TARGET : (int32_t)(k * k * 5 % (size_t)subject->integers);
     }
-    if (!o->integer && (!o->output || o->accumulates))
-      spread_operand(call.operand[i], o, i + 1);
+    if (!o->integer && (!o->output || o->accumulates)) spread_operand(call.operand[i], o, i + 1);
   }
   return call;
 }
 
 /* Of values stored in bf16; see the tolerances above. */
-static void assert_near_bf16(const char *what, const struct subject *subject, const uint16_t *actual, const uint16_t *expected, size_t count) {
-  const int is_attention = subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
-  const double tolerance = is_attention ? 1e-2 : subject->kind == PEN_OP_AFFINE ? 2e-3 : subject->tolerance;
+static void assert_near_bf16(const char *what, const struct subject *subject,
+                             const uint16_t *actual, const uint16_t *expected, size_t count) {
+  const int is_attention =
+      subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
+  const double tolerance = is_attention                     ? 1e-2
+                           : subject->kind == PEN_OP_AFFINE ? 2e-3
+                                                            : subject->tolerance;
   double most = 0;
-  for (size_t i = 0; i < count; i++)
-    most = fmax(most, fabs((double)expanded(expected[i])));
+  for (size_t i = 0; i < count; i++) most = fmax(most, fabs((double)expanded(expected[i])));
   for (size_t i = 0; i < count; i++) {
     const double a = (double)expanded(actual[i]), e = (double)expanded(expected[i]);
     if (!(fabs(a - e) <= (tolerance + 8e-3) * fabs(e) + tolerance * subject->floor * most))
@@ -223,10 +233,11 @@ static void assert_near_bf16(const char *what, const struct subject *subject, co
   }
 }
 
-static void compare(const struct subject *subject, const struct operand *o, const void *actual, const void *expected) {
+static void compare(const struct subject *subject, const struct operand *o, const void *actual,
+                    const void *expected) {
   char what[80];
-  snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name, dtype == PEN_BF16 ? " over bf16" : "",
-           (long long)subject->dim[0],
+  snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name,
+           dtype == PEN_BF16 ? " over bf16" : "", (long long)subject->dim[0],
            (long long)subject->dim[1], (long long)subject->dim[2], o->name);
   if (subject->tolerance == 0) {
     assert_same_bits(what, actual, expected, operand_bytes(o));
@@ -237,30 +248,30 @@ static void compare(const struct subject *subject, const struct operand *o, cons
     if (!(fabs(a - e) <= subject->tolerance * fabs(e)))
       fail_msg("%s is %.12g, expected %.12g", what, a, e);
   } else {
-    assert_near(what, actual, widened(expected, o->count), o->count, subject->tolerance, subject->floor);
+    assert_near(what, actual, widened(expected, o->count), o->count, subject->tolerance,
+                subject->floor);
   }
 }
 
 /* The CPU's outputs for a case, in new memory. */
-static struct pen_call expected_of(const struct subject *subject, const struct signature *s, int without_optional) {
+static struct pen_call expected_of(const struct subject *subject, const struct signature *s,
+                                   int without_optional) {
   struct pen_call call = fill(subject, s);
   for (size_t i = 0; i < s->count; i++)
-    if (without_optional && s->operand[i].optional)
-      call.operand[i] = NULL;
+    if (without_optional && s->operand[i].optional) call.operand[i] = NULL;
   run_as(dtype, subject->kind, &call);
   return call;
 }
 
 enum { APART, SHARED, WITHOUT_OPTIONAL, FORMS };
 
-/* Runs a case on the GPU: operands apart, or outputs on the inputs that they may lie on, or what is optional left out. Returns the
- * operands as they were after it, in host memory. */
+/* Runs a case on the GPU: operands apart, or outputs on the inputs that they may lie on, or what is
+ * optional left out. Returns the operands as they were after it, in host memory. */
 static struct pen_call on_gpu(const struct subject *subject, const struct signature *s, int form) {
   struct pen_call host = fill(subject, s), call = host;
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
-    if (call.operand[i] == NULL)
-      continue;
+    if (call.operand[i] == NULL) continue;
     if (form == WITHOUT_OPTIONAL && o->optional)
       host.operand[i] = call.operand[i] = NULL;
     else if (form == SHARED && o->shares[0])
@@ -277,32 +288,35 @@ static struct pen_call on_gpu(const struct subject *subject, const struct signat
 
 static int has_optional(const struct signature *s) {
   for (size_t i = 0; i < s->count; i++)
-    if (s->operand[i].optional)
-      return 1;
+    if (s->operand[i].optional) return 1;
   return 0;
 }
 
 /* The outputs of two runs have the same bits; of two runs of the same form, everything has. */
-static void assert_same_run(const struct subject *subject, const struct signature *s, const struct pen_call *a, const struct pen_call *b) {
+static void assert_same_run(const struct subject *subject, const struct signature *s,
+                            const struct pen_call *a, const struct pen_call *b) {
   for (size_t i = 0; i < s->count; i++)
     if (s->operand[i].output)
-      assert_same_bits(op_rows[subject->kind].name, a->operand[i], b->operand[i], operand_bytes(&s->operand[i]));
+      assert_same_bits(op_rows[subject->kind].name, a->operand[i], b->operand[i],
+                       operand_bytes(&s->operand[i]));
 }
 
 static void check(const struct subject *subject) {
   const struct signature s = parse_as(dtype, subject->kind, subject->dim);
-  const struct pen_call given = fill(subject, &s), expected = expected_of(subject, &s, 0), actual = on_gpu(subject, &s, APART);
+  const struct pen_call given = fill(subject, &s), expected = expected_of(subject, &s, 0),
+                        actual = on_gpu(subject, &s, APART);
   for (size_t i = 0; i < s.count; i++)
     if (s.operand[i].output)
       compare(subject, &s.operand[i], actual.operand[i], expected.operand[i]);
     else if (given.operand[i] != NULL)
-      assert_same_bits(s.operand[i].name, actual.operand[i], given.operand[i], operand_bytes(&s.operand[i]));
+      assert_same_bits(s.operand[i].name, actual.operand[i], given.operand[i],
+                       operand_bytes(&s.operand[i]));
   const struct pen_call again = on_gpu(subject, &s, APART), shared = on_gpu(subject, &s, SHARED);
   assert_same_run(subject, &s, &actual, &again);
   assert_same_run(subject, &s, &actual, &shared);
-  if (!has_optional(&s))
-    return;
-  const struct pen_call less = expected_of(subject, &s, 1), without = on_gpu(subject, &s, WITHOUT_OPTIONAL);
+  if (!has_optional(&s)) return;
+  const struct pen_call less = expected_of(subject, &s, 1),
+                        without = on_gpu(subject, &s, WITHOUT_OPTIONAL);
   for (size_t i = 0; i < s.count; i++)
     if (s.operand[i].output && less.operand[i] != NULL)
       compare(subject, &s.operand[i], without.operand[i], less.operand[i]);
@@ -320,7 +334,8 @@ static int is_of(const struct subject *subject, const struct group *group) {
   return subject->kind == group->kind && fits(subject);
 }
 
-/* Values as the CPU's, inputs as they were, the same bits again and with outputs on inputs, and what is optional left out. */
+/* Values as the CPU's, inputs as they were, the same bits again and with outputs on inputs, and
+ * what is optional left out. */
 static void agrees_with_the_cpu(void **state) {
   for (int n = 0; n < SUBJECTS; n++)
     if (is_of(&subjects[n], *state)) {
@@ -334,15 +349,17 @@ static void a_sequence_knows_no_other(void **state) {
   enum { BATCH = 3, GIVEN_COUNT = 7 };
   dtype = PEN_BF16;
   for (int head_dim = 32; head_dim <= 128 && is_chosen("ATTENTION_DX"); head_dim += 32) {
-    struct subject all = { PEN_OP_ATTENTION_DX, { BATCH, 145, 2, 1, head_dim }, { 0 }, 0, 0, 0, 0 }, one = all;
+    struct subject all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim}, {0}, 0, 0, 0, 0},
+                   one = all;
     one.dim[0] = 1;
     const struct signature s = parse_as(dtype, all.kind, all.dim);
     struct pen_call among = on_gpu(&all, &s, APART);
     for (size_t b = 0; b < BATCH; b++) {
-      struct pen_call alone = { 0 };
+      struct pen_call alone = {0};
       memcpy(alone.dim, one.dim, sizeof alone.dim);
       for (size_t i = 0; i < s.count; i++)
-        alone.operand[i] = sent((char *)among.operand[i] + b * operand_bytes(&s.operand[i]) / BATCH, operand_bytes(&s.operand[i]) / BATCH);
+        alone.operand[i] = sent((char *)among.operand[i] + b * operand_bytes(&s.operand[i]) / BATCH,
+                                operand_bytes(&s.operand[i]) / BATCH);
       run_there(dtype, one.kind, &alone);
       for (size_t i = GIVEN_COUNT; i < s.count; i++) {
         const size_t bytes = operand_bytes(&s.operand[i]) / BATCH;
@@ -355,14 +372,16 @@ static void a_sequence_knows_no_other(void **state) {
   }
 }
 
-/* Where blocks may have less shared memory, as on compute capability 8.6, smaller ones have the same values; an op for which none is small
- * enough is refused before it runs. */
+/* Where blocks may have less shared memory, as on compute capability 8.6, smaller ones have the
+ * same values; an op for which none is small enough is refused before it runs. */
 static void less_shared_memory(void **state) {
-  static const struct subject fits_there = { PEN_OP_ATTENTION_DX, { 3, 66, 1, 1, 128 }, { 0 }, 0, 1e-5, 1, 0 };
-  static const struct subject refused[] = { { PEN_OP_ATTENTION, { 1, 8, 1, 1, 256 }, { 0 }, 0, 0, 0, 0 },
-                                            { PEN_OP_ATTENTION_DX, { 1, 8, 1, 1, 256 }, { 0 }, 0, 0, 0, 0 },
-                                            { PEN_OP_RMSNORM_DX, { 1, 26000 }, { 1e-5 }, 0, 0, 0, 0 },
-                                            { PEN_OP_LAYERNORM_DX, { 1, 13000 }, { 1e-5 }, 0, 0, 0, 0 } };
+  static const struct subject fits_there = {
+      PEN_OP_ATTENTION_DX, {3, 66, 1, 1, 128}, {0}, 0, 1e-5, 1, 0};
+  static const struct subject refused[] = {
+      {PEN_OP_ATTENTION, {1, 8, 1, 1, 256}, {0}, 0, 0, 0, 0},
+      {PEN_OP_ATTENTION_DX, {1, 8, 1, 1, 256}, {0}, 0, 0, 0, 0},
+      {PEN_OP_RMSNORM_DX, {1, 26000}, {1e-5}, 0, 0, 0, 0},
+      {PEN_OP_LAYERNORM_DX, {1, 13000}, {1e-5}, 0, 0, 0, 0}};
   const size_t there_is = pen_cuda_chip.shared_bytes;
   pen_cuda_chip.shared_bytes = 99 << 10;
   for (int i = 0; i < 2; i++) {
@@ -387,21 +406,23 @@ static void check_bad_token(void **state, const struct subject *subject, int32_t
   const struct signature s = parse_as(dtype, subject->kind, subject->dim);
   struct pen_call host = fill(subject, &s), call = host;
   for (size_t i = 0; i < s.count; i++) {
-    if (s.operand[i].integer)
-      ((int32_t *)host.operand[i])[2] = token;
+    if (s.operand[i].integer) ((int32_t *)host.operand[i])[2] = token;
     call.operand[i] = sent(host.operand[i], operand_bytes(&s.operand[i]));
   }
   run_as(dtype, subject->kind, &host);
   run_there(dtype, subject->kind, &call);
-  const size_t last = subject->kind == PEN_OP_CROSS_ENTROPY ? 3 : s.count - 1, bytes = operand_bytes(&s.operand[last]);
+  const size_t last = subject->kind == PEN_OP_CROSS_ENTROPY ? 3 : s.count - 1,
+               bytes = operand_bytes(&s.operand[last]);
   unsigned char *actual = bytes_at(bytes, 0);
   fetch(actual, call.operand[last], bytes);
-  const struct operand first = { .count = 1, .element_bytes = s.operand[last].element_bytes };
+  const struct operand first = {.count = 1, .element_bytes = s.operand[last].element_bytes};
   if (subject->kind == PEN_OP_EMBEDDING_DW) {
     assert_same_bits("dtable", actual, host.operand[last], bytes);
   } else if (subject->kind == PEN_OP_EMBEDDING) {
     const size_t row = 21 * first.element_bytes;
-    assert_true(any_nan(actual + 2 * row, &first) && any_nan(actual + 3 * row - first.element_bytes, &first) && !any_nan(actual + 3 * row, &first));
+    assert_true(any_nan(actual + 2 * row, &first) &&
+                any_nan(actual + 3 * row - first.element_bytes, &first) &&
+                !any_nan(actual + 3 * row, &first));
   } else {
     assert_true(isnan(*(double *)actual));
   }
@@ -409,9 +430,9 @@ static void check_bad_token(void **state, const struct subject *subject, int32_t
 }
 
 static void bad_tokens(void **state) {
-  const struct subject cases[] = { { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7, 0, 0, 0 },
-                                   { PEN_OP_EMBEDDING_DW, { 9, 20, 7 }, { 0 }, 7, 0, 0, 0 },
-                                   { PEN_OP_CROSS_ENTROPY, { 5, 30 }, { 1 }, 30, 1e-6, 0, 0 } };
+  const struct subject cases[] = {{PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7, 0, 0, 0},
+                                  {PEN_OP_EMBEDDING_DW, {9, 20, 7}, {0}, 7, 0, 0, 0},
+                                  {PEN_OP_CROSS_ENTROPY, {5, 30}, {1}, 30, 1e-6, 0, 0}};
   for (int n = 0; n < 2 * 3; n++) {
     dtype = n < 3 ? PEN_F32 : PEN_BF16;
     check_bad_token(state, &cases[n % 3], -1);
@@ -423,20 +444,21 @@ enum { NAN_SIZE_MAX = 20000 };
 
 static int64_t product_of(const int64_t dim[PEN_DIMS_MAX]) {
   int64_t product = 1;
-  for (int i = 0; i < PEN_DIMS_MAX && dim[i] > 0; i++)
-    product *= dim[i];
+  for (int i = 0; i < PEN_DIMS_MAX && dim[i] > 0; i++) product *= dim[i];
   return product;
 }
 
 /* Runs a case with a NaN at one place of one input, here and there. */
-static void check_nan(void **state, const struct subject *subject, const struct signature *s, size_t operand, size_t place) {
+static void check_nan(void **state, const struct subject *subject, const struct signature *s,
+                      size_t operand, size_t place) {
   struct pen_call host = fill(subject, s), call = host;
   if (s->operand[operand].element_bytes == sizeof(float))
     ((float *)host.operand[operand])[place] = NAN;
   else
     ((uint16_t *)host.operand[operand])[place] = 0x7fc0;
   for (size_t k = 0; k < s->count; k++)
-    call.operand[k] = host.operand[k] == NULL ? NULL : sent(host.operand[k], operand_bytes(&s->operand[k]));
+    call.operand[k] =
+        host.operand[k] == NULL ? NULL : sent(host.operand[k], operand_bytes(&s->operand[k]));
   run_as(dtype, subject->kind, &host);
   run_there(dtype, subject->kind, &call);
   int ours = 0, theirs = 0;
@@ -447,7 +469,8 @@ static void check_nan(void **state, const struct subject *subject, const struct 
       ours |= any_nan(host.operand[k], &s->operand[k]);
     }
   if (ours != theirs)
-    fail_msg("%s: a NaN in %s %s", op_rows[subject->kind].name, s->operand[operand].name, ours ? "is made up" : "is lost");
+    fail_msg("%s: a NaN in %s %s", op_rows[subject->kind].name, s->operand[operand].name,
+             ours ? "is made up" : "is lost");
   tidy(state);
 }
 
@@ -456,7 +479,8 @@ static void nan_comes_through(void **state) {
   for (int n = 0; n < 2 * SUBJECTS; n++) {
     const struct subject *subject = &subjects[n % SUBJECTS];
     dtype = n < SUBJECTS ? PEN_F32 : PEN_BF16;
-    if (!fits(subject) || subject->large || product_of(subject->dim) > NAN_SIZE_MAX || subject->kind == PEN_OP_EMBEDDING || subject->integers > 64)
+    if (!fits(subject) || subject->large || product_of(subject->dim) > NAN_SIZE_MAX ||
+        subject->kind == PEN_OP_EMBEDDING || subject->integers > 64)
       continue; /* tables: not every row is looked up */
     const struct signature s = parse_as(dtype, subject->kind, subject->dim);
     for (size_t i = 0; i < s.count; i++) {
@@ -475,26 +499,25 @@ static size_t add_groups(struct CMUnitTest *tests) {
   size_t count = 0;
   for (int i = 0; i < 2 * PEN_OP_COUNT; i++) {
     struct group *group = &groups[count];
-    *group = (struct group){ .kind = (enum pen_op_kind)(i / 2), .dtype = i % 2 ? PEN_BF16 : PEN_F32 };
-    snprintf(group->name, sizeof group->name, "agrees_with_the_cpu: %s %s", op_rows[group->kind].name, i % 2 ? "bf16" : "f32");
+    *group = (struct group){.kind = (enum pen_op_kind)(i / 2), .dtype = i % 2 ? PEN_BF16 : PEN_F32};
+    snprintf(group->name, sizeof group->name, "agrees_with_the_cpu: %s %s",
+             op_rows[group->kind].name, i % 2 ? "bf16" : "f32");
     int n = 0;
-    while (n < SUBJECTS && !is_of(&subjects[n], group))
-      n++;
+    while (n < SUBJECTS && !is_of(&subjects[n], group)) n++;
     if (n < SUBJECTS)
-      tests[count++] = (struct CMUnitTest){ group->name, agrees_with_the_cpu, NULL, tidy, group };
+      tests[count++] = (struct CMUnitTest){group->name, agrees_with_the_cpu, NULL, tidy, group};
   }
   return count;
 }
 
 int main(void) {
   struct CMUnitTest tests[2 * PEN_OP_COUNT + 4] = {
-    cmocka_unit_test_teardown(less_shared_memory, tidy),
-    cmocka_unit_test_teardown(a_sequence_knows_no_other, tidy),
-    cmocka_unit_test_teardown(bad_tokens, tidy),
-    cmocka_unit_test_teardown(nan_comes_through, tidy),
+      cmocka_unit_test_teardown(less_shared_memory, tidy),
+      cmocka_unit_test_teardown(a_sequence_knows_no_other, tidy),
+      cmocka_unit_test_teardown(bad_tokens, tidy),
+      cmocka_unit_test_teardown(nan_comes_through, tidy),
   };
-  if (!open_devices())
-    return 0;
+  if (!open_devices()) return 0;
   pen_cuda_chip.processors = 2; /* so that small cases, too, are enough for large blocks */
   return _cmocka_run_group_tests("gpu kernels", tests, 4 + add_groups(tests + 4), NULL, NULL);
 }

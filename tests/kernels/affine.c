@@ -1,7 +1,9 @@
-/* kernels_affine.c: AFFINE, AFFINE_DX, AFFINE_DW and BIAS_DW against sums in f64; SPLIT and SPLIT_DX, POSITION and POSITION_DW bit for bit. */
+/* kernels_affine.c: AFFINE, AFFINE_DX, AFFINE_DW and BIAS_DW against sums in f64; SPLIT and
+ * SPLIT_DX, POSITION and POSITION_DW bit for bit. */
 #include "tests/support/kernels_support.h"
 
-static const size_t shapes[][3] = { { 1, 1, 1 }, { 1, 17, 5 }, { 3, 1, 4 }, { 33, 7, 65 }, { 64, 96, 48 }, { 130, 70, 59 } };
+static const size_t shapes[][3] = {{1, 1, 1},   {1, 17, 5},   {3, 1, 4},
+                                   {33, 7, 65}, {64, 96, 48}, {130, 70, 59}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 /* y = x w + bias + a, and what dy makes of it by the chain rule, element by element. */
@@ -9,9 +11,10 @@ struct reference {
   double *y, *dx, *dw, *dbias;
 };
 
-static struct reference reference_of(const size_t *dim, const float *x, const float *w, const float *bias, const float *dy) {
+static struct reference reference_of(const size_t *dim, const float *x, const float *w,
+                                     const float *bias, const float *dy) {
   const size_t rows = dim[0], in = dim[1], out = dim[2];
-  struct reference f = { doubles(rows * out), doubles(rows * in), doubles(in * out), doubles(out) };
+  struct reference f = {doubles(rows * out), doubles(rows * in), doubles(in * out), doubles(out)};
   memset(f.dx, 0, rows * in * sizeof *f.dx);
   memset(f.dw, 0, in * out * sizeof *f.dw);
   memset(f.dbias, 0, out * sizeof *f.dbias);
@@ -31,8 +34,7 @@ static struct reference reference_of(const size_t *dim, const float *x, const fl
 }
 
 static void add(double *sum, const float *x, size_t count) {
-  for (size_t i = 0; i < count; i++)
-    sum[i] += (double)x[i];
+  for (size_t i = 0; i < count; i++) sum[i] += (double)x[i];
 }
 
 /* Without addend, with one apart, with one in the output's place. */
@@ -40,13 +42,26 @@ static void products_match_sums(void **state) {
   for (int s = 0; s < SHAPES; s++)
     for (int with = 0; with < 3; with++) {
       const size_t rows = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
-      const int64_t dim[3] = { (int64_t)rows, (int64_t)in, (int64_t)out };
-      float *x = random_floats(rows * in, 1), *w = random_floats(in * out, 2), *bias = random_floats(out, 3);
-      float *dy = random_floats(rows * out, 4), *a = random_floats(rows * out, 5), *b = random_floats(rows * in, 6);
-      float *y = with == 2 ? copy_of(a, rows * out) : floats(rows * out), *dx = with == 2 ? copy_of(b, rows * in) : floats(rows * in);
+      const int64_t dim[3] = {(int64_t)rows, (int64_t)in, (int64_t)out};
+      float *x = random_floats(rows * in, 1), *w = random_floats(in * out, 2),
+            *bias = random_floats(out, 3);
+      float *dy = random_floats(rows * out, 4), *a = random_floats(rows * out, 5),
+            *b = random_floats(rows * in, 6);
+      float *y = with == 2 ? copy_of(a, rows * out) : floats(rows * out),
+            *dx = with == 2 ? copy_of(b, rows * in) : floats(rows * in);
       struct reference f = reference_of(shapes[s], x, w, bias, dy);
-      struct pen_call forward = { .operand = { x, w, bias, with == 0 ? NULL : with == 1 ? a : y, y }, .dim = { dim[0], dim[1], dim[2] } };
-      struct pen_call back = { .operand = { dy, w, with == 0 ? NULL : with == 1 ? b : dx, dx }, .dim = { dim[0], dim[1], dim[2] } };
+      struct pen_call forward = {.operand = {x, w, bias,
+                                             with == 0   ? NULL
+                                             : with == 1 ? a
+                                                         : y,
+                                             y},
+                                 .dim = {dim[0], dim[1], dim[2]}};
+      struct pen_call back = {.operand = {dy, w,
+                                          with == 0   ? NULL
+                                          : with == 1 ? b
+                                                      : dx,
+                                          dx},
+                              .dim = {dim[0], dim[1], dim[2]}};
       run(PEN_OP_AFFINE, &forward);
       run(PEN_OP_AFFINE_DX, &back);
       if (with) {
@@ -66,8 +81,9 @@ static void weight_gradients_add_up(void **state) {
     float *start = random_floats(in * out, 5), *start_bias = random_floats(out, 6);
     float *dw = copy_of(start, in * out), *dbias = copy_of(start_bias, out);
     struct reference f = reference_of(shapes[s], x, start, start_bias, dy);
-    struct pen_call weight = { .operand = { dy, x, dw }, .dim = { (int64_t)rows, (int64_t)in, (int64_t)out } };
-    struct pen_call bias = { .operand = { dy, dbias }, .dim = { (int64_t)rows, (int64_t)out } };
+    struct pen_call weight = {.operand = {dy, x, dw},
+                              .dim = {(int64_t)rows, (int64_t)in, (int64_t)out}};
+    struct pen_call bias = {.operand = {dy, dbias}, .dim = {(int64_t)rows, (int64_t)out}};
     run(PEN_OP_AFFINE_DW, &weight);
     run(PEN_OP_BIAS_DW, &bias);
     add(f.dw, start, in * out);
@@ -83,10 +99,9 @@ enum { ROWS = 12, WIDTH = 19, SEQUENCE = 4 };
 static void parts_come_apart_and_together(void **state) {
   (void)state;
   float *x = random_floats(ROWS * 3 * WIDTH, 1), *joined = floats(ROWS * 3 * WIDTH), *part[3];
-  for (int p = 0; p < 3; p++)
-    part[p] = floats(ROWS * WIDTH);
-  struct pen_call split = { .operand = { x, part[0], part[1], part[2] }, .dim = { ROWS, WIDTH } };
-  struct pen_call join = { .operand = { part[0], part[1], part[2], joined }, .dim = { ROWS, WIDTH } };
+  for (int p = 0; p < 3; p++) part[p] = floats(ROWS * WIDTH);
+  struct pen_call split = {.operand = {x, part[0], part[1], part[2]}, .dim = {ROWS, WIDTH}};
+  struct pen_call join = {.operand = {part[0], part[1], part[2], joined}, .dim = {ROWS, WIDTH}};
   run(PEN_OP_SPLIT, &split);
   for (int r = 0; r < ROWS; r++)
     for (int p = 0; p < 3; p++)
@@ -95,17 +110,20 @@ static void parts_come_apart_and_together(void **state) {
   assert_same_bits("joined", joined, x, ROWS * 3 * WIDTH * sizeof *x);
 }
 
-/* Every sequence of the rows gets the same positions, or they restart at each document, here of two tokens; their gradients are added
- * in rising order of rows. The table may know more positions than a sequence has. */
+/* Every sequence of the rows gets the same positions, or they restart at each document, here of two
+ * tokens; their gradients are added in rising order of rows. The table may know more positions than
+ * a sequence has. */
 static void check_positions(int packed) {
   enum { POSITIONS = SEQUENCE + 1 };
   int32_t starts[ROWS], *given = packed ? starts : NULL;
-  for (int r = 0; r < ROWS; r++)
-    starts[r] = r % SEQUENCE / 2 * 2;
-  float *x = random_floats(ROWS * WIDTH, 1), *table = random_floats(POSITIONS * WIDTH, 2), *y = floats(ROWS * WIDTH);
-  float *dtable = random_floats(POSITIONS * WIDTH, 3), *expected = copy_of(dtable, POSITIONS * WIDTH);
-  struct pen_call forward = { .operand = { x, table, given, y }, .dim = { ROWS, WIDTH, SEQUENCE, POSITIONS } };
-  struct pen_call back = { .operand = { x, given, dtable }, .dim = { ROWS, WIDTH, SEQUENCE, POSITIONS } };
+  for (int r = 0; r < ROWS; r++) starts[r] = r % SEQUENCE / 2 * 2;
+  float *x = random_floats(ROWS * WIDTH, 1), *table = random_floats(POSITIONS * WIDTH, 2),
+        *y = floats(ROWS * WIDTH);
+  float *dtable = random_floats(POSITIONS * WIDTH, 3),
+        *expected = copy_of(dtable, POSITIONS * WIDTH);
+  struct pen_call forward = {.operand = {x, table, given, y},
+                             .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS}};
+  struct pen_call back = {.operand = {x, given, dtable}, .dim = {ROWS, WIDTH, SEQUENCE, POSITIONS}};
   run(PEN_OP_POSITION, &forward);
   run(PEN_OP_POSITION_DW, &back);
   for (int r = 0; r < ROWS; r++)
@@ -129,11 +147,11 @@ static void positions_restart_at_documents(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(products_match_sums),
-    cmocka_unit_test(weight_gradients_add_up),
-    cmocka_unit_test(parts_come_apart_and_together),
-    cmocka_unit_test(positions_go_round),
-    cmocka_unit_test(positions_restart_at_documents),
+      cmocka_unit_test(products_match_sums),
+      cmocka_unit_test(weight_gradients_add_up),
+      cmocka_unit_test(parts_come_apart_and_together),
+      cmocka_unit_test(positions_go_round),
+      cmocka_unit_test(positions_restart_at_documents),
   };
   return RUN_ON_EVERY_SET(tests);
 }

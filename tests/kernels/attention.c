@@ -1,13 +1,16 @@
-/* kernels_attention.c: ATTENTION and ATTENTION_DX against the plain formula in f64, and the formula's own differences; over bf16 also as they
- * are where the processor multiplies bf16, whatever this CPU has (tests/kernels/attention_wide_bf16.c and kernels_attention_dx_wide_bf16.c). */
+/* kernels_attention.c: ATTENTION and ATTENTION_DX against the plain formula in f64, and the
+ * formula's own differences; over bf16 also as they are where the processor multiplies bf16,
+ * whatever this CPU has (tests/kernels/attention_wide_bf16.c and kernels_attention_dx_wide_bf16.c).
+ */
 #include "tests/support/kernels_support.h"
 
 extern pen_kernel pen_wide_bf16_attention, pen_wide_bf16_attention_dx;
 
 /* batch, sequence, heads, kv_heads, head_dim */
 static const int64_t shapes[][5] = {
-  { 1, 1, 1, 1, 1 },    { 2, 3, 2, 1, 5 },    { 1, 17, 3, 3, 16 }, { 2, 50, 4, 2, 20 },   { 1, 97, 2, 1, 33 },
-  { 1, 193, 2, 2, 64 }, { 1, 256, 2, 1, 32 }, { 1, 401, 1, 1, 8 }, { 1, 145, 6, 2, 128 }, { 1, 60, 2, 2, 256 },
+    {1, 1, 1, 1, 1},     {2, 3, 2, 1, 5},    {1, 17, 3, 3, 16},  {2, 50, 4, 2, 20},
+    {1, 97, 2, 1, 33},   {1, 193, 2, 2, 64}, {1, 256, 2, 1, 32}, {1, 401, 1, 1, 8},
+    {1, 145, 6, 2, 128}, {1, 60, 2, 2, 256},
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
@@ -36,8 +39,7 @@ static void add(double *sum, double *size, double part) { *sum += part, *size +=
 
 static double dot(const double *a, const double *b, size_t count) {
   double sum = 0;
-  for (size_t i = 0; i < count; i++)
-    sum += a[i] * b[i];
+  for (size_t i = 0; i < count; i++) sum += a[i] * b[i];
   return sum;
 }
 
@@ -46,13 +48,12 @@ static double chances(const struct problem *p, size_t b, size_t t, size_t h, dou
   double most = -INFINITY, sum = 0;
   const size_t first = first_key(p, b, t);
   for (size_t j = first; j <= t; j++) {
-    chance[j] = dot(p->q + q_at(p, b, t, h), p->k + k_at(p, b, j, h), p->head_dim) / sqrt((double)p->head_dim);
+    chance[j] = dot(p->q + q_at(p, b, t, h), p->k + k_at(p, b, j, h), p->head_dim) /
+                sqrt((double)p->head_dim);
     most = fmax(most, chance[j]);
   }
-  for (size_t j = first; j <= t; j++)
-    sum += chance[j] = exp(chance[j] - most);
-  for (size_t j = first; j <= t; j++)
-    chance[j] /= sum;
+  for (size_t j = first; j <= t; j++) sum += chance[j] = exp(chance[j] - most);
+  for (size_t j = first; j <= t; j++) chance[j] /= sum;
   return most + log(sum);
 }
 
@@ -71,16 +72,19 @@ static void forward(struct problem *p) {
   }
 }
 
-/* The closed form of the gradient; differences_agree() below holds it against differences of forward(). */
+/* The closed form of the gradient; differences_agree() below holds it against differences of
+ * forward(). */
 static void backward(struct problem *p) {
   double chance[512];
   for (size_t i = 0; i < p->batch * p->sequence * p->heads; i++) {
-    const size_t h = i % p->heads, t = i / p->heads % p->sequence, b = i / p->heads / p->sequence, at = q_at(p, b, t, h);
+    const size_t h = i % p->heads, t = i / p->heads % p->sequence, b = i / p->heads / p->sequence,
+                 at = q_at(p, b, t, h);
     chances(p, b, t, h, chance);
     const double delta = dot(p->dout + at, p->o + at, p->head_dim);
     for (size_t j = first_key(p, b, t); j <= t; j++) {
       const size_t key = k_at(p, b, j, h);
-      const double ds = chance[j] * (dot(p->dout + at, p->v + key, p->head_dim) - delta) / sqrt((double)p->head_dim);
+      const double ds = chance[j] * (dot(p->dout + at, p->v + key, p->head_dim) - delta) /
+                        sqrt((double)p->head_dim);
       for (size_t d = 0; d < p->head_dim; d++) {
         add(&p->dq[at + d], &p->dq_size[at + d], ds * p->k[key + d]);
         add(&p->dk[key + d], &p->dk_size[key + d], ds * p->q[at + d]);
@@ -92,14 +96,18 @@ static void backward(struct problem *p) {
 
 static double *zeros(size_t count) { return memset(doubles(count), 0, count * sizeof(double)); }
 
-static struct problem pose(const int64_t *shape, const float *q, const float *k, const float *v, const float *dout) {
-  struct problem p = { (size_t)shape[0], (size_t)shape[1], (size_t)shape[2], (size_t)shape[3], (size_t)shape[4],
-                       .q = NULL };
-  const size_t q_count = p.batch * p.sequence * p.heads * p.head_dim, k_count = q_count / p.heads * p.kv_heads;
-  p.q = widened(q, q_count), p.k = widened(k, k_count), p.v = widened(v, k_count), p.dout = widened(dout, q_count);
+static struct problem pose(const int64_t *shape, const float *q, const float *k, const float *v,
+                           const float *dout) {
+  struct problem p = {(size_t)shape[0], (size_t)shape[1], (size_t)shape[2],
+                      (size_t)shape[3], (size_t)shape[4], .q = NULL};
+  const size_t q_count = p.batch * p.sequence * p.heads * p.head_dim,
+               k_count = q_count / p.heads * p.kv_heads;
+  p.q = widened(q, q_count), p.k = widened(k, k_count), p.v = widened(v, k_count),
+  p.dout = widened(dout, q_count);
   p.o = doubles(q_count), p.lse = doubles(p.batch * p.heads * p.sequence);
   p.dq = zeros(q_count), p.dk = zeros(k_count), p.dv = zeros(k_count);
-  p.o_size = doubles(q_count), p.dq_size = zeros(q_count), p.dk_size = zeros(k_count), p.dv_size = zeros(k_count);
+  p.o_size = doubles(q_count), p.dq_size = zeros(q_count), p.dk_size = zeros(k_count),
+  p.dv_size = zeros(k_count);
   return p;
 }
 
@@ -119,25 +127,29 @@ static int32_t *some_starts(size_t batch, size_t sequence, size_t length) {
   return starts;
 }
 
-/* Runs both ops on one shape; `sharpness` scales q, so that softmax is flat or nearly one-hot; documents are `length` long. */
+/* Runs both ops on one shape; `sharpness` scales q, so that softmax is flat or nearly one-hot;
+ * documents are `length` long. */
 static void check(const int64_t *s, float sharpness, size_t length) {
-  const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]), k_count = rows * (size_t)(s[3] * s[4]);
+  const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]),
+               k_count = rows * (size_t)(s[3] * s[4]);
   const size_t lse_count = rows * (size_t)s[2];
-  float *q = random_floats(q_count, 1), *k = random_floats(k_count, 2), *v = random_floats(k_count, 3);
+  float *q = random_floats(q_count, 1), *k = random_floats(k_count, 2),
+        *v = random_floats(k_count, 3);
   float *dout = random_floats(q_count, 4), *o = floats(q_count), *lse = floats(lse_count);
-  for (size_t i = 0; i < q_count; i++)
-    q[i] *= sharpness;
+  for (size_t i = 0; i < q_count; i++) q[i] *= sharpness;
   struct problem p = pose(s, q, k, v, dout);
   int32_t *starts = length ? some_starts(p.batch, p.sequence, length) : NULL;
   p.starts = starts;
   forward(&p);
   backward(&p);
-  struct pen_call call = { .operand = { q, k, v, starts, o, lse }, .dim = { s[0], s[1], s[2], s[3], s[4] } };
+  struct pen_call call = {.operand = {q, k, v, starts, o, lse},
+                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
   run(PEN_OP_ATTENTION, &call);
   const double tolerance = 1e-6 * (1 + (double)sharpness);
   assert_near("o", o, p.o, q_count, tolerance, 1);
   assert_near("lse", lse, p.lse, lse_count, tolerance, 1);
-  struct pen_call back = { .operand = { dout, q, k, v, o, lse, starts, q, k, v }, .dim = { s[0], s[1], s[2], s[3], s[4] } };
+  struct pen_call back = {.operand = {dout, q, k, v, o, lse, starts, q, k, v},
+                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
   run(PEN_OP_ATTENTION_DX, &back);
   assert_near("dq", q, p.dq, q_count, 4 * tolerance, 1);
   assert_near("dk", k, p.dk, k_count, 4 * tolerance, 1);
@@ -153,7 +165,8 @@ static void matches_the_formula(void **state) {
   }
 }
 
-/* Not the shortest shapes: where every document is one token, gradients of q and k are nothing, which has no size to be near to. */
+/* Not the shortest shapes: where every document is one token, gradients of q and k are nothing,
+ * which has no size to be near to. */
 static void documents_keep_to_themselves(void **state) {
   for (int s = 2; s < SHAPES; s++)
     for (size_t length = 2; length < 400; length = 3 * length + 2) {
@@ -168,17 +181,21 @@ static void documents_keep_to_themselves(void **state) {
 static void one_document_needs_no_starts(void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const int64_t *d = shapes[s];
-    const size_t rows = (size_t)(d[0] * d[1]), q_count = rows * (size_t)(d[2] * d[4]), k_count = rows * (size_t)(d[3] * d[4]);
+    const size_t rows = (size_t)(d[0] * d[1]), q_count = rows * (size_t)(d[2] * d[4]),
+                 k_count = rows * (size_t)(d[3] * d[4]);
     int32_t *starts = memset(bytes_at(rows * sizeof *starts, 0), 0, rows * sizeof *starts);
-    float *q = random_floats(q_count, 1), *k = random_floats(k_count, 2), *v = random_floats(k_count, 3), *dout = random_floats(q_count, 4);
+    float *q = random_floats(q_count, 1), *k = random_floats(k_count, 2),
+          *v = random_floats(k_count, 3), *dout = random_floats(q_count, 4);
     float *o[2], *lse[2], *dq[2], *dk[2], *dv[2];
     for (int said = 0; said < 2; said++) {
       o[said] = floats(q_count), lse[said] = floats(rows * (size_t)d[2]);
       dq[said] = floats(q_count), dk[said] = floats(k_count), dv[said] = floats(k_count);
       int32_t *given = said ? starts : NULL;
-      struct pen_call call = { .operand = { q, k, v, given, o[said], lse[said] }, .dim = { d[0], d[1], d[2], d[3], d[4] } };
-      struct pen_call back = { .operand = { dout, q, k, v, o[said], lse[said], given, dq[said], dk[said], dv[said] },
-                               .dim = { d[0], d[1], d[2], d[3], d[4] } };
+      struct pen_call call = {.operand = {q, k, v, given, o[said], lse[said]},
+                              .dim = {d[0], d[1], d[2], d[3], d[4]}};
+      struct pen_call back = {
+          .operand = {dout, q, k, v, o[said], lse[said], given, dq[said], dk[said], dv[said]},
+          .dim = {d[0], d[1], d[2], d[3], d[4]}};
       run(PEN_OP_ATTENTION, &call);
       run(PEN_OP_ATTENTION_DX, &back);
     }
@@ -203,51 +220,57 @@ struct way {
 static void run_way(pen_kernel *kernel, enum pen_op_kind kind, struct pen_call *call) {
   enum { BEHIND = 4096 };
   const size_t bytes = formula(kind, PEN_BF16, call->dim, op_rows[kind].workspace);
-  unsigned char *space = call->workspace = memset(bytes_at(bytes + BEHIND, 0), 0xff, bytes + BEHIND);
+  unsigned char *space = call->workspace =
+      memset(bytes_at(bytes + BEHIND, 0), 0xff, bytes + BEHIND);
   kernel(call);
-  for (size_t i = 0; i < BEHIND; i++)
-    assert_int_equal(space[bytes + i], 0xff);
+  for (size_t i = 0; i < BEHIND; i++) assert_int_equal(space[bytes + i], 0xff);
 }
 
-/* Half a place of 8 bits is at most 2^-8 of a number: that of the result, which is stored in bf16, and where p and ds are rounded, too, that of
- * every part of the sum, so of their magnitudes' sum. The f32 sum before it is off by `tolerance` of the greatest, as in f32, and p, whose
- * exponential is rough then, by 6e-6. */
-static void assert_near_bf16(const char *what, const uint16_t *actual, const double *expected, const double *size, int rounds, size_t count,
-                             double tolerance) {
+/* Half a place of 8 bits is at most 2^-8 of a number: that of the result, which is stored in bf16,
+ * and where p and ds are rounded, too, that of every part of the sum, so of their magnitudes' sum.
+ * The f32 sum before it is off by `tolerance` of the greatest, as in f32, and p, whose exponential
+ * is rough then, by 6e-6. */
+static void assert_near_bf16(const char *what, const uint16_t *actual, const double *expected,
+                             const double *size, int rounds, size_t count, double tolerance) {
   double most = 0;
-  for (size_t i = 0; i < count; i++)
-    most = fmax(most, fabs(expected[i]));
+  for (size_t i = 0; i < count; i++) most = fmax(most, fabs(expected[i]));
   for (size_t i = 0; i < count; i++) {
-    const double allowed = tolerance * (fabs(expected[i]) + most) + 0x1p-8 * fabs(expected[i]) + (rounds ? (0x1p-8 + 2e-5) * size[i] : 0);
+    const double allowed = tolerance * (fabs(expected[i]) + most) + 0x1p-8 * fabs(expected[i]) +
+                           (rounds ? (0x1p-8 + 2e-5) * size[i] : 0);
     if (!(fabs((double)float_of(actual[i]) - expected[i]) <= allowed))
-      fail_msg("%s[%zu] is %.9g, expected %.9g within %.2g", what, i, (double)float_of(actual[i]), expected[i], allowed);
+      fail_msg("%s[%zu] is %.9g, expected %.9g within %.2g", what, i, (double)float_of(actual[i]),
+               expected[i], allowed);
   }
 }
 
 /* check() over bf16. delta is of o as it is stored. */
 static void check_way(const struct way *way, const int64_t *s, float sharpness, size_t length) {
-  const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]), k_count = rows * (size_t)(s[3] * s[4]);
+  const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]),
+               k_count = rows * (size_t)(s[3] * s[4]);
   const size_t lse_count = rows * (size_t)s[2];
   float *sharp = random_floats(q_count, 1), *lse = floats(lse_count);
-  for (size_t i = 0; i < q_count; i++)
-    sharp[i] *= sharpness;
-  uint16_t *q = halves(sharp, q_count), *k = halves(random_floats(k_count, 2), k_count), *v = halves(random_floats(k_count, 3), k_count);
-  uint16_t *dout = halves(random_floats(q_count, 4), q_count), *o = bytes_at(q_count * sizeof *o, 0);
-  struct problem p = pose(s, floats_of(q, q_count), floats_of(k, k_count), floats_of(v, k_count), floats_of(dout, q_count));
+  for (size_t i = 0; i < q_count; i++) sharp[i] *= sharpness;
+  uint16_t *q = halves(sharp, q_count), *k = halves(random_floats(k_count, 2), k_count),
+           *v = halves(random_floats(k_count, 3), k_count);
+  uint16_t *dout = halves(random_floats(q_count, 4), q_count),
+           *o = bytes_at(q_count * sizeof *o, 0);
+  struct problem p = pose(s, floats_of(q, q_count), floats_of(k, k_count), floats_of(v, k_count),
+                          floats_of(dout, q_count));
   int32_t *starts = length ? some_starts(p.batch, p.sequence, length) : NULL;
   p.starts = starts;
   forward(&p);
-  struct pen_call call = { .operand = { q, k, v, starts, o, lse }, .dim = { s[0], s[1], s[2], s[3], s[4] } };
+  struct pen_call call = {.operand = {q, k, v, starts, o, lse},
+                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
   run_way(way->forward, PEN_OP_ATTENTION, &call);
   const double tolerance = 1e-6 * (1 + (double)sharpness);
   assert_near_bf16("o", o, p.o, p.o_size, way->rounds, q_count, tolerance);
   for (size_t i = 0; i < lse_count; i++)
     if (!(fabs((double)lse[i] - p.lse[i]) <= tolerance * (1 + fabs(p.lse[i])) + 4e-6 * way->rounds))
       fail_msg("lse[%zu] is %.9g, expected %.9g", i, (double)lse[i], p.lse[i]);
-  for (size_t i = 0; i < q_count; i++)
-    p.o[i] = (double)float_of(o[i]);
+  for (size_t i = 0; i < q_count; i++) p.o[i] = (double)float_of(o[i]);
   backward(&p);
-  struct pen_call back = { .operand = { dout, q, k, v, o, lse, starts, q, k, v }, .dim = { s[0], s[1], s[2], s[3], s[4] } };
+  struct pen_call back = {.operand = {dout, q, k, v, o, lse, starts, q, k, v},
+                          .dim = {s[0], s[1], s[2], s[3], s[4]}};
   run_way(way->backward, PEN_OP_ATTENTION_DX, &back);
   assert_near_bf16("dq", q, p.dq, p.dq_size, way->rounds, q_count, 4 * tolerance);
   assert_near_bf16("dk", k, p.dk, p.dk_size, way->rounds, k_count, 4 * tolerance);
@@ -264,16 +287,16 @@ static void check_bf16(const struct way *way, void **state) {
 }
 
 static struct way way_of_set(const char *set) {
-  return (struct way){ pen_kernel_of(PEN_OP_ATTENTION, PEN_BF16), pen_kernel_of(PEN_OP_ATTENTION_DX, PEN_BF16), !strcmp(set, "avx512bf16") };
+  return (struct way){pen_kernel_of(PEN_OP_ATTENTION, PEN_BF16),
+                      pen_kernel_of(PEN_OP_ATTENTION_DX, PEN_BF16), !strcmp(set, "avx512bf16")};
 }
 
-static const struct way portable_pairs = { pen_wide_bf16_attention, pen_wide_bf16_attention_dx, 1 };
+static const struct way portable_pairs = {pen_wide_bf16_attention, pen_wide_bf16_attention_dx, 1};
 
 static void bf16_matches_the_formula(void **state) {
   const struct way way = way_of_set(*state);
   check_bf16(&way, state);
-  if (!strcmp(*state, "baseline"))
-    check_bf16(&portable_pairs, state);
+  if (!strcmp(*state, "baseline")) check_bf16(&portable_pairs, state);
 }
 
 static double weighted_sum(const void *context) {
@@ -284,19 +307,18 @@ static double weighted_sum(const void *context) {
 
 static void reference_agrees_with_differences(void **state) {
   (void)state;
-  const int64_t shape[] = { 1, 6, 4, 2, 5 };
+  const int64_t shape[] = {1, 6, 4, 2, 5};
   const size_t q_count = 6 * 4 * 5, k_count = 6 * 2 * 5;
-  struct problem p = pose(shape, random_floats(q_count, 1), random_floats(k_count, 2), random_floats(k_count, 3),
-                          random_floats(q_count, 4));
+  struct problem p = pose(shape, random_floats(q_count, 1), random_floats(k_count, 2),
+                          random_floats(k_count, 3), random_floats(q_count, 4));
   forward(&p);
   backward(&p);
-  double *inputs[] = { p.q, p.k, p.v }, *gradients[] = { p.dq, p.dk, p.dv };
+  double *inputs[] = {p.q, p.k, p.v}, *gradients[] = {p.dq, p.dk, p.dv};
   for (int i = 0; i < 3; i++) {
     const size_t count = i ? k_count : q_count;
     double *expected = doubles(count);
     differences(weighted_sum, &p, inputs[i], count, expected);
-    for (size_t j = 0; j < count; j++)
-      assert_true(fabs(expected[j] - gradients[i][j]) < 1e-9);
+    for (size_t j = 0; j < count; j++) assert_true(fabs(expected[j] - gradients[i][j]) < 1e-9);
   }
 }
 
@@ -305,8 +327,10 @@ static void the_future_is_not_seen(void **state) {
   for (size_t cut = 1; cut < 130; cut += 43) {
     enum { SEQUENCE = 130, WIDTH = 24 };
     float *q = random_floats(SEQUENCE * WIDTH, 1), *k = random_floats(SEQUENCE * WIDTH, 2);
-    float *v = random_floats(SEQUENCE * WIDTH, 3), *first = floats(SEQUENCE * WIDTH), *second = floats(SEQUENCE * WIDTH);
-    struct pen_call call = { .operand = { q, k, v, NULL, first, floats(SEQUENCE) }, .dim = { 1, SEQUENCE, 1, 1, WIDTH } };
+    float *v = random_floats(SEQUENCE * WIDTH, 3), *first = floats(SEQUENCE * WIDTH),
+          *second = floats(SEQUENCE * WIDTH);
+    struct pen_call call = {.operand = {q, k, v, NULL, first, floats(SEQUENCE)},
+                            .dim = {1, SEQUENCE, 1, 1, WIDTH}};
     run(PEN_OP_ATTENTION, &call);
     spread(k + cut * WIDTH, (SEQUENCE - cut) * WIDTH, 9);
     spread(v + cut * WIDTH, (SEQUENCE - cut) * WIDTH, 10);
@@ -319,12 +343,12 @@ static void the_future_is_not_seen(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(matches_the_formula),
-    cmocka_unit_test(documents_keep_to_themselves),
-    cmocka_unit_test(one_document_needs_no_starts),
-    cmocka_unit_test(bf16_matches_the_formula),
-    cmocka_unit_test(reference_agrees_with_differences),
-    cmocka_unit_test(the_future_is_not_seen),
+      cmocka_unit_test(matches_the_formula),
+      cmocka_unit_test(documents_keep_to_themselves),
+      cmocka_unit_test(one_document_needs_no_starts),
+      cmocka_unit_test(bf16_matches_the_formula),
+      cmocka_unit_test(reference_agrees_with_differences),
+      cmocka_unit_test(the_future_is_not_seen),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -1,6 +1,7 @@
-/* kernels_contract.c: what kernels.h and ops.def promise of every op alike, read from the op's own signature: the same bits at
- * every address and every time, outputs that may lie on inputs, inputs left alone, no number lost that is not one; in either dtype. And
- * what an op stores in bf16 is what it stores in f32, rounded. */
+/* kernels_contract.c: what kernels.h and ops.def promise of every op alike, read from the op's own
+ * signature: the same bits at every address and every time, outputs that may lie on inputs, inputs
+ * left alone, no number lost that is not one; in either dtype. And what an op stores in bf16 is
+ * what it stores in f32, rounded. */
 #include "kernels/head_loss.h"
 #include "tests/support/kernels_signature.h"
 
@@ -13,44 +14,68 @@ struct subject {
 };
 
 static const struct subject subjects[] = {
-  { PEN_OP_LINEAR, { 7, 13, 5 }, { 0 }, 0 },          { PEN_OP_LINEAR, { 300, 256, 130 }, { 0 }, 0 },
-  { PEN_OP_LINEAR_DX, { 7, 13, 5 }, { 0 }, 0 },       { PEN_OP_LINEAR_DX, { 300, 130, 256 }, { 0 }, 0 },
-  { PEN_OP_LINEAR_DW, { 7, 13, 5 }, { 0 }, 0 },       { PEN_OP_LINEAR_DW, { 300, 130, 256 }, { 0 }, 0 },
-  { PEN_OP_RMSNORM, { 3, 37 }, { 1e-5 }, 0 },         { PEN_OP_RMSNORM_DX, { 3, 101 }, { 1e-5 }, 0 },
-  { PEN_OP_ACCUMULATE, { 45 }, { 0 }, 0 },            { PEN_OP_ROPE, { 2, 5, 3, 14, 5 }, { 0 }, 0 },
-  { PEN_OP_ROPE_DX, { 2, 5, 3, 64, 5 }, { 0 }, 0 },      { PEN_OP_ATTENTION, { 2, 53, 4, 2, 18 }, { 0 }, 0 },
-  { PEN_OP_ATTENTION, { 1, 200, 2, 1, 32 }, { 0 }, 0 },
-  { PEN_OP_ATTENTION_DX, { 2, 53, 4, 2, 18 }, { 0 }, 0 },
-  { PEN_OP_ATTENTION_DX, { 1, 200, 2, 1, 32 }, { 0 }, 0 },
-  { PEN_OP_SWIGLU, { 77 }, { 0 }, 0 },                { PEN_OP_SWIGLU_DX, { 77 }, { 0 }, 0 },
-  { PEN_OP_GELU, { 77 }, { 0 }, 0 },                  { PEN_OP_GELU_DX, { 77 }, { 0 }, 0 },
-  { PEN_OP_SCALE, { 77 }, { 1.5 }, 0 },               { PEN_OP_SCALE_DX, { 77 }, { 1.5 }, 0 },
-  { PEN_OP_ADD, { 77 }, { 0 }, 0 },                   { PEN_OP_EMBEDDING, { 9, 21, 7 }, { 0 }, 7 },
-  { PEN_OP_EMBEDDING_DW, { 9, 21, 7 }, { 0 }, 7 },    { PEN_OP_CROSS_ENTROPY, { 4, 1111 }, { 0 }, 1111 },
-  { PEN_OP_SUM_LOSS, { 4, 31 }, { 0.5 }, 0 },         { PEN_OP_AFFINE, { 7, 13, 5 }, { 0 }, 0 },
-  { PEN_OP_AFFINE, { 300, 256, 130 }, { 0 }, 0 },     { PEN_OP_AFFINE_DX, { 7, 13, 5 }, { 0 }, 0 },
-  { PEN_OP_AFFINE_DX, { 300, 130, 256 }, { 0 }, 0 },  { PEN_OP_AFFINE_DW, { 300, 130, 256 }, { 0 }, 0 },
-  { PEN_OP_BIAS_DW, { 9, 21 }, { 0 }, 0 },            { PEN_OP_LAYERNORM, { 3, 37 }, { 1e-5 }, 0 },
-  { PEN_OP_LAYERNORM_DX, { 3, 101 }, { 1e-5 }, 0 },   { PEN_OP_SPLIT, { 5, 21 }, { 0 }, 0 },
-  { PEN_OP_SPLIT_DX, { 5, 21 }, { 0 }, 0 },           { PEN_OP_GELU_TANH, { 77 }, { 0 }, 0 },
-  { PEN_OP_GELU_TANH_DX, { 77 }, { 0 }, 0 },          { PEN_OP_POSITION, { 10, 21, 5, 5 }, { 0 }, 0 },
-  { PEN_OP_POSITION_DW, { 10, 21, 5, 5 }, { 0 }, 0 }, { PEN_OP_HEAD_LOSS, { 70, 16, 37, 32 }, { 0 }, 37 },
-  { PEN_OP_HEAD_LOSS_DW, { 70, 16, 37, 32 }, { 0 }, 37 },
-  { PEN_OP_HEAD_LOSS_B, { 70, 16, 37, 32 }, { 0 }, 37 },
+    {PEN_OP_LINEAR, {7, 13, 5}, {0}, 0},
+    {PEN_OP_LINEAR, {300, 256, 130}, {0}, 0},
+    {PEN_OP_LINEAR_DX, {7, 13, 5}, {0}, 0},
+    {PEN_OP_LINEAR_DX, {300, 130, 256}, {0}, 0},
+    {PEN_OP_LINEAR_DW, {7, 13, 5}, {0}, 0},
+    {PEN_OP_LINEAR_DW, {300, 130, 256}, {0}, 0},
+    {PEN_OP_RMSNORM, {3, 37}, {1e-5}, 0},
+    {PEN_OP_RMSNORM_DX, {3, 101}, {1e-5}, 0},
+    {PEN_OP_ACCUMULATE, {45}, {0}, 0},
+    {PEN_OP_ROPE, {2, 5, 3, 14, 5}, {0}, 0},
+    {PEN_OP_ROPE_DX, {2, 5, 3, 64, 5}, {0}, 0},
+    {PEN_OP_ATTENTION, {2, 53, 4, 2, 18}, {0}, 0},
+    {PEN_OP_ATTENTION, {1, 200, 2, 1, 32}, {0}, 0},
+    {PEN_OP_ATTENTION_DX, {2, 53, 4, 2, 18}, {0}, 0},
+    {PEN_OP_ATTENTION_DX, {1, 200, 2, 1, 32}, {0}, 0},
+    {PEN_OP_SWIGLU, {77}, {0}, 0},
+    {PEN_OP_SWIGLU_DX, {77}, {0}, 0},
+    {PEN_OP_GELU, {77}, {0}, 0},
+    {PEN_OP_GELU_DX, {77}, {0}, 0},
+    {PEN_OP_SCALE, {77}, {1.5}, 0},
+    {PEN_OP_SCALE_DX, {77}, {1.5}, 0},
+    {PEN_OP_ADD, {77}, {0}, 0},
+    {PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7},
+    {PEN_OP_EMBEDDING_DW, {9, 21, 7}, {0}, 7},
+    {PEN_OP_CROSS_ENTROPY, {4, 1111}, {0}, 1111},
+    {PEN_OP_SUM_LOSS, {4, 31}, {0.5}, 0},
+    {PEN_OP_AFFINE, {7, 13, 5}, {0}, 0},
+    {PEN_OP_AFFINE, {300, 256, 130}, {0}, 0},
+    {PEN_OP_AFFINE_DX, {7, 13, 5}, {0}, 0},
+    {PEN_OP_AFFINE_DX, {300, 130, 256}, {0}, 0},
+    {PEN_OP_AFFINE_DW, {300, 130, 256}, {0}, 0},
+    {PEN_OP_BIAS_DW, {9, 21}, {0}, 0},
+    {PEN_OP_LAYERNORM, {3, 37}, {1e-5}, 0},
+    {PEN_OP_LAYERNORM_DX, {3, 101}, {1e-5}, 0},
+    {PEN_OP_SPLIT, {5, 21}, {0}, 0},
+    {PEN_OP_SPLIT_DX, {5, 21}, {0}, 0},
+    {PEN_OP_GELU_TANH, {77}, {0}, 0},
+    {PEN_OP_GELU_TANH_DX, {77}, {0}, 0},
+    {PEN_OP_POSITION, {10, 21, 5, 5}, {0}, 0},
+    {PEN_OP_POSITION_DW, {10, 21, 5, 5}, {0}, 0},
+    {PEN_OP_HEAD_LOSS, {70, 16, 37, 32}, {0}, 37},
+    {PEN_OP_HEAD_LOSS_DW, {70, 16, 37, 32}, {0}, 37},
+    {PEN_OP_HEAD_LOSS_B, {70, 16, 37, 32}, {0}, 37},
 };
-enum { SUBJECTS = sizeof subjects / sizeof *subjects, CASES = 2 * SUBJECTS /* in f32, then in bf16 */ };
+enum {
+  SUBJECTS = sizeof subjects / sizeof *subjects,
+  CASES = 2 * SUBJECTS /* in f32, then in bf16 */
+};
 
 static const struct subject *subject_of(size_t n) { return &subjects[n % SUBJECTS]; }
 static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_BF16; }
 
 /* Every subject in every dtype that its op has. */
-#define FOR_EACH_CASE(n)                                                                                               \
-  for (size_t n = 0; n < CASES; n++)                                                                                   \
+#define FOR_EACH_CASE(n)             \
+  for (size_t n = 0; n < CASES; n++) \
     if (pen_kernel_of(subject_of(n)->kind, dtype_of(n)) != NULL)
 
-/* Fills all operands of a call at `shift` cache lines past a page; the same values whatever the shift. */
-static struct pen_call fill(const struct subject *subject, const struct signature *s, size_t shift) {
-  struct pen_call call = { 0 };
+/* Fills all operands of a call at `shift` cache lines past a page; the same values whatever the
+ * shift. */
+static struct pen_call fill(const struct subject *subject, const struct signature *s,
+                            size_t shift) {
+  struct pen_call call = {0};
   memcpy(call.dim, subject->dim, sizeof call.dim);
   memcpy(call.real, subject->real, sizeof call.real);
   for (size_t i = 0; i < s->count; i++) {
@@ -67,8 +92,8 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
   return call;
 }
 
-static void assert_same_outputs(enum pen_op_kind kind, const struct signature *s, const struct pen_call *a,
-                                const struct pen_call *b) {
+static void assert_same_outputs(enum pen_op_kind kind, const struct signature *s,
+                                const struct pen_call *a, const struct pen_call *b) {
   for (size_t i = 0; i < s->count; i++)
     if (s->operand[i].output) {
       char what[64];
@@ -100,7 +125,8 @@ static void inputs_stay(void **state) {
     run_as(dtype_of(n), subject->kind, &used);
     for (size_t i = 0; i < s.count; i++)
       if (!s.operand[i].output)
-        assert_same_bits(s.operand[i].name, used.operand[i], fresh.operand[i], operand_bytes(&s.operand[i]));
+        assert_same_bits(s.operand[i].name, used.operand[i], fresh.operand[i],
+                         operand_bytes(&s.operand[i]));
     free_tensors(state);
   }
 }
@@ -111,8 +137,7 @@ static void outputs_may_lie_on_inputs(void **state) {
     const struct signature s = parse_as(dtype_of(n), subject->kind, subject->dim);
     struct pen_call apart = fill(subject, &s, 0), shared = fill(subject, &s, 0);
     for (size_t i = 0; i < s.count; i++)
-      if (s.operand[i].shares[0])
-        shared.operand[i] = shared.operand[find(&s, s.operand[i].shares)];
+      if (s.operand[i].shares[0]) shared.operand[i] = shared.operand[find(&s, s.operand[i].shares)];
     run_as(dtype_of(n), subject->kind, &apart);
     run_as(dtype_of(n), subject->kind, &shared);
     assert_same_outputs(subject->kind, &s, &apart, &shared);
@@ -121,21 +146,20 @@ static void outputs_may_lie_on_inputs(void **state) {
 }
 
 static double element_of(const struct operand *o, const void *at, size_t k) {
-  if (o->element_bytes == sizeof(double))
-    return ((const double *)at)[k];
-  return (double)(o->element_bytes == sizeof(float) ? ((const float *)at)[k] : float_of(((const uint16_t *)at)[k]));
+  if (o->element_bytes == sizeof(double)) return ((const double *)at)[k];
+  return (double)(o->element_bytes == sizeof(float) ? ((const float *)at)[k]
+                                                    : float_of(((const uint16_t *)at)[k]));
 }
 
 static int any_nan(const struct signature *s, const struct pen_call *call) {
   for (size_t i = 0; i < s->count; i++)
     for (size_t k = 0; s->operand[i].output && k < s->operand[i].count; k++)
-      if (isnan(element_of(&s->operand[i], call->operand[i], k)))
-        return 1;
+      if (isnan(element_of(&s->operand[i], call->operand[i], k))) return 1;
   return 0;
 }
 
-/* A NaN at the front, in the middle and at the end of each input reaches an output. The cases' integer operands touch every
- * element of an embedding table. */
+/* A NaN at the front, in the middle and at the end of each input reaches an output. The cases'
+ * integer operands touch every element of an embedding table. */
 static void nan_comes_through(void **state) {
   FOR_EACH_CASE(n) {
     const struct subject *subject = subject_of(n);
@@ -143,8 +167,7 @@ static void nan_comes_through(void **state) {
     for (size_t i = 0; i < s.count; i++)
       for (size_t place = 0; place < 3; place++) {
         const struct operand *o = &s.operand[i];
-        if (o->integer || (o->output && !o->accumulates))
-          continue;
+        if (o->integer || (o->output && !o->accumulates)) continue;
         struct pen_call call = fill(subject, &s, 0);
         if (o->element_bytes == sizeof(double))
           ((double *)call.operand[i])[place * (o->count - 1) / 2] = (double)NAN;
@@ -161,7 +184,8 @@ static void nan_comes_through(void **state) {
 }
 
 /* The call of f32 on what a call of bf16 reads: the same numbers, wider. */
-static struct pen_call widened_call(const struct subject *subject, const struct signature *s, const struct pen_call *half) {
+static struct pen_call widened_call(const struct subject *subject, const struct signature *s,
+                                    const struct pen_call *half) {
   struct pen_call call = fill(subject, s, 0);
   for (size_t i = 0; i < s->count; i++)
     if (s->operand[i].of_op && !s->operand[i].output)
@@ -169,12 +193,13 @@ static struct pen_call widened_call(const struct subject *subject, const struct 
   return call;
 }
 
-/* Half a place of 8 bits is 2^-8 of the number at most, and below the least normal number half of 2^-133. The f32 results, which other tests
- * hold against f64, may themselves differ by the order of a sum, where a product is cut into blocks: 2e-6 of the greatest, as there. */
-static void assert_rounded(const char *what, const struct operand *o, const uint16_t *half, const float *whole) {
+/* Half a place of 8 bits is 2^-8 of the number at most, and below the least normal number half of
+ * 2^-133. The f32 results, which other tests hold against f64, may themselves differ by the order
+ * of a sum, where a product is cut into blocks: 2e-6 of the greatest, as there. */
+static void assert_rounded(const char *what, const struct operand *o, const uint16_t *half,
+                           const float *whole) {
   double most = 0;
-  for (size_t k = 0; k < o->count; k++)
-    most = fmax(most, fabs((double)whole[k]));
+  for (size_t k = 0; k < o->count; k++) most = fmax(most, fabs((double)whole[k]));
   for (size_t k = 0; k < o->count; k++) {
     const double x = (double)whole[k], off = fabs((double)float_of(half[k]) - x);
     if (!(off <= fabs(x) * 0x1p-8 + 0x1p-134 + 2e-6 * most))
@@ -182,10 +207,11 @@ static void assert_rounded(const char *what, const struct operand *o, const uint
   }
 }
 
-/* HEAD_LOSS rounds on its way, as the ops do that it stands for; so does attention where the processor multiplies bf16: kernels_attention.c
- * says by how much. */
+/* HEAD_LOSS rounds on its way, as the ops do that it stands for; so does attention where the
+ * processor multiplies bf16: kernels_attention.c says by how much. */
 static int rounds_on_its_way(enum pen_op_kind kind, const char *set) {
-  return pen_is_head_loss(kind) || (!strcmp(set, "avx512bf16") && (kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX));
+  return pen_is_head_loss(kind) ||
+         (!strcmp(set, "avx512bf16") && (kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX));
 }
 
 static void bf16_is_f32_rounded(void **state) {
@@ -193,7 +219,8 @@ static void bf16_is_f32_rounded(void **state) {
     const struct subject *subject = subject_of(n);
     if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || rounds_on_its_way(subject->kind, *state))
       continue;
-    const struct signature narrow = parse_as(PEN_BF16, subject->kind, subject->dim), wide = parse(subject->kind, subject->dim);
+    const struct signature narrow = parse_as(PEN_BF16, subject->kind, subject->dim),
+                           wide = parse(subject->kind, subject->dim);
     struct pen_call half = fill(subject, &narrow, 0), whole = widened_call(subject, &wide, &half);
     run_as(PEN_BF16, subject->kind, &half);
     run(subject->kind, &whole);
@@ -214,11 +241,11 @@ static void bf16_is_f32_rounded(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(bits_do_not_depend_on_addresses),
-    cmocka_unit_test(inputs_stay),
-    cmocka_unit_test(outputs_may_lie_on_inputs),
-    cmocka_unit_test(nan_comes_through),
-    cmocka_unit_test(bf16_is_f32_rounded),
+      cmocka_unit_test(bits_do_not_depend_on_addresses),
+      cmocka_unit_test(inputs_stay),
+      cmocka_unit_test(outputs_may_lie_on_inputs),
+      cmocka_unit_test(nan_comes_through),
+      cmocka_unit_test(bf16_is_f32_rounded),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -1,11 +1,13 @@
-/* kernels_layernorm.c: LAYERNORM and its gradient against f64, the gradient by differences of the f64 forward. */
+/* kernels_layernorm.c: LAYERNORM and its gradient against f64, the gradient by differences of the
+ * f64 forward. */
 #include "tests/support/kernels_support.h"
 
-static const size_t shapes[][2] = { { 1, 2 }, { 1, 8 }, { 3, 5 }, { 2, 33 }, { 5, 64 }, { 2, 131 } };
+static const size_t shapes[][2] = {{1, 2}, {1, 8}, {3, 5}, {2, 33}, {5, 64}, {2, 131}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const double epsilon = 1e-5;
 
-/* The sum of dy y over all rows, y = LAYERNORM(x, gain, bias): its derivatives are what LAYERNORM_DX is to give. */
+/* The sum of dy y over all rows, y = LAYERNORM(x, gain, bias): its derivatives are what
+ * LAYERNORM_DX is to give. */
 struct problem {
   size_t rows, width;
   double *x, *gain, *bias, *dy;
@@ -13,16 +15,14 @@ struct problem {
 
 static double mean_of(const double *x, size_t width) {
   double sum = 0;
-  for (size_t i = 0; i < width; i++)
-    sum += x[i];
+  for (size_t i = 0; i < width; i++) sum += x[i];
   return sum / (double)width;
 }
 
 static double rstd_of(const double *x, size_t width) {
   const double mean = mean_of(x, width);
   double sum = 0;
-  for (size_t i = 0; i < width; i++)
-    sum += (x[i] - mean) * (x[i] - mean);
+  for (size_t i = 0; i < width; i++) sum += (x[i] - mean) * (x[i] - mean);
   return 1 / sqrt(sum / (double)width + epsilon);
 }
 
@@ -45,19 +45,21 @@ static double weighted_sum(const void *context) {
 /* x is shifted by `offset`; the f64 results are of the f32 values after the shift. */
 static void check_forward(size_t rows, size_t width, float offset, double tolerance) {
   const size_t count = rows * width;
-  float *x = random_floats(count, 1), *gain = random_floats(width, 2), *bias = random_floats(width, 5);
+  float *x = random_floats(count, 1), *gain = random_floats(width, 2),
+        *bias = random_floats(width, 5);
   float *y = floats(count), *mean = floats(rows), *rstd = floats(rows);
-  for (size_t i = 0; i < count; i++)
-    x[i] += offset;
-  struct pen_call call = { .operand = { x, gain, bias, y, mean, rstd }, .dim = { (int64_t)rows, (int64_t)width }, .real = { epsilon } };
+  for (size_t i = 0; i < count; i++) x[i] += offset;
+  struct pen_call call = {.operand = {x, gain, bias, y, mean, rstd},
+                          .dim = {(int64_t)rows, (int64_t)width},
+                          .real = {epsilon}};
   run(PEN_OP_LAYERNORM, &call);
-  const struct problem p = { rows, width, widened(x, count), widened(gain, width), widened(bias, width), NULL };
+  const struct problem p = {
+      rows, width, widened(x, count), widened(gain, width), widened(bias, width), NULL};
   double *expected = doubles(count), *expected_mean = doubles(rows), *expected_rstd = doubles(rows);
   for (size_t r = 0; r < rows; r++) {
     expected_mean[r] = mean_of(p.x + r * width, width);
     expected_rstd[r] = rstd_of(p.x + r * width, width);
-    for (size_t i = 0; i < width; i++)
-      expected[r * width + i] = output(&p, r, i);
+    for (size_t i = 0; i < width; i++) expected[r * width + i] = output(&p, r, i);
   }
   assert_near("y", y, expected, count, tolerance, 1);
   assert_near("mean", mean, expected_mean, rows, 1e-6, 1);
@@ -81,23 +83,32 @@ static void large_means_cost_no_digits(void **state) {
 
 static void check_gradient(size_t rows, size_t width, int with_addend) {
   const size_t count = rows * width;
-  float *x = random_floats(count, 1), *gain = random_floats(width, 2), *bias = random_floats(width, 5), *dy = random_floats(count, 3);
-  float *a = random_floats(count, 4), *dx = copy_of(a, count), *dgain = floats(width), *dbias = floats(width);
+  float *x = random_floats(count, 1), *gain = random_floats(width, 2),
+        *bias = random_floats(width, 5), *dy = random_floats(count, 3);
+  float *a = random_floats(count, 4), *dx = copy_of(a, count), *dgain = floats(width),
+        *dbias = floats(width);
   float *mean = floats(rows), *rstd = floats(rows);
-  struct problem p = { rows, width, widened(x, count), widened(gain, width), widened(bias, width), widened(dy, count) };
+  struct problem p = {rows,
+                      width,
+                      widened(x, count),
+                      widened(gain, width),
+                      widened(bias, width),
+                      widened(dy, count)};
   for (size_t r = 0; r < rows; r++) {
     mean[r] = (float)mean_of(p.x + r * width, width);
     rstd[r] = (float)rstd_of(p.x + r * width, width);
   }
-  struct pen_call call = { .operand = { dy, x, gain, mean, rstd, with_addend ? dx : NULL, dx, dgain, dbias },
-                           .dim = { (int64_t)rows, (int64_t)width }, .real = { epsilon } };
+  struct pen_call call = {
+      .operand = {dy, x, gain, mean, rstd, with_addend ? dx : NULL, dx, dgain, dbias},
+      .dim = {(int64_t)rows, (int64_t)width},
+      .real = {epsilon}};
   run(PEN_OP_LAYERNORM_DX, &call);
-  double *expected = doubles(count), *expected_gain = doubles(width), *expected_bias = doubles(width);
+  double *expected = doubles(count), *expected_gain = doubles(width),
+         *expected_bias = doubles(width);
   differences(weighted_sum, &p, p.x, count, expected);
   differences(weighted_sum, &p, p.gain, width, expected_gain);
   differences(weighted_sum, &p, p.bias, width, expected_bias);
-  for (size_t i = 0; with_addend && i < count; i++)
-    expected[i] += (double)a[i];
+  for (size_t i = 0; with_addend && i < count; i++) expected[i] += (double)a[i];
   assert_near("dx", dx, expected, count, 4e-6, 1);
   assert_near("dgain", dgain, expected_gain, width, 4e-6, 1);
   assert_near("dbias", dbias, expected_bias, width, 4e-6, 1);
@@ -114,9 +125,12 @@ static void gradient_matches_differences(void **state) {
 /* What stood in the gradients of gain and bias before is written over. */
 static void weight_gradients_are_of_this_call_alone(void **state) {
   (void)state;
-  float *x = random_floats(40, 1), *gain = random_floats(20, 2), *mean = random_floats(2, 3), *rstd = random_floats(2, 4);
+  float *x = random_floats(40, 1), *gain = random_floats(20, 2), *mean = random_floats(2, 3),
+        *rstd = random_floats(2, 4);
   float *dgain = floats(20), *dbias = floats(20);
-  struct pen_call call = { .operand = { x, x, gain, mean, rstd, NULL, floats(40), dgain, dbias }, .dim = { 2, 20 }, .real = { epsilon } };
+  struct pen_call call = {.operand = {x, x, gain, mean, rstd, NULL, floats(40), dgain, dbias},
+                          .dim = {2, 20},
+                          .real = {epsilon}};
   run(PEN_OP_LAYERNORM_DX, &call);
   float *gain_once = copy_of(dgain, 20), *bias_once = copy_of(dbias, 20);
   run(PEN_OP_LAYERNORM_DX, &call);
@@ -126,10 +140,10 @@ static void weight_gradients_are_of_this_call_alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(forward_matches_the_formula),
-    cmocka_unit_test(large_means_cost_no_digits),
-    cmocka_unit_test(gradient_matches_differences),
-    cmocka_unit_test(weight_gradients_are_of_this_call_alone),
+      cmocka_unit_test(forward_matches_the_formula),
+      cmocka_unit_test(large_means_cost_no_digits),
+      cmocka_unit_test(gradient_matches_differences),
+      cmocka_unit_test(weight_gradients_are_of_this_call_alone),
   };
   return RUN_ON_EVERY_SET(tests);
 }

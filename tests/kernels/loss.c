@@ -1,8 +1,9 @@
-/* kernels_loss.c: CROSS_ENTROPY with its gradient, SUM_LOSS, against f64; targets that are ignored. */
+/* kernels_loss.c: CROSS_ENTROPY with its gradient, SUM_LOSS, against f64; targets that are ignored.
+ */
 #include "kernels/head_loss.h"
 #include "tests/support/kernels_support.h"
 
-static const size_t shapes[][2] = { { 1, 1 }, { 1, 2 }, { 3, 7 }, { 2, 16 }, { 4, 257 }, { 2, 5003 }, { 2, 2048 } };
+static const size_t shapes[][2] = {{1, 1}, {1, 2}, {3, 7}, {2, 16}, {4, 257}, {2, 5003}, {2, 2048}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static double one = 1;
 
@@ -18,12 +19,9 @@ static double cross_entropy(const void *context) {
   for (size_t r = 0; r < p->rows; r++) {
     const double *x = p->logits + r * p->vocab;
     double most = x[0], sum = 0;
-    for (size_t i = 0; i < p->vocab; i++)
-      most = fmax(most, x[i]);
-    for (size_t i = 0; i < p->vocab; i++)
-      sum += exp(x[i] - most);
-    if (p->targets[r] != PEN_IGNORED_TARGET)
-      loss += log(sum) + most - x[p->targets[r]];
+    for (size_t i = 0; i < p->vocab; i++) most = fmax(most, x[i]);
+    for (size_t i = 0; i < p->vocab; i++) sum += exp(x[i] - most);
+    if (p->targets[r] != PEN_IGNORED_TARGET) loss += log(sum) + most - x[p->targets[r]];
   }
   return loss;
 }
@@ -38,20 +36,18 @@ static int32_t *some_targets(size_t rows, size_t vocab) {
 static void check(size_t rows, size_t vocab, double scale) {
   const size_t count = rows * vocab;
   float *logits = random_floats(count, 1), *dlogits = floats(count);
-  for (size_t i = 0; i < count; i++)
-    logits[i] *= 15;
+  for (size_t i = 0; i < count; i++) logits[i] *= 15;
   int32_t *targets = some_targets(rows, vocab);
   double *loss = doubles(1), *expected = doubles(count);
-  struct problem p = { rows, vocab, widened(logits, count), targets };
-  struct pen_call call = { .operand = { logits, targets, &scale, loss, dlogits },
-                           .dim = { (int64_t)rows, (int64_t)vocab } };
+  struct problem p = {rows, vocab, widened(logits, count), targets};
+  struct pen_call call = {.operand = {logits, targets, &scale, loss, dlogits},
+                          .dim = {(int64_t)rows, (int64_t)vocab}};
   run(PEN_OP_CROSS_ENTROPY, &call);
   const double wanted = cross_entropy(&p);
   assert_true(fabs(*loss - wanted) <= 1e-6 * fmax(1, fabs(wanted)));
   if (count < 3000) {
     differences(cross_entropy, &p, p.logits, count, expected);
-    for (size_t i = 0; i < count; i++)
-      expected[i] *= scale;
+    for (size_t i = 0; i < count; i++) expected[i] *= scale;
     assert_near("dlogits", dlogits, expected, count, 1e-6, 1);
   }
   const double with_gradient = *loss; /* and without it, for those who only score */
@@ -75,11 +71,10 @@ static void gradient_sums_to_zero(void **state) {
   float *logits = random_floats(VOCAB, 1);
   int32_t *target = bytes_at(sizeof *target, 0);
   *target = VOCAB - 1;
-  struct pen_call call = { .operand = { logits, target, &one, doubles(1), logits }, .dim = { 1, VOCAB } };
+  struct pen_call call = {.operand = {logits, target, &one, doubles(1), logits}, .dim = {1, VOCAB}};
   run(PEN_OP_CROSS_ENTROPY, &call);
   double sum = 0;
-  for (int i = 0; i < VOCAB; i++)
-    sum += (double)logits[i];
+  for (int i = 0; i < VOCAB; i++) sum += (double)logits[i];
   assert_true(fabs(sum) < 1e-6);
 }
 
@@ -89,13 +84,11 @@ static void ignored_rows_give_nothing(void **state) {
   logits[25] = NAN;
   int32_t *targets = bytes_at(3 * sizeof *targets, 0);
   double *loss = doubles(1);
-  for (int r = 0; r < 3; r++)
-    targets[r] = PEN_IGNORED_TARGET;
-  struct pen_call call = { .operand = { logits, targets, &one, loss, logits }, .dim = { 3, 20 } };
+  for (int r = 0; r < 3; r++) targets[r] = PEN_IGNORED_TARGET;
+  struct pen_call call = {.operand = {logits, targets, &one, loss, logits}, .dim = {3, 20}};
   run(PEN_OP_CROSS_ENTROPY, &call);
   assert_true(*loss == 0);
-  for (int i = 0; i < 60; i++)
-    assert_true(logits[i] == 0);
+  for (int i = 0; i < 60; i++) assert_true(logits[i] == 0);
 }
 
 static void a_target_out_of_range_is_no_number(void **state) {
@@ -104,7 +97,7 @@ static void a_target_out_of_range_is_no_number(void **state) {
   int32_t *target = bytes_at(sizeof *target, 0);
   double *loss = doubles(1);
   *target = 20;
-  struct pen_call call = { .operand = { logits, target, &one, loss, logits }, .dim = { 1, 20 } };
+  struct pen_call call = {.operand = {logits, target, &one, loss, logits}, .dim = {1, 20}};
   run(PEN_OP_CROSS_ENTROPY, &call);
   assert_true(isnan(*loss));
 }
@@ -114,21 +107,21 @@ static void sum_loss(void **state) {
   enum { ROWS = 5, WIDTH = 13 };
   float *x = random_floats(ROWS * WIDTH, 1);
   double *loss = doubles(1), expected = 0;
-  for (int i = 0; i < ROWS * WIDTH; i++)
-    expected += (double)x[i];
-  struct pen_call call = { .operand = { x, loss, NULL }, .dim = { ROWS, WIDTH }, .real = { 0.25 } };
+  for (int i = 0; i < ROWS * WIDTH; i++) expected += (double)x[i];
+  struct pen_call call = {.operand = {x, loss, NULL}, .dim = {ROWS, WIDTH}, .real = {0.25}};
   run(PEN_OP_SUM_LOSS, &call);
   assert_true(*loss == expected);
   call.operand[2] = x;
   run(PEN_OP_SUM_LOSS, &call);
   assert_true(*loss == expected);
-  for (int i = 0; i < ROWS * WIDTH; i++)
-    assert_true(x[i] == 0.25f);
+  for (int i = 0; i < ROWS * WIDTH; i++) assert_true(x[i] == 0.25f);
 }
 
-static const enum pen_op_kind head_kinds[] = { PEN_OP_HEAD_LOSS, PEN_OP_HEAD_LOSS_DW, PEN_OP_HEAD_LOSS_B };
+static const enum pen_op_kind head_kinds[] = {PEN_OP_HEAD_LOSS, PEN_OP_HEAD_LOSS_DW,
+                                              PEN_OP_HEAD_LOSS_B};
 
-/* HEAD_LOSS_B has the bits of the two that it stands for, also where the input's gradient is not wanted. */
+/* HEAD_LOSS_B has the bits of the two that it stands for, also where the input's gradient is not
+ * wanted. */
 static void the_head_in_one(void **state) {
   (void)state;
   enum { ROWS = 70, WIDTH = 24, VOCAB = 37, CHUNK = 32 };
@@ -136,55 +129,59 @@ static void the_head_in_one(void **state) {
     const enum pen_dtype dtype = form & 1 ? PEN_BF16 : PEN_F32;
     const size_t bytes = dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
     float *x = random_floats(ROWS * WIDTH, 1), *w = random_floats(VOCAB * WIDTH, 2);
-    for (size_t i = 0; form & 1 && i < ROWS * WIDTH; i++)
-      ((uint16_t *)x)[i] = half_of(x[i]);
-    for (size_t i = 0; form & 1 && i < VOCAB * WIDTH; i++)
-      ((uint16_t *)w)[i] = half_of(w[i]);
-    double share = 0.01, *loss[2] = { doubles(1), doubles(1) };
-    float *dw[2] = { random_floats(VOCAB * WIDTH, 3), random_floats(VOCAB * WIDTH, 3) };
-    float *dx[2] = { form & 2 ? NULL : floats(ROWS * WIDTH), form & 2 ? NULL : floats(ROWS * WIDTH) };
+    for (size_t i = 0; form & 1 && i < ROWS * WIDTH; i++) ((uint16_t *)x)[i] = half_of(x[i]);
+    for (size_t i = 0; form & 1 && i < VOCAB * WIDTH; i++) ((uint16_t *)w)[i] = half_of(w[i]);
+    double share = 0.01, *loss[2] = {doubles(1), doubles(1)};
+    float *dw[2] = {random_floats(VOCAB * WIDTH, 3), random_floats(VOCAB * WIDTH, 3)};
+    float *dx[2] = {form & 2 ? NULL : floats(ROWS * WIDTH), form & 2 ? NULL : floats(ROWS * WIDTH)};
     int32_t *targets = some_targets(ROWS, VOCAB);
-    struct pen_call one_by_one[2] = { { .operand = { x, w, targets, &share, loss[0], dx[0] }, .dim = { ROWS, WIDTH, VOCAB, CHUNK } },
-                                      { .operand = { x, w, targets, &share, dw[0] }, .dim = { ROWS, WIDTH, VOCAB, CHUNK } } };
-    struct pen_call joined = { .operand = { x, w, targets, &share, loss[1], dx[1], dw[1] }, .dim = { ROWS, WIDTH, VOCAB, CHUNK } };
+    struct pen_call one_by_one[2] = {
+        {.operand = {x, w, targets, &share, loss[0], dx[0]}, .dim = {ROWS, WIDTH, VOCAB, CHUNK}},
+        {.operand = {x, w, targets, &share, dw[0]}, .dim = {ROWS, WIDTH, VOCAB, CHUNK}}};
+    struct pen_call joined = {.operand = {x, w, targets, &share, loss[1], dx[1], dw[1]},
+                              .dim = {ROWS, WIDTH, VOCAB, CHUNK}};
     run_as(dtype, PEN_OP_HEAD_LOSS, &one_by_one[0]);
     run_as(dtype, PEN_OP_HEAD_LOSS_DW, &one_by_one[1]);
     run_as(dtype, PEN_OP_HEAD_LOSS_B, &joined);
     assert_true(*loss[0] > 0);
     assert_same_bits("loss", loss[1], loss[0], sizeof(double));
     assert_same_bits("dw", dw[1], dw[0], VOCAB * WIDTH * sizeof(float));
-    if (dx[0] != NULL)
-      assert_same_bits("dx", dx[1], dx[0], ROWS * WIDTH * bytes);
+    if (dx[0] != NULL) assert_same_bits("dx", dx[1], dx[0], ROWS * WIDTH * bytes);
   }
 }
 
-/* The formula of ops.def by which plans place HEAD_LOSS's workspace, beside what its parts ask for, on shapes around the products' blocks. */
+/* The formula of ops.def by which plans place HEAD_LOSS's workspace, beside what its parts ask for,
+ * on shapes around the products' blocks. */
 static void workspace_holds_every_part(void **state) {
   (void)state;
-  static const int64_t edge[] = { 1, 5, 16, 63, 96, 97, 256, 383, 384, 385, 511, 512, 513, 760, 768, 769, 1025, 1536, 4099, 32000 };
-  static const int64_t chunk[] = { 32, 96, 352, 384, 416, 512, 768, 2048 };
+  static const int64_t edge[] = {1,   5,   16,  63,  96,  97,  256,  383,  384,  385,
+                                 511, 512, 513, 760, 768, 769, 1025, 1536, 4099, 32000};
+  static const int64_t chunk[] = {32, 96, 352, 384, 416, 512, 768, 2048};
   enum { EDGES = sizeof edge / sizeof *edge, CHUNKS = sizeof chunk / sizeof *chunk };
   for (int i = 0; i < EDGES * EDGES * CHUNKS * 12; i++) {
-    const int64_t c = chunk[i / 12 % CHUNKS], width = edge[i / 12 / CHUNKS % EDGES], vocab = edge[i / 12 / CHUNKS / EDGES];
-    const int64_t dim[PEN_DIMS_MAX] = { i & 1 ? 3 * c + 7 : c - 1, width, vocab, c };
+    const int64_t c = chunk[i / 12 % CHUNKS], width = edge[i / 12 / CHUNKS % EDGES],
+                  vocab = edge[i / 12 / CHUNKS / EDGES];
+    const int64_t dim[PEN_DIMS_MAX] = {i & 1 ? 3 * c + 7 : c - 1, width, vocab, c};
     const enum pen_op_kind kind = head_kinds[i % 12 / 4];
     const enum pen_dtype dtype = i & 2 ? PEN_BF16 : PEN_F32;
-    const size_t placed = pen_cpu.workspace_bytes(kind, dtype, dim), wanted = pen_head_loss_workspace(&pen_cpu, kind, dtype, dim);
+    const size_t placed = pen_cpu.workspace_bytes(kind, dtype, dim),
+                 wanted = pen_head_loss_workspace(&pen_cpu, kind, dtype, dim);
     if (placed < wanted)
-      fail_msg("%s, %s, rows %d, width %d, vocab %d, chunk %d: %zu bytes are placed, %zu wanted", op_rows[kind].name,
-               dtype == PEN_BF16 ? "bf16" : "f32", (int)dim[0], (int)width, (int)vocab, (int)c, placed, wanted);
+      fail_msg("%s, %s, rows %d, width %d, vocab %d, chunk %d: %zu bytes are placed, %zu wanted",
+               op_rows[kind].name, dtype == PEN_BF16 ? "bf16" : "f32", (int)dim[0], (int)width,
+               (int)vocab, (int)c, placed, wanted);
   }
 }
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(cross_entropy_and_gradient),
-    cmocka_unit_test(gradient_sums_to_zero),
-    cmocka_unit_test(ignored_rows_give_nothing),
-    cmocka_unit_test(a_target_out_of_range_is_no_number),
-    cmocka_unit_test(sum_loss),
-    cmocka_unit_test_teardown(the_head_in_one, free_tensors),
-    cmocka_unit_test(workspace_holds_every_part),
+      cmocka_unit_test(cross_entropy_and_gradient),
+      cmocka_unit_test(gradient_sums_to_zero),
+      cmocka_unit_test(ignored_rows_give_nothing),
+      cmocka_unit_test(a_target_out_of_range_is_no_number),
+      cmocka_unit_test(sum_loss),
+      cmocka_unit_test_teardown(the_head_in_one, free_tensors),
+      cmocka_unit_test(workspace_holds_every_part),
   };
   return RUN_ON_EVERY_SET(tests);
 }

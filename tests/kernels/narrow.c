@@ -1,4 +1,5 @@
-/* kernels_narrow.c: f32 to bf16 and back: every bf16, every place where rounding turns, what is not a number; and the ops' loads and stores. */
+/* kernels_narrow.c: f32 to bf16 and back: every bf16, every place where rounding turns, what is not
+ * a number; and the ops' loads and stores. */
 #include "tests/support/kernels_support.h"
 
 enum { HALVES = 1 << 16 };
@@ -7,8 +8,7 @@ static void widening_is_exact(void **state) {
   (void)state;
   uint16_t *half = bytes_at(HALVES * sizeof *half, 0), *back = bytes_at(HALVES * sizeof *back, 0);
   float *wide = floats(HALVES);
-  for (uint32_t i = 0; i < HALVES; i++)
-    half[i] = (uint16_t)i;
+  for (uint32_t i = 0; i < HALVES; i++) half[i] = (uint16_t)i;
   pen_bf16_to_f32(wide, half, HALVES);
   for (uint32_t i = 0; i < HALVES; i++) {
     uint32_t bits;
@@ -20,9 +20,10 @@ static void widening_is_exact(void **state) {
     assert_int_equal(back[i], isnan(float_of(half[i])) ? half[i] | 0x40 : half[i]);
 }
 
-/* What lies on a bf16, at, just below and just above the middle to the next, and just below the next. */
+/* What lies on a bf16, at, just below and just above the middle to the next, and just below the
+ * next. */
 static void narrowing_takes_the_nearest(void **state) {
-  static const uint32_t lower[] = { 0, 1, 0x7fff, 0x8000, 0x8001, 0xffff };
+  static const uint32_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
   for (size_t n = 0; n < sizeof lower / sizeof *lower; n++) {
     float *wide = floats(HALVES);
     uint16_t *half = bytes_at(HALVES * sizeof *half, 0);
@@ -57,9 +58,9 @@ static void counts_are_kept(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(widening_is_exact),
-    cmocka_unit_test(narrowing_takes_the_nearest),
-    cmocka_unit_test(counts_are_kept),
+      cmocka_unit_test(widening_is_exact),
+      cmocka_unit_test(narrowing_takes_the_nearest),
+      cmocka_unit_test(counts_are_kept),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -1,11 +1,13 @@
-/* kernels_norm.c: RMSNORM and its gradient against f64, the gradient by differences of the f64 forward. */
+/* kernels_norm.c: RMSNORM and its gradient against f64, the gradient by differences of the f64
+ * forward. */
 #include "tests/support/kernels_support.h"
 
-static const size_t shapes[][2] = { { 1, 1 }, { 1, 8 }, { 3, 5 }, { 2, 33 }, { 5, 64 }, { 2, 131 } };
+static const size_t shapes[][2] = {{1, 1}, {1, 8}, {3, 5}, {2, 33}, {5, 64}, {2, 131}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const double epsilon = 1e-5;
 
-/* The sum of dy y over all rows, y = RMSNORM(x, gain): its derivatives are what RMSNORM_DX is to give. */
+/* The sum of dy y over all rows, y = RMSNORM(x, gain): its derivatives are what RMSNORM_DX is to
+ * give. */
 struct problem {
   size_t rows, width;
   double *x, *gain, *dy;
@@ -13,8 +15,7 @@ struct problem {
 
 static double deviation(const double *x, size_t width) {
   double sum = 0;
-  for (size_t i = 0; i < width; i++)
-    sum += x[i] * x[i];
+  for (size_t i = 0; i < width; i++) sum += x[i] * x[i];
   return 1 / sqrt(sum / (double)width + epsilon);
 }
 
@@ -23,8 +24,7 @@ static double weighted_sum(const void *context) {
   double sum = 0;
   for (size_t r = 0; r < p->rows; r++) {
     const double *x = p->x + r * p->width, rstd = deviation(x, p->width);
-    for (size_t i = 0; i < p->width; i++)
-      sum += p->dy[r * p->width + i] * x[i] * rstd * p->gain[i];
+    for (size_t i = 0; i < p->width; i++) sum += p->dy[r * p->width + i] * x[i] * rstd * p->gain[i];
   }
   return sum;
 }
@@ -32,8 +32,10 @@ static double weighted_sum(const void *context) {
 static void forward_matches_the_formula(void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const size_t rows = shapes[s][0], width = shapes[s][1], count = rows * width;
-    float *x = random_floats(count, 1), *gain = random_floats(width, 2), *y = floats(count), *rstd = floats(rows);
-    struct pen_call call = { .operand = { x, gain, y, rstd }, .dim = { (int64_t)rows, (int64_t)width }, .real = { epsilon } };
+    float *x = random_floats(count, 1), *gain = random_floats(width, 2), *y = floats(count),
+          *rstd = floats(rows);
+    struct pen_call call = {
+        .operand = {x, gain, y, rstd}, .dim = {(int64_t)rows, (int64_t)width}, .real = {epsilon}};
     run(PEN_OP_RMSNORM, &call);
     double *wide = widened(x, count), *expected = doubles(count), *expected_rstd = doubles(rows);
     for (size_t r = 0; r < rows; r++) {
@@ -49,19 +51,20 @@ static void forward_matches_the_formula(void **state) {
 
 static void check_gradient(size_t rows, size_t width, int with_addend) {
   const size_t count = rows * width;
-  float *x = random_floats(count, 1), *gain = random_floats(width, 2), *dy = random_floats(count, 3);
-  float *a = random_floats(count, 4), *dx = copy_of(a, count), *dgain = floats(width), *rstd = floats(rows);
-  struct problem p = { rows, width, widened(x, count), widened(gain, width), widened(dy, count) };
-  for (size_t r = 0; r < rows; r++)
-    rstd[r] = (float)deviation(p.x + r * width, width);
-  struct pen_call call = { .operand = { dy, x, gain, rstd, with_addend ? dx : NULL, dx, dgain },
-                           .dim = { (int64_t)rows, (int64_t)width }, .real = { epsilon } };
+  float *x = random_floats(count, 1), *gain = random_floats(width, 2),
+        *dy = random_floats(count, 3);
+  float *a = random_floats(count, 4), *dx = copy_of(a, count), *dgain = floats(width),
+        *rstd = floats(rows);
+  struct problem p = {rows, width, widened(x, count), widened(gain, width), widened(dy, count)};
+  for (size_t r = 0; r < rows; r++) rstd[r] = (float)deviation(p.x + r * width, width);
+  struct pen_call call = {.operand = {dy, x, gain, rstd, with_addend ? dx : NULL, dx, dgain},
+                          .dim = {(int64_t)rows, (int64_t)width},
+                          .real = {epsilon}};
   run(PEN_OP_RMSNORM_DX, &call);
   double *expected = doubles(count), *expected_gain = doubles(width);
   differences(weighted_sum, &p, p.x, count, expected);
   differences(weighted_sum, &p, p.gain, width, expected_gain);
-  for (size_t i = 0; with_addend && i < count; i++)
-    expected[i] += (double)a[i];
+  for (size_t i = 0; with_addend && i < count; i++) expected[i] += (double)a[i];
   assert_near("dx", dx, expected, count, 4e-6, 1);
   assert_near("dgain", dgain, expected_gain, width, 4e-6, 1);
 }
@@ -77,8 +80,10 @@ static void gradient_matches_differences(void **state) {
 /* The rows of a microbatch make one gain gradient: what stood there before is written over. */
 static void gain_gradient_is_of_this_call_alone(void **state) {
   (void)state;
-  float *x = random_floats(40, 1), *gain = random_floats(20, 2), *rstd = random_floats(2, 3), *dgain = floats(20);
-  struct pen_call call = { .operand = { x, x, gain, rstd, NULL, floats(40), dgain }, .dim = { 2, 20 }, .real = { epsilon } };
+  float *x = random_floats(40, 1), *gain = random_floats(20, 2), *rstd = random_floats(2, 3),
+        *dgain = floats(20);
+  struct pen_call call = {
+      .operand = {x, x, gain, rstd, NULL, floats(40), dgain}, .dim = {2, 20}, .real = {epsilon}};
   run(PEN_OP_RMSNORM_DX, &call);
   float *once = copy_of(dgain, 20);
   run(PEN_OP_RMSNORM_DX, &call);
@@ -87,9 +92,9 @@ static void gain_gradient_is_of_this_call_alone(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(forward_matches_the_formula),
-    cmocka_unit_test(gradient_matches_differences),
-    cmocka_unit_test(gain_gradient_is_of_this_call_alone),
+      cmocka_unit_test(forward_matches_the_formula),
+      cmocka_unit_test(gradient_matches_differences),
+      cmocka_unit_test(gain_gradient_is_of_this_call_alone),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -1,4 +1,5 @@
-/* kernels_open.c: which instruction set is chosen, that every op has a kernel, and that calls after the first map no memory. */
+/* kernels_open.c: which instruction set is chosen, that every op has a kernel, and that calls after
+ * the first map no memory. */
 #include "tests/support/kernels_support.h"
 
 #include <malloc.h>
@@ -22,19 +23,18 @@ static void the_best_is_chosen_and_a_lower_one_can_be_forced(void **state) {
 #if defined __x86_64__
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))
     assert_int_equal(strncmp(open_with("avx2"), "avx2; ", 6), 0);
-  if (!__builtin_cpu_supports("avx512f"))
-    assert_string_equal(open_with("avx512"), best);
+  if (!__builtin_cpu_supports("avx512f")) assert_string_equal(open_with("avx512"), best);
 #endif
 }
 
 static void every_op_has_a_kernel(void **state) {
   (void)state;
   open_with(NULL);
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                \
-  assert_non_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));                                                              \
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
+  assert_non_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));               \
   assert_int_equal(pen_kernel_of(PEN_OP_##kind, PEN_BF16) != NULL, strstr(signature, ":t") != NULL);
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning)                                           \
-  assert_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));                                                                  \
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) \
+  assert_null(pen_kernel_of(PEN_OP_##kind, PEN_F32));                        \
   assert_null(pen_kernel_of(PEN_OP_##kind, PEN_BF16));
 #include "kernels/ops.def"
 }
@@ -43,10 +43,8 @@ static void every_op_has_a_kernel(void **state) {
 static unsigned long mapped_pages(void) {
   unsigned long pages = 0;
   FILE *file = fopen("/proc/self/statm", "r");
-  if (file && fscanf(file, "%lu", &pages) != 1)
-    pages = 0;
-  if (file)
-    fclose(file);
+  if (file && fscanf(file, "%lu", &pages) != 1) pages = 0;
+  if (file) fclose(file);
   return pages;
 }
 
@@ -55,9 +53,9 @@ static void check_products_map_nothing(const char *products) {
   enum { ROWS = 512, IN = 300, OUT = 700 };
   open_with(NULL);
   float *x = random_floats(ROWS * IN, 1), *w = random_floats(OUT * IN, 2), *y = floats(ROWS * OUT);
-  struct pen_call call = { .operand = { x, w, NULL, y }, .dim = { ROWS, IN, OUT } };
-  struct pen_call dx = { .operand = { y, w, NULL, x }, .dim = { ROWS, IN, OUT } };
-  struct pen_call dw = { .operand = { y, x, w }, .dim = { ROWS, IN, OUT } };
+  struct pen_call call = {.operand = {x, w, NULL, y}, .dim = {ROWS, IN, OUT}};
+  struct pen_call dx = {.operand = {y, w, NULL, x}, .dim = {ROWS, IN, OUT}};
+  struct pen_call dw = {.operand = {y, x, w}, .dim = {ROWS, IN, OUT}};
   run(PEN_OP_LINEAR, &call); /* gives each call its workspace */
   run(PEN_OP_LINEAR_DX, &dx);
   run(PEN_OP_LINEAR_DW, &dw);
@@ -82,9 +80,9 @@ static void products_map_nothing_once_open(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test_teardown(the_best_is_chosen_and_a_lower_one_can_be_forced, free_tensors),
-    cmocka_unit_test_teardown(every_op_has_a_kernel, free_tensors),
-    cmocka_unit_test_teardown(products_map_nothing_once_open, free_tensors),
+      cmocka_unit_test_teardown(the_best_is_chosen_and_a_lower_one_can_be_forced, free_tensors),
+      cmocka_unit_test_teardown(every_op_has_a_kernel, free_tensors),
+      cmocka_unit_test_teardown(products_map_nothing_once_open, free_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

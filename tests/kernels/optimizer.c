@@ -1,21 +1,22 @@
-/* kernels_optimizer.c: pen_sum_arrays in its order, pen_sum_squares and its block rule, pen_max_abs, pen_adamw_step against f64. */
+/* kernels_optimizer.c: pen_sum_arrays in its order, pen_sum_squares and its block rule,
+ * pen_max_abs, pen_adamw_step against f64. */
 #include "tests/support/kernels_support.h"
 
-static const size_t counts[] = { 0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77 };
+static const size_t counts[] = {0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
 static void squares_are_summed(void **state) {
   for (int c = 0; c < COUNTS; c++) {
     float *x = random_floats(counts[c] + 1, 1);
     double expected = 0;
-    for (size_t i = 0; i < counts[c]; i++)
-      expected += (double)x[i] * (double)x[i];
+    for (size_t i = 0; i < counts[c]; i++) expected += (double)x[i] * (double)x[i];
     assert_true(fabs(pen_sum_squares(x, counts[c]) - expected) <= 1e-13 * expected);
     free_tensors(state);
   }
 }
 
-/* A shard's owner sums its blocks; the blocks' sums, added in rising order, are the whole tensor's sum to the bit. */
+/* A shard's owner sums its blocks; the blocks' sums, added in rising order, are the whole tensor's
+ * sum to the bit. */
 static void blocks_add_to_the_whole(void **state) {
   (void)state;
   const size_t count = 5 * PEN_NORM_BLOCK + 77;
@@ -55,8 +56,7 @@ static void the_greatest_magnitude_is_found(void **state) {
   for (int c = 0; c < COUNTS; c++) {
     float *x = random_floats(counts[c] + 1, 1);
     double expected = 0;
-    for (size_t i = 0; i < counts[c]; i++)
-      expected = fmax(expected, fabs((double)x[i]));
+    for (size_t i = 0; i < counts[c]; i++) expected = fmax(expected, fabs((double)x[i]));
     assert_true(pen_max_abs(x, counts[c]) - expected == 0);
     if (counts[c] != 0) {
       x[counts[c] / 2] = -1000;
@@ -70,7 +70,8 @@ static void the_greatest_magnitude_is_found(void **state) {
   }
 }
 
-/* One after the other in f32, also where the sum takes the place of one of them, and behind its end nothing is written. */
+/* One after the other in f32, also where the sum takes the place of one of them, and behind its end
+ * nothing is written. */
 static void arrays_are_added_in_order(void **state) {
   for (int c = 0; c < COUNTS; c++)
     for (size_t own = 0; own < 4; own++) {
@@ -78,12 +79,10 @@ static void arrays_are_added_in_order(void **state) {
       float *expected = random_floats(counts[c] + 1, 1), *y = NULL;
       for (size_t k = 0; k < 4; k++) {
         float *values = random_floats(counts[c] + 1, k + 1);
-        for (size_t i = 0; i <= counts[c]; i++)
-          values[i] *= k % 2 ? 1e-3f : 1;
+        for (size_t i = 0; i <= counts[c]; i++) values[i] *= k % 2 ? 1e-3f : 1;
         for (size_t i = 0; i < counts[c]; i++)
           expected[i] = k ? expected[i] + values[i] : values[i];
-        if (k == own)
-          y = values;
+        if (k == own) y = values;
         x[k] = values;
       }
       expected[counts[c]] = y[counts[c]];
@@ -94,8 +93,14 @@ static void arrays_are_added_in_order(void **state) {
 }
 
 static const struct pen_adamw settings = {
-  .learning_rate = 3e-3, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8, .weight_decay = 0.1,
-  .gradient_scale = 0.37, .correction1 = 1 - 0.9 * 0.9 * 0.9, .correction2 = 1 - 0.95 * 0.95 * 0.95,
+    .learning_rate = 3e-3,
+    .beta1 = 0.9,
+    .beta2 = 0.95,
+    .epsilon = 1e-8,
+    .weight_decay = 0.1,
+    .gradient_scale = 0.37,
+    .correction1 = 1 - 0.9 * 0.9 * 0.9,
+    .correction2 = 1 - 0.95 * 0.95 * 0.95,
 };
 
 struct state {
@@ -103,9 +108,9 @@ struct state {
 };
 
 static struct state fresh(size_t count) {
-  struct state s = { random_floats(count, 1), random_floats(count, 2), random_floats(count, 3), random_floats(count, 4) };
-  for (size_t i = 0; i < count; i++)
-    s.v[i] = fabsf(s.v[i]);
+  struct state s = {random_floats(count, 1), random_floats(count, 2), random_floats(count, 3),
+                    random_floats(count, 4)};
+  for (size_t i = 0; i < count; i++) s.v[i] = fabsf(s.v[i]);
   return s;
 }
 
@@ -113,12 +118,13 @@ static void adamw_matches_the_formula(void **state) {
   for (int c = 0; c < COUNTS; c++) {
     const size_t n = counts[c] + 1;
     const struct state old = fresh(n), new = fresh(n);
-    double *expected[3] = { doubles(n), doubles(n), doubles(n) };
+    double *expected[3] = {doubles(n), doubles(n), doubles(n)};
     for (size_t i = 0; i < n; i++) {
       const double g = (double)old.g[i] * settings.gradient_scale;
       const double m = settings.beta1 * (double)old.m[i] + (1 - settings.beta1) * g;
       const double v = settings.beta2 * (double)old.v[i] + (1 - settings.beta2) * g * g;
-      const double step = m / settings.correction1 / (sqrt(v / settings.correction2) + settings.epsilon);
+      const double step =
+          m / settings.correction1 / (sqrt(v / settings.correction2) + settings.epsilon);
       expected[0][i] = (double)old.p[i] * (1 - settings.learning_rate * settings.weight_decay) -
                        settings.learning_rate * step;
       expected[1][i] = m;
@@ -128,8 +134,7 @@ static void adamw_matches_the_formula(void **state) {
     assert_near("p", new.p, expected[0], n, 3e-7, 1e-2);
     assert_near("m", new.m, expected[1], n, 3e-7, 1);
     assert_near("v", new.v, expected[2], n, 5e-7, 0);
-    for (size_t i = 0; i < n; i++)
-      assert_true(new.g[i] == 0);
+    for (size_t i = 0; i < n; i++) assert_true(new.g[i] == 0);
     free_tensors(state);
   }
 }
@@ -150,7 +155,7 @@ static void adamw_may_be_cut_anywhere(void **state) {
 
 /* Its element stays as it was, and the others do not notice. */
 static void a_gradient_that_is_no_number_changes_nothing(void **state) {
-  const float spoilt[] = { NAN, -NAN, INFINITY, -INFINITY, 1e20f }; /* the last cannot be squared */
+  const float spoilt[] = {NAN, -NAN, INFINITY, -INFINITY, 1e20f}; /* the last cannot be squared */
   for (size_t kind = 0; kind < sizeof spoilt / sizeof *spoilt; kind++)
     for (size_t at = 0; at < 37; at++) {
       const struct state old = fresh(37), good = fresh(37), s = fresh(37);
@@ -184,16 +189,16 @@ static void without_epsilon_nothing_is_divided_by_0(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(squares_are_summed),
-    cmocka_unit_test(blocks_add_to_the_whole),
-    cmocka_unit_test(squares_depend_neither_on_address_nor_on_instructions),
-    cmocka_unit_test(squares_of_no_numbers_are_no_number),
-    cmocka_unit_test(the_greatest_magnitude_is_found),
-    cmocka_unit_test(arrays_are_added_in_order),
-    cmocka_unit_test(adamw_matches_the_formula),
-    cmocka_unit_test(adamw_may_be_cut_anywhere),
-    cmocka_unit_test(a_gradient_that_is_no_number_changes_nothing),
-    cmocka_unit_test(without_epsilon_nothing_is_divided_by_0),
+      cmocka_unit_test(squares_are_summed),
+      cmocka_unit_test(blocks_add_to_the_whole),
+      cmocka_unit_test(squares_depend_neither_on_address_nor_on_instructions),
+      cmocka_unit_test(squares_of_no_numbers_are_no_number),
+      cmocka_unit_test(the_greatest_magnitude_is_found),
+      cmocka_unit_test(arrays_are_added_in_order),
+      cmocka_unit_test(adamw_matches_the_formula),
+      cmocka_unit_test(adamw_may_be_cut_anywhere),
+      cmocka_unit_test(a_gradient_that_is_no_number_changes_nothing),
+      cmocka_unit_test(without_epsilon_nothing_is_divided_by_0),
   };
   return RUN_ON_EVERY_SET(tests);
 }

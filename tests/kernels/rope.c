@@ -3,7 +3,7 @@
 
 static float *make_table(int64_t sequence, int64_t half, double theta) {
   float *table = floats((size_t)(2 * sequence * half));
-  struct pen_call call = { .operand = { table }, .dim = { sequence, half }, .real = { theta } };
+  struct pen_call call = {.operand = {table}, .dim = {sequence, half}, .real = {theta}};
   run(PEN_OP_ROPE_TABLE, &call);
   return table;
 }
@@ -23,21 +23,29 @@ static void table_holds_cosines_and_sines(void **state) {
 /* A frequency whose wavelength is long, or between long and short, as Llama 3 stretches it. */
 static double stretched(double frequency, double factor, double original, double low, double high) {
   const double fits = original * frequency / (2 * M_PI), share = (fits - low) / (high - low);
-  return fits > high ? frequency : fits < low ? frequency / factor : (1 - share) * frequency / factor + share * frequency;
+  return fits > high  ? frequency
+         : fits < low ? frequency / factor
+                      : (1 - share) * frequency / factor + share * frequency;
 }
 
 static void wavelengths_are_stretched(void **state) {
   const int64_t sequence = 300, half = 32;
-  for (int kind = 0; kind < 3; kind++) { /* all; the long ones, of a sequence of 64; and with other bounds */
-    const double factor = kind == 2 ? 32 : 8, original = kind == 0 ? 0 : 64, low = kind == 2 ? 0.5 : 1, high = kind == 2 ? 2 : 4;
-    struct pen_call call = { .operand = { floats((size_t)(2 * sequence * half)) }, .dim = { sequence, half }, .real = { 10000, factor } };
+  for (int kind = 0; kind < 3;
+       kind++) { /* all; the long ones, of a sequence of 64; and with other bounds */
+    const double factor = kind == 2 ? 32 : 8, original = kind == 0 ? 0 : 64,
+                 low = kind == 2 ? 0.5 : 1, high = kind == 2 ? 2 : 4;
+    struct pen_call call = {.operand = {floats((size_t)(2 * sequence * half))},
+                            .dim = {sequence, half},
+                            .real = {10000, factor}};
     if (kind != 0)
       call.real[2] = original / (2 * M_PI * (high - low)), call.real[3] = low / (high - low);
     run(PEN_OP_ROPE_TABLE, &call);
     const float *table = call.operand[0];
     int64_t as_they_were = 0, in_full = 0;
     for (int64_t i = 0; i < half; i++) {
-      const double plain = pow(10000, -(double)i / (double)half), wanted = kind == 0 ? plain / factor : stretched(plain, factor, original, low, high);
+      const double plain = pow(10000, -(double)i / (double)half),
+                   wanted =
+                       kind == 0 ? plain / factor : stretched(plain, factor, original, low, high);
       as_they_were += wanted >= plain;
       in_full += wanted <= plain / factor;
       for (int64_t t = 0; t < sequence; t++) {
@@ -45,22 +53,26 @@ static void wavelengths_are_stretched(void **state) {
         assert_true(fabs((double)table[(2 * t + 1) * half + i] - sin((double)t * wanted)) < 1e-7);
       }
     }
-    assert_true(kind == 0 ? in_full == half : in_full > 0 && as_they_were > 0 && in_full + as_they_were < half);
+    assert_true(kind == 0 ? in_full == half
+                          : in_full > 0 && as_they_were > 0 && in_full + as_they_were < half);
     free_tensors(state);
   }
 }
 
-static const int64_t shapes[][4] = { { 1, 1, 1, 2 }, { 2, 5, 3, 6 }, { 1, 4, 2, 34 }, { 2, 3, 4, 64 }, { 1, 7, 1, 128 } };
+static const int64_t shapes[][4] = {
+    {1, 1, 1, 2}, {2, 5, 3, 6}, {1, 4, 2, 34}, {2, 3, 4, 64}, {1, 7, 1, 128}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 static void check_rotation(void **state, int packed) {
   for (int s = 0; s < SHAPES; s++) {
     const int64_t *d = shapes[s], half = d[3] / 2;
     const size_t count = (size_t)(d[0] * d[1] * d[2] * d[3]);
-    float *x = random_floats(count, 1), *y = floats(count), *table = make_table(d[1] + 2, half, 10000);
+    float *x = random_floats(count, 1), *y = floats(count),
+          *table = make_table(d[1] + 2, half, 10000);
     int32_t *starts = packed ? bytes_at((size_t)(d[0] * d[1]) * sizeof *starts, 0) : NULL;
     for (int64_t i = 0; packed && i < d[0] * d[1]; i++) starts[i] = (int32_t)(i % d[1] / 3 * 3);
-    struct pen_call call = { .operand = { x, table, starts, y }, .dim = { d[0], d[1], d[2], d[3], d[1] + 2 } };
+    struct pen_call call = {.operand = {x, table, starts, y},
+                            .dim = {d[0], d[1], d[2], d[3], d[1] + 2}};
     run(PEN_OP_ROPE, &call);
     double *expected = doubles(count);
     for (size_t i = 0; i < count; i += (size_t)d[3])
@@ -81,13 +93,15 @@ static void rotation_matches_the_formula(void **state) { check_rotation(state, 0
 /* Documents of three tokens: positions restart at each. */
 static void positions_restart_at_documents(void **state) { check_rotation(state, 1); }
 
-/* The rotation is orthogonal, so its gradient is its inverse: rotated there and back a vector is as before. */
+/* The rotation is orthogonal, so its gradient is its inverse: rotated there and back a vector is as
+ * before. */
 static void gradient_turns_back(void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const int64_t *d = shapes[s];
     const size_t count = (size_t)(d[0] * d[1] * d[2] * d[3]);
-    float *x = random_floats(count, 1), *y = copy_of(x, count), *table = make_table(d[1], d[3] / 2, 10000);
-    struct pen_call call = { .operand = { y, table, NULL, y }, .dim = { d[0], d[1], d[2], d[3], d[1] } };
+    float *x = random_floats(count, 1), *y = copy_of(x, count),
+          *table = make_table(d[1], d[3] / 2, 10000);
+    struct pen_call call = {.operand = {y, table, NULL, y}, .dim = {d[0], d[1], d[2], d[3], d[1]}};
     run(PEN_OP_ROPE, &call);
     run(PEN_OP_ROPE_DX, &call);
     assert_near("x", y, widened(x, count), count, 3e-7, 1);
@@ -97,11 +111,11 @@ static void gradient_turns_back(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(table_holds_cosines_and_sines),
-    cmocka_unit_test(wavelengths_are_stretched),
-    cmocka_unit_test(rotation_matches_the_formula),
-    cmocka_unit_test(positions_restart_at_documents),
-    cmocka_unit_test(gradient_turns_back),
+      cmocka_unit_test(table_holds_cosines_and_sines),
+      cmocka_unit_test(wavelengths_are_stretched),
+      cmocka_unit_test(rotation_matches_the_formula),
+      cmocka_unit_test(positions_restart_at_documents),
+      cmocka_unit_test(gradient_turns_back),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -1,4 +1,5 @@
-/* checkpoint.c: saving and loading over topologies, what the files hold, and every kind of bad checkpoint by its message. */
+/* checkpoint.c: saving and loading over topologies, what the files hold, and every kind of bad
+ * checkpoint by its message. */
 #include "tests/support/checkpoint_model.h"
 
 #include <jansson.h>
@@ -12,7 +13,8 @@ static struct model model;
 static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 
 /* A save as the ranks of a run make it, here one after the other. */
-static void save(const struct model *from, const char *dir, uint64_t step, uint64_t cursor, uint64_t values) {
+static void save(const struct model *from, const char *dir, uint64_t step, uint64_t cursor,
+                 uint64_t values) {
   model_begin(dir, &from->plan, step);
   for (uint32_t rank = 0; rank < from->plan.rank_count; rank++) {
     unsigned char *arena = model_arena(from, rank);
@@ -171,7 +173,8 @@ static void latest_is_a_relative_link(void **state) {
   expect_loads(&model, info.path, 4);
 }
 
-/* The same step again: exchanged; foreign files in the old one stay, ours of killed runs go, others are none of our business. */
+/* The same step again: exchanged; foreign files in the old one stay, ours of killed runs go, others
+ * are none of our business. */
 static void same_step_again(void **state) {
   (void)state;
   struct pen_checkpoint_info info;
@@ -237,7 +240,8 @@ static const char model_file[] = "bad/step-00000001/model.safetensors";
 static const char optimizer_file[] = "bad/step-00000001/optimizer.safetensors";
 static const char manifest_file[] = "bad/step-00000001/manifest.json";
 
-/* One bit of any byte of a tensor file: always refused, by the file's name, and within a tensor by the tensor's. */
+/* One bit of any byte of a tensor file: always refused, by the file's name, and within a tensor by
+ * the tensor's. */
 static void flipped_bits(void **state) {
   (void)state;
   srand(3);
@@ -270,7 +274,8 @@ static void flipped_first_and_last(void **state) {
       low ^= 1;
       long at = (long)(weight->value_file + (end ? 4 * (weight->count - 1) : 0));
       patch(model_file, at, &low, 1);
-      model_refused(65, resume, "bad", model_file, weight->name, "SHA-256 is not that of manifest.json", NULL);
+      model_refused(65, resume, "bad", model_file, weight->name,
+                    "SHA-256 is not that of manifest.json", NULL);
       low ^= 1;
       patch(model_file, at, &low, 1);
     }
@@ -313,12 +318,14 @@ static void save_not_finite(void *dir) {
   model_write(&model.plan, weight->rank, arena, dir, 1, digests);
 }
 
-/* Values that are not finite are not saved; and not loaded, were they there, under a checksum that fits them. */
+/* Values that are not finite are not saved; and not loaded, were they there, under a checksum that
+ * fits them. */
 static void not_finite(void **state) {
   (void)state;
   const struct pen_weight *weight = &model.weights[5];
   model_begin("bad", &model.plan, 1);
-  model_refused(65, save_not_finite, "bad", "step-00000001: tensor lm_head.weight is not finite; not saved", NULL);
+  model_refused(65, save_not_finite, "bad",
+                "step-00000001: tensor lm_head.weight is not finite; not saved", NULL);
   for (uint32_t rank = 0; rank < model.plan.rank_count; rank++) {
     unsigned char *arena = model_arena(&model, rank);
     model_fill(&model, rank, arena, 1);
@@ -327,15 +334,18 @@ static void not_finite(void **state) {
       struct sha256_ctx hash;
       float *values = (float *)(arena + weight->exp_avg_offset);
       values[11] = NAN;
-      patch("bad/step-00000001.tmp/optimizer.safetensors", (long)weight->exp_avg_file + 44, &values[11], sizeof *values);
+      patch("bad/step-00000001.tmp/optimizer.safetensors", (long)weight->exp_avg_file + 44,
+            &values[11], sizeof *values);
       sha256_init(&hash);
       sha256_update(&hash, weight->count * sizeof *values, (const uint8_t *)values);
-      sha256_digest(&hash, PEN_DIGEST_BYTES, digests[PEN_CHECKPOINT_TENSORS * 5 + PEN_CHECKPOINT_EXP_AVG]);
+      sha256_digest(&hash, PEN_DIGEST_BYTES,
+                    digests[PEN_CHECKPOINT_TENSORS * 5 + PEN_CHECKPOINT_EXP_AVG]);
     }
     free(arena);
   }
   model_finish(&model.plan, "bad", 1, 1, digests);
-  model_refused(65, resume, "bad", "tensor lm_head.weight.exp_avg: element 11 is not a number", NULL);
+  model_refused(65, resume, "bad", "tensor lm_head.weight.exp_avg: element 11 is not a number",
+                NULL);
 }
 
 static void truncated(void **state) {
@@ -367,21 +377,23 @@ static void latest_leads_nowhere(void **state) {
 static void bad_manifests(void **state) {
   (void)state;
   static const char *const texts[][2] = {
-    {"", ": "},
-    {"[]", "step: a whole number is wanted"},
-    {"{\"step\": 1}", "cursor: a whole number is wanted"},
-    {"{\"step\": 1.0, \"cursor\": 1}", "step: a whole number is wanted"},
-    {"{\"step\": -1, \"cursor\": 1}", "step: a whole number is wanted"},
-    {"{\"step\": 18446744073709551616, \"cursor\": 1}", "too big integer"},
-    {"{\"step\": 1, \"cursor\": 1}", "model_digest: 64 hexadecimal digits are wanted"},
-    {"{\"step\": 1, \"cursor\": 1, \"model_digest\": \"5a\"}", "model_digest: 64 hexadecimal digits are wanted"},
-    {"{\"step\": 1, \"step\": 1}", "duplicate object key"},
-    {"{\"step\": 1, \"cursor\": 1, \"model_digest\": "
-     "\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"}",
-     "tensor model.embed_tokens.weight: no checksum"},
-    {"{\"step\": 1, \"cursor\": 1, \"model_digest\": "
-     "\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\", \"state_checksum\": 3}",
-     "state_checksum does not fit"},
+      {"", ": "},
+      {"[]", "step: a whole number is wanted"},
+      {"{\"step\": 1}", "cursor: a whole number is wanted"},
+      {"{\"step\": 1.0, \"cursor\": 1}", "step: a whole number is wanted"},
+      {"{\"step\": -1, \"cursor\": 1}", "step: a whole number is wanted"},
+      {"{\"step\": 18446744073709551616, \"cursor\": 1}", "too big integer"},
+      {"{\"step\": 1, \"cursor\": 1}", "model_digest: 64 hexadecimal digits are wanted"},
+      {"{\"step\": 1, \"cursor\": 1, \"model_digest\": \"5a\"}",
+       "model_digest: 64 hexadecimal digits are wanted"},
+      {"{\"step\": 1, \"step\": 1}", "duplicate object key"},
+      {"{\"step\": 1, \"cursor\": 1, \"model_digest\": "
+       "\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\"}",
+       "tensor model.embed_tokens.weight: no checksum"},
+      {"{\"step\": 1, \"cursor\": 1, \"model_digest\": "
+       "\"5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a5a\", \"state_checksum\": "
+       "3}",
+       "state_checksum does not fit"},
   };
   save(&model, "bad", 1, 1, 1);
   for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) {
@@ -404,24 +416,25 @@ static void another_model(void **state) {
   struct model whole = model;
   save(&model, "other", 1, 1, 1);
   memset(model.plan.model_digest, 1, PEN_DIGEST_BYTES);
-  model_refused(65, resume, "other", "manifest.json: model_digest: a checkpoint of another model", NULL);
+  model_refused(65, resume, "other", "manifest.json: model_digest: a checkpoint of another model",
+                NULL);
   model = whole;
   model.weights[0].dim[0] = 38;
-  model_refused(65, resume, "other", "model.embed_tokens.weight: shape [37, 8] where the model has [38, 8]", NULL);
+  model_refused(65, resume, "other",
+                "model.embed_tokens.weight: shape [37, 8] where the model has [38, 8]", NULL);
   model = whole;
   model.plan.weight_count--;
   model_refused(65, resume, "other", "lm_head.weight: not a part of this model", NULL);
   model = whole;
   model.weights[2].frozen = true;
-  model_refused(65, resume, "other", "optimizer.safetensors: tensor model.layers.0.mlp.up_proj.weight.exp_avg", NULL);
+  model_refused(65, resume, "other",
+                "optimizer.safetensors: tensor model.layers.0.mlp.up_proj.weight.exp_avg", NULL);
   model = whole;
 }
 
 /* ---- places that cannot be written ---- */
 
-static void save_at(void *dir) {
-  save(&model, dir, 2, 2, 2);
-}
+static void save_at(void *dir) { save(&model, dir, 2, 2, 2); }
 
 static void save_limited(void *dir) {
   setrlimit(RLIMIT_FSIZE, &(struct rlimit){100000, 100000});
@@ -432,10 +445,12 @@ static void cannot_save(void **state) {
   (void)state;
   char longest[PATH_MAX];
   save(&model, "good", 1, 1, 1);
-  model_refused(74, save_limited, "good", "good/step-00000002.tmp/model.safetensors: cannot write: File too large", NULL);
+  model_refused(74, save_limited, "good",
+                "good/step-00000002.tmp/model.safetensors: cannot write: File too large", NULL);
   assert_int_equal(access("good/step-00000002.tmp", F_OK), -1);
   file_write("obstacle", "x", 1);
-  model_refused(73, save_at, "obstacle/deep/dir", "obstacle/deep/dir: cannot create: Not a directory", NULL);
+  model_refused(73, save_at, "obstacle/deep/dir",
+                "obstacle/deep/dir: cannot create: Not a directory", NULL);
   model_refused(73, save_at, "obstacle", "obstacle: cannot create: Not a directory", NULL);
   model_refused(73, save_at, "/proc/penstock", "/proc/penstock: cannot create: ", NULL);
   memset(longest, 'x', sizeof longest);
@@ -450,7 +465,8 @@ static void cannot_save(void **state) {
   model_refused(73, save_at, "good", "good/step-00000002: cannot create: Not a directory", NULL);
   if (geteuid() != 0) {
     chmod("good", 0555);
-    model_refused(73, save_at, "good", "good/step-00000002.tmp: cannot create: Permission denied", NULL);
+    model_refused(73, save_at, "good", "good/step-00000002.tmp: cannot create: Permission denied",
+                  NULL);
     chmod("good", 0755);
   }
   struct pen_checkpoint_info info;
@@ -467,12 +483,24 @@ static int setup(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(none_there),          cmocka_unit_test(any_topology_to_any), cmocka_unit_test(weights_alone),
-    cmocka_unit_test(file_layout),         cmocka_unit_test(manifest_fields),     cmocka_unit_test(latest_is_a_relative_link),
-    cmocka_unit_test(same_step_again),     cmocka_unit_test(abandoned),           cmocka_unit_test(nothing_to_optimize),
-    cmocka_unit_test(flipped_bits),        cmocka_unit_test(flipped_first_and_last), cmocka_unit_test(flipped_manifest),
-    cmocka_unit_test(not_finite),          cmocka_unit_test(truncated),           cmocka_unit_test(latest_leads_nowhere),
-    cmocka_unit_test(bad_manifests),       cmocka_unit_test(another_model),       cmocka_unit_test(cannot_save),
+      cmocka_unit_test(none_there),
+      cmocka_unit_test(any_topology_to_any),
+      cmocka_unit_test(weights_alone),
+      cmocka_unit_test(file_layout),
+      cmocka_unit_test(manifest_fields),
+      cmocka_unit_test(latest_is_a_relative_link),
+      cmocka_unit_test(same_step_again),
+      cmocka_unit_test(abandoned),
+      cmocka_unit_test(nothing_to_optimize),
+      cmocka_unit_test(flipped_bits),
+      cmocka_unit_test(flipped_first_and_last),
+      cmocka_unit_test(flipped_manifest),
+      cmocka_unit_test(not_finite),
+      cmocka_unit_test(truncated),
+      cmocka_unit_test(latest_leads_nowhere),
+      cmocka_unit_test(bad_manifests),
+      cmocka_unit_test(another_model),
+      cmocka_unit_test(cannot_save),
   };
   return cmocka_run_group_tests_name("checkpoint", tests, setup, model_teardown);
 }

@@ -1,7 +1,9 @@
-/* checkpoint_crash.c: whatever interrupts a save, DIR/latest names a complete checkpoint, and no failed save passes for good.
+/* checkpoint_crash.c: whatever interrupts a save, DIR/latest names a complete checkpoint, and no
+ * failed save passes for good.
  *
- * The system calls of a save pass through this file, which can end the process at the n-th of them, or let it fail; tried for
- * every n. Besides, writers are killed at random instants, and the order of syncs and renames is watched.
+ * The system calls of a save pass through this file, which can end the process at the n-th of them,
+ * or let it fail; tried for every n. Besides, writers are killed at random instants, and the order
+ * of syncs and renames is watched.
  */
 #define _GNU_SOURCE 1
 #include "tests/support/checkpoint_model.h"
@@ -15,14 +17,29 @@
 
 /* ---- the system calls, with a fault at will ---- */
 
-enum call { OPEN, CLOSE, WRITE, PWRITE, FSYNC, FALLOCATE, FTRUNCATE, MKDIR, RENAME, EXCHANGE, SYMLINK, UNLINK, RMDIR, CALLS };
+enum call {
+  OPEN,
+  CLOSE,
+  WRITE,
+  PWRITE,
+  FSYNC,
+  FALLOCATE,
+  FTRUNCATE,
+  MKDIR,
+  RENAME,
+  EXCHANGE,
+  SYMLINK,
+  UNLINK,
+  RMDIR,
+  CALLS
+};
 
 static struct {
-  long call_count;  /* since the start */
-  long at;          /* the call that is hit, from 1; 0: none */
-  int cause;        /* its errno; 0: the process ends there instead, as if killed */
-  enum call hit;    /* what was hit */
-  int of_kind;      /* every call of this kind is hit with `cause`, if not -1 */
+  long call_count; /* since the start */
+  long at;         /* the call that is hit, from 1; 0: none */
+  int cause;       /* its errno; 0: the process ends there instead, as if killed */
+  enum call hit;   /* what was hit */
+  int of_kind;     /* every call of this kind is hit with `cause`, if not -1 */
 } fault = {.of_kind = -1};
 
 /* What has been written, made or renamed since its last sync. */
@@ -73,7 +90,8 @@ static void mark_fd(int fd, bool dirty) {
   }
 }
 
-/* The folder of a path, which is relative to model_folder, has changed, if the call went well; returns its result. */
+/* The folder of a path, which is relative to model_folder, has changed, if the call went well;
+ * returns its result. */
 static int changed(const char *path, long result) {
   char whole[2 * PATH_MAX + 1];
   if (watch.on && result >= 0) {
@@ -88,7 +106,8 @@ static int changed(const char *path, long result) {
 static void want_clean(const char *part, const char *before) {
   for (int i = 0; i < watch.count && watch.on; i++) {
     if (strstr(watch.dirty[i], part) != NULL) {
-      snprintf(watch.violations, sizeof watch.violations, "%.400s is not synced before %.400s", watch.dirty[i], before);
+      snprintf(watch.violations, sizeof watch.violations, "%.400s is not synced before %.400s",
+               watch.dirty[i], before);
     }
   }
 }
@@ -152,7 +171,9 @@ int rename(const char *from, const char *to) {
 
 int renameat2(int from_folder, const char *from, int to_folder, const char *to, unsigned flags) {
   want_clean(".tmp", to);
-  return faulty(EXCHANGE) ? -1 : changed(to, syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
+  return faulty(EXCHANGE)
+             ? -1
+             : changed(to, syscall(SYS_renameat2, from_folder, from, to_folder, to, flags));
 }
 
 int symlink(const char *target, const char *path) {
@@ -160,13 +181,9 @@ int symlink(const char *target, const char *path) {
   return faulty(SYMLINK) ? -1 : changed(path, syscall(SYS_symlink, target, path));
 }
 
-int unlink(const char *path) {
-  return faulty(UNLINK) ? -1 : (int)syscall(SYS_unlink, path);
-}
+int unlink(const char *path) { return faulty(UNLINK) ? -1 : (int)syscall(SYS_unlink, path); }
 
-int rmdir(const char *path) {
-  return faulty(RMDIR) ? -1 : (int)syscall(SYS_rmdir, path);
-}
+int rmdir(const char *path) { return faulty(RMDIR) ? -1 : (int)syscall(SYS_rmdir, path); }
 
 /* ---- saves ---- */
 
@@ -248,9 +265,7 @@ static uint64_t found_state(uint64_t *step) {
   return report->found;
 }
 
-static bool leftovers(void) {
-  return system("ls -d dir/*.tmp >/dev/null 2>&1") == 0;
-}
+static bool leftovers(void) { return system("ls -d dir/*.tmp >/dev/null 2>&1") == 0; }
 
 /* A folder with the states 1 and 2 in it, or none. */
 static void start_over(bool with_states) {
@@ -268,7 +283,8 @@ static long calls_of(uint64_t step, bool with_states) {
   return report->call_count;
 }
 
-/* A save that ends at its n-th call leaves the state before or the new one, and the next save works and tidies up. */
+/* A save that ends at its n-th call leaves the state before or the new one, and the next save works
+ * and tidies up. */
 static void ended_at_every_call(uint64_t step, bool with_states) {
   long call_count = calls_of(step, with_states);
   assert_in_range(call_count, 30, 1000);
@@ -336,7 +352,8 @@ static void the_newest_are_kept(void **state) {
   assert_int_equal(folders(), 3);
   assert_int_equal(access("dir/step-00000004", F_OK) | access("dir/step-00000005", F_OK), 0);
   assert_int_equal(found_state(&step), 10);
-  /* A run taken up again at step 4: what it had beyond is not its own to remove, and what it saves now is not the oldest. */
+  /* A run taken up again at step 4: what it had beyond is not its own to remove, and what it saves
+   * now is not the oldest. */
   save(6, 6);
   assert_int_equal(access("dir/step-00000010", F_OK), 0);
   assert_int_equal(folders(), 4);
@@ -344,12 +361,14 @@ static void the_newest_are_kept(void **state) {
   /* Whatever is in a folder that is none of ours stays there. */
   file_write("dir/step-00000004/mine", "x", 1);
   save(7, 7);
-  assert_int_equal(access("dir/step-00000004/mine", F_OK) & access("dir/step-00000004.tmp/mine", F_OK), 0);
+  assert_int_equal(
+      access("dir/step-00000004/mine", F_OK) & access("dir/step-00000004.tmp/mine", F_OK), 0);
   assert_int_equal(found_state(&step), 7);
   keep = 0;
 }
 
-/* A call that fails: either it does not matter and the save is whole, or status and message say so and the old state stands. */
+/* A call that fails: either it does not matter and the save is whole, or status and message say so
+ * and the old state stands. */
 static void failing_at_every_call(uint64_t step, bool with_states, int cause) {
   long call_count = calls_of(step, with_states);
   uint64_t old = with_states ? 2 : 0, found_step;
@@ -357,7 +376,8 @@ static void failing_at_every_call(uint64_t step, bool with_states, int cause) {
     start_over(with_states);
     struct job job = {.step = step, .values = 3, .at = n, .cause = cause, .of_kind = -1};
     int status = model_run(save_job, &job);
-    bool explained = (status == 73 || status == 74) && strstr(said, strerror(cause)) != NULL && strstr(said, "dir") != NULL;
+    bool explained = (status == 73 || status == 74) && strstr(said, strerror(cause)) != NULL &&
+                     strstr(said, "dir") != NULL;
     if (status != 0 && !explained) {
       fail_msg("call %ld: status %d: %s", n, status, said);
     }
@@ -372,7 +392,8 @@ static void failing_at_every_call(uint64_t step, bool with_states, int cause) {
     if (hit == WRITE || hit == PWRITE || hit == FALLOCATE) {
       assert_int_equal(status, 74);
     }
-    if (hit == SYMLINK || hit == RENAME || hit == EXCHANGE || (hit == MKDIR && !with_states)) { /* else it was there */
+    if (hit == SYMLINK || hit == RENAME || hit == EXCHANGE ||
+        (hit == MKDIR && !with_states)) { /* else it was there */
       assert_int_equal(status, 73);
     }
   }
@@ -487,10 +508,11 @@ static int teardown(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(ended_new_folder),      cmocka_unit_test(ended_new_step),     cmocka_unit_test(ended_same_step),
-    cmocka_unit_test(ended_while_pruning),   cmocka_unit_test(the_newest_are_kept),
-    cmocka_unit_test(failing_disk_full),     cmocka_unit_test(failing_permission), cmocka_unit_test(plain_file_system),
-    cmocka_unit_test(synced_before_renamed), cmocka_unit_test(killed_at_random),
+      cmocka_unit_test(ended_new_folder),      cmocka_unit_test(ended_new_step),
+      cmocka_unit_test(ended_same_step),       cmocka_unit_test(ended_while_pruning),
+      cmocka_unit_test(the_newest_are_kept),   cmocka_unit_test(failing_disk_full),
+      cmocka_unit_test(failing_permission),    cmocka_unit_test(plain_file_system),
+      cmocka_unit_test(synced_before_renamed), cmocka_unit_test(killed_at_random),
   };
   return cmocka_run_group_tests_name("checkpoint_crash", tests, setup, teardown);
 }

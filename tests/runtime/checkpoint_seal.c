@@ -84,7 +84,8 @@ static void counter_counts(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(saves_allocate_nothing), cmocka_unit_test(counter_counts)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(saves_allocate_nothing),
+                                     cmocka_unit_test(counter_counts)};
   model_make(&model, 2, 1);
   for (uint32_t rank = 0; rank < 2; rank++) {
     arenas[rank] = model_arena(&model, rank);

@@ -1,4 +1,5 @@
-/* initial.c: the weights that training starts from: the key, independence of the topology, and the file that `init` writes. */
+/* initial.c: the weights that training starts from: the key, independence of the topology, and the
+ * file that `init` writes. */
 #include "tests/support/checkpoint_model.h"
 
 #include <sys/resource.h>
@@ -8,7 +9,8 @@
 /* A generator of the test's own: it shows key, index and deviation in its value. */
 void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
   for (size_t i = 0; i < count; i++) {
-    y[i] = (float)(deviation * (double)((key[0] ^ key[1] ^ (uint32_t)(first + i) * 2654435761u) >> 8));
+    y[i] =
+        (float)(deviation * (double)((key[0] ^ key[1] ^ (uint32_t)(first + i) * 2654435761u) >> 8));
   }
 }
 
@@ -18,7 +20,8 @@ void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
   memset(y, 0, count * sizeof *y);
 }
 
-/* By Python: hashlib.sha256(seed.to_bytes(8, "little") + name.encode()).digest()[:8], as two "<I". */
+/* By Python: hashlib.sha256(seed.to_bytes(8, "little") + name.encode()).digest()[:8], as two "<I".
+ */
 static void key_of_seed_and_name(void **state) {
   (void)state;
   static const struct {
@@ -26,10 +29,10 @@ static void key_of_seed_and_name(void **state) {
     const char *name;
     uint32_t key[2];
   } rows[] = {
-    {0, "", {0xf57055af, 0x7a0b81a1}},
-    {0, "x", {0x41c890b1, 0xe6c015d3}},
-    {7, "model.embed_tokens.weight", {0x67473b22, 0xb837930f}},
-    {UINT64_MAX, "lm_head.weight", {0xac43e42e, 0x61b97925}},
+      {0, "", {0xf57055af, 0x7a0b81a1}},
+      {0, "x", {0x41c890b1, 0xe6c015d3}},
+      {7, "model.embed_tokens.weight", {0x67473b22, 0xb837930f}},
+      {UINT64_MAX, "lm_head.weight", {0xac43e42e, 0x61b97925}},
   };
   for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
     uint32_t key[2];
@@ -54,7 +57,8 @@ static void same_on_any_topology(void **state) {
       for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
         const struct pen_weight *weight = &parts.weights[i];
         if (weight->rank == rank) {
-          assert_memory_equal(arena + weight->value_offset, expected + whole.weights[i].value_offset, 4 * weight->count);
+          assert_memory_equal(arena + weight->value_offset,
+                              expected + whole.weights[i].value_offset, 4 * weight->count);
           memset(arena + weight->value_offset, 0xee, 4 * weight->count);
         }
       }
@@ -110,7 +114,8 @@ static void written_file(void **state) {
     for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
       const struct pen_weight *weight = &model.weights[i];
       if (weight->rank == rank) {
-        assert_memory_equal(bytes + weight->value_file, arena + weight->value_offset, 4 * weight->count);
+        assert_memory_equal(bytes + weight->value_file, arena + weight->value_offset,
+                            4 * weight->count);
       }
     }
     free(arena);
@@ -138,8 +143,10 @@ static void cannot_write(void **state) {
   (void)state;
   assert_int_equal(mkdir("folder", 0777), 0);
   model_refused(73, write_to, "folder", "folder: cannot create: Is a directory", NULL);
-  model_refused(74, write_to, "/dev/full", "/dev/full: cannot write: No space left on device", NULL);
-  model_refused(73, write_to, "nowhere/file", "nowhere/file.tmp: cannot create: No such file", NULL);
+  model_refused(74, write_to, "/dev/full", "/dev/full: cannot write: No space left on device",
+                NULL);
+  model_refused(73, write_to, "nowhere/file", "nowhere/file.tmp: cannot create: No such file",
+                NULL);
   file_write("kept", "before", 6);
   model_refused(74, write_limited, "kept", "kept.tmp: cannot write: File too large", NULL);
   size_t count;
@@ -151,8 +158,9 @@ static void cannot_write(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(key_of_seed_and_name), cmocka_unit_test(same_on_any_topology), cmocka_unit_test(names_and_seeds_differ),
-    cmocka_unit_test(written_file),         cmocka_unit_test(cannot_write),
+      cmocka_unit_test(key_of_seed_and_name),   cmocka_unit_test(same_on_any_topology),
+      cmocka_unit_test(names_and_seeds_differ), cmocka_unit_test(written_file),
+      cmocka_unit_test(cannot_write),
   };
   return cmocka_run_group_tests_name("initial", tests, model_setup, model_teardown);
 }

@@ -1,5 +1,6 @@
-/* packed.c: packed token files: what the index says is held against itself, with checksums that are right; targets and starts of every
- * document; the count of targets before a step. And CRC-32 against its published check value. */
+/* packed.c: packed token files: what the index says is held against itself, with checksums that are
+ * right; targets and starts of every document; the count of targets before a step. And CRC-32
+ * against its published check value. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,25 +27,40 @@ struct file {
   struct pen_packed_document documents[DOCUMENTS];
   struct pen_packed_window windows[WINDOWS];
 };
-_Static_assert(offsetof(struct file, documents) == 120 && sizeof(struct file) == 120 + 5 * 16 + 3 * 32, "as packed.h has it");
+_Static_assert(offsetof(struct file, documents) == 120 &&
+                   sizeof(struct file) == 120 + 5 * 16 + 3 * 32,
+               "as packed.h has it");
 
-static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = 1, .microbatch_count = 2, .packed = true,
+static const struct pen_plan plan = {.replica_count = 1,
+                                     .sequence = SEQUENCE,
+                                     .vocab = VOCAB,
+                                     .microbatch = 1,
+                                     .microbatch_count = 2,
+                                     .packed = true,
                                      .needs_tokens = true};
 
 static const struct pen_profile profile = {.microbatch_count = 2, .sequence = SEQUENCE};
 
 static void settle_checksums(struct file *file) {
   for (int w = 0; w < WINDOWS; w++) {
-    file->windows[w].crc = pen_crc32(0, file->tokens + file->windows[w].first_token, file->windows[w].length * sizeof *file->tokens);
+    file->windows[w].crc = pen_crc32(0, file->tokens + file->windows[w].first_token,
+                                     file->windows[w].length * sizeof *file->tokens);
   }
-  file->header.index_crc = pen_crc32(0, file->tokens + TOKENS, sizeof *file - offsetof(struct file, tokens[TOKENS]));
-  file->header.header_crc = pen_crc32(0, &file->header, offsetof(struct pen_packed_header, header_crc));
+  file->header.index_crc =
+      pen_crc32(0, file->tokens + TOKENS, sizeof *file - offsetof(struct file, tokens[TOKENS]));
+  file->header.header_crc =
+      pen_crc32(0, &file->header, offsetof(struct pen_packed_header, header_crc));
 }
 
 static struct file good(void) {
   struct file file = {
-      .header = {.magic = {'P', 'E', 'N', 'P', 'A', 'C', 'K', '1'}, .token_bytes = 2, .longest = 12, .window_count = WINDOWS,
-                 .document_count = DOCUMENTS, .token_count = TOKENS, .target_count = 9 + 4 + 5},
+      .header = {.magic = {'P', 'E', 'N', 'P', 'A', 'C', 'K', '1'},
+                 .token_bytes = 2,
+                 .longest = 12,
+                 .window_count = WINDOWS,
+                 .document_count = DOCUMENTS,
+                 .token_count = TOKENS,
+                 .target_count = 9 + 4 + 5},
       .documents = {{0, 0, 4}, {1, 0, 1}, {2, 0, 7}, {3, 0, 5}, {4, 0, 6}},
       .windows = {{0, 0, 12, 3, 9, 0}, {12, 3, 8, 1, 4, 0}, {20, 4, 6, 1, 5, 0}},
   };
@@ -80,14 +96,17 @@ static void fill(struct pen_data *data, unsigned kind, int32_t row[SEQUENCE], do
 static void test_rows_hold_documents(void **state) {
   (void)state;
   enum { NONE = PEN_IGNORED_TARGET };
-  static const int32_t tokens[WINDOWS][SEQUENCE] = {{100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111},
-                                                    {112, 113, 114, 115, 116, 117, 118, 119, 0, 0, 0, 0},
-                                                    {120, 121, 122, 123, 124, 125, 0, 0, 0, 0, 0, 0}};
-  static const int32_t targets[WINDOWS][SEQUENCE] = {{101, 102, 103, NONE, NONE, 106, 107, 108, 109, 110, 111, NONE},
-                                                     {113, 114, 115, 116, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE},
-                                                     {121, 122, 123, 124, 125, NONE, NONE, NONE, NONE, NONE, NONE, NONE}};
+  static const int32_t tokens[WINDOWS][SEQUENCE] = {
+      {100, 101, 102, 103, 104, 105, 106, 107, 108, 109, 110, 111},
+      {112, 113, 114, 115, 116, 117, 118, 119, 0, 0, 0, 0},
+      {120, 121, 122, 123, 124, 125, 0, 0, 0, 0, 0, 0}};
+  static const int32_t targets[WINDOWS][SEQUENCE] = {
+      {101, 102, 103, NONE, NONE, 106, 107, 108, 109, 110, 111, NONE},
+      {113, 114, 115, 116, NONE, NONE, NONE, NONE, NONE, NONE, NONE, NONE},
+      {121, 122, 123, 124, 125, NONE, NONE, NONE, NONE, NONE, NONE, NONE}};
   static const int32_t starts[WINDOWS][SEQUENCE] = {{0, 0, 0, 0, 4, 5, 5, 5, 5, 5, 5, 5}, {0}, {0}};
-  static const uint64_t counts[WINDOWS] = {9 + 4, 4 + 5, 5 + 9}; /* of two windows, over the end of the file */
+  static const uint64_t counts[WINDOWS] = {9 + 4, 4 + 5,
+                                           5 + 9}; /* of two windows, over the end of the file */
   struct file file = good();
   write_file(&file);
   struct pen_data data;
@@ -135,23 +154,30 @@ static void refuse(const struct file *file, const char *says) {
   }
 }
 
-/* Each number of the index by itself, one too many: what it is at odds with is found, whatever the checksums say. */
+/* Each number of the index by itself, one too many: what it is at odds with is found, whatever the
+ * checksums say. */
 static void test_an_index_that_lies_is_found(void **state) {
   (void)state;
   const struct {
     size_t offset, bytes;
     const char *says;
   } numbers[] = {
-      {offsetof(struct pen_packed_header, target_count), 8, "the header counts 26 (at most 12), 5 and 19"},
+      {offsetof(struct pen_packed_header, target_count), 8,
+       "the header counts 26 (at most 12), 5 and 19"},
       {offsetof(struct pen_packed_header, longest), 4, "the header counts 26 (at most 13)"},
-      {offsetof(struct file, documents[0].length), 4, "window 0 has 12 tokens and counts 9 targets, but its documents have 13 tokens"},
+      {offsetof(struct file, documents[0].length), 4,
+       "window 0 has 12 tokens and counts 9 targets, but its documents have 13 tokens"},
       {offsetof(struct file, documents[3].length), 4, "window 1 has 8 tokens and counts 4 targets"},
       {offsetof(struct file, windows[0].length), 4, "window 0 has 13 tokens"},
-      {offsetof(struct file, windows[0].document_count), 4, "window 0 has 12 tokens and counts 9 targets"},
-      {offsetof(struct file, windows[2].document_count), 4, "window 2 has 6 tokens and 2 documents"},
-      {offsetof(struct file, windows[1].target_count), 4, "window 1 has 8 tokens and counts 5 targets"},
+      {offsetof(struct file, windows[0].document_count), 4,
+       "window 0 has 12 tokens and counts 9 targets"},
+      {offsetof(struct file, windows[2].document_count), 4,
+       "window 2 has 6 tokens and 2 documents"},
+      {offsetof(struct file, windows[1].target_count), 4,
+       "window 1 has 8 tokens and counts 5 targets"},
       {offsetof(struct file, windows[1].first_token), 8, "window 1 begins with token 13"},
-      {offsetof(struct file, windows[1].first_document), 8, "window 1 begins with token 12 and document 4"},
+      {offsetof(struct file, windows[1].first_document), 8,
+       "window 1 begins with token 12 and document 4"},
   };
   for (size_t i = 0; i < sizeof numbers / sizeof numbers[0]; i++) {
     struct file file = good();
@@ -159,8 +185,10 @@ static void test_an_index_that_lies_is_found(void **state) {
     memcpy(&number, (char *)&file + numbers[i].offset, numbers[i].bytes);
     number++;
     memcpy((char *)&file + numbers[i].offset, &number, numbers[i].bytes);
-    file.header.index_crc = pen_crc32(0, file.tokens + TOKENS, sizeof file - offsetof(struct file, tokens[TOKENS]));
-    file.header.header_crc = pen_crc32(0, &file.header, offsetof(struct pen_packed_header, header_crc));
+    file.header.index_crc =
+        pen_crc32(0, file.tokens + TOKENS, sizeof file - offsetof(struct file, tokens[TOKENS]));
+    file.header.header_crc =
+        pen_crc32(0, &file.header, offsetof(struct pen_packed_header, header_crc));
     refuse(&file, numbers[i].says);
   }
   struct file file = good();
@@ -185,7 +213,8 @@ static void test_an_index_that_lies_is_found(void **state) {
 static void test_a_file_without_targets_is_refused(void **state) {
   (void)state;
   struct file file = good();
-  file.header.window_count = file.header.document_count = file.header.token_count = file.header.longest = 1;
+  file.header.window_count = file.header.document_count = file.header.token_count =
+      file.header.longest = 1;
   file.header.target_count = 0;
   /* The same file, but for all that follows its one token. */
   struct {
@@ -195,8 +224,10 @@ static void test_a_file_without_targets_is_refused(void **state) {
     struct pen_packed_window window;
   } small = {file.header, {7}, {0, 0, 1}, {0, 0, 1, 1, 0, 0}};
   small.window.crc = pen_crc32(0, small.tokens, sizeof *small.tokens);
-  small.header.index_crc = pen_crc32(0, small.tokens + 1, sizeof small - sizeof small.header - sizeof *small.tokens);
-  small.header.header_crc = pen_crc32(0, &small.header, offsetof(struct pen_packed_header, header_crc));
+  small.header.index_crc =
+      pen_crc32(0, small.tokens + 1, sizeof small - sizeof small.header - sizeof *small.tokens);
+  small.header.header_crc =
+      pen_crc32(0, &small.header, offsetof(struct pen_packed_header, header_crc));
   FILE *out = fopen(path, "wb");
   assert_non_null(out);
   assert_int_equal(fwrite(&small, sizeof small, 1, out), 1);

@@ -1,4 +1,5 @@
-/* safetensors.c: loading weights from safetensors files: dtypes, any order, and every kind of bad file by its message. */
+/* safetensors.c: loading weights from safetensors files: dtypes, any order, and every kind of bad
+ * file by its message. */
 #include "tests/support/checkpoint_model.h"
 
 #include <math.h>
@@ -33,7 +34,8 @@ static float exact_value(uint32_t weight, uint64_t index) {
 static void put_f16(unsigned char *out, float value) {
   uint32_t bits;
   memcpy(&bits, &value, 4);
-  uint32_t half = value == 0 ? 0 : (bits >> 31) << 15 | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023);
+  uint32_t half =
+      value == 0 ? 0 : (bits >> 31) << 15 | ((bits >> 23 & 255) - 112) << 10 | (bits >> 13 & 1023);
   out[0] = (unsigned char)half;
   out[1] = (unsigned char)(half >> 8);
 }
@@ -50,8 +52,8 @@ static void put_value(unsigned char *out, int dtype, float value) {
   }
 }
 
-/* A file of the model with its tensors in the order of `turn`, backwards if it is odd, of dtypes (turn + i) % 3 or all F32;
- * the header lists them in another order than the data. */
+/* A file of the model with its tensors in the order of `turn`, backwards if it is odd, of dtypes
+ * (turn + i) % 3 or all F32; the header lists them in another order than the data. */
 static void write_file(const char *path, uint32_t turn, bool mixed) {
   static unsigned char data[1 << 20];
   char header[MODEL_HEADER_BYTES] = "{\"__metadata__\":{\"format\":\"pt\"}", entry[512];
@@ -66,9 +68,11 @@ static void write_file(const char *path, uint32_t turn, bool mixed) {
     }
     uint64_t end = begin + weight->count * dtype_bytes[dtype];
     int two = weight->dim_count == 2;
-    snprintf(entry, sizeof entry, ",\"%s\":{\"data_offsets\":[%llu,%llu],\"shape\":[%llu%s%.0llu],\"dtype\":\"%s\"}",
-             weight->name, (unsigned long long)begin, (unsigned long long)end, (unsigned long long)weight->dim[0],
-             two ? "," : "", two ? (unsigned long long)weight->dim[1] : 0, dtype_names[dtype]);
+    snprintf(entry, sizeof entry,
+             ",\"%s\":{\"data_offsets\":[%llu,%llu],\"shape\":[%llu%s%.0llu],\"dtype\":\"%s\"}",
+             weight->name, (unsigned long long)begin, (unsigned long long)end,
+             (unsigned long long)weight->dim[0], two ? "," : "",
+             two ? (unsigned long long)weight->dim[1] : 0, dtype_names[dtype]);
     strcpy(entries[i], entry);
     begin = end;
   }
@@ -104,9 +108,7 @@ static void load(void *path) {
   }
 }
 
-static void check(void *path) {
-  pen_weights_check(&model.plan, path);
-}
+static void check(void *path) { pen_weights_check(&model.plan, path); }
 
 /* ---- good files ---- */
 
@@ -122,7 +124,8 @@ static void expect_loaded(const char *path) {
         memset(at, 0xee, sizeof *at);
       }
     }
-    assert_memory_equal(arena, before, model.memory[rank].arena_bytes); /* nothing else was touched */
+    assert_memory_equal(arena, before,
+                        model.memory[rank].arena_bytes); /* nothing else was touched */
     free(arena);
     free(before);
   }
@@ -151,8 +154,10 @@ static void folder_with_model(void **state) {
 /* All 65,536 values of each half type, against arithmetic in f64. */
 static void widening_is_exact(void **state) {
   (void)state;
-  struct pen_weight weight = {.name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .bf16_offset = UINT64_MAX};
-  struct pen_plan plan = {.weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1};
+  struct pen_weight weight = {
+      .name = "w", .dim_count = 1, .dim = {65536}, .count = 65536, .bf16_offset = UINT64_MAX};
+  struct pen_plan plan = {
+      .weights = &weight, .weight_count = 1, .rank_count = 1, .replica_count = 1};
   static uint16_t halves[65536];
   static float out[65536];
   for (int dtype = DTYPE_BF16; dtype <= DTYPE_F16; dtype++) {
@@ -162,7 +167,8 @@ static void widening_is_exact(void **state) {
       halves[i] = (uint16_t)((i >> fraction_bits & all_ones) == all_ones ? 0 : i);
     }
     char header[256];
-    snprintf(header, sizeof header, "{\"w\":{\"dtype\":\"%s\",\"shape\":[65536],\"data_offsets\":[0,131072]}}",
+    snprintf(header, sizeof header,
+             "{\"w\":{\"dtype\":\"%s\",\"shape\":[65536],\"data_offsets\":[0,131072]}}",
              dtype_names[dtype]);
     write_raw("half", header, 131072);
     FILE *file = fopen("half", "r+b");
@@ -171,9 +177,11 @@ static void widening_is_exact(void **state) {
     fclose(file);
     pen_weights_load(&plan, 0, 0, (unsigned char *)out, "half");
     for (int i = 0; i < 65536; i++) {
-      int exponent = halves[i] >> fraction_bits & all_ones, fraction = halves[i] & ((1 << fraction_bits) - 1);
-      double value = exponent == 0 ? ldexp(fraction, 1 - bias - fraction_bits)
-                                   : ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
+      int exponent = halves[i] >> fraction_bits & all_ones,
+          fraction = halves[i] & ((1 << fraction_bits) - 1);
+      double value = exponent == 0
+                         ? ldexp(fraction, 1 - bias - fraction_bits)
+                         : ldexp(fraction + (1 << fraction_bits), exponent - bias - fraction_bits);
       assert_true((double)out[i] == (halves[i] >> 15 ? -value : value));
       assert_int_equal(signbit(out[i]) != 0, halves[i] >> 15);
     }
@@ -220,49 +228,58 @@ struct bad_header {
   size_t data_bytes;
 };
 
-#define ENTRY(name, dtype, shape, begin, end) \
-  "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]}"
+#define ENTRY(name, dtype, shape, begin, end)                                                      \
+  "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]" \
+                                                                                               "}"
 
 static const struct bad_header bad_headers[] = {
-  {"", "header: ", 0},
-  {"    ", "header: ", 0},
-  {"{", "header: ", 0},
-  {"[]", "header: no JSON object", 0},
-  {"17", "header: ", 0},
-  {"{} x", "header: ", 0},
-  {"{\"a\":1}", "tensor a: its entry is no object", 0},
-  {"{\"a\":{}}", "tensor a: no dtype", 0},
-  {"{\"a\\u001b[31m\":{}}", "tensor a?[31m: no dtype", 0},
-  {"{\"\xff\":{}}", "header: ", 0},
-  {"{" ENTRY("model.embed_tokens.weight", "I64", "[37,8]", "0", "2368") "}",
-   "tensor model.embed_tokens.weight: dtype I64: F32, BF16 or F16 is wanted", 2368},
-  {"{" ENTRY("a", "f32", "[1]", "0", "4") "}", "tensor a: dtype f32", 4},
-  {"{\"a\":{\"dtype\":4,\"shape\":[1],\"data_offsets\":[0,4]}}", "tensor a: no dtype", 4},
-  {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", "tensor a: shape is no list", 4},
-  {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "tensor a: data_offsets are no [begin, end]", 4},
-  {"{" ENTRY("a", "F32", "3", "0", "4") "}", "tensor a: shape is no list", 4},
-  {"{" ENTRY("a", "F32", "[-1]", "0", "4") "}", "tensor a: a dimension is no whole number", 4},
-  {"{" ENTRY("a", "F32", "[1.0]", "0", "4") "}", "tensor a: a dimension is no whole number", 4},
-  {"{" ENTRY("a", "F32", "[1,1,1,1,1,1,1,1,1]", "0", "4") "}", "tensor a: more than 8 dimensions", 4},
-  {"{" ENTRY("a", "F32", "[4294967296,4294967296]", "0", "0") "}", "tensor a: its shape overflows", 0},
-  {"{" ENTRY("a", "F32", "[4611686018427387904]", "0", "0") "}", "tensor a: 0 bytes for 4611686018427387904", 0},
-  {"{" ENTRY("a", "F32", "[99999999999999999999]", "0", "0") "}", "header: too big integer", 0},
-  {"{" ENTRY("a", "F32", "[1e400]", "0", "0") "}", "header: ", 0},
-  {"{" ENTRY("a", "F32", "[2]", "0", "4") "}", "tensor a: 4 bytes for 2 elements of F32", 4},
-  {"{" ENTRY("a", "BF16", "[2]", "0", "8") "}", "tensor a: 8 bytes for 2 elements of BF16", 8},
-  {"{" ENTRY("a", "F32", "[1]", "4", "0") "}", "tensor a: data_offsets are no [begin, end]", 4},
-  {"{" ENTRY("a", "F32", "[1]", "-4", "0") "}", "tensor a: data_offsets are no [begin, end]", 4},
-  {"{" ENTRY("a", "F32", "[1]", "0", "4,8") "}", "tensor a: data_offsets are no [begin, end]", 4},
-  {"{" ENTRY("a", "F32", "[1]", "4", "8") "}", "tensor a: reaches past the end of the file", 4},
-  {"{" ENTRY("a", "F32", "[1]", "9223372036854775800", "9223372036854775804") "}", "tensor a: reaches past the end", 4},
-  {"{" ENTRY("a", "F32", "[1]", "4", "8") "}", "tensor a: a hole lies before it", 8},
-  {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("b", "F32", "[1]", "8", "12") "}", "tensor b: a hole lies", 12},
-  {"{" ENTRY("a", "F32", "[2]", "0", "8") "," ENTRY("b", "F32", "[1]", "4", "8") "}", "tensor b: overlaps tensor a", 8},
-  {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("b", "F32", "[1]", "0", "4") "}", "overlaps tensor", 4},
-  {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("a", "F32", "[1]", "4", "8") "}", "header: duplicate object key", 8},
-  {"{" ENTRY("a", "F32", "[1]", "0", "4") "}", "4 bytes after the last tensor", 8},
-  {"{" ENTRY("a", "F32", "[1]", "0", "4") "}", "tensor model.embed_tokens.weight: missing", 4},
-  {"{}", "tensor model.embed_tokens.weight: missing", 0},
+    {"", "header: ", 0},
+    {"    ", "header: ", 0},
+    {"{", "header: ", 0},
+    {"[]", "header: no JSON object", 0},
+    {"17", "header: ", 0},
+    {"{} x", "header: ", 0},
+    {"{\"a\":1}", "tensor a: its entry is no object", 0},
+    {"{\"a\":{}}", "tensor a: no dtype", 0},
+    {"{\"a\\u001b[31m\":{}}", "tensor a?[31m: no dtype", 0},
+    {"{\"\xff\":{}}", "header: ", 0},
+    {"{" ENTRY("model.embed_tokens.weight", "I64", "[37,8]", "0", "2368") "}",
+     "tensor model.embed_tokens.weight: dtype I64: F32, BF16 or F16 is wanted", 2368},
+    {"{" ENTRY("a", "f32", "[1]", "0", "4") "}", "tensor a: dtype f32", 4},
+    {"{\"a\":{\"dtype\":4,\"shape\":[1],\"data_offsets\":[0,4]}}", "tensor a: no dtype", 4},
+    {"{\"a\":{\"dtype\":\"F32\",\"data_offsets\":[0,4]}}", "tensor a: shape is no list", 4},
+    {"{\"a\":{\"dtype\":\"F32\",\"shape\":[1]}}", "tensor a: data_offsets are no [begin, end]", 4},
+    {"{" ENTRY("a", "F32", "3", "0", "4") "}", "tensor a: shape is no list", 4},
+    {"{" ENTRY("a", "F32", "[-1]", "0", "4") "}", "tensor a: a dimension is no whole number", 4},
+    {"{" ENTRY("a", "F32", "[1.0]", "0", "4") "}", "tensor a: a dimension is no whole number", 4},
+    {"{" ENTRY("a", "F32", "[1,1,1,1,1,1,1,1,1]", "0", "4") "}", "tensor a: more than 8 dimensions",
+     4},
+    {"{" ENTRY("a", "F32", "[4294967296,4294967296]", "0", "0") "}",
+     "tensor a: its shape overflows", 0},
+    {"{" ENTRY("a", "F32", "[4611686018427387904]", "0", "0") "}",
+     "tensor a: 0 bytes for 4611686018427387904", 0},
+    {"{" ENTRY("a", "F32", "[99999999999999999999]", "0", "0") "}", "header: too big integer", 0},
+    {"{" ENTRY("a", "F32", "[1e400]", "0", "0") "}", "header: ", 0},
+    {"{" ENTRY("a", "F32", "[2]", "0", "4") "}", "tensor a: 4 bytes for 2 elements of F32", 4},
+    {"{" ENTRY("a", "BF16", "[2]", "0", "8") "}", "tensor a: 8 bytes for 2 elements of BF16", 8},
+    {"{" ENTRY("a", "F32", "[1]", "4", "0") "}", "tensor a: data_offsets are no [begin, end]", 4},
+    {"{" ENTRY("a", "F32", "[1]", "-4", "0") "}", "tensor a: data_offsets are no [begin, end]", 4},
+    {"{" ENTRY("a", "F32", "[1]", "0", "4,8") "}", "tensor a: data_offsets are no [begin, end]", 4},
+    {"{" ENTRY("a", "F32", "[1]", "4", "8") "}", "tensor a: reaches past the end of the file", 4},
+    {"{" ENTRY("a", "F32", "[1]", "9223372036854775800", "9223372036854775804") "}",
+     "tensor a: reaches past the end", 4},
+    {"{" ENTRY("a", "F32", "[1]", "4", "8") "}", "tensor a: a hole lies before it", 8},
+    {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("b", "F32", "[1]", "8", "12") "}",
+     "tensor b: a hole lies", 12},
+    {"{" ENTRY("a", "F32", "[2]", "0", "8") "," ENTRY("b", "F32", "[1]", "4", "8") "}",
+     "tensor b: overlaps tensor a", 8},
+    {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("b", "F32", "[1]", "0", "4") "}",
+     "overlaps tensor", 4},
+    {"{" ENTRY("a", "F32", "[1]", "0", "4") "," ENTRY("a", "F32", "[1]", "4", "8") "}",
+     "header: duplicate object key", 8},
+    {"{" ENTRY("a", "F32", "[1]", "0", "4") "}", "4 bytes after the last tensor", 8},
+    {"{" ENTRY("a", "F32", "[1]", "0", "4") "}", "tensor model.embed_tokens.weight: missing", 4},
+    {"{}", "tensor model.embed_tokens.weight: missing", 0},
 };
 
 static void lying_headers(void **state) {
@@ -276,7 +293,8 @@ static void lying_headers(void **state) {
 
 static void lying_lengths(void **state) {
   (void)state;
-  static const uint64_t lengths[] = {1, 99, 100000001, INT64_MAX, UINT64_MAX, UINT64_MAX - 7, UINT64_MAX - 8};
+  static const uint64_t lengths[] = {
+      1, 99, 100000001, INT64_MAX, UINT64_MAX, UINT64_MAX - 7, UINT64_MAX - 8};
   for (size_t i = 0; i < sizeof lengths / sizeof *lengths; i++) {
     file_write("length", &lengths[i], 8);
     model_refused(65, load, "length", "length: a header of", NULL);
@@ -314,7 +332,9 @@ static void other_models(void **state) {
   model_refused(65, load, "file", "file: tensor model.norm.weight: missing", NULL);
   model.weights[4].name = whole.weights[4].name;
   model.weights[0].dim[0] = 8, model.weights[0].dim[1] = 37;
-  model_refused(65, load, "file", "file: tensor model.embed_tokens.weight: shape [37, 8] where the model has [8, 37]", NULL);
+  model_refused(65, load, "file",
+                "file: tensor model.embed_tokens.weight: shape [37, 8] where the model has [8, 37]",
+                NULL);
   model.weights[0] = whole.weights[0];
   model.weights[1].dim_count = 2, model.weights[1].dim[1] = 1;
   model_refused(65, check, "file", "layernorm.weight: shape [8] where the model has [8, 1]", NULL);
@@ -332,7 +352,8 @@ static void not_finite(void **state) {
       const struct pen_weight *weight = &model.weights[i];
       int dtype = (int)(i % 3);
       char *entry = strstr((char *)bytes + 8, weight->name), expected[64];
-      uint64_t begin = strtoull(strchr(entry, '[') + 1, NULL, 10), header_bytes, index = weight->count * (unsigned)kind / 3;
+      uint64_t begin = strtoull(strchr(entry, '[') + 1, NULL, 10), header_bytes,
+               index = weight->count * (unsigned)kind / 3;
       memcpy(&header_bytes, bytes, 8);
       unsigned char *at = bytes + 8 + header_bytes + begin + index * dtype_bytes[dtype];
       float value = kind == 0 ? NAN : INFINITY;
@@ -350,7 +371,8 @@ static void not_finite(void **state) {
   }
 }
 
-/* Any byte of the header changed to any other: loads, or is refused by name; never a crash, and never out of bounds (ASan). */
+/* Any byte of the header changed to any other: loads, or is refused by name; never a crash, and
+ * never out of bounds (ASan). */
 static void random_damage(void **state) {
   (void)state;
   size_t count;
@@ -378,10 +400,12 @@ static int setup(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-    cmocka_unit_test(any_order_any_dtype), cmocka_unit_test(folder_with_model), cmocka_unit_test(widening_is_exact),
-    cmocka_unit_test(absent),              cmocka_unit_test(truncated),         cmocka_unit_test(lying_headers),
-    cmocka_unit_test(lying_lengths),       cmocka_unit_test(deep_header),       cmocka_unit_test(other_models),
-    cmocka_unit_test(not_finite),          cmocka_unit_test(random_damage),
+      cmocka_unit_test(any_order_any_dtype), cmocka_unit_test(folder_with_model),
+      cmocka_unit_test(widening_is_exact),   cmocka_unit_test(absent),
+      cmocka_unit_test(truncated),           cmocka_unit_test(lying_headers),
+      cmocka_unit_test(lying_lengths),       cmocka_unit_test(deep_header),
+      cmocka_unit_test(other_models),        cmocka_unit_test(not_finite),
+      cmocka_unit_test(random_damage),
   };
   return cmocka_run_group_tests_name("safetensors", tests, setup, model_teardown);
 }

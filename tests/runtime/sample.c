@@ -1,4 +1,5 @@
-/* draw.c: drawing a token: as often as softmax says, from the likeliest k alone, the same for the same number. */
+/* draw.c: drawing a token: as often as softmax says, from the likeliest k alone, the same for the
+ * same number. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,8 @@ static void numbers_are_even(void **state) {
   }
 }
 
-/* Over all of [0, 1) each token gets the part that softmax gives it: the bounds between tokens are found to one part in a million. */
+/* Over all of [0, 1) each token gets the part that softmax gives it: the bounds between tokens are
+ * found to one part in a million. */
 static void parts_are_softmax(void **state) {
   (void)state;
   float logits[COUNT];
@@ -58,7 +60,8 @@ static void parts_are_softmax(void **state) {
       }
       const int steps = 100000;
       for (int i = 0; i < steps; i++) {
-        parts[pen_sample(logits, COUNT, temperatures[t], top[k], (i + 0.5) / steps, weights)] += 1.0 / steps;
+        parts[pen_sample(logits, COUNT, temperatures[t], top[k], (i + 0.5) / steps, weights)] +=
+            1.0 / steps;
       }
       for (size_t i = 0; i < COUNT; i++) {
         assert_true(fabs(parts[i] - wanted[i] / total) <= 1.5 / steps);

@@ -1,5 +1,5 @@
-/* runtime_data.c: which tokens a row of a microbatch gets, which files are refused and how, and that normals depend on the window
- * alone. */
+/* runtime_data.c: which tokens a row of a microbatch gets, which files are refused and how, and
+ * that normals depend on the window alone. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -18,12 +18,17 @@
 
 enum { SEQUENCE = 5, VOCAB = 1000, MICROBATCH = 3, MICROBATCHES = 2 };
 
-static const struct pen_plan plan = {.replica_count = 1, .sequence = SEQUENCE, .vocab = VOCAB, .microbatch = MICROBATCH,
+static const struct pen_plan plan = {.replica_count = 1,
+                                     .sequence = SEQUENCE,
+                                     .vocab = VOCAB,
+                                     .microbatch = MICROBATCH,
                                      .microbatch_count = MICROBATCHES,
                                      .needs_tokens = true};
 
-/* Writes a token file whose token i is i, with a header of our own; `bytes_more` are appended or, negative, cut off. */
-static void write_file(int32_t magic, int32_t version, int32_t count, uint32_t tokens, int bytes_more) {
+/* Writes a token file whose token i is i, with a header of our own; `bytes_more` are appended or,
+ * negative, cut off. */
+static void write_file(int32_t magic, int32_t version, int32_t count, uint32_t tokens,
+                       int bytes_more) {
   FILE *file = fopen(path, "wb");
   int32_t header[256] = {magic, version, count};
   assert_non_null(file);
@@ -37,13 +42,15 @@ static void write_file(int32_t magic, int32_t version, int32_t count, uint32_t t
   }
   assert_int_equal(fclose(file), 0);
   if (bytes_more < 0) {
-    assert_int_equal(truncate(path, (off_t)(sizeof header + tokens * sizeof(uint16_t)) + bytes_more), 0);
+    assert_int_equal(
+        truncate(path, (off_t)(sizeof header + tokens * sizeof(uint16_t)) + bytes_more), 0);
   }
 }
 
 static void read_tokens(struct pen_data *data, unsigned kind, int32_t to[MICROBATCH * SEQUENCE]) {
   double share = 0;
-  struct pen_call call = {.operand = {to, &share}, .dim = {MICROBATCH * SEQUENCE}, .prepared = data};
+  struct pen_call call = {
+      .operand = {to, &share}, .dim = {MICROBATCH * SEQUENCE}, .prepared = data};
   pen_data_op(kind, PEN_F32)(&call);
 }
 
@@ -109,21 +116,22 @@ static void test_bad_files_are_refused_by_name(void **state) {
     int bytes_more;
     const char *says;
   } files[] = {
-      {20240520, 1, 100, 100, -1, "header counts 100 tokens"},  /* truncated */
-      {20240520, 1, 100, 100, 1, "header counts 100 tokens"},   /* too long */
+      {20240520, 1, 100, 100, -1, "header counts 100 tokens"}, /* truncated */
+      {20240520, 1, 100, 100, 1, "header counts 100 tokens"},  /* too long */
       {20240520, 1, 101, 100, 0, "header counts 101 tokens"},
       {20240520, 1, -1, 0, 0, "header counts -1 tokens"},
       {20240521, 1, 100, 100, 0, "not a token file"},
       {20240520, 2, 100, 100, 0, "version 2"},
-      {20240520, 1, SEQUENCE, SEQUENCE, 0, "needs 6"},          /* one token short of a window */
+      {20240520, 1, SEQUENCE, SEQUENCE, 0, "needs 6"}, /* one token short of a window */
       {20240520, 1, 0, 0, 0, "needs 6"},
       {20240520, 1, 0, 0, -1, "header of 1024 bytes"},
-      {20240520, 1, 0, 0, -1024, "header of 1024 bytes"},       /* empty */
-      {20240520, 1, 1500, 1500, 0, "token 1000 is 1000"},       /* >= vocab, when it is read */
+      {20240520, 1, 0, 0, -1024, "header of 1024 bytes"}, /* empty */
+      {20240520, 1, 1500, 1500, 0, "token 1000 is 1000"}, /* >= vocab, when it is read */
   };
   for (size_t i = 0; i < sizeof files / sizeof files[0]; i++) {
     char message[1024];
-    write_file(files[i].magic, files[i].version, files[i].count, files[i].tokens, files[i].bytes_more);
+    write_file(files[i].magic, files[i].version, files[i].count, files[i].tokens,
+               files[i].bytes_more);
     assert_int_equal(open_in_child(path, message, sizeof message, 200), PEN_EXIT_DATA);
     assert_non_null(strstr(message, path));
     assert_non_null(strstr(message, files[i].says));
@@ -156,7 +164,8 @@ static void draw(float *to, uint64_t seed, uint64_t cursor, uint64_t microbatch,
   pen_data_open(&data, &plan, plan.sequence, NULL, seed);
   data.cursor = cursor;
   data.row_microbatch = microbatch;
-  struct pen_call call = {.operand = {to}, .dim = {MICROBATCH * SEQUENCE, WIDTH, stream, SEQUENCE}, .prepared = &data};
+  struct pen_call call = {
+      .operand = {to}, .dim = {MICROBATCH * SEQUENCE, WIDTH, stream, SEQUENCE}, .prepared = &data};
   pen_data_op(PEN_OP_NORMAL, PEN_F32)(&call);
 }
 
@@ -186,7 +195,8 @@ static void test_normals_of_bf16(void **state) {
   pen_data_open(&data, &plan, plan.sequence, NULL, 7);
   data.cursor = 4;
   data.row_microbatch = 0;
-  struct pen_call call = {.operand = {narrow}, .dim = {MICROBATCH * SEQUENCE, WIDTH, 1, SEQUENCE}, .prepared = &data};
+  struct pen_call call = {
+      .operand = {narrow}, .dim = {MICROBATCH * SEQUENCE, WIDTH, 1, SEQUENCE}, .prepared = &data};
   pen_data_op(PEN_OP_NORMAL, PEN_BF16)(&call);
   draw(wide, 7, 4, 0, 1);
   pen_f32_to_bf16(rounded, wide, COUNT);

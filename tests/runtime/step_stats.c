@@ -1,4 +1,5 @@
-/* runtime_step.c: learning rate, clipping, the loss of a step and the order of replicas' sums against design.md §9, and numbers in the log. */
+/* runtime_step.c: learning rate, clipping, the loss of a step and the order of replicas' sums
+ * against design.md §9, and numbers in the log. */
 #include <math.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -13,11 +14,20 @@
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
 
-#define assert_near(value, expected, tolerance) assert_true(fabs((value) - (expected)) <= (tolerance))
+#define assert_near(value, expected, tolerance) \
+  assert_true(fabs((value) - (expected)) <= (tolerance))
 
 static struct pen_optimizer optimizer_of(enum pen_decay decay) {
-  return (struct pen_optimizer){.learning_rate = 1e-3, .minimum_ratio = 0.1, .beta1 = 0.9, .beta2 = 0.95, .epsilon = 1e-8,
-                                .clip_norm = 1.0, .decay_steps = 20, .warmup_steps = 10, .steps = 110, .decay = (uint8_t)decay};
+  return (struct pen_optimizer){.learning_rate = 1e-3,
+                                .minimum_ratio = 0.1,
+                                .beta1 = 0.9,
+                                .beta2 = 0.95,
+                                .epsilon = 1e-8,
+                                .clip_norm = 1.0,
+                                .decay_steps = 20,
+                                .warmup_steps = 10,
+                                .steps = 110,
+                                .decay = (uint8_t)decay};
 }
 
 static void test_warmup_rises_to_the_full_rate(void **state) {
@@ -32,20 +42,24 @@ static void test_warmup_rises_to_the_full_rate(void **state) {
 
 static void test_decay_follows_its_formula(void **state) {
   (void)state;
-  struct pen_optimizer constant = optimizer_of(PEN_DECAY_CONSTANT), linear = optimizer_of(PEN_DECAY_LINEAR),
+  struct pen_optimizer constant = optimizer_of(PEN_DECAY_CONSTANT),
+                       linear = optimizer_of(PEN_DECAY_LINEAR),
                        cosine = optimizer_of(PEN_DECAY_COSINE), wsd = optimizer_of(PEN_DECAY_WSD);
   for (uint64_t k = 11; k <= 110; k++) {
     double t = (double)(k - 10) / 100;
     assert_near(pen_learning_rate(&constant, k), 1e-3, 0);
     assert_near(pen_learning_rate(&linear, k), 1e-3 * (1 - 0.9 * t), 1e-18);
-    assert_near(pen_learning_rate(&cosine, k), 1e-3 * (0.1 + 0.9 * (1 + cos(3.14159265358979323846 * t)) / 2), 1e-18);
-    assert_near(pen_learning_rate(&wsd, k), k <= 90 ? 1e-3 : 1e-3 * (1 - 0.9 * (double)(k - 90) / 20), 1e-18);
+    assert_near(pen_learning_rate(&cosine, k),
+                1e-3 * (0.1 + 0.9 * (1 + cos(3.14159265358979323846 * t)) / 2), 1e-18);
+    assert_near(pen_learning_rate(&wsd, k),
+                k <= 90 ? 1e-3 : 1e-3 * (1 - 0.9 * (double)(k - 90) / 20), 1e-18);
   }
 }
 
 static void test_the_rate_stays_at_its_minimum_after_the_last_step(void **state) {
   (void)state;
-  struct pen_optimizer linear = optimizer_of(PEN_DECAY_LINEAR), cosine = optimizer_of(PEN_DECAY_COSINE);
+  struct pen_optimizer linear = optimizer_of(PEN_DECAY_LINEAR),
+                       cosine = optimizer_of(PEN_DECAY_COSINE);
   for (uint64_t k = 110; k < 1000; k += 89) {
     assert_near(pen_learning_rate(&linear, k), 1e-4, 1e-18);
     assert_near(pen_learning_rate(&cosine, k), 1e-4, 1e-18);
@@ -61,8 +75,8 @@ static void test_no_steps_after_warmup_divides_by_nothing(void **state) {
   assert_near(pen_learning_rate(&optimizer, 10), 1e-4, 1e-18);
 }
 
-/* A run that is shorter than its warm-up ends on the way up; one that goes on beyond its end warms up all the same, and nothing is left to
- * decay over. */
+/* A run that is shorter than its warm-up ends on the way up; one that goes on beyond its end warms
+ * up all the same, and nothing is left to decay over. */
 static void test_a_run_may_end_within_the_warmup(void **state) {
   (void)state;
   for (int decay = PEN_DECAY_CONSTANT; decay < PEN_DECAYS; decay++) {
@@ -70,8 +84,11 @@ static void test_a_run_may_end_within_the_warmup(void **state) {
     optimizer.warmup_steps = 20;
     optimizer.steps = 5;
     optimizer.decay_steps = 0; /* as the generator settles it */
-    for (uint64_t k = 1; k <= 20; k++) assert_near(pen_learning_rate(&optimizer, k), 1e-3 * (double)k / 20, 1e-18);
-    for (uint64_t k = 21; k < 100; k++) assert_near(pen_learning_rate(&optimizer, k), decay == PEN_DECAY_CONSTANT ? 1e-3 : 1e-4, 1e-18);
+    for (uint64_t k = 1; k <= 20; k++)
+      assert_near(pen_learning_rate(&optimizer, k), 1e-3 * (double)k / 20, 1e-18);
+    for (uint64_t k = 21; k < 100; k++)
+      assert_near(pen_learning_rate(&optimizer, k), decay == PEN_DECAY_CONSTANT ? 1e-3 : 1e-4,
+                  1e-18);
   }
 }
 
@@ -96,7 +113,8 @@ static void test_bias_corrections(void **state) {
 static void test_the_greatest_magnitude_is_the_greatest_of_all_tensors(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 4.0, 1.0};
-  struct pen_plan plan = {.replica_count = 1, .weight_count = 3, .loss_count = 1, .optimizer.norm = PEN_NORM_INFINITE};
+  struct pen_plan plan = {
+      .replica_count = 1, .weight_count = 3, .loss_count = 1, .optimizer.norm = PEN_NORM_INFINITE};
   assert_near(pen_step_stats_norm(&plan, board), 16.0, 0);
   board[0] = INFINITY;
   assert_true(isinf(pen_step_stats_norm(&plan, board)));
@@ -119,7 +137,8 @@ static void test_a_step_is_skipped_where_the_norm_is_known_and_not_finite(void *
 static void test_board_sums_in_rising_order(void **state) {
   (void)state;
   double board[] = {9.0, 16.0, 1e16, 1.0, 1.0, -1e16};
-  struct pen_plan plan = {.replica_count = 1, .weight_count = 2, .loss_count = 4, .microbatch = 2, .sequence = 8};
+  struct pen_plan plan = {
+      .replica_count = 1, .weight_count = 2, .loss_count = 4, .microbatch = 2, .sequence = 8};
   assert_near(pen_step_stats_norm(&plan, board), 5.0, 0);
   assert_near(pen_step_stats_loss(&plan, board, 64), 0.0, 0);
   plan.loss_is_mean = true;
@@ -136,27 +155,40 @@ static void test_board_sums_in_rising_order(void **state) {
 enum { REPLICAS = 3 };
 static float gradients[REPLICAS][REPLICAS * PEN_NORM_BLOCK];
 
-static unsigned char *arena_of(struct pen_transport *end, uint32_t replica) { return (void)end, (unsigned char *)gradients[replica]; }
-static bool all_reached(struct pen_transport *end, uint32_t count) { return (void)end, (void)count, true; }
+static unsigned char *arena_of(struct pen_transport *end, uint32_t replica) {
+  return (void)end, (unsigned char *)gradients[replica];
+}
+static bool all_reached(struct pen_transport *end, uint32_t count) {
+  return (void)end, (void)count, true;
+}
 static void one_ended(struct pen_transport *end) { (void)end; }
 
-/* Whatever its own place among them, a replica adds the first to the second, then the third: the one is lost beside what goes away again. */
+/* Whatever its own place among them, a replica adds the first to the second, then the third: the
+ * one is lost beside what goes away again. */
 static void test_replicas_add_gradients_in_their_order(void **state) {
   (void)state;
   const float addend[REPLICAS] = {1, 1 << 24, -(1 << 24)};
-  const struct pen_transport_kind kind = {.peer_arena = arena_of, .peers_reached = all_reached, .exchanged = one_ended};
+  const struct pen_transport_kind kind = {
+      .peer_arena = arena_of, .peers_reached = all_reached, .exchanged = one_ended};
   const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
-  const struct pen_plan plan = {.replica_count = REPLICAS, .rank_count = 1, .weights = &weight, .weight_count = 1};
+  const struct pen_plan plan = {
+      .replica_count = REPLICAS, .rank_count = 1, .weights = &weight, .weight_count = 1};
   const struct pen_action row = {.kind = PEN_REDUCE_SCATTER};
   assert_non_null(pen_kernels_open(1));
   for (uint32_t own = 0; own < REPLICAS; own++) {
     const struct pen_shard shard = pen_shard_of(&plan, 0, own);
     const float *sources[REPLICAS];
     struct pen_transport end = {.kind = &kind};
-    struct pen_vm vm = {.plan = &plan, .replica = own, .transport = &end, .arena = (unsigned char *)gradients[own], .weights = (uint32_t[]){0},
-                        .weight_count = 1, .sources = sources};
+    struct pen_vm vm = {.plan = &plan,
+                        .replica = own,
+                        .transport = &end,
+                        .arena = (unsigned char *)gradients[own],
+                        .weights = (uint32_t[]){0},
+                        .weight_count = 1,
+                        .sources = sources};
     for (uint32_t i = 0; i < REPLICAS * REPLICAS * PEN_NORM_BLOCK; i++) {
-      gradients[i / (REPLICAS * PEN_NORM_BLOCK)][i % (REPLICAS * PEN_NORM_BLOCK)] = addend[i / (REPLICAS * PEN_NORM_BLOCK)];
+      gradients[i / (REPLICAS * PEN_NORM_BLOCK)][i % (REPLICAS * PEN_NORM_BLOCK)] =
+          addend[i / (REPLICAS * PEN_NORM_BLOCK)];
     }
     assert_true(pen_reduce_scatter(&vm, &row));
     for (uint64_t i = 0; i < weight.count; i++) {
@@ -168,7 +200,8 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
 
 static void test_logged_numbers_read_back_exactly(void **state) {
   (void)state;
-  const double values[] = {0.1, 1.0 / 3, 5.541263545, 1e-300, 4.9e-324, 1.7976931348623157e308, 0.00020000000000000001};
+  const double values[] = {
+      0.1, 1.0 / 3, 5.541263545, 1e-300, 4.9e-324, 1.7976931348623157e308, 0.00020000000000000001};
   for (size_t i = 0; i < sizeof values / sizeof values[0]; i++) {
     char text[32];
     assert_true(pen_json_number(text, sizeof text, values[i]) < 32);

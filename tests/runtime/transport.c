@@ -1,5 +1,6 @@
-/* transport.c: the shm transport's two ends, driven by two threads: order, credits, counters that wrap around, board, barrier,
- * abort. Under ThreadSanitizer it shows as well that a flag orders what the ends do to a home. */
+/* transport.c: the shm transport's two ends, driven by two threads: order, credits, counters that
+ * wrap around, board, barrier, abort. Under ThreadSanitizer it shows as well that a flag orders
+ * what the ends do to a home. */
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -38,7 +39,8 @@ static void *run_sender(void *argument) {
   struct traffic *traffic = argument;
   struct pen_transport *end = traffic->two.end[0];
   bool going = true;
-  for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps; step++) {
+  for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps;
+       step++) {
     for (uint32_t m = 0; going && m < MESSAGES; m++) {
       const struct pen_message *message = &traffic->two.messages[m];
       memset(end->arena + message->source_offset, value_of(step, m), MESSAGE_BYTES);
@@ -57,12 +59,14 @@ static void check_home(struct traffic *traffic, const unsigned char *home, unsig
   }
 }
 
-/* Gives the credits of the first SLOTS homes, then each home's again as soon as it has been read. */
+/* Gives the credits of the first SLOTS homes, then each home's again as soon as it has been read.
+ */
 static void *run_receiver(void *argument) {
   struct traffic *traffic = argument;
   struct pen_transport *end = traffic->two.end[1];
   bool going = true;
-  for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps; step++) {
+  for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps;
+       step++) {
     for (uint32_t m = 0; m < SLOTS; m++) {
       end->kind->credit(end, &traffic->two.messages[m]);
     }
@@ -123,7 +127,8 @@ static void test_no_home_is_written_before_its_credit(void **state) {
 
 static void test_counters_wrap_around(void **state) {
   (void)state;
-  const uint64_t first_step = ((uint64_t)1 << 32) / MESSAGES - 3; /* the counters pass 2^32 in the third step */
+  const uint64_t first_step =
+      ((uint64_t)1 << 32) / MESSAGES - 3; /* the counters pass 2^32 in the third step */
   struct traffic traffic = {.first_step = first_step, .steps = 8};
   two_ranks_open(&traffic.two, SPIN_NS);
   atomic_store(&traffic.two.shared.arrivals[0].count, (uint32_t)(first_step * MESSAGES));

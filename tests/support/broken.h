@@ -36,16 +36,21 @@ static const struct {
     {"llama", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* tied */"},
     {"llama", "zero_bubble_v", 2, 2, 4, "}; data_parallel = { replicas = 2;"},
     {"mlp", "1f1b", 3, 2, 6, "/* no clip */ }; data_parallel = { replicas = 3;"},
-    {"llama", "zero_bubble_v", 2, 2, 4, "}; data_parallel = { replicas = 2; shard = \"optimizer\";"},
-    {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */ }; data_parallel = { replicas = 3; shard = \"optimizer\";"},
-    {"llama", "zero_bubble_v", 2, 2, 4, "}; data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\";"},
-    {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */ }; data_parallel = { replicas = 2; shard = \"weights\";"},
+    {"llama", "zero_bubble_v", 2, 2, 4,
+     "}; data_parallel = { replicas = 2; shard = \"optimizer\";"},
+    {"llama", "1f1b", 2, 1, 4,
+     "/* bf16 */ /* tied */ }; data_parallel = { replicas = 3; shard = \"optimizer\";"},
+    {"llama", "zero_bubble_v", 2, 2, 4,
+     "}; data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\";"},
+    {"llama", "1f1b", 2, 1, 4,
+     "/* bf16 */ /* tied */ }; data_parallel = { replicas = 2; shard = \"weights\";"},
 };
 enum { SHAPES = sizeof shapes / sizeof shapes[0] };
 
 static inline struct pen_plan *shape_plan(size_t which) {
-  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks, shapes[which].stages,
-                                 shapes[which].microbatches, shapes[which].more));
+  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks,
+                                 shapes[which].stages, shapes[which].microbatches,
+                                 shapes[which].more));
 }
 
 /* A plan's tables are const to its readers; a test that breaks them is none. */
@@ -63,7 +68,8 @@ struct part {
 
 static inline struct part some_part(struct pen_plan *plan, uint64_t *seed) {
   struct part p = {.plan = plan, .seed = seed};
-  p.profile = WRITABLE(struct pen_profile, &plan->profiles[draw(seed, 4) == 0 && plan->profile_count > 1]);
+  p.profile =
+      WRITABLE(struct pen_profile, &plan->profiles[draw(seed, 4) == 0 && plan->profile_count > 1]);
   p.rank = (uint32_t)draw(seed, plan->rank_count);
   p.tables = WRITABLE(struct pen_rank_program, &p.profile->ranks[p.rank]);
   p.action = WRITABLE(struct pen_action, p.tables->actions);
@@ -79,23 +85,30 @@ static inline uint32_t some_row(struct part *p, int first, int last) {
   return PEN_NONE;
 }
 
-static inline uint32_t find_row(const struct part *p, int kind, uint32_t stage, uint32_t microbatch) {
+static inline uint32_t find_row(const struct part *p, int kind, uint32_t stage,
+                                uint32_t microbatch) {
   for (uint32_t row = 0; row < p->tables->action_count; row++)
-    if (p->action[row].kind == kind && p->action[row].stage == stage && p->action[row].microbatch == microbatch) return row;
+    if (p->action[row].kind == kind && p->action[row].stage == stage &&
+        p->action[row].microbatch == microbatch)
+      return row;
   return PEN_NONE;
 }
 
 static inline struct pen_message *some_message(struct part *p) {
   if (p->profile->message_count == 0) return NULL;
-  return WRITABLE(struct pen_message, &p->profile->messages[draw(p->seed, p->profile->message_count)]);
+  return WRITABLE(struct pen_message,
+                  &p->profile->messages[draw(p->seed, p->profile->message_count)]);
 }
 
-static inline struct pen_op *ops_of(const struct part *p) { return WRITABLE(struct pen_op, p->tables->ops); }
+static inline struct pen_op *ops_of(const struct part *p) {
+  return WRITABLE(struct pen_op, p->tables->ops);
+}
 
 /* An op of a random program that rows run. */
 static inline struct pen_op *some_op(struct part *p) {
   const struct pen_program *program = &p->tables->programs[draw(p->seed, p->tables->program_count)];
-  return program->op_count ? ops_of(p) + program->first_op + draw(p->seed, program->op_count) : NULL;
+  return program->op_count ? ops_of(p) + program->first_op + draw(p->seed, program->op_count)
+                           : NULL;
 }
 
 /* Gives a row a frame of its own with one base moved. */
@@ -108,10 +121,13 @@ static inline void set_base(struct part *p, uint32_t row, int base, uint64_t off
   p->action[row].frame = p->tables->frame_count++;
 }
 
-static inline uint64_t base_of(const struct part *p, uint32_t row, int base) { return p->tables->frames[p->action[row].frame].base[base]; }
+static inline uint64_t base_of(const struct part *p, uint32_t row, int base) {
+  return p->tables->frames[p->action[row].frame].base[base];
+}
 
 /* Moves one base of all rows of a stage and microbatch. */
-static inline void set_all_bases(struct part *p, uint32_t stage, uint32_t microbatch, int base, uint64_t offset) {
+static inline void set_all_bases(struct part *p, uint32_t stage, uint32_t microbatch, int base,
+                                 uint64_t offset) {
   for (int kind = PEN_F; kind <= PEN_W; kind++) {
     uint32_t row = find_row(p, kind, stage, microbatch);
     if (row != PEN_NONE) set_base(p, row, base, offset);
@@ -136,8 +152,8 @@ struct defect {
   const char *reasons[10];          /* words of which one must stand in the message */
 };
 
-/* A plan takes far longer to make than to break. So it is made once and broken in children, which leave what came of it in memory that they
- * share with the parent. */
+/* A plan takes far longer to make than to break. So it is made once and broken in children, which
+ * leave what came of it in memory that they share with the parent. */
 static inline void *shared_memory(size_t bytes) {
   void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   assert_true(shared != MAP_FAILED);
@@ -165,7 +181,8 @@ struct verdict {
   struct pen_problem problem;
 };
 
-static inline void break_plan(const struct defect *defect, struct pen_plan *plan, struct verdict *verdict) {
+static inline void break_plan(const struct defect *defect, struct pen_plan *plan,
+                              struct verdict *verdict) {
   struct part part = some_part(plan, &verdict->seed);
   verdict->applied = defect->apply(&part);
   verdict->accepted = verdict->applied && pen_verify(plan, &verdict->problem);
@@ -177,7 +194,8 @@ static inline bool says_one_of(const char *reason, const char *const words[10]) 
   return false;
 }
 
-/* Puts each defect into each shape, four times or PEN_BREAK_ROUNDS times; all must be rejected, with their own words. */
+/* Puts each defect into each shape, four times or PEN_BREAK_ROUNDS times; all must be rejected,
+ * with their own words. */
 static inline void reject_all(const struct defect *defects, size_t count, uint64_t seed) {
   const char *given = getenv("PEN_BREAK_ROUNDS");
   unsigned total = 0, rounds = given ? (unsigned)strtoul(given, NULL, 10) : 4;
@@ -193,10 +211,12 @@ static inline void reject_all(const struct defect *defects, size_t count, uint64
         _exit(0);
       }
       int status = await_child();
-      bool right = !verdict->applied || (!verdict->accepted && says_one_of(verdict->problem.reason, defects[which].reasons));
+      bool right = !verdict->applied || (!verdict->accepted && says_one_of(verdict->problem.reason,
+                                                                           defects[which].reasons));
       if (status != 0 || !right)
-        fail_msg("%s, seed %lu, %s %s: %s, status %#x", defects[which].name, (unsigned long)seed, shapes[round % SHAPES].family,
-                 shapes[round % SHAPES].schedule, verdict->accepted ? "accepted" : verdict->problem.reason, (unsigned)status);
+        fail_msg("%s, seed %lu, %s %s: %s, status %#x", defects[which].name, (unsigned long)seed,
+                 shapes[round % SHAPES].family, shapes[round % SHAPES].schedule,
+                 verdict->accepted ? "accepted" : verdict->problem.reason, (unsigned)status);
       applied += verdict->applied;
       seed = verdict->seed;
     }

@@ -1,5 +1,6 @@
-/* checkpoint_model.h: what the tests of files and checkpoints share: a small model made by hand over any number of ranks, values
- * that can be computed again, a working folder, and a way to watch pen_fail().
+/* checkpoint_model.h: what the tests of files and checkpoints share: a small model made by hand
+ * over any number of ranks, values that can be computed again, a working folder, and a way to watch
+ * pen_fail().
  *
  * Headers and offsets are made here, by code of its own, and not by the runtime's.
  */
@@ -49,26 +50,47 @@ struct model {
 };
 
 static const struct pen_weight model_rows[MODEL_WEIGHTS] = {
-  {.name = "model.embed_tokens.weight", .dim_count = 2, .dim = {37, 8}, .deviation = 0.02, .weight_decay = 0.1},
-  {.name = "model.layers.0.input_layernorm.weight", .dim_count = 1, .dim = {8}, .initial = PEN_INITIAL_ONES},
-  {.name = "model.layers.0.mlp.up_proj.weight", .dim_count = 2, .dim = {301, 257}, .deviation = 0.5, .weight_decay = 0.1},
-  {.name = "model.layers.1.frozen.weight", .dim_count = 2, .dim = {5, 3}, .deviation = 1, .frozen = true},
-  {.name = "model.norm.bias", .dim_count = 1, .dim = {1}, .initial = PEN_INITIAL_ZEROS},
-  {.name = "lm_head.weight", .dim_count = 2, .dim = {37, 8}, .deviation = 0.02, .weight_decay = 0.1},
+    {.name = "model.embed_tokens.weight",
+     .dim_count = 2,
+     .dim = {37, 8},
+     .deviation = 0.02,
+     .weight_decay = 0.1},
+    {.name = "model.layers.0.input_layernorm.weight",
+     .dim_count = 1,
+     .dim = {8},
+     .initial = PEN_INITIAL_ONES},
+    {.name = "model.layers.0.mlp.up_proj.weight",
+     .dim_count = 2,
+     .dim = {301, 257},
+     .deviation = 0.5,
+     .weight_decay = 0.1},
+    {.name = "model.layers.1.frozen.weight",
+     .dim_count = 2,
+     .dim = {5, 3},
+     .deviation = 1,
+     .frozen = true},
+    {.name = "model.norm.bias", .dim_count = 1, .dim = {1}, .initial = PEN_INITIAL_ZEROS},
+    {.name = "lm_head.weight",
+     .dim_count = 2,
+     .dim = {37, 8},
+     .deviation = 0.02,
+     .weight_decay = 0.1},
 };
 
 /* One entry of a header; returns the tensor's past-the-end offset. */
-static inline uint64_t model_entry(char *header, const struct pen_weight *weight, const char *suffix, uint64_t begin) {
+static inline uint64_t model_entry(char *header, const struct pen_weight *weight,
+                                   const char *suffix, uint64_t begin) {
   size_t used = strlen(header);
   uint64_t end = begin + 4 * weight->count;
-  used += (size_t)snprintf(header + used, MODEL_HEADER_BYTES - used, "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[",
-                           used > 1 ? "," : "", weight->name, suffix);
+  used += (size_t)snprintf(header + used, MODEL_HEADER_BYTES - used,
+                           "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[", used > 1 ? "," : "",
+                           weight->name, suffix);
   for (uint32_t i = 0; i < weight->dim_count; i++) {
     used += (size_t)snprintf(header + used, MODEL_HEADER_BYTES - used, "%s%llu", i > 0 ? "," : "",
                              (unsigned long long)weight->dim[i]);
   }
-  snprintf(header + used, MODEL_HEADER_BYTES - used, "],\"data_offsets\":[%llu,%llu]}", (unsigned long long)begin,
-           (unsigned long long)end);
+  snprintf(header + used, MODEL_HEADER_BYTES - used, "],\"data_offsets\":[%llu,%llu]}",
+           (unsigned long long)begin, (unsigned long long)end);
   return end;
 }
 
@@ -115,7 +137,8 @@ static inline uint64_t model_place(uint64_t *arena_bytes, uint64_t count) {
   return offset;
 }
 
-/* The model over `ranks` ranks. `turn` moves the weights among them: another topology of the same model. */
+/* The model over `ranks` ranks. `turn` moves the weights among them: another topology of the same
+ * model. */
 static inline void model_make(struct model *model, uint32_t ranks, uint32_t turn) {
   memset(model, 0, sizeof *model);
   memcpy(model->weights, model_rows, sizeof model_rows);
@@ -147,9 +170,11 @@ static inline void model_make(struct model *model, uint32_t ranks, uint32_t turn
 
 /* ---- values ---- */
 
-/* Element `index` of one part of one weight in state `state`: finite, and different wherever it stands. */
+/* Element `index` of one part of one weight in state `state`: finite, and different wherever it
+ * stands. */
 static inline float model_value(uint64_t state, uint32_t weight, int part, uint64_t index) {
-  uint64_t z = state * 0x9e3779b97f4a7c15u + weight * 0xbf58476d1ce4e5b9u + (uint64_t)part * 0x94d049bb133111ebu + index;
+  uint64_t z = state * 0x9e3779b97f4a7c15u + weight * 0xbf58476d1ce4e5b9u +
+               (uint64_t)part * 0x94d049bb133111ebu + index;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
   z = (z ^ z >> 27) * 0x94d049bb133111ebu;
   uint32_t bits = (uint32_t)(z >> 32);
@@ -167,11 +192,13 @@ static inline unsigned char *model_arena(const struct model *model, uint32_t ran
   return arena;
 }
 
-static inline void model_fill(const struct model *model, uint32_t rank, unsigned char *arena, uint64_t state) {
+static inline void model_fill(const struct model *model, uint32_t rank, unsigned char *arena,
+                              uint64_t state) {
   for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
     const struct pen_weight *weight = &model->weights[i];
     for (int part = 0; part < PEN_CHECKPOINT_TENSORS && weight->rank == rank; part++) {
-      uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_offset, weight->exp_avg_offset, weight->exp_avg_sq_offset};
+      uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_offset, weight->exp_avg_offset,
+                                                  weight->exp_avg_sq_offset};
       for (uint64_t j = 0; j < weight->count && offsets[part] != UINT64_MAX; j++) {
         ((float *)(arena + offsets[part]))[j] = model_value(state, i, part, j);
       }
@@ -179,9 +206,10 @@ static inline void model_fill(const struct model *model, uint32_t rank, unsigned
   }
 }
 
-/* How many bytes of an arena differ from one that model_fill() filled, window and gradients included. */
-static inline uint64_t model_differences(const struct model *model, uint32_t rank, const unsigned char *arena,
-                                         uint64_t state) {
+/* How many bytes of an arena differ from one that model_fill() filled, window and gradients
+ * included. */
+static inline uint64_t model_differences(const struct model *model, uint32_t rank,
+                                         const unsigned char *arena, uint64_t state) {
   unsigned char *expected = model_arena(model, rank);
   uint64_t count = 0;
   model_fill(model, rank, expected, state);
@@ -205,14 +233,15 @@ static inline void model_begin(const char *dir, const struct pen_plan *plan, uin
   model_must(pen_checkpoint_begin(dir, plan, step, &failure), &failure);
 }
 
-static inline void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena, const char *dir, uint64_t step,
+static inline void model_write(const struct pen_plan *plan, uint32_t rank,
+                               const unsigned char *arena, const char *dir, uint64_t step,
                                unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_save_failure failure;
   model_must(pen_checkpoint_write(plan, 0, rank, arena, dir, step, digests, &failure), &failure);
 }
 
-static inline void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
-                                unsigned char (*digests)[PEN_DIGEST_BYTES]) {
+static inline void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
+                                uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES]) {
   struct pen_save_failure failure;
   model_must(pen_checkpoint_finish(plan, dir, step, cursor, digests, &failure), &failure);
 }
@@ -224,7 +253,8 @@ static char model_folder[PATH_MAX];
 static inline int model_setup(void **state) {
   (void)state;
   const char *base = getenv("TMPDIR");
-  snprintf(model_folder, sizeof model_folder, "%s/penstock-test-XXXXXX", base != NULL ? base : "/tmp");
+  snprintf(model_folder, sizeof model_folder, "%s/penstock-test-XXXXXX",
+           base != NULL ? base : "/tmp");
   return mkdtemp(model_folder) == NULL ? -1 : chdir(model_folder);
 }
 
@@ -262,7 +292,8 @@ static inline int model_run(void (*work)(void *), void *argument) {
   }
   close(ends[1]);
   size_t used = 0;
-  for (ssize_t count; used < sizeof said - 1 && (count = read(ends[0], said + used, sizeof said - 1 - used)) > 0;) {
+  for (ssize_t count; used < sizeof said - 1 &&
+                      (count = read(ends[0], said + used, sizeof said - 1 - used)) > 0;) {
     used += (size_t)count;
   }
   said[used] = 0;
@@ -271,7 +302,8 @@ static inline int model_run(void (*work)(void *), void *argument) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-/* work(argument) must end with that status and one line that contains every given text; the list ends with NULL. */
+/* work(argument) must end with that status and one line that contains every given text; the list
+ * ends with NULL. */
 static inline void model_refused(int status, void (*work)(void *), void *argument, ...) {
   int got = model_run(work, argument);
   if (got != status) {

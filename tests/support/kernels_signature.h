@@ -1,4 +1,5 @@
-/* kernels_signature.h: what ops.def's signature says of an op's operands, for tests that treat all ops alike. */
+/* kernels_signature.h: what ops.def's signature says of an op's operands, for tests that treat all
+ * ops alike. */
 #ifndef PEN_KERNELS_SIGNATURE_H
 #define PEN_KERNELS_SIGNATURE_H
 
@@ -16,8 +17,9 @@ struct signature {
 };
 
 /* One operand of a signature: NAME[?]['[' DIM,DIM ']'][:TYPE][@OTHER][+] */
-static struct operand parse_operand(enum pen_dtype dtype, enum pen_op_kind kind, const int64_t *dim, const char *text, size_t length) {
-  struct operand o = { .count = 1, .element_bytes = sizeof(float) };
+static struct operand parse_operand(enum pen_dtype dtype, enum pen_op_kind kind, const int64_t *dim,
+                                    const char *text, size_t length) {
+  struct operand o = {.count = 1, .element_bytes = sizeof(float)};
   const char *end = text + length;
   const size_t name = strcspn(text, "?[");
   snprintf(o.name, sizeof o.name, "%.*s", (int)name, text);
@@ -26,25 +28,24 @@ static struct operand parse_operand(enum pen_dtype dtype, enum pen_op_kind kind,
   text += strcspn(text, "[") + 1;
   while (text[-1] != ']') {
     const size_t here = strcspn(text, ",]");
-    o.count *= *text >= '0' && *text <= '9' ? strtoul(text, NULL, 10) : (size_t)dim_value(kind, dim, text, here);
+    o.count *= *text >= '0' && *text <= '9' ? strtoul(text, NULL, 10)
+                                            : (size_t)dim_value(kind, dim, text, here);
     text += here + 1;
   }
   for (; text < end; text++) {
     o.accumulates |= *text == '+';
     o.integer |= !strncmp(text, ":i32", 4);
     o.of_op |= !strncmp(text, ":t", 2);
-    if (!strncmp(text, ":f64", 4))
-      o.element_bytes = sizeof(double);
-    if (*text == '@')
-      snprintf(o.shares, sizeof o.shares, "%.*s", (int)(end - text - 1), text + 1);
+    if (!strncmp(text, ":f64", 4)) o.element_bytes = sizeof(double);
+    if (*text == '@') snprintf(o.shares, sizeof o.shares, "%.*s", (int)(end - text - 1), text + 1);
   }
-  if (o.of_op && dtype == PEN_BF16)
-    o.element_bytes = sizeof(uint16_t);
+  if (o.of_op && dtype == PEN_BF16) o.element_bytes = sizeof(uint16_t);
   return o;
 }
 
-UNUSED_MAYBE static struct signature parse_as(enum pen_dtype dtype, enum pen_op_kind kind, const int64_t *dim) {
-  struct signature s = { 0 };
+UNUSED_MAYBE static struct signature parse_as(enum pen_dtype dtype, enum pen_op_kind kind,
+                                              const int64_t *dim) {
+  struct signature s = {0};
   const char *text = op_rows[kind].signature;
   for (int output = 0; *text; text += strspn(text, " ")) {
     const size_t length = strcspn(text, " ");
@@ -59,17 +60,20 @@ UNUSED_MAYBE static struct signature parse_as(enum pen_dtype dtype, enum pen_op_
   return s;
 }
 
-UNUSED_MAYBE static struct signature parse(enum pen_op_kind kind, const int64_t *dim) { return parse_as(PEN_F32, kind, dim); }
+UNUSED_MAYBE static struct signature parse(enum pen_op_kind kind, const int64_t *dim) {
+  return parse_as(PEN_F32, kind, dim);
+}
 
 UNUSED_MAYBE static size_t find(const struct signature *s, const char *name) {
   for (size_t i = 0; i < s->count; i++)
-    if (!strcmp(s->operand[i].name, name))
-      return i;
+    if (!strcmp(s->operand[i].name, name)) return i;
   fail_msg("no operand %s", name);
   return 0;
 }
 
-UNUSED_MAYBE static size_t operand_bytes(const struct operand *o) { return o->count * o->element_bytes; }
+UNUSED_MAYBE static size_t operand_bytes(const struct operand *o) {
+  return o->count * o->element_bytes;
+}
 
 /* The sequence of an op that takes starts of documents. */
 UNUSED_MAYBE static size_t starts_sequence(enum pen_op_kind kind, const int64_t *dim) {
@@ -88,8 +92,7 @@ UNUSED_MAYBE static void fill_starts(int32_t *starts, size_t count, size_t seque
 UNUSED_MAYBE static void spread_operand(void *to, const struct operand *o, uint64_t seed) {
   if (o->element_bytes == sizeof(uint16_t)) {
     float *x = random_floats(o->count, seed);
-    for (size_t i = 0; i < o->count; i++)
-      ((uint16_t *)to)[i] = half_of(x[i]);
+    for (size_t i = 0; i < o->count; i++) ((uint16_t *)to)[i] = half_of(x[i]);
     return;
   }
   if (o->element_bytes == sizeof(float)) {

@@ -1,4 +1,5 @@
-/* kernels_support.h: what the tests of the kernels share: tensors, comparisons, f64 differences, every instruction set. */
+/* kernels_support.h: what the tests of the kernels share: tensors, comparisons, f64 differences,
+ * every instruction set. */
 #ifndef PEN_KERNELS_SUPPORT_H
 #define PEN_KERNELS_SUPPORT_H
 
@@ -21,14 +22,17 @@ enum { TENSORS_MAX = 256 };
 static void *tensor_blocks[TENSORS_MAX];
 static size_t tensor_count;
 
-/* Memory aligned as the kernels may expect and no more: 64 bytes past a multiple of 4096 when `shift` is 1, and so on. It ends
- * where the tensor ends, so that an address sanitizer sees a kernel that goes on. Freed after each test. */
+/* Memory aligned as the kernels may expect and no more: 64 bytes past a multiple of 4096 when
+ * `shift` is 1, and so on. It ends where the tensor ends, so that an address sanitizer sees a
+ * kernel that goes on. Freed after each test. */
 UNUSED_MAYBE static void *bytes_at(size_t bytes, size_t shift) {
   char *block = NULL;
   if (bytes > PTRDIFF_MAX / 2) abort(); /* a test's own slip */
   assert_true(tensor_count < TENSORS_MAX);
   assert_int_equal(posix_memalign((void **)&block, 4096, shift * PEN_ALIGNMENT_BYTES + bytes), 0);
-  memset(block, 0x7f, shift * PEN_ALIGNMENT_BYTES + bytes); /* large numbers, so that what is not written shows */
+  memset(
+      block, 0x7f,
+      shift * PEN_ALIGNMENT_BYTES + bytes); /* large numbers, so that what is not written shows */
   tensor_blocks[tensor_count++] = block;
   return block + shift * PEN_ALIGNMENT_BYTES;
 }
@@ -36,7 +40,8 @@ UNUSED_MAYBE static void *bytes_at(size_t bytes, size_t shift) {
 UNUSED_MAYBE static float *floats(size_t count) { return bytes_at(count * sizeof(float), 0); }
 UNUSED_MAYBE static double *doubles(size_t count) { return bytes_at(count * sizeof(double), 0); }
 
-/* Evenly spread over -1 .. 1, from a 64-bit congruence (Knuth's constants); the same for a seed on every machine. */
+/* Evenly spread over -1 .. 1, from a 64-bit congruence (Knuth's constants); the same for a seed on
+ * every machine. */
 UNUSED_MAYBE static void spread(float *x, size_t count, uint64_t seed) {
   uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
   for (size_t i = 0; i < count; i++) {
@@ -57,33 +62,33 @@ UNUSED_MAYBE static float *copy_of(const float *x, size_t count) {
 
 UNUSED_MAYBE static double *widened(const float *x, size_t count) {
   double *y = doubles(count);
-  for (size_t i = 0; i < count; i++)
-    y[i] = (double)x[i];
+  for (size_t i = 0; i < count; i++) y[i] = (double)x[i];
   return y;
 }
 
 /* Every element within tolerance * (its own size + `floor_share` of the greatest). */
-UNUSED_MAYBE static void assert_near(const char *what, const float *actual, const double *expected, size_t count,
-                                     double tolerance, double floor_share) {
+UNUSED_MAYBE static void assert_near(const char *what, const float *actual, const double *expected,
+                                     size_t count, double tolerance, double floor_share) {
   double most = 0;
-  for (size_t i = 0; i < count; i++)
-    most = fmax(most, fabs(expected[i]));
+  for (size_t i = 0; i < count; i++) most = fmax(most, fabs(expected[i]));
   for (size_t i = 0; i < count; i++) {
     const double allowed = tolerance * (fabs(expected[i]) + floor_share * most);
     if (!(fabs((double)actual[i] - expected[i]) <= allowed))
-      fail_msg("%s[%zu] is %.9g, expected %.9g within %.2g", what, i, (double)actual[i], expected[i], allowed);
+      fail_msg("%s[%zu] is %.9g, expected %.9g within %.2g", what, i, (double)actual[i],
+               expected[i], allowed);
   }
 }
 
-UNUSED_MAYBE static void assert_same_bits(const char *what, const void *a, const void *b, size_t bytes) {
+UNUSED_MAYBE static void assert_same_bits(const char *what, const void *a, const void *b,
+                                          size_t bytes) {
   for (size_t i = 0; i < bytes; i++)
     if (((const unsigned char *)a)[i] != ((const unsigned char *)b)[i])
       fail_msg("%s differs at byte %zu of %zu", what, i, bytes);
 }
 
 /* Central differences in f64: gradient[i] = d f / d x[i]. x is left as it was. */
-UNUSED_MAYBE static void differences(double (*f)(const void *), const void *context, double *x, size_t count,
-                                     double *gradient) {
+UNUSED_MAYBE static void differences(double (*f)(const void *), const void *context, double *x,
+                                     size_t count, double *gradient) {
   const double step = 1e-5;
   for (size_t i = 0; i < count; i++) {
     const double kept = x[i];
@@ -101,18 +106,18 @@ struct op_row {
 };
 
 UNUSED_MAYBE static const struct op_row op_rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning)                                                \
-  [PEN_OP_##kind] = { #kind, dims, signature, workspace },
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
+  [PEN_OP_##kind] = {#kind, dims, signature, workspace},
 #include "kernels/ops.def"
 };
 
 /* The value of a dim by its name, for one op. */
-UNUSED_MAYBE static int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, size_t length) {
+UNUSED_MAYBE static int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name,
+                                      size_t length) {
   const char *at = op_rows[kind].dims;
   for (int i = 0; *at; i++) {
     const size_t here = strcspn(at, " ");
-    if (here == length && !strncmp(at, name, length))
-      return dim[i];
+    if (here == length && !strncmp(at, name, length)) return dim[i];
     at += here + strspn(at + here, " ");
   }
   fail_msg("%s has no dim %.*s", op_rows[kind].name, (int)length, name);
@@ -120,29 +125,26 @@ UNUSED_MAYBE static int64_t dim_value(enum pen_op_kind kind, const int64_t *dim,
 }
 
 /* A factor of a formula: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
-UNUSED_MAYBE static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const char *text) {
+UNUSED_MAYBE static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype,
+                                     const int64_t *dim, const char *text) {
   const size_t length = strcspn(text, "<*+");
-  if (*text >= '0' && *text <= '9')
-    return strtoul(text, NULL, 10);
-  if (length == 4 && !strncmp(text, "bf16", 4))
-    return dtype == PEN_BF16;
-  if (length == 3 && !strncmp(text, "f32", 3))
-    return dtype == PEN_F32;
+  if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
+  if (length == 4 && !strncmp(text, "bf16", 4)) return dtype == PEN_BF16;
+  if (length == 3 && !strncmp(text, "f32", 3)) return dtype == PEN_F32;
   const size_t value = (size_t)dim_value(kind, dim, text, length);
   const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
   return value < most ? value : most;
 }
 
 /* A formula of ops.def: a sum of products of such factors. */
-UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const char *text) {
+UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim,
+                                   const char *text) {
   size_t sum = 0, product = 1;
   for (;;) {
     product *= factor_of(kind, dtype, dim, text);
     text += strcspn(text, "*+");
-    if (*text != '*')
-      sum += product, product = 1;
-    if (!*text++)
-      return sum;
+    if (*text != '*') sum += product, product = 1;
+    if (!*text++) return sum;
   }
 }
 
@@ -150,27 +152,31 @@ UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, 
 static struct kept {
   struct kept *before;
   void *prepared;
-} *all_kept;
+} * all_kept;
 
 UNUSED_MAYBE static void *keep(void *prepared) {
   struct kept *kept = malloc(sizeof *kept);
   assert_non_null(kept);
-  *kept = (struct kept){ all_kept, prepared };
+  *kept = (struct kept){all_kept, prepared};
   all_kept = kept;
   return prepared;
 }
 
 /* Runs a call as the runtime does, with exactly the workspace that ops.def grants. */
-UNUSED_MAYBE static void run_as(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
+UNUSED_MAYBE static void run_as(enum pen_dtype dtype, enum pen_op_kind kind,
+                                struct pen_call *call) {
   const size_t bytes = formula(kind, dtype, call->dim, op_rows[kind].workspace);
   call->workspace = bytes ? bytes_at(bytes, 0) : NULL;
   call->prepared = keep(pen_kernels_prepare(kind, dtype, call->dim, call->real));
   pen_kernel_of(kind, dtype)(call);
 }
 
-UNUSED_MAYBE static void run(enum pen_op_kind kind, struct pen_call *call) { run_as(PEN_F32, kind, call); }
+UNUSED_MAYBE static void run(enum pen_op_kind kind, struct pen_call *call) {
+  run_as(PEN_F32, kind, call);
+}
 
-/* bf16, and the nearest to an f32, ties to even; by scalars and another way than the kernels: through the f64 that is halfway. */
+/* bf16, and the nearest to an f32, ties to even; by scalars and another way than the kernels:
+ * through the f64 that is halfway. */
 UNUSED_MAYBE static float float_of(uint16_t half) {
   const uint32_t bits = (uint32_t)half << 16;
   float x;
@@ -182,12 +188,12 @@ UNUSED_MAYBE static uint16_t half_of(float x) {
   uint32_t bits;
   memcpy(&bits, &x, sizeof bits);
   const uint16_t below = (uint16_t)(bits >> 16); /* towards zero */
-  if (isnan(x))
-    return below | 0x40;
-  if (isinf(x))
-    return below;
+  if (isnan(x)) return below | 0x40;
+  if (isinf(x)) return below;
   const uint16_t above = below + 1; /* away from zero; past the greatest: an infinity, 2^128 */
-  const double low = (double)float_of(below), high = isinf(float_of(above)) ? copysign(0x1p128, (double)x) : (double)float_of(above);
+  const double low = (double)float_of(below), high = isinf(float_of(above))
+                                                         ? copysign(0x1p128, (double)x)
+                                                         : (double)float_of(above);
   const double from_low = fabs((double)x - low), from_high = fabs(high - (double)x);
   return from_low < from_high || (from_low == from_high && !(below & 1)) ? below : above;
 }
@@ -195,15 +201,13 @@ UNUSED_MAYBE static uint16_t half_of(float x) {
 /* A copy in bf16, and what it holds in f32. */
 UNUSED_MAYBE static uint16_t *halves(const float *x, size_t count) {
   uint16_t *y = bytes_at(count * sizeof *y, 0);
-  for (size_t i = 0; i < count; i++)
-    y[i] = half_of(x[i]);
+  for (size_t i = 0; i < count; i++) y[i] = half_of(x[i]);
   return y;
 }
 
 UNUSED_MAYBE static float *floats_of(const uint16_t *x, size_t count) {
   float *y = floats(count);
-  for (size_t i = 0; i < count; i++)
-    y[i] = float_of(x[i]);
+  for (size_t i = 0; i < count; i++) y[i] = float_of(x[i]);
   return y;
 }
 
@@ -215,8 +219,7 @@ static int open_set(void **state) {
 
 static int free_tensors(void **state) {
   (void)state;
-  while (tensor_count)
-    free(tensor_blocks[--tensor_count]);
+  while (tensor_count) free(tensor_blocks[--tensor_count]);
   return 0;
 }
 
@@ -228,7 +231,7 @@ UNUSED_MAYBE static int has_set(const char *name) {
 
 /* Runs each test once for every instruction set of this CPU, all in one group. */
 UNUSED_MAYBE static int run_on_every_set(const struct CMUnitTest *tests, size_t count) {
-  static char *const sets[] = { "baseline", "avx2", "avx512", "avx512bf16" };
+  static char *const sets[] = {"baseline", "avx2", "avx512", "avx512bf16"};
   enum { SETS = sizeof sets / sizeof *sets };
   static char names[TENSORS_MAX][96];
   struct CMUnitTest all[SETS * count];
@@ -237,7 +240,8 @@ UNUSED_MAYBE static int run_on_every_set(const struct CMUnitTest *tests, size_t 
   for (size_t s = 0; s < SETS; s++)
     for (size_t i = 0; i < count && has_set(sets[s]); i++) {
       snprintf(names[total], sizeof names[total], "%s: %s", sets[s], tests[i].name);
-      all[total] = (struct CMUnitTest){ names[total], tests[i].test_func, open_set, free_tensors, sets[s] };
+      all[total] =
+          (struct CMUnitTest){names[total], tests[i].test_func, open_set, free_tensors, sets[s]};
       total++;
     }
   return _cmocka_run_group_tests("kernels", all, total, NULL, NULL);

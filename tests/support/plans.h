@@ -1,4 +1,5 @@
-/* plans.h: what the generator's tests share: small topologies and partitions made by hand, and a random source whose seed is told. */
+/* plans.h: what the generator's tests share: small topologies and partitions made by hand, and a
+ * random source whose seed is told. */
 #ifndef PEN_TESTS_PLANS_H
 #define PEN_TESTS_PLANS_H
 
@@ -21,7 +22,8 @@ static inline const char *tests_path(const char *name) {
 }
 
 /* Stages over ranks in a loop or in a V, one layer a stage. */
-static inline struct pen_partition *make_partition(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches, bool zigzag) {
+static inline struct pen_partition *make_partition(uint32_t ranks, uint32_t stages_per_rank,
+                                                   uint32_t microbatches, bool zigzag) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   partition->rank_count = ranks;
   partition->stages_per_rank = stages_per_rank;
@@ -38,7 +40,8 @@ static inline struct pen_partition *make_partition(uint32_t ranks, uint32_t stag
 }
 
 /* What a schedule asks a topology; warmup 0: not set. */
-static inline struct pen_topology *make_topology(const char *schedule, int warmup, bool zero_bubble) {
+static inline struct pen_topology *make_topology(const char *schedule, int warmup,
+                                                 bool zero_bubble) {
   struct pen_topology *topology = pen_new(1, sizeof *topology);
   topology->path = topology->name = "test";
   topology->pipeline_schedule = schedule;
@@ -49,8 +52,9 @@ static inline struct pen_topology *make_topology(const char *schedule, int warmu
 }
 
 /* The order of a schedule on its own placement. */
-static inline struct pen_order *make_order(const char *schedule, int warmup, bool zero_bubble, uint32_t ranks,
-                                           uint32_t stages_per_rank, uint32_t microbatches,
+static inline struct pen_order *make_order(const char *schedule, int warmup, bool zero_bubble,
+                                           uint32_t ranks, uint32_t stages_per_rank,
+                                           uint32_t microbatches,
                                            struct pen_partition **partition) {
   bool zigzag = strcmp(pen_schedule_of(schedule)->placement, "v") == 0;
   *partition = make_partition(ranks, stages_per_rank, microbatches, zigzag);
@@ -68,7 +72,8 @@ static inline char *order_text(const struct pen_order *order) {
     for (uint32_t index = 0; index < order->count[rank]; index++) {
       const struct pen_compute *action = &order->action[rank][index];
       bool second = index > 0 && action[-1].overlaps;
-      fprintf(file, "%c%s", second ? '|' : ' ', pen_action_text(word, action->kind, action->stage, action->microbatch));
+      fprintf(file, "%c%s", second ? '|' : ' ',
+              pen_action_text(word, action->kind, action->stage, action->microbatch));
     }
     fputc('\n', file);
   }

@@ -1,10 +1,13 @@
-/* symbolic.h: what a written order of F, I, W, B, sends and receives computes, as symbols: it is run word by word, and each value is a hash
- * of how it came about, from inputs and targets, which the words name by microbatch. It shares nothing with the generator: no plan, no
- * slots, no proofs; a microbatch of a stage has a buffer of its own for all that it ever needs.
+/* symbolic.h: what a written order of F, I, W, B, sends and receives computes, as symbols: it is
+ * run word by word, and each value is a hash of how it came about, from inputs and targets, which
+ * the words name by microbatch. It shares nothing with the generator: no plan, no slots, no proofs;
+ * a microbatch of a stage has a buffer of its own for all that it ever needs.
  *
- * Three models of communication: puts (a receive lets the next message of that pair of ranks come and never blocks; a send blocks until
- * it may), and rendezvous, in which sends and receives wait in lanes behind the computations before them: a lane for each directed pair
- * of ranks at each end, or one lane a rank. In all of them messages of a directed pair leave and arrive in the order of the words. */
+ * Three models of communication: puts (a receive lets the next message of that pair of ranks come
+ * and never blocks; a send blocks until it may), and rendezvous, in which sends and receives wait
+ * in lanes behind the computations before them: a lane for each directed pair of ranks at each end,
+ * or one lane a rank. In all of them messages of a directed pair leave and arrive in the order of
+ * the words. */
 #ifndef PEN_TESTS_SYMBOLIC_H
 #define PEN_TESTS_SYMBOLIC_H
 
@@ -41,18 +44,19 @@ struct symbolic {
   const struct words *words;
   enum model model;
   uint32_t ranks, stages, microbatches;
-  uint32_t *next;          /* [rank] word to run */
-  struct talk **talk;      /* [rank][word] */
-  uint64_t **carried;      /* [pair][sequence] what the message holds; 0: not sent */
-  bool **may;              /* [pair][sequence] puts: its receive was reached */
+  uint32_t *next;             /* [rank] word to run */
+  struct talk **talk;         /* [rank][word] */
+  uint64_t **carried;         /* [pair][sequence] what the message holds; 0: not sent */
+  bool **may;                 /* [pair][sequence] puts: its receive was reached */
   uint32_t *sends, *receives; /* [pair] in all */
-  struct buffer *buffer;   /* [stage][microbatch] */
-  uint64_t *sum;           /* [stage] of weight gradients; and one more, of losses */
+  struct buffer *buffer;      /* [stage][microbatch] */
+  uint64_t *sum;              /* [stage] of weight gradients; and one more, of losses */
   bool wrong;
 };
 
 static inline uint64_t mixed(uint64_t a, uint64_t b, uint64_t c) {
-  uint64_t x = a * 0x9E3779B97F4A7C15u ^ (b + 0x7F4A7C15u) * 0xBF58476D1CE4E5B9u ^ (c + 1) * 0x94D049BB133111EBu;
+  uint64_t x = a * 0x9E3779B97F4A7C15u ^ (b + 0x7F4A7C15u) * 0xBF58476D1CE4E5B9u ^
+               (c + 1) * 0x94D049BB133111EBu;
   x ^= x >> 31;
   x *= 0xD6E8FEB86659FD93u;
   x ^= x >> 29;
@@ -72,21 +76,27 @@ static inline uint32_t neighbour(const struct symbolic *s, const struct word *w)
   return w->stage > 0 ? w->stage - 1 : PEN_NONE;
 }
 
-/* Numbers the messages of every pair; false: a word speaks to nobody, or of what its rank does not have. */
+/* Numbers the messages of every pair; false: a word speaks to nobody, or of what its rank does not
+ * have. */
 static inline bool index_words(struct symbolic *s) {
   const uint32_t *rank_of = s->words->partition->rank_of;
   for (uint32_t rank = 0; rank < s->ranks; rank++) {
     s->talk[rank] = pen_new(s->words->count[rank] + 1u, sizeof **s->talk);
     for (uint32_t i = 0; i < s->words->count[rank]; i++) {
       const struct word *w = &s->words->word[rank][i];
-      if (w->stage >= s->stages || w->microbatch >= s->microbatches || rank_of[w->stage] != rank) return false;
-      if (w->overlaps && (talks(w->kind) || i + 1 == s->words->count[rank] || talks(w[1].kind) || w[1].overlaps)) return false;
+      if (w->stage >= s->stages || w->microbatch >= s->microbatches || rank_of[w->stage] != rank)
+        return false;
+      if (w->overlaps &&
+          (talks(w->kind) || i + 1 == s->words->count[rank] || talks(w[1].kind) || w[1].overlaps))
+        return false;
       if (!talks(w->kind)) continue;
       uint32_t other = neighbour(s, w);
       if (other == PEN_NONE || rank_of[other] == rank) return false;
       bool sends = w->kind == PEN_SEND_F || w->kind == PEN_SEND_B;
-      uint32_t from = sends ? rank : rank_of[other], to = sends ? rank_of[other] : rank, pair = from * s->ranks + to;
-      s->talk[rank][i] = (struct talk){from, to, sends ? s->sends[pair]++ : s->receives[pair]++, sends, false};
+      uint32_t from = sends ? rank : rank_of[other], to = sends ? rank_of[other] : rank,
+               pair = from * s->ranks + to;
+      s->talk[rank][i] =
+          (struct talk){from, to, sends ? s->sends[pair]++ : s->receives[pair]++, sends, false};
     }
   }
   for (uint32_t pair = 0; pair < s->ranks * s->ranks; pair++) {
@@ -99,7 +109,8 @@ static inline bool index_words(struct symbolic *s) {
 
 /* ---- computation ---- */
 
-/* Whether what a computation reads is there. In its own rank values pass from stage to stage in place. */
+/* Whether what a computation reads is there. In its own rank values pass from stage to stage in
+ * place. */
 static inline bool has_needs(struct symbolic *s, const struct word *w) {
   const struct buffer *own = buffer_of(s, w->stage, w->microbatch);
   if (w->kind == PEN_F) return w->stage == 0 || own->input;
@@ -114,8 +125,10 @@ static inline void compute_word(struct symbolic *s, const struct word *w) {
   if (w->kind == PEN_F) {
     if (own->output) s->wrong = true; /* twice */
     own->output = mixed(w->stage, w->stage ? own->input : w->microbatch, 1);
-    if (last) s->sum[s->stages] += mixed(own->output, w->microbatch, 4);
-    else if (rank_of[w->stage + 1] == rank_of[w->stage]) buffer_of(s, w->stage + 1, w->microbatch)->input = own->output;
+    if (last)
+      s->sum[s->stages] += mixed(own->output, w->microbatch, 4);
+    else if (rank_of[w->stage + 1] == rank_of[w->stage])
+      buffer_of(s, w->stage + 1, w->microbatch)->input = own->output;
     return;
   }
   if (w->kind != PEN_W) {
@@ -136,14 +149,15 @@ static inline void compute_word(struct symbolic *s, const struct word *w) {
 static inline uint64_t *sent_value(struct symbolic *s, const struct word *w) {
   struct buffer *own = buffer_of(s, w->stage, w->microbatch);
   switch (w->kind) {
-  case PEN_SEND_F: return &own->output;
-  case PEN_SEND_B: return &own->input_gradient;
-  case PEN_RECV_F: return &own->input;
-  default: return &own->gradient;
+    case PEN_SEND_F: return &own->output;
+    case PEN_SEND_B: return &own->input_gradient;
+    case PEN_RECV_F: return &own->input;
+    default: return &own->gradient;
   }
 }
 
-/* Whether a message may pass now. `rank` and `i` are of either end; rendezvous looks for the other. */
+/* Whether a message may pass now. `rank` and `i` are of either end; rendezvous looks for the other.
+ */
 static inline bool heads_its_lane(const struct symbolic *s, uint32_t rank, uint32_t i) {
   const struct talk *own = &s->talk[rank][i];
   for (uint32_t before = 0; before < i; before++) {
@@ -160,9 +174,12 @@ static inline bool meet(struct symbolic *s, uint32_t rank, uint32_t i) {
   if (own->ended || !own->sends || !heads_its_lane(s, rank, i)) return false;
   for (uint32_t j = 0; j < s->next[own->to]; j++) {
     struct talk *other = &s->talk[own->to][j];
-    if (!talks(s->words->word[own->to][j].kind) || other->sends || other->ended || other->from != rank || other->sequence != own->sequence) continue;
+    if (!talks(s->words->word[own->to][j].kind) || other->sends || other->ended ||
+        other->from != rank || other->sequence != own->sequence)
+      continue;
     if (!heads_its_lane(s, own->to, j)) return false;
-    *sent_value(s, &s->words->word[own->to][j]) = s->carried[own->from * s->ranks + own->to][own->sequence];
+    *sent_value(s, &s->words->word[own->to][j]) =
+        s->carried[own->from * s->ranks + own->to][own->sequence];
     own->ended = other->ended = true;
     return true;
   }
@@ -208,36 +225,48 @@ static inline bool arrive(struct symbolic *s, uint32_t rank, uint32_t i) {
 static inline bool run_words(const struct words *words, enum model model, uint64_t *sum) {
   const struct pen_partition *p = words->partition;
   size_t pairs = (size_t)p->rank_count * p->rank_count;
-  struct symbolic s = {.words = words, .model = model, .ranks = p->rank_count, .stages = p->stage_count,
-                       .microbatches = p->microbatch_count, .next = pen_new(p->rank_count, 4),
-                       .talk = pen_new(p->rank_count, sizeof *s.talk), .carried = pen_new(pairs, sizeof *s.carried),
-                       .may = pen_new(pairs, sizeof *s.may), .sends = pen_new(pairs, 4), .receives = pen_new(pairs, 4),
-                       .buffer = pen_new((size_t)p->stage_count * p->microbatch_count, sizeof *s.buffer), .sum = sum};
+  struct symbolic s = {
+      .words = words,
+      .model = model,
+      .ranks = p->rank_count,
+      .stages = p->stage_count,
+      .microbatches = p->microbatch_count,
+      .next = pen_new(p->rank_count, 4),
+      .talk = pen_new(p->rank_count, sizeof *s.talk),
+      .carried = pen_new(pairs, sizeof *s.carried),
+      .may = pen_new(pairs, sizeof *s.may),
+      .sends = pen_new(pairs, 4),
+      .receives = pen_new(pairs, 4),
+      .buffer = pen_new((size_t)p->stage_count * p->microbatch_count, sizeof *s.buffer),
+      .sum = sum};
   if (!index_words(&s)) return false;
   for (bool moved = true; moved && !s.wrong;) {
     moved = false;
     for (uint32_t rank = 0; rank < s.ranks; rank++) {
       while (run_word(&s, rank)) moved = true;
       for (uint32_t i = 0; i < s.next[rank]; i++)
-        if (talks(words->word[rank][i].kind)) moved |= model == PUTS ? arrive(&s, rank, i) : meet(&s, rank, i);
+        if (talks(words->word[rank][i].kind))
+          moved |= model == PUTS ? arrive(&s, rank, i) : meet(&s, rank, i);
     }
   }
   for (uint32_t rank = 0; rank < s.ranks; rank++)
     if (s.next[rank] < words->count[rank]) return false;
   for (uint32_t rank = 0; rank < s.ranks; rank++)
     for (uint32_t i = 0; i < words->count[rank]; i++)
-      if (talks(words->word[rank][i].kind) && !s.talk[rank][i].sends && !s.talk[rank][i].ended) return false;
+      if (talks(words->word[rank][i].kind) && !s.talk[rank][i].sends && !s.talk[rank][i].ended)
+        return false;
   return !s.wrong;
 }
 
-/* Whether an order runs to its end in all models, and what it adds up to is what training is: every microbatch once on every stage, with
- * the values that its own forwards and backwards make. */
+/* Whether an order runs to its end in all models, and what it adds up to is what training is: every
+ * microbatch once on every stage, with the values that its own forwards and backwards make. */
 static inline bool trains_right(const struct words *words) {
   const struct pen_partition *p = words->partition;
   uint64_t *wanted = pen_new(p->stage_count + 1u, sizeof *wanted);
   for (uint32_t m = 0; m < p->microbatch_count; m++) {
     uint64_t *output = pen_new(p->stage_count, sizeof *output), gradient = m;
-    for (uint32_t stage = 0; stage < p->stage_count; stage++) output[stage] = mixed(stage, stage ? output[stage - 1] : m, 1);
+    for (uint32_t stage = 0; stage < p->stage_count; stage++)
+      output[stage] = mixed(stage, stage ? output[stage - 1] : m, 1);
     wanted[p->stage_count] += mixed(output[p->stage_count - 1], m, 4);
     for (uint32_t stage = p->stage_count; stage-- > 0;) {
       gradient = mixed(output[stage], gradient, 2);
@@ -246,7 +275,9 @@ static inline bool trains_right(const struct words *words) {
   }
   for (int model = 0; model < MODELS; model++) {
     uint64_t *sum = pen_new(p->stage_count + 1u, sizeof *sum);
-    if (!run_words(words, (enum model)model, sum) || memcmp(sum, wanted, (p->stage_count + 1u) * sizeof *sum)) return false;
+    if (!run_words(words, (enum model)model, sum) ||
+        memcmp(sum, wanted, (p->stage_count + 1u) * sizeof *sum))
+      return false;
   }
   return true;
 }

@@ -1,4 +1,5 @@
-/* transport_plan.h: two ranks and a channel each way, the least that a transport needs of a plan: for tests and benches. */
+/* transport_plan.h: two ranks and a channel each way, the least that a transport needs of a plan:
+ * for tests and benches. */
 #ifndef PEN_TESTS_TRANSPORT_PLAN_H
 #define PEN_TESTS_TRANSPORT_PLAN_H
 
@@ -8,9 +9,16 @@
 #include "runtime/plan/plan.h"
 #include "runtime/comm/transport.h"
 
-/* In a step MESSAGES go from rank 0 to rank 1, message m into home m mod SLOTS, each with a credit; then one comes back. An arena
- * holds its homes, then what it sends. */
-enum { MESSAGES = 16, SLOTS = 4, MESSAGE_BYTES = 4096, SOURCE_OFFSET = SLOTS * MESSAGE_BYTES, ARENA_BYTES = 2 * SOURCE_OFFSET, BACK = MESSAGES };
+/* In a step MESSAGES go from rank 0 to rank 1, message m into home m mod SLOTS, each with a credit;
+ * then one comes back. An arena holds its homes, then what it sends. */
+enum {
+  MESSAGES = 16,
+  SLOTS = 4,
+  MESSAGE_BYTES = 4096,
+  SOURCE_OFFSET = SLOTS * MESSAGE_BYTES,
+  ARENA_BYTES = 2 * SOURCE_OFFSET,
+  BACK = MESSAGES
+};
 
 struct two_ranks {
   struct pen_plan plan;
@@ -22,26 +30,44 @@ struct two_ranks {
   struct pen_transport *end[2];
 };
 
-/* The whole arena lies in the window, at one address for both ends: a checker of data races then sees both. */
+/* The whole arena lies in the window, at one address for both ends: a checker of data races then
+ * sees both. */
 static inline void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
   const struct pen_rank_memory memory = {.arena_bytes = ARENA_BYTES, .receive_bytes = ARENA_BYTES};
   *two = (struct two_ranks){
-      .channels = {{.from_rank = 0, .to_rank = 1, .message_count = MESSAGES, .credit_count = MESSAGES},
-                   {.from_rank = 1, .to_rank = 0, .message_count = 1}},
+      .channels =
+          {{.from_rank = 0, .to_rank = 1, .message_count = MESSAGES, .credit_count = MESSAGES},
+           {.from_rank = 1, .to_rank = 0, .message_count = 1}},
       .memory = {memory, memory},
   };
   for (uint32_t m = 0; m < MESSAGES; m++) {
     uint64_t home = (uint64_t)(m % SLOTS) * MESSAGE_BYTES;
-    two->messages[m] = (struct pen_message){.kind = PEN_SEND_F, .microbatch = m, .sequence = m, .credit = m,
-                                            .source_offset = SOURCE_OFFSET + home, .target_offset = home, .bytes = MESSAGE_BYTES};
+    two->messages[m] = (struct pen_message){.kind = PEN_SEND_F,
+                                            .microbatch = m,
+                                            .sequence = m,
+                                            .credit = m,
+                                            .source_offset = SOURCE_OFFSET + home,
+                                            .target_offset = home,
+                                            .bytes = MESSAGE_BYTES};
   }
-  two->messages[BACK] = (struct pen_message){.kind = PEN_SEND_B, .stage = 1, .channel = 1, .credit = PEN_NONE,
-                                             .source_offset = SOURCE_OFFSET, .bytes = MESSAGE_BYTES};
-  two->profile = (struct pen_profile){.channels = two->channels, .messages = two->messages, .channel_count = 2,
+  two->messages[BACK] = (struct pen_message){.kind = PEN_SEND_B,
+                                             .stage = 1,
+                                             .channel = 1,
+                                             .credit = PEN_NONE,
+                                             .source_offset = SOURCE_OFFSET,
+                                             .bytes = MESSAGE_BYTES};
+  two->profile = (struct pen_profile){.channels = two->channels,
+                                      .messages = two->messages,
+                                      .channel_count = 2,
                                       .message_count = MESSAGES + 1};
-  two->plan = (struct pen_plan){.rank_count = 2, .replica_count = 1, .weight_count = 3, .microbatch_count = MESSAGES, .loss_count = MESSAGES,
+  two->plan = (struct pen_plan){.rank_count = 2,
+                                .replica_count = 1,
+                                .weight_count = 3,
+                                .microbatch_count = MESSAGES,
+                                .loss_count = MESSAGES,
                                 .memory = two->memory,
-                                .profiles = &two->profile, .profile_count = 1};
+                                .profiles = &two->profile,
+                                .profile_count = 1};
   pen_shared_open(&two->shared, &two->plan);
   two->shared.control->spin_ns = spin_ns;
   for (uint32_t r = 0; r < 2; r++) {

@@ -1,13 +1,15 @@
-/* bench_gen.c: `make bench-gen`: times each pass of the generator over topologies and over pipelines of growing size, and beside them
- * the plan builders of PyTorch and d9d.
+/* bench_gen.c: `make bench-gen`: times each pass of the generator over topologies and over
+ * pipelines of growing size, and beside them the plan builders of PyTorch and d9d.
  *
- *   tools/bench_gen --topologies DIR [--cc COMMAND] [--peer PYTHON --peer-folder DIR] [--large] TOPOLOGY.cfg...
+ *   tools/bench_gen --topologies DIR [--cc COMMAND] [--peer PYTHON --peer-folder DIR] [--large]
+ * TOPOLOGY.cfg...
  *
- * Times are processor seconds, the least of several runs; a run is `penstock-gen --print=report`, so all passes are in it, the proof
- * and the report too. "order" is what the builders do: compose, simulate and lower. "growth" is the exponent e of whole ~ rows^e
- * between a pipeline and the next smaller one of its schedule; n log n is about 1.1 here. The peers time themselves by the clock on the
- * wall: how much of a core they had meanwhile stands beside. With --cc the C of each pipeline is emitted
- * and compiled too, as make does it. --large adds 1024 ranks with 4096 microbatches. */
+ * Times are processor seconds, the least of several runs; a run is `penstock-gen --print=report`,
+ * so all passes are in it, the proof and the report too. "order" is what the builders do: compose,
+ * simulate and lower. "growth" is the exponent e of whole ~ rows^e between a pipeline and the next
+ * smaller one of its schedule; n log n is about 1.1 here. The peers time themselves by the clock on
+ * the wall: how much of a core they had meanwhile stands beside. With --cc the C of each pipeline
+ * is emitted and compiled too, as make does it. --large adds 1024 ranks with 4096 microbatches. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <getopt.h>
@@ -30,10 +32,10 @@ static const struct pipeline {
   unsigned ranks, stages, microbatches;
   bool large;
 } pipelines[] = {
-    {"1f1b", "interleaved", 8, 2, 32, false},      {"1f1b", "interleaved", 16, 2, 64, false},
-    {"1f1b", "interleaved", 32, 2, 192, false},    {"1f1b", "interleaved", 64, 2, 512, false},
-    {"zero_bubble_v", "zbv", 8, 2, 32, false},     {"zero_bubble_v", "zbv", 16, 2, 64, false},
-    {"zero_bubble_v", "zbv", 64, 2, 512, false},   {"looped_bfs", "looped_bfs", 8, 2, 32, false},
+    {"1f1b", "interleaved", 8, 2, 32, false},        {"1f1b", "interleaved", 16, 2, 64, false},
+    {"1f1b", "interleaved", 32, 2, 192, false},      {"1f1b", "interleaved", 64, 2, 512, false},
+    {"zero_bubble_v", "zbv", 8, 2, 32, false},       {"zero_bubble_v", "zbv", 16, 2, 64, false},
+    {"zero_bubble_v", "zbv", 64, 2, 512, false},     {"looped_bfs", "looped_bfs", 8, 2, 32, false},
     {"looped_bfs", "looped_bfs", 64, 2, 512, false}, {"1f1b", "1f1b", 64, 1, 512, false},
     {"1f1b", "1f1b", 1024, 1, 4096, true},
 };
@@ -81,9 +83,11 @@ static double seconds_of(const json_t *times, const char *names) {
   size_t index;
   json_t *pass;
   json_array_foreach(json_object_get(times, "passes"), index, pass) {
-    const char *name = json_string_value(json_object_get(pass, "name")), *found = strstr(names, name);
+    const char *name = json_string_value(json_object_get(pass, "name")),
+               *found = strstr(names, name);
     size_t bytes = strlen(name);
-    bool listed = found && (found == names || found[-1] == '|') && (found[bytes] == 0 || found[bytes] == '|');
+    bool listed =
+        found && (found == names || found[-1] == '|') && (found[bytes] == 0 || found[bytes] == '|');
     if (listed) seconds += number(pass, "seconds");
   }
   return seconds;
@@ -91,7 +95,8 @@ static double seconds_of(const json_t *times, const char *names) {
 
 /* Emits the plan's C and compiles it. */
 static void time_compiler(const char *cc, const char *const more[], json_t *result) {
-  const char *arguments[OVERRIDES_MAX + 8] = {"./penstock-gen", "--output=" PLAN ".c", "--times=" TIMES};
+  const char *arguments[OVERRIDES_MAX + 8] = {"./penstock-gen", "--output=" PLAN ".c",
+                                              "--times=" TIMES};
   size_t used = 3;
   for (; *more; more++) arguments[used++] = *more;
   struct bench_child child;
@@ -101,9 +106,11 @@ static void time_compiler(const char *cc, const char *const more[], json_t *resu
   json_object_set_new(result, "emit_s", json_real(seconds_of(times, "c")));
   json_decref(times);
   struct stat status;
-  if (stat(PLAN ".c", &status) == 0) json_object_set_new(result, "source_bytes", json_integer(status.st_size));
+  if (stat(PLAN ".c", &status) == 0)
+    json_object_set_new(result, "source_bytes", json_integer(status.st_size));
   char command[BENCH_PATH_BYTES];
-  snprintf(command, sizeof command, "CCACHE_DISABLE=1 %s -c -o " PLAN ".o " PLAN ".c", cc); /* a cache would be what is timed */
+  snprintf(command, sizeof command, "CCACHE_DISABLE=1 %s -c -o " PLAN ".o " PLAN ".c",
+           cc); /* a cache would be what is timed */
   bench_run(&child, (const char *const[]){"/bin/sh", "-c", command, NULL}, false);
   free(child.output);
   json_object_set_new(result, "compile_s", json_real(child.cpu_s));
@@ -112,9 +119,11 @@ static void time_compiler(const char *cc, const char *const more[], json_t *resu
 
 /* ---- the peers ---- */
 
-/* What a peer's script prints for one size: a line a schedule and maker. It times every schedule of the size, which for the largest
- * takes half an hour, so each size is run once. The text is ours until the end. */
-static const char *peer_lines(const struct settings *settings, const char *size, double *core_share) {
+/* What a peer's script prints for one size: a line a schedule and maker. It times every schedule of
+ * the size, which for the largest takes half an hour, so each size is run once. The text is ours
+ * until the end. */
+static const char *peer_lines(const struct settings *settings, const char *size,
+                              double *core_share) {
   static struct {
     char size[64];
     char *lines;
@@ -127,7 +136,10 @@ static const char *peer_lines(const struct settings *settings, const char *size,
     char script[BENCH_PATH_BYTES];
     snprintf(script, sizeof script, "%s/torch_plan.py", settings->peer_folder);
     struct bench_child child;
-    bench_run(&child, (const char *const[]){settings->peer, script, "--only", size, "--skip-simulate-above", "0", NULL}, false);
+    bench_run(&child,
+              (const char *const[]){settings->peer, script, "--only", size, "--skip-simulate-above",
+                                    "0", NULL},
+              false);
     snprintf(known[place].size, sizeof known[place].size, "%s", size);
     known[place].lines = child.output;
     known[place].core_share = child.cpu_s / ((double)(bench_now_ns() - child.start_ns) / 1e9);
@@ -136,12 +148,14 @@ static const char *peer_lines(const struct settings *settings, const char *size,
   return known[place].lines;
 }
 
-/* Adds what PyTorch (and d9d, where it is installed) take for the same pipeline: {"torch_s":…, "d9d_s":…}. */
+/* Adds what PyTorch (and d9d, where it is installed) take for the same pipeline: {"torch_s":…,
+ * "d9d_s":…}. */
 static void time_peer(const struct settings *settings, const struct pipeline *p, json_t *result) {
   char size[64];
   double core_share;
   snprintf(size, sizeof size, "%u,%u,%u", p->ranks, p->stages, p->microbatches);
-  for (const char *line = peer_lines(settings, size, &core_share), *end; *line; line = *end ? end + 1 : end) {
+  for (const char *line = peer_lines(settings, size, &core_share), *end; *line;
+       line = *end ? end + 1 : end) {
     end = strchrnul(line, '\n');
     json_t *row = json_loadb(line, (size_t)(end - line), 0, NULL);
     const char *maker = json_string_value(json_object_get(row, "maker"));
@@ -189,8 +203,15 @@ static json_t *time_pipeline(const struct settings *settings, const struct pipel
 static const struct column {
   const char *head, *passes;
 } columns[] = {
-    {"settings", "topology|partition"}, {"model", "model and derive|costs"}, {"compose", "compose"}, {"simulate", "simulate"},
-    {"lower", "lower"},   {"layout", "layout"}, {"digest", "digest"}, {"verify", "verify"}, {"report", "report"},
+    {"settings", "topology|partition"},
+    {"model", "model and derive|costs"},
+    {"compose", "compose"},
+    {"simulate", "simulate"},
+    {"lower", "lower"},
+    {"layout", "layout"},
+    {"digest", "digest"},
+    {"verify", "verify"},
+    {"report", "report"},
 };
 enum { COLUMNS = sizeof columns / sizeof *columns };
 static const char order_passes[] = "compose|simulate|lower";
@@ -213,14 +234,18 @@ static void print_case(const json_t *times, const json_t *smaller) {
   printf(" %8.2f", 1e3 * (number(times, "seconds") - named_s));
   for (int c = 0; c < COLUMNS; c++) printf(" %8.2f", 1e3 * seconds_of(times, columns[c].passes));
   printf(" %8.2f %9.2f", 1e3 * seconds_of(times, order_passes), 1e3 * number(times, "seconds"));
-  if (smaller) printf(" %6.2f", growth(smaller, times));
-  else printf(" %6s", "");
+  if (smaller)
+    printf(" %6.2f", growth(smaller, times));
+  else
+    printf(" %6s", "");
   printf(" %8.1f\n", number(times, "peak_kib") / 1024);
 }
 
 static void print_ratio(double peer_s, double own_s) {
-  if (isnan(peer_s)) printf(" %10s %7s", "-", "");
-  else printf(" %10.1f %6.0fx", 1e3 * peer_s, peer_s / own_s);
+  if (isnan(peer_s))
+    printf(" %10s %7s", "-", "");
+  else
+    printf(" %10.1f %6.0fx", 1e3 * peer_s, peer_s / own_s);
 }
 
 /* The peers' builders beside ours, and the compiler. */
@@ -228,7 +253,8 @@ static void print_others(const json_t *cases, const struct settings *settings) {
   size_t index;
   json_t *times;
   printf("\n%-28s %10s", "milliseconds", "order");
-  if (settings->peer) printf(" %10s %7s %10s %7s %6s", "PyTorch", "ratio", "d9d", "ratio", "core,%");
+  if (settings->peer)
+    printf(" %10s %7s %10s %7s %6s", "PyTorch", "ratio", "d9d", "ratio", "core,%");
   if (settings->cc) printf(" %9s %9s %9s %9s", "emit", "C, MiB", "compile", "peak MiB");
   printf("\n");
   json_array_foreach(cases, index, times) {
@@ -240,8 +266,9 @@ static void print_others(const json_t *cases, const struct settings *settings) {
       printf(" %6.0f", 100 * number(times, "peer_core_share"));
     }
     if (settings->cc && json_object_get(times, "compile_s"))
-      printf(" %9.1f %9.1f %9.1f %9.1f", 1e3 * number(times, "emit_s"), 0x1p-20 * number(times, "source_bytes"),
-             1e3 * number(times, "compile_s"), 0x1p-20 * number(times, "compile_peak_bytes"));
+      printf(" %9.1f %9.1f %9.1f %9.1f", 1e3 * number(times, "emit_s"),
+             0x1p-20 * number(times, "source_bytes"), 1e3 * number(times, "compile_s"),
+             0x1p-20 * number(times, "compile_peak_bytes"));
     printf("\n");
   }
 }
@@ -249,17 +276,18 @@ static void print_others(const json_t *cases, const struct settings *settings) {
 /* ---- the whole ---- */
 
 static struct settings parse(int count, char **arguments) {
-  static const struct option options[] = {{"topologies", 1, NULL, 't'}, {"cc", 1, NULL, 'c'},    {"peer", 1, NULL, 'p'},
-                                          {"peer-folder", 1, NULL, 'f'}, {"large", 0, NULL, 'l'}, {0}};
+  static const struct option options[] = {
+      {"topologies", 1, NULL, 't'},  {"cc", 1, NULL, 'c'},    {"peer", 1, NULL, 'p'},
+      {"peer-folder", 1, NULL, 'f'}, {"large", 0, NULL, 'l'}, {0}};
   struct settings settings = {.topologies = "topologies", .peer_folder = "."};
   for (int code; (code = getopt_long(count, arguments, "", options, NULL)) != -1;) {
     switch (code) {
-    case 't': settings.topologies = optarg; break;
-    case 'c': settings.cc = optarg; break;
-    case 'p': settings.peer = optarg; break;
-    case 'f': settings.peer_folder = optarg; break;
-    case 'l': settings.large = true; break;
-    default: exit(EXIT_FAILURE);
+      case 't': settings.topologies = optarg; break;
+      case 'c': settings.cc = optarg; break;
+      case 'p': settings.peer = optarg; break;
+      case 'f': settings.peer_folder = optarg; break;
+      case 'l': settings.large = true; break;
+      default: exit(EXIT_FAILURE);
     }
   }
   return settings;
@@ -267,7 +295,8 @@ static struct settings parse(int count, char **arguments) {
 
 int main(int count, char **arguments) {
   struct settings settings = parse(count, arguments);
-  if (mkdir(BENCH_FOLDER, 0777) != 0 && errno != EEXIST) bench_fail("cannot make %s: %s", BENCH_FOLDER, strerror(errno));
+  if (mkdir(BENCH_FOLDER, 0777) != 0 && errno != EEXIST)
+    bench_fail("cannot make %s: %s", BENCH_FOLDER, strerror(errno));
   json_t *topologies = json_array(), *sizes = json_array();
   print_head();
   for (int index = optind; index < count; index++) {

@@ -1,4 +1,5 @@
-/* bench_child.c: runs programs as child processes, looks at their memory meanwhile, and reads what they print (see bench.h). */
+/* bench_child.c: runs programs as child processes, looks at their memory meanwhile, and reads what
+ * they print (see bench.h). */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <fcntl.h>
@@ -130,8 +131,8 @@ uint64_t bench_now_ns(void) {
 static double machine_busy_s(void) {
   double user = 0, nice = 0, system = 0, idle, wait, interrupts = 0, soft = 0, steal = 0;
   FILE *file = fopen("/proc/stat", "re");
-  if (file == NULL ||
-      fscanf(file, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &user, &nice, &system, &idle, &wait, &interrupts, &soft, &steal) != 8) {
+  if (file == NULL || fscanf(file, "cpu %lf %lf %lf %lf %lf %lf %lf %lf", &user, &nice, &system,
+                             &idle, &wait, &interrupts, &soft, &steal) != 8) {
     user = NAN;
   }
   if (file != NULL) {
@@ -168,7 +169,8 @@ static int wait_for(struct bench_child *child, bool sampled) {
   pid_t pid = child->processes[0].pid, ended;
   struct rusage usage = {0};
   int status = 0;
-  while ((ended = wait4(pid, &status, sampled ? WNOHANG : 0, &usage)) == 0 || (ended < 0 && errno == EINTR)) {
+  while ((ended = wait4(pid, &status, sampled ? WNOHANG : 0, &usage)) == 0 ||
+         (ended < 0 && errno == EINTR)) {
     sample(child);
     nanosleep(&sample_interval, NULL);
   }
@@ -190,11 +192,14 @@ void bench_run(struct bench_child *child, const char *const arguments[], bool sa
   int status = wait_for(child, sampled);
   if (status != 0) {
     char *errors = read_whole(ERRORS);
-    bench_fail("%s: %s %d\n%s", arguments[0], WIFSIGNALED(status) ? "ended by signal" : "left with status",
+    bench_fail("%s: %s %d\n%s", arguments[0],
+               WIFSIGNALED(status) ? "ended by signal" : "left with status",
                WIFSIGNALED(status) ? WTERMSIG(status) : WEXITSTATUS(status), errors);
   }
-  double passed_s = (double)(bench_now_ns() - child->start_ns) / 1e9 * (double)sysconf(_SC_NPROCESSORS_ONLN);
-  child->others_share = fmax(0, (machine_busy_s() - machine_s) - (children_busy_s() - children_s)) / passed_s;
+  double passed_s =
+      (double)(bench_now_ns() - child->start_ns) / 1e9 * (double)sysconf(_SC_NPROCESSORS_ONLN);
+  child->others_share =
+      fmax(0, (machine_busy_s() - machine_s) - (children_busy_s() - children_s)) / passed_s;
   child->output = read_whole(OUTPUT);
 }
 

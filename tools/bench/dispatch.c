@@ -1,5 +1,6 @@
-/* bench_dispatch.c: what the runtime itself costs: the plan that this is linked with, its train rows walked rank by rank with kernels
- * that do nothing and a transport that never waits. Prints one JSON object: nanoseconds for a row, and for a row that computes.
+/* bench_dispatch.c: what the runtime itself costs: the plan that this is linked with, its train
+ * rows walked rank by rank with kernels that do nothing and a transport that never waits. Prints
+ * one JSON object: nanoseconds for a row, and for a row that computes.
  *
  * Link with a plan and the runtime, without kernels: this file stands in for them. */
 #include <inttypes.h>
@@ -31,26 +32,22 @@ pen_kernel *pen_kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   return nothing;
 }
 
-void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
-                          const double real[PEN_REALS_MAX]) {
+void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
+                          const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
   (void)kind, (void)dtype, (void)dim, (void)real;
   return NULL;
 }
 
-double pen_sum_squares(const float *x, size_t count) {
-  return (double)count * (double)(x != NULL);
-}
+double pen_sum_squares(const float *x, size_t count) { return (double)count * (double)(x != NULL); }
 
-double pen_max_abs(const float *x, size_t count) {
-  return (double)count * (double)(x != NULL);
-}
+double pen_max_abs(const float *x, size_t count) { return (double)count * (double)(x != NULL); }
 
 void pen_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count) {
   (void)y, (void)x, (void)arrays, (void)count;
 }
 
-void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
-                    const struct pen_adamw *settings) {
+void pen_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
+                    size_t count, const struct pen_adamw *settings) {
   (void)parameter, (void)gradient, (void)exp_avg, (void)exp_avg_sq, (void)count, (void)settings;
 }
 
@@ -62,19 +59,21 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
   (void)y, (void)count, (void)first, (void)key, (void)deviation;
 }
 
-static void wait_for_nothing(void *stream) {
-  (void)stream;
-}
+static void wait_for_nothing(void *stream) { (void)stream; }
 
 static const char *no_error(void) { return NULL; }
-const struct pen_device pen_cpu = {
-    .name = "none", .error = no_error, .kernel_of = pen_kernel_of, .prepare = pen_kernels_prepare, .wait = wait_for_nothing};
+const struct pen_device pen_cpu = {.name = "none",
+                                   .error = no_error,
+                                   .kernel_of = pen_kernel_of,
+                                   .prepare = pen_kernels_prepare,
+                                   .wait = wait_for_nothing};
 
 /* ---- a transport that never waits ---- */
 
 static double *board_memory;
 
-static bool never_waits(struct pen_transport *end, const struct pen_message *message, uint64_t step) {
+static bool never_waits(struct pen_transport *end, const struct pen_message *message,
+                        uint64_t step) {
   __asm__ volatile("" : : "r"(end), "r"(message), "r"(step) : "memory");
   return true;
 }
@@ -88,18 +87,20 @@ static double *board(struct pen_transport *end, uint64_t step) {
   return board_memory;
 }
 
-static void publish(struct pen_transport *end, uint64_t step) {
-  (void)end, (void)step;
-}
+static void publish(struct pen_transport *end, uint64_t step) { (void)end, (void)step; }
 
 static bool gather(struct pen_transport *end, uint64_t step) {
   (void)end, (void)step;
   return true;
 }
 
-static const struct pen_transport_kind null_transport = {
-    .name = "null", .send = never_waits, .credit = gives_nothing, .wait = never_waits, .board = board, .publish = publish,
-    .gather = gather};
+static const struct pen_transport_kind null_transport = {.name = "null",
+                                                         .send = never_waits,
+                                                         .credit = gives_nothing,
+                                                         .wait = never_waits,
+                                                         .board = board,
+                                                         .publish = publish,
+                                                         .gather = gather};
 
 /* ---- measuring ---- */
 
@@ -137,8 +138,10 @@ int main(void) {
   uint64_t rows = 0, computes = 0, ops = 0;
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
     struct pen_rank_state state = {0};
-    struct pen_transport end = {.kind = &null_transport, .plan = plan, .profile = profile, .self = &state, .rank = rank};
-    end.arena = mmap(NULL, plan->memory[rank].arena_bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    struct pen_transport end = {
+        .kind = &null_transport, .plan = plan, .profile = profile, .self = &state, .rank = rank};
+    end.arena = mmap(NULL, plan->memory[rank].arena_bytes, PROT_READ | PROT_WRITE,
+                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
     pen_check(end.arena != MAP_FAILED, "no memory");
     struct pen_data data = {.sequence = plan->sequence, .step_targets = 1};
     struct pen_vm vm;
@@ -157,8 +160,8 @@ int main(void) {
     free(vm.first_relocation);
     free((void *)vm.weights);
   }
-  printf("{\"plan\":\"%s\",\"rows\":%" PRIu64 ",\"compute_rows\":%" PRIu64 ",\"operations\":%" PRIu64
-         ",\"row_ns\":%.1f,\"operation_ns\":%.2f}\n",
+  printf("{\"plan\":\"%s\",\"rows\":%" PRIu64 ",\"compute_rows\":%" PRIu64
+         ",\"operations\":%" PRIu64 ",\"row_ns\":%.1f,\"operation_ns\":%.2f}\n",
          plan->name, rows, computes, ops, total_ns / (double)rows, total_ns / (double)ops);
   free(board_memory);
   return 0;

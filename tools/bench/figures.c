@@ -1,4 +1,5 @@
-/* bench_figures.c: from the rounds of a bench to its figures: medians, sums, ratios (see bench.h). */
+/* bench_figures.c: from the rounds of a bench to its figures: medians, sums, ratios (see bench.h).
+ */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,21 +41,18 @@ bool bench_is_bf16(const json_t *info) {
   return dtype != NULL && strcmp(dtype, "bf16") == 0;
 }
 
-double bench_replicas(const json_t *info) {
-  return bench_number(info, "replicas");
-}
+double bench_replicas(const json_t *info) { return bench_number(info, "replicas"); }
 
 static double sum_of(const json_t *array) {
   double sum = 0;
   size_t i;
   const json_t *value;
-  json_array_foreach(array, i, value) {
-    sum += json_number_value(value);
-  }
+  json_array_foreach(array, i, value) { sum += json_number_value(value); }
   return array == NULL ? NAN : sum;
 }
 
-/* What is asked of each round: the number at a path, or the sum of the array there. Median over the rounds that have it. */
+/* What is asked of each round: the number at a path, or the sum of the array there. Median over the
+ * rounds that have it. */
 static double over_rounds(const json_t *rounds, const char *path) {
   double values[BENCH_ROUNDS_MAX];
   size_t count = 0, i;
@@ -75,24 +73,25 @@ static void put(json_t *figures, const char *key, double value) {
   }
 }
 
-static double get(const json_t *figures, const char *key) {
-  return bench_number(figures, key);
-}
+static double get(const json_t *figures, const char *key) { return bench_number(figures, key); }
 
 /* ---- the figures ---- */
 
 static void speed(json_t *figures, const json_t *rounds) {
-  double tokens = bench_number(figures, "info.microbatches") * bench_number(figures, "info.microbatch") *
-                  bench_number(figures, "info.sequence") * bench_replicas(json_object_get(figures, "info"));
+  double tokens =
+      bench_number(figures, "info.microbatches") * bench_number(figures, "info.microbatch") *
+      bench_number(figures, "info.sequence") * bench_replicas(json_object_get(figures, "info"));
   put(figures, "step_ms", over_rounds(rounds, "ours.step_ms_median"));
   put(figures, "tokens_per_step", tokens);
   put(figures, "tokens_per_s", tokens / get(figures, "step_ms") * 1e3);
   put(figures, "peer_step_ms", over_rounds(rounds, "peer.step_ms.median"));
   put(figures, "peer_tokens_per_s", tokens / get(figures, "peer_step_ms") * 1e3);
-  put(figures, "tokens_per_s_ratio", get(figures, "tokens_per_s") / get(figures, "peer_tokens_per_s"));
+  put(figures, "tokens_per_s_ratio",
+      get(figures, "tokens_per_s") / get(figures, "peer_tokens_per_s"));
 }
 
-/* The share of the ranks' time in which the plan has them at work, if work takes what its cost model says. */
+/* The share of the ranks' time in which the plan has them at work, if work takes what its cost
+ * model says. */
 static double planned_utilisation(const json_t *report) {
   double busy = 0;
   size_t i;
@@ -100,7 +99,8 @@ static double planned_utilisation(const json_t *report) {
   json_array_foreach(json_object_get(report, "rank"), i, rank) {
     busy += bench_number(rank, "busy");
   }
-  return busy / (bench_number(report, "span") * (double)json_array_size(json_object_get(report, "rank")));
+  return busy /
+         (bench_number(report, "span") * (double)json_array_size(json_object_get(report, "rank")));
 }
 
 static void peak(json_t *figures, const json_t *products) {
@@ -116,10 +116,12 @@ static void peak(json_t *figures, const json_t *products) {
   put(figures, "attainable_product_gflop_per_s", attainable);
   put(figures, "fraction_of_product_peak", used / attainable);
   put(figures, "fraction_with_attention", used / attainable * (1 + attention_flop / product_flop));
-  put(figures, "peer_fraction_of_product_peak", product_flop / get(figures, "peer_step_ms") / 1e6 / attainable);
+  put(figures, "peer_fraction_of_product_peak",
+      product_flop / get(figures, "peer_step_ms") / 1e6 / attainable);
   put(figures, "planned_bubble", bench_number(figures, "report.bubble"));
   put(figures, "planned_utilisation", planned_utilisation(json_object_get(figures, "report")));
-  put(figures, "fraction_within_utilisation", used / attainable / get(figures, "planned_utilisation"));
+  put(figures, "fraction_within_utilisation",
+      used / attainable / get(figures, "planned_utilisation"));
 }
 
 static void memory(json_t *figures, const json_t *rounds) {
@@ -131,9 +133,11 @@ static void memory(json_t *figures, const json_t *rounds) {
   }
   put(figures, "planned_bytes", planned * bench_replicas(json_object_get(figures, "info")));
   put(figures, "peak_resident_bytes", over_rounds(rounds, "ours.rank_peak_resident_bytes"));
-  put(figures, "launcher_peak_resident_bytes", over_rounds(rounds, "ours.launcher_peak_resident_bytes"));
+  put(figures, "launcher_peak_resident_bytes",
+      over_rounds(rounds, "ours.launcher_peak_resident_bytes"));
   put(figures, "peer_peak_resident_bytes", over_rounds(rounds, "peer.peak_rss_mib") * 1048576);
-  put(figures, "peak_resident_ratio", get(figures, "peak_resident_bytes") / get(figures, "peer_peak_resident_bytes"));
+  put(figures, "peak_resident_ratio",
+      get(figures, "peak_resident_bytes") / get(figures, "peer_peak_resident_bytes"));
 }
 
 /* How quiet the machine was while these were measured. */
@@ -149,9 +153,11 @@ static void dispatch(json_t *figures, const json_t *rounds) {
 
 static void starts(json_t *figures, const json_t *rounds) {
   put(figures, "exec_to_first_action_s", over_rounds(rounds, "start.exec_to_first_action_s"));
-  put(figures, "exec_to_first_action_after_idle_s", over_rounds(rounds, "start.exec_to_first_action_after_idle_s"));
+  put(figures, "exec_to_first_action_after_idle_s",
+      over_rounds(rounds, "start.exec_to_first_action_after_idle_s"));
   put(figures, "exec_to_first_step_end_s", over_rounds(rounds, "start.exec_to_first_step_end_s"));
-  put(figures, "peer_launch_to_first_step_end_s", over_rounds(rounds, "peer.launch_to_first_step_s"));
+  put(figures, "peer_launch_to_first_step_end_s",
+      over_rounds(rounds, "peer.launch_to_first_step_s"));
 }
 
 /* The largest |ours - theirs| / |theirs| over all steps of all rounds. */
@@ -198,7 +204,8 @@ static void over_f32(json_t *plans) {
     size_t bytes = strlen(name), ends = sizeof ending - 1;
     if (bytes > ends && strcmp(name + bytes - ends, ending) == 0) {
       const json_t *twin = json_object_getn(plans, name, bytes - ends);
-      put(figures, "tokens_per_s_over_f32", get(figures, "tokens_per_s") / get(twin, "tokens_per_s"));
+      put(figures, "tokens_per_s_over_f32",
+          get(figures, "tokens_per_s") / get(twin, "tokens_per_s"));
     }
   }
 }

@@ -1,6 +1,7 @@
-/* bench_hop.c: how long a message of 4 KiB takes from one process to another over the shm transport: two ranks, each on a core of
- * its own, send one message to and fro, and read every cache line of it. Prints one JSON object; a hop is half a round trip. Twice:
- * with ends that spin, as ranks do that have a core each, and with ends that sleep at once.
+/* bench_hop.c: how long a message of 4 KiB takes from one process to another over the shm
+ * transport: two ranks, each on a core of its own, send one message to and fro, and read every
+ * cache line of it. Prints one JSON object; a hop is half a round trip. Twice: with ends that spin,
+ * as ranks do that have a core each, and with ends that sleep at once.
  *
  *   bench_hop [ROUNDS] */
 #define _GNU_SOURCE
@@ -36,7 +37,8 @@ static int compare(const void *a, const void *b) {
   return (*x > *y) - (*x < *y);
 }
 
-/* One message each way a step: the plan's first, with its credits taken away, and the one that comes back. */
+/* One message each way a step: the plan's first, with its credits taken away, and the one that
+ * comes back. */
 static void use_one_message(struct two_ranks *two) {
   two->channels[0].message_count = 1;
   two->channels[0].credit_count = 0;
@@ -90,7 +92,8 @@ static struct hop measure(uint64_t *times_ns, uint64_t rounds, uint64_t spin_ns)
   waitpid(child, NULL, 0);
   two_ranks_close(&two);
   qsort(times_ns, rounds, sizeof *times_ns, compare);
-  return (struct hop){.median_ns = (double)times_ns[rounds / 2] / 2, .p99_ns = (double)times_ns[rounds * 99 / 100] / 2};
+  return (struct hop){.median_ns = (double)times_ns[rounds / 2] / 2,
+                      .p99_ns = (double)times_ns[rounds * 99 / 100] / 2};
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,7 @@
-/* bench_matmul.c: what matrix products attain on this machine: every product of the train profile of the plan that this is linked
- * with, in its dtype, through kernels.h, timed in one process or in several at once, a core each. Prints one JSON object: the rate of each
- * shape, and over all of them, each with the weight that its flops have in a step.
+/* bench_matmul.c: what matrix products attain on this machine: every product of the train profile
+ * of the plan that this is linked with, in its dtype, through kernels.h, timed in one process or in
+ * several at once, a core each. Prints one JSON object: the rate of each shape, and over all of
+ * them, each with the weight that its flops have in a step.
  *
  *   bench_matmul [PROCESSES] */
 #define _GNU_SOURCE
@@ -51,8 +52,9 @@ static double flop_of(const struct shape *shape) {
 
 static void count_product(const struct pen_op *op) {
   int i = 0;
-  while (i < shape_count && (shapes[i].kind != op->kind || shapes[i].dtype != op->dtype || shapes[i].rows != op->dim[0] ||
-                             shapes[i].in != op->dim[1] || shapes[i].out != op->dim[2])) {
+  while (i < shape_count && (shapes[i].kind != op->kind || shapes[i].dtype != op->dtype ||
+                             shapes[i].rows != op->dim[0] || shapes[i].in != op->dim[1] ||
+                             shapes[i].out != op->dim[2])) {
     i++;
   }
   if (i == SHAPES_MAX) {
@@ -60,17 +62,24 @@ static void count_product(const struct pen_op *op) {
     exit(EXIT_FAILURE);
   }
   uint64_t calls = shapes[i].calls + 1;
-  shapes[i] = (struct shape){.kind = op->kind, .dtype = op->dtype, .rows = op->dim[0], .in = op->dim[1], .out = op->dim[2], .calls = calls};
+  shapes[i] = (struct shape){.kind = op->kind,
+                             .dtype = op->dtype,
+                             .rows = op->dim[0],
+                             .in = op->dim[1],
+                             .out = op->dim[2],
+                             .calls = calls};
   shape_count += i == shape_count;
 }
 
-/* Attention as it is usually counted: two products forward and four backward, of half of the square. */
+/* Attention as it is usually counted: two products forward and four backward, of half of the
+ * square. */
 static void count_op(const struct pen_op *op) {
   if (op->kind == PEN_OP_LINEAR || op->kind == PEN_OP_LINEAR_DX || op->kind == PEN_OP_LINEAR_DW) {
     count_product(op);
   } else if (op->kind == PEN_OP_ATTENTION || op->kind == PEN_OP_ATTENTION_DX) {
     heads = op->dim[2], kv_heads = op->dim[3];
-    double forward = 2.0 * (double)op->dim[0] * (double)op->dim[1] * (double)op->dim[1] * (double)(op->dim[2] * op->dim[4]);
+    double forward = 2.0 * (double)op->dim[0] * (double)op->dim[1] * (double)op->dim[1] *
+                     (double)(op->dim[2] * op->dim[4]);
     attention_flop += op->kind == PEN_OP_ATTENTION ? forward : 2 * forward;
   } else if (op->kind == PEN_OP_EMBEDDING) {
     hidden = op->dim[1];
@@ -102,10 +111,12 @@ static double now_s(void) {
   return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-/* Small numbers, none of them denormal, whatever the products add up; taken for pairs of bf16 they are no less. */
+/* Small numbers, none of them denormal, whatever the products add up; taken for pairs of bf16 they
+ * are no less. */
 static float *tensor(int64_t count, int dtype) {
   size_t bytes = (size_t)count * sizeof(float);
-  float *x = aligned_alloc(PEN_ALIGNMENT_BYTES, bytes + PEN_ALIGNMENT_BYTES - bytes % PEN_ALIGNMENT_BYTES);
+  float *x =
+      aligned_alloc(PEN_ALIGNMENT_BYTES, bytes + PEN_ALIGNMENT_BYTES - bytes % PEN_ALIGNMENT_BYTES);
   if (x == NULL) {
     fprintf(stderr, "bench_matmul: no memory\n");
     exit(EXIT_FAILURE);
@@ -126,17 +137,21 @@ static int compare(const void *a, const void *b) {
 
 /* Median rate of some measurements. */
 static double time_shape(const struct shape *shape, pthread_barrier_t *barrier) {
-  float *x = tensor(shape->rows * shape->in, shape->dtype), *y = tensor(shape->rows * shape->out, shape->dtype);
-  float *w = tensor(shape->in * shape->out, shape->kind == PEN_OP_LINEAR_DW ? PEN_F32 : shape->dtype);
+  float *x = tensor(shape->rows * shape->in, shape->dtype),
+        *y = tensor(shape->rows * shape->out, shape->dtype);
+  float *w =
+      tensor(shape->in * shape->out, shape->kind == PEN_OP_LINEAR_DW ? PEN_F32 : shape->dtype);
   struct pen_call call = {.dim = {shape->rows, shape->in, shape->out}};
-  size_t workspace_bytes = pen_cpu.workspace_bytes((enum pen_op_kind)shape->kind, (enum pen_dtype)shape->dtype, call.dim);
+  size_t workspace_bytes = pen_cpu.workspace_bytes((enum pen_op_kind)shape->kind,
+                                                   (enum pen_dtype)shape->dtype, call.dim);
   call.workspace = tensor((int64_t)(workspace_bytes / sizeof(float)) + 1, PEN_F32);
   bool forward = shape->kind == PEN_OP_LINEAR, weights = shape->kind == PEN_OP_LINEAR_DW;
   call.operand[0] = forward ? x : y;
   call.operand[1] = weights ? x : w;
   call.operand[weights ? 2 : 3] = forward ? y : weights ? w : x;
   pen_kernel *kernel = pen_kernel_of((enum pen_op_kind)shape->kind, (enum pen_dtype)shape->dtype);
-  call.prepared = pen_kernels_prepare((enum pen_op_kind)shape->kind, (enum pen_dtype)shape->dtype, call.dim, call.real);
+  call.prepared = pen_kernels_prepare((enum pen_op_kind)shape->kind, (enum pen_dtype)shape->dtype,
+                                      call.dim, call.real);
   double rates[REPEATS];
   kernel(&call);
   pthread_barrier_wait(barrier);
@@ -189,18 +204,22 @@ static void print(const struct shared *shared, int processes) {
     }
     rate += total_flop / seconds / 1e9;
   }
-  printf("{\"processes\":%d,\"gflop_per_s\":%.2f,\"product_flop_per_step\":%.0f,\"attention_flop_per_step\":%.0f,", processes,
-         rate, total_flop, attention_flop);
-  printf("\"model\":{\"hidden\":%" PRId64 ",\"heads\":%" PRId64 ",\"kv_heads\":%" PRId64 ",\"ffn\":%" PRId64 "},\"shapes\":[",
+  printf(
+      "{\"processes\":%d,\"gflop_per_s\":%.2f,\"product_flop_per_step\":%.0f,\"attention_flop_per_"
+      "step\":%.0f,",
+      processes, rate, total_flop, attention_flop);
+  printf("\"model\":{\"hidden\":%" PRId64 ",\"heads\":%" PRId64 ",\"kv_heads\":%" PRId64
+         ",\"ffn\":%" PRId64 "},\"shapes\":[",
          hidden, heads, kv_heads, ffn);
   for (int i = 0; i < shape_count; i++) {
     double sum = 0;
     for (int p = 0; p < processes; p++) {
       sum += shared->gflop_per_s[p][i];
     }
-    printf("%s{\"operation\":\"%s\",\"rows\":%" PRId64 ",\"in\":%" PRId64 ",\"out\":%" PRId64 ",\"calls_per_step\":%" PRIu64
-           ",\"gflop_per_s\":%.2f}",
-           i == 0 ? "" : ",", name_of(shapes[i].kind), shapes[i].rows, shapes[i].in, shapes[i].out, shapes[i].calls, sum);
+    printf("%s{\"operation\":\"%s\",\"rows\":%" PRId64 ",\"in\":%" PRId64 ",\"out\":%" PRId64
+           ",\"calls_per_step\":%" PRIu64 ",\"gflop_per_s\":%.2f}",
+           i == 0 ? "" : ",", name_of(shapes[i].kind), shapes[i].rows, shapes[i].in, shapes[i].out,
+           shapes[i].calls, sum);
   }
   printf("]}\n");
 }
@@ -211,11 +230,13 @@ int main(int argc, char **argv) {
     fprintf(stderr, "bench_matmul: PROCESSES: 1 to %d\n", PROCESSES_MAX);
     return EXIT_FAILURE;
   }
-  struct shared *shared = mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+  struct shared *shared =
+      mmap(NULL, sizeof *shared, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   pthread_barrierattr_t attributes;
   pthread_barrierattr_init(&attributes);
   pthread_barrierattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
-  if (shared == MAP_FAILED || pthread_barrier_init(&shared->barrier, &attributes, (unsigned)processes) != 0) {
+  if (shared == MAP_FAILED ||
+      pthread_barrier_init(&shared->barrier, &attributes, (unsigned)processes) != 0) {
     fprintf(stderr, "bench_matmul: no shared memory\n");
     return EXIT_FAILURE;
   }

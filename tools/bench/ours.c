@@ -1,4 +1,5 @@
-/* bench_ours.c: runs penstock's own binaries for a bench and reads their logs and traces (see bench.h). */
+/* bench_ours.c: runs penstock's own binaries for a bench and reads their logs and traces (see
+ * bench.h). */
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -19,14 +20,18 @@ json_t *bench_plan(const struct bench_settings *settings, const char *plan) {
   char binary[BENCH_PATH_BYTES], topology[BENCH_PATH_BYTES];
   snprintf(topology, sizeof topology, "%s/%s.cfg", settings->topologies, plan);
   json_t *info = bench_run_json((const char *[]){binary_of(binary, plan), "info", "--json", NULL});
-  json_t *report = bench_run_json((const char *[]){"./penstock-gen", "--print=report", topology, NULL});
+  json_t *report =
+      bench_run_json((const char *[]){"./penstock-gen", "--print=report", topology, NULL});
   return json_pack("{s:o,s:o}", "info", info, "report", report);
 }
 
 void bench_weights(const char *plan) {
   char binary[BENCH_PATH_BYTES];
   struct bench_child child;
-  bench_run(&child, (const char *[]){binary_of(binary, plan), "init", "--seed", "1", "--output", BENCH_WEIGHTS, NULL}, false);
+  bench_run(&child,
+            (const char *[]){binary_of(binary, plan), "init", "--seed", "1", "--output",
+                             BENCH_WEIGHTS, NULL},
+            false);
   free(child.output);
 }
 
@@ -69,16 +74,19 @@ json_t *bench_train(const char *plan, unsigned step_count) {
   char binary[BENCH_PATH_BYTES], steps[16];
   struct bench_child child;
   snprintf(steps, sizeof steps, "%u", step_count);
-  bench_run(&child, (const char *[]){binary_of(binary, plan), "train", "--data", BENCH_TOKENS, "--init", BENCH_WEIGHTS,
-                                     "--steps", steps, "--log", LOG, "--quiet", NULL}, true);
+  bench_run(&child,
+            (const char *[]){binary_of(binary, plan), "train", "--data", BENCH_TOKENS, "--init",
+                             BENCH_WEIGHTS, "--steps", steps, "--log", LOG, "--quiet", NULL},
+            true);
   free(child.output);
   json_t *step_ms = json_array(), *losses = json_array(), *peaks = json_array();
   read_log(step_ms, losses);
   for (size_t i = 1; i < child.process_count; i++) {
     json_array_append_new(peaks, json_integer((json_int_t)child.processes[i].peak_bytes));
   }
-  return json_pack("{s:f,s:o,s:o,s:o,s:I,s:f}", "step_ms_median", median_of(step_ms), "step_ms", step_ms, "losses", losses,
-                   "rank_peak_resident_bytes", peaks, "launcher_peak_resident_bytes", (json_int_t)child.processes[0].peak_bytes,
+  return json_pack("{s:f,s:o,s:o,s:o,s:I,s:f}", "step_ms_median", median_of(step_ms), "step_ms",
+                   step_ms, "losses", losses, "rank_peak_resident_bytes", peaks,
+                   "launcher_peak_resident_bytes", (json_int_t)child.processes[0].peak_bytes,
                    "others_share", child.others_share);
 }
 
@@ -99,15 +107,19 @@ static void find_ends(const json_t *trace, double *first_us, double *last_us) {
   }
 }
 
-/* Seconds from exec to the first action and to the end of the last; returns others' share of the cores. */
+/* Seconds from exec to the first action and to the end of the last; returns others' share of the
+ * cores. */
 static double start(const char *plan, double *first_s, double *last_s) {
   char binary[BENCH_PATH_BYTES];
   struct bench_child child;
-  bench_run(&child, (const char *[]){binary_of(binary, plan), "train", "--data", BENCH_TOKENS, "--init", BENCH_WEIGHTS,
-                                     "--steps", "1", "--trace", TRACE, "--quiet", NULL}, false);
+  bench_run(&child,
+            (const char *[]){binary_of(binary, plan), "train", "--data", BENCH_TOKENS, "--init",
+                             BENCH_WEIGHTS, "--steps", "1", "--trace", TRACE, "--quiet", NULL},
+            false);
   free(child.output);
   json_t *trace = json_load_file(TRACE, 0, NULL);
-  const char *zero = json_string_value(json_object_get(json_object_get(trace, "otherData"), "zero_monotonic_ns"));
+  const char *zero =
+      json_string_value(json_object_get(json_object_get(trace, "otherData"), "zero_monotonic_ns"));
   if (zero == NULL) {
     bench_fail("not a trace: " TRACE);
   }
@@ -124,6 +136,7 @@ json_t *bench_start(const char *plan) {
   double idle_first_s, idle_last_s, first_s, last_s;
   double share = start(plan, &idle_first_s, &idle_last_s);
   share = fmax(share, start(plan, &first_s, &last_s));
-  return json_pack("{s:f,s:f,s:f,s:f}", "exec_to_first_action_s", first_s, "exec_to_first_step_end_s", last_s,
-                   "exec_to_first_action_after_idle_s", idle_first_s, "others_share", share);
+  return json_pack("{s:f,s:f,s:f,s:f}", "exec_to_first_action_s", first_s,
+                   "exec_to_first_step_end_s", last_s, "exec_to_first_action_after_idle_s",
+                   idle_first_s, "others_share", share);
 }

@@ -1,4 +1,5 @@
-/* bench_peer.c: the same training by PyTorch's own pipelining, which ../shared/peer/torch_llama.py runs (see bench.h). */
+/* bench_peer.c: the same training by PyTorch's own pipelining, which ../shared/peer/torch_llama.py
+ * runs (see bench.h). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,20 +11,30 @@ enum { NUMBER_BYTES = 24 };
 /* How the peer calls our schedules. */
 static const struct schedule_name {
   const char *ours, *peer;
-} schedule_names[] = {
-    {"1f1b", "1f1b"}, {"interleaved", "interleaved"}, {"zero_bubble_v", "zbv"}, {"gpipe", "gpipe"}, {"looped_bfs", "looped_bfs"}};
+} schedule_names[] = {{"1f1b", "1f1b"},
+                      {"interleaved", "interleaved"},
+                      {"zero_bubble_v", "zbv"},
+                      {"gpipe", "gpipe"},
+                      {"looped_bfs", "looped_bfs"}};
 
-/* Its options that take a number, and where that stands: `from_info` in our info, else in bench_matmul's model. */
+/* Its options that take a number, and where that stands: `from_info` in our info, else in
+ * bench_matmul's model. */
 static const struct number_option {
   const char *option, *key;
   bool from_info;
 } number_options[] = {
-    {"--ranks", "ranks", true},           {"--stages-per-rank", "stages_per_rank", true},
-    {"--threads", "threads_per_rank", true}, {"--microbatches", "microbatches", true},
-    {"--microbatch", "microbatch", true}, {"--sequence", "sequence", true},
-    {"--layers", "layers", true},         {"--vocab", "vocab", true},
-    {"--hidden", "hidden", false},        {"--heads", "heads", false},
-    {"--kv-heads", "kv_heads", false},    {"--ffn", "ffn", false},
+    {"--ranks", "ranks", true},
+    {"--stages-per-rank", "stages_per_rank", true},
+    {"--threads", "threads_per_rank", true},
+    {"--microbatches", "microbatches", true},
+    {"--microbatch", "microbatch", true},
+    {"--sequence", "sequence", true},
+    {"--layers", "layers", true},
+    {"--vocab", "vocab", true},
+    {"--hidden", "hidden", false},
+    {"--heads", "heads", false},
+    {"--kv-heads", "kv_heads", false},
+    {"--ffn", "ffn", false},
 };
 enum { NUMBER_OPTIONS = sizeof number_options / sizeof *number_options };
 
@@ -47,22 +58,26 @@ static bool multiplies_bf16(void) {
 }
 
 bool bench_peer_can(const json_t *info) {
-  return bench_number(info, "ranks") > 1 && bench_replicas(info) < 2 && schedule_of(info) != NULL && (!bench_is_bf16(info) || multiplies_bf16());
+  return bench_number(info, "ranks") > 1 && bench_replicas(info) < 2 && schedule_of(info) != NULL &&
+         (!bench_is_bf16(info) || multiplies_bf16());
 }
 
 json_t *bench_peer(const struct bench_settings *settings, const json_t *model, const json_t *info) {
   const char *schedule = schedule_of(info), *arguments[BENCH_ARGUMENTS_MAX];
-  char script[BENCH_PATH_BYTES], steps[NUMBER_BYTES], warm_up[NUMBER_BYTES], numbers[NUMBER_OPTIONS][NUMBER_BYTES];
+  char script[BENCH_PATH_BYTES], steps[NUMBER_BYTES], warm_up[NUMBER_BYTES],
+      numbers[NUMBER_OPTIONS][NUMBER_BYTES];
   snprintf(script, sizeof script, "%s/torch_llama.py", settings->peer_folder);
   snprintf(steps, sizeof steps, "%u", settings->steps);
   snprintf(warm_up, sizeof warm_up, "%d", BENCH_WARM_STEPS);
-  const char *const first[] = {settings->peer, script, "--schedule", schedule, "--data", BENCH_TOKENS, "--init", BENCH_WEIGHTS,
-                               "--steps", steps, "--warm-up", warm_up};
+  const char *const first[] = {settings->peer, script,       "--schedule", schedule,
+                               "--data",       BENCH_TOKENS, "--init",     BENCH_WEIGHTS,
+                               "--steps",      steps,        "--warm-up",  warm_up};
   memcpy(arguments, first, sizeof first);
   size_t used = sizeof first / sizeof *first;
   for (size_t i = 0; i < NUMBER_OPTIONS; i++) {
     const struct number_option *option = &number_options[i];
-    snprintf(numbers[i], NUMBER_BYTES, "%.0f", bench_number(option->from_info ? info : model, option->key));
+    snprintf(numbers[i], NUMBER_BYTES, "%.0f",
+             bench_number(option->from_info ? info : model, option->key));
     arguments[used++] = option->option;
     arguments[used++] = numbers[i];
   }

@@ -1,4 +1,5 @@
-/* bench_table.c: prints a bench's document as one table, a column a plan, and beside it what was aimed at (see bench.h). */
+/* bench_table.c: prints a bench's document as one table, a column a plan, and beside it what was
+ * aimed at (see bench.h). */
 #include <math.h>
 #include <stdio.h>
 
@@ -39,7 +40,8 @@ static const struct row {
     {"  peer", "peer_launch_to_first_step_end_s", 1, 2, ""},
     {"others' share of the cores, %", "others_share", 100, 1, "0"},
     {"  while the peer ran", "peer_others_share", 100, 1, "0"},
-    {"largest relative difference of losses", "largest_relative_loss_difference", 1, -1, "1e-4 (f32)"},
+    {"largest relative difference of losses", "largest_relative_loss_difference", 1, -1,
+     "1e-4 (f32)"},
 };
 
 /* One line of what depends on no plan. */

@@ -1,6 +1,6 @@
-/* bench_tokens.c: makes the token file that a bench trains on (see bench.h). Text as bytes has 256 values; a vocabulary of
- * thousands is filled by taking two bytes a token, which keeps what makes text learnable: some tokens are frequent, and most
- * follow from those before them. */
+/* bench_tokens.c: makes the token file that a bench trains on (see bench.h). Text as bytes has 256
+ * values; a vocabulary of thousands is filled by taking two bytes a token, which keeps what makes
+ * text learnable: some tokens are frequent, and most follow from those before them. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

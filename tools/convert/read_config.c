@@ -1,5 +1,6 @@
-/* convert_read.c: reads config.json of a model of Hugging Face's transformers, key by key by the rows of convert_keys.def: a key becomes a
- * setting, does not matter, or says something that is not built here; then it is refused by name, as is a key that no row knows. */
+/* convert_read.c: reads config.json of a model of Hugging Face's transformers, key by key by the
+ * rows of convert_keys.def: a key becomes a setting, does not matter, or says something that is not
+ * built here; then it is refused by name, as is a key that no row knows. */
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -20,7 +21,8 @@ static const struct row {
   enum kind kind;
   const char *setting, *otherwise, *wanted;
 } rows[] = {
-#define PEN_KEY(family, key, kind, setting, otherwise, wanted) {family, key, kind, setting, otherwise, wanted},
+#define PEN_KEY(family, key, kind, setting, otherwise, wanted) \
+  {family, key, kind, setting, otherwise, wanted},
 #include "tools/convert/keys.def"
 };
 enum { ROWS = sizeof rows / sizeof *rows, SHOWN_BYTES = 120 };
@@ -31,8 +33,11 @@ static const char *const families[] = {"llama", "qwen3", "gpt2"};
 
 /* A value as JSON, bounded. */
 static const char *shown(const json_t *value) {
-  char *text = json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
-  const char *bounded = text == NULL ? "?" : strlen(text) > SHOWN_BYTES ? pen_text("%.*s...", SHOWN_BYTES, text) : pen_text("%s", text);
+  char *text = json_dumps(
+      value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
+  const char *bounded = text == NULL                 ? "?"
+                        : strlen(text) > SHOWN_BYTES ? pen_text("%.*s...", SHOWN_BYTES, text)
+                                                     : pen_text("%s", text);
   free(text);
   return bounded;
 }
@@ -45,7 +50,8 @@ static const char *key_text(const char *key) {
   return text;
 }
 
-static _Noreturn void refuse(const struct convert_model *model, const char *key, const json_t *value, const char *allowed) {
+static _Noreturn void refuse(const struct convert_model *model, const char *key,
+                             const json_t *value, const char *allowed) {
   convert_fail(EX_DATAERR, "%s: %s = %s: %s", model->path, key_text(key), shown(value), allowed);
 }
 
@@ -60,7 +66,8 @@ struct convert_setting *convert_find(struct convert_model *model, const char *na
 static void set(struct convert_model *model, const struct row *row, const char *text) {
   struct convert_setting *setting = convert_find(model, row->setting);
   if (setting == NULL) {
-    if (model->count == CONVERT_SETTINGS_MAX) convert_fail(EX_SOFTWARE, "more settings than there is room for");
+    if (model->count == CONVERT_SETTINGS_MAX)
+      convert_fail(EX_SOFTWARE, "more settings than there is room for");
     setting = &model->setting[model->count++];
   }
   *setting = (struct convert_setting){row->setting, text, row->key};
@@ -69,7 +76,8 @@ static void set(struct convert_model *model, const struct row *row, const char *
 static void set_integer(struct convert_model *model, const struct row *row, const json_t *value) {
   const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
   double least = setting->minimum, most = setting->maximum;
-  if (!json_is_integer(value) || (double)json_integer_value(value) < least || (double)json_integer_value(value) > most)
+  if (!json_is_integer(value) || (double)json_integer_value(value) < least ||
+      (double)json_integer_value(value) > most)
     refuse(model, row->key, value, pen_text("a whole number from %.0f to %.0f", least, most));
   set(model, row, pen_text("%lld", (long long)json_integer_value(value)));
 }
@@ -77,7 +85,8 @@ static void set_integer(struct convert_model *model, const struct row *row, cons
 static void set_real(struct convert_model *model, const struct row *row, const json_t *value) {
   const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
   double number = json_number_value(value);
-  if (!json_is_number(value) || !isfinite(number) || number < setting->minimum || number > setting->maximum)
+  if (!json_is_number(value) || !isfinite(number) || number < setting->minimum ||
+      number > setting->maximum)
     refuse(model, row->key, value, pen_setting_allowed(setting));
   const char *text = pen_text("%.15g", number);
   if (strtod(text, NULL) < number || strtod(text, NULL) > number) text = pen_text("%.17g", number);
@@ -100,22 +109,26 @@ static bool is_one_of(const json_t *value, const char *wanted) {
   return false;
 }
 
-static void check_only(const struct convert_model *model, const struct row *row, const json_t *value) {
+static void check_only(const struct convert_model *model, const struct row *row,
+                       const json_t *value) {
   if (json_is_null(value) || is_one_of(value, row->wanted)) return;
   const char *allowed = pen_text("only %s is built here", row->wanted);
   refuse(model, row->key, value, allowed);
 }
 
-static void check_dropout(const struct convert_model *model, const struct row *row, const json_t *value) {
+static void check_dropout(const struct convert_model *model, const struct row *row,
+                          const json_t *value) {
   if (json_is_number(value) && json_number_value(value) > 0)
     convert_warn("%s: %s = %s: training here has no dropout", model->path, row->key, shown(value));
 }
 
-static void check_layers(const struct convert_model *model, const struct row *row, const json_t *value) {
+static void check_layers(const struct convert_model *model, const struct row *row,
+                         const json_t *value) {
   for (size_t i = 0; i < json_array_size(value); i++) {
     const char *kind = json_string_value(json_array_get(value, i));
     if (kind == NULL || strcmp(kind, row->wanted) != 0)
-      refuse(model, pen_text("%s[%zu]", row->key, i), json_array_get(value, i), pen_text("only \"%s\" is built here", row->wanted));
+      refuse(model, pen_text("%s[%zu]", row->key, i), json_array_get(value, i),
+             pen_text("only \"%s\" is built here", row->wanted));
   }
 }
 
@@ -132,26 +145,36 @@ static const struct scaling {
      {{.key = "factor", .kind = REAL, .setting = "rope_factor"},
       {.key = "low_freq_factor", .kind = REAL, .setting = "rope_low_freq_factor"},
       {.key = "high_freq_factor", .kind = REAL, .setting = "rope_high_freq_factor"},
-      {.key = "original_max_position_embeddings", .kind = INTEGER, .setting = "rope_original_sequence"}}},
+      {.key = "original_max_position_embeddings",
+       .kind = INTEGER,
+       .setting = "rope_original_sequence"}}},
 };
 enum { SCALINGS = sizeof scalings / sizeof *scalings };
 
-static void set_part(struct convert_model *model, const struct row *row, const struct row *part, const json_t *value) {
+static void set_part(struct convert_model *model, const struct row *row, const struct row *part,
+                     const json_t *value) {
   struct row full = *part;
   full.key = pen_text("%s.%s", row->key, part->key);
   if (json_is_null(value)) convert_fail(EX_DATAERR, "%s: %s: missing", model->path, full.key);
-  if (part->kind == INTEGER) set_integer(model, &full, value);
-  else set_real(model, &full, value);
+  if (part->kind == INTEGER)
+    set_integer(model, &full, value);
+  else
+    set_real(model, &full, value);
 }
 
 /* Takes the kind and its parts; returns it. */
-static const struct scaling *take_scaling(struct convert_model *model, const struct row *row, const json_t *value) {
-  const char *key = json_object_get(value, "rope_type") ? "rope_type" : "type"; /* as it was called once */
+static const struct scaling *take_scaling(struct convert_model *model, const struct row *row,
+                                          const json_t *value) {
+  const char *key =
+      json_object_get(value, "rope_type") ? "rope_type" : "type"; /* as it was called once */
   const json_t *kind = json_object_get(value, key);
   const struct scaling *scaling = kind ? NULL : scalings;
   for (size_t i = 0; i < SCALINGS && !scaling; i++)
-    if (json_is_string(kind) && strcmp(json_string_value(kind), scalings[i].kind) == 0) scaling = &scalings[i];
-  if (!scaling) refuse(model, pen_text("%s.%s", row->key, key), kind, "only \"default\", \"linear\" or \"llama3\" is built here");
+    if (json_is_string(kind) && strcmp(json_string_value(kind), scalings[i].kind) == 0)
+      scaling = &scalings[i];
+  if (!scaling)
+    refuse(model, pen_text("%s.%s", row->key, key), kind,
+           "only \"default\", \"linear\" or \"llama3\" is built here");
   const struct row setting = {.key = pen_text("%s.%s", row->key, key), .setting = "rope_scaling"};
   if (scaling != scalings) set(model, &setting, pen_text("\"%s\"", scaling->kind));
   for (size_t i = 0; i < scaling->count; i++) {
@@ -167,7 +190,8 @@ static bool is_part(const struct scaling *scaling, const char *key) {
   return strcmp(key, "rope_type") == 0 || strcmp(key, "type") == 0;
 }
 
-/* transformers 5 keeps rope_theta in rope_parameters; before, rope_scaling said how positions are stretched. */
+/* transformers 5 keeps rope_theta in rope_parameters; before, rope_scaling said how positions are
+ * stretched. */
 static void take_rope(struct convert_model *model, const struct row *row, const json_t *value) {
   static const struct row theta = {.key = "rope_theta", .kind = REAL, .setting = "rope_theta"};
   const char *key;
@@ -176,9 +200,11 @@ static void take_rope(struct convert_model *model, const struct row *row, const 
   const struct scaling *scaling = take_scaling(model, row, value);
   json_object_foreach((json_t *)(uintptr_t)value, key, part) {
     bool whole = strcmp(key, "partial_rotary_factor") == 0 && is_one_of(part, "1.0|1");
-    if (strcmp(key, "rope_theta") == 0) set_part(model, row, &theta, part);
+    if (strcmp(key, "rope_theta") == 0)
+      set_part(model, row, &theta, part);
     else if (!is_part(scaling, key) && !whole && !json_is_null(part))
-      refuse(model, pen_text("%s.%s", row->key, key), part, pen_text("positions of the kind \"%s\" have none here", scaling->kind));
+      refuse(model, pen_text("%s.%s", row->key, key), part,
+             pen_text("positions of the kind \"%s\" have none here", scaling->kind));
   }
 }
 
@@ -200,20 +226,27 @@ static void take(struct convert_model *model, const struct row *row, const json_
 
 static const struct row *row_of(const struct convert_model *model, const char *key) {
   for (size_t i = 0; i < ROWS; i++)
-    if (strcmp(rows[i].key, key) == 0 && (rows[i].family[0] == '*' || strcmp(rows[i].family, model->family) == 0)) return &rows[i];
+    if (strcmp(rows[i].key, key) == 0 &&
+        (rows[i].family[0] == '*' || strcmp(rows[i].family, model->family) == 0))
+      return &rows[i];
   return NULL;
 }
 
 /* Every key of the config. One that no row knows could be of consequence, unless it says no. */
-static void take_all(struct convert_model *model, json_t *root, const char *const *ignored, size_t ignored_count) {
+static void take_all(struct convert_model *model, json_t *root, const char *const *ignored,
+                     size_t ignored_count) {
   const char *key;
   json_t *value;
   json_object_foreach(root, key, value) {
     const struct row *row = row_of(model, key);
     bool ignore = json_is_null(value) || json_is_false(value);
     for (size_t i = 0; i < ignored_count; i++) ignore = ignore || strcmp(ignored[i], key) == 0;
-    if (row != NULL) take(model, row, value);
-    else if (!ignore) refuse(model, key, value, pen_text("not known here; if the model's results do not depend on it: --ignore %s", key_text(key)));
+    if (row != NULL)
+      take(model, row, value);
+    else if (!ignore)
+      refuse(model, key, value,
+             pen_text("not known here; if the model's results do not depend on it: --ignore %s",
+                      key_text(key)));
   }
 }
 
@@ -222,15 +255,21 @@ static void fill_in(struct convert_model *model) {
   for (size_t i = 0; i < ROWS; i++) {
     const struct row *row = &rows[i];
     bool of_family = row->family[0] == '*' || strcmp(row->family, model->family) == 0;
-    if (!of_family || *row->setting == '\0' || *row->otherwise == '\0' || convert_find(model, row->setting) != NULL) continue;
+    if (!of_family || *row->setting == '\0' || *row->otherwise == '\0' ||
+        convert_find(model, row->setting) != NULL)
+      continue;
     if (*row->otherwise == '?') convert_fail(EX_DATAERR, "%s: %s: missing", model->path, row->key);
     if (*row->otherwise != '=') {
-      set(model, row, strpbrk(row->otherwise, ".e") || row->kind == INTEGER ? row->otherwise : pen_text("%s.0", row->otherwise));
+      set(model, row,
+          strpbrk(row->otherwise, ".e") || row->kind == INTEGER ? row->otherwise
+                                                                : pen_text("%s.0", row->otherwise));
       continue;
     }
     const char *times = strchr(row->otherwise, '*');
-    const struct row *other = row_of(model, pen_text("%.*s", (int)strcspn(row->otherwise + 1, "*"), row->otherwise + 1));
-    long long number = atoll(convert_find(model, other->setting)->text) * (times == NULL ? 1 : atoll(times + 1));
+    const struct row *other =
+        row_of(model, pen_text("%.*s", (int)strcspn(row->otherwise + 1, "*"), row->otherwise + 1));
+    long long number =
+        atoll(convert_find(model, other->setting)->text) * (times == NULL ? 1 : atoll(times + 1));
     set_integer(model, row, json_integer(number));
   }
 }
@@ -240,7 +279,8 @@ static const char *family_of(const char *path, const json_t *root) {
   for (size_t i = 0; json_is_string(type) && i < sizeof families / sizeof *families; i++)
     if (strcmp(families[i], json_string_value(type)) == 0) return families[i];
   if (type == NULL) convert_fail(EX_DATAERR, "%s: model_type: missing", path);
-  convert_fail(EX_DATAERR, "%s: model_type = %s: \"llama\", \"qwen3\" or \"gpt2\"", path, shown(type));
+  convert_fail(EX_DATAERR, "%s: model_type = %s: \"llama\", \"qwen3\" or \"gpt2\"", path,
+               shown(type));
 }
 
 static json_t *load(const char *path) {
@@ -248,7 +288,8 @@ static json_t *load(const char *path) {
   FILE *file = fopen(path, "r");
   struct stat status;
   if (file == NULL) convert_fail(EX_NOINPUT, "%s: %s", path, strerror(errno));
-  if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode)) convert_fail(EX_NOINPUT, "%s: not a regular file", path);
+  if (fstat(fileno(file), &status) != 0 || !S_ISREG(status.st_mode))
+    convert_fail(EX_NOINPUT, "%s: not a regular file", path);
   json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
   fclose(file);
   if (root == NULL) convert_fail(EX_DATAERR, "%s:%d: %s", path, error.line, key_text(error.text));
@@ -256,9 +297,11 @@ static json_t *load(const char *path) {
   return root;
 }
 
-struct convert_model convert_read(const char *path, const char *const *ignored, size_t ignored_count) {
+struct convert_model convert_read(const char *path, const char *const *ignored,
+                                  size_t ignored_count) {
   struct stat status;
-  if (stat(path, &status) == 0 && S_ISDIR(status.st_mode)) path = pen_text("%s%sconfig.json", path, path[strlen(path) - 1] == '/' ? "" : "/");
+  if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
+    path = pen_text("%s%sconfig.json", path, path[strlen(path) - 1] == '/' ? "" : "/");
   json_t *root = load(path);
   struct convert_model model = {.path = path, .family = family_of(path, root)};
   take_all(&model, root, ignored, ignored_count);

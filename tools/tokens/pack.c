@@ -1,7 +1,8 @@
-/* tokens_pack.c: documents become windows of at most so many tokens, by best fit: a document goes into the fullest of the open windows
- * that still holds it, or into a new one; when too many are open the fullest is closed. This leaves little room unused without a look at
- * all documents first (Johnson et al. 1974 bound it; Ding et al. 2024 do so for language models), and cuts none but those that are longer
- * than a window. */
+/* tokens_pack.c: documents become windows of at most so many tokens, by best fit: a document goes
+ * into the fullest of the open windows that still holds it, or into a new one; when too many are
+ * open the fullest is closed. This leaves little room unused without a look at all documents first
+ * (Johnson et al. 1974 bound it; Ding et al. 2024 do so for language models), and cuts none but
+ * those that are longer than a window. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -33,8 +34,10 @@ static struct {
   uint32_t used;
   struct pen_packed_document document;
   uint32_t taken; /* tokens of the document before this piece's */
-  struct open_window windows_open[OPEN_WINDOWS], *open[OPEN_WINDOWS]; /* the oldest first, then those that are free */
-  int32_t filled[OPEN_WINDOWS]; /* what is used of each that is open, together, since each document looks at all; of others NOT_OPEN */
+  struct open_window windows_open[OPEN_WINDOWS],
+      *open[OPEN_WINDOWS];      /* the oldest first, then those that are free */
+  int32_t filled[OPEN_WINDOWS]; /* what is used of each that is open, together, since each document
+                                   looks at all; of others NOT_OPEN */
   uint32_t open_count;
   /* what the file will end with: */
   struct pen_packed_document *documents;
@@ -73,14 +76,21 @@ static void write_window(const struct open_window *window) {
     memcpy(packer.row + (size_t)t * packer.width, &token, packer.width);
   }
   tokens_write(&packer.sink, packer.row, (size_t)length * packer.width);
-  packer.windows = grow(packer.windows, &packer.window_capacity, header->window_count + 1, sizeof *packer.windows);
+  packer.windows = grow(packer.windows, &packer.window_capacity, header->window_count + 1,
+                        sizeof *packer.windows);
   struct pen_packed_window *noted = &packer.windows[header->window_count++];
-  *noted = (struct pen_packed_window){.first_token = header->token_count, .first_document = header->document_count, .length = length,
-                                      .document_count = window->document_count, .target_count = window->used - window->document_count,
-                                      .crc = pen_crc32(0, packer.row, (size_t)length * packer.width)};
-  packer.documents = grow(packer.documents, &packer.document_capacity, header->document_count + window->document_count,
-                          sizeof *packer.documents);
-  memcpy(packer.documents + header->document_count, window->documents, window->document_count * sizeof *window->documents);
+  *noted =
+      (struct pen_packed_window){.first_token = header->token_count,
+                                 .first_document = header->document_count,
+                                 .length = length,
+                                 .document_count = window->document_count,
+                                 .target_count = window->used - window->document_count,
+                                 .crc = pen_crc32(0, packer.row, (size_t)length * packer.width)};
+  packer.documents =
+      grow(packer.documents, &packer.document_capacity,
+           header->document_count + window->document_count, sizeof *packer.documents);
+  memcpy(packer.documents + header->document_count, window->documents,
+         window->document_count * sizeof *window->documents);
   header->document_count += window->document_count;
   header->token_count += length;
   header->target_count += noted->target_count;
@@ -105,7 +115,8 @@ static void close_window(uint32_t index) {
 /* The fullest that still holds `length` more tokens, the oldest of such; open_count: none. */
 static uint32_t fullest(uint32_t length) {
   int32_t room = (int32_t)(packer.window - length), best = 0;
-  for (uint32_t i = 0; i < OPEN_WINDOWS; i++) { /* all of them, without a branch: several at a time */
+  for (uint32_t i = 0; i < OPEN_WINDOWS;
+       i++) { /* all of them, without a branch: several at a time */
     int32_t fits = packer.filled[i] <= room ? packer.filled[i] : 0;
     best = fits > best ? fits : best;
   }
@@ -139,7 +150,8 @@ static void place(void) {
   window->used += packer.used;
   packer.filled[index] = (int32_t)window->used;
   size_t capacity = window->capacity;
-  window->documents = grow(window->documents, &capacity, window->document_count + 1u, sizeof *window->documents);
+  window->documents =
+      grow(window->documents, &capacity, window->document_count + 1u, sizeof *window->documents);
   window->capacity = (uint32_t)capacity;
   packer.document.length = packer.used;
   window->documents[window->document_count++] = packer.document;
@@ -153,7 +165,8 @@ static void place(void) {
 static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
   sink->token_count += count;
   for (; count > 0; count--, tokens++) {
-    if (packer.used == packer.window) { /* a piece: the next begins with the token that this one ends with */
+    if (packer.used ==
+        packer.window) { /* a piece: the next begins with the token that this one ends with */
       place();
       packer.document.first += packer.window - 1;
       packer.tokens[0] = packer.tokens[packer.window - 1];
@@ -184,8 +197,10 @@ static void finish(struct tokens_sink *sink) {
   uint64_t tokens_end = sizeof *header + header->token_count * packer.width;
   size_t gap = pen_packed_documents_at(header) - tokens_end;
   tokens_write(sink, zeros, gap);
-  size_t documents = header->document_count * sizeof *packer.documents, windows = header->window_count * sizeof *packer.windows;
-  header->index_crc = pen_crc32(pen_crc32(pen_crc32(0, zeros, gap), packer.documents, documents), packer.windows, windows);
+  size_t documents = header->document_count * sizeof *packer.documents,
+         windows = header->window_count * sizeof *packer.windows;
+  header->index_crc = pen_crc32(pen_crc32(pen_crc32(0, zeros, gap), packer.documents, documents),
+                                packer.windows, windows);
   tokens_write(sink, packer.documents, documents);
   tokens_write(sink, packer.windows, windows);
   tokens_flush(sink);
@@ -195,8 +210,10 @@ static void finish(struct tokens_sink *sink) {
   }
 }
 
-struct tokens_sink *tokens_packer(const struct tokens_settings *settings, int descriptor, const char *path) {
-  packer.sink = (struct tokens_sink){.take = take, .end = end, .finish = finish, .descriptor = descriptor, .path = path};
+struct tokens_sink *tokens_packer(const struct tokens_settings *settings, int descriptor,
+                                  const char *path) {
+  packer.sink = (struct tokens_sink){
+      .take = take, .end = end, .finish = finish, .descriptor = descriptor, .path = path};
   packer.window = settings->window;
   packer.pad_to = settings->pad_to;
   packer.width = tokens_width(settings);
@@ -217,9 +234,13 @@ struct tokens_sink *tokens_packer(const struct tokens_settings *settings, int de
 
 void tokens_pack_report(const struct tokens_sink *sink) {
   const struct pen_packed_header *header = &packer.header;
-  double full = (double)packer.full_tokens, whole = (double)header->window_count * (double)packer.window;
-  fprintf(stderr, "penstock-tokens: %" PRIu64 " documents in %" PRIu64 " pieces, %" PRIu64 " windows of up to %" PRIu32
-          " tokens, %" PRIu64 " targets; fill %.2f%% of whole windows, %.2f%% of their padded lengths\n", sink->document_count,
-          header->document_count, header->window_count, packer.window, header->target_count, whole > 0 ? 100 * full / whole : 100.0,
+  double full = (double)packer.full_tokens,
+         whole = (double)header->window_count * (double)packer.window;
+  fprintf(stderr,
+          "penstock-tokens: %" PRIu64 " documents in %" PRIu64 " pieces, %" PRIu64
+          " windows of up to %" PRIu32 " tokens, %" PRIu64
+          " targets; fill %.2f%% of whole windows, %.2f%% of their padded lengths\n",
+          sink->document_count, header->document_count, header->window_count, packer.window,
+          header->target_count, whole > 0 ? 100 * full / whole : 100.0,
           header->token_count > 0 ? 100 * full / (double)header->token_count : 100.0);
 }

@@ -1,7 +1,8 @@
-/* tokens_read.c: inputs become documents: plain bytes, ids of 16 or 32 bits, or a field of JSON lines.
+/* tokens_read.c: inputs become documents: plain bytes, ids of 16 or 32 bits, or a field of JSON
+ * lines.
  *
- * A document ends with its end-of-text token, or with the file (or line) that it is in. Text whose last token is another one gets the
- * end-of-text token added; ids are taken as they are. */
+ * A document ends with its end-of-text token, or with the file (or line) that it is in. Text whose
+ * last token is another one gets the end-of-text token added; ids are taken as they are. */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
@@ -25,8 +26,8 @@ static const double show_seconds = 0.1;
 static struct {
   const struct tokens_settings *settings;
   struct tokens_sink *sink;
-  bool inside;               /* a document has begun */
-  bool empty;                /* nothing has come of the input, or line, at hand */
+  bool inside; /* a document has begun */
+  bool empty;  /* nothing has come of the input, or line, at hand */
   bool shows;
   uint64_t read_bytes, known_bytes; /* of all inputs; known 0: of some the size is not known */
   double start_seconds, shown_seconds;
@@ -91,8 +92,8 @@ static void take(const uint32_t *tokens, size_t count) {
   }
 }
 
-/* The file, or line, ends; so does its document, unless it has. One of nothing counts too, so that documents are numbered as files or
- * lines are. */
+/* The file, or line, ends; so does its document, unless it has. One of nothing counts too, so that
+ * documents are numbered as files or lines are. */
 static void end_input(bool is_text) {
   bool ended = !reading.inside && !reading.empty;
   bool adds = is_text && reading.inside;
@@ -153,7 +154,8 @@ static void read_ids(int in, const char *path) {
   size_t width = reading.settings->input == TOKENS_INPUT_IDS16 ? 2 : 4;
   for (size_t count; (count = fill(in, path, bytes, sizeof bytes)) != 0;) {
     if (count % width) {
-      tokens_fail(EX_DATAERR, "%s: its bytes are no multiple of %zu: ids of %zu bits are wanted", path, width, 8 * width);
+      tokens_fail(EX_DATAERR, "%s: its bytes are no multiple of %zu: ids of %zu bits are wanted",
+                  path, width, 8 * width);
     }
     for (size_t i = 0; i < count / width; i++) {
       const unsigned char *from = bytes + i * width;
@@ -185,7 +187,8 @@ static void take_line(const char *path, uint64_t number, const char *line, size_
   }
   const json_t *text = json_object_get(object, field);
   if (!json_is_string(text)) {
-    tokens_fail(EX_DATAERR, "%s:%" PRIu64 ": %s \"%s\" %s", path, number, text == NULL ? "no field" : "the field", field,
+    tokens_fail(EX_DATAERR, "%s:%" PRIu64 ": %s \"%s\" %s", path, number,
+                text == NULL ? "no field" : "the field", field,
                 text == NULL ? "in an object on this line" : "is no string");
   }
   take_bytes((const unsigned char *)json_string_value(text), json_string_length(text));
@@ -237,7 +240,8 @@ static uint64_t known_bytes(const struct tokens_settings *settings) {
   uint64_t known = 0;
   for (int i = 0; i < settings->input_count; i++) {
     struct stat status;
-    if (strcmp(settings->inputs[i], "-") == 0 || stat(settings->inputs[i], &status) != 0 || !S_ISREG(status.st_mode)) {
+    if (strcmp(settings->inputs[i], "-") == 0 || stat(settings->inputs[i], &status) != 0 ||
+        !S_ISREG(status.st_mode)) {
       return 0;
     }
     known += (uint64_t)status.st_size;

@@ -1,4 +1,5 @@
-/* tokens.c: penstock-tokens, which turns files into a token file for training: the command line, and the output's coming and going. */
+/* tokens.c: penstock-tokens, which turns files into a token file for training: the command line,
+ * and the output's coming and going. */
 #define _GNU_SOURCE 1
 #ifdef HAVE_CONFIG_H
 #include <config.h>
@@ -43,7 +44,8 @@ struct option_row {
 };
 
 static const struct option_row option_rows[] = {
-#define PEN_OPTION(name, letter, text, argument, meaning) {OPTION_##name, letter, text, argument, meaning},
+#define PEN_OPTION(name, letter, text, argument, meaning) \
+  {OPTION_##name, letter, text, argument, meaning},
 #include "tools/tokens/options.def"
 };
 enum { OPTIONS = sizeof option_rows / sizeof *option_rows };
@@ -78,18 +80,22 @@ static void interrupted(int number) {
 
 /* ---- the command line ---- */
 
-static const char usage_text[] = "usage: penstock-tokens --bytes|--ids BITS|--field NAME [OPTION]... -o OUT FILE...\n";
+static const char usage_text[] =
+    "usage: penstock-tokens --bytes|--ids BITS|--field NAME [OPTION]... -o OUT FILE...\n";
 
 static _Noreturn void print_help(void) {
-  printf("%sTurns files into a token file for penstock: joined without separators, or, with --pack,"
-         " as windows of whole documents. `-` is\nstandard input.\n\n", usage_text);
+  printf(
+      "%sTurns files into a token file for penstock: joined without separators, or, with --pack,"
+      " as windows of whole documents. `-` is\nstandard input.\n\n",
+      usage_text);
   for (int i = 0; i < OPTIONS; i++) {
     const struct option_row *row = &option_rows[i];
     char form[64], letter[8] = "    ";
     if (row->letter != 0) {
       snprintf(letter, sizeof letter, "-%c, ", row->letter);
     }
-    snprintf(form, sizeof form, "%s--%s%s%s", letter, row->text, row->argument[0] ? " " : "", row->argument);
+    snprintf(form, sizeof form, "%s--%s%s%s", letter, row->text, row->argument[0] ? " " : "",
+             row->argument);
     printf("  %-20s  %s\n", form, row->meaning);
   }
   exit(fflush(stdout) ? EX_IOERR : EXIT_SUCCESS);
@@ -136,13 +142,15 @@ static uint32_t number_of(const char *option, const char *text, uint32_t least, 
   errno = 0;
   long long number = strtoll(text, &end, 10);
   if (end == text || *end != 0 || errno != 0 || number < least || number > most) {
-    tokens_fail(EX_USAGE, "--%s %s: a whole number from %u to %u is wanted", option, text, least, most);
+    tokens_fail(EX_USAGE, "--%s %s: a whole number from %u to %u is wanted", option, text, least,
+                most);
   }
   return (uint32_t)number;
 }
 
 /* A field's text becomes bytes, whether --bytes says so, too, or not. */
-static void take_input(struct tokens_settings *settings, enum tokens_input input, const char *field) {
+static void take_input(struct tokens_settings *settings, enum tokens_input input,
+                       const char *field) {
   bool other = settings->input != TOKENS_INPUT_NONE && settings->input != input;
   if (other || (settings->field != NULL && field != NULL)) {
     misused("choose one of --bytes, --ids and --field");
@@ -153,26 +161,26 @@ static void take_input(struct tokens_settings *settings, enum tokens_input input
 
 static void take_option(struct tokens_settings *settings, int id, char *argument) {
   switch (id) {
-  case OPTION_BYTES: take_input(settings, TOKENS_INPUT_BYTES, NULL); break;
-  case OPTION_IDS:
-    if (strcmp(argument, "16") != 0 && strcmp(argument, "32") != 0) {
-      tokens_fail(EX_USAGE, "--ids %s: 16 or 32 is wanted", argument);
-    }
-    take_input(settings, *argument == '1' ? TOKENS_INPUT_IDS16 : TOKENS_INPUT_IDS32, NULL);
-    break;
-  case OPTION_FIELD: take_input(settings, TOKENS_INPUT_BYTES, argument); break;
-  case OPTION_END_OF_TEXT:
-    settings->has_end_of_text = true;
-    settings->end_of_text = number_of("end-of-text", argument, 0, INT32_MAX);
-    break;
-  case OPTION_PACK: settings->window = number_of("pack", argument, 2, WINDOW_MAX); break;
-  case OPTION_PAD_TO: settings->pad_to = number_of("pad-to", argument, 1, WINDOW_MAX); break;
-  case OPTION_SINGLE: settings->single = true; break;
-  case OPTION_QUIET: settings->quiet = true; break;
-  case OPTION_OUTPUT: settings->output = argument; break;
-  case OPTION_HELP: print_help();
-  case OPTION_VERSION: print_version();
-  default: fprintf(stderr, "%sTry --help.\n", usage_text); exit(EX_USAGE);
+    case OPTION_BYTES: take_input(settings, TOKENS_INPUT_BYTES, NULL); break;
+    case OPTION_IDS:
+      if (strcmp(argument, "16") != 0 && strcmp(argument, "32") != 0) {
+        tokens_fail(EX_USAGE, "--ids %s: 16 or 32 is wanted", argument);
+      }
+      take_input(settings, *argument == '1' ? TOKENS_INPUT_IDS16 : TOKENS_INPUT_IDS32, NULL);
+      break;
+    case OPTION_FIELD: take_input(settings, TOKENS_INPUT_BYTES, argument); break;
+    case OPTION_END_OF_TEXT:
+      settings->has_end_of_text = true;
+      settings->end_of_text = number_of("end-of-text", argument, 0, INT32_MAX);
+      break;
+    case OPTION_PACK: settings->window = number_of("pack", argument, 2, WINDOW_MAX); break;
+    case OPTION_PAD_TO: settings->pad_to = number_of("pad-to", argument, 1, WINDOW_MAX); break;
+    case OPTION_SINGLE: settings->single = true; break;
+    case OPTION_QUIET: settings->quiet = true; break;
+    case OPTION_OUTPUT: settings->output = argument; break;
+    case OPTION_HELP: print_help();
+    case OPTION_VERSION: print_version();
+    default: fprintf(stderr, "%sTry --help.\n", usage_text); exit(EX_USAGE);
   }
 }
 
@@ -193,7 +201,8 @@ static struct tokens_settings parse(int count, char **arguments) {
     misused("--single and --pad-to shape windows: they need --pack");
   }
   settings.pad_to = settings.pad_to != 0 ? settings.pad_to : PAD_TO;
-  if (settings.has_end_of_text && tokens_width(&settings) == 2 && settings.end_of_text > UINT16_MAX) {
+  if (settings.has_end_of_text && tokens_width(&settings) == 2 &&
+      settings.end_of_text > UINT16_MAX) {
     misused("--end-of-text: a token of 16 bits is wanted, unless ids of 32 bits are read");
   }
   if (settings.output == NULL || settings.output[0] == 0) {
@@ -215,14 +224,18 @@ static int stat_input(const char *path, struct stat *status) {
 }
 
 static _Noreturn void too_many(const char *path) {
-  tokens_fail(EX_DATAERR, "%s: more than %d tokens in all, which is what the format can count; --pack has no such bound", path, INT32_MAX);
+  tokens_fail(EX_DATAERR,
+              "%s: more than %d tokens in all, which is what the format can count; --pack has no "
+              "such bound",
+              path, INT32_MAX);
 }
 
 /* Before anything is written: the mistakes that show at a glance. */
 static void check_files(const struct tokens_settings *settings) {
   struct stat input, output;
   if (stat(settings->output, &output) == 0 && !S_ISREG(output.st_mode)) {
-    tokens_fail(EX_CANTCREAT, "%s: cannot create: it exists, and is not a regular file", settings->output);
+    tokens_fail(EX_CANTCREAT, "%s: cannot create: it exists, and is not a regular file",
+                settings->output);
   }
   if (pen_path_suffix(temporary, settings->output, ".tmp")) {
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", settings->output, strerror(errno));
@@ -240,7 +253,9 @@ static void check_files(const struct tokens_settings *settings) {
     if (stale && pen_file_same(&input, &output)) {
       tokens_fail(EX_CANTCREAT, "%s: cannot create: it is also to be read", temporary);
     }
-    uint64_t width = settings->input == TOKENS_INPUT_IDS16 ? 2 : settings->input == TOKENS_INPUT_IDS32 ? 4 : 1;
+    uint64_t width = settings->input == TOKENS_INPUT_IDS16   ? 2
+                     : settings->input == TOKENS_INPUT_IDS32 ? 4
+                                                             : 1;
     known += S_ISREG(input.st_mode) && strcmp(path, "-") != 0 ? (uint64_t)input.st_size / width : 0;
     if (known > INT32_MAX && settings->window == 0 && settings->field == NULL) {
       too_many(path);
@@ -261,8 +276,10 @@ static int open_output(void) {
 }
 
 /* All of the file, in OUT.tmp. */
-static struct tokens_sink *write_output(int out, const struct tokens_settings *settings, uint64_t *read_bytes) {
-  struct tokens_sink *sink = (settings->window == 0 ? tokens_plain : tokens_packer)(settings, out, temporary);
+static struct tokens_sink *write_output(int out, const struct tokens_settings *settings,
+                                        uint64_t *read_bytes) {
+  struct tokens_sink *sink =
+      (settings->window == 0 ? tokens_plain : tokens_packer)(settings, out, temporary);
   *read_bytes = tokens_read(settings, sink);
   if (pen_file_sync_close(out, 0)) {
     tokens_fail(EX_IOERR, "%s: cannot write: %s", temporary, strerror(errno));
@@ -270,11 +287,13 @@ static struct tokens_sink *write_output(int out, const struct tokens_settings *s
   return sink;
 }
 
-static void report(const struct tokens_settings *settings, const struct tokens_sink *sink, uint64_t read_bytes, double seconds) {
+static void report(const struct tokens_settings *settings, const struct tokens_sink *sink,
+                   uint64_t read_bytes, double seconds) {
   struct stat output;
   uint64_t file_bytes = stat(settings->output, &output) == 0 ? (uint64_t)output.st_size : 0;
-  fprintf(stderr, "penstock-tokens: %s: %llu tokens, %llu bytes; read %.1f MB/s\n", settings->output,
-          (unsigned long long)sink->token_count, (unsigned long long)file_bytes, (double)read_bytes * 1e-6 / (seconds > 0 ? seconds : 1));
+  fprintf(stderr, "penstock-tokens: %s: %llu tokens, %llu bytes; read %.1f MB/s\n",
+          settings->output, (unsigned long long)sink->token_count, (unsigned long long)file_bytes,
+          (double)read_bytes * 1e-6 / (seconds > 0 ? seconds : 1));
   if (settings->window != 0) {
     tokens_pack_report(sink);
   }

@@ -1,5 +1,6 @@
-/* tokens_write.c: token files in llm.c's format: 256 little-endian int32 (a magic number, a version, the count of tokens, then zeros),
- * then the tokens: uint16 after 20240520 and 1, uint32 after 20240801 and 7, as llm.c's Llama 3 has them. */
+/* tokens_write.c: token files in llm.c's format: 256 little-endian int32 (a magic number, a
+ * version, the count of tokens, then zeros), then the tokens: uint16 after 20240520 and 1, uint32
+ * after 20240801 and 7, as llm.c's Llama 3 has them. */
 #include <errno.h>
 #include <string.h>
 #include <sysexits.h>
@@ -14,7 +15,9 @@ static struct {
   uint32_t width;
 } plain;
 
-uint32_t tokens_width(const struct tokens_settings *settings) { return settings->input == TOKENS_INPUT_IDS32 ? 4 : 2; }
+uint32_t tokens_width(const struct tokens_settings *settings) {
+  return settings->input == TOKENS_INPUT_IDS32 ? 4 : 2;
+}
 
 /* What is not written yet: documents are short. */
 static unsigned char waiting[1 << 16];
@@ -47,8 +50,10 @@ static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count)
   static uint16_t narrow[BUFFER_TOKENS];
   sink->token_count += count;
   if (sink->token_count > INT32_MAX) {
-    tokens_fail(EX_DATAERR, "%s: more than %d tokens in all, which is what the format can count; --pack has no such bound", sink->path,
-                INT32_MAX);
+    tokens_fail(EX_DATAERR,
+                "%s: more than %d tokens in all, which is what the format can count; --pack has no "
+                "such bound",
+                sink->path, INT32_MAX);
   }
   if (plain.width == sizeof *tokens) {
     tokens_write(sink, tokens, count * sizeof *tokens);
@@ -70,15 +75,18 @@ static void end(struct tokens_sink *sink) { sink->document_count++; }
 /* The header comes last, since it holds the count. */
 static void finish(struct tokens_sink *sink) {
   tokens_flush(sink);
-  int32_t header[HEADER_INTS] = {plain.width == 2 ? 20240520 : 20240801, plain.width == 2 ? 1 : 7, (int32_t)sink->token_count};
+  int32_t header[HEADER_INTS] = {plain.width == 2 ? 20240520 : 20240801, plain.width == 2 ? 1 : 7,
+                                 (int32_t)sink->token_count};
   if (pen_file_write_at(sink->descriptor, header, sizeof header, 0)) {
     tokens_fail(EX_IOERR, "%s: cannot write: %s", sink->path, strerror(errno));
   }
 }
 
-struct tokens_sink *tokens_plain(const struct tokens_settings *settings, int descriptor, const char *path) {
+struct tokens_sink *tokens_plain(const struct tokens_settings *settings, int descriptor,
+                                 const char *path) {
   static const int32_t nothing[HEADER_INTS];
-  plain.sink = (struct tokens_sink){.take = take, .end = end, .finish = finish, .descriptor = descriptor, .path = path};
+  plain.sink = (struct tokens_sink){
+      .take = take, .end = end, .finish = finish, .descriptor = descriptor, .path = path};
   plain.width = tokens_width(settings);
   tokens_write(&plain.sink, nothing, sizeof nothing);
   return &plain.sink;

@@ -1,19 +1,22 @@
-/* attention.c: ATTENTION: causal, grouped-query, by blocks, softmax kept up as it goes (Dao et al. 2022; Milakov 2018).
+/* attention.c: ATTENTION: causal, grouped-query, by blocks, softmax kept up as it goes (Dao et al.
+ * 2022; Milakov 2018).
  *
- * Work goes by sequence, by key-value head, by query head of its group, by block of QUERY_BLOCK queries, by block of KEY_BLOCK
- * keys. A block is three steps: scores = q k^T in tiles; each row of scores becomes 2^(score - row's maximum), and the row's
- * sum and the output so far are scaled down when the maximum has grown; output += those powers times v, in tiles. Tiles past the
- * diagonal are skipped, those on it masked; likewise at the other end, where the query's document starts. The queries are copied
- * with a factor that makes 2 the base of the exponentials: a power of two is half the work of one of e.
+ * Work goes by sequence, by key-value head, by query head of its group, by block of QUERY_BLOCK
+ * queries, by block of KEY_BLOCK keys. A block is three steps: scores = q k^T in tiles; each row of
+ * scores becomes 2^(score - row's maximum), and the row's sum and the output so far are scaled down
+ * when the maximum has grown; output += those powers times v, in tiles. Tiles past the diagonal are
+ * skipped, those on it masked; likewise at the other end, where the query's document starts. The
+ * queries are copied with a factor that makes 2 the base of the exponentials: a power of two is
+ * half the work of one of e.
  *
- * By pairs of bf16 (tile.h) queries stay as they are, and scores get the factor; powers are rounded to bf16 for their product with v, and summed
- * up before: as in kernels/cuda/attention_bf16.cu.
+ * By pairs of bf16 (tile.h) queries stay as they are, and scores get the factor; powers are rounded
+ * to bf16 for their product with v, and summed up before: as in kernels/cuda/attention_bf16.cu.
  *
  *   workspace  keys   [padded/PANEL][steps of head_dim][PANEL]   transposed, once a key-value head
  *              values [steps of padded][stride]
- *              query  [QUERY_BLOCK][stride of steps]             floats: times log2(e)/sqrt(head_dim)
- *              output [QUERY_BLOCK][stride]
- *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]            then the powers, from a row's start on
+ *              query  [QUERY_BLOCK][stride of steps]             floats: times
+ * log2(e)/sqrt(head_dim) output [QUERY_BLOCK][stride] scores [QUERY_BLOCK][KEY_BLOCK + LINE] then
+ * the powers, from a row's start on
  */
 #include <math.h>
 
@@ -27,7 +30,8 @@ enum {
   SCORE_STRIDE = KEY_BLOCK + LINE,
 };
 _Static_assert(KEY_BLOCK % PANEL == 0 && QUERY_BLOCK % ROWS == 0, "blocks are whole tiles");
-_Static_assert(NUMBERS == 1 || LANES % ROWS == 0, "the last keys that a tile's queries see stand in one vector");
+_Static_assert(NUMBERS == 1 || LANES % ROWS == 0,
+               "the last keys that a tile's queries see stand in one vector");
 
 struct block {
   const element *keys, *values;
@@ -61,18 +65,22 @@ static size_t hidden(const struct block *b, size_t row, size_t first) {
 
 static void score(const struct block *b, size_t first_key) {
   static const float no_offset[ROWS];
-  const size_t end = visible(b->first_query + b->query_count - 1, first_key), steps = steps_of(b->head_dim);
+  const size_t end = visible(b->first_query + b->query_count - 1, first_key),
+               steps = steps_of(b->head_dim);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS)
       if (b->first_query + r + ROWS > first_key + j && hidden(b, r, first_key) < j + PANEL)
-        product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, steps, b->query + r * b->query_stride, b->query_stride,
-                b->keys + (first_key + j) * steps, no_offset);
+        product(b->scores + r * SCORE_STRIDE + j, SCORE_STRIDE, steps,
+                b->query + r * b->query_stride, b->query_stride, b->keys + (first_key + j) * steps,
+                no_offset);
 }
 
-/* `many` vectors of scores s become powers p = 2^(factor (s - most)), where `shift` is factor times most; returns sum plus what they are before
- * they are rounded. hide() clears powers of keys that are not seen, where -infinity for a score has not. */
+/* `many` vectors of scores s become powers p = 2^(factor (s - most)), where `shift` is factor times
+ * most; returns sum plus what they are before they are rounded. hide() clears powers of keys that
+ * are not seen, where -infinity for a score has not. */
 #ifdef TILE_PAIRS
-inline_always vf soften_vectors(bf16 *p, const float *s, size_t many, float factor, float shift, vf sum) {
+inline_always vf soften_vectors(bf16 *p, const float *s, size_t many, float factor, float shift,
+                                vf sum) {
   vf x[POWERS];
   UNROLL
   for (size_t i = 0; i < many; i++)
@@ -87,16 +95,15 @@ inline_always vf soften_vectors(bf16 *p, const float *s, size_t many, float fact
 
 inline_always void hide(bf16 *p, size_t begin, size_t from, size_t count, size_t end) {
   (void)count, (void)end; /* in one vector: a tile's queries start at a multiple of ROWS */
-  for (size_t j = begin; j + LANES <= from; j += LANES)
-    store(p + j, splat(0.0f));
+  for (size_t j = begin; j + LANES <= from; j += LANES) store(p + j, splat(0.0f));
 }
 #else
-inline_always vf soften_vectors(float *p, const float *s, size_t many, float factor, float shift, vf sum) {
+inline_always vf soften_vectors(float *p, const float *s, size_t many, float factor, float shift,
+                                vf sum) {
   vf x[POWERS];
   (void)factor; /* 1 */
   UNROLL
-  for (size_t i = 0; i < many; i++)
-    x[i] = load(s + i * LANES) - shift;
+  for (size_t i = 0; i < many; i++) x[i] = load(s + i * LANES) - shift;
   powers_of_two(x, many);
   UNROLL
   for (size_t i = 0; i < many; i++) {
@@ -106,23 +113,25 @@ inline_always vf soften_vectors(float *p, const float *s, size_t many, float fac
   return sum;
 }
 
-inline_always void hide(float *p, size_t begin, size_t from, size_t count, size_t end) { mask(p, begin, from, count, end, 0.0f); }
+inline_always void hide(float *p, size_t begin, size_t from, size_t count, size_t end) {
+  mask(p, begin, from, count, end, 0.0f);
+}
 #endif
 
-/* One row of scores, from `begin` to `end`: those from `from` to `count` count, the others become 0. */
-static void soften(struct block *b, size_t row, size_t begin, size_t from, size_t count, size_t end) {
+/* One row of scores, from `begin` to `end`: those from `from` to `count` count, the others become
+ * 0. */
+static void soften(struct block *b, size_t row, size_t begin, size_t from, size_t count,
+                   size_t end) {
   float *s = b->scores + row * SCORE_STRIDE;
   number *p = (number *)s; /* written no further than s has been read */
   size_t j = from / LANES * LANES;
   mask(s, j, from, count, count, -INFINITY);
   vf high = splat(b->most[row]), sum = {0};
-  for (size_t i = j; i < count; i += LANES)
-    high = maximum(load(s + i), high);
+  for (size_t i = j; i < count; i += LANES) high = maximum(load(s + i), high);
   const float most = lanes_maximum(high), shift = most * b->factor;
   for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
     sum = soften_vectors(p + j, s + j, POWERS, b->factor, shift, sum);
-  for (; j < count; j += LANES)
-    sum = soften_vectors(p + j, s + j, 1, b->factor, shift, sum);
+  for (; j < count; j += LANES) sum = soften_vectors(p + j, s + j, 1, b->factor, shift, sum);
   hide(p, begin, from, count, end);
   if (b->sum[row] != 0) { /* 0: the first keys, nothing to shrink yet */
     const float shrink = exp2f((b->most[row] - most) * b->factor);
@@ -138,13 +147,16 @@ static void work(struct block *b, size_t first_key) {
   score(b, first_key);
   for (size_t r = 0; r < b->query_count; r += ROWS) {
     const size_t last = least(r + ROWS, b->query_count) - 1;
-    const size_t end = visible(b->first_query + last, first_key), begin = hidden(b, r, first_key) / LANES * LANES;
+    const size_t end = visible(b->first_query + last, first_key),
+                 begin = hidden(b, r, first_key) / LANES * LANES;
     for (size_t row = r; row <= last && begin < end; row++) {
-      const size_t count = visible(b->first_query + row, first_key), from = hidden(b, row, first_key);
+      const size_t count = visible(b->first_query + row, first_key),
+                   from = hidden(b, row, first_key);
       if (from < count)
         soften(b, row, begin, from, count, end);
       else
-        memset((number *)(b->scores + row * SCORE_STRIDE) + begin, 0, (end - begin) * sizeof(number));
+        memset((number *)(b->scores + row * SCORE_STRIDE) + begin, 0,
+               (end - begin) * sizeof(number));
     }
   }
   for (size_t c = 0; c < b->head_dim; c += PANEL)
@@ -164,10 +176,10 @@ static void work(struct block *b, size_t first_key) {
 
 static void begin(struct block *b, const stored *q, size_t q_row, size_t query_count) {
   b->query_count = query_count;
-  copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim, (float)(M_LOG2E / sqrt((double)b->head_dim)));
+  copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim,
+            (float)(M_LOG2E / sqrt((double)b->head_dim)));
   memset(b->output, 0, QUERY_BLOCK * b->stride * sizeof(float));
-  for (size_t r = 0; r < QUERY_BLOCK; r++)
-    b->most[r] = -INFINITY, b->sum[r] = 0;
+  for (size_t r = 0; r < QUERY_BLOCK; r++) b->most[r] = -INFINITY, b->sum[r] = 0;
 }
 
 static void finish(const struct block *b, stored *o, size_t o_row, float *lse) {
@@ -180,7 +192,8 @@ static void finish(const struct block *b, stored *o, size_t o_row, float *lse) {
 }
 
 void PEN_NAME(attention)(const struct pen_call *call) {
-  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1], heads = (size_t)call->dim[2];
+  const size_t batch = (size_t)call->dim[0], sequence = (size_t)call->dim[1],
+               heads = (size_t)call->dim[2];
   const size_t kv_heads = (size_t)call->dim[3], head_dim = (size_t)call->dim[4];
   const size_t q_row = heads * head_dim, k_row = kv_heads * head_dim, group = heads / kv_heads;
   const size_t padded = round_up(sequence, PANEL);
@@ -188,9 +201,12 @@ void PEN_NAME(attention)(const struct pen_call *call) {
   const int32_t *starts = call->operand[3];
   stored *o = call->operand[4];
   float *lse = call->operand[5], *space = call->workspace;
-  struct block b = { .head_dim = head_dim, .stride = copy_stride(head_dim), .query_stride = copy_stride(steps_of(head_dim)),
-                     .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim)) };
-  element *keys = take(&space, padded * steps_of(head_dim)), *values = take(&space, steps_of(padded) * b.stride);
+  struct block b = {.head_dim = head_dim,
+                    .stride = copy_stride(head_dim),
+                    .query_stride = copy_stride(steps_of(head_dim)),
+                    .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
+  element *keys = take(&space, padded * steps_of(head_dim)),
+          *values = take(&space, steps_of(padded) * b.stride);
   b.keys = keys, b.values = values;
   b.query = take(&space, QUERY_BLOCK * b.query_stride);
   b.output = take(&space, QUERY_BLOCK * b.stride);
@@ -206,10 +222,12 @@ void PEN_NAME(attention)(const struct pen_call *call) {
     for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * head_dim;
       begin(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
-      const struct next_block next = block_after(QUERY_BLOCK, at, b.first_query, sequence, head, heads, head_dim);
-      b.next_query = (struct ahead){ q + next.at, q_row, next.rows, head_dim };
-      b.own_output = (struct ahead){ o + at, q_row, b.query_count, head_dim };
-      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK; key < b.first_query + b.query_count; key += KEY_BLOCK)
+      const struct next_block next =
+          block_after(QUERY_BLOCK, at, b.first_query, sequence, head, heads, head_dim);
+      b.next_query = (struct ahead){q + next.at, q_row, next.rows, head_dim};
+      b.own_output = (struct ahead){o + at, q_row, b.query_count, head_dim};
+      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK;
+           key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       finish(&b, o + at, q_row, lse + i * sequence + b.first_query);
     }

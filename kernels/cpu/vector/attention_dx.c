@@ -1,22 +1,25 @@
-/* attention_dx.c: ATTENTION_DX: the gradient of ATTENTION, probabilities made again block by block from lse (Dao et al. 2022).
+/* attention_dx.c: ATTENTION_DX: the gradient of ATTENTION, probabilities made again block by block
+ * from lse (Dao et al. 2022).
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
  *     dv += p^T do,   ds = p (do v^T - delta)/sqrt(head_dim),   dq = ds k,   dk += ds^T q.
- * Work goes by sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of KEY_BLOCK keys. dq of a
- * block of queries is whole after its last key, dk and dv after the group's last query; only then are they written, so that
- * they may lie on q, k and v, which have been copied before. As in attention.c, powers have the base 2.
+ * Work goes by sequence, key-value head, query head of its group, block of QUERY_BLOCK queries,
+ * block of KEY_BLOCK keys. dq of a block of queries is whole after its last key, dk and dv after
+ * the group's last query; only then are they written, so that they may lie on q, k and v, which
+ * have been copied before. As in attention.c, powers have the base 2.
  *
- * By pairs of bf16 (tile.h) p and ds are made tile by tile in registers, and rounded to bf16 for their products: as in
- * kernels/cuda/attention_dx_bf16.cu. p^T and ds^T take pairs of queries, ds pairs of keys.
+ * By pairs of bf16 (tile.h) p and ds are made tile by tile in registers, and rounded to bf16 for
+ * their products: as in kernels/cuda/attention_dx_bf16.cu. p^T and ds^T take pairs of queries, ds
+ * pairs of keys.
  *
- *   workspace  keys, values             [padded/PANEL][steps of head_dim][PANEL]   transposed, once a key-value head
- *              key_steps                [steps of padded][stride]                  of dq = ds k
+ *   workspace  keys, values             [padded/PANEL][steps of head_dim][PANEL]   transposed, once
+ * a key-value head key_steps                [steps of padded][stride]                  of dq = ds k
  *              dk, dv                   [padded][stride]
- *              query, dout              [QUERY_BLOCK][stride of steps]             floats: query times log2(e)/sqrt(head_dim)
- *              query_steps, dout_steps  [steps of QUERY_BLOCK][stride]             floats: query and dout themselves
- *              dq                       [QUERY_BLOCK][stride]
- *              chance, slope            [steps of QUERY_BLOCK][KEY_BLOCK + LINE]   p and ds
- *              slope_rows               [QUERY_BLOCK][steps of KEY_BLOCK + LINE]   floats: slope itself
+ *              query, dout              [QUERY_BLOCK][stride of steps]             floats: query
+ * times log2(e)/sqrt(head_dim) query_steps, dout_steps  [steps of QUERY_BLOCK][stride] floats:
+ * query and dout themselves dq                       [QUERY_BLOCK][stride] chance, slope [steps of
+ * QUERY_BLOCK][KEY_BLOCK + LINE]   p and ds slope_rows               [QUERY_BLOCK][steps of
+ * KEY_BLOCK + LINE]   floats: slope itself
  */
 #include <math.h>
 
@@ -31,10 +34,12 @@ enum {
   SLOPE_STRIDE = NUMBERS == 1 ? CHANCE_STRIDE : KEY_BLOCK / NUMBERS,
   NEXT = 4, /* operands of a block of queries: q, do, o of the one that follows, dq of this one */
 };
-_Static_assert(QUERY_BLOCK % ROWS == 0 && KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0, "blocks are whole tiles");
+_Static_assert(QUERY_BLOCK % ROWS == 0 && KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0,
+               "blocks are whole tiles");
 
 struct block {
-  element *keys, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance, *slope, *slope_rows;
+  element *keys, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance, *slope,
+      *slope_rows;
   float *dk, *dv, *dq;
   const int32_t *starts; /* of the sequence's tokens; null: one document */
   float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
@@ -63,7 +68,8 @@ static size_t hidden(const struct block *b, size_t row, size_t first) {
 }
 
 #ifdef TILE_PAIRS
-_Static_assert(VECTORS == 1 && PANEL % ROWS == 0 && ROWS % NUMBERS == 0, "a tile of keys by queries reads tiles that make_tile() has made");
+_Static_assert(VECTORS == 1 && PANEL % ROWS == 0 && ROWS % NUMBERS == 0,
+               "a tile of keys by queries reads tiles that make_tile() has made");
 
 typedef uint16_t halves __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
@@ -72,7 +78,7 @@ inline_always halves rounded(vf first, vf second) {
 #ifdef PEN_PAIRS
   return (halves)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
 #else
-  const vh half[2] = { narrowed(first), narrowed(second) };
+  const vh half[2] = {narrowed(first), narrowed(second)};
   halves v;
   memcpy(&v, half, sizeof v);
   return v;
@@ -80,8 +86,8 @@ inline_always halves rounded(vf first, vf second) {
 }
 
 inline_always vu paired(halves v) {
-  return (vu)__builtin_shufflevector(v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23, 8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14,
-                                     30, 15, 31);
+  return (vu)__builtin_shufflevector(v, v, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23,
+                                     8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
 /* Which of PANEL keys from j on the query sees; it may be one past the last. */
@@ -93,25 +99,26 @@ inline_always vi seen_keys(const struct block *b, size_t row, size_t first_key, 
   return (key >= from) & (key < count);
 }
 
-/* p and ds of a tile, of queries from row r on and keys from j on, made in registers. Not `whole`: they become 0 where a query does not see a
- * key. */
-TILE_FUNCTION void make_tile(const struct block *b, size_t r, size_t first_key, size_t j, int whole) {
+/* p and ds of a tile, of queries from row r on and keys from j on, made in registers. Not `whole`:
+ * they become 0 where a query does not see a key. */
+TILE_FUNCTION void make_tile(const struct block *b, size_t r, size_t first_key, size_t j,
+                             int whole) {
   const size_t steps = steps_of(b->head_dim), panel = (first_key + j) * steps;
   vf p[ROWS][VECTORS] = {0}, ds[ROWS][VECTORS] = {0};
-  multiply_steps(p, ROWS, steps, b->query + r * b->query_stride, b->query_stride, 1, b->keys + panel, PANEL);
+  multiply_steps(p, ROWS, steps, b->query + r * b->query_stride, b->query_stride, 1,
+                 b->keys + panel, PANEL);
   UNROLL
   for (size_t i = 0; i < ROWS; i++)
     p[i][0] = power_of_two_roughly(madd(p[i][0], splat(b->factor), splat(-b->lse[r + i])));
-  multiply_steps(ds, ROWS, steps, b->dout + r * b->query_stride, b->query_stride, 1, b->values + panel, PANEL);
+  multiply_steps(ds, ROWS, steps, b->dout + r * b->query_stride, b->query_stride, 1,
+                 b->values + panel, PANEL);
   UNROLL
-  for (size_t i = 0; i < ROWS; i++)
-    ds[i][0] = (ds[i][0] - b->delta[r + i]) * p[i][0];
-  if (!whole)
-    UNROLL
-    for (size_t i = 0; i < ROWS; i++) {
-      const vi seen = seen_keys(b, r + i, first_key, j);
-      p[i][0] = choose(seen, p[i][0], splat(0.0f)), ds[i][0] = choose(seen, ds[i][0], splat(0.0f));
-    }
+  for (size_t i = 0; i < ROWS; i++) ds[i][0] = (ds[i][0] - b->delta[r + i]) * p[i][0];
+  if (!whole) UNROLL
+  for (size_t i = 0; i < ROWS; i++) {
+    const vi seen = seen_keys(b, r + i, first_key, j);
+    p[i][0] = choose(seen, p[i][0], splat(0.0f)), ds[i][0] = choose(seen, ds[i][0], splat(0.0f));
+  }
   UNROLL
   for (size_t i = 0; i < ROWS; i += NUMBERS) {
     const size_t at = (r + i) / NUMBERS * CHANCE_STRIDE + j;
@@ -131,12 +138,15 @@ static void make_chances(const struct block *b, size_t first_key) {
     for (size_t r = 0; r < b->query_count; r += ROWS) {
       if (b->first_query + r + ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
         continue;
-      const int whole = r + ROWS <= b->query_count && visible(b->first_query + r, first_key) >= j + PANEL && hidden(b, r + ROWS - 1, first_key) <= j;
+      const int whole = r + ROWS <= b->query_count &&
+                        visible(b->first_query + r, first_key) >= j + PANEL &&
+                        hidden(b, r + ROWS - 1, first_key) <= j;
       make_tile(b, r, first_key, j, whole);
     }
 }
 #else
-/* chance = q k^T (scaled) less lse, slope = do v^T less delta, for the tiles that reach below the diagonal and into the queries' documents */
+/* chance = q k^T (scaled) less lse, slope = do v^T less delta, for the tiles that reach below the
+ * diagonal and into the queries' documents */
 static void score(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
@@ -144,8 +154,10 @@ static void score(const struct block *b, size_t first_key) {
       if (b->first_query + r + ROWS <= first_key + j || hidden(b, r, first_key) >= j + PANEL)
         continue;
       const size_t at = r * CHANCE_STRIDE + j, panel = (first_key + j) * b->head_dim;
-      product(b->chance + at, CHANCE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride, b->keys + panel, b->lse + r);
-      product(b->slope + at, CHANCE_STRIDE, b->head_dim, b->dout + r * b->stride, b->stride, b->values + panel, b->delta + r);
+      product(b->chance + at, CHANCE_STRIDE, b->head_dim, b->query + r * b->stride, b->stride,
+              b->keys + panel, b->lse + r);
+      product(b->slope + at, CHANCE_STRIDE, b->head_dim, b->dout + r * b->stride, b->stride,
+              b->values + panel, b->delta + r);
     }
 }
 
@@ -153,8 +165,7 @@ static void score(const struct block *b, size_t first_key) {
 inline_always void soften_vectors(float *p, float *ds, size_t many) {
   vf x[POWERS];
   UNROLL
-  for (size_t i = 0; i < many; i++)
-    x[i] = load(p + i * LANES);
+  for (size_t i = 0; i < many; i++) x[i] = load(p + i * LANES);
   powers_of_two(x, many);
   UNROLL
   for (size_t i = 0; i < many; i++) {
@@ -163,16 +174,15 @@ inline_always void soften_vectors(float *p, float *ds, size_t many) {
   }
 }
 
-/* One row of both, without the factor that dq and dk get at the end. Before `from`, and past `count` as far as a tile may reach, they
- * become 0. */
+/* One row of both, without the factor that dq and dk get at the end. Before `from`, and past
+ * `count` as far as a tile may reach, they become 0. */
 static void soften(const struct block *b, size_t row, size_t from, size_t count) {
   float *p = b->chance + row * CHANCE_STRIDE, *ds = b->slope + row * CHANCE_STRIDE;
   const size_t end = least(count + ROWS - 1, KEY_BLOCK);
   size_t j = from / LANES * LANES;
   for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
     soften_vectors(p + j, ds + j, POWERS);
-  for (; j < count; j += LANES)
-    soften_vectors(p + j, ds + j, 1);
+  for (; j < count; j += LANES) soften_vectors(p + j, ds + j, 1);
   mask(p, 0, from, count, end, 0.0f);
   mask(ds, 0, from, count, end, 0.0f);
 }
@@ -184,35 +194,38 @@ static void make_chances(const struct block *b, size_t first_key) {
 }
 #endif
 
-/* dq += ds k, by query tiles; a tile starts at the first key that one of its queries sees, and stops at the last. */
+/* dq += ds k, by query tiles; a tile starts at the first key that one of its queries sees, and
+ * stops at the last. */
 static void add_dq(const struct block *b, size_t first_key) {
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
       const size_t end = visible(b->first_query + least(r + ROWS, b->query_count) - 1, first_key);
       const size_t begin = hidden(b, r, first_key) / NUMBERS;
       if (begin * NUMBERS < end)
-        product_add(b->dq + r * b->stride + c, b->stride, steps_of(end) - begin, b->slope_rows + r * SLOPE_STRIDE + begin, SLOPE_STRIDE,
+        product_add(b->dq + r * b->stride + c, b->stride, steps_of(end) - begin,
+                    b->slope_rows + r * SLOPE_STRIDE + begin, SLOPE_STRIDE,
                     b->key_steps + (first_key / NUMBERS + begin) * b->stride + c, b->stride);
     }
 }
 
-/* dv += p^T do, dk += ds^T q, by key tiles; a tile starts at the first query that sees one of its keys, and stops at
- * the last. */
+/* dv += p^T do, dk += ds^T q, by key tiles; a tile starts at the first query that sees one of its
+ * keys, and stops at the last. */
 static void add_dk_dv(const struct block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t j = 0; j < end; j += ROWS) {
       if (first_key + KEY_BLOCK > b->first_query)
-        for (size_t i = 0; i < NEXT; i++)
-          ask_ahead(&b->next[i], (c / PANEL * end + j) / ROWS);
+        for (size_t i = 0; i < NEXT; i++) ask_ahead(&b->next[i], (c / PANEL * end + j) / ROWS);
       const size_t key = first_key + j, to = key * b->stride + c;
       const size_t skip = key > b->first_query ? key - b->first_query : 0;
       size_t past = b->query_count;
-      while (past > skip && start_of(b, past - 1) >= key + ROWS)
-        past--;
-      const size_t step = skip / NUMBERS, from = step * CHANCE_STRIDE + j, row = step * b->stride + c, steps = steps_of(past) - step;
-      product_add_transposed(b->dv + to, b->stride, steps, b->chance + from, CHANCE_STRIDE, b->dout_steps + row, b->stride);
-      product_add_transposed(b->dk + to, b->stride, steps, b->slope + from, CHANCE_STRIDE, b->query_steps + row, b->stride);
+      while (past > skip && start_of(b, past - 1) >= key + ROWS) past--;
+      const size_t step = skip / NUMBERS, from = step * CHANCE_STRIDE + j,
+                   row = step * b->stride + c, steps = steps_of(past) - step;
+      product_add_transposed(b->dv + to, b->stride, steps, b->chance + from, CHANCE_STRIDE,
+                             b->dout_steps + row, b->stride);
+      product_add_transposed(b->dk + to, b->stride, steps, b->slope + from, CHANCE_STRIDE,
+                             b->query_steps + row, b->stride);
     }
 }
 
@@ -223,8 +236,10 @@ static void work(const struct block *b, size_t first_key) {
 }
 
 /* Copies a block of queries in, with their do; delta = sum of do o. */
-static void begin(struct block *b, const stored *q, const stored *dout, const stored *o, const float *lse, size_t row) {
-  copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim, (float)(M_LOG2E / sqrt((double)b->head_dim)));
+static void begin(struct block *b, const stored *q, const stored *dout, const stored *o,
+                  const float *lse, size_t row) {
+  copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim,
+            (float)(M_LOG2E / sqrt((double)b->head_dim)));
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
   if (NUMBERS > 1) {
     copy_steps(b->query_steps, q, row, b->query_count, QUERY_BLOCK, b->head_dim);
@@ -235,13 +250,15 @@ static void begin(struct block *b, const stored *q, const stored *dout, const st
     b->lse[r] = (float)(M_LOG2E * (double)lse[r]);
     vf sum = {0};
     for (size_t i = 0; i < b->head_dim; i += LANES)
-      sum = madd(load_n(dout + r * row + i, b->head_dim - i), load_n(o + r * row + i, b->head_dim - i), sum);
+      sum = madd(load_n(dout + r * row + i, b->head_dim - i),
+                 load_n(o + r * row + i, b->head_dim - i), sum);
     b->delta[r] = lanes_sum(sum);
   }
 }
 
 /* The way back from copies: to[r to_row ..] = from[r stride ..] times factor. */
-static void write_rows(stored *to, size_t to_row, const float *from, size_t rows, size_t width, float factor) {
+static void write_rows(stored *to, size_t to_row, const float *from, size_t rows, size_t width,
+                       float factor) {
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < width; i += LANES)
       store_n(to + r * to_row + i, load(from + r * copy_stride(width) + i) * factor, width - i);
@@ -258,17 +275,25 @@ static void begin_head(const struct block *b, const stored *k, const stored *v, 
 
 static struct block lay_out(const struct pen_call *call) {
   const size_t sequence = (size_t)call->dim[1], head_dim = (size_t)call->dim[4];
-  struct block b = { .sequence = sequence, .head_dim = head_dim, .stride = copy_stride(head_dim), .query_stride = copy_stride(steps_of(head_dim)),
-                     .padded = round_up(sequence, KEY_BLOCK), .scale = (float)(1 / sqrt((double)head_dim)) };
+  struct block b = {.sequence = sequence,
+                    .head_dim = head_dim,
+                    .stride = copy_stride(head_dim),
+                    .query_stride = copy_stride(steps_of(head_dim)),
+                    .padded = round_up(sequence, KEY_BLOCK),
+                    .scale = (float)(1 / sqrt((double)head_dim))};
   b.factor = (float)(M_LOG2E / sqrt((double)head_dim));
-  b.dk_scale = NUMBERS == 1 ? (float)M_LN2 : b.scale; /* the other factors of floats are in the copied query */
+  b.dk_scale = NUMBERS == 1 ? (float)M_LN2
+                            : b.scale; /* the other factors of floats are in the copied query */
   float *space = call->workspace;
-  b.keys = take(&space, b.padded * steps_of(head_dim)), b.values = take(&space, b.padded * steps_of(head_dim));
+  b.keys = take(&space, b.padded * steps_of(head_dim)),
+  b.values = take(&space, b.padded * steps_of(head_dim));
   b.key_steps = take(&space, steps_of(b.padded) * b.stride);
   b.dk = take(&space, b.padded * b.stride), b.dv = take(&space, b.padded * b.stride);
-  b.query = take(&space, QUERY_BLOCK * b.query_stride), b.dout = take(&space, QUERY_BLOCK * b.query_stride);
+  b.query = take(&space, QUERY_BLOCK * b.query_stride),
+  b.dout = take(&space, QUERY_BLOCK * b.query_stride);
   b.dq = take(&space, QUERY_BLOCK * b.stride);
-  b.chance = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE), b.slope = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE);
+  b.chance = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE),
+  b.slope = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE);
   b.query_steps = NUMBERS == 1 ? b.query : take(&space, steps_of(QUERY_BLOCK) * b.stride);
   b.dout_steps = NUMBERS == 1 ? b.dout : take(&space, steps_of(QUERY_BLOCK) * b.stride);
   b.slope_rows = NUMBERS == 1 ? b.slope : take(&space, QUERY_BLOCK * SLOPE_STRIDE);
@@ -276,8 +301,10 @@ static struct block lay_out(const struct pen_call *call) {
 }
 
 void PEN_NAME(attention_dx)(const struct pen_call *call) {
-  const size_t batch = (size_t)call->dim[0], heads = (size_t)call->dim[2], kv_heads = (size_t)call->dim[3];
-  const stored *dout = call->operand[0], *q = call->operand[1], *k = call->operand[2], *v = call->operand[3], *o = call->operand[4];
+  const size_t batch = (size_t)call->dim[0], heads = (size_t)call->dim[2],
+               kv_heads = (size_t)call->dim[3];
+  const stored *dout = call->operand[0], *q = call->operand[1], *k = call->operand[2],
+               *v = call->operand[3], *o = call->operand[4];
   const float *lse = call->operand[5];
   const int32_t *starts = call->operand[6];
   stored *dq = call->operand[7], *dk = call->operand[8], *dv = call->operand[9];
@@ -286,19 +313,20 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
   for (size_t i = 0; i < batch * heads; i++) {
     const size_t row = i / heads * b.sequence, head = i % heads;
     const size_t k_at = row * k_row + head / group * b.head_dim;
-    if (head % group == 0)
-      begin_head(&b, k + k_at, v + k_at, k_row);
+    if (head % group == 0) begin_head(&b, k + k_at, v + k_at, k_row);
     b.starts = starts ? starts + row : NULL;
     for (b.first_query = 0; b.first_query < b.sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * b.head_dim;
       b.query_count = least(QUERY_BLOCK, b.sequence - b.first_query);
       begin(&b, q + at, dout + at, o + at, lse + i * b.sequence + b.first_query, q_row);
-      const struct next_block next = block_after(QUERY_BLOCK, at, b.first_query, b.sequence, head, heads, b.head_dim);
-      const stored *const soon[] = { q, dout, o };
+      const struct next_block next =
+          block_after(QUERY_BLOCK, at, b.first_query, b.sequence, head, heads, b.head_dim);
+      const stored *const soon[] = {q, dout, o};
       for (size_t k = 0; k + 1 < NEXT; k++)
-        b.next[k] = (struct ahead){ soon[k] + next.at, q_row, next.rows, b.head_dim };
-      b.next[NEXT - 1] = (struct ahead){ dq + at, q_row, b.query_count, b.head_dim };
-      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK; key < b.first_query + b.query_count; key += KEY_BLOCK)
+        b.next[k] = (struct ahead){soon[k] + next.at, q_row, next.rows, b.head_dim};
+      b.next[NEXT - 1] = (struct ahead){dq + at, q_row, b.query_count, b.head_dim};
+      for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK;
+           key < b.first_query + b.query_count; key += KEY_BLOCK)
         work(&b, key);
       write_rows(dq + at, q_row, b.dq, b.query_count, b.head_dim, b.scale);
     }

@@ -1,9 +1,10 @@
-/* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH and their gradients: one pass, element by element.
- * An output may lie on the input that ops.def names: each step loads all it needs before it stores. */
+/* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH and their gradients: one pass, element by
+ * element. An output may lie on the input that ops.def names: each step loads all it needs before
+ * it stores. */
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 
-#define FOR_EACH_VECTOR(i, n, count)                                                                                   \
+#define FOR_EACH_VECTOR(i, n, count) \
   for (size_t i = 0, n = (count); i < (size_t)(count); i += LANES, n -= LANES)
 
 void PEN_NAME(scale)(const struct pen_call *call) { /* also SCALE_DX */
@@ -16,7 +17,8 @@ void PEN_NAME(scale)(const struct pen_call *call) { /* also SCALE_DX */
 void PEN_NAME(add)(const struct pen_call *call) {
   const stored *x = call->operand[0], *z = call->operand[1];
   stored *y = call->operand[2];
-  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0]) store_n(y + i, load_n(x + i, n) + load_n(z + i, n), n);
+  FOR_EACH_VECTOR(i, n, (size_t)call->dim[0])
+  store_n(y + i, load_n(x + i, n) + load_n(z + i, n), n);
 }
 
 /* y = gate sigmoid(gate) up (Shazeer 2020) */
@@ -63,15 +65,19 @@ void PEN_NAME(gelu_dx)(const struct pen_call *call) {
   }
 }
 
-/* The greatest |x| that counts: past it GELU_TANH is 0 or x, to the last bit, and x^3 never overflows. */
+/* The greatest |x| that counts: past it GELU_TANH is 0 or x, to the last bit, and x^3 never
+ * overflows. */
 #define GELU_TANH_LIMIT 16.0f
 
 /* sigmoid(2u) and the slope of 2u, u = sqrt(2/pi) (x + 0.044715 x^3) */
 inline_always vf gelu_tanh_gate(vf x, vf *slope) {
-  x = choose(x > GELU_TANH_LIMIT, splat(GELU_TANH_LIMIT), choose(x < -GELU_TANH_LIMIT, splat(-GELU_TANH_LIMIT), x));
+  x = choose(x > GELU_TANH_LIMIT, splat(GELU_TANH_LIMIT),
+             choose(x < -GELU_TANH_LIMIT, splat(-GELU_TANH_LIMIT), x));
   const vf square = x * x;
-  *slope = madd(square, splat(0.2140644490f), splat(1.5957691216f));              /* 2 sqrt(2/pi) (1 + 3 0.044715 x^2) */
-  return sigmoid(x * madd(square, splat(0.0713548163f), splat(1.5957691216f))); /* 2 sqrt(2/pi) (1 + 0.044715 x^2) x */
+  *slope = madd(square, splat(0.2140644490f),
+                splat(1.5957691216f)); /* 2 sqrt(2/pi) (1 + 3 0.044715 x^2) */
+  return sigmoid(x * madd(square, splat(0.0713548163f),
+                          splat(1.5957691216f))); /* 2 sqrt(2/pi) (1 + 0.044715 x^2) x */
 }
 
 /* y = x (1 + tanh(u))/2 = x sigmoid(2u) (Hendrycks and Gimpel 2016) */

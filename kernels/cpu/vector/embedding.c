@@ -1,5 +1,5 @@
-/* embedding.c: what is added row by row: POSITION, and the gradients of tables and biases: EMBEDDING_DW (the look-up itself is in
- * tables.c), POSITION_DW, BIAS_DW. */
+/* embedding.c: what is added row by row: POSITION, and the gradients of tables and biases:
+ * EMBEDDING_DW (the look-up itself is in tables.c), POSITION_DW, BIAS_DW. */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -11,8 +11,7 @@ void PEN_NAME(embedding_dw)(const struct pen_call *call) {
   float *dtable = call->operand[2];
   const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1];
   for (size_t r = 0; r < rows; r++) {
-    if (tokens[r] < 0 || tokens[r] >= call->dim[2])
-      continue;
+    if (tokens[r] < 0 || tokens[r] >= call->dim[2]) continue;
     float *to = dtable + (size_t)tokens[r] * width;
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i;
@@ -32,11 +31,14 @@ void PEN_NAME(position)(const struct pen_call *call) {
   const float *table = call->operand[1];
   const int32_t *starts = call->operand[2];
   stored *y = call->operand[3];
-  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
+               sequence = (size_t)call->dim[2];
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i, at = r * width + i;
-      store_n(y + at, load_n(x + at, n) + load_n(table + position_of(starts, r, sequence) * width + i, n), n);
+      store_n(y + at,
+              load_n(x + at, n) + load_n(table + position_of(starts, r, sequence) * width + i, n),
+              n);
     }
 }
 
@@ -44,7 +46,8 @@ void PEN_NAME(position_dw)(const struct pen_call *call) {
   const stored *dy = call->operand[0];
   const int32_t *starts = call->operand[1];
   float *dtable = call->operand[2];
-  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1], sequence = (size_t)call->dim[2];
+  const size_t rows = (size_t)call->dim[0], width = (size_t)call->dim[1],
+               sequence = (size_t)call->dim[2];
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < width; i += LANES) {
       const size_t n = width - i;

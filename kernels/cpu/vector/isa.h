@@ -1,9 +1,11 @@
 /* isa.h: how the sources of vector/ are compiled several times, and what each compilation offers.
  *
- * A .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512 and the -m flags that go with it, and, but
- * for F32_SOURCES of Makefile.am, once more with -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). avx512bf16, for CPUs that multiply bf16
- * themselves (-DPEN_PAIRS), differs from avx512 in these alone, and has product_pairs.c. PEN_NAME(x) is x with the set's name in it, so that
- * all of them fit into one binary; table.c gathers the functions of one set in a struct, and open.c takes one of these structs at start.
+ * A .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512
+ * and the -m flags that go with it, and, but for F32_SOURCES of Makefile.am, once more with
+ * -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). avx512bf16, for CPUs that multiply bf16
+ * themselves (-DPEN_PAIRS), differs from avx512 in these alone, and has product_pairs.c.
+ * PEN_NAME(x) is x with the set's name in it, so that all of them fit into one binary; table.c
+ * gathers the functions of one set in a struct, and open.c takes one of these structs at start.
  */
 #ifndef PEN_CPU_ISA_H
 #define PEN_CPU_ISA_H
@@ -11,14 +13,17 @@
 #include "kernels/cpu/cpu.h"
 
 struct pen_vector_kernels {
-  pen_kernel *op[PEN_OP_COUNT]; /* null: the op is not here (matmul.c, tables.c), or has not this dtype */
+  pen_kernel
+      *op[PEN_OP_COUNT]; /* null: the op is not here (matmul.c, tables.c), or has not this dtype */
   /* From here to the last but one: null in the sets of bf16. Rows as in cpu.h. */
-  void (*widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
-  void (*narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width);
+  void (*widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows,
+                     size_t width);
+  void (*narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows,
+                      size_t width);
   double (*sum_squares)(const float *x, size_t count);
   double (*max_abs)(const float *x, size_t count);
-  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
-                     const struct pen_adamw *settings);
+  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
+                     size_t count, const struct pen_adamw *settings);
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
   pen_multiply *multiply; /* of bf16: by pairs, null where the instruction set has none */
@@ -27,7 +32,8 @@ struct pen_vector_kernels {
 extern const struct pen_vector_kernels pen_baseline_kernels, pen_baseline_bf16_kernels;
 #if defined __x86_64__
 extern const struct pen_vector_kernels pen_avx2_kernels, pen_avx2_bf16_kernels;
-extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kernels, pen_avx512bf16_bf16_kernels;
+extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kernels,
+    pen_avx512bf16_bf16_kernels;
 #endif
 
 #ifdef PEN_ISA
@@ -39,26 +45,32 @@ extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kerne
 #define PEN_NAME_IN(isa, name) PEN_NAME_OF(isa, name)
 #define PEN_NAME(name) PEN_NAME_IN(PEN_ISA, name)
 
-/* The functions of this instruction set: one for each op that table.c lists, and for f32 those that are no ops. */
-#define PEN_VECTOR_OPS(row)                                                                                            \
-  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm) row(LAYERNORM_DX, layernorm_dx)          \
-  row(BIAS_DW, bias_dw) row(ROPE, rope) row(ROPE_DX, rope_dx)                                                          \
-  row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu) row(SWIGLU_DX, swiglu_dx)              \
-  row(GELU, gelu) row(GELU_DX, gelu_dx) row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx)                      \
-  row(SCALE, scale) row(SCALE_DX, scale) row(ADD, add) row(EMBEDDING_DW, embedding_dw)                                 \
-  row(POSITION, position) row(POSITION_DW, position_dw) row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
+/* The functions of this instruction set: one for each op that table.c lists, and for f32 those that
+ * are no ops. */
+#define PEN_VECTOR_OPS(row)                                                                       \
+  row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                     \
+      row(LAYERNORM_DX, layernorm_dx) row(BIAS_DW, bias_dw) row(ROPE, rope) row(ROPE_DX, rope_dx) \
+          row(ATTENTION, attention) row(ATTENTION_DX, attention_dx) row(SWIGLU, swiglu)           \
+              row(SWIGLU_DX, swiglu_dx) row(GELU, gelu) row(GELU_DX, gelu_dx)                     \
+                  row(GELU_TANH, gelu_tanh) row(GELU_TANH_DX, gelu_tanh_dx) row(SCALE, scale)     \
+                      row(SCALE_DX, scale) row(ADD, add) row(EMBEDDING_DW, embedding_dw)          \
+                          row(POSITION, position) row(POSITION_DW, position_dw)                   \
+                              row(CROSS_ENTROPY, cross_entropy) row(SUM_LOSS, sum_loss)
 #define PEN_DECLARE(kind, name) pen_kernel PEN_NAME(name);
 PEN_VECTOR_OPS(PEN_DECLARE)
 #undef PEN_DECLARE
 pen_kernel PEN_NAME(accumulate);
-void PEN_NAME(widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows, size_t width);
-void PEN_NAME(narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows, size_t width);
+void PEN_NAME(widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row,
+                          size_t rows, size_t width);
+void PEN_NAME(narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row,
+                           size_t rows, size_t width);
 double PEN_NAME(sum_squares)(const float *x, size_t count);
 double PEN_NAME(max_abs)(const float *x, size_t count);
-void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq, size_t count,
-                          const struct pen_adamw *settings);
+void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
+                          size_t count, const struct pen_adamw *settings);
 void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
-void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
+void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2],
+                      double deviation);
 pen_multiply PEN_NAME(multiply);
 #endif
 

@@ -1,6 +1,7 @@
 /* layernorm.c: LAYERNORM and LAYERNORM_DX (Ba et al. 2016), a row at a time.
- * A row's sums run lane by lane, then over the lanes; the variance is that of what is left when the mean is taken off, in a second
- * pass, so that a mean much larger than the deviation costs no digits. */
+ * A row's sums run lane by lane, then over the lanes; the variance is that of what is left when the
+ * mean is taken off, in a second pass, so that a mean much larger than the deviation costs no
+ * digits. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -55,12 +56,13 @@ struct pulls {
 };
 
 /* Adds dy n and dy to the gradients of gain and bias on the way. */
-static struct pulls gradient_pass(const stored *dy, const stored *x, const float *gain, float mean, float rstd, float *dgain,
-                                  float *dbias, size_t width) {
+static struct pulls gradient_pass(const stored *dy, const stored *x, const float *gain, float mean,
+                                  float rstd, float *dgain, float *dbias, size_t width) {
   vf plain = {0}, along = {0};
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
-    vf d = load_n(dy + i, n), normed = (load_n(x + i, n) - mean) * rstd, pull = d * load_n(gain + i, n);
+    vf d = load_n(dy + i, n), normed = (load_n(x + i, n) - mean) * rstd,
+       pull = d * load_n(gain + i, n);
     store_n(dgain + i, madd(d, normed, load_n(dgain + i, n)), n);
     store_n(dbias + i, load_n(dbias + i, n) + d, n);
     plain += pull;
@@ -70,8 +72,8 @@ static struct pulls gradient_pass(const stored *dy, const stored *x, const float
 }
 
 /* dx = rstd (dy gain - plain - n along) + a, a possibly in dx's place */
-static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a, float mean, float rstd, struct pulls pull,
-                       stored *dx, size_t width) {
+static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a,
+                       float mean, float rstd, struct pulls pull, stored *dx, size_t width) {
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
     vf normed = (load_n(x + i, n) - mean) * rstd;

@@ -4,26 +4,26 @@
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 
-enum { SUM_BLOCK = 1024 }; /* elements summed in f32 before they go to an f64 sum: keeps a wide vocabulary exact */
+enum {
+  SUM_BLOCK = 1024
+}; /* elements summed in f32 before they go to an f64 sum: keeps a wide vocabulary exact */
 
-/* The greatest of a row; a NaN may be passed over here, it comes back in the sum of exponentials. */
+/* The greatest of a row; a NaN may be passed over here, it comes back in the sum of exponentials.
+ */
 static float row_maximum(const stored *x, size_t count) {
   vf most[4];
-  for (int k = 0; k < 4; k++)
-    most[k] = splat(-INFINITY);
+  for (int k = 0; k < 4; k++) most[k] = splat(-INFINITY);
   size_t i = 0;
   for (; i + 4 * LANES <= count; i += 4 * LANES)
-    for (int k = 0; k < 4; k++)
-      most[k] = maximum(load(x + i + k * LANES), most[k]);
-  for (; i + LANES <= count; i += LANES)
-    most[0] = maximum(load(x + i), most[0]);
+    for (int k = 0; k < 4; k++) most[k] = maximum(load(x + i + k * LANES), most[k]);
+  for (; i + LANES <= count; i += LANES) most[0] = maximum(load(x + i), most[0]);
   float result = lanes_maximum(maximum(maximum(most[0], most[1]), maximum(most[2], most[3])));
-  for (; i < count; i++)
-    result = widen(x[i]) > result ? widen(x[i]) : result;
+  for (; i < count; i++) result = widen(x[i]) > result ? widen(x[i]) : result;
   return result;
 }
 
-/* The sum of e^(x - shift) over at most SUM_BLOCK elements; keeps the exponentials in e, which may be x, or be null. */
+/* The sum of e^(x - shift) over at most SUM_BLOCK elements; keeps the exponentials in e, which may
+ * be x, or be null. */
 static float block_exponentials(float *e, const stored *x, size_t count, float shift) {
   vf sum[2] = {0};
   size_t i = 0;
@@ -31,8 +31,7 @@ static float block_exponentials(float *e, const stored *x, size_t count, float s
     for (int k = 0; k < 2; k++) {
       vf v = exponential(load(x + i + k * LANES) - shift);
       sum[k] += v;
-      if (e)
-        store(e + i + k * LANES, v);
+      if (e) store(e + i + k * LANES, v);
     }
   for (; i < count; i += LANES) {
     const size_t n = count - i;
@@ -40,21 +39,22 @@ static float block_exponentials(float *e, const stored *x, size_t count, float s
     float kept[LANES] = {0};
     store_n(kept, v, n);
     sum[0] += load(kept);
-    if (e)
-      store_n(e + i, v, n);
+    if (e) store_n(e + i, v, n);
   }
   return lanes_sum(sum[0] + sum[1]);
 }
 
 #ifdef PEN_STORED_BF16
-/* A bf16 is too narrow to keep an exponential in that is still to be scaled: it is made twice, and rounded once. */
+/* A bf16 is too narrow to keep an exponential in that is still to be scaled: it is made twice, and
+ * rounded once. */
 static float *kept_exponentials(stored *dx) {
   (void)dx;
   return NULL;
 }
 
 /* dx = factor e^(x - shift), less scale at the target; dx may be x. */
-static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor, size_t target, float scale) {
+static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor,
+                         size_t target, float scale) {
   const float at_target = (exponential(splat(widen(x[target])) - shift) * factor)[0] - scale;
   for (size_t i = 0; i < count; i += LANES)
     store_n(dx + i, exponential(load_n(x + i, count - i) - shift) * factor, count - i);
@@ -64,7 +64,8 @@ static void gradient_row(stored *dx, const stored *x, size_t count, float shift,
 static float *kept_exponentials(stored *dx) { return dx; }
 
 /* dx, which holds e^(x - shift), times factor, less scale at the target. */
-static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor, size_t target, float scale) {
+static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor,
+                         size_t target, float scale) {
   (void)x, (void)shift;
   for (size_t i = 0; i < count; i += LANES)
     store_n(dx + i, load_n(dx + i, count - i) * factor, count - i);
@@ -82,13 +83,13 @@ static double row_loss(const stored *x, stored *dx, size_t count, size_t target,
     const size_t n = count - i < SUM_BLOCK ? count - i : SUM_BLOCK;
     sum += (double)block_exponentials(kept ? kept + i : NULL, x + i, n, most);
   }
-  if (dx)
-    gradient_row(dx, x, count, most, (float)(scale / sum), target, (float)scale);
+  if (dx) gradient_row(dx, x, count, most, (float)(scale / sum), target, (float)scale);
   return log(sum) + ((double)most - (double)wanted);
 }
 
-/* The loss is a sum in f64 over rising rows, not scaled. A target neither ignored nor a token makes the loss NaN:
- * the runtime checks targets as it reads them, so it is a bug and must not pass for a number. */
+/* The loss is a sum in f64 over rising rows, not scaled. A target neither ignored nor a token makes
+ * the loss NaN: the runtime checks targets as it reads them, so it is a bug and must not pass for a
+ * number. */
 void PEN_NAME(cross_entropy)(const struct pen_call *call) {
   const stored *logits = call->operand[0];
   const int32_t *targets = call->operand[1];
@@ -103,10 +104,8 @@ void PEN_NAME(cross_entropy)(const struct pen_call *call) {
       sum += row_loss(logits + r * vocab, dx, vocab, (size_t)targets[r], share);
       continue;
     }
-    if (targets[r] != PEN_IGNORED_TARGET)
-      sum = NAN;
-    if (dx)
-      memset(dx, 0, vocab * sizeof *dx);
+    if (targets[r] != PEN_IGNORED_TARGET) sum = NAN;
+    if (dx) memset(dx, 0, vocab * sizeof *dx);
   }
   *loss = sum;
 }
@@ -118,8 +117,7 @@ void PEN_NAME(sum_loss)(const struct pen_call *call) {
   stored *dx = call->operand[2];
   const size_t count = (size_t)call->dim[0] * (size_t)call->dim[1];
   double sum = 0;
-  for (size_t i = 0; i < count; i++)
-    sum += (double)widen(x[i]);
+  for (size_t i = 0; i < count; i++) sum += (double)widen(x[i]);
   *loss = sum;
   for (size_t i = 0; dx && i < count; i += LANES)
     store_n(dx + i, splat((float)call->real[0]), count - i);

@@ -1,12 +1,15 @@
-/* multiply.h: the inner loop that all matrix products of vector/ have in common: a tile of ROWS x PANEL sums held in registers.
+/* multiply.h: the inner loop that all matrix products of vector/ have in common: a tile of ROWS x
+ * PANEL sums held in registers.
  *
- * In each step a tile takes one column of the left factor, element by element, and one row of the right factor, PANEL elements side by
- * side. Its sums start from what is given and rise with the step, one multiply-add each: the bits of an element do not depend on where its
- * tile stands. Four steps to a round: where a processor's thread shares its core, every instruction beside the multiply-adds counts (at
- * four steps a tile of ATTENTION makes 0.82 of the peak of multiply-adds, at one step 0.73; alone on the core 0.98 and 0.96).
+ * In each step a tile takes one column of the left factor, element by element, and one row of the
+ * right factor, PANEL elements side by side. Its sums start from what is given and rise with the
+ * step, one multiply-add each: the bits of an element do not depend on where its tile stands. Four
+ * steps to a round: where a processor's thread shares its core, every instruction beside the
+ * multiply-adds counts (at four steps a tile of ATTENTION makes 0.82 of the peak of multiply-adds,
+ * at one step 0.73; alone on the core 0.98 and 0.96).
  *
- * Who includes this says how large a tile is: TILE_ROWS and TILE_VECTORS; and with TILE_PAIRS that an element is a word
- * of two bf16, the numbers of two steps, the first in its lower half.
+ * Who includes this says how large a tile is: TILE_ROWS and TILE_VECTORS; and with TILE_PAIRS that
+ * an element is a word of two bf16, the numbers of two steps, the first in its lower half.
  */
 #ifndef PEN_CPU_MULTIPLY_H
 #define PEN_CPU_MULTIPLY_H
@@ -47,9 +50,10 @@ inline_always elements load_elements(const stored *from, size_t left) {
 #endif
 }
 
-/* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must leave the registers (GCC 12: a sixth of
- * the rate), so where registers are few the order is written down. Of pairs, so is that the broadcast is part of the instruction (1% of the
- * rate), which takes subnormal numbers for zero; elsewhere the upper halves come first. */
+/* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must
+ * leave the registers (GCC 12: a sixth of the rate), so where registers are few the order is
+ * written down. Of pairs, so is that the broadcast is part of the instruction (1% of the rate),
+ * which takes subnormal numbers for zero; elsewhere the upper halves come first. */
 inline_always void multiply_row(vf sum[VECTORS], const element *a, const elements b[VECTORS]) {
 #if defined TILE_PAIRS && defined PEN_PAIRS
   UNROLL
@@ -73,24 +77,24 @@ inline_always void multiply_row(vf sum[VECTORS], const element *a, const element
 #else
   const vf x = splat(*a);
   UNROLL
-  for (int v = 0; v < VECTORS; v++)
-    sum[v] = madd(x, b[v], sum[v]);
+  for (int v = 0; v < VECTORS; v++) sum[v] = madd(x, b[v], sum[v]);
 #endif
 }
 
-/* One step: an element of each row times b[0 .. PANEL]; three rows to a base, as addresses reach. */
-inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows, const element *const base[BASES], size_t a_row, const element *b) {
+/* One step: an element of each row times b[0 .. PANEL]; three rows to a base, as addresses reach.
+ */
+inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows,
+                                 const element *const base[BASES], size_t a_row, const element *b) {
   elements right[VECTORS];
   UNROLL
-  for (int v = 0; v < VECTORS; v++)
-    right[v] = load(b + v * LANES);
+  for (int v = 0; v < VECTORS; v++) right[v] = load(b + v * LANES);
   UNROLL
-  for (size_t r = 0; r < rows; r++)
-    multiply_row(sum[r], base[r / 3] + r % 3 * a_row, right);
+  for (size_t r = 0; r < rows; r++) multiply_row(sum[r], base[r / 3] + r % 3 * a_row, right);
 }
 
-/* The next step. Where tiles are high each base rises on its own: a compiler that knows one step's addresses from the last one's keeps
- * both, and runs out of registers (24 x 16 by GCC 12: 1 to 4% of the rate; attention's 6 x 16: 0 to 5%; with 32 bytes 2% the other way). */
+/* The next step. Where tiles are high each base rises on its own: a compiler that knows one step's
+ * addresses from the last one's keeps both, and runs out of registers (24 x 16 by GCC 12: 1 to 4%
+ * of the rate; attention's 6 x 16: 0 to 5%; with 32 bytes 2% the other way). */
 inline_always void advance(const element *base[BASES], size_t a_step) {
   UNROLL
   for (size_t i = 0; i < BASES; i++) {
@@ -101,17 +105,17 @@ inline_always void advance(const element *base[BASES], size_t a_step) {
   }
 }
 
-/* sum += A B over `steps` steps: A's element (row, step) is a[row a_row + step a_step], B's row starts at b[step b_step]; `rows` and one of
- * A's strides are constants of the function that calls it. */
-inline_always void multiply_steps(vf sum[ROWS][VECTORS], size_t rows, size_t steps, const element *a, size_t a_row, size_t a_step, const element *b,
+/* sum += A B over `steps` steps: A's element (row, step) is a[row a_row + step a_step], B's row
+ * starts at b[step b_step]; `rows` and one of A's strides are constants of the function that calls
+ * it. */
+inline_always void multiply_steps(vf sum[ROWS][VECTORS], size_t rows, size_t steps,
+                                  const element *a, size_t a_row, size_t a_step, const element *b,
                                   size_t b_step) {
   const element *base[BASES];
-  for (size_t i = 0; i < BASES; i++)
-    base[i] = a + 3 * i * a_row;
-  for (; steps >= 4; steps -= 4, b += 4 * b_step)
-    UNROLL
-    for (size_t k = 0; k < 4; k++, advance(base, a_step))
-      multiply_step(sum, rows, base, a_row, b + k * b_step);
+  for (size_t i = 0; i < BASES; i++) base[i] = a + 3 * i * a_row;
+  for (; steps >= 4; steps -= 4, b += 4 * b_step) UNROLL
+  for (size_t k = 0; k < 4; k++, advance(base, a_step))
+    multiply_step(sum, rows, base, a_row, b + k * b_step);
   for (; steps > 0; steps--, b += b_step, advance(base, a_step))
     multiply_step(sum, rows, base, a_row, b);
 }

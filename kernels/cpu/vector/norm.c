@@ -1,5 +1,6 @@
 /* norm.c: RMSNORM and RMSNORM_DX (Zhang and Sennrich 2019), a row at a time.
- * The sum over a row runs in four vectors, element i in vector (i / LANES) mod 4, which are then added pairwise. */
+ * The sum over a row runs in four vectors, element i in vector (i / LANES) mod 4, which are then
+ * added pairwise. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -38,7 +39,8 @@ void PEN_NAME(rmsnorm)(const struct pen_call *call) {
 }
 
 /* Returns the sum of dy gain x over one row; adds dy x rstd to the gain's gradient on the way. */
-static float gain_pass(const stored *dy, const stored *x, const float *gain, float rstd, float *dgain, size_t width) {
+static float gain_pass(const stored *dy, const stored *x, const float *gain, float rstd,
+                       float *dgain, size_t width) {
   vf sum[4] = {0};
   size_t i = 0;
   for (; i + 4 * LANES <= width; i += 4 * LANES)
@@ -58,8 +60,8 @@ static float gain_pass(const stored *dy, const stored *x, const float *gain, flo
 }
 
 /* dx = rstd dy gain - (rstd^3 mean) x + a, a possibly in dx's place */
-static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a, float rstd, float mean,
-                       stored *dx, size_t width) {
+static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a,
+                       float rstd, float mean, stored *dx, size_t width) {
   const vf factor = splat(rstd), pull = splat(-rstd * rstd * rstd * mean);
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;

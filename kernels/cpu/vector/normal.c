@@ -1,11 +1,14 @@
-/* normal.c: pen_normal, standard normals from a counter: Philox4x32-10 (Salmon et al. 2011), then Box-Muller in f64.
+/* normal.c: pen_normal, standard normals from a counter: Philox4x32-10 (Salmon et al. 2011), then
+ * Box-Muller in f64.
  *
- * Values 4c .. 4c+3 come from counter c (its 64 bits in the two low words, the two high words zero). Of the four words w that
- * Philox makes of it, the first pair gives values 0 and 1, the second 2 and 3:
- *   u = (w0 + 1/2) / 2^32, angle = 2 pi w1 / 2^32, n0 = sqrt(-2 ln u) cos(angle), n1 = sqrt(-2 ln u) sin(angle).
+ * Values 4c .. 4c+3 come from counter c (its 64 bits in the two low words, the two high words
+ * zero). Of the four words w that Philox makes of it, the first pair gives values 0 and 1, the
+ * second 2 and 3: u = (w0 + 1/2) / 2^32, angle = 2 pi w1 / 2^32, n0 = sqrt(-2 ln u) cos(angle), n1
+ * = sqrt(-2 ln u) sin(angle).
  *
- * As many counters are worked on as f64 lanes there are, each word in a lane of 64 bits. No multiply-add is fused here, and
- * square root and quotient are exact, so every instruction set gives the same bits. */
+ * As many counters are worked on as f64 lanes there are, each word in a lane of 64 bits. No
+ * multiply-add is fused here, and square root and quotient are exact, so every instruction set
+ * gives the same bits. */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
@@ -41,8 +44,7 @@ inline_always vd square_roots(vd x) {
   return (vd)_mm_sqrt_pd((__m128d)x);
 #else
   vd y;
-  for (int i = 0; i < COUNTERS; i++)
-    y[i] = __builtin_sqrt(x[i]);
+  for (int i = 0; i < COUNTERS; i++) y[i] = __builtin_sqrt(x[i]);
   return y;
 #endif
 }
@@ -50,10 +52,13 @@ inline_always vd square_roots(vd x) {
 /* Whole numbers below 2^52 as f64: put where 2^52 has its fraction, and 2^52 taken off. */
 inline_always vd number(vw n) { return (vd)(n | 0x4330000000000000u) - 0x1p52; }
 
-inline_always vd choose_number(vw mask, vd a, vd b) { return (vd)(((vw)a & mask) | ((vw)b & ~mask)); }
+inline_always vd choose_number(vw mask, vd a, vd b) {
+  return (vd)(((vw)a & mask) | ((vw)b & ~mask));
+}
 
 static inline void philox(vw word[WORDS], vw counter, const uint32_t key[2]) {
-  const vw low = (vw){0} + 0xffffffffu, left_factor = (vw){0} + 0xD2511F53u, right_factor = (vw){0} + 0xCD9E8D57u;
+  const vw low = (vw){0} + 0xffffffffu, left_factor = (vw){0} + 0xD2511F53u,
+           right_factor = (vw){0} + 0xCD9E8D57u;
   vw a = counter & low, b = counter >> 32, c = {0}, d = {0};
   uint32_t key0 = key[0], key1 = key[1];
   for (int round = 0; round < ROUNDS; round++) {
@@ -68,46 +73,65 @@ static inline void philox(vw word[WORDS], vw counter, const uint32_t key[2]) {
   word[0] = a, word[1] = b, word[2] = c, word[3] = d;
 }
 
-/* ln u for 0 < u < 1: u = 2^e m with m from sqrt(1/2) to sqrt(2), ln m = 2 artanh(s) with s = (m-1)/(m+1), by its series. */
+/* ln u for 0 < u < 1: u = 2^e m with m from sqrt(1/2) to sqrt(2), ln m = 2 artanh(s) with s =
+ * (m-1)/(m+1), by its series. */
 static inline vd logarithm(vd u) {
   const vw bits = (vw)u, half = (vw)((vd){0} + 0x1.6a09e667f3bcdp-1); /* sqrt(1/2) */
-  const vw shifted = bits - half; /* its upper 12 bits: the exponent of u over sqrt(1/2), rounded down */
+  const vw shifted =
+      bits - half; /* its upper 12 bits: the exponent of u over sqrt(1/2), rounded down */
   const vd m = (vd)(bits - (shifted & 0xfff0000000000000u));
   const vd e = number((shifted >> 52) ^ 0x800u) - 2048.0; /* 12 bits with a sign */
   const vd s = (m - 1.0) / (m + 1.0), z = s * s;
   vd sum = {0};
-  for (int k = 10; k >= 0; k--)
-    sum = sum * z + 2.0 / (2 * k + 1);
+  for (int k = 10; k >= 0; k--) sum = sum * z + 2.0 / (2 * k + 1);
   return e * 0.69314718055994530942 + s * sum;
 }
 
-/* (-1)^k / (2k+1)! and (-1)^k / (2k)!: Taylor's series, whose next term is below 1e-16 at an eighth turn. */
+/* (-1)^k / (2k+1)! and (-1)^k / (2k)!: Taylor's series, whose next term is below 1e-16 at an eighth
+ * turn. */
 enum { TERMS = 9 };
-static const double sine_term[TERMS] = { 1, -1 / 6.0, 1 / 120.0, -1 / 5040.0, 1 / 362880.0, -1 / 39916800.0,
-                                         1 / 6227020800.0, -1 / 1307674368000.0, 1 / 355687428096000.0 };
-static const double cosine_term[TERMS] = { 1, -1 / 2.0, 1 / 24.0, -1 / 720.0, 1 / 40320.0, -1 / 3628800.0,
-                                           1 / 479001600.0, -1 / 87178291200.0, 1 / 20922789888000.0 };
+static const double sine_term[TERMS] = {1,
+                                        -1 / 6.0,
+                                        1 / 120.0,
+                                        -1 / 5040.0,
+                                        1 / 362880.0,
+                                        -1 / 39916800.0,
+                                        1 / 6227020800.0,
+                                        -1 / 1307674368000.0,
+                                        1 / 355687428096000.0};
+static const double cosine_term[TERMS] = {1,
+                                          -1 / 2.0,
+                                          1 / 24.0,
+                                          -1 / 720.0,
+                                          1 / 40320.0,
+                                          -1 / 3628800.0,
+                                          1 / 479001600.0,
+                                          -1 / 87178291200.0,
+                                          1 / 20922789888000.0};
 
-/* cos and sin of 2 pi w / 2^32: the nearest quarter turn is taken off in whole numbers, the rest is at most an eighth. */
+/* cos and sin of 2 pi w / 2^32: the nearest quarter turn is taken off in whole numbers, the rest is
+ * at most an eighth. */
 static inline void turn(vw w, vd *cosine, vd *sine) {
   const vw moved = (w + 0x20000000u) & 0xffffffffu, quarter = moved >> 30;
-  const vd x = (number(moved & 0x3fffffffu) - 0x1p29) * (6.28318530717958647693 * 0x1p-32), z = x * x;
+  const vd x = (number(moved & 0x3fffffffu) - 0x1p29) * (6.28318530717958647693 * 0x1p-32),
+           z = x * x;
   vd s = {0}, c = {0};
   for (int k = TERMS - 1; k >= 0; k--) {
     s = s * z + sine_term[k];
     c = c * z + cosine_term[k];
   }
   s *= x;
-  const vw swap = -(quarter & 1), minus_c = ((quarter + 1) & 2) << 62, minus_s = (quarter & 2) << 62;
+  const vw swap = -(quarter & 1), minus_c = ((quarter + 1) & 2) << 62,
+           minus_s = (quarter & 2) << 62;
   *cosine = (vd)((vw)choose_number(swap, s, c) ^ minus_c);
   *sine = (vd)((vw)choose_number(swap, c, s) ^ minus_s);
 }
 
 /* The values of COUNTERS counters from `counter` on. */
-static void batch_normals(float y[BATCH], uint64_t counter, const uint32_t key[2], double deviation) {
+static void batch_normals(float y[BATCH], uint64_t counter, const uint32_t key[2],
+                          double deviation) {
   vw counters = {0}, word[WORDS];
-  for (int i = 0; i < COUNTERS; i++)
-    counters[i] = counter + (uint64_t)i;
+  for (int i = 0; i < COUNTERS; i++) counters[i] = counter + (uint64_t)i;
   philox(word, counters, key);
   for (int k = 0; k < WORDS; k += 2) {
     vd cosine, sine;
@@ -121,7 +145,8 @@ static void batch_normals(float y[BATCH], uint64_t counter, const uint32_t key[2
   }
 }
 
-void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation) {
+void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2],
+                      double deviation) {
   float batch[BATCH];
   size_t skip = first % WORDS; /* of the first counter's values */
   for (uint64_t counter = first / WORDS; count; counter += COUNTERS) {

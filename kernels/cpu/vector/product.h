@@ -1,49 +1,63 @@
-/* product.h: matrix products in tiles held in registers, over copies that the caches hold (Goto and van de Geijn 2008).
+/* product.h: matrix products in tiles held in registers, over copies that the caches hold (Goto and
+ * van de Geijn 2008).
  *
- * result[m,n] = left[m,k] right[k,n] + addend goes by blocks of at most PEN_PRODUCT_WIDTH columns, of DEPTH steps and of HEIGHT rows; the
- * first two are cut into equal parts. A step is an element of each row of the left factor and of each column of the right one (multiply.h):
- * one number of k in product.c, two in product_pairs.c, which include this and say how numbers that stand a row apart are copied. A block of
- * the right factor is copied into panels of PANEL columns, each step's elements side by side; one panel stays in the nearest caches while
- * HEIGHT rows of the left factor pass it, ROWS at a time:
+ * result[m,n] = left[m,k] right[k,n] + addend goes by blocks of at most PEN_PRODUCT_WIDTH columns,
+ * of DEPTH steps and of HEIGHT rows; the first two are cut into equal parts. A step is an element
+ * of each row of the left factor and of each column of the right one (multiply.h): one number of k
+ * in product.c, two in product_pairs.c, which include this and say how numbers that stand a row
+ * apart are copied. A block of the right factor is copied into panels of PANEL columns, each step's
+ * elements side by side; one panel stays in the nearest caches while HEIGHT rows of the left factor
+ * pass it, ROWS at a time:
  *
  *     right panels  [panel][depth][PANEL]   zero past the last column
  *     left strips   [strip][depth][ROWS]    only where the left factor is stored transposed
- *     left rows     [HEIGHT][depth + LINE]  only where rows stand a multiple of 2 KiB apart, so that all fall to one set of the caches or two,
- *                                           or begin within an element
+ *     left rows     [HEIGHT][depth + LINE]  only where rows stand a multiple of 2 KiB apart, so
+ * that all fall to one set of the caches or two, or begin within an element
  *
- * An element that k does not fill is filled with zeros as it is copied.  * Elsewhere rows of the left factor are read where they are. Nothing is cleared:
- * a tile's sums start at zero in the registers, and what is added to them is read as the tile is stored.
+ * An element that k does not fill is filled with zeros as it is copied.  * Elsewhere rows of the
+ * left factor are read where they are. Nothing is cleared: a tile's sums start at zero in the
+ * registers, and what is added to them is read as the tile is stored.
  *
- * Bits: an element of the result is the sum over blocks of k, in rising order, of sums over the steps of a block, in rising order, one
- * multiply-add each; the addend comes to the first of them, and bias, where there is one, to the whole. So it depends on its row, its column and k alone, not on m, n or which rows stand beside it.
+ * Bits: an element of the result is the sum over blocks of k, in rising order, of sums over the
+ * steps of a block, in rising order, one multiply-add each; the addend comes to the first of them,
+ * and bias, where there is one, to the whole. So it depends on its row, its column and k alone, not
+ * on m, n or which rows stand beside it.
  */
 #ifndef PEN_CPU_PRODUCT_H
 #define PEN_CPU_PRODUCT_H
 
 #include "kernels/cpu/vector/isa.h"
 
-/* 24 or 12 sums: as many as the registers hold beside the right factor's. With vectors of 64 bytes a panel is one of them wide: on Zen 4
- * 12 x 32 makes 0.93 of the rate of 24 x 16, by shape 0.90 to 0.99. */
+/* 24 or 12 sums: as many as the registers hold beside the right factor's. With vectors of 64 bytes
+ * a panel is one of them wide: on Zen 4 12 x 32 makes 0.93 of the rate of 24 x 16, by shape 0.90 to
+ * 0.99. */
 #define TILE_ROWS (LANES == 16 ? 24 : 6)
 #define TILE_VECTORS (LANES == 16 ? 1 : 2)
 #include "kernels/cpu/vector/multiply.h"
 
 enum {
   HEIGHT = PEN_PRODUCT_HEIGHT,
-  DEPTH = LANES == 16 || NUMBERS > 1 ? PEN_PRODUCT_DEPTH : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
-  LINE = 16,             /* elements in a cache line */
-  HALF_PAGE = 512,       /* elements in 2 KiB: rows so far apart are copied, which makes 1.3 of the rate on Zen 4 */
-  STEPS_AHEAD_RIGHT = 4, /* how far copies ask ahead of themselves for rows that the machine cannot guess */
+  DEPTH = LANES == 16 || NUMBERS > 1
+              ? PEN_PRODUCT_DEPTH
+              : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
+  LINE = 16,                           /* elements in a cache line */
+  HALF_PAGE = 512, /* elements in 2 KiB: rows so far apart are copied, which makes 1.3 of the rate
+                      on Zen 4 */
+  STEPS_AHEAD_RIGHT =
+      4, /* how far copies ask ahead of themselves for rows that the machine cannot guess */
   STEPS_AHEAD_LEFT = 8,
 };
 _Static_assert(HEIGHT % ROWS == 0 && PEN_PRODUCT_WIDTH % PANEL == 0, "blocks are whole tiles");
-_Static_assert(NUMBERS == 1 || NUMBERS * DEPTH == PEN_NCCL_ROUNDS_DEPTH, "what is rounded is one block of k");
-_Static_assert((int)PANEL <= PEN_PRODUCT_PANEL, "the workspace of ops.def has room for a panel past the last column");
+_Static_assert(NUMBERS == 1 || NUMBERS * DEPTH == PEN_NCCL_ROUNDS_DEPTH,
+               "what is rounded is one block of k");
+_Static_assert((int)PANEL <= PEN_PRODUCT_PANEL,
+               "the workspace of ops.def has room for a panel past the last column");
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* The size of the equal parts, at most `most` each, that something is cut into, in whole `units`. */
+/* The size of the equal parts, at most `most` each, that something is cut into, in whole `units`.
+ */
 static size_t part_of(size_t whole, size_t most, size_t unit) {
   const size_t parts = (whole + most - 1) / most;
   return parts > 1 ? round_up((whole + parts - 1) / parts, unit) : whole;
@@ -51,7 +65,8 @@ static size_t part_of(size_t whole, size_t most, size_t unit) {
 
 /* ---- a tile ---- */
 
-/* Where sums go, and what is added to them: from an element on, rows of all but the bias `row` apart. */
+/* Where sums go, and what is added to them: from an element on, rows of all but the bias `row`
+ * apart. */
 struct place {
   float *result;
   const float *addend;         /* null: none */
@@ -79,24 +94,22 @@ inline_always struct place place_at(const struct place *p, size_t i, size_t j) {
 
 inline_always void put_sums(const struct place *to, vf sum[ROWS][VECTORS], size_t rows) {
   UNROLL
-  for (size_t r = 0; r < rows; r++)
-    UNROLL
-    for (int v = 0; v < VECTORS; v++) {
-      const size_t at = r * to->row + v * LANES;
-      if (to->addend)
-        sum[r][v] = load(to->addend + at) + sum[r][v];
-      store(to->result + at, sum[r][v]);
-    }
+  for (size_t r = 0; r < rows; r++) UNROLL
+  for (int v = 0; v < VECTORS; v++) {
+    const size_t at = r * to->row + v * LANES;
+    if (to->addend) sum[r][v] = load(to->addend + at) + sum[r][v];
+    store(to->result + at, sum[r][v]);
+  }
 }
 
 /* The first `width` of each row. */
-inline_always void put_rounded(const struct place *to, vf sum[ROWS][VECTORS], size_t rows, size_t width) {
+inline_always void put_rounded(const struct place *to, vf sum[ROWS][VECTORS], size_t rows,
+                               size_t width) {
   const struct pen_rounding *place = &to->rounded;
   for (size_t j = 0, v = 0; j < width; j += LANES, v++) {
-    if (place->addend)
-      UNROLL
-      for (size_t r = 0; r < rows; r++)
-        sum[r][v] += load_n((const bf16 *)place->addend + r * to->row + j, width - j);
+    if (place->addend) UNROLL
+    for (size_t r = 0; r < rows; r++)
+      sum[r][v] += load_n((const bf16 *)place->addend + r * to->row + j, width - j);
     const vf bias = place->bias ? load_n(place->bias + j, width - j) : (vf){0};
     UNROLL
     for (size_t r = 0; r < rows; r++)
@@ -104,7 +117,8 @@ inline_always void put_rounded(const struct place *to, vf sum[ROWS][VECTORS], si
   }
 }
 
-/* What a tile is made of: its left element (row, step) is a[row a_row + step a_step], where a_step is a constant of the function. */
+/* What a tile is made of: its left element (row, step) is a[row a_row + step a_step], where a_step
+ * is a constant of the function. */
 struct tile {
   size_t depth;
   const element *a, *b;
@@ -117,9 +131,10 @@ inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row
   UNROLL
   for (size_t r = 0; r < rows; r++) {
     UNROLL
-    for (int v = 0; v < VECTORS; v++)
-      sum[r][v] = (vf){0};
-    __builtin_prefetch(rounds(&t->to) ? (void *)(t->to.rounded.result + r * t->to.row) : (void *)(t->to.result + r * t->to.row), 1);
+    for (int v = 0; v < VECTORS; v++) sum[r][v] = (vf){0};
+    __builtin_prefetch(rounds(&t->to) ? (void *)(t->to.rounded.result + r * t->to.row)
+                                      : (void *)(t->to.result + r * t->to.row),
+                       1);
   }
   multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
   if (rounds(&t->to))
@@ -131,27 +146,33 @@ inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row
 typedef void tile_function(const struct tile *);
 
 /* The last rows of a factor make a tile of fewer rows; a function each, and for strips another. */
-#define TILE(rows)                                                                                                     \
-  __attribute__((noinline)) static void tile_of_rows_##rows(const struct tile *t) { multiply_tile(t, rows, t->a_row, 1); } \
-  __attribute__((noinline)) static void tile_of_strip_##rows(const struct tile *t) { multiply_tile(t, rows, 1, ROWS); }
+#define TILE(rows)                                                                   \
+  __attribute__((noinline)) static void tile_of_rows_##rows(const struct tile *t) {  \
+    multiply_tile(t, rows, t->a_row, 1);                                             \
+  }                                                                                  \
+  __attribute__((noinline)) static void tile_of_strip_##rows(const struct tile *t) { \
+    multiply_tile(t, rows, 1, ROWS);                                                 \
+  }
 #if PEN_VECTOR_BYTES == 64
-#define TILES(row)                                                                                                        \
-  row(1) row(2) row(3) row(4) row(5) row(6) row(7) row(8) row(9) row(10) row(11) row(12) row(13) row(14) row(15) row(16) \
-  row(17) row(18) row(19) row(20) row(21) row(22) row(23) row(24)
+#define TILES(row)                                                                               \
+  row(1) row(2) row(3) row(4) row(5) row(6) row(7) row(8) row(9) row(10) row(11) row(12) row(13) \
+      row(14) row(15) row(16) row(17) row(18) row(19) row(20) row(21) row(22) row(23) row(24)
 #else
 #define TILES(row) row(1) row(2) row(3) row(4) row(5) row(6)
 #endif
 TILES(TILE)
 #define OF_ROWS(rows) [rows] = tile_of_rows_##rows,
 #define OF_STRIP(rows) [rows] = tile_of_strip_##rows,
-static tile_function *const tile_of_rows[ROWS + 1] = { TILES(OF_ROWS) }, *const tile_of_strip[ROWS + 1] = { TILES(OF_STRIP) };
+static tile_function *const tile_of_rows[ROWS + 1] = {TILES(OF_ROWS)},
+                                                *const tile_of_strip[ROWS + 1] = {TILES(OF_STRIP)};
 
 /* A tile that fewer columns are wanted of goes by a copy. */
-static void multiply_narrow(tile_function *multiply, const struct tile *whole, size_t rows, size_t width) {
+static void multiply_narrow(tile_function *multiply, const struct tile *whole, size_t rows,
+                            size_t width) {
   const struct place *to = &whole->to;
   float space[ROWS * PANEL] = {0};
   struct tile t = *whole;
-  t.to = (struct place){ .result = space, .addend = to->addend ? space : NULL, .row = PANEL };
+  t.to = (struct place){.result = space, .addend = to->addend ? space : NULL, .row = PANEL};
   for (size_t r = 0; to->addend && r < rows; r++)
     memcpy(space + r * PANEL, to->addend + r * to->row, width * sizeof *space);
   multiply(&t);
@@ -168,32 +189,40 @@ static void multiply_narrow(tile_function *multiply, const struct tile *whole, s
 /* ---- copies ---- */
 
 /* The number at a column of a row of a factor, as it is stored. */
-static const stored *number_at(const struct pen_factor *f, size_t row, size_t column) { return (const stored *)f->at + row * f->row + column; }
+static const stored *number_at(const struct pen_factor *f, size_t row, size_t column) {
+  return (const stored *)f->at + row * f->row + column;
+}
 
-/* Panels of a right factor that is stored by rows of n, from number `first` of k and `column` on, `numbers` by `width`. */
-static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column, size_t numbers, size_t width);
+/* Panels of a right factor that is stored by rows of n, from number `first` of k and `column` on,
+ * `numbers` by `width`. */
+static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column,
+                        size_t numbers, size_t width);
 
-/* Strips of a left factor that is stored transposed, by rows of m, from number `first` of k and row i on. The last strip's missing rows are not
- * read by anyone. `ask`: how many numbers of each of its rows to ask for ahead of time, those of the blocks that follow among them. */
-static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i, size_t rows, size_t numbers, size_t ask);
+/* Strips of a left factor that is stored transposed, by rows of m, from number `first` of k and row
+ * i on. The last strip's missing rows are not read by anyone. `ask`: how many numbers of each of
+ * its rows to ask for ahead of time, those of the blocks that follow among them. */
+static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i,
+                        size_t rows, size_t numbers, size_t ask);
 
-/* A panel of a right factor that is stored transposed, by rows of k: squares are turned in registers. */
-static void copy_panel_transposed(element *to, const stored *from, size_t row, size_t numbers, size_t width) {
+/* A panel of a right factor that is stored transposed, by rows of k: squares are turned in
+ * registers. */
+static void copy_panel_transposed(element *to, const stored *from, size_t row, size_t numbers,
+                                  size_t width) {
   for (size_t half = 0; half < PANEL; half += LANES)
     for (size_t k = 0; k < numbers; k += LANES * NUMBERS) {
       vf square[LANES];
       for (size_t i = 0; i < LANES; i++)
-        square[i] = half + i < width ? (vf)load_elements(from + (half + i) * row + k, numbers - k) : (vf){0};
+        square[i] = half + i < width ? (vf)load_elements(from + (half + i) * row + k, numbers - k)
+                                     : (vf){0};
       transpose(square);
       const size_t step = k / NUMBERS, steps = least(LANES, steps_of(numbers - k));
-      for (size_t i = 0; i < steps; i++)
-        store((float *)to + (step + i) * PANEL + half, square[i]);
+      for (size_t i = 0; i < steps; i++) store((float *)to + (step + i) * PANEL + half, square[i]);
     }
 }
 
-static void copy_right(element *to, const struct pen_factor *right, size_t first, size_t column, size_t numbers, size_t width) {
-  if (!right->transposed)
-    copy_panels(to, right, first, column, numbers, width);
+static void copy_right(element *to, const struct pen_factor *right, size_t first, size_t column,
+                       size_t numbers, size_t width) {
+  if (!right->transposed) copy_panels(to, right, first, column, numbers, width);
   for (size_t j = 0; right->transposed && j < width; j += PANEL, to += steps_of(numbers) * PANEL)
     copy_panel_transposed(to, number_at(right, column + j, first), right->row, numbers, width - j);
 }
@@ -207,21 +236,23 @@ struct strips {
   tile_function *const *tile;
 };
 
-static struct strips take_left(const struct pen_factor *left, size_t i, size_t first, size_t rows, size_t numbers, element *space) {
+static struct strips take_left(const struct pen_factor *left, size_t i, size_t first, size_t rows,
+                               size_t numbers, element *space) {
   const size_t depth = steps_of(numbers), row = left->row / NUMBERS;
   if (left->transposed) {
     const size_t ask = i == 0 && left->row <= 2 * HALF_PAGE * NUMBERS ? left->row : rows;
     copy_strips(space, left, first, i, rows, numbers, ask);
-    return (struct strips){ space, depth * ROWS, 1, tile_of_strip };
+    return (struct strips){space, depth * ROWS, 1, tile_of_strip};
   }
   if (left->row % NUMBERS == 0 && row % HALF_PAGE != 0)
-    return (struct strips){ (const element *)number_at(left, i, first), row * ROWS, row, tile_of_rows };
+    return (struct strips){(const element *)number_at(left, i, first), row * ROWS, row,
+                           tile_of_rows};
   for (size_t r = 0; r < rows; r++) {
     element *to = space + r * (depth + LINE);
     to[depth - 1] = 0;
     memcpy(to, number_at(left, i + r, first), numbers * sizeof(stored));
   }
-  return (struct strips){ space, (depth + LINE) * ROWS, depth + LINE, tile_of_rows };
+  return (struct strips){space, (depth + LINE) * ROWS, depth + LINE, tile_of_rows};
 }
 
 /* A block of the result: its rows are HEIGHT at most. */
@@ -235,7 +266,8 @@ static void multiply_block(const struct block *b, const struct strips *left) {
   for (size_t j = 0; j < b->columns; j += PANEL)
     for (size_t i = 0; i < b->rows; i += ROWS) {
       const size_t rows = least(ROWS, b->rows - i);
-      const struct tile t = { b->depth, left->at + i / ROWS * left->strip, b->panels + j * b->depth, left->row, place_at(&b->to, i, j) };
+      const struct tile t = {b->depth, left->at + i / ROWS * left->strip, b->panels + j * b->depth,
+                             left->row, place_at(&b->to, i, j)};
       if (b->columns - j >= PANEL)
         left->tile[rows](&t);
       else
@@ -244,12 +276,17 @@ static void multiply_block(const struct block *b, const struct strips *left) {
 }
 
 void PEN_NAME(multiply)(const struct pen_product *p) {
-  const size_t steps = steps_of(p->k), width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL), depth = part_of(steps, DEPTH, 4);
-  element *panels = (element *)p->workspace, *space = panels + round_up(round_up(width, PANEL) * depth, LINE);
-  struct place to = { .result = p->result, .addend = p->addend, .rounded = p->rounded, .row = p->result_row };
+  const size_t steps = steps_of(p->k), width = part_of(p->n, PEN_PRODUCT_WIDTH, PANEL),
+               depth = part_of(steps, DEPTH, 4);
+  element *panels = (element *)p->workspace,
+          *space = panels + round_up(round_up(width, PANEL) * depth, LINE);
+  struct place to = {
+      .result = p->result, .addend = p->addend, .rounded = p->rounded, .row = p->result_row};
   for (size_t j = 0; j < p->n; j += width)
     for (size_t first = 0; first < steps; first += depth) {
-      struct block b = { .columns = least(width, p->n - j), .depth = least(depth, steps - first), .panels = panels };
+      struct block b = {.columns = least(width, p->n - j),
+                        .depth = least(depth, steps - first),
+                        .panels = panels};
       const size_t k = first * NUMBERS, numbers = least(b.depth * NUMBERS, p->k - k);
       to.addend = first > 0 ? p->result : p->addend;
       copy_right(panels, &p->right, k, j, numbers, b.columns);

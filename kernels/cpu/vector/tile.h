@@ -1,13 +1,16 @@
-/* tile.h: what ATTENTION and ATTENTION_DX share: small block products held in registers, and the copies they read.
+/* tile.h: what ATTENTION and ATTENTION_DX share: small block products held in registers, and the
+ * copies they read.
  *
- * A tile is ROWS x PANEL numbers of a product C = A B (multiply.h), 6 x 16 with AVX2 and AVX-512 alike: larger ones count more past the
- * diagonal (12 x 32 took 1.09 to 1.23 times as long with AVX-512 on Zen 4, sequences of 256 and 1024, head sizes 32 and 64). Copies have
- * rows that are zero past the width and an odd number of cache lines apart, so that a column of them spreads over all sets of the
- * first-level cache.
+ * A tile is ROWS x PANEL numbers of a product C = A B (multiply.h), 6 x 16 with AVX2 and AVX-512
+ * alike: larger ones count more past the diagonal (12 x 32 took 1.09 to 1.23 times as long with
+ * AVX-512 on Zen 4, sequences of 256 and 1024, head sizes 32 and 64). Copies have rows that are
+ * zero past the width and an odd number of cache lines apart, so that a column of them spreads over
+ * all sets of the first-level cache.
  *
- * Where the processor multiplies bf16, factors stay bf16, and an element holds a pair: two numbers of a row of A, or of a column of B, that
- * follow each other; a last one alone has zero beside it. Tiles are 8 x 16 then, half a panel high so that every tile of a transposed factor
- * lies in one panel; 12 x 16 and 16 x 16 were no faster.
+ * Where the processor multiplies bf16, factors stay bf16, and an element holds a pair: two numbers
+ * of a row of A, or of a column of B, that follow each other; a last one alone has zero beside it.
+ * Tiles are 8 x 16 then, half a panel high so that every tile of a transposed factor lies in one
+ * panel; 12 x 16 and 16 x 16 were no faster.
  */
 #ifndef PEN_CPU_TILE_H
 #define PEN_CPU_TILE_H
@@ -41,34 +44,34 @@ static inline size_t copy_stride(size_t width) {
 inline_always void tile_load(vf sum[ROWS][VECTORS], const float *c, size_t c_row) {
   UNROLL
   for (size_t r = 0; r < ROWS; r++)
-    for (size_t v = 0; v < VECTORS; v++)
-      sum[r][v] = load(c + r * c_row + v * LANES);
+    for (size_t v = 0; v < VECTORS; v++) sum[r][v] = load(c + r * c_row + v * LANES);
 }
 
 inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row) {
   UNROLL
   for (size_t r = 0; r < ROWS; r++)
-    for (size_t v = 0; v < VECTORS; v++)
-      store(c + r * c_row + v * LANES, sum[r][v]);
+    for (size_t v = 0; v < VECTORS; v++) store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
-/* The products stay functions of their own: within the kernels' loops the compiler runs out of registers (10% of the time of
- * ATTENTION and ATTENTION_DX at head size 32 on Zen 3). */
+/* The products stay functions of their own: within the kernels' loops the compiler runs out of
+ * registers (10% of the time of ATTENTION and ATTENTION_DX at head size 32 on Zen 3). */
 #define TILE_FUNCTION __attribute__((noinline, unused)) static
 
-/* C[ROWS][PANEL] = A B - offset, for A by rows (element (row, step) at a[row a_row + step]) and one offset a row. */
-TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const element *a, size_t a_row, const element *b, const float *offset) {
+/* C[ROWS][PANEL] = A B - offset, for A by rows (element (row, step) at a[row a_row + step]) and one
+ * offset a row. */
+TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
+                           const element *b, const float *offset) {
   vf sum[ROWS][VECTORS] = {0};
   multiply_steps(sum, ROWS, steps, a, a_row, 1, b, PANEL);
   UNROLL
   for (size_t r = 0; r < ROWS; r++)
-    for (size_t v = 0; v < VECTORS; v++)
-      sum[r][v] -= offset[r];
+    for (size_t v = 0; v < VECTORS; v++) sum[r][v] -= offset[r];
   tile_store(sum, c, c_row);
 }
 
 /* C += A B, for A by rows. */
-TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const element *a, size_t a_row, const element *b, size_t b_step) {
+TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
+                               const element *b, size_t b_step) {
   vf sum[ROWS][VECTORS];
   tile_load(sum, c, c_row);
   multiply_steps(sum, ROWS, steps, a, a_row, 1, b, b_step);
@@ -76,21 +79,24 @@ TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const eleme
 }
 
 /* C += A^T B, for A^T by columns (element (row, step) at a[step a_step + row]). */
-TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, const element *a, size_t a_step, const element *b, size_t b_step) {
+TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, const element *a,
+                                          size_t a_step, const element *b, size_t b_step) {
   vf sum[ROWS][VECTORS];
   tile_load(sum, c, c_row);
   multiply_steps(sum, ROWS, steps, a, 1, a_step, b, b_step);
   tile_store(sum, c, c_row);
 }
 
-/* Rows of an operand that are wanted soon, `width` elements each: they stand too far apart for the machine to guess. */
+/* Rows of an operand that are wanted soon, `width` elements each: they stand too far apart for the
+ * machine to guess. */
 struct ahead {
   const stored *rows;
   size_t row, count, width;
 };
 
-/* Asks for the `step`-th few of them. Called between products, just before the rows are wanted: what is asked for all at once waits for its
- * turn, and what comes early is gone again where another thread shares the core's caches (5% of the kernels' time). */
+/* Asks for the `step`-th few of them. Called between products, just before the rows are wanted:
+ * what is asked for all at once waits for its turn, and what comes early is gone again where
+ * another thread shares the core's caches (5% of the kernels' time). */
 inline_always void ask_ahead(const struct ahead *a, size_t step) {
   enum { AT_ONCE = ROWS / 2 };
   for (size_t r = step * AT_ONCE; r < (step + 1) * AT_ONCE && r < a->count; r++)
@@ -98,20 +104,24 @@ inline_always void ask_ahead(const struct ahead *a, size_t step) {
       __builtin_prefetch(a->rows + r * a->row + i);
 }
 
-/* The block of `block` queries after this one: where its first row starts, counted like `at` in elements, and how many rows it has, 0
- * after the last. Blocks follow each other within a head, heads within a sequence. */
+/* The block of `block` queries after this one: where its first row starts, counted like `at` in
+ * elements, and how many rows it has, 0 after the last. Blocks follow each other within a head,
+ * heads within a sequence. */
 struct next_block {
   size_t at, rows;
 };
 
-static inline struct next_block block_after(size_t block, size_t at, size_t first_query, size_t sequence, size_t head, size_t heads,
+static inline struct next_block block_after(size_t block, size_t at, size_t first_query,
+                                            size_t sequence, size_t head, size_t heads,
                                             size_t head_dim) {
   const size_t row = heads * head_dim, following = first_query + block;
   if (following < sequence)
-    return (struct next_block){ at + block * row, sequence - following < block ? sequence - following : block };
+    return (struct next_block){at + block * row,
+                               sequence - following < block ? sequence - following : block};
   if (head + 1 < heads)
-    return (struct next_block){ at - first_query * row + head_dim, sequence < block ? sequence : block };
-  return (struct next_block){ at, 0 };
+    return (struct next_block){at - first_query * row + head_dim,
+                               sequence < block ? sequence : block};
+  return (struct next_block){at, 0};
 }
 
 #ifdef TILE_PAIRS
@@ -124,12 +134,15 @@ inline_always vu load_step(const stored *first, const stored *second, size_t lef
 }
 #else
 inline_always vf scaled(vf floats, float factor) { return floats * factor; }
-inline_always vf load_step(const stored *first, const stored *none, size_t left) { return (void)none, load_n(first, left); }
+inline_always vf load_step(const stored *first, const stored *none, size_t left) {
+  return (void)none, load_n(first, left);
+}
 #endif
 
-/* Copies the rows of a left factor to rows of copy_stride(steps_of(width)); zero past the width up to PANEL, and `padded` rows in all. Floats are
- * multiplied by factor. */
-static inline void copy_rows(element *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width, float factor) {
+/* Copies the rows of a left factor to rows of copy_stride(steps_of(width)); zero past the width up
+ * to PANEL, and `padded` rows in all. Floats are multiplied by factor. */
+static inline void copy_rows(element *to, const stored *from, size_t from_row, size_t rows,
+                             size_t padded, size_t width, float factor) {
   const size_t stride = copy_stride(steps_of(width)), panels = round_up(steps_of(width), PANEL);
   for (size_t r = 0; r < rows; r++)
     for (size_t i = 0; i < panels; i += LANES) {
@@ -141,36 +154,39 @@ static inline void copy_rows(element *to, const stored *from, size_t from_row, s
   memset(to + rows * stride, 0, (padded - rows) * stride * sizeof *to);
 }
 
-/* Copies rows that are the steps of a right factor, to rows of copy_stride(width); zero past the width up to PANEL, and steps_of(padded) rows in
- * all. */
-static inline void copy_steps(element *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width) {
+/* Copies rows that are the steps of a right factor, to rows of copy_stride(width); zero past the
+ * width up to PANEL, and steps_of(padded) rows in all. */
+static inline void copy_steps(element *to, const stored *from, size_t from_row, size_t rows,
+                              size_t padded, size_t width) {
   const size_t stride = copy_stride(width), panels = round_up(width, PANEL);
   for (size_t r = 0; r < rows; r += NUMBERS, from += NUMBERS * from_row, to += stride)
     for (size_t i = 0; i < panels; i += LANES) {
       elements v = {0};
-      if (i < width)
-        v = load_step(from + i, r + 1 < rows ? from + from_row + i : NULL, width - i);
+      if (i < width) v = load_step(from + i, r + 1 < rows ? from + from_row + i : NULL, width - i);
       store(to + i, v);
     }
   memset(to, 0, (steps_of(padded) - steps_of(rows)) * stride * sizeof *to);
 }
 
-/* LANES columns of a panel: to[step PANEL + lane] is the element at from[lane from_row + step NUMBERS]; `lanes` rows are there, the others are
- * zero. */
-static inline void copy_square(element *to, const stored *from, size_t from_row, size_t lanes, size_t width) {
+/* LANES columns of a panel: to[step PANEL + lane] is the element at from[lane from_row + step
+ * NUMBERS]; `lanes` rows are there, the others are zero. */
+static inline void copy_square(element *to, const stored *from, size_t from_row, size_t lanes,
+                               size_t width) {
   for (size_t i = 0; i < steps_of(width); i += LANES) {
     const size_t steps = steps_of(width) - i < LANES ? steps_of(width) - i : LANES;
     vf row[LANES];
     for (size_t r = 0; r < LANES; r++)
-      row[r] = r < lanes ? (vf)load_elements(from + r * from_row + i * NUMBERS, width - i * NUMBERS) : splat(0.0f);
+      row[r] = r < lanes ? (vf)load_elements(from + r * from_row + i * NUMBERS, width - i * NUMBERS)
+                         : splat(0.0f);
     transpose(row);
-    for (size_t s = 0; s < steps; s++)
-      store(to + (i + s) * PANEL, (elements)row[s]);
+    for (size_t s = 0; s < steps; s++) store(to + (i + s) * PANEL, (elements)row[s]);
   }
 }
 
-/* Copies rows as transposed panels, PANEL of them side by side: to[row / PANEL][steps_of(width)][row mod PANEL]; missing rows are zero. */
-static inline void copy_panels(element *to, const stored *from, size_t from_row, size_t rows, size_t padded, size_t width) {
+/* Copies rows as transposed panels, PANEL of them side by side: to[row /
+ * PANEL][steps_of(width)][row mod PANEL]; missing rows are zero. */
+static inline void copy_panels(element *to, const stored *from, size_t from_row, size_t rows,
+                               size_t padded, size_t width) {
   for (size_t first = 0; first < padded; first += LANES) {
     const size_t lanes = first >= rows ? 0 : rows - first < LANES ? rows - first : LANES;
     element *panel = to + first / PANEL * PANEL * steps_of(width) + first % PANEL;
@@ -178,18 +194,17 @@ static inline void copy_panels(element *to, const stored *from, size_t from_row,
   }
 }
 
-/* Of a row s, puts `rest` from `begin` to `from` and from `count` to `end`; begin is a multiple of LANES, end is rounded up to one. */
+/* Of a row s, puts `rest` from `begin` to `from` and from `count` to `end`; begin is a multiple of
+ * LANES, end is rounded up to one. */
 inline_always void mask(float *s, size_t begin, size_t from, size_t count, size_t end, float rest) {
   size_t j = begin;
-  for (; j + LANES <= from; j += LANES)
-    store(s + j, splat(rest));
+  for (; j + LANES <= from; j += LANES) store(s + j, splat(rest));
   if (j < from)
     store(s + j, choose(lane_numbers() >= (int32_t)(from - j), load(s + j), splat(rest)));
   j = count / LANES * LANES;
   if (j < count)
     store(s + j, choose(lane_numbers() < (int32_t)(count - j), load(s + j), splat(rest)));
-  for (j = round_up(count, LANES); j < end; j += LANES)
-    store(s + j, splat(rest));
+  for (j = round_up(count, LANES); j < end; j += LANES) store(s + j, splat(rest));
 }
 
 /* Takes floats, or elements, from the front of a workspace, in whole cache lines. */

@@ -1,13 +1,17 @@
-/* vector.h: f32 vectors as wide as the instruction set has them, on GNU C's vector types, and how they are loaded and stored.
+/* vector.h: f32 vectors as wide as the instruction set has them, on GNU C's vector types, and how
+ * they are loaded and stored.
  *
- * Only what the language cannot say is an intrinsic: fused multiply-add, square root, maximum. The sources are compiled with
- * -ffp-contract=off, so an addition and a multiplication are fused where the code says madd(), and nowhere else: an
- * element's bits do not depend on whether a loop's body or its tail computed it. `_n` forms handle the n <= LANES elements
- * that are left at the end of a row; the absent lanes read as zero.
+ * Only what the language cannot say is an intrinsic: fused multiply-add, square root, maximum. The
+ * sources are compiled with -ffp-contract=off, so an addition and a multiplication are fused where
+ * the code says madd(), and nowhere else: an element's bits do not depend on whether a loop's body
+ * or its tail computed it. `_n` forms handle the n <= LANES elements that are left at the end of a
+ * row; the absent lanes read as zero.
  *
- * What an op stores in its dtype (":t" in ops.def) is of type `stored` here: float, or bf16 where the sources are compiled with
- * PEN_STORED_BF16. load() and store() take either: a bf16 becomes an f32 exactly, an f32 the nearest bf16, ties to even. It is done in
- * whole numbers on every instruction set but avx512bf16, whose own conversion takes subnormal numbers for zero, as its products do.
+ * What an op stores in its dtype (":t" in ops.def) is of type `stored` here: float, or bf16 where
+ * the sources are compiled with PEN_STORED_BF16. load() and store() take either: a bf16 becomes an
+ * f32 exactly, an f32 the nearest bf16, ties to even. It is done in whole numbers on every
+ * instruction set but avx512bf16, whose own conversion takes subnormal numbers for zero, as its
+ * products do.
  */
 #ifndef PEN_CPU_VECTOR_H
 #define PEN_CPU_VECTOR_H
@@ -48,8 +52,9 @@ typedef uint16_t vh __attribute__((vector_size(PEN_VECTOR_BYTES / 2)));
 typedef int32_t vi __attribute__((vector_size(PEN_VECTOR_BYTES)));
 typedef uint32_t vu __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
-/* Before a loop of a constant number of rounds, 24 at most: none of it stays a loop. Each compiler has a word of its own for it; without
- * it clang keeps arrays of vectors in memory (matrix products at 0.2 to 0.4 of their rate). */
+/* Before a loop of a constant number of rounds, 24 at most: none of it stays a loop. Each compiler
+ * has a word of its own for it; without it clang keeps arrays of vectors in memory (matrix products
+ * at 0.2 to 0.4 of their rate). */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -63,8 +68,7 @@ inline_always vf splat(float x) { return x - (vf){0}; }
 /* 0, 1, 2, ... */
 inline_always vi lane_numbers(void) {
   vi v;
-  for (int i = 0; i < LANES; i++)
-    v[i] = i;
+  for (int i = 0; i < LANES; i++) v[i] = i;
   return v;
 }
 
@@ -73,8 +77,9 @@ inline_always vf choose(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi
 
 inline_always vf widened(vh v) { return (vf)(__builtin_convertvector(v, vu) << 16); }
 
-/* Half of the last place is added, less one where the place before is even. A NaN keeps its upper bits, with the one that says it is
- * quiet: rounding could make it an infinity, or a zero with the wrong sign. */
+/* Half of the last place is added, less one where the place before is even. A NaN keeps its upper
+ * bits, with the one that says it is quiet: rounding could make it an infinity, or a zero with the
+ * wrong sign. */
 inline_always vu upper_half(vf v) {
   const vu bits = (vu)v;
   const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
@@ -120,16 +125,14 @@ inline_always void store_bf16(bf16 *p, vf v) {
 }
 
 inline_always vf load_n_f32(const float *p, size_t n) {
-  if (n >= LANES)
-    return load_f32(p);
+  if (n >= LANES) return load_f32(p);
   vf v = {0};
   memcpy(&v, p, n * sizeof *p);
   return v;
 }
 
 inline_always vf load_n_bf16(const bf16 *p, size_t n) {
-  if (n >= LANES)
-    return load_bf16(p);
+  if (n >= LANES) return load_bf16(p);
   vh v = {0};
   memcpy(&v, p, n * sizeof *p);
   return widened(v);
@@ -153,11 +156,11 @@ inline_always void store_n_bf16(bf16 *p, vf v, size_t n) {
 inline_always float widen_f32(float x) { return x; }
 inline_always float widen_bf16(bf16 x) { return widened((vh){x.bits})[0]; }
 
-#define load(p) _Generic(*(p), float: load_f32, bf16: load_bf16, uint32_t: load_u32)(p)
-#define store(p, v) _Generic(*(p), float: store_f32, bf16: store_bf16, uint32_t: store_u32)(p, v)
-#define load_n(p, n) _Generic(*(p), float: load_n_f32, bf16: load_n_bf16)(p, n)
-#define store_n(p, v, n) _Generic(*(p), float: store_n_f32, bf16: store_n_bf16)(p, v, n)
-#define widen(x) _Generic((x), float: widen_f32, bf16: widen_bf16)(x)
+#define load(p) _Generic(*(p), float : load_f32, bf16 : load_bf16, uint32_t : load_u32)(p)
+#define store(p, v) _Generic(*(p), float : store_f32, bf16 : store_bf16, uint32_t : store_u32)(p, v)
+#define load_n(p, n) _Generic(*(p), float : load_n_f32, bf16 : load_n_bf16)(p, n)
+#define store_n(p, v, n) _Generic(*(p), float : store_n_f32, bf16 : store_n_bf16)(p, v, n)
+#define widen(x) _Generic((x), float : widen_f32, bf16 : widen_bf16)(x)
 
 inline_always vf absolute(vf x) { return (vf)((vi)x & 0x7fffffff); }
 
@@ -194,25 +197,27 @@ inline_always vf square_root(vf x) {
   return (vf)_mm_sqrt_ps((__m128)x);
 #else
   vf y;
-  for (int i = 0; i < LANES; i++)
-    y[i] = __builtin_sqrtf(x[i]);
+  for (int i = 0; i < LANES; i++) y[i] = __builtin_sqrtf(x[i]);
   return y;
 #endif
 }
 
 #if PEN_VECTOR_BYTES == 64
-#define PEN_ROTATED(v, by)                                                                                             \
-  __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, (by + 8) % 16,             \
-                          (by + 9) % 16, (by + 10) % 16, (by + 11) % 16, (by + 12) % 16, (by + 13) % 16,               \
-                          (by + 14) % 16, (by + 15) % 16)
-#define PEN_ZIPPED(a, b, from)                                                                                         \
-  __builtin_shufflevector(a, b, from, from + 16, from + 1, from + 17, from + 2, from + 18, from + 3, from + 19,        \
-                          from + 4, from + 20, from + 5, from + 21, from + 6, from + 22, from + 7, from + 23)
+#define PEN_ROTATED(v, by)                                                                  \
+  __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, by + 4, by + 5, by + 6, by + 7, \
+                          (by + 8) % 16, (by + 9) % 16, (by + 10) % 16, (by + 11) % 16,     \
+                          (by + 12) % 16, (by + 13) % 16, (by + 14) % 16, (by + 15) % 16)
+#define PEN_ZIPPED(a, b, from)                                                                     \
+  __builtin_shufflevector(a, b, from, from + 16, from + 1, from + 17, from + 2, from + 18,         \
+                          from + 3, from + 19, from + 4, from + 20, from + 5, from + 21, from + 6, \
+                          from + 22, from + 7, from + 23)
 #elif PEN_VECTOR_BYTES == 32
-#define PEN_ROTATED(v, by)                                                                                             \
-  __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, (by + 4) % 8, (by + 5) % 8, (by + 6) % 8, (by + 7) % 8)
-#define PEN_ZIPPED(a, b, from)                                                                                         \
-  __builtin_shufflevector(a, b, from, from + 8, from + 1, from + 9, from + 2, from + 10, from + 3, from + 11)
+#define PEN_ROTATED(v, by)                                                              \
+  __builtin_shufflevector(v, v, by, by + 1, by + 2, by + 3, (by + 4) % 8, (by + 5) % 8, \
+                          (by + 6) % 8, (by + 7) % 8)
+#define PEN_ZIPPED(a, b, from)                                                                     \
+  __builtin_shufflevector(a, b, from, from + 8, from + 1, from + 9, from + 2, from + 10, from + 3, \
+                          from + 11)
 #else
 #define PEN_ROTATED(v, by) __builtin_shufflevector(v, v, by, by + 1, (by + 2) % 4, (by + 3) % 4)
 #define PEN_ZIPPED(a, b, from) __builtin_shufflevector(a, b, from, from + 4, from + 1, from + 5)
@@ -241,8 +246,9 @@ inline_always float lanes_maximum(vf v) {
   return v[0] > v[1] ? v[0] : v[1];
 }
 
-/* Transposes a LANES x LANES square: log2(LANES) rounds, in each of which row i of the upper half is interleaved with row i of
- * the lower. A round rotates the bits of an element's index (row, column) by one place. */
+/* Transposes a LANES x LANES square: log2(LANES) rounds, in each of which row i of the upper half
+ * is interleaved with row i of the lower. A round rotates the bits of an element's index (row,
+ * column) by one place. */
 inline_always void transpose(vf row[LANES]) {
   for (int round = 1; round < LANES; round *= 2) {
     vf next[LANES];
