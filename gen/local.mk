@@ -1,13 +1,13 @@
 # gen: the generator
 libgen_a_SOURCES += \
-  %reldir%/gen.h \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \
   %reldir%/output.c \
   %reldir%/output.h \
   %reldir%/pass_times.c \
-  %reldir%/pass_times.h
+  %reldir%/pass_times.h \
+  %reldir%/pipeline.h
 
 penstock_gen_SOURCES = %reldir%/main.c
 penstock_gen_CFLAGS = $(AM_CFLAGS) $(DEVICE_AUTO)

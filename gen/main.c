@@ -1,4 +1,5 @@
 /* main.c: penstock-gen: the passes in order, from a topology file to tables. */
+#include <stdio.h>
 #include <errno.h>
 #include <math.h>
 #include <string.h>
@@ -11,6 +12,14 @@
 #include "gen/pass_times.h"
 #include "gen/schedule/schedule.h"
 #include "gen/topology/validate.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/compose.h"
+#include "gen/timing/timing.h"
+#include "gen/lower/lower.h"
+#include "gen/verify/verify.h"
+#include "runtime/plan/plan.h"
 
 #ifndef PEN_DEVICE_AUTO /* --with-cuda makes it "cuda" */
 #define PEN_DEVICE_AUTO "cpu"

@@ -2,10 +2,14 @@
  * `--` ends the options. */
 #include "gen/options.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/base/version.h"
 
 enum option_type { TEXT, LIST, PRINT, COUNT, FLAG };
 enum { COUNT_MAXIMUM = 1000000, SEARCH_SECONDS = 2 };

@@ -1,6 +1,7 @@
 /* output.c: the last pass: tables, or any picture of them, to standard output or into a file. */
 #include "gen/output.h"
 
+#include <stdio.h>
 #include <errno.h>
 #include <libgen.h>
 #include <string.h>
@@ -16,6 +17,11 @@
 #include "gen/verify/promela.h"
 #include "gen/views/report_json.h"
 #include "gen/topology/source.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 double pen_overlap_of(const struct pen_result *result) {
   if (result->measured) return result->measured->overlap;

@@ -6,6 +6,13 @@
 #include "gen/options.h"
 #include "gen/search/search.h"
 #include "gen/model/tensor_shapes.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "gen/lower/lower.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* Everything that the last pass may show. */
 struct pen_result {

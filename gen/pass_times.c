@@ -1,6 +1,8 @@
 /* passes.c: processor time and peak memory of each pass, for --times. */
 #include "gen/pass_times.h"
 
+#include <stdbool.h>
+#include <stdio.h>
 #include <errno.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -8,7 +10,7 @@
 
 #include <jansson.h>
 
-#include "gen/gen.h"
+#include "gen/base/error.h"
 
 enum { PASSES_MAX = 32 };
 

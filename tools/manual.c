@@ -25,6 +25,9 @@
 #include "gen/schedule/schedule.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/validate.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/base/version.h"
 
 enum { LINE_BYTES_MAX = 78 };
 

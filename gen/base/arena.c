@@ -7,6 +7,7 @@
  * list of its size, and is cleared when it is taken again. Sizes are rounded up to three binary
  * digits behind the first, so there are few lists. */
 #define _GNU_SOURCE
+#include <stdio.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,7 +20,8 @@
 #define ASAN_UNPOISON_MEMORY_REGION(at, bytes) ((void)(at), (void)(bytes))
 #endif
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
 
 enum { ALIGNMENT = 16, DIGITS = 3, LISTS = 64 << DIGITS, TEXT_MAX = 256, TEXTS_BYTES = 1 << 14 };
 static const size_t huge_page_bytes = 2u << 20, region_bytes = 64u << 20;
@@ -213,15 +215,4 @@ void pen_free_all(void) {
   }
   memset(freed, 0, sizeof freed);
   text_free = text_past = NULL;
-}
-
-void pen_stop(int status, const char *format, ...) {
-  va_list list;
-  fflush(stdout);
-  va_start(list, format);
-  vfprintf(stderr, format, list);
-  va_end(list);
-  fputc('\n', stderr);
-  pen_free_all();
-  exit(status);
 }

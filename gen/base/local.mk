@@ -1,4 +1,9 @@
 # gen/base: memory, errors and sorting
 libgen_a_SOURCES += \
   %reldir%/arena.c \
-  %reldir%/sort.c
+  %reldir%/arena.h \
+  %reldir%/error.c \
+  %reldir%/error.h \
+  %reldir%/sort.c \
+  %reldir%/sort.h \
+  %reldir%/version.h

@@ -3,7 +3,8 @@
  * the processor to guess wrong. Equal ones stay in their order. */
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/sort.h"
 
 enum { DIGIT_BITS = 8, DIGITS = 64 / DIGIT_BITS, VALUES = 1 << DIGIT_BITS, FEW = 32 };
 

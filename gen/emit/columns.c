@@ -2,6 +2,7 @@
  * A column that is added to plan.h is added here, and is then emitted, covered by the digest, and
  * broken by the verifier's tests; tests/gen/emit.c finds what is missing. */
 #include "gen/emit/columns.h"
+#include "runtime/plan/plan.h"
 
 #define PLAIN(type, field, format) \
   { #field, offsetof(struct type, field), sizeof((struct type *)0)->field, 0, format }

@@ -3,7 +3,7 @@
 #ifndef PEN_COLUMNS_H
 #define PEN_COLUMNS_H
 
-#include "gen/gen.h"
+#include "runtime/plan/plan.h"
 
 /* How a column's values are written. */
 enum pen_format {

@@ -22,6 +22,9 @@
 
 #include "gen/emit/columns.h"
 #include "gen/emit/plan_c.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "runtime/plan/plan.h"
 
 enum { BUFFER_BYTES = 1 << 13, COLUMNS_MAX = 32, SHORT_BYTES = 32 };
 

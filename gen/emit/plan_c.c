@@ -12,9 +12,13 @@
  * an f64 back exactly (IEEE 754-2019, section 5.12.2). In strings a question mark is written as its
  * number, for two of them could begin a trigraph (C17, 5.2.1.1). Fields that are left out are 0.
  * Whether the compiled tables are those that were verified, tests/gen/emit.c asks. */
+#include <stdio.h>
 #include <inttypes.h>
 
 #include "gen/emit/plan_c.h"
+#include "gen/base/arena.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 /* A C string literal, in pieces of one line each at most. */
 static void write_string(FILE *out, const char *text) {

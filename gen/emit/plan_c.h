@@ -2,8 +2,11 @@
 #ifndef PEN_EMIT_H
 #define PEN_EMIT_H
 
+#include <stdio.h>
+
 #include "gen/schedule/action_text.h"
-#include "gen/gen.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 /* What stands on top of the file besides the plan. */
 struct pen_emit_header {

@@ -5,12 +5,16 @@
  * -1), what an action's kind does not use counts as zero, and zeros at the end of a row or of an
  * array in it are left out. A rank whose ops are those of the rank before has no table of its own
  * for them. */
+#include <stdio.h>
 #include <inttypes.h>
 #include <string.h>
 
 #include "gen/emit/columns.h"
 #include "gen/emit/plan_c.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/schedule/action_text.h"
+#include "runtime/plan/plan.h"
 
 static const char *const action_kinds[] = {
 #define PEN_ACTION(kind, text, printed, meaning) "PEN_" #kind,

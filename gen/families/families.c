@@ -1,5 +1,8 @@
 /* families.c: the table of families, and the list of a model's blocks. */
 #include "gen/families/families.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 #include <string.h>
 

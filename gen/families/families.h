@@ -9,6 +9,7 @@
 #define PEN_FAMILIES_H
 
 #include "gen/model/graph.h"
+#include "gen/topology/topology.h"
 
 enum {
   PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */

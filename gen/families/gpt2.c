@@ -8,6 +8,9 @@
 #include <math.h>
 
 #include "gen/families/language.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 #define DEVIATION 0.02
 #define EMBEDDING "transformer.wte.weight"

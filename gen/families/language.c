@@ -1,6 +1,8 @@
 /* language.c: what all families of language models share: tokens in, cross-entropy (or, for tests,
  * the sum of the logits) out. */
 #include "gen/families/language.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 #include <string.h>
 

@@ -1,6 +1,7 @@
 /* llama.c: Llama (Touvron et al. 2023), as Hugging Face's LlamaForCausalLM names it; all of it is
  * in rotary.c. */
 #include "gen/families/rotary.h"
+#include "gen/topology/topology.h"
 
 static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   return pen_rotary_attention(graph, n, x, false);

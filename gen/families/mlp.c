@@ -3,6 +3,9 @@
  * x enters the first stage, y every stage; both are counter-based normals. The loss is the sum of
  * the last output. A layer is three blocks, one a matrix. */
 #include "gen/families/families.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 static uint32_t make_x(struct pen_graph *graph) {
   return op_normal(graph, "x", graph->topology->model_hidden, 0);

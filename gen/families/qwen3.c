@@ -2,6 +2,7 @@
  * an RMSNorm over each head of q and k before their rotary positions, which keeps the scores
  * bounded however long the heads grow (Henry et al. 2020). */
 #include "gen/families/rotary.h"
+#include "gen/topology/topology.h"
 
 static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   return pen_rotary_attention(graph, n, x, true);

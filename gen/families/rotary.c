@@ -11,6 +11,9 @@
 #include <string.h>
 
 #include "gen/families/language.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 #define DEVIATION 0.02
 

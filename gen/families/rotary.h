@@ -4,6 +4,7 @@
 #define PEN_FAMILIES_ROTARY_H
 
 #include "gen/families/language.h"
+#include "gen/topology/topology.h"
 
 #define PEN_ROTARY_EMBEDDING "model.embed_tokens.weight"
 

@@ -20,6 +20,12 @@
 
 #include "gen/layout/state.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/lower/lower.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 enum {
   NEAR = 125,

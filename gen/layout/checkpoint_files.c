@@ -8,6 +8,8 @@
 #include <nettle/sha2.h>
 
 #include "gen/layout/layout.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 /* A header while it is written. */
 struct header {

@@ -8,6 +8,10 @@
 
 #include "gen/layout/state.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/lower/lower.h"
+#include "runtime/plan/plan.h"
 
 static bool same_feed(const struct pen_staged_input *feed, uint32_t rank, const struct pen_op *op) {
   return feed->rank == rank && feed->kind == op->kind && feed->dtype == op->dtype &&

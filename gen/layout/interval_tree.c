@@ -14,6 +14,7 @@
  * size stands at one height in the order of ops: so nearly every question is answered by a few
  * nodes near the top. */
 #include "gen/layout/interval_tree.h"
+#include "gen/base/arena.h"
 
 enum {
   NONE = 0,

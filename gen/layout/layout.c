@@ -26,6 +26,12 @@
 #include "gen/families/families.h"
 #include "gen/layout/state.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/base/version.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* ---- weights ---- */
 

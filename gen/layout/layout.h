@@ -12,6 +12,10 @@
 #define PEN_LAYOUT_H
 
 #include "gen/model/graph.h"
+#include "gen/partition/partition.h"
+#include "gen/lower/lower.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* Elements that a replica keeps of a tensor, and whether it keeps a shard alone of a weight's
  * value: what programs read is kept whole, unless weights are shared out. A weight that has a bf16

@@ -22,6 +22,9 @@
 #include <string.h>
 
 #include "gen/layout/pack_internal.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/base/sort.h"
 
 enum { QUADRATIC_MAX = 3000 /* rectangles; above, only sweeps */ };
 

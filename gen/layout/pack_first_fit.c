@@ -13,6 +13,8 @@
 #include <string.h>
 
 #include "gen/layout/pack_internal.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
 
 enum { BLOCK_STRIPS = 32, NOT_FREE = 0 };
 

@@ -25,6 +25,10 @@
 #include <string.h>
 
 #include "gen/layout/layout.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/lower/lower.h"
+#include "runtime/plan/plan.h"
 
 /* Of one message. */
 struct fact {

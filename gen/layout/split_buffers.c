@@ -17,6 +17,7 @@
 #include <string.h>
 
 #include "gen/layout/layout.h"
+#include "gen/base/arena.h"
 
 /* The sizes of one part, falling. */
 struct part {

@@ -23,6 +23,10 @@
 #include "gen/layout/layout.h"
 #include "gen/model/op_signature.h"
 #include "gen/layout/interval_tree.h"
+#include "gen/base/arena.h"
+#include "gen/base/sort.h"
+#include "gen/partition/partition.h"
+#include "runtime/plan/plan.h"
 
 enum { SCRATCH_STEPS = 50000 }; /* of packing one program's scratch */
 

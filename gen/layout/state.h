@@ -3,6 +3,9 @@
 #define PEN_LAYING_H
 
 #include "gen/layout/layout.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 enum { NO_ROW = UINT32_MAX };
 

@@ -4,6 +4,10 @@
 
 #include "gen/families/families.h"
 #include "gen/layout/state.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/lower/lower.h"
+#include "runtime/plan/plan.h"
 
 /* ---- tables of one rank ---- */
 

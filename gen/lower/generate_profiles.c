@@ -17,6 +17,11 @@
 
 #include "gen/families/families.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/compose.h"
+#include "gen/lower/lower.h"
+#include "gen/topology/topology.h"
 
 /* A plan that foretells tokens. */
 static bool can_generate(const struct pen_topology *topology,

@@ -1,4 +1,5 @@
 # gen/lower: sends, receives and collectives
 libgen_a_SOURCES += \
   %reldir%/generate_profiles.c \
-  %reldir%/lower.c
+  %reldir%/lower.c \
+  %reldir%/lower.h

@@ -28,7 +28,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "gen/lower/lower.h"
+#include "runtime/plan/plan.h"
 
 enum { MOVED_MAX = 4 }; /* rows of a pair with a WAIT each */
 

@@ -19,6 +19,9 @@
 #include "gen/model/fused_loss.h"
 #include "gen/model/recompute.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "runtime/plan/plan.h"
 
 struct rule {
   int forward, backward;

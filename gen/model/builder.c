@@ -24,6 +24,10 @@
 #include "gen/model/fused_loss.h"
 #include "gen/model/tensor_shapes.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role,
                          uint64_t elements) {

@@ -11,6 +11,9 @@
 #include <string.h>
 
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "runtime/plan/plan.h"
 
 static const struct late_loss {
   int forward, weight, both;

@@ -7,7 +7,9 @@
 #ifndef PEN_MODEL_H
 #define PEN_MODEL_H
 
-#include "gen/gen.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
+#include "gen/partition/partition.h"
 
 struct pen_declared; /* gen/families/families.h */
 

@@ -16,6 +16,8 @@
 #include <string.h>
 
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 /* The copy of what an op makes; a loss becomes a value that nobody reads. */
 static uint32_t copy_value(struct pen_graph *graph, uint32_t value, const char *suffix) {

@@ -12,6 +12,10 @@
 #include <string.h>
 
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* ---- shapes ---- */
 

@@ -3,7 +3,10 @@
 #ifndef PEN_SHAPES_H
 #define PEN_SHAPES_H
 
+#include <stdio.h>
+
 #include "gen/families/families.h"
+#include "gen/topology/topology.h"
 
 enum { PEN_SHAPE_EXTENTS_MAX = 4 };
 

@@ -25,7 +25,7 @@
 
 #include <math.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
 
 enum { SQUARE_BITS = 20, BISECTIONS = 40 };
 

@@ -20,6 +20,11 @@
 #include "gen/families/families.h"
 #include "gen/schedule/schedule.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* blocks back that are looked at */ };
 

@@ -2,7 +2,8 @@
 #ifndef PEN_BLOCK_COST_H
 #define PEN_BLOCK_COST_H
 
-#include "gen/gen.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
 
 struct pen_block_costs;
 

@@ -4,4 +4,5 @@ libgen_a_SOURCES += \
   %reldir%/balance.h \
   %reldir%/block_cost.c \
   %reldir%/block_cost.h \
-  %reldir%/partition.c
+  %reldir%/partition.c \
+  %reldir%/partition.h

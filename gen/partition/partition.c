@@ -19,6 +19,10 @@
 #include "gen/partition/block_cost.h"
 #include "gen/families/families.h"
 #include "gen/topology/settings.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* ---- the units that are shared out ---- */
 

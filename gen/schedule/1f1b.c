@@ -1,6 +1,8 @@
 /* one_forward_one_backward.c: 1F1B in all its forms: one or several stages a rank, classic or
  * doubled warm-up, split backward. */
 #include "gen/schedule/schedule.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 struct shape {
   uint32_t stages, round, total; /* stages a rank, microbatches in a round, forwards of a rank */

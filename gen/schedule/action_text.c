@@ -4,7 +4,12 @@
  * The reader takes blank lines and lines that begin with '#' for comments, and `a|b` for a pair: a
  * overlaps b. Each rank has one line, in any order. */
 #include "gen/schedule/action_text.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "runtime/plan/plan.h"
 
+#include <stdio.h>
 #include <ctype.h>
 #include <errno.h>
 #include <stdlib.h>

@@ -1,16 +1,31 @@
-/* actions.h: the printer of design.md section 10's --print=actions; its reader stands in gen.h. */
-#ifndef PEN_ACTIONS_H
-#define PEN_ACTIONS_H
+/* action_text.h: the text form of actions, as in `RANK: 0F0 0SEND_F0 ...` (docs/design.md section
+ * 10, --print=actions). */
+#ifndef PEN_ACTION_TEXT_H
+#define PEN_ACTION_TEXT_H
 
-#include "gen/gen.h"
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
 
-/* One line a rank: `RANK: 0F0 0SEND_F0 ...`, the kinds that actions.def marks as printed.
- * pen_actions_read() takes it back. */
+#include "gen/partition/partition.h"
+#include "runtime/plan/plan.h"
+
+/* Reads a complete lowered order. Fails (65 bad text, 66 absent). Sets only the columns kind,
+ * overlaps, stage and microbatch; every rank has a list. The stage of an action must be on the
+ * rank of its line. */
+void pen_actions_read(const char *path, const struct pen_partition *partition,
+                      struct pen_action ***action, uint32_t **count);
+
+/* Writes one line a rank: the actions of the kinds that actions.def marks as printed.
+ * pen_actions_read() reads it. */
 void pen_actions_print(FILE *file, struct pen_action *const *action, const uint32_t *count,
                        uint32_t rank_count);
 
-/* Reads `6RECV_F3` from *at on, up to a blank, '|' or the end of the text; sets kind, stage and
- * microbatch. False when it is none. */
+/* Writes an action as in `6RECV_F3` into text[32]; returns text. */
+const char *pen_action_text(char text[32], int kind, uint32_t stage, uint32_t microbatch);
+
+/* Reads `6RECV_F3` at *at, up to a blank, '|' or the end of the text, and advances *at; sets kind,
+ * stage and microbatch. False when the text is not an action. */
 bool pen_action_take(const char **at, struct pen_action *row);
 
 #endif

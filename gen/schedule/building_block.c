@@ -1,6 +1,10 @@
 /* building_block.c: from the block of one microbatch to whole orders, for schedules of two stages a
  * rank in a V. */
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/schedule/order.h"
+#include "runtime/plan/plan.h"
 
 /* The paper's method, time in ticks of one F, I or W:
  *   repeat   microbatch n runs the block's F down, F up, I up and I down at offset + 6 n on each

@@ -18,6 +18,12 @@
 #include <string.h>
 
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/topology/topology.h"
 
 #define PEN_SCHEDULE(key, function, label, bubble_expression, peak_expression, holds_expression, \
                      ...)                                                                        \

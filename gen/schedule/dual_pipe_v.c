@@ -1,5 +1,8 @@
 /* dual_pipe_v.c: the DualPipeV schedule. */
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
+#include "gen/schedule/order.h"
+#include "runtime/plan/plan.h"
 
 /* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next forward and
  * the next backward; and the backwards whose W waits, oldest first. */

@@ -1,5 +1,6 @@
 /* gpipe.c: the GPipe schedule. */
 #include "gen/schedule/schedule.h"
+#include "runtime/plan/plan.h"
 
 /* Every rank runs the forwards of all microbatches in rising order, then their backwards in falling
  * order: the last forward's saved tensors are used first. Bubble (P-1)/(m+P-1); all m microbatches

@@ -1,5 +1,7 @@
 /* inference.c: forwards alone. */
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 /* Time goes in ticks of one forward. In every tick each rank takes the deepest of its stages whose
  * next microbatch has come from the stage before in an earlier tick; microbatches rise within a

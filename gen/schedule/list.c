@@ -1,7 +1,9 @@
 /* schedule_list.c: --list-schedules: the table of schedules in words. */
+#include <stdio.h>
 #include <string.h>
 
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
 
 const char pen_schedule_notation[] =
     "P ranks, s stages a rank, m microbatches, w the warm-up (1 classic, 2 doubled); the bubble, "

@@ -5,11 +5,13 @@ libgen_a_SOURCES += \
   %reldir%/action_text.h \
   %reldir%/building_block.c \
   %reldir%/compose.c \
+  %reldir%/compose.h \
   %reldir%/dual_pipe_v.c \
   %reldir%/file.c \
   %reldir%/gpipe.c \
   %reldir%/inference.c \
   %reldir%/list.c \
+  %reldir%/order.h \
   %reldir%/looped_bfs.c \
   %reldir%/schedule.h \
   %reldir%/search.c \

@@ -1,5 +1,6 @@
 /* looped_bfs.c: the looped, breadth-first schedule. */
 #include "gen/schedule/schedule.h"
+#include "runtime/plan/plan.h"
 
 /* GPipe with several stages a rank: each rank runs all forwards of its first stage, then of its
  * second, and so on; then all backwards of its last stage, then of the one before; forwards in

@@ -2,7 +2,11 @@
 #ifndef PEN_SCHEDULES_H
 #define PEN_SCHEDULES_H
 
-#include "gen/gen.h"
+#include <stdio.h>
+
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/topology/topology.h"
 
 /* What a rule gets and what it fills. Stages of a rank are counted from 0 in rising order: its
  * local stages. */

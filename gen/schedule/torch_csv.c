@@ -8,10 +8,17 @@
  * PipelineScheduleMulti._load_csv and _Action. */
 #include "gen/schedule/torch_csv.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "gen/schedule/action_text.h"
 #include "gen/topology/source.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "runtime/plan/plan.h"
+#include "gen/timing/timing.h"
 
 void pen_csv_print(FILE *out, const struct pen_order *order) {
   char text[32];

@@ -4,7 +4,8 @@
 
 #include <stdio.h>
 
-#include "gen/gen.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
 
 /* One row a rank, each ended by a line feed. pen_csv_read() takes it back to the same order. */
 void pen_csv_print(FILE *out, const struct pen_order *order);

@@ -1,5 +1,6 @@
 /* v_half.c: the V-Half schedule. */
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
 
 /* The block of rank r among P: F down at 2r, F up at 3P-2-r, I up at 3P-1+d+2r, I down at 6P-2+d-r;
  * d is 3 for even P, else 0, so that no two fall on one tick modulo 6. Down the ranks follow each

@@ -1,5 +1,6 @@
 /* v_min.c: the V-Min schedule. */
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
 
 /* The block of rank r among P: F down at r, F up at 2P-1-r, I up at 2P+d+r, I down at 4P-1+d-r; d
  * is 2 when 3 divides P, else 0, so that no two fall on one tick modulo 6. Everything follows as

@@ -1,5 +1,6 @@
 /* zero_bubble_v.c: the ZB-V schedule. */
 #include "gen/schedule/schedule.h"
+#include "runtime/plan/plan.h"
 
 /* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next F, I and W.
  */

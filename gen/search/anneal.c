@@ -13,6 +13,7 @@
 #include <string.h>
 
 #include "gen/search/search.h"
+#include "runtime/plan/plan.h"
 
 #define MEAN_SHARE 0.01
 enum { NEAR_MAXIMUM = 8, SPLITS = 4 /* one backward drawn in that many joins or parts */ };

@@ -12,6 +12,8 @@
  * before the first I; then an I, an F, and W where there is room), with the warm-up of each rank
  * and the use of W as numbers to be searched. */
 #include "gen/search/search.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 #include <math.h>
 #include <string.h>

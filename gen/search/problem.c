@@ -3,6 +3,11 @@
 #include <string.h>
 
 #include "gen/search/search.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 static const int kind_of[PEN_SEARCH_KINDS] = {
     [PEN_PROGRAM_F] = PEN_F, [PEN_PROGRAM_I] = PEN_I, [PEN_PROGRAM_W] = PEN_W};

@@ -32,10 +32,18 @@
  * same order. */
 #include "gen/search/search.h"
 
+#include <stdio.h>
 #include <math.h>
 #include <string.h>
 
 #include "gen/search/seeds.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* Actions timed for each second that was asked for: about that on the machine where this was
  * written. */

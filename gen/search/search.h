@@ -11,6 +11,10 @@
 #define PEN_SEARCH_H
 
 #include "gen/timing/lower_bound.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
 
 /* ---- the case ---- */
 

@@ -6,6 +6,11 @@
 #include <string.h>
 
 #include "gen/schedule/schedule.h"
+#include "gen/base/arena.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
 
 static double energy(struct pen_search_value value) { return value.greatest + 0.01 * value.mean; }
 

@@ -3,6 +3,7 @@
 #define PEN_SEARCH_SEEDS_H
 
 #include "gen/search/search.h"
+#include "gen/topology/topology.h"
 
 /* As lists of cells: a named schedule's, with every backward split and microbatches rising, or a
  * list schedule. */

@@ -10,6 +10,8 @@
  *
  * What a rank holds depends on its list alone and is checked before anything is timed. */
 #include "gen/search/search.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 #include <math.h>
 #include <string.h>

@@ -17,6 +17,11 @@
  * and writes 2 (R-1) n/R. One element counts as ELEMENT_FLOPS operations: a core that multiplies
  * and adds at 100 Gflop/s moves about 10 Gbyte/s to and from memory. */
 #include "gen/timing/cost.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "gen/topology/topology.h"
 
 enum { ELEMENT_FLOPS = 40 };
 

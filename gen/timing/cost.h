@@ -3,6 +3,10 @@
 #define PEN_COST_H
 
 #include "gen/model/graph.h"
+#include "gen/partition/partition.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "gen/topology/topology.h"
 
 /* Costs of every stage, from the topology's `costs` group and the programs' flops. */
 struct pen_stage_cost *pen_costs(const struct pen_topology *topology,

@@ -13,9 +13,16 @@
  *
  * What has to become shorter for the step to become shorter stands on this path (on every such
  * path, where there are several). */
+#include <stdio.h>
+
 #include "gen/timing/critical_path.h"
 
 #include "gen/schedule/action_text.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 struct search {
   const struct pen_order *order;

@@ -3,7 +3,11 @@
 #ifndef PEN_CRITICAL_H
 #define PEN_CRITICAL_H
 
-#include "gen/gen.h"
+#include <stdio.h>
+
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
 
 /* One action of the path, or a pair a|b (by the place of a). It starts when the step before it on
  * the path has ended, plus `sent`: the latency of the message between them, 0 where both are on one

@@ -26,7 +26,12 @@
  * 2020) overlaps bucket by bucket; a bucket is a stage here. */
 #include <stdlib.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "runtime/plan/plan.h"
 
 /* A row, with what it takes and what must stand above it. */
 struct task {

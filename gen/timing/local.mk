@@ -5,6 +5,7 @@ libgen_a_SOURCES += \
   %reldir%/critical_path.c \
   %reldir%/critical_path.h \
   %reldir%/gradient_exchange.c \
+  %reldir%/gradient_exchange.h \
   %reldir%/lower_bound.c \
   %reldir%/lower_bound.h \
   %reldir%/measured_cost.c \
@@ -13,4 +14,5 @@ libgen_a_SOURCES += \
   %reldir%/memory_budget.h \
   %reldir%/replica_step.c \
   %reldir%/simulate.c \
-  %reldir%/tied_weight_tail.c
+  %reldir%/tied_weight_tail.c \
+  %reldir%/timing.h

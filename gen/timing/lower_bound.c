@@ -36,6 +36,12 @@
  * sequencing problem); the wait under a limit is the argument of Qi et al. 2023, arXiv 2401.10241,
  * section 4 turned around. */
 #include "gen/timing/lower_bound.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 #include <math.h>
 

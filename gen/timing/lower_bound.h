@@ -3,6 +3,9 @@
 #define PEN_BOUNDS_H
 
 #include "gen/timing/memory_budget.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
 
 /* Lower bounds of one objective, each proved in bounds.c; 0 where one has nothing to say. */
 struct pen_bound {

@@ -4,7 +4,13 @@
  * the stage holds, and the shape of a microbatch. Schedule, ranks and number of microbatches may
  * differ: to try those is what the file is for. */
 #include "gen/timing/measured_cost.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
+#include <stdio.h>
 #include <errno.h>
 #include <math.h>
 #include <stdlib.h>

@@ -4,6 +4,9 @@
 #define PEN_MEASURED_H
 
 #include "gen/timing/cost.h"
+#include "gen/partition/partition.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 struct pen_measured {
   const char *path;

@@ -14,6 +14,11 @@
 #include <math.h>
 
 #include "gen/layout/layout.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 struct pen_budget *pen_budget_none(uint32_t rank_count, uint32_t stage_count) {
   struct pen_budget *budget = pen_new(1, sizeof *budget);

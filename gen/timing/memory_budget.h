@@ -4,6 +4,9 @@
 #define PEN_BUDGET_H
 
 #include "gen/model/graph.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/topology/topology.h"
 
 /* Of one action, in bytes or in the unit of pipeline.live_limit. */
 struct pen_hold {

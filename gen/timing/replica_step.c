@@ -10,7 +10,13 @@
  * exchange.c is then tried, and the one with the shortest step taken, the first of equals. */
 #include <math.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "runtime/plan/plan.h"
 
 static bool takes_time(int kind) {
   return kind == PEN_REDUCE_SCATTER || kind == PEN_ALL_GATHER_GRAD ||

@@ -14,6 +14,12 @@
 #include <string.h>
 
 #include "gen/timing/lower_bound.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "runtime/plan/plan.h"
 
 struct lane {
   uint32_t next;  /* action to run */

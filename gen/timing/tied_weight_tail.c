@@ -13,7 +13,9 @@
  *
  * whichever is latest: a constant for each rank. It counts for the makespan; the span is of actions
  * alone (design.md section 8). */
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/timing/timing.h"
 
 double *pen_tied_weight_tail(const struct pen_partition *partition,
                              const struct pen_stage_cost *cost) {

@@ -2,7 +2,7 @@
  * these lists. */
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/validate.h"
 

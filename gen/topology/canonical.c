@@ -1,11 +1,14 @@
 /* canonical.c: a settled topology as text that does not depend on how it was written, and as make's
  * dependencies. */
+#include <stdio.h>
 #include <errno.h>
 #include <string.h>
 
 #include <nettle/sha2.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
 

@@ -2,7 +2,7 @@
 #include <ctype.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
 #include "gen/topology/source.h"
 
 enum { SHOWN_BYTES_MAX = 100 };

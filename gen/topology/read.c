@@ -21,15 +21,18 @@
  * where there is one. */
 #include "gen/topology/topology.h"
 
+#include <stdio.h>
 #include <libconfig.h>
 #include <stdarg.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/validate.h"
 #include "gen/topology/source.h"
 #include "gen/topology/value.h"
+#include "runtime/plan/plan.h"
 
 /* Static, so that it is still in reach, and no leak, where a message ends the generator. */
 static config_t config;

@@ -1,11 +1,14 @@
 /* schedule_file.c: finds and reads pipeline.schedule_file when the topology is settled: its content
  * belongs to the digest, and make must know of it; and where pipeline.placement is not set, its
  * first row tells. What else it says is csv.c's. */
+#include <stdio.h>
 #include <ctype.h>
 #include <errno.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/validate.h"
 

@@ -6,7 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
 
 #define PEN_ABOVE_0 DBL_TRUE_MIN
 #define PEN_BELOW_1 (1.0 - DBL_EPSILON / 2)

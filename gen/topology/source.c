@@ -14,7 +14,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
 
 enum { INCLUDE_DEPTH_MAX = 16, INCLUDES_MAX = 1000, NESTING_MAX = 64, SOURCE_BYTES_MAX = 16 << 20 };
 #define NOTHING SIZE_MAX

@@ -3,6 +3,7 @@
 #ifndef PEN_TOPOLOGY_H
 #define PEN_TOPOLOGY_H
 
+#include <stdio.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>

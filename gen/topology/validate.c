@@ -6,12 +6,16 @@
 #include "gen/model/graph.h"
 #include "gen/schedule/schedule.h"
 #include "gen/topology/settings.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/topology/topology.h"
 
 const char *pen_device_auto = "cpu";
 
 enum { ACTIONS_MAX = 100000000 };
-#define ELEMENTS_MAX (1LL << 40) /* of one tensor: sums over tensors and layers then fit 64 bits \
-                                  */
+#define ELEMENTS_MAX                                                          \
+  (1LL << 40) /* of one tensor: sums over tensors and layers then fit 64 bits \
+               */
 
 /* ---- tables ---- */
 

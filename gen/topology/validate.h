@@ -2,6 +2,8 @@
 #ifndef PEN_SETTLE_H
 #define PEN_SETTLE_H
 
+#include <stdio.h>
+
 #include "gen/topology/topology.h"
 
 /* What cluster.device = "auto" stands for: "cpu", unless a program says "cuda" before it reads a

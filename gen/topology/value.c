@@ -2,6 +2,7 @@
  * canonical form. */
 #include "gen/topology/value.h"
 
+#include <stdio.h>
 #include <ctype.h>
 #include <errno.h>
 #include <math.h>
@@ -9,7 +10,8 @@
 #include <string.h>
 #include <strings.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
 
 /* ---- one literal ---- */
 

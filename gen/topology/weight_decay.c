@@ -7,6 +7,9 @@
 #include <string.h>
 
 #include "gen/model/graph.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 
 /* Whether a group's ending is that of the name. */
 static bool fits(const char *group, const char *name) {

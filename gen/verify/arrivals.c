@@ -8,7 +8,9 @@
  * count.) */
 #include <stdlib.h>
 
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 /* By channel (sender to receiver): how many rows of the receiver, over both steps, the sender knows
  * to be done. */

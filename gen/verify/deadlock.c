@@ -14,7 +14,10 @@
  * its WAIT row); a row that overwrites what a send reads blocks until that send has ended. Lanes:
  * one for sends and one for receives with each other rank, or one a rank
  */
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
+#include "gen/schedule/action_text.h"
 
 /* What a rank's run and the lanes have come to. */
 struct state {

@@ -3,6 +3,7 @@ libgen_a_SOURCES += \
   %reldir%/arrivals.c \
   %reldir%/deadlock.c \
   %reldir%/device_state.c \
+  %reldir%/internal.h \
   %reldir%/memory.c \
   %reldir%/op_trace.c \
   %reldir%/persistent.c \

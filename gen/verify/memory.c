@@ -16,7 +16,10 @@
  */
 #include <string.h>
 
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "gen/base/sort.h"
+#include "runtime/plan/plan.h"
 
 /* ---- cells ---- */
 

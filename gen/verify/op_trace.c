@@ -11,7 +11,9 @@
 #include <string.h>
 
 #include "gen/model/op_signature.h"
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 enum { MOULDS_MAX = 16 }; /* traces of one program that are kept to be moved */
 

@@ -3,7 +3,10 @@
 #include <string.h>
 
 #include "gen/model/op_signature.h"
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "gen/base/sort.h"
+#include "runtime/plan/plan.h"
 
 static bool is_aligned(uint64_t offset) { return offset % PEN_ALIGNMENT_BYTES == 0; }
 

@@ -13,7 +13,8 @@
 #include <string.h>
 
 #include "gen/model/op_signature.h"
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "runtime/plan/plan.h"
 
 /* What an op at the start makes. */
 static const struct pen_tensor *made_by(const struct pen_rank_program *tables,

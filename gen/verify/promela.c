@@ -16,11 +16,18 @@
  * Of several replicas one is modelled, which is said on top, too: all run the same rows, and the
  * rows of the exchange between them, of which exchange.c argues that they add no deadlock, are left
  * out. */
+#include <stdio.h>
 #include <inttypes.h>
 #include <stdarg.h>
 
 #include "gen/verify/promela.h"
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "runtime/plan/plan.h"
+#include "gen/partition/partition.h"
+#include "gen/lower/lower.h"
+#include "gen/schedule/action_text.h"
 
 enum { PROCESSES_MAX = 255 }; /* SPIN's */
 

@@ -3,7 +3,12 @@
 #ifndef PEN_PROMELA_H
 #define PEN_PROMELA_H
 
-#include "gen/gen.h"
+#include <stdio.h>
+
+#include "runtime/plan/plan.h"
+
+struct pen_lowered;   /* gen/lower/lower.h */
+struct pen_partition; /* gen/partition/partition.h */
 
 /* Writes the first profile of a plan that pen_verify() accepts, or would accept but for a deadlock;
  * of several replicas one, which it says. */

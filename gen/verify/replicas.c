@@ -22,7 +22,9 @@
  *
  * Each of these rows stands once for each stage of the rank. That they add up replica by replica is
  * the runtime's doing. */
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 /* A rank's list as far as it was read. Numbers count the rows of the exchange from 1; 0: not yet.
  */

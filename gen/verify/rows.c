@@ -22,7 +22,10 @@
  * of --print=actions. Linear in rows. */
 #include <stdlib.h>
 
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
+#include "gen/schedule/action_text.h"
 
 static const char *word(char text[32], const struct pen_action *row) {
   return pen_action_text(text, row->kind, row->stage, row->microbatch);

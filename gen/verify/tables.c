@@ -21,7 +21,9 @@
  * Whether what lies at an address is still, or already, the value that is meant, verify_memory.c
  * asks. */
 #include "gen/model/op_signature.h"
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 static const char *const bases[PEN_BASES] = {
 #define PEN_BASE(name, text, meaning) [PEN_BASE_##name] = text,

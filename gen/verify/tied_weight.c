@@ -9,7 +9,9 @@
  * one rank from the last to the first, WAIT_G ends after SEND_G has begun, and SEND_G stands behind
  * every row of the last stage; the next of those is of the next step, behind WAIT_V. */
 #include "gen/model/op_signature.h"
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "runtime/plan/plan.h"
+#include "gen/schedule/action_text.h"
 
 /* The last row of a kind on a rank, or PEN_NONE. */
 static uint32_t find_row(const struct pen_checked *c, uint32_t rank, int kind) {

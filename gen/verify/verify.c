@@ -17,9 +17,13 @@
  * One step suffices for deadlock: nothing in a step needs a later one, so if every step alone runs
  * to its end, so does their sequence. Two steps suffice for memory: what a step finds in memory was
  * left by itself or by the one before. */
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
+#include <stdio.h>
 #include <stdarg.h>
+#include "gen/partition/partition.h"
 
 bool pen_problem_note(struct pen_problem *problem, uint32_t rank, uint32_t action,
                       const char *format, ...) {

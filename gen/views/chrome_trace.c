@@ -1,9 +1,15 @@
 /* picture_trace.c: --print=trace: the simulated step as a Chrome trace, in the form of the
  * runtime's --trace: name = action, pid = rank, microseconds. Format: Google, "Trace Event Format"
  * (complete, flow, counter and metadata events). */
+#include <stdio.h>
+
 #include "gen/schedule/action_text.h"
 #include "gen/views/live_ranges.h"
 #include "gen/views/view.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "runtime/plan/plan.h"
 
 static const double microseconds = 1000; /* of a unit of cost */
 

@@ -4,12 +4,18 @@
  * (L* about 83, 67, 46 and 34), so that they stay apart for colour-blind eyes and in grey. Where a
  * rank has several stages, the height of a dark mark at an action's left edge tells which: at the
  * top the rank's first. Halves of a pair a|b share their lane's height. */
+#include <stdio.h>
 #include <math.h>
 #include <string.h>
 
 #include "gen/timing/critical_path.h"
 #include "gen/views/live_ranges.h"
 #include "gen/views/view.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 enum { KINDS = PEN_ACTION_KINDS, LANES_TALL = 16 };
 

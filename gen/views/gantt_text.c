@@ -3,6 +3,7 @@
  * The step is cut into as many equal columns as fit the line. A column shows what takes most of it:
  * F, I, W, B, a row of the exchange between replicas, or nothing; of several actions of that kind
  * the longest there. Where one action has several columns it shows its microbatch as well. */
+#include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,6 +11,11 @@
 #include "gen/schedule/action_text.h"
 #include "gen/timing/critical_path.h"
 #include "gen/views/view.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 enum { KINDS = PEN_ACTION_KINDS, PATH_LINES = 12 };
 

@@ -6,6 +6,9 @@
  * where neighbours on the same rank hand over in place: the input of stage s is the output of s-1,
  * and likewise for gradients. What a backward that runs F again makes anew is its own. */
 #include "gen/views/live_ranges.h"
+#include "gen/base/arena.h"
+#include "gen/schedule/order.h"
+#include "runtime/plan/plan.h"
 
 #include <math.h>
 #include <stdlib.h>

@@ -3,7 +3,8 @@
 #ifndef PEN_LIVES_H
 #define PEN_LIVES_H
 
-#include "gen/gen.h"
+#include "gen/schedule/order.h"
+#include "runtime/plan/plan.h"
 
 /* One block of one stage and microbatch: in use from row `first` to row `last`, both included. */
 struct pen_buffer_life {

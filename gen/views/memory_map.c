@@ -4,12 +4,15 @@
  * activations; the step's time to the right. A cell shows the microbatch, in base 36, of the block
  * that has most of it, capital where the stage is not the rank's first; `.` is free. What persists
  * (weights, gradients, moments) lies between window and activations and is left out. */
+#include <stdio.h>
 #include <inttypes.h>
 #include <math.h>
 
 #include "gen/schedule/action_text.h"
 #include "gen/views/live_ranges.h"
 #include "gen/views/view.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 
 enum { CHART_LINES = 24, LABEL = 15 };
 

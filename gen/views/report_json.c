@@ -17,12 +17,18 @@
  * have 15 digits, keys keep their order. */
 #include "gen/views/report_json.h"
 
+#include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
 
 #include <jansson.h>
 
 #include "gen/schedule/action_text.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 /* A real number; JSON has no NaN and no infinity. */
 static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }

@@ -6,6 +6,9 @@
 
 #include "gen/timing/critical_path.h"
 #include "gen/search/search.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 
 /* Writes the report of design.md section 10, fields to the letter, of the train profile; its lower
  * bounds and critical path; and, unless `search` is null, how the search for its order ended. Times

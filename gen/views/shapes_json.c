@@ -1,8 +1,11 @@
 /* shapes_print.c: --print=shapes: named tensors at every stage's border, as JSON. */
+#include <stdio.h>
 #include <jansson.h>
 
 #include "gen/model/tensor_shapes.h"
 #include "gen/model/op_signature.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
 
 static json_t *extents(const uint64_t *extent, uint32_t count) {
   json_t *list = json_array();

@@ -10,8 +10,14 @@
  *   sRESHARD            there, too, but behind each W of s that comes before the next UNSHARD: ours
  * seldom reads weights, theirs wants them whole Our own waits for messages have no word there: a
  * receive is awaited where it is used. A pair a|b is (a;b)OVERLAP_F_B. */
+#include <stdio.h>
+
 #include "gen/schedule/action_text.h"
 #include "gen/views/view.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/lower/lower.h"
+#include "runtime/plan/plan.h"
 
 struct writer {
   FILE *out;

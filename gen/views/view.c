@@ -1,6 +1,9 @@
 /* picture.c: what the pictures share: the terminal, scales, counted nouns. */
 #include "gen/views/view.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
 
+#include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>

@@ -2,7 +2,13 @@
 #ifndef PEN_VIEW_H
 #define PEN_VIEW_H
 
-#include "gen/gen.h"
+#include <stdio.h>
+
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/lower/lower.h"
+#include "runtime/plan/plan.h"
 
 /* What is to be shown, and how. */
 struct pen_view {

@@ -9,6 +9,13 @@
 
 #include "gen/schedule/action_text.h"
 #include "gen/emit/plan_c.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/compose.h"
+#include "gen/lower/lower.h"
+#include "gen/verify/verify.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/symbolic_machine.h"
 #include "tests/support/symbolic.h"
 

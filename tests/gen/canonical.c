@@ -1,5 +1,6 @@
 /* canonical.c: the settled settings as text: the same for the same settings, however they were
  * written. */
+#include <stdio.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -10,7 +11,8 @@
 
 #include <cmocka.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/topology/topology.h"
 
 static char folder[] = "/tmp/penstock-canonical-XXXXXX";
 

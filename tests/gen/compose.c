@@ -1,6 +1,17 @@
 /* compose.c: every golden order action for action, the rules beyond the golden sizes, and what
  * schedules refuse. */
 #include <math.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/timing/timing.h"
+#include "gen/lower/lower.h"
+#include "gen/verify/verify.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>

@@ -5,6 +5,14 @@
 #include <unistd.h>
 
 #include "gen/schedule/torch_csv.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/lower/lower.h"
+#include "gen/verify/verify.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
 enum { ROUNDS = 600, ACCEPTED_WRONG = 99 };

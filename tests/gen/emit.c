@@ -1,11 +1,15 @@
 /* emit.c: the C that is emitted, compiled, holds the plan that was verified, column by column; and
  * the digest covers every column. */
+#include <stdio.h>
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <unistd.h>
 
 #include "gen/emit/columns.h"
 #include "gen/emit/plan_c.h"
+#include "gen/base/arena.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/broken.h"
 
 /* ---- columns ---- */

@@ -5,6 +5,8 @@
 #include <string.h>
 
 #include "gen/layout/interval_tree.h"
+#include "gen/base/arena.h"
+#include "gen/base/sort.h"
 #include "tests/support/plans.h"
 
 static bool meet(const struct pen_interval *a, const struct pen_interval *b) {

@@ -1,10 +1,14 @@
 /* layout.c: how close placed bytes come to live bytes over a grid of shapes; and the packer alone,
  * against random rectangles. `tests/gen/layout wide [SHAPE]` walks a wider grid, of the shapes
  * whose name begins so, and prints every case (make bench-layout). */
+#include <stdio.h>
 #include <glob.h>
 
 #include "gen/timing/memory_budget.h"
 #include "gen/views/live_ranges.h"
+#include "gen/base/arena.h"
+#include "gen/verify/verify.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
 
 /* ---- the grid ---- */

@@ -1,6 +1,7 @@
 /* lower.c: sends, waits, receives, slots and credits: a send stands right behind its maker, a wait
  * right before its reader, a receive when its message leaves; there are as many slots as messages
  * that wait or are read at once, and a spare or two; and no credit is needless. */
+#include "gen/verify/verify.h"
 #include "tests/support/plan_fixture.h"
 
 /* ---- sends and waits ---- */

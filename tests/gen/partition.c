@@ -1,11 +1,16 @@
 /* partition.c: blocks over stages, stages over ranks, by property over many sizes and against a few
  * known answers; and the balance by time against all partitions there are. */
+#include <stdio.h>
 #include <math.h>
 
 #include "gen/partition/balance.h"
 #include "gen/partition/block_cost.h"
 #include "gen/families/families.h"
 #include "gen/timing/measured_cost.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
 #include "tests/support/plan_fixture.h"
 
 static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank, int64_t layers,

@@ -4,6 +4,13 @@
 #include <stdio.h>
 
 #include "gen/search/search.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
 /* ---- cases ---- */

@@ -4,6 +4,9 @@
 #include <unistd.h>
 
 #include "gen/families/families.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/verify/verify.h"
 #include "tests/support/plan_fixture.h"
 
 enum { ROUNDS = 600, LAYERS_MAX = 6 };

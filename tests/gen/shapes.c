@@ -1,10 +1,16 @@
 /* shapes.c: named tensors at the stages' borders: what the pass foretells is what plans hold; and
  * families made wrong on purpose are refused with the tensor's name. */
+#include <stdio.h>
 #include <sys/wait.h>
 
 #include <jansson.h>
 
 #include "gen/model/tensor_shapes.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
 
 /* ---- against plans ---- */

@@ -5,6 +5,11 @@
 #include <time.h>
 
 #include "gen/timing/lower_bound.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
 static struct pen_stage_cost *even_costs(const struct pen_partition *partition, double f, double i,

@@ -5,6 +5,12 @@
 #include <stdio.h>
 
 #include "gen/timing/critical_path.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/timing/gradient_exchange.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
 struct step {

@@ -1,6 +1,7 @@
 /* verify.c: finished plans: those that the passes make are accepted; with messages, places or rows
  * broken in any of many ways, each is rejected with its own message. (Tables: verify_tables.c; bare
  * rows and the models of communication: verify_rows.c.) */
+#include "gen/verify/verify.h"
 #include "tests/support/broken.h"
 
 /* ---- defects of messages ---- */

@@ -10,6 +10,9 @@
 
 #include "gen/emit/columns.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/verify/verify.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/broken.h"
 
 enum {

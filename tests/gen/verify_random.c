@@ -3,6 +3,7 @@
  * the turns. */
 #include <stdio.h>
 
+#include "gen/verify/verify.h"
 #include "tests/support/symbolic_machine.h"
 
 #define WRITABLE(type, pointer) ((type *)(uintptr_t)(pointer))

@@ -1,5 +1,6 @@
 /* verify_replicas.c: what may be wrong with the rows by which replicas come to one gradient; each
  * defect is rejected in its own words. */
+#include "gen/verify/verify.h"
 #include "tests/support/broken.h"
 
 static bool has_replicas(const struct part *p) {

@@ -6,7 +6,14 @@
 #include <unistd.h>
 
 #include "gen/schedule/action_text.h"
-#include "gen/verify/verify.h"
+#include "gen/verify/internal.h"
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/lower/lower.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
 /* Rows of all ranks: what stands in a file of --actions. */

@@ -5,6 +5,9 @@
 
 #include "gen/emit/columns.h"
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/verify/verify.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/broken.h"
 
 /* Shapes that this version builds for a GPU. */

@@ -7,6 +7,12 @@
 
 #include "gen/views/live_ranges.h"
 #include "gen/views/view.h"
+#include "gen/base/arena.h"
+#include "gen/schedule/order.h"
+#include "gen/timing/timing.h"
+#include "gen/lower/lower.h"
+#include "gen/schedule/action_text.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
 
 /* ---- plans ---- */

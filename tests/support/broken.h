@@ -8,6 +8,9 @@
 #include <sys/wait.h>
 
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "gen/verify/verify.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
 
 /* ---- plans to break ---- */

@@ -7,6 +7,14 @@
 
 #include "gen/timing/cost.h"
 #include "gen/layout/layout.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/timing/timing.h"
+#include "gen/lower/lower.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
 /* Reads a topology from text, through a file that is removed again. */

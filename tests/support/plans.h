@@ -3,6 +3,7 @@
 #ifndef PEN_TESTS_PLANS_H
 #define PEN_TESTS_PLANS_H
 
+#include <stdio.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -12,7 +13,12 @@
 
 #include <cmocka.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/partition/partition.h"
+#include "gen/schedule/order.h"
+#include "gen/schedule/compose.h"
+#include "gen/schedule/action_text.h"
+#include "gen/topology/topology.h"
 #include "gen/schedule/schedule.h"
 
 /* The folder of the tests' files: automake's top_srcdir, or the current one's. */

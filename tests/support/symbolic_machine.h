@@ -6,6 +6,8 @@
 #define PEN_TESTS_MACHINE_H
 
 #include "gen/model/op_signature.h"
+#include "gen/base/arena.h"
+#include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
 
 enum { STEPS = 4, BLOCK_BYTES = PEN_ALIGNMENT_BYTES };

@@ -2,6 +2,7 @@
  * the command line, and the file. */
 #define _GNU_SOURCE 1
 #ifdef HAVE_CONFIG_H
+#include <stdio.h>
 #include <config.h>
 #endif
 
@@ -16,7 +17,8 @@
 #include <sysexits.h>
 #include <unistd.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
+#include "gen/base/version.h"
 #include "gen/topology/source.h"
 #include "tools/convert/convert.h"
 

@@ -1,6 +1,7 @@
 /* convert_read.c: reads config.json of a model of Hugging Face's transformers, key by key by the
  * rows of convert_keys.def: a key becomes a setting, does not matter, or says something that is not
  * built here; then it is refused by name, as is a key that no row knows. */
+#include <stdio.h>
 #include <errno.h>
 #include <jansson.h>
 #include <math.h>
@@ -10,7 +11,7 @@
 #include <sys/stat.h>
 #include <sysexits.h>
 
-#include "gen/gen.h"
+#include "gen/base/arena.h"
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
 

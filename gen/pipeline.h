@@ -1,0 +1,20 @@
+/* pipeline.h: the passes of the generator, in order.
+ *
+ *   pass        in                          out                                        folder
+ *   topology    file and overrides          struct pen_topology: all settings          topology/
+ *   partition   topology, model family      blocks of stages, ranks of stages          partition/
+ *   model       topology, partition         programs F, I, W, B of each stage          model/
+ *   cost        programs or measured file   seconds of each program                    timing/
+ *   compose     topology, partition         compute order of every rank                schedule/
+ *   simulate    order, costs                start and end of each action               timing/
+ *   lower       order, timing               actions with sends, receives, collectives  lower/
+ *   layout      actions, programs           offsets, slots, credits: struct pen_plan   layout/
+ *   search      all of the above            the best order that fits the memory limit  search/
+ *   verify      plan                        nothing, or the first problem              verify/
+ *   emit        plan, timing                C tables                                   emit/
+ *   views       plan, timing                charts, JSON, text                         views/
+ */
+#ifndef PEN_PIPELINE_H
+#define PEN_PIPELINE_H
+
+#endif
