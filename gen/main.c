@@ -279,7 +279,8 @@ static void build_shapes(struct pen_result *result, const struct pen_options *op
 static struct pen_result generate(const struct pen_options *options) {
   pen_pass("topology");
   struct pen_result result = {
-      .topology = pen_topology_read(options->topology, options->override, options->override_count)};
+      .topology =
+          pen_topology_read(options->topology, options->overrides.text, options->overrides.count)};
   pen_output_check(result.topology, options);
   pen_pass("partition");
   result.partition = pen_partition(result.topology);

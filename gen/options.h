@@ -3,16 +3,15 @@
 #define PEN_GEN_OPTIONS_H
 
 #include <stdbool.h>
-#include <stddef.h>
 #include <stdint.h>
 
-/* Null and false: not said. `print` is a name that this version builds; `target` is the output file
- * where nothing else is said. */
+#include "base/options.h"
+
+/* Null and false: not given. `target` is the output file unless given. */
 struct pen_options {
   const char *topology;
   const char *output, *print, *actions, *costs, *depend, *target, *name, *times;
-  const char **override; /* of -s, in order: PATH=VALUE */
-  size_t override_count;
+  struct pen_texts overrides; /* of -s, in order: PATH=VALUE */
   uint64_t search_seconds, search_seed;
   bool arrows, check, critical, list_schedules, help, version;
 };

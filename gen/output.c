@@ -37,13 +37,13 @@ const char *pen_unit_of(const struct pen_result *result) {
 static const char *command_text(const struct pen_result *result,
                                 const struct pen_options *options) {
   const char *text = "penstock-gen";
-  for (size_t i = 0; i < options->override_count; i++) {
+  for (size_t i = 0; i < options->overrides.count; i++) {
     static const char file[] = "pipeline.schedule_file=";
-    bool path = strncmp(options->override[i], file, sizeof file - 1) == 0;
+    bool path = strncmp(options->overrides.text[i], file, sizeof file - 1) == 0;
     const char *value =
         path ? pen_text("%s%s", file,
-                        basename(pen_text("%s", options->override[i] + sizeof file - 1)))
-             : options->override[i];
+                        basename(pen_text("%s", options->overrides.text[i] + sizeof file - 1)))
+             : options->overrides.text[i];
     text = pen_text("%s -s %s", text, value);
   }
   if (options->actions)

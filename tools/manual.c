@@ -174,17 +174,16 @@ static void print_blocks(const char *argument) {
 static void print_prints(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
-#define PEN_PRINT(name, built, meaning) \
-  if (built) print_row(name, meaning, "");
+#define PEN_PRINT(name, meaning) print_row(name, meaning, "");
 #include "gen/options.def"
   print_list_end();
 }
 
 static void print_generator_options(void) {
-#define PEN_OPTION(field, letter, name, type, argument, meaning)                                  \
-  print_option(letter, name, argument);                                                           \
-  print_sentence(*name == 'p' ? "What to write, of the kinds below; c when nothing else is said." \
-                              : meaning);
+#define PEN_OPTION(field, letter, name, type, argument, otherwise, meaning)          \
+  print_option(letter, name, argument);                                              \
+  print_sentence(*name == 'p' ? "What to write: one of the kinds below." : meaning); \
+  if (*otherwise) print_sentence("Default: " otherwise);
 #include "gen/options.def"
 }
 
@@ -217,15 +216,15 @@ static void print_deployed_options(void) {
 }
 
 static void print_tokens_options(void) {
-#define PEN_OPTION(NAME, letter, text, argument, meaning) \
-  print_option(letter, text, argument);                   \
+#define PEN_OPTION(field, letter, name, type, least, most, argument, otherwise, meaning) \
+  print_option(letter, name, argument);                                                  \
   print_sentence(meaning);
 #include "tools/tokens/options.def"
 }
 
 static void print_convert_options(void) {
-#define PEN_OPTION(NAME, letter, text, argument, meaning) \
-  print_option(letter, text, argument);                   \
+#define PEN_OPTION(field, letter, name, type, argument, meaning) \
+  print_option(letter, name, argument);                          \
   print_sentence(meaning);
 #include "tools/convert/options.def"
 }

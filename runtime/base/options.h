@@ -1,9 +1,11 @@
 /* options.h: the command line of the deployed binary, as options.def lists it. */
-#ifndef PEN_OPTIONS_H
-#define PEN_OPTIONS_H
+#ifndef PEN_RUNTIME_OPTIONS_H
+#define PEN_RUNTIME_OPTIONS_H
 
 #include <stdbool.h>
 #include <stdint.h>
+
+#include "base/options.h"
 
 enum pen_command {
 #define PEN_COMMAND(kind, name, synopsis, meaning) PEN_COMMAND_##kind,

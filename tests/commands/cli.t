@@ -42,10 +42,10 @@ refuses 64 "penstock: --steps 18446744073709551616: *" train --steps 18446744073
 refuses 64 "penstock: --seed 1.5: *0 or more*" train --seed=1.5
 refuses 64 "penstock: --timeout 0: *above 0*" train --timeout 0
 refuses 64 "penstock: --timeout nan: *above 0*" train --timeout nan
-refuses 64 "penstock: --steps: *value*" train --steps
-refuses 64 "penstock: --quiet=1: *no value*" train --quiet=1
-refuses 64 "penstock: --bogus: *--data*" train --bogus 3
-refuses 64 "penstock: --json: *--data*" train --json
+refuses 64 "penstock: --steps: needs N" train --steps
+refuses 64 "penstock: --quiet: takes no value" train --quiet=1
+refuses 64 "penstock: --bogus: no such option; see *train --help" train --bogus 3
+refuses 64 "penstock: --json: no such option; see *train --help" train --json
 refuses 64 "penstock: data.bin: not an option*" train data.bin
 refuses 64 "penstock: --resume *--checkpoint*" train --data data.bin --resume
 refuses 64 "penstock: --save-every 2 *--checkpoint*" train --data data.bin --save-every 2

@@ -43,7 +43,7 @@ done <<'END'
 --bogus t.cfg	--bogus: no such option; see penstock-gen --help
 --chec t.cfg	--chec: no such option; see penstock-gen --help
 -q t.cfg	-q: no such option; see penstock-gen --help
---print=nope t.cfg	--print nope: no such kind; one of c, actions, memory, report, shapes, csv, csv-comms, text, svg, trace, promela
+--print=nope t.cfg	--print nope: one of c, actions, memory, report, shapes, csv, csv-comms, text, svg, trace, promela
 t.cfg --print	--print: needs KIND
 t.cfg -o	-o: needs FILE
 --output= t.cfg	--output: needs FILE, which may not be empty

@@ -212,7 +212,7 @@ fi
 tokens --bytes --ids 16 -o t.bin a
 ok 'two kinds of input: 64' refused 64 'choose one of --bytes, --ids and --field'
 tokens --ids 8 -o t.bin a
-ok 'ids of 8 bits: 64' refused 64 '--ids 8: 16 or 32 is wanted'
+ok 'ids of 8 bits: 64' refused 64 '--ids 8: 16 or 32'
 tokens --bytes --single -o t.bin a
 ok 'a window without --pack: 64' refused 64 'they need --pack'
 tokens --bytes --pack 1 -o t.bin a
@@ -230,11 +230,11 @@ ok 'no file: 64' refused 64 'standard input'
 tokens --bytes --octets -o t.bin a
 ok 'unknown option: 64' refused 64 'octets'
 tokens --bytes a -o
-ok 'option without its argument: 64' refused 64 'requires an argument'
+ok 'option without its argument: 64' refused 64 '-o: needs FILE'
 tokens --bytes -o - a
 ok 'a stream as output: 64' refused 64 'not a stream'
 tokens --help
-ok '--help: exit 0, every option' sh -c '[ '"$status"' -eq 0 ] && grep -q -- --bytes out && grep -q -- "-o, --output FILE" out'
+ok '--help: exit 0, every option' sh -c '[ '"$status"' -eq 0 ] && grep -q -- --bytes out && grep -q -- "-o, --output=FILE" out'
 tokens --version
 ok '--version: exit 0' sh -c '[ '"$status"' -eq 0 ] && grep -q "^penstock-tokens " out'
 

@@ -7,10 +7,11 @@
 #endif
 
 #include <errno.h>
-#include <getopt.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -19,6 +20,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/version.h"
+#include "base/options.h"
 #include "gen/topology/source.h"
 #include "tools/convert/convert.h"
 
@@ -26,27 +28,11 @@
 #define PACKAGE_VERSION PEN_VERSION_TEXT
 #endif
 
-enum option_id {
-  OPTION_FIRST = 256,
-#define PEN_OPTION(name, letter, text, argument, meaning) OPTION_##name,
-#include "tools/convert/options.def"
-};
-
-static const struct option_row {
-  int id;
-  char letter;
-  const char *text, *argument, *meaning;
-} option_rows[] = {
-#define PEN_OPTION(name, letter, text, argument, meaning) \
-  {OPTION_##name, letter, text, argument, meaning},
-#include "tools/convert/options.def"
-};
-enum { OPTIONS = sizeof option_rows / sizeof *option_rows };
-
 struct request {
-  const char *input, *output, *sequence;
-  const char **ignored;
-  size_t ignored_count;
+  const char *input, *output;
+  uint64_t sequence; /* 0: not given */
+  struct pen_texts ignored;
+  bool help, version;
 };
 
 /* ---- messages ---- */
@@ -74,54 +60,51 @@ void convert_warn(const char *format, ...) {
 
 /* ---- the command line ---- */
 
-/* Ends well, if what was printed came through. */
-static _Noreturn void leave(void) {
+static _Noreturn void exit_after_output(void) {
   if (fflush(stdout) || ferror(stdout)) convert_fail(EX_IOERR, "standard output: cannot write");
   exit(0);
 }
+
+static const struct pen_option options_known[] = {
+#define PEN_OPTION(field_, letter_, name_, type_, argument_, meaning_) \
+  {.name = name_,                                                      \
+   .argument = argument_,                                              \
+   .meaning = meaning_,                                                \
+   .letter = letter_,                                                  \
+   .type = PEN_OPTION_##type_,                                         \
+   .least = 1,                                                         \
+   .field = offsetof(struct request, field_)},
+#include "tools/convert/options.def"
+};
+
+static void fail_usage(const char *message) { convert_fail(EX_USAGE, "%s", message); }
+
+static const struct pen_command_line command_line = {
+    .program = "penstock-convert",
+    .option = options_known,
+    .option_count = sizeof options_known / sizeof *options_known,
+    .fail = fail_usage,
+};
 
 static _Noreturn void print_help(void) {
   printf(
       "usage: penstock-convert [OPTION]... CONFIG.json|FOLDER\n\n"
       "Writes a topology for a model as Hugging Face's transformers stores it.\n\n");
-  for (size_t i = 0; i < OPTIONS; i++) {
-    const struct option_row *row = &option_rows[i];
-    int column = row->letter ? printf("  -%c, --%s", row->letter, row->text)
-                             : printf("      --%s", row->text);
-    if (*row->argument) column += printf("=%s", row->argument);
-    printf("%*s%s\n", column < 24 ? 24 - column : 1, "", row->meaning);
-  }
-  leave();
+  pen_command_line_print_options(&command_line);
+  exit_after_output();
 }
 
 static struct request read_command_line(int argc, char **argv) {
-  struct option options[OPTIONS + 1] = {{0}};
-  char letters[2 * OPTIONS + 2] = ":";
-  for (size_t i = 0; i < OPTIONS; i++) {
-    const struct option_row *row = &option_rows[i];
-    options[i] =
-        (struct option){row->text, *row->argument ? required_argument : no_argument, NULL, row->id};
-    if (row->letter)
-      sprintf(letters + strlen(letters), "%c%s", row->letter, *row->argument ? ":" : "");
+  struct request request = {0};
+  int first = pen_command_line_read(&command_line, argc, argv, &request);
+  if (request.help) print_help();
+  if (request.version) {
+    printf("penstock-convert (penstock) %s\n", PACKAGE_VERSION);
+    exit_after_output();
   }
-  struct request request = {.ignored = pen_new((size_t)argc + 1, sizeof *request.ignored)};
-  opterr = 0;
-  for (int id; (id = getopt_long(argc, argv, letters, options, NULL)) != -1;) {
-    for (size_t i = 0; i < OPTIONS; i++)
-      if (option_rows[i].letter && id == option_rows[i].letter) id = option_rows[i].id;
-    switch (id) {
-      case OPTION_OUTPUT: request.output = optarg; break;
-      case OPTION_SEQUENCE: request.sequence = optarg; break;
-      case OPTION_IGNORE: request.ignored[request.ignored_count++] = optarg; break;
-      case OPTION_HELP: print_help();
-      case OPTION_VERSION: printf("penstock-convert (penstock) %s\n", PACKAGE_VERSION); leave();
-      case ':': convert_fail(EX_USAGE, "%s: needs a value", argv[optind - 1]);
-      default: convert_fail(EX_USAGE, "%s: no such option; try --help", argv[optind - 1]);
-    }
-  }
-  if (optind + 1 != argc)
+  if (first + 1 != argc)
     convert_fail(EX_USAGE, "one config.json, or the folder that holds it, is wanted; try --help");
-  request.input = argv[optind];
+  request.input = argv[first];
   return request;
 }
 
@@ -129,17 +112,14 @@ static struct request read_command_line(int argc, char **argv) {
 
 /* Shorter sequences than the model has positions for do no harm where positions are rotary; gpt2's
  * are a table of that length. */
-static void shorten(struct convert_model *model, const char *text) {
+static void shorten_sequence(struct convert_model *model, uint64_t wanted) {
   struct convert_setting *sequence = convert_find(model, "sequence");
-  char *end;
-  errno = 0;
-  long long wanted = strtoll(text, &end, 10), most = atoll(sequence->text);
+  uint64_t most = strtoull(sequence->text, NULL, 10);
   bool fixed = strcmp(model->family, "gpt2") == 0;
-  if (*text < '0' || *text > '9' || *end || errno || wanted < 1 || wanted > most ||
-      (fixed && wanted != most))
-    convert_fail(EX_USAGE, "--sequence %s: %s = %lld%s", text, sequence->key, most,
-                 fixed ? ", the rows of its table of positions" : ", or fewer");
-  sequence->text = text;
+  if (wanted > most || (fixed && wanted != most))
+    convert_fail(EX_USAGE, "--sequence %" PRIu64 ": %s = %" PRIu64 "%s", wanted, sequence->key,
+                 most, fixed ? ", the rows of its table of positions" : ", or fewer");
+  sequence->text = pen_text("%" PRIu64, wanted);
   sequence->key = NULL;
 }
 
@@ -179,12 +159,13 @@ static void write_file(const char *path, const struct convert_model *model) {
 
 int main(int argc, char **argv) {
   struct request request = read_command_line(argc, argv);
-  struct convert_model model = convert_read(request.input, request.ignored, request.ignored_count);
-  if (request.sequence != NULL) shorten(&model, request.sequence);
+  struct convert_model model =
+      convert_read(request.input, request.ignored.text, request.ignored.count);
+  if (request.sequence != 0) shorten_sequence(&model, request.sequence);
   if (request.output != NULL)
     write_file(request.output, &model);
   else
     write_topology(stdout, &model);
   pen_free_all();
-  leave();
+  exit_after_output();
 }

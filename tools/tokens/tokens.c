@@ -7,11 +7,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <getopt.h>
 #include <limits.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,6 +21,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "base/options.h"
 #include "runtime/base/files.h"
 #include "tools/tokens/tokens.h"
 
@@ -29,26 +30,6 @@
 #endif
 
 enum { PAD_TO = 128, WINDOW_MAX = 1 << 20 };
-
-/* What getopt_long() returns for each option. */
-enum option_id {
-  OPTION_FIRST = 256,
-#define PEN_OPTION(name, letter, text, argument, meaning) OPTION_##name,
-#include "tools/tokens/options.def"
-};
-
-struct option_row {
-  int id;
-  char letter;
-  const char *text, *argument, *meaning;
-};
-
-static const struct option_row option_rows[] = {
-#define PEN_OPTION(name, letter, text, argument, meaning) \
-  {OPTION_##name, letter, text, argument, meaning},
-#include "tools/tokens/options.def"
-};
-enum { OPTIONS = sizeof option_rows / sizeof *option_rows };
 
 /* OUT.tmp, and whether it is there by our doing: then whoever gives up has to remove it. */
 static char temporary[PATH_MAX];
@@ -83,21 +64,44 @@ static void interrupted(int number) {
 static const char usage_text[] =
     "usage: penstock-tokens --bytes|--ids BITS|--field NAME [OPTION]... -o OUT FILE...\n";
 
+/* The options as given. */
+struct given {
+  bool bytes, single, quiet, help, version;
+  const char *ids, *field, *output;
+  uint64_t end_of_text, window, pad_to;
+};
+
+static const struct pen_option options_known[] = {
+#define PEN_OPTION(field_, letter_, name_, type_, least_, most_, argument_, default_, meaning_) \
+  {.name = name_,                                                                               \
+   .argument = argument_,                                                                       \
+   .default_value = default_,                                                                   \
+   .meaning = meaning_,                                                                         \
+   .letter = letter_,                                                                           \
+   .type = PEN_OPTION_##type_,                                                                  \
+   .least = least_,                                                                             \
+   .most = most_,                                                                               \
+   .field = offsetof(struct given, field_)},
+#include "tools/tokens/options.def"
+};
+
+static _Noreturn void fail_usage(const char *message) {
+  tokens_fail(EX_USAGE, "%s\n%sTry --help.", message, usage_text);
+}
+
+static const struct pen_command_line command_line = {
+    .program = "penstock-tokens",
+    .option = options_known,
+    .option_count = sizeof options_known / sizeof *options_known,
+    .fail = fail_usage,
+};
+
 static _Noreturn void print_help(void) {
   printf(
-      "%sTurns files into a token file for penstock: joined without separators, or, with --pack,"
-      " as windows of whole documents. `-` is\nstandard input.\n\n",
+      "%sTurns files into a token file for penstock: joined without separators, or, with --pack, "
+      "as windows of whole documents.\n`-` is standard input.\n\n",
       usage_text);
-  for (int i = 0; i < OPTIONS; i++) {
-    const struct option_row *row = &option_rows[i];
-    char form[64], letter[8] = "    ";
-    if (row->letter != 0) {
-      snprintf(letter, sizeof letter, "-%c, ", row->letter);
-    }
-    snprintf(form, sizeof form, "%s--%s%s%s", letter, row->text, row->argument[0] ? " " : "",
-             row->argument);
-    printf("  %-20s  %s\n", form, row->meaning);
-  }
+  pen_command_line_print_options(&command_line);
   exit(fflush(stdout) ? EX_IOERR : EXIT_SUCCESS);
 }
 
@@ -106,113 +110,54 @@ static _Noreturn void print_version(void) {
   exit(fflush(stdout) ? EX_IOERR : EXIT_SUCCESS);
 }
 
-static _Noreturn void misused(const char *reason) {
-  tokens_fail(EX_USAGE, "%s\n%sTry --help.", reason, usage_text);
-}
-
-static void build_options(struct option longs[OPTIONS + 1], char shorts[2 * OPTIONS + 2]) {
-  size_t used = 0;
-  memset(longs, 0, (OPTIONS + 1) * sizeof *longs);
-  for (int i = 0; i < OPTIONS; i++) {
-    const struct option_row *row = &option_rows[i];
-    bool takes = row->argument[0] != 0;
-    longs[i] = (struct option){.name = row->text, .has_arg = takes, .val = row->id};
-    if (row->letter != 0) {
-      shorts[used++] = row->letter;
-      shorts[used] = ':';
-      used += takes;
-    }
+/* --field implies --bytes. */
+static enum tokens_input input_of(const struct given *given) {
+  bool bytes = given->bytes || given->field != NULL;
+  if (given->ids != NULL && bytes) fail_usage("choose one of --bytes, --ids and --field");
+  if (given->ids != NULL && strcmp(given->ids, "16") != 0 && strcmp(given->ids, "32") != 0) {
+    tokens_fail(EX_USAGE, "--ids %s: 16 or 32", given->ids);
   }
-  shorts[used] = 0;
-}
-
-/* A short option comes as its letter: give the row's id instead. */
-static int option_id(int code) {
-  for (int i = 0; i < OPTIONS; i++) {
-    if (code == option_rows[i].letter && code != 0) {
-      return option_rows[i].id;
-    }
-  }
-  return code;
-}
-
-/* A whole number of an option, within bounds. */
-static uint32_t number_of(const char *option, const char *text, uint32_t least, uint32_t most) {
-  char *end;
-  errno = 0;
-  long long number = strtoll(text, &end, 10);
-  if (end == text || *end != 0 || errno != 0 || number < least || number > most) {
-    tokens_fail(EX_USAGE, "--%s %s: a whole number from %u to %u is wanted", option, text, least,
-                most);
-  }
-  return (uint32_t)number;
-}
-
-/* A field's text becomes bytes, whether --bytes says so, too, or not. */
-static void take_input(struct tokens_settings *settings, enum tokens_input input,
-                       const char *field) {
-  bool other = settings->input != TOKENS_INPUT_NONE && settings->input != input;
-  if (other || (settings->field != NULL && field != NULL)) {
-    misused("choose one of --bytes, --ids and --field");
-  }
-  settings->input = input;
-  settings->field = field != NULL ? field : settings->field;
-}
-
-static void take_option(struct tokens_settings *settings, int id, char *argument) {
-  switch (id) {
-    case OPTION_BYTES: take_input(settings, TOKENS_INPUT_BYTES, NULL); break;
-    case OPTION_IDS:
-      if (strcmp(argument, "16") != 0 && strcmp(argument, "32") != 0) {
-        tokens_fail(EX_USAGE, "--ids %s: 16 or 32 is wanted", argument);
-      }
-      take_input(settings, *argument == '1' ? TOKENS_INPUT_IDS16 : TOKENS_INPUT_IDS32, NULL);
-      break;
-    case OPTION_FIELD: take_input(settings, TOKENS_INPUT_BYTES, argument); break;
-    case OPTION_END_OF_TEXT:
-      settings->has_end_of_text = true;
-      settings->end_of_text = number_of("end-of-text", argument, 0, INT32_MAX);
-      break;
-    case OPTION_PACK: settings->window = number_of("pack", argument, 2, WINDOW_MAX); break;
-    case OPTION_PAD_TO: settings->pad_to = number_of("pad-to", argument, 1, WINDOW_MAX); break;
-    case OPTION_SINGLE: settings->single = true; break;
-    case OPTION_QUIET: settings->quiet = true; break;
-    case OPTION_OUTPUT: settings->output = argument; break;
-    case OPTION_HELP: print_help();
-    case OPTION_VERSION: print_version();
-    default: fprintf(stderr, "%sTry --help.\n", usage_text); exit(EX_USAGE);
-  }
+  if (given->ids != NULL) return *given->ids == '1' ? TOKENS_INPUT_IDS16 : TOKENS_INPUT_IDS32;
+  return bytes ? TOKENS_INPUT_BYTES : TOKENS_INPUT_NONE;
 }
 
 static struct tokens_settings parse(int count, char **arguments) {
-  struct tokens_settings settings = {0};
-  struct option longs[OPTIONS + 1];
-  char shorts[2 * OPTIONS + 2];
-  build_options(longs, shorts);
-  for (int code; (code = getopt_long(count, arguments, shorts, longs, NULL)) != -1;) {
-    take_option(&settings, option_id(code), optarg);
-  }
-  settings.inputs = arguments + optind;
-  settings.input_count = count - optind;
+  struct given given = {.end_of_text = UINT64_MAX};
+  int first = pen_command_line_read(&command_line, count, arguments, &given);
+  if (given.help) print_help();
+  if (given.version) print_version();
+  struct tokens_settings settings = {
+      .input = input_of(&given),
+      .field = given.field,
+      .has_end_of_text = given.end_of_text != UINT64_MAX,
+      .end_of_text = (uint32_t)given.end_of_text,
+      .window = (uint32_t)given.window,
+      .pad_to = (uint32_t)given.pad_to,
+      .single = given.single,
+      .quiet = given.quiet,
+      .output = given.output,
+      .inputs = arguments + first,
+      .input_count = count - first,
+  };
   if (settings.input == TOKENS_INPUT_NONE) {
-    misused("choose how inputs become tokens: --bytes, --ids or --field");
+    fail_usage("choose how inputs become tokens: --bytes, --ids or --field");
   }
   if (settings.window == 0 && (settings.single || settings.pad_to != 0)) {
-    misused("--single and --pad-to shape windows: they need --pack");
+    fail_usage("--single and --pad-to shape windows: they need --pack");
   }
   settings.pad_to = settings.pad_to != 0 ? settings.pad_to : PAD_TO;
   if (settings.has_end_of_text && tokens_width(&settings) == 2 &&
       settings.end_of_text > UINT16_MAX) {
-    misused("--end-of-text: a token of 16 bits is wanted, unless ids of 32 bits are read");
+    fail_usage("--end-of-text: a token of 16 bits is wanted, unless ids of 32 bits are read");
   }
   if (settings.output == NULL || settings.output[0] == 0) {
-    misused("name the token file: -o OUT");
+    fail_usage("name the token file: -o OUT");
   }
   if (strcmp(settings.output, "-") == 0) {
-    misused("-o -: the output is a file, not a stream: its header is written last");
+    fail_usage("-o -: the output is a file, not a stream: its header is written last");
   }
   if (settings.input_count == 0) {
-    misused("name the files to read, or - for standard input");
+    fail_usage("name the files to read, or - for standard input");
   }
   return settings;
 }
