@@ -11,15 +11,18 @@
 #include "gen/output.h"
 #include "gen/pass_times.h"
 #include "gen/schedule/schedule.h"
-#include "gen/topology/validate.h"
+#include "gen/schedule/torch_csv.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
-#include "gen/schedule/compose.h"
 #include "gen/timing/timing.h"
 #include "gen/lower/lower.h"
 #include "gen/verify/verify.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
+#include "gen/topology/shapes.h"
+#include "gen/topology/schedule_table.h"
+#include "gen/topology/defaults.h"
 
 #ifndef PEN_DEVICE_AUTO /* --with-cuda makes it "cuda" */
 #define PEN_DEVICE_AUTO "cpu"
@@ -220,18 +223,31 @@ static void check_overlap(const struct pen_result *result) {
                       result->measured->path);
 }
 
+/* The order of pipeline.schedule_file. */
+static const struct pen_order *read_schedule_file(const struct pen_topology *t,
+                                                  const struct pen_partition *p) {
+  const struct pen_csv *csv =
+      pen_csv_read(t->schedule_path, t->schedule_text, t->schedule_bytes, p, t->pipeline_placement);
+  const struct pen_stage_cost *no_cost = pen_new(p->stage_count, sizeof *no_cost);
+  const struct pen_timing *timing = pen_simulate(csv->order, p, no_cost, -1);
+  if (!timing->complete) pen_csv_fail_deadlock(csv, p, pen_timing_done(timing, csv->order));
+  return csv->order;
+}
+
 /* From graphs to the plan. */
 static void lay_out(struct pen_result *result, const struct pen_options *options) {
   int kind = result->topology->trains ? PEN_TRAIN : PEN_EVAL;
-  if (!options->actions &&
-      pen_schedule_of(result->topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
+  const struct pen_schedule *schedule = pen_schedule_of(result->topology->pipeline_schedule);
+  if (!options->actions && schedule->given == PEN_GIVEN_BY_SEARCH) {
     lay_out_search(result, options);
   } else {
     if (options->actions) {
       lower_given(result, options, kind);
     } else {
       pen_pass("compose");
-      result->order = pen_compose(result->topology, result->partition);
+      result->order = schedule->given == PEN_GIVEN_BY_FILE
+                          ? read_schedule_file(result->topology, result->partition)
+                          : pen_compose(result->topology, result->partition);
       lower_own(result, kind);
     }
     lay_out_rows(result, kind);
@@ -315,8 +331,8 @@ int main(int argc, char **argv) {
   }
   if (options->times) pen_passes_write(options->times, row_count(&result));
   if (options->depend && !options->check)
-    pen_topology_write_dependencies(
-        result.topology, options->target ? options->target : options->output, options->depend);
+    pen_output_dependencies(result.topology, options->target ? options->target : options->output,
+                            options->depend);
   if (fflush(stdout) || ferror(stdout))
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
   pen_free_all();

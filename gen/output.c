@@ -226,3 +226,34 @@ void pen_output_deadlock(const struct pen_result *result, const struct pen_optio
   if (fflush(stdout))
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }
+
+/* ---- make dependencies ---- */
+
+/* Writes a file's name for make; in a target, '%' would make a pattern rule. */
+static void write_make_name(FILE *out, const char *name, bool target) {
+  for (; *name; name++) {
+    if (*name == '$') fputc('$', out);
+    if (strchr(" \t#\\", *name) || (target && strchr(":%", *name))) fputc('\\', out);
+    fputc(*name, out);
+  }
+}
+
+void pen_output_dependencies(const struct pen_topology *topology, const char *target,
+                             const char *path) {
+  FILE *out = fopen(path, "w");
+  if (!out) pen_stop(PEN_EXIT_CREATE, "%s: %s", path, strerror(errno));
+  write_make_name(out, target, true);
+  fputc(':', out);
+  for (size_t i = 0; i < topology->sources.count; i++) {
+    fputc(' ', out);
+    write_make_name(out, topology->sources.value[i], false);
+  }
+  fputs("\n", out);
+  for (size_t i = 0; i < topology->sources.count; i++) {
+    fputc('\n', out);
+    write_make_name(out, topology->sources.value[i], true);
+    fputs(":\n", out);
+  }
+  bool failed = ferror(out);
+  if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "%s: %s", path, strerror(errno));
+}

@@ -51,4 +51,9 @@ void pen_output(const struct pen_result *result, const struct pen_options *optio
  * all that is wrong with them, prints the model, so that SPIN can be asked too. */
 void pen_output_deadlock(const struct pen_result *result, const struct pen_options *options);
 
+/* Writes make's dependencies: `target: sources`, and an empty rule for each source, so that make
+ * does not fail when one is removed. Fails (73, 74). */
+void pen_output_dependencies(const struct pen_topology *topology, const char *target,
+                             const char *path);
+
 #endif

@@ -24,10 +24,11 @@
 #include "gen/families/families.h"
 #include "gen/schedule/schedule.h"
 #include "gen/topology/settings.h"
-#include "gen/topology/validate.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/version.h"
+#include "gen/topology/schedule_table.h"
+#include "gen/topology/family_table.h"
 
 enum { LINE_BYTES_MAX = 78 };
 
@@ -156,7 +157,7 @@ static void print_families(const char *argument) {
   (void)argument;
   printf(".Bl -tag -width Ds\n");
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) print_row(#name, meaning, "");
-#include "gen/families/families.def"
+#include "gen/topology/families.def"
   print_list_end();
 }
 
@@ -165,7 +166,7 @@ static void print_blocks(const char *argument) {
   printf(".Bl -tag -width Ds\n");
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
   print_row(#name, pen_text("blocks %s", pen_family_block_names(&pen_family_##name)), "");
-#include "gen/families/families.def"
+#include "gen/topology/families.def"
   print_list_end();
 }
 

@@ -12,7 +12,7 @@ static const struct {
 } families[] = {
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
   {&pen_family_##name, needs_tokens},
-#include "gen/families/families.def"
+#include "gen/topology/families.def"
 };
 
 const struct pen_family *pen_family_find(const char *name) {

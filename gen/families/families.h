@@ -80,6 +80,6 @@ const char *pen_family_block_names(const struct pen_family *family);
 
 #define PEN_FAMILY(name, needs_tokens, rotary, ties, loss, meaning) \
   extern const struct pen_family pen_family_##name;
-#include "gen/families/families.def"
+#include "gen/topology/families.def"
 
 #endif

@@ -11,6 +11,7 @@
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
 
 #define DEVIATION 0.02
 #define EMBEDDING "transformer.wte.weight"

@@ -1,7 +1,6 @@
 # gen/families: the transformer families
 libgen_a_SOURCES += \
   %reldir%/families.c \
-  %reldir%/families.def \
   %reldir%/families.h \
   %reldir%/gpt2.c \
   %reldir%/language.c \

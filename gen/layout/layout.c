@@ -32,6 +32,8 @@
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
+#include "gen/topology/weight_decay.h"
 
 /* ---- weights ---- */
 

@@ -19,9 +19,10 @@
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/lower/lower.h"
 #include "gen/topology/topology.h"
+#include "gen/topology/shapes.h"
 
 /* A plan that foretells tokens. */
 static bool can_generate(const struct pen_topology *topology,

@@ -168,15 +168,6 @@ double pen_recomputed_flops(const struct pen_graph *graph);
 /* Whether a weight of that name is one of model.frozen. */
 bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
 
-/* ---- weight_decay.c ---- */
-
-/* The weight decay of a tensor of that name; `matrix`: it has two dimensions. */
-double pen_weight_decay_of(const struct pen_topology *topology, const char *name, bool matrix);
-/* Fails (78) on a group that is not "ENDING=DECAY", and on one that fits no name. */
-void pen_weight_decay_check_groups(const struct pen_topology *topology);
-void pen_weight_decay_check_names(const struct pen_topology *topology,
-                                  const struct pen_weight *weights, uint32_t count);
-
 /* ---- used by model.c and derive.c ---- */
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role,
                          uint64_t elements);

@@ -25,6 +25,7 @@
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/schedule_table.h"
 
 enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* blocks back that are looked at */ };
 

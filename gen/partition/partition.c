@@ -23,6 +23,7 @@
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
 
 /* ---- the units that are shared out ---- */
 

@@ -1,8 +1,9 @@
 /* one_forward_one_backward.c: 1F1B in all its forms: one or several stages a rank, classic or
  * doubled warm-up, split backward. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
 
 struct shape {
   uint32_t stages, round, total; /* stages a rank, microbatches in a round, forwards of a rank */
@@ -27,7 +28,7 @@ static uint32_t rounds_of(uint32_t ranks, uint32_t microbatches) {
   return microbatches / ranks > 1 ? microbatches / ranks : 1;
 }
 
-bool pen_rounds_divide(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches) {
+bool pen_1f1b_suits(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches) {
   return stages_per_rank == 1 || microbatches % rounds_of(ranks, microbatches) == 0;
 }
 
@@ -40,13 +41,13 @@ bool pen_rounds_divide(uint32_t ranks, uint32_t stages_per_rank, uint32_t microb
  * Sources: Narayanan et al., PipeDream 2019, arXiv 1806.03377; Narayanan et al., Megatron-LM 2021,
  * arXiv 2104.04473, section 2.2; Qi et al., Zero Bubble 2023, arXiv 2401.10241 (ZB-H1 with warmup
  * 1, ZB-H2 with 2); doubled warm-up and rounds as in PyTorch's and d9d's Interleaved1F1B. */
-void pen_schedule_one_forward_one_backward(const struct pen_composer *composer) {
+void pen_compose_1f1b(const struct pen_composer *composer) {
   const struct pen_topology *topology = composer->topology;
   uint32_t ranks = composer->rank_count, microbatches = composer->microbatch_count,
            stages = composer->stages_per_rank;
   uint32_t rounds = rounds_of(ranks, microbatches), warmup = composer->warmup;
   bool split = composer->splits;
-  if (!pen_rounds_divide(ranks, stages, microbatches))
+  if (!pen_1f1b_suits(ranks, stages, microbatches))
     pen_topology_fail(
         topology, "pipeline.microbatches",
         "with several stages a rank, %s needs rounds = microbatches div ranks = %u to divide it"

@@ -1,6 +1,6 @@
 /* building_block.c: from the block of one microbatch to whole orders, for schedules of two stages a
  * rank in a V. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/schedule/order.h"

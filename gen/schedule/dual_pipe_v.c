@@ -1,8 +1,9 @@
 /* dual_pipe_v.c: the DualPipeV schedule. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
 
 /* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next forward and
  * the next backward; and the backwards whose W waits, oldest first. */
@@ -92,13 +93,14 @@ static void compose_rank(struct state *state) {
   for (uint32_t n = 0; n < rank + 1; n++) oldest_weight(state);
 }
 
-bool pen_two_a_rank(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches) {
+bool pen_dual_pipe_v_suits(uint32_t ranks, uint32_t stages_per_rank, uint32_t microbatches) {
   (void)stages_per_rank;
   return microbatches >= 2 * ranks;
 }
 
-void pen_schedule_dual_pipe_v(const struct pen_composer *composer) {
-  if (!pen_two_a_rank(composer->rank_count, composer->stages_per_rank, composer->microbatch_count))
+void pen_compose_dual_pipe_v(const struct pen_composer *composer) {
+  if (!pen_dual_pipe_v_suits(composer->rank_count, composer->stages_per_rank,
+                             composer->microbatch_count))
     pen_topology_fail(composer->topology, "pipeline.microbatches",
                       "with the schedule dual_pipe_v at least 2 x ranks = %u",
                       2 * composer->rank_count);

@@ -1,11 +1,11 @@
 /* gpipe.c: the GPipe schedule. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "runtime/plan/plan.h"
 
 /* Every rank runs the forwards of all microbatches in rising order, then their backwards in falling
  * order: the last forward's saved tensors are used first. Bubble (P-1)/(m+P-1); all m microbatches
  * are held. Source: Huang et al., GPipe, 2019, arXiv 1811.06965, section 2.2. */
-void pen_schedule_gpipe(const struct pen_composer *composer) {
+void pen_compose_gpipe(const struct pen_composer *composer) {
   for (uint32_t rank = 0; rank < composer->rank_count; rank++) {
     for (uint32_t microbatch = 0; microbatch < composer->microbatch_count; microbatch++)
       pen_order_add(composer, rank, PEN_F, 0, microbatch);

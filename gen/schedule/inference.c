@@ -1,5 +1,5 @@
 /* inference.c: forwards alone. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
@@ -8,7 +8,7 @@
  * stage. With one stage a rank that is the plain order 0, 1, 2, ...; with several, on any
  * placement, a microbatch leaves the pipeline as soon as it can, so few messages wait at a time.
  * Source: our own; d9d's inference for one stage a rank. */
-void pen_schedule_inference(const struct pen_composer *composer) {
+void pen_compose_inference(const struct pen_composer *composer) {
   uint32_t stage_count = composer->rank_count * composer->stages_per_rank;
   uint32_t *done =
       pen_new(stage_count, sizeof *done); /* microbatches through a stage before this tick */

@@ -4,6 +4,7 @@
 
 #include "gen/schedule/schedule.h"
 #include "gen/base/arena.h"
+#include "gen/topology/schedule_table.h"
 
 const char pen_schedule_notation[] =
     "P ranks, s stages a rank, m microbatches, w the warm-up (1 classic, 2 doubled); the bubble, "

@@ -5,16 +5,14 @@ libgen_a_SOURCES += \
   %reldir%/action_text.h \
   %reldir%/building_block.c \
   %reldir%/compose.c \
-  %reldir%/compose.h \
   %reldir%/dual_pipe_v.c \
-  %reldir%/file.c \
   %reldir%/gpipe.c \
   %reldir%/inference.c \
+  %reldir%/internal.h \
   %reldir%/list.c \
   %reldir%/order.h \
   %reldir%/looped_bfs.c \
   %reldir%/schedule.h \
-  %reldir%/search.c \
   %reldir%/torch_csv.c \
   %reldir%/torch_csv.h \
   %reldir%/v_half.c \

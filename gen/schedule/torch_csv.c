@@ -1,10 +1,9 @@
-/* csv.c: compute orders as the compute-only CSV of torch.distributed.pipelining: read, checked cell
- * by cell, and written.
+/* torch_csv.c: compute orders as the compute-only CSV of torch.distributed.pipelining.
  *
- * One row a rank, in the order of the ranks; a cell is an action, <stage><kind><microbatch> with
- * kinds F, B, I and W; or a pair that overlaps, (0F7;7B3)OVERLAP_F_B; or empty: PyTorch's own files
- * show bubbles so, which say nothing that the order does not. Cells may stand in quotes, rows end
- * as they like. Source: PyTorch 2.6 and later, torch/distributed/pipelining/schedules.py,
+ * One row a rank, in the order of the ranks. A cell is an action, <stage><kind><microbatch> with
+ * the kinds F, B, I and W; or a pair that overlaps, (0F7;7B3)OVERLAP_F_B; or empty: PyTorch writes
+ * idle times so, which the order does not need. Cells may be quoted; rows may end in CR LF. Source:
+ * PyTorch 2.6 and later, torch/distributed/pipelining/schedules.py,
  * PipelineScheduleMulti._load_csv and _Action. */
 #include "gen/schedule/torch_csv.h"
 
@@ -12,13 +11,12 @@
 #include <string.h>
 
 #include "gen/schedule/action_text.h"
-#include "gen/topology/source.h"
+#include "gen/topology/literal.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
-#include "gen/timing/timing.h"
 
 void pen_csv_print(FILE *out, const struct pen_order *order) {
   char text[32];
@@ -39,7 +37,7 @@ void pen_csv_print(FILE *out, const struct pen_order *order) {
 
 /* ---- the reader ---- */
 
-enum { CELL_BYTES_MAX = 80 }; /* of a cell; none that is right is longer */
+enum { CELL_BYTES_MAX = 80 }; /* no valid cell is longer */
 
 struct reader {
   const char *path;
@@ -49,7 +47,7 @@ struct reader {
   size_t *capacity, *column_capacity; /* [rank] */
   uint32_t **column;                  /* [rank][action]: from 1 */
   uint8_t *seen;                      /* [stage * microbatches + microbatch]: kinds as bits */
-  uint32_t rank, at_column;           /* where we read; the column from 1 */
+  uint32_t rank, at_column;           /* position of the reader; the column from 1 */
   char cell[CELL_BYTES_MAX + 1];
   const char *cell_at; /* the same in the file, for messages */
   size_t cell_bytes;
@@ -59,9 +57,10 @@ struct reader {
 #define FAIL(r, format, ...)                                                          \
   pen_stop(PEN_EXIT_DATA, "%s: row %u (rank %u), column %u (%s): " format, (r)->path, \
            (r)->rank + 1, (r)->rank, (r)->at_column,                                  \
-           pen_source_shown((r)->cell_at, (r)->cell_bytes), __VA_ARGS__)
+           pen_literal_shown((r)->cell_at, (r)->cell_bytes), __VA_ARGS__)
 
-/* An action must be of an existing microbatch, on a stage of the row's rank, and new. */
+/* Checks that an action's stage is on the row's rank, that its microbatch exists, and that it is
+ * new. */
 static void check_action(const struct reader *r, const struct pen_action *action) {
   const struct pen_partition *p = r->partition;
   char text[32];
@@ -77,16 +76,16 @@ static void check_action(const struct reader *r, const struct pen_action *action
   unsigned seen = r->seen[(size_t)action->stage * p->microbatch_count + action->microbatch],
            kind = action->kind;
   if (seen >> kind & 1)
-    FAIL(r, "%s stands in this row already",
+    FAIL(r, "%s is in this row already",
          pen_action_text(text, (int)kind, action->stage, action->microbatch));
   unsigned other = kind == PEN_B ? 1 << PEN_I | 1 << PEN_W : kind == PEN_F ? 0 : 1 << PEN_B;
   if (seen & other)
-    FAIL(r, "a backward is either B, or I and W: %s stands in this row already",
+    FAIL(r, "a backward is either B, or I and W: %s is in this row already",
          pen_action_text(text, kind == PEN_B ? seen >> PEN_I & 1 ? PEN_I : PEN_W : PEN_B,
                          action->stage, action->microbatch));
 }
 
-/* Reads one action, which fills `text`, and adds it to the row. */
+/* Adds the action `text` to the row. */
 static struct pen_compute *add_action(struct reader *r, const char *text) {
   struct pen_action action;
   const char *at = text;
@@ -145,7 +144,7 @@ static void read_cell(struct reader *r, const char *at, const char *end) {
     add_action(r, r->cell);
 }
 
-/* All rows; blank ones at the end do not count. */
+/* Reads all rows; empty ones at the end do not count. */
 static void read_rows(struct reader *r, const char *text, size_t bytes) {
   const char *end = text + bytes;
   uint32_t rows = 0;
@@ -169,9 +168,9 @@ static void read_rows(struct reader *r, const char *text, size_t bytes) {
              rows + 1, rows, r->partition->rank_count);
 }
 
-/* ---- the whole ---- */
+/* ---- completeness ---- */
 
-/* Of the kinds that a stage and microbatch has, as bits, the first that lacks; -1: none does. */
+/* The first kind that is missing among those that a stage and microbatch has, as bits; -1: none. */
 static int missing_kind(unsigned seen, bool trains) {
   unsigned input = 1 << PEN_I, weight = 1 << PEN_W;
   if (!(seen & 1 << PEN_F)) return PEN_F;
@@ -194,69 +193,8 @@ static void check_complete(const struct reader *r) {
     }
 }
 
-/* Of what an action needs, the first that is not done. `done` has kinds as bits, like `seen`.
- * False: all is done. */
-static bool find_need(const struct reader *r, const uint8_t *done, const struct pen_compute *action,
-                      struct pen_compute *need) {
-  size_t microbatches = r->partition->microbatch_count,
-         own = action->stage * microbatches + action->microbatch;
-  unsigned backward = 1 << PEN_B | 1 << PEN_I;
-  *need = *action;
-  if (action->kind == PEN_F) {
-    need->stage--;
-    return action->stage > 0 && !(done[own - microbatches] & 1 << PEN_F);
-  }
-  need->kind = action->kind == PEN_W ? PEN_I : PEN_F;
-  if (!(done[own] & 1 << need->kind)) return true;
-  if (action->kind == PEN_W || action->stage + 1u == r->partition->stage_count) return false;
-  need->stage++;
-  need->kind = r->seen[own + microbatches] & 1 << PEN_B ? PEN_B : PEN_I;
-  return !(done[own + microbatches] & backward);
-}
-
-/* Runs all rows with any costs; where they come to a stop, the order is wrong. Of the rows that
- * wait, one that waits for itself is named before others. */
-static void check_ends(struct reader *r) {
-  const struct pen_partition *p = r->partition;
-  const struct pen_order *order = r->order;
-  struct pen_stage_cost *cost = pen_new(p->stage_count, sizeof *cost);
-  const struct pen_timing *timing = pen_simulate(order, p, cost, -1);
-  uint8_t *done = pen_new((size_t)p->stage_count * p->microbatch_count, sizeof *done);
-  uint32_t *stop = pen_new(p->rank_count, sizeof *stop), found = PEN_NONE;
-  struct pen_compute need = {0}, other;
-  if (timing->complete) return;
-  for (uint32_t rank = 0; rank < p->rank_count; rank++)
-    for (; stop[rank] < order->count[rank] && timing->turn[rank][stop[rank]] != UINT64_MAX;
-         stop[rank]++) {
-      const struct pen_compute *action = &order->action[rank][stop[rank]];
-      done[(size_t)action->stage * p->microbatch_count + action->microbatch] |=
-          (uint8_t)(1 << action->kind);
-    }
-  for (uint32_t rank = 0; rank < p->rank_count; rank++) {
-    const struct pen_compute *action = &order->action[rank][stop[rank]];
-    if (stop[rank] == order->count[rank]) continue;
-    if (!find_need(r, done, action, &other) &&
-        !(action->overlaps && find_need(r, done, action + 1, &other)))
-      continue;
-    if (found != PEN_NONE && (p->rank_of[need.stage] == found || p->rank_of[other.stage] != rank))
-      continue;
-    found = rank;
-    need = other;
-  }
-  char text[32], needed[32];
-  const struct pen_compute *action = &order->action[found][stop[found]];
-  uint32_t maker = p->rank_of[need.stage];
-  pen_stop(PEN_EXIT_DATA,
-           "%s: row %u (rank %u), column %u (%s): needs %s, which has not run by then: row %u "
-           "stands at column %u",
-           r->path, found + 1, found, r->column[found][stop[found]],
-           pen_action_text(text, action->kind, action->stage, action->microbatch),
-           pen_action_text(needed, need.kind, need.stage, need.microbatch), maker + 1,
-           r->column[maker][stop[maker]]);
-}
-
-struct pen_order *pen_csv_read(const char *path, const char *text, size_t bytes,
-                               const struct pen_partition *partition, const char *placement) {
+struct pen_csv *pen_csv_read(const char *path, const char *text, size_t bytes,
+                             const struct pen_partition *partition, const char *placement) {
   uint32_t ranks = partition->rank_count;
   struct pen_order *order = pen_new(1, sizeof *order);
   *order = (struct pen_order){ranks, pen_new(ranks, sizeof *order->count),
@@ -272,6 +210,75 @@ struct pen_order *pen_csv_read(const char *path, const char *text, size_t bytes,
                                      sizeof *r.seen)};
   read_rows(&r, text, bytes);
   check_complete(&r);
-  check_ends(&r);
-  return order;
+  struct pen_csv *csv = pen_new(1, sizeof *csv);
+  *csv = (struct pen_csv){path, order, r.column};
+  return csv;
+}
+
+/* ---- orders that cannot finish ---- */
+
+/* The kinds, as bits, of what each rank can run; [stage * microbatches + microbatch]. */
+static uint8_t *kinds_done(const struct pen_order *order, const struct pen_partition *p,
+                           const uint32_t *done) {
+  uint8_t *kinds = pen_new((size_t)p->stage_count * p->microbatch_count, sizeof *kinds);
+  for (uint32_t rank = 0; rank < order->rank_count; rank++)
+    for (uint32_t index = 0; index < done[rank]; index++) {
+      const struct pen_compute *action = &order->action[rank][index];
+      kinds[(size_t)action->stage * p->microbatch_count + action->microbatch] |=
+          (uint8_t)(1 << action->kind);
+    }
+  return kinds;
+}
+
+struct dependency {
+  const struct pen_partition *partition;
+  const uint8_t *done, *seen; /* kinds_done() of what can run, and of the whole order */
+};
+
+/* Finds the first of what an action needs that is not done. False: all is done. */
+static bool find_need(const struct dependency *d, const struct pen_compute *action,
+                      struct pen_compute *need) {
+  size_t microbatches = d->partition->microbatch_count,
+         own = action->stage * microbatches + action->microbatch;
+  unsigned backward = 1 << PEN_B | 1 << PEN_I;
+  *need = *action;
+  if (action->kind == PEN_F) {
+    need->stage--;
+    return action->stage > 0 && !(d->done[own - microbatches] & 1 << PEN_F);
+  }
+  need->kind = action->kind == PEN_W ? PEN_I : PEN_F;
+  if (!(d->done[own] & 1 << need->kind)) return true;
+  if (action->kind == PEN_W || action->stage + 1u == d->partition->stage_count) return false;
+  need->stage++;
+  need->kind = d->seen[own + microbatches] & 1 << PEN_B ? PEN_B : PEN_I;
+  return !(d->done[own + microbatches] & backward);
+}
+
+void pen_csv_fail_deadlock(const struct pen_csv *csv, const struct pen_partition *p,
+                           const uint32_t *done) {
+  const struct pen_order *order = csv->order;
+  struct dependency d = {p, kinds_done(order, p, done), kinds_done(order, p, order->count)};
+  uint32_t found = PEN_NONE;
+  struct pen_compute need = {0}, other;
+  /* Prefer a rank that waits for itself. */
+  for (uint32_t rank = 0; rank < p->rank_count; rank++) {
+    const struct pen_compute *action = &order->action[rank][done[rank]];
+    if (done[rank] == order->count[rank]) continue;
+    if (!find_need(&d, action, &other) && !(action->overlaps && find_need(&d, action + 1, &other)))
+      continue;
+    if (found != PEN_NONE && (p->rank_of[need.stage] == found || p->rank_of[other.stage] != rank))
+      continue;
+    found = rank;
+    need = other;
+  }
+  char text[32], needed[32];
+  const struct pen_compute *action = &order->action[found][done[found]];
+  uint32_t maker = p->rank_of[need.stage];
+  pen_stop(PEN_EXIT_DATA,
+           "%s: row %u (rank %u), column %u (%s): needs %s, which has not run by then: row %u "
+           "stops at column %u",
+           csv->path, found + 1, found, csv->column[found][done[found]],
+           pen_action_text(text, action->kind, action->stage, action->microbatch),
+           pen_action_text(needed, need.kind, need.stage, need.microbatch), maker + 1,
+           csv->column[maker][done[maker]]);
 }

@@ -1,5 +1,5 @@
 /* v_half.c: the V-Half schedule. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 
 /* The block of rank r among P: F down at 2r, F up at 3P-2-r, I up at 3P-1+d+2r, I down at 6P-2+d-r;
@@ -9,7 +9,7 @@
  * holds: P/2 + 1 microbatches, or (P+1)/2 for odd P, of two stages each. Source: Qi et al. 2024,
  * arXiv 2405.15362, section 4.2 and appendix; offsets as in
  * github.com/sail-sg/zero-bubble-pipeline-parallelism. */
-void pen_schedule_v_half(const struct pen_composer *composer) {
+void pen_compose_v_half(const struct pen_composer *composer) {
   uint32_t ranks = composer->rank_count, delay = ranks % 2 ? 0 : 3;
   struct pen_building_block *block = pen_new(ranks, sizeof *block);
   for (uint32_t r = 0; r < ranks; r++)

@@ -1,5 +1,5 @@
 /* v_min.c: the V-Min schedule. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "gen/base/arena.h"
 
 /* The block of rank r among P: F down at r, F up at 2P-1-r, I up at 2P+d+r, I down at 4P-1+d-r; d
@@ -9,7 +9,7 @@
  * chain that there is, and costs a bubble; costs of F, I and W that differ much cost more. Source:
  * Qi et al. 2024, arXiv 2405.15362, section 4.2 and appendix; offsets as in
  * github.com/sail-sg/zero-bubble-pipeline-parallelism. */
-void pen_schedule_v_min(const struct pen_composer *composer) {
+void pen_compose_v_min(const struct pen_composer *composer) {
   uint32_t ranks = composer->rank_count, delay = ranks % 3 ? 0 : 2;
   struct pen_building_block *block = pen_new(ranks, sizeof *block);
   for (uint32_t r = 0; r < ranks; r++)

@@ -1,5 +1,5 @@
 /* zero_bubble_v.c: the ZB-V schedule. */
-#include "gen/schedule/schedule.h"
+#include "gen/schedule/internal.h"
 #include "runtime/plan/plan.h"
 
 /* How far one rank has come: of its two stages, down (rank r) and up (2P-1-r), the next F, I and W.
@@ -62,7 +62,7 @@ static void compose_rank(struct state *state) {
   while (state->next[W][DOWN] < count) run(state, W, DOWN);
 }
 
-void pen_schedule_zero_bubble_v(const struct pen_composer *composer) {
+void pen_compose_zero_bubble_v(const struct pen_composer *composer) {
   for (uint32_t rank = 0; rank < composer->rank_count; rank++)
     compose_rank(&(struct state){.composer = composer, .rank = rank});
 }

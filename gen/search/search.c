@@ -40,10 +40,11 @@
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
 
 /* Actions timed for each second that was asked for: about that on the machine where this was
  * written. */

@@ -8,9 +8,9 @@
 #include "gen/schedule/schedule.h"
 #include "gen/base/arena.h"
 #include "gen/schedule/order.h"
-#include "gen/schedule/compose.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
+#include "gen/topology/schedule_table.h"
 
 static double energy(struct pen_search_value value) { return value.greatest + 0.01 * value.mean; }
 
@@ -82,7 +82,7 @@ static void try_table(struct pen_search_seeds *starts, const struct pen_topology
         c->stages_per_rank > schedule->stages_maximum)
       continue;
     if (schedule->strict && !same && zigzag != !strcmp(schedule->placement, "v")) continue;
-    if (schedule->suits && !schedule->suits(c->rank_count, c->stages_per_rank, c->microbatch_count))
+    if (!pen_schedule_suits(schedule, c->rank_count, c->stages_per_rank, c->microbatch_count))
       continue;
     try_row(starts, topology, board, schedule, list);
   }

@@ -39,7 +39,7 @@
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
 

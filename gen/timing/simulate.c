@@ -273,3 +273,11 @@ struct pen_timing *pen_simulate(const struct pen_order *order,
       timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;
   return timing;
 }
+
+uint32_t *pen_timing_done(const struct pen_timing *timing, const struct pen_order *order) {
+  uint32_t *done = pen_new(order->rank_count, sizeof *done);
+  for (uint32_t rank = 0; rank < order->rank_count; rank++)
+    while (done[rank] < order->count[rank] && timing->turn[rank][done[rank]] != UINT64_MAX)
+      done[rank]++;
+  return done;
+}

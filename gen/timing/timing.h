@@ -57,6 +57,9 @@ struct pen_timing *pen_simulate(const struct pen_order *order,
                                 const struct pen_partition *partition,
                                 const struct pen_stage_cost *cost, double overlap_cost);
 
+/* [rank]: how many actions of an order that cannot finish can run. */
+uint32_t *pen_timing_done(const struct pen_timing *timing, const struct pen_order *order);
+
 /* The same but for the lower bound, of lists that hold rows of the exchange between replicas, too:
  * such a row starts when its rank is free. It finds its peers where it is itself, for all replicas
  * run alike. */

@@ -1,19 +1,15 @@
-/* canonical.c: a settled topology as text that does not depend on how it was written, and as make's
- * dependencies. */
+/* canonical.c: the settings as text that does not depend on how they were written. */
 #include <stdio.h>
-#include <errno.h>
 #include <string.h>
 
 #include <nettle/sha2.h>
 
 #include "gen/base/arena.h"
-#include "gen/base/error.h"
 #include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
 #include "gen/topology/value.h"
 
-/* A path does not enter the digest, but what lies there: the SHA-256 of the schedule's file, when
- * it is used. */
+/* For a schedule file, the SHA-256 of its content instead of its path. */
 static const char *canonical_value(const struct pen_topology *topology,
                                    const struct pen_setting *setting) {
   if (setting->offset != offsetof(struct pen_topology, pipeline_schedule_file))
@@ -39,34 +35,4 @@ const char *pen_topology_canonical(const struct pen_topology *topology) {
     bytes += strlen(line);
   }
   return text;
-}
-
-/* Writes a file's name as make wants it; in a rule's target a per cent sign would make a pattern.
- */
-static void write_name(FILE *out, const char *name, bool target) {
-  for (; *name; name++) {
-    if (*name == '$') fputc('$', out);
-    if (strchr(" \t#\\", *name) || (target && strchr(":%", *name))) fputc('\\', out);
-    fputc(*name, out);
-  }
-}
-
-void pen_topology_write_dependencies(const struct pen_topology *topology, const char *target,
-                                     const char *path) {
-  FILE *out = fopen(path, "w");
-  if (!out) pen_stop(PEN_EXIT_CREATE, "%s: %s", path, strerror(errno));
-  write_name(out, target, true);
-  fputc(':', out);
-  for (size_t i = 0; i < topology->sources.count; i++) {
-    fputc(' ', out);
-    write_name(out, topology->sources.value[i], false);
-  }
-  fputs("\n", out);
-  for (size_t i = 0; i < topology->sources.count; i++) {
-    fputc('\n', out);
-    write_name(out, topology->sources.value[i], true);
-    fputs(":\n", out);
-  }
-  bool failed = ferror(out);
-  if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "%s: %s", path, strerror(errno));
 }

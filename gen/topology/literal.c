@@ -1,9 +1,9 @@
-/* text.c: quoted strings of a topology file, and values as messages show them. */
+/* literal.c: quoted strings of a topology file, and values as messages show them. */
 #include <ctype.h>
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/topology/source.h"
+#include "gen/topology/literal.h"
 
 enum { SHOWN_BYTES_MAX = 100 };
 
@@ -33,7 +33,7 @@ static const char *read_escape(const char *at, const char *end, char *out) {
   return at;
 }
 
-const char *pen_source_string(const char *from, const char *end, const char **string) {
+const char *pen_literal_string(const char *from, const char *end, const char **string) {
   const char *close = from;
   while (close < end && *close != '"' && *close != '\n')
     close += *close == '\\' && close + 1 < end && close[1] != '\n' ? 2 : 1;
@@ -68,7 +68,7 @@ static size_t character_bytes(const char *text, size_t bytes) {
   return overlong || outside ? 0 : length;
 }
 
-const char *pen_source_shown(const char *text, size_t bytes) {
+const char *pen_literal_shown(const char *text, size_t bytes) {
   char *shown = pen_new(SHOWN_BYTES_MAX + sizeof "...", 1);
   size_t out = 0;
   for (size_t i = 0; i < bytes;) {

@@ -1,14 +1,26 @@
 # gen/topology: reads the topology file into settings
 libgen_a_SOURCES += \
-  %reldir%/built.c \
   %reldir%/canonical.c \
+  %reldir%/defaults.c \
+  %reldir%/defaults.h \
+  %reldir%/families.def \
+  %reldir%/family_table.c \
+  %reldir%/family_table.h \
   %reldir%/literal.c \
+  %reldir%/literal.h \
+  %reldir%/message.c \
+  %reldir%/message.h \
   %reldir%/read.c \
   %reldir%/schedule_file.c \
+  %reldir%/schedule_file.h \
+  %reldir%/schedule_table.c \
+  %reldir%/schedule_table.h \
   %reldir%/schedules.def \
   %reldir%/settings.c \
   %reldir%/settings.def \
   %reldir%/settings.h \
+  %reldir%/shapes.c \
+  %reldir%/shapes.h \
   %reldir%/source.c \
   %reldir%/source.h \
   %reldir%/topology.h \
@@ -16,4 +28,5 @@ libgen_a_SOURCES += \
   %reldir%/validate.h \
   %reldir%/value.c \
   %reldir%/value.h \
-  %reldir%/weight_decay.c
+  %reldir%/weight_decay.c \
+  %reldir%/weight_decay.h

@@ -23,12 +23,15 @@
 
 #include <stdio.h>
 #include <libconfig.h>
-#include <stdarg.h>
 #include <string.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/literal.h"
 #include "gen/base/error.h"
 #include "gen/topology/settings.h"
+#include "gen/topology/defaults.h"
+#include "gen/topology/message.h"
+#include "gen/topology/shapes.h"
 #include "gen/topology/validate.h"
 #include "gen/topology/source.h"
 #include "gen/topology/value.h"
@@ -37,49 +40,9 @@
 /* Static, so that it is still in reach, and no leak, where a message ends the generator. */
 static config_t config;
 
-static struct pen_origin *origin_of(const struct pen_topology *topology,
-                                    const struct pen_setting *setting) {
-  return (struct pen_origin *)&topology->origin[setting - pen_settings];
-}
-
-/* ---- messages ---- */
-
-/* `FILE:LINE: GROUP.NAME = VALUE: `, or `FILE: GROUP.NAME = VALUE: ` for a default, or `FILE:
- * GROUP.NAME: ` for nothing. */
-static const char *head_of(const struct pen_topology *topology, const struct pen_setting *setting) {
-  const struct pen_origin *origin = origin_of(topology, setting);
-  const char *where = origin->where ? origin->where : pen_text("%s: ", topology->path);
-  const char *text = origin->where ? origin->text : pen_value_text(topology, setting);
-  return pen_text("%s%s.%s%s%s: ", where, setting->group, setting->name, text ? " = " : "",
-                  text ? text : "");
-}
-
-void pen_topology_fail(const struct pen_topology *topology, const char *path, const char *format,
-                       ...) {
-  char reason[1000];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(reason, sizeof reason, format, list);
-  va_end(list);
-  const struct pen_setting *setting = pen_setting_find_path(path);
-  pen_stop(PEN_EXIT_TOPOLOGY, "%s%s",
-           setting ? head_of(topology, setting) : pen_text("%s: %s: ", topology->path, path),
-           reason);
-}
-
-void pen_topology_warn(const struct pen_topology *topology, const char *path, const char *format,
-                       ...) {
-  char reason[1000];
-  va_list list;
-  va_start(list, format);
-  vsnprintf(reason, sizeof reason, format, list);
-  va_end(list);
-  fprintf(stderr, "%swarning: %s\n", head_of(topology, pen_setting_find_path(path)), reason);
-}
-
 static void set(struct pen_topology *topology, const struct pen_setting *setting,
                 const struct pen_written_value *value, struct pen_origin origin) {
-  *origin_of(topology, setting) = origin;
+  *pen_topology_origin(topology, setting) = origin;
   *(bool *)((char *)topology + setting->has_offset) = true;
   if (!pen_value_set(topology, setting, value))
     pen_topology_fail(topology, pen_text("%s.%s", setting->group, setting->name), "%s",
@@ -227,14 +190,14 @@ static void take_override(struct pen_topology *topology, const char *override) {
   const char *equals = strchr(override, '=');
   size_t bytes = equals ? (size_t)(equals - override) : strlen(override);
   const char *path = pen_text("%.*s", (int)bytes, override), *text = equals ? equals + 1 : "";
-  const char *shown = pen_source_shown(text, strlen(text));
+  const char *shown = pen_literal_shown(text, strlen(text));
   const struct pen_setting *setting = pen_setting_find_path(path);
   if (pen_setting_is_group(path))
     pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: a group: -s %s.NAME=VALUE, with one of %s", path,
              shown, path, pen_setting_names(path));
   if (!setting)
     pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; %s",
-             pen_source_shown(path, bytes), shown, pen_setting_hint(path));
+             pen_literal_shown(path, bytes), shown, pen_setting_hint(path));
   struct pen_written_value value = pen_value_from_text(setting, text);
   set(topology, setting, &value, (struct pen_origin){"-s ", shown, NULL});
 }
@@ -242,37 +205,12 @@ static void take_override(struct pen_topology *topology, const char *override) {
 static void take_defaults(struct pen_topology *topology) {
   for (size_t i = 0; i < pen_setting_count; i++) {
     const struct pen_setting *setting = &pen_settings[i];
-    if (!setting->otherwise || origin_of(topology, setting)->where) continue;
+    if (!setting->otherwise || pen_topology_origin(topology, setting)->where) continue;
     struct pen_written_value value = pen_value_from_text(setting, setting->otherwise);
     if (!pen_value_set(topology, setting, &value))
       pen_stop(PEN_EXIT_TOPOLOGY, "settings.def: the default of %s.%s is not allowed",
                setting->group, setting->name);
   }
-}
-
-struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index) {
-  struct pen_topology *shape = pen_new(1, sizeof *shape);
-  const struct pen_setting *from = pen_setting_find_path("shapes.microbatches"),
-                           *to = pen_setting_find_path("pipeline.microbatches");
-  struct pen_origin *origin = pen_new(pen_setting_count, sizeof *origin);
-  *shape = *topology;
-  shape->sequence = topology->shapes_sequence.value[index];
-  shape->pipeline_microbatches = topology->shapes_microbatches.value[index];
-  memcpy(origin, topology->origin, pen_setting_count * sizeof *origin);
-  shape->origin =
-      origin; /* a schedule that refuses the count of microbatches names the line where it stands */
-  *origin_of(shape, to) =
-      (struct pen_origin){topology->origin[from - pen_settings].where,
-                          pen_text("%lld", (long long)shape->pipeline_microbatches), NULL};
-  return shape;
-}
-
-struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence) {
-  struct pen_topology *window = pen_new(1, sizeof *window);
-  *window = *topology;
-  window->sequence = sequence;
-  window->pipeline_microbatches = window->batch_microbatch = 1;
-  return window;
 }
 
 static const char *base_name(const char *path) {
@@ -303,7 +241,11 @@ struct pen_topology *pen_topology_read(const char *path, const char *const *over
     sha256_update(&hash, strlen(override[i]) + 1, (const uint8_t *) override[i]);
   }
   take_defaults(topology);
+  pen_topology_require(topology);
+  pen_topology_set_defaults(topology);
+  pen_topology_sort_shapes(topology);
   pen_topology_validate(topology);
+  pen_topology_expand_lists(topology);
   sha256_update(&hash, topology->schedule_bytes, (const uint8_t *)topology->schedule_text);
   sha256_digest(&hash, sizeof topology->source_digest, topology->source_digest);
   return topology;

@@ -1,6 +1,7 @@
-/* schedule_file.c: finds and reads pipeline.schedule_file when the topology is settled: its content
- * belongs to the digest, and make must know of it; and where pipeline.placement is not set, its
- * first row tells. What else it says is csv.c's. */
+/* schedule_file.c: reads pipeline.schedule_file. Its content is part of the digest, and make must
+ * know of it. gen/schedule/torch_csv.c parses it. */
+#include "gen/topology/schedule_file.h"
+
 #include <stdio.h>
 #include <ctype.h>
 #include <errno.h>
@@ -8,9 +9,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
-#include "gen/topology/topology.h"
 #include "gen/topology/settings.h"
-#include "gen/topology/validate.h"
 
 /* Relative to the file that names it; from the command line, to the current folder. */
 static const char *find_path(const struct pen_topology *t) {
@@ -20,7 +19,7 @@ static const char *find_path(const struct pen_topology *t) {
   return *named == '/' || !slash ? named : pen_text("%.*s%s", (int)(slash - by) + 1, by, named);
 }
 
-void pen_topology_take_schedule_file(struct pen_topology *t) {
+void pen_topology_read_schedule_file(struct pen_topology *t) {
   enum { CHUNK_BYTES = 1 << 16 };
   t->schedule_path = find_path(t);
   FILE *file = fopen(t->schedule_path, "r");
@@ -42,8 +41,8 @@ void pen_topology_take_schedule_file(struct pen_topology *t) {
   t->sources = (struct pen_strings){.count = t->sources.count + 1, .value = source};
 }
 
-/* The stages of rank 0 are multiples of the ranks in a loop; in a V every second turn ends on it: 2
- * x ranks - 1, and so on. */
+/* In a loop the stages of rank 0 are multiples of the number of ranks; in a V some are 2 x ranks -
+ * 1 modulo 2 x ranks. */
 const char *pen_topology_placement_of_file(const struct pen_topology *t) {
   const char *end = memchr(t->schedule_text, '\n', t->schedule_bytes);
   if (!end || t->pipeline_ranks == 1) return "loop";

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/literal.h"
 #include "gen/base/error.h"
 
 enum { INCLUDE_DEPTH_MAX = 16, INCLUDES_MAX = 1000, NESTING_MAX = 64, SOURCE_BYTES_MAX = 16 << 20 };
@@ -94,7 +95,7 @@ static void emit_literal(struct scanner *scanner, const char *text, const char *
 }
 
 static void set_value(struct scanner *scanner, size_t written, const char *text, size_t bytes) {
-  if (written != NOTHING) scanner->source->written[written].value = pen_source_shown(text, bytes);
+  if (written != NOTHING) scanner->source->written[written].value = pen_literal_shown(text, bytes);
 }
 
 /* ---- tokens ---- */
@@ -180,11 +181,11 @@ static void scan_word(struct scanner *scanner, struct reading *reading) {
 
 static void scan_string(struct scanner *scanner, struct reading *reading) {
   const char *start = reading->at, *string = "";
-  reading->at = pen_source_string(start + 1, reading->end, &string);
+  reading->at = pen_literal_string(start + 1, reading->end, &string);
   if (!reading->at) {
     const char *line_end = memchr(start, '\n', (size_t)(reading->end - start));
     const char *shown =
-        pen_source_shown(start, (size_t)((line_end ? line_end : reading->end) - start));
+        pen_literal_shown(start, (size_t)((line_end ? line_end : reading->end) - start));
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s: a string must end on its line", where(reading), shown);
   }
   const char *text = pen_text("%.*s", (int)(reading->at - start), start);
@@ -332,7 +333,7 @@ static void scan_include(struct scanner *scanner, struct reading *reading) {
   const char *name = "", *at = reading->at + strlen("@include");
   while (at < reading->end && (*at == ' ' || *at == '\t')) at++;
   const char *after =
-      at < reading->end && *at == '"' ? pen_source_string(at + 1, reading->end, &name) : NULL;
+      at < reading->end && *at == '"' ? pen_literal_string(at + 1, reading->end, &name) : NULL;
   if (!begins_line(reading) || !after || !*name)
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s@include: stands at the start of a line, with a file name in quotes after it",
@@ -340,7 +341,7 @@ static void scan_include(struct scanner *scanner, struct reading *reading) {
   const char *slash = strrchr(reading->path, '/');
   int folder = slash && *name != '/' ? (int)(slash + 1 - reading->path) : 0;
   const char *why =
-      pen_text("%s@include \"%s\": ", where(reading), pen_source_shown(name, strlen(name)));
+      pen_text("%s@include \"%s\": ", where(reading), pen_literal_shown(name, strlen(name)));
   if (reading->depth == INCLUDE_DEPTH_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY, "%sat most %d includes within each other", why, INCLUDE_DEPTH_MAX);
   if (scanner->visits > INCLUDES_MAX)

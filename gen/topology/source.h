@@ -53,14 +53,4 @@ const char *pen_source_where(const struct pen_source *source, size_t line);
 const struct pen_written *pen_source_find(const struct pen_source *source, size_t depth,
                                           const char *group, const char *name);
 
-/* ---- text.c ---- */
-
-/* Reads what follows an opening quote, in libconfig's notation. Returns the byte after the closing
- * quote, or null when there is none before `end` or the end of the line. Sets what the string says.
- */
-const char *pen_source_string(const char *from, const char *end, const char **string);
-
-/* A value for a message: on one line, in UTF-8 without control characters, cut when long. */
-const char *pen_source_shown(const char *text, size_t bytes);
-
 #endif

@@ -64,28 +64,11 @@ struct pen_topology {
 struct pen_topology *pen_topology_read(const char *path, const char *const *override,
                                        size_t override_count);
 
-/* The same deployment with steps of shape `index` of settings shapes: what it says of sequence and
- * microbatches. */
-struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index);
-/* The same with steps of a single window, of that many tokens. */
-struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence);
-
-/* Ends the generator with the message of a setting (78), naming file and line or -s: for passes
- * that find settings at odds. `setting` is "pipeline.microbatches"; the value is printed as it was
- * written (or as it was settled). */
-_Noreturn void pen_topology_fail(const struct pen_topology *topology, const char *setting,
-                                 const char *format, ...) __attribute__((format(printf, 3, 4)));
-
 /* model.dtype as enum pen_dtype. */
 uint8_t pen_topology_dtype(const struct pen_topology *topology);
 
 /* The settled settings as canonical text, one `group.name = value` a line in the order of
  * settings.def, for the digest. */
 const char *pen_topology_canonical(const struct pen_topology *topology);
-
-/* Writes make's dependencies: `target: sources`, and an empty rule for each source so that one that
- * vanishes breaks nothing. */
-void pen_topology_write_dependencies(const struct pen_topology *topology, const char *target,
-                                     const char *path);
 
 #endif

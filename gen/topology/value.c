@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "gen/base/arena.h"
+#include "gen/topology/literal.h"
 #include "gen/topology/topology.h"
 
 /* ---- one literal ---- */
@@ -137,7 +138,7 @@ static struct pen_literal literal_of(const struct pen_setting *setting, const ch
                                      size_t bytes) {
   struct pen_literal literal = {.text = pen_text("%.*s", (int)bytes, text)};
   const char *end = literal.text + bytes;
-  if (*literal.text == '"' && pen_source_string(literal.text + 1, end, &literal.string) == end)
+  if (*literal.text == '"' && pen_literal_string(literal.text + 1, end, &literal.string) == end)
     return literal;
   literal.string =
       setting->type == PEN_STRING || setting->type == PEN_STRINGS ? literal.text : NULL;

@@ -2,14 +2,14 @@
  * optimizer.weight_decay, norm gains and biases not at all (as in nanoGPT and llm.c). A group
  * "ENDING=DECAY" of optimizer.weight_decay_groups sets another for the tensors whose names end so;
  * of several groups the first that fits counts. */
+#include "gen/topology/weight_decay.h"
+
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/model/graph.h"
 #include "gen/base/arena.h"
-#include "gen/topology/topology.h"
-#include "runtime/plan/plan.h"
+#include "gen/topology/message.h"
 
 /* Whether a group's ending is that of the name. */
 static bool fits(const char *group, const char *name) {

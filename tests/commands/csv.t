@@ -12,7 +12,7 @@ pipeline = { ranks = 4; microbatches = 8; schedule = "1f1b"; };
 EOF
 
 # ---- there and back, every schedule that has a rule ----
-sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, "\([^"]*\)",.*/\1/p' "$top_srcdir/gen/topology/schedules.def" >names
+sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, [a-z0-9_]*, "\([^"]*\)",.*/\1/p' "$top_srcdir/gen/topology/schedules.def" >names
 case_of() { # NAME: the settings of its plan
   case $1 in
     zero_bubble_v | dual_pipe_v | v_half | v_min | interleaved | looped*) # a file tells of a V by itself
@@ -70,22 +70,22 @@ edit '3s/2F1/2F/' && refused "no microbatch" 65 \
 edit '3s/2F1/2SEND_F1/' && refused "a send" 65 "bad.csv: row 3 (rank 2), column 2 (2SEND_F1): a compute-only CSV has no sends and receives"
 edit '3s/2F1/(2F1;2B0)/' && refused "a pair without its name" 65 \
   "bad.csv: row 3 (rank 2), column 2 ((2F1;2B0)): a pair that overlaps is written (3F1;4B0)OVERLAP_F_B"
-edit '4s/3B1/3B0/' && refused "an action twice" 65 "bad.csv: row 4 (rank 3), column 4 (3B0): 3B0 stands in this row already"
+edit '4s/3B1/3B0/' && refused "an action twice" 65 "bad.csv: row 4 (rank 3), column 4 (3B0): 3B0 is in this row already"
 edit '4s/3B1/3W1/' && refused "a backward in part" 65 "bad.csv: row 4 (rank 3): 3I1 is missing"
 edit '4s/3B1/3B1,3W1/' && refused "a backward whole and in part" 65 \
-  "bad.csv: row 4 (rank 3), column 5 (3W1): a backward is either B, or I and W: 3B1 stands in this row already"
+  "bad.csv: row 4 (rank 3), column 5 (3W1): a backward is either B, or I and W: 3B1 is in this row already"
 edit '4s/,3B1//' && refused "an action is missing" 65 "bad.csv: row 4 (rank 3): 3B1 is missing"
 edit 4d && refused "a row is missing" 65 "bad.csv: row 4 (rank 3) is missing: there are 4 ranks, and a row for each"
 edit '$s/$/\n0F0/' && refused "a row too many" 65 "bad.csv: row 5 (rank 4), column 1 (0F0): there are 4 ranks, and a row for each"
 edit '4s/3F0,3B0/3B0,3F0/' && refused "a backward before its forward" 65 \
-  "bad.csv: row 4 (rank 3), column 1 (3B0): needs 3F0, which has not run by then: row 4 stands at column 1"
+  "bad.csv: row 4 (rank 3), column 1 (3B0): needs 3F0, which has not run by then: row 4 stops at column 1"
 edit '1s/0F3,0B0/0B0,0F3/; 4s/3F0,3B0,3F1,3B1,3F2,3B2,3F3,3B3/3F0,3F1,3F2,3F3,3B0,3B1,3B2,3B3/' &&
   refused "rows that wait for each other" 65 \
-    "bad.csv: row 1 (rank 0), column 4 (0B0): needs 1B0, which has not run by then: row 2 stands at column 4"
+    "bad.csv: row 1 (rank 0), column 4 (0B0): needs 1B0, which has not run by then: row 2 stops at column 4"
 edit '4s/3F1,3B1,3F2,3B2/3F1,3F2,(3B1;3B2)OVERLAP_F_B/' && refused "a pair that adds to one gradient" 65 \
   "bad.csv: row 4 (rank 3), column 5 ((3B1;3B2)OVERLAP_F_B): both add to the gradients of stage 3, and so cannot overlap"
 edit '4s/3F1,3B1/(3F1;3B1)OVERLAP_F_B/' && refused "a pair in need of itself" 65 \
-  "bad.csv: row 4 (rank 3), column 3 (3F1): needs 3F1, which has not run by then: row 4 stands at column 3"
+  "bad.csv: row 4 (rank 3), column 3 (3F1): needs 3F1, which has not run by then: row 4 stops at column 3"
 printf '0F0,\000,0F1\n' >bad.csv
 refused "a zero byte" 65 "bad.csv: row 1 (rank 0), column 2 (?): no action, and not empty"
 : >bad.csv

@@ -213,7 +213,7 @@ while IFS=$tab read -r path type allowed; do
 done <settings
 
 # SCHEDULES in a message stands for the names of the table.
-schedules=$(sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, \("[^"]*"\),.*/\1/p' "$top_srcdir/gen/topology/schedules.def" |
+schedules=$(sed -n 's/^PEN_SCHEDULE([a-z0-9_]*, [a-z0-9_]*, [a-z0-9_]*, \("[^"]*"\),.*/\1/p' "$top_srcdir/gen/topology/schedules.def" |
   awk '{ line[NR] = $0 } END { for (i = 1; i <= NR; i++) printf "%s%s", line[i], i == NR - 1 ? " or " : i < NR ? ", " : "" }')
 say() { printf '%s\n' "$1" | sed "s/SCHEDULES/$schedules/"; }
 

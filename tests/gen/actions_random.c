@@ -12,7 +12,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/lower/lower.h"
 #include "gen/verify/verify.h"
 #include "runtime/plan/plan.h"

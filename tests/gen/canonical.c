@@ -12,6 +12,7 @@
 #include <cmocka.h>
 
 #include "gen/base/arena.h"
+#include "gen/output.h"
 #include "gen/topology/topology.h"
 
 static char folder[] = "/tmp/penstock-canonical-XXXXXX";
@@ -254,7 +255,7 @@ static void dependencies_are_escaped(void **state) {
   const char *part = write_text("a $b.cfg", base);
   const struct pen_topology *topology = settle("@include \"a $b.cfg\"", NULL);
   const char *path = pen_text("%s/d", folder);
-  pen_topology_write_dependencies(topology, "plan/x y.c", path);
+  pen_output_dependencies(topology, "plan/x y.c", path);
   const char *escaped = pen_text("%s/a\\ $$b.cfg", folder), *whole = topology->path;
   assert_string_equal(read_text(path), pen_text("plan/x\\ y.c: %s %s\n\n%s:\n\n%s:\n", whole,
                                                 escaped, whole, escaped));

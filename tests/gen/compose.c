@@ -6,7 +6,7 @@
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
 #include "gen/lower/lower.h"
 #include "gen/verify/verify.h"
@@ -17,6 +17,7 @@
 #include <unistd.h>
 
 #include "tests/support/plans.h"
+#include "gen/topology/schedule_table.h"
 
 #define least(a, b) ((a) < (b) ? (a) : (b))
 
@@ -225,15 +226,15 @@ static void rules_hold_beyond_golden_sizes(void **state) {
 
 /* ---- what schedules.def says of bubble and peak ---- */
 
-#define PEN_SCHEDULE(key, function, name, bubble, peak, holds, ...) \
-  static double bubble_of_##key(long P, long s, long m, long w) {   \
-    return (void)P, (void)s, (void)m, (void)w, 1. * bubble;         \
-  }                                                                 \
-  static long peak_of_##key(long P, long s, long m, long w) {       \
-    return (void)P, (void)s, (void)m, (void)w, peak;                \
-  }                                                                 \
-  static bool holds_of_##key(long P, long s, long m, long w) {      \
-    return (void)P, (void)s, (void)m, (void)w, holds;               \
+#define PEN_SCHEDULE(key, compose, suits, name, bubble, peak, holds, ...) \
+  static double bubble_of_##key(long P, long s, long m, long w) {         \
+    return (void)P, (void)s, (void)m, (void)w, 1. * bubble;               \
+  }                                                                       \
+  static long peak_of_##key(long P, long s, long m, long w) {             \
+    return (void)P, (void)s, (void)m, (void)w, peak;                      \
+  }                                                                       \
+  static bool holds_of_##key(long P, long s, long m, long w) {            \
+    return (void)P, (void)s, (void)m, (void)w, holds;                     \
   }
 #include "gen/topology/schedules.def"
 static const struct {

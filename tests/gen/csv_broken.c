@@ -92,13 +92,15 @@ static char *(*const ways[])(const char *text, uint64_t *seed) = {swapped,      
 
 static void read_and_verify(const char *text, const struct pen_partition *partition) {
   struct pen_problem problem;
-  struct pen_order *order = pen_csv_read("broken.csv", text, strlen(text), partition, "test");
+  const struct pen_csv *csv = pen_csv_read("broken.csv", text, strlen(text), partition, "test");
+  const struct pen_order *order = csv->order;
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   int kind = PEN_EVAL;
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++)
       if (order->action[rank][index].kind != PEN_F) kind = PEN_TRAIN;
   struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+  if (!timing->complete) pen_csv_fail_deadlock(csv, partition, pen_timing_done(timing, order));
   struct pen_lowered *lowered = pen_lower(order, partition, timing, kind, false);
   bool right = pen_verify_actions(lowered->action, lowered->count, partition->rank_count,
                                   partition->stage_count, partition->microbatch_count,

@@ -11,6 +11,7 @@
 #include "gen/partition/partition.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
+#include "gen/topology/schedule_table.h"
 #include "tests/support/plan_fixture.h"
 
 static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank, int64_t layers,

@@ -7,10 +7,11 @@
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/topology/schedule_table.h"
 #include "tests/support/plans.h"
 
 /* ---- cases ---- */
@@ -356,7 +357,7 @@ static struct pen_order *named_order(const struct pen_topology *topology,
   bool placed = stages == 1 || !schedule->strict || zigzag == !strcmp(schedule->placement, "v");
   if (stages < schedule->stages_minimum || stages > schedule->stages_maximum || !placed)
     return NULL;
-  if (schedule->suits && !schedule->suits(ranks, stages, partition->microbatch_count)) return NULL;
+  if (!pen_schedule_suits(schedule, ranks, stages, partition->microbatch_count)) return NULL;
   return pen_compose(
       named_topology(topology, named[index].name, named[index].warmup, named[index].zero_bubble),
       partition);

@@ -1,6 +1,7 @@
 /* verify_replicas.c: what may be wrong with the rows by which replicas come to one gradient; each
  * defect is rejected in its own words. */
 #include "gen/verify/verify.h"
+#include "gen/topology/schedule_table.h"
 #include "tests/support/broken.h"
 
 static bool has_replicas(const struct part *p) {

@@ -10,10 +10,11 @@
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
 #include "gen/lower/lower.h"
 #include "gen/topology/topology.h"
+#include "gen/topology/shapes.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 

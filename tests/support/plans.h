@@ -16,10 +16,9 @@
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
-#include "gen/schedule/compose.h"
+#include "gen/schedule/schedule.h"
 #include "gen/schedule/action_text.h"
 #include "gen/topology/topology.h"
-#include "gen/schedule/schedule.h"
 
 /* The folder of the tests' files: automake's top_srcdir, or the current one's. */
 static inline const char *tests_path(const char *name) {

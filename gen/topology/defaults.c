@@ -1,0 +1,195 @@
+/* defaults.c: settings that must be given, and defaults that depend on other settings. */
+#include "gen/topology/defaults.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/topology/family_table.h"
+#include "gen/topology/message.h"
+#include "gen/topology/schedule_file.h"
+#include "gen/topology/schedule_table.h"
+#include "gen/topology/settings.h"
+
+const char *pen_device_auto = "cpu";
+
+enum { LOSS_ROWS_ON_GPU = 2048 }; /* enough rows for the full rate of the matrix products */
+
+/* ---- what is missing ---- */
+
+static bool is_given(const struct pen_topology *topology, const char *path) {
+  return pen_topology_origin(topology, pen_setting_find_path(path))->where != NULL;
+}
+
+static const char *allowed(const char *path) {
+  if (!strcmp(path, "pipeline.schedule")) return pen_setting_quoted(pen_schedule_names + 1);
+  if (!strcmp(path, "model.family")) return pen_setting_quoted(pen_family_names + 1);
+  return pen_setting_allowed(pen_setting_find_path(path));
+}
+
+/* `paths` are separated by spaces; `why` goes before what is allowed. */
+static void require(const struct pen_topology *topology, const char *paths, const char *why) {
+  while (*paths) {
+    size_t bytes = strcspn(paths, " ");
+    const char *path = pen_text("%.*s", (int)bytes, paths);
+    if (!is_given(topology, path))
+      pen_stop(PEN_EXIT_TOPOLOGY, "%s: %s: missing; %s%s", topology->path, path, why,
+               allowed(path));
+    paths += bytes + (paths[bytes] == ' ');
+  }
+}
+
+/* A schedule file may have forwards only: each of these letters in it is a backward, or an error
+ * that the reader of the file finds. */
+static void require_schedule(struct pen_topology *t) {
+  const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
+  if (!schedule)
+    pen_topology_fail(t, "pipeline.schedule", "%s", pen_setting_quoted(pen_schedule_names + 1));
+  t->trains = schedule->trains;
+  if (schedule->given != PEN_GIVEN_BY_FILE) return;
+  require(t, "pipeline.schedule_file",
+          pen_text("schedule %s needs it: the path of a CSV, ", schedule->name));
+  pen_topology_read_schedule_file(t);
+  t->trains = false;
+  for (size_t i = 0; i < t->schedule_bytes; i++)
+    t->trains |= strchr("BIW", t->schedule_text[i]) != NULL;
+}
+
+static void require_rope(const struct pen_topology *t) {
+  const char *kind = t->model_rope_scaling;
+  const struct {
+    bool given;
+    const char *name;
+  } needs_kind[] = {{t->has_model_rope_factor, "factor"},
+                    {t->has_model_rope_original_sequence, "original_sequence"},
+                    {t->has_model_rope_low_freq_factor, "low_freq_factor"},
+                    {t->has_model_rope_high_freq_factor, "high_freq_factor"}};
+  for (size_t i = 0; !kind && i < sizeof needs_kind / sizeof *needs_kind; i++)
+    if (needs_kind[i].given)
+      require(t, "model.rope_scaling", pen_text("model.rope_%s needs it: ", needs_kind[i].name));
+  if (!kind || !strcmp(kind, "none")) return;
+  require(t, "model.rope_factor", pen_text("model.rope_scaling = \"%s\" needs it: ", kind));
+  if (!strcmp(kind, "llama3"))
+    require(t, "model.rope_original_sequence", "model.rope_scaling = \"llama3\" needs it: ");
+}
+
+void pen_topology_require(struct pen_topology *topology) {
+  require(topology,
+          "pipeline.ranks pipeline.microbatches pipeline.schedule model.family batch.microbatch",
+          "");
+  require_schedule(topology);
+  const struct pen_family_row *family = pen_family_row_of(topology->model_family);
+  if (!family)
+    pen_topology_fail(topology, "model.family", "this version allows %s",
+                      pen_setting_quoted(pen_family_names + 1));
+  require(topology, "model.layers model.hidden model.sequence", "");
+  if (family->needs_tokens)
+    require(topology, "model.heads model.ffn model.vocab",
+            pen_text("family %s needs it: ", family->name));
+  if (topology->trains) require(topology, "optimizer.learning_rate optimizer.steps", "");
+  if (family->needs_tokens && family->rotary) require_rope(topology);
+}
+
+/* ---- defaults ---- */
+
+static void set_pipeline(struct pen_topology *t) {
+  const struct pen_schedule *schedule = pen_schedule_of(t->pipeline_schedule);
+  if (!t->has_pipeline_placement)
+    t->pipeline_placement = schedule->given == PEN_GIVEN_BY_FILE ? pen_topology_placement_of_file(t)
+                                                                 : schedule->placement;
+  if (!t->has_pipeline_warmup)
+    t->pipeline_warmup = pen_schedule_warmup(schedule, t, (uint32_t)t->pipeline_stages_per_rank);
+}
+
+/* Settings that the kind of rope scaling does not use have no value, so that they are not part of
+ * the model's digest. */
+static void set_rope(struct pen_topology *t, bool rotary) {
+  const char *kind = rotary ? t->model_rope_scaling : NULL;
+  if (!kind || !strcmp(kind, "none")) {
+    t->model_rope_scaling = NULL;
+    t->model_rope_factor = 0;
+  }
+  if (!kind || strcmp(kind, "llama3")) {
+    t->model_rope_low_freq_factor = t->model_rope_high_freq_factor = 0;
+    t->model_rope_original_sequence = 0;
+    return;
+  }
+  if (!t->has_model_rope_low_freq_factor) t->model_rope_low_freq_factor = 1;
+  if (!t->has_model_rope_high_freq_factor) t->model_rope_high_freq_factor = 4;
+}
+
+static void set_model(struct pen_topology *t) {
+  const struct pen_family_row *family = pen_family_row_of(t->model_family);
+  if (!t->has_model_loss) t->model_loss = family->loss;
+  if (!t->has_model_tie_embeddings) t->model_tie_embeddings = family->ties;
+  if (!family->needs_tokens) return;
+  if (!t->has_model_kv_heads) t->model_kv_heads = t->model_heads;
+  if (!t->has_model_head_dim) t->model_head_dim = t->model_hidden / t->model_heads;
+  set_rope(t, family->rotary);
+}
+
+/* A run that is shorter than its warm-up has no decay. */
+static void set_optimizer(struct pen_topology *t) {
+  int64_t left = t->optimizer_steps - t->optimizer_warmup_steps,
+          tenth = (t->optimizer_steps + 9) / 10;
+  if (left < 0)
+    t->optimizer_decay_steps = 0;
+  else if (!t->has_optimizer_decay_steps && strcmp(t->optimizer_decay, "wsd") == 0)
+    t->optimizer_decay_steps = tenth < left ? tenth : left;
+}
+
+static void set_cluster(struct pen_topology *t) {
+  int64_t hosts = (int64_t)t->cluster_hosts.count;
+  if (!t->has_cluster_ranks_per_host && hosts)
+    t->cluster_ranks_per_host = t->pipeline_ranks * t->data_parallel_replicas / hosts;
+  if (!strcmp(t->cluster_device, "auto")) t->cluster_device = pen_device_auto;
+  bool cuda = !strcmp(t->cluster_device, "cuda");
+  if (!strcmp(t->cluster_transport, "auto"))
+    t->cluster_transport = !cuda ? "shm" : hosts > 1 ? "nccl" : "ipc";
+  if (!t->has_model_loss_rows) t->model_loss_rows = cuda ? LOSS_ROWS_ON_GPU : 0;
+  if (!t->has_memory_spare_slots) t->memory_spare_slots = -1; /* layout chooses */
+}
+
+void pen_topology_set_defaults(struct pen_topology *topology) {
+  topology->sequence = topology->model_sequence;
+  set_pipeline(topology);
+  set_model(topology);
+  set_optimizer(topology);
+  set_cluster(topology);
+}
+
+/* ---- lists ---- */
+
+/* False: the list has neither one value for all stages nor one for each. */
+static bool expand(size_t *count, void **values, bool for_all, size_t bytes, size_t stages) {
+  if (!*values || *count == stages) return true;
+  if (!for_all) return false;
+  char *all = pen_new(stages, bytes);
+  for (size_t i = 0; i < stages; i++) memcpy(all + i * bytes, *values, bytes);
+  *values = all;
+  *count = stages;
+  return true;
+}
+
+static void expand_reals(const struct pen_topology *t, const char *path, struct pen_reals *list) {
+  size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
+  void *values = list->value;
+  if (!expand(&list->count, &values, list->for_all, sizeof *list->value, stages))
+    pen_topology_fail(t, path, "one number, or a list of %zu, one a stage", stages);
+  list->value = values;
+}
+
+void pen_topology_expand_lists(struct pen_topology *t) {
+  expand_reals(t, "costs.forward", &t->costs_forward);
+  expand_reals(t, "costs.backward_input", &t->costs_backward_input);
+  expand_reals(t, "costs.backward_weight", &t->costs_backward_weight);
+  expand_reals(t, "costs.send", &t->costs_send);
+  expand_reals(t, "costs.reduce", &t->costs_reduce);
+  expand_reals(t, "costs.gather", &t->costs_gather);
+  size_t stages = (size_t)(t->pipeline_ranks * t->pipeline_stages_per_rank);
+  struct pen_strings *recompute = &t->memory_recompute;
+  void *values = recompute->value;
+  if (!expand(&recompute->count, &values, recompute->for_all, sizeof *recompute->value, stages))
+    pen_topology_fail(t, "memory.recompute", "one choice, or a list of %zu, one a stage", stages);
+  recompute->value = values;
+}

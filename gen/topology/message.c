@@ -1,0 +1,50 @@
+/* message.c: errors and warnings about settings. */
+#include "gen/topology/message.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/topology/value.h"
+
+enum { REASON_BYTES_MAX = 1000 };
+
+struct pen_origin *pen_topology_origin(const struct pen_topology *topology,
+                                       const struct pen_setting *setting) {
+  return (struct pen_origin *)&topology->origin[setting - pen_settings];
+}
+
+/* `FILE:LINE: GROUP.NAME = VALUE: `, or `FILE: GROUP.NAME = VALUE: ` for a default, or `FILE:
+ * GROUP.NAME: ` without a value. */
+static const char *message_prefix(const struct pen_topology *topology,
+                                  const struct pen_setting *setting) {
+  const struct pen_origin *origin = pen_topology_origin(topology, setting);
+  const char *where = origin->where ? origin->where : pen_text("%s: ", topology->path);
+  const char *text = origin->where ? origin->text : pen_value_text(topology, setting);
+  return pen_text("%s%s.%s%s%s: ", where, setting->group, setting->name, text ? " = " : "",
+                  text ? text : "");
+}
+
+void pen_topology_fail(const struct pen_topology *topology, const char *path, const char *format,
+                       ...) {
+  char reason[REASON_BYTES_MAX];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(reason, sizeof reason, format, list);
+  va_end(list);
+  const struct pen_setting *setting = pen_setting_find_path(path);
+  pen_stop(PEN_EXIT_TOPOLOGY, "%s%s",
+           setting ? message_prefix(topology, setting) : pen_text("%s: %s: ", topology->path, path),
+           reason);
+}
+
+void pen_topology_warn(const struct pen_topology *topology, const char *path, const char *format,
+                       ...) {
+  char reason[REASON_BYTES_MAX];
+  va_list list;
+  va_start(list, format);
+  vsnprintf(reason, sizeof reason, format, list);
+  va_end(list);
+  fprintf(stderr, "%swarning: %s\n", message_prefix(topology, pen_setting_find_path(path)), reason);
+}

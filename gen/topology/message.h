@@ -1,0 +1,22 @@
+/* message.h: errors and warnings about settings, each with the place where the setting was given
+ * (docs/design.md section 10). */
+#ifndef PEN_MESSAGE_H
+#define PEN_MESSAGE_H
+
+#include "gen/topology/settings.h"
+#include "gen/topology/topology.h"
+
+/* The place of topology->origin that belongs to a setting. */
+struct pen_origin *pen_topology_origin(const struct pen_topology *topology,
+                                       const struct pen_setting *setting);
+
+/* Prints a warning about a setting, "pipeline.microbatches", to standard error. */
+void pen_topology_warn(const struct pen_topology *topology, const char *setting, const char *format,
+                       ...) __attribute__((format(printf, 3, 4)));
+
+/* Ends the generator (78) with a message about a setting. The value is shown as it was written, or
+ * as its default. */
+_Noreturn void pen_topology_fail(const struct pen_topology *topology, const char *setting,
+                                 const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+#endif

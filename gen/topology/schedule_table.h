@@ -1,0 +1,48 @@
+/* schedule_table.h: the table of schedules (schedules.def) as data. gen/schedule/compose.c has the
+ * rules. */
+#ifndef PEN_SCHEDULE_TABLE_H
+#define PEN_SCHEDULE_TABLE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gen/topology/topology.h"
+
+/* Whether a schedule splits the backward into I and W: never, as pipeline.zero_bubble says, or
+ * always (all backwards or some). */
+enum pen_split { PEN_SPLIT_NEVER, PEN_SPLIT_SETTING, PEN_SPLIT_ALWAYS };
+
+/* Where the order comes from. */
+enum pen_given { PEN_GIVEN_BY_RULE, PEN_GIVEN_BY_FILE, PEN_GIVEN_BY_SEARCH };
+
+/* One row of schedules.def. */
+struct pen_schedule {
+  const char *name;
+  const char *placement;                   /* "loop" or "v": the default of pipeline.placement */
+  bool strict;                             /* the rule supports this placement only */
+  uint32_t stages_minimum, stages_maximum; /* of pipeline.stages_per_rank */
+  bool trains;                             /* false: forwards only; see struct pen_topology */
+  enum pen_given given;                    /* unless BY_RULE, bubble and peak depend on the order */
+  uint32_t warmup;                         /* 0: pipeline.warmup */
+  enum pen_split split;
+  const char *rule, *source; /* one sentence for --list-schedules and the manual; its source */
+  const char *bubble, *peak, *holds; /* expressions as text; see schedules.def */
+};
+
+extern const struct pen_schedule pen_schedules[];
+extern const uint32_t pen_schedule_count;
+
+/* " gpipe looped_bfs ...": all names, each after a space. */
+extern const char pen_schedule_names[];
+
+/* The row of that name, or null. */
+const struct pen_schedule *pen_schedule_of(const char *name);
+
+/* 1 or 2: the row's; or the topology's; or 1 with one stage a rank or a split backward, else 2. */
+uint32_t pen_schedule_warmup(const struct pen_schedule *schedule,
+                             const struct pen_topology *topology, uint32_t stages_per_rank);
+
+/* Whether the schedule splits the backward with the topology's settings. */
+bool pen_schedule_splits(const struct pen_schedule *schedule, const struct pen_topology *topology);
+
+#endif

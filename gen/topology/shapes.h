@@ -1,0 +1,16 @@
+/* shapes.h: steps of other sequence lengths than model.sequence. */
+#ifndef PEN_TOPOLOGY_SHAPES_H
+#define PEN_TOPOLOGY_SHAPES_H
+
+#include "gen/topology/topology.h"
+
+/* Checks the settings `shapes` (78) and sorts them by sequence, without that of model.sequence. */
+void pen_topology_sort_shapes(struct pen_topology *topology);
+
+/* The same topology with the sequence and microbatches of shape `index`. */
+struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, size_t index);
+
+/* The same topology with one microbatch of one sequence of that many tokens. */
+struct pen_topology *pen_topology_of_window(const struct pen_topology *topology, int64_t sequence);
+
+#endif
