@@ -14,6 +14,8 @@
 #include "gen/schedule/torch_csv.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
+#include "gen/families/families.h"
+#include "gen/partition/block_cost.h"
 #include "gen/partition/partition.h"
 #include "gen/timing/timing.h"
 #include "gen/lower/lower.h"
@@ -260,8 +262,9 @@ static void lay_out(struct pen_result *result, const struct pen_options *options
 static void build(struct pen_result *result, const char *costs) {
   bool trains = result->topology->trains;
   pen_pass("model and derive");
-  result->eval = pen_graphs_of(result->topology, result->partition, false);
-  result->own = trains ? pen_graphs_of(result->topology, result->partition, true) : result->eval;
+  result->eval = pen_graphs_of(result->topology, &result->partition->stages, false);
+  result->own =
+      trains ? pen_graphs_of(result->topology, &result->partition->stages, true) : result->eval;
   pen_note_uses_of_weights(result->partition, result->own);
   pen_pass("costs");
   if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
@@ -299,8 +302,14 @@ static struct pen_result generate(const struct pen_options *options) {
           pen_topology_read(options->topology, options->overrides.text, options->overrides.count)};
   pen_output_check(result.topology, options);
   pen_pass("partition");
-  result.partition = pen_partition(result.topology);
-  result.shapes = pen_shapes(result.topology, result.partition);
+  const struct pen_family *family = pen_family_find(result.topology->model_family);
+  bool splits =
+      pen_schedule_splits(pen_schedule_of(result.topology->pipeline_schedule), result.topology);
+  const struct pen_block_costs *costs = pen_partition_by_time(result.topology)
+                                            ? pen_block_costs(result.topology, family, splits)
+                                            : NULL;
+  result.partition = pen_partition(result.topology, family, costs);
+  result.shapes = pen_shapes(result.topology, &result.partition->stages);
   build(&result, options->costs);
   build_shapes(&result, options);
   lay_out(&result, options);

@@ -16,6 +16,7 @@
 #include "gen/views/view.h"
 #include "gen/verify/promela.h"
 #include "gen/views/report_json.h"
+#include "gen/views/shapes_json.h"
 #include "gen/topology/source.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"

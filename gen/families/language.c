@@ -25,7 +25,7 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
   (void)layer;
   const struct pen_topology *t = graph->topology;
   uint32_t weight = t->model_tie_embeddings
-                        ? pen_graph_tied_weight(graph, graph->partition->family->embedding,
+                        ? pen_graph_tied_weight(graph, graph->stages->family->embedding,
                                                 t->model_vocab, t->model_hidden)
                         : pen_graph_weight(graph, "lm_head.weight", t->model_vocab, t->model_hidden,
                                            PEN_INITIAL_NORMAL, DEVIATION);

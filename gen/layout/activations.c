@@ -388,11 +388,13 @@ static struct templates start_templates(const struct pen_layout_state *l) {
     c.made[k] = pen_new(stages, sizeof **c.made);
   }
   for (uint32_t s = 0; s < stages; s++) {
-    c.alike[s] =
-        s && pen_graphs_alike(l->input->graph[s - 1], l->input->graph[s]) ? c.alike[s - 1] : s;
+    c.alike[s] = s && pen_graphs_alike(l->partition, l->input->graph[s - 1], l->input->graph[s])
+                     ? c.alike[s - 1]
+                     : s;
     uint32_t parts = c.alike[s] == s ? pen_parts_of(l->input->graph[s]) : 0;
     if (parts > c.parts) c.parts = parts;
-    uint32_t blocks = l->partition->span[s].past_last_block - l->partition->span[s].first_block;
+    uint32_t blocks =
+        l->partition->stages.span[s].past_last_block - l->partition->stages.span[s].first_block;
     if (blocks > c.model_blocks) c.model_blocks = blocks;
   }
   c.parts_a_piece = (c.parts + PEN_PIECES - 1) / PEN_PIECES;
@@ -406,7 +408,7 @@ static void use_blocks(struct pen_layout_state *l, struct templates *c, uint32_t
   bool lasting = cutting->cut != PEN_CUT_ALIKE &&
                  cutting->cut != PEN_CUT_BLOCKS; /* those depend on the rank's other stages */
   if (!c->made[cutting->cut][first])
-    *blocks = pen_stage_buffers_of(l->input->graph[first], cutting);
+    *blocks = pen_stage_buffers_of(l->partition, l->input->graph[first], cutting);
   c->made[cutting->cut][first] = lasting;
   l->blocks[stage] = *blocks;
 }
@@ -428,7 +430,8 @@ static void cut_rank(struct pen_layout_state *l, struct templates *c, uint32_t r
     const struct pen_saved **saved = pen_new(stages, sizeof *saved);
     size_t *count = pen_new(stages, sizeof *count);
     for (uint32_t i = 0; i < stages; i++) {
-      saved[i] = pen_saved_values_of(l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
+      saved[i] =
+          pen_saved_values_of(l->partition, l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
       size_t handed = count_handed_on(saved[i], count[i]);
       if (handed < cutting.handed_on) cutting.handed_on = handed;
     }

@@ -136,14 +136,17 @@ uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_c
 /* How many parts (layers, and what stands before, between and after them) a stage's values come
  * from. */
 uint32_t pen_parts_of(const struct pen_graph *graph);
-struct pen_saved *pen_saved_values_of(const struct pen_graph *graph, size_t *count);
-struct pen_stage_buffers pen_stage_buffers_of(const struct pen_graph *graph,
+struct pen_saved *pen_saved_values_of(const struct pen_partition *partition,
+                                      const struct pen_graph *graph, size_t *count);
+struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
+                                              const struct pen_graph *graph,
                                               const struct pen_cutting *cutting);
 /* Settles the partition's weights_in_w, by the programs of its stages: exchange.c wants it wherever
  * weights are shared out. */
 void pen_note_uses_of_weights(struct pen_partition *partition, struct pen_graph *const *graph);
 /* Whether two stages have the same blocks: they differ in names alone. */
-bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b);
+bool pen_graphs_alike(const struct pen_partition *partition, const struct pen_graph *a,
+                      const struct pen_graph *b);
 
 /* ---- slots.c ---- */
 

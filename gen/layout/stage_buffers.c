@@ -63,6 +63,7 @@ static const struct pen_live_range always = {0, UINT32_MAX}, never = {1, 0};
 
 /* A stage at work. */
 struct filling {
+  const struct pen_partition *partition;
   const struct pen_graph *graph;
   struct range *range[PEN_PROGRAMS];
   struct pen_stage_buffers *blocks;
@@ -104,10 +105,10 @@ static struct pen_live_range to_last(const struct range *r) {
 
 /* Does what a stage has from the one before (or, backward, from the one behind it) lie in a slot of
  * its own? Else the neighbour, on the same rank, may still need it. */
-static bool comes_by_message(const struct pen_graph *graph, bool backward) {
+static bool comes_by_message(const struct pen_partition *partition, const struct pen_graph *graph,
+                             bool backward) {
   uint32_t from = backward ? graph->stage + 1 : graph->stage - 1;
-  return from < graph->stage_count &&
-         graph->partition->rank_of[graph->stage] != graph->partition->rank_of[from];
+  return from < graph->stage_count && partition->rank_of[graph->stage] != partition->rank_of[from];
 }
 
 /* When a value holds its bytes, by its base as derive settled it. */
@@ -135,11 +136,12 @@ static struct pen_interval tenant_of(const struct filling *f, uint32_t value) {
       break;
     case PEN_BASE_OUTPUT_GRADIENT:
       t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
-      if (comes_by_message(f->graph, true)) t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      if (comes_by_message(f->partition, f->graph, true))
+        t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
       if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
       break;
     case PEN_BASE_INPUT:
-      if (!comes_by_message(f->graph, false)) break;
+      if (!comes_by_message(f->partition, f->graph, false)) break;
       t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
       t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
       if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
@@ -275,7 +277,7 @@ static bool *handed_on(const struct pen_graph *graph) {
 }
 
 static uint32_t first_block(const struct pen_graph *graph) {
-  return graph->partition->span[graph->stage].first_block;
+  return graph->stages->span[graph->stage].first_block;
 }
 
 /* What is kept until W, in name or in fact, in the order in which F makes it. */
@@ -431,35 +433,40 @@ static void count_live(const struct pen_graph *graph, struct range *const range[
   blocks->remains[program] = live + (ops ? change[ops] : 0);
 }
 
-static struct filling start(const struct pen_graph *graph, struct pen_stage_buffers *blocks) {
-  struct filling filling = {.graph = graph, .blocks = blocks};
+static struct filling start(const struct pen_partition *partition, const struct pen_graph *graph,
+                            struct pen_stage_buffers *blocks) {
+  struct filling filling = {.partition = partition, .graph = graph, .blocks = blocks};
   for (int p = 0; p < PEN_PROGRAMS; p++) filling.range[p] = ranges_in(graph, p);
   return filling;
 }
 
-struct pen_saved *pen_saved_values_of(const struct pen_graph *graph, size_t *count) {
-  struct filling filling = start(graph, NULL);
+struct pen_saved *pen_saved_values_of(const struct pen_partition *partition,
+                                      const struct pen_graph *graph, size_t *count) {
+  struct filling filling = start(partition, graph, NULL);
   return list_saved(&filling, find_stays(&filling), count);
 }
 
 /* Whether programs read a weight where UNSHARD brings it together: all but a tied matrix, when
  * weights are shared out. */
-static bool is_unsharded(const struct pen_graph *graph, uint32_t v) {
+static bool is_unsharded(const struct pen_partition *partition, const struct pen_graph *graph,
+                         uint32_t v) {
   const struct pen_value *value = &graph->value[v];
-  if (graph->partition->sharding != PEN_SHARD_WEIGHTS || value->role != PEN_ROLE_WEIGHT ||
+  if (partition->sharding != PEN_SHARD_WEIGHTS || value->role != PEN_ROLE_WEIGHT ||
       value->weight == graph->tied)
     return false;
   const char *shared =
-      graph->topology->model_tie_embeddings ? graph->partition->family->embedding : NULL;
+      graph->topology->model_tie_embeddings ? graph->stages->family->embedding : NULL;
   return !(shared && strcmp(graph->weight[value->weight].name, shared) == 0);
 }
 
 /* W makes gradients of weights from what F and I keep; but a late loss (late_loss.c) has it make
  * the logits again. */
-static bool reads_unsharded(const struct pen_graph *graph, const struct pen_op_list *program) {
+static bool reads_unsharded(const struct pen_partition *partition, const struct pen_graph *graph,
+                            const struct pen_op_list *program) {
   for (size_t i = 0; i < program->count; i++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++)
-      if (program->op[i].operand[k] != PEN_NONE && is_unsharded(graph, program->op[i].operand[k]))
+      if (program->op[i].operand[k] != PEN_NONE &&
+          is_unsharded(partition, graph, program->op[i].operand[k]))
         return true;
   return false;
 }
@@ -468,24 +475,25 @@ void pen_note_uses_of_weights(struct pen_partition *partition, struct pen_graph 
   partition->weights_in_w = pen_new(partition->stage_count, sizeof *partition->weights_in_w);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     partition->weights_in_w[stage] =
-        reads_unsharded(graph[stage], &graph[stage]->program[PEN_PROGRAM_W]);
+        reads_unsharded(partition, graph[stage], &graph[stage]->program[PEN_PROGRAM_W]);
 }
 
 static void place_unsharded(struct filling *f) {
   uint64_t *bytes = &f->block[PEN_BASE_UNSHARDED].bytes;
   for (uint32_t v = 0; v < f->graph->value_count; v++) {
-    if (!used_anywhere(f, v) || !is_unsharded(f->graph, v)) continue;
+    if (!used_anywhere(f, v) || !is_unsharded(f->partition, f->graph, v)) continue;
     f->blocks->base[v] = PEN_BASE_UNSHARDED;
     f->blocks->offset[v] = *bytes;
     *bytes += pen_aligned(f->graph->value[v].bytes);
   }
 }
 
-struct pen_stage_buffers pen_stage_buffers_of(const struct pen_graph *graph,
+struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
+                                              const struct pen_graph *graph,
                                               const struct pen_cutting *cutting) {
   struct pen_stage_buffers blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
                                      .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
-  struct filling filling = start(graph, &blocks);
+  struct filling filling = start(partition, graph, &blocks);
   for (uint32_t v = 0; v < graph->value_count; v++) blocks.base[v] = graph->value[v].base;
   place_boundaries(&filling);
   place_kept(&filling, cutting);
@@ -522,10 +530,12 @@ static bool lists_alike(const struct pen_op_list *a, const struct pen_op_list *b
   return true;
 }
 
-bool pen_graphs_alike(const struct pen_graph *a, const struct pen_graph *b) {
+bool pen_graphs_alike(const struct pen_partition *partition, const struct pen_graph *a,
+                      const struct pen_graph *b) {
   if (a->value_count != b->value_count || a->input != b->input || a->output != b->output ||
-      a->training != b->training || comes_by_message(a, false) != comes_by_message(b, false) ||
-      comes_by_message(a, true) != comes_by_message(b, true) ||
+      a->training != b->training ||
+      comes_by_message(partition, a, false) != comes_by_message(partition, b, false) ||
+      comes_by_message(partition, a, true) != comes_by_message(partition, b, true) ||
       a->output_gradient != b->output_gradient || a->input_gradient != b->input_gradient)
     return false;
   for (size_t v = 0; v < a->value_count; v++) {

@@ -280,15 +280,16 @@ struct pen_profile pen_tables(struct pen_layout_state *l) {
   place_sources(l);
   for (uint32_t s = 0; s < partition->stage_count; s++) {
     const struct pen_graph *graph = l->input->graph[s];
-    stages[s] = (struct pen_stage){partition->rank_of[s],
-                                   partition->span[s].first_layer,
-                                   partition->span[s].past_last_layer,
-                                   tensor_index(l, s, graph->input),
-                                   tensor_index(l, s, graph->output),
-                                   tensor_index(l, s, graph->output_gradient),
-                                   tensor_index(l, s, graph->input_gradient),
-                                   graph->recomputes,
-                                   partition->block[partition->span[s].first_block].name};
+    stages[s] =
+        (struct pen_stage){partition->rank_of[s],
+                           partition->stages.span[s].first_layer,
+                           partition->stages.span[s].past_last_layer,
+                           tensor_index(l, s, graph->input),
+                           tensor_index(l, s, graph->output),
+                           tensor_index(l, s, graph->output_gradient),
+                           tensor_index(l, s, graph->input_gradient),
+                           graph->recomputes,
+                           partition->stages.block[partition->stages.span[s].first_block].name};
   }
   pen_free(l->places);
   pen_free(l->rows);

@@ -27,7 +27,7 @@
 /* A plan that foretells tokens. */
 static bool can_generate(const struct pen_topology *topology,
                          const struct pen_partition *partition) {
-  return pen_family_needs_tokens(partition->family) &&
+  return pen_family_needs_tokens(partition->stages.family) &&
          strcmp(topology->model_loss, "cross_entropy") == 0;
 }
 
@@ -45,7 +45,7 @@ size_t pen_generation(const struct pen_topology *topology, const struct pen_part
     profile[count++] = (struct pen_profile_input){pen_text("generate_%lld", (long long)sequence),
                                                   PEN_GENERATE,
                                                   pen_lower_forward(pen_compose_forward(one), one),
-                                                  pen_graphs_of(window, one, false),
+                                                  pen_graphs_of(window, &one->stages, false),
                                                   window,
                                                   one};
   }

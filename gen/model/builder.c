@@ -381,21 +381,21 @@ static uint32_t round_to_wire(struct pen_graph *graph, const struct pen_declared
 
 /* The ops of one block; returns what it gives. */
 static uint32_t emit_block(struct pen_graph *graph, uint32_t x) {
-  const struct pen_model_block *block = &graph->partition->block[graph->block];
+  const struct pen_model_block *block = &graph->stages->block[graph->block];
   graph->prefix = block->layer == PEN_NONE ? "" : pen_text("layers.%u.", block->layer);
   uint32_t value = block->kind->emit(graph, block->layer, x);
   graph->prefix = "";
   return block->kind->gives ? round_to_wire(graph, block->kind->gives, value) : PEN_NONE;
 }
 
-struct pen_graph *pen_model(const struct pen_topology *topology,
-                            const struct pen_partition *partition, uint32_t stage, bool training) {
+struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_stages *stages,
+                            uint32_t stage, bool training) {
   struct pen_graph *graph = pen_new(1, sizeof *graph);
-  const struct pen_span *span = &partition->span[stage];
+  const struct pen_span *span = &stages->span[stage];
   *graph = (struct pen_graph){.topology = topology,
-                              .partition = partition,
+                              .stages = stages,
                               .stage = stage,
-                              .stage_count = partition->stage_count,
+                              .stage_count = stages->stage_count,
                               .training = training,
                               .dtype = pen_topology_dtype(topology),
                               .rows = topology->batch_microbatch * topology->sequence,
@@ -408,9 +408,9 @@ struct pen_graph *pen_model(const struct pen_topology *topology,
                               .input_gradient = PEN_NONE};
   if (training && stage < topology->memory_recompute.count)
     graph->recomputes = strcmp(topology->memory_recompute.value[stage], "full") == 0;
-  const struct pen_declared *takes = partition->block[span->first_block].kind->takes;
+  const struct pen_declared *takes = stages->block[span->first_block].kind->takes;
   if (takes) {
-    struct pen_shape shape = pen_shape_of(topology, partition->family, takes);
+    struct pen_shape shape = pen_shape_of(topology, stages->family, takes);
     graph->input =
         pen_graph_value(graph, "input", shape.dtype, PEN_ROLE_ACTIVATION, shape.elements);
   }
@@ -421,10 +421,10 @@ struct pen_graph *pen_model(const struct pen_topology *topology,
 }
 
 struct pen_graph **pen_graphs_of(const struct pen_topology *topology,
-                                 const struct pen_partition *partition, bool training) {
-  struct pen_graph **graph = pen_new(partition->stage_count, sizeof *graph);
-  for (uint32_t s = 0; s < partition->stage_count; s++) {
-    graph[s] = pen_model(topology, partition, s, training);
+                                 const struct pen_stages *stages, bool training) {
+  struct pen_graph **graph = pen_new(stages->stage_count, sizeof *graph);
+  for (uint32_t s = 0; s < stages->stage_count; s++) {
+    graph[s] = pen_model(topology, stages, s, training);
     pen_backward(graph[s]);
   }
   return graph;

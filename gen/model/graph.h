@@ -9,7 +9,7 @@
 
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
-#include "gen/partition/partition.h"
+#include "gen/model/stages.h"
 
 struct pen_declared; /* gen/families/families.h */
 
@@ -72,7 +72,7 @@ struct pen_graph {
   bool training;
   uint8_t dtype; /* enum pen_dtype: model.dtype */
   int64_t rows;  /* tokens in a microbatch */
-  const struct pen_partition *partition;
+  const struct pen_stages *stages;
   uint32_t block;          /* the one whose ops are emitted, while they are */
   const char *prefix;      /* put before the names of values: "layers.3." */
   struct pen_datum *datum; /* inputs of the step that were asked for */
@@ -151,11 +151,11 @@ void op_sum_loss(struct pen_graph *graph, uint32_t x);
 
 /* Forward ops of one stage: those of its blocks, in order. Fails (78) when a family's ops are at
  * odds with what it declares. */
-struct pen_graph *pen_model(const struct pen_topology *topology,
-                            const struct pen_partition *partition, uint32_t stage, bool training);
+struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_stages *stages,
+                            uint32_t stage, bool training);
 /* The graphs of all stages, derived: [stage]. */
 struct pen_graph **pen_graphs_of(const struct pen_topology *topology,
-                                 const struct pen_partition *partition, bool training);
+                                 const struct pen_stages *stages, bool training);
 /* Adds the programs (training: F, I, W, B; else F alone) and settles bases and storage. */
 void pen_backward(struct pen_graph *graph);
 /* Floating-point operations of a program, for the cost model. */

@@ -9,5 +9,6 @@ libgen_a_SOURCES += \
   %reldir%/op_signature.h \
   %reldir%/recompute.c \
   %reldir%/recompute.h \
+  %reldir%/stages.h \
   %reldir%/tensor_shapes.c \
   %reldir%/tensor_shapes.h

@@ -108,7 +108,7 @@ static bool agree(const struct pen_topology *t, const struct pen_family *family,
 
 /* The block before `block` gives what it takes; the first takes nothing and the last gives nothing.
  */
-static void check_neighbours(const struct pen_topology *t, const struct pen_partition *p) {
+static void check_neighbours(const struct pen_topology *t, const struct pen_stages *p) {
   const struct pen_declared *given = NULL;
   for (uint32_t b = 0; b <= p->block_count; b++) {
     const struct pen_declared *taken = b < p->block_count ? p->block[b].kind->takes : NULL;
@@ -123,8 +123,8 @@ static void check_neighbours(const struct pen_topology *t, const struct pen_part
 }
 
 /* A stage's block reads an input that must be the family's, and go to that stage. */
-static void check_receiver(const struct pen_topology *t, const struct pen_partition *p,
-                           uint32_t stage, uint32_t stage_count, uint32_t block,
+static void check_receiver(const struct pen_topology *t, const struct pen_stages *p, uint32_t stage,
+                           uint32_t stage_count, uint32_t block,
                            const struct pen_declared *declared) {
   const char *name = p->block[block].name;
   bool listed = false;
@@ -144,7 +144,7 @@ static void check_receiver(const struct pen_topology *t, const struct pen_partit
 
 struct listing {
   const struct pen_topology *topology;
-  const struct pen_partition *partition;
+  const struct pen_stages *stages;
   struct pen_shapes shapes;
   size_t capacity;
 };
@@ -159,12 +159,12 @@ static void add(struct listing *l, const struct pen_declared *declared, const ch
                           .stage = stage,
                           .from = from,
                           .to = to,
-                          .shape = pen_shape_of(l->topology, l->partition->family, declared)};
+                          .shape = pen_shape_of(l->topology, l->stages->family, declared)};
 }
 
 /* Inputs of the step that a stage's blocks read, each once, in the family's order. */
 static void add_inputs(struct listing *l, uint32_t stage) {
-  const struct pen_partition *p = l->partition;
+  const struct pen_stages *p = l->stages;
   for (const struct pen_declared *const *input = p->family->input; *input; input++) {
     bool read = false;
     for (uint32_t b = p->span[stage].first_block; b < p->span[stage].past_last_block && !read; b++)
@@ -176,8 +176,8 @@ static void add_inputs(struct listing *l, uint32_t stage) {
   }
 }
 
-struct pen_shapes pen_shapes(const struct pen_topology *t, const struct pen_partition *p) {
-  struct listing l = {.topology = t, .partition = p};
+struct pen_shapes pen_shapes(const struct pen_topology *t, const struct pen_stages *p) {
+  struct listing l = {.topology = t, .stages = p};
   check_neighbours(t, p);
   for (uint32_t stage = 0; stage < p->stage_count; stage++) {
     const struct pen_span *span = &p->span[stage];
@@ -199,9 +199,9 @@ struct pen_shapes pen_shapes(const struct pen_topology *t, const struct pen_part
 
 void pen_shape_check_value(const struct pen_graph *graph, const struct pen_declared *declared,
                            uint32_t value, const char *verb) {
-  const struct pen_family *family = graph->partition->family;
+  const struct pen_family *family = graph->stages->family;
   struct pen_shape shape = pen_shape_of(graph->topology, family, declared);
-  const char *block = graph->partition->block[graph->block].name;
+  const char *block = graph->stages->block[graph->block].name;
   if (value == PEN_NONE)
     FAIL(graph->topology, family, declared, "is declared, but block %s %s none", block, verb);
   const struct pen_value *made = &graph->value[value];
@@ -212,7 +212,7 @@ void pen_shape_check_value(const struct pen_graph *graph, const struct pen_decla
 }
 
 void pen_shape_check_reader(const struct pen_graph *graph, const struct pen_declared *declared) {
-  const struct pen_partition *p = graph->partition;
+  const struct pen_stages *p = graph->stages;
   const struct pen_model_block *block = &p->block[graph->block];
   bool declares = false;
   for (size_t k = 0; k < PEN_BLOCK_READS_MAX && block->kind->reads[k]; k++)

@@ -48,12 +48,7 @@ struct pen_shapes {
 /* All named tensors at every stage's border; nothing is built. Fails (78) with the tensor's name
  * when blocks that are neighbours disagree, when a stage reads an input that does not go there, and
  * as pen_shape_of does. */
-struct pen_shapes pen_shapes(const struct pen_topology *topology,
-                             const struct pen_partition *partition);
-
-/* --print=shapes: the same as JSON. */
-void pen_shapes_json(FILE *out, const struct pen_topology *topology,
-                     const struct pen_partition *partition, const struct pen_shapes *shapes);
+struct pen_shapes pen_shapes(const struct pen_topology *topology, const struct pen_stages *stages);
 
 /* ---- for model.c: what blocks emit, against what is declared ---- */
 

@@ -1,31 +1,26 @@
 /* block_cost.c: the cost of blocks, and of stages as sums over their blocks.
  *
- * Each block is built as a stage of its own and its programs' operations are counted. A stage then
- * costs the sum over its blocks, but for two things. An input of the step that several blocks of a
- * stage read is made once: it is counted for the stage, when any block reads it. And where nothing
- * trains before a block (in the first stage: the embedding is frozen, or x is a given), its input
- * needs no gradient: such blocks are measured both ways, and the first stage takes what holds
- * there.
+ * Each block is built as a stage of its own, and the operations of its programs are counted. A
+ * stage costs the sum over its blocks, with two exceptions. An input of the step that several
+ * blocks of a stage read is made once: it counts once for the stage. And where no weight before a
+ * block is trained (the embedding is frozen, or x is an input of the step), the block's input needs
+ * no gradient: such blocks are measured both ways, and the first stage uses that cost.
  *
- * Where the schedule leaves the backward whole, what I and W would both do counts once; orders
- * searched or read from a file are taken for split.
+ * Where the schedule does not split the backward, what I and W both compute counts once. Orders
+ * that are searched or read from a file count as split.
  *
- * A stage that recomputes runs again, from its last block back, what a block's own backward needs;
- * as soon as one of them needs its input, all before it runs again whole. */
+ * A stage that recomputes runs again, from its last block back, what the backward of a block needs;
+ * as soon as one block needs its input, all blocks before it run again in full. */
 #include "gen/partition/block_cost.h"
 
 #include <string.h>
 
-#include "gen/timing/cost.h"
 #include "gen/families/families.h"
-#include "gen/schedule/schedule.h"
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
-#include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
-#include "gen/topology/schedule_table.h"
 
 enum { INPUTS_MAX = 8, KINDS_MAX = 8 /* blocks back that are looked at */ };
 
@@ -49,7 +44,11 @@ struct sums {
 };
 
 struct pen_block_costs {
+  const struct pen_topology *topology;
   const struct pen_family *family;
+  const struct pen_model_block *block; /* [block_count] */
+  uint32_t block_count;
+  bool splits_backward;
   uint32_t input_count;
   double input_work[INPUTS_MAX];
   struct sums leading, inner; /* in the first stage, and in any other */
@@ -58,22 +57,23 @@ struct pen_block_costs {
 
 /* ---- one block ---- */
 
-/* The ops of a block as a stage of its own: the first, the last or one between, so that it emits
- * what it does in the model. */
-static struct pen_graph *emit_alone(const struct pen_topology *t, const struct pen_partition *p,
-                                    uint32_t block) {
-  struct pen_partition *alone = pen_new(1, sizeof *alone);
-  uint32_t stage = block == 0 ? 0 : block + 1 == p->block_count ? 2 : 1;
-  *alone = *p;
-  alone->stage_count = 3;
-  alone->span = pen_new(3, sizeof *alone->span);
+/* The forward ops of a block as a stage of its own: the first of three, the last, or the middle
+ * one, so that it emits what it does in the model. */
+static struct pen_graph *emit_alone(const struct pen_block_costs *c, uint32_t block) {
+  struct pen_stages *alone = pen_new(1, sizeof *alone);
+  uint32_t stage = block == 0 ? 0 : block + 1 == c->block_count ? 2 : 1;
+  *alone = (struct pen_stages){.family = c->family,
+                               .block = c->block,
+                               .block_count = c->block_count,
+                               .stage_count = 3,
+                               .span = pen_new(3, sizeof *alone->span)};
   alone->span[stage] = (struct pen_span){.first_block = block, .past_last_block = block + 1};
-  return pen_model(t, alone, stage, t->trains);
+  return pen_model(c->topology, alone, stage, c->topology->trains);
 }
 
-static struct pen_graph *derive_alone(const struct pen_topology *t, const struct pen_partition *p,
-                                      uint32_t block, bool leads, bool recomputes) {
-  struct pen_graph *graph = emit_alone(t, p, block);
+static struct pen_graph *derive_alone(const struct pen_block_costs *c, uint32_t block, bool leads,
+                                      bool recomputes) {
+  struct pen_graph *graph = emit_alone(c, block);
   graph->input_is_given = leads;
   graph->recomputes = recomputes;
   pen_backward(graph);
@@ -105,17 +105,15 @@ static uint32_t input_index(const struct pen_block_costs *costs,
   return i;
 }
 
-static struct figures measure(struct pen_block_costs *costs, const struct pen_topology *t,
-                              const struct pen_partition *p, uint32_t block, bool leads) {
-  const struct pen_graph *graph = derive_alone(t, p, block, leads, false),
-                         *again = derive_alone(t, p, block, leads, true);
+static struct figures measure(struct pen_block_costs *costs, uint32_t block, bool leads) {
+  const struct pen_graph *graph = derive_alone(costs, block, leads, false),
+                         *again = derive_alone(costs, block, leads, true);
   struct figures f = {.forward = pen_program_flops(&graph->program[PEN_PROGRAM_F]),
                       .alone = pen_recomputed_flops(graph),
                       .again = pen_recomputed_flops(again)};
   for (int program = PEN_PROGRAM_F; program <= PEN_PROGRAM_W; program++)
     f.work += pen_program_flops(&graph->program[program]);
-  if (!pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t))
-    f.work -= pen_shared_flops(graph);
+  if (!costs->splits_backward) f.work -= pen_shared_flops(graph);
   f.work -= f.alone;
   f.needs_input = reads(&again->program[PEN_PROGRAM_I], again->input) ||
                   reads(&again->program[PEN_PROGRAM_W], again->input);
@@ -156,13 +154,13 @@ static bool trains(const struct pen_graph *graph) {
 }
 
 /* The figures of a block, or of one shortly before that is the same. */
-static struct figures figures_of(struct pen_block_costs *costs, const struct pen_topology *t,
-                                 const struct pen_partition *p, uint32_t block,
+static struct figures figures_of(struct pen_block_costs *costs, uint32_t block,
                                  struct pen_graph *const *emitted) {
   for (uint32_t other = block; other-- > 0 && block - other <= KINDS_MAX;)
-    if (p->block[other].kind == p->block[block].kind && same_ops(emitted[other], emitted[block]))
+    if (costs->block[other].kind == costs->block[block].kind &&
+        same_ops(emitted[other], emitted[block]))
       return costs->inner.block[other];
-  return measure(costs, t, p, block, false);
+  return measure(costs, block, false);
 }
 
 static void add(struct sums *sums, uint32_t block, const struct figures *figures) {
@@ -183,24 +181,30 @@ static struct sums new_sums(uint32_t blocks) {
 }
 
 struct pen_block_costs *pen_block_costs(const struct pen_topology *t,
-                                        const struct pen_partition *p) {
+                                        const struct pen_family *family, bool splits_backward) {
+  uint32_t stages = (uint32_t)(t->pipeline_ranks * t->pipeline_stages_per_rank), blocks;
   struct pen_block_costs *costs = pen_new(1, sizeof *costs);
-  costs->family = p->family;
-  while (p->family->input[costs->input_count]) costs->input_count++;
+  costs->topology = t;
+  costs->family = family;
+  costs->splits_backward = splits_backward;
+  costs->block = pen_family_blocks(family, (uint32_t)t->model_layers, &blocks);
+  costs->block_count = blocks;
+  while (family->input[costs->input_count]) costs->input_count++;
   if (costs->input_count > INPUTS_MAX)
-    pen_stop(70, "block_cost: family %s has too many inputs", p->family->name);
-  costs->leading = new_sums(p->block_count);
-  costs->inner = new_sums(p->block_count);
-  costs->recomputes = pen_new(p->stage_count, sizeof *costs->recomputes);
-  for (uint32_t stage = 0; t->trains && stage < p->stage_count && stage < t->memory_recompute.count;
+    pen_stop(PEN_EXIT_INTERNAL, "penstock-gen: internal error: family %s has too many inputs",
+             family->name);
+  costs->leading = new_sums(blocks);
+  costs->inner = new_sums(blocks);
+  costs->recomputes = pen_new(stages, sizeof *costs->recomputes);
+  for (uint32_t stage = 0; t->trains && stage < stages && stage < t->memory_recompute.count;
        stage++)
     costs->recomputes[stage] = strcmp(t->memory_recompute.value[stage], "full") == 0;
-  struct pen_graph **emitted = pen_new(p->block_count + 1u, sizeof *emitted);
+  struct pen_graph **emitted = pen_new(blocks + 1u, sizeof *emitted);
   bool leads = true; /* nothing trains before the block */
-  for (uint32_t block = 0; block < p->block_count; block++) {
-    emitted[block] = emit_alone(t, p, block);
-    struct figures inner = figures_of(costs, t, p, block, emitted);
-    struct figures leading = leads && block ? measure(costs, t, p, block, true) : inner;
+  for (uint32_t block = 0; block < blocks; block++) {
+    emitted[block] = emit_alone(costs, block);
+    struct figures inner = figures_of(costs, block, emitted);
+    struct figures leading = leads && block ? measure(costs, block, true) : inner;
     add(&costs->inner, block, &inner);
     add(&costs->leading, block, &leading);
     leads = leads && !trains(emitted[block]);

@@ -40,11 +40,12 @@ static bool cuts_blocks(const struct pen_topology *t) {
 
 static struct units units_of(const struct pen_topology *t, const struct pen_partition *p) {
   struct units units = {.name = cuts_blocks(t) ? "block" : "layer",
-                        .block = pen_new(p->block_count + 1u, sizeof(uint32_t))};
+                        .block = pen_new(p->stages.block_count + 1u, sizeof(uint32_t))};
   uint32_t past = 0;
-  for (uint32_t b = 0; b < p->block_count; b++) {
-    bool within = p->block[b].layer != PEN_NONE;
-    if (p->block[b].begins_layer || (within && cuts_blocks(t))) units.block[units.count++] = b;
+  for (uint32_t b = 0; b < p->stages.block_count; b++) {
+    bool within = p->stages.block[b].layer != PEN_NONE;
+    if (p->stages.block[b].begins_layer || (within && cuts_blocks(t)))
+      units.block[units.count++] = b;
     if (within) past = b + 1;
   }
   units.block[units.count] = past;
@@ -127,8 +128,8 @@ static _Noreturn void fail_unknown(const struct pen_topology *t, const struct pe
                                    const char *name) {
   const char *nearest = "";
   size_t least = SIZE_MAX;
-  for (uint32_t b = 1; b < p->block_count; b++) {
-    const struct pen_model_block *block = &p->block[b];
+  for (uint32_t b = 1; b < p->stages.block_count; b++) {
+    const struct pen_model_block *block = &p->stages.block[b];
     int layer_bytes = (int)(strlen(block->name) - strlen(block->kind->name)) - 1;
     const char *names[] = {block->name, block->begins_layer
                                             ? pen_text("%.*s", layer_bytes, block->name)
@@ -143,16 +144,17 @@ static _Noreturn void fail_unknown(const struct pen_topology *t, const struct pe
   pen_topology_fail(
       t, "partition.before",
       "family %s of %lld layers has no block \"%s\"; did you mean \"%s\"? Its blocks are %s",
-      p->family->name, (long long)t->model_layers, name, nearest,
-      pen_family_block_names(p->family));
+      p->stages.family->name, (long long)t->model_layers, name, nearest,
+      pen_family_block_names(p->stages.family));
 }
 
 /* The block of that name. Names mostly rise, so the search begins at `from` and goes once round. */
 static uint32_t find_block(const struct pen_topology *t, const struct pen_partition *p,
                            const char *name, uint32_t from) {
-  for (uint32_t step = 0; step < p->block_count; step++) {
-    uint32_t block = from + step < p->block_count ? from + step : from + step - p->block_count;
-    if (is_named(&p->block[block], name)) return block;
+  for (uint32_t step = 0; step < p->stages.block_count; step++) {
+    uint32_t block =
+        from + step < p->stages.block_count ? from + step : from + step - p->stages.block_count;
+    if (is_named(&p->stages.block[block], name)) return block;
   }
   fail_unknown(t, p, name);
 }
@@ -181,29 +183,33 @@ static void cut_as_named(const struct pen_topology *t, const struct pen_partitio
 /* ---- by time ---- */
 
 static void cut_by_time(const struct pen_topology *t, const struct pen_partition *p,
-                        uint32_t *cut) {
-  uint32_t *place = pen_new(p->block_count + 2u, sizeof *place), count = 1;
+                        const struct pen_block_costs *costs, uint32_t *cut) {
+  uint32_t *place = pen_new(p->stages.block_count + 2u, sizeof *place), count = 1;
   struct units units = units_of(t, p);
-  for (uint32_t b = 1; b < p->block_count; b++) { /* place[0] is 0 */
-    bool allowed = cuts_blocks(t) || p->block[b].begins_layer || b == units.block[units.count];
+  for (uint32_t b = 1; b < p->stages.block_count; b++) { /* place[0] is 0 */
+    bool allowed =
+        cuts_blocks(t) || p->stages.block[b].begins_layer || b == units.block[units.count];
     if (allowed) place[count++] = b;
   }
-  place[count] = p->block_count;
+  place[count] = p->stages.block_count;
   if (count < p->stage_count)
     pen_topology_fail(t, "model.layers",
                       "leaves a stage with no %s: the model can be cut into at most %u stages, "
                       "ranks x stages_per_rank"
                       " is %u",
                       units.name, count, p->stage_count);
-  struct pen_block_costs *costs = pen_block_costs(t, p);
   pen_balance(p->stage_count, place, count, pen_span_cost, costs, cut);
 }
 
 /* ---- the pass ---- */
 
+bool pen_partition_by_time(const struct pen_topology *t) {
+  return t->partition_balance && !strcmp(t->partition_balance, "time");
+}
+
 /* At most one rule. */
 static void check_rules(const struct pen_topology *t) {
-  bool by_time = t->partition_balance && !strcmp(t->partition_balance, "time");
+  bool by_time = pen_partition_by_time(t);
   if (t->partition_before.value && t->partition_layers.value)
     pen_topology_fail(t, "partition.before", "not together with partition.layers");
   if (by_time && (t->partition_before.value || t->partition_layers.value))
@@ -212,15 +218,15 @@ static void check_rules(const struct pen_topology *t) {
                       t->partition_before.value ? "before" : "layers");
 }
 
-static void cut(const struct pen_topology *t, const struct pen_partition *p,
-                uint32_t *first_block) {
+static void cut_model(const struct pen_topology *t, const struct pen_partition *p,
+                      const struct pen_block_costs *costs, uint32_t *first_block) {
   check_rules(t);
   if (t->partition_before.value)
     cut_as_named(t, p, first_block);
   else if (t->partition_layers.value)
     cut_as_listed(t, p, first_block);
-  else if (t->partition_balance && !strcmp(t->partition_balance, "time"))
-    cut_by_time(t, p, first_block);
+  else if (pen_partition_by_time(t))
+    cut_by_time(t, p, costs, first_block);
   else
     cut_evenly(t, p, first_block);
 }
@@ -229,12 +235,13 @@ static void cut(const struct pen_topology *t, const struct pen_partition *p,
 static void fill_spans(struct pen_partition *p, const uint32_t *first_block) {
   uint32_t layer = 0;
   for (uint32_t stage = 0; stage < p->stage_count; stage++) {
-    struct pen_span *span = &p->span[stage];
+    struct pen_span *span = &p->stages.span[stage];
     span->first_block = first_block[stage];
-    span->past_last_block = stage + 1 < p->stage_count ? first_block[stage + 1] : p->block_count;
+    span->past_last_block =
+        stage + 1 < p->stage_count ? first_block[stage + 1] : p->stages.block_count;
     span->first_layer = layer;
     for (uint32_t b = span->first_block; b < span->past_last_block; b++)
-      layer += p->block[b].begins_layer;
+      layer += p->stages.block[b].begins_layer;
     span->past_last_layer = layer;
   }
 }
@@ -264,8 +271,8 @@ static enum pen_sharding sharding_of(const struct pen_topology *t) {
                                                                    : PEN_SHARD_NONE;
 }
 
-struct pen_partition *pen_partition_of(const struct pen_topology *t,
-                                       const struct pen_family *family) {
+struct pen_partition *pen_partition(const struct pen_topology *t, const struct pen_family *family,
+                                    const struct pen_block_costs *costs) {
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   partition->rank_count = (uint32_t)t->pipeline_ranks;
   partition->stages_per_rank = (uint32_t)t->pipeline_stages_per_rank;
@@ -275,20 +282,18 @@ struct pen_partition *pen_partition_of(const struct pen_topology *t,
   partition->sharding = sharding_of(t);
   partition->reshards_each_use =
       t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use");
-  partition->span = pen_new(partition->stage_count, sizeof *partition->span);
+  partition->stages.stage_count = partition->stage_count;
+  partition->stages.span = pen_new(partition->stage_count, sizeof *partition->stages.span);
   partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
-  partition->family = family;
-  partition->block = pen_family_blocks(family, (uint32_t)t->model_layers, &partition->block_count);
+  partition->stages.family = family;
+  partition->stages.block =
+      pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
   uint32_t *first_block = pen_new(partition->stage_count, sizeof *first_block);
-  cut(t, partition, first_block);
+  cut_model(t, partition, costs, first_block);
   fill_spans(partition, first_block);
   pen_partition_place(partition, !strcmp(t->pipeline_placement, "v"));
   partition->gathers = t->trains && t->optimizer_clip_norm > 0;
   partition->joins = t->model_tie_embeddings && family->embedding && t->trains &&
                      !pen_weight_is_frozen(t, family->embedding);
   return partition;
-}
-
-struct pen_partition *pen_partition(const struct pen_topology *t) {
-  return pen_partition_of(t, pen_family_find(t->model_family));
 }

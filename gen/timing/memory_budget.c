@@ -51,9 +51,10 @@ static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
 
 /* Holds of a stage in bytes: its programs', with the messages that come for it and those that it
  * sends at once. Returns the bytes of its weights that UNSHARD brings together. */
-static double hold_bytes(const struct pen_graph *graph, struct pen_hold hold[PEN_PROGRAMS]) {
+static double hold_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
+                         struct pen_hold hold[PEN_PROGRAMS]) {
   struct pen_stage_buffers blocks =
-      pen_stage_buffers_of(graph, &(struct pen_cutting){.cut = PEN_CUT_NOT});
+      pen_stage_buffers_of(partition, graph, &(struct pen_cutting){.cut = PEN_CUT_NOT});
   double come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = boundary_bytes(graph, graph->input),
                                [PEN_PROGRAM_I] = boundary_bytes(graph, graph->output_gradient)};
   double gone[PEN_PROGRAMS] = {0};
@@ -90,7 +91,7 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
     budget->limit[rank] = (double)t->memory_limit_mib * 1048576.0 -
                           resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
-    double unsharded = hold_bytes(graph[stage], budget->hold[stage]);
+    double unsharded = hold_bytes(partition, graph[stage], budget->hold[stage]);
     if (!partition->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
     for (int p = 0; p < PEN_PROGRAMS && partition->reshards_each_use; p++)
       budget->hold[stage][p].peak += unsharded;
@@ -110,7 +111,7 @@ struct pen_budget *pen_budget_of(const struct pen_topology *t,
     struct pen_hold hold[PEN_PROGRAMS] = {{0, 0}};
     weight[stage] = t->costs_live_weight;
     if (t->has_costs_live_weight) continue;
-    hold_bytes(graph[stage], hold);
+    hold_bytes(partition, graph[stage], hold);
     double backward = hold[PEN_PROGRAM_F].remains, left = backward + hold[PEN_PROGRAM_I].remains;
     weight[stage] = backward > 0 ? t->costs_live_backward * fmax(0, left) / backward : 0;
   }

@@ -9,6 +9,7 @@ libgen_a_SOURCES += \
   %reldir%/report_json.c \
   %reldir%/report_json.h \
   %reldir%/shapes_json.c \
+  %reldir%/shapes_json.h \
   %reldir%/torch_comms.c \
   %reldir%/view.c \
   %reldir%/view.h

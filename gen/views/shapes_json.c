@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <jansson.h>
 
-#include "gen/model/tensor_shapes.h"
+#include "gen/views/shapes_json.h"
 #include "gen/model/op_signature.h"
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
@@ -39,7 +39,7 @@ void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_p
                      const struct pen_shapes *shapes) {
   json_t *root = json_object(), *stages = json_array();
   json_object_set_new(root, "name", json_string(t->name));
-  json_object_set_new(root, "family", json_string(p->family->name));
+  json_object_set_new(root, "family", json_string(p->stages.family->name));
   json_object_set_new(root, "microbatches", json_integer(p->microbatch_count));
   json_object_set_new(root, "stages", stages);
   for (uint32_t stage = 0, next = 0; stage < p->stage_count; stage++) {
@@ -47,9 +47,10 @@ void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_p
     json_object_set_new(object, "stage", json_integer(stage));
     json_object_set_new(object, "rank", json_integer(p->rank_of[stage]));
     json_object_set_new(object, "first_block",
-                        json_string(p->block[p->span[stage].first_block].name));
-    json_object_set_new(object, "last_block",
-                        json_string(p->block[p->span[stage].past_last_block - 1].name));
+                        json_string(p->stages.block[p->stages.span[stage].first_block].name));
+    json_object_set_new(
+        object, "last_block",
+        json_string(p->stages.block[p->stages.span[stage].past_last_block - 1].name));
     json_object_set_new(object, "tensors", tensors);
     for (; next < shapes->count && shapes->border[next].stage == stage; next++)
       json_array_append_new(tensors, border_object(&shapes->border[next]));

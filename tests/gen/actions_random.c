@@ -224,9 +224,9 @@ static _Noreturn void take_order(const struct whole *w, const char *path, uint64
   struct pen_lowered *given =
       pen_lower_given(action, count, p, PEN_TRAIN, w->topology->optimizer_clip_norm > 0);
   struct pen_profile_input profile[] = {
-      {"train", PEN_TRAIN, given, pen_graphs_of(w->topology, p, true), NULL, NULL},
+      {"train", PEN_TRAIN, given, pen_graphs_of(w->topology, &p->stages, true), NULL, NULL},
       {"eval", PEN_EVAL, pen_lower_forward(pen_compose_forward(p), p),
-       pen_graphs_of(w->topology, p, false), NULL, NULL},
+       pen_graphs_of(w->topology, &p->stages, false), NULL, NULL},
   };
   struct pen_plan *plan = pen_layout(w->topology, p, profile, 2);
   pen_plan_digest(plan);

@@ -350,7 +350,7 @@ static void expect_refusal(const char *schedule, unsigned ranks, unsigned stages
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     struct pen_topology *topology = pen_topology_read(path, NULL, 0);
-    pen_compose(topology, pen_partition(topology));
+    pen_compose(topology, partition_topology(topology));
     _exit(0);
   }
   close(ends[1]);

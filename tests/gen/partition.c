@@ -25,11 +25,12 @@ static const struct pen_partition *divide(int64_t ranks, int64_t stages_per_rank
                                   .model_layers = layers,
                                   .partition_virtual_pre = pre,
                                   .partition_virtual_post = post};
-  return pen_partition(&topology);
+  return partition_topology(&topology);
 }
 
 static int64_t count_of(const struct pen_partition *partition, uint32_t stage) {
-  return (int64_t)partition->span[stage].past_last_layer - partition->span[stage].first_layer;
+  return (int64_t)partition->stages.span[stage].past_last_layer -
+         partition->stages.span[stage].first_layer;
 }
 
 /* Spans are end to end, none is empty, and with virtual layers no stage has more than one above
@@ -39,8 +40,8 @@ static void check_even(const struct pen_partition *partition, int64_t layers, in
   uint32_t last = partition->stage_count - 1, next = 0;
   int64_t before = INT64_MAX, first = 0;
   for (uint32_t stage = 0; stage <= last; stage++) {
-    assert_int_equal(partition->span[stage].first_layer, next);
-    next = partition->span[stage].past_last_layer;
+    assert_int_equal(partition->stages.span[stage].first_layer, next);
+    next = partition->stages.span[stage].past_last_layer;
     assert_true(count_of(partition, stage) >= 1);
     int64_t share =
         count_of(partition, stage) + (stage == 0 ? pre : 0) + (stage == last ? post : 0);
@@ -92,10 +93,10 @@ static void lists_are_taken(void **state) {
                                   .model_layers = 7,
                                   .partition_virtual_pre = 9,
                                   .partition_layers = {4, list}};
-  const struct pen_partition *partition = pen_partition(&topology);
+  const struct pen_partition *partition = partition_topology(&topology);
   for (uint32_t stage = 0; stage < 4; stage++)
     assert_int_equal(count_of(partition, stage), list[stage]);
-  assert_int_equal(partition->span[3].past_last_layer, 7);
+  assert_int_equal(partition->stages.span[3].past_last_layer, 7);
 }
 
 /* Every rank holds stages_per_rank stages; a loop goes on to the next rank, a V turns on the rank
@@ -130,14 +131,14 @@ static void stages_are_placed(void **state) {
 static void check_blocks(const struct pen_partition *p) {
   uint32_t next = 0, layer = 0;
   for (uint32_t stage = 0; stage < p->stage_count; stage++) {
-    const struct pen_span *span = &p->span[stage];
+    const struct pen_span *span = &p->stages.span[stage];
     assert_int_equal(span->first_block, next);
     assert_true(span->past_last_block > next);
     assert_int_equal(span->first_layer, layer);
-    for (; next < span->past_last_block; next++) layer += p->block[next].begins_layer;
+    for (; next < span->past_last_block; next++) layer += p->stages.block[next].begins_layer;
     assert_int_equal(span->past_last_layer, layer);
   }
-  assert_int_equal(next, p->block_count);
+  assert_int_equal(next, p->stages.block_count);
 }
 
 static struct pen_topology *llama(const char *settings) {
@@ -156,24 +157,24 @@ static const char chunked_tail[] =
     "};\nbatch = { microbatch = 12; };\noptimizer = { learning_rate = 1e-3; steps = 10; };\n";
 
 static const char *begins(const struct pen_partition *p, uint32_t stage) {
-  return p->block[p->span[stage].first_block].name;
+  return p->stages.block[p->stages.span[stage].first_block].name;
 }
 
 static void blocks_are_named(void **state) {
   (void)state;
-  const struct pen_partition *p = pen_partition(llama(
+  const struct pen_partition *p = partition_topology(llama(
       pen_text("%spartition = { before = (\"model.layers.1.mlp\", \"model.layers.4\"); };", tail)));
   check_blocks(p);
-  assert_int_equal(p->block_count, 13);
+  assert_int_equal(p->stages.block_count, 13);
   assert_string_equal(begins(p, 0), "model.embed_tokens");
   assert_string_equal(begins(p, 1), "model.layers.1.mlp");
   assert_string_equal(begins(p, 2), "model.layers.4.self_attn");
-  assert_int_equal(p->span[0].past_last_layer, 2);
-  assert_int_equal(p->span[1].past_last_layer, 4);
-  p = pen_partition(
+  assert_int_equal(p->stages.span[0].past_last_layer, 2);
+  assert_int_equal(p->stages.span[1].past_last_layer, 4);
+  p = partition_topology(
       llama(pen_text("%spartition = { before = (\"model.layers.0\", \"lm_head\"); };", tail)));
   check_blocks(p);
-  assert_int_equal(p->span[0].past_last_layer, 0);
+  assert_int_equal(p->stages.span[0].past_last_layer, 0);
   assert_string_equal(begins(p, 2), "lm_head");
 }
 
@@ -188,11 +189,11 @@ static void blocks_are_even(void **state) {
       t->pipeline_ranks = ranks;
       if (ranks > 1 && (10 + 2 * pre + ranks - 1) / ranks <= 2 * pre)
         continue; /* nothing for stage 0: refused */
-      const struct pen_partition *p = pen_partition(t);
+      const struct pen_partition *p = partition_topology(t);
       check_blocks(p);
       uint32_t total = 10 + 2 * pre;
       for (uint32_t stage = 0; stage < ranks; stage++) {
-        uint32_t held = p->span[stage].past_last_block - p->span[stage].first_block;
+        uint32_t held = p->stages.span[stage].past_last_block - p->stages.span[stage].first_block;
         if (stage == 0) held += 2 * pre - 1; /* without the embedding */
         if (stage + 1 == ranks) held -= 2;   /* without norm and head */
         assert_int_equal(held, total / ranks + (stage < total % ranks));
@@ -285,22 +286,22 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
   t->memory_recompute =
       (struct pen_strings){.count = 3, .value = (const char *[]){recompute, recompute, recompute}};
   t->pipeline_ranks = 3;
-  struct pen_partition *p = pen_partition(t);
-  struct pen_block_costs *costs = pen_block_costs(t, p);
+  struct pen_partition *p = partition_topology(t);
+  bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
+  struct pen_block_costs *costs = pen_block_costs(t, p->stages.family, splits);
   struct pen_span span[3];
-  struct pen_partition part = *p;
+  struct pen_stages part = p->stages;
   part.span = span;
   part.stage_count = 3;
-  for (uint32_t first = 0; first < p->block_count; first++)
-    for (uint32_t past = first + 1; past <= p->block_count; past++) {
-      uint32_t stage = first == 0 ? 0 : past == p->block_count ? 2 : 1;
-      if (first == 0 && past == p->block_count) part.stage_count = 1;
+  for (uint32_t first = 0; first < p->stages.block_count; first++)
+    for (uint32_t past = first + 1; past <= p->stages.block_count; past++) {
+      uint32_t stage = first == 0 ? 0 : past == p->stages.block_count ? 2 : 1;
+      if (first == 0 && past == p->stages.block_count) part.stage_count = 1;
       span[stage] = (struct pen_span){.first_block = first, .past_last_block = past};
       struct pen_graph *graph = pen_model(t, &part, stage, t->trains);
       pen_backward(graph);
       double built = 1e-9 * pen_program_flops(&graph->program[PEN_PROGRAM_F]),
              foretold = pen_span_cost(costs, stage, first, past);
-      bool splits = pen_schedule_splits(pen_schedule_of(t->pipeline_schedule), t);
       for (int program = splits ? PEN_PROGRAM_I : PEN_PROGRAM_B;
            program < (splits ? PEN_PROGRAM_B : PEN_PROGRAMS); program++)
         built += 1e-9 * pen_program_flops(&graph->program[program]);
@@ -329,8 +330,8 @@ static void check_all_costs(const char *recompute) {
     chunks->pipeline_zero_bubble = split;
     check_costs(chunks, recompute);
     chunks->memory_recompute.count = 0;
-    const struct pen_partition *p = pen_partition(chunks);
-    struct pen_graph *const *graph = pen_graphs_of(chunks, p, true);
+    const struct pen_partition *p = partition_topology(chunks);
+    struct pen_graph *const *graph = pen_graphs_of(chunks, &p->stages, true);
     const struct pen_stage_cost *cost = pen_costs(chunks, p, graph);
     for (uint32_t stage = 0; stage < 3; stage++) {
       double whole = 1e-9 * pen_program_flops(&graph[stage]->program[PEN_PROGRAM_B]);
@@ -376,8 +377,8 @@ static struct pen_stage_cost measured_cost(const struct pen_partition *p,
 static void measured_backwards_share(void **state) {
   (void)state;
   struct pen_topology *t = llama(pen_text("loss_rows = 32; %s", chunked_tail));
-  const struct pen_partition *p = pen_partition(t);
-  struct pen_graph *const *graph = pen_graphs_of(t, p, true);
+  const struct pen_partition *p = partition_topology(t);
+  struct pen_graph *const *graph = pen_graphs_of(t, &p->stages, true);
   double flops[PEN_PROGRAMS];
   for (int program = 0; program < PEN_PROGRAMS; program++)
     flops[program] = pen_program_flops(&graph[2]->program[program]);
@@ -405,7 +406,7 @@ static void costs_of_recomputing_are_foretold(void **state) {
 
 /* The greatest stage time by the costs of the finished partition. */
 static double slowest(const struct pen_topology *t, const struct pen_partition *p) {
-  struct pen_stage_cost *cost = pen_costs(t, p, pen_graphs_of(t, p, true));
+  struct pen_stage_cost *cost = pen_costs(t, p, pen_graphs_of(t, &p->stages, true));
   double greatest = 0;
   for (uint32_t s = 0; s < p->stage_count; s++)
     greatest = fmax(greatest, cost[s].forward + cost[s].backward_input + cost[s].backward_weight);
@@ -416,25 +417,25 @@ static double slowest(const struct pen_topology *t, const struct pen_partition *
 static void balance_by_time_is_least(void **state) {
   (void)state;
   struct pen_topology *t = llama(pen_text("%spartition = { balance = \"time\"; };", tail));
-  double found = slowest(t, pen_partition(t)), least = INFINITY;
+  double found = slowest(t, partition_topology(t)), least = INFINITY;
   t->partition_balance = "count";
   for (int64_t a = 0; a <= 5; a++)
     for (int64_t b = 1; a + b <= 5; b++) {
       int64_t list[] = {a, b, 5 - a - b};
       t->partition_layers = (struct pen_integers){3, list};
-      least = fmin(least, slowest(t, pen_partition(t)));
+      least = fmin(least, slowest(t, partition_topology(t)));
     }
   assert_true(fabs(found - least) <= 1e-12 * least);
   t = llama(pen_text("%spartition = { balance = \"time\"; unit = \"block\"; };", tail));
-  const struct pen_partition *chosen = pen_partition(t);
+  const struct pen_partition *chosen = partition_topology(t);
   check_blocks(chosen);
   double by_blocks = slowest(t, chosen), least_by_blocks = INFINITY;
   t->partition_balance = "count";
-  for (uint32_t a = 1; a < chosen->block_count; a++)
-    for (uint32_t b = a + 1; b < chosen->block_count; b++) {
-      const char *list[] = {chosen->block[a].name, chosen->block[b].name};
+  for (uint32_t a = 1; a < chosen->stages.block_count; a++)
+    for (uint32_t b = a + 1; b < chosen->stages.block_count; b++) {
+      const char *list[] = {chosen->stages.block[a].name, chosen->stages.block[b].name};
       t->partition_before = (struct pen_strings){.count = 2, .value = list};
-      least_by_blocks = fmin(least_by_blocks, slowest(t, pen_partition(t)));
+      least_by_blocks = fmin(least_by_blocks, slowest(t, partition_topology(t)));
     }
   assert_true(fabs(by_blocks - least_by_blocks) <= 1e-12 * least_by_blocks);
   assert_true(by_blocks <

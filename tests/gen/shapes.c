@@ -5,6 +5,7 @@
 
 #include <jansson.h>
 
+#include "gen/views/shapes_json.h"
 #include "gen/model/tensor_shapes.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -34,9 +35,9 @@ static uint64_t foretold(const struct pen_shapes *shapes, uint32_t stage, int64_
 
 /* Stages built from a topology have the foretold tensors, and no other inputs. */
 static void check_stages(const struct pen_topology *topology) {
-  const struct pen_partition *p = pen_partition(topology);
-  struct pen_shapes shapes = pen_shapes(topology, p);
-  struct pen_graph **graph = pen_graphs_of(topology, p, true);
+  const struct pen_partition *p = partition_topology(topology);
+  struct pen_shapes shapes = pen_shapes(topology, &p->stages);
+  struct pen_graph **graph = pen_graphs_of(topology, &p->stages, true);
   uint32_t inputs = 0, listed = 0;
   for (uint32_t s = 0; s < p->stage_count; s++) {
     if (s)
@@ -80,7 +81,7 @@ static void shapes_are_the_plans(void **state) {
 static void inputs_go_where_they_are_read(void **state) {
   (void)state;
   const struct pen_topology *t = read_topology(topology_text("llama", "1f1b", 3, 1, 4, ""));
-  struct pen_shapes shapes = pen_shapes(t, pen_partition(t));
+  struct pen_shapes shapes = pen_shapes(t, &partition_topology(t)->stages);
   uint32_t tokens = 0, targets = 0, tables = 0;
   for (uint32_t i = 0; i < shapes.count; i++) {
     const struct pen_border *b = &shapes.border[i];
@@ -103,7 +104,7 @@ static void inputs_go_where_they_are_read(void **state) {
   assert_int_equal(targets, 1);
   assert_int_equal(tables, 3);
   t = read_topology(topology_text("mlp", "1f1b", 3, 1, 4, ""));
-  shapes = pen_shapes(t, pen_partition(t));
+  shapes = pen_shapes(t, &partition_topology(t)->stages);
   uint32_t y[3] = {0};
   for (uint32_t i = 0; i < shapes.count; i++)
     if (!strcmp(shapes.border[i].name, "y")) y[shapes.border[i].stage]++;
@@ -114,7 +115,7 @@ static void inputs_go_where_they_are_read(void **state) {
 static void inference_has_no_gradients(void **state) {
   (void)state;
   const struct pen_topology *t = read_topology(topology_text("llama", "inference", 3, 1, 4, ""));
-  struct pen_shapes shapes = pen_shapes(t, pen_partition(t));
+  struct pen_shapes shapes = pen_shapes(t, &partition_topology(t)->stages);
   for (uint32_t i = 0; i < shapes.count; i++) assert_null(strstr(shapes.border[i].name, ".grad"));
   assert_int_equal(foretold(&shapes, 1, 0, 1, ""), 2 * 8 * 32 * 4);
 }
@@ -122,8 +123,8 @@ static void inference_has_no_gradients(void **state) {
 static void printed_as_json(void **state) {
   (void)state;
   const struct pen_topology *t = read_topology(topology_text("llama", "1f1b", 2, 1, 4, ""));
-  const struct pen_partition *p = pen_partition(t);
-  struct pen_shapes shapes = pen_shapes(t, p);
+  const struct pen_partition *p = partition_topology(t);
+  struct pen_shapes shapes = pen_shapes(t, &p->stages);
   char *text = NULL;
   size_t bytes = 0;
   FILE *file = open_memstream(&text, &bytes);
@@ -339,9 +340,9 @@ static int run_family(const struct wrong *wrong, const struct pen_topology *topo
   pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], 2);
-    const struct pen_partition *p = pen_partition_of(topology, &family);
-    pen_shapes(topology, p);
-    pen_graphs_of(topology, p, true);
+    const struct pen_partition *p = pen_partition(topology, &family, NULL);
+    pen_shapes(topology, &p->stages);
+    pen_graphs_of(topology, &p->stages, true);
     _exit(0);
   }
   close(ends[1]);

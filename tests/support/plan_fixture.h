@@ -48,7 +48,7 @@ static inline size_t add_shape(struct pen_profile_input *profile, const struct w
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *w->partition;
   partition->microbatch_count = (uint32_t)topology->pipeline_microbatches;
-  struct pen_graph **train = pen_graphs_of(topology, partition, true);
+  struct pen_graph **train = pen_graphs_of(topology, &partition->stages, true);
   pen_note_uses_of_weights(partition, train);
   struct pen_order *forward = pen_compose_forward(partition),
                    *order = topology->trains ? pen_compose(topology, partition) : forward;
@@ -65,7 +65,7 @@ static inline size_t add_shape(struct pen_profile_input *profile, const struct w
   profile[count++] = (struct pen_profile_input){pen_text("eval_%zu", index),
                                                 PEN_EVAL,
                                                 pen_lower_forward(forward, partition),
-                                                pen_graphs_of(topology, partition, false),
+                                                pen_graphs_of(topology, &partition->stages, false),
                                                 topology,
                                                 partition};
   return count;
@@ -77,9 +77,9 @@ static inline size_t add_shape(struct pen_profile_input *profile, const struct w
 static inline struct whole make_whole_with(struct pen_topology *topology,
                                            void (*change)(struct pen_graph *graph)) {
   struct whole w = {.topology = topology};
-  w.partition = pen_partition(w.topology);
-  struct pen_graph **train = pen_graphs_of(w.topology, w.partition, true),
-                   **eval = pen_graphs_of(w.topology, w.partition, false);
+  w.partition = partition_topology(w.topology);
+  struct pen_graph **train = pen_graphs_of(w.topology, &w.partition->stages, true),
+                   **eval = pen_graphs_of(w.topology, &w.partition->stages, false);
   for (uint32_t stage = 0; change && stage < w.partition->stage_count; stage++) {
     change(train[stage]);
     change(eval[stage]);

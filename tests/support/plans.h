@@ -14,6 +14,8 @@
 #include <cmocka.h>
 
 #include "gen/base/arena.h"
+#include "gen/families/families.h"
+#include "gen/partition/block_cost.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
 #include "gen/schedule/schedule.h"
@@ -34,14 +36,23 @@ static inline struct pen_partition *make_partition(uint32_t ranks, uint32_t stag
   partition->stages_per_rank = stages_per_rank;
   partition->stage_count = ranks * stages_per_rank;
   partition->microbatch_count = microbatches;
-  partition->span = pen_new(partition->stage_count, sizeof *partition->span);
+  partition->stages.span = pen_new(partition->stage_count, sizeof *partition->stages.span);
   partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     uint32_t place = stage % ranks;
-    partition->span[stage] = (struct pen_span){.first_layer = stage, .past_last_layer = stage + 1};
+    partition->stages.span[stage] =
+        (struct pen_span){.first_layer = stage, .past_last_layer = stage + 1};
     partition->rank_of[stage] = zigzag && stage / ranks % 2 == 1 ? ranks - 1 - place : place;
   }
   return partition;
+}
+
+/* The partition of a topology, as the generator makes it. */
+static inline struct pen_partition *partition_topology(const struct pen_topology *topology) {
+  const struct pen_family *family = pen_family_find(topology->model_family);
+  if (!pen_partition_by_time(topology)) return pen_partition(topology, family, NULL);
+  bool splits = pen_schedule_splits(pen_schedule_of(topology->pipeline_schedule), topology);
+  return pen_partition(topology, family, pen_block_costs(topology, family, splits));
 }
 
 /* What a schedule asks a topology; warmup 0: not set. */

@@ -1,0 +1,13 @@
+/* shapes_json.h: --print=shapes: the tensors that enter and leave each stage, in JSON. */
+#ifndef PEN_SHAPES_JSON_H
+#define PEN_SHAPES_JSON_H
+
+#include <stdio.h>
+
+#include "gen/model/tensor_shapes.h"
+#include "gen/partition/partition.h"
+
+void pen_shapes_json(FILE *out, const struct pen_topology *topology,
+                     const struct pen_partition *partition, const struct pen_shapes *shapes);
+
+#endif
