@@ -19,6 +19,6 @@ AC_DEFUN([PEN_BLAS], [
       [[cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, 0, 0, 0, 1, 0, 1, 0, 1, 0, 0, 1);]])],
     [AC_MSG_RESULT([yes])],
     [AC_MSG_RESULT([no])
-     AC_MSG_ERROR([OpenBLAS is missing: run ./bootstrap, or set BLAS_CFLAGS and BLAS_LIBS])])
+     AC_MSG_ERROR([OpenBLAS is missing: run ./bootstrap --install, or set BLAS_CFLAGS and BLAS_LIBS])])
   LIBS=$pen_save_libs CPPFLAGS=$pen_save_cppflags
 ])

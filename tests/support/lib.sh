@@ -2,7 +2,7 @@
 #
 # top_srcdir, top_builddir, CC, CFLAGS, RUNTIME_LIBS and KERNEL_ARCHIVES come from make check.
 set -u
-: "${top_srcdir:=$(cd "$(dirname "$0")/.." && pwd)}"
+: "${top_srcdir:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${top_builddir:=$top_srcdir}"
 gen=${PENSTOCK_GEN:-$top_builddir/penstock-gen}
 tokens=$top_builddir/penstock-tokens
