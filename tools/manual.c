@@ -92,7 +92,7 @@ static void print_option(char letter, const char *name, const char *argument) {
 /* A default that depends on other settings stands in brackets at the end of the help. */
 static void print_setting(const struct pen_setting *setting) {
   const char *bracket = strrchr(setting->help, '['), *allowed = pen_setting_allowed(setting),
-             *otherwise = setting->otherwise;
+             *default_value = setting->default_value;
   size_t help = bracket ? (size_t)(bracket - setting->help) - 1 : strlen(setting->help);
   if (!strcmp(setting->name, "schedule")) allowed = pen_setting_quoted(pen_schedule_names + 1);
   if (!strcmp(setting->name, "family")) allowed = pen_setting_quoted(pen_family_names + 1);
@@ -101,10 +101,10 @@ static void print_setting(const struct pen_setting *setting) {
   print_sentence(pen_text("Allowed: %s", allowed));
   if (bracket) {
     print_sentence(pen_text("Default: %.*s", (int)strlen(bracket) - 2, bracket + 1));
-  } else if (otherwise && setting->choices && !strchr("[(", *otherwise)) {
-    print_sentence(pen_text("Default: \"%s\"", otherwise));
-  } else if (otherwise) {
-    print_sentence(pen_text("Default: %s", otherwise));
+  } else if (default_value && setting->choices && !strchr("[(", *default_value)) {
+    print_sentence(pen_text("Default: \"%s\"", default_value));
+  } else if (default_value) {
+    print_sentence(pen_text("Default: %s", default_value));
   }
 }
 
@@ -181,10 +181,10 @@ static void print_prints(const char *argument) {
 }
 
 static void print_generator_options(void) {
-#define PEN_OPTION(field, letter, name, type, argument, otherwise, meaning)          \
+#define PEN_OPTION(field, letter, name, type, argument, default_value, meaning)      \
   print_option(letter, name, argument);                                              \
   print_sentence(*name == 'p' ? "What to write: one of the kinds below." : meaning); \
-  if (*otherwise) print_sentence("Default: " otherwise);
+  if (*default_value) print_sentence("Default: " default_value);
 #include "gen/options.def"
 }
 
@@ -198,7 +198,7 @@ enum {
 };
 
 /* One option of the deployed binary: what it does, its default, and the commands that take it. */
-static void print_deployed_option(const char *name, const char *argument, const char *otherwise,
+static void print_deployed_option(const char *name, const char *argument, const char *default_value,
                                   unsigned commands, const char *meaning) {
   const char *takers = "";
 #define PEN_COMMAND(kind, command, synopsis, meaning) \
@@ -206,19 +206,19 @@ static void print_deployed_option(const char *name, const char *argument, const 
 #include "runtime/base/options.def"
   print_option(0, name, argument);
   print_sentence(meaning);
-  if (*otherwise) print_sentence(pen_text("Default: %s", otherwise));
+  if (*default_value) print_sentence(pen_text("Default: %s", default_value));
   print_text(pen_text("Taken by %s.", takers));
 }
 
 static void print_deployed_options(void) {
-#define PEN_OPTION(field, name, type, least, argument, otherwise, commands, meaning) \
-  print_deployed_option(name, argument, otherwise, commands, meaning);
+#define PEN_OPTION(field, name, type, least, argument, default_value, commands, meaning) \
+  print_deployed_option(name, argument, default_value, commands, meaning);
 #include "runtime/base/options.def"
 }
 
 static void print_tokens_options(void) {
-#define PEN_OPTION(field, letter, name, type, least, most, argument, otherwise, meaning) \
-  print_option(letter, name, argument);                                                  \
+#define PEN_OPTION(field, letter, name, type, least, most, argument, default_value, meaning) \
+  print_option(letter, name, argument);                                                      \
   print_sentence(meaning);
 #include "tools/tokens/options.def"
 }

@@ -14,8 +14,8 @@
  * each row, with blocks cut, or fewer slots, or all of it; the least is taken, and packed with more
  * patience if it is still one part in FAR above, and with the last that there is if then one in
  * TOO_FAR: where F keeps much, for elsewhere it is whole rows that cost so much, and no patience
- * brings that back. memory.spare_slots says how many slots it must be; their bytes are then allowed
- * for. */
+ * brings that back. memory.extra_receive_buffers says how many slots it must be; their bytes are
+ * then allowed for. */
 #include <string.h>
 
 #include "gen/layout/state.h"
@@ -565,8 +565,8 @@ static void place_rank(struct pen_layout_state *l, struct pen_slot_assignment *s
   uint64_t others =
       part_with(l, rank, 0, 0); /* fewer bytes than the profiles before need gain nothing */
   const struct pen_topology *topology = l->topology;
-  bool fixed = topology->has_memory_spare_slots;
-  uint32_t spare = fixed ? (uint32_t)topology->memory_spare_slots : SPARE_MAX;
+  bool fixed = topology->has_memory_extra_receive_buffers;
+  uint32_t spare = fixed ? (uint32_t)topology->memory_extra_receive_buffers : SPARE_MAX;
   uint64_t live = most_live(l, rank),
            wanted = live + (fixed ? spare_bytes(slotting, rank, spare) : 0);
   uint64_t all = live + resident_bytes(l, rank), near = wanted + all / NEAR,

@@ -147,7 +147,8 @@ static void set_cluster(struct pen_topology *t) {
   if (!strcmp(t->cluster_transport, "auto"))
     t->cluster_transport = !cuda ? "shm" : hosts > 1 ? "nccl" : "ipc";
   if (!t->has_model_loss_rows) t->model_loss_rows = cuda ? LOSS_ROWS_ON_GPU : 0;
-  if (!t->has_memory_spare_slots) t->memory_spare_slots = -1; /* layout chooses */
+  if (!t->has_memory_extra_receive_buffers)
+    t->memory_extra_receive_buffers = -1; /* layout chooses */
 }
 
 void pen_topology_set_defaults(struct pen_topology *topology) {

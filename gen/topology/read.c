@@ -40,8 +40,26 @@
 /* Static, so that it is still in reach, and no leak, where a message ends the generator. */
 static config_t config;
 
-static void set(struct pen_topology *topology, const struct pen_setting *setting,
-                const struct pen_written_value *value, struct pen_origin origin) {
+/* A setting by its name, or by its former name, which prints a warning; null: there is none. Ends
+ * the generator when the setting was already given by its other name. */
+static const struct pen_setting *find_setting(const struct pen_topology *topology, const char *path,
+                                              struct pen_origin *origin) {
+  const struct pen_setting *setting = pen_setting_find_path(path);
+  if (!setting && (setting = pen_setting_find_alias(path))) origin->former_name = path;
+  if (!setting) return NULL;
+  const struct pen_origin *before = pen_topology_origin(topology, setting);
+  const char *name = pen_text("%s.%s", setting->group, setting->name);
+  if (before->where && !before->former_name != !origin->former_name)
+    pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: not together with %s, which is the same setting",
+             origin->where, path, origin->text, before->former_name ? before->former_name : name);
+  if (origin->former_name)
+    fprintf(stderr, "%s%s = %s: warning: the name of this setting is now %s\n", origin->where, path,
+            origin->text, name);
+  return setting;
+}
+
+static void set_setting(struct pen_topology *topology, const struct pen_setting *setting,
+                        const struct pen_written_value *value, struct pen_origin origin) {
   *pen_topology_origin(topology, setting) = origin;
   *(bool *)((char *)topology + setting->has_offset) = true;
   if (!pen_value_set(topology, setting, value))
@@ -57,10 +75,13 @@ static struct pen_origin origin_in(const struct pen_source *source, size_t depth
   const struct pen_written *found =
       pen_source_find(source, depth, group, config_setting_name(written));
   if (!found)
-    return (struct pen_origin){pen_source_where(source, config_setting_source_line(written)), "...",
-                               source->file[0]};
-  return (struct pen_origin){pen_text("%s:%zu: ", source->file[found->file], found->line),
-                             found->value, source->file[found->file]};
+    return (struct pen_origin){
+        .where = pen_source_where(source, config_setting_source_line(written)),
+        .text = "...",
+        .file = source->file[0]};
+  return (struct pen_origin){.where = pen_text("%s:%zu: ", source->file[found->file], found->line),
+                             .text = found->value,
+                             .file = source->file[found->file]};
 }
 
 static bool take_literal(const struct pen_source *source, const config_setting_t *from,
@@ -90,7 +111,7 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
                          const char *group, const config_setting_t *from) {
   const char *name = config_setting_name(from), *path = pen_text("%s.%s", group, name);
   struct pen_origin origin = origin_in(source, 1, group, from);
-  const struct pen_setting *setting = pen_setting_find_path(path);
+  const struct pen_setting *setting = find_setting(topology, path, &origin);
   if (!setting)
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: there is no such setting; %s", origin.where, path,
              origin.text, pen_setting_hint(path));
@@ -98,7 +119,7 @@ static void take_setting(struct pen_topology *topology, const struct pen_source 
   if (!take_value(source, from, &value))
     pen_stop(PEN_EXIT_TOPOLOGY, "%s%s = %s: %s", origin.where, path, origin.text,
              pen_setting_allowed(setting));
-  set(topology, setting, &value, origin);
+  set_setting(topology, setting, &value, origin);
 }
 
 /* `shapes = ({ sequence = 128; microbatches = 8; }, ...)`: a list of groups, each with both; the
@@ -121,7 +142,7 @@ static void take_shapes(struct pen_topology *topology, const struct pen_source *
                  "%sshapes = %s: shape %d: { sequence = NUMBER; microbatches = NUMBER; } is wanted",
                  origin.where, origin.text, i + 1);
     }
-    set(topology, pen_setting_find("shapes", strlen("shapes"), names[n]), &value, origin);
+    set_setting(topology, pen_setting_find("shapes", strlen("shapes"), names[n]), &value, origin);
   }
 }
 
@@ -191,22 +212,23 @@ static void take_override(struct pen_topology *topology, const char *override) {
   size_t bytes = equals ? (size_t)(equals - override) : strlen(override);
   const char *path = pen_text("%.*s", (int)bytes, override), *text = equals ? equals + 1 : "";
   const char *shown = pen_literal_shown(text, strlen(text));
-  const struct pen_setting *setting = pen_setting_find_path(path);
+  struct pen_origin origin = {.where = "-s ", .text = shown};
   if (pen_setting_is_group(path))
     pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: a group: -s %s.NAME=VALUE, with one of %s", path,
              shown, path, pen_setting_names(path));
+  const struct pen_setting *setting = find_setting(topology, path, &origin);
   if (!setting)
     pen_stop(PEN_EXIT_TOPOLOGY, "-s %s = %s: there is no such setting; %s",
              pen_literal_shown(path, bytes), shown, pen_setting_hint(path));
   struct pen_written_value value = pen_value_from_text(setting, text);
-  set(topology, setting, &value, (struct pen_origin){"-s ", shown, NULL});
+  set_setting(topology, setting, &value, origin);
 }
 
 static void take_defaults(struct pen_topology *topology) {
   for (size_t i = 0; i < pen_setting_count; i++) {
     const struct pen_setting *setting = &pen_settings[i];
-    if (!setting->otherwise || pen_topology_origin(topology, setting)->where) continue;
-    struct pen_written_value value = pen_value_from_text(setting, setting->otherwise);
+    if (!setting->default_value || pen_topology_origin(topology, setting)->where) continue;
+    struct pen_written_value value = pen_value_from_text(setting, setting->default_value);
     if (!pen_value_set(topology, setting, &value))
       pen_stop(PEN_EXIT_TOPOLOGY, "settings.def: the default of %s.%s is not allowed",
                setting->group, setting->name);

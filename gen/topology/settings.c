@@ -13,17 +13,23 @@
 #define PEN_BELOW_1 (1.0 - DBL_EPSILON / 2)
 
 const struct pen_setting pen_settings[] = {
-#define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) \
-  {#group,                                                                         \
-   #name,                                                                          \
-   PEN_##type,                                                                     \
-   minimum,                                                                        \
-   maximum,                                                                        \
-   otherwise,                                                                      \
-   choices,                                                                        \
-   help,                                                                           \
-   offsetof(struct pen_topology, group##_##name),                                  \
+#define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
+  {#group,                                                                             \
+   #name,                                                                              \
+   PEN_##type,                                                                         \
+   minimum,                                                                            \
+   maximum,                                                                            \
+   default_value,                                                                      \
+   choices,                                                                            \
+   help,                                                                               \
+   offsetof(struct pen_topology, group##_##name),                                      \
    offsetof(struct pen_topology, has_##group##_##name)},
+#include "gen/topology/settings.def"
+};
+static const struct {
+  const char *old_path, *path;
+} aliases[] = {
+#define PEN_SETTING_ALIAS(old_path, group, name) {old_path, #group "." #name},
 #include "gen/topology/settings.def"
 };
 const size_t pen_setting_count = sizeof pen_settings / sizeof *pen_settings;
@@ -41,6 +47,12 @@ const struct pen_setting *pen_setting_find(const char *group, size_t bytes, cons
 const struct pen_setting *pen_setting_find_path(const char *path) {
   const char *dot = strchr(path, '.');
   return dot ? pen_setting_find(path, (size_t)(dot - path), dot + 1) : NULL;
+}
+
+const struct pen_setting *pen_setting_find_alias(const char *old_path) {
+  for (size_t i = 0; i < sizeof aliases / sizeof *aliases; i++)
+    if (!strcmp(aliases[i].old_path, old_path)) return pen_setting_find_path(aliases[i].path);
+  return NULL;
 }
 
 bool pen_setting_is_group(const char *group) {

@@ -19,9 +19,9 @@ enum pen_setting_type {
 struct pen_setting {
   const char *group, *name;
   enum pen_setting_type type;
-  double minimum, maximum; /* of numbers; integers' bounds are exact in a double */
-  const char *otherwise;   /* default as text, or null */
-  const char *choices;     /* parted by blanks, or null */
+  double minimum, maximum;   /* of numbers; integers' bounds are exact in a double */
+  const char *default_value; /* as text, or null */
+  const char *choices;       /* separated by spaces, or null */
   const char *help;
   size_t offset, has_offset; /* in struct pen_topology */
 };
@@ -33,6 +33,8 @@ extern const size_t pen_setting_count;
 const struct pen_setting *pen_setting_find(const char *group, size_t bytes, const char *name);
 /* The row of "group.name", or null. */
 const struct pen_setting *pen_setting_find_path(const char *path);
+/* The setting whose former name is `old_path`, or null. */
+const struct pen_setting *pen_setting_find_alias(const char *old_path);
 bool pen_setting_is_group(const char *group);
 
 /* What to say of a path, or of a group, that is not in the table: `did you mean pipeline.ranks?` of

@@ -75,8 +75,8 @@ struct pen_topology *pen_topology_of_shape(const struct pen_topology *topology, 
   memcpy(origin, topology->origin, pen_setting_count * sizeof *origin);
   shape->origin = origin; /* a schedule that refuses the microbatches names the line of the shape */
   *pen_topology_origin(shape, to) =
-      (struct pen_origin){pen_topology_origin(topology, from)->where,
-                          pen_text("%lld", (long long)shape->pipeline_microbatches), NULL};
+      (struct pen_origin){.where = pen_topology_origin(topology, from)->where,
+                          .text = pen_text("%lld", (long long)shape->pipeline_microbatches)};
   return shape;
 }
 

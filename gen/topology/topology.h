@@ -25,9 +25,10 @@ struct pen_strings {
 
 /* Where a setting was given, and how: for messages. Null where it was not given. */
 struct pen_origin {
-  const char *where; /* "FILE:LINE: " or "-s " */
-  const char *text;  /* the value as it was written */
-  const char *file;  /* null: on the command line */
+  const char *where;       /* "FILE:LINE: " or "-s " */
+  const char *text;        /* the value as it was written */
+  const char *file;        /* null: on the command line */
+  const char *former_name; /* null: written by its name */
 };
 
 /* One field a row of settings.def, named group_name: pipeline_ranks, model_layers, ... */
@@ -39,10 +40,10 @@ struct pen_topology {
 #define PEN_TYPE_INTEGERS struct pen_integers
 #define PEN_TYPE_REALS struct pen_reals
 #define PEN_TYPE_STRINGS struct pen_strings
-#define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) \
+#define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
   PEN_TYPE_##type group##_##name;
 #include "gen/topology/settings.def"
-#define PEN_SETTING(group, name, type, minimum, maximum, otherwise, choices, help) \
+#define PEN_SETTING(group, name, type, minimum, maximum, default_value, choices, help) \
   bool has_##group##_##name;
 #include "gen/topology/settings.def" /* has_...: stands in the file or in an override (a default otherwise) */
   const struct pen_origin *origin; /* [rows of settings.def] */

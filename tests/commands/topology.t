@@ -155,7 +155,7 @@ costs.live_backward	REAL	a finite number, 0 or more
 costs.live_weight	REAL	a finite number, 0 or more
 memory.limit_mib	INTEGER	a whole number from 0 to 1073741824
 memory.recompute	CHOICES	"none" or "full", or a list of such
-memory.spare_slots	INTEGER	a whole number from 0 to 65536
+memory.extra_receive_buffers	INTEGER	a whole number from 0 to 65536
 memory.snapshot	BOOLEAN	true or false
 END
 
@@ -416,5 +416,25 @@ accepted "rows that slow down products over bf16 on a GPU earn one" \
   -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cuda base.cfg
 accepted "not over f32" "" -s model.vocab=257 -s cluster.device=cuda base.cfg
 accepted "nor on a CPU" "" -s model.vocab=257 -s model.dtype=bf16 -s cluster.device=cpu base.cfg
+
+# ---- former names ----
+renamed='memory.spare_slots = 1: warning: the name of this setting is now memory.extra_receive_buffers'
+accepted "a former name works, and prints a warning" "-s $renamed" -s memory.spare_slots=1 base.cfg
+{ cat base.cfg && echo 'memory = { spare_slots = 1; };'; } >former.cfg
+line=$(grep -n spare_slots former.cfg | cut -d: -f1)
+accepted "in a file, too" "former.cfg:$line: $renamed" former.cfg
+refuses 78 "-s $renamed
+-s memory.extra_receive_buffers = 2: not together with memory.spare_slots, which is the same setting" -s memory.spare_slots=1 \
+  -s memory.extra_receive_buffers=2 base.cfg
+result "not together with the new name" $passed
+{ cat base.cfg && printf 'memory = { extra_receive_buffers = 2;\n spare_slots = 1; };\n'; } >both.cfg
+line=$(grep -n spare_slots both.cfg | cut -d: -f1)
+refuses 78 "both.cfg:$line: memory.spare_slots = 1: not together with memory.extra_receive_buffers, which is the same setting" both.cfg
+result "nor in a file" $passed
+plan_digest() { "$program" --print=report "$@" base.cfg 2>err | grep '"digest"'; }
+former_digest=$(plan_digest -s memory.spare_slots=1) new_digest=$(plan_digest -s memory.extra_receive_buffers=1)
+same=no
+[ -n "$new_digest" ] && [ "$former_digest" = "$new_digest" ] && same=yes
+result "the digest is that of the new name" $same
 
 echo "1..$count"
