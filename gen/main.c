@@ -79,8 +79,14 @@ static void lower_given(struct pen_result *result, const struct pen_options *opt
   uint32_t *count;
   pen_pass("actions");
   pen_actions_read(options->actions, partition, &action, &count);
-  if (!pen_verify_actions(action, count, partition->rank_count, partition->stage_count,
-                          partition->microbatch_count, partition->rank_of, kind, &problem)) {
+  const struct pen_action_lists lists = {.action = action,
+                                         .count = count,
+                                         .rank_of = partition->rank_of,
+                                         .rank_count = partition->rank_count,
+                                         .stage_count = partition->stage_count,
+                                         .microbatch_count = partition->microbatch_count,
+                                         .profile_kind = kind};
+  if (!pen_verify_actions(&lists, &problem)) {
     struct pen_lowered rows = {
         .rank_count = partition->rank_count, .count = count, .action = action};
     result->lowered = &rows;

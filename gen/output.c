@@ -135,8 +135,18 @@ static void write_shapes(FILE *out, const struct pen_result *result,
   pen_shapes_json(out, result->topology, result->partition, &result->shapes);
 }
 
-static int profile_kind(const struct pen_result *result) {
-  return result->topology->trains ? PEN_TRAIN : PEN_EVAL;
+/* The model of bare actions for SPIN, or with `out` null only whether there is one. */
+static bool write_actions_promela(FILE *out, const struct pen_result *result) {
+  const struct pen_partition *partition = result->partition;
+  const struct pen_action_lists lists = {
+      .action = result->lowered->action,
+      .count = result->lowered->count,
+      .rank_of = partition->rank_of,
+      .rank_count = partition->rank_count,
+      .stage_count = partition->stage_count,
+      .microbatch_count = partition->microbatch_count,
+      .profile_kind = result->topology->trains ? PEN_TRAIN : PEN_EVAL};
+  return pen_promela_actions(out, result->topology->name, &lists, partition->replica_count);
 }
 
 static void write_promela(FILE *out, const struct pen_result *result,
@@ -145,8 +155,7 @@ static void write_promela(FILE *out, const struct pen_result *result,
   if (result->plan)
     pen_promela(out, result->plan);
   else
-    pen_promela_actions(out, result->topology->name, result->lowered, result->partition,
-                        profile_kind(result));
+    write_actions_promela(out, result);
 }
 
 /* The kinds of options.def that this version makes. */
@@ -220,9 +229,7 @@ void pen_output(const struct pen_result *result, const struct pen_options *optio
 
 void pen_output_deadlock(const struct pen_result *result, const struct pen_options *options) {
   if (strcmp(options->print, "promela") != 0 || options->check) return;
-  if (!pen_promela_actions(NULL, result->topology->name, result->lowered, result->partition,
-                           profile_kind(result)))
-    return;
+  if (!write_actions_promela(NULL, result)) return;
   pen_output(result, options);
   if (fflush(stdout))
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));

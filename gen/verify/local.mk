@@ -1,17 +1,28 @@
-# gen/verify: proves the finished plan
+# gen/verify: checks the finished plan
 libgen_a_SOURCES += \
+  %reldir%/action_index.c \
+  %reldir%/action_index.h \
+  %reldir%/actions.c \
+  %reldir%/address_map.c \
+  %reldir%/address_map.h \
   %reldir%/arrivals.c \
+  %reldir%/checks.c \
   %reldir%/deadlock.c \
   %reldir%/device_state.c \
   %reldir%/internal.h \
   %reldir%/memory.c \
+  %reldir%/memory_actions.c \
+  %reldir%/memory_state.h \
   %reldir%/op_trace.c \
+  %reldir%/op_trace.h \
   %reldir%/persistent.c \
+  %reldir%/problem.c \
+  %reldir%/problem.h \
   %reldir%/profiles.c \
   %reldir%/promela.c \
   %reldir%/promela.h \
+  %reldir%/rank_context.h \
   %reldir%/replicas.c \
-  %reldir%/rows.c \
   %reldir%/tables.c \
   %reldir%/tied_weight.c \
   %reldir%/verify.c \

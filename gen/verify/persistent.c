@@ -1,5 +1,5 @@
-/* verify_persistent.c: what persists in the finished plan's arenas: weights, gradients, moments,
- * losses, constants; and which tensor lies on which of them. */
+/* persistent.c: what persists in the arenas of the finished plan: weights, gradients, moments,
+ * losses, constants; and which tensor is which of them. */
 #include <string.h>
 
 #include "gen/model/op_signature.h"
@@ -10,38 +10,38 @@
 
 static bool is_aligned(uint64_t offset) { return offset % PEN_ALIGNMENT_BYTES == 0; }
 
-/* ---- places ---- */
+/* ---- addresses ---- */
 
-/* A range of the persistent part that belongs to one thing. */
-struct range {
+/* A range of the persistent part, and what it holds: `what` of `name`. */
+struct persistent_range {
   uint64_t first, past;
   const char *name, *what;
 };
 
-static void add_range(struct range *range, size_t *count, uint64_t first, uint64_t bytes,
+static void add_range(struct persistent_range *range, size_t *count, uint64_t first, uint64_t bytes,
                       const char *name, const char *what) {
-  range[(*count)++] = (struct range){first, first + bytes, name, what};
+  range[(*count)++] = (struct persistent_range){first, first + bytes, name, what};
 }
 
-/* The ranges of a rank lie in the persistent part, aligned, and apart. */
-static bool check_ranges(const struct pen_rank_context *b, const struct range *range,
+/* The ranges of a rank are in the persistent part, aligned and disjoint. */
+static bool check_ranges(const struct pen_rank_context *b, const struct persistent_range *range,
                          size_t count) {
   struct pen_problem *problem = b->checked->problem;
   struct pen_keyed *sorted = pen_new(count + 1, sizeof *sorted);
   for (size_t index = 0; index < count; index++)
     sorted[index] = (struct pen_keyed){range[index].first, (uint32_t)index};
   pen_sort(sorted, count);
-  const struct range *before = NULL;
+  const struct persistent_range *before = NULL;
   for (size_t index = 0; index < count; index++) {
-    const struct range *at = &range[sorted[index].index];
+    const struct persistent_range *at = &range[sorted[index].index];
     if (at->first < b->memory->receive_bytes || at->past > b->memory->persistent_end ||
         at->past < at->first)
-      return pen_problem_note(problem, b->rank, PEN_NONE,
-                              "%s of %s lies outside the persistent part", at->what, at->name);
+      return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s is outside the persistent part",
+                              at->what, at->name);
     if (!is_aligned(at->first))
       return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s is not aligned", at->what,
                               at->name);
-    if (at->past == at->first) continue; /* nothing */
+    if (at->past == at->first) continue; /* empty */
     if (before && at->first < before->past)
       return pen_problem_note(problem, b->rank, PEN_NONE, "%s of %s overlaps %s of %s", at->what,
                               at->name, before->what, before->name);
@@ -51,18 +51,18 @@ static bool check_ranges(const struct pen_rank_context *b, const struct range *r
   return true;
 }
 
-/* Gradients and moments exist for a plan with a train profile alone. */
+/* Only a plan with a train profile has gradients and moments. */
 static bool has_training(const struct pen_plan *plan) {
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (plan->profiles[index].kind == PEN_TRAIN) return true;
   return false;
 }
 
-/* Bytes of what a rank keeps of f32 elements; of a tensor that is cut the largest shard must fit.
- */
-static uint64_t kept_bytes(const struct pen_plan *plan, const struct pen_weight *weight, bool cut) {
-  uint64_t most = cut ? 0 : weight->count;
-  for (uint32_t replica = 0; cut && replica < plan->replica_count; replica++) {
+/* Bytes of a weight's f32 elements on a rank: all, or the largest shard. */
+static uint64_t stored_bytes(const struct pen_plan *plan, const struct pen_weight *weight,
+                             bool sharded) {
+  uint64_t most = sharded ? 0 : weight->count;
+  for (uint32_t replica = 0; sharded && replica < plan->replica_count; replica++) {
     struct pen_shard shard = pen_shard_at(weight->count, plan->replica_count, replica);
     if (shard.count > most) most = shard.count;
   }
@@ -73,21 +73,21 @@ static bool is_tied(const struct pen_plan *plan, uint32_t weight) {
   return plan->tie_count && plan->ties[0].weight == weight;
 }
 
-/* A value is cut where nothing reads it but the optimizer: products read the copy. (That no tensor
- * lies on a cut one: find_weight.) */
-static bool check_cut(const struct pen_rank_context *b, uint32_t number) {
+/* A value is sharded where only the optimizer reads it: products read the bf16 copy. (find_weight()
+ * rejects tensors at the address of a sharded value.) */
+static bool check_sharded(const struct pen_rank_context *b, uint32_t number) {
   const struct pen_weight *weight = &b->plan->weights[number];
   bool copied = weight->bf16_offset != UINT64_MAX, shares = b->plan->sharding == PEN_SHARD_WEIGHTS,
        tied = is_tied(b->plan, number);
   bool wanted = b->plan->sharding != PEN_SHARD_NONE && !tied && (copied || shares);
   if (weight->bf16_sharded != (shares && copied && !tied))
     return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                            "the copy of %s %s cut over the replicas, but it must %sbe",
+                            "the copy of %s %s sharded over the replicas, but it must %sbe",
                             weight->name, weight->bf16_sharded ? "is" : "is not",
                             weight->bf16_sharded ? "not " : "");
   return weight->value_sharded == wanted ||
          pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                          "the value of %s %s cut over the replicas, but %s", weight->name,
+                          "the value of %s %s sharded over the replicas, but %s", weight->name,
                           wanted ? "is not" : "is",
                           wanted ? "no program reads it there" : "it must be whole");
 }
@@ -97,19 +97,19 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
   bool trains = has_training(plan);
   struct pen_problem *problem = b->checked->problem;
   size_t count = 0;
-  struct range *range = pen_new(
+  struct persistent_range *range = pen_new(
       5 * (size_t)b->own_weight_count + b->tables->tensor_count + 2 * (size_t)plan->tie_count + 3,
       sizeof *range);
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
     uint64_t bytes = weight->count * sizeof(float),
-             moment = kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
-    if (!check_cut(b, b->own_weight[index])) return false;
-    add_range(range, &count, weight->value_offset, kept_bytes(plan, weight, weight->value_sharded),
-              weight->name, "value");
+             moment = stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE);
+    if (!check_sharded(b, b->own_weight[index])) return false;
+    add_range(range, &count, weight->value_offset,
+              stored_bytes(plan, weight, weight->value_sharded), weight->name, "value");
     if (weight->bf16_offset != UINT64_MAX)
       add_range(range, &count, weight->bf16_offset,
-                kept_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
+                stored_bytes(plan, weight, weight->bf16_sharded) / 2, weight->name, "copy");
     if (weight->frozen || !trains) continue;
     add_range(range, &count, weight->gradient_offset, bytes, weight->name, "gradient");
     add_range(range, &count, weight->exp_avg_offset, moment, weight->name, "exp_avg");
@@ -134,14 +134,13 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
               "losses");
   if (pen_device_copies_data_op(plan->device))
     add_range(range, &count, b->memory->staged_input_offset, b->memory->device_control_bytes,
-              "a step", "the step part");
-  uint64_t snapshot =
-      0; /* a copy of all that a checkpoint holds of the rank, each tensor aligned */
+              "a step", "the device control block");
+  uint64_t snapshot = 0; /* a copy of the rank's tensors in a checkpoint, each aligned */
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     const struct pen_weight *weight = &plan->weights[b->own_weight[index]];
-    snapshot += pen_aligned(kept_bytes(plan, weight, weight->value_sharded));
+    snapshot += pen_aligned(stored_bytes(plan, weight, weight->value_sharded));
     if (!weight->frozen)
-      snapshot += 2 * pen_aligned(kept_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
+      snapshot += 2 * pen_aligned(stored_bytes(plan, weight, plan->sharding != PEN_SHARD_NONE));
   }
   if (b->memory->snapshot_bytes && b->memory->snapshot_bytes != snapshot)
     return pen_problem_note(problem, b->rank, PEN_NONE, "the snapshot has %llu bytes, not %llu",
@@ -157,43 +156,43 @@ bool pen_check_persistent(const struct pen_rank_context *b) {
 
 /* ---- tensors ---- */
 
-/* A tensor is what it lies on if it is named so, and as large: weights of one size could take each
- * other's place unseen. */
-static bool take_use(struct pen_rank_context *b, uint32_t tensor, enum pen_use use, uint32_t number,
-                     const struct pen_weight *weight, const char *ending, const char *what) {
+/* The tensor at the address of a weight must have its name and size: else weights of one size could
+ * be swapped unnoticed. */
+static bool set_use(struct pen_rank_context *b, uint32_t tensor, enum pen_use use, uint32_t number,
+                    const struct pen_weight *weight, const char *ending, const char *what) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   size_t length = strlen(weight->name);
   if (strncmp(t->name, weight->name, length) != 0 || strcmp(t->name + length, ending) != 0 ||
       t->bytes != weight->count * pen_dtype_bytes(t->dtype))
-    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE, "%s lies where the %s of %s is",
-                            t->name, what, weight->name);
+    return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
+                            "%s is at the address of the %s of %s", t->name, what, weight->name);
   b->use[tensor] = (uint8_t)use;
   b->weight[tensor] = number;
   return true;
 }
 
-/* Where values, copies and gradients of the rank's weights lie: offsets, rising, each with the
- * weight's number. */
-static struct pen_keyed *list_spots(const struct pen_rank_context *b, size_t *count) {
-  struct pen_keyed *spot = pen_new(3 * (size_t)b->own_weight_count + 1, sizeof *spot);
+/* The addresses of values, copies and gradients of the rank's weights, rising, each with the index
+ * of the weight. */
+static struct pen_keyed *list_addresses(const struct pen_rank_context *b, size_t *count) {
+  struct pen_keyed *address = pen_new(3 * (size_t)b->own_weight_count + 1, sizeof *address);
   *count = 0;
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
     uint32_t number = b->own_weight[index];
     const struct pen_weight *weight = &b->plan->weights[number];
     const uint64_t offset[] = {weight->value_offset, weight->bf16_offset, weight->gradient_offset};
     for (int k = 0; k < 3; k++)
-      if (offset[k] != UINT64_MAX) spot[(*count)++] = (struct pen_keyed){offset[k], number};
+      if (offset[k] != UINT64_MAX) address[(*count)++] = (struct pen_keyed){offset[k], number};
   }
-  pen_sort(spot, *count);
-  return spot;
+  pen_sort(address, *count);
+  return address;
 }
 
-/* The first spot that is not below an offset. */
-static size_t find_spot(const struct pen_keyed *spot, size_t count, uint64_t offset) {
+/* The first address that is not below an offset. */
+static size_t find_address(const struct pen_keyed *address, size_t count, uint64_t offset) {
   size_t low = 0;
   while (low < count) {
     size_t middle = (low + count) / 2;
-    if (spot[middle].key < offset)
+    if (address[middle].key < offset)
       low = middle + 1;
     else
       count = middle;
@@ -201,38 +200,39 @@ static size_t find_spot(const struct pen_keyed *spot, size_t count, uint64_t off
   return low;
 }
 
-/* The weight whose value, copy or gradient lies exactly at a persistent tensor's place; or what the
- * head has of a tied one. */
-static bool find_weight(struct pen_rank_context *b, uint32_t tensor, const struct pen_keyed *spot,
-                        size_t count) {
+/* Finds the weight, or the head of a tied weight, whose value, copy or gradient is at the address
+ * of a persistent tensor. */
+static bool find_weight(struct pen_rank_context *b, uint32_t tensor,
+                        const struct pen_keyed *address, size_t count) {
   const struct pen_plan *plan = b->plan;
   const struct pen_tensor *t = &b->tables->tensors[tensor];
-  for (size_t n = find_spot(spot, count, t->offset); n < count && spot[n].key == t->offset; n++) {
-    uint32_t number = spot[n].index;
+  for (size_t n = find_address(address, count, t->offset); n < count && address[n].key == t->offset;
+       n++) {
+    uint32_t number = address[n].index;
     const struct pen_weight *weight = &plan->weights[number];
     if (weight->bf16_offset == t->offset && t->dtype == PEN_BF16 && !weight->bf16_sharded)
-      return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
+      return set_use(b, tensor, PEN_USE_WEIGHT, number, weight, ".bf16", "copy");
     if (weight->count * sizeof(float) != t->bytes || t->dtype != PEN_F32) continue;
     if (weight->value_offset == t->offset && !weight->value_sharded)
-      return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
+      return set_use(b, tensor, PEN_USE_WEIGHT, number, weight, "", "value");
     if (!weight->frozen && weight->gradient_offset == t->offset)
-      return take_use(b, tensor, PEN_USE_GRADIENT, number, weight, ".grad", "gradient");
+      return set_use(b, tensor, PEN_USE_GRADIENT, number, weight, ".grad", "gradient");
   }
   for (uint32_t index = 0; index < plan->tie_count; index++) {
     const struct pen_tie *tie = &plan->ties[index];
     const struct pen_weight *weight = &plan->weights[tie->weight];
     if (tie->rank != b->rank) continue;
     if (tie->value_offset == t->offset && tie->dtype == t->dtype)
-      return take_use(b, tensor, PEN_USE_WEIGHT, tie->weight, weight,
-                      tie->dtype == PEN_BF16 ? ".bf16" : "", "value");
+      return set_use(b, tensor, PEN_USE_WEIGHT, tie->weight, weight,
+                     tie->dtype == PEN_BF16 ? ".bf16" : "", "value");
     if (tie->gradient_offset == t->offset && t->dtype == PEN_F32)
-      return take_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index, weight, ".head.grad",
-                      "gradient");
+      return set_use(b, tensor, PEN_USE_GRADIENT, plan->weight_count + index, weight, ".head.grad",
+                     "gradient");
   }
   return true;
 }
 
-/* The weight of a tensor that UNSHARD makes, by its name: of the rank, and cut. */
+/* Finds the sharded weight of a tensor that UNSHARD makes, by name. */
 static bool find_unsharded(struct pen_rank_context *b, uint32_t tensor) {
   const struct pen_tensor *t = &b->tables->tensors[tensor];
   for (uint32_t index = 0; index < b->own_weight_count; index++) {
@@ -245,22 +245,21 @@ static bool find_unsharded(struct pen_rank_context *b, uint32_t tensor) {
       continue;
     if (!(copy ? weight->bf16_sharded : weight->value_sharded && weight->bf16_offset == UINT64_MAX))
       continue;
-    return take_use(b, tensor, PEN_USE_WEIGHT, number, weight, copy ? ".bf16" : "", "value");
+    return set_use(b, tensor, PEN_USE_WEIGHT, number, weight, copy ? ".bf16" : "", "value");
   }
   return pen_problem_note(b->checked->problem, b->rank, PEN_NONE,
-                          "%s is to be brought together, but is no weight of the rank that is cut",
-                          t->name);
+                          "%s is all-gathered, but is not a sharded weight of the rank", t->name);
 }
 
 bool pen_find_weights(struct pen_rank_context *b) {
-  size_t spots;
-  struct pen_keyed *spot = list_spots(b, &spots);
+  size_t address_count;
+  struct pen_keyed *address = list_addresses(b, &address_count);
   for (uint32_t index = 0; index < b->tables->tensor_count; index++) {
     uint8_t base = b->tables->tensors[index].base;
-    if (base == PEN_BASE_PERSISTENT && !find_weight(b, index, spot, spots)) return false;
+    if (base == PEN_BASE_PERSISTENT && !find_weight(b, index, address, address_count)) return false;
     if (base == PEN_BASE_UNSHARDED && !find_unsharded(b, index)) return false;
   }
-  pen_free(spot);
+  pen_free(address);
   return true;
 }
 

@@ -1,21 +1,19 @@
 /* promela.c: --print=promela: one step of a plan's communication as a model in Promela, so that a
- * model checker can be asked whether verify_deadlock.c is right. SPIN (Holzmann, The SPIN Model
- * Checker, 2003) walks through every interleaving of the processes below and reports an "invalid
- * end state" where all are blocked and one is not at its end. No property of the system is used to
- * cut the search short; the verifier, by contrast, runs one interleaving and argues that any other
- * ends alike.
+ * model checker can confirm the results of deadlock.c. SPIN (Holzmann, The SPIN Model Checker,
+ * 2003) explores every interleaving of the processes below and reports an "invalid end state" where
+ * all are blocked and one is not at its end. The model uses no property of the system to shorten
+ * the search; the verifier runs one interleaving and argues that any other ends alike.
  *
- *   spin -DMODEL=1 -run FILE    one-sided puts with credits: a process a rank, rows in order
- *   spin -DMODEL=2 -run FILE    rendezvous: besides, a process for sends and one for receives of
- * each rank with each other rank spin -DMODEL=3 -run FILE    rendezvous: besides, one process a
- * rank for all its communication
+ *   spin -DMODEL=1 -run FILE    one-sided puts with credits: a process a rank, actions in order
+ *   spin -DMODEL=2 -run FILE    rendezvous: also a process for sends and one for receives of each
+ * rank with each other rank spin -DMODEL=3 -run FILE    rendezvous: also one process a rank for all
+ * its communication
  *
- * On top stands what the verifier says of each. In 2 and 3 a rank posts a communication row and
- * goes on; the lane meets the other rank's lane in a channel without buffer.
+ * The first lines give the verifier's result for each. In 2 and 3 a rank posts a communication
+ * action and continues; the lane meets the lane of the other rank in a channel without buffer.
  *
- * Of several replicas one is modelled, which is said on top, too: all run the same rows, and the
- * rows of the exchange between them, of which exchange.c argues that they add no deadlock, are left
- * out. */
+ * Of several replicas one is modelled, which the first lines say, too: all run the same actions,
+ * and the data-parallel collectives, which add no deadlock (replicas.c), are left out. */
 #include <stdio.h>
 #include <inttypes.h>
 #include <stdarg.h>
@@ -25,113 +23,114 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
-#include "gen/partition/partition.h"
-#include "gen/lower/lower.h"
-#include "gen/schedule/action_text.h"
 
 enum { PROCESSES_MAX = 255 }; /* SPIN's */
 
-struct model {
+struct promela_model {
   FILE *out;
-  const struct pen_checked *c;
-  uint32_t *number[PEN_DIRECTIONS]; /* [pen_place() of its SEND] of the message */
+  const struct pen_check_context *c;
+  uint32_t *number[PEN_DIRECTIONS]; /* [pen_action_key() of its SEND] of the message */
   uint32_t message_count;
-  size_t *hold_next; /* [rank] */
+  size_t *hazard_next; /* [rank] */
 };
 
-static bool talks(const struct pen_action *row) {
-  return pen_is_send(row->kind) || pen_is_receive(row->kind);
+static bool communicates(const struct pen_action *action) {
+  return pen_is_send(action->kind) || pen_is_receive(action->kind);
 }
 
-/* The message that a row sends, receives, waits for or reads; PEN_NONE: none. */
-static uint32_t message_of(const struct model *m, const struct pen_action *row) {
-  struct pen_wanted wanted;
-  if (!pen_message_of_action(m->c, row, &wanted)) return PEN_NONE;
-  return m->number[wanted.way][pen_place(m->c, pen_direction_send[wanted.way], wanted.from_stage,
-                                         row->microbatch)];
+/* The message that a action sends, receives, waits for or reads; PEN_NONE: none. */
+static uint32_t message_of(const struct promela_model *m, const struct pen_action *action) {
+  struct pen_message_key key;
+  if (!pen_message_of_action(m->c, action, &key)) return PEN_NONE;
+  return m->number[key.direction][pen_action_key(m->c, pen_direction_send[key.direction],
+                                                 key.from_stage, action->microbatch)];
 }
 
-static uint32_t pair_of(const struct model *m, const struct pen_action *row) {
-  struct pen_wanted wanted;
-  pen_message_of_action(m->c, row, &wanted);
-  return m->c->direction_pair[wanted.way][wanted.from_stage];
+static uint32_t pair_of(const struct promela_model *m, const struct pen_action *action) {
+  struct pen_message_key key;
+  pen_message_of_action(m->c, action, &key);
+  return m->c->direction_pair[key.direction][key.from_stage];
 }
 
-static void number_messages(struct model *m) {
-  const struct pen_checked *c = m->c;
-  for (int way = 0; way < PEN_DIRECTIONS; way++)
-    m->number[way] =
-        pen_new(pen_place(c, pen_direction_send[way], c->stage_count, 0), sizeof(uint32_t));
+static void number_messages(struct promela_model *m) {
+  const struct pen_check_context *c = m->c;
+  for (int direction = 0; direction < PEN_DIRECTIONS; direction++)
+    m->number[direction] = pen_new(
+        pen_action_key(c, pen_direction_send[direction], c->stage_count, 0), sizeof(uint32_t));
   for (uint32_t rank = 0; rank < c->rank_count; rank++)
     for (uint32_t index = 0; index < c->count[rank]; index++) {
-      const struct pen_action *row = &c->row[rank][index];
-      if (pen_is_send(row->kind))
-        m->number[pen_direction_of(row->kind)]
-                 [pen_place(c, row->kind, row->stage, row->microbatch)] = m->message_count++;
+      const struct pen_action *action = &c->action[rank][index];
+      if (pen_is_send(action->kind))
+        m->number[pen_direction_of(action->kind)][pen_action_key(
+            c, action->kind, action->stage, action->microbatch)] = m->message_count++;
     }
 }
 
 /* ---- lines ---- */
 
-__attribute__((format(printf, 3, 4))) static void line(const struct model *m,
-                                                       const struct pen_action *row,
-                                                       const char *format, ...) {
+/* A statement, with the action that it comes from. */
+__attribute__((format(printf, 3, 4))) static void write_statement(const struct promela_model *m,
+                                                                  const struct pen_action *action,
+                                                                  const char *format, ...) {
   char text[32];
   va_list list;
   fputs("  ", m->out);
   va_start(list, format);
   vfprintf(m->out, format, list);
   va_end(list);
-  fprintf(m->out, "; /* %s */\n", pen_action_text(text, row->kind, row->stage, row->microbatch));
+  fprintf(m->out, "; /* %s */\n", pen_problem_action(text, action));
 }
 
-static void step_end(const struct model *m, const struct pen_action *row) {
-  if (row->kind == PEN_PUBLISH) line(m, row, "published++");
-  if (row->kind == PEN_WAIT_NORM) line(m, row, "published == %" PRIu32, m->c->rank_count);
+static void write_step_end(const struct promela_model *m, const struct pen_action *action) {
+  if (action->kind == PEN_PUBLISH) write_statement(m, action, "published++");
+  if (action->kind == PEN_WAIT_NORM)
+    write_statement(m, action, "published == %" PRIu32, m->c->rank_count);
 }
 
 /* ---- one-sided puts ---- */
 
-static bool has_credit(const struct model *m, const struct pen_action *send) {
+static bool has_credit(const struct promela_model *m, const struct pen_action *send) {
   const bool *credited = m->c->credited[pen_direction_of(send->kind)];
-  return !credited || credited[pen_place(m->c, send->kind, send->stage, send->microbatch)];
+  return !credited || credited[pen_action_key(m->c, send->kind, send->stage, send->microbatch)];
 }
 
-static void put_row(const struct model *m, const struct pen_action *row) {
-  uint32_t message = message_of(m, row);
-  step_end(m, row);
+static void write_put_action(const struct promela_model *m, const struct pen_action *action) {
+  uint32_t message = message_of(m, action);
+  write_step_end(m, action);
   if (message == PEN_NONE) return;
-  if (pen_is_receive(row->kind)) {
-    line(m, row, "given[%" PRIu32 "] = true", message);
-  } else if (pen_is_send(row->kind)) {
-    if (has_credit(m, row)) line(m, row, "given[%" PRIu32 "]", message);
-    line(m, row, "arrived[%" PRIu32 "] = true", message);
+  if (pen_is_receive(action->kind)) {
+    write_statement(m, action, "given[%" PRIu32 "] = true", message);
+  } else if (pen_is_send(action->kind)) {
+    if (has_credit(m, action)) write_statement(m, action, "given[%" PRIu32 "]", message);
+    write_statement(m, action, "arrived[%" PRIu32 "] = true", message);
   } else {
-    line(m, row, "arrived[%" PRIu32 "]", message);
+    write_statement(m, action, "arrived[%" PRIu32 "]", message);
   }
 }
 
 /* ---- rendezvous ---- */
 
-static void rendezvous_row(struct model *m, uint32_t rank, uint32_t index) {
-  const struct pen_checked *c = m->c;
-  const struct pen_action *row = &c->row[rank][index];
-  step_end(m, row);
-  if (talks(row)) line(m, row, "posted[%" PRIu32 "]++", rank);
-  bool reads = pen_is_compute(row->kind) || row->kind == PEN_WAIT_G || row->kind == PEN_WAIT_V;
-  if (!reads && row->kind != PEN_UPDATE && row->kind != PEN_UNSHARD) return;
-  if (reads && message_of(m, row) != PEN_NONE)
-    line(m, row, "arrived[%" PRIu32 "]", message_of(m, row));
-  size_t *next = &m->hold_next[rank];
-  for (; c->hold && *next < c->hold_count[rank] && c->hold[rank][*next].row == index; (*next)++)
-    line(m, row, "arrived[%" PRIu32 "]",
-         message_of(m, &c->row[rank][c->hold[rank][*next].send_row]));
+static void write_rendezvous_action(struct promela_model *m, uint32_t rank, uint32_t index) {
+  const struct pen_check_context *c = m->c;
+  const struct pen_action *action = &c->action[rank][index];
+  write_step_end(m, action);
+  if (communicates(action)) write_statement(m, action, "posted[%" PRIu32 "]++", rank);
+  bool reads =
+      pen_is_compute(action->kind) || action->kind == PEN_WAIT_G || action->kind == PEN_WAIT_V;
+  if (!reads && action->kind != PEN_UPDATE && action->kind != PEN_UNSHARD) return;
+  if (reads && message_of(m, action) != PEN_NONE)
+    write_statement(m, action, "arrived[%" PRIu32 "]", message_of(m, action));
+  size_t *next = &m->hazard_next[rank];
+  for (; c->hazard && *next < c->hazard_count[rank] && c->hazard[rank][*next].action == index;
+       (*next)++)
+    write_statement(m, action, "arrived[%" PRIu32 "]",
+                    message_of(m, &c->action[rank][c->hazard[rank][*next].send_action]));
 }
 
-/* A lane: the rank's communication with one pair of ranks in one direction; with `pair` PEN_NONE,
- * all of it. */
-static void write_lane(const struct model *m, uint32_t rank, uint32_t pair, bool receives) {
-  const struct pen_checked *c = m->c;
+/* A lane: the communication of a rank with one pair of ranks in one direction; with `pair`
+ * PEN_NONE, all of it. */
+static void write_lane(const struct promela_model *m, uint32_t rank, uint32_t pair, bool receives) {
+  const struct pen_check_context *c = m->c;
   uint32_t posted = 0;
   if (pair == PEN_NONE)
     fprintf(m->out, "\nactive proctype lane_%" PRIu32 "() {\n", rank);
@@ -139,50 +138,55 @@ static void write_lane(const struct model *m, uint32_t rank, uint32_t pair, bool
     fprintf(m->out, "\nactive proctype lane_%" PRIu32 "_%s_%" PRIu32 "() {\n", rank,
             receives ? "from" : "to", receives ? c->pair[pair].from_rank : c->pair[pair].to_rank);
   for (uint32_t index = 0; index < c->count[rank]; index++) {
-    const struct pen_action *row = &c->row[rank][index];
-    if (!talks(row)) continue;
+    const struct pen_action *action = &c->action[rank][index];
+    if (!communicates(action)) continue;
     posted++;
-    if (pair != PEN_NONE && (pair_of(m, row) != pair || pen_is_receive(row->kind) != receives))
+    if (pair != PEN_NONE &&
+        (pair_of(m, action) != pair || pen_is_receive(action->kind) != receives))
       continue;
-    line(m, row, "posted[%" PRIu32 "] >= %" PRIu32, rank, posted);
-    if (pen_is_send(row->kind))
-      line(m, row, "pair_%" PRIu32 "!%" PRIu32, pair_of(m, row), message_of(m, row));
+    write_statement(m, action, "posted[%" PRIu32 "] >= %" PRIu32, rank, posted);
+    if (pen_is_send(action->kind))
+      write_statement(m, action, "pair_%" PRIu32 "!%" PRIu32, pair_of(m, action),
+                      message_of(m, action));
     else
-      line(m, row, "atomic { pair_%" PRIu32 "?%" PRIu32 "; arrived[%" PRIu32 "] = true }",
-           pair_of(m, row), message_of(m, row), message_of(m, row));
+      write_statement(m, action,
+                      "atomic { pair_%" PRIu32 "?%" PRIu32 "; arrived[%" PRIu32 "] = true }",
+                      pair_of(m, action), message_of(m, action), message_of(m, action));
   }
   fputs("  skip\n}\n", m->out);
 }
 
-/* ---- the whole ---- */
+/* ---- the model ---- */
 
-static void write_ranks(struct model *m, bool puts) {
+static void write_ranks(struct promela_model *m, bool puts) {
   for (uint32_t rank = 0; rank < m->c->rank_count; rank++) {
     fprintf(m->out, "\nactive proctype rank_%" PRIu32 "() {\n", rank);
     for (uint32_t index = 0; index < m->c->count[rank]; index++) {
       if (puts)
-        put_row(m, &m->c->row[rank][index]);
+        write_put_action(m, &m->c->action[rank][index]);
       else
-        rendezvous_row(m, rank, index);
+        write_rendezvous_action(m, rank, index);
     }
     fputs("  skip\n}\n", m->out);
   }
 }
 
-/* What the verifier says of the three models. */
-static void write_verdicts(FILE *out, const struct pen_checked *c) {
+/* The results of the verifier for the three models. */
+static void write_verdicts(FILE *out, const struct pen_check_context *c) {
   static const char *const models[] = {"one-sided puts with credits",
                                        "rendezvous, one lane a directed pair of ranks",
                                        "rendezvous, one lane a rank"};
   for (int model = 1; model <= 3; model++) {
-    bool fine = model == 1 ? pen_check_puts(c) : pen_check_lanes(c, model == 3);
-    fprintf(out, " *   %d  %s: %s\n", model, models[model - 1], fine ? "no deadlock" : "deadlock");
+    bool passes = model == 1 ? pen_check_puts(c) : pen_check_lanes(c, model == 3);
+    fprintf(out, " *   %d  %s: %s\n", model, models[model - 1],
+            passes ? "no deadlock" : "deadlock");
   }
 }
 
-static void write_model(FILE *out, const char *name, const struct pen_checked *c,
+static void write_model(FILE *out, const char *name, const struct pen_check_context *c,
                         uint32_t replicas) {
-  struct model m = {.out = out, .c = c, .hold_next = pen_new(c->rank_count, sizeof(size_t))};
+  struct promela_model m = {
+      .out = out, .c = c, .hazard_next = pen_new(c->rank_count, sizeof(size_t))};
   if (c->rank_count + 2 * (uint64_t)c->pair_count > PROCESSES_MAX)
     pen_stop(PEN_EXIT_TOPOLOGY,
              "%s: --print=promela is for small plans: SPIN has at most %d processes, this model "
@@ -192,14 +196,15 @@ static void write_model(FILE *out, const char *name, const struct pen_checked *c
   fprintf(out,
           "/* %s: its communication, one step, for SPIN. spin -DMODEL=N -run FILE finds an invalid "
           "end state where there is a deadlock.\n"
-          " * N, and what our verifier says:\n",
+          " * N, and the result of the verifier:\n",
           name);
   write_verdicts(out, c);
   if (replicas > 1)
     fprintf(out,
             " * One of %" PRIu32
-            " replicas is modelled: they run the same rows. Those of the exchange between them are "
-            "left out.\n",
+            " replicas is modelled: they run the same actions. Their data-parallel collectives are "
+            "left "
+            "out.\n",
             replicas);
   fprintf(out,
           " */\n#ifndef MODEL\n#define MODEL 1\n#endif\n\nbit arrived[%" PRIu32
@@ -223,18 +228,17 @@ static void write_model(FILE *out, const char *name, const struct pen_checked *c
 
 void pen_promela(FILE *out, const struct pen_plan *plan) {
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-  struct pen_checked checked;
-  if (!pen_verify_before_deadlock(plan, &plan->profiles[0], &problem, &checked))
-    pen_stop(70, "penstock-gen: this is our bug: %s", problem.reason);
+  struct pen_check_context checked;
+  if (!pen_check_profile(plan, &plan->profiles[0], &problem, &checked))
+    pen_stop(70, "penstock-gen: internal error: %s", problem.reason);
   write_model(out, plan->name, &checked, plan->replica_count);
 }
 
-bool pen_promela_actions(FILE *out, const char *name, const struct pen_lowered *rows,
-                         const struct pen_partition *partition, int profile_kind) {
+bool pen_promela_actions(FILE *out, const char *name, const struct pen_action_lists *lists,
+                         uint32_t replica_count) {
   struct pen_problem problem;
-  struct pen_checked checked;
-  if (!pen_verify_order(rows->action, rows->count, partition, profile_kind, &problem, &checked))
-    return false;
-  if (out) write_model(out, name, &checked, partition->replica_count);
+  struct pen_check_context checked;
+  if (!pen_check_lists(lists, &problem, &checked)) return false;
+  if (out) write_model(out, name, &checked, replica_count);
   return true;
 }

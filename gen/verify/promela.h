@@ -5,19 +5,17 @@
 
 #include <stdio.h>
 
+#include "gen/verify/verify.h"
 #include "runtime/plan/plan.h"
 
-struct pen_lowered;   /* gen/lower/lower.h */
-struct pen_partition; /* gen/partition/partition.h */
-
-/* Writes the first profile of a plan that pen_verify() accepts, or would accept but for a deadlock;
- * of several replicas one, which it says. */
+/* Writes the first profile of a plan that pen_verify() accepts, or refuses only for a deadlock; one
+ * of several replicas. */
 void pen_promela(FILE *out, const struct pen_plan *plan);
 
-/* The same of bare rows: every message has a credit, and nothing is overwritten. Returns false, and
- * writes nothing, when more is wrong with them than that they can deadlock. `out` may be null:
- * nothing is written either. */
-bool pen_promela_actions(FILE *out, const char *name, const struct pen_lowered *rows,
-                         const struct pen_partition *partition, int profile_kind);
+/* Writes bare actions: every message has a credit, and nothing is overwritten. Returns false, and
+ * writes nothing, when they have another problem than a deadlock. `out` may be null: nothing is
+ * written. */
+bool pen_promela_actions(FILE *out, const char *name, const struct pen_action_lists *lists,
+                         uint32_t replica_count);
 
 #endif

@@ -1,59 +1,59 @@
-/* verify_replicas.c: do replicas come to one gradient, whenever each of them runs, and does none
- * wait for ever?
+/* replicas.c: do replicas compute the same gradients, however they are scheduled, and does none
+ * deadlock?
  *
- * All replicas run the tables of one plan, so what a rank's list says holds for its peers too. A
- * row of the exchange that waits for row E of its peers knows that all that stands up to that row
- * in the list has been done by all of them, and nothing more. From that:
+ * All replicas run the tables of one plan, so the list of a rank is also the list of its peers. The
+ * data-parallel collectives of a list are numbered from 1. A collective that waits for collective E
+ * of its peers knows that all of them have completed their lists up to E, and nothing more. From
+ * that:
  *
- *   whole     nothing adds to a stage's gradient behind its GRAD_READY
- *   summed    REDUCE_SCATTER, which reads the peers' gradients, knows their GRAD_READY
- *   gathered  ALL_GATHER_GRAD, which reads the peers' sums, knows their REDUCE_SCATTER
- *   free      UPDATE, which clears the gradients for the next step, knows all rows of its peers
- * that read them updated   where moments are cut, each updates its shard of a weight:
- * ALL_GATHER_WEIGHT, which reads the others', knows their UPDATE, stands once for each stage that
- * keeps weights whole, and above SEND_V. What it reads stays: the next UPDATE of a peer knows a
- * later row unsharded where weights are cut, every row that reads a stage's stands between UNSHARD
- * and RESHARD. UNSHARD knows the peers' UPDATE of the step before (E is 0, or more), and their next
- * UPDATE knows it. What its bytes hold is seen to by verify_memory.c no wait for ever: E stands
- * above the row that waits for it. Take an order in which the rows of one replica can run one by
- * one (the other parts prove that there is one), and let all replicas run each row of it before any
- * runs the next: every row finds what it waits for. Rows only wait for what stays done, so any
- * other order ends alike.
+ *   complete   nothing is accumulated into the gradients of a stage after its GRAD_READY
+ *   summed     REDUCE_SCATTER, which reads the gradients of the peers, knows their GRAD_READY
+ *   gathered   ALL_GATHER_GRAD, which reads the sums of the peers, knows their REDUCE_SCATTER
+ *   free       UPDATE, which clears the gradients for the next step, knows all collectives of its
+ * peers that read them updated    where moments are sharded, each replica updates its shard of a
+ * weight: ALL_GATHER_WEIGHT, which reads the shards of the peers, knows their UPDATE, comes once
+ * for each stage that keeps unsharded weights, and before SEND_V. What it reads remains: the next
+ * UPDATE of a peer knows a later collective unsharded  where weights are sharded, every action that
+ * reads the weights of a stage is between its UNSHARD and its RESHARD. UNSHARD knows the UPDATE of
+ * its peers in the previous step (E is 0 or more), and their next UPDATE knows it. memory.c checks
+ * the contents of the bytes no deadlock  E comes before the action that waits for it. Take an order
+ * in which the actions of one replica can run one by one (the other checks prove that there is
+ * one), and let all replicas run each action of it before any runs the next: every action finds
+ * what it waits for. What is complete stays complete, so any other order ends alike
  *
- * Each of these rows stands once for each stage of the rank. That they add up replica by replica is
- * the runtime's doing. */
+ * Each collective comes once for each stage of the rank. That the sum is taken replica by replica
+ * is up to the runtime. */
 #include "gen/verify/internal.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 
-/* A rank's list as far as it was read. Numbers count the rows of the exchange from 1; 0: not yet.
- */
-struct exchange {
+/* The list of a rank up to `action`. Numbers count the collectives from 1; 0: not yet. */
+struct collective_order {
   const struct pen_rank_context *b;
-  uint32_t row;
-  uint32_t ended;                     /* rows of the exchange above `row` */
-  uint32_t updated;                   /* number of UPDATE */
-  uint32_t unsharded;                 /* that of the last UNSHARD */
-  bool *whole;                        /* [stage]: between UNSHARD and RESHARD */
-  uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: of the stage's row of that kind */
+  uint32_t action;
+  uint32_t ended;                     /* collectives before `action` */
+  uint32_t updated;                   /* the number of UPDATE */
+  uint32_t unsharded;                 /* the number of the last UNSHARD */
+  bool *is_unsharded;                 /* [stage]: between UNSHARD and RESHARD */
+  uint32_t *number[PEN_ACTION_KINDS]; /* [stage]: the number of the collective of that kind */
 };
 
-#define WRONG(e, ...) \
-  pen_problem_note((e)->b->checked->problem, (e)->b->rank, (e)->row, __VA_ARGS__)
+#define PROBLEM(e, ...) \
+  pen_problem_note((e)->b->checked->problem, (e)->b->rank, (e)->action, __VA_ARGS__)
 
-static const char *const kind_text[PEN_ACTION_KINDS] = {
-#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = text,
-#include "runtime/plan/actions.def"
-};
+/* A collective as text, `3GRAD_READY`. */
+static const char *collective_text(char text[32], uint8_t kind, uint32_t stage) {
+  return pen_problem_action(text, &(struct pen_action){.kind = kind, .stage = (uint16_t)stage});
+}
 
-/* Which row of a stage must stand above which. */
-struct rule {
+/* Which action of a stage must come before which. */
+struct collective_rule {
   uint8_t kind, needs;
-  bool knows;      /* not the own row alone: the peers' too */
-  bool whole, cut; /* holds where moments are whole; where they are cut */
+  bool knows;          /* the needed action of the peers, too */
+  bool whole, sharded; /* applies where moments are whole; where they are sharded */
   const char *why;
 };
-static const struct rule rules[] = {
+static const struct collective_rule rules[] = {
     {PEN_REDUCE_SCATTER, PEN_GRAD_READY, true, true, true,
      "peers may still add to the gradients that it reads"},
     {PEN_ALL_GATHER_GRAD, PEN_REDUCE_SCATTER, true, true, false,
@@ -65,36 +65,40 @@ static const struct rule rules[] = {
      "peers may still read the gradients that it clears"},
 };
 
-static uint32_t known(const struct pen_action *row) {
-  return row->message == PEN_NONE ? 0 : row->message;
+static uint32_t awaited_collective(const struct pen_action *action) {
+  return action->message == PEN_NONE ? 0 : action->message;
 }
 
-/* One rule of the row at hand, for one stage. */
-static bool check_rule(const struct exchange *e, const struct pen_action *row,
-                       const struct rule *rule, uint32_t stage) {
+/* One rule of an action, for one stage. */
+static bool check_rule(const struct collective_order *e, const struct pen_action *action,
+                       const struct collective_rule *rule, uint32_t stage) {
   uint32_t number = e->number[rule->needs][stage];
+  char text[32];
   if (number == 0)
-    return WRONG(e, "%u%s does not stand above it: %s", stage, kind_text[rule->needs], rule->why);
-  if (rule->knows && known(row) < number)
-    return WRONG(e, "it waits for row %u of the exchange, but %u%s is row %u: %s", known(row),
-                 stage, kind_text[rule->needs], number, rule->why);
+    return PROBLEM(e, "%s does not come before it: %s", collective_text(text, rule->needs, stage),
+                   rule->why);
+  if (rule->knows && awaited_collective(action) < number)
+    return PROBLEM(e, "it waits for collective %u of its peers, but %s is collective %u: %s",
+                   awaited_collective(action), collective_text(text, rule->needs, stage), number,
+                   rule->why);
   return true;
 }
 
-static bool check_rules(const struct exchange *e, const struct pen_action *row) {
-  bool of_stage = pen_kind_has_stage(row->kind), cut = pen_moments_are_sharded(e->b->plan);
+static bool check_rules(const struct collective_order *e, const struct pen_action *action) {
+  bool of_stage = pen_kind_has_stage(action->kind), sharded = pen_moments_are_sharded(e->b->plan);
   for (size_t i = 0; i < sizeof rules / sizeof *rules; i++)
-    for (uint32_t stage = 0; rules[i].kind == row->kind && (cut ? rules[i].cut : rules[i].whole) &&
-                             stage < e->b->checked->stage_count;
+    for (uint32_t stage = 0;
+         rules[i].kind == action->kind && (sharded ? rules[i].sharded : rules[i].whole) &&
+         stage < e->b->checked->stage_count;
          stage++)
-      if (e->b->checked->rank_of[stage] == e->b->rank && (!of_stage || stage == row->stage) &&
-          !check_rule(e, row, &rules[i], stage))
+      if (e->b->checked->rank_of[stage] == e->b->rank && (!of_stage || stage == action->stage) &&
+          !check_rule(e, action, &rules[i], stage))
         return false;
   return true;
 }
 
-/* Whether a stage keeps weights whole that learn. */
-static bool keeps_whole(const struct pen_rank_context *b, uint32_t stage) {
+/* Does a stage keep trainable weights unsharded? */
+static bool keeps_unsharded(const struct pen_rank_context *b, uint32_t stage) {
   for (uint32_t n = 0; n < b->own_weight_count; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
     if (weight->stage == stage && !weight->frozen &&
@@ -104,43 +108,48 @@ static bool keeps_whole(const struct pen_rank_context *b, uint32_t stage) {
   return false;
 }
 
-/* Who wants which rows, and ALL_GATHER_WEIGHT behind UPDATE. */
-static bool check_sharing(const struct exchange *e, const struct pen_action *row) {
-  bool cut = pen_moments_are_sharded(e->b->plan);
-  if (row->kind == (cut ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT))
-    return WRONG(e, "moments are %s, so nobody wants the peers' %s", cut ? "cut" : "whole",
-                 cut ? "sums" : "weights");
-  if (row->kind == PEN_UPDATE && known(row) < e->unsharded)
-    return WRONG(e,
-                 "it waits for row %u of the exchange, but UNSHARD is row %u: peers may still read "
-                 "the shards that it updates",
-                 known(row), e->unsharded);
-  if (row->kind == PEN_ALL_GATHER_WEIGHT && (e->updated == 0 || known(row) < e->updated))
-    return WRONG(e,
-                 "it waits for row %u of the exchange, but UPDATE is row %u: peers may not have "
-                 "updated what it reads",
-                 known(row), e->updated);
-  if (row->kind == PEN_SEND_V && cut && !e->number[PEN_ALL_GATHER_WEIGHT][row->stage])
-    return WRONG(
-        e, "%uGATHER_VALUE does not stand above it: shards of the weight that it sends are old",
-        row->stage);
+/* The collectives that suit the sharding of the plan, and ALL_GATHER_WEIGHT after UPDATE. */
+static bool check_sharding(const struct collective_order *e, const struct pen_action *action) {
+  bool sharded = pen_moments_are_sharded(e->b->plan);
+  if (action->kind == (sharded ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT))
+    return PROBLEM(e, "moments are %s, so no action may gather the peers' %s",
+                   sharded ? "sharded" : "whole", sharded ? "sums" : "weights");
+  if (action->kind == PEN_UPDATE && awaited_collective(action) < e->unsharded)
+    return PROBLEM(e,
+                   "it waits for collective %u of its peers, but UNSHARD is collective %u: peers "
+                   "may still read "
+                   "the shards that it updates",
+                   awaited_collective(action), e->unsharded);
+  if (action->kind == PEN_ALL_GATHER_WEIGHT &&
+      (e->updated == 0 || awaited_collective(action) < e->updated))
+    return PROBLEM(
+        e,
+        "it waits for collective %u of its peers, but UPDATE is collective %u: peers may not have "
+        "updated what it reads",
+        awaited_collective(action), e->updated);
+  if (action->kind == PEN_SEND_V && sharded && !e->number[PEN_ALL_GATHER_WEIGHT][action->stage])
+    return PROBLEM(
+        e,
+        "%uALL_GATHER_WEIGHT does not come before it: shards of the weight that it sends are old",
+        action->stage);
   return true;
 }
 
-/* What UPDATE has left to the peers is gathered. */
-static bool check_gathered(struct exchange *e) {
+/* The shards that the peers have updated are gathered. */
+static bool check_gathered(struct collective_order *e) {
   for (uint32_t stage = 0;
        pen_moments_are_sharded(e->b->plan) && stage < e->b->checked->stage_count; stage++)
-    if (!e->number[PEN_ALL_GATHER_WEIGHT][stage] && keeps_whole(e->b, stage)) {
-      e->row = PEN_NONE;
-      return WRONG(e, "%uGATHER_VALUE is missing at the step's end: the next finds old weights",
-                   stage);
+    if (!e->number[PEN_ALL_GATHER_WEIGHT][stage] && keeps_unsharded(e->b, stage)) {
+      e->action = PEN_NONE;
+      return PROBLEM(
+          e, "%uALL_GATHER_WEIGHT is missing at the step's end: the next step finds old weights",
+          stage);
     }
   return true;
 }
 
-/* Whether a program reads weights that are cut. */
-static bool reads_cut(const struct pen_rank_context *b, const struct pen_program *program) {
+/* Does a program read unsharded weights? */
+static bool reads_unsharded(const struct pen_rank_context *b, const struct pen_program *program) {
   for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
       uint32_t tensor = b->tables->ops[op].operand[k];
@@ -149,75 +158,76 @@ static bool reads_cut(const struct pen_rank_context *b, const struct pen_program
   return false;
 }
 
-static bool check_unshard(struct exchange *e, const struct pen_action *row) {
-  bool comes = row->kind == PEN_UNSHARD;
-  if (row->stage >= e->b->checked->stage_count || e->b->checked->rank_of[row->stage] != e->b->rank)
-    return WRONG(e, "stage %u is not on this rank", row->stage);
-  if (row->microbatch != 0)
-    return WRONG(e, "it is of no microbatch, but names %u", row->microbatch);
-  if (e->b->plan->sharding != PEN_SHARD_WEIGHTS) return WRONG(e, "weights are not shared out");
-  if (e->whole[row->stage] == comes)
-    return WRONG(e, "the weights of stage %u %s", row->stage,
-                 comes ? "are whole already" : "are not whole");
-  e->whole[row->stage] = comes;
-  if (!comes) return true;
-  if (row->message == PEN_NONE)
-    return WRONG(
-        e, "it waits for nobody: peers may not have updated what it reads in the step before");
-  if (row->message > e->ended)
-    return WRONG(e,
-                 "deadlock: it waits for row %u of its peers' exchange, but only %u stand above it",
-                 row->message, e->ended);
+static bool check_unshard(struct collective_order *e, const struct pen_action *action) {
+  bool unshards = action->kind == PEN_UNSHARD;
+  if (action->stage >= e->b->checked->stage_count ||
+      e->b->checked->rank_of[action->stage] != e->b->rank)
+    return PROBLEM(e, "stage %u is not on this rank", action->stage);
+  if (action->microbatch != 0)
+    return PROBLEM(e, "it has no microbatch, but names %u", action->microbatch);
+  if (e->b->plan->sharding != PEN_SHARD_WEIGHTS) return PROBLEM(e, "weights are not sharded");
+  if (e->is_unsharded[action->stage] == unshards)
+    return PROBLEM(e, "the weights of stage %u %s", action->stage,
+                   unshards ? "are unsharded already" : "are not unsharded");
+  e->is_unsharded[action->stage] = unshards;
+  if (!unshards) return true;
+  if (action->message == PEN_NONE)
+    return PROBLEM(
+        e, "it waits for no peer: peers may not have updated what it reads in the previous step");
+  if (action->message > e->ended)
+    return PROBLEM(e,
+                   "deadlock: it waits for collective %u of its peers, but only %u come before it",
+                   action->message, e->ended);
   if (e->updated)
-    return WRONG(e, "it stands behind UPDATE: some shards may be of this step, others of the next");
+    return PROBLEM(e, "it comes after UPDATE: some shards may be of this step, others of the next");
   e->unsharded = ++e->ended;
   return true;
 }
 
-/* What computes finds its stage's weights whole; at the end of a step none is. */
-static bool check_use(struct exchange *e, const struct pen_action *row, const bool *reads) {
-  if (!reads[row->program] || e->whole[row->stage]) return true;
-  return WRONG(e,
-               "it reads the weights of stage %u, which are not whole: no UNSHARD stands above it, "
-               "or RESHARD does",
-               row->stage);
+/* A compute action finds the weights of its stage unsharded; at the end of a step none are. */
+static bool check_use(struct collective_order *e, const struct pen_action *action,
+                      const bool *reads) {
+  if (!reads[action->program] || e->is_unsharded[action->stage]) return true;
+  return PROBLEM(e, "it reads the weights of stage %u, which are not unsharded", action->stage);
 }
 
-static bool check_given_up(struct exchange *e) {
+static bool check_resharded(struct collective_order *e) {
   for (uint32_t stage = 0; stage < e->b->checked->stage_count; stage++)
-    if (e->whole[stage]) {
-      e->row = PEN_NONE;
-      return WRONG(e, "%uRESHARD is missing at the step's end", stage);
+    if (e->is_unsharded[stage]) {
+      e->action = PEN_NONE;
+      return PROBLEM(e, "%uRESHARD is missing at the step's end", stage);
     }
   return true;
 }
 
-/* A row of the exchange, or of the step's end. */
-static bool check_row(struct exchange *e, const struct pen_action *row) {
-  if (row->kind == PEN_SEND_V) return check_sharing(e, row);
-  if (row->kind == PEN_UNSHARD || row->kind == PEN_RESHARD) return check_unshard(e, row);
-  bool of_stage = pen_kind_has_stage(row->kind);
-  if (of_stage && (row->stage >= e->b->checked->stage_count ||
-                   e->b->checked->rank_of[row->stage] != e->b->rank))
-    return WRONG(e, "stage %u is not on this rank", row->stage);
-  if (of_stage && row->microbatch != 0)
-    return WRONG(e, "it is of no microbatch, but names %u", row->microbatch);
-  if (of_stage && e->number[row->kind][row->stage])
-    return WRONG(e, "%u%s stands twice in a step", row->stage, kind_text[row->kind]);
-  if (pen_kind_is_collective(row->kind) && known(row) > e->ended)
-    return WRONG(e,
-                 "deadlock: it waits for row %u of its peers' exchange, but only %u stand above it",
-                 known(row), e->ended);
-  if (!check_sharing(e, row) || !check_rules(e, row)) return false;
-  if (!pen_kind_is_collective(row->kind)) return true;
+/* A collective, or an action of the end of the step. */
+static bool check_action(struct collective_order *e, const struct pen_action *action) {
+  if (action->kind == PEN_SEND_V) return check_sharding(e, action);
+  if (action->kind == PEN_UNSHARD || action->kind == PEN_RESHARD) return check_unshard(e, action);
+  bool of_stage = pen_kind_has_stage(action->kind);
+  char text[32];
+  if (of_stage && (action->stage >= e->b->checked->stage_count ||
+                   e->b->checked->rank_of[action->stage] != e->b->rank))
+    return PROBLEM(e, "stage %u is not on this rank", action->stage);
+  if (of_stage && action->microbatch != 0)
+    return PROBLEM(e, "it has no microbatch, but names %u", action->microbatch);
+  if (of_stage && e->number[action->kind][action->stage])
+    return PROBLEM(e, "%s is listed twice in a step",
+                   collective_text(text, action->kind, action->stage));
+  if (pen_kind_is_collective(action->kind) && awaited_collective(action) > e->ended)
+    return PROBLEM(e,
+                   "deadlock: it waits for collective %u of its peers, but only %u come before it",
+                   awaited_collective(action), e->ended);
+  if (!check_sharding(e, action) || !check_rules(e, action)) return false;
+  if (!pen_kind_is_collective(action->kind)) return true;
   e->ended++;
-  if (of_stage) e->number[row->kind][row->stage] = e->ended;
-  if (row->kind == PEN_UPDATE) e->updated = e->ended;
+  if (of_stage) e->number[action->kind][action->stage] = e->ended;
+  if (action->kind == PEN_UPDATE) e->updated = e->ended;
   return true;
 }
 
 /* The elements of the largest shard. */
-static uint64_t most_of(const struct pen_plan *plan, const struct pen_weight *weight) {
+static uint64_t largest_shard(const struct pen_plan *plan, const struct pen_weight *weight) {
   uint64_t most = 0;
   for (uint32_t replica = 0; replica < plan->replica_count; replica++) {
     uint64_t count = pen_shard_at(weight->count, plan->replica_count, replica).count;
@@ -226,28 +236,29 @@ static uint64_t most_of(const struct pen_plan *plan, const struct pen_weight *we
   return most;
 }
 
-static void reach(uint64_t *past, uint64_t offset, uint64_t bytes) {
+static void extend_to(uint64_t *past, uint64_t offset, uint64_t bytes) {
   if (offset + bytes > *past) *past = offset + bytes;
 }
 
-/* What other ranks write, and what peers read, lies in the shared part of the arena, and nothing
- * else need. */
-static bool check_shared(const struct pen_rank_context *b, bool exchanges) {
+/* The shared part of the arena holds what other ranks write and what peers read, and no more. */
+static bool check_shared(const struct pen_rank_context *b, bool has_replicas) {
   uint64_t shared = b->memory->receive_bytes;
-  for (uint32_t n = 0; n < b->own_weight_count && exchanges; n++) {
+  for (uint32_t n = 0; n < b->own_weight_count && has_replicas; n++) {
     const struct pen_weight *weight = &b->plan->weights[b->own_weight[n]];
     uint64_t bytes = pen_aligned(weight->count * sizeof(float));
     bool copied = weight->bf16_offset != UINT64_MAX;
     if (weight->bf16_sharded)
-      reach(&shared, weight->bf16_offset, pen_aligned(most_of(b->plan, weight) * sizeof(uint16_t)));
+      extend_to(&shared, weight->bf16_offset,
+                pen_aligned(largest_shard(b->plan, weight) * sizeof(uint16_t)));
     if (weight->value_sharded && !copied)
-      reach(&shared, weight->value_offset, pen_aligned(most_of(b->plan, weight) * sizeof(float)));
+      extend_to(&shared, weight->value_offset,
+                pen_aligned(largest_shard(b->plan, weight) * sizeof(float)));
     if (weight->frozen || weight->gradient_offset == UINT64_MAX) continue;
-    reach(&shared, weight->gradient_offset, bytes);
+    extend_to(&shared, weight->gradient_offset, bytes);
     if (!pen_moments_are_sharded(b->plan)) continue;
-    if (!weight->value_sharded) reach(&shared, weight->value_offset, bytes);
+    if (!weight->value_sharded) extend_to(&shared, weight->value_offset, bytes);
     if (copied && !weight->bf16_sharded)
-      reach(&shared, weight->bf16_offset, pen_aligned(weight->count * sizeof(uint16_t)));
+      extend_to(&shared, weight->bf16_offset, pen_aligned(weight->count * sizeof(uint16_t)));
   }
   for (uint32_t n = 0; n < b->plan->tie_count; n++) {
     const struct pen_tie *tie = &b->plan->ties[n];
@@ -266,28 +277,28 @@ static bool check_shared(const struct pen_rank_context *b, bool exchanges) {
 
 bool pen_check_replicas(const struct pen_rank_context *b) {
   bool train = b->checked->profile_kind == PEN_TRAIN, replicas = b->plan->replica_count > 1;
-  struct exchange e = {.b = b};
+  struct collective_order e = {.b = b};
   for (int kind = PEN_GRAD_READY; kind < PEN_ACTION_KINDS; kind++)
     e.number[kind] = pen_new(b->checked->stage_count, sizeof(uint32_t));
   bool *reads = pen_new(b->tables->program_count + 1u, sizeof *reads);
-  e.whole = pen_new(b->checked->stage_count, sizeof *e.whole);
+  e.is_unsharded = pen_new(b->checked->stage_count, sizeof *e.is_unsharded);
   for (uint32_t program = 0; program < b->tables->program_count; program++)
-    reads[program] = reads_cut(b, &b->tables->programs[program]);
-  for (e.row = 0; e.row < b->tables->action_count; e.row++) {
-    const struct pen_action *row = &b->tables->actions[e.row];
-    if (!replicas && row->kind >= PEN_GRAD_READY)
-      return WRONG(&e, "there are no replicas to exchange with");
-    if (pen_is_compute(row->kind) && !check_use(&e, row, reads)) return false;
-    if (replicas && !train && row->kind >= PEN_GRAD_READY && !check_row(&e, row)) return false;
-    if (replicas && train && (row->kind >= PEN_NORM || row->kind == PEN_SEND_V) &&
-        !check_row(&e, row))
+    reads[program] = reads_unsharded(b, &b->tables->programs[program]);
+  for (e.action = 0; e.action < b->tables->action_count; e.action++) {
+    const struct pen_action *action = &b->tables->actions[e.action];
+    if (!replicas && action->kind >= PEN_GRAD_READY) return PROBLEM(&e, "there are no replicas");
+    if (pen_is_compute(action->kind) && !check_use(&e, action, reads)) return false;
+    if (replicas && !train && action->kind >= PEN_GRAD_READY && !check_action(&e, action))
       return false;
-    if (row->kind == PEN_ADD_TIED_GRAD && e.number[PEN_GRAD_READY][0])
-      return WRONG(&e, "it adds to the gradients of stage 0, which peers may read already");
-    if ((row->kind == PEN_B || row->kind == PEN_W) && e.number[PEN_GRAD_READY][row->stage])
-      return WRONG(&e, "it adds to the gradients of stage %u, which peers may read already",
-                   row->stage);
+    if (replicas && train && (action->kind >= PEN_NORM || action->kind == PEN_SEND_V) &&
+        !check_action(&e, action))
+      return false;
+    if (action->kind == PEN_ADD_TIED_GRAD && e.number[PEN_GRAD_READY][0])
+      return PROBLEM(&e, "it adds to the gradients of stage 0, which peers may read already");
+    if ((action->kind == PEN_B || action->kind == PEN_W) && e.number[PEN_GRAD_READY][action->stage])
+      return PROBLEM(&e, "it adds to the gradients of stage %u, which peers may read already",
+                     action->stage);
   }
-  return check_given_up(&e) && (!replicas || !train || check_gathered(&e)) &&
+  return check_resharded(&e) && (!replicas || !train || check_gathered(&e)) &&
          check_shared(b, replicas);
 }

@@ -1,120 +1,123 @@
-/* verify_tie.c: a tied matrix (struct pen_tie): its rows against the others, the places of its
+/* tied_weight.c: a tied weight (struct pen_tie): the order of its actions, the addresses of its
  * tensors, its messages.
  *
- * Once a step, on the rank of the first stage, ADD_TIED_GRAD adds the head's gradient to the
- * embedding's, before the norm. Where the head is on another rank, the head's gradient is sent when
- * every microbatch is in it (verify_memory.c counts them) and before UPDATE clears it; and the
- * updated matrix comes back. The home of that message is the head's copy. Nobody reads the copy
- * while it changes, and it needs no credit: SEND_V < UPDATE < ADD_TIED_GRAD < WAIT_G are rows of
- * one rank from the last to the first, WAIT_G ends after SEND_G has begun, and SEND_G stands behind
- * every row of the last stage; the next of those is of the next step, behind WAIT_V. */
+ * Once a step, on the rank of the first stage, ADD_TIED_GRAD adds the gradient of the head to that
+ * of the embedding, before the norm. Where the head is on another rank, its gradient is sent when
+ * every microbatch was accumulated into it (memory.c counts them) and before UPDATE clears it; and
+ * the updated weight is sent back. The target of that message is the copy of the head. No action
+ * reads the copy while it changes, and it needs no credit: SEND_V, UPDATE, ADD_TIED_GRAD and WAIT_G
+ * are actions of one rank in reverse order, WAIT_G ends after SEND_G has begun, and SEND_G comes
+ * after every action of the last stage; the next of those is in the next step, after WAIT_V. */
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
 #include "runtime/plan/plan.h"
-#include "gen/schedule/action_text.h"
 
-/* The last row of a kind on a rank, or PEN_NONE. */
-static uint32_t find_row(const struct pen_checked *c, uint32_t rank, int kind) {
-  uint32_t row = c->count[rank];
-  while (row-- > 0)
-    if (c->row[rank][row].kind == kind) return row;
+/* The last action of a kind on a rank, or PEN_NONE. */
+static uint32_t find_action(const struct pen_check_context *c, uint32_t rank, int kind) {
+  uint32_t action = c->count[rank];
+  while (action-- > 0)
+    if (c->action[rank][action].kind == kind) return action;
   return PEN_NONE;
 }
 
-static const char *word(char text[32], const struct pen_checked *c, uint32_t rank, uint32_t row) {
-  const struct pen_action *action = &c->row[rank][row];
-  return pen_action_text(text, action->kind, action->stage, action->microbatch);
+static const char *action_name(char text[32], const struct pen_check_context *c, uint32_t rank,
+                               uint32_t action) {
+  return pen_problem_action(text, &c->action[rank][action]);
 }
 
-/* Fails unless both rows are there, the first before the second. */
-static bool in_order(const struct pen_checked *c, uint32_t rank, int first_kind, int second_kind,
-                     const char *why) {
-  uint32_t first = find_row(c, rank, first_kind), second = find_row(c, rank, second_kind);
+/* Both actions are present, the first before the second. */
+static bool check_kinds_in_order(const struct pen_check_context *c, uint32_t rank, int first_kind,
+                                 int second_kind, const char *why) {
+  uint32_t first = find_action(c, rank, first_kind), second = find_action(c, rank, second_kind);
   char text[2][32];
   if (first == PEN_NONE || second == PEN_NONE)
     return pen_problem_note(
-        c->problem, rank, PEN_NONE, "%s of a tied matrix is missing",
-        pen_action_text(text[0], first == PEN_NONE ? first_kind : second_kind, 0, 0));
-  return first < second ||
-         pen_problem_note(c->problem, rank, second, "%s stands before %s, %s",
-                          word(text[0], c, rank, second), word(text[1], c, rank, first), why);
+        c->problem, rank, PEN_NONE, "%s of a tied weight is missing",
+        pen_problem_action(
+            text[0],
+            &(struct pen_action){.kind = (uint8_t)(first == PEN_NONE ? first_kind : second_kind)}));
+  return first < second || pen_problem_note(c->problem, rank, second, "%s comes before %s, %s",
+                                            action_name(text[0], c, rank, second),
+                                            action_name(text[1], c, rank, first), why);
 }
 
-/* ADD_TIED_GRAD is where it is needed, and nowhere else. */
-static bool check_joins(const struct pen_checked *c) {
+/* ADD_TIED_GRAD is on the rank that needs it, and on no other. */
+static bool check_additions(const struct pen_check_context *c) {
   for (uint32_t rank = 0; rank < c->rank_count; rank++) {
-    uint32_t row = find_row(c, rank, PEN_ADD_TIED_GRAD);
-    bool wanted = c->joins && rank == c->rank_of[0];
-    if (!wanted && row != PEN_NONE)
+    uint32_t action = find_action(c, rank, PEN_ADD_TIED_GRAD);
+    bool wanted = c->adds_tied_gradient && rank == c->rank_of[0];
+    if (!wanted && action != PEN_NONE)
       return pen_problem_note(
-          c->problem, rank, row,
-          "ADD_TIED_GRAD stands where no tied matrix learns whose embedding is here");
-    if (wanted && !in_order(c, rank, PEN_ADD_TIED_GRAD, PEN_NORM, "which is that of the sum"))
+          c->problem, rank, action,
+          "ADD_TIED_GRAD is on a rank without the embedding of a trained tied weight");
+    if (wanted &&
+        !check_kinds_in_order(c, rank, PEN_ADD_TIED_GRAD, PEN_NORM, "which is that of the sum"))
       return false;
   }
   return true;
 }
 
-/* The head's gradient leaves behind all that the last stage computes. */
-static bool check_readers(const struct pen_checked *c, uint32_t head, uint32_t sent) {
+/* SEND_G comes after all compute actions of the last stage. */
+static bool check_readers(const struct pen_check_context *c, uint32_t head, uint32_t sent) {
   uint32_t last = c->stage_count - 1;
   char text[2][32];
   for (int kind = PEN_F; kind <= PEN_W; kind++)
     for (uint32_t microbatch = 0; microbatch < c->microbatch_count; microbatch++) {
-      uint32_t row = pen_action_index(c, kind, last, microbatch);
-      if (row != PEN_NONE && row > sent)
+      uint32_t action = pen_action_index(c, kind, last, microbatch);
+      if (action != PEN_NONE && action > sent)
         return pen_problem_note(c->problem, head, sent,
-                                "%s stands before %s, which adds to the gradient that it sends, or "
-                                "reads the copy that it gives up",
-                                word(text[0], c, head, sent), word(text[1], c, head, row));
+                                "%s comes before %s, which adds to the gradient that it sends, or "
+                                "reads the copy that it releases",
+                                action_name(text[0], c, head, sent),
+                                action_name(text[1], c, head, action));
     }
   return true;
 }
 
-bool pen_check_tie_actions(const struct pen_checked *c) {
-  if (!check_joins(c)) return false;
+bool pen_check_tie_actions(const struct pen_check_context *c) {
+  if (!check_additions(c)) return false;
   uint32_t owner = c->rank_of[0], head = c->rank_of[c->stage_count - 1];
-  if (!c->joins || owner == head)
-    return true; /* other rows were found to have no message (verify_rows.c) */
-  return in_order(c, head, PEN_SEND_G, PEN_UPDATE, "which clears what it sends") &&
-         check_readers(c, head, find_row(c, head, PEN_SEND_G)) &&
-         in_order(c, owner, PEN_RECV_G, PEN_WAIT_G, "for whose message it waits") &&
-         in_order(c, owner, PEN_WAIT_G, PEN_ADD_TIED_GRAD, "which it needs") &&
-         in_order(c, owner, PEN_UPDATE, PEN_SEND_V, "whose result it sends") &&
-         in_order(c, head, PEN_SEND_G, PEN_RECV_V, "before which the copy is read") &&
-         in_order(c, head, PEN_RECV_V, PEN_WAIT_V, "for whose message it waits");
+  if (!c->adds_tied_gradient || owner == head)
+    return true; /* actions.c refused all messages of a tied weight */
+  return check_kinds_in_order(c, head, PEN_SEND_G, PEN_UPDATE, "which clears what it sends") &&
+         check_readers(c, head, find_action(c, head, PEN_SEND_G)) &&
+         check_kinds_in_order(c, owner, PEN_RECV_G, PEN_WAIT_G, "for whose message it waits") &&
+         check_kinds_in_order(c, owner, PEN_WAIT_G, PEN_ADD_TIED_GRAD, "which it needs") &&
+         check_kinds_in_order(c, owner, PEN_UPDATE, PEN_SEND_V, "whose result it sends") &&
+         check_kinds_in_order(c, head, PEN_SEND_G, PEN_RECV_V, "before which the copy is read") &&
+         check_kinds_in_order(c, head, PEN_RECV_V, PEN_WAIT_V, "for whose message it waits");
 }
 
-/* ---- places ---- */
+/* ---- addresses ---- */
 
-static bool learns(const struct pen_plan *plan, const struct pen_tie *tie) {
+static bool is_trained(const struct pen_plan *plan, const struct pen_tie *tie) {
   for (uint32_t index = 0; index < plan->profile_count; index++)
     if (plan->profiles[index].kind == PEN_TRAIN) return !plan->weights[tie->weight].frozen;
   return false;
 }
 
-bool pen_plan_joins(const struct pen_plan *plan, int profile_kind) {
+bool pen_plan_adds_tied_gradient(const struct pen_plan *plan, int profile_kind) {
   return profile_kind == PEN_TRAIN && plan->tie_count == 1 &&
-         plan->ties[0].weight < plan->weight_count && learns(plan, &plan->ties[0]);
+         plan->ties[0].weight < plan->weight_count && is_trained(plan, &plan->ties[0]);
 }
 
-/* Where the owner has what the head reads. */
-static uint64_t read_at(const struct pen_plan *plan, const struct pen_tie *tie) {
+/* The address of what the head reads, on the rank of the embedding. */
+static uint64_t value_address(const struct pen_plan *plan, const struct pen_tie *tie) {
   const struct pen_weight *weight = &plan->weights[tie->weight];
   return tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
-bool pen_check_ties(const struct pen_checked *c, const struct pen_plan *plan) {
+bool pen_check_ties(const struct pen_check_context *c, const struct pen_plan *plan) {
   struct pen_problem *problem = c->problem;
   if (plan->tie_count == 0) return true;
   const struct pen_tie *tie = plan->ties;
   if (plan->tie_count > 1)
     return pen_problem_note(problem, PEN_NONE, PEN_NONE,
-                            "%u tied matrices: a model has one embedding and one head",
+                            "%u tied weights: a model has one embedding and one head",
                             plan->tie_count);
   if (tie->weight >= plan->weight_count)
-    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "the tied matrix is weight %u of %u",
-                            tie->weight, plan->weight_count);
+    return pen_problem_note(problem, PEN_NONE, PEN_NONE, "the tied weight is %u of %u", tie->weight,
+                            plan->weight_count);
   const struct pen_weight *weight = &plan->weights[tie->weight];
   if (weight->stage != 0 || tie->rank != c->rank_of[c->stage_count - 1])
     return pen_problem_note(problem, PEN_NONE, PEN_NONE,
@@ -122,55 +125,55 @@ bool pen_check_ties(const struct pen_checked *c, const struct pen_plan *plan) {
                             weight->stage, tie->rank);
   if (tie->dtype != (weight->bf16_offset == UINT64_MAX ? PEN_F32 : PEN_BF16))
     return pen_problem_note(problem, tie->rank, PEN_NONE,
-                            "the head reads %s as another type than the products' copy has",
-                            weight->name);
-  bool together = tie->rank == weight->rank;
-  if (together && tie->value_offset != read_at(plan, tie))
+                            "the head reads %s as another dtype than its copy has", weight->name);
+  bool same_rank = tie->rank == weight->rank;
+  if (same_rank && tie->value_offset != value_address(plan, tie))
     return pen_problem_note(problem, tie->rank, PEN_NONE, "the head reads %s at %llu, not at %llu",
                             weight->name, (unsigned long long)tie->value_offset,
-                            (unsigned long long)read_at(plan, tie));
-  return learns(plan, tie) == (tie->gradient_offset != UINT64_MAX) ||
+                            (unsigned long long)value_address(plan, tie));
+  return is_trained(plan, tie) == (tie->gradient_offset != UINT64_MAX) ||
          pen_problem_note(problem, tie->rank, PEN_NONE,
                           "%s is tied and %s a gradient of the head's", weight->name,
-                          learns(plan, tie) ? "lacks" : "does not learn, but has");
+                          is_trained(plan, tie) ? "lacks" : "is not trained, but has");
 }
 
 /* ---- messages ---- */
 
-bool pen_check_join(const struct pen_checked *c, const struct pen_plan *plan,
-                    const struct pen_profile *profile, uint32_t rank, uint32_t row) {
-  const struct pen_action *join = &c->row[rank][row];
-  if (plan->ties[0].rank == rank) return true; /* it reads the gradient where the head leaves it */
-  return (join->message < profile->message_count &&
-          profile->messages[join->message].kind == PEN_SEND_G) ||
-         pen_problem_note(c->problem, rank, row, "it names no message of the head's gradient");
+bool pen_check_add_tied_gradient(const struct pen_check_context *c, const struct pen_plan *plan,
+                                 const struct pen_profile *profile, uint32_t rank,
+                                 uint32_t action) {
+  const struct pen_action *addition = &c->action[rank][action];
+  if (plan->ties[0].rank == rank) return true; /* it reads the gradient where the head wrote it */
+  return (addition->message < profile->message_count &&
+          profile->messages[addition->message].kind == PEN_SEND_G) ||
+         pen_problem_note(c->problem, rank, action, "it names no message of the head's gradient");
 }
 
-bool pen_check_tie_message(const struct pen_checked *c, const struct pen_plan *plan,
-                           const struct pen_profile *profile, uint32_t rank, uint32_t row) {
-  const struct pen_message *message = &profile->messages[c->row[rank][row].message];
+bool pen_check_tie_message(const struct pen_check_context *c, const struct pen_plan *plan,
+                           const struct pen_profile *profile, uint32_t rank, uint32_t action) {
+  const struct pen_message *message = &profile->messages[c->action[rank][action].message];
   const struct pen_tie *tie = plan->ties;
   const struct pen_weight *weight = &plan->weights[tie->weight];
   bool gradient = message->kind == PEN_SEND_G;
-  uint64_t source = gradient ? tie->gradient_offset : read_at(plan, tie);
+  uint64_t source = gradient ? tie->gradient_offset : value_address(plan, tie);
   uint64_t bytes = weight->count * (gradient ? sizeof(float) : pen_dtype_bytes(tie->dtype));
   uint64_t target = gradient ? message->target_offset : tie->value_offset,
-           window = plan->memory[weight->rank].receive_bytes;
+           receive_bytes = plan->memory[weight->rank].receive_bytes;
   if (message->bytes != bytes)
-    return pen_problem_note(c->problem, rank, row,
-                            "its message has %llu bytes, but the tensor %llu",
+    return pen_problem_note(c->problem, rank, action,
+                            "its message has %llu bytes, but the tensor has %llu",
                             (unsigned long long)message->bytes, (unsigned long long)bytes);
   if (message->source_offset != source)
-    return pen_problem_note(c->problem, rank, row,
+    return pen_problem_note(c->problem, rank, action,
                             "its message leaves from %llu, but what it sends is at %llu",
                             (unsigned long long)message->source_offset, (unsigned long long)source);
   if (message->target_offset != target)
-    return pen_problem_note(c->problem, rank, row,
-                            "its message's home is at %llu, but it is read at %llu",
+    return pen_problem_note(c->problem, rank, action,
+                            "its message's target is at %llu, but it is read at %llu",
                             (unsigned long long)message->target_offset, (unsigned long long)target);
-  if (gradient && (target > window || message->bytes > window - target))
-    return pen_problem_note(c->problem, rank, row,
-                            "its message's home at %llu is outside the window of rank %u",
+  if (gradient && (target > receive_bytes || message->bytes > receive_bytes - target))
+    return pen_problem_note(c->problem, rank, action,
+                            "its message's target at %llu is outside the receive region of rank %u",
                             (unsigned long long)target, weight->rank);
   return true;
 }

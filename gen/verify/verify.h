@@ -1,9 +1,26 @@
-/* verify.h: checks a finished plan, or a bare list of actions, independently of the passes that
- * made it.
+/* verify.h: checks a finished plan, or bare lists of actions, independently of the passes that made
+ * them.
  *
- * In: a struct pen_plan. Out: the first problem, or none. It reads runtime/plan/ and the .def lists
- * only, and shares no code with the other passes.
- */
+ * In: a struct pen_plan, or lists of actions. Out: nothing, or the first problem. The verifier
+ * reads runtime/plan/, the signatures of the ops (model/op_signature.h) and gen/base/; it shares no
+ * code with the passes that it checks.
+ *
+ * pen_verify() proves, in this order, each step resting on those before it:
+ *   actions     every stage and microbatch has one F and one B (or one I and one W), in order, on
+ * the rank of the stage; every message is sent once, after it is produced, and received once,
+ * before it is used; on each directed pair of ranks messages are received in the order in which
+ * they are sent (actions.c) tables      every index, dtype, shape, address, count and sequence
+ * number of the plan (tables.c) replicas    what a rank reads of its peers is complete, and is
+ * cleared only after all have read it (replicas.c) memory      over two successive steps every read
+ * finds, in all its bytes, the value that it means (memory.c) puts        no deadlock with
+ * one-sided puts and credits (deadlock.c) rendezvous  no deadlock where a send ends only when its
+ * receive does, with one lane a directed pair of ranks and with one lane a rank; an action also
+ * waits for sends that still read what it overwrites (deadlock.c) profiles    a step of one profile
+ * may follow a step of another (profiles.c)
+ *
+ * One step suffices for deadlock: nothing in a step needs a later step, so if each step alone
+ * completes, so does their sequence. Two steps suffice for memory: what a step finds in memory was
+ * left by itself or by the step before. */
 #ifndef PEN_VERIFY_H
 #define PEN_VERIFY_H
 
@@ -12,22 +29,28 @@
 
 #include "runtime/plan/plan.h"
 
-/* The first thing wrong with a plan. */
+/* The first problem of a plan. */
 struct pen_problem {
   char reason[200];
-  uint32_t rank;   /* PEN_NONE: of the plan as a whole */
-  uint32_t action; /* index into that rank's rows, or PEN_NONE */
+  uint32_t rank;   /* PEN_NONE: the plan as a whole */
+  uint32_t action; /* index into that rank's actions, or PEN_NONE */
 };
 
-/* Order, completeness, matching and deadlock of bare rows (columns kind, overlaps, stage,
- * microbatch), before there is any memory. WAIT and step-end rows may be absent. Returns true when
- * all is well. */
-bool pen_verify_actions(struct pen_action *const *action, const uint32_t *count,
-                        uint32_t rank_count, uint32_t stage_count, uint32_t microbatch_count,
-                        const uint32_t *rank_of, int profile_kind, struct pen_problem *problem);
+/* Bare actions: the columns kind, overlaps, stage and microbatch. WAIT and step-end actions may be
+ * absent. */
+struct pen_action_lists {
+  struct pen_action *const *action; /* [rank][count] */
+  const uint32_t *count;            /* [rank] */
+  const uint32_t *rank_of;          /* [stage] */
+  uint32_t rank_count, stage_count, microbatch_count;
+  int profile_kind;
+};
 
-/* All of section 3.8 on the finished plan, every profile: rows, messages, credits, programs,
- * tensors, slots, over two steps. */
+/* Checks order, completeness, matching and deadlock of bare actions, before there is any memory.
+ * Returns true when there is no problem. */
+bool pen_verify_actions(const struct pen_action_lists *lists, struct pen_problem *problem);
+
+/* Checks every profile of a finished plan. Returns true when there is no problem. */
 bool pen_verify(const struct pen_plan *plan, struct pen_problem *problem);
 
 #endif

@@ -172,7 +172,7 @@ END
 "$gen" -p promela -s pipeline.ranks=2 -s pipeline.microbatches=4 -s data_parallel.replicas=3 "$topology" >three.pml
 is "one replica's model says nothing of replicas" "$(grep -c replica alone.pml)" 0
 is "that of three says that it is of one" "$(sed '/\*\//q' three.pml | grep 'replica')" \
-  " * One of 3 replicas is modelled: they run the same rows. Those of the exchange between them are left out."
+  " * One of 3 replicas is modelled: they run the same actions. Their data-parallel collectives are left out."
 sed '/^ \* One of 3 replicas/d' three.pml >one.pml
 ok "and it is the same model" cmp one.pml alone.pml
 ok "no rank idles for less than no time, by rounding" sh -c "! '$gen' -p report '$topologies/bench_r2.cfg' | grep -q '\"idle\": -'"

@@ -218,8 +218,10 @@ static _Noreturn void take_order(const struct whole *w, const char *path, uint64
   uint32_t *count;
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   pen_actions_read(path, p, &action, &count);
-  if (!pen_verify_actions(action, count, p->rank_count, p->stage_count, p->microbatch_count,
-                          p->rank_of, PEN_TRAIN, &problem))
+  if (!pen_verify_actions(
+          &(struct pen_action_lists){action, count, p->rank_of, p->rank_count, p->stage_count,
+                                     p->microbatch_count, PEN_TRAIN},
+          &problem))
     pen_stop(PEN_EXIT_DATA, "%s", problem.reason);
   struct pen_lowered *given =
       pen_lower_given(action, count, p, PEN_TRAIN, w->topology->optimizer_clip_norm > 0);

@@ -183,9 +183,11 @@ static void check_order(const char *schedule, const struct pen_order *order,
   if (!timing->complete)
     fail_msg("%s, %u x %u x %u never ends", schedule, shape[0], shape[1], shape[2]);
   struct pen_lowered *lowered = pen_lower(order, partition, timing, kind, false);
-  if (!pen_verify_actions(lowered->action, lowered->count, partition->rank_count,
-                          partition->stage_count, partition->microbatch_count, partition->rank_of,
-                          kind, &problem))
+  if (!pen_verify_actions(
+          &(struct pen_action_lists){lowered->action, lowered->count, partition->rank_of,
+                                     partition->rank_count, partition->stage_count,
+                                     partition->microbatch_count, kind},
+          &problem))
     fail_msg("%s, %u x %u x %u: rank %u, row %u: %s", schedule, shape[0], shape[1], shape[2],
              problem.rank, problem.action, problem.reason);
 }

@@ -102,9 +102,11 @@ static void read_and_verify(const char *text, const struct pen_partition *partit
   struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
   if (!timing->complete) pen_csv_fail_deadlock(csv, partition, pen_timing_done(timing, order));
   struct pen_lowered *lowered = pen_lower(order, partition, timing, kind, false);
-  bool right = pen_verify_actions(lowered->action, lowered->count, partition->rank_count,
-                                  partition->stage_count, partition->microbatch_count,
-                                  partition->rank_of, kind, &problem);
+  bool right = pen_verify_actions(
+      &(struct pen_action_lists){lowered->action, lowered->count, partition->rank_of,
+                                 partition->rank_count, partition->stage_count,
+                                 partition->microbatch_count, kind},
+      &problem);
   if (!right) fprintf(stderr, "rank %u, row %u: %s", problem.rank, problem.action, problem.reason);
   _exit(right ? 0 : ACCEPTED_WRONG);
 }

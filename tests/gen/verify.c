@@ -159,7 +159,7 @@ static bool among_weights(struct part *p) {
   set_base(p, row, PEN_BASE_SCRATCH, p->plan->memory[p->rank].receive_bytes);
   return true;
 }
-static bool across_window_end(struct part *p) {
+static bool across_receive_end(struct part *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
   uint64_t window = p->plan->memory[p->rank].receive_bytes;
   if (window == 0 || !uses_base(p, row, PEN_BASE_SCRATCH)) return false;
@@ -171,7 +171,7 @@ static bool outside_arena(struct part *p) {
   memory->arena_bytes = memory->persistent_end + 64;
   return true;
 }
-static bool small_window(struct part *p) {
+static bool small_receive_region(struct part *p) {
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &p->plan->memory[p->rank]);
   if (memory->receive_bytes == 0) return false;
   if (memory->shared_bytes == memory->receive_bytes) memory->shared_bytes = 64;
@@ -294,43 +294,45 @@ static const struct defect defects[] = {
     {"wrong bytes", wrong_bytes, {"bytes, but the tensor"}},
     {"wrong sequence", wrong_sequence, {"its message has sequence"}},
     {"wrong source", wrong_source, {"its message leaves from"}},
-    {"wrong home", wrong_home, {"its message's home is at", "its message's home at"}},
+    {"wrong home", wrong_home, {"its message's target is at", "its message's target at"}},
     {"wrong channel", wrong_channel, {"but its channel is from"}},
-    {"wrong message", wrong_message, {"which is another's"}},
+    {"wrong message", wrong_message, {"which belongs to another action"}},
     {"wrong counts", wrong_counts, {"counts"}},
     {"wrong credit", wrong_credit, {"it gives credit"}},
     {"wrong slot",
      wrong_slot,
-     {"may come there already", "but its bytes hold", "step before", "lies on it",
+     {"may already arrive there", "but its bytes hold", "previous step", "overlaps it",
       "in the same bytes", "scratch of action"}},
     {"overlap",
      overlap,
      {"one writes where the other has", "but its bytes hold", "scratch of action",
-      "in the same bytes", "lies on it"}},
+      "in the same bytes", "overlaps it"}},
     {"shifted block",
      shifted,
      {"one writes where the other has", "but its bytes hold", "scratch of action",
-      "nothing has written", "outside", "lies on it", "in the same"}},
+      "nothing has written", "outside", "overlaps it", "in the same"}},
     {"scratch over kept",
      scratch_over_kept,
-     {"one writes where the other has", "in the same bytes", "lies on it", "scratch of action",
+     {"one writes where the other has", "in the same bytes", "overlaps it", "scratch of action",
       "outside", "hold"}},
     {"output elsewhere",
      output_elsewhere,
-     {"one writes where", "but what it sends is made at", "hold", "outside", "lies on it",
+     {"one writes where", "but what it sends is made at", "hold", "outside", "overlaps it",
       "in the same bytes", "nothing has"}},
     {"scratch among the weights", among_weights, {"outside the activation part"}},
-    {"scratch across the window's end",
-     across_window_end,
-     {"outside the window", "outside the activation part", "may come there already", "lies on it",
-      "in the same bytes", "but its bytes hold", "scratch of action"}},
+    {"scratch across the end of the receive region",
+     across_receive_end,
+     {"outside the receive region", "outside the activation part", "may already arrive there",
+      "overlaps it", "in the same bytes", "but its bytes hold", "scratch of action"}},
     {"outside the arena",
      outside_arena,
-     {"outside window and activation part", "outside the activation part", "do not follow"}},
-    {"small window",
-     small_window,
-     {"is outside the window", "outside the window", "outside window and activation part"}},
-    {"frame not aligned", crooked_frame, {"its frame's scratch stands at"}},
+     {"outside the receive region and the activation part", "outside the activation part",
+      "do not follow"}},
+    {"small receive region",
+     small_receive_region,
+     {"is outside the receive region", "outside the receive region",
+      "outside the receive region and the activation part"}},
+    {"frame not aligned", crooked_frame, {"the scratch of its frame is at"}},
     {"tensor not aligned", crooked_tensor, {"not a multiple of"}},
     {"wrong loss entry", wrong_loss, {"of the loss table"}},
     {"wrong program", wrong_program, {"of another stage or kind"}},
@@ -340,14 +342,14 @@ static const struct defect defects[] = {
     {"pair writes what is read",
      pair_writes_what_is_read,
      {"one writes where the other has", "outside the activation part", "in the same bytes",
-      "lies on it"}},
+      "overlaps it"}},
     {"pair of one", pair_of_one, {"only F, B, I and W may"}},
     {"pair in need", pair_in_need, {"cannot overlap"}},
     {"pair of three", three, {"more than two that overlap", "but no F, B, I or W comes next"}},
     {"wrong frame",
      wrong_frame,
      {"one writes where", "but its bytes hold", "scratch of action", "nothing has written",
-      "may come", "but rank", "step before", "is made at"}},
+      "may already arrive", "but rank", "previous step", "is made at"}},
     {"dropped row",
      dropped,
      {"is missing", "comes next", "more than two that overlap", "cannot overlap"}},
@@ -392,9 +394,9 @@ static void needed_credits_are_missed(void **state) {
         elide(&plan->profiles[0], message);
         if (pen_verify(plan, &problem))
           needless += message->kind != PEN_SEND_G;
-        else if (strstr(problem.reason, "of the next step may come there already"))
+        else if (strstr(problem.reason, "of the next step may already arrive there"))
           next_step++;
-        else if (strstr(problem.reason, "may come there already") ||
+        else if (strstr(problem.reason, "may already arrive there") ||
                  strstr(problem.reason, "waits for"))
           missed++;
         else
@@ -438,7 +440,7 @@ static void a_late_loss_is_looked_for(void **state) {
             {"1f1b", "of the loss table", 1, PEN_B, PEN_B},
             {"zero_bubble_v", NULL, 2, PEN_I, 0},
             {"zero_bubble_v", "of the loss table", 2, PEN_I, PEN_I},
-            {"zero_bubble_v", "leaves a loss, but is not", 2, PEN_I, PEN_W}};
+            {"zero_bubble_v", "writes a loss, but is not", 2, PEN_I, PEN_W}};
   for (size_t i = 0; i < sizeof of / sizeof of[0]; i++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = plan_of_chunks(of[i].schedule, of[i].stages);
@@ -528,7 +530,7 @@ static void a_wrong_switch_is_rejected(void **state) {
   } wrong[] = {
       {fewer_losses, "has 6 microbatches; the loss table holds 5"},
       {other_rank, "rank"},
-      {other_constant, "differ, but lie in the same bytes"},
+      {other_constant, "differ, but overlap"},
       {moved_constant, "rope_table"},
       {two_at_once, "a text grows by one token a step"},
   };

@@ -48,8 +48,10 @@ static struct rows make_rows(const char *schedule, int warmup, bool split, uint3
 
 static bool verify(const struct rows *rows, struct pen_problem *problem) {
   const struct pen_partition *p = rows->partition;
-  return pen_verify_actions(rows->action, rows->count, p->rank_count, p->stage_count,
-                            p->microbatch_count, p->rank_of, PEN_TRAIN, problem);
+  return pen_verify_actions(
+      &(struct pen_action_lists){rows->action, rows->count, p->rank_of, p->rank_count,
+                                 p->stage_count, p->microbatch_count, PEN_TRAIN},
+      problem);
 }
 
 static void insert(struct rows *rows, uint32_t rank, uint32_t at, struct pen_action action) {
@@ -272,15 +274,15 @@ static const struct {
   const char *reason;
 } defects[] = {
     {"dropped", drop, "is missing"},
-    {"doubled", doubled, "stands twice"},
-    {"backward before forward", backward_before_forward, "stands before"},
-    {"W before I", weights_before_input, "stands before"},
+    {"doubled", doubled, "is listed twice"},
+    {"backward before forward", backward_before_forward, "comes before"},
+    {"W before I", weights_before_input, "comes before"},
     {"wrong rank", wrong_rank, "is on rank"},
     {"crossed sends", crossed_sends, "but is received as number"},
     {"send before its result", send_before_result, "whose result it sends"},
     {"receive after its use", receive_after_use, "whose message it needs"},
     {"needless message", needless_message, "there is no such message"},
-    {"whole and split backward", whole_and_split, "whole backward stands"},
+    {"whole and split backward", whole_and_split, "the whole backward"},
     {"no such microbatch", no_microbatch, "there is no microbatch"},
     {"no such stage", no_stage, "there is no stage"},
     {"no such kind", no_kind, "there is no kind"},
@@ -505,27 +507,27 @@ static void holds_can_deadlock(void **state) {
   const struct pen_partition *p = rows.partition;
   struct pen_problem problem = {.rank = PEN_NONE};
   bool *none = pen_new((size_t)p->stage_count * p->microbatch_count, sizeof(bool));
-  struct pen_hold hold = {8, 6}, *holds[3] = {&hold, NULL, NULL};
-  size_t hold_count[3] = {1, 0, 0};
-  struct pen_checked checked = {.problem = &problem,
-                                .row = (const struct pen_action *const *)rows.action,
-                                .count = rows.count,
-                                .rank_of = p->rank_of,
-                                .rank_count = 3,
-                                .stage_count = 6,
-                                .microbatch_count = 2,
-                                .profile_kind = PEN_TRAIN,
-                                .credited = {none, none}};
+  struct pen_send_hazard hazard = {8, 6}, *hazards[3] = {&hazard, NULL, NULL};
+  size_t hazard_count[3] = {1, 0, 0};
+  struct pen_check_context checked = {.problem = &problem,
+                                      .action = (const struct pen_action *const *)rows.action,
+                                      .count = rows.count,
+                                      .rank_of = p->rank_of,
+                                      .rank_count = 3,
+                                      .stage_count = 6,
+                                      .microbatch_count = 2,
+                                      .profile_kind = PEN_TRAIN,
+                                      .credited = {none, none}};
   if (!pen_check_actions(&checked) || !pen_check_puts(&checked)) fail_msg("%s", problem.reason);
   assert_false(pen_check_rendezvous(&checked));
-  if (!strstr(problem.reason, "one lane a rank")) fail_msg("without holds: %s", problem.reason);
-  checked.hold = holds;
-  checked.hold_count = hold_count;
+  if (!strstr(problem.reason, "one lane a rank")) fail_msg("without hazards: %s", problem.reason);
+  checked.hazard = hazards;
+  checked.hazard_count = hazard_count;
   assert_false(pen_check_rendezvous(&checked));
   if (!strstr(problem.reason,
               "one lane a pair of ranks: it waits for the end of 0SEND_F1 of rank 0") ||
       problem.rank != 0 || problem.action != 8)
-    fail_msg("with a hold: rank %u action %u: %s", problem.rank, problem.action, problem.reason);
+    fail_msg("with a hazard: rank %u action %u: %s", problem.rank, problem.action, problem.reason);
 }
 
 /* ---- text ---- */

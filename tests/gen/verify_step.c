@@ -73,7 +73,7 @@ static void swaps_have_staging(void **state) {
       assert_true(replicas == 1 ? staging == 0 : staging >= (replicas - 1u) * PEN_ALIGNMENT_BYTES);
       memory->device_control_bytes -= PEN_ALIGNMENT_BYTES;
       assert_false(pen_verify(plan, &problem));
-      assert_true(replicas == 1 || strstr(problem.reason, "the staging") != NULL);
+      assert_true(replicas == 1 || strstr(problem.reason, "the shard staging") != NULL);
       memory->device_control_bytes += PEN_ALIGNMENT_BYTES;
       memory->shard_staging_offset += PEN_ALIGNMENT_BYTES;
       assert_false(pen_verify(plan, &problem));
@@ -170,7 +170,7 @@ static void no_feed_may_change(void **state) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     plan->staged_input_count--;
     assert_false(pen_verify(plan, &problem));
-    assert_non_null(strstr(problem.reason, "has no feed"));
+    assert_non_null(strstr(problem.reason, "has no staged input"));
     plan->staged_input_count++;
     plan->device = "cpu";
     assert_false(pen_verify(plan, &problem));

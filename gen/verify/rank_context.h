@@ -1,0 +1,30 @@
+/* rank_context.h: what the checks of tables and bytes know of one rank of one profile. */
+#ifndef PEN_VERIFY_RANK_CONTEXT_H
+#define PEN_VERIFY_RANK_CONTEXT_H
+
+#include "gen/verify/action_index.h"
+#include "runtime/plan/plan.h"
+
+/* What a persistent tensor is, found by its address. */
+enum pen_use { PEN_USE_LOCAL, PEN_USE_WEIGHT, PEN_USE_GRADIENT, PEN_USE_CONSTANT };
+
+struct pen_rank_context {
+  const struct pen_check_context *checked;
+  const struct pen_plan *plan;
+  const struct pen_profile *profile;
+  const struct pen_rank_program *tables;
+  const struct pen_rank_memory *memory;
+  uint32_t rank;
+  uint32_t own_weight_count;
+  const uint32_t *own_weight; /* [own_weight_count]: the rank's weights, indices into the plan's */
+  const uint32_t
+      *own_weight_index; /* [weight of the plan]: its index among the weights of its rank */
+  uint8_t *use;          /* [tensor]: enum pen_use */
+  uint32_t *weight;  /* [tensor]: index into the plan's weights, or PEN_NONE; weight_count + the tie
+                        of a head's gradient */
+  bool *received;    /* [tensor]: comes by message */
+  uint32_t *same_as; /* [tensor]: the neighbour stage's tensor on this rank that is the same value,
+                        or itself */
+};
+
+#endif
