@@ -5,7 +5,7 @@
 #   layers.t --list   what is wrong with the tree, one line each, in the form of layers.known
 #
 # The rules (layers.awk judges):
-#   - An include leads from a folder to itself or to one before it in `order`. gen/ sees of runtime/ only runtime/plan/, and of kernels/
+#   - base/ (top level) is seen by all and sees nothing. An include leads from a folder to itself or to one before it in `order`. gen/ sees of runtime/ only runtime/plan/, and of kernels/
 #     only the op list; runtime/ sees kernels/ by its main header; tools/ may see all of these, and tests/ everything.
 #   - Within a folder, units (a .c and its header) do not form a cycle of calls, except through functions that internal.h declares.
 #   - What a .c exports is declared in the header of its name, in internal.h or the main header (FOLDER/FOLDER.h) of its folder, or the
@@ -16,6 +16,7 @@
 
 # Lower folders first.
 order='
+  base
   kernels kernels/cpu kernels/cpu/vector kernels/cuda
   runtime/plan runtime/base runtime/data runtime/storage runtime/comm runtime/observe runtime/exec runtime/device runtime/rank
   runtime/supervise runtime/commands runtime
@@ -24,7 +25,7 @@ order='
   tools/bench tools/convert tools/tokens tools'
 # Folders that see less than what is before them, or each other: FOLDER=PREFIX,PREFIX...
 only='
-  gen/verify=gen/base/,gen/model/op_signature.h,runtime/plan/,kernels/ops.
+  gen/verify=base/,gen/base/,gen/model/op_signature.h,runtime/plan/,kernels/ops.
   kernels/cpu=kernels/
   kernels/cpu/vector=kernels/kernels.h,kernels/cpu/
   runtime/plan=kernels/ops.'
@@ -32,7 +33,7 @@ stand_ins='^(tests/|tools/bench/dispatch.c$)'
 
 # layers ROOT [exports]: the findings in a tree, or with `exports` the names that its sources define.
 layers() {
-  (cd "$1" && find $(ls -d gen runtime kernels tools tests 2>/dev/null) -name golden -prune -o \
+  (cd "$1" && find $(ls -d base gen runtime kernels tools tests 2>/dev/null) -name golden -prune -o \
     \( -name '*.c' -o -name '*.h' -o -name '*.cu' -o -name '*.cuh' -o -name '*.cc' -o -name '*.def' \) -print | LC_ALL=C sort |
     LC_ALL=C xargs awk -v order="$order" -v only="$only" -v stand_ins="$stand_ins" -v mode="${2-}" -f "$awk_file") | LC_ALL=C sort
 }

@@ -184,6 +184,7 @@ function may_see(from, to,   a, b, i, count, list) {
   a = folder_of(from)
   b = folder_of(to)
   if (a == b) return 1
+  if (b == "base") return 1
   if (a in allowed) {
     count = split(allowed[a], list, ",")
     for (i = 1; i <= count; i++) if (index(to, list[i]) == 1) return 1

@@ -2,7 +2,8 @@
 # ---- the benchmark: make bench [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS='--rounds 5 --steps 12'] ----
 # These plans are built as deployments; what is linked with one of them is therefore made after that, by a make of its own.
 BENCH_PLANS = bench_1 bench_1f1b bench_1f1b_loop bench_zbv bench_r2 bench_r2_opt bench_r2_weights bench_1f1b_bf16 bench_zbv_bf16
-EXTRA_PROGRAMS = tools/bench/bench tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
+EXTRA_PROGRAMS = tools/bench/hop tools/bench/matmul tools/bench/matmul_bf16 $(BENCH_DISPATCH)
+EXTRA_DIST += tools/bench/bench.py tools/bench/bench_gen.py tools/bench/child.py tools/bench/tokens.py
 BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1 \
   tools/bench/dispatch_bench_1f1b \
@@ -10,10 +11,6 @@ BENCH_DISPATCH = \
   tools/bench/dispatch_bench_1f1b_loop \
   tools/bench/dispatch_bench_zbv \
   tools/bench/dispatch_bench_zbv_bf16
-tools_bench_bench_SOURCES = tools/bench/bench.c tools/bench/bench.h tools/bench/child.c tools/bench/figures.c tools/bench/ours.c tools/bench/peer.c \
-  tools/bench/table.c tools/bench/tokens.c
-tools_bench_bench_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tools_bench_bench_LDADD = $(JANSSON_LIBS) -lm
 tools_bench_hop_SOURCES = tools/bench/hop.c
 tools_bench_hop_LDADD = libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS)
 tools_bench_matmul_SOURCES = tools/bench/matmul.c
@@ -39,18 +36,14 @@ BENCH_OPTIONS =
 bench: all
 	@for plan in $(BENCH_PLANS); do $(MAKE) $(AM_MAKEFLAGS) --no-print-directory TOPOLOGY=$$plan NAME= || exit; done
 	@$(MAKE) $(AM_MAKEFLAGS) --no-print-directory $(EXTRA_PROGRAMS)
-	@tools/bench/bench --topologies '$(srcdir)/topologies' $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(BENCH_OPTIONS) \
-	  $(addprefix $(srcdir)/,$(filter gen/%.c,$(libgen_a_SOURCES)))
+	@$(PYTHON) -B $(srcdir)/tools/bench/bench.py --topologies '$(srcdir)/topologies' \
+	  $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(BENCH_OPTIONS)
 .PHONY: bench
 
 # ---- the generator's benchmark: make bench-gen [PEER=PYTHON] [PEER_DIR=...] [BENCH_OPTIONS=--large] ----
-EXTRA_PROGRAMS += tools/bench/bench_gen
-tools_bench_bench_gen_SOURCES = tools/bench/bench.h tools/bench/child.c tools/bench/bench_gen.c
-tools_bench_bench_gen_CFLAGS = $(AM_CFLAGS) $(JANSSON_CFLAGS)
-tools_bench_bench_gen_LDADD = $(JANSSON_LIBS) -lm
-CLEANFILES += tools/bench/bench_gen$(EXEEXT) bench-gen.json
-bench-gen: penstock-gen$(EXEEXT) tools/bench/bench_gen$(EXEEXT)
-	@tools/bench/bench_gen --topologies '$(srcdir)/topologies' --cc '$(PLAN_COMPILE)' \
+CLEANFILES += bench-gen.json
+bench-gen: penstock-gen$(EXEEXT)
+	@$(PYTHON) -B $(srcdir)/tools/bench/bench_gen.py --topologies '$(srcdir)/topologies' --cc '$(PLAN_COMPILE)' \
 	  $(if $(PEER),--peer '$(PEER)' --peer-folder '$(PEER_DIR)') $(BENCH_OPTIONS) \
 	  $(addprefix $(srcdir)/,$(filter-out topologies/scale.cfg,$(dist_pkgdata_topologies_DATA)))
 .PHONY: bench-gen
