@@ -111,7 +111,7 @@ static void compiled_plans_are_the_same(void **state) {
   (void)state;
   char folder[] = "/tmp/penstock-emit.XXXXXX";
   assert_non_null(mkdtemp(folder));
-  for (size_t which = 0; which < SHAPES; which++) {
+  for (size_t which = 0; which < PLAN_SHAPES; which++) {
     struct pen_plan *plan = shape_plan(which);
     plan->name = "a \"test\""; /* as of a file: --name takes no such */
     pen_plan_digest(plan);

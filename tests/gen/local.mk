@@ -24,7 +24,7 @@ GEN_TESTS = \
   %reldir%/verify_tied \
   %reldir%/views
 check_PROGRAMS += %reldir%/search $(GEN_TESTS)
-GEN_TEST_LIBS = libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) $(CMOCKA_LIBS) -lm
+GEN_TEST_LIBS = libtestsupport.a libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) $(CMOCKA_LIBS) -lm
 %canon_reldir%_actions_random_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_canonical_LDADD = $(GEN_TEST_LIBS)
 %canon_reldir%_compose_LDADD = $(GEN_TEST_LIBS)

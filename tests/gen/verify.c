@@ -363,10 +363,10 @@ static const struct defect defects[] = {
 
 static void made_plans_are_accepted(void **state) {
   (void)state;
-  for (size_t which = 0; which < SHAPES; which++) {
+  for (size_t which = 0; which < PLAN_SHAPES; which++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     if (!pen_verify(shape_plan(which), &problem))
-      fail_msg("%s %s: rank %u row %u: %s", shapes[which].family, shapes[which].schedule,
+      fail_msg("%s %s: rank %u row %u: %s", plan_shapes[which].family, plan_shapes[which].schedule,
                problem.rank, problem.action, problem.reason);
     pen_free_all();
   }
@@ -382,7 +382,7 @@ static void defects_are_rejected(void **state) {
 static void needed_credits_are_missed(void **state) {
   (void)state;
   unsigned missed = 0, next_step = 0, needless = 0;
-  for (size_t which = 0; which < SHAPES; which++) {
+  for (size_t which = 0; which < PLAN_SHAPES; which++) {
     uint32_t count = shape_plan(which)->profiles[0].message_count;
     pen_free_all();
     for (uint32_t index = 0; index < count; index++) {
@@ -400,8 +400,8 @@ static void needed_credits_are_missed(void **state) {
                  strstr(problem.reason, "waits for"))
           missed++;
         else
-          fail_msg("%s %s, message %u: %s", shapes[which].family, shapes[which].schedule, index,
-                   problem.reason);
+          fail_msg("%s %s, message %u: %s", plan_shapes[which].family, plan_shapes[which].schedule,
+                   index, problem.reason);
       }
       pen_free_all();
     }

@@ -405,11 +405,11 @@ static void accepted_changes_change_nothing(void **state) {
   (void)state;
   uint64_t seed = 1414213562;
   unsigned accepted = 0, rejected = 0;
-  struct pen_plan *plan[SHAPES];
-  for (size_t shape = 0; shape < SHAPES; shape++) plan[shape] = shape_plan(shape);
+  struct pen_plan *plan[PLAN_SHAPES];
+  for (size_t shape = 0; shape < PLAN_SHAPES; shape++) plan[shape] = shape_plan(shape);
   struct outcome *outcome = shared_memory(sizeof *outcome);
   for (unsigned round = 0; round < ROUNDS; round++) {
-    uint64_t here = seed, shape = draw(&seed, SHAPES);
+    uint64_t here = seed, shape = draw(&seed, PLAN_SHAPES);
     *outcome = (struct outcome){.seed = seed};
     if (in_child()) {
       change_and_compare(plan[shape], outcome);
@@ -431,7 +431,7 @@ static void accepted_changes_change_nothing(void **state) {
 static void turns_do_not_matter(void **state) {
   (void)state;
   uint64_t seed = 1732050807;
-  for (size_t which = 0; which < SHAPES; which++) {
+  for (size_t which = 0; which < PLAN_SHAPES; which++) {
     struct pen_plan *plan = shape_plan(which);
     uint64_t first = run(plan, &plan->profiles[0], &seed);
     assert_true(first != 0);

@@ -11,7 +11,7 @@
 #include "tests/support/broken.h"
 
 /* Shapes that this version builds for a GPU. */
-static bool is_built(size_t which) { return !strstr(shapes[which].more, "bf16"); }
+static bool is_built(size_t which) { return !strstr(plan_shapes[which].more, "bf16"); }
 
 /* Two shapes of a step, of which the shorter has more microbatches: a feed of either has room for
  * its own. */
@@ -84,21 +84,22 @@ static void swaps_have_staging(void **state) {
 }
 
 static struct pen_plan *plan_for(const char *device, size_t which) {
-  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks,
-                                 shapes[which].stages, shapes[which].microbatches,
-                                 pen_text("%s /* %s */", shapes[which].more, device)));
+  return make_plan(topology_text(plan_shapes[which].family, plan_shapes[which].schedule,
+                                 plan_shapes[which].ranks, plan_shapes[which].stages,
+                                 plan_shapes[which].microbatches,
+                                 pen_text("%s /* %s */", plan_shapes[which].more, device)));
 }
 
 static struct pen_plan *cuda_plan(size_t which) { return plan_for("cuda", which); }
 
 static void every_shape_has_one(void **state) {
   (void)state;
-  for (size_t which = 0; which < SHAPES; which++) {
+  for (size_t which = 0; which < PLAN_SHAPES; which++) {
     if (!is_built(which)) continue;
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = cuda_plan(which);
     if (!pen_verify(plan, &problem))
-      fail_msg("%s %s: %s", shapes[which].family, shapes[which].schedule, problem.reason);
+      fail_msg("%s %s: %s", plan_shapes[which].family, plan_shapes[which].schedule, problem.reason);
     assert_true(plan->staged_input_count > 0 && plan->memory[0].pinned_bytes > 0);
     plan = plan_for("cpu", which);
     assert_true(plan->staged_input_count == 0 && plan->memory[0].pinned_bytes == 0 &&
@@ -129,7 +130,7 @@ static const struct {
 static void no_column_may_change(void **state) {
   (void)state;
   const int64_t less[] = {-PEN_ALIGNMENT_BYTES, -1, 1, -(1 << 20)};
-  for (size_t which = 0; which < SHAPES; which++) {
+  for (size_t which = 0; which < PLAN_SHAPES; which++) {
     if (!is_built(which)) continue;
     struct pen_plan *plan = cuda_plan(which);
     for (uint32_t rank = 0; rank < plan->rank_count; rank++)
@@ -150,7 +151,7 @@ static void no_column_may_change(void **state) {
 
 static void no_feed_may_change(void **state) {
   (void)state;
-  for (size_t which = 0; which < SHAPES; which++) {
+  for (size_t which = 0; which < PLAN_SHAPES; which++) {
     if (!is_built(which)) continue;
     struct pen_plan *plan = cuda_plan(which);
     for (uint32_t i = 0; i < plan->staged_input_count; i++) {

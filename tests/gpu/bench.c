@@ -178,7 +178,7 @@ static int is_run(const struct subject *subject, enum pen_dtype dtype) {
 static void bench_op(const struct subject *subject, enum pen_dtype dtype) {
   int64_t dim[PEN_DIMS_MAX];
   for (int i = 0; i < PEN_DIMS_MAX; i++) dim[i] = sized(subject->dim[i]);
-  const struct signature s = parse_as(dtype, subject->kind, dim);
+  const struct signature s = parse_signature_as(dtype, subject->kind, dim);
   struct calls c = {.kernel = pen_cuda.kernel_of(subject->kind, dtype)};
   size_t set_bytes = 0;
   for (size_t i = 0; i < s.count; i++) set_bytes += operand_bytes(&s.operand[i]);

@@ -12,14 +12,14 @@ enum { EMULATED = 0 };
 #endif
 
 /* Whether a case of that size is worth its time: not thread by thread, nor under a sanitizer. */
-UNUSED_MAYBE static int runs_large(void) { return !EMULATED && getenv("PEN_GPU_SMALL") == NULL; }
+static inline int runs_large(void) { return !EMULATED && getenv("PEN_GPU_SMALL") == NULL; }
 
 static void *there_blocks[TENSORS_MAX];
 static size_t there_count;
 static void *stream;
 
 /* Opens both devices; without a GPU says so as TAP wants it, and returns 0. */
-UNUSED_MAYBE static int open_devices(void) {
+static inline int open_devices(void) {
   unsetenv("PEN_ISA");
   if (pen_cpu.open(0) == NULL || pen_cuda.open(0) == NULL ||
       (stream = pen_cuda.stream_open()) == NULL) {
@@ -33,39 +33,38 @@ static void assert_well(const char *what) {
   if (pen_cuda.error() != NULL) fail_msg("%s: %s", what, pen_cuda.error());
 }
 
-UNUSED_MAYBE static void *there(size_t bytes) {
+static inline void *there(size_t bytes) {
   assert_true(there_count < TENSORS_MAX);
   void *block = pen_cuda.allocate(bytes ? bytes : 1);
   assert_well("memory");
   return there_blocks[there_count++] = block;
 }
 
-UNUSED_MAYBE static void *sent(const void *here, size_t bytes) {
+static inline void *sent(const void *here, size_t bytes) {
   void *block = there(bytes);
   pen_cuda.copy_in(block, here, bytes, stream);
   pen_cuda.wait(stream);
   return block;
 }
 
-UNUSED_MAYBE static void fetch(void *here, const void *there, size_t bytes) {
+static inline void fetch(void *here, const void *there, size_t bytes) {
   pen_cuda.copy_out(here, there, bytes, stream);
   pen_cuda.wait(stream);
   assert_well("a copy");
 }
 
-UNUSED_MAYBE static void release_all(void) {
+static inline void release_all(void) {
   while (there_count) pen_cuda.release(there_blocks[--there_count]);
 }
 
-UNUSED_MAYBE static int tidy(void **state) {
+static inline int tidy(void **state) {
   release_all();
   return free_tensors(state);
 }
 
 /* Runs an op there, with a workspace of just the size that the backend asks for, filled with large
  * numbers. */
-UNUSED_MAYBE static void run_there(enum pen_dtype dtype, enum pen_op_kind kind,
-                                   struct pen_call *call) {
+static inline void run_there(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
   const size_t bytes = pen_cuda.workspace_bytes(kind, dtype, call->dim);
   call->workspace = bytes ? there(bytes) : NULL;
   call->stream = stream;
@@ -77,14 +76,14 @@ UNUSED_MAYBE static void run_there(enum pen_dtype dtype, enum pen_op_kind kind,
 }
 
 /* A bf16. */
-UNUSED_MAYBE static float expanded(uint16_t x) {
+static inline float expanded(uint16_t x) {
   const uint32_t bits = (uint32_t)x << 16;
   float y;
   memcpy(&y, &bits, sizeof y);
   return y;
 }
 
-UNUSED_MAYBE static int any_nan(const void *values, const struct operand *o) {
+static inline int any_nan(const void *values, const struct operand *o) {
   for (size_t k = 0; k < o->count; k++)
     if (o->element_bytes == sizeof(double)  ? isnan(((const double *)values)[k])
         : o->element_bytes == sizeof(float) ? isnan(((const float *)values)[k])

@@ -275,7 +275,7 @@ static struct pen_call on_gpu(const struct subject *subject, const struct signat
     if (form == WITHOUT_OPTIONAL && o->optional)
       host.operand[i] = call.operand[i] = NULL;
     else if (form == SHARED && o->shares[0])
-      call.operand[i] = call.operand[find(s, o->shares)];
+      call.operand[i] = call.operand[find_operand(s, o->shares)];
     else
       call.operand[i] = sent(host.operand[i], operand_bytes(o));
   }
@@ -302,7 +302,7 @@ static void assert_same_run(const struct subject *subject, const struct signatur
 }
 
 static void check(const struct subject *subject) {
-  const struct signature s = parse_as(dtype, subject->kind, subject->dim);
+  const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
   const struct pen_call given = fill(subject, &s), expected = expected_of(subject, &s, 0),
                         actual = on_gpu(subject, &s, APART);
   for (size_t i = 0; i < s.count; i++)
@@ -352,7 +352,7 @@ static void a_sequence_knows_no_other(void **state) {
     struct subject all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim}, {0}, 0, 0, 0, 0},
                    one = all;
     one.dim[0] = 1;
-    const struct signature s = parse_as(dtype, all.kind, all.dim);
+    const struct signature s = parse_signature_as(dtype, all.kind, all.dim);
     struct pen_call among = on_gpu(&all, &s, APART);
     for (size_t b = 0; b < BATCH; b++) {
       struct pen_call alone = {0};
@@ -403,7 +403,7 @@ static void less_shared_memory(void **state) {
 
 /* A token out of range: NaN from a look-up, nothing from its gradient, NaN as a loss. */
 static void check_bad_token(void **state, const struct subject *subject, int32_t token) {
-  const struct signature s = parse_as(dtype, subject->kind, subject->dim);
+  const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
   struct pen_call host = fill(subject, &s), call = host;
   for (size_t i = 0; i < s.count; i++) {
     if (s.operand[i].integer) ((int32_t *)host.operand[i])[2] = token;
@@ -482,7 +482,7 @@ static void nan_comes_through(void **state) {
     if (!fits(subject) || subject->large || product_of(subject->dim) > NAN_SIZE_MAX ||
         subject->kind == PEN_OP_EMBEDDING || subject->integers > 64)
       continue; /* tables: not every row is looked up */
-    const struct signature s = parse_as(dtype, subject->kind, subject->dim);
+    const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
     for (size_t i = 0; i < s.count; i++) {
       const struct operand *o = &s.operand[i];
       if (o->integer || (o->output && !o->accumulates) || o->element_bytes == sizeof(double))

@@ -105,7 +105,7 @@ static void assert_same_outputs(enum pen_op_kind kind, const struct signature *s
 static void bits_do_not_depend_on_addresses(void **state) {
   FOR_EACH_CASE(n) {
     const struct subject *subject = subject_of(n);
-    const struct signature s = parse_as(dtype_of(n), subject->kind, subject->dim);
+    const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     struct pen_call first = fill(subject, &s, 0);
     run_as(dtype_of(n), subject->kind, &first);
     for (size_t shift = 0; shift < 8; shift += 1 + shift) {
@@ -120,7 +120,7 @@ static void bits_do_not_depend_on_addresses(void **state) {
 static void inputs_stay(void **state) {
   FOR_EACH_CASE(n) {
     const struct subject *subject = subject_of(n);
-    const struct signature s = parse_as(dtype_of(n), subject->kind, subject->dim);
+    const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     struct pen_call used = fill(subject, &s, 0), fresh = fill(subject, &s, 0);
     run_as(dtype_of(n), subject->kind, &used);
     for (size_t i = 0; i < s.count; i++)
@@ -134,10 +134,11 @@ static void inputs_stay(void **state) {
 static void outputs_may_lie_on_inputs(void **state) {
   FOR_EACH_CASE(n) {
     const struct subject *subject = subject_of(n);
-    const struct signature s = parse_as(dtype_of(n), subject->kind, subject->dim);
+    const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     struct pen_call apart = fill(subject, &s, 0), shared = fill(subject, &s, 0);
     for (size_t i = 0; i < s.count; i++)
-      if (s.operand[i].shares[0]) shared.operand[i] = shared.operand[find(&s, s.operand[i].shares)];
+      if (s.operand[i].shares[0])
+        shared.operand[i] = shared.operand[find_operand(&s, s.operand[i].shares)];
     run_as(dtype_of(n), subject->kind, &apart);
     run_as(dtype_of(n), subject->kind, &shared);
     assert_same_outputs(subject->kind, &s, &apart, &shared);
@@ -163,7 +164,7 @@ static int any_nan(const struct signature *s, const struct pen_call *call) {
 static void nan_comes_through(void **state) {
   FOR_EACH_CASE(n) {
     const struct subject *subject = subject_of(n);
-    const struct signature s = parse_as(dtype_of(n), subject->kind, subject->dim);
+    const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     for (size_t i = 0; i < s.count; i++)
       for (size_t place = 0; place < 3; place++) {
         const struct operand *o = &s.operand[i];
@@ -219,8 +220,8 @@ static void bf16_is_f32_rounded(void **state) {
     const struct subject *subject = subject_of(n);
     if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || rounds_on_its_way(subject->kind, *state))
       continue;
-    const struct signature narrow = parse_as(PEN_BF16, subject->kind, subject->dim),
-                           wide = parse(subject->kind, subject->dim);
+    const struct signature narrow = parse_signature_as(PEN_BF16, subject->kind, subject->dim),
+                           wide = parse_signature(subject->kind, subject->dim);
     struct pen_call half = fill(subject, &narrow, 0), whole = widened_call(subject, &wide, &half);
     run_as(PEN_BF16, subject->kind, &half);
     run(subject->kind, &whole);

@@ -33,7 +33,7 @@ static void value_depends_on_index_alone(void **state) {
       float *part = floats(count);
       pen_normal(part, count, 1000 + first, key, 0.02);
       assert_same_bits("y", whole + first, part, count * sizeof(float));
-      free(tensor_blocks[--tensor_count]);
+      free_last_tensor();
     }
   (void)state;
 }

@@ -1,4 +1,4 @@
-/* kernels_onednn.c: products by oneDNN against sums in f64 of the same numbers.
+/* onednn.c: products by oneDNN against sums in f64 of the same numbers.
  *
  * A CPU without AVX512_BF16 has no such products of bf16. There, descriptors, strides, addends,
  * bias, scratchpad and calls are tested all the same: in f32, with the numbers widened before and
@@ -44,7 +44,7 @@ static void run_wide(enum pen_op_kind kind, struct pen_call *call) {
            2 * count_of(kind, call->dim, last));
 }
 
-static void run_product(enum pen_op_kind kind, struct pen_call *call) {
+void run_product(enum pen_op_kind kind, struct pen_call *call) {
   if (!pen_onednn_suits_cpu()) {
     run_wide(kind, call);
     return;

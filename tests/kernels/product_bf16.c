@@ -1,4 +1,4 @@
-/* kernels_product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, against sums
+/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, against sums
  * in f64 of the same numbers: what this CPU runs, and our own by pairs as they are for vectors of
  * 64 bytes, whatever it has (tests/kernels/product_wide_bf16.c). */
 #include "kernels/cpu/cpu.h"
@@ -6,9 +6,7 @@
 
 extern pen_multiply pen_wide_bf16_multiply;
 
-static void run_product(enum pen_op_kind kind, struct pen_call *call) {
-  run_as(PEN_BF16, kind, call);
-}
+void run_product(enum pen_op_kind kind, struct pen_call *call) { run_as(PEN_BF16, kind, call); }
 
 /* A sum that bf16 could not hold: 1 + 300 times 2^-9 is 1.5859375; added up in bf16 it would
  * stay 1. */
@@ -29,7 +27,8 @@ static void sums_are_f32(void **state) {
  * PEN_NCCL_ROUNDS_DEPTH. */
 static void check_parts(size_t in) {
   enum { ROWS = 101, OUT = 90 };
-  uint16_t *x = numbers((int64_t)(ROWS * in), 1).half, *w = numbers((int64_t)(OUT * in), 2).half;
+  uint16_t *x = bf16_numbers((int64_t)(ROWS * in), 1).half,
+           *w = bf16_numbers((int64_t)(OUT * in), 2).half;
   uint16_t *y = bytes_at(ROWS * OUT * sizeof *y, 0), *part = bytes_at(ROWS * OUT * sizeof *y, 0);
   struct pen_call whole = {.operand = {x, w, NULL, y}, .dim = {ROWS, (int64_t)in, OUT}};
   run_as(PEN_BF16, PEN_OP_LINEAR, &whole);

@@ -12,7 +12,7 @@ RUNTIME_TESTS = \
   %reldir%/step_stats \
   %reldir%/transport
 check_PROGRAMS += $(RUNTIME_TESTS)
-RUNTIME_TEST_LIBS = libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
+RUNTIME_TEST_LIBS = libtestsupport.a libruntime.a $(KERNEL_ARCHIVES) $(RUNTIME_LIBS) $(CMOCKA_LIBS) -lpthread
 %canon_reldir%_checkpoint_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_crash_LDADD = $(RUNTIME_TEST_LIBS)
 %canon_reldir%_checkpoint_seal_LDADD = $(RUNTIME_TEST_LIBS)

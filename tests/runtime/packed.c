@@ -147,7 +147,7 @@ static void read_all(const void *of) {
 static void refuse(const struct file *file, const char *says) {
   char message[1024];
   write_file(file);
-  assert_int_equal(in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
+  assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
   if (strstr(message, says) == NULL) {
     fail_msg("\"%s\" does not say \"%s\"", message, says);
@@ -233,7 +233,7 @@ static void test_a_file_without_targets_is_refused(void **state) {
   assert_int_equal(fwrite(&small, sizeof small, 1, out), 1);
   assert_int_equal(fclose(out), 0);
   char message[1024];
-  assert_int_equal(in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
+  assert_int_equal(run_in_child(read_all, &plan, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, path));
   assert_non_null(strstr(message, "no window has a target: each of its 1 documents is one token"));
 }
@@ -246,7 +246,7 @@ static void test_every_changed_bit_is_found(void **state) {
     size_t byte = bit / 8;
     ((unsigned char *)&file)[byte] ^= (unsigned char)(1u << bit % 8);
     write_file(&file);
-    int status = in_child(read_all, &plan, message, sizeof message);
+    int status = run_in_child(read_all, &plan, message, sizeof message);
     if (status != PEN_EXIT_DATA) {
       fail_msg("bit %zu of byte %zu: status %d", bit % 8, byte, status);
     }
@@ -260,7 +260,7 @@ static void test_a_plan_without_bounds_takes_single_documents(void **state) {
   unbound.packed = false;
   struct file file = good();
   write_file(&file);
-  assert_int_equal(in_child(read_all, &unbound, message, sizeof message), PEN_EXIT_DATA);
+  assert_int_equal(run_in_child(read_all, &unbound, message, sizeof message), PEN_EXIT_DATA);
   assert_non_null(strstr(message, "window 0 holds 3 documents"));
 }
 

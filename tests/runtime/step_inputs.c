@@ -105,7 +105,7 @@ static void open_and_read(const void *about) {
 }
 
 static int open_in_child(const char *name, char *message, size_t bytes, uint64_t read_cursor) {
-  return in_child(open_and_read, &(struct reading){name, read_cursor}, message, bytes);
+  return run_in_child(open_and_read, &(struct reading){name, read_cursor}, message, bytes);
 }
 
 static void test_bad_files_are_refused_by_name(void **state) {

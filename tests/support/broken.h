@@ -13,48 +13,17 @@
 #include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
 
-/* ---- plans to break ---- */
-
-static const struct {
+/* Small plans of every kind to break: topology_text() takes these columns. */
+struct plan_shape {
   const char *family, *schedule;
   uint32_t ranks, stages, microbatches;
   const char *more;
-} shapes[] = {
-    {"mlp", "gpipe", 2, 1, 4, ""},
-    {"mlp", "1f1b", 3, 1, 6, ""},
-    {"llama", "1f1b", 2, 1, 8, "warmup = 2; /* no clip */"},
-    {"llama", "1f1b", 2, 1, 4, "zero_bubble = true;"},
-    {"mlp", "1f1b", 2, 2, 8, "/* no clip */"},
-    {"llama", "zero_bubble_v", 3, 2, 6, ""},
-    {"mlp", "zero_bubble_v", 4, 2, 8, "/* no clip */"},
-    {"mlp", "looped_bfs", 2, 3, 4, ""},
-    {"llama", "dual_pipe_v", 2, 2, 6, ""},
-    {"mlp", "inference", 3, 2, 4, ""},
-    {"llama", "1f1b", 3, 1, 6, "/* tied */"},
-    {"llama", "1f1b", 2, 2, 4, "zero_bubble = true; /* tied */ /* no clip */"},
-    {"llama", "zero_bubble_v", 2, 2, 4, "/* tied */"},
-    {"llama", "1f1b", 2, 1, 4, "/* bf16 */"},
-    {"mlp", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* no clip */"},
-    {"llama", "1f1b", 2, 1, 4, "/* bf16 */ /* tied */"},
-    {"llama", "zero_bubble_v", 2, 2, 4, "/* bf16 */ /* tied */"},
-    {"llama", "zero_bubble_v", 2, 2, 4, "}; data_parallel = { replicas = 2;"},
-    {"mlp", "1f1b", 3, 2, 6, "/* no clip */ }; data_parallel = { replicas = 3;"},
-    {"llama", "zero_bubble_v", 2, 2, 4,
-     "}; data_parallel = { replicas = 2; shard = \"optimizer\";"},
-    {"llama", "1f1b", 2, 1, 4,
-     "/* bf16 */ /* tied */ }; data_parallel = { replicas = 3; shard = \"optimizer\";"},
-    {"llama", "zero_bubble_v", 2, 2, 4,
-     "}; data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\";"},
-    {"llama", "1f1b", 2, 1, 4,
-     "/* bf16 */ /* tied */ }; data_parallel = { replicas = 2; shard = \"weights\";"},
 };
-enum { SHAPES = sizeof shapes / sizeof shapes[0] };
+enum { PLAN_SHAPES = 23 };
+extern const struct plan_shape plan_shapes[PLAN_SHAPES];
 
-static inline struct pen_plan *shape_plan(size_t which) {
-  return make_plan(topology_text(shapes[which].family, shapes[which].schedule, shapes[which].ranks,
-                                 shapes[which].stages, shapes[which].microbatches,
-                                 shapes[which].more));
-}
+/* The finished plan of plan_shapes[which]. */
+struct pen_plan *shape_plan(size_t which);
 
 /* A plan's tables are const to its readers; a test that breaks them is none. */
 #define WRITABLE(type, pointer) ((type *)(uintptr_t)(pointer))
@@ -69,85 +38,27 @@ struct part {
   uint64_t *seed;
 };
 
-static inline struct part some_part(struct pen_plan *plan, uint64_t *seed) {
-  struct part p = {.plan = plan, .seed = seed};
-  p.profile =
-      WRITABLE(struct pen_profile, &plan->profiles[draw(seed, 4) == 0 && plan->profile_count > 1]);
-  p.rank = (uint32_t)draw(seed, plan->rank_count);
-  p.tables = WRITABLE(struct pen_rank_program, &p.profile->ranks[p.rank]);
-  p.action = WRITABLE(struct pen_action, p.tables->actions);
-  return p;
-}
-
 /* A random row of one of the kinds [first, last], or PEN_NONE. */
-static inline uint32_t some_row(struct part *p, int first, int last) {
-  for (unsigned tries = 0; tries < 1000; tries++) {
-    uint32_t row = (uint32_t)draw(p->seed, p->tables->action_count);
-    if (p->action[row].kind >= first && p->action[row].kind <= last) return row;
-  }
-  return PEN_NONE;
-}
+uint32_t some_row(struct part *p, int first, int last);
 
-static inline uint32_t find_row(const struct part *p, int kind, uint32_t stage,
-                                uint32_t microbatch) {
-  for (uint32_t row = 0; row < p->tables->action_count; row++)
-    if (p->action[row].kind == kind && p->action[row].stage == stage &&
-        p->action[row].microbatch == microbatch)
-      return row;
-  return PEN_NONE;
-}
+uint32_t find_row(const struct part *p, int kind, uint32_t stage, uint32_t microbatch);
 
-static inline struct pen_message *some_message(struct part *p) {
-  if (p->profile->message_count == 0) return NULL;
-  return WRITABLE(struct pen_message,
-                  &p->profile->messages[draw(p->seed, p->profile->message_count)]);
-}
+struct pen_message *some_message(struct part *p);
 
-static inline struct pen_op *ops_of(const struct part *p) {
-  return WRITABLE(struct pen_op, p->tables->ops);
-}
+struct pen_op *ops_of(const struct part *p);
 
 /* An op of a random program that rows run. */
-static inline struct pen_op *some_op(struct part *p) {
-  const struct pen_program *program = &p->tables->programs[draw(p->seed, p->tables->program_count)];
-  return program->op_count ? ops_of(p) + program->first_op + draw(p->seed, program->op_count)
-                           : NULL;
-}
+struct pen_op *some_op(struct part *p);
 
 /* Gives a row a frame of its own with one base moved. */
-static inline void set_base(struct part *p, uint32_t row, int base, uint64_t offset) {
-  struct pen_frame *frames = pen_new(p->tables->frame_count + 1, sizeof *frames);
-  memcpy(frames, p->tables->frames, p->tables->frame_count * sizeof *frames);
-  frames[p->tables->frame_count] = frames[p->action[row].frame];
-  frames[p->tables->frame_count].base[base] = offset;
-  p->tables->frames = frames;
-  p->action[row].frame = p->tables->frame_count++;
-}
+void set_base(struct part *p, uint32_t row, int base, uint64_t offset);
 
-static inline uint64_t base_of(const struct part *p, uint32_t row, int base) {
-  return p->tables->frames[p->action[row].frame].base[base];
-}
+uint64_t base_of(const struct part *p, uint32_t row, int base);
 
 /* Moves one base of all rows of a stage and microbatch. */
-static inline void set_all_bases(struct part *p, uint32_t stage, uint32_t microbatch, int base,
-                                 uint64_t offset) {
-  for (int kind = PEN_F; kind <= PEN_W; kind++) {
-    uint32_t row = find_row(p, kind, stage, microbatch);
-    if (row != PEN_NONE) set_base(p, row, base, offset);
-  }
-}
+void set_all_bases(struct part *p, uint32_t stage, uint32_t microbatch, int base, uint64_t offset);
 
-static inline bool uses_base(const struct part *p, uint32_t row, int base) {
-  const struct pen_program *program = &p->tables->programs[p->action[row].program];
-  for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
-    for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
-      uint32_t tensor = p->tables->ops[op].operand[k];
-      if (tensor != PEN_NONE && p->tables->tensors[tensor].base == base) return true;
-    }
-  return false;
-}
-
-/* ---- the runner ---- */
+bool uses_base(const struct part *p, uint32_t row, int base);
 
 struct defect {
   const char *name;
@@ -157,77 +68,16 @@ struct defect {
 
 /* A plan takes far longer to make than to break. So it is made once and broken in children, which
  * leave what came of it in memory that they share with the parent. */
-static inline void *shared_memory(size_t bytes) {
-  void *shared = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-  assert_true(shared != MAP_FAILED);
-  return shared;
-}
+void *shared_memory(size_t bytes);
 
 /* True in a child, which ends by _exit(0). */
-static inline bool in_child(void) {
-  pid_t child = fork();
-  assert_true(child >= 0);
-  return child == 0;
-}
+bool in_child(void);
 
 /* The child's status as wait() gives it: 0 when all went well. */
-static inline int await_child(void) {
-  int status = -1;
-  assert_true(wait(&status) > 0);
-  return status;
-}
-
-/* What came of a defect. */
-struct verdict {
-  uint64_t seed;
-  bool applied, accepted;
-  struct pen_problem problem;
-};
-
-static inline void break_plan(const struct defect *defect, struct pen_plan *plan,
-                              struct verdict *verdict) {
-  struct part part = some_part(plan, &verdict->seed);
-  verdict->applied = defect->apply(&part);
-  verdict->accepted = verdict->applied && pen_verify(plan, &verdict->problem);
-}
-
-static inline bool says_one_of(const char *reason, const char *const words[10]) {
-  for (size_t n = 0; n < 10 && words[n]; n++)
-    if (strstr(reason, words[n])) return true;
-  return false;
-}
+int await_child(void);
 
 /* Puts each defect into each shape, four times or PEN_BREAK_ROUNDS times; all must be rejected,
  * with their own words. */
-static inline void reject_all(const struct defect *defects, size_t count, uint64_t seed) {
-  const char *given = getenv("PEN_BREAK_ROUNDS");
-  unsigned total = 0, rounds = given ? (unsigned)strtoul(given, NULL, 10) : 4;
-  struct verdict *verdict = shared_memory(sizeof *verdict);
-  struct pen_plan *plan[SHAPES];
-  for (size_t shape = 0; shape < SHAPES; shape++) plan[shape] = shape_plan(shape);
-  for (size_t which = 0; which < count; which++) {
-    unsigned applied = 0;
-    for (unsigned round = 0; round < rounds * SHAPES; round++) {
-      *verdict = (struct verdict){.seed = seed, .problem = {.rank = PEN_NONE, .action = PEN_NONE}};
-      if (in_child()) {
-        break_plan(&defects[which], plan[round % SHAPES], verdict);
-        _exit(0);
-      }
-      int status = await_child();
-      bool right = !verdict->applied || (!verdict->accepted && says_one_of(verdict->problem.reason,
-                                                                           defects[which].reasons));
-      if (status != 0 || !right)
-        fail_msg("%s, seed %lu, %s %s: %s, status %#x", defects[which].name, (unsigned long)seed,
-                 shapes[round % SHAPES].family, shapes[round % SHAPES].schedule,
-                 verdict->accepted ? "accepted" : verdict->problem.reason, (unsigned)status);
-      applied += verdict->applied;
-      seed = verdict->seed;
-    }
-    if (applied == 0) fail_msg("%s was never applied", defects[which].name);
-    total += applied;
-  }
-  pen_free_all();
-  print_message("# %u defects of %u kinds rejected\n", total, (unsigned)count);
-}
+void reject_all(const struct defect *defects, size_t count, uint64_t seed);
 
 #endif

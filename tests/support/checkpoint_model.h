@@ -1,8 +1,8 @@
 /* checkpoint_model.h: what the tests of files and checkpoints share: a small model made by hand
- * over any number of ranks, values that can be computed again, a working folder, and a way to watch
- * pen_fail().
+ * over any number of ranks, values that can be computed again, a working folder, and a way to check
+ * how pen_fail() ends a process.
  *
- * Headers and offsets are made here, by code of its own, and not by the runtime's.
+ * The headers and offsets of the files are made by code of this file, not by the runtime's.
  */
 #ifndef PEN_TESTS_CHECKPOINT_MODEL_H
 #define PEN_TESTS_CHECKPOINT_MODEL_H
@@ -29,17 +29,6 @@
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/plan/plan.h"
 
-#ifdef __has_feature
-#if __has_feature(address_sanitizer)
-#define __SANITIZE_ADDRESS__ 1
-#endif
-#endif
-#ifdef __SANITIZE_ADDRESS__
-#include <sanitizer/lsan_interface.h>
-#else
-#define __lsan_disable() ((void)0)
-#endif
-
 enum { MODEL_WEIGHTS = 6, MODEL_RANKS_MAX = 4, MODEL_HEADER_BYTES = 4096 };
 
 struct model {
@@ -49,310 +38,60 @@ struct model {
   char model_header[MODEL_HEADER_BYTES], optimizer_header[MODEL_HEADER_BYTES];
 };
 
-static const struct pen_weight model_rows[MODEL_WEIGHTS] = {
-    {.name = "model.embed_tokens.weight",
-     .dim_count = 2,
-     .dim = {37, 8},
-     .deviation = 0.02,
-     .weight_decay = 0.1},
-    {.name = "model.layers.0.input_layernorm.weight",
-     .dim_count = 1,
-     .dim = {8},
-     .initial = PEN_INITIAL_ONES},
-    {.name = "model.layers.0.mlp.up_proj.weight",
-     .dim_count = 2,
-     .dim = {301, 257},
-     .deviation = 0.5,
-     .weight_decay = 0.1},
-    {.name = "model.layers.1.frozen.weight",
-     .dim_count = 2,
-     .dim = {5, 3},
-     .deviation = 1,
-     .frozen = true},
-    {.name = "model.norm.bias", .dim_count = 1, .dim = {1}, .initial = PEN_INITIAL_ZEROS},
-    {.name = "lm_head.weight",
-     .dim_count = 2,
-     .dim = {37, 8},
-     .deviation = 0.02,
-     .weight_decay = 0.1},
-};
-
-/* One entry of a header; returns the tensor's past-the-end offset. */
-static inline uint64_t model_entry(char *header, const struct pen_weight *weight,
-                                   const char *suffix, uint64_t begin) {
-  size_t used = strlen(header);
-  uint64_t end = begin + 4 * weight->count;
-  used += (size_t)snprintf(header + used, MODEL_HEADER_BYTES - used,
-                           "%s\"%s%s\":{\"dtype\":\"F32\",\"shape\":[", used > 1 ? "," : "",
-                           weight->name, suffix);
-  for (uint32_t i = 0; i < weight->dim_count; i++) {
-    used += (size_t)snprintf(header + used, MODEL_HEADER_BYTES - used, "%s%llu", i > 0 ? "," : "",
-                             (unsigned long long)weight->dim[i]);
-  }
-  snprintf(header + used, MODEL_HEADER_BYTES - used, "],\"data_offsets\":[%llu,%llu]}",
-           (unsigned long long)begin, (unsigned long long)end);
-  return end;
-}
-
-static inline uint64_t model_data_start(char *header) {
-  strcat(header, "}");
-  return (8 + strlen(header) + 63) / 64 * 64;
-}
-
-static inline void model_files(struct model *model) {
-  uint64_t end = 0;
-  strcpy(model->model_header, "{");
-  for (int i = 0; i < MODEL_WEIGHTS; i++) {
-    model->weights[i].value_file = end;
-    end = model_entry(model->model_header, &model->weights[i], "", end);
-  }
-  uint64_t start = model_data_start(model->model_header);
-  model->plan.model_file_bytes = start + end;
-  for (int i = 0; i < MODEL_WEIGHTS; i++) {
-    model->weights[i].value_file += start;
-  }
-  end = 0;
-  strcpy(model->optimizer_header, "{");
-  for (int i = 0; i < MODEL_WEIGHTS; i++) {
-    struct pen_weight *weight = &model->weights[i];
-    if (!weight->frozen) {
-      weight->exp_avg_file = end;
-      end = model_entry(model->optimizer_header, weight, ".exp_avg", end);
-      weight->exp_avg_sq_file = end;
-      end = model_entry(model->optimizer_header, weight, ".exp_avg_sq", end);
-    }
-  }
-  start = model_data_start(model->optimizer_header);
-  model->plan.optimizer_file_bytes = start + end;
-  for (int i = 0; i < MODEL_WEIGHTS; i++) {
-    struct pen_weight *weight = &model->weights[i];
-    weight->exp_avg_file = weight->frozen ? UINT64_MAX : weight->exp_avg_file + start;
-    weight->exp_avg_sq_file = weight->frozen ? UINT64_MAX : weight->exp_avg_sq_file + start;
-  }
-}
-
-static inline uint64_t model_place(uint64_t *arena_bytes, uint64_t count) {
-  uint64_t offset = *arena_bytes;
-  *arena_bytes += (4 * count + 63) / 64 * 64;
-  return offset;
-}
+/* Sets the headers and the file offsets of the weights. */
+void model_files(struct model *model);
 
 /* The model over `ranks` ranks. `turn` moves the weights among them: another topology of the same
  * model. */
-static inline void model_make(struct model *model, uint32_t ranks, uint32_t turn) {
-  memset(model, 0, sizeof *model);
-  memcpy(model->weights, model_rows, sizeof model_rows);
-  for (uint32_t rank = 0; rank < ranks; rank++) {
-    model->memory[rank].arena_bytes = 128 * (rank + 1); /* a window, unequal among ranks */
-  }
-  for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
-    struct pen_weight *weight = &model->weights[i];
-    weight->rank = (i * ranks / MODEL_WEIGHTS + turn) % ranks;
-    uint64_t *bytes = &model->memory[weight->rank].arena_bytes;
-    weight->count = weight->dim[0] * (weight->dim_count == 2 ? weight->dim[1] : 1);
-    weight->value_offset = model_place(bytes, weight->count);
-    weight->gradient_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
-    weight->exp_avg_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
-    weight->bf16_offset = UINT64_MAX;
-    weight->exp_avg_sq_offset = weight->frozen ? UINT64_MAX : model_place(bytes, weight->count);
-  }
-  model_files(model);
-  memset(model->plan.model_digest, 0x5a, PEN_DIGEST_BYTES);
-  model->plan.rank_count = ranks;
-  model->plan.replica_count = 1;
-  model->plan.weights = model->weights;
-  model->plan.weight_count = MODEL_WEIGHTS;
-  model->plan.memory = model->memory;
-  model->plan.model_header = model->model_header;
-  model->plan.optimizer_header = model->optimizer_header;
-  model->plan.config_json = "{\"model_type\": \"llama\"}\n";
-}
-
-/* ---- values ---- */
+void model_make(struct model *model, uint32_t ranks, uint32_t turn);
 
 /* Element `index` of one part of one weight in state `state`: finite, and different wherever it
  * stands. */
-static inline float model_value(uint64_t state, uint32_t weight, int part, uint64_t index) {
-  uint64_t z = state * 0x9e3779b97f4a7c15u + weight * 0xbf58476d1ce4e5b9u +
-               (uint64_t)part * 0x94d049bb133111ebu + index;
-  z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-  z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-  uint32_t bits = (uint32_t)(z >> 32);
-  if ((bits >> 23 & 255) == 255) {
-    bits ^= 1u << 30;
-  }
-  float value;
-  memcpy(&value, &bits, 4);
-  return value;
-}
+float model_value(uint64_t state, uint32_t weight, int part, uint64_t index);
 
-static inline unsigned char *model_arena(const struct model *model, uint32_t rank) {
-  unsigned char *arena = aligned_alloc(64, model->memory[rank].arena_bytes);
-  memset(arena, 0xee, model->memory[rank].arena_bytes);
-  return arena;
-}
+/* An arena of the rank, every byte 0xee. The caller frees it. */
+unsigned char *model_arena(const struct model *model, uint32_t rank);
 
-static inline void model_fill(const struct model *model, uint32_t rank, unsigned char *arena,
-                              uint64_t state) {
-  for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
-    const struct pen_weight *weight = &model->weights[i];
-    for (int part = 0; part < PEN_CHECKPOINT_TENSORS && weight->rank == rank; part++) {
-      uint64_t offsets[PEN_CHECKPOINT_TENSORS] = {weight->value_offset, weight->exp_avg_offset,
-                                                  weight->exp_avg_sq_offset};
-      for (uint64_t j = 0; j < weight->count && offsets[part] != UINT64_MAX; j++) {
-        ((float *)(arena + offsets[part]))[j] = model_value(state, i, part, j);
-      }
-    }
-  }
-}
+/* Writes the values of state `state` into the rank's arena. */
+void model_fill(const struct model *model, uint32_t rank, unsigned char *arena, uint64_t state);
 
 /* How many bytes of an arena differ from one that model_fill() filled, window and gradients
  * included. */
-static inline uint64_t model_differences(const struct model *model, uint32_t rank,
-                                         const unsigned char *arena, uint64_t state) {
-  unsigned char *expected = model_arena(model, rank);
-  uint64_t count = 0;
-  model_fill(model, rank, expected, state);
-  for (uint64_t i = 0; i < model->memory[rank].arena_bytes; i++) {
-    count += arena[i] != expected[i];
-  }
-  free(expected);
-  return count;
-}
+uint64_t model_differences(const struct model *model, uint32_t rank, const unsigned char *arena,
+                           uint64_t state);
 
-/* ---- saves that are to go well: if not, they end the process ---- */
+/* The three parts of a save. If one fails, it ends the process. */
+void model_begin(const char *dir, const struct pen_plan *plan, uint64_t step);
 
-static inline void model_must(bool good, const struct pen_save_failure *failure) {
-  if (!good) {
-    pen_fail(failure->status, "%s", failure->message);
-  }
-}
+void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena,
+                 const char *dir, uint64_t step, unsigned char (*digests)[PEN_DIGEST_BYTES]);
 
-static inline void model_begin(const char *dir, const struct pen_plan *plan, uint64_t step) {
-  struct pen_save_failure failure;
-  model_must(pen_checkpoint_begin(dir, plan, step, &failure), &failure);
-}
+void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, uint64_t cursor,
+                  unsigned char (*digests)[PEN_DIGEST_BYTES]);
 
-static inline void model_write(const struct pen_plan *plan, uint32_t rank,
-                               const unsigned char *arena, const char *dir, uint64_t step,
-                               unsigned char (*digests)[PEN_DIGEST_BYTES]) {
-  struct pen_save_failure failure;
-  model_must(pen_checkpoint_write(plan, 0, rank, arena, dir, step, digests, &failure), &failure);
-}
+/* The working folder of a test. */
+extern char model_folder[PATH_MAX];
 
-static inline void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step,
-                                uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES]) {
-  struct pen_save_failure failure;
-  model_must(pen_checkpoint_finish(plan, dir, step, cursor, digests, &failure), &failure);
-}
+/* Make a working folder and enter it; leave it and remove it. For cmocka. */
+int model_setup(void **state);
 
-/* ---- a folder to work in ---- */
+int model_teardown(void **state);
 
-static char model_folder[PATH_MAX];
-
-static inline int model_setup(void **state) {
-  (void)state;
-  const char *base = getenv("TMPDIR");
-  snprintf(model_folder, sizeof model_folder, "%s/penstock-test-XXXXXX",
-           base != NULL ? base : "/tmp");
-  return mkdtemp(model_folder) == NULL ? -1 : chdir(model_folder);
-}
-
-static inline void model_clean(void) {
-  char command[2 * PATH_MAX + 64];
-  snprintf(command, sizeof command, "chmod -R u+rwx '%s'; rm -rf '%s'", model_folder, model_folder);
-  if (system(command) != 0) {
-    print_message("cannot remove %s\n", model_folder);
-  }
-}
-
-static inline int model_teardown(void **state) {
-  (void)state;
-  model_clean();
-  return chdir("/");
-}
-
-/* ---- watching pen_fail() ---- */
-
-static char said[4096]; /* what the last model_run() wrote on standard error */
+extern char said[4096]; /* what the last model_run() wrote on standard error */
 
 /* Runs work(argument) in a child; returns its exit status, or 128 + the signal that ended it. */
-static inline int model_run(void (*work)(void *), void *argument) {
-  int ends[2], status;
-  assert_int_equal(pipe(ends), 0);
-  fflush(NULL);
-  pid_t child = fork();
-  assert_true(child >= 0);
-  if (child == 0) {
-    dup2(ends[1], STDERR_FILENO);
-    close(ends[0]);
-    __lsan_disable(); /* who gives up does not tidy up first */
-    work(argument);
-    _exit(0);
-  }
-  close(ends[1]);
-  size_t used = 0;
-  for (ssize_t count; used < sizeof said - 1 &&
-                      (count = read(ends[0], said + used, sizeof said - 1 - used)) > 0;) {
-    used += (size_t)count;
-  }
-  said[used] = 0;
-  close(ends[0]);
-  assert_int_equal(waitpid(child, &status, 0), child);
-  return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
-}
+int model_run(void (*work)(void *), void *argument);
 
 /* work(argument) must end with that status and one line that contains every given text; the list
  * ends with NULL. */
-static inline void model_refused(int status, void (*work)(void *), void *argument, ...) {
-  int got = model_run(work, argument);
-  if (got != status) {
-    fail_msg("status %d, not %d: %s", got, status, said);
-  }
-  const char *newline = strchr(said, '\n');
-  if (newline == NULL || newline[1] != 0) {
-    fail_msg("not one line: %s", said);
-  }
-  va_list texts;
-  va_start(texts, argument);
-  for (const char *text; (text = va_arg(texts, const char *)) != NULL;) {
-    if (strstr(said, text) == NULL) {
-      fail_msg("\"%s\" not in: %s", text, said);
-    }
-  }
-  va_end(texts);
-}
+void model_refused(int status, void (*work)(void *), void *argument, ...);
 
-/* ---- files ---- */
-
-static inline void file_write(const char *path, const void *bytes, size_t count) {
-  FILE *file = fopen(path, "wb");
-  assert_non_null(file);
-  assert_int_equal(fwrite(bytes, 1, count, file), count);
-  assert_int_equal(fclose(file), 0);
-}
+void file_write(const char *path, const void *bytes, size_t count);
 
 /* The caller frees it. */
-static inline unsigned char *file_read(const char *path, size_t *count) {
-  FILE *file = fopen(path, "rb");
-  assert_non_null(file);
-  fseek(file, 0, SEEK_END);
-  *count = (size_t)ftell(file);
-  rewind(file);
-  unsigned char *bytes = malloc(*count + 1);
-  assert_int_equal(fread(bytes, 1, *count, file), *count);
-  bytes[*count] = 0;
-  fclose(file);
-  return bytes;
-}
+unsigned char *file_read(const char *path, size_t *count);
 
-static inline void file_same(const char *path, const char *other) {
-  size_t a_count, b_count;
-  unsigned char *a = file_read(path, &a_count), *b = file_read(other, &b_count);
-  assert_int_equal(a_count, b_count);
-  assert_memory_equal(a, b, a_count);
-  free(a);
-  free(b);
-}
+/* Both files must hold the same bytes. */
+void file_same(const char *path, const char *other);
 
 #endif

@@ -1,118 +1,33 @@
 /* kernels_product.h: LINEAR, AFFINE and their _DX and _DW with factors of bf16, against sums in f64
  * of the same numbers, whoever multiplies. */
-#ifndef PEN_KERNELS_PRODUCT_H
-#define PEN_KERNELS_PRODUCT_H
+#ifndef PEN_TESTS_KERNELS_PRODUCT_H
+#define PEN_TESTS_KERNELS_PRODUCT_H
 
 #include "tests/support/kernels_support.h"
 
-/* Runs a product of bf16: what is tested. */
-static void run_product(enum pen_op_kind kind, struct pen_call *call);
-
-/* Some are cut into blocks, PEN_PRODUCT_BLOCK a side; the last have more than PEN_NCCL_ROUNDS_DEPTH
- * numbers to add up, an odd number of them, too; some have rows that are whole pages. */
-static const int64_t shapes[][3] = {{1, 1, 1},       {3, 17, 5},     {33, 7, 65},    {130, 70, 259},
-                                    {600, 40, 30},   {20, 1100, 30}, {20, 30, 1030}, {40, 50, 24},
-                                    {50, 1024, 6},   {4, 18, 1024},  {2, 2, 2},      {1602, 5, 7},
-                                    {515, 2048, 18}, {5, 530, 2048}, {9, 1601, 530}, {9, 20, 1601}};
-enum { SHAPES = sizeof shapes / sizeof *shapes };
+/* Runs a product of bf16: the function under test. The test program defines it. */
+void run_product(enum pen_op_kind kind, struct pen_call *call);
 
 /* Numbers of bf16 over -1 .. 1, and the same in f32. */
-struct pair {
+struct bf16_pair {
   uint16_t *half;
   float *wide;
 };
 
-static struct pair numbers(int64_t count, uint64_t seed) {
-  struct pair p = {.half = halves(random_floats((size_t)count, seed), (size_t)count)};
-  p.wide = floats_of(p.half, (size_t)count);
-  return p;
-}
+struct bf16_pair bf16_numbers(int64_t count, uint64_t seed);
 
 /* sum[i,j] += sum over k of a(i,k) b(k,j); the strides of both factors by row and column */
-static void multiply(double *sum, const float *a, int64_t a_row, int64_t a_column, const float *b,
-                     int64_t b_row, int64_t b_column, int64_t m, int64_t n, int64_t depth) {
-  for (int64_t i = 0; i < m; i++)
-    for (int64_t j = 0; j < n; j++)
-      for (int64_t k = 0; k < depth; k++)
-        sum[i * n + j] += (double)a[i * a_row + k * a_column] * (double)b[k * b_row + j * b_column];
-}
+void add_product(double *sum, const float *a, int64_t a_row, int64_t a_column, const float *b,
+                 int64_t b_row, int64_t b_column, int64_t m, int64_t n, int64_t depth);
 
 /* Half a place of 8 bits is at most 2^-8 of the number; the f32 sum before it is off by 2e-6 of the
  * greatest, as in f32 (kernels_matmul.c). */
-static void check(const char *what, const uint16_t *actual, const double *expected, size_t count) {
-  double most = 0;
-  for (size_t i = 0; i < count; i++) most = fmax(most, fabs(expected[i]));
-  for (size_t i = 0; i < count; i++)
-    if (!(fabs((double)float_of(actual[i]) - expected[i]) <=
-          0x1p-8 * fabs(expected[i]) + 2e-6 * most))
-      fail_msg("%s[%zu] is %.9g, expected %.9g", what, i, (double)float_of(actual[i]), expected[i]);
-}
-
-/* One op that gives an activation: without addend, with one apart, with one in the output's place.
- * `bias` null: the op has none. */
-static void check_addends(enum pen_op_kind kind, const int64_t *dim, const struct pair *left,
-                          const struct pair *right, const float *bias, const double *product,
-                          int64_t m, int64_t n) {
-  const size_t count = (size_t)(m * n);
-  const struct pair addend = numbers(m * n, 3);
-  for (int with = 0; with < 3; with++) {
-    uint16_t *out = with == 2 ? halves(addend.wide, count) : bytes_at(count * sizeof *out, 0);
-    uint16_t *third = with == 0 ? NULL : with == 1 ? addend.half : out;
-    struct pen_call call = {.operand = {left->half, right->half, third, out},
-                            .dim = {dim[0], dim[1], dim[2]}};
-    if (bias)
-      call.operand[2] = (void *)(uintptr_t)bias, call.operand[3] = third, call.operand[4] = out;
-    double *expected = doubles(count);
-    for (size_t i = 0; i < count; i++)
-      expected[i] = product[i] + (with ? (double)addend.wide[i] : 0) +
-                    (bias ? (double)bias[i % (size_t)n] : 0);
-    run_product(kind, &call);
-    check(op_rows[kind].name, out, expected, count);
-  }
-}
-
-static double *zeros(int64_t count) {
-  return memset(doubles((size_t)count), 0, (size_t)count * sizeof(double));
-}
+void check_bf16(const char *what, const uint16_t *actual, const double *expected, size_t count);
 
 /* y = x w^T, or x w; dx = dy w, or dy w^T */
-static void forward_and_input_gradient(void **state) {
-  for (int s = 0; s < SHAPES; s++)
-    for (int affine = 0; affine < 2; affine++) {
-      const int64_t rows = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
-      const struct pair x = numbers(rows * in, 1), w = numbers(in * out, 2),
-                        dy = numbers(rows * out, 4);
-      const int64_t w_in = affine ? out : 1,
-                    w_out = affine ? 1 : in; /* strides of w by in and by out */
-      double *y = zeros(rows * out), *dx = zeros(rows * in);
-      multiply(y, x.wide, in, 1, w.wide, w_in, w_out, rows, out, in);
-      multiply(dx, dy.wide, out, 1, w.wide, w_out, w_in, rows, in, out);
-      const float *bias = affine ? random_floats((size_t)out, 5) : NULL;
-      check_addends(affine ? PEN_OP_AFFINE : PEN_OP_LINEAR, shapes[s], &x, &w, bias, y, rows, out);
-      check_addends(affine ? PEN_OP_AFFINE_DX : PEN_OP_LINEAR_DX, shapes[s], &dy, &w, NULL, dx,
-                    rows, in);
-      free_tensors(state);
-    }
-}
+void forward_and_input_gradient(void **state);
 
 /* dw += dy^T x, or x^T dy: f32, and so as exact as in f32 */
-static void weight_gradient_adds_up(void **state) {
-  for (int s = 0; s < SHAPES; s++)
-    for (int affine = 0; affine < 2; affine++) {
-      const int64_t rows = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
-      const size_t count = (size_t)(in * out);
-      const struct pair x = numbers(rows * in, 1), dy = numbers(rows * out, 4);
-      float *dw = random_floats(count, 6);
-      double *expected = widened(dw, count);
-      if (affine)
-        multiply(expected, x.wide, 1, in, dy.wide, out, 1, in, out, rows);
-      else
-        multiply(expected, dy.wide, 1, out, x.wide, in, 1, out, in, rows);
-      struct pen_call call = {.operand = {dy.half, x.half, dw}, .dim = {rows, in, out}};
-      run_product(affine ? PEN_OP_AFFINE_DW : PEN_OP_LINEAR_DW, &call);
-      assert_near("dw", dw, expected, count, 2e-6, 1);
-      free_tensors(state);
-    }
-}
+void weight_gradient_adds_up(void **state);
 
 #endif

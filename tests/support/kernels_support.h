@@ -1,7 +1,7 @@
 /* kernels_support.h: what the tests of the kernels share: tensors, comparisons, f64 differences,
  * every instruction set. */
-#ifndef PEN_KERNELS_SUPPORT_H
-#define PEN_KERNELS_SUPPORT_H
+#ifndef PEN_TESTS_KERNELS_SUPPORT_H
+#define PEN_TESTS_KERNELS_SUPPORT_H
 
 #include <math.h>
 #include <setjmp.h>
@@ -16,236 +16,74 @@
 
 #include "kernels/kernels.h"
 
-#define UNUSED_MAYBE __attribute__((unused))
-
-enum { TENSORS_MAX = 256 };
-static void *tensor_blocks[TENSORS_MAX];
-static size_t tensor_count;
+enum { TENSORS_MAX = 256 }; /* of one test */
 
 /* Memory aligned as the kernels may expect and no more: 64 bytes past a multiple of 4096 when
  * `shift` is 1, and so on. It ends where the tensor ends, so that an address sanitizer sees a
  * kernel that goes on. Freed after each test. */
-UNUSED_MAYBE static void *bytes_at(size_t bytes, size_t shift) {
-  char *block = NULL;
-  if (bytes > PTRDIFF_MAX / 2) abort(); /* a test's own slip */
-  assert_true(tensor_count < TENSORS_MAX);
-  assert_int_equal(posix_memalign((void **)&block, 4096, shift * PEN_ALIGNMENT_BYTES + bytes), 0);
-  memset(
-      block, 0x7f,
-      shift * PEN_ALIGNMENT_BYTES + bytes); /* large numbers, so that what is not written shows */
-  tensor_blocks[tensor_count++] = block;
-  return block + shift * PEN_ALIGNMENT_BYTES;
-}
+void *bytes_at(size_t bytes, size_t shift);
 
-UNUSED_MAYBE static float *floats(size_t count) { return bytes_at(count * sizeof(float), 0); }
-UNUSED_MAYBE static double *doubles(size_t count) { return bytes_at(count * sizeof(double), 0); }
+/* Frees the tensor that was made last. */
+void free_last_tensor(void);
+
+float *floats(size_t count);
+double *doubles(size_t count);
 
 /* Evenly spread over -1 .. 1, from a 64-bit congruence (Knuth's constants); the same for a seed on
  * every machine. */
-UNUSED_MAYBE static void spread(float *x, size_t count, uint64_t seed) {
-  uint64_t state = seed * 0x9E3779B97F4A7C15u + 1;
-  for (size_t i = 0; i < count; i++) {
-    state = state * 6364136223846793005u + 1442695040888963407u;
-    x[i] = (float)((double)(state >> 40) * 0x1p-23 - 1);
-  }
-}
+void spread(float *x, size_t count, uint64_t seed);
 
-UNUSED_MAYBE static float *random_floats(size_t count, uint64_t seed) {
-  float *x = floats(count);
-  spread(x, count, seed);
-  return x;
-}
+float *random_floats(size_t count, uint64_t seed);
 
-UNUSED_MAYBE static float *copy_of(const float *x, size_t count) {
-  return memcpy(floats(count), x, count * sizeof *x);
-}
+float *copy_of(const float *x, size_t count);
 
-UNUSED_MAYBE static double *widened(const float *x, size_t count) {
-  double *y = doubles(count);
-  for (size_t i = 0; i < count; i++) y[i] = (double)x[i];
-  return y;
-}
+double *widened(const float *x, size_t count);
 
 /* Every element within tolerance * (its own size + `floor_share` of the greatest). */
-UNUSED_MAYBE static void assert_near(const char *what, const float *actual, const double *expected,
-                                     size_t count, double tolerance, double floor_share) {
-  double most = 0;
-  for (size_t i = 0; i < count; i++) most = fmax(most, fabs(expected[i]));
-  for (size_t i = 0; i < count; i++) {
-    const double allowed = tolerance * (fabs(expected[i]) + floor_share * most);
-    if (!(fabs((double)actual[i] - expected[i]) <= allowed))
-      fail_msg("%s[%zu] is %.9g, expected %.9g within %.2g", what, i, (double)actual[i],
-               expected[i], allowed);
-  }
-}
+void assert_near(const char *what, const float *actual, const double *expected, size_t count,
+                 double tolerance, double floor_share);
 
-UNUSED_MAYBE static void assert_same_bits(const char *what, const void *a, const void *b,
-                                          size_t bytes) {
-  for (size_t i = 0; i < bytes; i++)
-    if (((const unsigned char *)a)[i] != ((const unsigned char *)b)[i])
-      fail_msg("%s differs at byte %zu of %zu", what, i, bytes);
-}
+void assert_same_bits(const char *what, const void *a, const void *b, size_t bytes);
 
 /* Central differences in f64: gradient[i] = d f / d x[i]. x is left as it was. */
-UNUSED_MAYBE static void differences(double (*f)(const void *), const void *context, double *x,
-                                     size_t count, double *gradient) {
-  const double step = 1e-5;
-  for (size_t i = 0; i < count; i++) {
-    const double kept = x[i];
-    x[i] = kept + step;
-    const double up = f(context);
-    x[i] = kept - step;
-    gradient[i] = (up - f(context)) / (2 * step);
-    x[i] = kept;
-  }
-}
+void differences(double (*f)(const void *), const void *context, double *x, size_t count,
+                 double *gradient);
 
 /* What the columns of ops.def say of one op. */
 struct op_row {
   const char *name, *dims, *signature, *workspace;
 };
 
-UNUSED_MAYBE static const struct op_row op_rows[PEN_OP_COUNT] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) \
-  [PEN_OP_##kind] = {#kind, dims, signature, workspace},
-#include "kernels/ops.def"
-};
+extern const struct op_row op_rows[PEN_OP_COUNT];
 
 /* The value of a dim by its name, for one op. */
-UNUSED_MAYBE static int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name,
-                                      size_t length) {
-  const char *at = op_rows[kind].dims;
-  for (int i = 0; *at; i++) {
-    const size_t here = strcspn(at, " ");
-    if (here == length && !strncmp(at, name, length)) return dim[i];
-    at += here + strspn(at + here, " ");
-  }
-  fail_msg("%s has no dim %.*s", op_rows[kind].name, (int)length, name);
-  return 0;
-}
-
-/* A factor of a formula: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
-UNUSED_MAYBE static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype,
-                                     const int64_t *dim, const char *text) {
-  const size_t length = strcspn(text, "<*+");
-  if (*text >= '0' && *text <= '9') return strtoul(text, NULL, 10);
-  if (length == 4 && !strncmp(text, "bf16", 4)) return dtype == PEN_BF16;
-  if (length == 3 && !strncmp(text, "f32", 3)) return dtype == PEN_F32;
-  const size_t value = (size_t)dim_value(kind, dim, text, length);
-  const size_t most = text[length] == '<' ? strtoul(text + length + 1, NULL, 10) : value;
-  return value < most ? value : most;
-}
+int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, size_t length);
 
 /* A formula of ops.def: a sum of products of such factors. */
-UNUSED_MAYBE static size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim,
-                                   const char *text) {
-  size_t sum = 0, product = 1;
-  for (;;) {
-    product *= factor_of(kind, dtype, dim, text);
-    text += strcspn(text, "*+");
-    if (*text != '*') sum += product, product = 1;
-    if (!*text++) return sum;
-  }
-}
-
-/* What was prepared is kept to the end, as the runtime keeps it. */
-static struct kept {
-  struct kept *before;
-  void *prepared;
-} * all_kept;
-
-UNUSED_MAYBE static void *keep(void *prepared) {
-  struct kept *kept = malloc(sizeof *kept);
-  assert_non_null(kept);
-  *kept = (struct kept){all_kept, prepared};
-  all_kept = kept;
-  return prepared;
-}
+size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, const char *text);
 
 /* Runs a call as the runtime does, with exactly the workspace that ops.def grants. */
-UNUSED_MAYBE static void run_as(enum pen_dtype dtype, enum pen_op_kind kind,
-                                struct pen_call *call) {
-  const size_t bytes = formula(kind, dtype, call->dim, op_rows[kind].workspace);
-  call->workspace = bytes ? bytes_at(bytes, 0) : NULL;
-  call->prepared = keep(pen_kernels_prepare(kind, dtype, call->dim, call->real));
-  pen_kernel_of(kind, dtype)(call);
-}
+void run_as(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call);
 
-UNUSED_MAYBE static void run(enum pen_op_kind kind, struct pen_call *call) {
-  run_as(PEN_F32, kind, call);
-}
+void run(enum pen_op_kind kind, struct pen_call *call);
 
 /* bf16, and the nearest to an f32, ties to even; by scalars and another way than the kernels:
  * through the f64 that is halfway. */
-UNUSED_MAYBE static float float_of(uint16_t half) {
-  const uint32_t bits = (uint32_t)half << 16;
-  float x;
-  memcpy(&x, &bits, sizeof x);
-  return x;
-}
+float float_of(uint16_t half);
 
-UNUSED_MAYBE static uint16_t half_of(float x) {
-  uint32_t bits;
-  memcpy(&bits, &x, sizeof bits);
-  const uint16_t below = (uint16_t)(bits >> 16); /* towards zero */
-  if (isnan(x)) return below | 0x40;
-  if (isinf(x)) return below;
-  const uint16_t above = below + 1; /* away from zero; past the greatest: an infinity, 2^128 */
-  const double low = (double)float_of(below), high = isinf(float_of(above))
-                                                         ? copysign(0x1p128, (double)x)
-                                                         : (double)float_of(above);
-  const double from_low = fabs((double)x - low), from_high = fabs(high - (double)x);
-  return from_low < from_high || (from_low == from_high && !(below & 1)) ? below : above;
-}
+uint16_t half_of(float x);
 
 /* A copy in bf16, and what it holds in f32. */
-UNUSED_MAYBE static uint16_t *halves(const float *x, size_t count) {
-  uint16_t *y = bytes_at(count * sizeof *y, 0);
-  for (size_t i = 0; i < count; i++) y[i] = half_of(x[i]);
-  return y;
-}
+uint16_t *halves(const float *x, size_t count);
 
-UNUSED_MAYBE static float *floats_of(const uint16_t *x, size_t count) {
-  float *y = floats(count);
-  for (size_t i = 0; i < count; i++) y[i] = float_of(x[i]);
-  return y;
-}
+float *floats_of(const uint16_t *x, size_t count);
 
-static int open_set(void **state) {
-  setenv("PEN_ISA", *state, 1);
-  pen_kernels_open(1);
-  return 0;
-}
+int open_set(void **state);
 
-static int free_tensors(void **state) {
-  (void)state;
-  while (tensor_count) free(tensor_blocks[--tensor_count]);
-  return 0;
-}
-
-/* Whether this CPU has the instruction set: asked for by name, it is chosen. */
-UNUSED_MAYBE static int has_set(const char *name) {
-  setenv("PEN_ISA", name, 1);
-  return !strncmp(pen_kernels_open(1), name, strlen(name));
-}
+int free_tensors(void **state);
 
 /* Runs each test once for every instruction set of this CPU, all in one group. */
-UNUSED_MAYBE static int run_on_every_set(const struct CMUnitTest *tests, size_t count) {
-  static char *const sets[] = {"baseline", "avx2", "avx512", "avx512bf16"};
-  enum { SETS = sizeof sets / sizeof *sets };
-  static char names[TENSORS_MAX][96];
-  struct CMUnitTest all[SETS * count];
-  size_t total = 0;
-  memset(all, 0, sizeof all);
-  for (size_t s = 0; s < SETS; s++)
-    for (size_t i = 0; i < count && has_set(sets[s]); i++) {
-      snprintf(names[total], sizeof names[total], "%s: %s", sets[s], tests[i].name);
-      all[total] =
-          (struct CMUnitTest){names[total], tests[i].test_func, open_set, free_tensors, sets[s]};
-      total++;
-    }
-  return _cmocka_run_group_tests("kernels", all, total, NULL, NULL);
-}
+int run_on_every_set(const struct CMUnitTest *tests, size_t count);
 
 #define RUN_ON_EVERY_SET(tests) run_on_every_set(tests, sizeof tests / sizeof *tests)
 

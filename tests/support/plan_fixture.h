@@ -1,7 +1,7 @@
-/* whole.h: a finished plan from a topology's text, by the passes of gen/main.c, for tests that take
- * plans apart. */
-#ifndef PEN_TESTS_WHOLE_H
-#define PEN_TESTS_WHOLE_H
+/* plan_fixture.h: makes a finished plan from a topology's text, by the passes of the generator, for
+ * tests that look into plans. */
+#ifndef PEN_TESTS_PLAN_FIXTURE_H
+#define PEN_TESTS_PLAN_FIXTURE_H
 
 #include <unistd.h>
 
@@ -19,16 +19,7 @@
 #include "tests/support/plans.h"
 
 /* Reads a topology from text, through a file that is removed again. */
-static inline struct pen_topology *read_topology(const char *text) {
-  char path[] = "/tmp/penstock-test-XXXXXX";
-  int file = mkstemp(path);
-  assert_true(file >= 0);
-  assert_int_equal(write(file, text, strlen(text)), (ssize_t)strlen(text));
-  close(file);
-  struct pen_topology *topology = pen_topology_read(path, NULL, 0);
-  unlink(path);
-  return topology;
-}
+struct pen_topology *read_topology(const char *text);
 
 /* A plan and what it was made from; `order`, `timing` and `lowered` are of its first profile. */
 struct whole {
@@ -41,99 +32,22 @@ struct whole {
   struct pen_plan *plan;
 };
 
-/* The profiles of a further shape, as gen/main.c makes them; returns how many. */
-static inline size_t add_shape(struct pen_profile_input *profile, const struct whole *w,
-                               size_t index) {
-  struct pen_topology *topology = pen_topology_of_shape(w->topology, index);
-  struct pen_partition *partition = pen_new(1, sizeof *partition);
-  *partition = *w->partition;
-  partition->microbatch_count = (uint32_t)topology->pipeline_microbatches;
-  struct pen_graph **train = pen_graphs_of(topology, &partition->stages, true);
-  pen_note_uses_of_weights(partition, train);
-  struct pen_order *forward = pen_compose_forward(partition),
-                   *order = topology->trains ? pen_compose(topology, partition) : forward;
-  struct pen_timing *timing = pen_simulate(order, partition, w->cost, -1);
-  size_t count = 0;
-  if (topology->trains)
-    profile[count++] = (struct pen_profile_input){
-        pen_text("train_%zu", index),
-        PEN_TRAIN,
-        pen_lower(order, partition, timing, PEN_TRAIN, topology->optimizer_clip_norm > 0),
-        train,
-        topology,
-        partition};
-  profile[count++] = (struct pen_profile_input){pen_text("eval_%zu", index),
-                                                PEN_EVAL,
-                                                pen_lower_forward(forward, partition),
-                                                pen_graphs_of(topology, &partition->stages, false),
-                                                topology,
-                                                partition};
-  return count;
-}
-
 /* All passes on a topology's text but verify; both profiles of every shape, or eval alone when the
  * schedule does not train; and those of generation. `change`, if any, gets the graphs of the first
  * shape's stages before they are laid out. */
-static inline struct whole make_whole_with(struct pen_topology *topology,
-                                           void (*change)(struct pen_graph *graph)) {
-  struct whole w = {.topology = topology};
-  w.partition = partition_topology(w.topology);
-  struct pen_graph **train = pen_graphs_of(w.topology, &w.partition->stages, true),
-                   **eval = pen_graphs_of(w.topology, &w.partition->stages, false);
-  for (uint32_t stage = 0; change && stage < w.partition->stage_count; stage++) {
-    change(train[stage]);
-    change(eval[stage]);
-  }
-  pen_note_uses_of_weights(w.partition, train);
-  w.cost = pen_costs(w.topology, w.partition, train);
-  struct pen_order *forward = pen_compose_forward(w.partition);
-  bool trains = w.topology->trains;
-  w.order = trains ? pen_compose(w.topology, w.partition) : forward;
-  w.timing = pen_simulate_step(w.order, w.partition, w.cost,
-                               pen_collective_costs(w.topology, w.partition, train, w.cost), -1,
-                               trains ? PEN_TRAIN : PEN_EVAL, false);
-  w.lowered = pen_lower(w.order, w.partition, w.timing, trains ? PEN_TRAIN : PEN_EVAL,
-                        trains && w.topology->optimizer_clip_norm > 0);
-  size_t shapes = w.topology->shapes_sequence.count, count = 0;
-  struct pen_profile_input *profile =
-      pen_new(2 * (1 + shapes) + PEN_GENERATION_MAX, sizeof *profile);
-  if (trains)
-    profile[count++] = (struct pen_profile_input){"train", PEN_TRAIN, w.lowered, train, NULL, NULL};
-  struct pen_lowered *eval_rows = trains ? pen_lower_forward(forward, w.partition) : w.lowered;
-  profile[count++] = (struct pen_profile_input){"eval", PEN_EVAL, eval_rows, eval, NULL, NULL};
-  for (size_t i = 0; i < shapes; i++) count += add_shape(&profile[count], &w, i);
-  count += pen_generation(w.topology, w.partition, &profile[count]);
-  w.plan = pen_layout(w.topology, w.partition, profile, count);
-  return w;
-}
+struct whole make_whole_with(struct pen_topology *topology,
+                             void (*change)(struct pen_graph *graph));
 
-static inline struct whole make_whole_of(struct pen_topology *topology) {
-  return make_whole_with(topology, NULL);
-}
+struct whole make_whole_of(struct pen_topology *topology);
 
-static inline struct whole make_whole(const char *text) {
-  return make_whole_of(read_topology(text));
-}
+struct whole make_whole(const char *text);
 
-static inline struct pen_plan *make_plan(const char *text) { return make_whole(text).plan; }
+struct pen_plan *make_plan(const char *text);
 
 /* Topology text for tests: mlp or llama, small; with the words "no clip", "tied", "bf16", "cuda"
  * and "nccl" as comments in `more`, such a one. For the CPU otherwise, whatever configure found:
  * what CUDA's libraries want makes small plans large. */
-static inline const char *topology_text(const char *family, const char *schedule, unsigned ranks,
-                                        unsigned stages, unsigned microbatches, const char *more) {
-  return pen_text(
-      "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; %s };\n"
-      "model = { family = \"%s\"; layers = %u; hidden = 32; heads = 4; kv_heads = 2; "
-      "ffn = 48; vocab = 64; sequence = 8; %s dtype = \"%s\"; };\n"
-      "batch = { microbatch = 2; };\noptimizer = { learning_rate = 1e-3; steps = 10; clip_norm = "
-      "%s; };\n"
-      "cluster = { device = \"%s\"; %s };\n",
-      ranks, stages, microbatches, schedule, more, family, ranks * stages,
-      strstr(more, "/* tied */") ? "tie_embeddings = true;" : "",
-      strstr(more, "/* bf16 */") ? "bf16" : "f32", strstr(more, "/* no clip */") ? "0" : "1.0",
-      strstr(more, "/* cuda */") ? "cuda" : "cpu",
-      strstr(more, "/* nccl */") ? "transport = \"nccl\";" : "");
-}
+const char *topology_text(const char *family, const char *schedule, unsigned ranks, unsigned stages,
+                          unsigned microbatches, const char *more);
 
 #endif

@@ -1,5 +1,5 @@
 /* transport_plan.h: two ranks and a channel each way, the least that a transport needs of a plan:
- * for tests and benches. */
+ * for tests and benchmarks. */
 #ifndef PEN_TESTS_TRANSPORT_PLAN_H
 #define PEN_TESTS_TRANSPORT_PLAN_H
 
@@ -30,56 +30,10 @@ struct two_ranks {
   struct pen_transport *end[2];
 };
 
-/* The whole arena lies in the window, at one address for both ends: a checker of data races then
- * sees both. */
-static inline void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
-  const struct pen_rank_memory memory = {.arena_bytes = ARENA_BYTES, .receive_bytes = ARENA_BYTES};
-  *two = (struct two_ranks){
-      .channels =
-          {{.from_rank = 0, .to_rank = 1, .message_count = MESSAGES, .credit_count = MESSAGES},
-           {.from_rank = 1, .to_rank = 0, .message_count = 1}},
-      .memory = {memory, memory},
-  };
-  for (uint32_t m = 0; m < MESSAGES; m++) {
-    uint64_t home = (uint64_t)(m % SLOTS) * MESSAGE_BYTES;
-    two->messages[m] = (struct pen_message){.kind = PEN_SEND_F,
-                                            .microbatch = m,
-                                            .sequence = m,
-                                            .credit = m,
-                                            .source_offset = SOURCE_OFFSET + home,
-                                            .target_offset = home,
-                                            .bytes = MESSAGE_BYTES};
-  }
-  two->messages[BACK] = (struct pen_message){.kind = PEN_SEND_B,
-                                             .stage = 1,
-                                             .channel = 1,
-                                             .credit = PEN_NONE,
-                                             .source_offset = SOURCE_OFFSET,
-                                             .bytes = MESSAGE_BYTES};
-  two->profile = (struct pen_profile){.channels = two->channels,
-                                      .messages = two->messages,
-                                      .channel_count = 2,
-                                      .message_count = MESSAGES + 1};
-  two->plan = (struct pen_plan){.rank_count = 2,
-                                .replica_count = 1,
-                                .weight_count = 3,
-                                .microbatch_count = MESSAGES,
-                                .loss_count = MESSAGES,
-                                .memory = two->memory,
-                                .profiles = &two->profile,
-                                .profile_count = 1};
-  pen_shared_open(&two->shared, &two->plan);
-  two->shared.control->spin_ns = spin_ns;
-  for (uint32_t r = 0; r < 2; r++) {
-    unsigned char *arena = two->shared.memory + two->shared.window_offset[r];
-    two->end[r] = pen_shm_open(&two->plan, &two->profile, &two->shared, r, arena);
-  }
-}
+/* The whole arena is in the receive region, at one address for both ranks: a checker of data races
+ * then sees both. */
+void two_ranks_open(struct two_ranks *two, uint64_t spin_ns);
 
-static inline void two_ranks_close(struct two_ranks *two) {
-  two->end[0]->kind->close(two->end[0]);
-  two->end[1]->kind->close(two->end[1]);
-  pen_shared_close(&two->shared);
-}
+void two_ranks_close(struct two_ranks *two);
 
 #endif

@@ -1,0 +1,28 @@
+# tests/support: what tests share. A program gets the objects of the archive that it refers to, so each .c may need other libraries.
+check_LIBRARIES += libtestsupport.a
+libtestsupport_a_SOURCES = \
+  %reldir%/broken.c \
+  %reldir%/broken.h \
+  %reldir%/checkpoint_model.c \
+  %reldir%/checkpoint_model.h \
+  %reldir%/kernels_product.c \
+  %reldir%/kernels_product.h \
+  %reldir%/kernels_signature.c \
+  %reldir%/kernels_signature.h \
+  %reldir%/kernels_support.c \
+  %reldir%/kernels_support.h \
+  %reldir%/plan_fixture.c \
+  %reldir%/plan_fixture.h \
+  %reldir%/plans.c \
+  %reldir%/plans.h \
+  %reldir%/symbolic.c \
+  %reldir%/symbolic.h \
+  %reldir%/symbolic_machine.c \
+  %reldir%/symbolic_machine.h \
+  %reldir%/token_file.c \
+  %reldir%/token_file.h \
+  %reldir%/transport_plan.c \
+  %reldir%/transport_plan.h
+EXTRA_DIST += \
+  %reldir%/layers.awk \
+  %reldir%/lib.sh
