@@ -68,26 +68,4 @@ int64_t pen_file_read_at(int fd, void *bytes, size_t count, uint64_t offset);
  * three failed: errno is the first one's. */
 int pen_file_sync_close(int fd, int result);
 
-/* A text out of a file, made fit to be printed: bounded, and without control characters. Returns
- * `shown`. */
-enum { PEN_SHOWN_BYTES = 160 };
-const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text);
-
-/* Writes 2*count small hexadecimal digits and a 0 into text. */
-void pen_hex_text(char *text, const unsigned char *bytes, size_t count);
-
-/* A text file that is written in order through a buffer of fixed size. After an error, `failed` is
- * its errno and the rest is dropped: check it once, by pen_writer_flush(). */
-struct pen_writer {
-  int fd, failed;
-  size_t used;
-  char buffer[4096];
-};
-void pen_writer_open(struct pen_writer *text, int fd);
-void pen_writer_text(struct pen_writer *text, const char *string);
-void pen_writer_number(struct pen_writer *text, uint64_t number);
-void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count);
-void pen_writer_json(struct pen_writer *text, const char *string); /* quoted, escaped */
-int pen_writer_flush(struct pen_writer *text);
-
 #endif

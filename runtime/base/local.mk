@@ -8,8 +8,14 @@ libruntime_a_SOURCES += \
   %reldir%/files.h \
   %reldir%/futex_counter.c \
   %reldir%/futex_counter.h \
+  %reldir%/key.c \
+  %reldir%/key.h \
+  %reldir%/learning_rate.c \
+  %reldir%/learning_rate.h \
   %reldir%/options.c \
   %reldir%/options.def \
   %reldir%/options.h \
   %reldir%/seal.c \
-  %reldir%/seal.h
+  %reldir%/seal.h \
+  %reldir%/text_writer.c \
+  %reldir%/text_writer.h

@@ -3,14 +3,10 @@
 #ifndef PEN_STEP_H
 #define PEN_STEP_H
 
-#include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
 #include "runtime/plan/plan.h"
-
-/* The learning rate of optimizer step k, from 1. */
-double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
 
 /* Where a replica's entries begin on a step's board. */
 static inline size_t pen_step_stats_first(const struct pen_plan *plan, uint32_t replica) {
@@ -25,16 +21,5 @@ double pen_step_stats_norm(const struct pen_plan *plan, const double *board);
  * before it is divided by the targets that count. A step without any has the mean 0. */
 double pen_step_stats_loss_sum(const struct pen_plan *plan, const double *board);
 double pen_step_stats_loss(const struct pen_plan *plan, const double *board, uint64_t targets);
-
-/* A step is skipped when it has no targets, or when clip_norm is not 0 (then every rank knows the
- * norm before its UPDATE) and the norm is not finite: weights and moments stay, the step counts.
- * With clip_norm 0 UPDATE leaves alone what has no finite gradient, by itself (pen_adamw_step()).
- */
-bool pen_step_skipped(const struct pen_optimizer *optimizer, uint64_t targets, double norm);
-
-/* What AdamW needs in step k, from 1, but for the weight decay, which is each weight's. norm is
- * used when clip_norm is not 0. */
-struct pen_adamw pen_adamw_of_step(const struct pen_optimizer *optimizer, uint64_t step,
-                                   double norm);
 
 #endif

@@ -16,7 +16,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
-#include "runtime/storage/initial_weights.h"
+#include "runtime/base/key.h"
 #include "runtime/device/stream_executor.h"
 #include "runtime/exec/op_hook.h"
 

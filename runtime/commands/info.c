@@ -8,7 +8,7 @@
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
-#include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/data/bucket.h"
 
 /* What is told of a rank's memory, in both forms; the last of it where there is such memory, on a

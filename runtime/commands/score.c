@@ -19,6 +19,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/exec/op_hook.h"
 

@@ -15,7 +15,9 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_load.h"
+#include "runtime/storage/checkpoint_prune.h"
+#include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/base/files.h"
 #include "runtime/commands/generate.h"
 #include "runtime/storage/initial_weights.h"

@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "runtime/data/step_inputs.h"
+#include "runtime/data/token_file.h"
 #include "runtime/plan/plan.h"
 
 enum { PEN_SHAPES_MAX = 17 };

@@ -5,4 +5,6 @@ libruntime_a_SOURCES += \
   %reldir%/packed_file.c \
   %reldir%/packed_file.h \
   %reldir%/step_inputs.c \
-  %reldir%/step_inputs.h
+  %reldir%/step_inputs.h \
+  %reldir%/token_file.c \
+  %reldir%/token_file.h

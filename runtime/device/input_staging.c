@@ -6,7 +6,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/device/stream_executor.h"
-#include "runtime/comm/step_stats.h"
+#include "runtime/exec/optimizer_step.h"
 
 unsigned char *pen_staging_host(const struct pen_stream_state *queue, uint64_t step) {
   return queue->pinned + step % PEN_STEPS_AHEAD * queue->memory->staged_input_bytes;

@@ -5,6 +5,7 @@
 #include "runtime/storage/bf16_weights.h"
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/exec/optimizer_step.h"
 #include "runtime/exec/vm.h"
 
 /* F, B, I, W: the row's program over the row's memory. */

@@ -6,6 +6,8 @@ libruntime_a_SOURCES += \
   %reldir%/handlers.c \
   %reldir%/op_hook.c \
   %reldir%/op_hook.h \
+  %reldir%/optimizer_step.c \
+  %reldir%/optimizer_step.h \
   %reldir%/replicas.c \
   %reldir%/replicas.h \
   %reldir%/vm.c \

@@ -13,6 +13,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 
 enum { KINDS = PEN_W + 1 };
 static const double ms = 1e-6; /* of a nanosecond */

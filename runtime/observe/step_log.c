@@ -12,6 +12,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/base/learning_rate.h"
 
 enum { LINE_BYTES = 512 };
 static const uint64_t terminal_ns = 100 * 1000000u; /* between two states of the progress line */

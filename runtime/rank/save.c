@@ -9,6 +9,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/seal.h"
+#include "runtime/storage/checkpoint_prune.h"
 
 /* The first to fail speaks for all. */
 static void note_failure(struct pen_control *control, const struct pen_saving *saving,

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_save.h"
 #include "runtime/comm/transport.h"
 
 /* What is to be saved. */

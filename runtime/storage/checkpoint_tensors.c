@@ -5,6 +5,9 @@
 
 #include "runtime/base/check.h"
 
+const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES] = {
+    "model.safetensors", "optimizer.safetensors", "manifest.json", "config.json"};
+
 static const char *const suffixes[PEN_CHECKPOINT_TENSORS] = {
     [PEN_CHECKPOINT_VALUE] = "",
     [PEN_CHECKPOINT_EXP_AVG] = ".exp_avg",

@@ -48,4 +48,14 @@ uint64_t pen_checkpoint_file_offset(const struct pen_weight *weight,
 uint64_t pen_model_data_offset(const struct pen_plan *plan);
 uint64_t pen_optimizer_data_offset(const struct pen_plan *plan);
 
+/* The files of a checkpoint's folder. */
+enum {
+  PEN_MODEL_FILE,
+  PEN_OPTIMIZER_FILE,
+  PEN_MANIFEST_FILE,
+  PEN_CONFIG_FILE,
+  PEN_CHECKPOINT_FILES
+};
+extern const char *const pen_checkpoint_files[PEN_CHECKPOINT_FILES];
+
 #endif

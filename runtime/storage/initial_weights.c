@@ -5,13 +5,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
-#include <nettle/sha2.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/base/key.h"
 #include "runtime/storage/bf16_weights.h"
 #include "runtime/base/files.h"
 #include "runtime/storage/checkpoint_tensors.h"
@@ -19,22 +19,6 @@
 #include "runtime/storage/model_files.h"
 
 enum { CHUNK_ELEMENTS = 1 << 16 };
-
-void pen_key(uint32_t key[2], uint64_t seed, const char *name) {
-  unsigned char bytes[8];
-  struct sha256_ctx hash;
-  for (int i = 0; i < 8; i++) {
-    bytes[i] = (unsigned char)(seed >> 8 * i);
-  }
-  sha256_init(&hash);
-  sha256_update(&hash, sizeof bytes, bytes);
-  sha256_update(&hash, strlen(name), (const uint8_t *)name);
-  sha256_digest(&hash, sizeof bytes, bytes);
-  for (int i = 0; i < 2; i++) {
-    const unsigned char *b = bytes + 4 * i;
-    key[i] = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
-  }
-}
 
 /* Elements first to first + count of one weight. */
 static void fill(float *out, const struct pen_weight *weight, uint64_t first, size_t count,

@@ -6,11 +6,6 @@
 
 #include "runtime/plan/plan.h"
 
-/* The key of pen_normal()'s generator for a stream of numbers that has a name: the first 8 bytes of
- * SHA-256(seed as 8 little-endian bytes, name), read as two little-endian words. It depends on
- * nothing else. */
-void pen_key(uint32_t key[2], uint64_t seed, const char *name);
-
 /* Sets the weights of one rank of a replica in its arena, and their copies, from the seed. Normal
  * weights: element i of a tensor is deviation * n(key of its name, i). Gradients and moments are
  * left alone: a new arena has them at zero. */

@@ -2,9 +2,12 @@
 libruntime_a_SOURCES += \
   %reldir%/bf16_weights.c \
   %reldir%/bf16_weights.h \
-  %reldir%/checkpoint.h \
   %reldir%/checkpoint_load.c \
+  %reldir%/checkpoint_load.h \
+  %reldir%/checkpoint_prune.c \
+  %reldir%/checkpoint_prune.h \
   %reldir%/checkpoint_save.c \
+  %reldir%/checkpoint_save.h \
   %reldir%/checkpoint_tensors.c \
   %reldir%/checkpoint_tensors.h \
   %reldir%/initial_weights.c \
@@ -14,4 +17,6 @@ libruntime_a_SOURCES += \
   %reldir%/model_files.c \
   %reldir%/model_files.h \
   %reldir%/safetensors.c \
-  %reldir%/safetensors.h
+  %reldir%/safetensors.h \
+  %reldir%/safetensors_header.c \
+  %reldir%/safetensors_header.h

@@ -15,6 +15,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 
 /* The tensors have checksums of their own; this one is of the rest, so that no damaged digit passes
  * for another step. */

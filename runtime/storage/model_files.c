@@ -13,6 +13,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/storage/manifest.h"
 #include "runtime/storage/safetensors.h"
 

@@ -13,25 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-enum {
-  PEN_SAFETENSORS_HEADER_MAX =
-      100 * 1000 * 1000, /* bytes: the limit of the reference implementation */
-  PEN_SAFETENSORS_DIMS_MAX = 8,
-  PEN_SAFETENSORS_PREFIX_BYTES = 8, /* the header's length */
-};
-
-struct pen_safetensors; /* an open file whose header has been checked */
-
-/* One tensor of a file. */
-struct pen_stored {
-  char *name;
-  uint8_t format;  /* which dtype: an index into the table of safetensors.c */
-  uint8_t checked; /* pen_safetensors_expect() has met it */
-  uint32_t dim_count;
-  uint64_t dim[PEN_SAFETENSORS_DIMS_MAX];
-  uint64_t count;            /* elements */
-  uint64_t offset, past_end; /* bytes from the start of the file */
-};
+#include "runtime/storage/safetensors_header.h"
 
 /* Opens a file and checks its whole header: length, JSON, dtypes, shapes, and that the tensors fill
  * the rest of the file without hole, overlap or overflow. Close with pen_safetensors_close(). */

@@ -18,6 +18,7 @@
 
 #include "runtime/comm/action_text.h"
 #include "runtime/base/files.h"
+#include "runtime/base/text_writer.h"
 #include "runtime/observe/step_log.h"
 
 enum { BAR = 20, LINE_BYTES = 256, LINES_PLAIN = 1 << 20 };

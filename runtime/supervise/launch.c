@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_prune.h"
 #include "runtime/base/files.h"
 #include "runtime/rank/run.h"
 #include "runtime/observe/trace.h"

@@ -7,7 +7,9 @@
 #include <nettle/sha2.h>
 #include <sys/resource.h>
 
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_load.h"
+#include "runtime/storage/checkpoint_prune.h"
+#include "runtime/storage/checkpoint_tensors.h"
 
 static struct model model;
 static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];

@@ -13,7 +13,9 @@
 #include <time.h>
 
 #include "runtime/base/check.h"
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_load.h"
+#include "runtime/storage/checkpoint_prune.h"
+#include "runtime/storage/checkpoint_tensors.h"
 
 /* ---- the system calls, with a fault at will ---- */
 

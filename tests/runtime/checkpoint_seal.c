@@ -4,7 +4,9 @@
 
 #include <dirent.h>
 
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_load.h"
+#include "runtime/storage/checkpoint_prune.h"
+#include "runtime/storage/checkpoint_tensors.h"
 
 #ifndef __SANITIZE_ADDRESS__ /* which has an allocator of its own in this place */
 

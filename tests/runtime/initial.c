@@ -4,6 +4,7 @@
 
 #include <sys/resource.h>
 
+#include "runtime/base/key.h"
 #include "runtime/storage/initial_weights.h"
 
 /* A generator of the test's own: it shows key, index and deviation in its value. */

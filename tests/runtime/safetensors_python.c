@@ -2,7 +2,7 @@
  * opened by us. */
 #include "tests/support/checkpoint_model.h"
 
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/storage/initial_weights.h"
 
 /* Not what is tested here. */

@@ -13,6 +13,8 @@
 #include "runtime/observe/step_log.h"
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/base/learning_rate.h"
+#include "runtime/exec/optimizer_step.h"
 
 #define assert_near(value, expected, tolerance) \
   assert_true(fabs((value) - (expected)) <= (tolerance))

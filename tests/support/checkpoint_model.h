@@ -25,7 +25,7 @@
 #include <cmocka.h>
 
 #include "runtime/base/check.h"
-#include "runtime/storage/checkpoint.h"
+#include "runtime/storage/checkpoint_save.h"
 #include "runtime/storage/checkpoint_tensors.h"
 #include "runtime/plan/plan.h"
 

@@ -1,0 +1,12 @@
+/* learning_rate.h: the learning rate of a step (docs/design.md section 9). */
+#ifndef PEN_LEARNING_RATE_H
+#define PEN_LEARNING_RATE_H
+
+#include <stdint.h>
+
+#include "runtime/plan/plan.h"
+
+/* The learning rate of optimizer step `step`, which counts from 1. */
+double pen_learning_rate(const struct pen_optimizer *optimizer, uint64_t step);
+
+#endif

@@ -1,0 +1,81 @@
+/* text_writer.c: text output through a buffer of fixed size, without an allocator. */
+#include "runtime/base/text_writer.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "runtime/base/files.h"
+
+void pen_writer_open(struct pen_writer *text, int fd) {
+  text->fd = fd;
+  text->failed = 0;
+  text->used = 0;
+}
+
+int pen_writer_flush(struct pen_writer *text) {
+  if (!text->failed && pen_file_write(text->fd, text->buffer, text->used)) {
+    text->failed = errno;
+  }
+  text->used = 0;
+  errno = text->failed;
+  return text->failed ? -1 : 0;
+}
+
+void pen_writer_text(struct pen_writer *text, const char *string) {
+  for (size_t left = strlen(string); left;) {
+    if (text->used == sizeof text->buffer) {
+      pen_writer_flush(text);
+    }
+    size_t room = sizeof text->buffer - text->used, part = left < room ? left : room;
+    memcpy(text->buffer + text->used, string, part);
+    text->used += part;
+    string += part;
+    left -= part;
+  }
+}
+
+void pen_writer_number(struct pen_writer *text, uint64_t number) {
+  char digits[24];
+  snprintf(digits, sizeof digits, "%llu", (unsigned long long)number);
+  pen_writer_text(text, digits);
+}
+
+const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text) {
+  snprintf(shown, PEN_SHOWN_BYTES, "%s", text);
+  for (char *c = shown; *c; c++) {
+    if ((unsigned char)*c < 32 || *c == 127) {
+      *c = '?';
+    }
+  }
+  return shown;
+}
+
+void pen_hex_text(char *text, const unsigned char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    snprintf(text + 2 * i, 3, "%02x", bytes[i]);
+  }
+}
+
+void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    char two[3];
+    pen_hex_text(two, bytes + i, 1);
+    pen_writer_text(text, two);
+  }
+}
+
+void pen_writer_json(struct pen_writer *text, const char *string) {
+  pen_writer_text(text, "\"");
+  for (; *string; string++) {
+    unsigned char c = (unsigned char)*string;
+    char shown[8];
+    if (c < 32) {
+      snprintf(shown, sizeof shown, "\\u%04x", c);
+    } else {
+      snprintf(shown, sizeof shown, c == '"' || c == '\\' ? "\\%c" : "%c", c);
+    }
+    pen_writer_text(text, shown);
+  }
+  pen_writer_text(text, "\"");
+}

@@ -1,0 +1,31 @@
+/* text_writer.h: text output and the form of printed bytes. Nothing here calls an allocator, so all
+ * may run after pen_seal(). */
+#ifndef PEN_TEXT_WRITER_H
+#define PEN_TEXT_WRITER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* Copies text that comes from a file, truncated to the buffer, with control characters replaced by
+ * '?'. Returns `shown`. */
+enum { PEN_SHOWN_BYTES = 160 };
+const char *pen_shown(char shown[PEN_SHOWN_BYTES], const char *text);
+
+/* Writes 2*count lower-case hexadecimal digits and a 0 into text. */
+void pen_hex_text(char *text, const unsigned char *bytes, size_t count);
+
+/* A file that is written sequentially. After an error `failed` holds its errno and further output
+ * is dropped; pen_writer_flush() reports it. */
+struct pen_writer {
+  int fd, failed;
+  size_t used;
+  char buffer[4096];
+};
+void pen_writer_open(struct pen_writer *text, int fd);
+void pen_writer_text(struct pen_writer *text, const char *string);
+void pen_writer_number(struct pen_writer *text, uint64_t number);
+void pen_writer_hex(struct pen_writer *text, const unsigned char *bytes, size_t count);
+void pen_writer_json(struct pen_writer *text, const char *string); /* quoted and escaped */
+int pen_writer_flush(struct pen_writer *text);                     /* 0, or -1 with errno set */
+
+#endif

@@ -1,0 +1,186 @@
+/* token_file.c: opens token files, and counts their windows and targets. */
+#include "runtime/data/token_file.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/key.h"
+
+enum { HEADER_INTS = 256, HEADER_BYTES = 4 * HEADER_INTS, HEADER_SHORTEST_BYTES = 8 };
+
+/* llm.c's headers: of tokens of 16 bits, and of those of 32 bits, as its Llama 3 has them. */
+static const struct plain {
+  int32_t magic, version;
+  uint32_t token_bytes;
+} plains[] = {{20240520, 1, 2}, {20240801, 7, 4}};
+
+static int32_t little_endian_i32(const unsigned char *from) {
+  return (int32_t)((uint32_t)from[0] | (uint32_t)from[1] << 8 | (uint32_t)from[2] << 16 |
+                   (uint32_t)from[3] << 24);
+}
+
+uint32_t pen_data_token(const struct pen_data *data, uint64_t index) {
+  const unsigned char *from = data->tokens + index * data->token_bytes;
+  uint32_t low = (uint32_t)from[0] | (uint32_t)from[1] << 8;
+  return data->token_bytes == 2 ? low : low | (uint32_t)from[2] << 16 | (uint32_t)from[3] << 24;
+}
+
+/* Checks the header of a plain file, and sets the bytes of a token; returns the count of tokens. */
+static uint64_t check_header(struct pen_data *data, const char *path, const unsigned char *header,
+                             uint64_t file_bytes) {
+  if (file_bytes < HEADER_BYTES) {
+    pen_fail(PEN_EXIT_DATA, "%s: %" PRIu64 " bytes: a token file has a header of %d bytes", path,
+             file_bytes, HEADER_BYTES);
+  }
+  int32_t magic = little_endian_i32(header), version = little_endian_i32(header + 4),
+          count = little_endian_i32(header + 8);
+  for (size_t i = 0; i < sizeof plains / sizeof plains[0]; i++) {
+    if (magic == plains[i].magic && version == plains[i].version) {
+      data->token_bytes = plains[i].token_bytes;
+    }
+  }
+  if (data->token_bytes == 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: not a token file: it starts with %d, version %d; expected %d, version %d, or %d, "
+             "version %d, or %s",
+             path, magic, version, plains[0].magic, plains[0].version, plains[1].magic,
+             plains[1].version, PEN_PACKED_MAGIC);
+  }
+  uint64_t expected = HEADER_BYTES + (uint64_t)(count < 0 ? 0 : count) * data->token_bytes;
+  if (count < 0 || file_bytes != expected) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " bytes: its header counts %d tokens, which take %" PRIu64 " bytes",
+             path, file_bytes, count, expected);
+  }
+  return (uint64_t)count;
+}
+
+static void take_plain(struct pen_data *data, const char *path, const unsigned char *file,
+                       uint64_t file_bytes, bool to_end) {
+  uint64_t count = check_header(data, path, file, file_bytes), targets = count == 0 ? 0 : count - 1;
+  data->token_count = count;
+  data->window_count = targets / data->sequence + (to_end && targets % data->sequence > 0);
+  if (to_end && targets == 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " tokens: the first is foretold by nothing, so two are needed", path,
+             count);
+  }
+  if (data->window_count == 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " tokens: one window of sequence %" PRIu64 " needs %" PRIu64, path,
+             count, data->sequence, data->sequence + 1);
+  }
+  data->tokens = file + HEADER_BYTES;
+}
+
+/* What the file holds must fit what the plan was made for. */
+static void take_packed(struct pen_data *data, const struct pen_plan *plan, const char *path,
+                        const unsigned char *file, uint64_t file_bytes) {
+  pen_packed_check(&data->packed, path, file, file_bytes);
+  const struct pen_packed_header *header = data->packed.header;
+  if (header->window_count == 0) {
+    pen_fail(PEN_EXIT_DATA, "%s: it has no windows", path);
+  }
+  if (header->longest > data->sequence) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: windows of up to %" PRIu32 " tokens: sequences of this binary hold %" PRIu64,
+             path, header->longest, data->sequence);
+  }
+  for (uint64_t w = 0; w < header->window_count && !plan->packed; w++) {
+    if (data->packed.windows[w].document_count > 1) {
+      pen_fail(PEN_EXIT_DATA,
+               "%s: window %" PRIu64 " holds %" PRIu32
+               " documents: this binary was built with batch.packed = false",
+               path, w, data->packed.windows[w].document_count);
+    }
+  }
+  if (header->target_count == 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: no window has a target: each of its %" PRIu64
+             " documents is one token, which nothing foretells",
+             path, header->document_count);
+  }
+  data->token_bytes = header->token_bytes;
+  data->window_count = header->window_count;
+  data->tokens = data->packed.tokens;
+}
+
+static void open_tokens(struct pen_data *data, const struct pen_plan *plan, const char *path,
+                        bool to_end) {
+  int descriptor = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  struct stat status;
+  if (descriptor < 0 || fstat(descriptor, &status) != 0) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: %s", path, strerror(errno));
+  }
+  if (!S_ISREG(status.st_mode)) {
+    pen_fail(PEN_EXIT_NO_INPUT, "%s: not a regular file", path);
+  }
+  if (status.st_size < HEADER_SHORTEST_BYTES) {
+    pen_fail(PEN_EXIT_DATA, "%s: %jd bytes: a token file has a header of %d bytes", path,
+             (intmax_t)status.st_size, HEADER_BYTES);
+  }
+  const unsigned char *file =
+      mmap(NULL, (size_t)status.st_size, PROT_READ, MAP_PRIVATE, descriptor, 0);
+  pen_check(file != MAP_FAILED, "%s: cannot map %jd bytes", path, (intmax_t)status.st_size);
+  close(descriptor);
+  data->path = path;
+  if (memcmp(file, PEN_PACKED_MAGIC, HEADER_SHORTEST_BYTES) == 0) {
+    take_packed(data, plan, path, file, (uint64_t)status.st_size);
+  } else {
+    take_plain(data, path, file, (uint64_t)status.st_size, to_end);
+  }
+}
+
+static void open_data(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                      const char *path, uint64_t seed, bool to_end) {
+  *data =
+      (struct pen_data){.sequence = sequence, .vocab = plan->vocab, .microbatch = plan->microbatch};
+  pen_key(data->normal_key[0], seed, "x");
+  pen_key(data->normal_key[1], seed, "y");
+  if (path != NULL) {
+    open_tokens(data, plan, path, to_end);
+  }
+}
+
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                   const char *path, uint64_t seed) {
+  open_data(data, plan, sequence, path, seed, false);
+}
+
+void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                          const char *path, uint64_t seed) {
+  open_data(data, plan, sequence, path, seed, true);
+}
+
+uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile) {
+  return (uint64_t)plan->replica_count * profile->microbatch_count * plan->microbatch;
+}
+
+uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count) {
+  if (data->packed.header == NULL) {
+    return data->sequence;
+  }
+  uint64_t longest = 0;
+  for (uint64_t w = 0; w < count; w++) {
+    uint64_t length = data->packed.windows[(first + w) % data->window_count].length;
+    longest = length > longest ? length : longest;
+  }
+  return longest;
+}
+
+uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count) {
+  if (data->packed.header == NULL) {
+    return count * data->sequence;
+  }
+  uint64_t targets = 0;
+  for (uint64_t w = 0; w < count; w++) {
+    targets += data->packed.windows[(first + w) % data->window_count].target_count;
+  }
+  return targets;
+}

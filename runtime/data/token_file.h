@@ -1,0 +1,55 @@
+/* token_file.h: a token file as windows of tokens (docs/design.md section 9). A plain file, in
+ * llm.c's format, is one stream of tokens, divided into windows of `sequence` tokens; a packed file
+ * (packed_file.h) lists its own windows, which may be shorter and are then padded. */
+#ifndef PEN_TOKEN_FILE_H
+#define PEN_TOKEN_FILE_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/data/packed_file.h"
+#include "runtime/plan/plan.h"
+
+struct pen_data {
+  const char *path;            /* null without a file */
+  const unsigned char *tokens; /* mapped, little-endian; null without a file */
+  uint32_t token_bytes;        /* 2 or 4 */
+  struct pen_packed packed;    /* header null: a plain file */
+  uint64_t token_count;        /* of a plain file */
+  uint64_t window_count; /* the packed file's, or floor((tokens - 1)/sequence), or, to the end, that
+                            rounded up */
+  uint64_t sequence, vocab,
+      microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
+  uint32_t normal_key[2][2]; /* of streams x and y */
+  /* Set before each step, by pen_data_begin_step(), and before each row: */
+  uint64_t cursor;
+  uint64_t
+      step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
+  uint64_t row_microbatch;
+};
+
+/* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66
+ * absent, 65 not what it should be. `seed` keys the normals. */
+void pen_data_open(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                   const char *path, uint64_t seed);
+
+/* The same, but what is left behind a plain file's last full window is a window, too: padded, with
+ * ignored targets. Fails (65) where there is no target at all. */
+void pen_data_open_to_end(struct pen_data *data, const struct pen_plan *plan, uint64_t sequence,
+                          const char *path, uint64_t seed);
+
+/* Windows that one step of a profile reads. */
+uint64_t pen_data_step_windows(const struct pen_plan *plan, const struct pen_profile *profile);
+
+/* Tokens of the longest of the windows [first, first + count), as they are counted. */
+uint64_t pen_data_longest(const struct pen_data *data, uint64_t first, uint64_t count);
+
+/* The file's token at an index that a window holds, or the target behind it. */
+uint32_t pen_data_token(const struct pen_data *data, uint64_t index);
+
+/* How many targets of the windows [first, first + count), as they are counted, are not ignored:
+ * what those windows' own counts add up to. No token is read. */
+uint64_t pen_data_targets(const struct pen_data *data, uint64_t first, uint64_t count);
+
+#endif

@@ -1,0 +1,45 @@
+/* checkpoint_load.h: finds and loads the state of a training run, DIR/step-NNNNNNNN/
+ * (docs/design.md section 10). Every function ends the process through pen_fail() with the file and
+ * the cause: PEN_EXIT_NO_INPUT (absent, unreadable), PEN_EXIT_DATA (damaged, or of another model).
+ * All are called before pen_seal(). */
+#ifndef PEN_CHECKPOINT_LOAD_H
+#define PEN_CHECKPOINT_LOAD_H
+
+#include <limits.h>
+#include <stdint.h>
+
+#include "runtime/plan/plan.h"
+
+struct pen_checkpoint_info {
+  uint64_t step, cursor;
+  char path[PATH_MAX]; /* of the checkpoint's folder */
+};
+
+/* Finds the checkpoint that DIR/latest names and checks all of it except the values of the tensors:
+ * manifest, model digest, headers and sizes of both files. 0: found, *out is filled; 1: no DIR, or
+ * no `latest` in it. One process calls it once, before the ranks start. */
+int pen_checkpoint_find(const char *dir, const struct pen_plan *plan,
+                        struct pen_checkpoint_info *out);
+
+/* The same for a command that reads no moments: optimizer.safetensors may be absent. A concurrent
+ * run does not prune the checkpoint until this process and its children have ended, but may replace
+ * it when it saves the same step again. */
+int pen_checkpoint_find_weights(const char *dir, const struct pen_plan *plan,
+                                struct pen_checkpoint_info *out);
+
+/* Resolves `name` to a folder by lead(name, folder), and locks the folder against pruning as above
+ * if it is a checkpoint's. Resolves again if the folder was removed before the lock was taken.
+ * Returns what lead() returns: 0 if it found a folder. */
+int pen_checkpoint_share(int (*lead)(const char *name, char folder[PATH_MAX]), const char *name,
+                         char folder[PATH_MAX]);
+
+/* Reads the weights and moments of one rank of a replica into its arena. The SHA-256 of each tensor
+ * must match the manifest, and each element must be finite. `path` is pen_checkpoint_info.path. */
+void pen_checkpoint_load(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                         unsigned char *arena, const char *path);
+
+/* The same without the moments, for evaluation. */
+void pen_checkpoint_load_weights(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                                 unsigned char *arena, const char *path);
+
+#endif

@@ -1,0 +1,27 @@
+/* checkpoint_prune.h: the checkpoints in a folder DIR: which exist, and the removal of old and of
+ * unfinished ones. Nothing here allocates. */
+#ifndef PEN_CHECKPOINT_PRUNE_H
+#define PEN_CHECKPOINT_PRUNE_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+enum { PEN_CHECKPOINT_NAME_BYTES = 32 }; /* of step-NNNNNNNN and its 0 */
+
+/* The greatest step of the complete checkpoints in DIR, whatever wrote them; false: there is none.
+ */
+bool pen_checkpoint_newest(const char *dir, uint64_t *step);
+
+/* Rank 0, after pen_checkpoint_finish(): removes the oldest checkpoints of DIR until at most `keep`
+ * of steps up to `step` remain. It keeps checkpoints of later steps (from a run that was resumed at
+ * an earlier step) and those that a process reads, which a later call removes. Never fails. */
+void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep);
+
+/* Removes what unfinished saves of any step left in DIR: step-*.tmp and latest.tmp. Never fails;
+ * complete checkpoints are unchanged. No rank may be writing. */
+void pen_checkpoint_abandon(const char *dir);
+
+/* Removes the files of one checkpoint, and its folder if that is then empty. Never fails. */
+void pen_checkpoint_remove(const char *folder);
+
+#endif

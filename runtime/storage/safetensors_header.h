@@ -1,0 +1,63 @@
+/* safetensors_header.h: the parsed header of an open safetensors file. */
+#ifndef PEN_SAFETENSORS_HEADER_H
+#define PEN_SAFETENSORS_HEADER_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+enum {
+  PEN_SAFETENSORS_HEADER_MAX =
+      100 * 1000 * 1000, /* bytes: the limit of the reference implementation */
+  PEN_SAFETENSORS_DIMS_MAX = 8,
+  PEN_SAFETENSORS_PREFIX_BYTES = 8, /* the header's length */
+};
+
+/* The dtypes of the format: row(NAME, bytes of an element). Weights may have the first three; a
+ * file may hold tensors of the others too. */
+#define PEN_STORED_DTYPE_LIST(row)                                                                \
+  row(F32, 4) row(BF16, 2) row(F16, 2) row(BOOL, 1) row(U8, 1) row(I8, 1) row(U16, 2) row(I16, 2) \
+      row(U32, 4) row(I32, 4) row(U64, 8) row(I64, 8) row(F64, 8) row(F8_E4M3, 1) row(F8_E5M2, 1)
+enum pen_stored_dtype_index {
+#define PEN_STORED_DTYPE(name, bytes) PEN_STORED_##name,
+  PEN_STORED_DTYPE_LIST(PEN_STORED_DTYPE)
+#undef PEN_STORED_DTYPE
+      PEN_STORED_DTYPES
+};
+struct pen_stored_dtype {
+  const char *name;
+  unsigned bytes; /* of an element */
+};
+extern const struct pen_stored_dtype pen_stored_dtypes[PEN_STORED_DTYPES];
+
+/* One tensor of a file. */
+struct pen_stored {
+  char *name;
+  uint8_t format;  /* enum pen_stored_dtype_index */
+  uint8_t checked; /* by pen_safetensors_expect() */
+  uint32_t dim_count;
+  uint64_t dim[PEN_SAFETENSORS_DIMS_MAX];
+  uint64_t count;            /* elements */
+  uint64_t offset, past_end; /* bytes from the start of the file */
+};
+
+/* An open file whose header has been checked. */
+struct pen_safetensors {
+  const char *path; /* the caller's */
+  int fd;
+  uint64_t data_offset, file_bytes;
+  struct pen_stored *tensors; /* by name */
+  size_t count;
+};
+
+/* Fills file->tensors, sorted by name, from the header's JSON text, and checks that the tensors
+ * cover the file from data_offset to its end. Fails (PEN_EXIT_DATA). Allocates. */
+void pen_safetensors_parse_header(struct pen_safetensors *file, const char *text, size_t bytes);
+
+/* The tensor of that name, or null. */
+struct pen_stored *pen_safetensors_find(const struct pen_safetensors *file, const char *name);
+
+/* Fails (PEN_EXIT_DATA) with the file's path, the tensor's name and the reason. */
+_Noreturn void pen_safetensors_fail(const struct pen_safetensors *file, const char *name,
+                                    const char *reason);
+
+#endif
