@@ -43,7 +43,7 @@ mkdir folder && printf '{%s}' "$gpt2" >folder/config.json
 is "a folder is its config.json" "$("$convert" folder)" "$("$convert" folder/config.json)"
 is "--sequence" "$(printf '{%s}' "$llama" >config.json; "$convert" --sequence 8 config.json | grep -o 'sequence = .*')" "sequence = 8;"
 matches "dropout earns a warning" "$("$convert" -o out.cfg folder 2>&1; printf '{%s,"resid_pdrop":0.1}' "$gpt2" >config.json; "$convert" -o out.cfg config.json 2>&1)" \
-  'penstock-convert: warning: config.json: resid_pdrop = 0.1: training here has no dropout'
+  'penstock-convert: warning: config.json: resid_pdrop = 0.1: dropout is not supported; training goes on without it'
 
 # refused STATUS TEXT NAME OPTION...: of config.json.
 refused() {
@@ -63,28 +63,28 @@ done <<'END'
 llama	"rope_scaling":{"rope_type":"llama3","factor":8.0}	rope_scaling.low_freq_factor: missing
 llama	"rope_scaling":{"rope_type":"llama3","factor":"8"}	rope_scaling.factor = "8": a finite number, 1 or more
 llama	"rope_scaling":{"type":"linear","factor":0.5}	rope_scaling.factor = 0.5: a finite number, 1 or more
-llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic": only "default", "linear" or "llama3" is built here
-qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn": only "default", "linear" or "llama3" is built here
-llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope": only "default", "linear" or "llama3" is built here
-llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0: positions of the kind "linear" have none here
-llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0: positions of the kind "default" have none here
-llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5: positions of the kind "default" have none here
-llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5: only 1.0|1 is built here
-llama	"attention_bias":true	attention_bias = true: only false is built here
-llama	"mlp_bias":true	mlp_bias = true: only false is built here
-llama	"rope_interleaved":true	rope_interleaved = true: only false is built here
-llama	"hidden_act":"gelu"	hidden_act = "gelu": only "silu"|"swish" is built here
-llama	"sliding_window":4096	sliding_window = 4096: only null is built here
-llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: not known here; if the model's results do not depend on it: --ignore quantization_config
+llama	"rope_scaling":{"type":"dynamic","factor":2}	rope_scaling.type = "dynamic": only "default", "linear" or "llama3" is supported
+qwen3	"rope_parameters":{"rope_type":"yarn","rope_theta":1e4,"factor":4.0}	rope_parameters.rope_type = "yarn": only "default", "linear" or "llama3" is supported
+llama	"rope_scaling":{"rope_type":"longrope"}	rope_scaling.rope_type = "longrope": only "default", "linear" or "llama3" is supported
+llama	"rope_scaling":{"type":"linear","factor":2,"low_freq_factor":1.0}	rope_scaling.low_freq_factor = 1.0: RoPE scaling "linear" has no such key
+llama	"rope_parameters":{"rope_type":"default","rope_theta":1e4,"factor":4.0}	rope_parameters.factor = 4.0: RoPE scaling "default" has no such key
+llama	"rope_parameters":{"rope_type":"default","partial_rotary_factor":0.5}	rope_parameters.partial_rotary_factor = 0.5: RoPE scaling "default" has no such key
+llama	"partial_rotary_factor":0.5	partial_rotary_factor = 0.5: only 1.0|1 is supported
+llama	"attention_bias":true	attention_bias = true: only false is supported
+llama	"mlp_bias":true	mlp_bias = true: only false is supported
+llama	"rope_interleaved":true	rope_interleaved = true: only false is supported
+llama	"hidden_act":"gelu"	hidden_act = "gelu": only "silu"|"swish" is supported
+llama	"sliding_window":4096	sliding_window = 4096: only null is supported
+llama	"quantization_config":{"bits":4}	quantization_config = {"bits":4}: unknown key; if the results of the model do not depend on it: --ignore quantization_config
 llama	"rms_norm_eps":-1.0	rms_norm_eps = -1.0: a finite number, 0 or more
 llama	"num_key_value_heads":"2"	num_key_value_heads = "2": a whole number from 1 to 65536
 llama	"tie_word_embeddings":1	tie_word_embeddings = 1: true or false
-qwen3	"use_sliding_window":true	use_sliding_window = true: only false is built here
-qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention": only "full_attention" is built here
-gpt2	"activation_function":"relu"	activation_function = "relu": only "gelu_new"|"gelu_pytorch_tanh" is built here
-gpt2	"scale_attn_weights":false	scale_attn_weights = false: only true is built here
-gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = true: only false is built here
-gpt2	"add_cross_attention":true	add_cross_attention = true: only false is built here
+qwen3	"use_sliding_window":true	use_sliding_window = true: only false is supported
+qwen3	"layer_types":["full_attention","sliding_attention"]	layer_types[1] = "sliding_attention": only "full_attention" is supported
+gpt2	"activation_function":"relu"	activation_function = "relu": only "gelu_new"|"gelu_pytorch_tanh" is supported
+gpt2	"scale_attn_weights":false	scale_attn_weights = false: only true is supported
+gpt2	"scale_attn_by_inverse_layer_idx":true	scale_attn_by_inverse_layer_idx = true: only false is supported
+gpt2	"add_cross_attention":true	add_cross_attention = true: only false is supported
 END
 printf '{"model_type":"bert"}' >config.json
 refused 65 'config.json: model_type = "bert": "llama", "qwen3" or "gpt2"' "another model" config.json
@@ -93,7 +93,7 @@ refused 65 'config.json: model_type: missing' "no model_type" config.json
 printf '{"model_type":"llama"}' >config.json
 refused 65 'config.json: vocab_size: missing' "no sizes" config.json
 printf '[]' >config.json
-refused 65 'config.json: a JSON object is wanted' "a list" config.json
+refused 65 'config.json: not a JSON object' "a list" config.json
 printf '{%s,"n_inner":1e9}' "$gpt2" >config.json
 refused 65 'config.json: n_inner = 1000000000.0: a whole number from 1 to 4194304' "too large" config.json
 printf '{\n"model_type":\n' >config.json

@@ -115,7 +115,7 @@ ok 'ids of 32 bits: as llm.c has them for Llama 3' sh -c 'tail -c +1025 t.bin | 
 ok 'and its header' [ "$(int32 0 t.bin) $(int32 1 t.bin) $(int32 2 t.bin) $(int32 3 t.bin)" = '20240801 7 2 0' ]
 rm -f t.bin
 tokens --ids 32 -o t.bin ids16
-ok 'half an id: 65' refused 65 'ids16: its bytes are no multiple of 4'
+ok 'half an id: 65' refused 65 'ids16: its size is not a multiple of 4 bytes'
 printf '{"text": "ab", "n": 1}\n\n {"n": 2, "text": "c\\u00e9\\u0000"}' >lines.jsonl
 tokens --field text --end-of-text 10 -o t.bin lines.jsonl
 printf 'ab\nc\303\251\000\n' >joined
@@ -133,7 +133,7 @@ ok 'text that does not end with it gets the end-of-text token' same_bytes t.bin 
 rm -f t.bin
 printf '{"text": "ab"}\n{"text": 3}\n' >bad.jsonl
 tokens --field text -o t.bin bad.jsonl
-ok 'a field that is no string: 65, with its line' refused 65 'bad.jsonl:2: the field "text" is no string'
+ok 'a field that is no string: 65, with its line' refused 65 'bad.jsonl:2: the field "text" is not a string'
 printf '{"text": "ab"}\n{"txt": "c"}\n' >bad.jsonl
 tokens --field text -o t.bin bad.jsonl
 ok 'no such field: 65, with its line' refused 65 'bad.jsonl:2: no field "text"'

@@ -1,5 +1,5 @@
-/* convert.c: penstock-convert, which writes a topology for a model of Hugging Face's transformers:
- * the command line, and the file. */
+/* convert.c: penstock-convert writes a topology for a model of Hugging Face's transformers: the
+ * command line and the output. */
 #define _GNU_SOURCE 1
 #ifdef HAVE_CONFIG_H
 #include <stdio.h>
@@ -37,7 +37,7 @@ struct request {
 
 /* ---- messages ---- */
 
-static void say(const char *kind, const char *format, va_list list) {
+static void print_message(const char *kind, const char *format, va_list list) {
   fprintf(stderr, "penstock-convert: %s", kind);
   vfprintf(stderr, format, list);
   fputc('\n', stderr);
@@ -46,7 +46,7 @@ static void say(const char *kind, const char *format, va_list list) {
 void convert_fail(int status, const char *format, ...) {
   va_list list;
   va_start(list, format);
-  say("", format, list);
+  print_message("", format, list);
   va_end(list);
   exit(status);
 }
@@ -54,7 +54,7 @@ void convert_fail(int status, const char *format, ...) {
 void convert_warn(const char *format, ...) {
   va_list list;
   va_start(list, format);
-  say("warning: ", format, list);
+  print_message("warning: ", format, list);
   va_end(list);
 }
 
@@ -110,8 +110,7 @@ static struct request read_command_line(int argc, char **argv) {
 
 /* ---- the topology ---- */
 
-/* Shorter sequences than the model has positions for do no harm where positions are rotary; gpt2's
- * are a table of that length. */
+/* Rotary positions allow sequences shorter than the model's; gpt2 has a table of that length. */
 static void shorten_sequence(struct convert_model *model, uint64_t wanted) {
   struct convert_setting *sequence = convert_find(model, "sequence");
   uint64_t most = strtoull(sequence->text, NULL, 10);
@@ -126,7 +125,8 @@ static void shorten_sequence(struct convert_model *model, uint64_t wanted) {
 static void write_topology(FILE *out, const struct convert_model *model) {
   const char *slash = strrchr(model->path, '/');
   fprintf(out,
-          "# Made by penstock-convert from %s. The model is as it says; the rest is a beginning.\n",
+          "# Made by penstock-convert from %s. Group model is from that file; change the rest as "
+          "needed.\n",
           slash ? slash + 1 : model->path);
   fprintf(out, "pipeline = { ranks = 1; microbatches = 8; schedule = \"1f1b\"; };\n");
   fprintf(out, "model = {\n  family = \"%s\";\n", model->family);
@@ -138,8 +138,8 @@ static void write_topology(FILE *out, const struct convert_model *model) {
           "\"cosine\"; };\n");
 }
 
-/* Beside the file, then renamed: it is whole or not there. What is there and no plain file (a
- * device, a link) is written through. */
+/* Writes a temporary file and renames it, so that the output is complete or absent. An output that
+ * is not a regular file (a device, a link) is written directly. */
 static void write_file(const char *path, const struct convert_model *model) {
   struct stat status;
   if (pen_same_file(path, model->path))

@@ -1,4 +1,6 @@
-/* convert.h: what the parts of penstock-convert share. */
+/* convert.h: penstock-convert writes a topology from the config.json of a model of Hugging Face's
+ * transformers. read_config.c reads the config by the table keys.def into a struct convert_model;
+ * convert.c reads the command line and writes the topology. */
 #ifndef PEN_CONVERT_H
 #define PEN_CONVERT_H
 
@@ -6,10 +8,10 @@
 #include <stdint.h>
 #include <stdio.h>
 
-/* A setting of the group model, as the topology will say it. */
+/* A setting of the group model, as text for the topology. */
 struct convert_setting {
   const char *name, *text; /* "hidden", "768" */
-  const char *key;         /* which of the config it is from; null: the command line */
+  const char *key;         /* the key of the config; null: from the command line */
 };
 
 enum { CONVERT_SETTINGS_MAX = 32 };
@@ -21,9 +23,9 @@ struct convert_model {
   size_t count;
 };
 
-/* Reads config.json, or that of a folder. `ignored` are keys that are taken although nothing here
- * knows them. Ends the program with `FILE: KEY = VALUE: what is allowed` and status 65 where the
- * model is not one of ours, 66 where there is no such file. */
+/* Reads config.json, or the one in a folder. Unknown keys are accepted if `ignored` has them. Ends
+ * the program with `FILE: KEY = VALUE: what is allowed`: 65 for a model that is not supported, 66
+ * if there is no such file. */
 struct convert_model convert_read(const char *path, const char *const *ignored,
                                   size_t ignored_count);
 

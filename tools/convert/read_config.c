@@ -1,6 +1,6 @@
-/* convert_read.c: reads config.json of a model of Hugging Face's transformers, key by key by the
- * rows of convert_keys.def: a key becomes a setting, does not matter, or says something that is not
- * built here; then it is refused by name, as is a key that no row knows. */
+/* read_config.c: reads config.json of a model of Hugging Face's transformers by the table keys.def:
+ * a key becomes a setting, is ignored, or is refused by name if it asks for what is not supported
+ * or if the table does not have it. */
 #include <stdio.h>
 #include <errno.h>
 #include <jansson.h>
@@ -15,25 +15,25 @@
 #include "gen/topology/settings.h"
 #include "tools/convert/convert.h"
 
-enum kind { INTEGER, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LAYERS, ANY };
+enum key_kind { INTEGER, REAL, BOOLEAN, ONLY, DROPOUT, ROPE, LAYERS, ANY };
 
-static const struct row {
+static const struct config_key {
   const char *family, *key;
-  enum kind kind;
-  const char *setting, *otherwise, *wanted;
-} rows[] = {
-#define PEN_KEY(family, key, kind, setting, otherwise, wanted) \
-  {family, key, kind, setting, otherwise, wanted},
+  enum key_kind kind;
+  const char *setting, *default_value, *wanted;
+} config_keys[] = {
+#define PEN_KEY(family, key, kind, setting, default_value, wanted) \
+  {family, key, kind, setting, default_value, wanted},
 #include "tools/convert/keys.def"
 };
-enum { ROWS = sizeof rows / sizeof *rows, SHOWN_BYTES = 120 };
+enum { KEYS = sizeof config_keys / sizeof *config_keys, SHOWN_BYTES = 120 };
 
 static const char *const families[] = {"llama", "qwen3", "gpt2"};
 
 /* ---- messages ---- */
 
-/* A value as JSON, bounded. */
-static const char *shown(const json_t *value) {
+/* A value as JSON, cut at SHOWN_BYTES. */
+static const char *value_text(const json_t *value) {
   char *text = json_dumps(
       value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_ENSURE_ASCII | JSON_REAL_PRECISION(15));
   const char *bounded = text == NULL                 ? "?"
@@ -43,7 +43,7 @@ static const char *shown(const json_t *value) {
   return bounded;
 }
 
-/* A key out of the file, fit to be printed. */
+/* A key of the file, with control characters replaced. */
 static const char *key_text(const char *key) {
   char *text = pen_text("%.80s", key);
   for (char *c = text; *c != '\0'; c++)
@@ -53,7 +53,8 @@ static const char *key_text(const char *key) {
 
 static _Noreturn void refuse(const struct convert_model *model, const char *key,
                              const json_t *value, const char *allowed) {
-  convert_fail(EX_DATAERR, "%s: %s = %s: %s", model->path, key_text(key), shown(value), allowed);
+  convert_fail(EX_DATAERR, "%s: %s = %s: %s", model->path, key_text(key), value_text(value),
+               allowed);
 }
 
 /* ---- settings ---- */
@@ -64,7 +65,8 @@ struct convert_setting *convert_find(struct convert_model *model, const char *na
   return NULL;
 }
 
-static void set(struct convert_model *model, const struct row *row, const char *text) {
+static void set_setting(struct convert_model *model, const struct config_key *row,
+                        const char *text) {
   struct convert_setting *setting = convert_find(model, row->setting);
   if (setting == NULL) {
     if (model->count == CONVERT_SETTINGS_MAX)
@@ -74,16 +76,18 @@ static void set(struct convert_model *model, const struct row *row, const char *
   *setting = (struct convert_setting){row->setting, text, row->key};
 }
 
-static void set_integer(struct convert_model *model, const struct row *row, const json_t *value) {
+static void set_integer(struct convert_model *model, const struct config_key *row,
+                        const json_t *value) {
   const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
   double least = setting->minimum, most = setting->maximum;
   if (!json_is_integer(value) || (double)json_integer_value(value) < least ||
       (double)json_integer_value(value) > most)
     refuse(model, row->key, value, pen_text("a whole number from %.0f to %.0f", least, most));
-  set(model, row, pen_text("%lld", (long long)json_integer_value(value)));
+  set_setting(model, row, pen_text("%lld", (long long)json_integer_value(value)));
 }
 
-static void set_real(struct convert_model *model, const struct row *row, const json_t *value) {
+static void set_real(struct convert_model *model, const struct config_key *row,
+                     const json_t *value) {
   const struct pen_setting *setting = pen_setting_find_path(pen_text("model.%s", row->setting));
   double number = json_number_value(value);
   if (!json_is_number(value) || !isfinite(number) || number < setting->minimum ||
@@ -91,18 +95,19 @@ static void set_real(struct convert_model *model, const struct row *row, const j
     refuse(model, row->key, value, pen_setting_allowed(setting));
   const char *text = pen_text("%.15g", number);
   if (strtod(text, NULL) < number || strtod(text, NULL) > number) text = pen_text("%.17g", number);
-  set(model, row, strpbrk(text, ".e") ? text : pen_text("%s.0", text));
+  set_setting(model, row, strpbrk(text, ".e") ? text : pen_text("%s.0", text));
 }
 
-static void set_boolean(struct convert_model *model, const struct row *row, const json_t *value) {
+static void set_boolean(struct convert_model *model, const struct config_key *row,
+                        const json_t *value) {
   if (!json_is_boolean(value)) refuse(model, row->key, value, "true or false");
-  set(model, row, json_is_true(value) ? "true" : "false");
+  set_setting(model, row, json_is_true(value) ? "true" : "false");
 }
 
-/* ---- what must be as it is built here ---- */
+/* ---- keys that must have a supported value ---- */
 
 static bool is_one_of(const json_t *value, const char *wanted) {
-  const char *text = shown(value);
+  const char *text = value_text(value);
   for (size_t length; *wanted; wanted += length + (wanted[length] == '|')) {
     length = strcspn(wanted, "|");
     if (strlen(text) == length && strncmp(text, wanted, length) == 0) return true;
@@ -110,34 +115,35 @@ static bool is_one_of(const json_t *value, const char *wanted) {
   return false;
 }
 
-static void check_only(const struct convert_model *model, const struct row *row,
+static void check_only(const struct convert_model *model, const struct config_key *row,
                        const json_t *value) {
   if (json_is_null(value) || is_one_of(value, row->wanted)) return;
-  const char *allowed = pen_text("only %s is built here", row->wanted);
+  const char *allowed = pen_text("only %s is supported", row->wanted);
   refuse(model, row->key, value, allowed);
 }
 
-static void check_dropout(const struct convert_model *model, const struct row *row,
+static void check_dropout(const struct convert_model *model, const struct config_key *row,
                           const json_t *value) {
   if (json_is_number(value) && json_number_value(value) > 0)
-    convert_warn("%s: %s = %s: training here has no dropout", model->path, row->key, shown(value));
+    convert_warn("%s: %s = %s: dropout is not supported; training goes on without it", model->path,
+                 row->key, value_text(value));
 }
 
-static void check_layers(const struct convert_model *model, const struct row *row,
+static void check_layers(const struct convert_model *model, const struct config_key *row,
                          const json_t *value) {
   for (size_t i = 0; i < json_array_size(value); i++) {
     const char *kind = json_string_value(json_array_get(value, i));
     if (kind == NULL || strcmp(kind, row->wanted) != 0)
       refuse(model, pen_text("%s[%zu]", row->key, i), json_array_get(value, i),
-             pen_text("only \"%s\" is built here", row->wanted));
+             pen_text("only \"%s\" is supported", row->wanted));
   }
 }
 
-/* How positions may be stretched, and what else each kind says. */
+/* The kinds of RoPE scaling, and the keys of each. */
 static const struct scaling {
   const char *kind;
   size_t count;
-  struct row part[4];
+  struct config_key part[4];
 } scalings[] = {
     {"default", 0, {{0}}},
     {"linear", 1, {{.key = "factor", .kind = REAL, .setting = "rope_factor"}}},
@@ -152,9 +158,9 @@ static const struct scaling {
 };
 enum { SCALINGS = sizeof scalings / sizeof *scalings };
 
-static void set_part(struct convert_model *model, const struct row *row, const struct row *part,
-                     const json_t *value) {
-  struct row full = *part;
+static void set_part(struct convert_model *model, const struct config_key *row,
+                     const struct config_key *part, const json_t *value) {
+  struct config_key full = *part;
   full.key = pen_text("%s.%s", row->key, part->key);
   if (json_is_null(value)) convert_fail(EX_DATAERR, "%s: %s: missing", model->path, full.key);
   if (part->kind == INTEGER)
@@ -163,11 +169,10 @@ static void set_part(struct convert_model *model, const struct row *row, const s
     set_real(model, &full, value);
 }
 
-/* Takes the kind and its parts; returns it. */
-static const struct scaling *take_scaling(struct convert_model *model, const struct row *row,
-                                          const json_t *value) {
-  const char *key =
-      json_object_get(value, "rope_type") ? "rope_type" : "type"; /* as it was called once */
+/* Sets the kind and its parts; returns the kind. */
+static const struct scaling *set_scaling(struct convert_model *model, const struct config_key *row,
+                                         const json_t *value) {
+  const char *key = json_object_get(value, "rope_type") ? "rope_type" : "type"; /* the older name */
   const json_t *kind = json_object_get(value, key);
   const struct scaling *scaling = kind ? NULL : scalings;
   for (size_t i = 0; i < SCALINGS && !scaling; i++)
@@ -175,9 +180,10 @@ static const struct scaling *take_scaling(struct convert_model *model, const str
       scaling = &scalings[i];
   if (!scaling)
     refuse(model, pen_text("%s.%s", row->key, key), kind,
-           "only \"default\", \"linear\" or \"llama3\" is built here");
-  const struct row setting = {.key = pen_text("%s.%s", row->key, key), .setting = "rope_scaling"};
-  if (scaling != scalings) set(model, &setting, pen_text("\"%s\"", scaling->kind));
+           "only \"default\", \"linear\" or \"llama3\" is supported");
+  const struct config_key setting = {.key = pen_text("%s.%s", row->key, key),
+                                     .setting = "rope_scaling"};
+  if (scaling != scalings) set_setting(model, &setting, pen_text("\"%s\"", scaling->kind));
   for (size_t i = 0; i < scaling->count; i++) {
     const json_t *part = json_object_get(value, scaling->part[i].key);
     set_part(model, row, &scaling->part[i], part ? part : json_null());
@@ -191,84 +197,88 @@ static bool is_part(const struct scaling *scaling, const char *key) {
   return strcmp(key, "rope_type") == 0 || strcmp(key, "type") == 0;
 }
 
-/* transformers 5 keeps rope_theta in rope_parameters; before, rope_scaling said how positions are
- * stretched. */
-static void take_rope(struct convert_model *model, const struct row *row, const json_t *value) {
-  static const struct row theta = {.key = "rope_theta", .kind = REAL, .setting = "rope_theta"};
+/* transformers 5 has rope_theta in rope_parameters; before, rope_scaling had the scaling alone. */
+static void set_rope(struct convert_model *model, const struct config_key *row,
+                     const json_t *value) {
+  static const struct config_key theta = {
+      .key = "rope_theta", .kind = REAL, .setting = "rope_theta"};
   const char *key;
   json_t *part;
   if (!json_is_object(value)) refuse(model, row->key, value, "an object, or null");
-  const struct scaling *scaling = take_scaling(model, row, value);
+  const struct scaling *scaling = set_scaling(model, row, value);
   json_object_foreach((json_t *)(uintptr_t)value, key, part) {
     bool whole = strcmp(key, "partial_rotary_factor") == 0 && is_one_of(part, "1.0|1");
     if (strcmp(key, "rope_theta") == 0)
       set_part(model, row, &theta, part);
     else if (!is_part(scaling, key) && !whole && !json_is_null(part))
       refuse(model, pen_text("%s.%s", row->key, key), part,
-             pen_text("positions of the kind \"%s\" have none here", scaling->kind));
+             pen_text("RoPE scaling \"%s\" has no such key", scaling->kind));
   }
 }
 
-static void take(struct convert_model *model, const struct row *row, const json_t *value) {
-  if (json_is_null(value) && row->kind != ONLY) return; /* as if it were absent */
+static void apply_key(struct convert_model *model, const struct config_key *row,
+                      const json_t *value) {
+  if (json_is_null(value) && row->kind != ONLY) return; /* like an absent key */
   switch (row->kind) {
     case INTEGER: set_integer(model, row, value); break;
     case REAL: set_real(model, row, value); break;
     case BOOLEAN: set_boolean(model, row, value); break;
     case ONLY: check_only(model, row, value); break;
     case DROPOUT: check_dropout(model, row, value); break;
-    case ROPE: take_rope(model, row, value); break;
+    case ROPE: set_rope(model, row, value); break;
     case LAYERS: check_layers(model, row, value); break;
     case ANY: break;
   }
 }
 
-/* ---- the whole ---- */
+/* ---- the config ---- */
 
-static const struct row *row_of(const struct convert_model *model, const char *key) {
-  for (size_t i = 0; i < ROWS; i++)
-    if (strcmp(rows[i].key, key) == 0 &&
-        (rows[i].family[0] == '*' || strcmp(rows[i].family, model->family) == 0))
-      return &rows[i];
+static const struct config_key *config_key_of(const struct convert_model *model, const char *key) {
+  for (size_t i = 0; i < KEYS; i++)
+    if (strcmp(config_keys[i].key, key) == 0 &&
+        (config_keys[i].family[0] == '*' || strcmp(config_keys[i].family, model->family) == 0))
+      return &config_keys[i];
   return NULL;
 }
 
-/* Every key of the config. One that no row knows could be of consequence, unless it says no. */
-static void take_all(struct convert_model *model, json_t *root, const char *const *ignored,
-                     size_t ignored_count) {
+/* Applies every key of the config. An unknown key is refused unless its value is null or false. */
+static void apply_keys(struct convert_model *model, json_t *root, const char *const *ignored,
+                       size_t ignored_count) {
   const char *key;
   json_t *value;
   json_object_foreach(root, key, value) {
-    const struct row *row = row_of(model, key);
+    const struct config_key *row = config_key_of(model, key);
     bool ignore = json_is_null(value) || json_is_false(value);
     for (size_t i = 0; i < ignored_count; i++) ignore = ignore || strcmp(ignored[i], key) == 0;
     if (row != NULL)
-      take(model, row, value);
+      apply_key(model, row, value);
     else if (!ignore)
       refuse(model, key, value,
-             pen_text("not known here; if the model's results do not depend on it: --ignore %s",
+             pen_text("unknown key; if the results of the model do not depend on it: --ignore %s",
                       key_text(key)));
   }
 }
 
-/* What the config leaves to the class that reads it. */
-static void fill_in(struct convert_model *model) {
-  for (size_t i = 0; i < ROWS; i++) {
-    const struct row *row = &rows[i];
+/* Sets the defaults of absent keys. */
+static void set_defaults(struct convert_model *model) {
+  for (size_t i = 0; i < KEYS; i++) {
+    const struct config_key *row = &config_keys[i];
     bool of_family = row->family[0] == '*' || strcmp(row->family, model->family) == 0;
-    if (!of_family || *row->setting == '\0' || *row->otherwise == '\0' ||
+    if (!of_family || *row->setting == '\0' || *row->default_value == '\0' ||
         convert_find(model, row->setting) != NULL)
       continue;
-    if (*row->otherwise == '?') convert_fail(EX_DATAERR, "%s: %s: missing", model->path, row->key);
-    if (*row->otherwise != '=') {
-      set(model, row,
-          strpbrk(row->otherwise, ".e") || row->kind == INTEGER ? row->otherwise
-                                                                : pen_text("%s.0", row->otherwise));
+    if (*row->default_value == '?')
+      convert_fail(EX_DATAERR, "%s: %s: missing", model->path, row->key);
+    if (*row->default_value != '=') {
+      set_setting(model, row,
+                  strpbrk(row->default_value, ".e") || row->kind == INTEGER
+                      ? row->default_value
+                      : pen_text("%s.0", row->default_value));
       continue;
     }
-    const char *times = strchr(row->otherwise, '*');
-    const struct row *other =
-        row_of(model, pen_text("%.*s", (int)strcspn(row->otherwise + 1, "*"), row->otherwise + 1));
+    const char *times = strchr(row->default_value, '*');
+    const struct config_key *other = config_key_of(
+        model, pen_text("%.*s", (int)strcspn(row->default_value + 1, "*"), row->default_value + 1));
     long long number =
         atoll(convert_find(model, other->setting)->text) * (times == NULL ? 1 : atoll(times + 1));
     set_integer(model, row, json_integer(number));
@@ -281,10 +291,10 @@ static const char *family_of(const char *path, const json_t *root) {
     if (strcmp(families[i], json_string_value(type)) == 0) return families[i];
   if (type == NULL) convert_fail(EX_DATAERR, "%s: model_type: missing", path);
   convert_fail(EX_DATAERR, "%s: model_type = %s: \"llama\", \"qwen3\" or \"gpt2\"", path,
-               shown(type));
+               value_text(type));
 }
 
-static json_t *load(const char *path) {
+static json_t *load_config(const char *path) {
   json_error_t error;
   FILE *file = fopen(path, "r");
   struct stat status;
@@ -294,7 +304,7 @@ static json_t *load(const char *path) {
   json_t *root = json_loadf(file, JSON_REJECT_DUPLICATES, &error);
   fclose(file);
   if (root == NULL) convert_fail(EX_DATAERR, "%s:%d: %s", path, error.line, key_text(error.text));
-  if (!json_is_object(root)) convert_fail(EX_DATAERR, "%s: a JSON object is wanted", path);
+  if (!json_is_object(root)) convert_fail(EX_DATAERR, "%s: not a JSON object", path);
   return root;
 }
 
@@ -303,10 +313,10 @@ struct convert_model convert_read(const char *path, const char *const *ignored,
   struct stat status;
   if (stat(path, &status) == 0 && S_ISDIR(status.st_mode))
     path = pen_text("%s%sconfig.json", path, path[strlen(path) - 1] == '/' ? "" : "/");
-  json_t *root = load(path);
+  json_t *root = load_config(path);
   struct convert_model model = {.path = path, .family = family_of(path, root)};
-  take_all(&model, root, ignored, ignored_count);
-  fill_in(&model);
+  apply_keys(&model, root, ignored, ignored_count);
+  set_defaults(&model);
   json_decref(root);
   return model;
 }

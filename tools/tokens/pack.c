@@ -1,8 +1,7 @@
-/* tokens_pack.c: documents become windows of at most so many tokens, by best fit: a document goes
- * into the fullest of the open windows that still holds it, or into a new one; when too many are
- * open the fullest is closed. This leaves little room unused without a look at all documents first
- * (Johnson et al. 1974 bound it; Ding et al. 2024 do so for language models), and cuts none but
- * those that are longer than a window. */
+/* pack.c: packs documents into windows by best fit: a document goes into the fullest open window
+ * that has room for it, or into a new one; when too many are open the fullest is closed. Best fit
+ * wastes little room in one pass (bound: Johnson et al. 1974; for language models: Ding et al.
+ * 2024). Only documents longer than a window are divided. */
 #include <errno.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -17,7 +16,7 @@
 
 enum { OPEN_WINDOWS = 256, NOT_OPEN = INT32_MAX };
 
-/* A window while documents may still come in. */
+/* A window that can still receive documents. */
 struct open_window {
   uint32_t *tokens;
   uint32_t used;
@@ -29,17 +28,17 @@ static struct {
   struct tokens_sink sink;
   uint32_t window, pad_to, width, padding;
   bool single;
-  /* the document at hand, or its last piece: */
+  /* The current document, or its last piece. */
   uint32_t *tokens;
   uint32_t used;
   struct pen_packed_document document;
-  uint32_t taken; /* tokens of the document before this piece's */
-  struct open_window windows_open[OPEN_WINDOWS],
-      *open[OPEN_WINDOWS];      /* the oldest first, then those that are free */
-  int32_t filled[OPEN_WINDOWS]; /* what is used of each that is open, together, since each document
-                                   looks at all; of others NOT_OPEN */
+  uint32_t taken; /* tokens of the document before this piece */
+  struct open_window window_pool[OPEN_WINDOWS];
+  struct open_window *open[OPEN_WINDOWS]; /* the oldest first, then the free ones */
+  int32_t filled[OPEN_WINDOWS]; /* tokens used of each open window, else NOT_OPEN: one array,
+                                   because every document searches all */
   uint32_t open_count;
-  /* what the file will end with: */
+  /* The index at the end of the file. */
   struct pen_packed_document *documents;
   struct pen_packed_window *windows;
   size_t document_capacity, window_capacity;
@@ -48,25 +47,25 @@ static struct {
   unsigned char *row;
 } packer;
 
-static void *need(void *memory) {
+static void *check_memory(void *memory) {
   if (memory == NULL) {
     tokens_fail(EX_OSERR, "out of memory");
   }
   return memory;
 }
 
-/* Room for `count` elements; doubles. */
-static void *grow(void *array, size_t *capacity, size_t count, size_t bytes) {
+/* Makes room for `count` elements; doubles the capacity. */
+static void *grow_array(void *array, size_t *capacity, size_t count, size_t bytes) {
   if (count <= *capacity) {
     return array;
   }
   *capacity = 2 * *capacity < count ? count : 2 * *capacity;
-  return need(reallocarray(array, *capacity, bytes));
+  return check_memory(reallocarray(array, *capacity, bytes));
 }
 
-/* ---- windows that are done ---- */
+/* ---- complete windows ---- */
 
-/* Pads, writes, and notes one in the index. */
+/* Pads and writes a window, and adds it to the index. */
 static void write_window(const struct open_window *window) {
   struct pen_packed_header *header = &packer.header;
   uint64_t padded = ((uint64_t)window->used + packer.pad_to - 1) / packer.pad_to * packer.pad_to;
@@ -76,8 +75,8 @@ static void write_window(const struct open_window *window) {
     memcpy(packer.row + (size_t)t * packer.width, &token, packer.width);
   }
   tokens_write(&packer.sink, packer.row, (size_t)length * packer.width);
-  packer.windows = grow(packer.windows, &packer.window_capacity, header->window_count + 1,
-                        sizeof *packer.windows);
+  packer.windows = grow_array(packer.windows, &packer.window_capacity, header->window_count + 1,
+                              sizeof *packer.windows);
   struct pen_packed_window *noted = &packer.windows[header->window_count++];
   *noted =
       (struct pen_packed_window){.first_token = header->token_count,
@@ -87,8 +86,8 @@ static void write_window(const struct open_window *window) {
                                  .target_count = window->used - window->document_count,
                                  .crc = pen_crc32(0, packer.row, (size_t)length * packer.width)};
   packer.documents =
-      grow(packer.documents, &packer.document_capacity,
-           header->document_count + window->document_count, sizeof *packer.documents);
+      grow_array(packer.documents, &packer.document_capacity,
+                 header->document_count + window->document_count, sizeof *packer.documents);
   memcpy(packer.documents + header->document_count, window->documents,
          window->document_count * sizeof *window->documents);
   header->document_count += window->document_count;
@@ -98,7 +97,7 @@ static void write_window(const struct open_window *window) {
   packer.full_tokens += window->used;
 }
 
-/* Writes an open window; those after it move up. It goes to the end, for the next that opens. */
+/* Writes an open window and moves it to the free ones at the end of the list. */
 static void close_window(uint32_t index) {
   struct open_window *window = packer.open[index];
   write_window(window);
@@ -110,13 +109,12 @@ static void close_window(uint32_t index) {
   packer.filled[packer.open_count] = NOT_OPEN;
 }
 
-/* ---- windows that are open ---- */
+/* ---- open windows ---- */
 
-/* The fullest that still holds `length` more tokens, the oldest of such; open_count: none. */
-static uint32_t fullest(uint32_t length) {
+/* The fullest window with room for `length` tokens, the oldest of these; open_count: none. */
+static uint32_t fullest_window(uint32_t length) {
   int32_t room = (int32_t)(packer.window - length), best = 0;
-  for (uint32_t i = 0; i < OPEN_WINDOWS;
-       i++) { /* all of them, without a branch: several at a time */
+  for (uint32_t i = 0; i < OPEN_WINDOWS; i++) { /* without a branch, so that it vectorises */
     int32_t fits = packer.filled[i] <= room ? packer.filled[i] : 0;
     best = fits > best ? fits : best;
   }
@@ -127,31 +125,31 @@ static uint32_t fullest(uint32_t length) {
   return index;
 }
 
-static uint32_t open_new(void) {
+static uint32_t open_window(void) {
   if (packer.open_count == OPEN_WINDOWS) {
-    close_window(fullest(0));
+    close_window(fullest_window(0));
   }
   struct open_window *window = packer.open[packer.open_count];
   packer.filled[packer.open_count] = 0;
   if (window->tokens == NULL) {
-    window->tokens = need(calloc(packer.window, sizeof *window->tokens));
+    window->tokens = check_memory(calloc(packer.window, sizeof *window->tokens));
   }
   return packer.open_count++;
 }
 
-/* The piece at hand goes into a window. */
-static void place(void) {
-  uint32_t index = packer.single ? packer.open_count : fullest(packer.used);
+/* Adds the current document, or its last piece, to a window. */
+static void place_document(void) {
+  uint32_t index = packer.single ? packer.open_count : fullest_window(packer.used);
   if (index == packer.open_count) {
-    index = open_new();
+    index = open_window();
   }
   struct open_window *window = packer.open[index];
   memcpy(window->tokens + window->used, packer.tokens, packer.used * sizeof *packer.tokens);
   window->used += packer.used;
   packer.filled[index] = (int32_t)window->used;
   size_t capacity = window->capacity;
-  window->documents =
-      grow(window->documents, &capacity, window->document_count + 1u, sizeof *window->documents);
+  window->documents = grow_array(window->documents, &capacity, window->document_count + 1u,
+                                 sizeof *window->documents);
   window->capacity = (uint32_t)capacity;
   packer.document.length = packer.used;
   window->documents[window->document_count++] = packer.document;
@@ -160,14 +158,13 @@ static void place(void) {
   }
 }
 
-/* ---- the document at hand ---- */
+/* ---- the sink ---- */
 
-static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
+static void take_packed(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
   sink->token_count += count;
   for (; count > 0; count--, tokens++) {
-    if (packer.used ==
-        packer.window) { /* a piece: the next begins with the token that this one ends with */
-      place();
+    if (packer.used == packer.window) { /* the next piece begins with the last token of this one */
+      place_document();
       packer.document.first += packer.window - 1;
       packer.tokens[0] = packer.tokens[packer.window - 1];
       packer.used = 1;
@@ -176,18 +173,16 @@ static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count)
   }
 }
 
-static void end(struct tokens_sink *sink) {
+static void end_packed(struct tokens_sink *sink) {
   if (packer.used > 0) {
-    place();
+    place_document();
     sink->document_count++;
   }
   packer.used = 0;
   packer.document = (struct pen_packed_document){.number = packer.document.number + 1};
 }
 
-/* ---- the end of the file ---- */
-
-static void finish(struct tokens_sink *sink) {
+static void finish_packed(struct tokens_sink *sink) {
   static const char zeros[8];
   struct pen_packed_header *header = &packer.header;
   while (packer.open_count > 0) {
@@ -212,21 +207,24 @@ static void finish(struct tokens_sink *sink) {
 
 struct tokens_sink *tokens_packer(const struct tokens_settings *settings, int descriptor,
                                   const char *path) {
-  packer.sink = (struct tokens_sink){
-      .take = take, .end = end, .finish = finish, .descriptor = descriptor, .path = path};
+  packer.sink = (struct tokens_sink){.take_tokens = take_packed,
+                                     .end_document = end_packed,
+                                     .finish_file = finish_packed,
+                                     .descriptor = descriptor,
+                                     .path = path};
   packer.window = settings->window;
   packer.pad_to = settings->pad_to;
   packer.width = tokens_width(settings);
   packer.padding = settings->has_end_of_text ? settings->end_of_text : 0;
   packer.single = settings->single;
   for (uint32_t i = 0; i < OPEN_WINDOWS; i++) {
-    packer.open[i] = &packer.windows_open[i];
+    packer.open[i] = &packer.window_pool[i];
     packer.filled[i] = NOT_OPEN;
   }
-  packer.tokens = need(calloc(packer.window, sizeof *packer.tokens));
-  packer.row = need(calloc(packer.window, packer.width));
-  packer.documents = need(calloc(1, sizeof *packer.documents));
-  packer.windows = need(calloc(1, sizeof *packer.windows));
+  packer.tokens = check_memory(calloc(packer.window, sizeof *packer.tokens));
+  packer.row = check_memory(calloc(packer.window, packer.width));
+  packer.documents = check_memory(calloc(1, sizeof *packer.documents));
+  packer.windows = check_memory(calloc(1, sizeof *packer.windows));
   memcpy(packer.header.magic, PEN_PACKED_MAGIC, sizeof packer.header.magic);
   tokens_write(&packer.sink, &packer.header, sizeof packer.header);
   return &packer.sink;

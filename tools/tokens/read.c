@@ -1,8 +1,7 @@
-/* tokens_read.c: inputs become documents: plain bytes, ids of 16 or 32 bits, or a field of JSON
- * lines.
+/* read.c: reads documents from plain bytes, ids of 16 or 32 bits, or a field of JSON lines.
  *
- * A document ends with its end-of-text token, or with the file (or line) that it is in. Text whose
- * last token is another one gets the end-of-text token added; ids are taken as they are. */
+ * A document ends with its end-of-text token, or with its file (or line). The end-of-text token is
+ * added to text that does not end with it; ids are not changed. */
 #define _GNU_SOURCE 1
 #include <errno.h>
 #include <fcntl.h>
@@ -22,18 +21,18 @@
 enum { READ_BYTES = 1 << 20, BAR_CELLS = 30 };
 static const double show_seconds = 0.1;
 
-/* The reading of all inputs. */
+/* State of the reading of all inputs. */
 static struct {
   const struct tokens_settings *settings;
   struct tokens_sink *sink;
   bool inside; /* a document has begun */
-  bool empty;  /* nothing has come of the input, or line, at hand */
-  bool shows;
-  uint64_t read_bytes, known_bytes; /* of all inputs; known 0: of some the size is not known */
+  bool empty;  /* no token of the current file or line was read */
+  bool shows_progress;
+  uint64_t read_bytes, known_bytes; /* of all inputs; known 0: unknown */
   double start_seconds, shown_seconds;
 } reading;
 
-/* ---- how far it is ---- */
+/* ---- progress ---- */
 
 double tokens_now_seconds(void) {
   struct timespec now;
@@ -41,7 +40,7 @@ double tokens_now_seconds(void) {
   return (double)now.tv_sec + (double)now.tv_nsec * 1e-9;
 }
 
-static void show(double now) {
+static void show_progress(double now) {
   double seconds = now - reading.start_seconds;
   char bar[BAR_CELLS + 1];
   double share = reading.known_bytes ? (double)reading.read_bytes / (double)reading.known_bytes : 0;
@@ -62,17 +61,17 @@ static void show(double now) {
 
 static void count_bytes(size_t bytes) {
   reading.read_bytes += bytes;
-  double now = reading.shows ? tokens_now_seconds() : 0;
-  if (reading.shows && now - reading.shown_seconds >= show_seconds) {
+  double now = reading.shows_progress ? tokens_now_seconds() : 0;
+  if (reading.shows_progress && now - reading.shown_seconds >= show_seconds) {
     reading.shown_seconds = now;
-    show(now);
+    show_progress(now);
   }
 }
 
 /* ---- documents ---- */
 
-/* Hands tokens on, cut after each end-of-text token. */
-static void take(const uint32_t *tokens, size_t count) {
+/* Passes tokens to the sink, divided after each end-of-text token. */
+static void pass_tokens(const uint32_t *tokens, size_t count) {
   const struct tokens_settings *settings = reading.settings;
   while (count > 0) {
     size_t length = count;
@@ -81,19 +80,19 @@ static void take(const uint32_t *tokens, size_t count) {
       ends = tokens[i] == settings->end_of_text;
       length = ends ? i + 1 : count;
     }
-    reading.sink->take(reading.sink, tokens, length);
+    reading.sink->take_tokens(reading.sink, tokens, length);
     reading.inside = !ends;
     reading.empty = false;
     if (ends) {
-      reading.sink->end(reading.sink);
+      reading.sink->end_document(reading.sink);
     }
     tokens += length;
     count -= length;
   }
 }
 
-/* The file, or line, ends; so does its document, unless it has. One of nothing counts too, so that
- * documents are numbered as files or lines are. */
+/* The end of a file or line ends its document, unless the document has ended. An empty file or line
+ * is a document too, so that documents are numbered like files or lines. */
 static void end_input(bool is_text) {
   bool ended = !reading.inside && !reading.empty;
   bool adds = is_text && reading.inside;
@@ -102,20 +101,20 @@ static void end_input(bool is_text) {
     return;
   }
   if (adds && reading.settings->has_end_of_text) {
-    reading.sink->take(reading.sink, &reading.settings->end_of_text, 1);
+    reading.sink->take_tokens(reading.sink, &reading.settings->end_of_text, 1);
   }
-  reading.sink->end(reading.sink);
+  reading.sink->end_document(reading.sink);
   reading.inside = false;
 }
 
-static void take_bytes(const unsigned char *bytes, size_t count) {
+static void pass_bytes(const unsigned char *bytes, size_t count) {
   static uint32_t tokens[1 << 16];
   while (count > 0) {
     size_t some = count < sizeof tokens / sizeof *tokens ? count : sizeof tokens / sizeof *tokens;
     for (size_t i = 0; i < some; i++) {
       tokens[i] = bytes[i];
     }
-    take(tokens, some);
+    pass_tokens(tokens, some);
     bytes += some;
     count -= some;
   }
@@ -123,8 +122,8 @@ static void take_bytes(const unsigned char *bytes, size_t count) {
 
 /* ---- kinds of input ---- */
 
-/* Fills the buffer, past signals and pipes that deliver in pieces; fewer bytes only at the end. */
-static size_t fill(int in, const char *path, unsigned char *to, size_t bytes) {
+/* Fills the buffer despite signals and short reads of pipes; fewer bytes only at the end. */
+static size_t fill_buffer(int in, const char *path, unsigned char *to, size_t bytes) {
   size_t got = 0;
   for (ssize_t count; got < bytes; got += (size_t)count) {
     count = read(in, to + got, bytes - got);
@@ -141,8 +140,8 @@ static size_t fill(int in, const char *path, unsigned char *to, size_t bytes) {
 
 static void read_bytes(int in, const char *path) {
   static unsigned char bytes[READ_BYTES];
-  for (size_t count; (count = fill(in, path, bytes, sizeof bytes)) != 0;) {
-    take_bytes(bytes, count);
+  for (size_t count; (count = fill_buffer(in, path, bytes, sizeof bytes)) != 0;) {
+    pass_bytes(bytes, count);
     count_bytes(count);
   }
   end_input(true);
@@ -152,10 +151,11 @@ static void read_ids(int in, const char *path) {
   static unsigned char bytes[READ_BYTES];
   static uint32_t tokens[READ_BYTES / 2];
   size_t width = reading.settings->input == TOKENS_INPUT_IDS16 ? 2 : 4;
-  for (size_t count; (count = fill(in, path, bytes, sizeof bytes)) != 0;) {
+  for (size_t count; (count = fill_buffer(in, path, bytes, sizeof bytes)) != 0;) {
     if (count % width) {
-      tokens_fail(EX_DATAERR, "%s: its bytes are no multiple of %zu: ids of %zu bits are wanted",
-                  path, width, 8 * width);
+      tokens_fail(EX_DATAERR,
+                  "%s: its size is not a multiple of %zu bytes, as ids of %zu bits need", path,
+                  width, 8 * width);
     }
     for (size_t i = 0; i < count / width; i++) {
       const unsigned char *from = bytes + i * width;
@@ -165,7 +165,7 @@ static void read_ids(int in, const char *path) {
         tokens_fail(EX_DATAERR, "%s: id %" PRIu32 ": ids go up to %d", path, tokens[i], INT32_MAX);
       }
     }
-    take(tokens, count / width);
+    pass_tokens(tokens, count / width);
     count_bytes(count);
   }
   end_input(false);
@@ -178,7 +178,7 @@ static bool is_blank(const char *text, size_t bytes) {
   return bytes == 0;
 }
 
-static void take_line(const char *path, uint64_t number, const char *line, size_t bytes) {
+static void read_line(const char *path, uint64_t number, const char *line, size_t bytes) {
   const char *field = reading.settings->field;
   json_error_t error;
   json_t *object = json_loadb(line, bytes, JSON_ALLOW_NUL, &error);
@@ -189,9 +189,9 @@ static void take_line(const char *path, uint64_t number, const char *line, size_
   if (!json_is_string(text)) {
     tokens_fail(EX_DATAERR, "%s:%" PRIu64 ": %s \"%s\" %s", path, number,
                 text == NULL ? "no field" : "the field", field,
-                text == NULL ? "in an object on this line" : "is no string");
+                text == NULL ? "in an object on this line" : "is not a string");
   }
-  take_bytes((const unsigned char *)json_string_value(text), json_string_length(text));
+  pass_bytes((const unsigned char *)json_string_value(text), json_string_length(text));
   end_input(true);
   json_decref(object);
 }
@@ -205,7 +205,7 @@ static void read_lines(int in, const char *path) {
   for (ssize_t bytes; file != NULL && (bytes = getline(&line, &capacity, file)) >= 0;) {
     number++;
     if (!is_blank(line, (size_t)bytes)) {
-      take_line(path, number, line, (size_t)bytes);
+      read_line(path, number, line, (size_t)bytes);
     }
     count_bytes((size_t)bytes);
   }
@@ -216,7 +216,7 @@ static void read_lines(int in, const char *path) {
   fclose(file);
 }
 
-/* ---- all of them ---- */
+/* ---- all inputs ---- */
 
 static void read_one(const char *path) {
   bool standard = strcmp(path, "-") == 0;
@@ -253,14 +253,14 @@ uint64_t tokens_read(const struct tokens_settings *settings, struct tokens_sink 
   reading.settings = settings;
   reading.sink = sink;
   reading.empty = true;
-  reading.shows = !settings->quiet && isatty(STDERR_FILENO);
+  reading.shows_progress = !settings->quiet && isatty(STDERR_FILENO);
   reading.known_bytes = known_bytes(settings);
   reading.start_seconds = tokens_now_seconds();
   for (int i = 0; i < settings->input_count; i++) {
     read_one(settings->inputs[i]);
   }
-  sink->finish(sink);
-  if (reading.shows) {
+  sink->finish_file(sink);
+  if (reading.shows_progress) {
     fprintf(stderr, "\r\033[K");
   }
   return reading.read_bytes;

@@ -1,5 +1,5 @@
-/* tokens.c: penstock-tokens, which turns files into a token file for training: the command line,
- * and the output's coming and going. */
+/* tokens.c: penstock-tokens turns files into a token file for training: the command line, creating
+ * and renaming the output, the report. */
 #define _GNU_SOURCE 1
 #ifdef HAVE_CONFIG_H
 #include <config.h>
@@ -31,12 +31,12 @@
 
 enum { PAD_TO = 128, WINDOW_MAX = 1 << 20 };
 
-/* OUT.tmp, and whether it is there by our doing: then whoever gives up has to remove it. */
+/* OUT.tmp, and whether this process created it: then every early exit removes it. */
 static char temporary[PATH_MAX];
-static volatile sig_atomic_t made;
+static volatile sig_atomic_t temporary_exists;
 
 static void remove_unfinished(void) {
-  if (made) {
+  if (temporary_exists) {
     unlink(temporary);
   }
 }
@@ -52,8 +52,8 @@ void tokens_fail(int status, const char *format, ...) {
   exit(status);
 }
 
-/* An interrupted run leaves nothing, and ends as the signal would have ended it. */
-static void interrupted(int number) {
+/* Removes the output, then ends the process by the same signal. */
+static void remove_and_reraise(int number) {
   remove_unfinished();
   signal(number, SIG_DFL);
   raise(number);
@@ -148,7 +148,7 @@ static struct tokens_settings parse(int count, char **arguments) {
   settings.pad_to = settings.pad_to != 0 ? settings.pad_to : PAD_TO;
   if (settings.has_end_of_text && tokens_width(&settings) == 2 &&
       settings.end_of_text > UINT16_MAX) {
-    fail_usage("--end-of-text: a token of 16 bits is wanted, unless ids of 32 bits are read");
+    fail_usage("--end-of-text: a token of 16 bits, unless ids of 32 bits are read");
   }
   if (settings.output == NULL || settings.output[0] == 0) {
     fail_usage("name the token file: -o OUT");
@@ -162,7 +162,7 @@ static struct tokens_settings parse(int count, char **arguments) {
   return settings;
 }
 
-/* ---- the work ---- */
+/* ---- the output ---- */
 
 static int stat_input(const char *path, struct stat *status) {
   return strcmp(path, "-") == 0 ? fstat(STDIN_FILENO, status) : stat(path, status);
@@ -175,7 +175,7 @@ static _Noreturn void too_many(const char *path) {
               path, INT32_MAX);
 }
 
-/* Before anything is written: the mistakes that show at a glance. */
+/* Finds bad paths and sizes before anything is written. */
 static void check_files(const struct tokens_settings *settings) {
   struct stat input, output;
   if (stat(settings->output, &output) == 0 && !S_ISREG(output.st_mode)) {
@@ -196,7 +196,7 @@ static void check_files(const struct tokens_settings *settings) {
       tokens_fail(EX_NOINPUT, "%s: is a directory", path);
     }
     if (stale && pen_file_same(&input, &output)) {
-      tokens_fail(EX_CANTCREAT, "%s: cannot create: it is also to be read", temporary);
+      tokens_fail(EX_CANTCREAT, "%s: cannot create: it is also an input", temporary);
     }
     uint64_t width = settings->input == TOKENS_INPUT_IDS16   ? 2
                      : settings->input == TOKENS_INPUT_IDS32 ? 4
@@ -209,18 +209,18 @@ static void check_files(const struct tokens_settings *settings) {
 }
 
 static int open_output(void) {
-  signal(SIGINT, interrupted); /* first: a signal may come right behind the file */
-  signal(SIGTERM, interrupted);
-  signal(SIGHUP, interrupted);
+  signal(SIGINT, remove_and_reraise); /* before the file exists */
+  signal(SIGTERM, remove_and_reraise);
+  signal(SIGHUP, remove_and_reraise);
   int fd = open(temporary, O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
   if (fd < 0) {
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", temporary, strerror(errno));
   }
-  made = 1;
+  temporary_exists = 1;
   return fd;
 }
 
-/* All of the file, in OUT.tmp. */
+/* Writes the whole file to OUT.tmp. */
 static struct tokens_sink *write_output(int out, const struct tokens_settings *settings,
                                         uint64_t *read_bytes) {
   struct tokens_sink *sink =
@@ -255,7 +255,7 @@ int main(int count, char **arguments) {
   if (rename(temporary, settings.output)) {
     tokens_fail(EX_CANTCREAT, "%s: cannot create: %s", settings.output, strerror(errno));
   }
-  made = 0;
+  temporary_exists = 0;
   if (pen_folder_sync_of(settings.output)) {
     tokens_fail(EX_IOERR, "%s: cannot write: %s", settings.output, strerror(errno));
   }

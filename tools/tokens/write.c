@@ -1,6 +1,6 @@
-/* tokens_write.c: token files in llm.c's format: 256 little-endian int32 (a magic number, a
- * version, the count of tokens, then zeros), then the tokens: uint16 after 20240520 and 1, uint32
- * after 20240801 and 7, as llm.c's Llama 3 has them. */
+/* write.c: writes token files in llm.c's format: 256 little-endian int32 (magic number, version,
+ * count of tokens, zeros), then the tokens: uint16 with magic 20240520 and version 1, uint32 with
+ * magic 20240801 and version 7 (llm.c's format for Llama 3). */
 #include <errno.h>
 #include <string.h>
 #include <sysexits.h>
@@ -19,9 +19,9 @@ uint32_t tokens_width(const struct tokens_settings *settings) {
   return settings->input == TOKENS_INPUT_IDS32 ? 4 : 2;
 }
 
-/* What is not written yet: documents are short. */
-static unsigned char waiting[1 << 16];
-static size_t waiting_bytes;
+/* Bytes not written yet: documents are short. */
+static unsigned char buffer[1 << 16];
+static size_t buffered_bytes;
 
 static void write_now(const struct tokens_sink *sink, const void *bytes, size_t count) {
   if (pen_file_write(sink->descriptor, bytes, count)) {
@@ -30,24 +30,24 @@ static void write_now(const struct tokens_sink *sink, const void *bytes, size_t 
 }
 
 void tokens_flush(const struct tokens_sink *sink) {
-  write_now(sink, waiting, waiting_bytes);
-  waiting_bytes = 0;
+  write_now(sink, buffer, buffered_bytes);
+  buffered_bytes = 0;
 }
 
 void tokens_write(const struct tokens_sink *sink, const void *bytes, size_t count) {
-  if (count > sizeof waiting - waiting_bytes) {
+  if (count > sizeof buffer - buffered_bytes) {
     tokens_flush(sink);
   }
-  if (count > sizeof waiting) {
+  if (count > sizeof buffer) {
     write_now(sink, bytes, count);
     return;
   }
-  memcpy(waiting + waiting_bytes, bytes, count);
-  waiting_bytes += count;
+  memcpy(buffer + buffered_bytes, bytes, count);
+  buffered_bytes += count;
 }
 
-static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
-  static uint16_t narrow[BUFFER_TOKENS];
+static void take_plain(struct tokens_sink *sink, const uint32_t *tokens, size_t count) {
+  static uint16_t tokens16[BUFFER_TOKENS];
   sink->token_count += count;
   if (sink->token_count > INT32_MAX) {
     tokens_fail(EX_DATAERR,
@@ -62,18 +62,18 @@ static void take(struct tokens_sink *sink, const uint32_t *tokens, size_t count)
   while (count > 0) {
     size_t some = count < BUFFER_TOKENS ? count : BUFFER_TOKENS;
     for (size_t i = 0; i < some; i++) {
-      narrow[i] = (uint16_t)tokens[i];
+      tokens16[i] = (uint16_t)tokens[i];
     }
-    tokens_write(sink, narrow, some * sizeof *narrow);
+    tokens_write(sink, tokens16, some * sizeof *tokens16);
     tokens += some;
     count -= some;
   }
 }
 
-static void end(struct tokens_sink *sink) { sink->document_count++; }
+static void end_plain(struct tokens_sink *sink) { sink->document_count++; }
 
-/* The header comes last, since it holds the count. */
-static void finish(struct tokens_sink *sink) {
+/* The header is written last: it has the count. */
+static void finish_plain(struct tokens_sink *sink) {
   tokens_flush(sink);
   int32_t header[HEADER_INTS] = {plain.width == 2 ? 20240520 : 20240801, plain.width == 2 ? 1 : 7,
                                  (int32_t)sink->token_count};
@@ -84,10 +84,13 @@ static void finish(struct tokens_sink *sink) {
 
 struct tokens_sink *tokens_plain(const struct tokens_settings *settings, int descriptor,
                                  const char *path) {
-  static const int32_t nothing[HEADER_INTS];
-  plain.sink = (struct tokens_sink){
-      .take = take, .end = end, .finish = finish, .descriptor = descriptor, .path = path};
+  static const int32_t zeros[HEADER_INTS];
+  plain.sink = (struct tokens_sink){.take_tokens = take_plain,
+                                    .end_document = end_plain,
+                                    .finish_file = finish_plain,
+                                    .descriptor = descriptor,
+                                    .path = path};
   plain.width = tokens_width(settings);
-  tokens_write(&plain.sink, nothing, sizeof nothing);
+  tokens_write(&plain.sink, zeros, sizeof zeros);
   return &plain.sink;
 }
