@@ -149,13 +149,18 @@ static const char *written_word(char *word, size_t bytes, char **argv, int code)
   return word;
 }
 
+/* Memory for the values of all LISTs, argc for each; it is kept until the program ends. */
+static const char **list_values;
+
 static void set_defaults(const struct pen_command_line *line, int argc, void *fields) {
+  size_t list_count = 0;
+  list_values = calloc(line->option_count * (size_t)argc, sizeof *list_values);
+  if (list_values == NULL) fail(line, "no memory");
   for (size_t i = 0; i < line->option_count; i++) {
     const struct pen_option *option = &line->option[i];
     if (option->type == PEN_OPTION_LIST) {
       struct pen_texts *list = (void *)((char *)fields + option->field);
-      list->text = calloc((size_t)argc, sizeof *list->text);
-      if (list->text == NULL) fail(line, "no memory");
+      list->text = list_values + list_count++ * (size_t)argc;
     } else if (option->default_value != NULL && option->default_value[0] != '\0') {
       set_field(line, option, option->name, option->default_value, fields);
     }
