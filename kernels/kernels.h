@@ -15,42 +15,11 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "kernels/ops.h"
+
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-enum {
-  PEN_OPERANDS_MAX = 10,
-  PEN_DIMS_MAX = 6,
-  PEN_REALS_MAX = 4,
-  PEN_ALIGNMENT_BYTES = 64, /* of every tensor's address */
-  PEN_NORM_BLOCK = 4096,    /* elements summed in f64 before the partial sums are added */
-  PEN_IGNORED_TARGET = -100,
-  PEN_PRODUCT_BLOCK = 512, /* this and the next four: see ops.def, matrix products */
-  PEN_PRODUCT_DEPTH = 768,
-  PEN_PRODUCT_WIDTH = 768,
-  PEN_PRODUCT_HEIGHT = 96,
-  PEN_PRODUCT_PANEL = 16,
-  PEN_HEAD_CHUNK =
-      32, /* HEAD_LOSS's chunks are whole multiples, so that each begins on PEN_ALIGNMENT_BYTES */
-  PEN_SHARED_NAME_BYTES = 64,  /* of a block of a device's memory, between processes */
-  PEN_DEVICE_ARRAYS_MAX = 256, /* of sum_arrays() on a device: so many addresses go with a launch */
-};
-
-/* Bytes of a place for so many, where the next place begins on PEN_ALIGNMENT_BYTES, too. */
-static inline uint64_t pen_aligned(uint64_t bytes) {
-  return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
-}
-
-/* bf16 is the upper half of an f32: 8 bits of exponent, 8 of significand (its first not stored). */
-enum pen_dtype { PEN_F32, PEN_BF16, PEN_I32, PEN_F64 };
-
-enum pen_op_kind {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
-#include "kernels/ops.def"
-  PEN_OP_COUNT
-};
 
 /* One call of one operation. `prepared` is what pen_kernels_prepare() returned for these dims. */
 struct pen_call {
@@ -98,15 +67,6 @@ double pen_sum_squares(const float *x, size_t count);
 /* The greatest |x[i]| of x[count], 0 for none; NaN when any is. It does not depend on how a tensor
  * is cut. */
 double pen_max_abs(const float *x, size_t count);
-
-/* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter
- * 2019). */
-struct pen_adamw {
-  double learning_rate, beta1, beta2, epsilon, weight_decay;
-  double gradient_scale; /* the gradient is multiplied by this first: min(1, clip_norm/(norm +
-                            1e-6)) */
-  double correction1, correction2; /* 1 - beta1^k, 1 - beta2^k for step k */
-};
 
 /* y[i] = x[0][i] + x[1][i] + ... + x[arrays-1][i], added in that order, in f32. y may be one of
  * them. */

@@ -4,6 +4,7 @@ libkernels_a_SOURCES = \
   %reldir%/head_loss.h \
   %reldir%/kernels.h \
   %reldir%/ops.def \
+  %reldir%/ops.h \
   %reldir%/rope_frequency.h
 
 include %D%/cpu/local.mk

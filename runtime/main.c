@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/commands/info.h"
 #include "runtime/storage/initial_weights.h"

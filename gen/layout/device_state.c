@@ -12,6 +12,7 @@
 #include "gen/base/error.h"
 #include "gen/lower/lower.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 static bool same_feed(const struct pen_staged_input *feed, uint32_t rank, const struct pen_op *op) {
   return feed->rank == rank && feed->kind == op->kind && feed->dtype == op->dtype &&

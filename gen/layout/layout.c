@@ -34,6 +34,7 @@
 #include "runtime/plan/plan.h"
 #include "gen/topology/message.h"
 #include "gen/topology/weight_decay.h"
+#include "runtime/plan/shard.h"
 
 /* ---- weights ---- */
 

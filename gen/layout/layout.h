@@ -16,6 +16,7 @@
 #include "gen/lower/lower.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 /* Elements that a replica keeps of a tensor, and whether it keeps a shard alone of a weight's
  * value: what programs read is kept whole, unless weights are shared out. A weight that has a bf16

@@ -22,24 +22,7 @@ static const char *const cuda_workspaces[PEN_OP_COUNT] = {
 #include "kernels/cuda/workspace.def"
 };
 
-static const struct {
-  const char *text;
-  uint32_t bytes;
-} dtypes[] = {
-    [PEN_F32] = {"f32", 4},
-    [PEN_BF16] = {"bf16", 2},
-    [PEN_I32] = {"i32", 4},
-    [PEN_F64] = {"f64", 8},
-};
-enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0], FACTORS_MAX = 32 * PEN_OP_COUNT };
-
-uint32_t pen_dtype_bytes(int dtype) {
-  return dtype >= 0 && dtype < DTYPE_COUNT ? dtypes[dtype].bytes : 0;
-}
-
-const char *pen_dtype_text(int dtype) {
-  return dtype >= 0 && dtype < DTYPE_COUNT ? dtypes[dtype].text : "?";
-}
+enum { FACTORS_MAX = 32 * PEN_OP_COUNT };
 
 static void skip_blanks(const char **at) {
   while (**at == ' ') (*at)++;
@@ -126,8 +109,8 @@ static const char *parse_dtype(struct pen_operand *operand, const char **at) {
   if (!take_name(at, name)) return "':' without a dtype";
   operand->of_op = strcmp(name, "t") == 0;
   if (operand->of_op) return 0;
-  for (int dtype = 0; dtype < DTYPE_COUNT; dtype++)
-    if (strcmp(name, dtypes[dtype].text) == 0) {
+  for (int dtype = 0; dtype < PEN_DTYPES; dtype++)
+    if (strcmp(name, pen_dtype_text(dtype)) == 0) {
       operand->dtype = (uint8_t)dtype;
       return 0;
     }
@@ -314,8 +297,6 @@ uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dty
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim) {
   return value_of(&signature->flops, PEN_F32, dim);
 }
-
-bool pen_device_copies_data_op(const char *device) { return device && strcmp(device, "cuda") == 0; }
 
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
                                        int op_dtype, const int64_t *dim) {

@@ -7,8 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
-#include "runtime/plan/plan.h"
+#include "kernels/ops.h"
 
 enum { PEN_SIGNATURE_NAME_BYTES = 24, PEN_EXTENTS_MAX = 4 };
 
@@ -86,12 +85,5 @@ uint8_t pen_signature_dtype(const struct pen_signature *signature, int model_dty
 double pen_signature_flops(const struct pen_signature *signature, const int64_t *dim);
 uint64_t pen_signature_workspace_bytes(const struct pen_signature *signature, const char *device,
                                        int op_dtype, const int64_t *dim);
-
-/* Has the device memory of its own, and is fed (plan.h: the step part)? */
-bool pen_device_copies_data_op(const char *device);
-
-/* Bytes of one element, and the dtype's name in signatures ("f32"). */
-uint32_t pen_dtype_bytes(int dtype);
-const char *pen_dtype_text(int dtype);
 
 #endif

@@ -7,6 +7,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/verify/internal.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 static bool in_order(uint64_t first, uint64_t bytes, uint64_t past) {
   return first <= past && bytes <= past - first;

@@ -7,6 +7,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/sort.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 static bool is_aligned(uint64_t offset) { return offset % PEN_ALIGNMENT_BYTES == 0; }
 

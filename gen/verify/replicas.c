@@ -26,6 +26,7 @@
 #include "gen/verify/internal.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 /* The list of a rank up to `action`. Numbers count the collectives from 1; 0: not yet. */
 struct collective_order {

@@ -6,6 +6,7 @@
  * the new token in its state, which other hosts see, too; all ranks read it when each has ended the
  * step, and so agree on which sample is at hand, how long it is, and which window holds it. Tokens
  * go by turns of two: when the next but one is drawn, all have come to a step behind this one. */
+#include "kernels/kernels.h"
 #include "runtime/commands/generate.h"
 
 #include <errno.h>

@@ -5,6 +5,7 @@
  * file's windows hold documents in another order than they were read in: there all is kept to the
  * end. Where replicas have to work together (their weights are shared out), each scores its own
  * windows, and the first one's last rank writes what all have found. */
+#include "kernels/kernels.h"
 #include "runtime/commands/score.h"
 
 #include <errno.h>

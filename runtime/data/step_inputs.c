@@ -1,4 +1,5 @@
 /* data.c: token windows and normals, the inputs of a step (see data.h). */
+#include "kernels/kernels.h"
 #include "runtime/data/step_inputs.h"
 
 #include <inttypes.h>

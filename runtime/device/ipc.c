@@ -39,6 +39,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/device/link.h"
 #include "runtime/comm/step_stats.h"

@@ -1,4 +1,5 @@
 /* link.c: which links this binary has, and what they have in common (see link.h). */
+#include "kernels/kernels.h"
 #include "runtime/device/link.h"
 
 #include <stdlib.h>

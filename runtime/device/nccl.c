@@ -51,6 +51,7 @@
 #include "runtime/base/check.h"
 #include "runtime/device/nccl_internal.h"
 #include "runtime/comm/step_stats.h"
+#include "kernels/kernels.h"
 
 /* ---- before the seal: see nccl_join.c ---- */
 

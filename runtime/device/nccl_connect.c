@@ -4,6 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/comm/failure_text.h"
 #include "runtime/device/nccl_internal.h"

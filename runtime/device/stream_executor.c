@@ -1,4 +1,5 @@
 /* queue.c: a rank's steps on a device that only enqueues (see queue.h). */
+#include "kernels/kernels.h"
 #include "runtime/device/stream_executor.h"
 
 #include <stdio.h>

@@ -6,6 +6,7 @@
 
 #include "runtime/device/link.h"
 #include "runtime/exec/replicas.h"
+#include "runtime/plan/shard.h"
 
 void pen_stream_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
   if (vm->plan->replica_count > 1 && action->message != PEN_NONE) {

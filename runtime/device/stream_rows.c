@@ -6,6 +6,7 @@
 #include "runtime/device/link.h"
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
+#include "runtime/plan/shard.h"
 
 static uint32_t index_of(const struct pen_vm *vm, const struct pen_action *row) {
   return (uint32_t)(row - vm->program->actions);

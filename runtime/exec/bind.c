@@ -3,6 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/device/stream_executor.h"
 #include "runtime/exec/vm.h"

@@ -1,4 +1,5 @@
 /* device.c: which devices this binary was linked with (see device.h). */
+#include "kernels/kernels.h"
 #include "runtime/exec/device.h"
 
 #include <string.h>

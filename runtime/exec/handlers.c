@@ -1,7 +1,9 @@
 /* handlers.c: what each kind of row does: the meanings in actions.def, one function each. */
 #include <string.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/plan/shard.h"
 #include "runtime/storage/bf16_weights.h"
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"

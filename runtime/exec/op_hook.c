@@ -1,4 +1,5 @@
 /* tap.c: puts a command's own function before a kind of op (see tap.h). */
+#include "kernels/kernels.h"
 #include "runtime/exec/op_hook.h"
 
 #include "runtime/base/check.h"

@@ -1,5 +1,7 @@
 /* replicas.c: the rows of the exchange between replicas (see replicas.h). */
+#include "kernels/kernels.h"
 #include "runtime/exec/replicas.h"
+#include "runtime/plan/shard.h"
 
 #include <string.h>
 

@@ -4,4 +4,5 @@ libruntime_a_SOURCES += \
   %reldir%/bases.def \
   %reldir%/optimizer.def \
   %reldir%/plan.h \
-  %reldir%/profiles.def
+  %reldir%/profiles.def \
+  %reldir%/shard.h

@@ -58,7 +58,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
+#include "kernels/ops.h"
 
 enum {
   PEN_DIGEST_BYTES = 32,
@@ -389,54 +389,6 @@ struct pen_plan {
   const char *config_json; /* the checkpoint's config.json */
   const char *settings;    /* canonical text of the settled settings */
 };
-
-/* A piece of a tensor, in elements. */
-struct pen_shard {
-  uint64_t first, count;
-};
-
-/* Shard `index` of a tensor cut into `shards`: whole blocks of PEN_NORM_BLOCK elements, so that a
- * tensor's sum of squares has the same bits however tensors are spread over ranks. */
-static inline struct pen_shard pen_shard_at(uint64_t count, uint32_t shards, uint32_t index) {
-  uint64_t blocks = (count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK;
-  uint64_t first = blocks * index / shards * PEN_NORM_BLOCK,
-           past = blocks * (index + 1) / shards * PEN_NORM_BLOCK;
-  return (struct pen_shard){first, (past < count ? past : count) - first};
-}
-
-/* The elements of the largest shard. The last one has no fewer blocks than any other, but the
- * tensor's last block may be a short one. */
-static inline uint64_t pen_shard_most(uint64_t count, uint32_t shards) {
-  uint64_t blocks = (count + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK,
-           most = (blocks + shards - 1) / shards * PEN_NORM_BLOCK;
-  bool last_alone = shards == 1 || blocks % shards == 1;
-  return last_alone ? most - (blocks * PEN_NORM_BLOCK - count) : most;
-}
-
-/* Which shard of weight `weight` a replica has: by turns, so that tensors of a single block are
- * shared out, too. */
-static inline uint32_t pen_shard_index(uint32_t weight, uint32_t replica, uint32_t replicas) {
-  return (replica + replicas - weight % replicas) % replicas;
-}
-
-/* The shard of a weight, of its gradient and of its moments that a replica has. */
-static inline struct pen_shard pen_shard_of(const struct pen_plan *plan, uint32_t weight,
-                                            uint32_t replica) {
-  return pen_shard_at(plan->weights[weight].count, plan->replica_count,
-                      pen_shard_index(weight, replica, plan->replica_count));
-}
-
-/* The elements of a weight that a replica keeps of what is cut, or is not. */
-static inline struct pen_shard pen_kept_of(const struct pen_plan *plan, uint32_t weight,
-                                           uint32_t replica, bool cut) {
-  return cut ? pen_shard_of(plan, weight, replica)
-             : (struct pen_shard){0, plan->weights[weight].count};
-}
-
-/* Whether moments are cut. */
-static inline bool pen_moments_are_sharded(const struct pen_plan *plan) {
-  return plan->sharding != PEN_SHARD_NONE;
-}
 
 /* The rank that has the last stage, and so what a model foretells and loses. */
 static inline uint32_t pen_last_stage_rank(const struct pen_plan *plan,

@@ -7,6 +7,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "kernels/kernels.h"
 #include "runtime/comm/action_text.h"
 #include "runtime/comm/arena.h"
 #include "runtime/base/check.h"

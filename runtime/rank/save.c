@@ -2,6 +2,7 @@
  * tensors, rank 0 makes it whole. A rank that fails says so in shared memory, and all know of it at
  * the next barrier. Where replicas write parts of a tensor, one of them reads it back for its
  * checksum when all have written. */
+#include "runtime/plan/shard.h"
 #include "runtime/rank/save.h"
 
 #include <inttypes.h>

@@ -3,6 +3,7 @@
  * To the functions of checkpoint.h the copy is a plan of its own: the same weights at other places
  * of the arena. The threads meet at barriers of their own, in a second row of rank states. */
 #define _GNU_SOURCE
+#include "runtime/plan/shard.h"
 #include "runtime/rank/snapshot.h"
 
 #include <pthread.h>

@@ -1,5 +1,7 @@
 /* copies.c: the bf16 copies that products read of f32 weights; and where a weight goes when it
  * comes from a file or a seed. */
+#include "kernels/kernels.h"
+#include "runtime/plan/shard.h"
 #include "runtime/storage/bf16_weights.h"
 
 #include <stdlib.h>

@@ -4,6 +4,7 @@
 #define PEN_COPIES_H
 
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 /* Makes a shard of a weight's copy, if it has one, whenever the value of the shard changes. */
 void pen_weight_to_bf16(const struct pen_weight *weight, struct pen_shard shard,

@@ -1,6 +1,7 @@
 /* checkpoint_load.c: reads a run's state back, each rank its own tensors, held against the
  * manifest's checksums. */
 #define _GNU_SOURCE 1
+#include "runtime/plan/shard.h"
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/checkpoint_tensors.h"
 

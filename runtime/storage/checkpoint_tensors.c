@@ -1,4 +1,5 @@
 /* parts.c: the three tensors that a checkpoint holds of a weight. */
+#include "runtime/plan/shard.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
 #include <stdio.h>

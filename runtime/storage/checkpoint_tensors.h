@@ -7,6 +7,7 @@
 #include <stdint.h>
 
 #include "runtime/plan/plan.h"
+#include "runtime/plan/shard.h"
 
 /* The order is that of the digests: [PEN_CHECKPOINT_TENSORS * weight_index + part]. The value lies
  * in model.safetensors, the moments in optimizer.safetensors. */

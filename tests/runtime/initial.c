@@ -1,5 +1,6 @@
 /* initial.c: the weights that training starts from: the key, independence of the topology, and the
  * file that `init` writes. */
+#include "kernels/kernels.h"
 #include "tests/support/checkpoint_model.h"
 
 #include <sys/resource.h>

@@ -13,6 +13,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/base/crc32.h"
 #include "runtime/data/step_inputs.h"

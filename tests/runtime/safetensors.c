@@ -1,5 +1,6 @@
 /* safetensors.c: loading weights from safetensors files: dtypes, any order, and every kind of bad
  * file by its message. */
+#include "kernels/kernels.h"
 #include "tests/support/checkpoint_model.h"
 
 #include <math.h>

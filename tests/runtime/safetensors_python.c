@@ -1,5 +1,6 @@
 /* safetensors_python.c: our files, opened by the safetensors package of Python, and its files
  * opened by us. */
+#include "kernels/kernels.h"
 #include "tests/support/checkpoint_model.h"
 
 #include "runtime/storage/checkpoint_tensors.h"

@@ -12,6 +12,7 @@
 
 #include <cmocka.h>
 
+#include "kernels/kernels.h"
 #include "runtime/base/check.h"
 #include "runtime/data/step_inputs.h"
 #include "tests/support/token_file.h"

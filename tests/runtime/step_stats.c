@@ -10,11 +10,13 @@
 
 #include <cmocka.h>
 
+#include "kernels/kernels.h"
 #include "runtime/observe/step_log.h"
 #include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
 #include "runtime/base/learning_rate.h"
 #include "runtime/exec/optimizer_step.h"
+#include "runtime/plan/shard.h"
 
 #define assert_near(value, expected, tolerance) \
   assert_true(fabs((value) - (expected)) <= (tolerance))

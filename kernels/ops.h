@@ -1,0 +1,72 @@
+/* ops.h: the operations of ops.def as the generator, the kernels and the runtime know them: kinds,
+ * limits, dtypes. It declares no kernel.
+ */
+#ifndef PEN_OPS_H
+#define PEN_OPS_H
+
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+enum {
+  PEN_OPERANDS_MAX = 10,
+  PEN_DIMS_MAX = 6,
+  PEN_REALS_MAX = 4,
+  PEN_ALIGNMENT_BYTES = 64, /* of every tensor's address */
+  PEN_NORM_BLOCK = 4096,    /* elements summed in f64 before the partial sums are added */
+  PEN_IGNORED_TARGET = -100,
+  PEN_PRODUCT_BLOCK = 512, /* this and the next four: see ops.def, matrix products */
+  PEN_PRODUCT_DEPTH = 768,
+  PEN_PRODUCT_WIDTH = 768,
+  PEN_PRODUCT_HEIGHT = 96,
+  PEN_PRODUCT_PANEL = 16,
+  PEN_HEAD_CHUNK = 32,         /* rows of a chunk of HEAD_LOSS are a multiple: chunks are aligned */
+  PEN_SHARED_NAME_BYTES = 64,  /* of a device allocation's name between processes */
+  PEN_DEVICE_ARRAYS_MAX = 256, /* of sum_arrays() on a device: the addresses are launch arguments */
+};
+
+/* Rounds up to PEN_ALIGNMENT_BYTES. */
+static inline uint64_t pen_aligned(uint64_t bytes) {
+  return (bytes + PEN_ALIGNMENT_BYTES - 1) / PEN_ALIGNMENT_BYTES * PEN_ALIGNMENT_BYTES;
+}
+
+/* bf16 is the upper half of an f32: 8 bits of exponent, 8 of significand (the first is implicit).
+ */
+enum pen_dtype { PEN_F32, PEN_BF16, PEN_I32, PEN_F64, PEN_DTYPES };
+
+/* Bytes of one element; 0 for no dtype. */
+static inline uint32_t pen_dtype_bytes(int dtype) {
+  static const uint8_t bytes[PEN_DTYPES] = {4, 2, 4, 8};
+  return dtype >= 0 && dtype < PEN_DTYPES ? bytes[dtype] : 0;
+}
+
+/* The dtype's name in signatures ("f32"); "?" for no dtype. */
+static inline const char *pen_dtype_text(int dtype) {
+  static const char *const text[PEN_DTYPES] = {"f32", "bf16", "i32", "f64"};
+  return dtype >= 0 && dtype < PEN_DTYPES ? text[dtype] : "?";
+}
+
+enum pen_op_kind {
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) PEN_OP_##kind,
+#include "kernels/ops.def"
+  PEN_OP_COUNT
+};
+
+/* Whether a device (the plan's name of it) has memory of its own, to which the host copies the
+ * outputs of data ops (plan.h: the device control block). */
+static inline bool pen_device_copies_data_op(const char *device) {
+  return device != NULL && strcmp(device, "cuda") == 0;
+}
+
+/* What AdamW needs besides the tensors, the same for all elements of a call (Loshchilov and Hutter
+ * 2019). */
+struct pen_adamw {
+  double learning_rate, beta1, beta2, epsilon, weight_decay;
+  double gradient_scale; /* the gradient is multiplied by this first: min(1, clip_norm/(norm +
+                            1e-6)) */
+  double correction1, correction2; /* 1 - beta1^k, 1 - beta2^k for step k */
+};
+
+#endif
