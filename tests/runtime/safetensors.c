@@ -229,9 +229,10 @@ struct bad_header {
   size_t data_bytes;
 };
 
-#define ENTRY(name, dtype, shape, begin, end)                                                      \
-  "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end "]" \
-                                                                                               "}"
+#define ENTRY(name, dtype, shape, begin, end)                                                  \
+  "\"" name "\":{\"dtype\":\"" dtype "\",\"shape\":" shape ",\"data_offsets\":[" begin "," end \
+  "]"                                                                                          \
+  "}"
 
 static const struct bad_header bad_headers[] = {
     {"", "header: ", 0},
