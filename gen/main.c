@@ -17,6 +17,7 @@
 #include "gen/families/families.h"
 #include "gen/partition/block_cost.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/timing/timing.h"
 #include "gen/lower/lower.h"
 #include "gen/verify/verify.h"
@@ -55,8 +56,9 @@ static _Noreturn void stop_at_costs(const struct pen_result *result) {
 
 static void simulate(struct pen_result *result, int kind, bool given) {
   pen_pass("simulate");
-  result->timing = pen_simulate_step(result->order, result->partition, result->cost,
-                                     result->exchange_cost, pen_overlap_of(result), kind, given);
+  result->timing =
+      pen_simulate_step(result->order, result->partition, result->training, result->cost,
+                        result->exchange_cost, pen_overlap_of(result), kind, given);
   if (result->timing->complete && !isfinite(result->timing->makespan)) stop_at_costs(result);
 }
 
@@ -64,16 +66,15 @@ static void simulate(struct pen_result *result, int kind, bool given) {
 static void lower_own(struct pen_result *result, int kind) {
   simulate(result, kind, false);
   pen_pass("lower");
-  bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
-  result->lowered = kind == PEN_EVAL
-                        ? pen_lower_forward(result->order, result->partition)
-                        : pen_lower(result->order, result->partition, result->timing, kind, gather);
+  result->lowered =
+      kind == PEN_EVAL
+          ? pen_lower_forward(result->order, result->partition, result->training)
+          : pen_lower(result->order, result->partition, result->training, result->timing, kind);
 }
 
 /* Order, timing and rows from --actions. */
 static void lower_given(struct pen_result *result, const struct pen_options *options, int kind) {
   const struct pen_partition *partition = result->partition;
-  bool gather = kind == PEN_TRAIN && result->topology->optimizer_clip_norm > 0;
   struct pen_problem problem;
   struct pen_action **action;
   uint32_t *count;
@@ -96,7 +97,7 @@ static void lower_given(struct pen_result *result, const struct pen_options *opt
   result->order = pen_order_of_actions(action, count, partition->rank_count);
   simulate(result, kind, true);
   pen_pass("lower");
-  result->lowered = pen_lower_given(action, count, partition, kind, gather);
+  result->lowered = pen_lower_given(action, count, partition, result->training, kind);
 }
 
 /* No plan leaves the generator unverified. */
@@ -128,8 +129,8 @@ static void add_profiles(struct pen_profile_input *profile, size_t *count,
                                                    result->partition};
   if (!trains) return;
   pen_pass("lower eval");
-  struct pen_lowered *forward =
-      pen_lower_forward(pen_compose_forward(result->partition), result->partition);
+  struct pen_lowered *forward = pen_lower_forward(pen_compose_forward(result->partition),
+                                                  result->partition, result->training);
   profile[(*count)++] = (struct pen_profile_input){
       pen_text("eval%s", suffix), PEN_EVAL,         forward, result->eval,
       result->topology,           result->partition};
@@ -145,7 +146,7 @@ static void lay_out_rows(struct pen_result *result, int kind) {
     add_profiles(profile, &count, &result->shape[i], kind,
                  pen_text("_%lld", (long long)result->shape[i].topology->sequence));
   pen_pass("generation");
-  count += pen_generation(result->topology, result->partition, &profile[count]);
+  count += pen_generation(result->topology, result->partition, result->training, &profile[count]);
   pen_pass("layout");
   result->plan = pen_layout(result->topology, result->partition, profile, count);
 }
@@ -157,8 +158,8 @@ static void search(struct pen_result *result, const struct pen_options *options,
   pen_pass("search");
   if (!pen_search_can_time(result->partition, result->cost)) stop_at_costs(result);
   struct pen_search_effort effort = {options->search_seconds, options->search_seed};
-  result->search = pen_search(result->topology, result->partition, result->own, result->cost,
-                              pen_overlap_of(result), &effort, slack);
+  result->search = pen_search(result->topology, result->partition, result->training, result->own,
+                              result->cost, pen_overlap_of(result), &effort, slack);
   result->order = result->search->order;
 }
 
@@ -237,7 +238,7 @@ static const struct pen_order *read_schedule_file(const struct pen_topology *t,
   const struct pen_csv *csv =
       pen_csv_read(t->schedule_path, t->schedule_text, t->schedule_bytes, p, t->pipeline_placement);
   const struct pen_stage_cost *no_cost = pen_new(p->stage_count, sizeof *no_cost);
-  const struct pen_timing *timing = pen_simulate(csv->order, p, no_cost, -1);
+  const struct pen_timing *timing = pen_simulate(csv->order, p, &pen_training_none, no_cost, -1);
   if (!timing->complete) pen_csv_fail_deadlock(csv, p, pen_timing_done(timing, csv->order));
   return csv->order;
 }
@@ -271,7 +272,7 @@ static void build(struct pen_result *result, const char *costs) {
   result->eval = pen_graphs_of(result->topology, &result->partition->stages, false);
   result->own =
       trains ? pen_graphs_of(result->topology, &result->partition->stages, true) : result->eval;
-  pen_note_uses_of_weights(result->partition, result->own);
+  result->training = pen_training_of(result->topology, result->partition, result->own);
   pen_pass("costs");
   if (costs) result->measured = pen_measured_read(costs, result->partition, result->own);
   result->cost = result->measured ? result->measured->cost

@@ -23,6 +23,7 @@
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
+#include "gen/partition/training.h"
 
 double pen_overlap_of(const struct pen_result *result) {
   if (result->measured) return result->measured->overlap;
@@ -83,6 +84,7 @@ static struct pen_view picture_of(FILE *out, const struct pen_result *result,
   const struct pen_timing *timing = result->timing;
   return (struct pen_view){.plan = result->plan,
                            .partition = result->partition,
+                           .training = result->training,
                            .order = timing->whole ? timing->whole_order : result->order,
                            .timing = timing->whole ? timing->whole : timing,
                            .cost = result->cost,
@@ -118,14 +120,14 @@ static void write_comms(FILE *out, const struct pen_result *result,
 static void write_report(FILE *out, const struct pen_result *result,
                          const struct pen_options *options) {
   struct pen_view whole = picture_of(out, result, options);
-  const struct pen_path *path =
-      pen_critical_path(whole.order, result->partition, result->cost, whole.timing);
+  const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->training,
+                                                  result->cost, whole.timing);
   const struct pen_budget *budget =
       result->topology->trains
-          ? pen_budget_of(result->topology, result->partition, result->own, NULL)
+          ? pen_budget_of(result->topology, result->partition, result->training, result->own, NULL)
           : NULL;
-  struct pen_bounds bounds =
-      pen_bounds_of(result->order, result->partition, result->cost, pen_overlap_of(result), budget);
+  struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->training,
+                                           result->cost, pen_overlap_of(result), budget);
   pen_report(out, result->plan, result->timing, whole.order, path, &bounds, result->search);
 }
 

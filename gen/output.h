@@ -18,6 +18,7 @@
 struct pen_result {
   struct pen_topology *topology;
   struct pen_partition *partition;
+  const struct pen_training *training;
   struct pen_shapes shapes;
   const struct pen_stage_cost *cost;
   const struct pen_collective_cost *exchange_cost; /* [stage] */

@@ -13,6 +13,7 @@
 
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/lower/lower.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -142,9 +143,6 @@ struct pen_saved *pen_saved_values_of(const struct pen_partition *partition,
 struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
                                               const struct pen_graph *graph,
                                               const struct pen_cutting *cutting);
-/* Settles the partition's weights_in_w, by the programs of its stages: exchange.c wants it wherever
- * weights are shared out. */
-void pen_note_uses_of_weights(struct pen_partition *partition, struct pen_graph *const *graph);
 /* Whether two stages have the same blocks: they differ in names alone. */
 bool pen_graphs_alike(const struct pen_partition *partition, const struct pen_graph *a,
                       const struct pen_graph *b);
@@ -203,7 +201,7 @@ enum { PEN_GENERATION_LEAST = 64, PEN_GENERATION_MAX = 32 };
 /* Sets the profiles of generation, PEN_GENERATION_MAX at most, and returns how many; none where the
  * model foretells no tokens. */
 size_t pen_generation(const struct pen_topology *topology, const struct pen_partition *partition,
-                      struct pen_profile_input *profile);
+                      const struct pen_training *training, struct pen_profile_input *profile);
 
 /* ---- layout.c, again ---- */
 

@@ -26,6 +26,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/sort.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "runtime/plan/plan.h"
 
 enum { SCRATCH_STEPS = 50000 }; /* of packing one program's scratch */
@@ -446,42 +447,10 @@ struct pen_saved *pen_saved_values_of(const struct pen_partition *partition,
   return list_saved(&filling, find_stays(&filling), count);
 }
 
-/* Whether programs read a weight where UNSHARD brings it together: all but a tied matrix, when
- * weights are shared out. */
-static bool is_unsharded(const struct pen_partition *partition, const struct pen_graph *graph,
-                         uint32_t v) {
-  const struct pen_value *value = &graph->value[v];
-  if (partition->sharding != PEN_SHARD_WEIGHTS || value->role != PEN_ROLE_WEIGHT ||
-      value->weight == graph->tied)
-    return false;
-  const char *shared =
-      graph->topology->model_tie_embeddings ? graph->stages->family->embedding : NULL;
-  return !(shared && strcmp(graph->weight[value->weight].name, shared) == 0);
-}
-
-/* W makes gradients of weights from what F and I keep; but a late loss (late_loss.c) has it make
- * the logits again. */
-static bool reads_unsharded(const struct pen_partition *partition, const struct pen_graph *graph,
-                            const struct pen_op_list *program) {
-  for (size_t i = 0; i < program->count; i++)
-    for (int k = 0; k < PEN_OPERANDS_MAX; k++)
-      if (program->op[i].operand[k] != PEN_NONE &&
-          is_unsharded(partition, graph, program->op[i].operand[k]))
-        return true;
-  return false;
-}
-
-void pen_note_uses_of_weights(struct pen_partition *partition, struct pen_graph *const *graph) {
-  partition->weights_in_w = pen_new(partition->stage_count, sizeof *partition->weights_in_w);
-  for (uint32_t stage = 0; stage < partition->stage_count; stage++)
-    partition->weights_in_w[stage] =
-        reads_unsharded(partition, graph[stage], &graph[stage]->program[PEN_PROGRAM_W]);
-}
-
 static void place_unsharded(struct filling *f) {
   uint64_t *bytes = &f->block[PEN_BASE_UNSHARDED].bytes;
   for (uint32_t v = 0; v < f->graph->value_count; v++) {
-    if (!used_anywhere(f, v) || !is_unsharded(f->partition, f->graph, v)) continue;
+    if (!used_anywhere(f, v) || !pen_value_is_unsharded(f->partition, f->graph, v)) continue;
     f->blocks->base[v] = PEN_BASE_UNSHARDED;
     f->blocks->offset[v] = *bytes;
     *bytes += pen_aligned(f->graph->value[v].bytes);

@@ -19,6 +19,7 @@
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/schedule.h"
 #include "gen/lower/lower.h"
 #include "gen/topology/topology.h"
@@ -32,7 +33,7 @@ static bool can_generate(const struct pen_topology *topology,
 }
 
 size_t pen_generation(const struct pen_topology *topology, const struct pen_partition *partition,
-                      struct pen_profile_input *profile) {
+                      const struct pen_training *training, struct pen_profile_input *profile) {
   size_t count = 0;
   if (!can_generate(topology, partition)) return 0;
   for (int64_t sequence = topology->model_sequence; count == 0 || sequence >= PEN_GENERATION_LEAST;
@@ -42,12 +43,13 @@ size_t pen_generation(const struct pen_topology *topology, const struct pen_part
     struct pen_partition *one = pen_new(1, sizeof *one);
     *one = *partition;
     one->microbatch_count = 1;
-    profile[count++] = (struct pen_profile_input){pen_text("generate_%lld", (long long)sequence),
-                                                  PEN_GENERATE,
-                                                  pen_lower_forward(pen_compose_forward(one), one),
-                                                  pen_graphs_of(window, &one->stages, false),
-                                                  window,
-                                                  one};
+    profile[count++] =
+        (struct pen_profile_input){pen_text("generate_%lld", (long long)sequence),
+                                   PEN_GENERATE,
+                                   pen_lower_forward(pen_compose_forward(one), one, training),
+                                   pen_graphs_of(window, &one->stages, false),
+                                   window,
+                                   one};
   }
   return count;
 }

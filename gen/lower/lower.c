@@ -31,6 +31,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/timing/gradient_exchange.h"
@@ -318,10 +319,11 @@ static void end_step(struct lowering *l, int profile_kind, bool gather_before_up
   }
 }
 
-static struct lowering start(const struct pen_partition *partition, bool backward) {
+static struct lowering start(const struct pen_partition *partition,
+                             const struct pen_training *training, bool backward) {
   struct lowering l = {.partition = partition,
                        .out = pen_new(1, sizeof(struct pen_lowered)),
-                       .joins = backward && partition->joins};
+                       .joins = backward && training->adds_tied_gradient};
   l.ties_ranks = l.joins && owner_of_tie(&l) != head_of_tie(&l);
   size_t slots = (size_t)partition->stage_count * partition->microbatch_count;
   l.out->rank_count = partition->rank_count;
@@ -394,12 +396,12 @@ static void append_compute(struct lowering *l, uint32_t rank, const struct pen_c
 }
 
 struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_partition *partition,
-                              const struct pen_timing *timing, int profile_kind,
-                              bool gather_before_update) {
-  struct lowering l = start(partition, profile_kind == PEN_TRAIN);
+                              const struct pen_training *training, const struct pen_timing *timing,
+                              int profile_kind) {
+  struct lowering l = start(partition, training, profile_kind == PEN_TRAIN);
   l.running = pen_new(partition->rank_count, sizeof *l.running);
   l.exchange = timing->exchange ? timing->exchange
-                                : pen_collectives_of(order, partition, NULL, NULL,
+                                : pen_collectives_of(order, partition, training, NULL, NULL,
                                                      PEN_COLLECTIVES_LAST, profile_kind);
   reserve(&l, order);
   size_t count;
@@ -421,15 +423,17 @@ struct pen_lowered *pen_lower(const struct pen_order *order, const struct pen_pa
     if (last) push(&l, (struct pending){ends, count, HEAD_GRADIENT, partition->stage_count - 1, 0});
   }
   deliver(&l, (double)INFINITY);
-  end_step(&l, profile_kind, gather_before_update);
+  end_step(&l, profile_kind, training->waits_for_norm);
   return l.out;
 }
 
 struct pen_lowered *pen_lower_forward(const struct pen_order *order,
-                                      const struct pen_partition *partition) {
+                                      const struct pen_partition *partition,
+                                      const struct pen_training *training) {
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++) cost[s].forward = 1;
-  return pen_lower(order, partition, pen_simulate(order, partition, cost, -1), PEN_EVAL, false);
+  return pen_lower(order, partition, training, pen_simulate(order, partition, training, cost, -1),
+                   PEN_EVAL);
 }
 
 struct pen_order *pen_order_of_actions(struct pen_action *const *action, const uint32_t *count,
@@ -450,11 +454,12 @@ struct pen_order *pen_order_of_actions(struct pen_action *const *action, const u
 }
 
 struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint32_t *count,
-                                    const struct pen_partition *partition, int profile_kind,
-                                    bool gather_before_update) {
-  struct lowering l = start(partition, profile_kind == PEN_TRAIN);
-  l.exchange = pen_collectives_of(pen_order_of_actions(action, count, partition->rank_count),
-                                  partition, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
+                                    const struct pen_partition *partition,
+                                    const struct pen_training *training, int profile_kind) {
+  struct lowering l = start(partition, training, profile_kind == PEN_TRAIN);
+  l.exchange =
+      pen_collectives_of(pen_order_of_actions(action, count, partition->rank_count), partition,
+                         training, NULL, NULL, PEN_COLLECTIVES_LAST, profile_kind);
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
@@ -480,6 +485,6 @@ struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint
   if (l.ties_ranks)
     enter(&l, HEAD_GRADIENT, partition->stage_count - 1,
           0); /* given rows have no time: behind all others */
-  end_step(&l, profile_kind, gather_before_update);
+  end_step(&l, profile_kind, training->waits_for_norm);
   return l.out;
 }

@@ -5,4 +5,6 @@ libgen_a_SOURCES += \
   %reldir%/block_cost.c \
   %reldir%/block_cost.h \
   %reldir%/partition.c \
-  %reldir%/partition.h
+  %reldir%/partition.h \
+  %reldir%/training.c \
+  %reldir%/training.h

@@ -280,8 +280,6 @@ struct pen_partition *pen_partition(const struct pen_topology *t, const struct p
   partition->microbatch_count = (uint32_t)t->pipeline_microbatches;
   partition->replica_count = (uint32_t)t->data_parallel_replicas;
   partition->sharding = sharding_of(t);
-  partition->reshards_each_use =
-      t->data_parallel_reshard && !strcmp(t->data_parallel_reshard, "use");
   partition->stages.stage_count = partition->stage_count;
   partition->stages.span = pen_new(partition->stage_count, sizeof *partition->stages.span);
   partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
@@ -292,8 +290,5 @@ struct pen_partition *pen_partition(const struct pen_topology *t, const struct p
   cut_model(t, partition, costs, first_block);
   fill_spans(partition, first_block);
   pen_partition_place(partition, !strcmp(t->pipeline_placement, "v"));
-  partition->gathers = t->trains && t->optimizer_clip_norm > 0;
-  partition->joins = t->model_tie_embeddings && family->embedding && t->trains &&
-                     !pen_weight_is_frozen(t, family->embedding);
   return partition;
 }

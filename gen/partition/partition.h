@@ -22,13 +22,6 @@ struct pen_partition {
   enum pen_sharding sharding; /* NONE with one replica, and where nothing is sharded */
   struct pen_stages stages;   /* the blocks of each stage */
   uint32_t *rank_of;          /* [stage_count] */
-  bool reshards_each_use;     /* data_parallel.reshard */
-  bool *weights_in_w; /* [stage]: its W, too, reads weights that UNSHARD gathers; null until the
-                         programs are known */
-  bool joins;   /* a tied matrix is trained: the head's gradient is added to the embedding's once a
-                   step (struct pen_tie) */
-  bool gathers; /* no rank runs the optimizer before all ranks have published their norms
-                   (clip_norm) */
 };
 
 struct pen_block_costs; /* gen/partition/block_cost.h */

@@ -5,6 +5,7 @@
 #include "gen/search/search.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
@@ -43,6 +44,7 @@ static uint32_t need_of(uint32_t kind, uint32_t stage, uint32_t microbatch, uint
 }
 
 struct pen_search_problem *pen_search_problem(const struct pen_partition *partition,
+                                              const struct pen_training *training,
                                               const struct pen_stage_cost *cost,
                                               double overlap_cost, const struct pen_budget *budget,
                                               bool by_span) {
@@ -71,6 +73,7 @@ struct pen_search_problem *pen_search_problem(const struct pen_partition *partit
   struct pen_search_problem *search = pen_new(1, sizeof *search);
   *search = (struct pen_search_problem){
       .partition = partition,
+      .training = training,
       .stage_cost = cost,
       .least_cost = least,
       .overlap_cost = overlap_cost,
@@ -88,7 +91,7 @@ struct pen_search_problem *pen_search_problem(const struct pen_partition *partit
       .whole = whole,
       .any_whole = any_whole,
       .work = work,
-      .after = pen_tied_weight_tail(partition, cost)};
+      .after = pen_tied_weight_tail(partition, training, cost)};
   return search;
 }
 
@@ -193,5 +196,5 @@ const struct pen_timing *pen_search_fuse(const struct pen_search_problem *c,
     order->count[rank] = kept;
   }
   for (uint32_t stage = 0; stage < c->stage_count; stage++) shared += c->stage_cost[stage].shared;
-  return shared > 0 ? pen_simulate(order, c->partition, c->stage_cost, -1) : timing;
+  return shared > 0 ? pen_simulate(order, c->partition, c->training, c->stage_cost, -1) : timing;
 }

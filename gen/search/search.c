@@ -39,6 +39,7 @@
 #include "gen/search/seeds.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
@@ -90,7 +91,8 @@ static bool is_better(const struct pen_search_side *side, const struct pen_timin
 static void offer(struct pen_search_side *side, const uint32_t *list, const char *from) {
   const struct pen_search_problem *c = side->search;
   struct pen_order *order = pen_search_order(c, list);
-  const struct pen_timing *timing = pen_simulate(order, c->partition, c->stage_cost, -1);
+  const struct pen_timing *timing =
+      pen_simulate(order, c->partition, c->training, c->stage_cost, -1);
   if (!is_better(side, timing)) return;
   side->order = order;
   side->timing = timing;
@@ -126,7 +128,8 @@ static struct pen_order *any_order(const struct pen_search_problem *c) {
 static double bound_of(const struct pen_search_side *side, const struct pen_order *order,
                        double overlap, bool other) {
   const struct pen_search_problem *c = side->search;
-  struct pen_bounds bounds = pen_bounds_of(order, c->partition, c->least_cost, overlap, c->budget);
+  struct pen_bounds bounds =
+      pen_bounds_of(order, c->partition, c->training, c->least_cost, overlap, c->budget);
   return c->by_span != other ? bounds.span.greatest : bounds.makespan.greatest;
 }
 
@@ -312,6 +315,7 @@ bool pen_search_can_time(const struct pen_partition *partition, const struct pen
 struct task {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
+  const struct pen_training *training;
   struct pen_graph *const *graph;
   const struct pen_stage_cost *cost;
   double overlap_cost;
@@ -333,9 +337,11 @@ static void search_by(const struct task *task, bool by_span, struct pen_search_s
   for (int i = 0; i < 2; i++) {
     if (!task->tries[i]) continue;
     const struct pen_partition *here = placed(task->partition, i);
-    const struct pen_budget *budget = pen_budget_of(task->topology, here, task->graph, task->slack);
+    const struct pen_budget *budget =
+        pen_budget_of(task->topology, here, task->training, task->graph, task->slack);
     side[i] = begin(
-        task->topology, pen_search_problem(here, task->cost, task->overlap_cost, budget, by_span),
+        task->topology,
+        pen_search_problem(here, task->training, task->cost, task->overlap_cost, budget, by_span),
         placements[i], work / STARTS_SHARE / (uint64_t)(task->tries[0] + task->tries[1]));
     for (uint32_t round = 0; round + 1 < ROUNDS; round++) run_round(side[i], round, work, seed);
   }
@@ -376,15 +382,16 @@ static void count_work(struct pen_search *search, struct pen_search_side *const 
 }
 
 struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *partition,
-                              struct pen_graph *const *graph, const struct pen_stage_cost *cost,
-                              double overlap_cost, const struct pen_search_effort *effort,
-                              const double *slack) {
+                              const struct pen_training *training, struct pen_graph *const *graph,
+                              const struct pen_stage_cost *cost, double overlap_cost,
+                              const struct pen_search_effort *effort, const double *slack) {
   bool free =
       !t->has_pipeline_placement && partition->stages_per_rank > 1 && partition->rank_count > 1;
   bool by_span = !strcmp(t->pipeline_objective, "span"),
        zigzag = !strcmp(t->pipeline_placement, "v");
-  const struct task task = {
-      t, partition, graph, cost, overlap_cost, effort, slack, {free || !zigzag, free || zigzag}};
+  const struct task task = {t,      partition, training,
+                            graph,  cost,      overlap_cost,
+                            effort, slack,     {free || !zigzag, free || zigzag}};
   struct pen_search *search = pen_new(1, sizeof *search);
   struct pen_search_side *other[2] = {NULL, NULL};
   search->objective = t->pipeline_objective;

@@ -12,6 +12,7 @@
 
 #include "gen/timing/lower_bound.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
@@ -45,6 +46,7 @@ struct pen_search_cell {
  * place. */
 struct pen_search_problem {
   const struct pen_partition *partition;
+  const struct pen_training *training;
   const struct pen_stage_cost *stage_cost;
   const struct pen_stage_cost
       *least_cost;     /* the same, but W as if it came as part of B: for bounds */
@@ -67,6 +69,7 @@ struct pen_search_problem {
 };
 
 struct pen_search_problem *pen_search_problem(const struct pen_partition *partition,
+                                              const struct pen_training *training,
                                               const struct pen_stage_cost *cost,
                                               double overlap_cost, const struct pen_budget *budget,
                                               bool by_span);
@@ -236,9 +239,9 @@ bool pen_search_can_time(const struct pen_partition *partition, const struct pen
 /* Searches for the topology's schedule. Sets the placement of partition and topology where it chose
  * one. `slack`: see pen_budget_of(). */
 struct pen_search *pen_search(struct pen_topology *topology, struct pen_partition *partition,
-                              struct pen_graph *const *graph, const struct pen_stage_cost *cost,
-                              double overlap_cost, const struct pen_search_effort *effort,
-                              const double *slack);
+                              const struct pen_training *training, struct pen_graph *const *graph,
+                              const struct pen_stage_cost *cost, double overlap_cost,
+                              const struct pen_search_effort *effort, const double *slack);
 
 /* Whether a named order is better than the one found, if one was. */
 bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named);

@@ -11,6 +11,7 @@
 #include "gen/timing/timing.h"
 #include "gen/topology/topology.h"
 #include "gen/topology/schedule_table.h"
+#include "gen/partition/training.h"
 
 static double energy(struct pen_search_value value) { return value.greatest + 0.01 * value.mean; }
 
@@ -40,7 +41,8 @@ static void try_named(struct pen_search_seeds *starts, const struct pen_topology
   struct pen_order *order = pen_compose(topology, c->partition);
   struct pen_search_value value;
   starts->tried++;
-  struct pen_timing *timing = pen_simulate(order, c->partition, c->stage_cost, c->overlap_cost);
+  struct pen_timing *timing =
+      pen_simulate(order, c->partition, c->training, c->stage_cost, c->overlap_cost);
   if (!timing->complete) return;
   bool fits = pen_budget_holds(c->budget, order);
   starts->named = pen_grow(starts->named, &starts->named_capacity, starts->named_count + 1,

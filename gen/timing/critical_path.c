@@ -20,6 +20,7 @@
 #include "gen/schedule/action_text.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
@@ -27,6 +28,7 @@
 struct search {
   const struct pen_order *order;
   const struct pen_partition *partition;
+  const struct pen_training *training;
   const struct pen_stage_cost *cost;
   const struct pen_timing *timing;
   uint32_t *place[2]; /* F, backward: [stage * microbatches + microbatch]: index in the list of the
@@ -93,7 +95,8 @@ static bool go_back(const struct search *search, struct pen_path_step *step,
 /* What ends the step; `rest`: what follows it on its rank. */
 static struct pen_path_step last_step(const struct search *search, double *rest) {
   struct pen_path_step last = {.end = -1};
-  double *after = pen_tied_weight_tail(search->partition, search->cost), latest = -1;
+  double *after = pen_tied_weight_tail(search->partition, search->training, search->cost),
+         latest = -1;
   for (uint32_t rank = 0; rank < search->order->rank_count; rank++) {
     uint32_t count = search->order->count[rank];
     if (count == 0 || search->timing->end[rank][count - 1] + after[rank] <= latest) continue;
@@ -125,9 +128,11 @@ static void conclude(struct pen_path *path) {
 
 struct pen_path *pen_critical_path(const struct pen_order *order,
                                    const struct pen_partition *partition,
+                                   const struct pen_training *training,
                                    const struct pen_stage_cost *cost,
                                    const struct pen_timing *timing) {
-  struct search search = {.order = order, .partition = partition, .cost = cost, .timing = timing};
+  struct search search = {
+      .order = order, .partition = partition, .training = training, .cost = cost, .timing = timing};
   struct pen_path *path = pen_new(1, sizeof *path);
   size_t capacity = 0;
   find_places(&search);

@@ -6,6 +6,7 @@
 #include <stdio.h>
 
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 
@@ -38,6 +39,7 @@ struct pen_path {
  * messages as that allows. Linear in the actions. */
 struct pen_path *pen_critical_path(const struct pen_order *order,
                                    const struct pen_partition *partition,
+                                   const struct pen_training *training,
                                    const struct pen_stage_cost *cost,
                                    const struct pen_timing *timing);
 

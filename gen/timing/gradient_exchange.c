@@ -28,6 +28,7 @@
 
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/timing/gradient_exchange.h"
@@ -61,7 +62,8 @@ static int compare_gradients(const void *a, const void *b) {
 /* The gradients of a rank's stages, by when they are whole: before the first action behind the last
  * that adds, which is not the second of a pair. */
 static struct gradient *gradients_of(const struct pen_order *order,
-                                     const struct pen_partition *partition, uint32_t rank,
+                                     const struct pen_partition *partition,
+                                     const struct pen_training *training, uint32_t rank,
                                      size_t *count) {
   struct gradient *gradient = pen_new(partition->stage_count, sizeof *gradient);
   uint32_t *place = pen_new(partition->stage_count, sizeof *place);
@@ -75,25 +77,24 @@ static struct gradient *gradients_of(const struct pen_order *order,
     const struct pen_compute *action = &order->action[rank][index];
     if (adds(action)) gradient[place[action->stage]].whole = index + (action->overlaps ? 2 : 1);
   }
-  for (size_t i = 0; i < *count && partition->joins; i++)
+  for (size_t i = 0; i < *count && training->adds_tied_gradient; i++)
     if (gradient[i].stage == 0) gradient[i].whole = PEN_AFTER_TIED_GRAD;
   qsort(gradient, *count, sizeof *gradient, compare_gradients);
   return gradient;
 }
 
 /* Whether an action reads weights of its stage. */
-static bool reads_weights(const struct pen_partition *partition, const struct pen_compute *action) {
-  return action->kind != PEN_W ||
-         (partition->weights_in_w && partition->weights_in_w[action->stage]);
+static bool reads_weights(const struct pen_training *training, const struct pen_compute *action) {
+  return action->kind != PEN_W || (training->weights_in_w && training->weights_in_w[action->stage]);
 }
 
 /* Whether an action, or the other of its pair, that starts at `index` reads the weights of a stage,
  * or of another. */
-static bool uses(const struct pen_order *order, const struct pen_partition *partition,
-                 uint32_t rank, uint32_t index, uint32_t stage, bool another) {
+static bool uses(const struct pen_order *order, const struct pen_training *training, uint32_t rank,
+                 uint32_t index, uint32_t stage, bool another) {
   const struct pen_compute *action = &order->action[rank][index];
-  bool any = reads_weights(partition, action) && (action->stage == stage) != another;
-  return any || (action->overlaps && reads_weights(partition, &action[1]) &&
+  bool any = reads_weights(training, action) && (action->stage == stage) != another;
+  return any || (action->overlaps && reads_weights(training, &action[1]) &&
                  (action[1].stage == stage) != another);
 }
 
@@ -101,16 +102,17 @@ static bool uses(const struct pen_order *order, const struct pen_partition *part
  * last one, or around each run of uses between which the rank uses no other stage. Both of a pair
  * use theirs at once. */
 static void add_uses(const struct pen_order *order, const struct pen_partition *partition,
-                     uint32_t rank, uint8_t kind, struct task *task, size_t *count) {
+                     const struct pen_training *training, uint32_t rank, uint8_t kind,
+                     struct task *task, size_t *count) {
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     bool whole = false;
     uint32_t past = 0;
     if (partition->rank_of[stage] != rank) continue;
     for (uint32_t index = 0; index < order->count[rank];
          index += order->action[rank][index].overlaps ? 2 : 1) {
-      bool used = uses(order, partition, rank, index, stage, false);
-      bool ends = whole && !used && partition->reshards_each_use &&
-                  uses(order, partition, rank, index, stage, true);
+      bool used = uses(order, training, rank, index, stage, false);
+      bool ends = whole && !used && training->reshards_each_use &&
+                  uses(order, training, rank, index, stage, true);
       if (ends && kind == PEN_RESHARD)
         task[(*count)++] = (struct task){{past, kind, (uint16_t)stage}, 0, NULL, 0, true};
       if (used && !whole && kind == PEN_UNSHARD)
@@ -125,26 +127,27 @@ static void add_uses(const struct pen_order *order, const struct pen_partition *
 
 /* The rows of a rank, kind by kind; each kind in the order in which gradients are whole. */
 static struct task *tasks_of(const struct pen_order *order, const struct pen_partition *partition,
-                             uint32_t rank, const struct pen_collective_cost *cost,
-                             int profile_kind, size_t *count) {
+                             const struct pen_training *training, uint32_t rank,
+                             const struct pen_collective_cost *cost, int profile_kind,
+                             size_t *count) {
   const uint8_t kinds[] = {
       PEN_GRAD_READY, PEN_REDUCE_SCATTER,
       partition->sharding == PEN_SHARD_NONE ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT};
   size_t gradients, kind_count = sizeof kinds;
-  struct gradient *gradient = gradients_of(order, partition, rank, &gradients);
+  struct gradient *gradient = gradients_of(order, partition, training, rank, &gradients);
   bool cuts_weights = partition->sharding == PEN_SHARD_WEIGHTS;
   struct task *task = pen_new(
       kind_count * gradients + (cuts_weights ? 4 * ((size_t)order->count[rank] + 1) : 0) + 1,
       sizeof *task);
   *count = 0;
-  if (cuts_weights) add_uses(order, partition, rank, PEN_RESHARD, task, count);
-  if (cuts_weights) add_uses(order, partition, rank, PEN_UNSHARD, task, count);
+  if (cuts_weights) add_uses(order, partition, training, rank, PEN_RESHARD, task, count);
+  if (cuts_weights) add_uses(order, partition, training, rank, PEN_UNSHARD, task, count);
   if (profile_kind != PEN_TRAIN) return task;
   for (size_t kind = 0; kind < kind_count; kind++)
     for (size_t i = 0; i < gradients; i++) {
       const struct gradient *g = &gradient[i];
       if (kinds[kind] == PEN_ALL_GATHER_WEIGHT && cuts_weights &&
-          !(partition->joins && g->stage == 0))
+          !(training->adds_tied_gradient && g->stage == 0))
         continue;
       uint32_t last = g->whole > order->count[rank] ? g->whole : order->count[rank];
       bool moves = kinds[kind] == PEN_REDUCE_SCATTER || kinds[kind] == PEN_ALL_GATHER_GRAD;
@@ -205,6 +208,7 @@ static struct pen_collective *sort_rows(const struct task *task, size_t count) {
 
 struct pen_collectives *pen_collectives_of(const struct pen_order *order,
                                            const struct pen_partition *partition,
+                                           const struct pen_training *training,
                                            const struct pen_timing *timing,
                                            const struct pen_collective_cost *cost,
                                            enum pen_collectives_rule rule, int profile_kind) {
@@ -216,7 +220,7 @@ struct pen_collectives *pen_collectives_of(const struct pen_order *order,
   exchange->row = pen_new(order->rank_count, sizeof *exchange->row);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) {
     size_t count;
-    struct task *task = tasks_of(order, partition, rank, cost, profile_kind, &count);
+    struct task *task = tasks_of(order, partition, training, rank, cost, profile_kind, &count);
     if (rule != PEN_COLLECTIVES_LAST)
       fill_pauses(task, count, timing->start[rank], timing->end[rank], order->count[rank],
                   rule == PEN_COLLECTIVES_FITTING);

@@ -4,6 +4,7 @@
 
 #include "gen/timing/timing.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "runtime/plan/plan.h"
 
@@ -43,6 +44,7 @@ enum pen_collectives_rule {
  * LAST wants neither. Null with one replica, and where nothing is trained. */
 struct pen_collectives *pen_collectives_of(const struct pen_order *order,
                                            const struct pen_partition *partition,
+                                           const struct pen_training *training,
                                            const struct pen_timing *timing,
                                            const struct pen_collective_cost *cost,
                                            enum pen_collectives_rule rule, int profile_kind);

@@ -38,6 +38,7 @@
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
@@ -329,6 +330,7 @@ static void conclude(struct pen_bound *bound) {
 
 struct pen_bounds pen_bounds_of(const struct pen_order *order,
                                 const struct pen_partition *partition,
+                                const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost,
                                 const struct pen_budget *budget) {
   uint32_t stages = partition->stage_count;
@@ -339,7 +341,7 @@ struct pen_bounds pen_bounds_of(const struct pen_order *order,
                     budget,
                     .least = pen_new(stages, sizeof *b.least),
                     .sum = pen_new(order->rank_count, sizeof *b.sum),
-                    .after = pen_tied_weight_tail(partition, cost),
+                    .after = pen_tied_weight_tail(partition, training, cost),
                     .before = pen_new(stages, sizeof(double)),
                     .down = pen_new(stages, sizeof(double)),
                     .back = pen_new(stages, sizeof(double)),

@@ -4,6 +4,7 @@
 
 #include "gen/timing/memory_budget.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 
@@ -25,6 +26,7 @@ struct pen_bounds {
  * without limit. O(actions + stages). */
 struct pen_bounds pen_bounds_of(const struct pen_order *order,
                                 const struct pen_partition *partition,
+                                const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost,
                                 const struct pen_budget *budget);
 

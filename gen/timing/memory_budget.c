@@ -16,6 +16,7 @@
 #include "gen/layout/layout.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -83,6 +84,7 @@ static double resident_bytes(const struct pen_partition *partition, struct pen_g
 
 static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
                                           const struct pen_partition *partition,
+                                          const struct pen_training *training,
                                           struct pen_graph *const *graph, const double *slack) {
   struct pen_budget *budget = pen_budget_none(partition->rank_count, partition->stage_count);
   budget->limited = budget->estimated = true;
@@ -92,20 +94,21 @@ static struct pen_budget *budget_in_bytes(const struct pen_topology *t,
                           resident_bytes(partition, graph, rank) - (slack ? slack[rank] : 0);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     double unsharded = hold_bytes(partition, graph[stage], budget->hold[stage]);
-    if (!partition->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
-    for (int p = 0; p < PEN_PROGRAMS && partition->reshards_each_use; p++)
+    if (!training->reshards_each_use) budget->limit[partition->rank_of[stage]] -= unsharded;
+    for (int p = 0; p < PEN_PROGRAMS && training->reshards_each_use; p++)
       budget->hold[stage][p].peak += unsharded;
-    budget->whole[stage] = partition->reshards_each_use ? unsharded : 0;
+    budget->whole[stage] = training->reshards_each_use ? unsharded : 0;
   }
   return budget;
 }
 
 struct pen_budget *pen_budget_of(const struct pen_topology *t,
                                  const struct pen_partition *partition,
+                                 const struct pen_training *training,
                                  struct pen_graph *const *graph, const double *slack) {
   if (!t->has_pipeline_live_limit && !t->memory_limit_mib)
     return pen_budget_none(partition->rank_count, partition->stage_count);
-  if (!t->has_pipeline_live_limit) return budget_in_bytes(t, partition, graph, slack);
+  if (!t->has_pipeline_live_limit) return budget_in_bytes(t, partition, training, graph, slack);
   double *weight = pen_new(partition->stage_count, sizeof *weight);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     struct pen_hold hold[PEN_PROGRAMS] = {{0, 0}};

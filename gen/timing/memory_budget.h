@@ -5,6 +5,7 @@
 
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/topology/topology.h"
 
@@ -38,6 +39,7 @@ struct pen_budget *pen_budget_live(uint32_t rank_count, uint32_t stage_count, do
  * holds in bytes is an estimate from its programs, which layout then confirms or not. */
 struct pen_budget *pen_budget_of(const struct pen_topology *topology,
                                  const struct pen_partition *partition,
+                                 const struct pen_training *training,
                                  struct pen_graph *const *graph, const double *slack);
 
 /* Whether an order keeps within the budget at every action. */

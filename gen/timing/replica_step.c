@@ -13,6 +13,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/timing/gradient_exchange.h"
@@ -78,20 +79,22 @@ static void take_actions(struct pen_timing *timing, const struct pen_order *join
 
 struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      const struct pen_partition *partition,
+                                     const struct pen_training *training,
                                      const struct pen_stage_cost *cost,
                                      const struct pen_collective_cost *exchange_cost,
                                      double overlap_cost, int profile_kind, bool given) {
-  struct pen_timing *timing = pen_simulate(order, partition, cost, overlap_cost);
+  struct pen_timing *timing = pen_simulate(order, partition, training, cost, overlap_cost);
   struct pen_timing *best = NULL;
   if (!timing->complete || !isfinite(timing->makespan)) return timing;
   for (int rule = given ? PEN_COLLECTIVES_LAST : PEN_COLLECTIVES_FITTING;
        rule < PEN_COLLECTIVES_RULES; rule++) {
-    const struct pen_collectives *exchange = pen_collectives_of(
-        order, partition, timing, exchange_cost, (enum pen_collectives_rule)rule, profile_kind);
+    const struct pen_collectives *exchange =
+        pen_collectives_of(order, partition, training, timing, exchange_cost,
+                           (enum pen_collectives_rule)rule, profile_kind);
     if (!exchange) return timing;
     const struct pen_order *joint = join(order, exchange);
     struct pen_timing *whole =
-        pen_simulate_collectives(joint, partition, cost, exchange_cost, overlap_cost);
+        pen_simulate_collectives(joint, partition, training, cost, exchange_cost, overlap_cost);
     if (!whole->complete)
       pen_stop(70, "step timing: the exchange between replicas holds up the step");
     if (best && !(whole->makespan < best->makespan)) continue;

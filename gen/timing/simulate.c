@@ -16,6 +16,7 @@
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/timing/gradient_exchange.h"
@@ -30,6 +31,7 @@ struct lane {
 struct run {
   const struct pen_order *order;
   const struct pen_partition *partition;
+  const struct pen_training *training;
   const struct pen_stage_cost *cost;
   const struct pen_collective_cost *exchange_cost; /* null: there are no rows of the exchange */
   double overlap_cost;
@@ -173,13 +175,14 @@ static void advance(struct run *run, uint32_t rank) {
 /* ---- the whole ---- */
 
 static struct run begin(const struct pen_order *order, const struct pen_partition *partition,
-                        const struct pen_stage_cost *cost,
+                        const struct pen_training *training, const struct pen_stage_cost *cost,
                         const struct pen_collective_cost *exchange_cost, double overlap_cost) {
   uint32_t ranks = order->rank_count;
   size_t cells = (size_t)partition->stage_count * partition->microbatch_count;
   struct pen_timing *timing = pen_new(1, sizeof *timing);
   struct run run = {.order = order,
                     .partition = partition,
+                    .training = training,
                     .cost = cost,
                     .exchange_cost = exchange_cost,
                     .overlap_cost = overlap_cost,
@@ -223,7 +226,7 @@ static bool ends_of(const struct pen_order *order, uint32_t rank, uint32_t *firs
 static void conclude(struct run *run) {
   struct pen_timing *timing = run->timing;
   double begins = INFINITY, ends = -INFINITY,
-         *after = pen_tied_weight_tail(run->partition, run->cost);
+         *after = pen_tied_weight_tail(run->partition, run->training, run->cost);
   for (uint32_t rank = 0; rank < run->order->rank_count; rank++) {
     uint32_t first, last;
     if (run->order->count[rank] == 0) continue;
@@ -244,10 +247,11 @@ static void conclude(struct run *run) {
 
 struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_partition *partition,
+                                            const struct pen_training *training,
                                             const struct pen_stage_cost *cost,
                                             const struct pen_collective_cost *exchange_cost,
                                             double overlap_cost) {
-  struct run run = begin(order, partition, cost, exchange_cost, overlap_cost);
+  struct run run = begin(order, partition, training, cost, exchange_cost, overlap_cost);
   for (uint32_t rank = 0; rank < order->rank_count; rank++) wake(&run, rank);
   while (run.heap_count > 0) advance(&run, pop(&run));
   struct pen_timing *timing = run.timing;
@@ -264,10 +268,13 @@ struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
 
 struct pen_timing *pen_simulate(const struct pen_order *order,
                                 const struct pen_partition *partition,
+                                const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost) {
-  struct pen_timing *timing = pen_simulate_collectives(order, partition, cost, NULL, overlap_cost);
+  struct pen_timing *timing =
+      pen_simulate_collectives(order, partition, training, cost, NULL, overlap_cost);
   if (!timing->complete) return timing;
-  double bound = pen_bounds_of(order, partition, cost, overlap_cost, NULL).makespan.greatest;
+  double bound =
+      pen_bounds_of(order, partition, training, cost, overlap_cost, NULL).makespan.greatest;
   timing->lower_bound = pen_bound_rounded(bound, timing->makespan);
   timing->gap =
       timing->lower_bound > 0 ? (timing->makespan - timing->lower_bound) / timing->lower_bound : 0;

@@ -15,15 +15,17 @@
  * alone (design.md section 8). */
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/timing/timing.h"
 
 double *pen_tied_weight_tail(const struct pen_partition *partition,
+                             const struct pen_training *training,
                              const struct pen_stage_cost *cost) {
   double *after = pen_new(partition->rank_count, sizeof *after);
   uint32_t last = partition->stage_count - 1, owner = partition->rank_of[0],
            head = partition->rank_of[last];
-  if (!partition->joins || owner == head) return after;
-  for (uint32_t rank = 0; partition->gathers && rank < partition->rank_count; rank++)
+  if (!training->adds_tied_gradient || owner == head) return after;
+  for (uint32_t rank = 0; training->waits_for_norm && rank < partition->rank_count; rank++)
     after[rank] = cost[0].send;
   after[owner] = cost[0].send;
   after[head] = cost[last].send + cost[0].send;

@@ -10,6 +10,7 @@
 #include <stdint.h>
 
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 
 /* Seconds, or whatever unit the file's costs are in, of one action of one stage. */
@@ -55,6 +56,7 @@ struct pen_timing {
  * overlap_cost < 0, the sum) and both end together. */
 struct pen_timing *pen_simulate(const struct pen_order *order,
                                 const struct pen_partition *partition,
+                                const struct pen_training *training,
                                 const struct pen_stage_cost *cost, double overlap_cost);
 
 /* [rank]: how many actions of an order that cannot finish can run. */
@@ -65,18 +67,21 @@ uint32_t *pen_timing_done(const struct pen_timing *timing, const struct pen_orde
  * run alike. */
 struct pen_timing *pen_simulate_collectives(const struct pen_order *order,
                                             const struct pen_partition *partition,
+                                            const struct pen_training *training,
                                             const struct pen_stage_cost *cost,
                                             const struct pen_collective_cost *exchange_cost,
                                             double overlap_cost);
 
 /* [rank]: from the end of its last action until a training step is over, whatever the others do. */
 double *pen_tied_weight_tail(const struct pen_partition *partition,
+                             const struct pen_training *training,
                              const struct pen_stage_cost *cost);
 
 /* pen_simulate(), and with replicas the exchange between them: by whatever rule the step is
  * shortest; `given`: by LAST. */
 struct pen_timing *pen_simulate_step(const struct pen_order *order,
                                      const struct pen_partition *partition,
+                                     const struct pen_training *training,
                                      const struct pen_stage_cost *cost,
                                      const struct pen_collective_cost *exchange_cost,
                                      double overlap_cost, int profile_kind, bool given);

@@ -13,6 +13,7 @@
 #include "gen/views/view.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
@@ -213,8 +214,8 @@ static void draw_arrows(const struct drawing *d) {
 
 static void draw_critical(const struct drawing *d) {
   const struct pen_view *picture = d->picture;
-  const struct pen_path *path =
-      pen_critical_path(picture->order, picture->partition, picture->cost, picture->timing);
+  const struct pen_path *path = pen_critical_path(
+      picture->order, picture->partition, picture->training, picture->cost, picture->timing);
   fputs("<g fill=\"none\" stroke=\"#000\" stroke-width=\"1.4\">\n", d->out);
   for (size_t i = 0; i < path->count; i++) {
     const struct pen_path_step *step = &path->step[i];

@@ -16,6 +16,7 @@
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
+#include "gen/partition/training.h"
 
 enum { KINDS = PEN_ACTION_KINDS, PATH_LINES = 12 };
 
@@ -174,9 +175,10 @@ static void print_path(const struct chart *chart) {
   size_t bytes = 0;
   FILE *lines = open_memstream(&text, &bytes);
   if (!lines) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
-  pen_path_print(
-      lines, pen_critical_path(picture->order, picture->partition, picture->cost, picture->timing),
-      picture->order, PATH_LINES);
+  pen_path_print(lines,
+                 pen_critical_path(picture->order, picture->partition, picture->training,
+                                   picture->cost, picture->timing),
+                 picture->order, PATH_LINES);
   fclose(lines);
   for (char *line = text, *next; *line; line = next) {
     next = line + strcspn(line, "\n");

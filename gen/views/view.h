@@ -14,6 +14,7 @@
 struct pen_view {
   const struct pen_plan *plan;
   const struct pen_partition *partition;
+  const struct pen_training *training;
   const struct pen_order *order;
   const struct pen_timing *timing; /* complete */
   const struct pen_stage_cost *cost;

@@ -12,6 +12,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/schedule.h"
 #include "gen/lower/lower.h"
 #include "gen/verify/verify.h"
@@ -223,11 +224,10 @@ static _Noreturn void take_order(const struct whole *w, const char *path, uint64
                                      p->microbatch_count, PEN_TRAIN},
           &problem))
     pen_stop(PEN_EXIT_DATA, "%s", problem.reason);
-  struct pen_lowered *given =
-      pen_lower_given(action, count, p, PEN_TRAIN, w->topology->optimizer_clip_norm > 0);
+  struct pen_lowered *given = pen_lower_given(action, count, p, w->training, PEN_TRAIN);
   struct pen_profile_input profile[] = {
       {"train", PEN_TRAIN, given, pen_graphs_of(w->topology, &p->stages, true), NULL, NULL},
-      {"eval", PEN_EVAL, pen_lower_forward(pen_compose_forward(p), p),
+      {"eval", PEN_EVAL, pen_lower_forward(pen_compose_forward(p), p, w->training),
        pen_graphs_of(w->topology, &p->stages, false), NULL, NULL},
   };
   struct pen_plan *plan = pen_layout(w->topology, p, profile, 2);

@@ -5,6 +5,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
@@ -177,12 +178,12 @@ static void check_order(const char *schedule, const struct pen_order *order,
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     cost[stage] = (struct pen_stage_cost){1, 1, 1, 0.25, 0};
-  struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+  struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
   uint32_t shape[] = {partition->rank_count, partition->stages_per_rank,
                       partition->microbatch_count};
   if (!timing->complete)
     fail_msg("%s, %u x %u x %u never ends", schedule, shape[0], shape[1], shape[2]);
-  struct pen_lowered *lowered = pen_lower(order, partition, timing, kind, false);
+  struct pen_lowered *lowered = pen_lower(order, partition, &pen_training_none, timing, kind);
   if (!pen_verify_actions(
           &(struct pen_action_lists){lowered->action, lowered->count, partition->rank_of,
                                      partition->rank_count, partition->stage_count,
@@ -277,7 +278,7 @@ static void compare_claims(size_t index, uint32_t ranks, uint32_t stages, uint32
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++)
     cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0};
-  double bubble = pen_simulate(order, partition, cost, -1)->bubble;
+  double bubble = pen_simulate(order, partition, &pen_training_none, cost, -1)->bubble;
   double claim = claimed[index].bubble(ranks, stages, microbatches, warmup);
   long peak = schedule->trains ? peak_of(order) : 0,
        peak_claim = claimed[index].peak(ranks, stages, microbatches, warmup);
@@ -321,7 +322,7 @@ static void forward_orders_complete_on_any_placement(void **state) {
         struct pen_order *order = pen_compose_forward(partition);
         struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
         for (uint32_t stage = 0; stage < partition->stage_count; stage++) cost[stage].forward = 1;
-        struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+        struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
         assert_true(timing->complete);
         for (uint32_t rank = 0; rank < ranks; rank++)
           assert_int_equal(order->count[rank], stages * 9);

@@ -6,6 +6,7 @@
 #include "gen/timing/critical_path.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
@@ -13,6 +14,7 @@
 
 struct plan {
   struct pen_partition *partition;
+  struct pen_training training;
   struct pen_order *order;
   struct pen_stage_cost *cost;
   double overlap;
@@ -21,9 +23,11 @@ struct plan {
 };
 
 static void simulate(struct plan *plan) {
-  plan->timing = pen_simulate(plan->order, plan->partition, plan->cost, plan->overlap);
+  plan->timing =
+      pen_simulate(plan->order, plan->partition, &plan->training, plan->cost, plan->overlap);
   assert_true(plan->timing->complete);
-  plan->path = pen_critical_path(plan->order, plan->partition, plan->cost, plan->timing);
+  plan->path =
+      pen_critical_path(plan->order, plan->partition, &plan->training, plan->cost, plan->timing);
 }
 
 static struct plan random_plan(uint64_t *seed, char **which) {
@@ -40,8 +44,8 @@ static struct plan random_plan(uint64_t *seed, char **which) {
     plan.cost[stage] =
         (struct pen_stage_cost){unit * (double)draw(seed, 4), unit * (double)draw(seed, 4),
                                 unit * (double)draw(seed, 4), unit * (double)draw(seed, 3), 0};
-  plan.partition->joins = draw(seed, 2);
-  plan.partition->gathers = draw(seed, 2);
+  plan.training.adds_tied_gradient = draw(seed, 2);
+  plan.training.waits_for_norm = draw(seed, 2);
   *which =
       pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages, microbatches);
   simulate(&plan);
@@ -124,11 +128,13 @@ static void the_path_says_what_costs(void **state) {
         unsigned found = on_path(&plan, kinds[k], stage);
         double kept = *cost;
         *cost = kept + 1;
-        double raised = pen_simulate(plan.order, plan.partition, plan.cost, -1)->makespan -
-                        plan.timing->makespan;
+        double raised =
+            pen_simulate(plan.order, plan.partition, &plan.training, plan.cost, -1)->makespan -
+            plan.timing->makespan;
         *cost = kept / 2;
-        double lowered = pen_simulate(plan.order, plan.partition, plan.cost, -1)->makespan -
-                         plan.timing->makespan;
+        double lowered =
+            pen_simulate(plan.order, plan.partition, &plan.training, plan.cost, -1)->makespan -
+            plan.timing->makespan;
         *cost = kept;
         if (raised < found - 1e-9)
           fail_msg("%s: stage %u has %u on the path, 1 more costs %g", which, stage, found, raised);

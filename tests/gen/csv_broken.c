@@ -8,6 +8,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/lower/lower.h"
@@ -99,9 +100,9 @@ static void read_and_verify(const char *text, const struct pen_partition *partit
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++)
       if (order->action[rank][index].kind != PEN_F) kind = PEN_TRAIN;
-  struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+  struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
   if (!timing->complete) pen_csv_fail_deadlock(csv, partition, pen_timing_done(timing, order));
-  struct pen_lowered *lowered = pen_lower(order, partition, timing, kind, false);
+  struct pen_lowered *lowered = pen_lower(order, partition, &pen_training_none, timing, kind);
   bool right = pen_verify_actions(
       &(struct pen_action_lists){lowered->action, lowered->count, partition->rank_of,
                                  partition->rank_count, partition->stage_count,

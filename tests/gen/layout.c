@@ -10,6 +10,7 @@
 #include "gen/verify/verify.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
+#include "gen/partition/training.h"
 
 /* ---- the grid ---- */
 
@@ -287,8 +288,9 @@ static void test_budget(void **state) {
                               4, 4, 1024, 64, 16, 1},
               &(struct case_of_schedule){"dual_pipe_v", "", 2}, 2, 8, 0);
   struct whole w = make_whole(text);
-  struct pen_budget *budget = pen_budget_of(
-      w.topology, w.partition, pen_graphs_of(w.topology, &w.partition->stages, true), NULL);
+  struct pen_budget *budget =
+      pen_budget_of(w.topology, w.partition, w.training,
+                    pen_graphs_of(w.topology, &w.partition->stages, true), NULL);
   for (uint32_t rank = 0; rank < 2; rank++) {
     const struct pen_rank_memory *memory = &w.plan->memory[rank];
     double live = (double)(memory->live_bytes - (memory->persistent_end - memory->receive_bytes)),

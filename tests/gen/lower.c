@@ -3,6 +3,7 @@
  * that wait or are read at once, and a spare or two; and no credit is needless. */
 #include "gen/verify/verify.h"
 #include "tests/support/plan_fixture.h"
+#include "gen/partition/training.h"
 
 /* ---- sends and waits ---- */
 
@@ -76,8 +77,9 @@ static unsigned check_receives(const char *schedule, unsigned ranks, unsigned st
   struct pen_stage_cost *cost = pen_new(partition->stage_count, sizeof *cost);
   for (uint32_t s = 0; s < partition->stage_count; s++)
     cost[s] = (struct pen_stage_cost){1, 1.5, 0.5, send, 0};
-  struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
-  struct pen_lowered *l = pen_lower(order, partition, timing, PEN_TRAIN, true);
+  struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
+  struct pen_lowered *l = pen_lower(
+      order, partition, &(struct pen_training){.waits_for_norm = true}, timing, PEN_TRAIN);
   assert_int_equal(check_neighbours(l, schedule), 2 * l->message_count);
   unsigned early = 0;
   for (uint32_t r = 0; r < ranks; r++) {

@@ -6,6 +6,7 @@
 #include "gen/search/search.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
@@ -55,7 +56,7 @@ static struct pen_search *run_search(struct pen_topology *topology, struct pen_p
   struct pen_search_effort effort = {seconds, seed};
   topology->has_pipeline_placement = true;
   topology->pipeline_placement = zigzag ? "v" : "loop";
-  return pen_search(topology, partition, NULL, cost,
+  return pen_search(topology, partition, &pen_training_none, NULL, cost,
                     topology->has_costs_overlap ? topology->costs_overlap : -1, &effort, NULL);
 }
 
@@ -116,7 +117,8 @@ static void moves_keep_the_simulators_times(void **state) {
     for (int i = 0; i < 16; i++) weight[i] = 0.25 * (double)draw(&seed, 6);
     struct pen_budget *budget = pen_budget_live(ranks, partition->stage_count,
                                                 (double)(stages + 2 + draw(&seed, 6)), 1, weight);
-    const struct pen_search_problem *c = pen_search_problem(partition, cost, -1, budget, round % 2);
+    const struct pen_search_problem *c =
+        pen_search_problem(partition, &pen_training_none, cost, -1, budget, round % 2);
     struct pen_search_timeline *board = pen_search_timeline(c);
     struct pen_search_rule rule = {100, 0, 0.5, true, false, round % 3 == 0};
     uint32_t *list = pen_new((size_t)ranks * c->count, sizeof *list);
@@ -136,7 +138,7 @@ static void moves_keep_the_simulators_times(void **state) {
         pen_search_keep(board), kept++, joined += move.to == PEN_NONE;
       struct pen_order *order = pen_search_order(c, board->list);
       check_lists(board, order);
-      struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+      struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
       assert_true(timing->complete);
       if (!pen_budget_holds(budget, order))
         fail_msg("round %u, move %u: the order holds too much", round, n);
@@ -191,7 +193,8 @@ static void least(double first, double then, double *least_first, double *least_
 
 static bool time_one(struct trial_of_all *all, const struct pen_order *order) {
   if (!pen_budget_holds(all->budget, order)) return false;
-  struct pen_timing *timing = pen_simulate(order, all->partition, all->cost, -1);
+  struct pen_timing *timing =
+      pen_simulate(order, all->partition, &pen_training_none, all->cost, -1);
   all->orders++;
   if (!timing->complete) return true;
   least(timing->makespan, timing->span, &all->makespan, &all->span_then);
@@ -282,7 +285,8 @@ static void tiny_cases_are_solved(void **state) {
         limit > 0 ? pen_budget_live(tiny->ranks, partition->stage_count, limit, backward, weights)
                   : pen_budget_none(tiny->ranks, partition->stage_count);
     struct pen_budget *none = pen_budget_none(tiny->ranks, partition->stage_count);
-    const struct pen_search_problem *c = pen_search_problem(partition, cost, -1, none, false);
+    const struct pen_search_problem *c =
+        pen_search_problem(partition, &pen_training_none, cost, -1, none, false);
     uint32_t *list = pen_new((size_t)c->rank_count * c->count, sizeof *list);
     struct pen_search_rule rule = {100, 0, 1, false, false, false};
     assert_true(pen_search_build(pen_search_builder(c), &rule, list));
@@ -301,7 +305,8 @@ static void tiny_cases_are_solved(void **state) {
                                0};
     try_all(&all, 0, 0);
     assert_true(isfinite(all.span));
-    const struct pen_bounds bounds = pen_bounds_of(all.order, partition, c->least_cost, -1, budget);
+    const struct pen_bounds bounds =
+        pen_bounds_of(all.order, partition, &pen_training_none, c->least_cost, -1, budget);
     if (all.makespan < bounds.makespan.greatest - 1e-9 || all.span < bounds.span.greatest - 1e-9)
       fail_msg("round %u: of %lu orders the best take %g and %g, the bounds are %g and %g", round,
                (unsigned long)all.orders, all.makespan, all.span, bounds.makespan.greatest,
@@ -418,7 +423,8 @@ static void no_named_schedule_is_better(void **state) {
         limit > 0 ? pen_budget_live(ranks, partition->stage_count, limit, backward, weights)
                   : pen_budget_none(ranks, partition->stage_count);
     double overlap = topology->has_costs_overlap ? topology->costs_overlap : -1;
-    struct pen_timing *own = pen_simulate(search->order, partition, cost, overlap);
+    struct pen_timing *own =
+        pen_simulate(search->order, partition, &pen_training_none, cost, overlap);
     assert_true(own->complete && pen_budget_holds(budget, search->order));
     if (fabs(own->makespan - search->makespan) > 1e-9 || fabs(own->span - search->span) > 1e-9)
       fail_msg("round %u: the search says %g and %g, the simulator %g and %g", round,
@@ -428,7 +434,8 @@ static void no_named_schedule_is_better(void **state) {
     for (size_t i = 0; i < sizeof named / sizeof *named; i++) {
       struct pen_order *order = named_order(topology, partition, zigzag, i);
       if (!order || !pen_budget_holds(budget, order)) continue;
-      double other = goal_of(topology, pen_simulate(order, partition, cost, overlap));
+      double other =
+          goal_of(topology, pen_simulate(order, partition, &pen_training_none, cost, overlap));
       compared++;
       if (goal_of(topology, own) > other + 1e-9)
         fail_msg("round %u: %s %g, but %s %g (limit %g, live_backward %g)", round,
@@ -461,7 +468,7 @@ static void each_objective_breaks_the_others_ties(void **state) {
           search_topology(by_span ? "span" : "makespan", limit, backward, weight);
       struct pen_search_effort effort = {0, round};
       const struct pen_search *search =
-          pen_search(topology, partition, NULL, cost, -1, &effort, NULL);
+          pen_search(topology, partition, &pen_training_none, NULL, cost, -1, &effort, NULL);
       makespan[by_span] = search->makespan;
       span[by_span] = search->span;
       open += search->side[0] && search->side[1];
@@ -487,8 +494,8 @@ static void the_same_seed_gives_the_same_order(void **state) {
     struct pen_stage_cost *cost = random_costs(partition, &seed, 7);
     struct pen_topology *topology = search_topology("makespan", 9, 1, 0.5);
     struct pen_search_effort effort = {1, run == 2};
-    struct pen_search *search = pen_search(topology, partition, NULL, cost, -1, &effort,
-                                           NULL); /* both placements are open */
+    struct pen_search *search = pen_search(topology, partition, &pen_training_none, NULL, cost, -1,
+                                           &effort, NULL); /* both placements are open */
     assert_string_equal(topology->pipeline_placement, search->placement);
     assert_true((partition->rank_of[4] != 0) == !strcmp(search->placement, "v"));
     text[run] = order_text(search->order);
@@ -549,7 +556,7 @@ static double searched_bubble(const struct row *row, double limit, double weight
   struct pen_topology *topology = search_topology("span", limit * row->ranks, 1, weight);
   struct pen_search *search =
       run_search(topology, partition, cost, false, more ? strtoull(more, NULL, 10) : seconds, 0);
-  struct pen_timing *timing = pen_simulate(search->order, partition, cost, -1);
+  struct pen_timing *timing = pen_simulate(search->order, partition, &pen_training_none, cost, -1);
   *bound = fmax(0, 1 - timing->work / search->lower_bound);
   print_message("# %s m=%u at %g p: bubble %.5f, bound %.5f\n", row->model, row->microbatches,
                 limit, timing->bubble, *bound);

@@ -7,6 +7,7 @@
 #include "gen/timing/lower_bound.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
@@ -26,7 +27,8 @@ static struct pen_timing *time_schedule(const char *schedule, int warmup, bool s
   struct pen_partition *partition;
   struct pen_order *order =
       make_order(schedule, warmup, split, ranks, stages, microbatches, &partition);
-  return pen_simulate(order, partition, even_costs(partition, f, i, w, send), -1);
+  return pen_simulate(order, partition, &pen_training_none, even_costs(partition, f, i, w, send),
+                      -1);
 }
 
 static void expect_near(double value, double wanted, double within, const char *what) {
@@ -194,8 +196,8 @@ static void interleaved_bubbles_differ_for_one_reason(void **state) {
         make_order("interleaved", 0, false, row.ranks, row.chunks, row.microbatches, &partition);
     double f = row.f / row.chunks, i = row.i / row.chunks, w = row.w / row.chunks,
            work = row.microbatches * (row.f + row.i + row.w);
-    struct pen_timing *timing =
-        pen_simulate(order, partition, even_costs(partition, f, i, w, row.send), -1);
+    struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none,
+                                             even_costs(partition, f, i, w, row.send), -1);
     double loose = span_with_loose_turns(order, partition, f, i + w, row.send),
            loose_bubble = (loose - work) / loose;
     double path = (row.ranks - 1) * (f + i + w), all = 2.0 * (row.chunks * row.ranks - 1);
@@ -288,11 +290,11 @@ static void turns_are_a_global_order_by_time(void **state) {
       cost[stage] = (struct pen_stage_cost){
           unit * (double)draw(&seed, most), unit * (double)draw(&seed, most),
           unit * (double)draw(&seed, most), unit * (double)draw(&seed, most), 0};
-    partition->joins = draw(&seed, 2);
-    partition->gathers = draw(&seed, 2);
+    struct pen_training training = {.adds_tied_gradient = draw(&seed, 2)};
+    training.waits_for_norm = draw(&seed, 2);
     char *which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name, ranks, stages,
                            microbatches);
-    struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+    struct pen_timing *timing = pen_simulate(order, partition, &training, cost, -1);
     if (!timing->complete) fail_msg("%s never ends", which);
     check_turns(order, partition, cost, timing, which);
     if (timing->makespan < timing->lower_bound)
@@ -304,19 +306,20 @@ static void turns_are_a_global_order_by_time(void **state) {
 /* The least makespan over every order of a rank's actions, by trying all, is never below the bound:
  * two ranks, two microbatches. */
 static double best_of_all(struct pen_order *order, const struct pen_partition *partition,
-                          const struct pen_stage_cost *cost, uint32_t rank, uint32_t fixed,
-                          double best) {
+                          const struct pen_training *training, const struct pen_stage_cost *cost,
+                          uint32_t rank, uint32_t fixed, double best) {
   if (rank == order->rank_count) {
-    struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+    struct pen_timing *timing = pen_simulate(order, partition, training, cost, -1);
     return timing->complete ? fmin(best, timing->makespan) : best;
   }
-  if (fixed == order->count[rank]) return best_of_all(order, partition, cost, rank + 1, 0, best);
+  if (fixed == order->count[rank])
+    return best_of_all(order, partition, training, cost, rank + 1, 0, best);
   struct pen_compute *action = order->action[rank];
   for (uint32_t index = fixed; index < order->count[rank]; index++) {
     struct pen_compute moved = action[index];
     memmove(action + fixed + 1, action + fixed, (index - fixed) * sizeof moved);
     action[fixed] = moved;
-    best = best_of_all(order, partition, cost, rank, fixed + 1, best);
+    best = best_of_all(order, partition, training, cost, rank, fixed + 1, best);
     memmove(action + fixed, action + fixed + 1, (index - fixed) * sizeof moved);
     action[index] = moved;
   }
@@ -338,10 +341,10 @@ static void the_bound_is_true_of_every_order(void **state) {
                                             (double)draw(&seed, 5), (double)draw(&seed, 3), 0};
     for (uint32_t stage = 0; round % 2 && stage < partition->stage_count; stage++)
       cost[stage].shared = 0.5 * cost[stage].backward_weight;
-    partition->joins = round % 2;
-    partition->gathers = round % 4 == 1;
-    double bound = pen_simulate(order, partition, cost, -1)->lower_bound;
-    double best = best_of_all(order, partition, cost, 0, 0, INFINITY);
+    struct pen_training training = {.adds_tied_gradient = round % 2,
+                                    .waits_for_norm = round % 4 == 1};
+    double bound = pen_simulate(order, partition, &training, cost, -1)->lower_bound;
+    double best = best_of_all(order, partition, &training, cost, 0, 0, INFINITY);
     if (best < bound - 1e-9)
       fail_msg("round %u: an order takes %g, the bound is %g", round, best, bound);
     pen_free_all();
@@ -356,7 +359,7 @@ static void a_whole_backward_shares(void **state) {
     struct pen_order *order = make_order("1f1b", 1, split, 2, 1, 8, &partition);
     struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0);
     cost[1].shared = 0.25;
-    struct pen_timing *timing = pen_simulate(order, partition, cost, -1);
+    struct pen_timing *timing = pen_simulate(order, partition, &pen_training_none, cost, -1);
     expect_near(timing->busy[0], 24, 1e-12, "busy with nothing shared");
     expect_near(timing->busy[1], split ? 24 : 22, 1e-12, "busy with a part shared");
     assert_true(timing->makespan >= timing->lower_bound);
@@ -368,9 +371,10 @@ static void a_whole_backward_shares(void **state) {
     struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0);
     cost[0].shared = 0.25;
     struct pen_budget *budget = pen_budget_live(1, 1, 1, 1, (const double[]){1});
-    struct pen_bounds bounds = pen_bounds_of(order, partition, cost, -1, budget);
-    expect_near(pen_simulate(order, partition, cost, -1)->makespan, split ? 24 : 22, 1e-12,
-                "makespan");
+    struct pen_bounds bounds =
+        pen_bounds_of(order, partition, &pen_training_none, cost, -1, budget);
+    expect_near(pen_simulate(order, partition, &pen_training_none, cost, -1)->makespan,
+                split ? 24 : 22, 1e-12, "makespan");
     expect_near(bounds.makespan.memory, split ? 24 : 22, 1e-9, "bound by memory");
   }
 }
@@ -390,18 +394,16 @@ static void a_tied_matrix_comes_back(void **state) {
   for (size_t which = 0; which < sizeof slowest / sizeof *slowest; which++) {
     for (uint32_t stage = 0; stage < RANKS; stage++)
       cost[stage].backward_weight = stage == slowest[which] ? 10 : 1;
-    partition->joins = partition->gathers = false;
-    const struct pen_timing *untied = pen_simulate(order, partition, cost, -1);
+    const struct pen_timing *untied = pen_simulate(order, partition, &pen_training_none, cost, -1);
     double end[RANKS], latest = 0;
     for (uint32_t rank = 0; rank < RANKS; rank++)
       end[rank] = untied->end[rank][order->count[rank] - 1];
     for (uint32_t rank = 0; rank < RANKS; rank++) latest = fmax(latest, end[rank]);
     expect_near(end[slowest[which]], latest, 0, "end of the slowest");
     expect_near(untied->makespan, latest, 0, "makespan of actions alone");
-    partition->joins = true;
     for (int gathers = 0; gathers < 2; gathers++) {
-      partition->gathers = gathers;
-      const struct pen_timing *tied = pen_simulate(order, partition, cost, -1);
+      struct pen_training training = {.adds_tied_gradient = true, .waits_for_norm = gathers};
+      const struct pen_timing *tied = pen_simulate(order, partition, &training, cost, -1);
       double joined = fmax(end[0], end[3] + 0.25), step = gathers ? fmax(latest, joined) : joined;
       expect_near(tied->makespan, fmax(latest, step + 2), 1e-9, "makespan");
       expect_near(tied->span, untied->span, 0, "span");
@@ -419,9 +421,9 @@ static void a_tied_matrix_on_one_rank_costs_nothing(void **state) {
   struct pen_partition *partition;
   struct pen_order *order = make_order("zero_bubble_v", 0, false, 4, 2, 8, &partition);
   const struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0.25);
-  double untied = pen_simulate(order, partition, cost, -1)->makespan;
-  partition->joins = partition->gathers = true;
-  expect_near(pen_simulate(order, partition, cost, -1)->makespan, untied, 0, "makespan");
+  double untied = pen_simulate(order, partition, &pen_training_none, cost, -1)->makespan;
+  const struct pen_training training = {.adds_tied_gradient = true, .waits_for_norm = true};
+  expect_near(pen_simulate(order, partition, &training, cost, -1)->makespan, untied, 0, "makespan");
 }
 
 static void impossible_orders_are_incomplete(void **state) {
@@ -431,7 +433,8 @@ static void impossible_orders_are_incomplete(void **state) {
   struct pen_compute first = order->action[1][0];
   order->action[1][0] = order->action[1][1]; /* 1B0 before 1F0 */
   order->action[1][1] = first;
-  struct pen_timing *timing = pen_simulate(order, partition, even_costs(partition, 1, 1, 1, 0), -1);
+  struct pen_timing *timing =
+      pen_simulate(order, partition, &pen_training_none, even_costs(partition, 1, 1, 1, 0), -1);
   assert_false(timing->complete);
   assert_true(isnan(timing->start[1][0]) && isnan(timing->makespan));
   assert_false(isnan(timing->start[0][0]));
@@ -447,7 +450,8 @@ static void pairs_overlap(void **state) {
   const struct pen_compute *pair = &order->action[0][2];
   assert_true(pair[0].kind != pair[1].kind && pair[0].microbatch != pair[1].microbatch);
   for (int given = 0; given < 2; given++) {
-    struct pen_timing *timing = pen_simulate(order, partition, cost, given ? 2.5 : -1);
+    struct pen_timing *timing =
+        pen_simulate(order, partition, &pen_training_none, cost, given ? 2.5 : -1);
     assert_true(timing->complete);
     expect_near(timing->start[0][3], timing->start[0][2], 0, "start of the pair");
     expect_near(timing->end[0][3], timing->end[0][2], 0, "end of the pair");
@@ -475,7 +479,7 @@ static void large_plans_are_simulated_fast(void **state) {
         make_order("zero_bubble_v", 0, false, 64, 2, size ? 2048 : 512, &partition);
     const struct pen_stage_cost *cost = even_costs(partition, 1, 1.1, 0.9, 0.1);
     double began = cpu_seconds();
-    assert_true(pen_simulate(order, partition, cost, -1)->complete);
+    assert_true(pen_simulate(order, partition, &pen_training_none, cost, -1)->complete);
     taken[size] = cpu_seconds() - began;
     pen_free_all();
   }

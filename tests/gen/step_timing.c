@@ -7,6 +7,7 @@
 #include "gen/timing/critical_path.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/timing/gradient_exchange.h"
@@ -18,6 +19,7 @@ struct step {
   struct pen_order *order;
   struct pen_stage_cost *cost;
   struct pen_collective_cost *exchange_cost;
+  struct pen_training training;
   const char *which;
 };
 
@@ -32,7 +34,7 @@ static struct step random_step(uint64_t *seed, uint32_t replicas) {
                                         ranks, stages, microbatches)};
   step.order = make_order(name, 0, draw(seed, 2), ranks, stages, microbatches, &step.partition);
   step.partition->replica_count = replicas;
-  step.partition->joins = draw(seed, 3) == 0;
+  step.training.adds_tied_gradient = draw(seed, 3) == 0;
   step.cost = pen_new(step.partition->stage_count, sizeof *step.cost);
   step.exchange_cost = pen_new(step.partition->stage_count, sizeof *step.exchange_cost);
   for (uint32_t stage = 0; stage < step.partition->stage_count; stage++) {
@@ -45,8 +47,8 @@ static struct step random_step(uint64_t *seed, uint32_t replicas) {
 }
 
 static struct pen_timing *simulate(const struct step *step, bool given) {
-  return pen_simulate_step(step->order, step->partition, step->cost, step->exchange_cost, -1,
-                           PEN_TRAIN, given);
+  return pen_simulate_step(step->order, step->partition, &step->training, step->cost,
+                           step->exchange_cost, -1, PEN_TRAIN, given);
 }
 
 static void one_replica_exchanges_nothing(void **state) {
@@ -55,7 +57,8 @@ static void one_replica_exchanges_nothing(void **state) {
   for (unsigned round = 0; round < 50; round++) {
     struct step step = random_step(&seed, 1);
     struct pen_timing *timing = simulate(&step, false),
-                      *alone = pen_simulate(step.order, step.partition, step.cost, -1);
+                      *alone =
+                          pen_simulate(step.order, step.partition, &step.training, step.cost, -1);
     assert_null(timing->whole);
     assert_true(timing->makespan == alone->makespan && timing->exposed == 0);
     pen_free_all();
@@ -69,7 +72,8 @@ static void exposed_is_at_most_what_it_takes(void **state) {
   for (unsigned round = 0; round < 400; round++) {
     struct step step = random_step(&seed, 2 + (uint32_t)draw(&seed, 3));
     struct pen_timing *timing = simulate(&step, false), *last = simulate(&step, true),
-                      *alone = pen_simulate(step.order, step.partition, step.cost, -1);
+                      *alone =
+                          pen_simulate(step.order, step.partition, &step.training, step.cost, -1);
     double all = 0, most = 0;
     for (uint32_t rank = 0; rank < step.partition->rank_count; rank++) {
       all += timing->exchanging[rank];
@@ -105,7 +109,8 @@ static void what_costs_nothing_changes_nothing(void **state) {
     struct step step = random_step(&seed, 2);
     memset(step.exchange_cost, 0, step.partition->stage_count * sizeof *step.exchange_cost);
     struct pen_timing *timing = simulate(&step, false),
-                      *alone = pen_simulate(step.order, step.partition, step.cost, -1);
+                      *alone =
+                          pen_simulate(step.order, step.partition, &step.training, step.cost, -1);
     assert_true(timing->exposed == 0 && timing->span == alone->span);
     for (uint32_t rank = 0; rank < step.order->rank_count; rank++)
       for (uint32_t index = 0; index < step.order->count[rank]; index++)
@@ -156,8 +161,8 @@ static void the_critical_path_goes_through_it(void **state) {
   for (unsigned round = 0; round < 200; round++) {
     struct step step = random_step(&seed, 3);
     struct pen_timing *timing = simulate(&step, false);
-    const struct pen_path *path =
-        pen_critical_path(timing->whole_order, step.partition, step.cost, timing->whole);
+    const struct pen_path *path = pen_critical_path(timing->whole_order, step.partition,
+                                                    &step.training, step.cost, timing->whole);
     bool meets = false;
     for (size_t i = 0; i < path->count; i++)
       meets |= timing->whole_order->action[path->step[i].rank][path->step[i].index].kind > PEN_W;

@@ -10,6 +10,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
 #include "gen/lower/lower.h"
@@ -32,8 +33,9 @@ static struct rows make_rows(const char *schedule, int warmup, bool split, uint3
   struct pen_stage_cost *cost = pen_new(rows.partition->stage_count, sizeof *cost);
   for (uint32_t stage = 0; stage < rows.partition->stage_count; stage++)
     cost[stage] = (struct pen_stage_cost){1, 1, 1, 0, 0};
-  struct pen_lowered *lowered = pen_lower(
-      order, rows.partition, pen_simulate(order, rows.partition, cost, -1), PEN_TRAIN, true);
+  struct pen_lowered *lowered =
+      pen_lower(order, rows.partition, &pen_training_none,
+                pen_simulate(order, rows.partition, &pen_training_none, cost, -1), PEN_TRAIN);
   rows.action = pen_new(ranks, sizeof *rows.action);
   rows.count = pen_new(ranks, sizeof *rows.count);
   for (uint32_t rank = 0; rank < ranks; rank++) {

@@ -14,6 +14,7 @@
 #include "gen/schedule/action_text.h"
 #include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
+#include "gen/partition/training.h"
 
 /* ---- plans ---- */
 
@@ -305,7 +306,7 @@ static void text_shows_every_action(void **state) {
   struct whole whole = make_whole(topology_text("mlp", "1f1b", 2, 1, 3, "zero_bubble = true;"));
   for (int stage = 0; stage < 2; stage++)
     whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0};
-  whole.timing = pen_simulate(whole.order, whole.partition, whole.cost, -1);
+  whole.timing = pen_simulate(whole.order, whole.partition, &pen_training_none, whole.cost, -1);
   struct pen_view picture = {.plan = whole.plan,
                              .partition = whole.partition,
                              .order = whole.order,

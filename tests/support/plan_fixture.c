@@ -19,22 +19,22 @@ static size_t add_shape(struct pen_profile_input *profile, const struct whole *w
   *partition = *w->partition;
   partition->microbatch_count = (uint32_t)topology->pipeline_microbatches;
   struct pen_graph **train = pen_graphs_of(topology, &partition->stages, true);
-  pen_note_uses_of_weights(partition, train);
+  const struct pen_training *training = pen_training_of(topology, partition, train);
   struct pen_order *forward = pen_compose_forward(partition),
                    *order = topology->trains ? pen_compose(topology, partition) : forward;
-  struct pen_timing *timing = pen_simulate(order, partition, w->cost, -1);
+  struct pen_timing *timing = pen_simulate(order, partition, training, w->cost, -1);
   size_t count = 0;
   if (topology->trains)
-    profile[count++] = (struct pen_profile_input){
-        pen_text("train_%zu", index),
-        PEN_TRAIN,
-        pen_lower(order, partition, timing, PEN_TRAIN, topology->optimizer_clip_norm > 0),
-        train,
-        topology,
-        partition};
+    profile[count++] =
+        (struct pen_profile_input){pen_text("train_%zu", index),
+                                   PEN_TRAIN,
+                                   pen_lower(order, partition, training, timing, PEN_TRAIN),
+                                   train,
+                                   topology,
+                                   partition};
   profile[count++] = (struct pen_profile_input){pen_text("eval_%zu", index),
                                                 PEN_EVAL,
-                                                pen_lower_forward(forward, partition),
+                                                pen_lower_forward(forward, partition, training),
                                                 pen_graphs_of(topology, &partition->stages, false),
                                                 topology,
                                                 partition};
@@ -51,25 +51,25 @@ struct whole make_whole_with(struct pen_topology *topology,
     change(train[stage]);
     change(eval[stage]);
   }
-  pen_note_uses_of_weights(w.partition, train);
+  w.training = pen_training_of(w.topology, w.partition, train);
   w.cost = pen_costs(w.topology, w.partition, train);
   struct pen_order *forward = pen_compose_forward(w.partition);
   bool trains = w.topology->trains;
   w.order = trains ? pen_compose(w.topology, w.partition) : forward;
-  w.timing = pen_simulate_step(w.order, w.partition, w.cost,
+  w.timing = pen_simulate_step(w.order, w.partition, w.training, w.cost,
                                pen_collective_costs(w.topology, w.partition, train, w.cost), -1,
                                trains ? PEN_TRAIN : PEN_EVAL, false);
-  w.lowered = pen_lower(w.order, w.partition, w.timing, trains ? PEN_TRAIN : PEN_EVAL,
-                        trains && w.topology->optimizer_clip_norm > 0);
+  w.lowered = pen_lower(w.order, w.partition, w.training, w.timing, trains ? PEN_TRAIN : PEN_EVAL);
   size_t shapes = w.topology->shapes_sequence.count, count = 0;
   struct pen_profile_input *profile =
       pen_new(2 * (1 + shapes) + PEN_GENERATION_MAX, sizeof *profile);
   if (trains)
     profile[count++] = (struct pen_profile_input){"train", PEN_TRAIN, w.lowered, train, NULL, NULL};
-  struct pen_lowered *eval_rows = trains ? pen_lower_forward(forward, w.partition) : w.lowered;
+  struct pen_lowered *eval_rows =
+      trains ? pen_lower_forward(forward, w.partition, w.training) : w.lowered;
   profile[count++] = (struct pen_profile_input){"eval", PEN_EVAL, eval_rows, eval, NULL, NULL};
   for (size_t i = 0; i < shapes; i++) count += add_shape(&profile[count], &w, i);
-  count += pen_generation(w.topology, w.partition, &profile[count]);
+  count += pen_generation(w.topology, w.partition, w.training, &profile[count]);
   w.plan = pen_layout(w.topology, w.partition, profile, count);
   return w;
 }

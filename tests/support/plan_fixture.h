@@ -9,6 +9,7 @@
 #include "gen/layout/layout.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
+#include "gen/partition/training.h"
 #include "gen/schedule/order.h"
 #include "gen/schedule/schedule.h"
 #include "gen/timing/timing.h"
@@ -25,6 +26,7 @@ struct pen_topology *read_topology(const char *text);
 struct whole {
   struct pen_topology *topology;
   struct pen_partition *partition;
+  const struct pen_training *training;
   struct pen_stage_cost *cost;
   struct pen_order *order;
   struct pen_timing *timing;
