@@ -5,9 +5,9 @@
 #   layers.t --list   what is wrong with the tree, one line each, in the form of layers.known
 #
 # The rules (layers.awk judges):
-#   - base/ (top level) is seen by all and sees nothing. An include leads from a folder to itself or to one before it in `order`. gen/ sees of runtime/ only runtime/plan/, and of kernels/
-#     only the op list; runtime/ sees kernels/ by its main header; tools/ may see all of these, and tests/ everything.
-#   - Within a folder, units (a .c and its header) do not form a cycle of calls, except through functions that internal.h declares.
+#   - An include leads from a folder to itself or to one before it in `order`. gen/ sees of runtime/ only runtime/plan/, and of kernels/
+#     only the op list; runtime/ sees kernels/ by its main header; base/ is for all; tools/ may see all of these, and tests/ everything.
+#   - Within a folder, files do not form a cycle of calls, except through functions that internal.h declares; nor do headers of includes.
 #   - What a .c exports is declared in the header of its name, in internal.h or the main header (FOLDER/FOLDER.h) of its folder, or the
 #     main header of the folder above, or is made of a list by a macro of such a header. main() and emitted C are exempt.
 #   - A tag of a struct, union or enum is defined once in the tree, and so is an external function. stand_ins may define functions
@@ -16,8 +16,7 @@
 
 # Lower folders first.
 order='
-  base
-  kernels kernels/cpu kernels/cpu/vector kernels/cuda
+  base kernels kernels/cpu kernels/cpu/vector kernels/cuda
   runtime/plan runtime/base runtime/data runtime/storage runtime/comm runtime/observe runtime/exec runtime/device runtime/rank
   runtime/supervise runtime/commands runtime
   gen/base gen/topology gen/model gen/families gen/partition gen/schedule gen/timing gen/lower gen/layout gen/search
@@ -25,7 +24,8 @@ order='
   tools/bench tools/convert tools/tokens tools'
 # Folders that see less than what is before them, or each other: FOLDER=PREFIX,PREFIX...
 only='
-  gen/verify=base/,gen/base/,gen/model/op_signature.h,runtime/plan/,kernels/ops.
+  base=base/
+  gen/verify=gen/base/,gen/model/op_signature.h,runtime/plan/,kernels/ops.
   kernels/cpu=kernels/
   kernels/cpu/vector=kernels/kernels.h,kernels/cpu/
   runtime/plan=kernels/ops.'

@@ -5,6 +5,7 @@
 # It reads both branches of an #if. clang-format keeps the sources regular enough for that.
 
 function folder_of(path) { return path ~ /\// ? substr(path, 1, match(path, /\/[^\/]*$/) - 1) : "." }
+function last_part(path) { sub(/.*\//, "", path); return path }
 function base_of(path) { sub(/.*\//, "", path); sub(/\.[^.]*$/, "", path); return path }
 function main_header(folder) { return folder "/" base_of(folder) ".h" }
 function report(text) { if (!(text in reported)) { reported[text]; print text } }
@@ -183,8 +184,7 @@ function place_of(folder) { return folder in place ? place[folder] : 1000 }
 function may_see(from, to,   a, b, i, count, list) {
   a = folder_of(from)
   b = folder_of(to)
-  if (a == b) return 1
-  if (b == "base") return 1
+  if (a == b || b == "base") return 1
   if (a in allowed) {
     count = split(allowed[a], list, ",")
     for (i = 1; i <= count; i++) if (index(to, list[i]) == 1) return 1
@@ -222,16 +222,18 @@ function by_list(header, name,   i, j, count, list, part, affix) {
   return 0
 }
 
+# A .c is a unit without its ending; a header is one by itself, since it may hold types that its .c does not.
+function unit_of(path) { sub(/\.(c|cu|cc)$/, "", path); return path }
 # Within a folder, one unit needs another: a call, or an include between headers.
 function add_edge(from, to, why,   a, b) {
-  a = from; sub(/\.[^.\/]*$/, "", a)
-  b = to; sub(/\.[^.\/]*$/, "", b)
+  a = unit_of(from)
+  b = unit_of(to)
   if (a == b) return
   if (!((a, b) in edge) || why < edge[a, b]) edge[a, b] = why
   units[folder_of(a)] = units[folder_of(a)] " " a
 }
 
-# A unit is a .c with its header. Reports the units of a folder that reach each other, and how.
+# Reports the units of a folder that reach each other, and how.
 function find_cycles(folder,   count, unit, i, j, k, members, how, reach, seen, direct) {
   k = split(units[folder], direct, " ")
   for (i = 1; i <= k; i++) if (!(direct[i] in seen)) { seen[direct[i]]; unit[++count] = direct[i] }
@@ -250,13 +252,13 @@ function find_cycles(folder,   count, unit, i, j, k, members, how, reach, seen, 
     members = how = ""
     for (j = i; j <= count; j++) {
       if (!reach[i, j] || !reach[j, i]) continue
-      members = members " " base_of(unit[j])
+      members = members " " last_part(unit[j])
       cycle_of[j] = i
     }
     for (j = 1; j <= count; j++)
       for (k = 1; k <= count; k++)
         if (cycle_of[j] == i && cycle_of[k] == i && (unit[j], unit[k]) in edge)
-          how = how "\t" base_of(unit[j]) " -> " base_of(unit[k]) " (" edge[unit[j], unit[k]] ")"
+          how = how "\t" last_part(unit[j]) " -> " last_part(unit[k]) " (" edge[unit[j], unit[k]] ")"
     for (j = 1; j <= count; j++) if (cycle_of[j] == i) done_unit[j]
     report("cycle in " folder ":" members how)
   }
