@@ -1,4 +1,4 @@
-/* output.c: the last pass: tables, or any picture of them, to standard output or into a file. */
+/* output.c: the last pass: tables, or a view of them, to standard output or into a file. */
 #include "gen/output.h"
 
 #include <stdio.h>
@@ -13,7 +13,8 @@
 #include "gen/timing/critical_path.h"
 #include "gen/schedule/torch_csv.h"
 #include "gen/emit/plan_c.h"
-#include "gen/views/view.h"
+#include "gen/views/terminal.h"
+#include "gen/views/views.h"
 #include "gen/verify/promela.h"
 #include "gen/views/report_json.h"
 #include "gen/views/shapes_json.h"
@@ -79,8 +80,8 @@ static void write_csv(FILE *out, const struct pen_result *result,
 }
 
 /* With replicas the rows of their exchange are among the actions. */
-static struct pen_view picture_of(FILE *out, const struct pen_result *result,
-                                  const struct pen_options *options) {
+static struct pen_view view_of(FILE *out, const struct pen_result *result,
+                               const struct pen_options *options) {
   const struct pen_timing *timing = result->timing;
   return (struct pen_view){.plan = result->plan,
                            .partition = result->partition,
@@ -96,30 +97,29 @@ static struct pen_view picture_of(FILE *out, const struct pen_result *result,
                            .colour = pen_terminal_colour(out)};
 }
 
-/* A picture is drawn from one description, whatever its kind. */
-#define WRITE_PICTURE(kind)                                            \
+#define WRITE_VIEW(kind, function)                                     \
   static void write_##kind(FILE *out, const struct pen_result *result, \
                            const struct pen_options *options) {        \
-    struct pen_view picture = picture_of(out, result, options);        \
-    pen_view_##kind(out, &picture);                                    \
+    struct pen_view view = view_of(out, result, options);              \
+    function(out, &view);                                              \
   }
-WRITE_PICTURE(memory)
-WRITE_PICTURE(svg)
-WRITE_PICTURE(text)
-WRITE_PICTURE(trace)
+WRITE_VIEW(memory, pen_memory_map)
+WRITE_VIEW(svg, pen_gantt_svg)
+WRITE_VIEW(text, pen_gantt_text)
+WRITE_VIEW(trace, pen_chrome_trace)
 
 /* What PyTorch writes knows no replicas. */
 static void write_comms(FILE *out, const struct pen_result *result,
                         const struct pen_options *options) {
-  struct pen_view picture = picture_of(out, result, options);
-  picture.order = result->order;
-  picture.timing = result->timing;
-  pen_view_comms(out, &picture);
+  struct pen_view view = view_of(out, result, options);
+  view.order = result->order;
+  view.timing = result->timing;
+  pen_torch_comms(out, &view);
 }
 
 static void write_report(FILE *out, const struct pen_result *result,
                          const struct pen_options *options) {
-  struct pen_view whole = picture_of(out, result, options);
+  struct pen_view whole = view_of(out, result, options);
   const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->training,
                                                   result->cost, whole.timing);
   const struct pen_budget *budget =
@@ -128,7 +128,7 @@ static void write_report(FILE *out, const struct pen_result *result,
           : NULL;
   struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->training,
                                            result->cost, pen_overlap_of(result), budget);
-  pen_report(out, result->plan, result->timing, whole.order, path, &bounds, result->search);
+  pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, result->search);
 }
 
 static void write_shapes(FILE *out, const struct pen_result *result,

@@ -12,6 +12,7 @@ libgen_a_SOURCES += \
   %reldir%/internal.h \
   %reldir%/memory.c \
   %reldir%/memory_actions.c \
+  %reldir%/memory_actions.h \
   %reldir%/memory_state.h \
   %reldir%/op_trace.c \
   %reldir%/op_trace.h \

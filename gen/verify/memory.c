@@ -16,7 +16,7 @@
  * For the rendezvous models this also records which actions overwrite what an earlier send of the
  * step reads. */
 #include "gen/base/arena.h"
-#include "gen/verify/memory_state.h"
+#include "gen/verify/memory_actions.h"
 #include "runtime/plan/plan.h"
 
 /* Traces every pair of program and frame once; trace_of[] finds it for each compute action. */

@@ -2,7 +2,7 @@
 #include <string.h>
 
 #include "gen/base/arena.h"
-#include "gen/verify/memory_state.h"
+#include "gen/verify/memory_actions.h"
 #include "runtime/plan/plan.h"
 
 static const char *tensor_name(const struct pen_memory_state *m, uint32_t tensor) {

@@ -2,8 +2,17 @@
 #ifndef PEN_VERIFY_PROBLEM_H
 #define PEN_VERIFY_PROBLEM_H
 
-#include "gen/verify/verify.h"
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "runtime/plan/plan.h"
+
+/* The first problem of a plan. */
+struct pen_problem {
+  char reason[200];
+  uint32_t rank;   /* PEN_NONE: the plan as a whole */
+  uint32_t action; /* index into that rank's actions, or PEN_NONE */
+};
 
 /* Sets the problem and returns false. */
 bool pen_problem_note(struct pen_problem *problem, uint32_t rank, uint32_t action,

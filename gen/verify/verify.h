@@ -27,14 +27,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "gen/verify/problem.h"
 #include "runtime/plan/plan.h"
-
-/* The first problem of a plan. */
-struct pen_problem {
-  char reason[200];
-  uint32_t rank;   /* PEN_NONE: the plan as a whole */
-  uint32_t action; /* index into that rank's actions, or PEN_NONE */
-};
 
 /* Bare actions: the columns kind, overlaps, stage and microbatch. WAIT and step-end actions may be
  * absent. */

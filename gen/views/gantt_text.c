@@ -1,8 +1,8 @@
-/* picture_text.c: --print=text: a Gantt chart in characters.
+/* gantt_text.c: --print=text: a Gantt chart in characters.
  *
- * The step is cut into as many equal columns as fit the line. A column shows what takes most of it:
- * F, I, W, B, a row of the exchange between replicas, or nothing; of several actions of that kind
- * the longest there. Where one action has several columns it shows its microbatch as well. */
+ * The step is divided into as many equal columns as fit the line. A column shows the kind that
+ * takes most of it (F, I, W, B, a collective, or nothing), and of several actions of that kind the
+ * longest one. An action with several columns also shows its microbatch. */
 #include <stdio.h>
 #include <math.h>
 #include <stdlib.h>
@@ -10,7 +10,8 @@
 
 #include "gen/schedule/action_text.h"
 #include "gen/timing/critical_path.h"
-#include "gen/views/view.h"
+#include "gen/views/chart.h"
+#include "gen/views/views.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/schedule/order.h"
@@ -20,8 +21,8 @@
 
 enum { KINDS = PEN_ACTION_KINDS, PATH_LINES = 12 };
 
-/* Letter, what fills the rest of an action's columns without colour, and the colours of a terminal
- * with 256 of them: apart in lightness too. */
+/* The letter, what fills the other columns of an action without colour, and the colours of a
+ * 256-colour terminal, which also differ in lightness. */
 static const struct {
   char letter, fill;
   const char *colour, *meaning;
@@ -30,89 +31,93 @@ static const struct {
     [PEN_B] = {'B', '=', "\033[48;5;61;38;5;231m", "backward"},
     [PEN_I] = {'I', '=', "\033[48;5;208;38;5;16m", "backward for the input"},
     [PEN_W] = {'W', '~', "\033[48;5;29;38;5;231m", "backward for the weights"},
-    [PEN_REDUCE_SCATTER] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients of replicas added up"},
-    [PEN_ALL_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m", "gradients of replicas gathered"},
-    [PEN_ALL_GATHER_WEIGHT] = {'V', '+', "\033[48;5;252;38;5;16m", "weights of replicas gathered"},
-    [PEN_UNSHARD] = {'U', '+', "\033[48;5;252;38;5;16m", "weights of replicas brought together"},
+    [PEN_REDUCE_SCATTER] = {'R', '+', "\033[48;5;246;38;5;16m", "gradients reduced over replicas"},
+    [PEN_ALL_GATHER_GRAD] = {'G', '+', "\033[48;5;252;38;5;16m",
+                             "gradients gathered from replicas"},
+    [PEN_ALL_GATHER_WEIGHT] = {'V', '+', "\033[48;5;252;38;5;16m",
+                               "weights gathered from replicas"},
+    [PEN_UNSHARD] = {'U', '+', "\033[48;5;252;38;5;16m", "weights unsharded"},
 };
 
-struct chart {
-  const struct pen_view *picture;
+struct text_chart {
+  const struct pen_view *view;
   FILE *out;
   const uint32_t *local;
-  int label, columns; /* of the names in front, and of the chart itself */
+  int label, columns; /* columns of the rank numbers, and of the chart */
   double unit;        /* time of a column */
 };
 
-/* What takes a column of one rank. */
-struct cell {
+/* The time that each kind takes of one column. */
+struct column_use {
   double taken[KINDS], longest[KINDS];
   uint32_t action[KINDS]; /* the longest */
 };
 
-/* The kind that takes most of a cell, or -1 where nothing runs for longest. */
-static int winner(const struct cell *cell, double unit) {
+/* The kind that takes most of a column, or -1 for idle time. */
+static int longest_kind(const struct column_use *use, double unit) {
   int best = -1;
   double most = unit;
-  for (int kind = 0; kind < KINDS; kind++) most -= cell->taken[kind];
+  for (int kind = 0; kind < KINDS; kind++) most -= use->taken[kind];
   for (int kind = 0; kind < KINDS; kind++)
-    if (cell->taken[kind] > most + 1e-9 * unit) best = kind, most = cell->taken[kind];
+    if (use->taken[kind] > most + 1e-9 * unit) best = kind, most = use->taken[kind];
   return best;
 }
 
-static struct cell *cells_of(const struct chart *chart, uint32_t rank) {
-  const struct pen_view *picture = chart->picture;
-  struct cell *cell = pen_new((size_t)chart->columns, sizeof *cell);
-  for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
-    int kind = picture->order->action[rank][index].kind;
-    double start = picture->timing->start[rank][index] / chart->unit,
-           end = picture->timing->end[rank][index] / chart->unit;
+static struct column_use *column_uses(const struct text_chart *chart, uint32_t rank) {
+  const struct pen_view *view = chart->view;
+  struct column_use *use = pen_new((size_t)chart->columns, sizeof *use);
+  for (uint32_t index = 0; index < view->order->count[rank]; index++) {
+    int kind = view->order->action[rank][index].kind;
+    double start = view->timing->start[rank][index] / chart->unit,
+           end = view->timing->end[rank][index] / chart->unit;
     for (int column = (int)start; column < chart->columns && column < end; column++) {
       double part = (fmin(end, column + 1.0) - fmax(start, column)) * chart->unit;
-      cell[column].taken[kind] += part;
-      if (part <= cell[column].longest[kind]) continue;
-      cell[column].longest[kind] = part;
-      cell[column].action[kind] = index;
+      use[column].taken[kind] += part;
+      if (part <= use[column].longest[kind]) continue;
+      use[column].longest[kind] = part;
+      use[column].action[kind] = index;
     }
   }
-  return cell;
+  return use;
 }
 
-/* One action's columns: `F12---`; of a rank's second, fourth ... stage in small letters. */
-static void print_run(const struct chart *chart, const struct pen_compute *action, int columns) {
+/* The columns of one action: `F12---`; in small letters for the second, fourth ... stage of a rank.
+ */
+static void print_action(const struct text_chart *chart, const struct pen_compute *action,
+                         int columns) {
   bool small = chart->local[action->stage] % 2 == 1;
   char letter = kinds[action->kind].letter, text[16];
   int bytes = snprintf(text, sizeof text, "%c%u", small ? letter + ('a' - 'A') : letter,
                        action->microbatch);
   if (!pen_kind_has_microbatch(action->kind)) bytes = 1;
   if (bytes > columns) bytes = 1;
-  if (chart->picture->colour) fputs(kinds[action->kind].colour, chart->out);
+  if (chart->view->colour) fputs(kinds[action->kind].colour, chart->out);
   fprintf(chart->out, "%.*s", bytes, text);
   for (; bytes < columns; bytes++)
-    fputc(chart->picture->colour ? ' ' : kinds[action->kind].fill, chart->out);
-  if (chart->picture->colour) fputs("\033[0m", chart->out);
+    fputc(chart->view->colour ? ' ' : kinds[action->kind].fill, chart->out);
+  if (chart->view->colour) fputs("\033[0m", chart->out);
 }
 
-static void print_lane(const struct chart *chart, uint32_t rank) {
-  struct cell *cell = cells_of(chart, rank);
+static void print_lane(const struct text_chart *chart, uint32_t rank) {
+  struct column_use *use = column_uses(chart, rank);
   fprintf(chart->out, "%*u |", chart->label - 2, rank);
   for (int column = 0; column < chart->columns;) {
-    int kind = winner(&cell[column], chart->unit), past = column + 1;
-    while (past < chart->columns && winner(&cell[past], chart->unit) == kind &&
-           (kind < 0 || cell[past].action[kind] == cell[column].action[kind]))
+    int kind = longest_kind(&use[column], chart->unit), past = column + 1;
+    while (past < chart->columns && longest_kind(&use[past], chart->unit) == kind &&
+           (kind < 0 || use[past].action[kind] == use[column].action[kind]))
       past++;
     if (kind < 0)
       fprintf(chart->out, "%*s", past - column, "");
     else
-      print_run(chart, &chart->picture->order->action[rank][cell[column].action[kind]],
-                past - column);
+      print_action(chart, &chart->view->order->action[rank][use[column].action[kind]],
+                   past - column);
     column = past;
   }
   fputs("|\n", chart->out);
 }
 
-/* Numbers under the columns at which those times begin. */
-static void print_scale(const struct chart *chart) {
+/* Times, under the columns where they begin. */
+static void print_scale(const struct text_chart *chart) {
   double span = chart->unit * chart->columns, step = pen_scale_step(span, chart->columns / 12 + 1);
   int at = fprintf(chart->out, "%*s", chart->label, "");
   for (int tick = 0; tick * step <= span; tick++) {
@@ -125,9 +130,9 @@ static void print_scale(const struct chart *chart) {
   fputc('\n', chart->out);
 }
 
-/* A text in lines as wide as the picture, each but the first indented. */
-static void print_wrapped(const struct chart *chart, const char *text) {
-  int width = chart->picture->columns, column = 0;
+/* A text in lines as wide as the view; all but the first are indented. */
+static void print_wrapped(const struct text_chart *chart, const char *text) {
+  int width = chart->view->columns, column = 0;
   while (*text) {
     int blanks = (int)strspn(text, " "), bytes = (int)strcspn(text + blanks, " ");
     if (column > 0 && column + blanks + bytes > width) {
@@ -141,44 +146,44 @@ static void print_wrapped(const struct chart *chart, const char *text) {
   fputc('\n', chart->out);
 }
 
-static void print_legend(const struct chart *chart) {
-  const struct pen_order *order = chart->picture->order;
-  bool there[KINDS] = {0};
+static void print_legend(const struct text_chart *chart) {
+  const struct pen_order *order = chart->view->order;
+  bool shown[KINDS] = {0};
   for (uint32_t rank = 0; rank < order->rank_count; rank++)
     for (uint32_t index = 0; index < order->count[rank]; index++)
-      there[order->action[rank][index].kind] = true;
+      shown[order->action[rank][index].kind] = true;
   const char *legend = "";
   for (int kind = 0; kind < KINDS; kind++)
-    if (there[kind])
+    if (shown[kind])
       legend = pen_text("%s%s%c %s", legend, *legend ? ", " : "", kinds[kind].letter,
                         kinds[kind].meaning);
-  if (chart->picture->partition->stages_per_rank > 1)
-    legend = pen_text("%s; small letters: each rank's %s", legend,
-                      chart->picture->partition->stages_per_rank == 2 ? "second stage"
-                                                                      : "second, fourth ... stage");
+  if (chart->view->partition->stages_per_rank > 1)
+    legend = pen_text(
+        "%s; small letters: each rank's %s", legend,
+        chart->view->partition->stages_per_rank == 2 ? "second stage" : "second, fourth ... stage");
   print_wrapped(chart,
-                pen_text("%s; one column: %.4g (%s)", legend, chart->unit, chart->picture->unit));
+                pen_text("%s; one column: %.4g (%s)", legend, chart->unit, chart->view->unit));
 }
 
-static void print_figures(const struct chart *chart) {
-  const struct pen_timing *timing = chart->picture->timing;
+static void print_figures(const struct text_chart *chart) {
+  const struct pen_timing *timing = chart->view->timing;
   print_wrapped(
       chart,
       pen_text("makespan %.6g (%s), span %.6g, work %.6g: bubble %.4f; lower bound %.6g, gap %.4f",
-               timing->makespan, chart->picture->unit, timing->span, timing->work, timing->bubble,
+               timing->makespan, chart->view->unit, timing->span, timing->work, timing->bubble,
                timing->lower_bound, timing->gap));
 }
 
-static void print_path(const struct chart *chart) {
-  const struct pen_view *picture = chart->picture;
+static void print_path(const struct text_chart *chart) {
+  const struct pen_view *view = chart->view;
   char *text = NULL;
   size_t bytes = 0;
   FILE *lines = open_memstream(&text, &bytes);
   if (!lines) pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: out of memory");
-  pen_path_print(lines,
-                 pen_critical_path(picture->order, picture->partition, picture->training,
-                                   picture->cost, picture->timing),
-                 picture->order, PATH_LINES);
+  pen_path_print(
+      lines,
+      pen_critical_path(view->order, view->partition, view->training, view->cost, view->timing),
+      view->order, PATH_LINES);
   fclose(lines);
   for (char *line = text, *next; *line; line = next) {
     next = line + strcspn(line, "\n");
@@ -188,42 +193,40 @@ static void print_path(const struct chart *chart) {
   free(text);
 }
 
-/* A time of which every action takes a whole number, or 0 where there is none: the shortest
- * action's, if it divides all others. */
-static double common_time(const struct pen_view *picture) {
+/* The duration of the shortest action, if it divides all others; else 0. */
+static double common_time(const struct pen_view *view) {
   double least = INFINITY;
-  for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
-    for (uint32_t index = 0; index < picture->order->count[rank]; index++)
-      least = fmin(least, picture->timing->end[rank][index] - picture->timing->start[rank][index]);
-  for (uint32_t rank = 0; rank < picture->order->rank_count; rank++)
-    for (uint32_t index = 0; index < picture->order->count[rank]; index++) {
-      double times =
-          (picture->timing->end[rank][index] - picture->timing->start[rank][index]) / least;
+  for (uint32_t rank = 0; rank < view->order->rank_count; rank++)
+    for (uint32_t index = 0; index < view->order->count[rank]; index++)
+      least = fmin(least, view->timing->end[rank][index] - view->timing->start[rank][index]);
+  for (uint32_t rank = 0; rank < view->order->rank_count; rank++)
+    for (uint32_t index = 0; index < view->order->count[rank]; index++) {
+      double times = (view->timing->end[rank][index] - view->timing->start[rank][index]) / least;
       if (!(fabs(times - round(times)) < 1e-6)) return 0;
     }
   return isfinite(least) ? least : 0;
 }
 
-/* The time of a column: the step fills the line, or less of it by a fifth at most, if every action
- * has whole columns then. */
-static double unit_of(const struct pen_view *picture, int columns) {
-  double unit = picture->timing->makespan / columns, common = common_time(picture);
+/* The time of a column: the step fills the line, or at least four fifths of it if every action then
+ * has whole columns. */
+static double column_time(const struct pen_view *view, int columns) {
+  double unit = view->timing->makespan / columns, common = common_time(view);
   if (!(unit > 0)) return 1;
   double whole = floor(common / unit + 1e-9);
   return whole >= 1 && common / whole <= 1.25 * unit ? common / whole : unit;
 }
 
-void pen_view_text(FILE *out, const struct pen_view *picture) {
-  const struct pen_plan *plan = picture->plan;
+void pen_gantt_text(FILE *out, const struct pen_view *view) {
+  const struct pen_plan *plan = view->plan;
   int label = snprintf(NULL, 0, "%u", plan->rank_count - 1) + 2;
-  struct chart chart = {.picture = picture,
-                        .out = out,
-                        .local = pen_local_stages(picture->partition),
-                        .label = label,
-                        .columns = picture->columns - label - 1};
-  chart.unit = unit_of(picture, chart.columns);
-  if (picture->timing->makespan > 0)
-    chart.columns = (int)ceil(picture->timing->makespan / chart.unit - 1e-6);
+  struct text_chart chart = {.view = view,
+                             .out = out,
+                             .local = pen_local_stages(view->partition),
+                             .label = label,
+                             .columns = view->columns - label - 1};
+  chart.unit = column_time(view, chart.columns);
+  if (view->timing->makespan > 0)
+    chart.columns = (int)ceil(view->timing->makespan / chart.unit - 1e-6);
   print_wrapped(&chart, pen_text("%s: %s, %s x %s, %s", plan->name, plan->schedule,
                                  pen_counted(plan->rank_count, "rank"),
                                  pen_counted(plan->stages_per_rank, "stage"),

@@ -1,10 +1,11 @@
-/* lives.c: which bytes of an arena are in use at which row (see lives.h).
+/* live_ranges.c: which bytes of an arena are in use at which action (see live_ranges.h).
  *
- * The tables of a plan say it all: a row's program names tensors, a tensor its base and its place
- * there, the row's frame where the base lies. A block is what one base holds for one stage and
- * microbatch; it is in use from the first row that touches it to the last. Two bases are one block
- * where neighbours on the same rank hand over in place: the input of stage s is the output of s-1,
- * and likewise for gradients. What a backward that runs F again makes anew is its own. */
+ * The tables of a plan say it all: the program of an action names tensors, a tensor its base and
+ * its offset, the frame of the action the address of the base. A buffer is what one base holds for
+ * one stage and microbatch; it is live from the first action that uses it to the last. Two bases
+ * are one buffer where neighbour stages on the same rank pass a value in place: the input of stage
+ * s is the output of s-1, and likewise for gradients. What a recomputing backward makes is its own
+ * buffer. */
 #include "gen/views/live_ranges.h"
 #include "gen/base/arena.h"
 #include "gen/schedule/order.h"
@@ -14,14 +15,14 @@
 #include <stdlib.h>
 #include <string.h>
 
-struct search {
+struct range_builder {
   const struct pen_plan *plan;
   const struct pen_profile *profile;
   const struct pen_rank_program *program;
   uint32_t rank;
-  uint64_t (*extent)[PEN_BASES]; /* [program]: bytes of each base that it touches */
-  uint32_t *local;               /* [stage]: place among the rank's stages */
-  uint32_t *known;               /* [local stage][microbatch][base]: index of its life + 1 */
+  uint64_t (*extent)[PEN_BASES]; /* [program]: bytes of each base that it uses */
+  uint32_t *local;               /* [stage]: index among the stages of the rank */
+  uint32_t *known;               /* [local stage][microbatch][base]: index of its range + 1 */
   size_t capacity;
   struct pen_live_buffers found;
 };
@@ -34,10 +35,10 @@ const char *pen_base_text(int base) {
   return text[base];
 }
 
-/* The bytes of every base that each program touches: the end of the last tensor there. */
-static void find_extents(struct search *search) {
-  const struct pen_rank_program *program = search->program;
-  search->extent = pen_new(program->program_count, sizeof *search->extent);
+/* The bytes of every base that each program uses: to the end of the last tensor. */
+static void find_extents(struct range_builder *builder) {
+  const struct pen_rank_program *program = builder->program;
+  builder->extent = pen_new(program->program_count, sizeof *builder->extent);
   for (uint32_t p = 0; p < program->program_count; p++)
     for (uint32_t op = program->programs[p].first_op;
          op < program->programs[p].first_op + program->programs[p].op_count; op++)
@@ -46,124 +47,125 @@ static void find_extents(struct search *search) {
             k < PEN_OPERANDS_MAX ? program->ops[op].operand[k] : program->ops[op].workspace;
         if (index == PEN_NONE) continue;
         const struct pen_tensor *tensor = &program->tensors[index];
-        uint64_t past = tensor->offset + tensor->bytes, *extent = &search->extent[p][tensor->base];
+        uint64_t past = tensor->offset + tensor->bytes, *extent = &builder->extent[p][tensor->base];
         if (past > *extent) *extent = past;
       }
 }
 
-static bool on_this_rank(const struct search *search, uint32_t stage) {
-  return stage < search->plan->stage_count && search->profile->stages[stage].rank == search->rank;
+static bool on_this_rank(const struct range_builder *builder, uint32_t stage) {
+  return stage < builder->plan->stage_count &&
+         builder->profile->stages[stage].rank == builder->rank;
 }
 
-static uint32_t *known_at(const struct search *search, uint32_t stage, uint32_t microbatch,
+static uint32_t *known_at(const struct range_builder *builder, uint32_t stage, uint32_t microbatch,
                           int base) {
-  return &search->known[((size_t)search->local[stage] * search->profile->microbatch_count +
-                         microbatch) *
-                            PEN_BASES +
-                        (size_t)base];
+  return &builder->known[((size_t)builder->local[stage] * builder->profile->microbatch_count +
+                          microbatch) *
+                             PEN_BASES +
+                         (size_t)base];
 }
 
-/* Notes that a row uses a block. */
-static void touch(struct search *search, uint32_t row, uint32_t stage, int base, uint64_t offset,
-                  uint64_t bytes, bool anew) {
+/* An action uses a buffer. */
+static void use_buffer(struct range_builder *builder, uint32_t index, uint32_t stage, int base,
+                       uint64_t offset, uint64_t bytes, bool is_new) {
   uint32_t microbatch =
       base == PEN_BASE_UNSHARDED
           ? 0
-          : search->program->actions[row].microbatch; /* all read the same weights */
-  if (base == PEN_BASE_INPUT && stage > 0 && on_this_rank(search, stage - 1))
+          : builder->program->actions[index].microbatch; /* one for all microbatches */
+  if (base == PEN_BASE_INPUT && stage > 0 && on_this_rank(builder, stage - 1))
     stage--, base = PEN_BASE_OUTPUT;
-  if (base == PEN_BASE_OUTPUT_GRADIENT && on_this_rank(search, stage + 1))
+  if (base == PEN_BASE_OUTPUT_GRADIENT && on_this_rank(builder, stage + 1))
     stage++, base = PEN_BASE_INPUT_GRADIENT;
-  uint32_t *known = known_at(search, stage, microbatch, base);
-  struct pen_live_buffers *found = &search->found;
-  if (*known == 0 || anew || found->life[*known - 1].offset != offset) {
-    found->life = pen_grow(found->life, &search->capacity, found->count + 1, sizeof *found->life);
-    found->life[found->count] = (struct pen_buffer_life){.base = (uint8_t)base,
-                                                         .stage = (uint16_t)stage,
-                                                         .microbatch = microbatch,
-                                                         .first = row,
-                                                         .offset = offset};
+  uint32_t *known = known_at(builder, stage, microbatch, base);
+  struct pen_live_buffers *found = &builder->found;
+  if (*known == 0 || is_new || found->range[*known - 1].offset != offset) {
+    found->range =
+        pen_grow(found->range, &builder->capacity, found->count + 1, sizeof *found->range);
+    found->range[found->count] = (struct pen_live_buffer){.base = (uint8_t)base,
+                                                          .stage = (uint16_t)stage,
+                                                          .microbatch = microbatch,
+                                                          .first = index,
+                                                          .offset = offset};
     *known = (uint32_t)++found->count;
   }
-  struct pen_buffer_life *life = &found->life[*known - 1];
-  life->last = row;
-  if (bytes > life->bytes) life->bytes = bytes;
+  struct pen_live_buffer *range = &found->range[*known - 1];
+  range->last = index;
+  if (bytes > range->bytes) range->bytes = bytes;
 }
 
-static void touch_compute(struct search *search, uint32_t row) {
-  const struct pen_action *action = &search->program->actions[row];
-  const struct pen_frame *frame = &search->program->frames[action->frame];
+static void use_compute_buffers(struct range_builder *builder, uint32_t index) {
+  const struct pen_action *action = &builder->program->actions[index];
+  const struct pen_frame *frame = &builder->program->frames[action->frame];
   for (int base = PEN_BASE_SCRATCH; base < PEN_BASES; base++) {
-    uint64_t bytes = search->extent[action->program][base];
-    bool anew = base == PEN_BASE_SCRATCH; /* each row's is a block of its own */
+    uint64_t bytes = builder->extent[action->program][base];
+    bool is_new = base == PEN_BASE_SCRATCH; /* each action has its own */
     if (bytes && base != PEN_BASE_LOSS)
-      touch(search, row, action->stage, base, frame->base[base], bytes, anew);
+      use_buffer(builder, index, action->stage, base, frame->base[base], bytes, is_new);
   }
 }
 
-/* A message is read from its source when it is sent, and has its home from RECV on. */
-static void touch_message(struct search *search, uint32_t row) {
-  const struct pen_action *action = &search->program->actions[row];
+/* A SEND reads the source; the target is in use from RECV on. */
+static void use_message_buffer(struct range_builder *builder, uint32_t index) {
+  const struct pen_action *action = &builder->program->actions[index];
   const struct pen_message *message =
-      !pen_has_message(action) ? NULL : &search->profile->messages[action->message];
+      !pen_has_message(action) ? NULL : &builder->profile->messages[action->message];
   if (!message) return;
   switch (action->kind) {
     case PEN_SEND_F:
-      touch(search, row, action->stage, PEN_BASE_OUTPUT, message->source_offset, message->bytes,
-            false);
+      use_buffer(builder, index, action->stage, PEN_BASE_OUTPUT, message->source_offset,
+                 message->bytes, false);
       break;
     case PEN_SEND_B:
-      touch(search, row, action->stage, PEN_BASE_INPUT_GRADIENT, message->source_offset,
-            message->bytes, false);
+      use_buffer(builder, index, action->stage, PEN_BASE_INPUT_GRADIENT, message->source_offset,
+                 message->bytes, false);
       break;
     case PEN_RECV_F:
-      touch(search, row, action->stage, PEN_BASE_INPUT, message->target_offset, message->bytes,
-            false);
+      use_buffer(builder, index, action->stage, PEN_BASE_INPUT, message->target_offset,
+                 message->bytes, false);
       break;
     case PEN_RECV_B:
-      touch(search, row, action->stage, PEN_BASE_OUTPUT_GRADIENT, message->target_offset,
-            message->bytes, false);
+      use_buffer(builder, index, action->stage, PEN_BASE_OUTPUT_GRADIENT, message->target_offset,
+                 message->bytes, false);
       break;
-    default: break; /* a wait; its compute row is next */
+    default: break; /* a WAIT; its compute action follows */
   }
 }
 
-/* Bytes in use at each row, by adding up where lives begin and end. */
-static uint64_t *sum_up(const struct search *search) {
-  uint32_t rows = search->program->action_count;
-  uint64_t *in_use = pen_new(rows + 1u, sizeof *in_use);
-  for (size_t i = 0; i < search->found.count; i++) {
-    in_use[search->found.life[i].first] += search->found.life[i].bytes;
-    in_use[search->found.life[i].last + 1u] -=
-        search->found.life[i].bytes; /* wraps, and back in the sum */
+/* Bytes in use at each action: the sum of the ranges that have begun and not ended. */
+static uint64_t *sum_in_use(const struct range_builder *builder) {
+  uint32_t count = builder->program->action_count;
+  uint64_t *in_use = pen_new(count + 1u, sizeof *in_use);
+  for (size_t i = 0; i < builder->found.count; i++) {
+    in_use[builder->found.range[i].first] += builder->found.range[i].bytes;
+    in_use[builder->found.range[i].last + 1u] -= builder->found.range[i].bytes; /* modulo 2^64 */
   }
-  for (uint32_t row = 1; row < rows; row++) in_use[row] += in_use[row - 1];
+  for (uint32_t index = 1; index < count; index++) in_use[index] += in_use[index - 1];
   return in_use;
 }
 
 struct pen_live_buffers pen_live_buffers_of(const struct pen_plan *plan,
                                             const struct pen_profile *profile, uint32_t rank) {
-  struct search search = {
+  struct range_builder builder = {
       .plan = plan, .profile = profile, .program = &profile->ranks[rank], .rank = rank};
   uint32_t stages = 0;
-  search.local = pen_new(plan->stage_count, sizeof *search.local);
+  builder.local = pen_new(plan->stage_count, sizeof *builder.local);
   for (uint32_t stage = 0; stage < plan->stage_count; stage++)
-    if (on_this_rank(&search, stage)) search.local[stage] = stages++;
-  search.known =
-      pen_new((size_t)stages * profile->microbatch_count * PEN_BASES, sizeof *search.known);
-  find_extents(&search);
-  for (uint32_t row = 0; row < search.program->action_count; row++) {
-    int kind = search.program->actions[row].kind;
+    if (on_this_rank(&builder, stage)) builder.local[stage] = stages++;
+  builder.known =
+      pen_new((size_t)stages * profile->microbatch_count * PEN_BASES, sizeof *builder.known);
+  find_extents(&builder);
+  for (uint32_t index = 0; index < builder.program->action_count; index++) {
+    int kind = builder.program->actions[index].kind;
     if (kind <= PEN_W)
-      touch_compute(&search, row);
+      use_compute_buffers(&builder, index);
     else if (kind < PEN_NORM)
-      touch_message(&search, row);
+      use_message_buffer(&builder, index);
     else if (kind == PEN_UNSHARD)
-      *known_at(&search, search.program->actions[row].stage, 0, PEN_BASE_UNSHARDED) =
-          0; /* given up in between */
+      *known_at(&builder, builder.program->actions[index].stage, 0, PEN_BASE_UNSHARDED) =
+          0; /* a new buffer after RESHARD */
   }
-  search.found.in_use = sum_up(&search);
-  return search.found;
+  builder.found.in_use = sum_in_use(&builder);
+  return builder.found;
 }
 
 struct pen_action_times pen_action_times_of(const struct pen_rank_program *program,
@@ -173,13 +175,13 @@ struct pen_action_times pen_action_times_of(const struct pen_rank_program *progr
                                    pen_new(program->action_count, sizeof(double))};
   double now = 0;
   uint32_t next = 0;
-  for (uint32_t row = 0; row < program->action_count; row++) {
-    const struct pen_action *a = &program->actions[row];
+  for (uint32_t index = 0; index < program->action_count; index++) {
+    const struct pen_action *a = &program->actions[index];
     bool known = next < count && a->kind == action[next].kind && a->stage == action[next].stage &&
                  a->microbatch == action[next].microbatch;
-    times.start[row] = known ? start[next] : now;
+    times.start[index] = known ? start[next] : now;
     if (known) now = end[next++];
-    times.end[row] = now;
+    times.end[index] = now;
   }
   return times;
 }

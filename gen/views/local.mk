@@ -1,5 +1,7 @@
 # gen/views: charts and reports of a plan
 libgen_a_SOURCES += \
+  %reldir%/chart.c \
+  %reldir%/chart.h \
   %reldir%/chrome_trace.c \
   %reldir%/gantt_svg.c \
   %reldir%/gantt_text.c \
@@ -10,6 +12,7 @@ libgen_a_SOURCES += \
   %reldir%/report_json.h \
   %reldir%/shapes_json.c \
   %reldir%/shapes_json.h \
+  %reldir%/terminal.c \
+  %reldir%/terminal.h \
   %reldir%/torch_comms.c \
-  %reldir%/view.c \
-  %reldir%/view.h
+  %reldir%/views.h

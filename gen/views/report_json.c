@@ -1,20 +1,20 @@
-/* report.c: the plan in figures, as JSON (design.md section 10, whose fields it has to the letter;
- * others stand beside them).
+/* report_json.c: --print=report: the plan in figures, as JSON (docs/design.md section 10 fixes its
+ * fields; there are more).
  *
- * Nothing is computed here but counts: times are the simulation's of one training step, or of eval
- * where nothing trains, in the costs' unit; bytes, slots and credits are the plan's.
+ * Only counts are computed here: times are those of the simulated training step, or of eval where
+ * nothing trains, in the unit of the costs; bytes, slots and credits are the plan's.
  *
  *   makespan, span, work, bubble   bubble = (span - work) / span; see struct pen_timing
- *   lower_bound, gap, bounds       what no order of these actions can beat, by each argument
- * (bounds.c) exchange, search               only where there are replicas, or a search
- *   critical_path                  the chain of actions that fills the makespan (critical.c), by
- * legs of one rank stages                         what each holds, and on which rank rank busy and
- * idle time; bytes placed and, as their lower bound, live; receive slots; messages to the rank
- * whose sender awaits a credit, and those whose slot is proved free (slots.c): both together are
- * all that it receives; on a device also the bytes of pinned host memory
+ *   lower_bound, gap, bounds       lower bounds for any order of these actions, by argument
+ * (lower_bound.c) exchange, search               only with replicas, or after a search
+ *   critical_path                  the chain of actions that fills the makespan (critical_path.c),
+ * in legs of one rank stages                         what each holds, and on which rank rank busy
+ * and idle time; bytes placed and, as their lower bound, live; receive slots; received messages
+ * whose sender waits for a credit, and those that need none (receive_slots.c); with a device also
+ * the bytes of pinned host memory
  *
- * JSON (RFC 8259) has neither NaN nor infinity: where a figure is no number, null stands. Reals
- * have 15 digits, keys keep their order. */
+ * JSON (RFC 8259) has neither NaN nor infinity: such a figure is null. Reals have 15 digits, keys
+ * keep their order. */
 #include "gen/views/report_json.h"
 
 #include <stdio.h>
@@ -30,7 +30,6 @@
 #include "gen/timing/timing.h"
 #include "runtime/plan/plan.h"
 
-/* A real number; JSON has no NaN and no infinity. */
 static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_null(); }
 
 static json_t *integer(uint64_t value) { return json_integer((json_int_t)value); }
@@ -53,7 +52,7 @@ static json_t *stages_of(const struct pen_plan *plan) {
   return stages;
 }
 
-/* Credits that each rank gives as receiver, and those it need not: count[rank][0 and 1]. */
+/* Messages that each rank receives with a credit and without: count[rank][0 and 1]. */
 static uint64_t (*count_credits(const struct pen_plan *plan))[2] {
   uint64_t(*count)[2] = pen_new(plan->rank_count, sizeof *count);
   const struct pen_profile *profile = &plan->profiles[0];
@@ -88,7 +87,7 @@ static json_t *ranks_of(const struct pen_plan *plan, const struct pen_timing *ti
   return ranks;
 }
 
-/* A leg's actions as --print=actions writes them, a pair as `a|b`. */
+/* The actions of a leg as --print=actions writes them, a pair as `a|b`. */
 static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg *leg,
                           const struct pen_order *order) {
   char *text = NULL, word[32];
@@ -110,8 +109,8 @@ static json_t *actions_of(const struct pen_path *path, const struct pen_path_leg
   return actions;
 }
 
-/* The critical path, leg by leg: what ran on one rank, from when to when, and the message before
- * it. */
+/* The critical path, leg by leg: the actions of one rank, their start and end, and the message
+ * before them. */
 static json_t *path_of(const struct pen_path *path, const struct pen_order *order) {
   json_t *object = json_object(), *legs = json_array();
   for (size_t i = 0; i < path->leg_count; i++) {
@@ -141,7 +140,7 @@ static json_t *bound_of(const struct pen_bound *bound) {
   return object;
 }
 
-/* Lower bounds by what proves them: see bounds.h. */
+/* Lower bounds by argument: see lower_bound.h. */
 static json_t *bounds_of(const struct pen_bounds *bounds) {
   json_t *object = json_object();
   json_object_set_new(object, "makespan", bound_of(&bounds->makespan));
@@ -149,20 +148,20 @@ static json_t *bounds_of(const struct pen_bounds *bounds) {
   return object;
 }
 
-/* What the exchange between replicas costs the step, and when its rows run. */
+/* What the data-parallel collectives add to the step, and when they run. */
 static json_t *exchange_of(const struct pen_timing *timing) {
   json_t *object = json_object(), *rows = json_array();
   json_object_set_new(object, "exposed", real(timing->exposed));
   for (uint32_t rank = 0; rank < timing->whole_order->rank_count; rank++)
     for (uint32_t index = 0; index < timing->whole_order->count[rank]; index++) {
       const struct pen_compute *action = &timing->whole_order->action[rank][index];
-      char word[32];
+      char name[32];
       if (action->kind <= PEN_W) continue;
       json_t *row = json_object();
       json_object_set_new(row, "rank", integer(rank));
       json_object_set_new(
           row, "action",
-          json_string(pen_action_text(word, action->kind, action->stage, action->microbatch)));
+          json_string(pen_action_text(name, action->kind, action->stage, action->microbatch)));
       json_object_set_new(row, "start", real(timing->whole->start[rank][index]));
       json_object_set_new(row, "end", real(timing->whole->end[rank][index]));
       json_array_append_new(rows, row);
@@ -171,7 +170,7 @@ static json_t *exchange_of(const struct pen_timing *timing) {
   return object;
 }
 
-/* How a search ended, by its objective. */
+/* The result of a search. */
 static json_t *search_of(const struct pen_search *search) {
   json_t *object = json_object();
   json_object_set_new(object, "objective", json_string(search->objective));
@@ -186,10 +185,10 @@ static json_t *search_of(const struct pen_search *search) {
   return object;
 }
 
-void pen_report(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
-                const struct pen_order *order, const struct pen_path *path,
-                const struct pen_bounds *bounds, const struct pen_search *search) {
-  json_object_seed(1); /* or it asks the system for chance, which is for keys that others choose */
+void pen_report_json(FILE *out, const struct pen_plan *plan, const struct pen_timing *timing,
+                     const struct pen_order *order, const struct pen_path *path,
+                     const struct pen_bounds *bounds, const struct pen_search *search) {
+  json_object_seed(1); /* a fixed hash seed: keys are not chosen by others */
   json_t *report = json_object();
   json_object_set_new(report, "name", json_string(plan->name));
   json_object_set_new(report, "schedule", json_string(plan->schedule));

@@ -1,4 +1,4 @@
-/* shapes_print.c: --print=shapes: named tensors at every stage's border, as JSON. */
+/* shapes_json.c: --print=shapes: the named tensors at the borders of every stage, as JSON. */
 #include <stdio.h>
 #include <jansson.h>
 
@@ -15,7 +15,7 @@ static json_t *extents(const uint64_t *extent, uint32_t count) {
 }
 
 /* "data", "start", or the number of a stage. */
-static json_t *end_of(int64_t end) {
+static json_t *endpoint_of(int64_t end) {
   if (end >= 0) return json_integer(end);
   return json_string(end == PEN_FROM_DATA ? "data" : "start");
 }
@@ -24,8 +24,8 @@ static json_t *border_object(const struct pen_border *border) {
   const struct pen_shape *shape = &border->shape;
   json_t *object = json_object();
   json_object_set_new(object, "tensor", json_string(border->name));
-  json_object_set_new(object, "from", end_of(border->from));
-  json_object_set_new(object, "to", end_of(border->to));
+  json_object_set_new(object, "from", endpoint_of(border->from));
+  json_object_set_new(object, "to", endpoint_of(border->to));
   json_object_set_new(object, "dtype", json_string(pen_dtype_text(border->shape.dtype)));
   json_object_set_new(object, "shape", extents(shape->extent, shape->extent_count));
   json_object_set_new(object, "bytes", json_integer((json_int_t)shape->bytes));

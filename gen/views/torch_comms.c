@@ -1,127 +1,131 @@
-/* picture_comms.c: --print=csv-comms: the lowered order in the notation of
+/* torch_comms.c: --print=csv-comms: the lowered order in the notation of
  * torch.distributed.pipelining (format compute_comms of its _PipelineScheduleRuntime): a CSV with a
  * line a rank, in order.
  *
- * What PyTorch's runtime wants beside computation, sends and receives, and where its own lowering
- * puts it: sWAIT_SEND_Fm       right after the backward of s and m: by then the activation has gone
- *   sWAIT_SEND_Bm       at the end of the step, in the order of the sends
- *   sREDUCE_GRAD, sWAIT_REDUCE_GRAD   after the last backward of s (B, or W)
- *   sUNSHARD            where our own row stands, if weights are shared out
- *   sRESHARD            there, too, but behind each W of s that comes before the next UNSHARD: ours
- * seldom reads weights, theirs wants them whole Our own waits for messages have no word there: a
- * receive is awaited where it is used. A pair a|b is (a;b)OVERLAP_F_B. */
+ * What PyTorch's runtime needs besides computation, sends and receives, and where its own lowering
+ * puts it: sWAIT_SEND_Fm       directly after the backward of s and m: the activation was sent by
+ * then sWAIT_SEND_Bm       at the end of the step, in the order of the sends sREDUCE_GRAD,
+ * sWAIT_REDUCE_GRAD   after the last backward of s (B, or W) sUNSHARD            where the plan has
+ * it, if weights are sharded sRESHARD            where the plan has it, or after each later W of s
+ * before the next UNSHARD: our W seldom reads weights, PyTorch's needs them unsharded The plan's
+ * waits for messages have no counterpart: PyTorch waits for a receive where it is used. A pair a|b
+ * is (a;b)OVERLAP_F_B. */
 #include <stdio.h>
 
 #include "gen/schedule/action_text.h"
-#include "gen/views/view.h"
+#include "gen/views/views.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/lower/lower.h"
 #include "runtime/plan/plan.h"
 
-struct writer {
+struct comms_writer {
   FILE *out;
-  const struct pen_view *picture;
-  const char *gap;     /* before the next word of the line */
-  uint32_t *backwards; /* [stage] so far */
-  uint32_t *reshard;   /* [stage] the row behind which its weights are given up; 0: none to come */
+  const struct pen_view *view;
+  const char *separator; /* before the next action of the line */
+  uint32_t *backwards;   /* [stage]: so far */
+  uint32_t *reshard;     /* [stage]: the action after which RESHARD comes; 0: none */
 };
 
-static void put(struct writer *writer, const char *word) {
-  fprintf(writer->out, "%s%s", writer->gap, word);
-  writer->gap = ",";
+static void write_word(struct comms_writer *writer, const char *word) {
+  fprintf(writer->out, "%s%s", writer->separator, word);
+  writer->separator = ",";
 }
 
-static void put_action(struct writer *writer, const char *kind, uint32_t stage,
-                       uint32_t microbatch) {
-  put(writer, pen_text("%u%s%u", stage, kind, microbatch));
+static void write_action(struct comms_writer *writer, const char *kind, uint32_t stage,
+                         uint32_t microbatch) {
+  write_word(writer, pen_text("%u%s%u", stage, kind, microbatch));
 }
 
-static bool sends(const struct pen_view *picture, uint32_t stage, bool forward) {
-  const struct pen_partition *partition = picture->partition;
+/* Does a stage send to another rank? */
+static bool sends_message(const struct pen_view *view, uint32_t stage, bool forward) {
+  const struct pen_partition *partition = view->partition;
   if (forward)
     return stage + 1 < partition->stage_count &&
            partition->rank_of[stage + 1] != partition->rank_of[stage];
   return stage > 0 && partition->rank_of[stage - 1] != partition->rank_of[stage];
 }
 
-/* What follows a compute action. */
-static void put_ends(struct writer *writer, int kind, uint32_t stage, uint32_t microbatch) {
+/* The waits and reductions that follow a compute action. */
+static void write_dependents(struct comms_writer *writer, int kind, uint32_t stage,
+                             uint32_t microbatch) {
   bool backward = kind == PEN_B || kind == PEN_I;
-  if (backward && sends(writer->picture, stage, true))
-    put_action(writer, "WAIT_SEND_F", stage, microbatch);
+  if (backward && sends_message(writer->view, stage, true))
+    write_action(writer, "WAIT_SEND_F", stage, microbatch);
   if (kind != PEN_B && kind != PEN_W) return;
-  if (++writer->backwards[stage] < writer->picture->partition->microbatch_count) return;
-  put(writer, pen_text("%uREDUCE_GRAD", stage));
-  put(writer, pen_text("%uWAIT_REDUCE_GRAD", stage));
+  if (++writer->backwards[stage] < writer->view->partition->microbatch_count) return;
+  write_word(writer, pen_text("%uREDUCE_GRAD", stage));
+  write_word(writer, pen_text("%uWAIT_REDUCE_GRAD", stage));
 }
 
-/* The last row that PyTorch runs with the weights which the RESHARD of a row gives up. */
-static uint32_t last_with_weights(const struct pen_lowered *lowered, uint32_t rank, uint32_t row) {
+/* The last action for which PyTorch needs the weights that a RESHARD frees. */
+static uint32_t last_with_weights(const struct pen_lowered *lowered, uint32_t rank,
+                                  uint32_t index) {
   const struct pen_action *action = lowered->action[rank];
-  uint32_t last = row;
-  for (uint32_t later = row + 1; later < lowered->count[rank]; later++) {
-    if (action[later].stage != action[row].stage) continue;
+  uint32_t last = index;
+  for (uint32_t later = index + 1; later < lowered->count[rank]; later++) {
+    if (action[later].stage != action[index].stage) continue;
     if (action[later].kind == PEN_UNSHARD) break;
     if (action[later].kind == PEN_W) last = later;
   }
   return last;
 }
 
-/* Gives up the weights of a stage, if the row is the last that wants them. */
-static void put_reshard(struct writer *writer, uint32_t stage, uint32_t row) {
-  if (writer->reshard[stage] == 0 || writer->reshard[stage] > row) return;
-  put(writer, pen_text("%uRESHARD", stage));
+/* RESHARD, if the action is the last that needs the weights of a stage. */
+static void write_reshard(struct comms_writer *writer, uint32_t stage, uint32_t index) {
+  if (writer->reshard[stage] == 0 || writer->reshard[stage] > index) return;
+  write_word(writer, pen_text("%uRESHARD", stage));
   writer->reshard[stage] = 0;
 }
 
-/* Both halves of a pair, which are rows that follow each other. */
-static void put_pair(struct writer *writer, const struct pen_action *pair) {
+/* Both halves of a pair, which are consecutive actions. */
+static void write_pair(struct comms_writer *writer, const struct pen_action *pair) {
   char first[32], second[32];
   pen_action_text(first, pair[0].kind, pair[0].stage, pair[0].microbatch);
   pen_action_text(second, pair[1].kind, pair[1].stage, pair[1].microbatch);
-  put(writer, pen_text("(%s;%s)OVERLAP_F_B", first, second));
+  write_word(writer, pen_text("(%s;%s)OVERLAP_F_B", first, second));
   for (int half = 0; half < 2; half++)
-    put_ends(writer, pair[half].kind, pair[half].stage, pair[half].microbatch);
+    write_dependents(writer, pair[half].kind, pair[half].stage, pair[half].microbatch);
 }
 
-static void put_rank(struct writer *writer, uint32_t rank) {
-  const struct pen_lowered *lowered = writer->picture->lowered;
+static void write_rank(struct comms_writer *writer, uint32_t rank) {
+  const struct pen_lowered *lowered = writer->view->lowered;
   char text[32];
-  writer->gap = "";
-  for (uint32_t row = 0; row < lowered->count[rank]; row++) {
-    const struct pen_action *action = &lowered->action[rank][row];
-    if (action->kind == PEN_UNSHARD) put(writer, pen_text("%uUNSHARD", action->stage));
+  writer->separator = "";
+  for (uint32_t index = 0; index < lowered->count[rank]; index++) {
+    const struct pen_action *action = &lowered->action[rank][index];
+    if (action->kind == PEN_UNSHARD) write_word(writer, pen_text("%uUNSHARD", action->stage));
     if (action->kind == PEN_RESHARD) {
-      writer->reshard[action->stage] = last_with_weights(lowered, rank, row);
-      put_reshard(writer, action->stage, row);
+      writer->reshard[action->stage] = last_with_weights(lowered, rank, index);
+      write_reshard(writer, action->stage, index);
     }
-    if (action->kind > PEN_RECV_B) continue; /* our waits, and the step's end */
+    if (action->kind > PEN_RECV_B) continue; /* waits, and the end of the step */
     if (action->overlaps) {
-      put_pair(writer, action);
-      row++;
-      for (int half = 0; half < 2; half++) put_reshard(writer, action[half].stage, row);
+      write_pair(writer, action);
+      index++;
+      for (int half = 0; half < 2; half++) write_reshard(writer, action[half].stage, index);
       continue;
     }
-    put(writer, pen_action_text(text, action->kind, action->stage, action->microbatch));
-    if (action->kind <= PEN_W) put_ends(writer, action->kind, action->stage, action->microbatch);
-    put_reshard(writer, action->stage, row);
+    write_word(writer, pen_action_text(text, action->kind, action->stage, action->microbatch));
+    if (action->kind <= PEN_W)
+      write_dependents(writer, action->kind, action->stage, action->microbatch);
+    write_reshard(writer, action->stage, index);
   }
-  for (uint32_t row = 0; row < lowered->count[rank]; row++) {
-    const struct pen_action *action = &lowered->action[rank][row];
+  for (uint32_t index = 0; index < lowered->count[rank]; index++) {
+    const struct pen_action *action = &lowered->action[rank][index];
     if (action->kind == PEN_SEND_B ||
         (action->kind == PEN_SEND_F && writer->backwards[action->stage] == 0))
-      put_action(writer, action->kind == PEN_SEND_F ? "WAIT_SEND_F" : "WAIT_SEND_B", action->stage,
-                 action->microbatch);
+      write_action(writer, action->kind == PEN_SEND_F ? "WAIT_SEND_F" : "WAIT_SEND_B",
+                   action->stage, action->microbatch);
   }
-  fputs("\r\n", writer->out); /* as Python's csv module ends a line */
+  fputs("\r\n", writer->out); /* as Python's csv module ends lines */
 }
 
-void pen_view_comms(FILE *out, const struct pen_view *picture) {
-  uint32_t stages = picture->partition->stage_count;
-  struct writer writer = {.out = out,
-                          .picture = picture,
-                          .backwards = pen_new(stages, sizeof(uint32_t)),
-                          .reshard = pen_new(stages, sizeof(uint32_t))};
-  for (uint32_t rank = 0; rank < picture->order->rank_count; rank++) put_rank(&writer, rank);
+void pen_torch_comms(FILE *out, const struct pen_view *view) {
+  uint32_t stages = view->partition->stage_count;
+  struct comms_writer writer = {.out = out,
+                                .view = view,
+                                .backwards = pen_new(stages, sizeof(uint32_t)),
+                                .reshard = pen_new(stages, sizeof(uint32_t))};
+  for (uint32_t rank = 0; rank < view->order->rank_count; rank++) write_rank(&writer, rank);
 }

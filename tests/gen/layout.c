@@ -126,13 +126,13 @@ static uint64_t most_in_a_row(const struct pen_plan *plan, uint32_t rank) {
     uint64_t *in_use = pen_new(rows + 1u, sizeof *in_use);
     const struct pen_action *action = plan->profiles[p].ranks[rank].actions;
     for (size_t i = 0; i < lives.count; i++) {
-      uint32_t first = lives.life[i].first, last = lives.life[i].last;
+      uint32_t first = lives.range[i].first, last = lives.range[i].last;
       if (first > 0 && action[first - 1].overlaps)
         first--; /* of a pair, both are at work at once */
       if (action[last].overlaps) last++;
       for (uint32_t row = first; row <= last; row++)
-        if (lives.life[i].offset >= plan->memory[rank].persistent_end)
-          in_use[row] += pen_aligned(lives.life[i].bytes);
+        if (lives.range[i].offset >= plan->memory[rank].persistent_end)
+          in_use[row] += pen_aligned(lives.range[i].bytes);
     }
     for (uint32_t row = 0; row < rows; row++)
       if (in_use[row] > most) most = in_use[row];

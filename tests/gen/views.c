@@ -1,4 +1,4 @@
-/* pictures.c: every kind of picture of many plans is well-formed and says what the plan says: all
+/* views.c: every view of many plans is well-formed and says what the plan says: all
  * actions, at their times, once. */
 #include <math.h>
 #include <stdio.h>
@@ -6,7 +6,8 @@
 #include <jansson.h>
 
 #include "gen/views/live_ranges.h"
-#include "gen/views/view.h"
+#include "gen/views/chart.h"
+#include "gen/views/views.h"
 #include "gen/base/arena.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
@@ -46,8 +47,8 @@ static const struct {
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-/* The picture of a row of the table; costs with and without latencies in turn. */
-static struct pen_view picture_of(struct whole *whole, unsigned row) {
+/* The view of a row of the table; costs with and without latencies in turn. */
+static struct pen_view view_of(struct whole *whole, unsigned row) {
   const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks,
                                    plans[row].stages, plans[row].microbatches, plans[row].more);
   text = pen_text("%s%s", text, plans[row].groups);
@@ -69,13 +70,12 @@ static struct pen_view picture_of(struct whole *whole, unsigned row) {
 }
 
 /* Not inlined: gcc 12 takes the stream's buffer for the pointer that names it. */
-__attribute__((noinline)) static char *drawn(void (*draw)(FILE *out,
-                                                          const struct pen_view *picture),
-                                             const struct pen_view *picture) {
+__attribute__((noinline)) static char *drawn(void (*draw)(FILE *out, const struct pen_view *view),
+                                             const struct pen_view *view) {
   char *text = NULL;
   size_t bytes = 0;
   FILE *out = open_memstream(&text, &bytes);
-  draw(out, picture);
+  draw(out, view);
   fclose(out);
   return text;
 }
@@ -96,7 +96,7 @@ static size_t message_count(const struct pen_lowered *lowered) { return lowered-
 
 /* ---- svg ---- */
 
-/* A strict reader of the little XML that a picture needs: one root, tags that match, quoted
+/* A strict reader of the little XML that a view needs: one root, tags that match, quoted
  * attributes, the five entities, no control characters, UTF-8 left alone. Returns what is wrong, or
  * null. */
 static const char *xml_problem(const char *text) {
@@ -152,7 +152,7 @@ static void the_reader_of_xml_sees_mistakes(void **state) {
 }
 
 /* The boxes of a kind, summed: the width of all actions together is the ranks' work. */
-static double work_drawn(const char *svg, const struct pen_view *picture) {
+static double work_drawn(const char *svg, const struct pen_view *view) {
   static const char *const fills[] = {"#b5d5f2", "#44508f", "#ec9532", "#1b7a55"};
   double drawn_width = 0, chart = 0;
   sscanf(strstr(svg, "<g fill=\"#f1f2f4\">") + strlen("<g fill=\"#f1f2f4\">"),
@@ -169,30 +169,29 @@ static double work_drawn(const char *svg, const struct pen_view *picture) {
       drawn_width += height < 12 ? width / 2 : width; /* one of a pair */
     }
   }
-  return drawn_width / chart * picture->timing->makespan;
+  return drawn_width / chart * view->timing->makespan;
 }
 
 static void svg_is_well_formed_and_whole(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_view picture = picture_of(&whole, row);
+    struct pen_view view = view_of(&whole, row);
     whole.plan->name = "a<b & \"c\" \001 \xc3\xa9";
-    char *svg = drawn(pen_view_svg, &picture);
+    char *svg = drawn(pen_gantt_svg, &view);
     if (xml_problem(svg)) fail_msg("plan %u: %s", row, xml_problem(svg));
     assert_non_null(strstr(svg, "a&lt;b &amp; \"c\" ? \xc3\xa9"));
     double busy = 0;
-    for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++)
-      busy += picture.timing->busy[rank];
-    if (fabs(work_drawn(svg, &picture) / busy - 1) > 0.01)
-      fail_msg("plan %u: %g is drawn of %g", row, work_drawn(svg, &picture), busy);
+    for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++) busy += view.timing->busy[rank];
+    if (fabs(work_drawn(svg, &view) / busy - 1) > 0.01)
+      fail_msg("plan %u: %g is drawn of %g", row, work_drawn(svg, &view), busy);
     const char *arrows = strstr(svg, "marker-end");
     assert_non_null(arrows);
     char *part = strndup(arrows, (size_t)(strstr(arrows, "</g>") - arrows));
     assert_int_equal(occurrences(part, "<line"), message_count(whole.lowered));
     free(part);
-    picture.arrows = picture.critical = false;
-    char *plain = drawn(pen_view_svg, &picture);
+    view.arrows = view.critical = false;
+    char *plain = drawn(pen_gantt_svg, &view);
     assert_null(strstr(plain, "marker-end"));
     assert_true(strlen(plain) < strlen(svg));
     free(plain);
@@ -212,16 +211,16 @@ struct line {
   double end, busy;
 };
 
-static void check_trace(const struct pen_view *picture, const json_t *events, unsigned row) {
-  struct line *line = pen_new(2 * (size_t)picture->plan->rank_count, sizeof *line);
+static void check_trace(const struct pen_view *view, const json_t *events, unsigned row) {
+  struct line *line = pen_new(2 * (size_t)view->plan->rank_count, sizeof *line);
   size_t actions = 0, sent = 0, came = 0, named = 0, index;
-  double makespan = picture->timing->makespan * 1000;
+  double makespan = view->timing->makespan * 1000;
   json_t *event;
   json_array_foreach(events, index, event) {
     const char *phase = json_string_value(json_object_get(event, "ph"));
     double at = number(event, "ts"), past = at + number(event, "dur");
     assert_non_null(phase);
-    assert_true(number(event, "pid") < picture->plan->rank_count);
+    assert_true(number(event, "pid") < view->plan->rank_count);
     if (*phase == 'X') {
       struct line *own = &line[2 * (size_t)number(event, "pid") + (size_t)number(event, "tid")];
       if (at < own->end - 0.002 || past > makespan + 0.002)
@@ -241,12 +240,12 @@ static void check_trace(const struct pen_view *picture, const json_t *events, un
         fail_msg("plan %u: a message is read before it is sent", row);
     }
   }
-  assert_int_equal(actions, action_count(picture->order));
-  assert_int_equal(sent, message_count(picture->lowered));
+  assert_int_equal(actions, action_count(view->order));
+  assert_int_equal(sent, message_count(view->lowered));
   assert_int_equal(came, sent);
-  assert_int_equal(named, picture->plan->rank_count);
-  for (uint32_t rank = 0; rank < picture->plan->rank_count; rank++)
-    if (fabs(line[2 * rank].busy - picture->timing->busy[rank] * 1000) > 0.002 * (double)actions)
+  assert_int_equal(named, view->plan->rank_count);
+  for (uint32_t rank = 0; rank < view->plan->rank_count; rank++)
+    if (fabs(line[2 * rank].busy - view->timing->busy[rank] * 1000) > 0.002 * (double)actions)
       fail_msg("plan %u, rank %u: busy for %g", row, rank, line[2 * rank].busy);
 }
 
@@ -254,14 +253,14 @@ static void trace_is_json_and_whole(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_view picture = picture_of(&whole, row);
-    char *text = drawn(pen_view_trace, &picture);
+    struct pen_view view = view_of(&whole, row);
+    char *text = drawn(pen_chrome_trace, &view);
     json_error_t error;
     json_t *trace = json_loads(text, JSON_REJECT_DUPLICATES, &error);
     if (!trace) fail_msg("plan %u: line %d: %s", row, error.line, error.text);
     const json_t *events = json_object_get(trace, "traceEvents");
     assert_true(json_is_array(events));
-    check_trace(&picture, events, row);
+    check_trace(&view, events, row);
     json_decref(trace);
     free(text);
     pen_free_all();
@@ -283,15 +282,15 @@ static void text_fits_its_columns(void **state) {
   for (unsigned row = 0; row < PLANS; row++)
     for (size_t i = 0; i < sizeof widths / sizeof *widths; i++) {
       struct whole whole;
-      struct pen_view picture = picture_of(&whole, row);
-      picture.columns = widths[i];
-      char *plain = drawn(pen_view_text, &picture);
+      struct pen_view view = view_of(&whole, row);
+      view.columns = widths[i];
+      char *plain = drawn(pen_gantt_text, &view);
       if (longest_line(plain) > (size_t)widths[i])
         fail_msg("plan %u: %zu columns of %d", row, longest_line(plain), widths[i]);
       assert_null(strchr(plain, '\033'));
-      assert_int_equal(occurrences(plain, "|\n"), picture.plan->rank_count);
-      picture.colour = true;
-      char *colour = drawn(pen_view_text, &picture);
+      assert_int_equal(occurrences(plain, "|\n"), view.plan->rank_count);
+      view.colour = true;
+      char *colour = drawn(pen_gantt_text, &view);
       assert_true(occurrences(colour, "\033[48") > 0 &&
                   occurrences(colour, "\033[48") == occurrences(colour, "\033[0m"));
       free(plain);
@@ -307,17 +306,17 @@ static void text_shows_every_action(void **state) {
   for (int stage = 0; stage < 2; stage++)
     whole.cost[stage] = (struct pen_stage_cost){1, 2, 1, 0, 0};
   whole.timing = pen_simulate(whole.order, whole.partition, &pen_training_none, whole.cost, -1);
-  struct pen_view picture = {.plan = whole.plan,
-                             .partition = whole.partition,
-                             .order = whole.order,
-                             .timing = whole.timing,
-                             .cost = whole.cost,
-                             .lowered = whole.lowered,
-                             .unit = "in units",
-                             .columns = 4 * 14 + 4};
-  assert_true(fabs(picture.timing->makespan - 14) < 1e-12);
+  struct pen_view view = {.plan = whole.plan,
+                          .partition = whole.partition,
+                          .order = whole.order,
+                          .timing = whole.timing,
+                          .cost = whole.cost,
+                          .lowered = whole.lowered,
+                          .unit = "in units",
+                          .columns = 4 * 14 + 4};
+  assert_true(fabs(view.timing->makespan - 14) < 1e-12);
   whole.plan->name = "two";
-  char *text = drawn(pen_view_text, &picture);
+  char *text = drawn(pen_gantt_text, &view);
   char *lanes = strchr(text, '\n') + 1;
   const char *wanted =
       "0 |F0--F1--        I0======W0~~F2--I1======W1~~I2======W2~~|\n"
@@ -348,8 +347,8 @@ static void comms_match(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_view picture = picture_of(&whole, row);
-    char *text = drawn(pen_view_comms, &picture), *line = text;
+    struct pen_view view = view_of(&whole, row);
+    char *text = drawn(pen_torch_comms, &view), *line = text;
     size_t sends = 0;
     bool *weights_whole = pen_new(whole.partition->stage_count, sizeof *weights_whole);
     const char *all = pen_text(",%s", text);
@@ -401,7 +400,7 @@ static void blocks_in_use_are_apart(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
-    struct pen_view picture = picture_of(&whole, row);
+    struct pen_view view = view_of(&whole, row);
     for (uint32_t rank = 0; rank < whole.plan->rank_count; rank++) {
       struct pen_live_buffers lives =
           pen_live_buffers_of(whole.plan, &whole.plan->profiles[0], rank);
@@ -411,7 +410,7 @@ static void blocks_in_use_are_apart(void **state) {
       for (uint32_t at = 0; at < whole.plan->profiles[0].ranks[rank].action_count; at++) {
         uint64_t sum = 0;
         for (size_t i = 0; i < lives.count; i++) {
-          const struct pen_buffer_life *a = &lives.life[i];
+          const struct pen_live_buffer *a = &lives.range[i];
           if (at < a->first || at > a->last) continue;
           sum += a->bytes;
           bool in_window = a->offset + a->bytes <= memory->receive_bytes;
@@ -419,7 +418,7 @@ static void blocks_in_use_are_apart(void **state) {
               (a->offset < memory->persistent_end || a->offset + a->bytes > memory->arena_bytes))
             fail_msg("plan %u, rank %u: %s lies outside", row, rank, pen_base_text(a->base));
           for (size_t k = i + 1; k < lives.count; k++) {
-            const struct pen_buffer_life *b = &lives.life[k];
+            const struct pen_live_buffer *b = &lives.range[k];
             bool both = at >= b->first && at <= b->last,
                  apart = a->offset + a->bytes <= b->offset || b->offset + b->bytes <= a->offset;
             if (both && !apart)
@@ -433,7 +432,7 @@ static void blocks_in_use_are_apart(void **state) {
       }
       assert_true(peak <= memory->receive_bytes + memory->activation_bytes);
     }
-    char *map = drawn(pen_view_memory, &picture);
+    char *map = drawn(pen_memory_map, &view);
     assert_int_equal(occurrences(map, "bytes placed"), whole.plan->rank_count);
     free(map);
     pen_free_all();

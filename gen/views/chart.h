@@ -1,0 +1,17 @@
+/* chart.h: what several charts share. */
+#ifndef PEN_CHART_H
+#define PEN_CHART_H
+
+#include <stdint.h>
+
+#include "gen/partition/partition.h"
+
+/* The index of each stage among the stages of its rank [stage]. */
+uint32_t *pen_local_stages(const struct pen_partition *partition);
+/* A round step of a scale: 1, 2 or 5 times a power of ten, so that `span` has at most `steps` of
+ * them. */
+double pen_scale_step(double span, int steps);
+/* "1 stage", "2 stages", "8 microbatches". */
+const char *pen_counted(uint64_t count, const char *noun);
+
+#endif
