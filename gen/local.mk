@@ -10,7 +10,6 @@ libgen_a_SOURCES += \
   %reldir%/pipeline.h
 
 penstock_gen_SOURCES = %reldir%/main.c
-penstock_gen_CFLAGS = $(AM_CFLAGS) $(DEVICE_AUTO)
 penstock_gen_LDFLAGS = $(AM_LDFLAGS) $(STATIC_LDFLAGS)
 penstock_gen_LDADD = libgen.a $(LIBCONFIG_LIBS) $(JANSSON_LIBS) $(NETTLE_LIBS) -lm
 

@@ -1,4 +1,6 @@
 /* main.c: penstock-gen: the passes in order, from a topology file to tables. */
+#include "config.h"
+
 #include <stdio.h>
 #include <errno.h>
 #include <math.h>
@@ -27,8 +29,8 @@
 #include "gen/topology/schedule_table.h"
 #include "gen/topology/defaults.h"
 
-#ifndef PEN_DEVICE_AUTO /* --with-cuda makes it "cuda" */
-#define PEN_DEVICE_AUTO "cpu"
+#ifndef PEN_DEVICE_AUTO /* the tests' generator defines it as "cpu" */
+#define PEN_DEVICE_AUTO PEN_CONFIGURED_DEVICE
 #endif
 
 enum { LAYOUTS_MAXIMUM = 6 };

@@ -1,6 +1,6 @@
 # PEN_CUDA: --with-cuda[=DIR|check|no]. Finds nvcc, the CUDA runtime and cuBLASLt, and tries them. Sets NVCC, NVCCFLAGS, CUDA_CPPFLAGS,
-# CUDA_LIBS; conditionals CUDA (they are there) and CUDA_WANTED (asked for by name: part of a plain make, else of make check alone).
-# The kernels are compiled for sm_80 and sm_90a, and as PTX that later chips' drivers compile.
+# CUDA_LIBS; defines PEN_CONFIGURED_DEVICE in config.h; conditionals CUDA (all were found) and CUDA_WANTED (--with-cuda was given: a plain
+# make builds the backend; else only make check does). The kernels are compiled for sm_80 and sm_90a, and as PTX for later devices.
 AC_DEFUN([PEN_CUDA], [
   AC_ARG_WITH([cuda], [AS_HELP_STRING([--with-cuda@<:@=DIR@:>@],
     [build the CUDA backend with the toolkit in DIR @<:@/usr/local/cuda@:>@; check: compile it in `make check` where it is found @<:@check@:>@])],
@@ -31,8 +31,10 @@ AC_DEFUN([PEN_CUDA], [
     AS_IF([test "$have_cuda" != yes && test "x$with_cuda" != xcheck], [AC_MSG_ERROR([--with-cuda: $have_cuda; see config.log])])
   ])
   : "${NVCCFLAGS=-O3}"
+  AS_IF([test "$have_cuda" = yes && test "x$with_cuda" != xcheck], [pen_device=cuda], [pen_device=cpu])
+  AC_DEFINE_UNQUOTED([PEN_CONFIGURED_DEVICE], ["$pen_device"], [The device of a topology that says device = "auto".])
   AC_SUBST([CUDA_CPPFLAGS])
   AC_SUBST([CUDA_LIBS])
   AM_CONDITIONAL([CUDA], [test "$have_cuda" = yes])
-  AM_CONDITIONAL([CUDA_WANTED], [test "$have_cuda" = yes && test "x$with_cuda" != xcheck])
+  AM_CONDITIONAL([CUDA_WANTED], [test "$pen_device" = cuda])
 ])

@@ -8,6 +8,6 @@ libkernels_a_SOURCES += \
   %reldir%/open.c \
   %reldir%/product_bf16.c \
   %reldir%/rope_table.c
-libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS) $(ONEDNN_CPPFLAGS)
+libkernels_a_CFLAGS = $(KERNEL_FLAGS) $(BLAS_CFLAGS)
 
 include %D%/vector/local.mk

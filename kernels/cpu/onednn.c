@@ -4,6 +4,8 @@
  * primitives, one that writes the result and one that adds to what is there. The result has the
  * dtype of the op, a weight gradient is f32; sums are f32 either way.
  */
+#include "config.h"
+
 #include "kernels/cpu/onednn.h"
 
 #if PEN_HAS_ONEDNN

@@ -94,16 +94,17 @@ ok "a plan names neither folder nor date" sh -c "! grep -q '$scratch' '$scratch/
 
 # What --with-cuda makes of a topology whose device is "auto": by the Makefile that configure writes then, with the generator that it makes.
 if grep -q '^S\["CUDA_TRUE"\]=""' "$top_builddir/config.status"; then
-  sed 's/^\(S\["CUDA_WANTED_TRUE"\]\)=.*/\1=""/; s/^\(S\["CUDA_WANTED_FALSE"\]\)=.*/\1="#"/; s/^srcdir=.*/srcdir=./' \
+  sed 's/^\(S\["CUDA_WANTED_TRUE"\]\)=.*/\1=""/; s/^\(S\["CUDA_WANTED_FALSE"\]\)=.*/\1="#"/; s/^srcdir=.*/srcdir=./
+    s/^\(D\["PEN_CONFIGURED_DEVICE"\]\)=.*/\1=" \\"cuda\\""/' \
     "$top_builddir/config.status" >"$work/config.status"
   rm "$work/penstock-gen"
   mkdir -p "$work/gen"
   ln -s "$top_srcdir/gen/main.c" "$work/gen"
-  ln -s "$top_srcdir/Makefile.in" "$top_builddir/libgen.a" "$work"
+  ln -s "$top_srcdir/Makefile.in" "$top_srcdir/config.h.in" "$top_builddir/libgen.a" "$work"
   in_work() {
     (cd "$work" && unset MAKEFLAGS MFLAGS MAKELEVEL && "$@") >"$scratch/make.log" 2>&1 || { sed 's/^/# /' "$scratch/make.log"; return 1; }
   }
-  ok "configured with CUDA" in_work sh ./config.status Makefile
+  ok "configured with CUDA" in_work sh ./config.status Makefile config.h
   ok "the generator is made" in_work make -o Makefile -o config.status -o libgen.a srcdir="$top_srcdir" top_srcdir="$top_srcdir" penstock-gen
   # for_device NAME DEVICE TRANSPORT: what a topology's binary says.
   for_device() {

@@ -6,8 +6,8 @@ command -v clang >/dev/null || skip_all "clang is not here"
 makefile=$top_builddir/Makefile
 value() { sed -n "s/^$1 = //p" "$makefile"; } # of a variable
 built() { grep -q "^$1_a_CFLAGS = " "$makefile"; } # whether configure wants that library
-flags="$(value PEN_CFLAGS) -I. -I$(cd "$top_builddir" && pwd) $(value JANSSON_CFLAGS) $(value NETTLE_CFLAGS) $(value LIBCONFIG_CFLAGS)
-  $(value CMOCKA_CFLAGS) $(value BLAS_CFLAGS) $(value ONEDNN_CPPFLAGS)"
+flags="-Werror $(value PEN_CFLAGS) -I. -I$(cd "$top_builddir" && pwd) $(value JANSSON_CFLAGS) $(value NETTLE_CFLAGS) $(value LIBCONFIG_CFLAGS)
+  $(value CMOCKA_CFLAGS) $(value BLAS_CFLAGS)"
 cuda=$(value CUDA_CPPFLAGS)
 cd "$top_srcdir" || exit 99
 

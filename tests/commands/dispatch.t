@@ -4,7 +4,7 @@
 
 link_dispatch() { # NAME: $scratch/NAME.dispatch, the walk of that plan
   (cd "$top_builddir" &&
-    $CC $CFLAGS -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" -o "$scratch/$1.dispatch" "$top_srcdir/tools/bench/dispatch.c" \
+    $CC $CFLAGS $PEN_CFLAGS -I"$top_srcdir" -o "$scratch/$1.dispatch" "$top_srcdir/tools/bench/dispatch.c" \
       "$scratch/$1.o" libruntime.a $RUNTIME_LIBS)
 }
 field() { # FIELD

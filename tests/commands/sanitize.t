@@ -9,7 +9,7 @@ $CC -fsanitize=address,undefined -o "$scratch/probe" "$scratch/probe.c" 2>/dev/n
 # A copy of the sources alone: a source folder that was built in cannot be built from elsewhere.
 source=$scratch/source
 mkdir "$source"
-(cd "$top_srcdir" && find configure configure.ac aclocal.m4 Makefile.am Makefile.in build-aux m4 base gen runtime kernels tools tests topologies man \
+(cd "$top_srcdir" && find configure configure.ac config.h.in aclocal.m4 Makefile.am Makefile.in build-aux m4 base gen runtime kernels tools tests topologies man \
   -name .deps -prune -o -type f ! -name '*.[ao]' ! -name .dirstamp ! -name '*.log' ! -name '*.trs' ! \( -perm -100 -size +500k \) -print |
   tar cf - -T -) | (cd "$source" && tar xf -)
 

@@ -7,6 +7,6 @@ link_plan() {
   ! grep -q '^  \.device = "cuda"' "$scratch/$1.c" || link_device='-Wl,-u,pen_cuda libemulated.a -lstdc++ -lubsan'
   ! grep -q 'transport = "nccl"' "$scratch/$1.c" || link_device="-Wl,-u,pen_nccl libemulated_nccl.a $link_device"
   (cd "$top_builddir" &&
-    $CC $CFLAGS -O0 -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
+    $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
     $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libruntime.a $link_device $KERNEL_ARCHIVES $RUNTIME_LIBS)
 }

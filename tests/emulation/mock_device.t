@@ -7,7 +7,7 @@
 # link_plan NAME: makes $scratch/NAME, the rehearsal of a plan.
 link_plan() {
   (cd "$top_builddir" &&
-    $CC $CFLAGS -O0 -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
+    $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
     $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libmock_device.a libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
 }
 

@@ -12,7 +12,7 @@ setting() { sed -n "s/^$1 = //p" "$top_builddir/Makefile"; }
 compiles() {
   compiles_name=$1
   shift
-  $CC $CFLAGS -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" "$@" $(setting CUDA_CPPFLAGS) -c -o "$scratch/$compiles_name.o" \
+  $CC $CFLAGS $PEN_CFLAGS -I"$top_srcdir" "$@" $(setting CUDA_CPPFLAGS) -c -o "$scratch/$compiles_name.o" \
     "$top_srcdir/runtime/device/nccl_api.c"
 }
 

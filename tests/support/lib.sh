@@ -1,9 +1,10 @@
 # lib.sh: what the shell tests share. A test sources this, calls `ok CONDITION... -- NAME` or `is`, and ends with `finish`.
 #
-# top_srcdir, top_builddir, CC, CFLAGS, RUNTIME_LIBS and KERNEL_ARCHIVES come from make check.
+# top_srcdir, top_builddir, CC, CFLAGS, PEN_CFLAGS, RUNTIME_LIBS and KERNEL_ARCHIVES come from make check.
 set -u
 : "${top_srcdir:=$(cd "$(dirname "$0")/../.." && pwd)}"
 : "${top_builddir:=$top_srcdir}"
+: "${PEN_CFLAGS:=-std=gnu17 -Wall -Wextra}"
 gen=${PENSTOCK_GEN:-$top_builddir/penstock-gen}
 tokens=$top_builddir/penstock-tokens
 topologies=$top_srcdir/topologies
@@ -71,7 +72,7 @@ build() {
 # link_plan NAME: makes $scratch/NAME from $scratch/NAME.c.
 link_plan() {
   (cd "$top_builddir" &&
-    $CC $CFLAGS -O0 -std=gnu17 -Wall -Wextra -Werror -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
+    $CC $CFLAGS $PEN_CFLAGS -O0 -I"$top_srcdir" -c -o "$scratch/$1.o" "$scratch/$1.c" &&
     $CC $CFLAGS -o "$scratch/$1" "$scratch/$1.o" libruntime.a $KERNEL_ARCHIVES $RUNTIME_LIBS)
 }
 

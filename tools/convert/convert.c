@@ -1,10 +1,6 @@
 /* convert.c: penstock-convert writes a topology for a model of Hugging Face's transformers: the
  * command line and the output. */
 #define _GNU_SOURCE 1
-#ifdef HAVE_CONFIG_H
-#include <stdio.h>
-#include <config.h>
-#endif
 
 #include <errno.h>
 #include <inttypes.h>
@@ -12,6 +8,7 @@
 #include <stdarg.h>
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -23,10 +20,6 @@
 #include "base/options.h"
 #include "gen/topology/source.h"
 #include "tools/convert/convert.h"
-
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION PEN_VERSION_TEXT
-#endif
 
 struct request {
   const char *input, *output;
@@ -99,7 +92,7 @@ static struct request read_command_line(int argc, char **argv) {
   int first = pen_command_line_read(&command_line, argc, argv, &request);
   if (request.help) print_help();
   if (request.version) {
-    printf("penstock-convert (penstock) %s\n", PACKAGE_VERSION);
+    printf("penstock-convert (penstock) %s\n", PEN_VERSION_TEXT);
     exit_after_output();
   }
   if (first + 1 != argc)

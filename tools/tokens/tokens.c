@@ -1,9 +1,7 @@
 /* tokens.c: penstock-tokens turns files into a token file for training: the command line, creating
  * and renaming the output, the report. */
 #define _GNU_SOURCE 1
-#ifdef HAVE_CONFIG_H
-#include <config.h>
-#endif
+#include "config.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -24,10 +22,6 @@
 #include "base/options.h"
 #include "runtime/base/files.h"
 #include "tools/tokens/tokens.h"
-
-#ifndef PACKAGE_VERSION
-#define PACKAGE_VERSION "unknown"
-#endif
 
 enum { PAD_TO = 128, WINDOW_MAX = 1 << 20 };
 
