@@ -1,0 +1,6 @@
+# docs: shipped with the sources.
+EXTRA_DIST += \
+  NEWS \
+  docs/design.md \
+  docs/glossary.md \
+  docs/zero_bubble_v.svg
