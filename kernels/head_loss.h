@@ -3,7 +3,7 @@
 #ifndef PEN_HEAD_LOSS_H
 #define PEN_HEAD_LOSS_H
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 static inline int pen_is_head_loss(enum pen_op_kind kind) {
   return kind == PEN_OP_HEAD_LOSS || kind == PEN_OP_HEAD_LOSS_DW || kind == PEN_OP_HEAD_LOSS_B;

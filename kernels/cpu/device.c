@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 static const char *error_text;
 
@@ -72,9 +72,10 @@ static void *allocate(size_t bytes) {
   return posix_memalign(&block, 256, bytes) == 0 ? block : NULL;
 }
 
-static void *stream_open(void) {
-  static char only;
-  return &only;
+/* Streams and events have no state: a call is complete when it returns. */
+static void *handle_create(void) {
+  static char handle;
+  return &handle;
 }
 
 static void copy(void *to, const void *from, size_t bytes, void *stream) {
@@ -82,12 +83,16 @@ static void copy(void *to, const void *from, size_t bytes, void *stream) {
   memcpy(to, from, bytes);
 }
 
-static void zero(void *there, size_t bytes, void *stream) {
+static void zero(void *memory, size_t bytes, void *stream) {
   (void)stream;
-  memset(there, 0, bytes);
+  memset(memory, 0, bytes);
 }
 
-static void wait(void *stream) { (void)stream; }
+static void synchronize(void *stream) { (void)stream; }
+
+static void event_record(void *event, void *stream) { (void)event, (void)stream; }
+
+static void stream_wait_event(void *stream, void *event) { (void)stream, (void)event; }
 
 static void sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream) {
   (void)workspace, (void)stream;
@@ -101,9 +106,9 @@ static void sum_doubles(double *sum, const double *x, size_t count, void *stream
   *sum = total;
 }
 
-static void max_abs(double *greatest, const float *x, size_t count, void *workspace, void *stream) {
+static void max_abs(double *max, const float *x, size_t count, void *workspace, void *stream) {
   (void)workspace, (void)stream;
-  *greatest = pen_max_abs(x, count);
+  *max = pen_max_abs(x, count);
 }
 
 static void adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
@@ -119,7 +124,7 @@ static void adamw_step(float *parameter, float *gradient, float *exp_avg, float 
   if (copy != NULL) pen_f32_to_bf16(copy, parameter, count);
 }
 
-static void narrow(uint16_t *to, const float *from, size_t count, void *stream) {
+static void f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream) {
   (void)stream;
   pen_f32_to_bf16(to, from, count);
 }
@@ -128,6 +133,40 @@ static void normal(float *y, size_t count, uint64_t first, const uint32_t key[2]
                    void *stream) {
   (void)stream;
   pen_normal(y, count, first, key, deviation);
+}
+
+static double scale_of(double norm, double clip_norm) {
+  const double scale = clip_norm / (norm + 1e-6);
+  return !isfinite(norm) ? (double)NAN : scale > 1.0 ? 1.0 : scale;
+}
+
+static double norm_of(const double *stats, size_t count, size_t parts, size_t stride,
+                      int infinity_norm) {
+  double sum = 0.0, max = 0.0;
+  for (size_t i = 0; i < count; i++) {
+    for (size_t p = 0; p < parts; p++) {
+      const double entry = stats[(i + p) % parts * stride + i];
+      sum += entry;
+      max = entry > max ? entry : max;
+    }
+  }
+  return !infinity_norm ? sqrt(sum) : isnan(sum) ? sum : max;
+}
+
+static void clip_scale(struct pen_adamw *settings, const struct pen_adamw *base,
+                       const double *stats, size_t count, size_t parts, size_t stride,
+                       double clip_norm, int infinity_norm, void *stream) {
+  (void)stream;
+  *settings = *base;
+  if (isnan(base->gradient_scale)) return;
+  settings->gradient_scale =
+      clip_norm == 0.0 ? 1.0
+                       : scale_of(norm_of(stats, count, parts, stride, infinity_norm), clip_norm);
+}
+
+static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t count, void *stream) {
+  (void)stream;
+  pen_sum_arrays(y, x, arrays, count);
 }
 
 const struct pen_device pen_cpu = {
@@ -140,15 +179,22 @@ const struct pen_device pen_cpu = {
     .workspace_bytes = workspace_bytes,
     .allocate = allocate,
     .release = free,
-    .stream_open = stream_open,
+    .allocate_host = allocate,
+    .copy = copy,
     .copy_in = copy,
     .copy_out = copy,
     .zero = zero,
-    .wait = wait,
     .sum_squares = sum_squares,
-    .sum_doubles = sum_doubles,
     .max_abs = max_abs,
+    .sum_doubles = sum_doubles,
+    .sum_arrays = sum_arrays,
     .adamw_step = adamw_step,
-    .narrow = narrow,
+    .clip_scale = clip_scale,
+    .f32_to_bf16 = f32_to_bf16,
     .normal = normal,
+    .stream_create = handle_create,
+    .stream_synchronize = synchronize,
+    .event_create = handle_create,
+    .event_record = event_record,
+    .stream_wait_event = stream_wait_event,
 };

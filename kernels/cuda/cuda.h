@@ -13,7 +13,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 
 #ifdef __cplusplus
 extern "C" {
@@ -100,10 +100,23 @@ void pen_cuda_clip_scale(struct pen_adamw *settings, const struct pen_adamw *bas
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2],
                      double deviation, void *stream);
 
-/* order.c: events, words, graphs, memory of other processes. */
-extern const struct pen_stream_ops pen_cuda_order;
-void pen_cuda_order_open(
-    int number); /* finds the driver's stream memory operations, for the GPU of that number */
+/* streams.c: see struct pen_device. */
+void pen_cuda_streams_open(int number); /* finds the driver's stream memory operations */
+void *pen_cuda_allocate_host(size_t bytes);
+void pen_cuda_copy(void *to, const void *from, size_t bytes, void *stream);
+void *pen_cuda_event_create(void);
+void pen_cuda_event_record(void *event, void *stream);
+void pen_cuda_stream_wait_event(void *stream, void *event);
+int pen_cuda_event_query(void *event);
+void pen_cuda_signal(uint32_t *semaphore, uint32_t value, void *stream);
+void pen_cuda_signal_remote(uint32_t *semaphore, void *stream);
+void pen_cuda_wait_value(uint32_t *semaphore, uint32_t value, void *stream);
+void pen_cuda_capture_begin(void *stream);
+void *pen_cuda_capture_end(void *stream, const char **why);
+void pen_cuda_graph_launch(void *graph, void *stream);
+void pen_cuda_graph_destroy(void *graph);
+int pen_cuda_export_memory(void *memory, unsigned char handle[PEN_SHARED_NAME_BYTES]);
+void *pen_cuda_import_memory(const unsigned char handle[PEN_SHARED_NAME_BYTES]);
 
 /* open.c. Keeps the first error in words: what was done, and what CUDA says of it. */
 void pen_cuda_note(const char *what, cudaError_t error);

@@ -49,7 +49,7 @@ CUDA_INCLUDED = \
 CUDA_C_SOURCES = \
   %reldir%/open.c \
   %reldir%/product.c \
-  %reldir%/stream_order.c
+  %reldir%/streams.c
 CUDA_TARGETS = -gencode 'arch=compute_80,code=[sm_80,compute_80]' -gencode arch=compute_90a,code=sm_90a
 PEN_NVCCFLAGS = -std=c++17 $(CUDA_TARGETS) $(NVCC_WERROR) -Xcompiler -Wall,-Wextra,-fno-exceptions,-fno-threadsafe-statics
 .cu.$(OBJEXT):

@@ -81,7 +81,7 @@ static int find(int number) {
 }
 
 /* A thread begins at GPU 0. */
-static void enter(void) {
+static void enter_thread(void) {
   pen_cuda_note("going over to the GPU that is open", cudaSetDevice(opened));
 }
 
@@ -115,7 +115,7 @@ static const char *open_cuda(int number) {
   pen_cuda_attention_dx_open();
   pen_cuda_attention_bf16_open();
   pen_cuda_attention_dx_bf16_open();
-  pen_cuda_order_open(number);
+  pen_cuda_streams_open(number);
   const char *products = pen_cuda_product_open();
   if (error() != NULL) return NULL;
   snprintf(line, sizeof line,
@@ -198,7 +198,7 @@ static void *allocate(size_t bytes) {
 
 static void release(void *there) { pen_cuda_note("freeing the GPU's memory", cudaFree(there)); }
 
-static void *stream_open(void) {
+static void *stream_create(void) {
   cudaStream_t stream = NULL;
   pen_cuda_note("a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
@@ -218,33 +218,48 @@ static void zero(void *there, size_t bytes, void *stream) {
   pen_cuda_note("clearing the GPU's memory", cudaMemsetAsync(there, 0, bytes, stream));
 }
 
-static void wait(void *stream) {
+static void synchronize(void *stream) {
   pen_cuda_note("waiting for the GPU", cudaStreamSynchronize(stream));
 }
 
 const struct pen_device pen_cuda = {
     .name = "cuda",
+    .asynchronous = true,
     .count = device_count,
     .open = open_cuda,
-    .enter = enter,
+    .enter_thread = enter_thread,
     .error = error,
     .kernel_of = kernel_of,
     .prepare = prepare,
     .workspace_bytes = workspace_bytes,
     .allocate = allocate,
     .release = release,
-    .stream_open = stream_open,
+    .allocate_host = pen_cuda_allocate_host,
+    .copy = pen_cuda_copy,
     .copy_in = copy_in,
     .copy_out = copy_out,
     .zero = zero,
-    .wait = wait,
     .sum_squares = pen_cuda_sum_squares,
-    .sum_doubles = pen_cuda_sum_doubles,
     .max_abs = pen_cuda_max_abs,
-    .adamw_step = pen_cuda_adamw_step,
-    .narrow = pen_cuda_f32_to_bf16,
-    .normal = pen_cuda_normal,
+    .sum_doubles = pen_cuda_sum_doubles,
     .sum_arrays = pen_cuda_sum_arrays,
-    .settle = pen_cuda_clip_scale,
-    .order = &pen_cuda_order,
+    .adamw_step = pen_cuda_adamw_step,
+    .clip_scale = pen_cuda_clip_scale,
+    .f32_to_bf16 = pen_cuda_f32_to_bf16,
+    .normal = pen_cuda_normal,
+    .stream_create = stream_create,
+    .stream_synchronize = synchronize,
+    .event_create = pen_cuda_event_create,
+    .event_record = pen_cuda_event_record,
+    .stream_wait_event = pen_cuda_stream_wait_event,
+    .event_query = pen_cuda_event_query,
+    .signal = pen_cuda_signal,
+    .signal_remote = pen_cuda_signal_remote,
+    .wait_value = pen_cuda_wait_value,
+    .capture_begin = pen_cuda_capture_begin,
+    .capture_end = pen_cuda_capture_end,
+    .graph_launch = pen_cuda_graph_launch,
+    .graph_destroy = pen_cuda_graph_destroy,
+    .export_memory = pen_cuda_export_memory,
+    .import_memory = pen_cuda_import_memory,
 };

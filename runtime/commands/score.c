@@ -212,8 +212,8 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   if (vm->queue != NULL) {
     const size_t count = run->profile->microbatch_count * score.microbatch_rows;
     score.tap.run = fetch_rows;
-    score.fetched.minus_log = vm->device->order->pinned(count * sizeof(double));
-    score.fetched.target = vm->device->order->pinned(count * sizeof(int32_t));
+    score.fetched.minus_log = vm->device->allocate_host(count * sizeof(double));
+    score.fetched.target = vm->device->allocate_host(count * sizeof(int32_t));
     pen_check(score.fetched.minus_log != NULL && score.fetched.target != NULL,
               "no pinned memory for the scores of %zu tokens", count);
   }

@@ -71,7 +71,7 @@ static void copy_from_feed(const struct pen_call *call) {
     const struct pen_staged_input *feed = &source->feed[k];
     const unsigned char *from =
         queue->arena + feed->offset + source->vm->data.row_microbatch * feed->microbatch_bytes;
-    queue->order->copy(call->operand[feed->operand], from, feed->bytes, call->stream);
+    queue->device->copy(call->operand[feed->operand], from, feed->bytes, call->stream);
   }
 }
 

@@ -90,8 +90,8 @@ static uint32_t *word_of(struct pen_link *link, uint32_t process, enum word what
 /* Waits for an own word, and takes it. */
 static void take(struct pen_link *link, enum word what, uint32_t index, void *stream) {
   uint32_t *word = word_of(link, pen_link_self(link), what, index);
-  link->queue->order->await(word, 1, stream);
-  link->queue->order->mark(word, 0, stream);
+  link->queue->device->wait_value(word, 1, stream);
+  link->queue->device->signal(word, 0, stream);
 }
 
 /* ---- before the seal ---- */
@@ -105,8 +105,8 @@ static void must_be_well(const struct pen_link *link, const void *made, const ch
 }
 
 static void offer(struct pen_link *link) {
-  link->queue->order->share(link->queue->arena,
-                            link->shared->ranks[pen_link_self(link)].memory_name);
+  link->queue->device->export_memory(link->queue->arena,
+                                     link->shared->ranks[pen_link_self(link)].memory_name);
   must_be_well(link, link, "naming the arena for other ranks");
 }
 
@@ -133,7 +133,8 @@ static void connect(struct pen_link *link) {
     if (reaches(link, r)) {
       char what[80];
       snprintf(what, sizeof what, "reaching the memory of rank %u (on one GPU, or on peers?)", r);
-      ipc_of(link)->arenas[r] = link->queue->order->reach(link->shared->ranks[r].memory_name);
+      ipc_of(link)->arenas[r] =
+          link->queue->device->import_memory(link->shared->ranks[r].memory_name);
       must_be_well(link, ipc_of(link)->arenas[r], what);
     }
   }
@@ -142,27 +143,27 @@ static void connect(struct pen_link *link) {
 /* ---- rows ---- */
 
 static void follow_queue(struct pen_link *link) {
-  link->queue->order->record(ipc_of(link)->ready, link->queue->stream);
-  link->queue->order->follow(ipc_of(link)->copies, ipc_of(link)->ready);
+  link->queue->device->event_record(ipc_of(link)->ready, link->queue->stream);
+  link->queue->device->stream_wait_event(ipc_of(link)->copies, ipc_of(link)->ready);
 }
 
 static void send(struct pen_link *link, uint32_t index) {
   const struct pen_message *message = message_of(link, index);
   const uint32_t to = process_of(link, channel_of(link, index)->to_rank);
-  const struct pen_stream_ops *order = link->queue->order;
+  const struct pen_device *device = link->queue->device;
   void *stream = ipc_of(link)->copies;
   follow_queue(link);
   if (message->credit != PEN_NONE) {
     take(link, CREDIT, index, stream);
   }
-  order->copy(ipc_of(link)->arenas[to] + message->target_offset,
-              link->queue->arena + message->source_offset, message->bytes, stream);
-  order->mark_far(word_of(link, to, ARRIVAL, index), stream);
-  order->record(ipc_of(link)->left[index], stream);
+  device->copy(ipc_of(link)->arenas[to] + message->target_offset,
+               link->queue->arena + message->source_offset, message->bytes, stream);
+  device->signal_remote(word_of(link, to, ARRIVAL, index), stream);
+  device->event_record(ipc_of(link)->left[index], stream);
 }
 
 static void reuse(struct pen_link *link, uint32_t index) {
-  link->queue->order->follow(link->queue->stream, ipc_of(link)->left[index]);
+  link->queue->device->stream_wait_event(link->queue->stream, ipc_of(link)->left[index]);
 }
 
 /* Whoever sends from the home has left it before: the copy stream keeps the order of rows. */
@@ -170,7 +171,7 @@ static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
   (void)row;
   if (message_of(link, index)->credit != PEN_NONE) {
     follow_queue(link);
-    link->queue->order->mark_far(
+    link->queue->device->signal_remote(
         word_of(link, process_of(link, channel_of(link, index)->from_rank), CREDIT, index),
         ipc_of(link)->copies);
   }
@@ -189,8 +190,8 @@ static void copy_entries(struct pen_link *link, uint32_t process) {
                           plan->memory[process % plan->rank_count].step_stats_offset) +
                own;
   for (uint32_t first, past = 0; pen_link_entries(link, true, &first, &past);) {
-    link->queue->order->copy(to + first, from + first, (past - first) * sizeof *to,
-                             ipc_of(link)->copies);
+    link->queue->device->copy(to + first, from + first, (past - first) * sizeof *to,
+                              ipc_of(link)->copies);
   }
 }
 
@@ -199,8 +200,8 @@ static void publish(struct pen_link *link) {
   for (uint32_t r = 0; r < pen_process_count(link->plan); r++) {
     if (pen_link_gathers(link, r) && r != pen_link_self(link)) {
       copy_entries(link, r);
-      link->queue->order->mark_far(word_of(link, r, PUBLISHED, pen_link_self(link)),
-                                   ipc_of(link)->copies);
+      link->queue->device->signal_remote(word_of(link, r, PUBLISHED, pen_link_self(link)),
+                                         ipc_of(link)->copies);
     }
   }
 }
@@ -239,7 +240,7 @@ static void exchanged(struct pen_link *link) {
   for (uint32_t d = 0; d < link->plan->replica_count && own->awaited[own->exchanged]; d++) {
     if (d != link->replica) {
       const uint32_t peer = d * link->plan->rank_count + link->rank;
-      link->queue->order->mark_far(
+      link->queue->device->signal_remote(
           word_of(link, peer, EXCHANGED, exchange_word(link, link->replica, own->exchanged)),
           link->queue->stream);
     }
@@ -255,8 +256,8 @@ static const unsigned char *peer_arena(struct pen_link *link, uint32_t replica) 
 /* Each side takes what it wants. */
 static void swap(struct pen_link *link, const struct pen_sendrecv *swap) {
   if (swap->their_bytes > 0) {
-    link->queue->order->copy(swap->to, peer_arena(link, swap->replica) + swap->theirs,
-                             swap->their_bytes, link->queue->stream);
+    link->queue->device->copy(swap->to, peer_arena(link, swap->replica) + swap->theirs,
+                              swap->their_bytes, link->queue->stream);
   }
 }
 
@@ -304,8 +305,8 @@ static void find_awaited(struct pen_link *link) {
 static void end(struct pen_link *link) {
   peers_reached(link, link->end_exchange);
   ipc_of(link)->exchanged = ipc_of(link)->heard = 0;
-  link->queue->order->record(ipc_of(link)->ready, ipc_of(link)->copies);
-  link->queue->order->follow(link->queue->stream, ipc_of(link)->ready);
+  link->queue->device->event_record(ipc_of(link)->ready, ipc_of(link)->copies);
+  link->queue->device->stream_wait_event(link->queue->stream, ipc_of(link)->ready);
 }
 
 static const char *no_error(struct pen_link *link, uint32_t *peer) {
@@ -348,8 +349,8 @@ struct pen_link *pen_ipc_open(struct pen_stream_state *queue, const struct pen_p
   pen_check(made != NULL, "no memory for a link");
   pen_link_fill(&made->link, queue, profile, shared, global);
   made->link.kind = &ipc;
-  made->copies = queue->device->stream_open();
-  made->ready = queue->order->event_open();
+  made->copies = queue->device->stream_create();
+  made->ready = queue->device->event_create();
   made->left = calloc(profile->message_count + 1u, sizeof *made->left);
   made->arenas = calloc(pen_process_count(queue->plan), sizeof *made->arenas);
   made->awaited = calloc(made->link.exchange_count + 1u, sizeof *made->awaited);
@@ -358,7 +359,7 @@ struct pen_link *pen_ipc_open(struct pen_stream_state *queue, const struct pen_p
   find_awaited(&made->link);
   for (uint32_t m = 0; m < profile->message_count; m++) {
     made->left[m] = channel_of(&made->link, m)->from_rank == made->link.rank
-                        ? queue->order->event_open()
+                        ? queue->device->event_create()
                         : NULL;
   }
   must_be_well(&made->link, made->copies, "a stream and its events");

@@ -67,8 +67,8 @@ static void offer(struct pen_link *link) {
 /* What comes on a pair's stream is behind what is on the queue's. */
 static void *follow_queue(struct pen_link *link, uint32_t message) {
   void *stream = pen_nccl_of(link)->pairs[pen_message_of(link, message)->channel].stream;
-  link->queue->order->record(pen_nccl_of(link)->ready, link->queue->stream);
-  link->queue->order->follow(stream, pen_nccl_of(link)->ready);
+  link->queue->device->event_record(pen_nccl_of(link)->ready, link->queue->stream);
+  link->queue->device->stream_wait_event(stream, pen_nccl_of(link)->ready);
   return stream;
 }
 
@@ -87,11 +87,11 @@ static void send(struct pen_link *link, uint32_t index) {
   } else {
     own->calls->send(pair->communicator, from, message->bytes, PEN_RECEIVER, stream);
   }
-  link->queue->order->record(own->done[index], stream);
+  link->queue->device->event_record(own->done[index], stream);
 }
 
 static void reuse(struct pen_link *link, uint32_t index) {
-  link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->done[index]);
+  link->queue->device->stream_wait_event(link->queue->stream, pen_nccl_of(link)->done[index]);
 }
 
 static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
@@ -100,7 +100,7 @@ static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
   const struct pen_pair *pair = &own->pairs[message->channel];
   void *stream = follow_queue(link, index);
   for (uint32_t i = link->reuse.first[row]; i < link->reuse.first[row + 1]; i++) {
-    link->queue->order->follow(stream, own->done[link->reuse.message[i]]);
+    link->queue->device->stream_wait_event(stream, own->done[link->reuse.message[i]]);
   }
   if (pair->window != NULL && own->credited[index]) {
     own->calls->signal(pair->communicator, PEN_SENDER, stream);
@@ -111,11 +111,11 @@ static void credit(struct pen_link *link, uint32_t index, uint32_t row) {
     own->calls->receive(pair->communicator, link->queue->arena + message->target_offset,
                         message->bytes, PEN_SENDER, stream);
   }
-  link->queue->order->record(own->done[index], stream);
+  link->queue->device->event_record(own->done[index], stream);
 }
 
 static void wait(struct pen_link *link, uint32_t index) {
-  link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->done[index]);
+  link->queue->device->stream_wait_event(link->queue->stream, pen_nccl_of(link)->done[index]);
 }
 
 static void zero_entries(struct pen_link *link, size_t first, size_t past) {
@@ -180,8 +180,9 @@ static void *leaving(const struct pen_link *link, const struct pen_action *row) 
 static void end(struct pen_link *link) {
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
     if (pen_is_mine(link, c) && link->profile->channels[c].message_count > 0) {
-      link->queue->order->record(pen_nccl_of(link)->ready, pen_nccl_of(link)->pairs[c].stream);
-      link->queue->order->follow(link->queue->stream, pen_nccl_of(link)->ready);
+      link->queue->device->event_record(pen_nccl_of(link)->ready,
+                                        pen_nccl_of(link)->pairs[c].stream);
+      link->queue->device->stream_wait_event(link->queue->stream, pen_nccl_of(link)->ready);
     }
   }
 }
@@ -308,15 +309,16 @@ struct pen_link *pen_nccl_open_with(const struct pen_nccl_calls *calls,
   made->link.meets = true;
   made->calls = calls;
   made->no_puts = pen_nccl_no_puts(calls);
-  made->ready = queue->order->event_open();
+  made->ready = queue->device->event_create();
   made->pairs = calloc(channels + 1u, sizeof *made->pairs);
   made->done = calloc(profile->message_count + 1u, sizeof *made->done);
   made->credited = calloc(profile->message_count + 1u, sizeof *made->credited);
   pen_check(made->pairs != NULL && made->done != NULL && made->credited != NULL,
             "no memory for a link");
   for (uint32_t m = 0; m < profile->message_count; m++) {
-    made->done[m] =
-        pen_is_mine(&made->link, profile->messages[m].channel) ? queue->order->event_open() : NULL;
+    made->done[m] = pen_is_mine(&made->link, profile->messages[m].channel)
+                        ? queue->device->event_create()
+                        : NULL;
   }
   pen_nccl_must_be_well(&made->link, made->ready, "events");
   return &made->link;

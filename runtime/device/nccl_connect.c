@@ -77,7 +77,7 @@ static void must_have_gone_well(struct pen_link *link, const void *made) {
 static void open_streams(struct pen_link *link) {
   for (uint32_t c = 0; c < link->profile->channel_count; c++) {
     if (pen_is_mine(link, c)) {
-      pen_nccl_of(link)->pairs[c].stream = link->queue->device->stream_open();
+      pen_nccl_of(link)->pairs[c].stream = link->queue->device->stream_create();
       pen_nccl_must_be_well(link, pen_nccl_of(link)->pairs[c].stream, "a stream");
     }
   }
@@ -131,7 +131,7 @@ static bool signals(struct pen_link *link, uint32_t channel) {
   const struct pen_pair *pair = &own->pairs[channel];
   own->calls->signal(pair->communicator, is_sender(link, channel) ? PEN_RECEIVER : PEN_SENDER,
                      pair->stream);
-  link->queue->device->wait(pair->stream);
+  link->queue->device->stream_synchronize(pair->stream);
   return own->calls->forget() == NULL;
 }
 
@@ -243,7 +243,7 @@ static void try_sends(struct pen_link *link, uint32_t channel, unsigned char *th
       own->calls->receive(pair->communicator, tried[i].at, tried[i].bytes, PEN_SENDER,
                           pair->stream);
     }
-    link->queue->device->wait(pair->stream);
+    link->queue->device->stream_synchronize(pair->stream);
   }
 }
 
@@ -263,7 +263,7 @@ static void try_puts(struct pen_link *link, uint32_t channel, bool sends) {
     own->calls->signal(pair->communicator, PEN_SENDER, pair->stream);
     own->calls->await(pair->communicator, PEN_SENDER, pair->stream);
   }
-  link->queue->device->wait(pair->stream);
+  link->queue->device->stream_synchronize(pair->stream);
 }
 
 /* The same between peers, all at once, as a row's swaps go; last, within the arena, some of what is
@@ -286,7 +286,7 @@ static void try_swaps(struct pen_link *link, unsigned char *there) {
       }
     }
     own->calls->group_end();
-    link->queue->device->wait(link->queue->stream);
+    link->queue->device->stream_synchronize(link->queue->stream);
     must_have_gone_well(link, link);
   }
 }
@@ -316,7 +316,7 @@ static void warm(struct pen_link *link) {
   begin(link, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
   own->calls->sum(own->all, pen_nccl_board_of(link), pen_nccl_sum_count(link->plan),
                   link->queue->stream);
-  device->wait(link->queue->stream);
+  device->stream_synchronize(link->queue->stream);
   must_have_gone_well(link, link);
   if (tries) {
     device->release(there);

@@ -61,7 +61,6 @@ static void *must_open(const struct pen_device *device, void *made, const char *
 
 struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t rank, uint32_t place,
                                          const struct pen_device *device, const char **what) {
-  const struct pen_stream_ops *order = device->order;
   struct pen_stream_state *queue = calloc(1, sizeof *queue);
   pen_check(queue != NULL, "no memory for a queue");
   const int count = device->count();
@@ -69,29 +68,29 @@ struct pen_stream_state *pen_stream_open(const struct pen_plan *plan, uint32_t r
   must_be_well(device, *what, "opening it");
   *queue = (struct pen_stream_state){
       .device = device,
-      .order = order,
       .plan = plan,
       .memory = &plan->memory[rank],
       .arena = must_open(device, pen_link_allocate(plan, rank, device), "the arena"),
-      .pinned = must_open(device, order->pinned(plan->memory[rank].pinned_bytes), "pinned memory"),
-      .stream = must_open(device, device->stream_open(), "a stream"),
-      .side = must_open(device, device->stream_open(), "a stream"),
-      .fork = must_open(device, order->event_open(), "an event"),
-      .join = must_open(device, order->event_open(), "an event"),
+      .pinned = must_open(device, device->allocate_host(plan->memory[rank].pinned_bytes),
+                          "pinned memory"),
+      .stream = must_open(device, device->stream_create(), "a stream"),
+      .side = must_open(device, device->stream_create(), "a stream"),
+      .fork = must_open(device, device->event_create(), "an event"),
+      .join = must_open(device, device->event_create(), "an event"),
   };
   for (int i = 0; i < PEN_STEPS_AHEAD; i++) {
-    queue->done[i] = must_open(device, order->event_open(), "an event");
+    queue->done[i] = must_open(device, device->event_create(), "an event");
   }
   for (int i = 0; i < PEN_ACTIONS_AHEAD; i++) {
-    queue->row_done[i] = must_open(device, order->event_open(), "an event");
+    queue->row_done[i] = must_open(device, device->event_create(), "an event");
   }
   if (queue->memory->snapshot_bytes != 0) {
-    queue->aside = must_open(device, device->stream_open(), "a stream");
-    queue->copied = must_open(device, order->event_open(), "an event");
+    queue->aside = must_open(device, device->stream_create(), "a stream");
+    queue->copied = must_open(device, device->event_create(), "an event");
   }
   memset(queue->pinned, 0, plan->memory[rank].pinned_bytes);
   device->zero(queue->arena, plan->memory[rank].arena_bytes, queue->stream);
-  device->wait(queue->stream);
+  device->stream_synchronize(queue->stream);
   must_be_well(device, queue, "clearing its memory");
   return queue;
 }
@@ -102,7 +101,7 @@ void pen_stream_load(struct pen_stream_state *queue, const unsigned char *here) 
   const uint64_t first = queue->memory->receive_bytes;
   queue->device->copy_in(queue->arena + first, here + first, queue->memory->persistent_end - first,
                          queue->stream);
-  queue->device->wait(queue->stream);
+  queue->device->stream_synchronize(queue->stream);
   must_be_well(queue->device, queue, "loading weights");
 }
 
@@ -111,7 +110,7 @@ static const unsigned char *look(const struct pen_stream_state *queue, unsigned 
   pen_assert(bytes <= PEN_STAGING_BYTES && offset <= queue->memory->arena_bytes &&
              bytes <= queue->memory->arena_bytes - offset);
   queue->device->copy_out(here, queue->arena + offset, bytes, stream);
-  queue->device->wait(stream);
+  queue->device->stream_synchronize(stream);
   pen_check(queue->device->error() == NULL, "the device %s: %s", queue->device->name,
             queue->device->error());
   return here;
@@ -136,15 +135,16 @@ static void mark_row(const struct pen_vm *vm, const struct pen_action *row) {
   const uint32_t done = (uint32_t)(row - vm->program->actions) + 1;
   void *leaving = link == NULL ? NULL : link->kind->leaving(link, row);
   if (leaving != NULL) {
-    queue->order->mark(left_here(queue), done, leaving);
+    queue->device->signal(left_here(queue), done, leaving);
   }
-  queue->order->mark(progress_here(queue), done, queue->stream);
+  queue->device->signal(progress_here(queue), done, queue->stream);
 }
 
 /* Behind a row that was enqueued by itself: waits until the device is not too far behind. */
 static bool keep_near(struct pen_vm *vm) {
   struct pen_stream_state *queue = vm->queue;
-  queue->order->record(queue->row_done[queue->rows_begun++ % PEN_ACTIONS_AHEAD], queue->stream);
+  queue->device->event_record(queue->row_done[queue->rows_begun++ % PEN_ACTIONS_AHEAD],
+                              queue->stream);
   return pen_stream_await_action(vm, queue->row_done[queue->rows_begun % PEN_ACTIONS_AHEAD]);
 }
 
@@ -170,8 +170,8 @@ static bool enqueue_rows(struct pen_vm *vm, bool captures) {
     vm->queued.link->kind->end(vm->queued.link);
   }
   if (marked) {
-    queue->order->mark(left_here(queue), 0, queue->stream);
-    queue->order->mark(progress_here(queue), 0, queue->stream);
+    queue->device->signal(left_here(queue), 0, queue->stream);
+    queue->device->signal(progress_here(queue), 0, queue->stream);
   }
   return true;
 }
@@ -186,13 +186,13 @@ static void say_uncaptured(const struct pen_vm *vm, const char *why) {
 /* Captures the rows once; null: says why not in *why. */
 static void *capture(struct pen_vm *vm, const char **why) {
   struct pen_stream_state *queue = vm->queue;
-  queue->order->capture(queue->stream);
+  queue->device->capture_begin(queue->stream);
   enqueue_rows(vm, true);
-  void *graph = queue->order->captured(queue->stream, why);
+  void *graph = queue->device->capture_end(queue->stream, why);
   const char *wrong =
       vm->queued.link == NULL ? NULL : vm->queued.link->kind->forget(vm->queued.link);
   if (wrong != NULL && graph != NULL) {
-    queue->order->drop(graph); /* what it holds of the link's is to be let go */
+    queue->device->graph_destroy(graph); /* what it holds of the link's is to be let go */
     graph = NULL;
   }
   *why = wrong == NULL ? *why : wrong;
@@ -281,7 +281,7 @@ void pen_stream_warm(struct pen_vm *vm) {
   }
   free(ran);
   queue->device->zero(queue->arena, queue->memory->arena_bytes, queue->stream);
-  queue->device->wait(queue->stream);
+  queue->device->stream_synchronize(queue->stream);
   must_be_well(queue->device, queue, "trying its programs");
 }
 
@@ -365,7 +365,7 @@ bool pen_stream_await_action(struct pen_vm *vm, void *event) {
     const struct words words = read_words(vm->queue);
     pen_stream_publish_progress(vm, words.rows, words.left);
     going = all_is_well(vm);
-  } while (going && !vm->queue->order->reached(event));
+  } while (going && !vm->queue->device->event_query(event));
   pen_stream_progress(vm);
   return going;
 }
@@ -379,7 +379,7 @@ static bool finish_step(struct pen_vm *vm) {
   set_on_device(vm, true);
   do {
     const struct words words = read_words(queue);
-    done = queue->order->reached(queue->done[queue->finished % PEN_STEPS_AHEAD]);
+    done = queue->device->event_query(queue->done[queue->finished % PEN_STEPS_AHEAD]);
     if (!done) {
       pen_stream_publish_progress(vm, words.rows, words.left);
       nanosleep(&pause, NULL);
@@ -419,14 +419,14 @@ static bool enqueue_calls(struct pen_vm *vm) {
                          pen_staging_host(queue, vm->step), queue->memory->staged_input_bytes,
                          queue->stream);
   if (replays(vm)) {
-    queue->order->replay(vm->queued.graph, queue->stream);
+    queue->device->graph_launch(vm->queued.graph, queue->stream);
   } else if (!enqueue_rows(vm, false)) {
     return false;
   }
   const double *board = (const double *)(queue->arena + queue->memory->step_stats_offset) +
                         pen_step_stats_first(vm->plan, vm->replica);
   queue->device->copy_out(board_here(queue, vm->step), board, board_bytes(queue), queue->stream);
-  queue->order->record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
+  queue->device->event_record(queue->done[vm->step % PEN_STEPS_AHEAD], queue->stream);
   return true;
 }
 

@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 #include "runtime/plan/plan.h"
 #include "runtime/exec/vm.h"
 
@@ -34,7 +34,6 @@ enum { PEN_ACTIONS_AHEAD = 4 };
 
 struct pen_stream_state {
   const struct pen_device *device;
-  const struct pen_stream_ops *order;
   const struct pen_plan *plan;
   const struct pen_rank_memory *memory; /* of the rank */
   unsigned char *arena;                 /* there */

@@ -132,8 +132,8 @@ static void bring_together(struct pen_vm *vm, const struct pen_unsharded *tensor
   const struct pen_shard own = pen_shard_of(vm->plan, tensor->weight, vm->replica);
   const uint64_t own_bytes = own.count * tensor->element_bytes;
   if (own_bytes > 0) {
-    vm->queue->order->copy(to + own.first * tensor->element_bytes, vm->arena + tensor->shard_offset,
-                           own_bytes, vm->queue->stream);
+    vm->queue->device->copy(to + own.first * tensor->element_bytes,
+                            vm->arena + tensor->shard_offset, own_bytes, vm->queue->stream);
   }
   for (uint32_t replica = 0; replica < vm->plan->replica_count; replica++) {
     const struct pen_shard shard = pen_shard_of(vm->plan, tensor->weight, replica);

@@ -31,19 +31,19 @@ static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   const bool second = queue->forked;
   pen_stream_await_sends(vm, action);
   if (second) {
-    queue->order->follow(queue->side, queue->fork);
+    queue->device->stream_wait_event(queue->side, queue->fork);
   }
   queue->forked = action->overlaps;
   if (action->overlaps) {
-    queue->order->record(queue->fork, queue->stream);
+    queue->device->event_record(queue->fork, queue->stream);
   }
   vm->data.row_microbatch = action->microbatch;
   vm->stream = second ? queue->side : queue->stream;
   pen_vm_call(vm, program->first_op, program->op_count, &vm->program->frames[action->frame]);
   vm->stream = queue->stream;
   if (second) {
-    queue->order->record(queue->join, queue->side);
-    queue->order->follow(queue->stream, queue->join);
+    queue->device->event_record(queue->join, queue->side);
+    queue->device->stream_wait_event(queue->stream, queue->join);
   }
   return true;
 }
@@ -102,8 +102,8 @@ static bool publish(struct pen_vm *vm, const struct pen_action *action) {
   if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
     const uint32_t count = vm->profile->microbatch_count;
     double *losses = own_board(vm) + plan->weight_count;
-    queue->order->copy(losses, queue->arena + plan->loss_offset, count * sizeof *losses,
-                       queue->stream);
+    queue->device->copy(losses, queue->arena + plan->loss_offset, count * sizeof *losses,
+                        queue->stream);
     if (count < plan->loss_count) { /* of a step of another shape */
       queue->device->zero(losses + count, (plan->loss_count - count) * sizeof *losses,
                           queue->stream);
@@ -156,10 +156,10 @@ static bool update(struct pen_vm *vm, const struct pen_action *action) {
   struct pen_adamw *settings = (struct pen_adamw *)(queue->arena + queue->memory->settings_offset);
   const struct pen_adamw *base =
       (const struct pen_adamw *)(queue->arena + queue->memory->staged_input_offset);
-  queue->device->settle(settings, base, board_there(queue), vm->plan->weight_count,
-                        vm->plan->replica_count, pen_step_stats_first(vm->plan, 1),
-                        vm->plan->optimizer.clip_norm,
-                        vm->plan->optimizer.norm == PEN_NORM_INFINITE, queue->stream);
+  queue->device->clip_scale(settings, base, board_there(queue), vm->plan->weight_count,
+                            vm->plan->replica_count, pen_step_stats_first(vm->plan, 1),
+                            vm->plan->optimizer.clip_norm,
+                            vm->plan->optimizer.norm == PEN_NORM_INFINITE, queue->stream);
   pen_clear_head_gradients(vm);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
     learn_weight(vm, vm->weights[i], settings);
@@ -186,7 +186,7 @@ static bool traced(struct pen_vm *vm, const struct pen_action *action) {
   uint64_t start_ns = pen_now_ns();
   bool going = pen_stream_handlers[action->kind](vm, action);
   void *end = vm->queue->row_done[vm->queue->rows_begun % PEN_ACTIONS_AHEAD];
-  vm->queue->order->record(end, vm->queue->stream);
+  vm->queue->device->event_record(end, vm->queue->stream);
   going = going && pen_stream_await_action(vm, end);
   pen_trace_add(vm->trace, (uint32_t)(action - vm->program->actions), start_ns, pen_now_ns());
   return going;

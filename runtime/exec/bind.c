@@ -204,5 +204,5 @@ void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pe
 void pen_vm_start(struct pen_vm *vm) {
   static const struct pen_frame arena = {{0}};
   pen_vm_call(vm, vm->program->start_first_op, vm->program->start_op_count, &arena);
-  vm->device->wait(vm->stream);
+  vm->device->stream_synchronize(vm->stream);
 }

@@ -1,8 +1,8 @@
 # runtime/exec: binds and runs actions
 libruntime_a_SOURCES += \
   %reldir%/bind.c \
-  %reldir%/device.c \
-  %reldir%/device.h \
+  %reldir%/find_device.c \
+  %reldir%/find_device.h \
   %reldir%/handlers.c \
   %reldir%/op_hook.c \
   %reldir%/op_hook.h \

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/plan/plan.h"
 #include "runtime/observe/trace.h"

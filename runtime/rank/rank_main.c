@@ -14,7 +14,7 @@
 #include "runtime/storage/checkpoint_load.h"
 #include "runtime/storage/checkpoint_save.h"
 #include "runtime/storage/bf16_weights.h"
-#include "runtime/exec/device.h"
+#include "runtime/exec/find_device.h"
 #include "runtime/rank/evaluate.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/device/link.h"
@@ -119,7 +119,7 @@ static struct pen_stream_state *open_queue(const struct pen_plan *plan, uint32_t
   *kernels = pen_kernels_open((int)plan->threads_per_rank);
   pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
   const uint32_t place = plan->host_count > 0 ? global % plan->ranks_per_host : global;
-  return device->order == NULL ? NULL : pen_stream_open(plan, rank, place, device, kernels);
+  return device->asynchronous ? pen_stream_open(plan, rank, place, device, kernels) : NULL;
 }
 
 /* A rank's ends and calls for every profile that the run may need. */

@@ -78,7 +78,7 @@ static void copy_part(const struct pen_transport *end, uint64_t to, uint64_t fro
   if (snapshot.queue == NULL) {
     memcpy(end->arena + to, end->arena + from, bytes);
   } else {
-    snapshot.queue->order->copy(end->arena + to, end->arena + from, bytes, snapshot.queue->stream);
+    snapshot.queue->device->copy(end->arena + to, end->arena + from, bytes, snapshot.queue->stream);
   }
 }
 
@@ -94,14 +94,14 @@ static void copy(const struct pen_transport *end) {
     }
   }
   if (snapshot.queue != NULL && snapshot.queue->copied != NULL) {
-    snapshot.queue->order->record(snapshot.queue->copied, snapshot.queue->stream);
+    snapshot.queue->device->event_record(snapshot.queue->copied, snapshot.queue->stream);
   }
 }
 
 /* What the thread looks at is the copy that was asked for. */
 static void await_copy(void) {
   if (snapshot.queue != NULL && snapshot.queue->copied != NULL) {
-    snapshot.queue->order->follow(snapshot.queue->aside, snapshot.queue->copied);
+    snapshot.queue->device->stream_wait_event(snapshot.queue->aside, snapshot.queue->copied);
   }
 }
 
@@ -121,7 +121,7 @@ static void *write_on(void *unused) {
   int status;
   step_aside();
   if (snapshot.queue != NULL) {
-    snapshot.queue->device->enter();
+    snapshot.queue->device->enter_thread();
   }
   for (uint32_t save = 1; pen_flag_wait(&snapshot.asked, save, &control->abort_status, 0); save++) {
     await_copy();

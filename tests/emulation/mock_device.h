@@ -2,7 +2,7 @@
  * and models that say how that may go. A rank is here a process of the deployment, of whatever
  * replica (plan.h, "Replicas").
  *
- *   rehearsal_record.c  stands in the place of struct pen_device, struct pen_stream_ops and struct
+ *   rehearsal_record.c  stands in the place of struct pen_device and struct
  * pen_nccl_calls, while the runtime's own code issues a step's calls for every rank of the plan
  * that this program was linked with rehearsal_bytes.c   which rows of the plan touch which
  * messages' bytes, found anew and slowly rehearsal_play.c    plays the record of all ranks over

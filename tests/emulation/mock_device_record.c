@@ -82,14 +82,14 @@ static void *allocate(size_t bytes) {
   return at;
 }
 static void release(void *there) { (void)there; }
-static void *stream_open(void) { return (void *)(uintptr_t)++scripts[now].stream_count; }
+static void *stream_create(void) { return (void *)(uintptr_t)++scripts[now].stream_count; }
 static void copy_over(void *there, const void *here, size_t bytes, void *stream) {
   (void)there, (void)here, (void)bytes, (void)stream;
 }
 static void zero(void *there, size_t bytes, void *stream) {
   (void)there, (void)bytes, issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
-static void wait_stream(void *stream) {
+static void synchronize(void *stream) {
   must(!keeping, "the host waits for stream %p within a step", stream);
 }
 static void reduce(double *to, const float *x, size_t n, void *workspace, void *stream) {
@@ -100,8 +100,9 @@ static void adamw(float *p, float *g, float *m, float *v, uint16_t *copy_there, 
   (void)p, (void)g, (void)m, (void)v, (void)copy_there, (void)n, (void)settings, (void)decay,
       issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
-static void settle(struct pen_adamw *to, const struct pen_adamw *base, const double *board,
-                   size_t n, size_t parts, size_t stride, double clip, int greatest, void *stream) {
+static void clip_scale(struct pen_adamw *to, const struct pen_adamw *base, const double *board,
+                       size_t n, size_t parts, size_t stride, double clip, int greatest,
+                       void *stream) {
   (void)to, (void)base, (void)board, (void)n, (void)parts, (void)stride, (void)clip, (void)greatest,
       issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
@@ -119,7 +120,7 @@ static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t n,
       issue(KERNEL, stream, NULL, 0, PEN_NONE);
 }
 
-static void *pinned(size_t bytes) { return calloc(1, bytes); }
+static void *allocate_host(size_t bytes) { return calloc(1, bytes); }
 
 /* The message of this step whose home, or whose source, that is. */
 static uint32_t message_at(const void *to, const void *from) {
@@ -142,10 +143,12 @@ static void copy(void *to, const void *from, size_t bytes, void *stream) {
   const uint32_t message = bytes == 0 ? PEN_NONE : message_at(to, from);
   issue(message == PEN_NONE ? KERNEL : COPY, stream, NULL, 0, message);
 }
-static void *event_open(void) { return malloc(1); }
-static void record(void *event, void *stream) { issue(RECORD, stream, event, 0, PEN_NONE); }
-static void follow(void *stream, void *event) { issue(FOLLOW, stream, event, 0, PEN_NONE); }
-static int reached(void *event) { return event != NULL; }
+static void *event_create(void) { return malloc(1); }
+static void event_record(void *event, void *stream) { issue(RECORD, stream, event, 0, PEN_NONE); }
+static void stream_wait_event(void *stream, void *event) {
+  issue(FOLLOW, stream, event, 0, PEN_NONE);
+}
+static int event_query(void *event) { return event != NULL; }
 static bool in_arena(const unsigned char *at, uint32_t process) {
   return at >= arenas[process] &&
          at < arenas[process] + pen_plan.memory[process % pen_plan.rank_count].arena_bytes;
@@ -159,55 +162,41 @@ static bool in_arenas(const unsigned char *at) {
 }
 
 /* Words that lie in no rank's arena tell of progress: the first of the two behind each row. */
-static void mark(void *word, uint32_t value, void *stream) {
-  must(in_arena(word, now) || !in_arenas(word), "another's word is marked as an own one");
-  if (keeping && !in_arenas(word) &&
-      (scripts[now].told == NULL || (const uint32_t *)word < scripts[now].told)) {
+static void signal_own(uint32_t *word, uint32_t value, void *stream) {
+  must(in_arena((unsigned char *)word, now) || !in_arenas((unsigned char *)word),
+       "another's word is marked as an own one");
+  if (keeping && !in_arenas((unsigned char *)word) &&
+      (scripts[now].told == NULL || word < scripts[now].told)) {
     scripts[now].told = word;
   }
   issue(MARK, stream, word, value, PEN_NONE);
 }
-static void mark_far(void *word, void *stream) {
-  must(in_arenas(word) && !in_arena(word, now), "an own word is marked as another's");
+static void signal_remote(uint32_t *word, void *stream) {
+  must(in_arenas((unsigned char *)word) && !in_arena((unsigned char *)word, now),
+       "an own word is marked as another's");
   issue(MARK, stream, word, 1, PEN_NONE);
 }
-static void await(void *word, uint32_t value, void *stream) {
+static void wait_value(uint32_t *word, uint32_t value, void *stream) {
   issue(AWAIT, stream, word, value, PEN_NONE);
 }
-static void capture(void *stream) { (void)stream, keeping = true; }
-static void *captured(void *stream, const char **why) {
+static void capture_begin(void *stream) { (void)stream, keeping = true; }
+static void *capture_end(void *stream, const char **why) {
   return (void)stream, (void)why, keeping = false, &keeping;
 }
-static void replay(void *graph, void *stream) { (void)graph, (void)stream; }
-static int share(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]) {
+static void graph_launch(void *graph, void *stream) { (void)graph, (void)stream; }
+static int export_memory(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]) {
   memcpy(name, &there, sizeof there);
   return 1;
 }
-static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
+static void *import_memory(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
   void *there;
   memcpy(&there, name, sizeof there);
   return there;
 }
 
-static const struct pen_stream_ops order = {
-    .pinned = pinned,
-    .copy = copy,
-    .event_open = event_open,
-    .record = record,
-    .follow = follow,
-    .reached = reached,
-    .mark = mark,
-    .mark_far = mark_far,
-    .await = await,
-    .capture = capture,
-    .captured = captured,
-    .replay = replay,
-    .share = share,
-    .reach = reach,
-};
-
 static const struct pen_device recorder = {
     .name = "recorder",
+    .asynchronous = true,
     .count = count,
     .open = open_device,
     .error = no_error,
@@ -215,17 +204,30 @@ static const struct pen_device recorder = {
     .prepare = prepare,
     .allocate = allocate,
     .release = release,
-    .stream_open = stream_open,
+    .allocate_host = allocate_host,
+    .copy = copy,
     .copy_in = copy_over,
     .copy_out = copy_over,
     .zero = zero,
-    .wait = wait_stream,
     .sum_squares = reduce,
     .max_abs = reduce,
-    .adamw_step = adamw,
-    .settle = settle,
     .sum_arrays = sum_arrays,
-    .order = &order,
+    .adamw_step = adamw,
+    .clip_scale = clip_scale,
+    .stream_create = stream_create,
+    .stream_synchronize = synchronize,
+    .event_create = event_create,
+    .event_record = event_record,
+    .stream_wait_event = stream_wait_event,
+    .event_query = event_query,
+    .signal = signal_own,
+    .signal_remote = signal_remote,
+    .wait_value = wait_value,
+    .capture_begin = capture_begin,
+    .capture_end = capture_end,
+    .graph_launch = graph_launch,
+    .export_memory = export_memory,
+    .import_memory = import_memory,
 };
 
 /* ---- NCCL ---- */

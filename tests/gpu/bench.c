@@ -154,11 +154,11 @@ static void *filled(const struct operand *o, const int64_t *dim, uint64_t seed) 
     const int narrow = o->element_bytes == sizeof(uint16_t);
     float *numbers = narrow ? pen_cuda.allocate(o->count * sizeof(float)) : over;
     pen_cuda.normal(numbers, o->count, seed << 40, (const uint32_t[]){1, 2}, 1.0, stream);
-    if (narrow) pen_cuda.narrow(over, numbers, o->count, stream);
-    pen_cuda.wait(stream);
+    if (narrow) pen_cuda.f32_to_bf16(over, numbers, o->count, stream);
+    pen_cuda.stream_synchronize(stream);
     if (narrow) pen_cuda.release(numbers);
   }
-  pen_cuda.wait(stream);
+  pen_cuda.stream_synchronize(stream);
   return over;
 }
 

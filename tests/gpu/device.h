@@ -22,7 +22,7 @@ static void *stream;
 static inline int open_devices(void) {
   unsetenv("PEN_ISA");
   if (pen_cpu.open(0) == NULL || pen_cuda.open(0) == NULL ||
-      (stream = pen_cuda.stream_open()) == NULL) {
+      (stream = pen_cuda.stream_create()) == NULL) {
     printf("1..0 # SKIP %s\n", pen_cuda.error() == NULL ? pen_cpu.error() : pen_cuda.error());
     return 0;
   }
@@ -43,13 +43,13 @@ static inline void *there(size_t bytes) {
 static inline void *sent(const void *here, size_t bytes) {
   void *block = there(bytes);
   pen_cuda.copy_in(block, here, bytes, stream);
-  pen_cuda.wait(stream);
+  pen_cuda.stream_synchronize(stream);
   return block;
 }
 
 static inline void fetch(void *here, const void *there, size_t bytes) {
   pen_cuda.copy_out(here, there, bytes, stream);
-  pen_cuda.wait(stream);
+  pen_cuda.stream_synchronize(stream);
   assert_well("a copy");
 }
 
@@ -71,7 +71,7 @@ static inline void run_there(enum pen_dtype dtype, enum pen_op_kind kind, struct
   call->prepared = pen_cuda.prepare(kind, dtype, call->dim, call->real);
   assert_well(op_rows[kind].name);
   pen_cuda.kernel_of(kind, dtype)(call);
-  pen_cuda.wait(stream);
+  pen_cuda.stream_synchronize(stream);
   assert_well(op_rows[kind].name);
 }
 

@@ -106,7 +106,7 @@ static void narrowed(void **state) {
     bits[i] =
         i * 0x40011u +
         (i % 3) * 0x7fffu; /* every exponent, both signs, ties, infinities and what is no number */
-  pen_cuda.narrow(over, sent(bits, COUNT * sizeof *bits), COUNT - 3, stream);
+  pen_cuda.f32_to_bf16(over, sent(bits, COUNT * sizeof *bits), COUNT - 3, stream);
   fetch(actual, over, COUNT * sizeof *actual);
   pen_f32_to_bf16(expected, (const float *)bits, COUNT - 3);
   assert_same_bits("narrow", actual, expected, (COUNT - 3) * sizeof *actual);
@@ -179,8 +179,8 @@ static void settled(void **state) {
                               : infinite  ? NAN
                               : scale > 1 ? 1
                                           : scale;
-    pen_cuda.settle(over, sent(&base, sizeof base), sent(board, parts * stride * sizeof *board),
-                    count, parts, stride, clip, greatest, stream);
+    pen_cuda.clip_scale(over, sent(&base, sizeof base), sent(board, parts * stride * sizeof *board),
+                        count, parts, stride, clip, greatest, stream);
     fetch(&made, over, sizeof made);
     if (isnan(expected.gradient_scale)) {
       assert_true(isnan(made.gradient_scale));
@@ -256,38 +256,38 @@ static void workspaces_are_reserved(void **state) {
 /* Events, words and graphs: what a captured step does when it is replayed, on two streams. */
 static void a_graph(void **state) {
   (void)state;
-  const struct pen_stream_ops *order = pen_cuda.order;
-  void *side = pen_cuda.stream_open(), *fork = order->event_open(), *join = order->event_open(),
-       *done = order->event_open();
+  void *side = pen_cuda.stream_create(), *fork = pen_cuda.event_create(),
+       *join = pen_cuda.event_create(), *done = pen_cuda.event_create();
   enum { COUNT = 1000 };
-  float *here = order->pinned(COUNT * sizeof *here), *back = order->pinned(COUNT * sizeof *back);
+  float *here = pen_cuda.allocate_host(COUNT * sizeof *here),
+        *back = pen_cuda.allocate_host(COUNT * sizeof *back);
   float *x = there(COUNT * sizeof *x), *y = there(COUNT * sizeof *y);
   uint32_t *word = there(2 * sizeof *word);
   pen_cuda.zero(word, 2 * sizeof *word, stream);
   const char *why = NULL;
   struct pen_call add = {.operand = {x, x, y}, .dim = {COUNT}, .stream = side};
   assert_well("opening");
-  order->capture(stream);
+  pen_cuda.capture_begin(stream);
   pen_cuda.copy_in(x, here, COUNT * sizeof *x, stream);
-  order->record(fork, stream);
-  order->follow(side, fork);
+  pen_cuda.event_record(fork, stream);
+  pen_cuda.stream_wait_event(side, fork);
   pen_cuda.kernel_of(PEN_OP_ADD, PEN_F32)(&add);
-  order->mark(word, 3, side);
-  order->mark_far(word + 1, side);
-  order->record(join, side);
-  order->await(word, 3, stream);
-  order->mark(word, 0, stream);
-  order->await(word + 1, 1, stream);
-  order->mark(word + 1, 0, stream);
-  order->follow(stream, join);
+  pen_cuda.signal(word, 3, side);
+  pen_cuda.signal_remote(word + 1, side);
+  pen_cuda.event_record(join, side);
+  pen_cuda.wait_value(word, 3, stream);
+  pen_cuda.signal(word, 0, stream);
+  pen_cuda.wait_value(word + 1, 1, stream);
+  pen_cuda.signal(word + 1, 0, stream);
+  pen_cuda.stream_wait_event(stream, join);
   pen_cuda.copy_out(back, y, COUNT * sizeof *y, stream);
-  void *graph = order->captured(stream, &why);
+  void *graph = pen_cuda.capture_end(stream, &why);
   if (graph == NULL) fail_msg("not captured: %s", why);
   for (int turn = 1; turn <= 3; turn++) {
     for (int i = 0; i < COUNT; i++) here[i] = (float)(turn * i), back[i] = -1;
-    order->replay(graph, stream);
-    order->record(done, stream);
-    while (!order->reached(done)) continue;
+    pen_cuda.graph_launch(graph, stream);
+    pen_cuda.event_record(done, stream);
+    while (!pen_cuda.event_query(done)) continue;
     assert_well("a replay");
     for (int i = 0; i < COUNT; i++) assert_true(back[i] == (float)(2 * turn * i));
   }
@@ -297,9 +297,9 @@ static void a_graph(void **state) {
 static void no_graph(void **state) {
   (void)state;
   const char *why = NULL;
-  pen_cuda.order->capture(stream);
-  pen_cuda.wait(stream);
-  assert_null(pen_cuda.order->captured(stream, &why));
+  pen_cuda.capture_begin(stream);
+  pen_cuda.stream_synchronize(stream);
+  assert_null(pen_cuda.capture_end(stream, &why));
   assert_non_null(why);
   assert_true(why[0] != '\0');
   assert_well("afterwards");

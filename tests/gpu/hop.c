@@ -1,5 +1,5 @@
 /* hop.c: what a message costs between two processes, by the calls of the transport ipc (kernels.h,
- * struct pen_stream_ops): bytes are copied into the other's memory, then a word is written there
+ * struct pen_device): bytes are copied into the other's memory, then a word is written there
  * that the other's stream waits for.
  *
  * Both processes enqueue all rounds of a size behind a word that the host writes once they have, so
@@ -57,18 +57,18 @@ static double now_s(void) {
 }
 
 static void send_round(const struct side *s, size_t bytes) {
-  pen_cuda.order->copy(s->far + DATA, s->own + DATA + s->bytes_most, bytes, stream);
-  pen_cuda.order->mark_far(s->far + COME, stream);
+  pen_cuda.copy(s->far + DATA, s->own + DATA + s->bytes_most, bytes, stream);
+  pen_cuda.signal_remote((uint32_t *)(s->far + COME), stream);
 }
 
 static void receive_round(const struct side *s) {
-  pen_cuda.order->await(s->own + COME, 1, stream);
-  pen_cuda.order->mark(s->own + COME, 0, stream);
+  pen_cuda.wait_value((uint32_t *)(s->own + COME), 1, stream);
+  pen_cuda.signal((uint32_t *)(s->own + COME), 0, stream);
 }
 
 /* Seconds of ROUNDS round trips; `number` is of the call, from 1 on. */
 static double trips(const struct side *s, size_t bytes, uint32_t number) {
-  pen_cuda.order->await(s->own + BEGIN, number, stream);
+  pen_cuda.wait_value((uint32_t *)(s->own + BEGIN), number, stream);
   for (uint32_t round = 0; round < ROUNDS; round++) {
     if (s->number == 0) send_round(s, bytes);
     receive_round(s);
@@ -77,8 +77,8 @@ static double trips(const struct side *s, size_t bytes, uint32_t number) {
   check("putting rounds on a stream");
   meet(s); /* both have put all they will */
   const double begin = now_s();
-  pen_cuda.order->mark(s->own + BEGIN, number, s->starter);
-  pen_cuda.wait(stream);
+  pen_cuda.signal((uint32_t *)(s->own + BEGIN), number, s->starter);
+  pen_cuda.stream_synchronize(stream);
   const double seconds = now_s() - begin;
   check("a round trip");
   meet(s);
@@ -89,16 +89,16 @@ static void open_side(struct side *s) {
   unsigned char name[PEN_SHARED_NAME_BYTES], other[PEN_SHARED_NAME_BYTES];
   int devices = pen_cuda.count();
   if (pen_cuda.open(s->number % (devices > 0 ? devices : 1)) == NULL) give_up("opening a GPU");
-  stream = pen_cuda.stream_open();
-  s->starter = pen_cuda.stream_open();
+  stream = pen_cuda.stream_create();
+  s->starter = pen_cuda.stream_create();
   s->bytes_most = runs_large() ? sizes[SIZES - 1] : 64 << 10;
   s->own = pen_cuda.allocate(DATA + 2 * s->bytes_most);
   check("memory");
   pen_cuda.zero(s->own, DATA + 2 * s->bytes_most, stream);
-  pen_cuda.wait(stream);
-  if (!pen_cuda.order->share(s->own, name)) give_up("naming memory");
+  pen_cuda.stream_synchronize(stream);
+  if (!pen_cuda.export_memory(s->own, name)) give_up("naming memory");
   swap(s, name, other, sizeof name);
-  s->far = pen_cuda.order->reach(other);
+  s->far = pen_cuda.import_memory(other);
   check("the other's memory");
   if (s->number == 0)
     printf("# %d GPU%s between two processes\n", devices > 1 ? SIDES : 1, devices > 1 ? "s" : "");
@@ -108,7 +108,7 @@ static void open_side(struct side *s) {
 static int arrived(const struct side *s, size_t bytes) {
   unsigned char *here = calloc(1, bytes);
   pen_cuda.copy_out(here, s->own + DATA, bytes, stream);
-  pen_cuda.wait(stream);
+  pen_cuda.stream_synchronize(stream);
   size_t right = 0;
   while (right < bytes && here[right] == (unsigned char)(0x50 + !s->number)) right++;
   free(here);
@@ -120,7 +120,7 @@ static int run_side(struct side *s) {
   unsigned char *pattern = malloc(s->bytes_most);
   memset(pattern, 0x50 + s->number, s->bytes_most);
   pen_cuda.copy_in(s->own + DATA + s->bytes_most, pattern, s->bytes_most, stream);
-  pen_cuda.wait(stream);
+  pen_cuda.stream_synchronize(stream);
   free(pattern);
   uint32_t number = 1;
   for (size_t i = 0; i < SIZES && sizes[i] <= s->bytes_most; i++) {

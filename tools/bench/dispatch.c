@@ -8,7 +8,7 @@
 #include <stdlib.h>
 #include <sys/mman.h>
 
-#include "kernels/kernels.h"
+#include "kernels/device.h"
 #include "runtime/base/check.h"
 #include "runtime/data/step_inputs.h"
 #include "runtime/exec/vm.h"
@@ -66,7 +66,7 @@ const struct pen_device pen_cpu = {.name = "none",
                                    .error = no_error,
                                    .kernel_of = pen_kernel_of,
                                    .prepare = pen_kernels_prepare,
-                                   .wait = wait_for_nothing};
+                                   .stream_synchronize = wait_for_nothing};
 
 /* ---- a transport that never waits ---- */
 

@@ -36,7 +36,7 @@ static word_call *find_call(const char *name) {
   return call;
 }
 
-void pen_cuda_order_open(int number) {
+void pen_cuda_streams_open(int number) {
   int flushes = 0;
   pen_cuda_note("asking the GPU",
                 cudaDeviceGetAttribute(&flushes, cudaDevAttrCanFlushRemoteWrites, number));
@@ -57,19 +57,19 @@ static void note_word(const char *what, CUresult result) {
   if (result != CUDA_SUCCESS) pen_cuda_note_text(what, why);
 }
 
-static void mark(void *word, uint32_t value, void *stream) {
-  note_word("writing a word",
-            write_word(stream, (CUdeviceptr)(uintptr_t)word, value, CU_STREAM_WRITE_VALUE_DEFAULT));
+void pen_cuda_signal(uint32_t *semaphore, uint32_t value, void *stream) {
+  note_word("writing a word", write_word(stream, (CUdeviceptr)(uintptr_t)semaphore, value,
+                                         CU_STREAM_WRITE_VALUE_DEFAULT));
 }
 
-static void await(void *word, uint32_t value, void *stream) {
+void pen_cuda_wait_value(uint32_t *semaphore, uint32_t value, void *stream) {
   note_word("waiting for a word",
-            wait_word(stream, (CUdeviceptr)(uintptr_t)word, value, wait_flags));
+            wait_word(stream, (CUdeviceptr)(uintptr_t)semaphore, value, wait_flags));
 }
 
 /* ---- memory ---- */
 
-static void *pinned(size_t bytes) {
+void *pen_cuda_allocate_host(size_t bytes) {
   void *block = NULL;
   char what[60];
   snprintf(what, sizeof what, "%zu bytes of pinned memory", bytes);
@@ -77,22 +77,24 @@ static void *pinned(size_t bytes) {
   return block;
 }
 
-static void copy(void *to, const void *from, size_t bytes, void *stream) {
+void pen_cuda_copy(void *to, const void *from, size_t bytes, void *stream) {
   pen_cuda_note("a copy on the GPU",
                 cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToDevice, stream));
 }
 
-static void mark_far(void *word, void *stream) { copy(word, one, sizeof *one, stream); }
+void pen_cuda_signal_remote(uint32_t *semaphore, void *stream) {
+  pen_cuda_copy(semaphore, one, sizeof *one, stream);
+}
 
-static int share(void *there, unsigned char name[PEN_SHARED_NAME_BYTES]) {
+int pen_cuda_export_memory(void *memory, unsigned char name[PEN_SHARED_NAME_BYTES]) {
   cudaIpcMemHandle_t handle;
-  const cudaError_t result = cudaIpcGetMemHandle(&handle, there);
+  const cudaError_t result = cudaIpcGetMemHandle(&handle, memory);
   pen_cuda_note("naming memory for other processes", result);
   memcpy(name, &handle, sizeof handle);
   return result == cudaSuccess;
 }
 
-static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
+void *pen_cuda_import_memory(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
   cudaIpcMemHandle_t handle;
   void *block = NULL;
   memcpy(&handle, name, sizeof handle);
@@ -103,21 +105,21 @@ static void *reach(const unsigned char name[PEN_SHARED_NAME_BYTES]) {
 
 /* ---- events ---- */
 
-static void *event_open(void) {
+void *pen_cuda_event_create(void) {
   cudaEvent_t event = NULL;
   pen_cuda_note("an event", cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   return event;
 }
 
-static void record(void *event, void *stream) {
+void pen_cuda_event_record(void *event, void *stream) {
   pen_cuda_note("recording an event", cudaEventRecord(event, stream));
 }
 
-static void follow(void *stream, void *event) {
+void pen_cuda_stream_wait_event(void *stream, void *event) {
   pen_cuda_note("following an event", cudaStreamWaitEvent(stream, event, cudaEventWaitDefault));
 }
 
-static int reached(void *event) {
+int pen_cuda_event_query(void *event) {
   const cudaError_t result = cudaEventQuery(event);
   if (result == cudaErrorNotReady) {
     (void)cudaGetLastError(); /* no error that a launch after it should find */
@@ -131,12 +133,12 @@ static int reached(void *event) {
 
 static char before[200]; /* the first error, as it was when capturing began */
 
-static void capture(void *stream) {
+void pen_cuda_capture_begin(void *stream) {
   snprintf(before, sizeof before, "%s", pen_cuda_forget(""));
   pen_cuda_note("capturing", cudaStreamBeginCapture(stream, cudaStreamCaptureModeThreadLocal));
 }
 
-static void *captured(void *stream, const char **why) {
+void *pen_cuda_capture_end(void *stream, const char **why) {
   cudaGraph_t graph = NULL;
   cudaGraphExec_t ready = NULL;
   pen_cuda_note("ending a capture", cudaStreamEndCapture(stream, &graph));
@@ -152,26 +154,10 @@ static void *captured(void *stream, const char **why) {
   return ready;
 }
 
-static void drop(void *graph) { pen_cuda_note("dropping a graph", cudaGraphExecDestroy(graph)); }
-
-static void replay(void *graph, void *stream) {
-  pen_cuda_note("a step", cudaGraphLaunch(graph, stream));
+void pen_cuda_graph_destroy(void *graph) {
+  pen_cuda_note("dropping a graph", cudaGraphExecDestroy(graph));
 }
 
-const struct pen_stream_ops pen_cuda_order = {
-    .pinned = pinned,
-    .copy = copy,
-    .event_open = event_open,
-    .record = record,
-    .follow = follow,
-    .reached = reached,
-    .mark = mark,
-    .mark_far = mark_far,
-    .await = await,
-    .capture = capture,
-    .captured = captured,
-    .drop = drop,
-    .replay = replay,
-    .share = share,
-    .reach = reach,
-};
+void pen_cuda_graph_launch(void *graph, void *stream) {
+  pen_cuda_note("a step", cudaGraphLaunch(graph, stream));
+}

@@ -1,6 +1,5 @@
-/* device.c: which devices this binary was linked with (see device.h). */
-#include "kernels/kernels.h"
-#include "runtime/exec/device.h"
+/* find_device.c: which devices this binary was linked with (see find_device.h). */
+#include "runtime/exec/find_device.h"
 
 #include <string.h>
 

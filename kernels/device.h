@@ -1,0 +1,115 @@
+/* device.h: a device as the runtime uses it: memory, streams, events, copies and kernels.
+ *
+ * There are two: the CPU (pen_cpu), whose calls are complete when they return, and CUDA (pen_cuda),
+ * whose calls are enqueued on a stream: they neither wait nor allocate, so that a step can be
+ * captured as a graph. An error of an enqueued call shows in error() at the latest after
+ * stream_synchronize(). Operands and workspaces are in the device's memory; on the CPU that is the
+ * host's. */
+#ifndef PEN_KERNELS_DEVICE_H
+#define PEN_KERNELS_DEVICE_H
+
+#include <stdbool.h>
+
+#include "kernels/kernels.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+struct pen_device {
+  const char *name;  /* "cpu", "cuda" */
+  bool asynchronous; /* its calls are enqueued, and its memory is not the host's */
+
+  /* ---- opening; before the seal ---- */
+  int (*count)(void); /* of such devices in this machine; 0: none, and error() says why */
+  /* Opens the device of that number, once a process. Returns one line that says what was chosen,
+   * static storage; null when there is no such device, and error() then says why. Allocates. */
+  const char *(*open)(int number);
+  void (*enter_thread)(void); /* first call of a thread that did not open the device */
+  /* The first error since open(), static storage; null: none. */
+  const char *(*error)(void);
+
+  /* ---- operations (kernels.h) ---- */
+  pen_kernel *(*kernel_of)(enum pen_op_kind kind, enum pen_dtype dtype); /* as pen_kernel_of() */
+  void *(*prepare)(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
+                   const double real[PEN_REALS_MAX]); /* as pen_kernels_prepare() */
+  /* The bytes that call->workspace must have; after open(). */
+  size_t (*workspace_bytes)(enum pen_op_kind kind, enum pen_dtype dtype,
+                            const int64_t dim[PEN_DIMS_MAX]);
+
+  /* ---- memory; before the seal ---- */
+  void *(*allocate)(size_t bytes); /* on the device, 256-byte aligned; null: see error() */
+  void (*release)(void *memory);
+  void *(*allocate_host)(
+      size_t bytes); /* pinned host memory, device-accessible; null: see error() */
+
+  /* ---- copies and arithmetic ---- */
+  void (*copy)(void *to, const void *from, size_t bytes, void *stream);     /* on the device */
+  void (*copy_in)(void *to, const void *from, size_t bytes, void *stream);  /* host to device */
+  void (*copy_out)(void *to, const void *from, size_t bytes, void *stream); /* device to host */
+  void (*zero)(void *memory, size_t bytes, void *stream);
+  /* As pen_sum_squares(), with its bits; `sum` is one f64 on the device. Workspace: 8 bytes for
+   * each block of PEN_NORM_BLOCK. */
+  void (*sum_squares)(double *sum, const float *x, size_t count, void *workspace, void *stream);
+  /* As pen_max_abs(), likewise. */
+  void (*max_abs)(double *max, const float *x, size_t count, void *workspace, void *stream);
+  /* *sum = the sum of x[count], by rising index; all on the device. */
+  void (*sum_doubles)(double *sum, const double *x, size_t count, void *stream);
+  /* As pen_sum_arrays(), with its bits. The list x is in host memory; arrays <=
+   * PEN_DEVICE_ARRAYS_MAX. */
+  void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count, void *stream);
+  /* As pen_adamw_step(), with its bits; the settings, except the weight decay, are on the device.
+   * With a gradient_scale of NaN parameters and moments stay as they are. `copy`, or null, becomes
+   * the parameters as bf16, with pen_f32_to_bf16()'s bits. */
+  void (*adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
+                     uint16_t *copy, size_t count, const struct pen_adamw *settings,
+                     double weight_decay, void *stream);
+  /* *settings = *base with the gradient_scale that clips the gradients to clip_norm: min(1,
+   * clip_norm / (norm + 1e-6)), the norm being the root of the sum of the entries of `stats`, or
+   * with `infinity_norm` their maximum; all on the device. Entry i of part p is stats[p * stride +
+   * i]; they are added by rising i, those of one i from part i mod parts on. A norm that is not
+   * finite, or a NaN in the base, gives NaN. clip_norm 0: scale 1, and `stats` is not read. */
+  void (*clip_scale)(struct pen_adamw *settings, const struct pen_adamw *base, const double *stats,
+                     size_t count, size_t parts, size_t stride, double clip_norm, int infinity_norm,
+                     void *stream);
+  void (*f32_to_bf16)(uint16_t *to, const float *from, size_t count, void *stream);
+  void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation,
+                 void *stream); /* as pen_normal(), with its bits; the key is in host memory */
+
+  /* ---- streams and events; creation before the seal, null: see error() ---- */
+  void *(*stream_create)(void); /* calls on one stream run in order */
+  void (*stream_synchronize)(void *stream);
+  void *(*event_create)(void);
+  void (*event_record)(void *event, void *stream);
+  void (*stream_wait_event)(void *stream, void *event);
+
+  /* ---- for asynchronous devices only; null on the CPU ---- */
+  int (*event_query)(
+      void *event); /* 1: complete, or the device has failed (see error()); no wait */
+  /* A semaphore is a u32 in the device's memory or in pinned memory. */
+  void (*signal)(uint32_t *semaphore, uint32_t value,
+                 void *stream); /* sets an own one after all that precedes on the stream */
+  void (*signal_remote)(uint32_t *semaphore,
+                        void *stream); /* sets one in imported memory to 1, likewise */
+  void (*wait_value)(uint32_t *semaphore, uint32_t value,
+                     void *stream); /* the stream waits for equality; no kernel spins */
+  /* From capture_begin() to capture_end() the calls on the stream, and on streams that wait for its
+   * events, are recorded and not run. capture_end() returns the graph; null when the calls cannot
+   * be captured: then *why is the reason (static storage) and error() is as it was before. Before
+   * the seal, or in the first step: both may allocate. */
+  void (*capture_begin)(void *stream);
+  void *(*capture_end)(void *stream, const char **why);
+  void (*graph_launch)(void *graph, void *stream);
+  void (*graph_destroy)(void *graph);
+  /* Memory that another process of this host may access: the handle of a block of allocate(), and
+   * the block's address in this process. */
+  int (*export_memory)(void *memory,
+                       unsigned char handle[PEN_SHARED_NAME_BYTES]);         /* 0: see error() */
+  void *(*import_memory)(const unsigned char handle[PEN_SHARED_NAME_BYTES]); /* null: see error() */
+};
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
