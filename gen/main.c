@@ -351,6 +351,7 @@ int main(int argc, char **argv) {
   if (options->depend && !options->check)
     pen_output_dependencies(result.topology, options->target ? options->target : options->output,
                             options->depend);
+  if (options->link && !options->check) pen_output_link(result.plan, options->link);
   if (fflush(stdout) || ferror(stdout))
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
   pen_free_all();

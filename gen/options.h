@@ -10,7 +10,7 @@
 /* Null and false: not given. `target` is the output file unless given. */
 struct pen_options {
   const char *topology;
-  const char *output, *print, *actions, *costs, *depend, *target, *name, *times;
+  const char *output, *print, *actions, *costs, *depend, *target, *link, *name, *times;
   struct pen_texts overrides; /* of -s, in order: PATH=VALUE */
   uint64_t search_seconds, search_seed;
   bool arrows, check, critical, list_schedules, help, version;

@@ -204,6 +204,7 @@ void pen_output_check(const struct pen_topology *topology, const struct pen_opti
   if (options->check) return;
   check_output("-o", options->output, topology, options);
   check_output("--depend", options->depend, topology, options);
+  check_output("--link", options->link, topology, options);
 }
 
 /* Writes beside the file and renames: a plan is whole or not there. */
@@ -265,5 +266,12 @@ void pen_output_dependencies(const struct pen_topology *topology, const char *ta
     fputs(":\n", out);
   }
   bool failed = ferror(out);
+  if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "%s: %s", path, strerror(errno));
+}
+
+void pen_output_link(const struct pen_plan *plan, const char *path) {
+  FILE *out = fopen(path, "w");
+  if (!out) pen_stop(PEN_EXIT_CREATE, "%s: %s", path, strerror(errno));
+  bool failed = fprintf(out, "%s %s\n", plan->device, plan->transport) < 0;
   if (fclose(out) || failed) pen_stop(PEN_EXIT_WRITE, "%s: %s", path, strerror(errno));
 }

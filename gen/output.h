@@ -57,4 +57,7 @@ void pen_output_deadlock(const struct pen_result *result, const struct pen_optio
 void pen_output_dependencies(const struct pen_topology *topology, const char *target,
                              const char *path);
 
+/* Writes what the link of a plan needs, `device transport`. Fails (73, 74). */
+void pen_output_link(const struct pen_plan *plan, const char *path);
+
 #endif

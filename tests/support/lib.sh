@@ -65,7 +65,7 @@ finish() {
 build() {
   build_name=$1 build_topology=$2
   shift 2
-  "$gen" --name="$build_name" -o "$scratch/$build_name.c" "$@" "$build_topology" &&
+  "$gen" --name="$build_name" -o "$scratch/$build_name.c" --link="$scratch/$build_name.link" "$@" "$build_topology" &&
     link_plan "$build_name"
 }
 
