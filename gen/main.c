@@ -8,7 +8,7 @@
 
 #include "gen/schedule/action_text.h"
 #include "gen/timing/cost.h"
-#include "gen/emit/plan_c.h"
+#include "gen/emit/emit.h"
 #include "gen/layout/layout.h"
 #include "gen/output.h"
 #include "gen/pass_times.h"

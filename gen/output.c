@@ -12,7 +12,7 @@
 #include "gen/timing/cost.h"
 #include "gen/timing/critical_path.h"
 #include "gen/schedule/torch_csv.h"
-#include "gen/emit/plan_c.h"
+#include "gen/emit/emit.h"
 #include "gen/views/terminal.h"
 #include "gen/views/views.h"
 #include "gen/verify/promela.h"

@@ -1,11 +1,11 @@
-/* columns.h: the columns of the plan's tables, one by one: what emit.c writes and the digest
- * covers. */
+/* columns.h: the tables of a plan and their columns, as plan.def lists them: what is emitted and
+ * what the digest covers. */
 #ifndef PEN_COLUMNS_H
 #define PEN_COLUMNS_H
 
 #include "runtime/plan/plan.h"
 
-/* How a column's values are written. */
+/* How a value of a column is written. */
 enum pen_format {
   PEN_AS_NUMBER, /* unsigned, of the column's width */
   PEN_AS_SIGNED,
@@ -14,51 +14,46 @@ enum pen_format {
   PEN_AS_INDEX,  /* PEN_NONE: -1 */
   PEN_AS_OFFSET, /* UINT64_MAX: -1 */
   PEN_AS_TEXT,
-  PEN_AS_ACTION, /* PEN_F ... */
+  PEN_AS_ACTION, /* this and the following: by the name of the enumerator */
   PEN_AS_OP,
   PEN_AS_DTYPE,
   PEN_AS_BASE,
   PEN_AS_INITIAL,
+  PEN_AS_PROFILE,
+  PEN_AS_SHARDING,
+  PEN_AS_DECAY,
+  PEN_AS_NORM,
+  PEN_FORMATS
 };
 
 struct pen_column {
   const char *name;
   size_t offset, bytes; /* of one value */
-  size_t count;         /* 0: a plain column; else an array of so many values */
+  size_t count;         /* of an array; 0: a single value */
   enum pen_format format;
 };
 
 /* One kind of table. */
 struct pen_schema {
-  const char *type; /* "pen_action" */
+  const char *type, *name; /* "pen_action", "actions" */
+  bool is_named;           /* rows name their fields */
   const struct pen_column *column;
   size_t column_count, row_bytes;
 };
 
 enum pen_schema_index {
-  PEN_SCHEMA_ACTION,
-  PEN_SCHEMA_PROGRAM,
-  PEN_SCHEMA_OP,
-  PEN_SCHEMA_TENSOR,
-  PEN_SCHEMA_FRAME,
-  PEN_SCHEMA_RANK_PROGRAM,
-  PEN_SCHEMA_STAGE,
-  PEN_SCHEMA_MESSAGE,
-  PEN_SCHEMA_CHANNEL,
-  PEN_SCHEMA_WEIGHT,
-  PEN_SCHEMA_TIE,
-  PEN_SCHEMA_MEMORY,
-  PEN_SCHEMA_STAGED_INPUT,
+#define PEN_TABLE(tag, kind, name, rows, meaning) PEN_SCHEMA_##kind,
+#define PEN_TABLE_END(tag)
+#include "runtime/plan/plan.def"
   PEN_SCHEMAS
 };
-extern const struct pen_schema
-    pen_schemas[PEN_SCHEMAS]; /* pointers to other tables are no columns */
+extern const struct pen_schema pen_schemas[PEN_SCHEMAS];
 
 /* One table of a plan. */
 struct pen_table {
-  const struct pen_schema *form;
-  const struct pen_profile *profile; /* null: the plan's */
-  uint32_t rank;                     /* PEN_NONE: of all */
+  const struct pen_schema *schema;
+  const struct pen_profile *profile; /* NULL: the plan's */
+  uint32_t rank;                     /* PEN_NONE: of all ranks */
   const void *rows;
   size_t count;
 };
@@ -67,7 +62,12 @@ struct pen_table {
 void pen_tables_each(const struct pen_plan *plan,
                      void (*visit)(const struct pen_table *table, void *context), void *context);
 
-/* A value of a column, zero-extended; of a text, 0. */
+/* Values of a column in a row. */
+static inline size_t pen_column_values(const struct pen_column *column) {
+  return column->count ? column->count : 1;
+}
+
+/* A value of a column, zero-extended; 0 for text. */
 static inline uint64_t pen_column_value(const struct pen_column *column, const void *row,
                                         size_t index) {
   const char *at = (const char *)row + column->offset + index * column->bytes;
@@ -76,6 +76,12 @@ static inline uint64_t pen_column_value(const struct pen_column *column, const v
   if (column->bytes == sizeof(uint64_t)) return *(const uint64_t *)(const void *)at;
   return column->bytes == sizeof(uint16_t) ? *(const uint16_t *)(const void *)at
                                            : *(const uint8_t *)at;
+}
+
+static inline const char *pen_column_text(const struct pen_column *column, const void *row) {
+  return column->format == PEN_AS_TEXT
+             ? *(const char *const *)(const void *)((const char *)row + column->offset)
+             : NULL;
 }
 
 #endif

@@ -3,6 +3,8 @@ libgen_a_SOURCES += \
   %reldir%/columns.c \
   %reldir%/columns.h \
   %reldir%/digest.c \
+  %reldir%/emit.h \
+  %reldir%/internal.h \
   %reldir%/plan_c.c \
-  %reldir%/plan_c.h \
-  %reldir%/tables_c.c
+  %reldir%/tables_c.c \
+  %reldir%/writer.c

@@ -353,7 +353,7 @@ static void size_arenas(struct pen_layout_state *l, size_t profile_count,
     memory->activation_bytes = memory->arena_bytes - memory->persistent_end;
     memory->live_bytes = memory->persistent_end - memory->receive_bytes + (uint64_t)live;
   }
-  l[0].plan->feeds = feeds.feed;
+  l[0].plan->staged_inputs = feeds.feed;
   l[0].plan->staged_input_count = feeds.count;
 }
 

@@ -75,7 +75,7 @@ struct lowering {
   size_t heap_count, heap_capacity;
 };
 
-/* Returns the new row, for columns that are set nowhere else. */
+/* Adds an action; `message` is 0 for kinds without one. Returns it, for further columns. */
 static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, uint32_t stage,
                                  uint32_t microbatch, uint32_t message) {
   uint32_t n = l->out->count[rank]++;
@@ -84,8 +84,6 @@ static struct pen_action *append(struct lowering *l, uint32_t rank, int kind, ui
   l->out->action[rank][n] = (struct pen_action){.kind = (uint8_t)kind,
                                                 .stage = (uint16_t)stage,
                                                 .microbatch = microbatch,
-                                                .program = PEN_NONE,
-                                                .frame = PEN_NONE,
                                                 .message = message};
   return &l->out->action[rank][n];
 }
@@ -257,7 +255,7 @@ static void append_exchange(struct lowering *l, uint32_t rank, uint32_t index) {
   const struct pen_collective *row = l->exchange->row[rank];
   for (uint32_t *next = &l->exchanged[rank];
        *next < l->exchange->count[rank] && row[*next].before <= index; (*next)++)
-    append(l, rank, row[*next].kind, row[*next].stage, 0, PEN_NONE);
+    append(l, rank, row[*next].kind, row[*next].stage, 0, 0);
 }
 
 /* What a rank does at the end of a step of training; `gathers` before the update. */
@@ -270,10 +268,10 @@ static void end_training_step(struct lowering *l, uint32_t rank, bool gathers) {
     append(l, rank, PEN_ADD_TIED_GRAD, 0, 0,
            l->ties_ranks ? l->tie_message[HEAD_GRADIENT] : PEN_NONE);
   append_exchange(l, rank, PEN_AFTER_TIED_GRAD);
-  append(l, rank, PEN_NORM, 0, 0, PEN_NONE);
-  append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
-  if (gathers) append(l, rank, PEN_WAIT_NORM, 0, 0, PEN_NONE);
-  append(l, rank, PEN_UPDATE, 0, 0, PEN_NONE);
+  append(l, rank, PEN_NORM, 0, 0, 0);
+  append(l, rank, PEN_PUBLISH, 0, 0, 0);
+  if (gathers) append(l, rank, PEN_WAIT_NORM, 0, 0, 0);
+  append(l, rank, PEN_UPDATE, 0, 0, 0);
   append_exchange(l, rank, PEN_AFTER_UPDATE);
   if (owns && l->ties_ranks) append(l, rank, PEN_SEND_V, 0, 0, l->tie_message[HEAD_VALUE]);
   if (heads) append(l, rank, PEN_RECV_V, last, 0, l->tie_message[HEAD_VALUE]);
@@ -291,13 +289,11 @@ static void number_exchange(struct lowering *l, uint32_t rank) {
     struct pen_action *row = &l->out->action[rank][i];
     if (!pen_kind_is_collective(row->kind)) continue;
     if (row->kind == PEN_UPDATE)
-      row->message = ended;
+      row->awaited_collective = ended;
     else if (row->kind == PEN_ALL_GATHER_WEIGHT)
-      row->message = updated;
-    else if (row->kind == PEN_UNSHARD)
-      row->message = 0; /* what the step before has updated */
-    else if (row->kind != PEN_GRAD_READY)
-      row->message = last[follows[row->kind]][row->stage];
+      row->awaited_collective = updated;
+    else if (follows[row->kind]) /* the others wait for earlier steps alone */
+      row->awaited_collective = last[follows[row->kind]][row->stage];
     ended++;
     if (row->kind == PEN_UPDATE) updated = ended;
     if (row->kind != PEN_UPDATE) last[row->kind][row->stage] = ended;
@@ -312,9 +308,8 @@ static void end_step(struct lowering *l, int profile_kind, bool gather_before_up
     if (train)
       end_training_step(l, rank, gather_before_update);
     else
-      append(l, rank, PEN_PUBLISH, 0, 0, PEN_NONE);
-    if (rank == 0 && !(train && gather_before_update))
-      append(l, rank, PEN_WAIT_NORM, 0, 0, PEN_NONE);
+      append(l, rank, PEN_PUBLISH, 0, 0, 0);
+    if (rank == 0 && !(train && gather_before_update)) append(l, rank, PEN_WAIT_NORM, 0, 0, 0);
     number_exchange(l, rank);
   }
 }
@@ -391,7 +386,7 @@ static void append_compute(struct lowering *l, uint32_t rank, const struct pen_c
     append_wait(l, rank, c->kind, c->stage, c->microbatch);
   }
   if (c->overlaps) append_wait(l, rank, c[1].kind, c[1].stage, c[1].microbatch);
-  append(l, rank, c->kind, c->stage, c->microbatch, PEN_NONE)->overlaps = c->overlaps;
+  append(l, rank, c->kind, c->stage, c->microbatch, 0)->overlaps = c->overlaps;
   running->row_count = l->out->count[rank] - running->first_row;
 }
 
@@ -468,17 +463,18 @@ struct pen_lowered *pen_lower_given(struct pen_action *const *action, const uint
   for (uint32_t r = 0; r < partition->rank_count; r++)
     for (uint32_t i = 0, computed = 0; i < count[r]; i++) {
       const struct pen_action *a = &action[r][i];
-      uint32_t message = PEN_NONE;
+      uint32_t message = 0;
       enum way way = way_of(a->kind);
+      bool computes = a->kind <= PEN_W;
       if (pen_kind_sends(a->kind))
         message = *message_at(&l, way, a->stage, a->microbatch);
       else if (pen_kind_receives(a->kind))
         message =
             *message_at(&l, way, way == BACKWARD ? a->stage + 1u : a->stage - 1u, a->microbatch);
-      bool first = message == PEN_NONE && (i == 0 || !a[-1].overlaps);
+      bool first = computes && (i == 0 || !a[-1].overlaps);
       if (first) append_exchange(&l, r, computed);
       if (first) append_wait(&l, r, a->kind, a->stage, a->microbatch);
-      computed += message == PEN_NONE;
+      computed += computes;
       if (a->overlaps) append_wait(&l, r, a[1].kind, a[1].stage, a[1].microbatch);
       append(&l, r, a->kind, a->stage, a->microbatch, message)->overlaps = a->overlaps;
     }

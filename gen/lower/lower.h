@@ -17,7 +17,7 @@
 struct pen_lowered {
   uint32_t rank_count;
   uint32_t *count;
-  struct pen_action **action; /* [rank_count][count]; program and frame are PEN_NONE */
+  struct pen_action **action; /* [rank_count][count]; program and frame are 0 */
   struct pen_message *message;
   uint32_t message_count;
   struct pen_channel *channel;

@@ -91,12 +91,8 @@ bool pen_action_take(const char **at, struct pen_action *row) {
   *at += length;
   if (kind < 0 || !take_count(at, &microbatch)) return false;
   if (**at && **at != '|' && !isspace((unsigned char)**at)) return false;
-  *row = (struct pen_action){.kind = (uint8_t)kind,
-                             .stage = (uint16_t)stage,
-                             .microbatch = microbatch,
-                             .program = PEN_NONE,
-                             .frame = PEN_NONE,
-                             .message = PEN_NONE};
+  *row = (struct pen_action){
+      .kind = (uint8_t)kind, .stage = (uint16_t)stage, .microbatch = microbatch};
   return stage <= UINT16_MAX;
 }
 

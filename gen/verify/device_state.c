@@ -125,7 +125,7 @@ static bool check_staged_inputs(const struct pen_plan *plan, uint32_t rank,
   uint64_t at = m->staged_input_offset + sizeof(struct pen_adamw),
            past = m->staged_input_offset + m->staged_input_bytes;
   for (uint32_t i = 0; i < plan->staged_input_count; i++) {
-    const struct pen_staged_input *input = &plan->feeds[i];
+    const struct pen_staged_input *input = &plan->staged_inputs[i];
     if (input->rank != rank) continue;
     if (input->kind >= PEN_OP_COUNT || !pen_signature_of(input->kind)->is_data)
       return pen_problem_note(problem, rank, PEN_NONE, "staged input %u has no data op", i);
@@ -157,7 +157,7 @@ static bool is_staged_at(const struct pen_plan *plan, uint32_t index, uint32_t r
                          const struct pen_op *op) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
   for (int k = signature->input_count; k < signature->operand_count; k++, index++) {
-    const struct pen_staged_input *input = &plan->feeds[index];
+    const struct pen_staged_input *input = &plan->staged_inputs[index];
     if (index >= plan->staged_input_count || input->rank != rank || input->operand != k ||
         !same_op(input, op))
       return false;
@@ -196,9 +196,9 @@ static bool check_none(const struct pen_plan *plan, uint32_t rank, struct pen_pr
 bool pen_check_device_control(const struct pen_plan *plan, struct pen_problem *problem) {
   bool staged = pen_device_copies_data_op(plan->device);
   for (uint32_t i = 0; i < plan->staged_input_count; i++)
-    if (plan->feeds[i].rank >= plan->rank_count)
+    if (plan->staged_inputs[i].rank >= plan->rank_count)
       return pen_problem_note(problem, PEN_NONE, PEN_NONE, "staged input %u is of rank %u of %u", i,
-                              plan->feeds[i].rank, plan->rank_count);
+                              plan->staged_inputs[i].rank, plan->rank_count);
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
     if (!staged && !check_none(plan, rank, problem)) return false;
     if (staged && (!check_parts(plan, rank, problem) || !check_staged_inputs(plan, rank, problem)))

@@ -66,10 +66,6 @@ static const struct collective_rule rules[] = {
      "peers may still read the gradients that it clears"},
 };
 
-static uint32_t awaited_collective(const struct pen_action *action) {
-  return action->message == PEN_NONE ? 0 : action->message;
-}
-
 /* One rule of an action, for one stage. */
 static bool check_rule(const struct collective_order *e, const struct pen_action *action,
                        const struct collective_rule *rule, uint32_t stage) {
@@ -78,9 +74,9 @@ static bool check_rule(const struct collective_order *e, const struct pen_action
   if (number == 0)
     return PROBLEM(e, "%s does not come before it: %s", collective_text(text, rule->needs, stage),
                    rule->why);
-  if (rule->knows && awaited_collective(action) < number)
+  if (rule->knows && action->awaited_collective < number)
     return PROBLEM(e, "it waits for collective %u of its peers, but %s is collective %u: %s",
-                   awaited_collective(action), collective_text(text, rule->needs, stage), number,
+                   action->awaited_collective, collective_text(text, rule->needs, stage), number,
                    rule->why);
   return true;
 }
@@ -115,19 +111,19 @@ static bool check_sharding(const struct collective_order *e, const struct pen_ac
   if (action->kind == (sharded ? PEN_ALL_GATHER_GRAD : PEN_ALL_GATHER_WEIGHT))
     return PROBLEM(e, "moments are %s, so no action may gather the peers' %s",
                    sharded ? "sharded" : "whole", sharded ? "sums" : "weights");
-  if (action->kind == PEN_UPDATE && awaited_collective(action) < e->unsharded)
+  if (action->kind == PEN_UPDATE && action->awaited_collective < e->unsharded)
     return PROBLEM(e,
                    "it waits for collective %u of its peers, but UNSHARD is collective %u: peers "
                    "may still read "
                    "the shards that it updates",
-                   awaited_collective(action), e->unsharded);
+                   action->awaited_collective, e->unsharded);
   if (action->kind == PEN_ALL_GATHER_WEIGHT &&
-      (e->updated == 0 || awaited_collective(action) < e->updated))
+      (e->updated == 0 || action->awaited_collective < e->updated))
     return PROBLEM(
         e,
         "it waits for collective %u of its peers, but UPDATE is collective %u: peers may not have "
         "updated what it reads",
-        awaited_collective(action), e->updated);
+        action->awaited_collective, e->updated);
   if (action->kind == PEN_SEND_V && sharded && !e->number[PEN_ALL_GATHER_WEIGHT][action->stage])
     return PROBLEM(
         e,
@@ -172,13 +168,10 @@ static bool check_unshard(struct collective_order *e, const struct pen_action *a
                    unshards ? "are unsharded already" : "are not unsharded");
   e->is_unsharded[action->stage] = unshards;
   if (!unshards) return true;
-  if (action->message == PEN_NONE)
-    return PROBLEM(
-        e, "it waits for no peer: peers may not have updated what it reads in the previous step");
-  if (action->message > e->ended)
+  if (action->awaited_collective > e->ended)
     return PROBLEM(e,
                    "deadlock: it waits for collective %u of its peers, but only %u come before it",
-                   action->message, e->ended);
+                   action->awaited_collective, e->ended);
   if (e->updated)
     return PROBLEM(e, "it comes after UPDATE: some shards may be of this step, others of the next");
   e->unsharded = ++e->ended;
@@ -215,10 +208,10 @@ static bool check_action(struct collective_order *e, const struct pen_action *ac
   if (of_stage && e->number[action->kind][action->stage])
     return PROBLEM(e, "%s is listed twice in a step",
                    collective_text(text, action->kind, action->stage));
-  if (pen_kind_is_collective(action->kind) && awaited_collective(action) > e->ended)
+  if (pen_kind_is_collective(action->kind) && action->awaited_collective > e->ended)
     return PROBLEM(e,
                    "deadlock: it waits for collective %u of its peers, but only %u come before it",
-                   awaited_collective(action), e->ended);
+                   action->awaited_collective, e->ended);
   if (!check_sharding(e, action) || !check_rules(e, action)) return false;
   if (!pen_kind_is_collective(action->kind)) return true;
   e->ended++;

@@ -143,7 +143,9 @@ bool pen_check_add_tied_gradient(const struct pen_check_context *c, const struct
                                  const struct pen_profile *profile, uint32_t rank,
                                  uint32_t action) {
   const struct pen_action *addition = &c->action[rank][action];
-  if (plan->ties[0].rank == rank) return true; /* it reads the gradient where the head wrote it */
+  if (plan->ties[0].rank == rank) /* it reads the gradient where the head wrote it */
+    return addition->message == PEN_NONE ||
+           pen_problem_note(c->problem, rank, action, "it names a message, but the head is here");
   return (addition->message < profile->message_count &&
           profile->messages[addition->message].kind == PEN_SEND_G) ||
          pen_problem_note(c->problem, rank, action, "it names no message of the head's gradient");

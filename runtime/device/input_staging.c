@@ -21,7 +21,7 @@ static bool same_op(const struct pen_staged_input *feed, uint32_t rank, uint16_t
 
 /* How many feeds from `first` on are outputs of its op. */
 static uint32_t count_outputs(const struct pen_plan *plan, const struct pen_staged_input *first) {
-  const struct pen_staged_input *past = plan->feeds + plan->staged_input_count;
+  const struct pen_staged_input *past = plan->staged_inputs + plan->staged_input_count;
   uint32_t count = 1;
   while (first + count < past &&
          same_op(&first[count], first->rank, first->kind, first->dtype, first->dim)) {
@@ -40,7 +40,7 @@ void pen_staging_fill(struct pen_vm *vm) {
   }
   memcpy(image, &settings, sizeof settings);
   for (uint32_t i = 0, outputs; i < vm->plan->staged_input_count; i += outputs) {
-    const struct pen_staged_input *feed = &vm->plan->feeds[i];
+    const struct pen_staged_input *feed = &vm->plan->staged_inputs[i];
     const struct pen_bound_input *ready = &vm->queued.feeds[i];
     struct pen_call call = {.prepared = ready->prepared};
     outputs = count_outputs(vm->plan, feed);
@@ -80,7 +80,7 @@ pen_kernel *pen_stream_data_op(void) { return copy_from_feed; }
 static uint32_t feed_index(const struct pen_vm *vm, const struct pen_op *op) {
   uint32_t i = 0;
   while (i < vm->plan->staged_input_count &&
-         !same_op(&vm->plan->feeds[i], vm->rank, op->kind, op->dtype, op->dim)) {
+         !same_op(&vm->plan->staged_inputs[i], vm->rank, op->kind, op->dtype, op->dim)) {
     i++;
   }
   pen_assert(i < vm->plan->staged_input_count);
@@ -97,8 +97,9 @@ void *pen_staging_of(struct pen_vm *vm, const struct pen_op *op) {
   pen_check(source != NULL, "no memory for a feed");
   vm->queued.feeds[index] =
       (struct pen_bound_input){.run = pen_data_op(op->kind, op->dtype), .prepared = &vm->data};
-  *source = (struct feed_source){.vm = vm,
-                                 .feed = &vm->plan->feeds[index],
-                                 .outputs = count_outputs(vm->plan, &vm->plan->feeds[index])};
+  *source =
+      (struct feed_source){.vm = vm,
+                           .feed = &vm->plan->staged_inputs[index],
+                           .outputs = count_outputs(vm->plan, &vm->plan->staged_inputs[index])};
   return source;
 }

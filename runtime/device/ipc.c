@@ -291,8 +291,8 @@ static void find_awaited(struct pen_link *link) {
   uint32_t heard = 0;
   for (uint32_t i = 0; i < program->action_count && link->exchange_count > 0; i++) {
     const struct pen_action *row = &program->actions[i];
-    if (pen_kind_is_collective(row->kind) && row->message != PEN_NONE && row->message > heard) {
-      heard = row->message;
+    if (pen_kind_is_collective(row->kind) && row->awaited_collective > heard) {
+      heard = row->awaited_collective;
       ipc_of(link)->awaited[heard] = true;
     }
   }

@@ -120,9 +120,8 @@ static uint32_t for_row(const struct pen_vm *vm, uint32_t row) {
   if (vm->plan->replica_count == 1 || !pen_kind_is_collective(action->kind)) {
     return PEN_NONE;
   }
-  return vm->queued.link->meets
-             ? for_meeting(vm, row)
-             : for_exchange(vm, action->message == PEN_NONE ? 0 : action->message);
+  return vm->queued.link->meets ? for_meeting(vm, row)
+                                : for_exchange(vm, action->awaited_collective);
 }
 
 /* Whether the queue's stream does not go on before messages from row `sending` on have left. */

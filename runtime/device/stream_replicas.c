@@ -9,8 +9,8 @@
 #include "runtime/plan/shard.h"
 
 void pen_stream_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
-  if (vm->plan->replica_count > 1 && action->message != PEN_NONE) {
-    vm->queued.link->kind->peers_reached(vm->queued.link, action->message);
+  if (vm->plan->replica_count > 1) {
+    vm->queued.link->kind->peers_reached(vm->queued.link, action->awaited_collective);
   }
 }
 

@@ -6,8 +6,8 @@
 #include <string.h>
 
 bool pen_collective_begin(struct pen_vm *vm, const struct pen_action *action) {
-  return vm->plan->replica_count == 1 || action->message == PEN_NONE ||
-         vm->transport->kind->peers_reached(vm->transport, action->message);
+  return vm->plan->replica_count == 1 ||
+         vm->transport->kind->peers_reached(vm->transport, action->awaited_collective);
 }
 
 void pen_collective_end(struct pen_vm *vm) {

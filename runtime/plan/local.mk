@@ -3,6 +3,7 @@ libruntime_a_SOURCES += \
   %reldir%/actions.def \
   %reldir%/bases.def \
   %reldir%/optimizer.def \
+  %reldir%/plan.def \
   %reldir%/plan.h \
   %reldir%/profiles.def \
   %reldir%/shard.h

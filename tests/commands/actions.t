@@ -13,7 +13,7 @@ EOF
 
 # rows FILE: of the action rows of a plan's C the first two columns, kind and overlaps, and the comment: stage, kind and microbatch.
 rows() {
-  sed -n '/_actions\[\] = {/,/^};/ s/^  \[[0-9]*\] = {\(PEN_[A-Z_]*\), \([01]\),.*\/\* \([^ ]*\) \*\/$/\1 \2 \3/p' "$1"
+  sed -n '/_actions\[\] = {/,/^};/ s/^  {\(PEN_[A-Z_]*\), \([01]\),.*\/\* [0-9]*: \([^ ]*\) \*\/$/\1 \2 \3/p' "$1"
 }
 back() { # SETTING...
   for setting; do set -- "$@" -s "$setting"; shift; done
@@ -31,7 +31,7 @@ done
 "$gen" -p actions -o pairs base.cfg
 matches "a pair is one word" "$(head -n 1 pairs)" '* 0F3|3B1 *'
 "$gen" -o pairs.c --actions=pairs base.cfg
-overlapping() { grep -c '= {PEN_F, \([^,]*, \)\{5\}1}' "$1"; } # rows whose last column, overlaps, is there
+overlapping() { grep -c '^  {PEN_F, \([^,]*, \)\{6\}1}' "$1"; } # rows whose last column, overlaps, is there
 is "and the last column of the first row" "$(overlapping pairs.c)" "$(tr ' ' '\n' <pairs | grep -c '|')"
 tr '|' ' ' <pairs >alone
 "$gen" -o alone.c --actions=alone base.cfg

@@ -122,8 +122,8 @@ tabled() {
   "$gen" -o tables.c "$@" && awk -F '[{},] *' '
     BEGIN { messages = channels = 0 }
     /\[\] = \{/ { part = $0 }
-    part ~ / train_channels\[/ && /^  \[/ { to[channels++] = $3; if ($3 > last) last = $3 }
-    part ~ / train_messages\[/ && /^  \[/ { channel[messages] = $5; credit[messages] = $7; home[messages++] = $9 }
+    part ~ / train_channels\[/ && /^  \[/ { sub(/.*= /, "", $3); to[channels++] = $3; if ($3 > last) last = $3 }
+    part ~ / train_messages\[/ && /^  \{/ { channel[messages] = $5; credit[messages] = $7; home[messages++] = $9 }
     END {
       for (m = 0; m < messages; m++) {
         rank = to[channel[m]]

@@ -110,18 +110,21 @@ static void check_peers(const struct play *play, uint32_t rank, const struct iss
   const struct pen_rank_program *program = program_of(rank);
   const struct pen_action *action = &program->actions[issue->row];
   if (issue->row == program->action_count || !pen_kind_is_collective(action->kind) ||
-      action->message == PEN_NONE || play->scripts[rank].swap_count > 0) {
+      play->scripts[rank].swap_count > 0) {
     return;
   }
   uint32_t last = program->action_count - 1;
-  for (uint32_t row = 0, ended = 0; row < program->action_count && action->message > 0; row++) {
+  for (uint32_t row = 0, ended = 0; row < program->action_count && action->awaited_collective > 0;
+       row++) {
     ended += pen_kind_is_collective(program->actions[row].kind);
-    if (ended == action->message) {
+    if (ended == action->awaited_collective) {
       last = row;
       break;
     }
   }
-  const uint64_t needed = action->message > 0 ? step + 1 : profile()->kind == PEN_TRAIN ? step : 0;
+  const uint64_t needed = action->awaited_collective > 0 ? step + 1
+                          : profile()->kind == PEN_TRAIN ? step
+                                                         : 0;
   for (uint32_t p = rank % pen_plan.rank_count; p < pen_process_count(&pen_plan);
        p += pen_plan.rank_count) {
     const uint32_t kernel = play->ended[p][last];

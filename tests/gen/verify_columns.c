@@ -289,8 +289,12 @@ static uint64_t run(const struct pen_plan *plan, const struct pen_profile *profi
 
 /* ---- changes ---- */
 
-/* "table.column" that only the model's mathematics, the files, or a reader need. */
+/* Tables, and columns ("table.column"), that only the model's mathematics, the files, or a reader
+ * need. */
 static const char *const beyond[] = {
+    "pen_profile",
+    "pen_optimizer",
+    "pen_plan",
     "pen_op.kind",
     "pen_op.operand",
     "pen_op.dim",
@@ -344,7 +348,7 @@ static uint64_t changed(const struct pen_table *table, const struct pen_column *
     case 1: return value ^ UINT64_C(1) << draw(seed, draw(seed, 2) ? 4 : 8 * column->bytes);
     default:
       return pen_column_value(
-          column, (const char *)table->rows + draw(seed, table->count) * table->form->row_bytes,
+          column, (const char *)table->rows + draw(seed, table->count) * table->schema->row_bytes,
           index);
   }
 }
@@ -353,27 +357,27 @@ static uint64_t changed(const struct pen_table *table, const struct pen_column *
 static const char *change(const struct pen_plan *plan, uint64_t *seed) {
   struct tables tables = {.count = 0};
   pen_tables_each(plan, list_table, &tables);
-  const struct pen_schema *form =
-      &pen_schemas[draw(seed, PEN_SCHEMAS)]; /* each kind of table as often as any other */
+  const struct pen_schema *schema =
+      &pen_schemas[draw(seed, PEN_SCHEMAS)]; /* each kind of table equally often */
   const struct pen_table *table = NULL;
-  for (unsigned tries = 0; tries < 1000 && (!table || table->form != form); tries++)
+  for (unsigned tries = 0; tries < 1000 && (!table || table->schema != schema); tries++)
     table = &tables.table[draw(seed, tables.count)];
-  if (table->form != form) return NULL;
-  const struct pen_column *column = &form->column[draw(seed, form->column_count)];
+  if (table->schema != schema || is_beyond(schema->type)) return NULL;
+  const struct pen_column *column = &schema->column[draw(seed, schema->column_count)];
   if (column->format == PEN_AS_TEXT) return NULL;
   size_t index = column->count ? draw(seed, column->count) : 0;
   char *row =
-      WRITABLE(char, (const char *)table->rows + draw(seed, table->count) * form->row_bytes);
+      WRITABLE(char, (const char *)table->rows + draw(seed, table->count) * schema->row_bytes);
   uint64_t value = pen_column_value(column, row, index),
            other = changed(table, column, value, index, seed);
   if (column->format == PEN_AS_FLAG) other = !value;
-  if (form == &pen_schemas[PEN_SCHEMA_RANK_PROGRAM] && strncmp(column->name, "start", 5) != 0)
+  if (schema == &pen_schemas[PEN_SCHEMA_RANK_PROGRAM] && strncmp(column->name, "start", 5) != 0)
     other = draw(seed, value); /* rows there are */
   memcpy(row + column->offset + index * column->bytes, &other,
          column->bytes); /* little-endian, as the digest's test */
   return pen_column_value(column, row, index) == value
              ? NULL
-             : pen_text("%s.%s", form->type, column->name);
+             : pen_text("%s.%s", schema->type, column->name);
 }
 
 /* What came of a change of a plan. */

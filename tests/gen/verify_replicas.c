@@ -71,14 +71,14 @@ static bool told_early(struct part *p) {
 static bool sets_known(struct part *p, int kind, int64_t less) {
   uint32_t row = row_of_kind(p, kind);
   if (row == PEN_NONE) return false;
-  p->action[row].message = (uint32_t)(p->action[row].message - less);
+  p->action[row].awaited_collective = (uint32_t)(p->action[row].awaited_collective - less);
   return true;
 }
 
 static bool sum_does_not_wait(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER);
   if (row == PEN_NONE) return false;
-  p->action[row].message = draw(p->seed, 2) ? PEN_NONE : 0;
+  p->action[row].awaited_collective = 0;
   return true;
 }
 
@@ -178,23 +178,17 @@ static bool whole_twice(struct part *p) {
   return true;
 }
 
-static bool whole_before_the_peers(struct part *p) {
-  uint32_t row = row_of_kind(p, PEN_UNSHARD);
-  if (row != PEN_NONE) p->action[row].message = PEN_NONE;
-  return row != PEN_NONE;
-}
-
 static bool whole_of_the_future(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
-  p->action[row].message = p->action[update].message + 1;
+  p->action[row].awaited_collective = p->action[update].awaited_collective + 1;
   return true;
 }
 
 static bool updated_while_read(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
-  p->action[update].message = 0;
+  p->action[update].awaited_collective = 0;
   return true;
 }
 
@@ -233,7 +227,7 @@ static bool waits_for_the_future(struct part *p) {
   uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER);
   if (row == PEN_NONE) return false;
   uint32_t update = row_of_kind(p, PEN_UPDATE);
-  if (update != PEN_NONE) p->action[row].message = p->action[update].message;
+  if (update != PEN_NONE) p->action[row].awaited_collective = p->action[update].awaited_collective;
   return true;
 }
 
@@ -322,9 +316,6 @@ static const struct defect defects[] = {
      never_given_up,
      {"RESHARD is missing", "are unsharded already"}},
     {"weights brought together twice", whole_twice, {"are unsharded already"}},
-    {"weights brought together before peers have updated",
-     whole_before_the_peers,
-     {"it waits for no peer"}},
     {"weights that wait for what comes after",
      whole_of_the_future,
      {"deadlock: it waits for collective"}},

@@ -26,7 +26,7 @@ static void shapes_have_feeds_of_their_own(void **state) {
   if (!pen_verify(plan, &problem)) fail_msg("%s", problem.reason);
   uint32_t targets = 0;
   for (uint32_t i = 0; i + 1 < plan->staged_input_count; i++) {
-    const struct pen_staged_input *feed = &plan->feeds[i], *next = feed + 1;
+    const struct pen_staged_input *feed = &plan->staged_inputs[i], *next = feed + 1;
     const uint32_t room = (uint32_t)((next->offset - feed->offset) / feed->microbatch_bytes);
     if (next->rank != feed->rank) continue;
     targets += room == 8;
@@ -155,7 +155,7 @@ static void no_feed_may_change(void **state) {
     if (!is_built(which)) continue;
     struct pen_plan *plan = cuda_plan(which);
     for (uint32_t i = 0; i < plan->staged_input_count; i++) {
-      const struct pen_staged_input *feed = &plan->feeds[i];
+      const struct pen_staged_input *feed = &plan->staged_inputs[i];
       for (int64_t by = -PEN_ALIGNMENT_BYTES; by <= PEN_ALIGNMENT_BYTES;
            by += PEN_ALIGNMENT_BYTES / 2)
         if (by != 0)

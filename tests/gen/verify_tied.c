@@ -85,8 +85,7 @@ static bool sent_elsewhere(struct part *p) {
 }
 static bool sent_on_one_rank(struct part *p) {
   if (!turn_to(p, false) || turn_apart(p, false)) return false;
-  p->action[row_of(p, PEN_ADD_TIED_GRAD)] =
-      (struct pen_action){.kind = PEN_SEND_V, .message = 0, .program = PEN_NONE, .frame = PEN_NONE};
+  p->action[row_of(p, PEN_ADD_TIED_GRAD)] = (struct pen_action){.kind = PEN_SEND_V};
   return true;
 }
 

@@ -1,0 +1,70 @@
+/* writer.c: writes text, numbers and string literals (internal.h). */
+#include <string.h>
+
+#include "gen/emit/internal.h"
+
+enum { DIGITS_MAX = 20, STRING_LINE = 110 };
+
+static void write_pending(struct pen_c_writer *writer) {
+  fwrite(writer->text, 1, writer->used, writer->out);
+  writer->used = 0;
+}
+
+void pen_write_bytes(struct pen_c_writer *writer, const char *text, size_t bytes) {
+  if (writer->used + bytes > sizeof writer->text) write_pending(writer);
+  writer->line_used += bytes;
+  if (bytes > sizeof writer->text) {
+    fwrite(text, 1, bytes, writer->out);
+    return;
+  }
+  memcpy(writer->text + writer->used, text, bytes);
+  writer->used += bytes;
+}
+
+void pen_write_text(struct pen_c_writer *writer, const char *text) {
+  pen_write_bytes(writer, text, strlen(text));
+}
+
+void pen_write_number(struct pen_c_writer *writer, uint64_t number) {
+  char digits[DIGITS_MAX];
+  size_t at = DIGITS_MAX;
+  do digits[--at] = (char)('0' + number % 10);
+  while (number /= 10);
+  pen_write_bytes(writer, digits + at, DIGITS_MAX - at);
+}
+
+/* Two question marks could begin a trigraph (C17, 5.2.1.1). */
+static void write_character(struct pen_c_writer *writer, unsigned char character) {
+  char text[] = {'\\', (char)('0' + character / 64), (char)('0' + character / 8 % 8),
+                 (char)('0' + character % 8)};
+  if (character == '\n') {
+    pen_write_text(writer, "\\n");
+  } else if (character == '"' || character == '\\') {
+    text[1] = (char)character;
+    pen_write_bytes(writer, text, 2);
+  } else if (character < 32 || character == '?') {
+    pen_write_bytes(writer, text, sizeof text);
+  } else {
+    text[0] = (char)character;
+    pen_write_bytes(writer, text, 1);
+  }
+}
+
+void pen_write_string(struct pen_c_writer *writer, const char *text) {
+  size_t column = 0;
+  pen_write_text(writer, "\"");
+  for (; *text; text++, column++) {
+    write_character(writer, (unsigned char)*text);
+    if (text[1] && (*text == '\n' || column > STRING_LINE)) {
+      pen_write_text(writer, "\"\n    \"");
+      column = 0;
+    }
+  }
+  pen_write_text(writer, "\"");
+}
+
+void pen_write_line_end(struct pen_c_writer *writer) {
+  pen_write_text(writer, "\n");
+  write_pending(writer);
+  writer->line_used = 0;
+}
