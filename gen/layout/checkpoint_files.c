@@ -7,7 +7,7 @@
 
 #include <nettle/sha2.h>
 
-#include "gen/layout/layout.h"
+#include "gen/layout/checkpoint_files.h"
 #include "gen/base/arena.h"
 #include "runtime/plan/plan.h"
 

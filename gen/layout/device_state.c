@@ -1,12 +1,12 @@
 /* step_part.c: what a device with memory of its own wants besides: the step part of each arena, and
  * pinned memory of the host (plan.h).
  *
- * Which inputs a rank is fed follows from the data ops of its programs, in any profile: feeds for
+ * Which inputs a rank is fed follows from the data ops of its programs, in any profile: inputs for
  * each kind, dtype and dims, since what such an op makes depends on these and the microbatch alone.
  * A feed has room for the most microbatches of any profile that has such an op. */
 #include <string.h>
 
-#include "gen/layout/state.h"
+#include "gen/layout/device_state.h"
 #include "gen/model/op_signature.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
@@ -21,23 +21,23 @@ static bool same_feed(const struct pen_staged_input *feed, uint32_t rank, const 
 
 /* Feeds for the outputs of an op that runs for so many microbatches, or room for more where they
  * are there. */
-static void add_feed(struct pen_staged_inputs *feeds, uint32_t rank, const struct pen_op *op,
+static void add_feed(struct pen_staged_inputs *inputs, uint32_t rank, const struct pen_op *op,
                      uint32_t microbatches) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
   bool there = false;
   if (!signature->is_data) return;
-  for (uint32_t i = 0; i < feeds->count; i++)
-    if (same_feed(&feeds->feed[i], rank, op)) {
+  for (uint32_t i = 0; i < inputs->count; i++)
+    if (same_feed(&inputs->input[i], rank, op)) {
       there = true;
-      if (feeds->microbatches[i] < microbatches) feeds->microbatches[i] = microbatches;
+      if (inputs->microbatches[i] < microbatches) inputs->microbatches[i] = microbatches;
     }
-  const size_t wanted = feeds->count + (size_t)signature->operand_count;
-  feeds->feed = pen_grow(feeds->feed, &feeds->capacity, wanted, sizeof *feeds->feed);
-  feeds->microbatches =
-      pen_grow(feeds->microbatches, &feeds->counts_capacity, wanted, sizeof *feeds->microbatches);
+  const size_t wanted = inputs->count + (size_t)signature->operand_count;
+  inputs->input = pen_grow(inputs->input, &inputs->capacity, wanted, sizeof *inputs->input);
+  inputs->microbatches = pen_grow(inputs->microbatches, &inputs->counts_capacity, wanted,
+                                  sizeof *inputs->microbatches);
   for (uint16_t k = signature->input_count; k < signature->operand_count && !there; k++) {
-    feeds->microbatches[feeds->count] = microbatches;
-    struct pen_staged_input *feed = &feeds->feed[feeds->count++];
+    inputs->microbatches[inputs->count] = microbatches;
+    struct pen_staged_input *feed = &inputs->input[inputs->count++];
     uint64_t bytes = pen_operand_bytes(&signature->operand[k], op->dtype, op->dim);
     *feed = (struct pen_staged_input){.rank = rank,
                                       .kind = op->kind,
@@ -50,15 +50,15 @@ static void add_feed(struct pen_staged_inputs *feeds, uint32_t rank, const struc
 }
 
 /* The data ops of a rank, as the profiles' stages come. */
-static void find_feeds(struct pen_staged_inputs *feeds, const struct pen_layout_state *l,
-                       size_t profile_count, uint32_t rank) {
+static void find_inputs(struct pen_staged_inputs *inputs, const struct pen_layout_state *l,
+                        size_t profile_count, uint32_t rank) {
   for (size_t i = 0; i < profile_count; i++)
     for (uint32_t s = 0; s < l[i].partition->stage_count; s++) {
       if (l[i].partition->rank_of[s] != rank) continue;
       const struct pen_graph *graph = l[i].input->graph[s];
       for (int program = 0; program < PEN_PROGRAMS; program++)
         for (size_t k = 0; k < graph->program[program].count; k++)
-          add_feed(feeds, rank, &graph->program[program].op[k], l[i].partition->microbatch_count);
+          add_feed(inputs, rank, &graph->program[program].op[k], l[i].partition->microbatch_count);
     }
 }
 
@@ -99,16 +99,16 @@ static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
 }
 
 uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profile_count,
-                                  uint32_t rank, uint64_t at, struct pen_staged_inputs *feeds) {
+                                  uint32_t rank, uint64_t at, struct pen_staged_inputs *inputs) {
   const struct pen_plan *plan = l->plan;
   struct pen_rank_memory *memory = &l->memory[rank];
-  uint32_t first = feeds->count;
+  uint32_t first = inputs->count;
   uint64_t end = at + pen_aligned(sizeof(struct pen_adamw));
-  find_feeds(feeds, l, profile_count, rank);
-  for (uint32_t i = first; i < feeds->count; i++) {
+  find_inputs(inputs, l, profile_count, rank);
+  for (uint32_t i = first; i < inputs->count; i++) {
     uint64_t bytes;
-    feeds->feed[i].offset = end;
-    if (__builtin_mul_overflow(feeds->feed[i].microbatch_bytes, (uint64_t)feeds->microbatches[i],
+    inputs->input[i].offset = end;
+    if (__builtin_mul_overflow(inputs->input[i].microbatch_bytes, (uint64_t)inputs->microbatches[i],
                                &bytes) ||
         __builtin_add_overflow(end, bytes, &end))
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the inputs of a step are too large");

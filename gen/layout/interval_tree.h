@@ -3,7 +3,7 @@
 #ifndef PEN_TENANTS_H
 #define PEN_TENANTS_H
 
-#include "gen/layout/layout.h"
+#include "gen/model/graph.h"
 
 /* The ops of a program during which a value holds its bytes; first > last: none. */
 struct pen_live_range {

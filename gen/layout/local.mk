@@ -1,17 +1,41 @@
 # gen/layout: places tensors and writes the tables
 libgen_a_SOURCES += \
   %reldir%/activations.c \
+  %reldir%/activations.h \
+  %reldir%/buffer_intervals.c \
+  %reldir%/buffer_intervals.h \
   %reldir%/checkpoint_files.c \
+  %reldir%/checkpoint_files.h \
   %reldir%/device_state.c \
+  %reldir%/device_state.h \
+  %reldir%/graph_equal.c \
+  %reldir%/graph_equal.h \
+  %reldir%/internal.h \
   %reldir%/interval_tree.c \
   %reldir%/interval_tree.h \
+  %reldir%/kept_buffers.c \
+  %reldir%/kept_buffers.h \
   %reldir%/layout.c \
   %reldir%/layout.h \
   %reldir%/pack.c \
+  %reldir%/pack.h \
   %reldir%/pack_first_fit.c \
-  %reldir%/pack_internal.h \
+  %reldir%/pack_first_fit.h \
+  %reldir%/persistent.c \
+  %reldir%/persistent.h \
+  %reldir%/plan_header.c \
+  %reldir%/plan_header.h \
   %reldir%/receive_slots.c \
+  %reldir%/receive_slots.h \
+  %reldir%/scratch_buffers.c \
+  %reldir%/scratch_buffers.h \
   %reldir%/split_buffers.c \
+  %reldir%/split_buffers.h \
   %reldir%/stage_buffers.c \
-  %reldir%/state.h \
-  %reldir%/tables.c
+  %reldir%/stage_buffers.h \
+  %reldir%/strategy.c \
+  %reldir%/strategy.h \
+  %reldir%/tables.c \
+  %reldir%/tables.h \
+  %reldir%/weights.c \
+  %reldir%/weights.h

@@ -21,7 +21,8 @@
 #include <endian.h>
 #include <string.h>
 
-#include "gen/layout/pack_internal.h"
+#include "gen/layout/pack.h"
+#include "gen/layout/pack_first_fit.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/base/sort.h"

@@ -12,7 +12,7 @@
  * room between others placed there so. */
 #include <string.h>
 
-#include "gen/layout/pack_internal.h"
+#include "gen/layout/pack_first_fit.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 

@@ -24,7 +24,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/layout/layout.h"
+#include "gen/layout/receive_slots.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/lower/lower.h"
@@ -323,8 +323,8 @@ struct pen_receive_region pen_slots_place(struct pen_slot_assignment *p, uint32_
   for (size_t i = 0; i < p->pool_count; i++) needed[i] = p->pool[i].total;
   if (spare) assign(p, message, count, needed, spare);
   struct pen_receive_region window = {.slot_count = (uint32_t)p->slot_count,
-                                      .home_count = count,
-                                      .home = pen_new(count + 1, sizeof *window.home)};
+                                      .message_count = count,
+                                      .message = pen_new(count + 1, sizeof *window.message)};
   for (size_t s = 0; s < p->slot_count; s++) {
     p->slot[s].offset = window.bytes;
     window.bytes += pen_aligned(p->slot[s].bytes);
@@ -333,7 +333,7 @@ struct pen_receive_region pen_slots_place(struct pen_slot_assignment *p, uint32_
     p->lowered->message[message[i]].target_offset = p->slot[p->fact[message[i]].slot].offset;
   p->last = pen_grow(p->last, &p->last_capacity, p->slot_count + 1, sizeof *p->last);
   p->again = pen_grow(p->again, &p->again_capacity, p->slot_count + 1, sizeof *p->again);
-  decide_credits(p, message, count, window.home);
+  decide_credits(p, message, count, window.message);
   return window;
 }
 

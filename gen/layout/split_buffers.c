@@ -16,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "gen/layout/layout.h"
+#include "gen/layout/split_buffers.h"
 #include "gen/base/arena.h"
 
 /* The sizes of one part, falling. */

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "gen/families/families.h"
-#include "gen/layout/state.h"
+#include "gen/layout/tables.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/lower/lower.h"
@@ -271,7 +271,7 @@ static uint32_t tensor_index(const struct pen_layout_state *l, uint32_t stage, u
   return value == PEN_NONE ? PEN_NONE : l->tensor_of[stage][value];
 }
 
-struct pen_profile pen_tables(struct pen_layout_state *l) {
+struct pen_profile pen_profile_tables(struct pen_layout_state *l) {
   const struct pen_partition *partition = l->partition;
   l->tensor_of = pen_new(partition->stage_count, sizeof *l->tensor_of);
   struct pen_rank_program *ranks = pen_new(partition->rank_count, sizeof *ranks);

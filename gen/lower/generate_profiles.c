@@ -11,7 +11,7 @@
  * A microbatch of one sequence keeps the step short: a text's next token needs the one before it,
  * so nothing else could fill more. The rows go like those of evaluation, over the same weights in
  * the same arena. */
-#include "gen/layout/layout.h"
+#include "gen/lower/generate_profiles.h"
 
 #include <string.h>
 

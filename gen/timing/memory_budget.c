@@ -13,7 +13,8 @@
 
 #include <math.h>
 
-#include "gen/layout/layout.h"
+#include "gen/layout/persistent.h"
+#include "gen/layout/stage_buffers.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"
 #include "gen/partition/training.h"

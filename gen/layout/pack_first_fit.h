@@ -1,8 +1,9 @@
-/* packing.h: what pack.c and sweep.c share while rectangles are placed. */
-#ifndef PEN_PACKING_H
-#define PEN_PACKING_H
+/* pack_first_fit.h: rectangles by first row, each at the lowest offset where it fits. */
+#ifndef PEN_PACK_FIRST_FIT_H
+#define PEN_PACK_FIRST_FIT_H
 
-#include "gen/layout/layout.h"
+#include "gen/layout/pack.h"
+#include "kernels/ops.h"
 
 struct pen_packing {
   struct pen_rectangle
@@ -18,8 +19,6 @@ struct pen_packing {
 static inline uint32_t pen_units(const struct pen_packing *p, uint64_t bytes) {
   return (uint32_t)((bytes + p->unit - 1) / p->unit);
 }
-
-/* ---- sweep.c ---- */
 
 struct pen_sweep;
 

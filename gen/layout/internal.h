@@ -1,8 +1,11 @@
-/* laying.h: what layout.c, place.c and tables.c share while one profile is laid out. */
-#ifndef PEN_LAYING_H
-#define PEN_LAYING_H
+/* internal.h: what the files of gen/layout share: the state of one profile while it is laid out,
+ * and of one stage while its buffers are filled. */
+#ifndef PEN_LAYOUT_INTERNAL_H
+#define PEN_LAYOUT_INTERNAL_H
 
-#include "gen/layout/layout.h"
+#include "gen/layout/interval_tree.h"
+#include "gen/layout/stage_buffers.h"
+#include "gen/lower/generate_profiles.h"
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -78,31 +81,29 @@ static inline uint64_t pen_scratch_of(const struct pen_layout_state *l, uint32_t
   return l->scratch[rank] ? l->scratch[rank][row] : l->shared_scratch[rank];
 }
 
-/* ---- place.c ---- */
-
-/* Slots for messages, then the activation part of every rank: fills blocks, places, scratch,
- * receive_bytes, slot_count, activation_bytes and live_bytes. */
-void pen_place(struct pen_layout_state *l);
-
-/* ---- step_part.c ---- */
-
-/* The plan's feeds while they are listed. */
+/* The plan's staged inputs while they are listed. */
 struct pen_staged_inputs {
-  struct pen_staged_input *feed;
-  uint32_t *microbatches; /* the most of a step that is fed it */
+  struct pen_staged_input *input;
+  uint32_t *microbatches; /* [count]: the most of any profile */
   uint32_t count;
   size_t capacity, counts_capacity;
 };
 
-/* Places the step part of a rank's arena from `at` on, with the rank's feeds, and counts its pinned
- * memory; returns where the part ends. `l` is [profile_count]. */
-uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profile_count,
-                                  uint32_t rank, uint64_t at, struct pen_staged_inputs *feeds);
+/* ---- buffers of a stage ---- */
 
-/* ---- tables.c ---- */
+/* First and last op that use a storage in one program. */
+struct pen_op_range {
+  bool used;
+  uint32_t first, last;
+};
 
-/* The profile's tables, once persistent offsets are known. Rows and places are needed no more then,
- * and freed. */
-struct pen_profile pen_tables(struct pen_layout_state *l);
+/* A stage while its buffers are filled. */
+struct pen_buffer_filling {
+  const struct pen_partition *partition;
+  const struct pen_graph *graph;
+  struct pen_op_range *range[PEN_PROGRAMS]; /* [value] */
+  struct pen_stage_buffers *buffers;
+  struct pen_interval_tree tree[PEN_BASES]; /* the values in the buffer of each base */
+};
 
 #endif

@@ -1,0 +1,199 @@
+/* persistent.c: weights, gradients, moments, losses, snapshot and constants of a rank. */
+#include "gen/layout/persistent.h"
+#include <string.h>
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/layout/device_state.h"
+#include "runtime/plan/shard.h"
+
+/* ---- sizes ---- */
+
+/* Elements that a replica keeps of a tensor. */
+static uint64_t kept_count(uint64_t count, uint32_t replicas, bool cut) {
+  return cut ? pen_shard_most(count, replicas) : count;
+}
+
+/* A weight with a bf16 copy is read as that, so its value may be a shard; a tied weight is read as
+ * both and is whole. */
+static bool value_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied) {
+  return sharding != PEN_SHARD_NONE && !tied && (has_bf16 || sharding == PEN_SHARD_WEIGHTS);
+}
+static bool bf16_is_sharded(enum pen_sharding sharding, bool has_bf16, bool tied) {
+  return sharding == PEN_SHARD_WEIGHTS && !tied && has_bf16;
+}
+
+uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
+                            size_t index) {
+  const struct pen_weight *weight = &graph->weight[index];
+  bool has_bf16 = weight->bf16_offset != UINT64_MAX;
+  bool bf16_sharded = index != graph->tied && bf16_is_sharded(partition->sharding, has_bf16, false);
+  uint64_t copy =
+      has_bf16 ? pen_aligned(kept_count(weight->count, partition->replica_count, bf16_sharded) *
+                             sizeof(uint16_t))
+               : 0;
+  uint64_t whole = pen_aligned(weight->count * sizeof(float));
+  uint64_t shard = pen_aligned(
+      kept_count(weight->count, partition->replica_count, partition->sharding != PEN_SHARD_NONE) *
+      sizeof(float));
+  bool learns = graph->training && !weight->frozen,
+       together = partition->rank_of[0] == partition->rank_of[graph->stage];
+  uint64_t value = value_is_sharded(partition->sharding, has_bf16, false) ? shard : whole,
+           stored = value + (learns ? 2 * shard : 0);
+  bool snapshot = graph->training && graph->topology->memory_snapshot;
+  if (index != graph->tied) return copy + stored * (snapshot ? 2 : 1) + whole * learns;
+  return (copy ? copy : together ? 0 : whole) + whole * learns;
+}
+
+/* ---- offsets ---- */
+
+static uint64_t allocate(uint64_t *end, uint64_t bytes, uint64_t *counted) {
+  uint64_t offset = *end;
+  if (__builtin_add_overflow(*end, pen_aligned(bytes), end))
+    pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the model is too large");
+  *counted += pen_aligned(bytes);
+  return offset;
+}
+
+/* Bytes of a rank's constants: one tensor a name. */
+static uint64_t constant_bytes(const struct pen_partition *partition,
+                               struct pen_graph *const *graph, uint32_t rank) {
+  const char *seen[8];
+  size_t seen_count = 0;
+  uint64_t bytes = 0;
+  for (uint32_t s = 0; s < partition->stage_count; s++)
+    for (size_t v = 0; partition->rank_of[s] == rank && v < graph[s]->value_count; v++) {
+      const struct pen_value *value = &graph[s]->value[v];
+      bool known = value->role != PEN_ROLE_CONSTANT;
+      for (size_t i = 0; i < seen_count; i++) known = known || strcmp(seen[i], value->name) == 0;
+      if (known) continue;
+      if (seen_count == sizeof seen / sizeof *seen) pen_stop(70, "layout: too many constants");
+      seen[seen_count++] = value->name;
+      bytes += pen_aligned(value->bytes);
+    }
+  return bytes;
+}
+
+/* What the head reads of a tied matrix whose embedding is on another rank, right behind the window.
+ */
+static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weights,
+                             struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {
+  const struct pen_weight *weight = &weights[tie->weight];
+  if (tie->rank == rank && weight->rank != rank)
+    tie->value_offset =
+        allocate(end, weight->count * pen_dtype_bytes(tie->dtype),
+                 tie->dtype == PEN_BF16 ? &memory->bf16_bytes : &memory->weight_bytes);
+}
+
+/* The head's gradient of a tied matrix; and on one rank what it reads. */
+static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *weights,
+                                struct pen_rank_memory *memory, uint32_t rank, bool trains,
+                                uint64_t *end) {
+  const struct pen_weight *weight = &weights[tie->weight];
+  if (tie->rank != rank) return;
+  if (weight->rank == rank)
+    tie->value_offset = tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
+  if (trains && !weight->frozen)
+    tie->gradient_offset = allocate(end, weight->count * 4, &memory->gradient_bytes);
+}
+
+static void place_gradients(const struct pen_plan *plan, struct pen_weight *weights,
+                            struct pen_rank_memory *memory, uint32_t rank, bool trains,
+                            uint64_t *end) {
+  for (uint32_t i = 0; i < plan->weight_count; i++)
+    if (weights[i].rank == rank)
+      weights[i].gradient_offset =
+          weights[i].frozen || !trains
+              ? UINT64_MAX
+              : allocate(end, weights[i].count * 4, &memory->gradient_bytes);
+}
+
+/* Whether a weight is the tied one. */
+static bool is_tied(const struct pen_layout_state *l, uint32_t weight) {
+  return l->tie && l->tie->weight == weight;
+}
+
+/* Values, then bf16 copies: those that peers read, or the others. Peers read of what moments make
+ * anew and everybody has whole, and of what programs read and nobody has whole. */
+static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared, bool trains,
+                         uint64_t *end) {
+  struct pen_rank_memory *memory = &l->memory[rank];
+  const struct pen_plan *plan = l->plan;
+  bool cuts = plan->sharding != PEN_SHARD_NONE;
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    struct pen_weight *weight = &l->weights[i];
+    if (weight->rank != rank) continue;
+    weight->value_sharded = value_is_sharded((enum pen_sharding)plan->sharding,
+                                             weight->bf16_offset != UINT64_MAX, is_tied(l, i));
+    weight->bf16_sharded = bf16_is_sharded((enum pen_sharding)plan->sharding,
+                                           weight->bf16_offset != UINT64_MAX, is_tied(l, i));
+    if ((cuts && (weight->value_sharded ? weight->bf16_offset == UINT64_MAX
+                                        : trains && !weight->frozen)) != shared)
+      continue;
+    weight->value_offset =
+        allocate(end, kept_count(weight->count, plan->replica_count, weight->value_sharded) * 4,
+                 &memory->weight_bytes);
+  }
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    struct pen_weight *weight = &l->weights[i];
+    if (weight->rank != rank || weight->bf16_offset == UINT64_MAX ||
+        (cuts && (weight->bf16_sharded || (trains && !weight->frozen))) != shared)
+      continue;
+    uint64_t kept = kept_count(weight->count, plan->replica_count, weight->bf16_sharded);
+    weight->bf16_offset = allocate(end, kept * pen_dtype_bytes(PEN_BF16), &memory->bf16_bytes);
+  }
+}
+
+/* The parts of a weight that a checkpoint holds, as a replica keeps them. */
+static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *memory,
+                           uint32_t rank, uint64_t *end) {
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    const struct pen_weight *weight = &plan->weights[i];
+    for (int part = 0; part < (weight->frozen ? 1 : 3) && weight->rank == rank; part++)
+      allocate(end,
+               kept_count(weight->count, plan->replica_count,
+                          part ? pen_moments_are_sharded(plan) : weight->value_sharded) *
+                   4,
+               &memory->snapshot_bytes);
+  }
+}
+
+/* Weights, then their copies, then gradients, then moments, then the loss table, then the snapshot,
+ * then the step part where the device wants one, then constants, from the end of the window on. A
+ * plan that does not train has neither gradients nor moments. What other ranks write or read stands
+ * first, in shared memory: a tied matrix's copy, and, with replicas, the gradients and what of
+ * weights peers read. */
+void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
+                          struct pen_staged_inputs *feeds) {
+  struct pen_plan *plan = l->plan;
+  struct pen_weight *weights = l->weights;
+  struct pen_rank_memory *memory = &l->memory[rank];
+  const struct pen_partition *partition = l->partition;
+  uint64_t end = memory->receive_bytes;
+  bool trains = l->input->kind == PEN_TRAIN, exchanges = trains && plan->replica_count > 1;
+  struct pen_tie *tie = l->tie;
+  if (tie) place_tied_value(tie, weights, memory, rank, &end);
+  if (exchanges) place_gradients(plan, weights, memory, rank, true, &end);
+  place_values(l, rank, true, trains, &end);
+  memory->shared_bytes = end;
+  place_values(l, rank, false, trains, &end);
+  if (!exchanges) place_gradients(plan, weights, memory, rank, trains, &end);
+  if (tie) place_tied_gradient(tie, weights, memory, rank, trains, &end);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    if (weights[i].rank != rank) continue;
+    bool learns = trains && !weights[i].frozen;
+    uint64_t moment =
+        kept_count(weights[i].count, plan->replica_count, pen_moments_are_sharded(plan)) * 4;
+    weights[i].exp_avg_offset = learns ? allocate(&end, moment, &memory->moment_bytes) : UINT64_MAX;
+    weights[i].exp_avg_sq_offset =
+        learns ? allocate(&end, moment, &memory->moment_bytes) : UINT64_MAX;
+  }
+  uint64_t loss_bytes = 0;
+  if (partition->rank_of[partition->stage_count - 1] == rank)
+    plan->loss_offset = allocate(&end, (uint64_t)plan->loss_count * sizeof(double), &loss_bytes);
+  memory->snapshot_offset = end;
+  if (trains && l->topology->memory_snapshot) place_snapshot(plan, memory, rank, &end);
+  if (pen_device_copies_data_op(plan->device))
+    end = pen_device_control_place(l, profile_count, rank, end, feeds);
+  memory->constant_bytes = constant_bytes(partition, l->input->graph, rank);
+  memory->persistent_end = end + memory->constant_bytes;
+}

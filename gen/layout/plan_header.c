@@ -1,0 +1,78 @@
+/* plan_header.c: the fields of the plan that follow from the settings. */
+#include "gen/layout/plan_header.h"
+#include <string.h>
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/base/version.h"
+#include "gen/families/families.h"
+
+static const char *const decay_text[] = {
+#define PEN_DECAY(name, text, meaning) text,
+#include "runtime/plan/optimizer.def"
+};
+static const char *const norm_text[] = {
+#define PEN_NORM_KIND(name, text, meaning) text,
+#include "runtime/plan/optimizer.def"
+};
+
+/* The place of a choice in optimizer.def. */
+static uint8_t place_of(const char *const *text, size_t count, const char *choice) {
+  size_t place = 0;
+  while (place < count && strcmp(text[place], choice)) place++;
+  if (place == count) pen_stop(70, "layout: optimizer.def has no %s", choice);
+  return (uint8_t)place;
+}
+
+static struct pen_optimizer optimizer_of(const struct pen_topology *t) {
+  return (struct pen_optimizer){.learning_rate = t->optimizer_learning_rate,
+                                .minimum_ratio = t->optimizer_minimum_ratio,
+                                .beta1 = t->optimizer_beta1,
+                                .beta2 = t->optimizer_beta2,
+                                .epsilon = t->optimizer_epsilon,
+                                .clip_norm = t->optimizer_clip_norm,
+                                .warmup_steps = (uint64_t)t->optimizer_warmup_steps,
+                                .steps = (uint64_t)t->optimizer_steps,
+                                .decay_steps = (uint64_t)t->optimizer_decay_steps,
+                                .decay = place_of(decay_text, PEN_DECAYS, t->optimizer_decay),
+                                .norm = place_of(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
+}
+
+struct pen_plan *pen_plan_header(const struct pen_topology *t,
+                                 const struct pen_partition *partition) {
+  const struct pen_family *family = pen_family_find(t->model_family);
+  struct pen_plan *plan = pen_new(1, sizeof *plan);
+  plan->name = t->name;
+  plan->schedule = t->pipeline_schedule;
+  plan->family = t->model_family;
+  plan->version = PEN_VERSION_TEXT;
+  plan->device = t->cluster_device;
+  plan->transport = t->cluster_transport;
+  if (t->cluster_hosts.count > 1) {
+    plan->hosts = (const char *const *)t->cluster_hosts.value;
+    plan->host_count = (uint32_t)t->cluster_hosts.count;
+    plan->ranks_per_host = (uint32_t)t->cluster_ranks_per_host;
+    plan->port = (uint16_t)t->cluster_port;
+  }
+  plan->rank_count = partition->rank_count;
+  plan->stages_per_rank = partition->stages_per_rank;
+  plan->stage_count = partition->stage_count;
+  plan->microbatch_count = plan->loss_count = partition->microbatch_count;
+  for (size_t i = 0; i < t->shapes_microbatches.count; i++)
+    if (t->shapes_microbatches.value[i] > plan->loss_count)
+      plan->loss_count = (uint32_t)t->shapes_microbatches.value[i];
+  plan->replica_count = (uint32_t)t->data_parallel_replicas;
+  plan->sharding = (uint8_t)partition->sharding;
+  plan->microbatch = (uint32_t)t->batch_microbatch;
+  plan->sequence = (uint32_t)t->model_sequence;
+  plan->vocab = (uint32_t)t->model_vocab;
+  plan->layers = (uint32_t)t->model_layers;
+  plan->dtype = pen_topology_dtype(t);
+  plan->threads_per_rank = (uint32_t)t->cluster_threads_per_rank;
+  plan->needs_tokens = pen_family_needs_tokens(family);
+  plan->packed = t->batch_packed;
+  plan->loss_is_mean = strcmp(t->model_loss, "cross_entropy") == 0;
+  plan->optimizer = optimizer_of(t);
+  plan->config_json = family->config_json(t);
+  plan->settings = pen_topology_canonical(t);
+  return plan;
+}

@@ -1,0 +1,10 @@
+/* scratch_buffers.h: values that are live within one program. */
+#ifndef PEN_SCRATCH_BUFFERS_H
+#define PEN_SCRATCH_BUFFERS_H
+
+#include "gen/layout/internal.h"
+
+/* Places the scratch of one program; sets buffers->scratch[program]. */
+void pen_place_scratch(struct pen_buffer_filling *f, int program);
+
+#endif

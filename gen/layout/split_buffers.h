@@ -1,0 +1,46 @@
+/* split_buffers.h: into which pieces the buffer of SAVED_W is split, see split_buffers.c. */
+#ifndef PEN_SPLIT_BUFFERS_H
+#define PEN_SPLIT_BUFFERS_H
+
+#include "runtime/plan/plan.h"
+
+/* The bases of SAVED_W's pieces. */
+enum { PEN_PIECES = 1 + PEN_BASE_SAVED_W_7 - PEN_BASE_SAVED_W_1 + 1 };
+static inline int pen_piece_base(uint32_t piece) {
+  return piece ? PEN_BASE_SAVED_W_1 + (int)piece - 1 : PEN_BASE_SAVED_W;
+}
+
+/* How SAVED_W is cut into pieces: see cut.c. */
+enum pen_cut { PEN_CUT_NOT, PEN_CUT_LAYERS, PEN_CUT_BLOCKS, PEN_CUT_ALIKE, PEN_CUT_EVEN, PEN_CUTS };
+
+/* A value that is kept until W, in the order in which F makes them. */
+struct pen_saved {
+  uint32_t value, part;
+  uint32_t block; /* of the stage, from 0 */
+  bool handed_on; /* to another block of the stage */
+  uint64_t bytes; /* aligned */
+};
+
+/* Sizes, falling, that most parts have in common. */
+struct pen_common {
+  const uint64_t *size;
+  size_t count;
+  uint64_t bytes; /* their sum */
+};
+
+struct pen_cutting {
+  enum pen_cut cut;
+  uint32_t parts_a_piece;   /* LAYERS: no more than PEN_PIECES pieces may come of it */
+  struct pen_common common; /* ALIKE */
+  size_t handed_on;         /* BLOCKS: how many values every stage of the rank hands on */
+  const bool *runs; /* [program] whether any row runs it, so that its scratch wants a place; null:
+                       each does */
+};
+
+/* What the parts of a rank's stages have in common; [stages]. */
+struct pen_common pen_common_of(const struct pen_saved *const *saved, const size_t *count,
+                                size_t stages);
+/* The piece of each value, [count]. */
+uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_cutting *cutting);
+
+#endif

@@ -1,0 +1,28 @@
+/* stage_buffers.h: the buffers of a stage and microbatch, and the offsets of its values in them. */
+#ifndef PEN_STAGE_BUFFERS_H
+#define PEN_STAGE_BUFFERS_H
+
+#include "gen/layout/split_buffers.h"
+#include "gen/model/graph.h"
+#include "gen/partition/partition.h"
+
+/* What a stage's values need, base by base. */
+struct pen_stage_buffers {
+  uint64_t *offset;          /* [value]: within its base's block */
+  uint8_t *base;             /* [value]: whose block, which need not be derive's: see block.c */
+  uint64_t bytes[PEN_BASES]; /* of one block; SCRATCH: see scratch */
+  uint64_t scratch[PEN_PROGRAMS]; /* of one run of the program */
+  bool gradient_from_f; /* the block of INPUT_GRADIENT is there from F on: it holds a value for I
+                           before */
+  /* Last program that uses a boundary value (PEN_PROGRAM_F, _I, _W) when backward is split. */
+  int input_last, output_last, output_gradient_last, input_gradient_last;
+  /* Live bytes relative to those before the program: the most at any op, and what remains after it.
+   * A fused F equals a split F. */
+  int64_t peak[PEN_PROGRAMS], remains[PEN_PROGRAMS];
+};
+
+struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
+                                              const struct pen_graph *graph,
+                                              const struct pen_cutting *cutting);
+
+#endif
