@@ -5,8 +5,7 @@ libgen_a_SOURCES += \
   %reldir%/options.h \
   %reldir%/output.c \
   %reldir%/output.h \
-  %reldir%/pass_times.c \
-  %reldir%/pass_times.h \
+  %reldir%/pipeline.c \
   %reldir%/pipeline.h
 
 penstock_gen_SOURCES = %reldir%/main.c

@@ -26,15 +26,6 @@
 #include "runtime/plan/plan.h"
 #include "gen/partition/training.h"
 
-double pen_overlap_of(const struct pen_result *result) {
-  if (result->measured) return result->measured->overlap;
-  return result->topology->has_costs_overlap ? result->topology->costs_overlap : -1;
-}
-
-const char *pen_unit_of(const struct pen_result *result) {
-  return result->measured ? "in ms" : pen_cost_unit(result->topology);
-}
-
 /* The command line with paths by base name, so that the same input gives the same bytes wherever it
  * lies. */
 static const char *command_text(const struct pen_result *result,
@@ -62,7 +53,7 @@ static const char *command_text(const struct pen_result *result,
 
 static void write_c(FILE *out, const struct pen_result *result, const struct pen_options *options) {
   struct pen_emit_header header = {command_text(result, options), result->topology->source_digest,
-                                   pen_unit_of(result), result->timing};
+                                   result->cost.unit, result->timing};
   pen_emit_c(out, result->plan, &header);
 }
 
@@ -88,9 +79,9 @@ static struct pen_view view_of(FILE *out, const struct pen_result *result,
                            .training = result->training,
                            .order = timing->whole ? timing->whole_order : result->order,
                            .timing = timing->whole ? timing->whole : timing,
-                           .cost = result->cost,
+                           .cost = result->cost.stage,
                            .lowered = result->lowered,
-                           .unit = pen_unit_of(result),
+                           .unit = result->cost.unit,
                            .arrows = options->arrows,
                            .critical = options->critical,
                            .columns = pen_terminal_columns(out),
@@ -121,13 +112,13 @@ static void write_report(FILE *out, const struct pen_result *result,
                          const struct pen_options *options) {
   struct pen_view whole = view_of(out, result, options);
   const struct pen_path *path = pen_critical_path(whole.order, result->partition, result->training,
-                                                  result->cost, whole.timing);
+                                                  result->cost.stage, whole.timing);
   const struct pen_budget *budget =
       result->topology->trains
           ? pen_budget_of(result->topology, result->partition, result->training, result->own, NULL)
           : NULL;
   struct pen_bounds bounds = pen_bounds_of(result->order, result->partition, result->training,
-                                           result->cost, pen_overlap_of(result), budget);
+                                           result->cost.stage, result->cost.overlap, budget);
   pen_report_json(out, result->plan, result->timing, whole.order, path, &bounds, result->search);
 }
 
@@ -137,27 +128,14 @@ static void write_shapes(FILE *out, const struct pen_result *result,
   pen_shapes_json(out, result->topology, result->partition, &result->shapes);
 }
 
-/* The model of bare actions for SPIN, or with `out` null only whether there is one. */
-static bool write_actions_promela(FILE *out, const struct pen_result *result) {
-  const struct pen_partition *partition = result->partition;
-  const struct pen_action_lists lists = {
-      .action = result->lowered->action,
-      .count = result->lowered->count,
-      .rank_of = partition->rank_of,
-      .rank_count = partition->rank_count,
-      .stage_count = partition->stage_count,
-      .microbatch_count = partition->microbatch_count,
-      .profile_kind = result->topology->trains ? PEN_TRAIN : PEN_EVAL};
-  return pen_promela_actions(out, result->topology->name, &lists, partition->replica_count);
-}
-
 static void write_promela(FILE *out, const struct pen_result *result,
                           const struct pen_options *options) {
   (void)options;
   if (result->plan)
     pen_promela(out, result->plan);
   else
-    write_actions_promela(out, result);
+    pen_promela_actions(out, result->topology->name, result->refused,
+                        result->partition->replica_count);
 }
 
 /* The kinds of options.def that this version makes. */
@@ -230,10 +208,14 @@ void pen_output(const struct pen_result *result, const struct pen_options *optio
     write_output(stdout, result, options);
 }
 
-void pen_output_deadlock(const struct pen_result *result, const struct pen_options *options) {
+void pen_output_deadlock(const struct pen_topology *topology, const struct pen_partition *partition,
+                         const struct pen_action_lists *actions,
+                         const struct pen_options *options) {
   if (strcmp(options->print, "promela") != 0 || options->check) return;
-  if (!write_actions_promela(NULL, result)) return;
-  pen_output(result, options);
+  if (!pen_promela_actions(NULL, topology->name, actions, partition->replica_count)) return;
+  const struct pen_result result = {
+      .topology = topology, .partition = partition, .refused = actions};
+  pen_output(&result, options);
   if (fflush(stdout))
     pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
 }

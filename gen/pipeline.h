@@ -4,7 +4,7 @@
  *   topology    file and overrides          struct pen_topology: all settings          topology/
  *   partition   topology, model family      blocks of stages, ranks of stages          partition/
  *   model       topology, partition         programs F, I, W, B of each stage          model/
- *   cost        programs or measured file   seconds of each program                    timing/
+ *   costs       programs or measured file   costs of each program                      timing/
  *   compose     topology, partition         compute order of every rank                schedule/
  *   simulate    order, costs                start and end of each action               timing/
  *   lower       order, timing               actions with sends, receives, collectives  lower/
@@ -13,8 +13,16 @@
  *   verify      plan                        nothing, or the first problem              verify/
  *   emit        plan, timing                C tables                                   emit/
  *   views       plan, timing                charts, JSON, text                         views/
+ *
+ * No pass changes the result of an earlier one.
  */
 #ifndef PEN_PIPELINE_H
 #define PEN_PIPELINE_H
+
+#include "gen/options.h"
+
+/* Runs all passes and writes the files that the options name. Ends the generator when a pass fails.
+ */
+void pen_pipeline(const struct pen_options *options);
 
 #endif

@@ -4,6 +4,8 @@ libgen_a_SOURCES += \
   %reldir%/arena.h \
   %reldir%/error.c \
   %reldir%/error.h \
+  %reldir%/pass_times.c \
+  %reldir%/pass_times.h \
   %reldir%/sort.c \
   %reldir%/sort.h \
   %reldir%/version.h

@@ -12,7 +12,7 @@
 #include "gen/base/error.h"
 
 void pen_find_stage_actions(struct pen_layout_state *l) {
-  const struct pen_lowered *lowered = l->input->lowered;
+  const struct pen_lowered *lowered = l->lowered;
   size_t count = (size_t)l->partition->stage_count * l->partition->microbatch_count;
   l->rows = pen_new(count, sizeof *l->rows);
   memset(l->rows, 0xff, count * sizeof *l->rows);
@@ -68,7 +68,7 @@ static uint32_t join_row(const struct pen_lowered *lowered, uint32_t rank) {
 
 /* What slots need to know of the messages: bytes and last readers. */
 struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
-  struct pen_lowered *lowered = l->input->lowered;
+  struct pen_lowered *lowered = l->lowered;
   uint32_t *last_reader = pen_new(lowered->message_count + 1u, sizeof *last_reader);
   uint64_t *bytes = pen_new(lowered->message_count + 1u, sizeof *bytes);
   for (uint32_t m = 0; m < lowered->message_count; m++) {
@@ -98,7 +98,7 @@ struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
 
 /* Where the readers of messages find them. */
 void pen_set_message_bases(struct pen_layout_state *l) {
-  const struct pen_lowered *lowered = l->input->lowered;
+  const struct pen_lowered *lowered = l->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     const struct pen_message *message = &lowered->message[m];
     if (!between_neighbours(message)) continue;
@@ -167,7 +167,7 @@ static void add_output(struct pen_layout_state *l, struct pen_rank_packing *p, u
 /* The scratch of each row; or, where they share it, of the one that needs most, from the first row
  * to the last. */
 static void add_scratch(struct pen_layout_state *l, struct pen_rank_packing *p, bool shared) {
-  const struct pen_lowered *lowered = l->input->lowered;
+  const struct pen_lowered *lowered = l->lowered;
   uint32_t count = lowered->count[p->rank];
   uint64_t most = 0;
   if (!shared && !l->scratch[p->rank])
@@ -184,7 +184,7 @@ static void add_scratch(struct pen_layout_state *l, struct pen_rank_packing *p, 
 
 /* A stage's weights, from each UNSHARD to its RESHARD. */
 static void add_unsharded(struct pen_layout_state *l, struct pen_rank_packing *p, uint32_t rank) {
-  const struct pen_lowered *lowered = l->input->lowered;
+  const struct pen_lowered *lowered = l->lowered;
   if (l->partition->sharding != PEN_SHARD_WEIGHTS) return;
   if (!l->unsharded[rank])
     l->unsharded[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->unsharded);
@@ -220,7 +220,7 @@ static void add_stage_blocks(struct pen_layout_state *l, struct pen_rank_packing
 /* The most bytes live at one op of the rank, or at two of a pair, whatever the slots: messages
  * count from RECV to their last use. */
 int64_t pen_live_bytes(const struct pen_layout_state *l, uint32_t rank) {
-  const struct pen_lowered *lowered = l->input->lowered;
+  const struct pen_lowered *lowered = l->lowered;
   int64_t live = 0, most = 0;
   for (uint32_t i = 0; i < lowered->count[rank]; i++) {
     const struct pen_action *a = &lowered->action[rank][i];
@@ -274,7 +274,7 @@ static uint64_t receive_bytes_with(const struct pen_layout_state *l, uint32_t ra
  * nothing, if that was the last to be done. */
 static void start_packing(struct pen_layout_state *l, struct pen_slot_assignment *slots,
                           struct pen_rank_packing *p, uint32_t rank, uint32_t spare) {
-  const struct pen_lowered *lowered = l->input->lowered;
+  const struct pen_lowered *lowered = l->lowered;
   p->count = p->fixed;
   if (p->has_fixed && p->rank == rank && p->spare == spare) return;
   p->region = pen_slots_place(slots, rank, spare);

@@ -76,7 +76,7 @@ static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_coun
   const uint64_t replicas = l->plan->replica_count;
   uint64_t most = 0;
   for (size_t i = 0; i < profile_count; i++) {
-    const struct pen_lowered *lowered = l[i].input->lowered;
+    const struct pen_lowered *lowered = l[i].lowered;
     uint64_t words = 2 * (uint64_t)lowered->message_count + replicas * l->partition->rank_count;
     for (uint32_t row = 0; row < lowered->count[rank] && replicas > 1; row++)
       if (pen_kind_is_collective(lowered->action[rank][row].kind)) words += replicas;

@@ -5,7 +5,7 @@
 
 #include "gen/layout/interval_tree.h"
 #include "gen/layout/stage_buffers.h"
-#include "gen/lower/generate_profiles.h"
+#include "gen/lower/profiles.h"
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -29,6 +29,7 @@ struct pen_layout_state {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_profile_input *input;
+  struct pen_lowered *lowered; /* a copy of the input's, which the layout completes */
   struct pen_plan *plan;
   struct pen_weight *weights;       /* the plan's, writable */
   struct pen_tie *tie;              /* the plan's, writable; null: none */

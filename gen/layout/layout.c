@@ -82,6 +82,23 @@ static void size_arenas(struct pen_layout_state *l, size_t profile_count,
   l[0].plan->staged_input_count = inputs.count;
 }
 
+static void *copy_array(const void *from, size_t count, size_t bytes) {
+  void *copy = pen_new(count + 1, bytes);
+  if (count) memcpy(copy, from, count * bytes);
+  return copy;
+}
+
+static struct pen_lowered *copy_lowered(const struct pen_lowered *from) {
+  struct pen_lowered *copy = pen_new(1, sizeof *copy);
+  *copy = *from;
+  copy->action = pen_new(from->rank_count, sizeof *copy->action);
+  for (uint32_t r = 0; r < from->rank_count; r++)
+    copy->action[r] = copy_array(from->action[r], from->count[r], sizeof **from->action);
+  copy->message = copy_array(from->message, from->message_count, sizeof *from->message);
+  copy->channel = copy_array(from->channel, from->channel_count, sizeof *from->channel);
+  return copy;
+}
+
 struct pen_plan *pen_layout(const struct pen_topology *topology,
                             const struct pen_partition *partition,
                             const struct pen_profile_input *profile, size_t profile_count) {
@@ -100,23 +117,23 @@ struct pen_plan *pen_layout(const struct pen_topology *topology,
   struct pen_layout_state *l = pen_new(profile_count, sizeof *l);
   for (size_t i = 0; i < profile_count; i++) {
     size_t ranks = partition->rank_count;
-    l[i] = (struct pen_layout_state){
-        .before = i ? &l[i - 1] : NULL,
-        .input = &profile[i],
-        .plan = plan,
-        .topology = profile[i].topology ? profile[i].topology : topology,
-        .partition = profile[i].partition ? profile[i].partition : partition,
-        .weights = weights,
-        .tie = tie,
-        .memory = memory,
-        .first_weight = first_weight,
-        .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
-        .receive_bytes = pen_new(ranks, sizeof(uint64_t)),
-        .slot_count = pen_new(ranks, sizeof(uint32_t)),
-        .activation_bytes = pen_new(ranks, sizeof(uint64_t)),
-        .live_bytes = pen_new(ranks, sizeof(int64_t)),
-        .scratch = pen_new(ranks, sizeof(uint64_t *)),
-        .shared_scratch = pen_new(ranks, sizeof(uint64_t))};
+    l[i] = (struct pen_layout_state){.before = i ? &l[i - 1] : NULL,
+                                     .input = &profile[i],
+                                     .plan = plan,
+                                     .lowered = copy_lowered(profile[i].lowered),
+                                     .topology = profile[i].topology,
+                                     .partition = profile[i].partition,
+                                     .weights = weights,
+                                     .tie = tie,
+                                     .memory = memory,
+                                     .first_weight = first_weight,
+                                     .blocks = pen_new(partition->stage_count, sizeof *l->blocks),
+                                     .receive_bytes = pen_new(ranks, sizeof(uint64_t)),
+                                     .slot_count = pen_new(ranks, sizeof(uint32_t)),
+                                     .activation_bytes = pen_new(ranks, sizeof(uint64_t)),
+                                     .live_bytes = pen_new(ranks, sizeof(int64_t)),
+                                     .scratch = pen_new(ranks, sizeof(uint64_t *)),
+                                     .shared_scratch = pen_new(ranks, sizeof(uint64_t))};
     pen_place_activations(&l[i]);
   }
   size_arenas(l, profile_count, partition);

@@ -13,7 +13,7 @@
 #ifndef PEN_LAYOUT_H
 #define PEN_LAYOUT_H
 
-#include "gen/lower/generate_profiles.h"
+#include "gen/lower/profiles.h"
 #include "gen/partition/partition.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"

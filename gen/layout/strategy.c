@@ -236,7 +236,7 @@ static void place_rank(struct pen_layout_state *l, struct pen_slot_assignment *s
                         .templates = c,
                         .packing = p,
                         .rank = rank,
-                        .shares_scratch = !has_pairs(l->input->lowered, rank),
+                        .shares_scratch = !has_pairs(l->lowered, rank),
                         .least_spare = fixed ? spare : 0,
                         .enough = near,
                         .stop = near > others ? near : others,

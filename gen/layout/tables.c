@@ -194,7 +194,7 @@ static void add_start_ops(struct pen_layout_state *l, struct tables *t,
 }
 
 static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, uint32_t rank) {
-  struct pen_lowered *lowered = l->input->lowered;
+  struct pen_lowered *lowered = l->lowered;
   struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index),
                      .wanted = pen_new(l->partition->stage_count, sizeof *t.wanted)};
   uint64_t *unsharded =
@@ -256,7 +256,7 @@ static bool place_tied(struct pen_layout_state *l, struct pen_message *message) 
 
 /* Where each message leaves from: the output's place in the sender's arena. */
 static void place_sources(struct pen_layout_state *l) {
-  struct pen_lowered *lowered = l->input->lowered;
+  struct pen_lowered *lowered = l->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
     struct pen_message *message = &lowered->message[m];
     if (place_tied(l, message)) continue;
@@ -293,7 +293,7 @@ struct pen_profile pen_profile_tables(struct pen_layout_state *l) {
   }
   pen_free(l->places);
   pen_free(l->rows);
-  const struct pen_lowered *lowered = l->input->lowered;
+  const struct pen_lowered *lowered = l->lowered;
   return (struct pen_profile){l->input->name,
                               (uint8_t)l->input->kind,
                               stages,

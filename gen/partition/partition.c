@@ -246,11 +246,21 @@ static void fill_spans(struct pen_partition *p, const uint32_t *first_block) {
   }
 }
 
-void pen_partition_place(struct pen_partition *partition, bool zigzag) {
+/* The rank of each stage, [stage_count]. */
+static uint32_t *place_stages(const struct pen_partition *partition, bool zigzag) {
+  uint32_t *rank_of = pen_new(partition->stage_count, sizeof *rank_of);
   for (uint32_t stage = 0; stage < partition->stage_count; stage++) {
     uint32_t round = stage / partition->rank_count, place = stage % partition->rank_count;
-    partition->rank_of[stage] = zigzag && round % 2 ? partition->rank_count - 1 - place : place;
+    rank_of[stage] = zigzag && round % 2 ? partition->rank_count - 1 - place : place;
   }
+  return rank_of;
+}
+
+struct pen_partition *pen_partition_placed(const struct pen_partition *partition, bool zigzag) {
+  struct pen_partition *placed = pen_new(1, sizeof *placed);
+  *placed = *partition;
+  placed->rank_of = place_stages(partition, zigzag);
+  return placed;
 }
 
 uint32_t *pen_partition_stages(const struct pen_partition *partition) {
@@ -282,13 +292,12 @@ struct pen_partition *pen_partition(const struct pen_topology *t, const struct p
   partition->sharding = sharding_of(t);
   partition->stages.stage_count = partition->stage_count;
   partition->stages.span = pen_new(partition->stage_count, sizeof *partition->stages.span);
-  partition->rank_of = pen_new(partition->stage_count, sizeof *partition->rank_of);
   partition->stages.family = family;
   partition->stages.block =
       pen_family_blocks(family, (uint32_t)t->model_layers, &partition->stages.block_count);
   uint32_t *first_block = pen_new(partition->stage_count, sizeof *first_block);
   cut_model(t, partition, costs, first_block);
   fill_spans(partition, first_block);
-  pen_partition_place(partition, !strcmp(t->pipeline_placement, "v"));
+  partition->rank_of = place_stages(partition, !strcmp(t->pipeline_placement, "v"));
   return partition;
 }

@@ -37,8 +37,9 @@ struct pen_partition *pen_partition(const struct pen_topology *topology,
                                     const struct pen_family *family,
                                     const struct pen_block_costs *costs);
 
-/* Sets rank_of again. The blocks of a stage do not depend on it. */
-void pen_partition_place(struct pen_partition *partition, bool zigzag);
+/* A copy with its own rank_of: placement "v" if `zigzag`, else "loop". The blocks of a stage do not
+ * depend on it. */
+struct pen_partition *pen_partition_placed(const struct pen_partition *partition, bool zigzag);
 
 /* The stages of every rank, ascending: [rank * stages_per_rank + local stage]. */
 uint32_t *pen_partition_stages(const struct pen_partition *partition);

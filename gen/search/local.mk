@@ -5,6 +5,8 @@ libgen_a_SOURCES += \
   %reldir%/problem.c \
   %reldir%/search.c \
   %reldir%/search.h \
+  %reldir%/search_pass.c \
+  %reldir%/search_pass.h \
   %reldir%/seeds.c \
   %reldir%/seeds.h \
   %reldir%/timeline.c

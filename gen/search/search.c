@@ -212,14 +212,6 @@ static void break_ties(struct pen_search_side *side, uint64_t work, uint64_t see
   offer(side, best, side->from);
 }
 
-static struct pen_partition *placed(const struct pen_partition *partition, bool zigzag) {
-  struct pen_partition *other = pen_new(1, sizeof *other);
-  *other = *partition;
-  other->rank_of = pen_new(partition->stage_count, sizeof *other->rank_of);
-  pen_partition_place(other, zigzag);
-  return other;
-}
-
 /* What one microbatch needs at least on a rank: its stages' forwards on top of each other, the last
  * one's I and W at once. */
 static double least_limit(const struct pen_search_problem *c, uint32_t rank) {
@@ -288,18 +280,14 @@ bool pen_search_is_better(const struct pen_search *search, const struct pen_sear
   return !search->order || other < found * (1 - 1e-12);
 }
 
-void pen_search_place(const struct pen_search *search, struct pen_topology *t,
-                      struct pen_partition *partition) {
-  t->pipeline_placement = search->placement;
-  pen_partition_place(partition, !strcmp(search->placement, "v"));
-}
-
-void pen_search_take(struct pen_search *search, const struct pen_search_named *named,
-                     struct pen_topology *t, struct pen_partition *partition) {
-  struct pen_search_side *side = search->side[!strcmp(named->placement, "v")];
-  take_named(side, named);
-  conclude(search, side);
-  pen_search_place(search, t, partition);
+struct pen_search *pen_search_with_named(const struct pen_search *search,
+                                         const struct pen_search_named *named) {
+  struct pen_search *other = pen_new(1, sizeof *other);
+  struct pen_search_side side = *search->side[!strcmp(named->placement, "v")];
+  *other = *search;
+  take_named(&side, named);
+  conclude(other, &side);
+  return other;
 }
 
 /* Times stay numbers: no action starts later than all actions and messages take together. */
@@ -336,7 +324,7 @@ static void search_by(const struct task *task, bool by_span, struct pen_search_s
   uint64_t work = (uint64_t)WORK_A_SECOND, seed = task->effort->seed;
   for (int i = 0; i < 2; i++) {
     if (!task->tries[i]) continue;
-    const struct pen_partition *here = placed(task->partition, i);
+    const struct pen_partition *here = pen_partition_placed(task->partition, i);
     const struct pen_budget *budget =
         pen_budget_of(task->topology, here, task->training, task->graph, task->slack);
     side[i] = begin(
@@ -381,7 +369,7 @@ static void count_work(struct pen_search *search, struct pen_search_side *const 
   }
 }
 
-struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *partition,
+struct pen_search *pen_search(const struct pen_topology *t, const struct pen_partition *partition,
                               const struct pen_training *training, struct pen_graph *const *graph,
                               const struct pen_stage_cost *cost, double overlap_cost,
                               const struct pen_search_effort *effort, const double *slack) {
@@ -404,7 +392,6 @@ struct pen_search *pen_search(struct pen_topology *t, struct pen_partition *part
   count_work(search, search->side);
   count_work(search, other);
   conclude(search, better_of(search->side));
-  pen_search_place(search, t, partition);
   return search;
 }
 

@@ -236,9 +236,10 @@ struct pen_search_effort {
 /* Whether the times of all orders are numbers: what pen_search() needs. */
 bool pen_search_can_time(const struct pen_partition *partition, const struct pen_stage_cost *cost);
 
-/* Searches for the topology's schedule. Sets the placement of partition and topology where it chose
- * one. `slack`: see pen_budget_of(). */
-struct pen_search *pen_search(struct pen_topology *topology, struct pen_partition *partition,
+/* Searches for the topology's schedule. The result's placement holds, not that of partition and
+ * topology. `slack`: see pen_budget_of(). */
+struct pen_search *pen_search(const struct pen_topology *topology,
+                              const struct pen_partition *partition,
                               const struct pen_training *training, struct pen_graph *const *graph,
                               const struct pen_stage_cost *cost, double overlap_cost,
                               const struct pen_search_effort *effort, const double *slack);
@@ -246,14 +247,9 @@ struct pen_search *pen_search(struct pen_topology *topology, struct pen_partitio
 /* Whether a named order is better than the one found, if one was. */
 bool pen_search_is_better(const struct pen_search *search, const struct pen_search_named *named);
 
-/* Takes a named order for the one found, with its placement: one that was thought not to fit, but
- * does. */
-void pen_search_take(struct pen_search *search, const struct pen_search_named *named,
-                     struct pen_topology *topology, struct pen_partition *partition);
-
-/* Sets the placement of topology and partition to that of what was found. */
-void pen_search_place(const struct pen_search *search, struct pen_topology *topology,
-                      struct pen_partition *partition);
+/* The same result with a named order, and its placement, in place of the order found. */
+struct pen_search *pen_search_with_named(const struct pen_search *search,
+                                         const struct pen_search_named *named);
 
 /* Fails (78): says what one microbatch needs, which is more than the limit. Returns where that is
  * not so. */

@@ -2,6 +2,8 @@
 libgen_a_SOURCES += \
   %reldir%/cost.c \
   %reldir%/cost.h \
+  %reldir%/cost_model.c \
+  %reldir%/cost_model.h \
   %reldir%/critical_path.c \
   %reldir%/critical_path.h \
   %reldir%/gradient_exchange.c \

@@ -12,33 +12,27 @@ struct pen_topology *read_topology(const char *text) {
   return topology;
 }
 
-/* The profiles of a further shape, as gen/main.c makes them; returns how many. */
-static size_t add_shape(struct pen_profile_input *profile, const struct whole *w, size_t index) {
+/* A further sequence length, as gen/pipeline.c makes it, except that it has the costs of the first.
+ */
+static struct pen_bucket make_bucket(const struct whole *w, size_t index) {
   struct pen_topology *topology = pen_topology_of_shape(w->topology, index);
   struct pen_partition *partition = pen_new(1, sizeof *partition);
   *partition = *w->partition;
   partition->microbatch_count = (uint32_t)topology->pipeline_microbatches;
-  struct pen_graph **train = pen_graphs_of(topology, &partition->stages, true);
-  const struct pen_training *training = pen_training_of(topology, partition, train);
-  struct pen_order *forward = pen_compose_forward(partition),
-                   *order = topology->trains ? pen_compose(topology, partition) : forward;
+  struct pen_graph **eval = pen_graphs_of(topology, &partition->stages, false),
+                   **own =
+                       topology->trains ? pen_graphs_of(topology, &partition->stages, true) : eval;
+  const struct pen_training *training = pen_training_of(topology, partition, own);
+  struct pen_order *order = pen_compose(topology, partition);
   struct pen_timing *timing = pen_simulate(order, partition, training, w->cost, -1);
-  size_t count = 0;
-  if (topology->trains)
-    profile[count++] =
-        (struct pen_profile_input){pen_text("train_%zu", index),
-                                   PEN_TRAIN,
-                                   pen_lower(order, partition, training, timing, PEN_TRAIN),
-                                   train,
-                                   topology,
-                                   partition};
-  profile[count++] = (struct pen_profile_input){pen_text("eval_%zu", index),
-                                                PEN_EVAL,
-                                                pen_lower_forward(forward, partition, training),
-                                                pen_graphs_of(topology, &partition->stages, false),
-                                                topology,
-                                                partition};
-  return count;
+  return (struct pen_bucket){topology,
+                             partition,
+                             training,
+                             own,
+                             eval,
+                             topology->trains
+                                 ? pen_lower(order, partition, training, timing, PEN_TRAIN)
+                                 : pen_lower_forward(order, partition, training)};
 }
 
 struct whole make_whole_with(struct pen_topology *topology,
@@ -53,24 +47,18 @@ struct whole make_whole_with(struct pen_topology *topology,
   }
   w.training = pen_training_of(w.topology, w.partition, train);
   w.cost = pen_costs(w.topology, w.partition, train);
-  struct pen_order *forward = pen_compose_forward(w.partition);
-  bool trains = w.topology->trains;
-  w.order = trains ? pen_compose(w.topology, w.partition) : forward;
+  int kind = w.topology->trains ? PEN_TRAIN : PEN_EVAL;
+  w.order = pen_compose(w.topology, w.partition);
   w.timing = pen_simulate_step(w.order, w.partition, w.training, w.cost,
                                pen_collective_costs(w.topology, w.partition, train, w.cost), -1,
-                               trains ? PEN_TRAIN : PEN_EVAL, false);
-  w.lowered = pen_lower(w.order, w.partition, w.training, w.timing, trains ? PEN_TRAIN : PEN_EVAL);
-  size_t shapes = w.topology->shapes_sequence.count, count = 0;
-  struct pen_profile_input *profile =
-      pen_new(2 * (1 + shapes) + PEN_GENERATION_MAX, sizeof *profile);
-  if (trains)
-    profile[count++] = (struct pen_profile_input){"train", PEN_TRAIN, w.lowered, train, NULL, NULL};
-  struct pen_lowered *eval_rows =
-      trains ? pen_lower_forward(forward, w.partition, w.training) : w.lowered;
-  profile[count++] = (struct pen_profile_input){"eval", PEN_EVAL, eval_rows, eval, NULL, NULL};
-  for (size_t i = 0; i < shapes; i++) count += add_shape(&profile[count], &w, i);
-  count += pen_generation(w.topology, w.partition, w.training, &profile[count]);
-  w.plan = pen_layout(w.topology, w.partition, profile, count);
+                               kind, false);
+  w.lowered = pen_lower(w.order, w.partition, w.training, w.timing, kind);
+  size_t count = 1 + w.topology->shapes_sequence.count;
+  struct pen_bucket *bucket = pen_new(count, sizeof *bucket);
+  bucket[0] = (struct pen_bucket){w.topology, w.partition, w.training, train, eval, w.lowered};
+  for (size_t i = 1; i < count; i++) bucket[i] = make_bucket(&w, i - 1);
+  struct pen_profile_inputs profiles = pen_profiles_of(bucket, count);
+  w.plan = pen_layout(w.topology, w.partition, profiles.profile, profiles.count);
   return w;
 }
 

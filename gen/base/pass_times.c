@@ -1,5 +1,5 @@
-/* passes.c: processor time and peak memory of each pass, for --times. */
-#include "gen/pass_times.h"
+/* pass_times.c: processor time and peak memory of each pass, for --times. */
+#include "gen/base/pass_times.h"
 
 #include <stdbool.h>
 #include <stdio.h>
@@ -14,13 +14,13 @@
 
 enum { PASSES_MAX = 32 };
 
-static struct pass {
+static struct pass_time {
   const char *name;
   int64_t ns;
-  long peak_kib; /* of the process, when the pass ended last */
+  long peak_kib; /* of the process, when the pass last ended */
 } passes[PASSES_MAX], *running;
 static size_t pass_count;
-static int64_t begun_ns;
+static int64_t started_ns;
 static bool timed;
 
 static int64_t now_ns(void) {
@@ -35,11 +35,11 @@ static long peak_kib(void) {
   return usage.ru_maxrss;
 }
 
-static struct pass *find(const char *name) {
+static struct pass_time *find_pass(const char *name) {
   for (size_t index = 0; index < pass_count; index++)
     if (strcmp(passes[index].name, name) == 0) return &passes[index];
   if (pass_count == PASSES_MAX)
-    pen_stop(70, "penstock-gen: this is our bug: more than %d passes", PASSES_MAX);
+    pen_stop(PEN_EXIT_INTERNAL, "penstock-gen: internal error: more than %d passes", PASSES_MAX);
   passes[pass_count].name = name;
   return &passes[pass_count++];
 }
@@ -47,19 +47,19 @@ static struct pass *find(const char *name) {
 void pen_passes_time(void) { timed = true; }
 
 void pen_pass(const char *name) {
-  if (!timed) return; /* each would ask the system twice */
+  if (!timed) return;
   int64_t now = now_ns();
   if (running) {
-    running->ns += now - begun_ns;
+    running->ns += now - started_ns;
     running->peak_kib = peak_kib();
   }
-  running = name ? find(name) : NULL;
-  begun_ns = now;
+  running = name ? find_pass(name) : NULL;
+  started_ns = now;
 }
 
 static json_t *seconds(int64_t ns) { return json_real((double)ns * 1e-9); }
 
-void pen_passes_write(const char *path, uint64_t rows) {
+void pen_passes_write(const char *path, uint64_t actions) {
   pen_pass(NULL);
   json_t *list = json_array(), *all = json_object();
   for (size_t index = 0; index < pass_count; index++) {
@@ -70,7 +70,7 @@ void pen_passes_write(const char *path, uint64_t rows) {
     json_array_append_new(list, pass);
   }
   json_object_set_new(all, "passes", list);
-  json_object_set_new(all, "rows", json_integer((json_int_t)rows));
+  json_object_set_new(all, "rows", json_integer((json_int_t)actions));
   json_object_set_new(all, "seconds", seconds(now_ns()));
   json_object_set_new(all, "peak_kib", json_integer(peak_kib()));
   FILE *out = fopen(path, "w");

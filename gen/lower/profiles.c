@@ -1,0 +1,84 @@
+/* profiles.c: lists the profiles of a plan, and lowers those of eval and generation.
+ *
+ * The command generate runs one window of one sequence through the stages, forward only. A text
+ * grows by one token a step, and the cost of a step depends on the length of its window. The logits
+ * of a causal model do not depend on later tokens, and positions count from the first token of the
+ * window, so every window that holds the whole text gives the same result. Hence there are windows
+ * of several lengths: model.sequence, which slides over a longer text, and each a quarter of the
+ * one before, down to the last that has at least WINDOW_MIN tokens. A quarter and not half, because
+ * each profile costs time in layout and verification.
+ *
+ * A step of generation has one microbatch of one sequence, because the next token needs the
+ * previous one. Its actions are those of eval, over the same weights in the same arena. */
+#include "gen/lower/profiles.h"
+
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/pass_times.h"
+#include "gen/families/families.h"
+#include "gen/schedule/schedule.h"
+#include "gen/topology/shapes.h"
+
+enum { WINDOW_MIN = 64, WINDOW_COUNT_MAX = 32 };
+
+static size_t add_bucket(struct pen_profile_input *profile, const struct pen_bucket *bucket,
+                         const char *suffix) {
+  const struct pen_partition *partition = bucket->partition;
+  bool trains = bucket->topology->trains;
+  size_t count = 0;
+  const struct pen_lowered *forward = bucket->lowered;
+  if (trains) {
+    profile[count++] = (struct pen_profile_input){pen_text("train%s", suffix),
+                                                  PEN_TRAIN,
+                                                  bucket->lowered,
+                                                  bucket->own,
+                                                  bucket->topology,
+                                                  partition};
+    forward = pen_lower_forward(pen_compose_forward(partition), partition, bucket->training);
+  }
+  profile[count++] = (struct pen_profile_input){
+      pen_text("eval%s", suffix), PEN_EVAL, forward, bucket->eval, bucket->topology, partition};
+  return count;
+}
+
+static bool predicts_tokens(const struct pen_bucket *bucket) {
+  return pen_family_needs_tokens(bucket->partition->stages.family) &&
+         strcmp(bucket->topology->model_loss, "cross_entropy") == 0;
+}
+
+static struct pen_profile_input generation_profile(const struct pen_bucket *bucket,
+                                                   int64_t sequence) {
+  struct pen_topology *window = pen_topology_of_window(bucket->topology, sequence);
+  window->model_loss_rows = 0; /* the command reads the logits */
+  struct pen_partition *partition = pen_new(1, sizeof *partition);
+  *partition = *bucket->partition;
+  partition->microbatch_count = 1;
+  return (struct pen_profile_input){
+      pen_text("generate_%lld", (long long)sequence),
+      PEN_GENERATE,
+      pen_lower_forward(pen_compose_forward(partition), partition, bucket->training),
+      pen_graphs_of(window, &partition->stages, false),
+      window,
+      partition};
+}
+
+struct pen_profile_inputs pen_profiles_of(const struct pen_bucket *bucket, size_t bucket_count) {
+  struct pen_profile_input *profile = pen_new(2 * bucket_count + WINDOW_COUNT_MAX, sizeof *profile);
+  size_t count = 0;
+  pen_pass("lower eval");
+  for (size_t i = 0; i < bucket_count; i++) {
+    int64_t sequence = bucket[i].topology->sequence;
+    count +=
+        add_bucket(&profile[count], &bucket[i], i ? pen_text("_%lld", (long long)sequence) : "");
+  }
+  pen_pass("generation");
+  if (predicts_tokens(bucket)) {
+    int64_t sequence = bucket->topology->model_sequence;
+    do {
+      profile[count++] = generation_profile(bucket, sequence);
+      sequence /= 4;
+    } while (sequence >= WINDOW_MIN);
+  }
+  return (struct pen_profile_inputs){profile, count};
+}

@@ -1,0 +1,272 @@
+/* pipeline.c: the passes of the generator, in order. pen_pipeline(), at the end, is the pipeline;
+ * the functions before it are its steps and checks. */
+#include "gen/pipeline.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/base/error.h"
+#include "gen/base/pass_times.h"
+#include "gen/emit/emit.h"
+#include "gen/families/families.h"
+#include "gen/layout/layout.h"
+#include "gen/lower/lower.h"
+#include "gen/lower/profiles.h"
+#include "gen/output.h"
+#include "gen/partition/block_cost.h"
+#include "gen/partition/partition.h"
+#include "gen/partition/training.h"
+#include "gen/schedule/action_text.h"
+#include "gen/schedule/schedule.h"
+#include "gen/schedule/torch_csv.h"
+#include "gen/search/search_pass.h"
+#include "gen/timing/cost_model.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/message.h"
+#include "gen/topology/shapes.h"
+#include "gen/verify/verify.h"
+
+static const struct pen_partition *divide_model(const struct pen_topology *topology) {
+  const struct pen_family *family = pen_family_find(topology->model_family);
+  const struct pen_block_costs *costs = NULL;
+  if (pen_partition_by_time(topology)) {
+    const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
+    costs = pen_block_costs(topology, family, pen_schedule_splits(schedule, topology));
+  }
+  return pen_partition(topology, family, costs);
+}
+
+/* The order of pipeline.schedule_file. */
+static const struct pen_order *read_schedule_file(const struct pen_topology *t,
+                                                  const struct pen_partition *p) {
+  const struct pen_csv *csv =
+      pen_csv_read(t->schedule_path, t->schedule_text, t->schedule_bytes, p, t->pipeline_placement);
+  const struct pen_stage_cost *no_cost = pen_new(p->stage_count, sizeof *no_cost);
+  const struct pen_timing *timing = pen_simulate(csv->order, p, &pen_training_none, no_cost, -1);
+  if (!timing->complete) pen_csv_fail_deadlock(csv, p, pen_timing_done(timing, csv->order));
+  return csv->order;
+}
+
+static const struct pen_order *compose(const struct pen_topology *topology,
+                                       const struct pen_partition *partition) {
+  pen_pass("compose");
+  const struct pen_schedule *schedule = pen_schedule_of(topology->pipeline_schedule);
+  return schedule->given == PEN_GIVEN_BY_FILE ? read_schedule_file(topology, partition)
+                                              : pen_compose(topology, partition);
+}
+
+/* `given`: the actions of --actions; null: the order decides. */
+static const struct pen_lowered *lower(const struct pen_action_lists *given,
+                                       const struct pen_order *order,
+                                       const struct pen_partition *partition,
+                                       const struct pen_training *training,
+                                       const struct pen_timing *timing, int kind) {
+  pen_pass("lower");
+  if (given) return pen_lower_given(given->action, given->count, partition, training, kind);
+  return kind == PEN_EVAL ? pen_lower_forward(order, partition, training)
+                          : pen_lower(order, partition, training, timing, kind);
+}
+
+/* Ends the generator: an action of a file is wrong. Names the action by its place in the file. */
+static _Noreturn void fail_at_action(const char *path, struct pen_action *const *action,
+                                     const struct pen_problem *problem) {
+  if (problem->rank == PEN_NONE || problem->action == PEN_NONE)
+    pen_stop(PEN_EXIT_DATA, "%s: %s", path, problem->reason);
+  const struct pen_action *a = &action[problem->rank][problem->action];
+  uint32_t place = 0; /* the generator itself adds the waits and the end of the step */
+  for (uint32_t i = 0; i < problem->action; i++)
+    place += action[problem->rank][i].kind <= PEN_RECV_B;
+  char text[32];
+  pen_stop(PEN_EXIT_DATA, "%s: rank %u, action %u (%s): %s", path, problem->rank, place,
+           pen_action_text(text, a->kind, a->stage, a->microbatch), problem->reason);
+}
+
+/* The actions of --actions, after they pass verification. */
+static struct pen_action_lists read_actions(const struct pen_options *options,
+                                            const struct pen_topology *topology,
+                                            const struct pen_partition *partition, int kind) {
+  pen_pass("actions");
+  struct pen_problem problem;
+  struct pen_action **action;
+  uint32_t *count;
+  pen_actions_read(options->actions, partition, &action, &count);
+  const struct pen_action_lists lists = {.action = action,
+                                         .count = count,
+                                         .rank_of = partition->rank_of,
+                                         .rank_count = partition->rank_count,
+                                         .stage_count = partition->stage_count,
+                                         .microbatch_count = partition->microbatch_count,
+                                         .profile_kind = kind};
+  if (!pen_verify_actions(&lists, &problem)) {
+    pen_output_deadlock(topology, partition, &lists, options);
+    fail_at_action(options->actions, action, &problem);
+  }
+  return lists;
+}
+
+/* Fills bucket[1] and after, the further sequence lengths: the same stages on the same ranks, with
+ * their own microbatches. */
+static void add_buckets(struct pen_bucket *bucket, const struct pen_topology *topology,
+                        const struct pen_partition *partition, int kind,
+                        const struct pen_options *options) {
+  if (topology->shapes_sequence.count && options->actions)
+    pen_topology_fail(topology, "shapes.sequence",
+                      "none, with --actions: its rows are of one shape alone");
+  for (size_t i = 0; i < topology->shapes_sequence.count; i++) {
+    const struct pen_topology *t = pen_topology_of_shape(topology, i);
+    struct pen_partition *p = pen_new(1, sizeof *p);
+    *p = *partition;
+    p->microbatch_count = (uint32_t)t->pipeline_microbatches;
+    pen_pass("model and derive");
+    struct pen_graph *const *eval = pen_graphs_of(t, &p->stages, false);
+    struct pen_graph *const *own = t->trains ? pen_graphs_of(t, &p->stages, true) : eval;
+    const struct pen_training *training = pen_training_of(t, p, own);
+    pen_pass("costs");
+    const struct pen_cost_model cost = pen_cost_model(t, p, own, NULL);
+    const struct pen_order *order = compose(t, p);
+    pen_pass("simulate");
+    const struct pen_timing *timing = pen_cost_model_time(&cost, order, p, training, kind, false);
+    bucket[1 + i] = (struct pen_bucket){t,   p,    training,
+                                        own, eval, lower(NULL, order, p, training, timing, kind)};
+  }
+}
+
+/* --costs replaces the topology's costs, and their unit too. */
+static void check_overlap(const struct pen_topology *topology, const struct pen_measured *measured,
+                          const struct pen_order *order) {
+  if (!measured || measured->overlap >= 0 || !topology->has_costs_overlap) return;
+  if (pen_order_has_pair(order))
+    pen_topology_fail(topology, "costs.overlap",
+                      "not with --costs, which are in ms: %s has to say \"overlap\"",
+                      measured->path);
+}
+
+static const struct pen_plan *add_digest(const struct pen_plan *plan, const char *name) {
+  struct pen_plan *complete = pen_new(1, sizeof *complete);
+  *complete = *plan;
+  if (name) complete->name = name;
+  pen_plan_digest(complete);
+  return complete;
+}
+
+/* The generator writes no plan that does not verify. */
+static void verify(const struct pen_plan *plan, const struct pen_topology *topology,
+                   const struct pen_lowered *lowered, const struct pen_options *options) {
+  struct pen_problem problem;
+  if (pen_verify(plan, &problem)) return;
+  if (options->actions) fail_at_action(options->actions, lowered->action, &problem);
+  char text[32] = "the plan";
+  if (problem.rank != PEN_NONE && problem.action != PEN_NONE && !topology->shapes_sequence.count) {
+    const struct pen_action *a = &lowered->action[problem.rank][problem.action];
+    pen_action_text(text, a->kind, a->stage, a->microbatch);
+  }
+  pen_stop(PEN_EXIT_INTERNAL,
+           "penstock-gen: internal error: the plan of %s is wrong: rank %u, action %u (%s): %s",
+           topology->path, problem.rank, problem.action, text, problem.reason);
+}
+
+static void write_output(const struct pen_result *result, const struct pen_options *options) {
+  uint64_t actions = 0;
+  for (uint32_t rank = 0; rank < result->lowered->rank_count; rank++)
+    actions += result->lowered->count[rank];
+  if (!options->check) {
+    pen_pass(options->print);
+    pen_output(result, options);
+  }
+  if (options->times) pen_passes_write(options->times, actions);
+  if (options->depend && !options->check)
+    pen_output_dependencies(result->topology, options->target ? options->target : options->output,
+                            options->depend);
+  if (options->link && !options->check) pen_output_link(result->plan, options->link);
+  if (fflush(stdout) || ferror(stdout))
+    pen_stop(PEN_EXIT_WRITE, "penstock-gen: standard output: %s", strerror(errno));
+}
+
+void pen_pipeline(const struct pen_options *options) {
+  if (options->times) pen_passes_time();
+
+  pen_pass("topology");
+  const struct pen_topology *topology =
+      pen_topology_read(options->topology, options->overrides.text, options->overrides.count);
+  pen_output_check(topology, options);
+  const int kind = topology->trains ? PEN_TRAIN : PEN_EVAL;
+
+  pen_pass("partition");
+  const struct pen_partition *partition = divide_model(topology);
+  const struct pen_shapes shapes = pen_shapes(topology, &partition->stages);
+
+  pen_pass("model and derive");
+  struct pen_graph *const *eval = pen_graphs_of(topology, &partition->stages, false);
+  struct pen_graph *const *own =
+      topology->trains ? pen_graphs_of(topology, &partition->stages, true) : eval;
+  const struct pen_training *training = pen_training_of(topology, partition, own);
+
+  pen_pass("costs");
+  const struct pen_measured *measured =
+      options->costs ? pen_measured_read(options->costs, partition, own) : NULL;
+  const struct pen_cost_model cost = pen_cost_model(topology, partition, own, measured);
+
+  const size_t bucket_count = 1 + topology->shapes_sequence.count;
+  struct pen_bucket *bucket = pen_new(bucket_count, sizeof *bucket);
+  add_buckets(bucket, topology, partition, kind, options);
+
+  const struct pen_order *order;
+  const struct pen_search *search = NULL;
+  struct pen_action_lists given = {.action = NULL};
+  if (options->actions) {
+    given = read_actions(options, topology, partition, kind);
+    order = pen_order_of_actions(given.action, given.count, partition->rank_count);
+  } else if (pen_schedule_of(topology->pipeline_schedule)->given == PEN_GIVEN_BY_SEARCH) {
+    const struct pen_search_result found = pen_search_pass(
+        &(struct pen_search_input){topology,
+                                   partition,
+                                   training,
+                                   own,
+                                   eval,
+                                   &cost,
+                                   {options->search_seconds, options->search_seed}});
+    search = found.search;
+    topology = found.topology;
+    partition = found.partition;
+    order = search->order;
+    pen_search_print(search, cost.unit);
+  } else {
+    order = compose(topology, partition);
+  }
+
+  pen_pass("simulate");
+  const struct pen_timing *timing =
+      pen_cost_model_time(&cost, order, partition, training, kind, options->actions != NULL);
+
+  const struct pen_lowered *lowered =
+      lower(options->actions ? &given : NULL, order, partition, training, timing, kind);
+  bucket[0] = (struct pen_bucket){topology, partition, training, own, eval, lowered};
+  const struct pen_profile_inputs profiles = pen_profiles_of(bucket, bucket_count);
+
+  pen_pass("layout");
+  const struct pen_plan *plan = pen_layout(topology, partition, profiles.profile, profiles.count);
+  pen_layout_check_limit(topology, plan);
+  check_overlap(topology, measured, order);
+  if (measured) pen_measured_check(measured, plan);
+
+  pen_pass("digest");
+  plan = add_digest(plan, options->name);
+
+  pen_pass("verify");
+  verify(plan, topology, lowered, options);
+
+  const struct pen_result result = {.topology = topology,
+                                    .partition = partition,
+                                    .training = training,
+                                    .shapes = shapes,
+                                    .cost = cost,
+                                    .order = order,
+                                    .timing = timing,
+                                    .own = own,
+                                    .search = search,
+                                    .lowered = lowered,
+                                    .plan = plan};
+  write_output(&result, options);
+}

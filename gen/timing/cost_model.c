@@ -1,0 +1,46 @@
+/* cost_model.c: the costs of a plan: from the topology, or measured (--costs). */
+#include "gen/timing/cost_model.h"
+
+#include <math.h>
+
+#include "gen/base/error.h"
+#include "gen/timing/cost.h"
+
+struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
+                                     const struct pen_partition *partition,
+                                     struct pen_graph *const *graph,
+                                     const struct pen_measured *measured) {
+  struct pen_cost_model model;
+  if (measured)
+    model = (struct pen_cost_model){.stage = measured->cost,
+                                    .overlap = measured->overlap,
+                                    .unit = "in ms",
+                                    .path = measured->path,
+                                    .error_status = PEN_EXIT_DATA};
+  else
+    model = (struct pen_cost_model){
+        .stage = pen_costs(topology, partition, graph),
+        .overlap = topology->has_costs_overlap ? topology->costs_overlap : -1,
+        .unit = pen_cost_unit(topology),
+        .path = topology->path,
+        .error_status = PEN_EXIT_TOPOLOGY};
+  model.collective = pen_collective_costs(topology, partition, graph, model.stage);
+  return model;
+}
+
+struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,
+                                       const struct pen_order *order,
+                                       const struct pen_partition *partition,
+                                       const struct pen_training *training, int profile_kind,
+                                       bool given) {
+  struct pen_timing *timing =
+      pen_simulate_step(order, partition, training, cost->stage, cost->collective, cost->overlap,
+                        profile_kind, given);
+  if (timing->complete && !isfinite(timing->makespan)) pen_cost_model_fail(cost);
+  return timing;
+}
+
+void pen_cost_model_fail(const struct pen_cost_model *cost) {
+  pen_stop(cost->error_status, "%s: costs: the step takes longer than a number can say",
+           cost->path);
+}

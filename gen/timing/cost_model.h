@@ -1,0 +1,36 @@
+/* cost_model.h: the costs of a plan: from the topology, or measured (--costs). */
+#ifndef PEN_COST_MODEL_H
+#define PEN_COST_MODEL_H
+
+#include "gen/partition/training.h"
+#include "gen/timing/gradient_exchange.h"
+#include "gen/timing/measured_cost.h"
+#include "gen/timing/timing.h"
+#include "gen/topology/topology.h"
+
+struct pen_cost_model {
+  const struct pen_stage_cost *stage;           /* [stage] */
+  const struct pen_collective_cost *collective; /* [stage] */
+  double overlap;                               /* cost of a pair a|b; below 0: the sum of both */
+  const char *unit;                             /* as in "in ms" */
+  const char *path;                             /* the file that gives the costs, for messages */
+  int error_status;                             /* exit status when they are wrong */
+};
+
+/* `graph` is [stage], of the topology's own profile; `measured` null: by the topology. */
+struct pen_cost_model pen_cost_model(const struct pen_topology *topology,
+                                     const struct pen_partition *partition,
+                                     struct pen_graph *const *graph,
+                                     const struct pen_measured *measured);
+
+/* Simulates a step by pen_simulate_step(). Fails (65, 78) when the makespan is infinite. */
+struct pen_timing *pen_cost_model_time(const struct pen_cost_model *cost,
+                                       const struct pen_order *order,
+                                       const struct pen_partition *partition,
+                                       const struct pen_training *training, int profile_kind,
+                                       bool given);
+
+/* Fails: the costs are finite, but their sum is not. */
+_Noreturn void pen_cost_model_fail(const struct pen_cost_model *cost);
+
+#endif
