@@ -32,7 +32,7 @@ static const struct rule rules[] = {
     {PEN_OP_HEAD_LOSS_B, {NONE, 4, 5, 6}},
 };
 
-struct part {
+struct head_loss_op {
   enum pen_op_kind kind; /* PEN_OP_COUNT: none */
   int64_t dim[PEN_DIMS_MAX];
 };
@@ -55,14 +55,14 @@ static size_t element_bytes_of(enum pen_dtype dtype) {
   return dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
 }
 
-static void list_parts(struct part part[PARTS], const struct rule *rule, int64_t rows,
+static void list_parts(struct head_loss_op part[PARTS], const struct rule *rule, int64_t rows,
                        const int64_t *dim) {
-  part[PRODUCT] = (struct part){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
-  part[LOSS] = (struct part){PEN_OP_CROSS_ENTROPY, {rows, dim[2]}};
-  part[INPUT] = (struct part){rule->makes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,
-                              {rows, dim[1], dim[2]}};
-  part[WEIGHT] = (struct part){rule->makes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW,
-                               {rows, dim[1], dim[2]}};
+  part[PRODUCT] = (struct head_loss_op){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
+  part[LOSS] = (struct head_loss_op){PEN_OP_CROSS_ENTROPY, {rows, dim[2]}};
+  part[INPUT] = (struct head_loss_op){rule->makes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,
+                                      {rows, dim[1], dim[2]}};
+  part[WEIGHT] = (struct head_loss_op){
+      rule->makes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, {rows, dim[1], dim[2]}};
 }
 
 static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) {
@@ -73,7 +73,7 @@ static size_t chunks_of(const int64_t *dim) { return (size_t)((dim[0] + dim[3] -
 
 size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind kind,
                                enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]) {
-  struct part part[PARTS];
+  struct head_loss_op part[PARTS];
   size_t most = 0;
   list_parts(part, rule_of(kind), dim[3], dim);
   for (int i = 0; i < PARTS; i++) {
@@ -97,7 +97,7 @@ void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind ki
   head->parts_offset = head->losses_offset + pen_aligned(chunks_of(dim) * sizeof(double));
   for (int form = 0; form < 2; form++) {
     const int64_t rows = form == 0 && dim[0] >= dim[3] ? dim[3] : dim[0] % dim[3];
-    struct part part[PARTS];
+    struct head_loss_op part[PARTS];
     list_parts(part, head->rule, rows, dim);
     for (int i = 0; i < PARTS && rows > 0; i++)
       if (part[i].kind != PEN_OP_COUNT) {

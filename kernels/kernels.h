@@ -34,10 +34,10 @@ struct pen_call {
 
 typedef void pen_kernel(const struct pen_call *call);
 
-/* Chooses code paths by what this CPU has. Call once, before anything else; `threads` is how many
- * threads a call may use. Returns one line that says what was chosen ("avx2; matrix products:
- * ..."), static storage; null when there is no memory for the library's buffers. Allocates. */
-const char *pen_kernels_open(int threads);
+/* Chooses the kernels for this CPU. Call once, before all others. Returns one line that says what
+ * was chosen ("avx2; matrix products: ..."), static storage; null: no memory for the library's
+ * buffers. Allocates. */
+const char *pen_kernels_open(void);
 
 /* The function of an operation for its dtype (PEN_F32, or PEN_BF16 where its signature has a ":t"),
  * or null for a data op. Valid after pen_kernels_open(). */

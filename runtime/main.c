@@ -32,8 +32,7 @@ static int init(const struct pen_options *options, uint64_t zero_ns) {
   if (options->output == NULL) {
     pen_fail(PEN_EXIT_USAGE, "init needs --output FILE: where to write the weights");
   }
-  pen_check(pen_kernels_open((int)pen_plan.threads_per_rank) != NULL,
-            "no memory for the buffers of matrix products");
+  pen_check(pen_kernels_open() != NULL, "no memory for the buffers of matrix products");
   pen_weights_write(&pen_plan, options->output, options->seed);
   return 0;
 }

@@ -1,65 +1,103 @@
-/* cpu.h: what the files of the CPU backend share with each other. */
+/* cpu.h: the CPU backend: the operations of ops.def, and struct pen_device (device.h), on host
+ * memory.
+ *
+ * In: calls with shapes and addresses. Out: results, when the call returns; pen_cpu in device.h,
+ * and the functions of kernels.h. Nothing outside of this folder includes this header, except
+ * tests.
+ *
+ * vector/ has the kernels that are compiled once for each instruction set; instruction_set.c
+ * chooses a set. Matrix products: matmul.c in f32, product_bf16.c in bf16, onednn.c by a library.
+ * open.c lists the function of each op, and device.c has struct pen_device. Kernels run in the
+ * caller's thread, and allocate nothing after they are prepared, except in oneDNN. */
 #ifndef PEN_CPU_H
 #define PEN_CPU_H
 
 #include "kernels/kernels.h"
 
-/* A matrix of f32 or of bf16: element (i, j) at at[i row + j], or, transposed, at[j row + i]. */
+/* instruction_set.c */
+
+/* The kernels of an instruction set, for each dtype (vector/isa.h). */
+struct pen_vector_kernels;
+extern struct pen_instruction_set {
+  const char *name;
+  const struct pen_vector_kernels *f32, *bf16;
+} pen_instruction_set; /* the one in use; "baseline" until another is chosen */
+
+/* Chooses the best set that this CPU supports, or the one that PEN_ISA names (baseline, avx2,
+ * avx512, avx512bf16); an unknown or unsupported name is ignored. */
+void pen_instruction_set_choose(void);
+
+/* to[i] = from[i], exact or rounded to nearest even, for `rows` rows of `width` elements whose
+ * starts are `to_row` and `from_row` elements apart. */
+void pen_bf16_rows_to_f32(float *to, size_t to_row, const uint16_t *from, size_t from_row,
+                          size_t rows, size_t width);
+void pen_f32_rows_to_bf16(uint16_t *to, size_t to_row, const float *from, size_t from_row,
+                          size_t rows, size_t width);
+
+/* Matrix products. */
+
+/* A matrix of f32 or bf16: element (i, j) is at[i * row + j] or, transposed, at[j * row + i]. */
 struct pen_factor {
   const void *at;
   size_t row;
   int transposed;
 };
 
-/* Where a product goes as bf16: result = what the factors make + addend + bias, rounded once. The
- * latter two may be null; the addend may lie in the result's place. */
+/* A bf16 result: result = product + addend + bias, rounded once. `addend` and `bias` may be null;
+ * `addend` may be the result. */
 struct pen_rounding {
   const uint16_t *addend;
   const float *bias;
   uint16_t *result;
 };
 
-/* result[m,n] = left[m,k] right[k,n] + addend[m,n]; the addend may be null, or the result itself.
- * Rows of both are result_row apart. */
+/* result[m,n] = left[m,k] right[k,n] + addend[m,n]. The addend may be null or the result. Rows of
+ * both are result_row elements apart. */
 struct pen_product {
   struct pen_factor left, right;
   const float *addend;
   float *result;
-  struct pen_rounding rounded; /* of factors of bf16: its result given, the product goes there
-                                  instead, rows likewise apart */
+  struct pen_rounding rounded; /* bf16 factors: if rounded.result is set, the product goes there
+                                  instead, with rows result_row apart */
   size_t result_row, m, n, k;
-  float *workspace; /* 64-byte aligned; of the size that ops.def says */
+  float *workspace; /* 64-byte aligned; ops.def gives its size */
 };
 typedef void pen_multiply(const struct pen_product *product);
 
-/* matmul.c */
+/* The dims of LINEAR, AFFINE, their _DX and their _DW. */
+struct pen_product_dims {
+  size_t rows, in, out;
+};
+static inline struct pen_product_dims pen_product_dims(const struct pen_call *call) {
+  return (struct pen_product_dims){(size_t)call->dim[0], (size_t)call->dim[1],
+                                   (size_t)call->dim[2]};
+}
 
-/* Readies products by `own`, or by the library where that is null. Returns who multiplies, static
- * storage; null without memory for the library's buffers. */
+/* matmul.c: f32 */
+
+/* Selects the function for products: `own`, or the BLAS library if it is null. Returns its name,
+ * static storage; null: no memory for the library's buffers. */
 const char *pen_matmul_open(pen_multiply *own);
-extern pen_multiply *pen_multiply_f32; /* valid after it */
+extern pen_multiply *pen_multiply_f32; /* valid after pen_matmul_open() */
 pen_kernel pen_linear, pen_linear_dx, pen_linear_dw, pen_affine, pen_affine_dx, pen_affine_dw;
 
-/* product_bf16.c: the same with factors of bf16 */
+/* product_bf16.c: bf16 factors */
 
-enum { PEN_NCCL_ROUNDS_DEPTH = 2 * PEN_PRODUCT_DEPTH };
+enum { PEN_PAIR_DEPTH = 2 * PEN_PRODUCT_DEPTH };
 
-/* Readies them by `pairs`, which multiplies factors of bf16, with a k of at most
- * PEN_NCCL_ROUNDS_DEPTH where it rounds; null: factors are widened, and multiplied by
- * pen_multiply_f32. */
+/* Selects the function for products of bf16: `pairs`, whose k is at most PEN_PAIR_DEPTH if it
+ * rounds; null: factors are converted to f32 and multiplied by pen_multiply_f32. */
 void pen_products_bf16_open(pen_multiply *pairs);
 pen_kernel pen_linear_bf16, pen_linear_dx_bf16, pen_linear_dw_bf16, pen_affine_bf16,
     pen_affine_dx_bf16, pen_affine_dw_bf16;
 
-/* tables.c */
-pen_kernel pen_rope_table, pen_embedding, pen_embedding_bf16, pen_split, pen_split_bf16,
-    pen_split_dx, pen_split_dx_bf16;
+/* open.c: prepares an op if it is a matrix product; returns call->prepared, may be null. */
+void *pen_cpu_prepare_product(enum pen_op_kind kind, enum pen_dtype dtype,
+                              const int64_t dim[PEN_DIMS_MAX]);
 
-/* open.c: to[i] = from[i] exactly, `rows` rows of `width`, `to_row` and `from_row` elements apart
- */
-void pen_bf16_rows_to_f32(float *to, size_t to_row, const uint16_t *from, size_t from_row,
-                          size_t rows, size_t width);
-void pen_f32_rows_to_bf16(uint16_t *to, size_t to_row, const float *from, size_t from_row,
-                          size_t rows, size_t width);
+/* rope_table.c, embedding_split.c */
+pen_kernel pen_rope_table;
+pen_kernel pen_embedding, pen_embedding_bf16, pen_split, pen_split_bf16, pen_split_dx,
+    pen_split_dx_bf16;
 
 #endif

@@ -4,14 +4,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "kernels/cpu/cpu.h"
 #include "kernels/device.h"
+#include "kernels/head_loss.h"
 
 static const char *error_text;
 
 static int count(void) { return 1; }
 
 static const char *open_cpu(int number) {
-  const char *line = number == 0 ? pen_kernels_open(1) : NULL;
+  const char *line = number == 0 ? pen_kernels_open() : NULL;
   if (line == NULL)
     error_text =
         number == 0 ? "no memory for the buffers of matrix products" : "the CPU is device 0";
@@ -167,6 +169,15 @@ static void clip_scale(struct pen_adamw *settings, const struct pen_adamw *base,
 static void sum_arrays(float *y, const float *const *x, size_t arrays, size_t count, void *stream) {
   (void)stream;
   pen_sum_arrays(y, x, arrays, count);
+}
+
+/* OpenBLAS, where it is used, has its buffer since pen_kernels_open(); other kernels need only
+ * call->workspace. */
+void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
+                          const int64_t dim[PEN_DIMS_MAX], const double real[PEN_REALS_MAX]) {
+  (void)real;
+  return pen_is_head_loss(kind) ? pen_head_loss_prepare(&pen_cpu, kind, dtype, dim)
+                                : pen_cpu_prepare_product(kind, dtype, dim);
 }
 
 const struct pen_device pen_cpu = {

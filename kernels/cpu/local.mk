@@ -2,6 +2,8 @@
 libkernels_a_SOURCES += \
   %reldir%/cpu.h \
   %reldir%/device.c \
+  %reldir%/embedding_split.c \
+  %reldir%/instruction_set.c \
   %reldir%/matmul.c \
   %reldir%/onednn.c \
   %reldir%/onednn.h \

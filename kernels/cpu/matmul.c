@@ -83,14 +83,6 @@ const char *pen_matmul_open(pen_multiply *own) {
   return name;
 }
 
-struct sizes {
-  size_t rows, in, out;
-};
-
-static struct sizes sizes_of(const struct pen_call *call) {
-  return (struct sizes){(size_t)call->dim[0], (size_t)call->dim[1], (size_t)call->dim[2]};
-}
-
 static void multiply(const struct pen_call *call, struct pen_factor left, struct pen_factor right,
                      const float *addend, float *result, size_t m, size_t n, size_t k) {
   const struct pen_product p = {.left = left,
@@ -107,7 +99,7 @@ static void multiply(const struct pen_call *call, struct pen_factor left, struct
 
 /* y[rows,out] = x[rows,in] w[out,in]^T + a */
 void pen_linear(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
+  const struct pen_product_dims s = pen_product_dims(call);
   multiply(call, (struct pen_factor){call->operand[0], s.in, 0},
            (struct pen_factor){call->operand[1], s.in, 1}, call->operand[2], call->operand[3],
            s.rows, s.out, s.in);
@@ -115,7 +107,7 @@ void pen_linear(const struct pen_call *call) {
 
 /* dx[rows,in] = dy[rows,out] w[out,in] + a */
 void pen_linear_dx(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
+  const struct pen_product_dims s = pen_product_dims(call);
   multiply(call, (struct pen_factor){call->operand[0], s.out, 0},
            (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[3],
            s.rows, s.in, s.out);
@@ -123,7 +115,7 @@ void pen_linear_dx(const struct pen_call *call) {
 
 /* dw[out,in] += dy[rows,out]^T x[rows,in] */
 void pen_linear_dw(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
+  const struct pen_product_dims s = pen_product_dims(call);
   multiply(call, (struct pen_factor){call->operand[0], s.out, 1},
            (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[2],
            s.out, s.in, s.rows);
@@ -132,7 +124,7 @@ void pen_linear_dw(const struct pen_call *call) {
 /* The same three with a weight that stands the other way round, w[in,out], and a bias: y = x w + a
  * + bias */
 void pen_affine(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
+  const struct pen_product_dims s = pen_product_dims(call);
   const float *bias = call->operand[2], *a = call->operand[3];
   float *y = call->operand[4];
   for (size_t r = 0, at = 0; r < s.rows; r++)
@@ -143,7 +135,7 @@ void pen_affine(const struct pen_call *call) {
 
 /* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
 void pen_affine_dx(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
+  const struct pen_product_dims s = pen_product_dims(call);
   multiply(call, (struct pen_factor){call->operand[0], s.out, 0},
            (struct pen_factor){call->operand[1], s.out, 1}, call->operand[2], call->operand[3],
            s.rows, s.in, s.out);
@@ -151,7 +143,7 @@ void pen_affine_dx(const struct pen_call *call) {
 
 /* dw[in,out] += x[rows,in]^T dy[rows,out] */
 void pen_affine_dw(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
+  const struct pen_product_dims s = pen_product_dims(call);
   multiply(call, (struct pen_factor){call->operand[1], s.in, 1},
            (struct pen_factor){call->operand[0], s.out, 0}, call->operand[2], call->operand[2],
            s.in, s.out, s.rows);

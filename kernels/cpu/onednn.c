@@ -111,8 +111,8 @@ static const struct geometry geometries[PRODUCTS] = {
 
 enum { PLAIN, ADDED, VARIANTS };
 
-struct product {
-  struct product *next;
+struct onednn_product {
+  struct onednn_product *next;
   const struct geometry *geometry;
   enum pen_dtype dtype;
   int64_t dim[SIZES];
@@ -123,7 +123,7 @@ struct product {
   pen_kernel *otherwise; /* null: the library does it */
 };
 
-static struct product *products;
+static struct onednn_product *products;
 
 static const struct geometry *geometry_of(enum pen_op_kind kind) {
   for (int i = 0; i < PRODUCTS; i++)
@@ -142,7 +142,7 @@ static int make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *desc) {
   return library.dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE) == dnnl_success;
 }
 
-static int describe_all(struct product *p) {
+static int describe_all(struct onednn_product *p) {
   const struct geometry *g = p->geometry;
   const int64_t m = p->dim[g->m], n = p->dim[g->n], k = p->dim[g->k];
   const dnnl_data_type_t type = p->dtype == PEN_BF16 ? dnnl_bf16 : dnnl_f32;
@@ -164,7 +164,8 @@ static void grow_scratchpad(size_t bytes) {
         "its scratchpad");
 }
 
-static int make_primitive(struct product *p, int variant, const_dnnl_primitive_attr_t attributes) {
+static int make_primitive(struct onednn_product *p, int variant,
+                          const_dnnl_primitive_attr_t attributes) {
   dnnl_matmul_desc_t desc;
   dnnl_primitive_desc_t chosen;
   if (library.dnnl_matmul_desc_init(&desc, &p->left_desc, &p->right_desc,
@@ -181,7 +182,7 @@ static int make_primitive(struct product *p, int variant, const_dnnl_primitive_a
   return good;
 }
 
-static int make_variant(struct product *p, int variant) {
+static int make_variant(struct onednn_product *p, int variant) {
   dnnl_primitive_attr_t attributes;
   dnnl_post_ops_t sum;
   if (library.dnnl_primitive_attr_create(&attributes) != dnnl_success) return 0;
@@ -202,12 +203,12 @@ static int make_variant(struct product *p, int variant) {
 
 void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
                          const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise) {
-  for (struct product *p = products; p != NULL; p = p->next)
+  for (struct onednn_product *p = products; p != NULL; p = p->next)
     if (p->geometry->kind == kind && p->dtype == dtype && memcmp(p->dim, dim, sizeof p->dim) == 0)
       return p;
-  struct product *p = calloc(1, sizeof *p);
+  struct onednn_product *p = calloc(1, sizeof *p);
   check(p != NULL ? dnnl_success : dnnl_out_of_memory, "a product's descriptors");
-  *p = (struct product){
+  *p = (struct onednn_product){
       .geometry = geometry_of(kind), .dtype = dtype, .dim = {dim[ROWS], dim[IN], dim[OUT]}};
   if (!describe_all(p) || !(p->geometry->adds || make_variant(p, PLAIN)) ||
       !make_variant(p, ADDED)) {
@@ -225,7 +226,7 @@ static void point(dnnl_memory_t memory, void *at) {
 }
 
 void pen_onednn_product(const struct pen_call *call) {
-  const struct product *p = call->prepared;
+  const struct onednn_product *p = call->prepared;
   const struct geometry *g = p->geometry;
   if (p->otherwise) {
     p->otherwise(call);

@@ -23,7 +23,7 @@ struct panel {
 };
 
 /* result[m,n] = left right + addend + bias, rounded; or, where `sum` is given, added to that. */
-struct product {
+struct bf16_product {
   struct pen_factor left, right;
   struct pen_rounding rounded;
   float *sum;
@@ -34,7 +34,7 @@ struct product {
 };
 
 /* A block of the result: rows i .. i + m, columns j .. j + n. */
-struct block {
+struct result_block {
   size_t i, j, m, n;
 };
 
@@ -47,10 +47,10 @@ static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 /* The next address that a tensor may have. */
 static float *aligned(float *at) { return (float *)pen_aligned((uintptr_t)at); }
 
-static struct product start(const struct pen_call *call, struct pen_factor left,
-                            struct pen_factor right, size_t m, size_t n, size_t k) {
+static struct bf16_product start(const struct pen_call *call, struct pen_factor left,
+                                 struct pen_factor right, size_t m, size_t n, size_t k) {
   const size_t side = PEN_PRODUCT_BLOCK;
-  struct product p = {
+  struct bf16_product p = {
       .left = left, .right = right, .m = m, .n = n, .k = k, .workspace = call->workspace};
   p.left_panel.at = p.workspace;
   p.right_panel.at = p.left_panel.at + least(m, side) * least(k, side);
@@ -72,7 +72,7 @@ static size_t widen(struct panel *panel, const struct pen_factor *f, size_t firs
 }
 
 /* Puts what is added to a block into its panel; returns whether there is anything. */
-static int begin(const struct product *p, const struct block *b) {
+static int begin(const struct bf16_product *p, const struct result_block *b) {
   const struct pen_rounding *to = &p->rounded;
   if (to->addend)
     pen_bf16_rows_to_f32(p->result_panel, b->n, to->addend + b->i * p->n + b->j, p->n, b->m, b->n);
@@ -84,7 +84,8 @@ static int begin(const struct product *p, const struct block *b) {
 }
 
 /* The sums of a block, in f32: added to what is at c, or, where that is nothing yet, put there. */
-static void sum_pairs(struct product *p, const struct block *b, float *c, size_t c_row, int adds) {
+static void sum_pairs(struct bf16_product *p, const struct result_block *b, float *c, size_t c_row,
+                      int adds) {
   const struct pen_factor *l = &p->left, *r = &p->right;
   const struct pen_product block = {
       .left = {(const uint16_t *)l->at + (l->transposed ? b->i : b->i * l->row), l->row,
@@ -101,8 +102,8 @@ static void sum_pairs(struct product *p, const struct block *b, float *c, size_t
   pairs(&block);
 }
 
-static void sum_widened(struct product *p, const struct block *b, float *c, size_t c_row,
-                        int adds) {
+static void sum_widened(struct bf16_product *p, const struct result_block *b, float *c,
+                        size_t c_row, int adds) {
   for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, adds = 1) {
     const size_t depth = least(p->k - k, PEN_PRODUCT_BLOCK);
     const size_t left_row = widen(&p->left_panel, &p->left, b->i, k, b->m, depth);
@@ -120,7 +121,7 @@ static void sum_widened(struct product *p, const struct block *b, float *c, size
   }
 }
 
-static void multiply_block(struct product *p, const struct block *b) {
+static void multiply_block(struct bf16_product *p, const struct result_block *b) {
   float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
   const size_t c_row = p->sum ? p->n : b->n;
   const int adds = p->sum || begin(p, b);
@@ -131,8 +132,8 @@ static void multiply_block(struct product *p, const struct block *b) {
 }
 
 /* An addend may lie in the result's place: a block of it is read before that block is written. */
-static void multiply(struct product *p) {
-  if (pairs && (p->sum || p->k <= PEN_NCCL_ROUNDS_DEPTH)) {
+static void multiply(struct bf16_product *p) {
+  if (pairs && (p->sum || p->k <= PEN_PAIR_DEPTH)) {
     pairs(&(struct pen_product){.left = p->left,
                                 .right = p->right,
                                 .addend = p->sum,
@@ -147,50 +148,46 @@ static void multiply(struct product *p) {
   }
   for (size_t j = 0; j < p->n; j += PEN_PRODUCT_BLOCK)
     for (size_t i = 0; i < p->m; i += PEN_PRODUCT_BLOCK)
-      multiply_block(p, &(struct block){i, j, least(p->m - i, PEN_PRODUCT_BLOCK),
-                                        least(p->n - j, PEN_PRODUCT_BLOCK)});
-}
-
-struct sizes {
-  size_t rows, in, out;
-};
-
-static struct sizes sizes_of(const struct pen_call *call) {
-  return (struct sizes){(size_t)call->dim[0], (size_t)call->dim[1], (size_t)call->dim[2]};
+      multiply_block(p, &(struct result_block){i, j, least(p->m - i, PEN_PRODUCT_BLOCK),
+                                               least(p->n - j, PEN_PRODUCT_BLOCK)});
 }
 
 /* y[rows,out] = x[rows,in] w[out,in]^T + a */
 void pen_linear_bf16(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){call->operand[0], s.in, 0},
-                           (struct pen_factor){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      start(call, (struct pen_factor){call->operand[0], s.in, 0},
+            (struct pen_factor){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
 
 /* dx[rows,in] = dy[rows,out] w[out,in] + a */
 void pen_linear_dx_bf16(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){call->operand[0], s.out, 0},
-                           (struct pen_factor){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      start(call, (struct pen_factor){call->operand[0], s.out, 0},
+            (struct pen_factor){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
 
 /* dw[out,in] += dy[rows,out]^T x[rows,in] */
 void pen_linear_dw_bf16(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){call->operand[0], s.out, 1},
-                           (struct pen_factor){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      start(call, (struct pen_factor){call->operand[0], s.out, 1},
+            (struct pen_factor){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
   p.sum = call->operand[2];
   multiply(&p);
 }
 
 /* y[rows,out] = x[rows,in] w[in,out] + (a + bias) */
 void pen_affine_bf16(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){call->operand[0], s.in, 0},
-                           (struct pen_factor){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      start(call, (struct pen_factor){call->operand[0], s.in, 0},
+            (struct pen_factor){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
   p.rounded.bias = call->operand[2], p.rounded.addend = call->operand[3],
   p.rounded.result = call->operand[4];
   multiply(&p);
@@ -198,18 +195,20 @@ void pen_affine_bf16(const struct pen_call *call) {
 
 /* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
 void pen_affine_dx_bf16(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){call->operand[0], s.out, 0},
-                           (struct pen_factor){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      start(call, (struct pen_factor){call->operand[0], s.out, 0},
+            (struct pen_factor){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
   multiply(&p);
 }
 
 /* dw[in,out] += x[rows,in]^T dy[rows,out] */
 void pen_affine_dw_bf16(const struct pen_call *call) {
-  const struct sizes s = sizes_of(call);
-  struct product p = start(call, (struct pen_factor){call->operand[1], s.in, 1},
-                           (struct pen_factor){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
+  const struct pen_product_dims s = pen_product_dims(call);
+  struct bf16_product p =
+      start(call, (struct pen_factor){call->operand[1], s.in, 1},
+            (struct pen_factor){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
   p.sum = call->operand[2];
   multiply(&p);
 }

@@ -28,7 +28,7 @@ __device__ inline factors settle(const struct pen_adamw *s, double weight_decay)
           (float)s->epsilon};
 }
 
-struct step {
+struct adamw_tensors {
   float *parameter, *gradient, *exp_avg, *exp_avg_sq;
   bf16 *copy; /* or null */
   template <int N>
@@ -57,7 +57,7 @@ struct step {
 };
 
 __global__ void __launch_bounds__(THREADS)
-    adamw(step op, int64_t count, const struct pen_adamw *settings, double weight_decay) {
+    adamw(adamw_tensors op, int64_t count, const struct pen_adamw *settings, double weight_decay) {
   __shared__ factors shared;
   if (threadIdx.x == 0) shared = settle(settings, weight_decay);
   __syncthreads();
@@ -81,7 +81,7 @@ void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, floa
                          double weight_decay, void *stream) {
   if (count == 0) return;
   const int64_t blocks = ceiling((int64_t)count, 4 * THREADS);
-  const step op = {parameter, gradient, exp_avg, exp_avg_sq, copy};
+  const adamw_tensors op = {parameter, gradient, exp_avg, exp_avg_sq, copy};
   PEN_LAUNCH(adamw, dim3((unsigned)(blocks < BLOCKS_MAX ? blocks : BLOCKS_MAX)), dim3(THREADS), 0,
              stream, op, (int64_t)count, settings, weight_decay);
 }

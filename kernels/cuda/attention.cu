@@ -15,7 +15,7 @@ enum { R = 4, QUERIES = SIDE * R, C = 2, KEYS = SIDE * C, CHANCE_STRIDE = KEYS +
 /* What a thread carries along for its R queries: sum over this thread's columns alone until the
  * end. */
 template <int D>
-struct carried {
+struct carried_f32 {
   float output[R][D / SIDE], most[R], sum[R];
   int first[R]; /* key that it sees */
 };
@@ -36,7 +36,7 @@ __device__ inline float half_warp_sum(float x) {
 /* Scores become chances e^(score - the row's maximum). A row that has seen no key yet has the
  * maximum -infinity. */
 template <int D>
-__device__ inline void soften(carried<D> &carry, float scores[R][C], float *chance, float scale,
+__device__ inline void soften(carried_f32<D> &carry, float scores[R][C], float *chance, float scale,
                               int first_key, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
@@ -65,7 +65,7 @@ __device__ inline void soften(carried<D> &carry, float scores[R][C], float *chan
 }
 
 template <int D>
-__device__ inline void finish(const carried<D> &carry, float *o, float *lse,
+__device__ inline void finish(const carried_f32<D> &carry, float *o, float *lse,
                               const attention_shape &s, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(THREADS)
   const int past =
       first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
   const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
-  carried<D> carry = {};
+  carried_f32<D> carry = {};
 #pragma unroll
   for (int r = 0; r < R; r++) {
     carry.most[r] = -INFINITY;
@@ -125,20 +125,20 @@ __global__ void __launch_bounds__(THREADS)
 typedef void attend_kernel(float *, float *, const float *, const float *, const float *,
                            const int32_t *, attention_shape);
 
-const struct variant {
+const struct attention_variant {
   attend_kernel *kernel;
   int head_dim;
 } variants[] = {{attend<32>, 32}, {attend<64>, 64}, {attend<128>, 128}, {attend<256>, 256}};
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-size_t shared_bytes(const variant &v) {
+size_t shared_bytes(const attention_variant &v) {
   return (size_t)((QUERIES + 2 * KEYS) * (v.head_dim + 4) + QUERIES * CHANCE_STRIDE) *
          sizeof(float);
 }
 
 /* Null: head_dim is too large. */
-const variant *choose(int64_t head_dim) {
-  for (const variant &v : variants)
+const attention_variant *choose(int64_t head_dim) {
+  for (const attention_variant &v : variants)
     if (v.head_dim >= head_dim) return &v;
   return NULL;
 }
@@ -147,18 +147,18 @@ const variant *choose(int64_t head_dim) {
 
 void pen_cuda_attention_open(void) {
   for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel,
-                   shared_bytes(variants[i]));
+    pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)variants[i].kernel,
+                          shared_bytes(variants[i]));
 }
 
 size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  const variant *const chosen = choose(dim[4]);
+  const attention_variant *const chosen = choose(dim[4]);
   return chosen == NULL ? 0 : shared_bytes(*chosen);
 }
 
 void pen_cuda_attention(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *const chosen = choose(dim[4]);
+  const attention_variant *const chosen = choose(dim[4]);
   if (chosen == NULL) {
     pen_cuda_note_text("ATTENTION", "head_dim must be at most 256");
     return;

@@ -20,7 +20,7 @@ enum { WARPS = 4, BLOCK = WARPS * WARP };
 
 /* What a warp carries along for its 16 M queries. */
 template <int D, int M>
-struct carried {
+struct carried_bf16 {
   float output[M][D / 8][4];
   float most[M][2],
       sum[M][2]; /* of lane's rows g and g + 8; sum: of this lane's columns alone until the end */
@@ -43,7 +43,7 @@ __device__ inline void mask(float scores[M][KEYS / 8][4], const HIDES &hides) {
 /* Scores become e^(score - the row's maximum); what was gathered before is scaled down where the
  * maximum has grown. */
 template <int D, int M, int KEYS>
-__device__ inline void soften(carried<D, M> &c, float scores[M][KEYS / 8][4], float scale) {
+__device__ inline void soften(carried_bf16<D, M> &c, float scores[M][KEYS / 8][4], float scale) {
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
@@ -77,8 +77,8 @@ __device__ inline void soften(carried<D, M> &c, float scores[M][KEYS / 8][4], fl
 
 /* Divides by the sums and writes o and lse of the rows that there are. */
 template <int D, int M>
-__device__ inline void finish(const carried<D, M> &c, bf16 *o, float *lse, const attention_shape &s,
-                              int first_query) {
+__device__ inline void finish(const carried_bf16<D, M> &c, bf16 *o, float *lse,
+                              const attention_shape &s, int first_query) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -124,7 +124,7 @@ __global__ void __launch_bounds__(BLOCK)
   const int begin = first_seen(begins, first_query, s.sequence) / KEYS * KEYS;
   const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
                                     s.sequence); /* of this warp's queries */
-  carried<D, M> carry = {};
+  carried_bf16<D, M> carry = {};
 #pragma unroll
   for (int m = 0; m < M; m++) carry.most[m][0] = carry.most[m][1] = -INFINITY;
   copy_tile<D, QUERIES, BLOCK>(q_tile, q, s.q_row, s.sequence - first_query, s.head_dim);
@@ -178,7 +178,7 @@ typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf
                            const int32_t *, attention_shape);
 
 /* Of what head_dim is at most; 32 queries a warp where registers hold them. */
-const struct variant {
+const struct attention_bf16_variant {
   attend_kernel *kernel;
   int head_dim, queries, keys;
 } variants[] = {
@@ -189,13 +189,13 @@ const struct variant {
 };
 enum { VARIANTS = sizeof variants / sizeof *variants };
 
-size_t shared_bytes(const variant &v) {
+size_t shared_bytes(const attention_bf16_variant &v) {
   return (size_t)((v.queries + 2 * v.keys) * (v.head_dim + 8)) * sizeof(bf16);
 }
 
 /* Null: head_dim is too large. */
-const variant *choose(int64_t head_dim) {
-  for (const variant &v : variants)
+const attention_bf16_variant *choose(int64_t head_dim) {
+  for (const attention_bf16_variant &v : variants)
     if (v.head_dim >= head_dim) return &v;
   return NULL;
 }
@@ -204,18 +204,18 @@ const variant *choose(int64_t head_dim) {
 
 void pen_cuda_attention_bf16_open(void) {
   for (int i = 0; i < VARIANTS; i++)
-    pen_cuda_grant("shared memory for ATTENTION", (const void *)variants[i].kernel,
-                   shared_bytes(variants[i]));
+    pen_cuda_allow_shared("shared memory for ATTENTION", (const void *)variants[i].kernel,
+                          shared_bytes(variants[i]));
 }
 
 size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  const variant *const chosen = choose(dim[4]);
+  const attention_bf16_variant *const chosen = choose(dim[4]);
   return chosen == NULL ? 0 : shared_bytes(*chosen);
 }
 
 void pen_cuda_attention_bf16(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *const chosen = choose(dim[4]);
+  const attention_bf16_variant *const chosen = choose(dim[4]);
   if (chosen == NULL || dim[4] % 8 != 0) {
     pen_cuda_note_text("ATTENTION over bf16", "head_dim must be a multiple of 8, at most 128");
     return;

@@ -16,33 +16,34 @@ struct operands {
 /* The walk of one block: each step is a head and the first row of the rows that walk. Keys begin
  * with the first that the first standing query sees; queries end where none sees the last standing
  * key any more: starts rise, so that a search by halves finds it. */
-template <int STAND, int WALK, bool KEYS_STAND>
-struct walk {
-  struct place {
+template <int OUTER, int INNER, bool KEYS_OUTER>
+struct inner_loop {
+  struct step_place {
     int head, row;
   };
-  place first; /* its head: of the group, or the block's own */
+  step_place first; /* its head: of the group, or the block's own */
   int past, steps;
-  __device__ walk(const attention_shape &s, const int32_t *starts, int first_row) {
-    first.head = (int)blockIdx.x * (KEYS_STAND ? s.group : 1);
-    first.row = (KEYS_STAND ? first_row : first_seen(starts, first_row, s.sequence)) / WALK * WALK;
-    past = KEYS_STAND || first_row + STAND > s.sequence ? s.sequence : first_row + STAND;
-    int blocks = (past - first.row + WALK - 1) / WALK;
-    if (KEYS_STAND && starts) {
+  __device__ inner_loop(const attention_shape &s, const int32_t *starts, int first_row) {
+    first.head = (int)blockIdx.x * (KEYS_OUTER ? s.group : 1);
+    first.row =
+        (KEYS_OUTER ? first_row : first_seen(starts, first_row, s.sequence)) / INNER * INNER;
+    past = KEYS_OUTER || first_row + OUTER > s.sequence ? s.sequence : first_row + OUTER;
+    int blocks = (past - first.row + INNER - 1) / INNER;
+    if (KEYS_OUTER && starts) {
       int past_last = blocks;
       for (blocks = 1; blocks < past_last;) { /* the first sees; from past_last on none does */
         const int middle = blocks + (past_last - blocks) / 2;
-        if (starts[first.row + middle * WALK] < first_row + STAND)
+        if (starts[first.row + middle * INNER] < first_row + OUTER)
           blocks = middle + 1;
         else
           past_last = middle;
       }
-      past = first.row + blocks * WALK;
+      past = first.row + blocks * INNER;
     }
-    steps = KEYS_STAND ? s.group * blocks : blocks;
+    steps = KEYS_OUTER ? s.group * blocks : blocks;
   }
-  __device__ place after(place at) const {
-    if (!KEYS_STAND || at.row + WALK < past) return {at.head, at.row + WALK};
+  __device__ step_place after(step_place at) const {
+    if (!KEYS_OUTER || at.row + INNER < past) return {at.head, at.row + INNER};
     return {at.head + 1, first.row};
   }
 };

@@ -27,9 +27,9 @@ enum { WARPS = 4, BLOCK = WARPS * WARP };
 
 /* Of the query of a lane's element (m, n, i), its row's where queries stand, its column's where
  * they walk: `at` is where the lane's first is. */
-template <bool KEYS_STAND>
+template <bool KEYS_OUTER>
 __device__ inline float of_query(const float *at, int m, int n, int i) {
-  if (!KEYS_STAND) return at[m * 16 + i / 2 * 8];
+  if (!KEYS_OUTER) return at[m * 16 + i / 2 * 8];
   const float2 two = *(const float2 *)(at + n * 8);
   return i % 2 ? two.y : two.x;
 }
@@ -47,23 +47,23 @@ __device__ inline void each_element(const BODY &body) {
 
 /* p becomes 0 where the query does not see the key. Rows and columns count from the first standing
  * and the first walking row on. */
-template <int M, int WALK, bool KEYS_STAND>
-__device__ inline void hide(float p[M][WALK / 8][4], const int32_t *begins, int sequence,
-                            int standing, int walking) {
-  const int lane = (int)threadIdx.x % WARP, row = standing + lane / 4,
-            column = walking + lane % 4 * 2;
-  const int behind = KEYS_STAND
+template <int M, int INNER, bool KEYS_OUTER>
+__device__ inline void hide(float p[M][INNER / 8][4], const int32_t *begins, int sequence,
+                            int outer_row, int inner_row) {
+  const int lane = (int)threadIdx.x % WARP, row = outer_row + lane / 4,
+            column = inner_row + lane % 4 * 2;
+  const int behind = KEYS_OUTER
                          ? row - column
                          : column - row; /* so far is the key behind the query, for element 0 */
-  each_element<M, WALK>([&](int m, int n, int i) {
+  each_element<M, INNER>([&](int m, int n, int i) {
     const int down = m * 16 + i / 2 * 8, right = n * 8 + i % 2;
-    if (behind + (KEYS_STAND ? down - right : right - down) > 0) p[m][n][i] = 0;
+    if (behind + (KEYS_OUTER ? down - right : right - down) > 0) p[m][n][i] = 0;
   });
   if (begins)
-    each_element<M, WALK>([&](int m, int n, int i) {
+    each_element<M, INNER>([&](int m, int n, int i) {
       const int at_row = row + m * 16 + i / 2 * 8, at_column = column + n * 8 + i % 2,
-                query = KEYS_STAND ? at_column : at_row;
-      if ((KEYS_STAND ? at_row : at_column) < begins[query < sequence ? query : sequence - 1])
+                query = KEYS_OUTER ? at_column : at_row;
+      if ((KEYS_OUTER ? at_row : at_column) < begins[query < sequence ? query : sequence - 1])
         p[m][n][i] = 0;
     });
 }
@@ -88,68 +88,68 @@ __device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[M][D / 8][
 
 /* One warp's share of a step: its 16 M rows of the tiles that stand against all that walk. dv is
  * added to where keys stand. */
-template <int D, int M, int WALK, bool KEYS_STAND, class HIDE>
+template <int D, int M, int INNER, bool KEYS_OUTER, class HIDE>
 __device__ inline void add_step(float dk_or_dq[M][D / 8][4], float dv[M][D / 8][4],
-                                const tile_of<D> stand[2], const tile_of<D> walking[2],
+                                const tile_of<D> outer[2], const tile_of<D> inner[2],
                                 const float *lse, const float *delta, int own_row, float scale,
                                 const HIDE &hide) {
-  float p[M][WALK / 8][4] = {}, slopes[M][WALK / 8][4];
-  add_transposed<D, M, WALK>(p, stand[0], walking[0], own_row);
-  each_element<M, WALK>([&](int m, int n, int i) {
-    p[m][n][i] = power_of_two(fmaf(p[m][n][i], scale, -of_query<KEYS_STAND>(lse, m, n, i)));
+  float p[M][INNER / 8][4] = {}, slopes[M][INNER / 8][4];
+  add_transposed<D, M, INNER>(p, outer[0], inner[0], own_row);
+  each_element<M, INNER>([&](int m, int n, int i) {
+    p[m][n][i] = power_of_two(fmaf(p[m][n][i], scale, -of_query<KEYS_OUTER>(lse, m, n, i)));
   });
   hide(p);
-  if (KEYS_STAND) add_products<D, M, WALK>(dv, p, walking[1]);
-  each_element<M, WALK>(
-      [&](int m, int n, int i) { slopes[m][n][i] = -of_query<KEYS_STAND>(delta, m, n, i); });
-  add_transposed<D, M, WALK>(slopes, stand[1], walking[1], own_row);
-  each_element<M, WALK>([&](int m, int n, int i) { slopes[m][n][i] *= p[m][n][i]; });
-  add_products<D, M, WALK>(dk_or_dq, slopes, walking[0]);
+  if (KEYS_OUTER) add_products<D, M, INNER>(dv, p, inner[1]);
+  each_element<M, INNER>(
+      [&](int m, int n, int i) { slopes[m][n][i] = -of_query<KEYS_OUTER>(delta, m, n, i); });
+  add_transposed<D, M, INNER>(slopes, outer[1], inner[1], own_row);
+  each_element<M, INNER>([&](int m, int n, int i) { slopes[m][n][i] *= p[m][n][i]; });
+  add_products<D, M, INNER>(dk_or_dq, slopes, inner[0]);
 }
 
-template <int D, int M, int WALK, bool KEYS_STAND>
+template <int D, int M, int INNER, bool KEYS_OUTER>
 __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attention_shape s) {
   enum {
     STRIDE = tile_of<D>::STRIDE,
-    STAND = WARPS * 16 * M,
-    STATISTICS = KEYS_STAND ? WALK : STAND
+    OUTER = WARPS * 16 * M,
+    STATISTICS = KEYS_OUTER ? INNER : OUTER
   };
   PEN_SHARED(shared);
-  bf16 *const standing = (bf16 *)shared;
-  const tile_of<D> stand[2] = {{standing}, {standing + STAND * STRIDE}};
-  bf16 *const tiles = standing + 2 * STAND * STRIDE; /* [2 steps][2 tiles][WALK][STRIDE] */
+  bf16 *const outer_tiles = (bf16 *)shared;
+  const tile_of<D> outer[2] = {{outer_tiles}, {outer_tiles + OUTER * STRIDE}};
+  bf16 *const tiles = outer_tiles + 2 * OUTER * STRIDE; /* [2 steps][2 tiles][INNER][STRIDE] */
   float *const statistics =
-      (float *)(tiles + 4 * WALK * STRIDE); /* [2 steps, or one][lse, delta][STATISTICS] */
+      (float *)(tiles + 4 * INNER * STRIDE); /* [2 steps, or one][lse, delta][STATISTICS] */
   const int64_t batch = blockIdx.z;
-  const int first_row = (int)(KEYS_STAND ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * STAND;
+  const int first_row = (int)(KEYS_OUTER ? blockIdx.y : gridDim.y - 1 - blockIdx.y) * OUTER;
   const int thread = (int)threadIdx.x, lane = thread % WARP, own_row = thread / WARP * 16 * M,
             own = first_row + own_row;
   const int32_t *const begins = begins_of(p, s, batch);
-  const walk<STAND, WALK, KEYS_STAND> way(s, begins, first_row);
-  const int kv_head = KEYS_STAND ? (int)blockIdx.x : (int)blockIdx.x / s.group;
+  const inner_loop<OUTER, INNER, KEYS_OUTER> loop(s, begins, first_row);
+  const int kv_head = KEYS_OUTER ? (int)blockIdx.x : (int)blockIdx.x / s.group;
   const int64_t q_from = batch * s.sequence * s.q_row,
                 k_from = batch * s.sequence * s.k_row + kv_head * s.head_dim;
-  const int64_t stand_row = KEYS_STAND ? s.k_row : s.q_row,
-                walk_row = KEYS_STAND ? s.q_row : s.k_row;
-  const int64_t stand_from = (KEYS_STAND ? k_from : q_from + way.first.head * s.head_dim);
+  const int64_t outer_stride = KEYS_OUTER ? s.k_row : s.q_row,
+                inner_stride = KEYS_OUTER ? s.q_row : s.k_row;
+  const int64_t outer_from = (KEYS_OUTER ? k_from : q_from + loop.first.head * s.head_dim);
 
-  auto at = way.first, next = at;
-  const auto start_walk = [&](int step) {
+  auto at = loop.first, next = at;
+  const auto copy_inner = [&](int step) {
     const int64_t from =
-        next.row * walk_row + (KEYS_STAND ? q_from + next.head * s.head_dim : k_from);
-    bf16 *const to = tiles + step % 2 * 2 * WALK * STRIDE;
-    copy_tile<D, WALK, BLOCK>({to}, (KEYS_STAND ? p.q : p.k) + from, walk_row,
-                              s.sequence - next.row, s.head_dim);
-    copy_tile<D, WALK, BLOCK>({to + WALK * STRIDE}, (KEYS_STAND ? p.dout : p.v) + from, walk_row,
-                              s.sequence - next.row, s.head_dim);
+        next.row * inner_stride + (KEYS_OUTER ? q_from + next.head * s.head_dim : k_from);
+    bf16 *const to = tiles + step % 2 * 2 * INNER * STRIDE;
+    copy_tile<D, INNER, BLOCK>({to}, (KEYS_OUTER ? p.q : p.k) + from, inner_stride,
+                               s.sequence - next.row, s.head_dim);
+    copy_tile<D, INNER, BLOCK>({to + INNER * STRIDE}, (KEYS_OUTER ? p.dout : p.v) + from,
+                               inner_stride, s.sequence - next.row, s.head_dim);
     copies_commit();
   };
-  const int64_t stand_at = stand_from + first_row * stand_row;
-  copy_tile<D, STAND, BLOCK>(stand[0], (KEYS_STAND ? p.k : p.q) + stand_at, stand_row,
+  const int64_t outer_at = outer_from + first_row * outer_stride;
+  copy_tile<D, OUTER, BLOCK>(outer[0], (KEYS_OUTER ? p.k : p.q) + outer_at, outer_stride,
                              s.sequence - first_row, s.head_dim);
-  copy_tile<D, STAND, BLOCK>(stand[1], (KEYS_STAND ? p.v : p.dout) + stand_at, stand_row,
+  copy_tile<D, OUTER, BLOCK>(outer[1], (KEYS_OUTER ? p.v : p.dout) + outer_at, outer_stride,
                              s.sequence - first_row, s.head_dim);
-  start_walk(0);
+  copy_inner(0);
 
   const bool keeps = thread < STATISTICS;
   const auto known = [&](int row) {
@@ -159,77 +159,78 @@ __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attenti
     float *const to = statistics + step % 2 * 2 * STATISTICS + thread;
     to[0] = of.lse, to[STATISTICS] = of.delta;
   };
-  if (keeps) keep(0, known(KEYS_STAND ? next.row : first_row));
+  if (keeps) keep(0, known(KEYS_OUTER ? next.row : first_row));
 
   float sum1[M][D / 8][4] = {}, sum2[M][D / 8][4] = {}; /* dk or dq; dv */
-  for (int step = 0; step < way.steps; step++) {
+  for (int step = 0; step < loop.steps; step++) {
     copies_wait<0>();
     __syncthreads(); /* this step's rows are there, and nobody reads the step's before any more */
     statistic of_next = {};
-    if (step + 1 < way.steps) {
-      next = way.after(at);
-      start_walk(step + 1);
-      if (KEYS_STAND && keeps) of_next = known(next.row);
+    if (step + 1 < loop.steps) {
+      next = loop.after(at);
+      copy_inner(step + 1);
+      if (KEYS_OUTER && keeps) of_next = known(next.row);
     }
     /* The keys that this warp meets, and the queries. */
-    const int row = at.row, key = KEYS_STAND ? own : row,
-              key_past = key + (KEYS_STAND ? 16 * M : WALK);
-    const int asks = KEYS_STAND ? row : own, asks_past = asks + (KEYS_STAND ? WALK : 16 * M);
+    const int row = at.row, key = KEYS_OUTER ? own : row,
+              key_past = key + (KEYS_OUTER ? 16 * M : INNER);
+    const int asks = KEYS_OUTER ? row : own, asks_past = asks + (KEYS_OUTER ? INNER : 16 * M);
     const int last = (asks_past < s.sequence ? asks_past : s.sequence) - 1;
     const bool all_seen = key_past - 1 <= asks && key >= first_seen(begins, last, s.sequence);
-    bf16 *const tile = tiles + step % 2 * 2 * WALK * STRIDE;
-    const tile_of<D> walking[2] = {{tile}, {tile + WALK * STRIDE}};
+    bf16 *const tile = tiles + step % 2 * 2 * INNER * STRIDE;
+    const tile_of<D> inner[2] = {{tile}, {tile + INNER * STRIDE}};
     const float *const lse =
-        statistics + (KEYS_STAND ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
-    const auto hide_some = [&](float probable[M][WALK / 8][4]) {
-      if (!all_seen) hide<M, WALK, KEYS_STAND>(probable, begins, s.sequence, own, row);
+        statistics + (KEYS_OUTER ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
+    const auto hide_some = [&](float probable[M][INNER / 8][4]) {
+      if (!all_seen) hide<M, INNER, KEYS_OUTER>(probable, begins, s.sequence, own, row);
     };
     if (key < asks_past)
-      add_step<D, M, WALK, KEYS_STAND>(sum1, sum2, stand, walking, lse, lse + STATISTICS, own_row,
-                                       s.scale * LOG2_E, hide_some);
-    if (KEYS_STAND && keeps) keep(step + 1, of_next);
+      add_step<D, M, INNER, KEYS_OUTER>(sum1, sum2, outer, inner, lse, lse + STATISTICS, own_row,
+                                        s.scale * LOG2_E, hide_some);
+    if (KEYS_OUTER && keeps) keep(step + 1, of_next);
     at = next;
   }
-  write_rows<D, M>((KEYS_STAND ? p.dk : p.dq) + stand_from, stand_row, sum1, own, s, s.scale);
-  if (KEYS_STAND) write_rows<D, M>(p.dv + stand_from, stand_row, sum2, own, s, 1.0f);
+  write_rows<D, M>((KEYS_OUTER ? p.dk : p.dq) + outer_from, outer_stride, sum1, own, s, s.scale);
+  if (KEYS_OUTER) write_rows<D, M>(p.dv + outer_from, outer_stride, sum2, own, s, 1.0f);
 }
 
-struct variant {
+struct attention_dx_bf16_variant {
   void (*kernel)(operands<bf16>, attention_shape);
-  int head_dim, stand;
+  int head_dim, outer_rows;
   size_t shared_bytes;
 };
 
-template <int D, int M, int WALK, bool KEYS_STAND>
-constexpr variant variant_of() {
+template <int D, int M, int INNER, bool KEYS_OUTER>
+constexpr attention_dx_bf16_variant variant_of() {
   enum {
-    STAND = WARPS * 16 * M,
-    ROWS = 2 * STAND + 4 * WALK,
-    KNOWN = KEYS_STAND ? 2 * WALK : STAND
+    OUTER = WARPS * 16 * M,
+    ROWS = 2 * OUTER + 4 * INNER,
+    KNOWN = KEYS_OUTER ? 2 * INNER : OUTER
   };
-  return {differentiate<D, M, WALK, KEYS_STAND>, D, STAND,
+  return {differentiate<D, M, INNER, KEYS_OUTER>, D, OUTER,
           ROWS * tile_of<D>::STRIDE * sizeof(bf16) + KNOWN * 2 * sizeof(float)};
 }
 
 /* Of what head_dim is at most, large blocks first; as many rows as registers hold. */
-const variant of_keys[] = {variant_of<32, 2, 64, true>(), variant_of<32, 1, 64, true>(),
-                           variant_of<64, 2, 32, true>(), variant_of<64, 1, 64, true>(),
-                           variant_of<96, 1, 64, true>(), variant_of<128, 1, 48, true>()};
-const variant of_queries[] = {variant_of<32, 2, 64, false>(),  variant_of<32, 1, 64, false>(),
-                              variant_of<64, 2, 48, false>(),  variant_of<64, 1, 64, false>(),
-                              variant_of<96, 2, 32, false>(),  variant_of<96, 1, 64, false>(),
-                              variant_of<128, 2, 32, false>(), variant_of<128, 1, 48, false>()};
+const attention_dx_bf16_variant of_keys[] = {
+    variant_of<32, 2, 64, true>(), variant_of<32, 1, 64, true>(), variant_of<64, 2, 32, true>(),
+    variant_of<64, 1, 64, true>(), variant_of<96, 1, 64, true>(), variant_of<128, 1, 48, true>()};
+const attention_dx_bf16_variant of_queries[] = {
+    variant_of<32, 2, 64, false>(),  variant_of<32, 1, 64, false>(), variant_of<64, 2, 48, false>(),
+    variant_of<64, 1, 64, false>(),  variant_of<96, 2, 32, false>(), variant_of<96, 1, 64, false>(),
+    variant_of<128, 2, 32, false>(), variant_of<128, 1, 48, false>()};
 
 /* Large blocks read shared memory less, but only where they are more than the two that each
  * processor holds do they keep all busy to the end; and the chip must have their shared memory.
  * Null: head_dim is too large. */
 template <size_t COUNT>
-const variant *choose(const variant (&variants)[COUNT], const int64_t *dim, int64_t heads) {
-  const variant *chosen = NULL;
-  for (const variant &v : variants) {
+const attention_dx_bf16_variant *choose(const attention_dx_bf16_variant (&variants)[COUNT],
+                                        const int64_t *dim, int64_t heads) {
+  const attention_dx_bf16_variant *chosen = NULL;
+  for (const attention_dx_bf16_variant &v : variants) {
     if (v.head_dim < dim[4] || (chosen && chosen->head_dim < v.head_dim)) continue;
     chosen = &v;
-    if (ceiling(dim[1], v.stand) * heads * dim[0] > 2 * pen_cuda_chip.processors &&
+    if (ceiling(dim[1], v.outer_rows) * heads * dim[0] > 2 * pen_cuda_chip.processors &&
         v.shared_bytes <= pen_cuda_chip.shared_bytes)
       break;
   }
@@ -237,9 +238,9 @@ const variant *choose(const variant (&variants)[COUNT], const int64_t *dim, int6
 }
 
 template <size_t COUNT>
-void grant(const variant (&variants)[COUNT]) {
-  for (const variant &v : variants)
-    pen_cuda_grant("shared memory for ATTENTION_DX", (const void *)v.kernel, v.shared_bytes);
+void grant(const attention_dx_bf16_variant (&variants)[COUNT]) {
+  for (const attention_dx_bf16_variant &v : variants)
+    pen_cuda_allow_shared("shared memory for ATTENTION_DX", (const void *)v.kernel, v.shared_bytes);
 }
 
 } /* namespace */
@@ -254,8 +255,11 @@ size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
-  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
-                                                                      choose(of_keys, dim, dim[3]);
+  const attention_dx_bf16_variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
+                                                                                        choose(
+                                                                                            of_keys,
+                                                                                            dim,
+                                                                                            dim[3]);
   return queries == NULL || keys == NULL              ? 0
          : queries->shared_bytes > keys->shared_bytes ? queries->shared_bytes
                                                       : keys->shared_bytes;
@@ -263,8 +267,11 @@ size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]) {
 
 void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
   const int64_t *dim = call->dim;
-  const variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
-                                                                      choose(of_keys, dim, dim[3]);
+  const attention_dx_bf16_variant *const queries = choose(of_queries, dim, dim[2]), *const keys =
+                                                                                        choose(
+                                                                                            of_keys,
+                                                                                            dim,
+                                                                                            dim[3]);
   if (queries == NULL || keys == NULL || dim[4] % 8 != 0) {
     pen_cuda_note_text("ATTENTION_DX over bf16", "head_dim must be a multiple of 8, at most 128");
     return;
@@ -275,8 +282,8 @@ void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
                             (bf16 *)dq_place(call),          (bf16 *)call->operand[8],
                             (bf16 *)call->operand[9],        (const int32_t *)call->operand[6]};
   const attention_shape s = shape_of(dim);
-  const auto launch = [&](const variant &v, int64_t heads) {
-    const dim3 grid((unsigned)heads, (unsigned)ceiling(dim[1], v.stand), (unsigned)dim[0]);
+  const auto launch = [&](const attention_dx_bf16_variant &v, int64_t heads) {
+    const dim3 grid((unsigned)heads, (unsigned)ceiling(dim[1], v.outer_rows), (unsigned)dim[0]);
     PEN_LAUNCH(v.kernel, grid, dim3(BLOCK), v.shared_bytes, call->stream, p, s);
   };
   launch_delta<bf16>(call);

@@ -56,7 +56,7 @@ struct soft_sum {
 };
 
 template <class T>
-struct gradient {
+struct logit_gradient {
   const T *x;
   T *dx;
   float most, factor;
@@ -117,7 +117,8 @@ __global__ void __launch_bounds__(B)
   const float most = block_maximum<B>(soft.most);
   const double sum = block_sum<B>((double)soft.sum * (double)expf(soft.most - most));
   if (dlogits) {
-    gradient<T> g = {logits + at, dlogits + at, most, (float)(scale / sum), target, (float)scale};
+    logit_gradient<T> g = {logits + at,          dlogits + at, most,
+                           (float)(scale / sum), target,       (float)scale};
     over_row<B, WIDE<T>>(s, g);
   }
   if (threadIdx.x == 0) losses[row] = log(sum) + ((double)most - (double)wanted);

@@ -1,13 +1,15 @@
-/* cuda.h: what the files of the CUDA backend share with each other: the functions of the
- * operations, and the errors.
+/* cuda.h: the CUDA backend: the operations of ops.def, and struct pen_device (device.h), for NVIDIA
+ * GPUs of compute capability 8.0 and later.
  *
- * One operation a file. A function here has an operation's type (kernels.h): it reads shapes from
- * call->dim, enqueues its kernels on call->stream and returns; nothing in it waits, allocates or
- * looks at a value. Grids and blocks follow from shapes alone, and no kernel adds floats
- * atomically: the bits of a result depend on values and shapes, and on the kind of device where a
- * library is asked. The launch rule, the order of the sums and the workspace stand on top of each
- * file.
- */
+ * In: calls with shapes, device addresses and a stream. Out: kernels enqueued on the stream, and
+ * pen_cuda in device.h. Nothing outside of this folder includes this header, except tests.
+ *
+ * One file has one operation. Its function reads shapes from call->dim, enqueues kernels on
+ * call->stream and returns; it does not wait, allocate or read values. Grids and blocks depend on
+ * shapes alone, and no kernel uses atomic floating-point additions: the bits of a result depend on
+ * values and shapes, and for matrix products also on the library and the kind of GPU. The comment
+ * at the top of each file gives the launch configuration, the order of sums and the workspace. An
+ * error is noted (error.c), and pen_cuda.error() returns it. */
 #ifndef PEN_CUDA_H
 #define PEN_CUDA_H
 
@@ -19,9 +21,8 @@
 extern "C" {
 #endif
 
-/* Every operation that has a kernel of ours, with the name of its function: those of f32 alone, and
- * those whose dtype may be bf16 too, which have a second function with _bf16 behind its name.
- * Products are in product.c. */
+/* The operations with kernels of this folder and their functions: those in f32 only, and those in
+ * f32 or bf16, whose second function ends in _bf16. Matrix products are in product.c. */
 #define PEN_CUDA_OPS_F32(row) row(ROPE_TABLE, rope_table) row(ACCUMULATE, accumulate)
 #define PEN_CUDA_OPS(row)                                                                          \
   row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                      \
@@ -41,12 +42,10 @@ PEN_CUDA_OPS(PEN_CUDA_DECLARE)
 #undef PEN_CUDA_DECLARE_F32
 #undef PEN_CUDA_DECLARE
 
-/* Attention over bf16 wants a head_dim that is a multiple of 8, at most 128; over f32 one of at
- * most 256. */
+/* head_dim in bf16: a multiple of 8, at most 128; in f32: at most 256. */
 size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
-/* attention*.cu: what must be settled once, before the seal: the shared memory that the kernels may
- * have. */
+/* Set the shared memory limit of the kernels; once, before the seal. */
 void pen_cuda_attention_open(void);
 void pen_cuda_attention_dx_open(void);
 void pen_cuda_attention_bf16_open(void);
@@ -54,8 +53,8 @@ void pen_cuda_attention_dx_bf16_open(void);
 void pen_cuda_rmsnorm_dx_open(void);
 void pen_cuda_layernorm_dx_open(void);
 
-/* The shared memory that a block of theirs has on this chip. More than it may have: prepare()
- * refuses the op. */
+/* Bytes of shared memory that a block needs on this GPU. If the GPU has less, prepare() notes an
+ * error. */
 size_t pen_cuda_attention_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
@@ -63,45 +62,45 @@ size_t pen_cuda_attention_dx_bf16_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_rmsnorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_layernorm_dx_shared(const int64_t dim[PEN_DIMS_MAX]);
 
-/* product.c. The products' workspace is one size for all shapes: what cuBLASLt is told to keep to;
- * a bias over bf16 adds its own bytes. */
+/* product.c. The workspace has one size for all shapes, the limit given to cuBLASLt; a bias in bf16
+ * adds its own bytes. */
 enum { PEN_CUDA_PRODUCT_WORKSPACE_BYTES = (32 << 20) + 256 };
-const char *pen_cuda_product_open(
-    void); /* the library's name and version; null: noted as an error */
+/* Opens cuBLASLt. Returns its name and version, static storage; null: an error was noted. */
+const char *pen_cuda_product_open(void);
 int pen_cuda_is_product(enum pen_op_kind kind);
 size_t pen_cuda_product_workspace(enum pen_op_kind kind, enum pen_dtype dtype,
                                   const int64_t dim[PEN_DIMS_MAX]);
-/* Null: noted as an error. Over bf16 the gradients of weights stay f32. */
+/* Prepares a product for these dims; null: an error was noted. Weight gradients are f32 in either
+ * dtype. */
 void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
                                const int64_t dim[PEN_DIMS_MAX]);
-pen_kernel pen_cuda_product; /* of what was prepared */
+pen_kernel pen_cuda_product; /* any prepared product */
 
-/* The bytes of call->workspace, for ops that want some. */
+/* The bytes of call->workspace that an op needs. */
 size_t pen_cuda_rmsnorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_layernorm_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_bias_dw_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_attention_dx_workspace(const int64_t dim[PEN_DIMS_MAX]);
 size_t pen_cuda_cross_entropy_workspace(const int64_t dim[PEN_DIMS_MAX]);
 
-/* What is no operation. */
+/* Functions of struct pen_device that are no operations. */
 void pen_cuda_sum_doubles(double *sum, const double *x, size_t count, void *stream);
 void pen_cuda_sum_squares(double *sum, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_adamw_step(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                          uint16_t *copy, size_t count, const struct pen_adamw *settings,
                          double weight_decay, void *stream);
 void pen_cuda_f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream);
-void pen_cuda_max_abs(double *greatest, const float *x, size_t count, void *workspace,
-                      void *stream);
+void pen_cuda_max_abs(double *max, const float *x, size_t count, void *workspace, void *stream);
 void pen_cuda_sum_arrays(float *y, const float *const *x, size_t arrays, size_t count,
                          void *stream);
 void pen_cuda_clip_scale(struct pen_adamw *settings, const struct pen_adamw *base,
-                         const double *board, size_t count, size_t parts, size_t stride,
-                         double clip_norm, int greatest, void *stream);
+                         const double *stats, size_t count, size_t parts, size_t stride,
+                         double clip_norm, int infinity_norm, void *stream);
 void pen_cuda_normal(float *y, size_t count, uint64_t first, const uint32_t key[2],
                      double deviation, void *stream);
 
 /* streams.c: see struct pen_device. */
-void pen_cuda_streams_open(int number); /* finds the driver's stream memory operations */
+void pen_cuda_streams_open(int number); /* looks up the driver's stream memory operations */
 void *pen_cuda_allocate_host(size_t bytes);
 void pen_cuda_copy(void *to, const void *from, size_t bytes, void *stream);
 void *pen_cuda_event_create(void);
@@ -118,20 +117,25 @@ void pen_cuda_graph_destroy(void *graph);
 int pen_cuda_export_memory(void *memory, unsigned char handle[PEN_SHARED_NAME_BYTES]);
 void *pen_cuda_import_memory(const unsigned char handle[PEN_SHARED_NAME_BYTES]);
 
-/* open.c. Keeps the first error in words: what was done, and what CUDA says of it. */
-void pen_cuda_note(const char *what, cudaError_t error);
+/* error.c: the first error, as "what: why"; later ones are dropped. Any thread may call these. */
+void pen_cuda_note(const char *what, cudaError_t error); /* does nothing on cudaSuccess */
 void pen_cuda_note_text(const char *what, const char *why);
-/* Puts another text in its place ("": none), and returns what it was, static storage. While one
- * thread alone makes calls. */
-const char *pen_cuda_forget(const char *kept);
-/* Lets a kernel have so much shared memory a block, past the 48 KiB that all may have. Where the
- * chip has less it stays as it is. */
-void pen_cuda_grant(const char *what, const void *kernel, size_t shared_bytes);
-extern struct pen_cuda_chip { /* of the device that is open; for limits, never for the order of a
-                                 sum */
+const char *pen_cuda_error(void); /* static storage; null: none */
+/* Replaces the error by `text` ("": none) and returns the previous one, static storage. Only while
+ * no other thread calls CUDA. */
+const char *pen_cuda_replace_error(const char *text);
+
+/* chip.c: the GPU that is open. Kernels may take limits from it, never the order of a sum. */
+extern struct pen_cuda_chip {
+  int capability; /* 10 * major + minor */
   int processors;
-  size_t shared_bytes; /* that a block may have at most */
+  size_t shared_bytes; /* the most that a block may have */
 } pen_cuda_chip;
+void pen_cuda_chip_open(
+    int number); /* fills pen_cuda_chip; notes an error for a GPU that is too old */
+/* Lets a kernel use more dynamic shared memory than the default of 48 KiB. No effect if the GPU has
+ * less than `shared_bytes`. */
+void pen_cuda_allow_shared(const char *what, const void *kernel, size_t shared_bytes);
 
 #ifdef __cplusplus
 }

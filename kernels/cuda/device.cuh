@@ -1,17 +1,15 @@
-/* device.cuh: what the .cu files share: launching, and sums over a warp or a block in a fixed
- * order.
+/* device.cuh: what the .cu files share: launches, vector loads and stores, and sums over a warp or
+ * a block in a fixed order.
  *
- * tests/emulation/emulate.h stands in for CUDA's own words when a test runs these very files on the
- * host, thread by thread.
+ * PEN_EMULATED: a test compiles the .cu files for the host, after a header that defines PEN_LAUNCH,
+ * PEN_SHARED, the CUDA keywords and the functions below that use PTX.
  */
 #ifndef PEN_CUDA_DEVICE_CUH
 #define PEN_CUDA_DEVICE_CUH
 
 #include "kernels/cuda/cuda.h"
 
-#ifdef PEN_EMULATED
-#include "tests/emulation/emulate.h"
-#else
+#ifndef PEN_EMULATED
 #define PEN_LAUNCH(kernel, grid, block, shared_bytes, stream, ...)              \
   do {                                                                          \
     kernel<<<grid, block, shared_bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__); \

@@ -9,7 +9,7 @@
 namespace {
 
 template <class E>
-struct problem {
+struct layernorm_operands {
   E *y;
   float *mean, *rstd;
   const E *x;
@@ -35,7 +35,7 @@ __device__ inline float row_sum(const E *x, float mean, int first, int width) {
 }
 
 template <class E, int T, int N>
-__global__ void __launch_bounds__(THREADS) normalise(problem<E> p) {
+__global__ void __launch_bounds__(THREADS) normalise(layernorm_operands<E> p) {
   const int64_t row = (int64_t)blockIdx.x * (THREADS / T) + threadIdx.x / T;
   if (row >= p.rows) /* a warp leaves as a whole; with T == THREADS nobody does */
     return;
@@ -59,20 +59,20 @@ __global__ void __launch_bounds__(THREADS) normalise(problem<E> p) {
 
 template <class E>
 void layernorm_of(const struct pen_call *call) {
-  static void (*const kernels[2][2])(problem<E>) = {
+  static void (*const kernels[2][2])(layernorm_operands<E>) = {
       {normalise<E, WARP, 1>, normalise<E, WARP, WIDE<E>>},
       {normalise<E, THREADS, 1>, normalise<E, THREADS, WIDE<E>>},
   };
   const int64_t rows = call->dim[0], width = call->dim[1];
-  const problem<E> p = {(E *)call->operand[3],
-                        (float *)call->operand[4],
-                        (float *)call->operand[5],
-                        (const E *)call->operand[0],
-                        (const float *)call->operand[1],
-                        (const float *)call->operand[2],
-                        rows,
-                        (int)width,
-                        (float)call->real[0]};
+  const layernorm_operands<E> p = {(E *)call->operand[3],
+                                   (float *)call->operand[4],
+                                   (float *)call->operand[5],
+                                   (const E *)call->operand[0],
+                                   (const float *)call->operand[1],
+                                   (const float *)call->operand[2],
+                                   rows,
+                                   (int)width,
+                                   (float)call->real[0]};
   const int wide = width > 1024;
   const auto kernel = kernels[wide][is_wide<E>(width)];
   PEN_LAUNCH(kernel, dim3((unsigned)ceiling(rows, wide ? 1 : THREADS / WARP)), dim3(THREADS), 0,

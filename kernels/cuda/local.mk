@@ -47,6 +47,8 @@ CUDA_INCLUDED = \
   %reldir%/to_bf16.cuh \
   %reldir%/workspace.def
 CUDA_C_SOURCES = \
+  %reldir%/chip.c \
+  %reldir%/error.c \
   %reldir%/open.c \
   %reldir%/product.c \
   %reldir%/streams.c

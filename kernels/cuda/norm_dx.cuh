@@ -234,8 +234,8 @@ struct norm_kernels {
   static void open(const char *what) {
     const size_t bytes = pen_cuda_chip.shared_bytes - NORM_STATIC_BYTES;
     for (int i = 0; i < 8 + BY_THREAD; i++)
-      pen_cuda_grant(what, (const void *)holding[i / 8][i % 8], bytes);
-    for (int i = 0; i < 3; i++) pen_cuda_grant(what, (const void *)rereading[i], bytes);
+      pen_cuda_allow_shared(what, (const void *)holding[i / 8][i % 8], bytes);
+    for (int i = 0; i < 3; i++) pen_cuda_allow_shared(what, (const void *)rereading[i], bytes);
   }
   static void launch(const norm_dx<E> &p, void *stream) {
     PEN_LAUNCH(of(p.width), dim3((unsigned)parts_of(p.rows)), dim3(THREADS), shared(p.width),

@@ -1,7 +1,6 @@
-/* open.c: the CUDA backend behind kernels.h: opens a GPU, hands out its operations and its memory,
- * keeps the first error. */
+/* open.c: pen_cuda, the CUDA backend as a struct pen_device: opens a GPU, and gives operations and
+ * memory. */
 #include <assert.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -9,60 +8,21 @@
 #include "kernels/cuda/cuda.h"
 #include "kernels/head_loss.h"
 
-enum { CAPABILITY_MIN = 80 }; /* bf16 products, copies beside the work */
+static int open_number; /* of the GPU that is open */
 
-struct pen_cuda_chip pen_cuda_chip;
-static int opened; /* its number */
-
-/* The first error. Any thread may find it, and others ask meanwhile: it is there once it is whole.
- */
-enum { NO_ERROR, ERROR_COMES, ERROR_THERE };
-static char error_text[200];
-static atomic_int error_state;
-
-void pen_cuda_note_text(const char *what, const char *why) {
-  int none = NO_ERROR;
-  if (atomic_compare_exchange_strong(&error_state, &none, ERROR_COMES)) {
-    snprintf(error_text, sizeof error_text, "%s: %s", what, why);
-    atomic_store(&error_state, ERROR_THERE);
-  }
-}
-
-void pen_cuda_note(const char *what, cudaError_t error) {
-  if (error != cudaSuccess) pen_cuda_note_text(what, cudaGetErrorString(error));
-}
-
-void pen_cuda_grant(const char *what, const void *kernel, size_t shared_bytes) {
-  if (shared_bytes <= pen_cuda_chip.shared_bytes)
-    pen_cuda_note(what, cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                             (int)shared_bytes));
-}
-
-static const char *error(void) {
-  return atomic_load(&error_state) == ERROR_THERE ? error_text : NULL;
-}
-
-/* True when all is well so far. */
-static int well(const char *what, cudaError_t result) {
+/* Returns whether there is no error so far. */
+static int note_or_pass(const char *what, cudaError_t result) {
   pen_cuda_note(what, result);
-  return error() == NULL;
+  return pen_cuda_error() == NULL;
 }
 
-const char *pen_cuda_forget(const char *kept) {
-  static char text[sizeof error_text];
-  snprintf(text, sizeof text, "%s", error() == NULL ? "" : error_text);
-  snprintf(error_text, sizeof error_text, "%s", kept);
-  atomic_store(&error_state, kept[0] == '\0' ? NO_ERROR : ERROR_THERE);
-  return text;
-}
-
-/* The first call that reaches the driver, which asks then how it is to load code, and how many
- * queues a process has. All code is to be on the GPU before the seal; and streams that shared a
- * queue would wait for each other's words (order.c). Whoever has said otherwise is heard. */
+/* The first CUDA call of the process: the driver reads these variables then. EAGER loads all code
+ * before the seal. Streams that share a hardware queue would wait for each other's semaphores
+ * (streams.c). A value that the user sets is kept. */
 static int count_devices(int *count) {
   setenv("CUDA_MODULE_LOADING", "EAGER", 0);
   setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 0);
-  return well("looking for a GPU", cudaGetDeviceCount(count));
+  return note_or_pass("looking for a GPU", cudaGetDeviceCount(count));
 }
 
 static int device_count(void) {
@@ -70,45 +30,27 @@ static int device_count(void) {
   return count_devices(&count) ? count : 0;
 }
 
-static int find(int number) {
+static int select_device(int number) {
   int count = 0;
   if (!count_devices(&count)) return 0;
-  char wanted[40];
-  snprintf(wanted, sizeof wanted, "opening GPU %d of %d", number, count);
-  if (number < 0 || number >= count) pen_cuda_note_text(wanted, "there is no such GPU");
-  opened = number;
-  return well(wanted, cudaSuccess) && well(wanted, cudaSetDevice(number));
+  char what[40];
+  snprintf(what, sizeof what, "opening GPU %d of %d", number, count);
+  if (number < 0 || number >= count) pen_cuda_note_text(what, "there is no such GPU");
+  open_number = number;
+  return note_or_pass(what, cudaSuccess) && note_or_pass(what, cudaSetDevice(number));
 }
 
-/* A thread begins at GPU 0. */
+/* A new thread uses GPU 0 until it selects another. */
 static void enter_thread(void) {
-  pen_cuda_note("going over to the GPU that is open", cudaSetDevice(opened));
-}
-
-/* What a kernel must know of the chip, and whether it is one that the kernels were built for. */
-static int measure(int number, int *capability) {
-  int major = 0, minor = 0, shared_bytes = 0;
-  if (!well("asking the GPU",
-            cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, number)) ||
-      !well("asking the GPU",
-            cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, number)) ||
-      !well("asking the GPU", cudaDeviceGetAttribute(&pen_cuda_chip.processors,
-                                                     cudaDevAttrMultiProcessorCount, number)) ||
-      !well("asking the GPU",
-            cudaDeviceGetAttribute(&shared_bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, number)))
-    return 0;
-  pen_cuda_chip.shared_bytes = (size_t)shared_bytes;
-  *capability = 10 * major + minor;
-  if (*capability < CAPABILITY_MIN)
-    pen_cuda_note_text("asking the GPU", "it is older than compute capability 8.0");
-  return error() == NULL;
+  pen_cuda_note("selecting the GPU in another thread", cudaSetDevice(open_number));
 }
 
 static const char *open_cuda(int number) {
   static char line[120];
-  int capability = 0;
-  pen_cuda_forget("");
-  if (!find(number) || !measure(number, &capability)) return NULL;
+  pen_cuda_replace_error("");
+  if (!select_device(number)) return NULL;
+  pen_cuda_chip_open(number);
+  if (pen_cuda_error() != NULL) return NULL;
   pen_cuda_rmsnorm_dx_open();
   pen_cuda_layernorm_dx_open();
   pen_cuda_attention_open();
@@ -117,10 +59,11 @@ static const char *open_cuda(int number) {
   pen_cuda_attention_dx_bf16_open();
   pen_cuda_streams_open(number);
   const char *products = pen_cuda_product_open();
-  if (error() != NULL) return NULL;
+  if (pen_cuda_error() != NULL) return NULL;
   snprintf(line, sizeof line,
            "GPU %d, compute capability %d.%d, %d processors; matrix products: %s", number,
-           capability / 10, capability % 10, pen_cuda_chip.processors, products);
+           pen_cuda_chip.capability / 10, pen_cuda_chip.capability % 10, pen_cuda_chip.processors,
+           products);
   return line;
 }
 
@@ -139,10 +82,10 @@ static pen_kernel *kernel_of(enum pen_op_kind kind, enum pen_dtype dtype) {
   return pen_cuda_is_product(kind) ? pen_cuda_product : kernels[kind][dtype == PEN_BF16];
 }
 
-/* An op whose blocks want more shared memory than this GPU has is an error now, and not at its
- * first launch. */
-static void check_shared(enum pen_op_kind kind, enum pen_dtype dtype,
-                         const int64_t dim[PEN_DIMS_MAX]) {
+/* Notes an error if a block of the op needs more shared memory than this GPU has: before the run,
+ * not at the first launch. */
+static void check_shared_memory(enum pen_op_kind kind, enum pen_dtype dtype,
+                                const int64_t dim[PEN_DIMS_MAX]) {
   static const struct {
     const char *name;
     size_t (*of[2])(const int64_t *);
@@ -159,15 +102,15 @@ static void check_shared(enum pen_op_kind kind, enum pen_dtype dtype,
   const size_t bytes = rules[kind].name == NULL ? 0 : rules[kind].of[dtype == PEN_BF16](dim);
   char why[120];
   snprintf(why, sizeof why,
-           "each of its blocks wants %zu bytes of shared memory, and this GPU gives a block %zu",
-           bytes, pen_cuda_chip.shared_bytes);
+           "each of its blocks needs %zu bytes of shared memory, and this GPU allows %zu", bytes,
+           pen_cuda_chip.shared_bytes);
   if (bytes > pen_cuda_chip.shared_bytes) pen_cuda_note_text(rules[kind].name, why);
 }
 
 static void *prepare(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX],
                      const double real[PEN_REALS_MAX]) {
   (void)real;
-  check_shared(kind, dtype, dim);
+  check_shared_memory(kind, dtype, dim);
   if (pen_is_head_loss(kind)) return pen_head_loss_prepare(&pen_cuda, kind, dtype, dim);
   return pen_cuda_is_product(kind) ? pen_cuda_product_prepare(kind, dtype, dim) : NULL;
 }
@@ -196,29 +139,29 @@ static void *allocate(size_t bytes) {
   return block;
 }
 
-static void release(void *there) { pen_cuda_note("freeing the GPU's memory", cudaFree(there)); }
+static void release(void *memory) { pen_cuda_note("freeing the GPU's memory", cudaFree(memory)); }
 
 static void *stream_create(void) {
   cudaStream_t stream = NULL;
-  pen_cuda_note("a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
+  pen_cuda_note("creating a stream", cudaStreamCreateWithFlags(&stream, cudaStreamNonBlocking));
   return stream;
 }
 
-static void copy_in(void *there, const void *here, size_t bytes, void *stream) {
+static void copy_in(void *to, const void *from, size_t bytes, void *stream) {
   pen_cuda_note("a copy to the GPU",
-                cudaMemcpyAsync(there, here, bytes, cudaMemcpyHostToDevice, stream));
+                cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, stream));
 }
 
-static void copy_out(void *here, const void *there, size_t bytes, void *stream) {
+static void copy_out(void *to, const void *from, size_t bytes, void *stream) {
   pen_cuda_note("a copy from the GPU",
-                cudaMemcpyAsync(here, there, bytes, cudaMemcpyDeviceToHost, stream));
+                cudaMemcpyAsync(to, from, bytes, cudaMemcpyDeviceToHost, stream));
 }
 
-static void zero(void *there, size_t bytes, void *stream) {
-  pen_cuda_note("clearing the GPU's memory", cudaMemsetAsync(there, 0, bytes, stream));
+static void zero(void *memory, size_t bytes, void *stream) {
+  pen_cuda_note("clearing the GPU's memory", cudaMemsetAsync(memory, 0, bytes, stream));
 }
 
-static void synchronize(void *stream) {
+static void stream_synchronize(void *stream) {
   pen_cuda_note("waiting for the GPU", cudaStreamSynchronize(stream));
 }
 
@@ -228,7 +171,7 @@ const struct pen_device pen_cuda = {
     .count = device_count,
     .open = open_cuda,
     .enter_thread = enter_thread,
-    .error = error,
+    .error = pen_cuda_error,
     .kernel_of = kernel_of,
     .prepare = prepare,
     .workspace_bytes = workspace_bytes,
@@ -248,7 +191,7 @@ const struct pen_device pen_cuda = {
     .f32_to_bf16 = pen_cuda_f32_to_bf16,
     .normal = pen_cuda_normal,
     .stream_create = stream_create,
-    .stream_synchronize = synchronize,
+    .stream_synchronize = stream_synchronize,
     .event_create = pen_cuda_event_create,
     .event_record = pen_cuda_event_record,
     .stream_wait_event = pen_cuda_stream_wait_event,

@@ -208,9 +208,7 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
 
 /* Of a device that is not the CPU its name alone: it need not be here. */
 void pen_info(const struct pen_plan *plan, bool json) {
-  const char *kernels = strcmp(plan->device, "cpu") == 0
-                            ? pen_kernels_open((int)plan->threads_per_rank)
-                            : plan->device;
+  const char *kernels = strcmp(plan->device, "cpu") == 0 ? pen_kernels_open() : plan->device;
   pen_check(kernels != NULL, "no memory for the buffers of matrix products");
   if (json) {
     print_json(plan, kernels);

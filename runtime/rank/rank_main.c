@@ -116,7 +116,7 @@ static struct pen_stream_state *open_queue(const struct pen_plan *plan, uint32_t
     pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without",
              plan->device);
   }
-  *kernels = pen_kernels_open((int)plan->threads_per_rank);
+  *kernels = pen_kernels_open();
   pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
   const uint32_t place = plan->host_count > 0 ? global % plan->ranks_per_host : global;
   return device->asynchronous ? pen_stream_open(plan, rank, place, device, kernels) : NULL;

@@ -12,7 +12,7 @@
 
 namespace emulated {
 
-place here;
+thread_place here;
 thread_local bool device_chosen;
 
 namespace {
@@ -24,7 +24,7 @@ enum {
   SHARED_BYTES_PLAIN = 48 << 10,
   PAGE = 4096
 };
-enum state { RUNS, WAITS_WARP, WAITS_BLOCK, DONE };
+enum fiber_state { RUNS, WAITS_WARP, WAITS_BLOCK, DONE };
 
 struct copy {
   void *to;
@@ -38,7 +38,7 @@ struct fiber {
   jmp_buf left;
   bool entered;
   uint3 index;
-  state now;
+  fiber_state now;
   unsigned turn; /* exchanges so far: which of two sets of slots comes next */
   int group;     /* of copies, that is open */
   std::vector<copy> copies;
@@ -64,7 +64,7 @@ unsigned char *map_guarded(size_t bytes, size_t alignment) {
   return block + whole - (bytes + alignment - 1) / alignment * alignment;
 }
 
-void pause(state why) {
+void pause(fiber_state why) {
   fiber &self = fibers[current];
   self.now = why;
   if (_setjmp(self.left) == 0) _longjmp(scheduler, 1);
@@ -95,7 +95,7 @@ void resume(fiber &f) {
 }
 
 /* Whether every thread of [from, past) waits for this, or is done; then they go on. */
-bool release(unsigned from, unsigned past, state what) {
+bool release(unsigned from, unsigned past, fiber_state what) {
   bool some = false;
   for (unsigned t = from; t < past; t++) {
     if (fibers[t].now != what && fibers[t].now != DONE) return false;

@@ -33,7 +33,7 @@
 #define __launch_bounds__(...)
 
 namespace emulated {
-extern struct place { /* of the thread that runs */
+extern struct thread_place { /* of the thread that runs */
   uint3 thread, block;
   dim3 threads, blocks;
 } here;

@@ -108,7 +108,7 @@ struct ncclComm {
       known; /* of that, what has been used with a rank; -1: with all of them */
 };
 
-struct name {
+struct emulated_id {
   int process, file;
 };
 
@@ -197,7 +197,7 @@ ncclResult_t ncclMemAlloc(void **made, size_t bytes) {
 }
 
 ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
-  const struct name name = {getpid(), memfd_create("emulated nccl", MFD_CLOEXEC)};
+  const struct emulated_id name = {getpid(), memfd_create("emulated nccl", MFD_CLOEXEC)};
   memset(id, 0, sizeof *id);
   memcpy(id, &name, sizeof name);
   return name.file >= 0 && ftruncate(name.file, sizeof(struct world)) == 0 ? ncclSuccess
@@ -206,7 +206,7 @@ ncclResult_t ncclGetUniqueId(ncclUniqueId *id) {
 
 ncclResult_t ncclCommInitRankConfig(ncclComm_t *made, int count, ncclUniqueId id, int rank,
                                     ncclConfig_t *) {
-  struct name name;
+  struct emulated_id name;
   char path[64];
   memcpy(&name, &id, sizeof name);
   snprintf(path, sizeof path, "/proc/%d/fd/%d", name.process, name.file);

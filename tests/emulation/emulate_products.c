@@ -157,7 +157,7 @@ static enum CBLAS_TRANSPOSE transpose_of(cublasOperation_t o) {
 }
 
 /* A product as it was asked for, until its stream comes to it. */
-struct product {
+struct emulated_product {
   struct description t;
   struct layout al, bl, cl, dl;
   float alpha, beta;
@@ -171,7 +171,7 @@ void emulated_enqueue(void *stream, void (*body)(void *), const void *context,
                       size_t bytes); /* emulate_streams.cc */
 
 /* An element a row of D, the same in all columns. */
-static void add_bias(float *sum, const struct product *p) {
+static void add_bias(float *sum, const struct emulated_product *p) {
   const struct layout vector = {p->dl.type, p->m, 1, p->m};
   float *bias = widened(p->t.bias, &vector);
   for (int column = 0; column < p->n; column++)
@@ -180,7 +180,7 @@ static void add_bias(float *sum, const struct product *p) {
 }
 
 static void multiply(void *context) {
-  const struct product *p = context;
+  const struct emulated_product *p = context;
   memset(
       p->workspace, 0x7f,
       p->workspace_bytes > 4096 ? 4096 : p->workspace_bytes); /* it is the product's to write on */
@@ -220,7 +220,7 @@ cublasStatus_t cublasLtMatmul(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc
   if (k != kb || dl->rows != m || dl->columns != n || cl->rows != m || cl->columns != n ||
       workspace == NULL || (uintptr_t)workspace % 256 != 0 || workspace_bytes < may.workspace_bytes)
     return CUBLAS_STATUS_INVALID_VALUE;
-  const struct product p = {
+  const struct emulated_product p = {
       *t, *al, *bl, *cl, *dl,       *(const float *)alpha, *(const float *)beta,
       a,  b,   c,   d,   workspace, workspace_bytes,       m,
       n,  k};

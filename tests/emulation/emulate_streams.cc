@@ -61,7 +61,7 @@ struct stream {
   int captured_strand = -1; /* in the graph that is being captured; -1: none */
 };
 
-struct event {
+struct emulated_event {
   uint64_t token = 0; /* of the last record; 0: none */
   bool in_capture = false;
 };
@@ -279,13 +279,13 @@ using namespace emulated;
 
 /* ---- memory of the device: shared, so that another process can open it ---- */
 
-struct block {
+struct device_block {
   int file;
   size_t bytes, whole;
 };
 
-static std::map<void *, block> &blocks() {
-  static std::map<void *, block> map;
+static std::map<void *, device_block> &blocks() {
+  static std::map<void *, device_block> map;
   return map;
 }
 
@@ -342,7 +342,7 @@ cudaError_t cudaHostAlloc(void **made, size_t bytes, unsigned) {
   return cudaSuccess;
 }
 
-struct name {
+struct block_handle {
   int process, file;
   size_t bytes;
 };
@@ -350,14 +350,14 @@ struct name {
 cudaError_t cudaIpcGetMemHandle(cudaIpcMemHandle_t *handle, void *at) {
   const auto found = blocks().find(at);
   if (found == blocks().end()) return cudaErrorInvalidValue;
-  const name n = {getpid(), found->second.file, found->second.bytes};
+  const block_handle n = {getpid(), found->second.file, found->second.bytes};
   memset(handle, 0, sizeof *handle);
   memcpy(handle, &n, sizeof n);
   return cudaSuccess;
 }
 
 cudaError_t cudaIpcOpenMemHandle(void **made, cudaIpcMemHandle_t handle, unsigned) {
-  name n;
+  block_handle n;
   char path[64];
   memcpy(&n, &handle, sizeof n);
   snprintf(path, sizeof path, "/proc/%d/fd/%d", n.process, n.file);
@@ -432,7 +432,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t s) {
 /* ---- events ---- */
 
 cudaError_t cudaEventCreateWithFlags(cudaEvent_t *made, unsigned) {
-  *made = (cudaEvent_t) new event;
+  *made = (cudaEvent_t) new emulated_event;
   return cudaSuccess;
 }
 
@@ -450,7 +450,7 @@ cudaError_t cudaEventElapsedTime(float *ms, cudaEvent_t, cudaEvent_t) {
 
 cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
   const call held(calls);
-  event *what = (event *)e;
+  emulated_event *what = (emulated_event *)e;
   stream *on = stream_of(s);
   what->token = ++last_token;
   what->in_capture = on->captured_strand >= 0;
@@ -462,7 +462,7 @@ cudaError_t cudaEventRecord(cudaEvent_t e, cudaStream_t s) {
 
 cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
   const call held(calls);
-  event *what = (event *)e;
+  emulated_event *what = (emulated_event *)e;
   stream *on = stream_of(s);
   if (what->token == 0) return cudaSuccess; /* never recorded: nothing to wait for */
   if (what->in_capture && capturing != NULL && on->captured_strand < 0) join_capture(on);
@@ -478,7 +478,7 @@ cudaError_t cudaStreamWaitEvent(cudaStream_t s, cudaEvent_t e, unsigned) {
 
 cudaError_t cudaEventQuery(cudaEvent_t e) {
   const call held(calls);
-  event *what = (event *)e;
+  emulated_event *what = (emulated_event *)e;
   if (what->token == 0 || signalled.count(what->token)) return cudaSuccess;
   see_what_is_wrong();
   if (strcmp(wrong, "memory") == 0) return cudaErrorECCUncorrectable;

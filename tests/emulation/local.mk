@@ -3,7 +3,7 @@ EMULATED_KERNELS = $(CUDA_KERNELS:kernels/cuda/%.cu=tests/emulation/kernels/%.o)
 EMULATED_FLAGS = -DPEN_EMULATED $(AM_CPPFLAGS) $(CUDA_CPPFLAGS) -std=gnu++17 -Wall -Wextra $(WERROR) -Wno-unknown-pragmas -O1 -g1 \
   -ffp-contract=off -fsanitize=alignment -fno-sanitize-recover=all
 tests/emulation/kernels/%.o: kernels/cuda/%.cu
-	$(AM_V_CXX)$(MKDIR_P) $(@D) && $(CXX) -x c++ $(EMULATED_FLAGS) -MMD -MF $@.d -c -o $@ $<
+	$(AM_V_CXX)$(MKDIR_P) $(@D) && $(CXX) -x c++ -include tests/emulation/emulate.h $(EMULATED_FLAGS) -MMD -MF $@.d -c -o $@ $<
 -include $(EMULATED_KERNELS:.o=.o.d)
 
 EMULATED_TESTS = \

@@ -5,27 +5,27 @@
 #include "runtime/exec/vm.h"
 #include "tests/emulation/mock_device.h"
 
-struct range {
+struct byte_range {
   uint64_t first, bytes;
 };
 
-static bool meets(struct range a, struct range b) {
+static bool meets(struct byte_range a, struct byte_range b) {
   return a.first < b.first + b.bytes && b.first < a.first + a.bytes;
 }
 
 static bool tensor_meets(const struct pen_rank_program *program, const struct pen_action *row,
-                         uint32_t tensor, struct range range) {
+                         uint32_t tensor, struct byte_range range) {
   if (tensor == PEN_NONE) {
     return false;
   }
   const struct pen_tensor *t = &program->tensors[tensor];
-  return meets((struct range){program->frames[row->frame].base[t->base] + t->offset, t->bytes},
+  return meets((struct byte_range){program->frames[row->frame].base[t->base] + t->offset, t->bytes},
                range);
 }
 
 /* The tensors that a row brings together. */
 static bool block_meets(const struct pen_rank_program *program, uint32_t rank,
-                        const struct pen_action *row, struct range range) {
+                        const struct pen_action *row, struct byte_range range) {
   bool met = false;
   for (uint32_t i = 0; i < program->tensor_count && !met; i++) {
     const struct pen_tensor *tensor = &program->tensors[i];
@@ -38,7 +38,7 @@ static bool block_meets(const struct pen_rank_program *program, uint32_t rank,
 
 /* Does a row that computes read (or, `writes`, write) there, or one that brings weights together
  * write? */
-static bool row_meets(uint32_t rank, const struct pen_action *row, struct range range,
+static bool row_meets(uint32_t rank, const struct pen_action *row, struct byte_range range,
                       bool writes) {
   const struct pen_rank_program *program = &rehearsal_profile->ranks[rank];
   if (row->kind == PEN_UNSHARD) {
@@ -95,7 +95,7 @@ struct bytes rehearsal_bytes(void) {
     for (uint32_t r = sent;
          r != PEN_NONE && r < from->action_count && bytes.overwritten_by[m] == PEN_NONE; r++) {
       if (row_meets(channel->from_rank, &from->actions[r],
-                    (struct range){message->source_offset, message->bytes}, true)) {
+                    (struct byte_range){message->source_offset, message->bytes}, true)) {
         bytes.overwritten_by[m] = r;
       }
     }
@@ -103,7 +103,7 @@ struct bytes rehearsal_bytes(void) {
          received != PEN_NONE && i < to->action_count && bytes.last_touch[m] == PEN_NONE; i++) {
       const uint32_t r = (received + to->action_count - 1 - i) % to->action_count;
       if (row_meets(channel->to_rank, &to->actions[r],
-                    (struct range){message->target_offset, message->bytes}, false)) {
+                    (struct byte_range){message->target_offset, message->bytes}, false)) {
         bytes.last_touch[m] = r;
       }
     }

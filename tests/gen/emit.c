@@ -29,13 +29,13 @@ static void tables_have_columns_and_names(void **state) {
 /* ---- the compiled plan ---- */
 
 enum { TABLES_MAX = 256 };
-struct tables {
+struct table_list {
   struct pen_table table[TABLES_MAX];
   size_t count;
 };
 
 static void list_table(const struct pen_table *table, void *context) {
-  struct tables *tables = context;
+  struct table_list *tables = context;
   assert_true(tables->count < TABLES_MAX);
   tables->table[tables->count++] = *table;
 }
@@ -91,7 +91,7 @@ static void compiled_plans_are_the_same(void **state) {
     if (!library) fail_msg("%s", dlerror());
     const struct pen_plan *compiled = dlsym(library, "pen_plan");
     assert_non_null(compiled);
-    struct tables own = {.count = 0}, theirs = {.count = 0};
+    struct table_list own = {.count = 0}, theirs = {.count = 0};
     pen_tables_each(plan, list_table, &own);
     pen_tables_each(compiled, list_table, &theirs);
     assert_int_equal(own.count, theirs.count);
@@ -113,7 +113,7 @@ static void digest_covers_every_column(void **state) {
   (void)state;
   struct pen_plan *plan = shape_plan(5);
   uint8_t digest[PEN_DIGEST_BYTES];
-  struct tables tables = {.count = 0};
+  struct table_list tables = {.count = 0};
   pen_plan_digest(plan);
   memcpy(digest, plan->digest, sizeof digest);
   pen_tables_each(plan, list_table, &tables);

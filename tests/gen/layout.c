@@ -17,13 +17,13 @@
 
 #define SHARED "data_parallel = { replicas = 2; shard = \"weights\"; reshard = \"use\"; };\n"
 
-struct shape {
+struct layout_case {
   const char *name, *family, *more,
       *beside; /* more: settings of the model; beside: other groups, or null */
   unsigned layers_a_stage, hidden, heads, kv_heads, ffn, vocab, sequence, microbatch;
 };
 
-static const struct shape shapes[] = {
+static const struct layout_case shapes[] = {
     {"mlp", "mlp", "", NULL, 1, 64, 1, 1, 1, 64, 16, 2},
     {"mlp, 3 layers a stage", "mlp", "", NULL, 3, 32, 1, 1, 1, 64, 64, 1},
     {"llama", "llama", "", NULL, 1, 64, 4, 2, 176, 256, 64, 2},
@@ -39,7 +39,7 @@ static const struct shape shapes[] = {
 
 /* Head and embedding are one tensor: its gradient is the largest message by far, where the two are
  * on different ranks. */
-static const struct shape tied_shapes[] = {
+static const struct layout_case tied_shapes[] = {
     {"gpt2, tied", "gpt2", "tie_embeddings = true;", NULL, 2, 512, 8, 8, 2048, 50257, 512, 1},
     {"llama, tied", "llama", "tie_embeddings = true;", NULL, 1, 128, 4, 2, 352, 4096, 64, 4},
 };
@@ -82,7 +82,7 @@ static bool recomputes(const struct case_of_schedule *c) {
   return strncmp(c->more, "recompute", strlen("recompute")) == 0;
 }
 
-static const char *text_of(const struct shape *shape, const struct case_of_schedule *c,
+static const char *text_of(const struct layout_case *shape, const struct case_of_schedule *c,
                            unsigned ranks, unsigned microbatches, unsigned more_layers) {
   return pen_text(
       "pipeline = { ranks = %u; stages_per_rank = %u; microbatches = %u; schedule = \"%s\"; %s "
@@ -191,7 +191,7 @@ struct tally {
   const char *worst_name;
 };
 
-static void try_case(struct tally *tally, const struct shape *shape,
+static void try_case(struct tally *tally, const struct layout_case *shape,
                      const struct case_of_schedule *c, unsigned ranks, unsigned microbatches,
                      unsigned more_layers, bool print) {
   char name[160];
@@ -285,8 +285,8 @@ static void test_tied(void **state) {
 static void test_budget(void **state) {
   (void)state;
   const char *text =
-      text_of(&(struct shape){"", "llama", "", SHARED "memory = { limit_mib = 4096; };\n", 1, 256,
-                              4, 4, 1024, 64, 16, 1},
+      text_of(&(struct layout_case){"", "llama", "", SHARED "memory = { limit_mib = 4096; };\n", 1,
+                                    256, 4, 4, 1024, 64, 16, 1},
               &(struct case_of_schedule){"dual_pipe_v", "", 2}, 2, 8, 0);
   struct whole w = make_whole(text);
   struct pen_budget *budget =

@@ -14,7 +14,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
-struct step {
+struct timed_step {
   struct pen_partition *partition;
   struct pen_order *order;
   struct pen_stage_cost *cost;
@@ -24,14 +24,14 @@ struct step {
 };
 
 /* A plan at random of `replicas` replicas; costs are whole numbers, so that sums are exact. */
-static struct step random_step(uint64_t *seed, uint32_t replicas) {
+static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
   static const char *const names[] = {"gpipe", "1f1b", "zero_bubble_v", "looped_bfs"};
   uint64_t here = *seed;
   const char *name = names[draw(seed, 4)];
   uint32_t ranks = 1 + (uint32_t)draw(seed, 5), stages = strcmp(name, "gpipe") == 0 ? 1 : 2,
            microbatches = ranks * (1 + (uint32_t)draw(seed, 3));
-  struct step step = {.which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here, name,
-                                        ranks, stages, microbatches)};
+  struct timed_step step = {.which = pen_text("seed %lu, %s %u x %u x %u", (unsigned long)here,
+                                              name, ranks, stages, microbatches)};
   step.order = make_order(name, 0, draw(seed, 2), ranks, stages, microbatches, &step.partition);
   step.partition->replica_count = replicas;
   step.training.adds_tied_gradient = draw(seed, 3) == 0;
@@ -46,7 +46,7 @@ static struct step random_step(uint64_t *seed, uint32_t replicas) {
   return step;
 }
 
-static struct pen_timing *simulate(const struct step *step, bool given) {
+static struct pen_timing *simulate(const struct timed_step *step, bool given) {
   return pen_simulate_step(step->order, step->partition, &step->training, step->cost,
                            step->exchange_cost, -1, PEN_TRAIN, given);
 }
@@ -55,7 +55,7 @@ static void one_replica_exchanges_nothing(void **state) {
   (void)state;
   uint64_t seed = 11;
   for (unsigned round = 0; round < 50; round++) {
-    struct step step = random_step(&seed, 1);
+    struct timed_step step = random_step(&seed, 1);
     struct pen_timing *timing = simulate(&step, false),
                       *alone =
                           pen_simulate(step.order, step.partition, &step.training, step.cost, -1);
@@ -70,7 +70,7 @@ static void exposed_is_at_most_what_it_takes(void **state) {
   uint64_t seed = 12;
   unsigned hidden = 0, exposed = 0, better = 0;
   for (unsigned round = 0; round < 400; round++) {
-    struct step step = random_step(&seed, 2 + (uint32_t)draw(&seed, 3));
+    struct timed_step step = random_step(&seed, 2 + (uint32_t)draw(&seed, 3));
     struct pen_timing *timing = simulate(&step, false), *last = simulate(&step, true),
                       *alone =
                           pen_simulate(step.order, step.partition, &step.training, step.cost, -1);
@@ -106,7 +106,7 @@ static void what_costs_nothing_changes_nothing(void **state) {
   (void)state;
   uint64_t seed = 13;
   for (unsigned round = 0; round < 100; round++) {
-    struct step step = random_step(&seed, 2);
+    struct timed_step step = random_step(&seed, 2);
     memset(step.exchange_cost, 0, step.partition->stage_count * sizeof *step.exchange_cost);
     struct pen_timing *timing = simulate(&step, false),
                       *alone =
@@ -125,7 +125,7 @@ static void rows_stand_in_order(void **state) {
   (void)state;
   uint64_t seed = 14;
   for (unsigned round = 0; round < 200; round++) {
-    struct step step = random_step(&seed, 2);
+    struct timed_step step = random_step(&seed, 2);
     struct pen_timing *timing = simulate(&step, draw(&seed, 4) == 0);
     const struct pen_collectives *exchange = timing->exchange;
     uint32_t *place =
@@ -159,7 +159,7 @@ static void the_critical_path_goes_through_it(void **state) {
   uint64_t seed = 15;
   unsigned through = 0;
   for (unsigned round = 0; round < 200; round++) {
-    struct step step = random_step(&seed, 3);
+    struct timed_step step = random_step(&seed, 3);
     struct pen_timing *timing = simulate(&step, false);
     const struct pen_path *path = pen_critical_path(timing->whole_order, step.partition,
                                                     &step.training, step.cost, timing->whole);

@@ -6,39 +6,39 @@
 
 /* ---- defects of messages ---- */
 
-static bool wrong_bytes(struct part *p) {
+static bool wrong_bytes(struct broken_plan *p) {
   struct pen_message *message = some_message(p);
   if (message) message->bytes += 64;
   return message;
 }
-static bool wrong_sequence(struct part *p) {
+static bool wrong_sequence(struct broken_plan *p) {
   struct pen_message *message = some_message(p);
   if (message) message->sequence++;
   return message;
 }
-static bool wrong_source(struct part *p) {
+static bool wrong_source(struct broken_plan *p) {
   struct pen_message *message = some_message(p);
   if (message) message->source_offset += 64;
   return message;
 }
-static bool wrong_home(struct part *p) {
+static bool wrong_home(struct broken_plan *p) {
   struct pen_message *message = some_message(p);
   if (message) message->target_offset += 64;
   return message;
 }
-static bool wrong_channel(struct part *p) {
+static bool wrong_channel(struct broken_plan *p) {
   struct pen_message *message = some_message(p);
   if (!message || p->profile->channel_count < 2) return false;
   message->channel = (message->channel + 1) % p->profile->channel_count;
   return true;
 }
-static bool wrong_message(struct part *p) {
+static bool wrong_message(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_SEND_F, PEN_WAIT_B);
   if (row == PEN_NONE) return false;
   p->action[row].message = (p->action[row].message + 1) % p->profile->message_count;
   return true;
 }
-static bool wrong_counts(struct part *p) {
+static bool wrong_counts(struct broken_plan *p) {
   if (p->profile->channel_count == 0) return false;
   struct pen_channel *channel =
       WRITABLE(struct pen_channel, &p->profile->channels[draw(p->seed, p->profile->channel_count)]);
@@ -50,14 +50,14 @@ static bool wrong_counts(struct part *p) {
 }
 
 /* A credited message, or null. */
-static struct pen_message *credited(struct part *p) {
+static struct pen_message *credited(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 100; tries++) {
     struct pen_message *message = some_message(p);
     if (message && message->credit != PEN_NONE) return message;
   }
   return NULL;
 }
-static bool wrong_credit(struct part *p) {
+static bool wrong_credit(struct broken_plan *p) {
   struct pen_message *message = credited(p);
   if (message) message->credit++;
   return message;
@@ -76,13 +76,13 @@ static void elide(const struct pen_profile *profile, struct pen_message *message
 }
 
 /* The first row from `first` on that names a message. */
-static uint32_t row_of_message(const struct part *p, uint32_t message, uint32_t first) {
+static uint32_t row_of_message(const struct broken_plan *p, uint32_t message, uint32_t first) {
   while (p->action[first].kind >= PEN_NORM || p->action[first].message != message) first++;
   return first;
 }
 
 /* Are two messages under way at the same time, from their RECV to their WAIT rows? */
-static bool meet(const struct part *p, uint32_t a, uint32_t b) {
+static bool meet(const struct broken_plan *p, uint32_t a, uint32_t b) {
   uint32_t received_a = row_of_message(p, a, 0), received_b = row_of_message(p, b, 0);
   return row_of_message(p, a, received_a + 1) > received_b &&
          row_of_message(p, b, received_b + 1) > received_a;
@@ -90,7 +90,7 @@ static bool meet(const struct part *p, uint32_t a, uint32_t b) {
 
 /* A message's home is moved, its readers with it, onto the slot of another that is under way at the
  * same time. */
-static bool wrong_slot(struct part *p) {
+static bool wrong_slot(struct broken_plan *p) {
   for (unsigned tries = 0; tries < 300; tries++) {
     struct pen_message *message = some_message(p), *other = some_message(p);
     if (!message || message->target_offset == other->target_offset ||
@@ -116,7 +116,7 @@ static bool wrong_slot(struct part *p) {
 /* ---- defects of places ---- */
 
 /* A kept block is put where that of another microbatch of the stage is while both are alive. */
-static bool overlap(struct part *p) {
+static bool overlap(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_F, PEN_F);
   if (p->profile->kind != PEN_TRAIN || row + 1 >= p->tables->action_count) return false;
   const struct pen_action *own = &p->action[row];
@@ -133,13 +133,13 @@ static bool overlap(struct part *p) {
   }
   return false;
 }
-static bool shifted(struct part *p) {
+static bool shifted(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_B, PEN_I);
   if (row == PEN_NONE || !uses_base(p, row, PEN_BASE_SAVED_W)) return false;
   set_base(p, row, PEN_BASE_SAVED_W, base_of(p, row, PEN_BASE_SAVED_W) + 64);
   return true;
 }
-static bool scratch_over_kept(struct part *p) {
+static bool scratch_over_kept(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_B, PEN_W);
   if (row == PEN_NONE || !uses_base(p, row, PEN_BASE_SAVED_W) ||
       !uses_base(p, row, PEN_BASE_SCRATCH))
@@ -147,48 +147,48 @@ static bool scratch_over_kept(struct part *p) {
   set_base(p, row, PEN_BASE_SCRATCH, base_of(p, row, PEN_BASE_SAVED_W));
   return true;
 }
-static bool output_elsewhere(struct part *p) {
+static bool output_elsewhere(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_F, PEN_F);
   if (!uses_base(p, row, PEN_BASE_OUTPUT)) return false;
   set_base(p, row, PEN_BASE_OUTPUT, base_of(p, row, PEN_BASE_OUTPUT) + 64);
   return true;
 }
-static bool among_weights(struct part *p) {
+static bool among_weights(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
   if (!uses_base(p, row, PEN_BASE_SCRATCH)) return false;
   set_base(p, row, PEN_BASE_SCRATCH, p->plan->memory[p->rank].receive_bytes);
   return true;
 }
-static bool across_receive_end(struct part *p) {
+static bool across_receive_end(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
   uint64_t window = p->plan->memory[p->rank].receive_bytes;
   if (window == 0 || !uses_base(p, row, PEN_BASE_SCRATCH)) return false;
   set_base(p, row, PEN_BASE_SCRATCH, window - 64);
   return true;
 }
-static bool outside_arena(struct part *p) {
+static bool outside_arena(struct broken_plan *p) {
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &p->plan->memory[p->rank]);
   memory->arena_bytes = memory->persistent_end + 64;
   return true;
 }
-static bool small_receive_region(struct part *p) {
+static bool small_receive_region(struct broken_plan *p) {
   struct pen_rank_memory *memory = WRITABLE(struct pen_rank_memory, &p->plan->memory[p->rank]);
   if (memory->receive_bytes == 0) return false;
   if (memory->shared_bytes == memory->receive_bytes) memory->shared_bytes = 64;
   memory->receive_bytes = 64;
   return true;
 }
-static bool crooked_frame(struct part *p) {
+static bool crooked_frame(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
   set_base(p, row, PEN_BASE_SCRATCH, base_of(p, row, PEN_BASE_SCRATCH) + 4);
   return true;
 }
-static bool crooked_tensor(struct part *p) {
+static bool crooked_tensor(struct broken_plan *p) {
   WRITABLE(struct pen_tensor, &p->tables->tensors[draw(p->seed, p->tables->tensor_count)])
       ->offset += 8;
   return true;
 }
-static bool wrong_loss(struct part *p) {
+static bool wrong_loss(struct broken_plan *p) {
   uint32_t last = p->plan->stage_count - 1;
   if (p->profile->stages[last].rank != p->rank) return false;
   uint32_t row = find_row(p, PEN_F, last, (uint32_t)draw(p->seed, p->plan->microbatch_count));
@@ -198,14 +198,14 @@ static bool wrong_loss(struct part *p) {
 
 /* ---- defects of rows ---- */
 
-static bool wrong_program(struct part *p) {
+static bool wrong_program(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
   if (p->tables->program_count < 2) return false;
   p->action[row].program = (p->action[row].program + 1) % p->tables->program_count;
   return true;
 }
 static bool wrong_frame(
-    struct part *p) { /* that of another microbatch, so that what it reads is elsewhere */
+    struct broken_plan *p) { /* that of another microbatch, so that what it reads is elsewhere */
   uint32_t row = some_row(p, PEN_B, PEN_W), other = some_row(p, PEN_B, PEN_W);
   if (row == PEN_NONE || p->action[row].kind != p->action[other].kind ||
       p->action[row].stage != p->action[other].stage)
@@ -217,14 +217,14 @@ static bool wrong_frame(
   return true;
 }
 /* The first row of a pair, or PEN_NONE. */
-static uint32_t some_pair(struct part *p) {
+static uint32_t some_pair(struct broken_plan *p) {
   uint32_t count = p->tables->action_count, first = (uint32_t)draw(p->seed, count);
   for (uint32_t n = 0; n < count; n++)
     if (p->action[(first + n) % count].overlaps) return (first + n) % count;
   return PEN_NONE;
 }
 static bool pair_shares_bytes(
-    struct part *p) { /* the scratch of one lies on what the other works with */
+    struct broken_plan *p) { /* the scratch of one lies on what the other works with */
   uint32_t row = some_pair(p);
   if (row == PEN_NONE) return false;
   for (uint32_t side = 0; side < 2; side++) {
@@ -236,7 +236,8 @@ static bool pair_shares_bytes(
   return false;
 }
 static bool pair_writes_what_is_read(
-    struct part *p) { /* what the backward reads for the last time, the forward would overwrite */
+    struct broken_plan
+        *p) { /* what the backward reads for the last time, the forward would overwrite */
   uint32_t row = some_pair(p);
   if (row == PEN_NONE || !uses_base(p, row + 1, PEN_BASE_SAVED_W))
     return false; /* F has its workspace in scratch */
@@ -249,13 +250,13 @@ static bool pair_writes_what_is_read(
   set_base(p, row + 1, PEN_BASE_SCRATCH, base_of(p, row, PEN_BASE_SAVED_W));
   return true;
 }
-static bool pair_of_one(struct part *p) {
+static bool pair_of_one(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_SEND_F, PEN_WAIT_B);
   if (row == PEN_NONE) return false;
   p->action[row].overlaps = true;
   return true;
 }
-static bool pair_in_need(struct part *p) {
+static bool pair_in_need(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_I, PEN_I);
   if (row == PEN_NONE || p->action[row + 1].kind != PEN_W ||
       p->action[row + 1].microbatch != p->action[row].microbatch)
@@ -263,29 +264,29 @@ static bool pair_in_need(struct part *p) {
   p->action[row].overlaps = true;
   return true;
 }
-static bool three(struct part *p) {
+static bool three(struct broken_plan *p) {
   uint32_t row = some_pair(p);
   if (row == PEN_NONE) return false;
   p->action[row + 1].overlaps = true;
   return true;
 }
-static bool remove_row(struct part *p, uint32_t row) {
+static bool remove_row(struct broken_plan *p, uint32_t row) {
   if (row == PEN_NONE) return false;
   memmove(p->action + row, p->action + row + 1,
           (--p->tables->action_count - row) * sizeof *p->action);
   return true;
 }
-static bool dropped(struct part *p) { return remove_row(p, some_row(p, PEN_F, PEN_RECV_B)); }
-static bool dropped_wait(struct part *p) {
+static bool dropped(struct broken_plan *p) { return remove_row(p, some_row(p, PEN_F, PEN_RECV_B)); }
+static bool dropped_wait(struct broken_plan *p) {
   return remove_row(p, some_row(p, PEN_WAIT_F, PEN_WAIT_B));
 }
-static bool dropped_publish(struct part *p) {
+static bool dropped_publish(struct broken_plan *p) {
   return remove_row(p, some_row(p, PEN_PUBLISH, PEN_PUBLISH));
 }
-static bool dropped_update(struct part *p) {
+static bool dropped_update(struct broken_plan *p) {
   return remove_row(p, some_row(p, PEN_UPDATE, PEN_UPDATE));
 }
-static bool dropped_gather(struct part *p) {
+static bool dropped_gather(struct broken_plan *p) {
   if (p->profile->kind != PEN_TRAIN || p->plan->optimizer.clip_norm == 0) return false;
   return remove_row(p, some_row(p, PEN_WAIT_NORM, PEN_WAIT_NORM));
 }
@@ -445,7 +446,7 @@ static void a_late_loss_is_looked_for(void **state) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
     struct pen_plan *plan = plan_of_chunks(of[i].schedule, of[i].stages);
     uint64_t seed = 1;
-    struct part p = {
+    struct broken_plan p = {
         .plan = plan, .profile = WRITABLE(struct pen_profile, &plan->profiles[0]), .seed = &seed};
     p.rank = p.profile->stages[plan->stage_count - 1].rank;
     p.tables = WRITABLE(struct pen_rank_program, &p.profile->ranks[p.rank]);

@@ -328,13 +328,13 @@ static bool is_beyond(const char *name) {
   return false;
 }
 
-struct tables {
+struct column_list {
   struct pen_table table[TABLES_MAX];
   size_t count;
 };
 
 static void list_table(const struct pen_table *table, void *context) {
-  struct tables *tables = context;
+  struct column_list *tables = context;
   if (tables->count < TABLES_MAX && table->count > 0) tables->table[tables->count++] = *table;
 }
 
@@ -355,7 +355,7 @@ static uint64_t changed(const struct pen_table *table, const struct pen_column *
 
 /* Changes one value of one column. Returns the column's name; null when nothing came of it. */
 static const char *change(const struct pen_plan *plan, uint64_t *seed) {
-  struct tables tables = {.count = 0};
+  struct column_list tables = {.count = 0};
   pen_tables_each(plan, list_table, &tables);
   const struct pen_schema *schema =
       &pen_schemas[draw(seed, PEN_SCHEMAS)]; /* each kind of table equally often */

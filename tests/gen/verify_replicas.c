@@ -4,23 +4,23 @@
 #include "gen/topology/schedule_table.h"
 #include "tests/support/broken.h"
 
-static bool has_replicas(const struct part *p) {
+static bool has_replicas(const struct broken_plan *p) {
   return p->plan->replica_count > 1 && p->profile->kind == PEN_TRAIN;
 }
 
-static uint32_t row_of_kind(struct part *p, int kind) {
+static uint32_t row_of_kind(struct broken_plan *p, int kind) {
   return has_replicas(p) ? some_row(p, kind, kind) : PEN_NONE;
 }
 
 /* Takes a row out of the list. */
-static void drop(struct part *p, uint32_t row) {
+static void drop(struct broken_plan *p, uint32_t row) {
   memmove(p->action + row, p->action + row + 1,
           (p->tables->action_count - row - 1) * sizeof *p->action);
   p->tables->action_count--;
 }
 
 /* Moves a row to another place. */
-static void move(struct part *p, uint32_t from, uint32_t to) {
+static void move(struct broken_plan *p, uint32_t from, uint32_t to) {
   struct pen_action row = p->action[from];
   if (from < to)
     memmove(p->action + from, p->action + from + 1, (to - from) * sizeof row);
@@ -29,19 +29,19 @@ static void move(struct part *p, uint32_t from, uint32_t to) {
   p->action[to] = row;
 }
 
-static bool drop_one(struct part *p, int kind) {
+static bool drop_one(struct broken_plan *p, int kind) {
   uint32_t row = row_of_kind(p, kind);
   if (row == PEN_NONE) return false;
   drop(p, row);
   return true;
 }
 
-static bool never_told(struct part *p) { return drop_one(p, PEN_GRAD_READY); }
-static bool never_summed(struct part *p) { return drop_one(p, PEN_REDUCE_SCATTER); }
-static bool never_gathered(struct part *p) { return drop_one(p, PEN_ALL_GATHER_GRAD); }
+static bool never_told(struct broken_plan *p) { return drop_one(p, PEN_GRAD_READY); }
+static bool never_summed(struct broken_plan *p) { return drop_one(p, PEN_REDUCE_SCATTER); }
+static bool never_gathered(struct broken_plan *p) { return drop_one(p, PEN_ALL_GATHER_GRAD); }
 
 /* The last row before the step's end becomes another sum of the same stage. */
-static bool summed_twice(struct part *p) {
+static bool summed_twice(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER), norm = row_of_kind(p, PEN_NORM);
   if (row == PEN_NONE || norm == PEN_NONE) return false;
   struct pen_action *grown = pen_new(p->tables->action_count + 1, sizeof *grown);
@@ -55,7 +55,7 @@ static bool summed_twice(struct part *p) {
 
 /* A gradient told of before its last microbatch: the row trades places with the last action that
  * adds. */
-static bool told_early(struct part *p) {
+static bool told_early(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_GRAD_READY), last = row;
   while (last != PEN_NONE && last-- > 0)
     if ((p->action[last].kind == PEN_B || p->action[last].kind == PEN_W) &&
@@ -68,26 +68,26 @@ static bool told_early(struct part *p) {
   return true;
 }
 
-static bool sets_known(struct part *p, int kind, int64_t less) {
+static bool sets_known(struct broken_plan *p, int kind, int64_t less) {
   uint32_t row = row_of_kind(p, kind);
   if (row == PEN_NONE) return false;
   p->action[row].awaited_collective = (uint32_t)(p->action[row].awaited_collective - less);
   return true;
 }
 
-static bool sum_does_not_wait(struct part *p) {
+static bool sum_does_not_wait(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER);
   if (row == PEN_NONE) return false;
   p->action[row].awaited_collective = 0;
   return true;
 }
 
-static bool gathers_early(struct part *p) { return sets_known(p, PEN_ALL_GATHER_GRAD, 1); }
-static bool never_brought(struct part *p) { return drop_one(p, PEN_ALL_GATHER_WEIGHT); }
-static bool brought_early(struct part *p) { return sets_known(p, PEN_ALL_GATHER_WEIGHT, 1); }
+static bool gathers_early(struct broken_plan *p) { return sets_known(p, PEN_ALL_GATHER_GRAD, 1); }
+static bool never_brought(struct broken_plan *p) { return drop_one(p, PEN_ALL_GATHER_WEIGHT); }
+static bool brought_early(struct broken_plan *p) { return sets_known(p, PEN_ALL_GATHER_WEIGHT, 1); }
 
 /* Weights are gathered where the update still stands below. */
-static bool brought_before_update(struct part *p) {
+static bool brought_before_update(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_ALL_GATHER_WEIGHT), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
   move(p, row, update);
@@ -95,7 +95,7 @@ static bool brought_before_update(struct part *p) {
 }
 
 /* The matrix is sent before the others' shards of it have come. */
-static bool sent_in_part(struct part *p) {
+static bool sent_in_part(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_ALL_GATHER_WEIGHT), sent = row_of_kind(p, PEN_SEND_V);
   if (row == PEN_NONE || sent == PEN_NONE) return false;
   for (row = 0; p->action[row].kind != PEN_ALL_GATHER_WEIGHT ||
@@ -106,13 +106,13 @@ static bool sent_in_part(struct part *p) {
 }
 
 /* Rows of the other sharding. */
-static bool another_sharding(struct part *p) {
+static bool another_sharding(struct broken_plan *p) {
   if (!has_replicas(p)) return false;
   p->plan->sharding = p->plan->sharding == PEN_SHARD_NONE ? PEN_SHARD_OPTIMIZER : PEN_SHARD_NONE;
   return true;
 }
 
-static struct pen_weight *own_weight(struct part *p, bool cut) {
+static struct pen_weight *own_weight(struct broken_plan *p, bool cut) {
   struct pen_weight *weights = WRITABLE(struct pen_weight, p->plan->weights);
   for (unsigned tries = 0; has_replicas(p) && p->plan->sharding != PEN_SHARD_NONE && tries < 200;
        tries++) {
@@ -122,13 +122,13 @@ static struct pen_weight *own_weight(struct part *p, bool cut) {
   return NULL;
 }
 
-static bool cut_what_is_read(struct part *p) {
+static bool cut_what_is_read(struct broken_plan *p) {
   struct pen_weight *weight = own_weight(p, false);
   if (weight) weight->value_sharded = true;
   return weight != NULL;
 }
 
-static bool whole_in_the_room_of_a_shard(struct part *p) {
+static bool whole_in_the_room_of_a_shard(struct broken_plan *p) {
   struct pen_weight *weight = own_weight(p, true);
   if (weight) weight->value_sharded = false;
   return weight != NULL;
@@ -136,7 +136,7 @@ static bool whole_in_the_room_of_a_shard(struct part *p) {
 
 /* The moments of one weight begin within those of another: a shard that is not the own one's room.
  */
-static bool shards_overlap(struct part *p) {
+static bool shards_overlap(struct broken_plan *p) {
   struct pen_weight *weight = own_weight(p, false), *other = own_weight(p, false);
   if (!weight || !other || weight == other || weight->frozen || other->frozen) return false;
   weight->exp_avg_offset = other->exp_avg_sq_offset;
@@ -146,7 +146,7 @@ static bool shards_overlap(struct part *p) {
 static bool computes(const struct pen_action *row) { return row->kind < PEN_W; }
 
 /* The first row of the stage that computes behind UNSHARD comes before it. */
-static bool used_early(struct part *p) {
+static bool used_early(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD), use = row;
   if (row == PEN_NONE) return false;
   while (!computes(&p->action[use]) || p->action[use].stage != p->action[row].stage) use++;
@@ -155,7 +155,7 @@ static bool used_early(struct part *p) {
   return true;
 }
 
-static bool used_late(struct part *p) {
+static bool used_late(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_RESHARD), use = row;
   if (row == PEN_NONE) return false;
   while (!computes(&p->action[use]) || p->action[use].stage != p->action[row].stage) use--;
@@ -164,10 +164,10 @@ static bool used_late(struct part *p) {
   return true;
 }
 
-static bool never_whole(struct part *p) { return drop_one(p, PEN_UNSHARD); }
-static bool never_given_up(struct part *p) { return drop_one(p, PEN_RESHARD); }
+static bool never_whole(struct broken_plan *p) { return drop_one(p, PEN_UNSHARD); }
+static bool never_given_up(struct broken_plan *p) { return drop_one(p, PEN_RESHARD); }
 
-static bool whole_twice(struct part *p) {
+static bool whole_twice(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD);
   if (row == PEN_NONE) return false;
   struct pen_action *grown = pen_new(p->tables->action_count + 1, sizeof *grown);
@@ -178,28 +178,28 @@ static bool whole_twice(struct part *p) {
   return true;
 }
 
-static bool whole_of_the_future(struct part *p) {
+static bool whole_of_the_future(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
   p->action[row].awaited_collective = p->action[update].awaited_collective + 1;
   return true;
 }
 
-static bool updated_while_read(struct part *p) {
+static bool updated_while_read(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
   p->action[update].awaited_collective = 0;
   return true;
 }
 
-static bool whole_elsewhere(struct part *p) {
+static bool whole_elsewhere(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD);
   if (row == PEN_NONE) return false;
   set_base(p, row, PEN_BASE_UNSHARDED, base_of(p, row, PEN_BASE_UNSHARDED) + PEN_ALIGNMENT_BYTES);
   return true;
 }
 
-static bool another_stages_weights(struct part *p) {
+static bool another_stages_weights(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD);
   for (uint16_t stage = 0; row != PEN_NONE && stage < p->plan->stage_count; stage++)
     if (p->profile->stages[stage].rank == p->rank && stage != p->action[row].stage) {
@@ -209,7 +209,7 @@ static bool another_stages_weights(struct part *p) {
   return false;
 }
 
-static bool value_not_shared(struct part *p) {
+static bool value_not_shared(struct broken_plan *p) {
   struct pen_weight *weight = own_weight(p, false);
   if (!weight || weight->frozen) return false;
   uint64_t past = weight->value_offset + (weight->count * sizeof(float) + 63) / 64 * 64;
@@ -219,11 +219,11 @@ static bool value_not_shared(struct part *p) {
   return true;
 }
 
-static bool clears_early(struct part *p) { return sets_known(p, PEN_UPDATE, 1); }
-static bool waits_for_itself(struct part *p) { return sets_known(p, PEN_UPDATE, -1); }
+static bool clears_early(struct broken_plan *p) { return sets_known(p, PEN_UPDATE, 1); }
+static bool waits_for_itself(struct broken_plan *p) { return sets_known(p, PEN_UPDATE, -1); }
 
 /* A sum that wants of its peers what stands behind it. */
-static bool waits_for_the_future(struct part *p) {
+static bool waits_for_the_future(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER);
   if (row == PEN_NONE) return false;
   uint32_t update = row_of_kind(p, PEN_UPDATE);
@@ -231,7 +231,7 @@ static bool waits_for_the_future(struct part *p) {
   return true;
 }
 
-static bool norm_before_the_sum(struct part *p) {
+static bool norm_before_the_sum(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_NORM), first = PEN_NONE;
   for (uint32_t i = 0; row != PEN_NONE && i < row; i++)
     if (p->action[i].kind == PEN_REDUCE_SCATTER)
@@ -243,7 +243,7 @@ static bool norm_before_the_sum(struct part *p) {
   return true;
 }
 
-static bool anothers_stage(struct part *p) {
+static bool anothers_stage(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_GRAD_READY);
   if (row == PEN_NONE) return false;
   for (uint16_t stage = 0; stage < p->plan->stage_count; stage++)
@@ -251,13 +251,13 @@ static bool anothers_stage(struct part *p) {
   return true;
 }
 
-static bool gradients_not_shared(struct part *p) {
+static bool gradients_not_shared(struct broken_plan *p) {
   if (!has_replicas(p)) return false;
   WRITABLE(struct pen_rank_memory, p->plan->memory)[p->rank].shared_bytes -= PEN_ALIGNMENT_BYTES;
   return true;
 }
 
-static bool no_replicas(struct part *p) {
+static bool no_replicas(struct broken_plan *p) {
   if (!has_replicas(p)) return false;
   p->plan->replica_count = 1;
   return true;

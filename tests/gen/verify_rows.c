@@ -18,16 +18,16 @@
 #include "tests/support/plans.h"
 
 /* Rows of all ranks: what stands in a file of --actions. */
-struct rows {
+struct action_lists {
   struct pen_partition *partition;
   struct pen_action **action;
   uint32_t *count;
 };
 
 /* A schedule's order with its messages, without waits and the step's end. */
-static struct rows make_rows(const char *schedule, int warmup, bool split, uint32_t ranks,
-                             uint32_t stages, uint32_t microbatches) {
-  struct rows rows;
+static struct action_lists make_rows(const char *schedule, int warmup, bool split, uint32_t ranks,
+                                     uint32_t stages, uint32_t microbatches) {
+  struct action_lists rows;
   struct pen_order *order =
       make_order(schedule, warmup, split, ranks, stages, microbatches, &rows.partition);
   struct pen_stage_cost *cost = pen_new(rows.partition->stage_count, sizeof *cost);
@@ -48,7 +48,7 @@ static struct rows make_rows(const char *schedule, int warmup, bool split, uint3
   return rows;
 }
 
-static bool verify(const struct rows *rows, struct pen_problem *problem) {
+static bool verify(const struct action_lists *rows, struct pen_problem *problem) {
   const struct pen_partition *p = rows->partition;
   return pen_verify_actions(
       &(struct pen_action_lists){rows->action, rows->count, p->rank_of, p->rank_count,
@@ -56,20 +56,21 @@ static bool verify(const struct rows *rows, struct pen_problem *problem) {
       problem);
 }
 
-static void insert(struct rows *rows, uint32_t rank, uint32_t at, struct pen_action action) {
+static void insert(struct action_lists *rows, uint32_t rank, uint32_t at,
+                   struct pen_action action) {
   memmove(rows->action[rank] + at + 1, rows->action[rank] + at,
           (rows->count[rank]++ - at) * sizeof action);
   rows->action[rank][at] = action;
 }
 
-static struct pen_action take_out(struct rows *rows, uint32_t rank, uint32_t at) {
+static struct pen_action take_out(struct action_lists *rows, uint32_t rank, uint32_t at) {
   struct pen_action action = rows->action[rank][at];
   memmove(rows->action[rank] + at, rows->action[rank] + at + 1,
           (--rows->count[rank] - at) * sizeof action);
   return action;
 }
 
-static uint32_t find(const struct rows *rows, uint32_t rank, int kind, uint32_t stage,
+static uint32_t find(const struct action_lists *rows, uint32_t rank, int kind, uint32_t stage,
                      uint32_t microbatch) {
   for (uint32_t index = 0; index < rows->count[rank]; index++) {
     const struct pen_action *action = &rows->action[rank][index];
@@ -80,9 +81,9 @@ static uint32_t find(const struct rows *rows, uint32_t rank, int kind, uint32_t 
 }
 
 /* Rows from the text of an actions file, through the reader. */
-static struct rows read_rows(const char *text, uint32_t ranks, uint32_t stages,
-                             uint32_t microbatches, bool zigzag) {
-  struct rows rows = {.partition = make_partition(ranks, stages, microbatches, zigzag)};
+static struct action_lists read_rows(const char *text, uint32_t ranks, uint32_t stages,
+                                     uint32_t microbatches, bool zigzag) {
+  struct action_lists rows = {.partition = make_partition(ranks, stages, microbatches, zigzag)};
   char path[] = "/tmp/penstock-actions-XXXXXX";
   int file = mkstemp(path);
   assert_true(file >= 0);
@@ -108,7 +109,7 @@ static const struct {
 };
 enum { SCHEDULES = sizeof schedules / sizeof schedules[0] };
 
-static struct rows some_rows(uint64_t *seed) {
+static struct action_lists some_rows(uint64_t *seed) {
   size_t which = draw(seed, SCHEDULES);
   uint32_t ranks = 2 + (uint32_t)draw(seed, 3),
            microbatches = ranks * (1 + (uint32_t)draw(seed, 2));
@@ -122,7 +123,7 @@ static void schedules_are_accepted(void **state) {
     for (uint32_t ranks = 1; ranks <= 6; ranks++)
       for (uint32_t rounds = 1; rounds <= 3; rounds++) {
         struct pen_problem problem = {.rank = PEN_NONE};
-        struct rows rows =
+        struct action_lists rows =
             make_rows(schedules[which].schedule, schedules[which].warmup, schedules[which].split,
                       ranks, schedules[which].stages, rounds * ranks);
         if (!verify(&rows, &problem))
@@ -134,12 +135,12 @@ static void schedules_are_accepted(void **state) {
 
 /* ---- one defect at a time, each with its message ---- */
 
-static uint32_t some_rank(const struct rows *rows, uint64_t *seed) {
+static uint32_t some_rank(const struct action_lists *rows, uint64_t *seed) {
   return (uint32_t)draw(seed, rows->partition->rank_count);
 }
 
-static uint32_t some_of(const struct rows *rows, uint32_t rank, int first_kind, int last_kind,
-                        uint64_t *seed) {
+static uint32_t some_of(const struct action_lists *rows, uint32_t rank, int first_kind,
+                        int last_kind, uint64_t *seed) {
   for (unsigned tries = 0; tries < 10000; tries++) {
     uint32_t index = (uint32_t)draw(seed, rows->count[rank]);
     if (rows->action[rank][index].kind >= first_kind && rows->action[rank][index].kind <= last_kind)
@@ -148,27 +149,27 @@ static uint32_t some_of(const struct rows *rows, uint32_t rank, int first_kind, 
   return PEN_NONE;
 }
 
-static bool drop(struct rows *rows, uint64_t *seed) {
+static bool drop(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
   take_out(rows, rank, (uint32_t)draw(seed, rows->count[rank]));
   return true;
 }
 
-static bool doubled(struct rows *rows, uint64_t *seed) {
+static bool doubled(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
   struct pen_action action = rows->action[rank][draw(seed, rows->count[rank])];
   insert(rows, rank, (uint32_t)draw(seed, rows->count[rank] + 1), action);
   return true;
 }
 
-static bool backward_before_forward(struct rows *rows, uint64_t *seed) {
+static bool backward_before_forward(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed), index = some_of(rows, rank, PEN_B, PEN_I, seed);
   struct pen_action action = take_out(rows, rank, index);
   insert(rows, rank, find(rows, rank, PEN_F, action.stage, action.microbatch), action);
   return true;
 }
 
-static bool weights_before_input(struct rows *rows, uint64_t *seed) {
+static bool weights_before_input(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed), index = some_of(rows, rank, PEN_W, PEN_W, seed);
   if (index == PEN_NONE) return false;
   struct pen_action action = take_out(rows, rank, index);
@@ -176,7 +177,7 @@ static bool weights_before_input(struct rows *rows, uint64_t *seed) {
   return true;
 }
 
-static bool wrong_rank(struct rows *rows, uint64_t *seed) {
+static bool wrong_rank(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
   struct pen_action action = take_out(rows, rank, (uint32_t)draw(seed, rows->count[rank]));
   rank = (rank + 1) % rows->partition->rank_count;
@@ -185,7 +186,7 @@ static bool wrong_rank(struct rows *rows, uint64_t *seed) {
 }
 
 /* Two sends of one kind and stage change places, with what they need moved before both. */
-static bool crossed_sends(struct rows *rows, uint64_t *seed) {
+static bool crossed_sends(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed), first = some_of(rows, rank, PEN_SEND_F, PEN_SEND_F, seed),
            second = PEN_NONE;
   if (first == PEN_NONE) return false;
@@ -199,7 +200,7 @@ static bool crossed_sends(struct rows *rows, uint64_t *seed) {
   return true;
 }
 
-static bool send_before_result(struct rows *rows, uint64_t *seed) {
+static bool send_before_result(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed), index = some_of(rows, rank, PEN_SEND_F, PEN_SEND_F, seed);
   if (index == PEN_NONE) return false;
   struct pen_action action = take_out(rows, rank, index);
@@ -207,7 +208,7 @@ static bool send_before_result(struct rows *rows, uint64_t *seed) {
   return true;
 }
 
-static bool receive_after_use(struct rows *rows, uint64_t *seed) {
+static bool receive_after_use(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed), index = some_of(rows, rank, PEN_RECV_F, PEN_RECV_F, seed);
   if (index == PEN_NONE) return false;
   struct pen_action action = take_out(rows, rank, index);
@@ -215,7 +216,7 @@ static bool receive_after_use(struct rows *rows, uint64_t *seed) {
   return true;
 }
 
-static bool needless_message(struct rows *rows, uint64_t *seed) {
+static bool needless_message(struct action_lists *rows, uint64_t *seed) {
   uint32_t last = rows->partition->stage_count - 1, rank = rows->partition->rank_of[last];
   insert(
       rows, rank, rows->count[rank],
@@ -225,7 +226,7 @@ static bool needless_message(struct rows *rows, uint64_t *seed) {
   return true;
 }
 
-static bool whole_and_split(struct rows *rows, uint64_t *seed) {
+static bool whole_and_split(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed), index = some_of(rows, rank, PEN_B, PEN_B, seed);
   if (index == PEN_NONE) return false;
   struct pen_action action = rows->action[rank][index];
@@ -234,32 +235,32 @@ static bool whole_and_split(struct rows *rows, uint64_t *seed) {
   return true;
 }
 
-static bool no_microbatch(struct rows *rows, uint64_t *seed) {
+static bool no_microbatch(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
   rows->action[rank][draw(seed, rows->count[rank])].microbatch = rows->partition->microbatch_count;
   return true;
 }
 
-static bool no_stage(struct rows *rows, uint64_t *seed) {
+static bool no_stage(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
   rows->action[rank][draw(seed, rows->count[rank])].stage = (uint16_t)rows->partition->stage_count;
   return true;
 }
 
-static bool no_kind(struct rows *rows, uint64_t *seed) {
+static bool no_kind(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
   rows->action[rank][draw(seed, rows->count[rank])].kind = PEN_ACTION_KINDS;
   return true;
 }
 
-static bool early_end(struct rows *rows, uint64_t *seed) {
+static bool early_end(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed);
   insert(rows, rank, (uint32_t)draw(seed, rows->count[rank]),
          (struct pen_action){.kind = PEN_UPDATE});
   return true;
 }
 
-static bool late_wait(struct rows *rows, uint64_t *seed) {
+static bool late_wait(struct action_lists *rows, uint64_t *seed) {
   uint32_t rank = some_rank(rows, seed), index = some_of(rows, rank, PEN_RECV_F, PEN_RECV_F, seed);
   if (index == PEN_NONE) return false;
   struct pen_action action = rows->action[rank][index];
@@ -272,7 +273,7 @@ static bool late_wait(struct rows *rows, uint64_t *seed) {
 
 static const struct {
   const char *name;
-  bool (*apply)(struct rows *rows, uint64_t *seed);
+  bool (*apply)(struct action_lists *rows, uint64_t *seed);
   const char *reason;
 } defects[] = {
     {"dropped", drop, "is missing"},
@@ -300,7 +301,7 @@ static void defects_have_their_messages(void **state) {
     for (unsigned round = 0; round < 60; round++) {
       uint64_t here = seed;
       struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
-      struct rows rows = some_rows(&seed);
+      struct action_lists rows = some_rows(&seed);
       if (defects[which].apply(&rows, &seed)) {
         applied++;
         bool accepted = verify(&rows, &problem);
@@ -327,7 +328,7 @@ static void defects_have_their_messages(void **state) {
 enum model { PUTS, PAIR_LANES, RANK_LANES };
 
 struct naive {
-  const struct rows *rows;
+  const struct action_lists *rows;
   enum model model;
   uint32_t *next;
   bool **ended; /* [rank][row]: puts: sent or received; rendezvous: met */
@@ -399,7 +400,7 @@ static bool naive_step(struct naive *n, uint32_t rank) {
 }
 
 /* Runs a model with random turns until nothing moves. Does it reach the end? */
-static bool naive_run(const struct rows *rows, enum model model, uint64_t *seed) {
+static bool naive_run(const struct action_lists *rows, enum model model, uint64_t *seed) {
   uint32_t ranks = rows->partition->rank_count, still = 0;
   struct naive n = {.rows = rows,
                     .model = model,
@@ -429,7 +430,7 @@ static void verdicts_agree_with_a_naive_runner(void **state) {
   for (unsigned round = 0; round < 3000; round++) {
     uint64_t here = seed;
     struct pen_problem problem = {.rank = PEN_NONE};
-    struct rows rows = some_rows(&seed);
+    struct action_lists rows = some_rows(&seed);
     for (uint64_t moves = 1 + draw(&seed, 6); moves > 0; moves--) {
       uint32_t rank = some_rank(&rows, &seed), from = (uint32_t)draw(&seed, rows.count[rank]);
       uint32_t to = from + (uint32_t)draw(&seed, 5);
@@ -461,7 +462,7 @@ static void verdicts_agree_with_a_naive_runner(void **state) {
 
 /* ---- the models one by one ---- */
 
-static void expect_reason(const struct rows *rows, const char *reason, uint32_t rank,
+static void expect_reason(const struct action_lists *rows, const char *reason, uint32_t rank,
                           uint32_t action) {
   struct pen_problem problem = {.rank = PEN_NONE};
   if (verify(rows, &problem)) fail_msg("accepted, wanted \"%s\"", reason);
@@ -472,7 +473,7 @@ static void expect_reason(const struct rows *rows, const char *reason, uint32_t 
 
 static void deadlocks_name_who_waits_for_what(void **state) {
   (void)state;
-  struct rows rows = read_rows(
+  struct action_lists rows = read_rows(
       "0: 0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1\n"
       "1: 1RECV_F0 1F0 1RECV_F1 1F1 1B0 1SEND_B0 1B1 1SEND_B1\n",
       2, 1, 2, false);
@@ -495,7 +496,7 @@ static void deadlocks_name_who_waits_for_what(void **state) {
  * needs 3B0. */
 static void holds_can_deadlock(void **state) {
   (void)state;
-  struct rows rows = read_rows(
+  struct action_lists rows = read_rows(
       "0: 0F0 0SEND_F0 0F1 3RECV_F0 3F0 3SEND_F0 0SEND_F1 3RECV_B0 3B0 3SEND_B0 0RECV_B0 0B0 "
       "3RECV_F1 3F1 3SEND_F1 3RECV_B1 3B1"
       " 3SEND_B1 0RECV_B1 0B1\n"
@@ -538,7 +539,7 @@ static void printed_orders_read_back(void **state) {
   (void)state;
   uint64_t seed = 5;
   for (unsigned round = 0; round < 50; round++) {
-    struct rows rows = some_rows(&seed);
+    struct action_lists rows = some_rows(&seed);
     bool zigzag = rows.partition->stages_per_rank == 2 &&
                   rows.partition->rank_of[rows.partition->rank_count] != 0;
     char *text = NULL;
@@ -546,8 +547,9 @@ static void printed_orders_read_back(void **state) {
     FILE *file = open_memstream(&text, &bytes);
     pen_actions_print(file, rows.action, rows.count, rows.partition->rank_count);
     fclose(file);
-    struct rows again = read_rows(text, rows.partition->rank_count, rows.partition->stages_per_rank,
-                                  rows.partition->microbatch_count, zigzag);
+    struct action_lists again =
+        read_rows(text, rows.partition->rank_count, rows.partition->stages_per_rank,
+                  rows.partition->microbatch_count, zigzag);
     free(text);
     for (uint32_t rank = 0; rank < rows.partition->rank_count; rank++) {
       assert_int_equal(rows.count[rank], again.count[rank]);
@@ -570,7 +572,7 @@ static void expect_stop(const char *text, int wanted_status, const char *words) 
   pid_t child = fork();
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
-    struct rows rows;
+    struct action_lists rows;
     if (text)
       rows = read_rows(text, 2, 1, 2, false);
     else

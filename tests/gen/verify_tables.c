@@ -5,7 +5,7 @@
 /* ---- defects of ops and tensors ---- */
 
 static bool wrong_output(
-    struct part *p) { /* another tensor of the stage's that it already made, or a new one */
+    struct broken_plan *p) { /* another tensor of the stage's that it already made, or a new one */
   struct pen_op *op = some_op(p);
   if (!op) return false;
   const struct pen_signature *signature = pen_signature_of(op->kind);
@@ -19,7 +19,8 @@ static bool wrong_output(
   *operand = other;
   return true;
 }
-static bool later_input(struct part *p) { /* reads what only a later op of the program makes */
+static bool later_input(
+    struct broken_plan *p) { /* reads what only a later op of the program makes */
   const struct pen_program *program = &p->tables->programs[draw(p->seed, p->tables->program_count)];
   if (program->op_count < 2) return false;
   uint32_t early = (uint32_t)draw(p->seed, program->op_count - 1),
@@ -37,7 +38,7 @@ static bool later_input(struct part *p) { /* reads what only a later op of the p
   }
   return false;
 }
-static bool missing_operand(struct part *p) {
+static bool missing_operand(struct broken_plan *p) {
   struct pen_op *op = some_op(p);
   if (!op) return false;
   const struct pen_signature *signature = pen_signature_of(op->kind);
@@ -46,39 +47,39 @@ static bool missing_operand(struct part *p) {
   op->operand[k] = PEN_NONE;
   return true;
 }
-static bool extra_operand(struct part *p) {
+static bool extra_operand(struct broken_plan *p) {
   struct pen_op *op = some_op(p);
   if (!op || pen_signature_of(op->kind)->operand_count == PEN_OPERANDS_MAX) return false;
   op->operand[pen_signature_of(op->kind)->operand_count] = 0;
   return true;
 }
-static bool no_tensor(struct part *p) {
+static bool no_tensor(struct broken_plan *p) {
   struct pen_op *op = some_op(p);
   if (op) op->operand[0] = p->tables->tensor_count;
   return op;
 }
-static bool wrong_dim(struct part *p) {
+static bool wrong_dim(struct broken_plan *p) {
   struct pen_op *op = some_op(p);
   if (op) op->dim[0]++;
   return op;
 }
-static bool wrong_dtype(struct part *p) {
+static bool wrong_dtype(struct broken_plan *p) {
   struct pen_op *op = some_op(p);
   if (!op || op->operand[0] == PEN_NONE) return false;
   WRITABLE(struct pen_tensor, &p->tables->tensors[op->operand[0]])->dtype ^= 1;
   return true;
 }
-static bool wrong_dtype_of_op(struct part *p) {
+static bool wrong_dtype_of_op(struct broken_plan *p) {
   struct pen_op *op = some_op(p);
   if (op) op->dtype = draw(p->seed, 4) ? op->dtype ^ 1 : (uint8_t)draw(p->seed, 2) + PEN_I32;
   return op;
 }
-static bool wrong_kind_of_op(struct part *p) {
+static bool wrong_kind_of_op(struct broken_plan *p) {
   struct pen_op *op = some_op(p);
   if (op) op->kind = PEN_OP_COUNT;
   return op;
 }
-static bool small_workspace(struct part *p) {
+static bool small_workspace(struct broken_plan *p) {
   for (uint32_t op = 0; op < p->tables->op_count; op++)
     if (p->tables->ops[op].workspace != PEN_NONE) {
       ops_of(p)[op].workspace = draw(p->seed, 2) ? PEN_NONE : ops_of(p)[op].operand[0];
@@ -87,7 +88,7 @@ static bool small_workspace(struct part *p) {
   return false;
 }
 static bool swapped_gradients(
-    struct part *p) { /* two weights' gradients: one gets both, the other none */
+    struct broken_plan *p) { /* two weights' gradients: one gets both, the other none */
   uint32_t first = PEN_NONE;
   for (uint32_t op = 0; op < p->tables->op_count; op++) {
     struct pen_op *at = ops_of(p) + op;
@@ -101,7 +102,7 @@ static bool swapped_gradients(
   }
   return false;
 }
-static bool dropped_op(struct part *p) { /* the last, which adds to a gradient */
+static bool dropped_op(struct broken_plan *p) { /* the last, which adds to a gradient */
   for (unsigned tries = 0; tries < 50; tries++) {
     struct pen_program *program =
         WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
@@ -114,7 +115,7 @@ static bool dropped_op(struct part *p) { /* the last, which adds to a gradient *
   }
   return false;
 }
-static bool written_weight(struct part *p) {
+static bool written_weight(struct broken_plan *p) {
   for (uint32_t op = 0; op < p->tables->op_count; op++) {
     struct pen_op *at = ops_of(p) + op;
     if (at->kind != PEN_OP_LINEAR) continue;
@@ -128,7 +129,7 @@ static bool written_weight(struct part *p) {
   }
   return false;
 }
-static bool ops_beyond(struct part *p) {
+static bool ops_beyond(struct broken_plan *p) {
   struct pen_program *program =
       WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
   program->op_count = p->tables->op_count + 1;
@@ -136,7 +137,7 @@ static bool ops_beyond(struct part *p) {
 }
 
 static bool runs_too_much_again(
-    struct part *p) { /* more of F than the program has ops, or any in what is no backward */
+    struct broken_plan *p) { /* more of F than the program has ops, or any in what is no backward */
   struct pen_program *program =
       WRITABLE(struct pen_program, &p->tables->programs[draw(p->seed, p->tables->program_count)]);
   program->recompute_op_count =
@@ -146,35 +147,35 @@ static bool runs_too_much_again(
 
 /* ---- defects of stages and weights ---- */
 
-static bool shared_weight(struct part *p) {
+static bool shared_weight(struct broken_plan *p) {
   uint32_t index = (uint32_t)draw(p->seed, p->plan->weight_count);
   struct pen_weight *weight = WRITABLE(struct pen_weight, &p->plan->weights[index]);
   weight->exp_avg_offset = weight->exp_avg_sq_offset;
   return weight->exp_avg_offset != UINT64_MAX; /* without training there are no moments */
 }
-static bool moved_weight(struct part *p) {
+static bool moved_weight(struct broken_plan *p) {
   struct pen_weight *weight =
       WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
   weight->value_offset += 64;
   return true;
 }
 /* Some weight that has a bf16 copy; null: none. */
-static struct pen_weight *copied_weight(struct part *p) {
+static struct pen_weight *copied_weight(struct broken_plan *p) {
   struct pen_weight *weight =
       WRITABLE(struct pen_weight, &p->plan->weights[draw(p->seed, p->plan->weight_count)]);
   return weight->bf16_offset == UINT64_MAX ? NULL : weight;
 }
-static bool moved_copy(struct part *p) {
+static bool moved_copy(struct broken_plan *p) {
   struct pen_weight *weight = copied_weight(p);
   if (weight) weight->bf16_offset += 64;
   return weight;
 }
-static bool copy_on_weight(struct part *p) {
+static bool copy_on_weight(struct broken_plan *p) {
   struct pen_weight *weight = copied_weight(p);
   if (weight) weight->bf16_offset = weight->value_offset;
   return weight;
 }
-static bool swapped_copies(struct part *p) {
+static bool swapped_copies(struct broken_plan *p) {
   struct pen_weight *weight = copied_weight(p), *other = copied_weight(p);
   if (!weight || !other || weight == other || weight->rank != other->rank) return false;
   uint64_t offset = weight->bf16_offset;
@@ -182,13 +183,13 @@ static bool swapped_copies(struct part *p) {
   other->bf16_offset = offset;
   return true;
 }
-static bool wrong_stage(struct part *p) {
+static bool wrong_stage(struct broken_plan *p) {
   struct pen_stage *stage =
       WRITABLE(struct pen_stage, &p->profile->stages[1 + draw(p->seed, p->plan->stage_count - 1)]);
   stage->input = (stage->input + 1) % p->profile->ranks[stage->rank].tensor_count;
   return true;
 }
-static bool no_constant(struct part *p) {
+static bool no_constant(struct broken_plan *p) {
   if (p->tables->start_op_count == 0) return false;
   p->tables->start_op_count = 0;
   return true;

@@ -5,7 +5,7 @@
 
 /* Some part of a plan that trains with a tied matrix, the rank being that of the embedding or of
  * the head; false: it is no such plan. */
-static bool turn_to(struct part *p, bool head) {
+static bool turn_to(struct broken_plan *p, bool head) {
   if (p->plan->tie_count == 0 || p->plan->profiles[0].kind != PEN_TRAIN) return false;
   p->profile = WRITABLE(struct pen_profile, &p->plan->profiles[0]);
   p->rank = head ? p->plan->ties[0].rank : p->plan->weights[p->plan->ties[0].weight].rank;
@@ -14,27 +14,29 @@ static bool turn_to(struct part *p, bool head) {
   return true;
 }
 
-static bool turn_apart(struct part *p, bool head) {
+static bool turn_apart(struct broken_plan *p, bool head) {
   return turn_to(p, head) &&
          p->plan->ties[0].rank != p->plan->weights[p->plan->ties[0].weight].rank;
 }
 
-static struct pen_tie *tie_of(struct part *p) { return WRITABLE(struct pen_tie, p->plan->ties); }
+static struct pen_tie *tie_of(struct broken_plan *p) {
+  return WRITABLE(struct pen_tie, p->plan->ties);
+}
 
-static uint32_t row_of(const struct part *p, int kind) {
+static uint32_t row_of(const struct broken_plan *p, int kind) {
   for (uint32_t row = 0; row < p->tables->action_count; row++)
     if (p->action[row].kind == kind) return row;
   return PEN_NONE;
 }
 
-static struct pen_message *message_of(const struct part *p, int kind) {
+static struct pen_message *message_of(const struct broken_plan *p, int kind) {
   for (uint32_t index = 0; index < p->profile->message_count; index++)
     if (p->profile->messages[index].kind == kind)
       return WRITABLE(struct pen_message, &p->profile->messages[index]);
   return NULL;
 }
 
-static bool remove_kind(struct part *p, int kind) {
+static bool remove_kind(struct broken_plan *p, int kind) {
   uint32_t row = row_of(p, kind);
   if (row == PEN_NONE) return false;
   memmove(p->action + row, p->action + row + 1,
@@ -43,7 +45,7 @@ static bool remove_kind(struct part *p, int kind) {
 }
 
 /* Moves the row of a kind to just behind, or before, that of another. */
-static bool move_kind(struct part *p, int kind, int other, bool behind) {
+static bool move_kind(struct broken_plan *p, int kind, int other, bool behind) {
   uint32_t from = row_of(p, kind), to = row_of(p, other);
   if (from == PEN_NONE || to == PEN_NONE) return false;
   struct pen_action moved = p->action[from];
@@ -59,7 +61,7 @@ static bool move_kind(struct part *p, int kind, int other, bool behind) {
 }
 
 #define DROPPED(kind, head)                                   \
-  static bool dropped_##kind(struct part *p) {                \
+  static bool dropped_##kind(struct broken_plan *p) {         \
     return turn_apart(p, head) && remove_kind(p, PEN_##kind); \
   }
 DROPPED(SEND_G, true)
@@ -68,29 +70,29 @@ DROPPED(WAIT_G, false)
 DROPPED(SEND_V, false)
 DROPPED(RECV_V, true)
 DROPPED(WAIT_V, true)
-static bool dropped_join(struct part *p) {
+static bool dropped_join(struct broken_plan *p) {
   return turn_to(p, false) && remove_kind(p, PEN_ADD_TIED_GRAD);
 }
 
 /* A row that is another rank's, or of no message of that kind. */
-static bool join_elsewhere(struct part *p) {
+static bool join_elsewhere(struct broken_plan *p) {
   if (!turn_apart(p, true)) return false;
   p->action[row_of(p, PEN_NORM)].kind = PEN_ADD_TIED_GRAD; /* in place of another */
   return true;
 }
-static bool sent_elsewhere(struct part *p) {
+static bool sent_elsewhere(struct broken_plan *p) {
   if (!turn_apart(p, true)) return false;
   p->action[row_of(p, PEN_SEND_G)].stage = 0;
   return true;
 }
-static bool sent_on_one_rank(struct part *p) {
+static bool sent_on_one_rank(struct broken_plan *p) {
   if (!turn_to(p, false) || turn_apart(p, false)) return false;
   p->action[row_of(p, PEN_ADD_TIED_GRAD)] = (struct pen_action){.kind = PEN_SEND_V};
   return true;
 }
 
 #define MOVED(name, head, kind, other, behind)                                   \
-  static bool name(struct part *p) {                                             \
+  static bool name(struct broken_plan *p) {                                      \
     return turn_apart(p, head) && move_kind(p, PEN_##kind, PEN_##other, behind); \
   }
 MOVED(join_behind_norm, false, ADD_TIED_GRAD, NORM, true)
@@ -102,29 +104,29 @@ MOVED(value_before_update, false, SEND_V, UPDATE, false)
 MOVED(copy_given_early, true, RECV_V, SEND_G, false)
 MOVED(copy_awaited_early, true, WAIT_V, RECV_V, false)
 
-static bool gradient_from_elsewhere(struct part *p) {
+static bool gradient_from_elsewhere(struct broken_plan *p) {
   struct pen_message *message = turn_apart(p, true) ? message_of(p, PEN_SEND_G) : NULL;
   if (message) message->source_offset -= 64;
   return message;
 }
-static bool gradient_goes_elsewhere(struct part *p) {
+static bool gradient_goes_elsewhere(struct broken_plan *p) {
   struct pen_message *message = turn_apart(p, true) ? message_of(p, PEN_SEND_G) : NULL;
   if (message) message->target_offset += 64;
   return message;
 }
-static bool value_from_elsewhere(struct part *p) {
+static bool value_from_elsewhere(struct broken_plan *p) {
   struct pen_message *message = turn_apart(p, true) ? message_of(p, PEN_SEND_V) : NULL;
   if (message) message->source_offset += 64;
   return message;
 }
-static bool value_goes_elsewhere(struct part *p) {
+static bool value_goes_elsewhere(struct broken_plan *p) {
   struct pen_message *message = turn_apart(p, true) ? message_of(p, PEN_SEND_V) : NULL;
   if (message) message->target_offset += 64;
   return message;
 }
 /* Where both agree that the gradient lands, a message may still come, or other values lie: its
  * credit, the channel's last, does not hold it back. */
-static bool lands_on_another(struct part *p) {
+static bool lands_on_another(struct broken_plan *p) {
   struct pen_message *message = turn_apart(p, false) ? message_of(p, PEN_SEND_G) : NULL;
   if (!message) return false;
   for (unsigned tries = 0; tries < 100; tries++) {
@@ -139,49 +141,49 @@ static bool lands_on_another(struct part *p) {
   }
   return false;
 }
-static bool head_reads_elsewhere(struct part *p) {
+static bool head_reads_elsewhere(struct broken_plan *p) {
   if (!turn_to(p, true)) return false;
   tie_of(p)->value_offset += 64;
   return true;
 }
-static bool head_adds_elsewhere(struct part *p) {
+static bool head_adds_elsewhere(struct broken_plan *p) {
   if (!turn_to(p, true)) return false;
   tie_of(p)->gradient_offset += 64;
   return true;
 }
-static bool one_gradient(struct part *p) {
+static bool one_gradient(struct broken_plan *p) {
   if (!turn_to(p, true) || turn_apart(p, true)) return false;
   tie_of(p)->gradient_offset = p->plan->weights[p->plan->ties[0].weight].gradient_offset;
   return true;
 }
-static bool joins_another(struct part *p) {
+static bool joins_another(struct broken_plan *p) {
   if (!turn_apart(p, false)) return false;
   struct pen_action *join = &p->action[row_of(p, PEN_ADD_TIED_GRAD)];
   join->message = (join->message + 1 + (uint32_t)draw(p->seed, p->profile->message_count - 1)) %
                   p->profile->message_count;
   return true;
 }
-static bool joins_nothing(struct part *p) {
+static bool joins_nothing(struct broken_plan *p) {
   if (!turn_apart(p, false)) return false;
   p->action[row_of(p, PEN_ADD_TIED_GRAD)].message = p->profile->message_count;
   return true;
 }
-static bool no_gradient(struct part *p) {
+static bool no_gradient(struct broken_plan *p) {
   if (!turn_to(p, true)) return false;
   tie_of(p)->gradient_offset = UINT64_MAX;
   return true;
 }
-static bool another_weight(struct part *p) {
+static bool another_weight(struct broken_plan *p) {
   if (!turn_to(p, true)) return false;
   tie_of(p)->weight = (uint32_t)draw(p->seed, p->plan->weight_count + 3);
   return tie_of(p)->weight != 0;
 }
-static bool another_rank(struct part *p) {
+static bool another_rank(struct broken_plan *p) {
   if (!turn_to(p, true)) return false;
   tie_of(p)->rank++;
   return true;
 }
-static bool two_ties(struct part *p) {
+static bool two_ties(struct broken_plan *p) {
   if (!turn_to(p, true)) return false;
   struct pen_tie *two = pen_new(2, sizeof *two);
   two[0] = two[1] = p->plan->ties[0];
@@ -189,13 +191,13 @@ static bool two_ties(struct part *p) {
   p->plan->tie_count = 2;
   return true;
 }
-static bool no_tie(struct part *p) {
+static bool no_tie(struct broken_plan *p) {
   if (!turn_to(p, true)) return false;
   p->plan->tie_count = 0;
   return true;
 }
 static bool value_written_early(
-    struct part *p) { /* a copy in the window, where other messages come */
+    struct broken_plan *p) { /* a copy in the window, where other messages come */
   if (!turn_apart(p, true)) return false;
   uint64_t first = p->plan->ties[0].value_offset;
   for (uint32_t tensor = 0; tensor < p->tables->tensor_count; tensor++) {

@@ -90,7 +90,7 @@ static void bench_copy(void) {
 }
 
 /* ---- an op ---- */
-struct subject {
+struct bench_case {
   enum pen_op_kind kind;
   int64_t dim[PEN_DIMS_MAX];
   double real[PEN_REALS_MAX];
@@ -99,7 +99,7 @@ struct subject {
   double operations_factor;
 };
 
-static const struct subject subjects[] = {
+static const struct bench_case subjects[] = {
     {PEN_OP_ADD, {1 << 25}, {0}, 12, 0},
     {PEN_OP_ACCUMULATE, {1 << 25}, {0}, 12, 0},
     {PEN_OP_SCALE, {1 << 25}, {1.5}, 8, 0},
@@ -163,19 +163,19 @@ static void *filled(const struct operand *o, const int64_t *dim, uint64_t seed) 
 }
 
 /* Bytes that must move; over bf16 those of activations are half of f32's. */
-static double bytes_of(const struct subject *subject, enum pen_dtype dtype, double size) {
+static double bytes_of(const struct bench_case *subject, enum pen_dtype dtype, double size) {
   return subject->bytes_factor * size * (dtype == PEN_BF16 ? 0.5 : 1);
 }
 
 /* Whether a case is run over that dtype: products over bf16 have their own sizes, and tables of
  * embeddings stay f32. */
-static int is_run(const struct subject *subject, enum pen_dtype dtype) {
+static int is_run(const struct bench_case *subject, enum pen_dtype dtype) {
   return dtype == PEN_F32 ||
          (pen_cuda.kernel_of(subject->kind, dtype) != NULL && subject->operations_factor == 0 &&
           subject->kind != PEN_OP_EMBEDDING && subject->kind != PEN_OP_EMBEDDING_DW);
 }
 
-static void bench_op(const struct subject *subject, enum pen_dtype dtype) {
+static void bench_op(const struct bench_case *subject, enum pen_dtype dtype) {
   int64_t dim[PEN_DIMS_MAX];
   for (int i = 0; i < PEN_DIMS_MAX; i++) dim[i] = sized(subject->dim[i]);
   const struct signature s = parse_signature_as(dtype, subject->kind, dim);

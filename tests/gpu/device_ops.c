@@ -41,7 +41,7 @@ static const struct pen_adamw settings = {.learning_rate = 1e-3,
 /* The bits of a CPU that fuses multiply-adds; within rounding of one that does not. The copy is the
  * parameters, rounded. */
 static void adamw(void **state) {
-  const char *fuses = pen_kernels_open(1);
+  const char *fuses = pen_kernels_open();
   const int same = strncmp(fuses, "baseline", 8) != 0;
   for (int n = 0; n < COUNTS; n++) {
     const size_t count = counts[n], bytes = count * sizeof(float);

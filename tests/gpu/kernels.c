@@ -22,7 +22,7 @@
 #include "kernels/head_loss.h"
 #include "tests/gpu/device.h"
 
-struct subject {
+struct gpu_case {
   enum pen_op_kind kind;
   int64_t dim[PEN_DIMS_MAX];
   double real[PEN_REALS_MAX];
@@ -31,7 +31,7 @@ struct subject {
   int large;               /* for a real GPU alone */
 };
 
-static const struct subject subjects[] = {
+static const struct gpu_case subjects[] = {
     {PEN_OP_AFFINE, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_AFFINE, {300, 256, 130}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_AFFINE_DX, {7, 13, 5}, {0}, 0, 4e-6, 1, 0},
@@ -183,7 +183,7 @@ static int is_chosen(const char *op) {
 
 /* Whether a case runs here: bf16 where the op has one, and attention over it where head_dim is what
  * its kernels take. */
-static int fits(const struct subject *subject) {
+static int fits(const struct gpu_case *subject) {
   if (!is_chosen(op_rows[subject->kind].name)) return 0;
   const int is_attention =
       subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
@@ -194,7 +194,7 @@ static int fits(const struct subject *subject) {
 }
 
 /* Host operands of a case. Integers repeat, and where they are targets every seventh is ignored. */
-static struct pen_call fill(const struct subject *subject, const struct signature *s) {
+static struct pen_call fill(const struct gpu_case *subject, const struct signature *s) {
   struct pen_call call = {0};
   memcpy(call.dim, subject->dim, sizeof call.dim);
   memcpy(call.real, subject->real, sizeof call.real);
@@ -217,7 +217,7 @@ static struct pen_call fill(const struct subject *subject, const struct signatur
 }
 
 /* Of values stored in bf16; see the tolerances above. */
-static void assert_near_bf16(const char *what, const struct subject *subject,
+static void assert_near_bf16(const char *what, const struct gpu_case *subject,
                              const uint16_t *actual, const uint16_t *expected, size_t count) {
   const int is_attention =
       subject->kind == PEN_OP_ATTENTION || subject->kind == PEN_OP_ATTENTION_DX;
@@ -233,7 +233,7 @@ static void assert_near_bf16(const char *what, const struct subject *subject,
   }
 }
 
-static void compare(const struct subject *subject, const struct operand *o, const void *actual,
+static void compare(const struct gpu_case *subject, const struct operand *o, const void *actual,
                     const void *expected) {
   char what[80];
   snprintf(what, sizeof what, "%s%s(%lld,%lld,%lld).%s", op_rows[subject->kind].name,
@@ -254,7 +254,7 @@ static void compare(const struct subject *subject, const struct operand *o, cons
 }
 
 /* The CPU's outputs for a case, in new memory. */
-static struct pen_call expected_of(const struct subject *subject, const struct signature *s,
+static struct pen_call expected_of(const struct gpu_case *subject, const struct signature *s,
                                    int without_optional) {
   struct pen_call call = fill(subject, s);
   for (size_t i = 0; i < s->count; i++)
@@ -267,7 +267,7 @@ enum { APART, SHARED, WITHOUT_OPTIONAL, FORMS };
 
 /* Runs a case on the GPU: operands apart, or outputs on the inputs that they may lie on, or what is
  * optional left out. Returns the operands as they were after it, in host memory. */
-static struct pen_call on_gpu(const struct subject *subject, const struct signature *s, int form) {
+static struct pen_call on_gpu(const struct gpu_case *subject, const struct signature *s, int form) {
   struct pen_call host = fill(subject, s), call = host;
   for (size_t i = 0; i < s->count; i++) {
     const struct operand *o = &s->operand[i];
@@ -293,7 +293,7 @@ static int has_optional(const struct signature *s) {
 }
 
 /* The outputs of two runs have the same bits; of two runs of the same form, everything has. */
-static void assert_same_run(const struct subject *subject, const struct signature *s,
+static void assert_same_run(const struct gpu_case *subject, const struct signature *s,
                             const struct pen_call *a, const struct pen_call *b) {
   for (size_t i = 0; i < s->count; i++)
     if (s->operand[i].output)
@@ -301,7 +301,7 @@ static void assert_same_run(const struct subject *subject, const struct signatur
                        operand_bytes(&s->operand[i]));
 }
 
-static void check(const struct subject *subject) {
+static void check(const struct gpu_case *subject) {
   const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
   const struct pen_call given = fill(subject, &s), expected = expected_of(subject, &s, 0),
                         actual = on_gpu(subject, &s, APART);
@@ -329,7 +329,7 @@ struct group {
   char name[64];
 };
 
-static int is_of(const struct subject *subject, const struct group *group) {
+static int is_of(const struct gpu_case *subject, const struct group *group) {
   dtype = group->dtype;
   return subject->kind == group->kind && fits(subject);
 }
@@ -349,8 +349,8 @@ static void a_sequence_knows_no_other(void **state) {
   enum { BATCH = 3, GIVEN_COUNT = 7 };
   dtype = PEN_BF16;
   for (int head_dim = 32; head_dim <= 128 && is_chosen("ATTENTION_DX"); head_dim += 32) {
-    struct subject all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim}, {0}, 0, 0, 0, 0},
-                   one = all;
+    struct gpu_case all = {PEN_OP_ATTENTION_DX, {BATCH, 145, 2, 1, head_dim}, {0}, 0, 0, 0, 0},
+                    one = all;
     one.dim[0] = 1;
     const struct signature s = parse_signature_as(dtype, all.kind, all.dim);
     struct pen_call among = on_gpu(&all, &s, APART);
@@ -375,9 +375,9 @@ static void a_sequence_knows_no_other(void **state) {
 /* Where blocks may have less shared memory, as on compute capability 8.6, smaller ones have the
  * same values; an op for which none is small enough is refused before it runs. */
 static void less_shared_memory(void **state) {
-  static const struct subject fits_there = {
+  static const struct gpu_case fits_there = {
       PEN_OP_ATTENTION_DX, {3, 66, 1, 1, 128}, {0}, 0, 1e-5, 1, 0};
-  static const struct subject refused[] = {
+  static const struct gpu_case refused[] = {
       {PEN_OP_ATTENTION, {1, 8, 1, 1, 256}, {0}, 0, 0, 0, 0},
       {PEN_OP_ATTENTION_DX, {1, 8, 1, 1, 256}, {0}, 0, 0, 0, 0},
       {PEN_OP_RMSNORM_DX, {1, 26000}, {1e-5}, 0, 0, 0, 0},
@@ -390,19 +390,19 @@ static void less_shared_memory(void **state) {
     tidy(state);
   }
   for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
-    const struct subject *r = &refused[i];
+    const struct gpu_case *r = &refused[i];
     pen_cuda.prepare(r->kind, PEN_F32, r->dim, r->real);
     char expected[120];
-    snprintf(expected, sizeof expected, "%s: each of its blocks wants ", op_rows[r->kind].name);
-    const char *said = pen_cuda_forget("");
+    snprintf(expected, sizeof expected, "%s: each of its blocks needs ", op_rows[r->kind].name);
+    const char *said = pen_cuda_replace_error("");
     assert_memory_equal(said, expected, strlen(expected));
-    assert_non_null(strstr(said, " bytes of shared memory, and this GPU gives a block 101376"));
+    assert_non_null(strstr(said, " bytes of shared memory, and this GPU allows 101376"));
   }
   pen_cuda_chip.shared_bytes = there_is;
 }
 
 /* A token out of range: NaN from a look-up, nothing from its gradient, NaN as a loss. */
-static void check_bad_token(void **state, const struct subject *subject, int32_t token) {
+static void check_bad_token(void **state, const struct gpu_case *subject, int32_t token) {
   const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
   struct pen_call host = fill(subject, &s), call = host;
   for (size_t i = 0; i < s.count; i++) {
@@ -430,9 +430,9 @@ static void check_bad_token(void **state, const struct subject *subject, int32_t
 }
 
 static void bad_tokens(void **state) {
-  const struct subject cases[] = {{PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7, 0, 0, 0},
-                                  {PEN_OP_EMBEDDING_DW, {9, 20, 7}, {0}, 7, 0, 0, 0},
-                                  {PEN_OP_CROSS_ENTROPY, {5, 30}, {1}, 30, 1e-6, 0, 0}};
+  const struct gpu_case cases[] = {{PEN_OP_EMBEDDING, {9, 21, 7}, {0}, 7, 0, 0, 0},
+                                   {PEN_OP_EMBEDDING_DW, {9, 20, 7}, {0}, 7, 0, 0, 0},
+                                   {PEN_OP_CROSS_ENTROPY, {5, 30}, {1}, 30, 1e-6, 0, 0}};
   for (int n = 0; n < 2 * 3; n++) {
     dtype = n < 3 ? PEN_F32 : PEN_BF16;
     check_bad_token(state, &cases[n % 3], -1);
@@ -449,7 +449,7 @@ static int64_t product_of(const int64_t dim[PEN_DIMS_MAX]) {
 }
 
 /* Runs a case with a NaN at one place of one input, here and there. */
-static void check_nan(void **state, const struct subject *subject, const struct signature *s,
+static void check_nan(void **state, const struct gpu_case *subject, const struct signature *s,
                       size_t operand, size_t place) {
   struct pen_call host = fill(subject, s), call = host;
   if (s->operand[operand].element_bytes == sizeof(float))
@@ -477,7 +477,7 @@ static void check_nan(void **state, const struct subject *subject, const struct 
 /* A NaN at the front and at the end of each input reaches an output where it does on the CPU. */
 static void nan_comes_through(void **state) {
   for (int n = 0; n < 2 * SUBJECTS; n++) {
-    const struct subject *subject = &subjects[n % SUBJECTS];
+    const struct gpu_case *subject = &subjects[n % SUBJECTS];
     dtype = n < SUBJECTS ? PEN_F32 : PEN_BF16;
     if (!fits(subject) || subject->large || product_of(subject->dim) > NAN_SIZE_MAX ||
         subject->kind == PEN_OP_EMBEDDING || subject->integers > 64)

@@ -14,7 +14,7 @@ static const int64_t shapes[][5] = {
 };
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-struct problem {
+struct attention_case {
   size_t batch, sequence, heads, kv_heads, head_dim;
   double *q, *k, *v, *dout; /* in */
   const int32_t *starts;    /* of documents; null: one a sequence */
@@ -22,16 +22,16 @@ struct problem {
   double *o_size, *dq_size, *dk_size, *dv_size; /* sums of the magnitudes of what was added up */
 };
 
-static size_t q_at(const struct problem *p, size_t b, size_t t, size_t h) {
+static size_t q_at(const struct attention_case *p, size_t b, size_t t, size_t h) {
   return ((b * p->sequence + t) * p->heads + h) * p->head_dim;
 }
 
-static size_t k_at(const struct problem *p, size_t b, size_t t, size_t h) {
+static size_t k_at(const struct attention_case *p, size_t b, size_t t, size_t h) {
   return ((b * p->sequence + t) * p->kv_heads + h / (p->heads / p->kv_heads)) * p->head_dim;
 }
 
 /* The first key that a query may see. */
-static size_t first_key(const struct problem *p, size_t b, size_t t) {
+static size_t first_key(const struct attention_case *p, size_t b, size_t t) {
   return p->starts ? (size_t)p->starts[b * p->sequence + t] : 0;
 }
 
@@ -44,7 +44,8 @@ static double dot(const double *a, const double *b, size_t count) {
 }
 
 /* Probabilities of one query, and its log-sum-exp. */
-static double chances(const struct problem *p, size_t b, size_t t, size_t h, double *chance) {
+static double chances(const struct attention_case *p, size_t b, size_t t, size_t h,
+                      double *chance) {
   double most = -INFINITY, sum = 0;
   const size_t first = first_key(p, b, t);
   for (size_t j = first; j <= t; j++) {
@@ -57,7 +58,7 @@ static double chances(const struct problem *p, size_t b, size_t t, size_t h, dou
   return most + log(sum);
 }
 
-static void forward(struct problem *p) {
+static void forward(struct attention_case *p) {
   double chance[512];
   for (size_t i = 0; i < p->batch * p->sequence * p->heads; i++) {
     const size_t h = i % p->heads, t = i / p->heads % p->sequence, b = i / p->heads / p->sequence;
@@ -74,7 +75,7 @@ static void forward(struct problem *p) {
 
 /* The closed form of the gradient; differences_agree() below holds it against differences of
  * forward(). */
-static void backward(struct problem *p) {
+static void backward(struct attention_case *p) {
   double chance[512];
   for (size_t i = 0; i < p->batch * p->sequence * p->heads; i++) {
     const size_t h = i % p->heads, t = i / p->heads % p->sequence, b = i / p->heads / p->sequence,
@@ -96,10 +97,10 @@ static void backward(struct problem *p) {
 
 static double *zeros(size_t count) { return memset(doubles(count), 0, count * sizeof(double)); }
 
-static struct problem pose(const int64_t *shape, const float *q, const float *k, const float *v,
-                           const float *dout) {
-  struct problem p = {(size_t)shape[0], (size_t)shape[1], (size_t)shape[2],
-                      (size_t)shape[3], (size_t)shape[4], .q = NULL};
+static struct attention_case pose(const int64_t *shape, const float *q, const float *k,
+                                  const float *v, const float *dout) {
+  struct attention_case p = {(size_t)shape[0], (size_t)shape[1], (size_t)shape[2],
+                             (size_t)shape[3], (size_t)shape[4], .q = NULL};
   const size_t q_count = p.batch * p.sequence * p.heads * p.head_dim,
                k_count = q_count / p.heads * p.kv_heads;
   p.q = widened(q, q_count), p.k = widened(k, k_count), p.v = widened(v, k_count),
@@ -137,7 +138,7 @@ static void check(const int64_t *s, float sharpness, size_t length) {
         *v = random_floats(k_count, 3);
   float *dout = random_floats(q_count, 4), *o = floats(q_count), *lse = floats(lse_count);
   for (size_t i = 0; i < q_count; i++) q[i] *= sharpness;
-  struct problem p = pose(s, q, k, v, dout);
+  struct attention_case p = pose(s, q, k, v, dout);
   int32_t *starts = length ? some_starts(p.batch, p.sequence, length) : NULL;
   p.starts = starts;
   forward(&p);
@@ -211,7 +212,7 @@ static void one_document_needs_no_starts(void **state) {
 /* ---- over bf16 ---- */
 
 /* Who counts: kernels, and whether they round p and ds to bf16. */
-struct way {
+struct implementation {
   pen_kernel *forward, *backward;
   int rounds;
 };
@@ -244,7 +245,8 @@ static void assert_near_bf16(const char *what, const uint16_t *actual, const dou
 }
 
 /* check() over bf16. delta is of o as it is stored. */
-static void check_way(const struct way *way, const int64_t *s, float sharpness, size_t length) {
+static void check_way(const struct implementation *way, const int64_t *s, float sharpness,
+                      size_t length) {
   const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]),
                k_count = rows * (size_t)(s[3] * s[4]);
   const size_t lse_count = rows * (size_t)s[2];
@@ -254,8 +256,8 @@ static void check_way(const struct way *way, const int64_t *s, float sharpness, 
            *v = halves(random_floats(k_count, 3), k_count);
   uint16_t *dout = halves(random_floats(q_count, 4), q_count),
            *o = bytes_at(q_count * sizeof *o, 0);
-  struct problem p = pose(s, floats_of(q, q_count), floats_of(k, k_count), floats_of(v, k_count),
-                          floats_of(dout, q_count));
+  struct attention_case p = pose(s, floats_of(q, q_count), floats_of(k, k_count),
+                                 floats_of(v, k_count), floats_of(dout, q_count));
   int32_t *starts = length ? some_starts(p.batch, p.sequence, length) : NULL;
   p.starts = starts;
   forward(&p);
@@ -277,7 +279,7 @@ static void check_way(const struct way *way, const int64_t *s, float sharpness, 
   assert_near_bf16("dv", v, p.dv, p.dv_size, way->rounds, k_count, 4 * tolerance);
 }
 
-static void check_bf16(const struct way *way, void **state) {
+static void check_bf16(const struct implementation *way, void **state) {
   for (int s = 0; s < SHAPES; s++)
     for (size_t length = 0; length < 100; length = s < 2 ? 100 : 8 * length + 3)
       for (float sharpness = 1; sharpness <= (length ? 1 : 20); sharpness += 19) {
@@ -286,21 +288,23 @@ static void check_bf16(const struct way *way, void **state) {
       }
 }
 
-static struct way way_of_set(const char *set) {
-  return (struct way){pen_kernel_of(PEN_OP_ATTENTION, PEN_BF16),
-                      pen_kernel_of(PEN_OP_ATTENTION_DX, PEN_BF16), !strcmp(set, "avx512bf16")};
+static struct implementation way_of_set(const char *set) {
+  return (struct implementation){pen_kernel_of(PEN_OP_ATTENTION, PEN_BF16),
+                                 pen_kernel_of(PEN_OP_ATTENTION_DX, PEN_BF16),
+                                 !strcmp(set, "avx512bf16")};
 }
 
-static const struct way portable_pairs = {pen_wide_bf16_attention, pen_wide_bf16_attention_dx, 1};
+static const struct implementation portable_pairs = {pen_wide_bf16_attention,
+                                                     pen_wide_bf16_attention_dx, 1};
 
 static void bf16_matches_the_formula(void **state) {
-  const struct way way = way_of_set(*state);
+  const struct implementation way = way_of_set(*state);
   check_bf16(&way, state);
   if (!strcmp(*state, "baseline")) check_bf16(&portable_pairs, state);
 }
 
 static double weighted_sum(const void *context) {
-  struct problem p = *(const struct problem *)context;
+  struct attention_case p = *(const struct attention_case *)context;
   forward(&p);
   return dot(p.o, p.dout, p.batch * p.sequence * p.heads * p.head_dim);
 }
@@ -309,8 +313,8 @@ static void reference_agrees_with_differences(void **state) {
   (void)state;
   const int64_t shape[] = {1, 6, 4, 2, 5};
   const size_t q_count = 6 * 4 * 5, k_count = 6 * 2 * 5;
-  struct problem p = pose(shape, random_floats(q_count, 1), random_floats(k_count, 2),
-                          random_floats(k_count, 3), random_floats(q_count, 4));
+  struct attention_case p = pose(shape, random_floats(q_count, 1), random_floats(k_count, 2),
+                                 random_floats(k_count, 3), random_floats(q_count, 4));
   forward(&p);
   backward(&p);
   double *inputs[] = {p.q, p.k, p.v}, *gradients[] = {p.dq, p.dk, p.dv};

@@ -6,14 +6,14 @@
 #include "tests/support/kernels_signature.h"
 
 /* A case: an op, dims, reals; integer operands get values below `integers`. */
-struct subject {
+struct contract_case {
   enum pen_op_kind kind;
   int64_t dim[PEN_DIMS_MAX];
   double real[PEN_REALS_MAX];
   int integers;
 };
 
-static const struct subject subjects[] = {
+static const struct contract_case subjects[] = {
     {PEN_OP_LINEAR, {7, 13, 5}, {0}, 0},
     {PEN_OP_LINEAR, {300, 256, 130}, {0}, 0},
     {PEN_OP_LINEAR_DX, {7, 13, 5}, {0}, 0},
@@ -63,7 +63,7 @@ enum {
   CASES = 2 * SUBJECTS /* in f32, then in bf16 */
 };
 
-static const struct subject *subject_of(size_t n) { return &subjects[n % SUBJECTS]; }
+static const struct contract_case *subject_of(size_t n) { return &subjects[n % SUBJECTS]; }
 static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_BF16; }
 
 /* Every subject in every dtype that its op has. */
@@ -73,7 +73,7 @@ static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_B
 
 /* Fills all operands of a call at `shift` cache lines past a page; the same values whatever the
  * shift. */
-static struct pen_call fill(const struct subject *subject, const struct signature *s,
+static struct pen_call fill(const struct contract_case *subject, const struct signature *s,
                             size_t shift) {
   struct pen_call call = {0};
   memcpy(call.dim, subject->dim, sizeof call.dim);
@@ -104,7 +104,7 @@ static void assert_same_outputs(enum pen_op_kind kind, const struct signature *s
 
 static void bits_do_not_depend_on_addresses(void **state) {
   FOR_EACH_CASE(n) {
-    const struct subject *subject = subject_of(n);
+    const struct contract_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     struct pen_call first = fill(subject, &s, 0);
     run_as(dtype_of(n), subject->kind, &first);
@@ -119,7 +119,7 @@ static void bits_do_not_depend_on_addresses(void **state) {
 
 static void inputs_stay(void **state) {
   FOR_EACH_CASE(n) {
-    const struct subject *subject = subject_of(n);
+    const struct contract_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     struct pen_call used = fill(subject, &s, 0), fresh = fill(subject, &s, 0);
     run_as(dtype_of(n), subject->kind, &used);
@@ -133,7 +133,7 @@ static void inputs_stay(void **state) {
 
 static void outputs_may_lie_on_inputs(void **state) {
   FOR_EACH_CASE(n) {
-    const struct subject *subject = subject_of(n);
+    const struct contract_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     struct pen_call apart = fill(subject, &s, 0), shared = fill(subject, &s, 0);
     for (size_t i = 0; i < s.count; i++)
@@ -163,7 +163,7 @@ static int any_nan(const struct signature *s, const struct pen_call *call) {
  * integer operands touch every element of an embedding table. */
 static void nan_comes_through(void **state) {
   FOR_EACH_CASE(n) {
-    const struct subject *subject = subject_of(n);
+    const struct contract_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
     for (size_t i = 0; i < s.count; i++)
       for (size_t place = 0; place < 3; place++) {
@@ -185,7 +185,7 @@ static void nan_comes_through(void **state) {
 }
 
 /* The call of f32 on what a call of bf16 reads: the same numbers, wider. */
-static struct pen_call widened_call(const struct subject *subject, const struct signature *s,
+static struct pen_call widened_call(const struct contract_case *subject, const struct signature *s,
                                     const struct pen_call *half) {
   struct pen_call call = fill(subject, s, 0);
   for (size_t i = 0; i < s->count; i++)
@@ -217,7 +217,7 @@ static int rounds_on_its_way(enum pen_op_kind kind, const char *set) {
 
 static void bf16_is_f32_rounded(void **state) {
   for (size_t n = SUBJECTS; n < CASES; n++) {
-    const struct subject *subject = subject_of(n);
+    const struct contract_case *subject = subject_of(n);
     if (pen_kernel_of(subject->kind, PEN_BF16) == NULL || rounds_on_its_way(subject->kind, *state))
       continue;
     const struct signature narrow = parse_signature_as(PEN_BF16, subject->kind, subject->dim),

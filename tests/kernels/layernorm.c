@@ -8,7 +8,7 @@ static const double epsilon = 1e-5;
 
 /* The sum of dy y over all rows, y = LAYERNORM(x, gain, bias): its derivatives are what
  * LAYERNORM_DX is to give. */
-struct problem {
+struct layernorm_case {
   size_t rows, width;
   double *x, *gain, *bias, *dy;
 };
@@ -26,13 +26,13 @@ static double rstd_of(const double *x, size_t width) {
   return 1 / sqrt(sum / (double)width + epsilon);
 }
 
-static double output(const struct problem *p, size_t r, size_t i) {
+static double output(const struct layernorm_case *p, size_t r, size_t i) {
   const double *x = p->x + r * p->width;
   return (x[i] - mean_of(x, p->width)) * rstd_of(x, p->width) * p->gain[i] + p->bias[i];
 }
 
 static double weighted_sum(const void *context) {
-  const struct problem *p = context;
+  const struct layernorm_case *p = context;
   double sum = 0;
   for (size_t r = 0; r < p->rows; r++) {
     const double *x = p->x + r * p->width, mean = mean_of(x, p->width), rstd = rstd_of(x, p->width);
@@ -53,7 +53,7 @@ static void check_forward(size_t rows, size_t width, float offset, double tolera
                           .dim = {(int64_t)rows, (int64_t)width},
                           .real = {epsilon}};
   run(PEN_OP_LAYERNORM, &call);
-  const struct problem p = {
+  const struct layernorm_case p = {
       rows, width, widened(x, count), widened(gain, width), widened(bias, width), NULL};
   double *expected = doubles(count), *expected_mean = doubles(rows), *expected_rstd = doubles(rows);
   for (size_t r = 0; r < rows; r++) {
@@ -88,12 +88,12 @@ static void check_gradient(size_t rows, size_t width, int with_addend) {
   float *a = random_floats(count, 4), *dx = copy_of(a, count), *dgain = floats(width),
         *dbias = floats(width);
   float *mean = floats(rows), *rstd = floats(rows);
-  struct problem p = {rows,
-                      width,
-                      widened(x, count),
-                      widened(gain, width),
-                      widened(bias, width),
-                      widened(dy, count)};
+  struct layernorm_case p = {rows,
+                             width,
+                             widened(x, count),
+                             widened(gain, width),
+                             widened(bias, width),
+                             widened(dy, count)};
   for (size_t r = 0; r < rows; r++) {
     mean[r] = (float)mean_of(p.x + r * width, width);
     rstd[r] = (float)rstd_of(p.x + r * width, width);

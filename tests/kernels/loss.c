@@ -7,14 +7,14 @@ static const size_t shapes[][2] = {{1, 1}, {1, 2}, {3, 7}, {2, 16}, {4, 257}, {2
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static double one = 1;
 
-struct problem {
+struct loss_case {
   size_t rows, vocab;
   double *logits;
   const int32_t *targets;
 };
 
 static double cross_entropy(const void *context) {
-  const struct problem *p = context;
+  const struct loss_case *p = context;
   double loss = 0;
   for (size_t r = 0; r < p->rows; r++) {
     const double *x = p->logits + r * p->vocab;
@@ -39,7 +39,7 @@ static void check(size_t rows, size_t vocab, double scale) {
   for (size_t i = 0; i < count; i++) logits[i] *= 15;
   int32_t *targets = some_targets(rows, vocab);
   double *loss = doubles(1), *expected = doubles(count);
-  struct problem p = {rows, vocab, widened(logits, count), targets};
+  struct loss_case p = {rows, vocab, widened(logits, count), targets};
   struct pen_call call = {.operand = {logits, targets, &scale, loss, dlogits},
                           .dim = {(int64_t)rows, (int64_t)vocab}};
   run(PEN_OP_CROSS_ENTROPY, &call);

@@ -79,7 +79,7 @@ static void check_weight_gradient(void **state) {
 /* Opens the set again with our own products or the library's. */
 static void open_products(const char *products) {
   setenv("PEN_PRODUCTS", products, 1);
-  pen_kernels_open(1);
+  pen_kernels_open();
 }
 
 /* Runs a check for each who may multiply. */

@@ -8,7 +8,7 @@ static const double epsilon = 1e-5;
 
 /* The sum of dy y over all rows, y = RMSNORM(x, gain): its derivatives are what RMSNORM_DX is to
  * give. */
-struct problem {
+struct rmsnorm_case {
   size_t rows, width;
   double *x, *gain, *dy;
 };
@@ -20,7 +20,7 @@ static double deviation(const double *x, size_t width) {
 }
 
 static double weighted_sum(const void *context) {
-  const struct problem *p = context;
+  const struct rmsnorm_case *p = context;
   double sum = 0;
   for (size_t r = 0; r < p->rows; r++) {
     const double *x = p->x + r * p->width, rstd = deviation(x, p->width);
@@ -55,7 +55,8 @@ static void check_gradient(size_t rows, size_t width, int with_addend) {
         *dy = random_floats(count, 3);
   float *a = random_floats(count, 4), *dx = copy_of(a, count), *dgain = floats(width),
         *rstd = floats(rows);
-  struct problem p = {rows, width, widened(x, count), widened(gain, width), widened(dy, count)};
+  struct rmsnorm_case p = {rows, width, widened(x, count), widened(gain, width),
+                           widened(dy, count)};
   for (size_t r = 0; r < rows; r++) rstd[r] = (float)deviation(p.x + r * width, width);
   struct pen_call call = {.operand = {dy, x, gain, rstd, with_addend ? dx : NULL, dx, dgain},
                           .dim = {(int64_t)rows, (int64_t)width},

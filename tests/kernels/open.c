@@ -10,7 +10,7 @@ static const char *open_with(const char *set) {
     setenv("PEN_ISA", set, 1);
   else
     unsetenv("PEN_ISA");
-  return pen_kernels_open(1);
+  return pen_kernels_open();
 }
 
 static void the_best_is_chosen_and_a_lower_one_can_be_forced(void **state) {

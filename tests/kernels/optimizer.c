@@ -35,7 +35,7 @@ static void squares_depend_neither_on_address_nor_on_instructions(void **state) 
   const double here = pen_sum_squares(x, count), there = pen_sum_squares(moved, count);
   assert_same_bits("sum", &here, &there, sizeof here);
   setenv("PEN_ISA", "baseline", 1);
-  pen_kernels_open(1);
+  pen_kernels_open();
   const double plain = pen_sum_squares(x, count);
   open_set(state);
   assert_same_bits("sum", &here, &plain, sizeof here);
@@ -103,13 +103,13 @@ static const struct pen_adamw settings = {
     .correction2 = 1 - 0.95 * 0.95 * 0.95,
 };
 
-struct state {
+struct optimizer_tensors {
   float *p, *g, *m, *v;
 };
 
-static struct state fresh(size_t count) {
-  struct state s = {random_floats(count, 1), random_floats(count, 2), random_floats(count, 3),
-                    random_floats(count, 4)};
+static struct optimizer_tensors fresh(size_t count) {
+  struct optimizer_tensors s = {random_floats(count, 1), random_floats(count, 2),
+                                random_floats(count, 3), random_floats(count, 4)};
   for (size_t i = 0; i < count; i++) s.v[i] = fabsf(s.v[i]);
   return s;
 }
@@ -117,7 +117,7 @@ static struct state fresh(size_t count) {
 static void adamw_matches_the_formula(void **state) {
   for (int c = 0; c < COUNTS; c++) {
     const size_t n = counts[c] + 1;
-    const struct state old = fresh(n), new = fresh(n);
+    const struct optimizer_tensors old = fresh(n), new = fresh(n);
     double *expected[3] = {doubles(n), doubles(n), doubles(n)};
     for (size_t i = 0; i < n; i++) {
       const double g = (double)old.g[i] * settings.gradient_scale;
@@ -142,7 +142,7 @@ static void adamw_matches_the_formula(void **state) {
 static void adamw_may_be_cut_anywhere(void **state) {
   const size_t n = 1003;
   for (size_t cut = 1; cut < n; cut += 67) {
-    const struct state whole = fresh(n), cuts = fresh(n);
+    const struct optimizer_tensors whole = fresh(n), cuts = fresh(n);
     pen_adamw_step(whole.p, whole.g, whole.m, whole.v, n, &settings);
     pen_adamw_step(cuts.p, cuts.g, cuts.m, cuts.v, cut, &settings);
     pen_adamw_step(cuts.p + cut, cuts.g + cut, cuts.m + cut, cuts.v + cut, n - cut, &settings);
@@ -158,7 +158,7 @@ static void a_gradient_that_is_no_number_changes_nothing(void **state) {
   const float spoilt[] = {NAN, -NAN, INFINITY, -INFINITY, 1e20f}; /* the last cannot be squared */
   for (size_t kind = 0; kind < sizeof spoilt / sizeof *spoilt; kind++)
     for (size_t at = 0; at < 37; at++) {
-      const struct state old = fresh(37), good = fresh(37), s = fresh(37);
+      const struct optimizer_tensors old = fresh(37), good = fresh(37), s = fresh(37);
       s.g[at] = spoilt[kind];
       pen_adamw_step(good.p, good.g, good.m, good.v, 37, &settings);
       pen_adamw_step(s.p, s.g, s.m, s.v, 37, &settings);
@@ -175,7 +175,7 @@ static void without_epsilon_nothing_is_divided_by_0(void **state) {
   struct pen_adamw without = settings;
   without.epsilon = 0;
   for (size_t at = 0; at < 37; at++) {
-    const struct state old = fresh(37), good = fresh(37), s = fresh(37);
+    const struct optimizer_tensors old = fresh(37), good = fresh(37), s = fresh(37);
     s.g[at] = s.v[at] = 0;
     pen_adamw_step(good.p, good.g, good.m, good.v, 37, &without);
     pen_adamw_step(s.p, s.g, s.m, s.v, 37, &without);

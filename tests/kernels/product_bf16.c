@@ -24,7 +24,7 @@ static void sums_are_f32(void **state) {
 
 /* Our own products give an element the same bits whichever rows and columns stand beside its own: a
  * part of x times a part of w is that part of y. The numbers to add up are few, or more than
- * PEN_NCCL_ROUNDS_DEPTH. */
+ * PEN_PAIR_DEPTH. */
 static void check_parts(size_t in) {
   enum { ROWS = 101, OUT = 90 };
   uint16_t *x = bf16_numbers((int64_t)(ROWS * in), 1).half,
@@ -47,12 +47,12 @@ static void check_parts(size_t in) {
 static void check_all_parts(void **state) {
   check_parts(500);
   free_tensors(state);
-  check_parts(PEN_NCCL_ROUNDS_DEPTH + 100);
+  check_parts(PEN_PAIR_DEPTH + 100);
 }
 
 static void open_own(void) {
   setenv("PEN_PRODUCTS", "own", 1);
-  pen_kernels_open(1);
+  pen_kernels_open();
   unsetenv("PEN_PRODUCTS");
 }
 

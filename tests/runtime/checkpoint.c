@@ -11,12 +11,12 @@
 #include "runtime/storage/checkpoint_prune.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
-static struct model model;
+static struct checkpoint_model model;
 static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 
 /* A save as the ranks of a run make it, here one after the other. */
-static void save(const struct model *from, const char *dir, uint64_t step, uint64_t cursor,
-                 uint64_t values) {
+static void save(const struct checkpoint_model *from, const char *dir, uint64_t step,
+                 uint64_t cursor, uint64_t values) {
   model_begin(dir, &from->plan, step);
   for (uint32_t rank = 0; rank < from->plan.rank_count; rank++) {
     unsigned char *arena = model_arena(from, rank);
@@ -27,7 +27,7 @@ static void save(const struct model *from, const char *dir, uint64_t step, uint6
   model_finish(&from->plan, dir, step, cursor, digests);
 }
 
-static void expect_loads(const struct model *into, const char *path, uint64_t values) {
+static void expect_loads(const struct checkpoint_model *into, const char *path, uint64_t values) {
   for (uint32_t rank = 0; rank < into->plan.rank_count; rank++) {
     unsigned char *arena = model_arena(into, rank);
     pen_checkpoint_load(&into->plan, 0, rank, arena, path);
@@ -62,7 +62,7 @@ static void none_there(void **state) {
 /* Saved by any topology, loaded by any other, bit for bit; and the files are the same bytes. */
 static void any_topology_to_any(void **state) {
   (void)state;
-  struct model from, into;
+  struct checkpoint_model from, into;
   model_make(&from, 1, 0);
   save(&from, "alone", 12, 345, 6);
   for (uint32_t turn = 0; turn < 12; turn++) {
@@ -213,7 +213,7 @@ static void abandoned(void **state) {
 /* Everything frozen: an optimizer file without tensors. */
 static void nothing_to_optimize(void **state) {
   (void)state;
-  struct model frozen;
+  struct checkpoint_model frozen;
   struct pen_checkpoint_info info;
   model_make(&frozen, 2, 0);
   for (int i = 0; i < MODEL_WEIGHTS; i++) {
@@ -415,7 +415,7 @@ static void bad_manifests(void **state) {
 
 static void another_model(void **state) {
   (void)state;
-  struct model whole = model;
+  struct checkpoint_model whole = model;
   save(&model, "other", 1, 1, 1);
   memset(model.plan.model_digest, 1, PEN_DIGEST_BYTES);
   model_refused(65, resume, "other", "manifest.json: model_digest: a checkpoint of another model",

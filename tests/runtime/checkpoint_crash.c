@@ -189,7 +189,7 @@ int rmdir(const char *path) { return faulty(RMDIR) ? -1 : (int)syscall(SYS_rmdir
 
 /* ---- saves ---- */
 
-static struct model model;
+static struct checkpoint_model model;
 static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 static unsigned char *arenas[MODEL_RANKS_MAX];
 static uint64_t keep; /* checkpoints that a save keeps; 0: all */

@@ -38,7 +38,7 @@ void free(void *old) {
   __libc_free(old);
 }
 
-static struct model model;
+static struct checkpoint_model model;
 static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 static unsigned char *arenas[2];
 

@@ -47,7 +47,7 @@ static void key_of_seed_and_name(void **state) {
 /* Every weight of every rank equals the one-rank model's; nothing else in the arenas changes. */
 static void same_on_any_topology(void **state) {
   (void)state;
-  struct model whole, parts;
+  struct checkpoint_model whole, parts;
   model_make(&whole, 1, 0);
   unsigned char *expected = model_arena(&whole, 0);
   pen_weights_initial(&whole.plan, 0, 0, expected, 42);
@@ -81,7 +81,7 @@ static void same_on_any_topology(void **state) {
 /* Two tensors of one shape and deviation, and one tensor under two seeds, share nothing. */
 static void names_and_seeds_differ(void **state) {
   (void)state;
-  struct model model;
+  struct checkpoint_model model;
   model_make(&model, 1, 0);
   unsigned char *one = model_arena(&model, 0), *two = model_arena(&model, 0);
   pen_weights_initial(&model.plan, 0, 0, one, 1);
@@ -96,7 +96,7 @@ static void names_and_seeds_differ(void **state) {
 /* The file holds what the ranks would start from: its bytes by offset, and read back by name. */
 static void written_file(void **state) {
   (void)state;
-  struct model model;
+  struct checkpoint_model model;
   model_make(&model, 3, 1);
   pen_weights_write(&model.plan, "start.safetensors", 9);
   size_t count;
@@ -131,7 +131,7 @@ static void written_file(void **state) {
 }
 
 static void write_to(void *path) {
-  struct model model;
+  struct checkpoint_model model;
   model_make(&model, 1, 0);
   pen_weights_write(&model.plan, path, 9);
 }

@@ -19,7 +19,7 @@ void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
   memset(y, 0, count * sizeof *y);
 }
 
-static struct model model;
+static struct checkpoint_model model;
 
 /* ---- files by hand ---- */
 
@@ -324,7 +324,7 @@ static void deep_header(void **state) {
 /* The model of the file lacks a tensor, has one more, or one of another shape. */
 static void other_models(void **state) {
   (void)state;
-  struct model whole = model;
+  struct checkpoint_model whole = model;
   write_file("file", 2, true);
   model.plan.weight_count = MODEL_WEIGHTS - 1;
   model_refused(65, load, "file", "file: tensor lm_head.weight: not a part of this model", NULL);

@@ -19,7 +19,7 @@ void pen_f32_to_bf16(uint16_t *y, const float *x, size_t count) {
   memset(y, 0, count * sizeof *y);
 }
 
-static struct model model;
+static struct checkpoint_model model;
 static unsigned char digests[PEN_CHECKPOINT_TENSORS * MODEL_WEIGHTS][PEN_DIGEST_BYTES];
 
 /* Runs a Python script that sees numpy, safetensors and the package's own errors; true if it ends

@@ -178,7 +178,7 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
   const struct pen_plan plan = {
       .replica_count = REPLICAS, .rank_count = 1, .weights = &weight, .weight_count = 1};
   const struct pen_action row = {.kind = PEN_REDUCE_SCATTER};
-  assert_non_null(pen_kernels_open(1));
+  assert_non_null(pen_kernels_open());
   for (uint32_t own = 0; own < REPLICAS; own++) {
     const struct pen_shard shard = pen_shard_of(&plan, 0, own);
     const float *sources[REPLICAS];

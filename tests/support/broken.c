@@ -38,8 +38,8 @@ struct pen_plan *shape_plan(size_t which) {
                                  plan_shapes[which].microbatches, plan_shapes[which].more));
 }
 
-static struct part some_part(struct pen_plan *plan, uint64_t *seed) {
-  struct part p = {.plan = plan, .seed = seed};
+static struct broken_plan some_part(struct pen_plan *plan, uint64_t *seed) {
+  struct broken_plan p = {.plan = plan, .seed = seed};
   p.profile =
       WRITABLE(struct pen_profile, &plan->profiles[draw(seed, 4) == 0 && plan->profile_count > 1]);
   p.rank = (uint32_t)draw(seed, plan->rank_count);
@@ -48,7 +48,7 @@ static struct part some_part(struct pen_plan *plan, uint64_t *seed) {
   return p;
 }
 
-uint32_t some_row(struct part *p, int first, int last) {
+uint32_t some_row(struct broken_plan *p, int first, int last) {
   for (unsigned tries = 0; tries < 1000; tries++) {
     uint32_t row = (uint32_t)draw(p->seed, p->tables->action_count);
     if (p->action[row].kind >= first && p->action[row].kind <= last) return row;
@@ -56,7 +56,7 @@ uint32_t some_row(struct part *p, int first, int last) {
   return PEN_NONE;
 }
 
-uint32_t find_row(const struct part *p, int kind, uint32_t stage, uint32_t microbatch) {
+uint32_t find_row(const struct broken_plan *p, int kind, uint32_t stage, uint32_t microbatch) {
   for (uint32_t row = 0; row < p->tables->action_count; row++)
     if (p->action[row].kind == kind && p->action[row].stage == stage &&
         p->action[row].microbatch == microbatch)
@@ -64,23 +64,23 @@ uint32_t find_row(const struct part *p, int kind, uint32_t stage, uint32_t micro
   return PEN_NONE;
 }
 
-struct pen_message *some_message(struct part *p) {
+struct pen_message *some_message(struct broken_plan *p) {
   if (p->profile->message_count == 0) return NULL;
   return WRITABLE(struct pen_message,
                   &p->profile->messages[draw(p->seed, p->profile->message_count)]);
 }
 
-struct pen_op *ops_of(const struct part *p) {
+struct pen_op *ops_of(const struct broken_plan *p) {
   return WRITABLE(struct pen_op, p->tables->ops);
 }
 
-struct pen_op *some_op(struct part *p) {
+struct pen_op *some_op(struct broken_plan *p) {
   const struct pen_program *program = &p->tables->programs[draw(p->seed, p->tables->program_count)];
   return program->op_count ? ops_of(p) + program->first_op + draw(p->seed, program->op_count)
                            : NULL;
 }
 
-void set_base(struct part *p, uint32_t row, int base, uint64_t offset) {
+void set_base(struct broken_plan *p, uint32_t row, int base, uint64_t offset) {
   struct pen_frame *frames = pen_new(p->tables->frame_count + 1, sizeof *frames);
   memcpy(frames, p->tables->frames, p->tables->frame_count * sizeof *frames);
   frames[p->tables->frame_count] = frames[p->action[row].frame];
@@ -89,18 +89,19 @@ void set_base(struct part *p, uint32_t row, int base, uint64_t offset) {
   p->action[row].frame = p->tables->frame_count++;
 }
 
-uint64_t base_of(const struct part *p, uint32_t row, int base) {
+uint64_t base_of(const struct broken_plan *p, uint32_t row, int base) {
   return p->tables->frames[p->action[row].frame].base[base];
 }
 
-void set_all_bases(struct part *p, uint32_t stage, uint32_t microbatch, int base, uint64_t offset) {
+void set_all_bases(struct broken_plan *p, uint32_t stage, uint32_t microbatch, int base,
+                   uint64_t offset) {
   for (int kind = PEN_F; kind <= PEN_W; kind++) {
     uint32_t row = find_row(p, kind, stage, microbatch);
     if (row != PEN_NONE) set_base(p, row, base, offset);
   }
 }
 
-bool uses_base(const struct part *p, uint32_t row, int base) {
+bool uses_base(const struct broken_plan *p, uint32_t row, int base) {
   const struct pen_program *program = &p->tables->programs[p->action[row].program];
   for (uint32_t op = program->first_op; op < program->first_op + program->op_count; op++)
     for (int k = 0; k < PEN_OPERANDS_MAX; k++) {
@@ -137,7 +138,7 @@ struct verdict {
 
 static void break_plan(const struct defect *defect, struct pen_plan *plan,
                        struct verdict *verdict) {
-  struct part part = some_part(plan, &verdict->seed);
+  struct broken_plan part = some_part(plan, &verdict->seed);
   verdict->applied = defect->apply(&part);
   verdict->accepted = verdict->applied && pen_verify(plan, &verdict->problem);
 }

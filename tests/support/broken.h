@@ -29,7 +29,7 @@ struct pen_plan *shape_plan(size_t which);
 #define WRITABLE(type, pointer) ((type *)(uintptr_t)(pointer))
 
 /* The part of a plan that a defect is put into. */
-struct part {
+struct broken_plan {
   struct pen_plan *plan;
   struct pen_profile *profile;
   uint32_t rank;
@@ -39,31 +39,32 @@ struct part {
 };
 
 /* A random row of one of the kinds [first, last], or PEN_NONE. */
-uint32_t some_row(struct part *p, int first, int last);
+uint32_t some_row(struct broken_plan *p, int first, int last);
 
-uint32_t find_row(const struct part *p, int kind, uint32_t stage, uint32_t microbatch);
+uint32_t find_row(const struct broken_plan *p, int kind, uint32_t stage, uint32_t microbatch);
 
-struct pen_message *some_message(struct part *p);
+struct pen_message *some_message(struct broken_plan *p);
 
-struct pen_op *ops_of(const struct part *p);
+struct pen_op *ops_of(const struct broken_plan *p);
 
 /* An op of a random program that rows run. */
-struct pen_op *some_op(struct part *p);
+struct pen_op *some_op(struct broken_plan *p);
 
 /* Gives a row a frame of its own with one base moved. */
-void set_base(struct part *p, uint32_t row, int base, uint64_t offset);
+void set_base(struct broken_plan *p, uint32_t row, int base, uint64_t offset);
 
-uint64_t base_of(const struct part *p, uint32_t row, int base);
+uint64_t base_of(const struct broken_plan *p, uint32_t row, int base);
 
 /* Moves one base of all rows of a stage and microbatch. */
-void set_all_bases(struct part *p, uint32_t stage, uint32_t microbatch, int base, uint64_t offset);
+void set_all_bases(struct broken_plan *p, uint32_t stage, uint32_t microbatch, int base,
+                   uint64_t offset);
 
-bool uses_base(const struct part *p, uint32_t row, int base);
+bool uses_base(const struct broken_plan *p, uint32_t row, int base);
 
 struct defect {
   const char *name;
-  bool (*apply)(struct part *part); /* false: there was no place for it */
-  const char *reasons[10];          /* words of which one must stand in the message */
+  bool (*apply)(struct broken_plan *part); /* false: there was no place for it */
+  const char *reasons[10];                 /* words of which one must stand in the message */
 };
 
 /* A plan takes far longer to make than to break. So it is made once and broken in children, which

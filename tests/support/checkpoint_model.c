@@ -62,7 +62,7 @@ static uint64_t model_data_start(char *header) {
   return (8 + strlen(header) + 63) / 64 * 64;
 }
 
-void model_files(struct model *model) {
+void model_files(struct checkpoint_model *model) {
   uint64_t end = 0;
   strcpy(model->model_header, "{");
   for (int i = 0; i < MODEL_WEIGHTS; i++) {
@@ -100,7 +100,7 @@ static uint64_t model_place(uint64_t *arena_bytes, uint64_t count) {
   return offset;
 }
 
-void model_make(struct model *model, uint32_t ranks, uint32_t turn) {
+void model_make(struct checkpoint_model *model, uint32_t ranks, uint32_t turn) {
   memset(model, 0, sizeof *model);
   memcpy(model->weights, model_rows, sizeof model_rows);
   for (uint32_t rank = 0; rank < ranks; rank++) {
@@ -144,13 +144,14 @@ float model_value(uint64_t state, uint32_t weight, int part, uint64_t index) {
   return value;
 }
 
-unsigned char *model_arena(const struct model *model, uint32_t rank) {
+unsigned char *model_arena(const struct checkpoint_model *model, uint32_t rank) {
   unsigned char *arena = aligned_alloc(64, model->memory[rank].arena_bytes);
   memset(arena, 0xee, model->memory[rank].arena_bytes);
   return arena;
 }
 
-void model_fill(const struct model *model, uint32_t rank, unsigned char *arena, uint64_t state) {
+void model_fill(const struct checkpoint_model *model, uint32_t rank, unsigned char *arena,
+                uint64_t state) {
   for (uint32_t i = 0; i < MODEL_WEIGHTS; i++) {
     const struct pen_weight *weight = &model->weights[i];
     for (int part = 0; part < PEN_CHECKPOINT_TENSORS && weight->rank == rank; part++) {
@@ -163,8 +164,8 @@ void model_fill(const struct model *model, uint32_t rank, unsigned char *arena, 
   }
 }
 
-uint64_t model_differences(const struct model *model, uint32_t rank, const unsigned char *arena,
-                           uint64_t state) {
+uint64_t model_differences(const struct checkpoint_model *model, uint32_t rank,
+                           const unsigned char *arena, uint64_t state) {
   unsigned char *expected = model_arena(model, rank);
   uint64_t count = 0;
   model_fill(model, rank, expected, state);

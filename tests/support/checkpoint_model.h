@@ -31,7 +31,7 @@
 
 enum { MODEL_WEIGHTS = 6, MODEL_RANKS_MAX = 4, MODEL_HEADER_BYTES = 4096 };
 
-struct model {
+struct checkpoint_model {
   struct pen_plan plan;
   struct pen_weight weights[MODEL_WEIGHTS];
   struct pen_rank_memory memory[MODEL_RANKS_MAX];
@@ -39,26 +39,27 @@ struct model {
 };
 
 /* Sets the headers and the file offsets of the weights. */
-void model_files(struct model *model);
+void model_files(struct checkpoint_model *model);
 
 /* The model over `ranks` ranks. `turn` moves the weights among them: another topology of the same
  * model. */
-void model_make(struct model *model, uint32_t ranks, uint32_t turn);
+void model_make(struct checkpoint_model *model, uint32_t ranks, uint32_t turn);
 
 /* Element `index` of one part of one weight in state `state`: finite, and different wherever it
  * stands. */
 float model_value(uint64_t state, uint32_t weight, int part, uint64_t index);
 
 /* An arena of the rank, every byte 0xee. The caller frees it. */
-unsigned char *model_arena(const struct model *model, uint32_t rank);
+unsigned char *model_arena(const struct checkpoint_model *model, uint32_t rank);
 
 /* Writes the values of state `state` into the rank's arena. */
-void model_fill(const struct model *model, uint32_t rank, unsigned char *arena, uint64_t state);
+void model_fill(const struct checkpoint_model *model, uint32_t rank, unsigned char *arena,
+                uint64_t state);
 
 /* How many bytes of an arena differ from one that model_fill() filled, window and gradients
  * included. */
-uint64_t model_differences(const struct model *model, uint32_t rank, const unsigned char *arena,
-                           uint64_t state);
+uint64_t model_differences(const struct checkpoint_model *model, uint32_t rank,
+                           const unsigned char *arena, uint64_t state);
 
 /* The three parts of a save. If one fails, it ends the process. */
 void model_begin(const char *dir, const struct pen_plan *plan, uint64_t step);

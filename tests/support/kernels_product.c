@@ -1,7 +1,7 @@
 /* kernels_product.c: products of bf16 against sums in f64. */
 #include "tests/support/kernels_product.h"
 
-/* Some are cut into blocks, PEN_PRODUCT_BLOCK a side; the last have more than PEN_NCCL_ROUNDS_DEPTH
+/* Some are cut into blocks, PEN_PRODUCT_BLOCK a side; the last have more than PEN_PAIR_DEPTH
  * numbers to add up, an odd number of them, too; some have rows that are whole pages. */
 static const int64_t shapes[][3] = {{1, 1, 1},       {3, 17, 5},     {33, 7, 65},    {130, 70, 259},
                                     {600, 40, 30},   {20, 1100, 30}, {20, 30, 1030}, {40, 50, 24},

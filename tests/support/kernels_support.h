@@ -50,11 +50,11 @@ void differences(double (*f)(const void *), const void *context, double *x, size
                  double *gradient);
 
 /* What the columns of ops.def say of one op. */
-struct op_row {
+struct op_columns {
   const char *name, *dims, *signature, *workspace;
 };
 
-extern const struct op_row op_rows[PEN_OP_COUNT];
+extern const struct op_columns op_rows[PEN_OP_COUNT];
 
 /* The value of a dim by its name, for one op. */
 int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, size_t length);

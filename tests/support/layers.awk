@@ -83,7 +83,7 @@ function declare(name, defines) {
 function end_declaration(by_body,   i, count, list) {
   if (groups && group_name != "" && !initialised && data_names == "") declare(group_name, by_body)
   else if (!by_body && !typed) {
-    if (data_names == "" && last ~ /^[A-Za-z_]/ && words > (first_word ~ /^(struct|union|enum)$/ ? 2 : 1)) data_names = last
+    if (!initialised && last ~ /^[A-Za-z_]/ && words > (first_word ~ /^(struct|union|enum)$/ ? 2 : 1)) data_names = data_names " " last
     count = split(data_names, list, " ")
     for (i = 1; i <= count; i++) declare(list[i], !is_extern)
   }

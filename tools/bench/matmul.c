@@ -183,7 +183,7 @@ static _Noreturn void time_all(struct shared *shared, int process) {
     }
     sched_setaffinity(0, sizeof one, &one);
   }
-  pen_kernels_open(1);
+  pen_kernels_open();
   for (int i = 0; i < shape_count; i++) {
     shared->gflop_per_s[process][i] = time_shape(&shapes[i], &shared->barrier);
   }

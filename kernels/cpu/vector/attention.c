@@ -33,7 +33,7 @@ _Static_assert(KEY_BLOCK % PANEL == 0 && QUERY_BLOCK % ROWS == 0, "blocks are wh
 _Static_assert(NUMBERS == 1 || LANES % ROWS == 0,
                "the last keys that a tile's queries see stand in one vector");
 
-struct block {
+struct attention_block {
   const element *keys, *values;
   const int32_t *starts; /* of the sequence's tokens; null: one document */
   element *query;
@@ -53,17 +53,17 @@ static size_t visible(size_t query, size_t first) {
 }
 
 /* Where the document of a row's query starts, which rises from row to row. */
-static size_t start_of(const struct block *b, size_t row) {
+static size_t start_of(const struct attention_block *b, size_t row) {
   return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
 }
 
 /* How many keys at the head of the block that starts at `first` stand before the row's document. */
-static size_t hidden(const struct block *b, size_t row, size_t first) {
+static size_t hidden(const struct attention_block *b, size_t row, size_t first) {
   const size_t start = start_of(b, row);
   return start < first ? 0 : least(start - first, KEY_BLOCK);
 }
 
-static void score(const struct block *b, size_t first_key) {
+static void score(const struct attention_block *b, size_t first_key) {
   static const float no_offset[ROWS];
   const size_t end = visible(b->first_query + b->query_count - 1, first_key),
                steps = steps_of(b->head_dim);
@@ -120,7 +120,7 @@ inline_always void hide(float *p, size_t begin, size_t from, size_t count, size_
 
 /* One row of scores, from `begin` to `end`: those from `from` to `count` count, the others become
  * 0. */
-static void soften(struct block *b, size_t row, size_t begin, size_t from, size_t count,
+static void soften(struct attention_block *b, size_t row, size_t begin, size_t from, size_t count,
                    size_t end) {
   float *s = b->scores + row * SCORE_STRIDE;
   number *p = (number *)s; /* written no further than s has been read */
@@ -143,7 +143,7 @@ static void soften(struct block *b, size_t row, size_t begin, size_t from, size_
   b->sum[row] += lanes_sum(sum);
 }
 
-static void work(struct block *b, size_t first_key) {
+static void work(struct attention_block *b, size_t first_key) {
   score(b, first_key);
   for (size_t r = 0; r < b->query_count; r += ROWS) {
     const size_t last = least(r + ROWS, b->query_count) - 1;
@@ -174,7 +174,7 @@ static void work(struct block *b, size_t first_key) {
     }
 }
 
-static void begin(struct block *b, const stored *q, size_t q_row, size_t query_count) {
+static void begin(struct attention_block *b, const stored *q, size_t q_row, size_t query_count) {
   b->query_count = query_count;
   copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim,
             (float)(M_LOG2E / sqrt((double)b->head_dim)));
@@ -182,7 +182,7 @@ static void begin(struct block *b, const stored *q, size_t q_row, size_t query_c
   for (size_t r = 0; r < QUERY_BLOCK; r++) b->most[r] = -INFINITY, b->sum[r] = 0;
 }
 
-static void finish(const struct block *b, stored *o, size_t o_row, float *lse) {
+static void finish(const struct attention_block *b, stored *o, size_t o_row, float *lse) {
   for (size_t r = 0; r < b->query_count; r++) {
     const float factor = 1.0f / b->sum[r];
     for (size_t i = 0; i < b->head_dim; i += LANES)
@@ -201,10 +201,11 @@ void PEN_NAME(attention)(const struct pen_call *call) {
   const int32_t *starts = call->operand[3];
   stored *o = call->operand[4];
   float *lse = call->operand[5], *space = call->workspace;
-  struct block b = {.head_dim = head_dim,
-                    .stride = copy_stride(head_dim),
-                    .query_stride = copy_stride(steps_of(head_dim)),
-                    .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
+  struct attention_block b = {
+      .head_dim = head_dim,
+      .stride = copy_stride(head_dim),
+      .query_stride = copy_stride(steps_of(head_dim)),
+      .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
   element *keys = take(&space, padded * steps_of(head_dim)),
           *values = take(&space, steps_of(padded) * b.stride);
   b.keys = keys, b.values = values;

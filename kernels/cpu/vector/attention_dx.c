@@ -37,7 +37,7 @@ enum {
 _Static_assert(QUERY_BLOCK % ROWS == 0 && KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0,
                "blocks are whole tiles");
 
-struct block {
+struct attention_dx_block {
   element *keys, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance, *slope,
       *slope_rows;
   float *dk, *dv, *dq;
@@ -57,12 +57,12 @@ static size_t visible(size_t query, size_t first) {
 }
 
 /* Where the document of a row's query starts, which rises from row to row. */
-static size_t start_of(const struct block *b, size_t row) {
+static size_t start_of(const struct attention_dx_block *b, size_t row) {
   return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
 }
 
 /* How many keys at the head of the block that starts at `first` stand before the row's document. */
-static size_t hidden(const struct block *b, size_t row, size_t first) {
+static size_t hidden(const struct attention_dx_block *b, size_t row, size_t first) {
   const size_t start = start_of(b, row);
   return start < first ? 0 : least(start - first, KEY_BLOCK);
 }
@@ -91,7 +91,8 @@ inline_always vu paired(halves v) {
 }
 
 /* Which of PANEL keys from j on the query sees; it may be one past the last. */
-inline_always vi seen_keys(const struct block *b, size_t row, size_t first_key, size_t j) {
+inline_always vi seen_keys(const struct attention_dx_block *b, size_t row, size_t first_key,
+                           size_t j) {
   const vi key = lane_numbers() + (int32_t)j;
   const int there = row < b->query_count;
   const int32_t from = there ? (int32_t)hidden(b, row, first_key) : 0;
@@ -101,8 +102,8 @@ inline_always vi seen_keys(const struct block *b, size_t row, size_t first_key, 
 
 /* p and ds of a tile, of queries from row r on and keys from j on, made in registers. Not `whole`:
  * they become 0 where a query does not see a key. */
-TILE_FUNCTION void make_tile(const struct block *b, size_t r, size_t first_key, size_t j,
-                             int whole) {
+TILE_FUNCTION void make_tile(const struct attention_dx_block *b, size_t r, size_t first_key,
+                             size_t j, int whole) {
   const size_t steps = steps_of(b->head_dim), panel = (first_key + j) * steps;
   vf p[ROWS][VECTORS] = {0}, ds[ROWS][VECTORS] = {0};
   multiply_steps(p, ROWS, steps, b->query + r * b->query_stride, b->query_stride, 1,
@@ -132,7 +133,7 @@ TILE_FUNCTION void make_tile(const struct block *b, size_t r, size_t first_key, 
 }
 
 /* p and ds, for the tiles that reach below the diagonal and into the queries' documents */
-static void make_chances(const struct block *b, size_t first_key) {
+static void make_chances(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
@@ -147,7 +148,7 @@ static void make_chances(const struct block *b, size_t first_key) {
 #else
 /* chance = q k^T (scaled) less lse, slope = do v^T less delta, for the tiles that reach below the
  * diagonal and into the queries' documents */
-static void score(const struct block *b, size_t first_key) {
+static void score(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
@@ -176,7 +177,7 @@ inline_always void soften_vectors(float *p, float *ds, size_t many) {
 
 /* One row of both, without the factor that dq and dk get at the end. Before `from`, and past
  * `count` as far as a tile may reach, they become 0. */
-static void soften(const struct block *b, size_t row, size_t from, size_t count) {
+static void soften(const struct attention_dx_block *b, size_t row, size_t from, size_t count) {
   float *p = b->chance + row * CHANCE_STRIDE, *ds = b->slope + row * CHANCE_STRIDE;
   const size_t end = least(count + ROWS - 1, KEY_BLOCK);
   size_t j = from / LANES * LANES;
@@ -187,7 +188,7 @@ static void soften(const struct block *b, size_t row, size_t from, size_t count)
   mask(ds, 0, from, count, end, 0.0f);
 }
 
-static void make_chances(const struct block *b, size_t first_key) {
+static void make_chances(const struct attention_dx_block *b, size_t first_key) {
   score(b, first_key);
   for (size_t r = 0; r < b->query_count; r++)
     soften(b, r, hidden(b, r, first_key), visible(b->first_query + r, first_key));
@@ -196,7 +197,7 @@ static void make_chances(const struct block *b, size_t first_key) {
 
 /* dq += ds k, by query tiles; a tile starts at the first key that one of its queries sees, and
  * stops at the last. */
-static void add_dq(const struct block *b, size_t first_key) {
+static void add_dq(const struct attention_dx_block *b, size_t first_key) {
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
       const size_t end = visible(b->first_query + least(r + ROWS, b->query_count) - 1, first_key);
@@ -210,7 +211,7 @@ static void add_dq(const struct block *b, size_t first_key) {
 
 /* dv += p^T do, dk += ds^T q, by key tiles; a tile starts at the first query that sees one of its
  * keys, and stops at the last. */
-static void add_dk_dv(const struct block *b, size_t first_key) {
+static void add_dk_dv(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t j = 0; j < end; j += ROWS) {
@@ -229,15 +230,15 @@ static void add_dk_dv(const struct block *b, size_t first_key) {
     }
 }
 
-static void work(const struct block *b, size_t first_key) {
+static void work(const struct attention_dx_block *b, size_t first_key) {
   make_chances(b, first_key);
   add_dq(b, first_key);
   add_dk_dv(b, first_key);
 }
 
 /* Copies a block of queries in, with their do; delta = sum of do o. */
-static void begin(struct block *b, const stored *q, const stored *dout, const stored *o,
-                  const float *lse, size_t row) {
+static void begin(struct attention_dx_block *b, const stored *q, const stored *dout,
+                  const stored *o, const float *lse, size_t row) {
   copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim,
             (float)(M_LOG2E / sqrt((double)b->head_dim)));
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
@@ -265,7 +266,8 @@ static void write_rows(stored *to, size_t to_row, const float *from, size_t rows
 }
 
 /* Copies one key-value head in and clears its sums. */
-static void begin_head(const struct block *b, const stored *k, const stored *v, size_t row) {
+static void begin_head(const struct attention_dx_block *b, const stored *k, const stored *v,
+                       size_t row) {
   copy_panels(b->keys, k, row, b->sequence, b->padded, b->head_dim);
   copy_panels(b->values, v, row, b->sequence, b->padded, b->head_dim);
   copy_steps(b->key_steps, k, row, b->sequence, b->sequence, b->head_dim);
@@ -273,14 +275,14 @@ static void begin_head(const struct block *b, const stored *k, const stored *v, 
   memset(b->dv, 0, b->padded * b->stride * sizeof(float));
 }
 
-static struct block lay_out(const struct pen_call *call) {
+static struct attention_dx_block lay_out(const struct pen_call *call) {
   const size_t sequence = (size_t)call->dim[1], head_dim = (size_t)call->dim[4];
-  struct block b = {.sequence = sequence,
-                    .head_dim = head_dim,
-                    .stride = copy_stride(head_dim),
-                    .query_stride = copy_stride(steps_of(head_dim)),
-                    .padded = round_up(sequence, KEY_BLOCK),
-                    .scale = (float)(1 / sqrt((double)head_dim))};
+  struct attention_dx_block b = {.sequence = sequence,
+                                 .head_dim = head_dim,
+                                 .stride = copy_stride(head_dim),
+                                 .query_stride = copy_stride(steps_of(head_dim)),
+                                 .padded = round_up(sequence, KEY_BLOCK),
+                                 .scale = (float)(1 / sqrt((double)head_dim))};
   b.factor = (float)(M_LOG2E / sqrt((double)head_dim));
   b.dk_scale = NUMBERS == 1 ? (float)M_LN2
                             : b.scale; /* the other factors of floats are in the copied query */
@@ -308,7 +310,7 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
   const float *lse = call->operand[5];
   const int32_t *starts = call->operand[6];
   stored *dq = call->operand[7], *dk = call->operand[8], *dv = call->operand[9];
-  struct block b = lay_out(call);
+  struct attention_dx_block b = lay_out(call);
   const size_t q_row = heads * b.head_dim, k_row = kv_heads * b.head_dim, group = heads / kv_heads;
   for (size_t i = 0; i < batch * heads; i++) {
     const size_t row = i / heads * b.sequence, head = i % heads;

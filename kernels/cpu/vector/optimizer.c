@@ -56,12 +56,12 @@ void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t
 
 /* The settings as the loop wants them: what is the same for all elements is computed once, in f64,
  * and rounded. */
-struct step {
+struct adamw_factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
 
-static struct step settle(const struct pen_adamw *s) {
-  return (struct step){
+static struct adamw_factors settle(const struct pen_adamw *s) {
+  return (struct adamw_factors){
       .scale = (float)s->gradient_scale,
       .beta1 = (float)s->beta1,
       .rest1 = (float)(1 - s->beta1),
@@ -77,7 +77,7 @@ static struct step settle(const struct pen_adamw *s) {
 /* AdamW (Loshchilov and Hutter 2019); see kernels.h. Four streams in, four out, once. */
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                           size_t count, const struct pen_adamw *settings) {
-  const struct step s = settle(settings);
+  const struct adamw_factors s = settle(settings);
   for (size_t i = 0; i < count; i += LANES) {
     const size_t n = count - i;
     const vf old_p = load_n(parameter + i, n), old_m = load_n(exp_avg + i, n),

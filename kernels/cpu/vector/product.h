@@ -48,7 +48,7 @@ enum {
   STEPS_AHEAD_LEFT = 8,
 };
 _Static_assert(HEIGHT % ROWS == 0 && PEN_PRODUCT_WIDTH % PANEL == 0, "blocks are whole tiles");
-_Static_assert(NUMBERS == 1 || NUMBERS * DEPTH == PEN_NCCL_ROUNDS_DEPTH,
+_Static_assert(NUMBERS == 1 || NUMBERS * DEPTH == PEN_PAIR_DEPTH,
                "what is rounded is one block of k");
 _Static_assert((int)PANEL <= PEN_PRODUCT_PANEL,
                "the workspace of ops.def has room for a panel past the last column");
@@ -67,7 +67,7 @@ static size_t part_of(size_t whole, size_t most, size_t unit) {
 
 /* Where sums go, and what is added to them: from an element on, rows of all but the bias `row`
  * apart. */
-struct place {
+struct sum_target {
   float *result;
   const float *addend;         /* null: none */
   struct pen_rounding rounded; /* its result given: they go there instead */
@@ -75,12 +75,12 @@ struct place {
 };
 
 /* Whether it is numbers of bf16: constant where the factors are f32. */
-inline_always int rounds(const struct place *to) { return NUMBERS > 1 && to->rounded.result; }
+inline_always int rounds(const struct sum_target *to) { return NUMBERS > 1 && to->rounded.result; }
 
 /* The place that begins i rows and j columns further on. */
-inline_always struct place place_at(const struct place *p, size_t i, size_t j) {
+inline_always struct sum_target place_at(const struct sum_target *p, size_t i, size_t j) {
   const size_t at = i * p->row + j;
-  struct place to = *p;
+  struct sum_target to = *p;
   if (rounds(p)) {
     to.rounded.result += at;
     to.rounded.addend = to.rounded.addend ? to.rounded.addend + at : NULL;
@@ -92,7 +92,7 @@ inline_always struct place place_at(const struct place *p, size_t i, size_t j) {
   return to;
 }
 
-inline_always void put_sums(const struct place *to, vf sum[ROWS][VECTORS], size_t rows) {
+inline_always void put_sums(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows) {
   UNROLL
   for (size_t r = 0; r < rows; r++) UNROLL
   for (int v = 0; v < VECTORS; v++) {
@@ -103,7 +103,7 @@ inline_always void put_sums(const struct place *to, vf sum[ROWS][VECTORS], size_
 }
 
 /* The first `width` of each row. */
-inline_always void put_rounded(const struct place *to, vf sum[ROWS][VECTORS], size_t rows,
+inline_always void put_rounded(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows,
                                size_t width) {
   const struct pen_rounding *place = &to->rounded;
   for (size_t j = 0, v = 0; j < width; j += LANES, v++) {
@@ -123,7 +123,7 @@ struct tile {
   size_t depth;
   const element *a, *b;
   size_t a_row;
-  struct place to;
+  struct sum_target to;
 };
 
 inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row, size_t a_step) {
@@ -169,10 +169,10 @@ static tile_function *const tile_of_rows[ROWS + 1] = {TILES(OF_ROWS)},
 /* A tile that fewer columns are wanted of goes by a copy. */
 static void multiply_narrow(tile_function *multiply, const struct tile *whole, size_t rows,
                             size_t width) {
-  const struct place *to = &whole->to;
+  const struct sum_target *to = &whole->to;
   float space[ROWS * PANEL] = {0};
   struct tile t = *whole;
-  t.to = (struct place){.result = space, .addend = to->addend ? space : NULL, .row = PANEL};
+  t.to = (struct sum_target){.result = space, .addend = to->addend ? space : NULL, .row = PANEL};
   for (size_t r = 0; to->addend && r < rows; r++)
     memcpy(space + r * PANEL, to->addend + r * to->row, width * sizeof *space);
   multiply(&t);
@@ -256,13 +256,13 @@ static struct strips take_left(const struct pen_factor *left, size_t i, size_t f
 }
 
 /* A block of the result: its rows are HEIGHT at most. */
-struct block {
+struct product_block {
   size_t rows, columns, depth;
   const element *panels;
-  struct place to;
+  struct sum_target to;
 };
 
-static void multiply_block(const struct block *b, const struct strips *left) {
+static void multiply_block(const struct product_block *b, const struct strips *left) {
   for (size_t j = 0; j < b->columns; j += PANEL)
     for (size_t i = 0; i < b->rows; i += ROWS) {
       const size_t rows = least(ROWS, b->rows - i);
@@ -280,13 +280,13 @@ void PEN_NAME(multiply)(const struct pen_product *p) {
                depth = part_of(steps, DEPTH, 4);
   element *panels = (element *)p->workspace,
           *space = panels + round_up(round_up(width, PANEL) * depth, LINE);
-  struct place to = {
+  struct sum_target to = {
       .result = p->result, .addend = p->addend, .rounded = p->rounded, .row = p->result_row};
   for (size_t j = 0; j < p->n; j += width)
     for (size_t first = 0; first < steps; first += depth) {
-      struct block b = {.columns = least(width, p->n - j),
-                        .depth = least(depth, steps - first),
-                        .panels = panels};
+      struct product_block b = {.columns = least(width, p->n - j),
+                                .depth = least(depth, steps - first),
+                                .panels = panels};
       const size_t k = first * NUMBERS, numbers = least(b.depth * NUMBERS, p->k - k);
       to.addend = first > 0 ? p->result : p->addend;
       copy_right(panels, &p->right, k, j, numbers, b.columns);
