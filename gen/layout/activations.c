@@ -7,48 +7,50 @@
  * a slot while no message can arrive. No rectangle crosses the end of the receive region, since
  * what persists begins there. */
 #include "gen/layout/activations.h"
+
 #include <string.h>
+
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 
 void pen_find_stage_actions(struct pen_layout_state *l) {
   const struct pen_lowered *lowered = l->lowered;
   size_t count = (size_t)l->partition->stage_count * l->partition->microbatch_count;
-  l->rows = pen_new(count, sizeof *l->rows);
-  memset(l->rows, 0xff, count * sizeof *l->rows);
+  l->stage_actions = pen_new(count, sizeof *l->stage_actions);
+  memset(l->stage_actions, 0xff, count * sizeof *l->stage_actions);
   for (uint32_t r = 0; r < lowered->rank_count; r++)
     for (uint32_t i = 0; i < lowered->count[r]; i++) {
       const struct pen_action *a = &lowered->action[r][i];
       if (a->kind >= PEN_NORM) continue;
-      struct rows *rows = pen_stage_actions_of(l, a->stage, a->microbatch);
+      struct pen_stage_actions *actions = pen_stage_actions_of(l, a->stage, a->microbatch);
       int program = pen_program_of(a->kind);
       if (program >= 0) {
-        rows->program[program] = i;
+        actions->program[program] = i;
         l->runs[program] = true;
       }
-      if (a->kind == PEN_SEND_F) rows->send_f = i;
-      if (a->kind == PEN_SEND_B) rows->send_b = i;
-      if (a->kind == PEN_RECV_F) rows->recv_f = i;
-      if (a->kind == PEN_RECV_B) rows->recv_b = i;
+      if (a->kind == PEN_SEND_F) actions->send_f = i;
+      if (a->kind == PEN_SEND_B) actions->send_b = i;
+      if (a->kind == PEN_RECV_F) actions->recv_f = i;
+      if (a->kind == PEN_RECV_B) actions->recv_b = i;
     }
 }
 
-/* The row in which a stage is done with a value that programs up to `last` (F, I, W) use: B stands
- * for I and W. */
-static uint32_t end_row(const struct rows *rows, int last) {
-  if (last == PEN_PROGRAM_F) return rows->program[PEN_PROGRAM_F];
-  if (rows->program[PEN_PROGRAM_B] != NO_ROW) return rows->program[PEN_PROGRAM_B];
-  return rows->program[last];
+/* The last action of a stage that uses a value which programs up to `last` (F, I, W) use. B is I
+ * and W. */
+static uint32_t last_action(const struct pen_stage_actions *actions, int last) {
+  if (last == PEN_PROGRAM_F) return actions->program[PEN_PROGRAM_F];
+  if (actions->program[PEN_PROGRAM_B] != NO_ACTION) return actions->program[PEN_PROGRAM_B];
+  return actions->program[last];
 }
 
-static uint32_t backward_row(const struct rows *rows) {
-  return rows->program[PEN_PROGRAM_B] != NO_ROW ? rows->program[PEN_PROGRAM_B]
-                                                : rows->program[PEN_PROGRAM_I];
+static uint32_t backward_action(const struct pen_stage_actions *actions) {
+  return actions->program[PEN_PROGRAM_B] != NO_ACTION ? actions->program[PEN_PROGRAM_B]
+                                                      : actions->program[PEN_PROGRAM_I];
 }
 
 /* ---- messages ---- */
 
-/* Whether a message is the schedule's, from stage to neighbour; else a tied matrix's. */
+/* Is the message one of the schedule? Else it is of a tied matrix. */
 static bool between_neighbours(const struct pen_message *message) {
   return message->kind == PEN_SEND_F || message->kind == PEN_SEND_B;
 }
@@ -58,15 +60,14 @@ static uint32_t reader_stage(const struct pen_message *message) {
   return message->kind == PEN_SEND_F ? message->stage + 1u : message->stage - 1u;
 }
 
-/* The row of a rank that joins a tied matrix's gradients. */
-static uint32_t join_row(const struct pen_lowered *lowered, uint32_t rank) {
-  uint32_t row = lowered->count[rank];
-  while (row-- > 0)
-    if (lowered->action[rank][row].kind == PEN_ADD_TIED_GRAD) return row;
-  pen_stop(70, "layout: rank %u is sent a gradient that it does not join", rank);
+/* The ADD_TIED_GRAD action of a rank. */
+static uint32_t add_tied_grad_action(const struct pen_lowered *lowered, uint32_t rank) {
+  uint32_t index = lowered->count[rank];
+  while (index-- > 0)
+    if (lowered->action[rank][index].kind == PEN_ADD_TIED_GRAD) return index;
+  pen_stop(70, "layout: rank %u receives a gradient that it does not add", rank);
 }
 
-/* What slots need to know of the messages: bytes and last readers. */
 struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
   struct pen_lowered *lowered = l->lowered;
   uint32_t *last_reader = pen_new(lowered->message_count + 1u, sizeof *last_reader);
@@ -77,26 +78,25 @@ struct pen_slot_assignment *pen_start_slots(struct pen_layout_state *l) {
       int dtype = message->kind == PEN_SEND_G ? PEN_F32 : l->tie->dtype;
       bytes[m] = message->bytes = l->weights[l->tie->weight].count * pen_dtype_bytes(dtype);
       if (message->kind == PEN_SEND_G)
-        last_reader[m] = join_row(lowered, l->weights[l->tie->weight].rank);
+        last_reader[m] = add_tied_grad_action(lowered, l->weights[l->tie->weight].rank);
       continue;
     }
     uint32_t reader = reader_stage(message);
     const struct pen_graph *graph = l->input->graph[reader];
-    const struct pen_stage_buffers *blocks = &l->blocks[reader];
+    const struct pen_stage_buffers *buffers = &l->buffers[reader];
     bool forward = message->kind == PEN_SEND_F;
-    last_reader[m] =
-        forward ? end_row(pen_stage_actions_of(l, reader, message->microbatch), blocks->input_last)
-                : end_row(pen_stage_actions_of(l, reader, message->microbatch),
-                          blocks->output_gradient_last);
-    if (!forward && blocks->output_gradient_last == PEN_PROGRAM_F)
-      last_reader[m] = backward_row(pen_stage_actions_of(
-          l, reader, message->microbatch)); /* nobody reads it: all that follows is frozen */
+    last_reader[m] = forward ? last_action(pen_stage_actions_of(l, reader, message->microbatch),
+                                           buffers->input_last)
+                             : last_action(pen_stage_actions_of(l, reader, message->microbatch),
+                                           buffers->output_gradient_last);
+    if (!forward && buffers->output_gradient_last == PEN_PROGRAM_F)
+      last_reader[m] = backward_action(pen_stage_actions_of(
+          l, reader, message->microbatch)); /* no program reads it: all before is frozen */
     bytes[m] = message->bytes = graph->value[forward ? graph->input : graph->output_gradient].bytes;
   }
   return pen_slots_prepare(lowered, last_reader, bytes);
 }
 
-/* Where the readers of messages find them. */
 void pen_set_message_bases(struct pen_layout_state *l) {
   const struct pen_lowered *lowered = l->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {
@@ -110,10 +110,10 @@ void pen_set_message_bases(struct pen_layout_state *l) {
 
 /* ---- activations of one rank ---- */
 
-/* Both of a pair a|b are at work from the start of a to the end of b: what either uses lives
- * through both rows. */
-static void add_block(struct pen_rank_packing *p, uint64_t bytes, uint32_t first, uint32_t last,
-                      uint64_t *target, uint64_t *second) {
+/* Adds a rectangle. Two actions that overlap use their buffers from the start of the first to the
+ * end of the second. */
+static void add_buffer(struct pen_rank_packing *p, uint64_t bytes, uint32_t first, uint32_t last,
+                       uint64_t *target, uint64_t *second) {
   if (!bytes) return;
   if (first > 0 && p->action[first - 1].overlaps) first--;
   if (p->action[last].overlaps) last++;
@@ -127,142 +127,140 @@ static void add_block(struct pen_rank_packing *p, uint64_t bytes, uint32_t first
 
 static uint32_t later(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-/* How long an output (of F, or the gradient that backward makes) lives: until its reader on this
- * rank, or its send, and its own stage are done; and its second name, if it is handed over on the
- * rank. */
-static uint32_t output_life(struct pen_layout_state *l, uint32_t stage, uint32_t microbatch,
-                            bool backward, uint64_t **second) {
-  const struct pen_stage_buffers *own = &l->blocks[stage];
-  struct rows *rows = pen_stage_actions_of(l, stage, microbatch);
+/* The last action that uses an output (of F, or the gradient of the input): of its stage, of its
+ * send, or of its reader on this rank. Sets the reader's name of it, if that is on this rank. */
+static uint32_t output_end(struct pen_layout_state *l, uint32_t stage, uint32_t microbatch,
+                           bool backward, uint64_t **second) {
+  const struct pen_stage_buffers *own = &l->buffers[stage];
+  struct pen_stage_actions *actions = pen_stage_actions_of(l, stage, microbatch);
   uint32_t reader = backward ? stage - 1 : stage + 1;
-  uint32_t first = backward ? backward_row(rows) : rows->program[PEN_PROGRAM_F];
+  uint32_t first = backward ? backward_action(actions) : actions->program[PEN_PROGRAM_F];
   uint32_t last =
-      later(first, end_row(rows, backward ? own->input_gradient_last : own->output_last));
-  if (!pen_same_rank(l, stage, reader)) return later(last, backward ? rows->send_b : rows->send_f);
-  const struct pen_stage_buffers *other = &l->blocks[reader];
-  struct rows *reader_rows = pen_stage_actions_of(l, reader, microbatch);
-  last = later(last, backward ? backward_row(reader_rows) : reader_rows->program[PEN_PROGRAM_F]);
+      later(first, last_action(actions, backward ? own->input_gradient_last : own->output_last));
+  if (!pen_same_rank(l, stage, reader))
+    return later(last, backward ? actions->send_b : actions->send_f);
+  const struct pen_stage_buffers *other = &l->buffers[reader];
+  struct pen_stage_actions *reader_actions = pen_stage_actions_of(l, reader, microbatch);
+  last = later(last,
+               backward ? backward_action(reader_actions) : reader_actions->program[PEN_PROGRAM_F]);
   *second = &pen_places_of(l, reader, microbatch)
                  ->base[backward ? PEN_BASE_OUTPUT_GRADIENT : PEN_BASE_INPUT];
-  return later(last,
-               end_row(reader_rows, backward ? other->output_gradient_last : other->input_last));
+  return later(last, last_action(reader_actions,
+                                 backward ? other->output_gradient_last : other->input_last));
 }
 
-/* An output, or the gradient of the input: from the row that makes it, or from F on when its block
- * holds something else before. */
+/* An output, or the gradient of the input: from the action that writes it, or from F if its buffer
+ * holds another value before. */
 static void add_output(struct pen_layout_state *l, struct pen_rank_packing *p, uint32_t stage,
                        uint32_t microbatch, bool backward) {
   const struct pen_graph *graph = l->input->graph[stage];
-  const struct pen_stage_buffers *own = &l->blocks[stage];
-  const struct rows *rows = pen_stage_actions_of(l, stage, microbatch);
+  const struct pen_stage_buffers *own = &l->buffers[stage];
+  const struct pen_stage_actions *actions = pen_stage_actions_of(l, stage, microbatch);
   if ((backward ? graph->input_gradient : graph->output) == PEN_NONE) return;
   int base = backward ? PEN_BASE_INPUT_GRADIENT : PEN_BASE_OUTPUT;
   bool early = !backward || own->gradient_from_f;
   uint64_t *second = NULL;
-  uint32_t last = output_life(l, stage, microbatch, backward, &second);
-  add_block(p, own->bytes[base], early ? rows->program[PEN_PROGRAM_F] : backward_row(rows), last,
-            &pen_places_of(l, stage, microbatch)->base[base], second);
+  uint32_t last = output_end(l, stage, microbatch, backward, &second);
+  add_buffer(p, own->bytes[base],
+             early ? actions->program[PEN_PROGRAM_F] : backward_action(actions), last,
+             &pen_places_of(l, stage, microbatch)->base[base], second);
 }
 
-/* The scratch of each row; or, where they share it, of the one that needs most, from the first row
- * to the last. */
+/* The scratch of each action; or, if they share it, the largest, for the whole step. */
 static void add_scratch(struct pen_layout_state *l, struct pen_rank_packing *p, bool shared) {
   const struct pen_lowered *lowered = l->lowered;
   uint32_t count = lowered->count[p->rank];
   uint64_t most = 0;
   if (!shared && !l->scratch[p->rank])
     l->scratch[p->rank] = pen_new(count + 1u, sizeof **l->scratch);
-  for (uint32_t row = 0; row < count; row++) {
-    int program = pen_program_of(p->action[row].kind);
-    uint64_t bytes = program < 0 ? 0 : l->blocks[p->action[row].stage].scratch[program];
+  for (uint32_t index = 0; index < count; index++) {
+    int program = pen_program_of(p->action[index].kind);
+    uint64_t bytes = program < 0 ? 0 : l->buffers[p->action[index].stage].scratch[program];
     if (bytes > most) most = bytes;
-    if (!shared) add_block(p, bytes, row, row, &l->scratch[p->rank][row], NULL);
+    if (!shared) add_buffer(p, bytes, index, index, &l->scratch[p->rank][index], NULL);
   }
   p->scratch = 0;
-  if (shared) add_block(p, most, 0, count - 1, &p->scratch, NULL);
+  if (shared) add_buffer(p, most, 0, count - 1, &p->scratch, NULL);
 }
 
-/* A stage's weights, from each UNSHARD to its RESHARD. */
+/* The whole weights of a stage, from each UNSHARD to its RESHARD. */
 static void add_unsharded(struct pen_layout_state *l, struct pen_rank_packing *p, uint32_t rank) {
   const struct pen_lowered *lowered = l->lowered;
   if (l->partition->sharding != PEN_SHARD_WEIGHTS) return;
   if (!l->unsharded[rank])
     l->unsharded[rank] = pen_new(lowered->count[rank] + 1u, sizeof **l->unsharded);
-  for (uint32_t row = 0; row < lowered->count[rank]; row++) {
-    uint32_t last = row;
-    if (p->action[row].kind != PEN_UNSHARD) continue;
-    while (p->action[last].kind != PEN_RESHARD || p->action[last].stage != p->action[row].stage)
+  for (uint32_t index = 0; index < lowered->count[rank]; index++) {
+    uint32_t last = index;
+    if (p->action[index].kind != PEN_UNSHARD) continue;
+    while (p->action[last].kind != PEN_RESHARD || p->action[last].stage != p->action[index].stage)
       last++;
-    add_block(p, l->blocks[p->action[row].stage].bytes[PEN_BASE_UNSHARDED], row, last,
-              &l->unsharded[rank][row], NULL);
+    add_buffer(p, l->buffers[p->action[index].stage].bytes[PEN_BASE_UNSHARDED], index, last,
+               &l->unsharded[rank][index], NULL);
   }
 }
 
-static void add_stage_blocks(struct pen_layout_state *l, struct pen_rank_packing *p, uint32_t stage,
-                             uint32_t microbatch) {
-  const struct pen_stage_buffers *blocks = &l->blocks[stage];
-  const struct rows *rows = pen_stage_actions_of(l, stage, microbatch);
+static void add_stage_buffers(struct pen_layout_state *l, struct pen_rank_packing *p,
+                              uint32_t stage, uint32_t microbatch) {
+  const struct pen_stage_buffers *buffers = &l->buffers[stage];
+  const struct pen_stage_actions *actions = pen_stage_actions_of(l, stage, microbatch);
   uint64_t *base = pen_places_of(l, stage, microbatch)->base;
   add_output(l, p, stage, microbatch, false);
   if (l->input->kind != PEN_TRAIN) return;
   add_output(l, p, stage, microbatch, true);
-  uint32_t forward = rows->program[PEN_PROGRAM_F];
-  add_block(p, blocks->bytes[PEN_BASE_SAVED_I], forward, end_row(rows, PEN_PROGRAM_I),
-            &base[PEN_BASE_SAVED_I], NULL);
+  uint32_t forward = actions->program[PEN_PROGRAM_F];
+  add_buffer(p, buffers->bytes[PEN_BASE_SAVED_I], forward, last_action(actions, PEN_PROGRAM_I),
+             &base[PEN_BASE_SAVED_I], NULL);
   for (uint32_t piece = 0; piece < PEN_PIECES; piece++)
-    add_block(p, blocks->bytes[pen_piece_base(piece)], forward, end_row(rows, PEN_PROGRAM_W),
-              &base[pen_piece_base(piece)], NULL);
-  if (rows->program[PEN_PROGRAM_B] == NO_ROW)
-    add_block(p, blocks->bytes[PEN_BASE_KEPT_W], rows->program[PEN_PROGRAM_I],
-              rows->program[PEN_PROGRAM_W], &base[PEN_BASE_KEPT_W], NULL);
+    add_buffer(p, buffers->bytes[pen_piece_base(piece)], forward,
+               last_action(actions, PEN_PROGRAM_W), &base[pen_piece_base(piece)], NULL);
+  if (actions->program[PEN_PROGRAM_B] == NO_ACTION)
+    add_buffer(p, buffers->bytes[PEN_BASE_KEPT_W], actions->program[PEN_PROGRAM_I],
+               actions->program[PEN_PROGRAM_W], &base[PEN_BASE_KEPT_W], NULL);
 }
 
-/* The most bytes live at one op of the rank, or at two of a pair, whatever the slots: messages
- * count from RECV to their last use. */
 int64_t pen_live_bytes(const struct pen_layout_state *l, uint32_t rank) {
   const struct pen_lowered *lowered = l->lowered;
   int64_t live = 0, most = 0;
   for (uint32_t i = 0; i < lowered->count[rank]; i++) {
     const struct pen_action *a = &lowered->action[rank][i];
     int program = pen_program_of(a->kind);
-    const struct pen_stage_buffers *blocks = &l->blocks[a->stage];
+    const struct pen_stage_buffers *buffers = &l->buffers[a->stage];
     if (a->kind == PEN_RECV_F || a->kind == PEN_RECV_B || a->kind == PEN_RECV_G)
       live += (int64_t)pen_aligned(lowered->message[a->message].bytes);
     if (a->kind == PEN_SEND_F || a->kind == PEN_SEND_B) {
       bool forward = a->kind == PEN_SEND_F;
-      if ((forward ? blocks->output_last : blocks->input_gradient_last) <=
+      if ((forward ? buffers->output_last : buffers->input_gradient_last) <=
           (forward ? PEN_PROGRAM_F : PEN_PROGRAM_I))
         live -= (int64_t)pen_aligned(lowered->message[a->message].bytes);
     }
-    if (a->kind == PEN_UNSHARD) live += (int64_t)blocks->bytes[PEN_BASE_UNSHARDED];
-    if (a->kind == PEN_RESHARD) live -= (int64_t)blocks->bytes[PEN_BASE_UNSHARDED];
-    int64_t peak = program < 0 ? 0 : blocks->peak[program];
+    if (a->kind == PEN_UNSHARD) live += (int64_t)buffers->bytes[PEN_BASE_UNSHARDED];
+    if (a->kind == PEN_RESHARD) live -= (int64_t)buffers->bytes[PEN_BASE_UNSHARDED];
+    int64_t peak = program < 0 ? 0 : buffers->peak[program];
     if (a->overlaps)
-      peak += l->blocks[a[1].stage]
-                  .peak[pen_program_of(a[1].kind)]; /* both may be at their most at once */
+      peak += l->buffers[a[1].stage]
+                  .peak[pen_program_of(a[1].kind)]; /* both may reach their peak at once */
     if (program >= 0 && live + peak > most) most = live + peak;
-    if (program >= 0) live += blocks->remains[program];
+    if (program >= 0) live += buffers->remains[program];
     if (live > most) most = live;
   }
   return most;
 }
 
-/* The homes of messages, whose places are settled. */
+/* Adds the messages, whose offsets are fixed. */
 static void add_messages(struct pen_rank_packing *p, const struct pen_receive_region *region,
-                         uint32_t last_row) {
+                         uint32_t last_index) {
   for (size_t i = 0; i < region->message_count; i++) {
-    const struct pen_receive_slot *home = &region->message[i];
-    add_block(p, pen_aligned(home->bytes), home->first, home->last, NULL, NULL);
-    p->rectangle[p->count - 1].offset = home->offset;
-    if (home->before == PEN_NONE || home->before > last_row) continue;
-    add_block(p, pen_aligned(home->bytes), home->before, last_row, NULL, NULL);
-    p->rectangle[p->count - 1].offset = home->offset;
+    const struct pen_receive_slot *slot = &region->message[i];
+    add_buffer(p, pen_aligned(slot->bytes), slot->first, slot->last, NULL, NULL);
+    p->rectangle[p->count - 1].offset = slot->offset;
+    if (slot->before == PEN_NONE || slot->before > last_index) continue;
+    add_buffer(p, pen_aligned(slot->bytes), slot->before, last_index, NULL, NULL);
+    p->rectangle[p->count - 1].offset = slot->offset;
   }
   p->fixed = p->count;
 }
 
-/* The window of a profile whose slots take so many bytes: that of the profiles before, if theirs is
- * larger. They all have one arena. */
+/* Bytes of the receive region if this profile's slots take `bytes`: all profiles have one arena. */
 static uint64_t receive_bytes_with(const struct pen_layout_state *l, uint32_t rank,
                                    uint64_t bytes) {
   for (const struct pen_layout_state *other = l->before; other; other = other->before)
@@ -270,8 +268,7 @@ static uint64_t receive_bytes_with(const struct pen_layout_state *l, uint32_t ra
   return bytes;
 }
 
-/* Gives a rank's messages slots, and begins the list of what is to be packed with their homes;
- * nothing, if that was the last to be done. */
+/* Starts the list of rectangles with the messages of a rank, unless they are in it. */
 static void start_packing(struct pen_layout_state *l, struct pen_slot_assignment *slots,
                           struct pen_rank_packing *p, uint32_t rank, uint32_t spare) {
   const struct pen_lowered *lowered = l->lowered;
@@ -289,7 +286,7 @@ static void start_packing(struct pen_layout_state *l, struct pen_slot_assignment
   pen_free(p->region.message);
 }
 
-/* Gives every block the place that was found for it. */
+/* Hands the offsets to what the rectangles are of. */
 static void set_targets(struct pen_layout_state *l, struct pen_rank_packing *p, bool shared) {
   for (size_t i = p->fixed; i < p->count; i++) {
     *p->target[i] = p->rectangle[i].offset;
@@ -301,8 +298,6 @@ static void set_targets(struct pen_layout_state *l, struct pen_rank_packing *p, 
   l->scratch[p->rank] = NULL;
 }
 
-/* Packs a rank; returns the bytes of its window and activations, UINT64_MAX if they must be more
- * than `limit`. */
 uint64_t pen_pack_rank(struct pen_layout_state *l, struct pen_slot_assignment *slots,
                        struct pen_rank_packing *p, uint32_t rank,
                        const struct pen_strategy *strategy, uint64_t limit, uint64_t goal) {
@@ -311,12 +306,13 @@ uint64_t pen_pack_rank(struct pen_layout_state *l, struct pen_slot_assignment *s
   add_unsharded(l, p, rank);
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++)
     for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
-      add_stage_blocks(l, p, pen_stage_at(l, rank, i), m);
-  uint64_t window = l->receive_bytes[rank],
-           bytes = pen_pack(p->rectangle, p->fixed, p->count, window, limit, goal, strategy->steps);
+      add_stage_buffers(l, p, pen_stage_at(l, rank, i), m);
+  uint64_t receive_bytes = l->receive_bytes[rank],
+           bytes = pen_pack(p->rectangle, p->fixed, p->count, receive_bytes, limit, goal,
+                            strategy->steps);
   if (bytes == UINT64_MAX) return bytes;
-  if (bytes < window) bytes = window;
-  l->activation_bytes[rank] = bytes - window;
+  if (bytes < receive_bytes) bytes = receive_bytes;
+  l->activation_bytes[rank] = bytes - receive_bytes;
   set_targets(l, p, strategy->shares_scratch);
   return bytes;
 }

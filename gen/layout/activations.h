@@ -22,7 +22,7 @@ struct pen_rank_packing {
 
 /* A way to pack a rank. */
 struct pen_strategy {
-  enum pen_cut cut;
+  enum pen_split_kind split;
   uint32_t spare; /* receive slots of each size beyond the least */
   bool shares_scratch;
   size_t steps; /* of searching; 0: first fit alone */

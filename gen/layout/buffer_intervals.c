@@ -123,8 +123,8 @@ void pen_place_value(struct pen_buffer_filling *f, int base, uint32_t value,
 
 struct pen_buffer_filling pen_start_filling(const struct pen_partition *partition,
                                             const struct pen_graph *graph,
-                                            struct pen_stage_buffers *blocks) {
-  struct pen_buffer_filling filling = {.partition = partition, .graph = graph, .buffers = blocks};
+                                            struct pen_stage_buffers *buffers) {
+  struct pen_buffer_filling filling = {.partition = partition, .graph = graph, .buffers = buffers};
   for (int p = 0; p < PEN_PROGRAMS; p++) filling.range[p] = ranges_in(graph, p);
   return filling;
 }

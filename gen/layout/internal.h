@@ -10,53 +10,54 @@
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
-enum { NO_ROW = UINT32_MAX };
+enum { NO_ACTION = UINT32_MAX };
 
-/* Rows of one stage and microbatch on its rank. */
-struct rows {
+/* The actions of one stage and microbatch, as indices into the list of its rank. */
+struct pen_stage_actions {
   uint32_t program[PEN_PROGRAMS]; /* F, I, W, B */
   uint32_t send_f, send_b, recv_f, recv_b;
 };
 
-/* Where one block of a stage and microbatch went, by base. */
-struct places {
+/* Offsets of the buffers of one stage and microbatch, by base: see pen_arena_offset(). */
+struct pen_stage_places {
   uint64_t base[PEN_BASES];
 };
 
 /* One profile while it is laid out. */
 struct pen_layout_state {
-  const struct pen_layout_state *before; /* the profile laid out before, or null */
+  const struct pen_layout_state *before; /* the profile laid out before; NULL: none */
   const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_profile_input *input;
   struct pen_lowered *lowered; /* a copy of the input's, which the layout completes */
   struct pen_plan *plan;
-  struct pen_weight *weights;       /* the plan's, writable */
-  struct pen_tie *tie;              /* the plan's, writable; null: none */
-  struct pen_rank_memory *memory;   /* the plan's, writable */
-  uint32_t *first_weight;           /* [stage]: index of its first weight in the plan */
-  struct pen_stage_buffers *blocks; /* [stage] */
-  uint32_t *stages;                 /* pen_partition_stages() */
-  struct rows *rows;                /* [stage * microbatches + microbatch] */
-  struct places *places;            /* the same */
-  bool runs[PEN_PROGRAMS];          /* whether any row runs such a program */
-  uint64_t *receive_bytes;          /* [rank] */
-  uint32_t *slot_count;             /* [rank] */
-  uint64_t *activation_bytes;       /* [rank] */
-  int64_t *live_bytes;              /* [rank]: activations and messages alone */
-  uint64_t **scratch; /* [rank][row], null where all share one; like places: see pen_arena_offset */
+  struct pen_weight *weights;              /* the plan's, writable */
+  struct pen_tie *tie;                     /* the plan's, writable; NULL: none */
+  struct pen_rank_memory *memory;          /* the plan's, writable */
+  uint32_t *first_weight;                  /* [stage]: index into `weights` */
+  struct pen_stage_buffers *buffers;       /* [stage] */
+  uint32_t *stages;                        /* pen_partition_stages() */
+  struct pen_stage_actions *stage_actions; /* [stage * microbatches + microbatch] */
+  struct pen_stage_places *places;         /* the same */
+  bool runs[PEN_PROGRAMS];                 /* whether any action runs such a program */
+  uint64_t *receive_bytes;                 /* [rank] */
+  uint32_t *slot_count;                    /* [rank] */
+  uint64_t *activation_bytes;              /* [rank] */
+  int64_t *live_bytes;                     /* [rank]: activations and messages alone */
+  /* Offsets as in struct pen_stage_places. */
+  uint64_t **scratch;       /* [rank][action]; [rank] is NULL if all share one */
   uint64_t *shared_scratch; /* [rank] */
-  uint64_t **unsharded; /* [rank][row of UNSHARD]; null where weights are not cut; like places */
-  uint32_t **tensor_of; /* [stage][value]: index into its rank's tensors */
+  uint64_t **unsharded;     /* [rank][UNSHARD action]; [rank] is NULL without sharded weights */
+  uint32_t **tensor_of;     /* [stage][value]: index into the tensors of its rank */
 };
 
-static inline struct rows *pen_stage_actions_of(const struct pen_layout_state *l, uint32_t stage,
-                                                uint32_t microbatch) {
-  return &l->rows[(size_t)stage * l->partition->microbatch_count + microbatch];
+static inline struct pen_stage_actions *pen_stage_actions_of(const struct pen_layout_state *l,
+                                                             uint32_t stage, uint32_t microbatch) {
+  return &l->stage_actions[(size_t)stage * l->partition->microbatch_count + microbatch];
 }
 
-static inline struct places *pen_places_of(const struct pen_layout_state *l, uint32_t stage,
-                                           uint32_t microbatch) {
+static inline struct pen_stage_places *pen_places_of(const struct pen_layout_state *l,
+                                                     uint32_t stage, uint32_t microbatch) {
   return &l->places[(size_t)stage * l->partition->microbatch_count + microbatch];
 }
 
@@ -69,17 +70,19 @@ static inline bool pen_same_rank(const struct pen_layout_state *l, uint32_t stag
   return l->partition->rank_of[stage] == l->partition->rank_of[other];
 }
 
-/* Places are packed as if the window and the activation part were one range; what persists lies
- * between the two. */
+/* Buffers are packed as if the activations came just after the receive region. In the arena what
+ * persists is between the two. */
 static inline uint64_t pen_arena_offset(const struct pen_layout_state *l, uint32_t rank,
-                                        uint64_t place) {
-  uint64_t window = l->receive_bytes[rank];
-  return place < window ? place : l->memory[rank].persistent_end + (place - window);
+                                        uint64_t packed_offset) {
+  uint64_t receive_bytes = l->receive_bytes[rank];
+  return packed_offset < receive_bytes
+             ? packed_offset
+             : l->memory[rank].persistent_end + (packed_offset - receive_bytes);
 }
 
 static inline uint64_t pen_scratch_of(const struct pen_layout_state *l, uint32_t rank,
-                                      uint32_t row) {
-  return l->scratch[rank] ? l->scratch[rank][row] : l->shared_scratch[rank];
+                                      uint32_t action) {
+  return l->scratch[rank] ? l->scratch[rank][action] : l->shared_scratch[rank];
 }
 
 /* The plan's staged inputs while they are listed. */

@@ -85,17 +85,17 @@ static uint32_t find_before_gradient(const struct pen_buffer_filling *f, const b
 }
 
 /* Which storages a later block of the stage reads: [value]. */
-static bool *handed_on(const struct pen_graph *graph) {
-  bool *handed = pen_new(graph->value_count + 1, sizeof *handed);
+static bool *passed_on(const struct pen_graph *graph) {
+  bool *passed = pen_new(graph->value_count + 1, sizeof *passed);
   for (size_t i = 0; i < graph->program[PEN_PROGRAM_F].count; i++) {
     const struct pen_op *op = &graph->program[PEN_PROGRAM_F].op[i];
     uint32_t inputs = pen_signature_of(op->kind)->input_count, made = op->operand[inputs];
     for (uint32_t k = 0; made != PEN_NONE && k < inputs; k++)
       if (op->operand[k] != PEN_NONE &&
           graph->value[op->operand[k]].block != graph->value[made].block)
-        handed[graph->value[op->operand[k]].storage] = true;
+        passed[graph->value[op->operand[k]].storage] = true;
   }
-  return handed;
+  return passed;
 }
 
 /* What is kept until W, in name or in fact, in the order in which F makes it. */
@@ -103,7 +103,7 @@ static struct pen_saved *list_saved(const struct pen_buffer_filling *f, const bo
                                     size_t *count) {
   uint32_t *part = pen_new(f->graph->value_count + 1, sizeof *part);
   pen_number_layers(f->graph, part);
-  const bool *handed = handed_on(f->graph);
+  const bool *passed = passed_on(f->graph);
   size_t counts[2];
   const struct pen_keyed *kept[2] = {by_birth(f, PEN_BASE_SAVED_W, PEN_PROGRAM_F, &counts[0]),
                                      by_birth(f, PEN_BASE_SAVED_I, PEN_PROGRAM_F, &counts[1])};
@@ -115,7 +115,7 @@ static struct pen_saved *list_saved(const struct pen_buffer_filling *f, const bo
     uint32_t block = f->graph->value[v].block - pen_first_block(f->graph);
     if (first || stays[v])
       saved[(*count)++] =
-          (struct pen_saved){v, part[v], block, handed[v], pen_aligned(f->graph->value[v].bytes)};
+          (struct pen_saved){v, part[v], block, passed[v], pen_aligned(f->graph->value[v].bytes)};
   }
   return saved;
 }
@@ -127,13 +127,13 @@ static void append(struct pen_buffer_filling *f, int base, uint32_t value) {
   pen_place_value(f, base, value, &t);
 }
 
-void pen_place_kept(struct pen_buffer_filling *f, const struct pen_cutting *cutting) {
+void pen_place_kept(struct pen_buffer_filling *f, const struct pen_buffer_split *split) {
   const bool *stays = find_stays(f);
   uint32_t before_gradient = find_before_gradient(f, stays);
   f->buffers->gradient_from_f = before_gradient != PEN_NONE;
   size_t count;
   const struct pen_saved *saved = list_saved(f, stays, &count);
-  const uint8_t *piece = pen_cut(saved, count, cutting);
+  const uint8_t *piece = pen_split_saved(saved, count, split);
   uint8_t *piece_of = pen_new(f->graph->value_count + 1, sizeof *piece_of);
   for (size_t i = 0; i < count; i++) {
     piece_of[saved[i].value] = piece[i];

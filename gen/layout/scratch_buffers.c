@@ -11,7 +11,7 @@ static bool is_scratch_root(const struct pen_graph *graph, uint32_t value) {
   return graph->value[value].storage == value && graph->value[value].base == PEN_BASE_SCRATCH;
 }
 
-/* The blocks of its own stage that a row holds in full while a program runs, beside SAVED_W's and
+/* The buffers of its own stage that a row holds in full while a program runs, beside SAVED_W's and
  * scratch; 0: no more. What is not there any more (an input that F alone reads, while I runs) stays
  * taken: interval_of. */
 static const uint8_t at_hand[PEN_PROGRAMS][6] = {
@@ -33,7 +33,7 @@ static int lodge(const struct pen_buffer_filling *f, int program, struct pen_int
   return PEN_BASE_SCRATCH;
 }
 
-/* Places the scratch of one program; the block's size goes to blocks->scratch. */
+/* Places the scratch of one program; the block's size goes to buffers->scratch. */
 void pen_place_scratch(struct pen_buffer_filling *f, int program) {
   const struct pen_graph *graph = f->graph;
   struct pen_keyed *list = pen_new(graph->value_count + 1, sizeof *list);

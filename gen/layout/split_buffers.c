@@ -54,8 +54,8 @@ static uint32_t parts_in(const struct pen_saved *saved, size_t count) {
   return most;
 }
 
-struct pen_common pen_common_of(const struct pen_saved *const *saved, const size_t *count,
-                                size_t stages) {
+struct pen_common pen_common_sizes(const struct pen_saved *const *saved, const size_t *count,
+                                   size_t stages) {
   size_t parts = 0, n = 0;
   for (size_t s = 0; s < stages; s++) parts += parts_in(saved[s], count[s]);
   struct part *part = pen_new(parts + 1, sizeof *part);
@@ -95,23 +95,24 @@ static uint32_t cut_part(const struct pen_saved *saved, size_t count, uint32_t n
   return next + room;
 }
 
-uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_cutting *cutting) {
+uint8_t *pen_split_saved(const struct pen_saved *saved, size_t count,
+                         const struct pen_buffer_split *split) {
   uint8_t *piece = pen_new(count + 1, sizeof *piece);
   uint64_t total = 0, before = 0;
-  size_t handed = 0;
+  size_t passed = 0;
   for (size_t i = 0; i < count; i++) total += saved[i].bytes;
   for (size_t i = 0; i < count; i++) {
-    if (cutting->cut == PEN_CUT_LAYERS)
-      piece[i] = (uint8_t)(saved[i].part / cutting->parts_a_piece);
-    if (cutting->cut == PEN_CUT_BLOCKS)
-      piece[i] = (uint8_t)(!saved[i].handed_on             ? saved[i].block
-                           : handed++ < cutting->handed_on ? PEN_PIECES - 2
-                                                           : PEN_PIECES - 1);
-    if (cutting->cut == PEN_CUT_EVEN) piece[i] = (uint8_t)(before * PEN_PIECES / total);
+    if (split->kind == PEN_SPLIT_LAYERS)
+      piece[i] = (uint8_t)(saved[i].part / split->layers_per_piece);
+    if (split->kind == PEN_SPLIT_BLOCKS)
+      piece[i] = (uint8_t)(!saved[i].passed_on           ? saved[i].block
+                           : passed++ < split->passed_on ? PEN_PIECES - 2
+                                                         : PEN_PIECES - 1);
+    if (split->kind == PEN_SPLIT_EVEN) piece[i] = (uint8_t)(before * PEN_PIECES / total);
     before += saved[i].bytes;
   }
   uint32_t next = 0;
-  for (uint32_t part = 0; cutting->cut == PEN_CUT_ALIKE && part < parts_in(saved, count); part++)
-    next = cut_part(saved, count, part, &cutting->common, next, piece);
+  for (uint32_t part = 0; split->kind == PEN_SPLIT_COMMON && part < parts_in(saved, count); part++)
+    next = cut_part(saved, count, part, &split->common, next, piece);
   return piece;
 }

@@ -11,13 +11,20 @@ static inline int pen_piece_base(uint32_t piece) {
 }
 
 /* How SAVED_W is cut into pieces: see cut.c. */
-enum pen_cut { PEN_CUT_NOT, PEN_CUT_LAYERS, PEN_CUT_BLOCKS, PEN_CUT_ALIKE, PEN_CUT_EVEN, PEN_CUTS };
+enum pen_split_kind {
+  PEN_SPLIT_NONE,
+  PEN_SPLIT_LAYERS,
+  PEN_SPLIT_BLOCKS,
+  PEN_SPLIT_COMMON,
+  PEN_SPLIT_EVEN,
+  PEN_SPLIT_KINDS
+};
 
 /* A value that is kept until W, in the order in which F makes them. */
 struct pen_saved {
   uint32_t value, part;
   uint32_t block; /* of the stage, from 0 */
-  bool handed_on; /* to another block of the stage */
+  bool passed_on; /* to another block of the stage */
   uint64_t bytes; /* aligned */
 };
 
@@ -28,19 +35,20 @@ struct pen_common {
   uint64_t bytes; /* their sum */
 };
 
-struct pen_cutting {
-  enum pen_cut cut;
-  uint32_t parts_a_piece;   /* LAYERS: no more than PEN_PIECES pieces may come of it */
-  struct pen_common common; /* ALIKE */
-  size_t handed_on;         /* BLOCKS: how many values every stage of the rank hands on */
+struct pen_buffer_split {
+  enum pen_split_kind kind;
+  uint32_t layers_per_piece; /* LAYERS: no more than PEN_PIECES pieces may come of it */
+  struct pen_common common;  /* ALIKE */
+  size_t passed_on;          /* BLOCKS: how many values every stage of the rank hands on */
   const bool *runs; /* [program] whether any row runs it, so that its scratch wants a place; null:
                        each does */
 };
 
 /* What the parts of a rank's stages have in common; [stages]. */
-struct pen_common pen_common_of(const struct pen_saved *const *saved, const size_t *count,
-                                size_t stages);
+struct pen_common pen_common_sizes(const struct pen_saved *const *saved, const size_t *count,
+                                   size_t stages);
 /* The piece of each value, [count]. */
-uint8_t *pen_cut(const struct pen_saved *saved, size_t count, const struct pen_cutting *cutting);
+uint8_t *pen_split_saved(const struct pen_saved *saved, size_t count,
+                         const struct pen_buffer_split *split);
 
 #endif

@@ -12,10 +12,10 @@
  * so that what dies one by one makes one range. gradient     of the stage's input: likewise takes
  * the place of a value for I, which then lies in its block. pieces       SAVED_W may be cut into
  * pieces that are placed one by one (cut.c). scratch      goes, the largest first, as high as it
- * fits between the ops that use it, into the blocks that the row holds anyway; what fits nowhere is
- * packed into the row's scratch block.
+ * fits between the ops that use it, into the buffers that the row holds anyway; what fits nowhere
+ * is packed into the row's scratch block.
  *
- * This is offset packing (pack.c) of a program's ops, with the blocks as ranges that are there
+ * This is offset packing (pack.c) of a program's ops, with the buffers as ranges that are there
  * already. */
 #include "gen/layout/stage_buffers.h"
 #include <string.h>
@@ -60,7 +60,7 @@ static bool used_in(struct pen_op_range *const range[PEN_PROGRAMS], uint32_t val
 static void count_live(const struct pen_graph *graph,
                        struct pen_op_range *const range[PEN_PROGRAMS], int program,
                        const int *earlier, size_t earlier_count, const int *later,
-                       size_t later_count, struct pen_stage_buffers *blocks) {
+                       size_t later_count, struct pen_stage_buffers *buffers) {
   size_t ops = graph->program[program].count;
   int64_t *change = pen_new(ops + 2, sizeof *change);
   for (uint32_t v = 0; v < graph->value_count; v++) {
@@ -78,9 +78,9 @@ static void count_live(const struct pen_graph *graph,
   int64_t live = 0;
   for (size_t i = 0; i < ops; i++) {
     live += change[i];
-    if (live > blocks->peak[program]) blocks->peak[program] = live;
+    if (live > buffers->peak[program]) buffers->peak[program] = live;
   }
-  blocks->remains[program] = live + (ops ? change[ops] : 0);
+  buffers->remains[program] = live + (ops ? change[ops] : 0);
 }
 
 static void place_unsharded(struct pen_buffer_filling *f) {
@@ -95,33 +95,33 @@ static void place_unsharded(struct pen_buffer_filling *f) {
 
 struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
                                               const struct pen_graph *graph,
-                                              const struct pen_cutting *cutting) {
-  struct pen_stage_buffers blocks = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
-                                     .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
-  struct pen_buffer_filling filling = pen_start_filling(partition, graph, &blocks);
-  for (uint32_t v = 0; v < graph->value_count; v++) blocks.base[v] = graph->value[v].base;
+                                              const struct pen_buffer_split *split) {
+  struct pen_stage_buffers buffers = {.offset = pen_new(graph->value_count + 1, sizeof(uint64_t)),
+                                      .base = pen_new(graph->value_count + 1, sizeof(uint8_t))};
+  struct pen_buffer_filling filling = pen_start_filling(partition, graph, &buffers);
+  for (uint32_t v = 0; v < graph->value_count; v++) buffers.base[v] = graph->value[v].base;
   place_boundaries(&filling);
-  pen_place_kept(&filling, cutting);
+  pen_place_kept(&filling, split);
   for (int p = 0; p < PEN_PROGRAMS; p++)
-    if (!cutting->runs || cutting->runs[p]) pen_place_scratch(&filling, p);
+    if (!split->runs || split->runs[p]) pen_place_scratch(&filling, p);
   place_unsharded(&filling);
   for (int b = 0; b < PEN_BASES; b++) {
-    blocks.bytes[b] = filling.tree[b].bytes;
+    buffers.bytes[b] = filling.tree[b].bytes;
     pen_interval_tree_free(&filling.tree[b]);
   }
   for (uint32_t v = 0; v < graph->value_count; v++) {
-    blocks.offset[v] = blocks.offset[graph->value[v].storage];
-    blocks.base[v] = blocks.base[graph->value[v].storage];
+    buffers.offset[v] = buffers.offset[graph->value[v].storage];
+    buffers.base[v] = buffers.base[graph->value[v].storage];
   }
-  blocks.input_last = last_program(filling.range, graph->input);
-  blocks.output_last = last_program(filling.range, graph->output);
-  blocks.output_gradient_last = last_program(filling.range, graph->output_gradient);
-  blocks.input_gradient_last = last_program(filling.range, graph->input_gradient);
+  buffers.input_last = last_program(filling.range, graph->input);
+  buffers.output_last = last_program(filling.range, graph->output);
+  buffers.output_gradient_last = last_program(filling.range, graph->output_gradient);
+  buffers.input_gradient_last = last_program(filling.range, graph->input_gradient);
   static const int f[] = {PEN_PROGRAM_F}, fi[] = {PEN_PROGRAM_F, PEN_PROGRAM_I},
                    iw[] = {PEN_PROGRAM_I, PEN_PROGRAM_W}, w[] = {PEN_PROGRAM_W};
-  count_live(graph, filling.range, PEN_PROGRAM_F, NULL, 0, iw, 2, &blocks);
-  count_live(graph, filling.range, PEN_PROGRAM_I, f, 1, w, 1, &blocks);
-  count_live(graph, filling.range, PEN_PROGRAM_W, fi, 2, NULL, 0, &blocks);
-  count_live(graph, filling.range, PEN_PROGRAM_B, f, 1, NULL, 0, &blocks);
-  return blocks;
+  count_live(graph, filling.range, PEN_PROGRAM_F, NULL, 0, iw, 2, &buffers);
+  count_live(graph, filling.range, PEN_PROGRAM_I, f, 1, w, 1, &buffers);
+  count_live(graph, filling.range, PEN_PROGRAM_W, fi, 2, NULL, 0, &buffers);
+  count_live(graph, filling.range, PEN_PROGRAM_B, f, 1, NULL, 0, &buffers);
+  return buffers;
 }

@@ -23,6 +23,6 @@ struct pen_stage_buffers {
 
 struct pen_stage_buffers pen_stage_buffers_of(const struct pen_partition *partition,
                                               const struct pen_graph *graph,
-                                              const struct pen_cutting *cutting);
+                                              const struct pen_buffer_split *split);
 
 #endif

@@ -2,14 +2,15 @@
  *
  * Three things keep the tables small and cost a few bytes: one offset for the scratch of all
  * actions, so that those of one stage and microbatch share a frame; receive slots beyond the least,
- * which need fewer credits; and SAVED_W in one buffer. A rank is packed with all three first. If
- * that takes more than one part in NEAR above what is live, it is packed with scratch for each
- * action, with SAVED_W split, with fewer slots; the least is taken. It is searched for longer if it
- * is still one part in FAR above, and longest if one in TOO_FAR: but only on ranks whose F keeps
- * values, since elsewhere buffers that last whole actions are the cause, which no search removes.
- * memory.extra_receive_buffers fixes the number of slots; their bytes are then allowed for. */
+ * which need fewer credits; and SAVED_W in one buffer. First fit packs a rank with all three, then
+ * with scratch for each action, with SAVED_W split, with fewer slots, until the arena is at most
+ * one part in FIRST_FIT above what is live. If the least of these is more than one part in NEAR
+ * above, orders of the rectangles are searched, longer if it is then still one part in FAR above,
+ * and longest if one in TOO_FAR: but only on ranks whose F keeps values, since elsewhere the cause
+ * is buffers that last whole actions, which no search removes. memory.extra_receive_buffers fixes
+ * the number of slots; their bytes are then allowed for. */
 #include "gen/layout/strategy.h"
-#include <string.h>
+
 #include "gen/base/arena.h"
 #include "gen/layout/activations.h"
 #include "gen/layout/buffer_intervals.h"
@@ -17,93 +18,93 @@
 #include "gen/layout/kept_buffers.h"
 #include "gen/layout/persistent.h"
 
+enum { SPARE_MAX = 2 /* receive slots of each size */ };
+
+/* Parts of an arena: see above. */
+enum { FIRST_FIT = 150, NEAR = 100, FAR = 40, TOO_FAR = 33 };
+
+/* Steps of a search, see pen_pack(). */
 enum {
-  NEAR = 125,
-  FAR = 40,
-  TOO_FAR = 33,  /* parts in so many */
-  SPARE_MAX = 2, /* slots of each size */
-  FEW_STEPS = 300000,
-  MANY_STEPS = 2000000, /* of packing, while there are slots to spare, and without */
-  MOST_STEPS = 20000000,
-  LAST_STEPS =
-      200000000,  /* where the rank is still far from what is live, and too far: half a second */
-  RANKS_FEW = 16, /* with more, each has less of the last */
+  NEAR_STEPS = 250000, /* for each way to split */
+  FAR_STEPS = 2000000,
+  TOO_FAR_STEPS = 100000000, /* a quarter of a second, divided on many ranks */
+  RANKS_FEW = 16,
 };
 
-/* ---- the blocks of stages, whole or cut ---- */
+/* ---- the buffers of stages, whole or split ---- */
 
-/* Blocks by stage, made when they are wanted; stages that are alike share them. */
+/* The buffers of each stage, made when they are first used; equal stages share them. */
 struct templates {
-  uint32_t *alike;                            /* [stage] the first stage that it is like */
-  struct pen_stage_buffers *blocks[PEN_CUTS]; /* [stage] */
-  bool *made[PEN_CUTS];
-  uint32_t parts_a_piece, parts;
-  uint32_t model_blocks; /* the most that a stage has */
+  uint32_t *equal;                                    /* [stage]: the first stage that it equals */
+  struct pen_stage_buffers *buffers[PEN_SPLIT_KINDS]; /* [stage] */
+  bool *made[PEN_SPLIT_KINDS];
+  uint32_t layers, layers_per_piece;
+  uint32_t model_blocks; /* the most blocks of the model in a stage */
 };
 
 static struct templates start_templates(const struct pen_layout_state *l) {
-  uint32_t stages = l->partition->stage_count;
-  struct templates c = {.alike = pen_new(stages, sizeof *c.alike)};
-  for (int k = 0; k < PEN_CUTS; k++) {
-    c.blocks[k] = pen_new(stages, sizeof **c.blocks);
-    c.made[k] = pen_new(stages, sizeof **c.made);
+  const struct pen_stages *stages = &l->partition->stages;
+  uint32_t count = l->partition->stage_count;
+  struct templates t = {.equal = pen_new(count, sizeof *t.equal)};
+  for (int k = 0; k < PEN_SPLIT_KINDS; k++) {
+    t.buffers[k] = pen_new(count, sizeof **t.buffers);
+    t.made[k] = pen_new(count, sizeof **t.made);
   }
-  for (uint32_t s = 0; s < stages; s++) {
-    c.alike[s] = s && pen_graphs_equal(l->partition, l->input->graph[s - 1], l->input->graph[s])
-                     ? c.alike[s - 1]
+  for (uint32_t s = 0; s < count; s++) {
+    t.equal[s] = s && pen_graphs_equal(l->partition, l->input->graph[s - 1], l->input->graph[s])
+                     ? t.equal[s - 1]
                      : s;
-    uint32_t parts = c.alike[s] == s ? pen_number_layers(l->input->graph[s], NULL) : 0;
-    if (parts > c.parts) c.parts = parts;
-    uint32_t blocks =
-        l->partition->stages.span[s].past_last_block - l->partition->stages.span[s].first_block;
-    if (blocks > c.model_blocks) c.model_blocks = blocks;
+    uint32_t layers = t.equal[s] == s ? pen_number_layers(l->input->graph[s], NULL) : 0;
+    if (layers > t.layers) t.layers = layers;
+    uint32_t blocks = stages->span[s].past_last_block - stages->span[s].first_block;
+    if (blocks > t.model_blocks) t.model_blocks = blocks;
   }
-  c.parts_a_piece = (c.parts + PEN_PIECES - 1) / PEN_PIECES;
-  return c;
+  t.layers_per_piece = (t.layers + PEN_PIECES - 1) / PEN_PIECES;
+  return t;
 }
 
-static void use_blocks(struct pen_layout_state *l, struct templates *c, uint32_t stage,
-                       const struct pen_cutting *cutting) {
-  uint32_t first = c->alike[stage];
-  struct pen_stage_buffers *blocks = &c->blocks[cutting->cut][first];
-  bool lasting = cutting->cut != PEN_CUT_ALIKE &&
-                 cutting->cut != PEN_CUT_BLOCKS; /* those depend on the rank's other stages */
-  if (!c->made[cutting->cut][first])
-    *blocks = pen_stage_buffers_of(l->partition, l->input->graph[first], cutting);
-  c->made[cutting->cut][first] = lasting;
-  l->blocks[stage] = *blocks;
+static void use_buffers(struct pen_layout_state *l, struct templates *t, uint32_t stage,
+                        const struct pen_buffer_split *split) {
+  uint32_t first = t->equal[stage];
+  struct pen_stage_buffers *buffers = &t->buffers[split->kind][first];
+  bool depends_on_rank = split->kind == PEN_SPLIT_COMMON || split->kind == PEN_SPLIT_BLOCKS;
+  if (!t->made[split->kind][first])
+    *buffers = pen_stage_buffers_of(l->partition, l->input->graph[first], split);
+  t->made[split->kind][first] = !depends_on_rank;
+  l->buffers[stage] = *buffers;
 }
 
-/* How many values a stage keeps that one block hands on to another. */
-static size_t count_handed_on(const struct pen_saved *saved, size_t count) {
-  size_t handed = 0;
-  for (size_t i = 0; i < count; i++) handed += saved[i].handed_on;
-  return handed;
+/* How many values of a stage one block of the model passes to another. */
+static size_t count_passed_on(const struct pen_saved *saved, size_t count) {
+  size_t passed = 0;
+  for (size_t i = 0; i < count; i++) passed += saved[i].passed_on;
+  return passed;
 }
 
-/* Cuts the stages of a rank. */
-static void cut_rank(struct pen_layout_state *l, struct templates *c, uint32_t rank,
-                     enum pen_cut cut) {
+/* Makes the buffers of a rank's stages. */
+static void split_rank(struct pen_layout_state *l, struct templates *t, uint32_t rank,
+                       enum pen_split_kind kind) {
   uint32_t stages = l->partition->stages_per_rank;
-  struct pen_cutting cutting = {
-      .cut = cut, .parts_a_piece = c->parts_a_piece, .handed_on = SIZE_MAX, .runs = l->runs};
-  if (cut == PEN_CUT_ALIKE || cut == PEN_CUT_BLOCKS) {
+  struct pen_buffer_split split = {.kind = kind,
+                                   .layers_per_piece = t->layers_per_piece,
+                                   .passed_on = SIZE_MAX,
+                                   .runs = l->runs};
+  if (kind == PEN_SPLIT_COMMON || kind == PEN_SPLIT_BLOCKS) {
     const struct pen_saved **saved = pen_new(stages, sizeof *saved);
     size_t *count = pen_new(stages, sizeof *count);
     for (uint32_t i = 0; i < stages; i++) {
       saved[i] =
           pen_saved_values_of(l->partition, l->input->graph[pen_stage_at(l, rank, i)], &count[i]);
-      size_t handed = count_handed_on(saved[i], count[i]);
-      if (handed < cutting.handed_on) cutting.handed_on = handed;
+      size_t passed = count_passed_on(saved[i], count[i]);
+      if (passed < split.passed_on) split.passed_on = passed;
     }
-    cutting.common = pen_common_of(saved, count, stages);
+    split.common = pen_common_sizes(saved, count, stages);
   }
-  for (uint32_t i = 0; i < stages; i++) use_blocks(l, c, pen_stage_at(l, rank, i), &cutting);
+  for (uint32_t i = 0; i < stages; i++) use_buffers(l, t, pen_stage_at(l, rank, i), &split);
 }
 
-/* ---- one rank ---- */
+/* ---- bytes of one rank ---- */
 
-/* What a rank holds whatever its activations. */
 static uint64_t resident_bytes(const struct pen_layout_state *l, uint32_t rank) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < l->partition->stages_per_rank; i++) {
@@ -114,22 +115,19 @@ static uint64_t resident_bytes(const struct pen_layout_state *l, uint32_t rank) 
   return bytes;
 }
 
-/* What a rank's arena takes beside what persists when this profile has such a window and
- * activations: other profiles use it, too. */
-static uint64_t part_with(const struct pen_layout_state *l, uint32_t rank, uint64_t window,
-                          uint64_t activations) {
+/* Bytes of a rank's arena except what persists, if this profile has such a receive region and such
+ * activations: the profiles before use the same arena. */
+static uint64_t bytes_with(const struct pen_layout_state *l, uint32_t rank, uint64_t receive_bytes,
+                           uint64_t activation_bytes) {
   for (const struct pen_layout_state *other = l->before; other; other = other->before) {
-    if (other->receive_bytes[rank] > window) window = other->receive_bytes[rank];
-    if (other->activation_bytes[rank] > activations) activations = other->activation_bytes[rank];
+    if (other->receive_bytes[rank] > receive_bytes) receive_bytes = other->receive_bytes[rank];
+    if (other->activation_bytes[rank] > activation_bytes)
+      activation_bytes = other->activation_bytes[rank];
   }
-  return window + activations;
+  return receive_bytes + activation_bytes;
 }
 
-static uint64_t arena_part(const struct pen_layout_state *l, uint32_t rank, uint64_t bytes) {
-  return part_with(l, rank, l->receive_bytes[rank], bytes - l->receive_bytes[rank]);
-}
-
-/* The most that is live in any profile so far. */
+/* The most that is live in this profile and those before. */
 static uint64_t most_live(const struct pen_layout_state *l, uint32_t rank) {
   int64_t most = 0;
   for (; l; l = l->before)
@@ -137,134 +135,147 @@ static uint64_t most_live(const struct pen_layout_state *l, uint32_t rank) {
   return (uint64_t)most;
 }
 
-/* The ways of a rank, and the best so far. */
-struct trial {
+/* What the slots that a topology asks for take beyond the least. */
+static uint64_t spare_bytes(struct pen_slot_assignment *slots, uint32_t rank, uint32_t spare) {
+  struct pen_receive_region least = pen_slots_place(slots, rank, 0),
+                            region = pen_slots_place(slots, rank, spare);
+  pen_free(least.message);
+  pen_free(region.message);
+  return region.bytes - least.bytes;
+}
+
+/* ---- trials ---- */
+
+/* The trials of a rank. Limits are bytes of its arena except what persists. */
+struct trials {
   struct pen_layout_state *l;
   struct pen_slot_assignment *slots;
   struct templates *templates;
   struct pen_rank_packing *packing;
   uint32_t rank;
-  bool shares_scratch;  /* may */
-  uint32_t least_spare; /* slots beyond the least that stay, whatever they cost */
-  uint64_t enough;      /* bytes of window and activations that a packing need not go below */
-  uint64_t stop, least; /* bytes of the arena's part: when to end, and the least so far */
-  struct pen_strategy best, last;
+  uint32_t least_spare; /* slots beyond the least that must be */
+  uint64_t goal;        /* a packing need not be smaller */
+  uint64_t first_fit_stop, near_stop, far_stop, too_far_stop;
+  uint64_t least;
+  struct pen_strategy best, last; /* that of `least`; that of the latest packing */
+  bool impossible[PEN_SPLIT_KINDS];
 };
 
-static uint64_t pack_so(struct trial *t, const struct pen_strategy *strategy, uint64_t limit) {
-  cut_rank(t->l, t->templates, t->rank, strategy->cut);
+static uint64_t pack_with(struct trials *t, const struct pen_strategy *strategy, uint64_t limit) {
+  split_rank(t->l, t->templates, t->rank, strategy->split);
   t->last = *strategy;
-  return pen_pack_rank(t->l, t->slots, t->packing, t->rank, strategy, limit, t->enough);
+  return pen_pack_rank(t->l, t->slots, t->packing, t->rank, strategy, limit, t->goal);
 }
 
-/* Both of a pair are at work at once, so they cannot share their scratch. */
-static bool has_pairs(const struct pen_lowered *lowered, uint32_t rank) {
-  for (uint32_t row = 0; row < lowered->count[rank]; row++)
-    if (lowered->action[rank][row].overlaps) return true;
+/* False if the strategy cannot do better, however long the search. */
+static bool try_strategy(struct trials *t, struct pen_strategy strategy) {
+  uint64_t bytes = pack_with(t, &strategy, strategy.spare > t->least_spare ? t->goal : t->least);
+  if (bytes == UINT64_MAX) return false;
+  uint64_t receive_bytes = t->l->receive_bytes[t->rank],
+           all = bytes_with(t->l, t->rank, receive_bytes, bytes - receive_bytes);
+  if (all >= t->least) return true;
+  t->least = all;
+  t->best = strategy;
+  return true;
+}
+
+static bool strategies_are_equal(const struct pen_strategy *a, const struct pen_strategy *b) {
+  return a->split == b->split && a->spare == b->spare && a->shares_scratch == b->shares_scratch &&
+         a->steps == b->steps;
+}
+
+/* Actions that overlap cannot share their scratch. */
+static bool has_overlaps(const struct pen_lowered *lowered, uint32_t rank) {
+  for (uint32_t i = 0; i < lowered->count[rank]; i++)
+    if (lowered->action[rank][i].overlaps) return true;
   return false;
 }
 
 /* Whether a stage of the rank keeps what its F makes. */
-static bool keeps_much(const struct pen_layout_state *l, uint32_t rank) {
+static bool keeps_values(const struct pen_layout_state *l, uint32_t rank) {
   bool keeps = false;
-  for (uint32_t i = 0; l->input->kind == PEN_TRAIN && i < l->topology->pipeline_stages_per_rank;
-       i++)
+  for (uint32_t i = 0; l->input->kind == PEN_TRAIN && i < l->partition->stages_per_rank; i++)
     keeps = keeps || !l->input->graph[pen_stage_at(l, rank, i)]->recomputes;
   return keeps;
 }
 
-/* One way; false when it cannot come near, whatever the patience. */
-static bool try_strategy(struct trial *t, const struct pen_strategy *strategy) {
-  uint64_t bytes = pack_so(t, strategy, strategy->spare > t->least_spare ? t->enough : t->least);
-  if (bytes == UINT64_MAX) return false;
-  if (arena_part(t->l, t->rank, bytes) >= t->least) return true;
-  t->least = arena_part(t->l, t->rank, bytes);
-  t->best = *strategy;
-  return true;
-}
+static const enum pen_split_kind split_order[PEN_SPLIT_KINDS] = {
+    PEN_SPLIT_NONE, PEN_SPLIT_COMMON, PEN_SPLIT_LAYERS, PEN_SPLIT_BLOCKS, PEN_SPLIT_EVEN};
 
-/* Every cut, first quickly, then thoroughly those that can come near: none, when whole blocks
- * cannot, for what is alive does not depend on the cuts. */
-static void try_cuts(struct trial *t, uint32_t spare) {
-  static const enum pen_cut cuts[PEN_CUTS] = {PEN_CUT_NOT, PEN_CUT_ALIKE, PEN_CUT_LAYERS,
-                                              PEN_CUT_BLOCKS, PEN_CUT_EVEN};
-  bool hopeless[PEN_CUTS] = {
-      [PEN_CUT_LAYERS] =
-          t->templates->parts<2, [PEN_CUT_BLOCKS] = t->templates->model_blocks> PEN_PIECES - 2};
-  for (int i = 0; i < PEN_CUTS && t->least > t->stop; i++) {
-    if (hopeless[cuts[i]] || (cuts[i] != PEN_CUT_NOT && t->l->input->kind != PEN_TRAIN))
-      continue; /* eval saves nothing */
-    if (t->shares_scratch) try_strategy(t, &(struct pen_strategy){cuts[i], spare, true, 0});
-    if (t->least > t->stop)
-      hopeless[cuts[i]] = !try_strategy(t, &(struct pen_strategy){cuts[i], spare, false, 0});
-    if (hopeless[PEN_CUT_NOT]) return;
+/* First fit, with each way to split. What is live does not depend on the split: if whole buffers
+ * are impossible, the others are. */
+static void try_first_fit(struct trials *t, uint32_t spare, bool shares_scratch) {
+  bool trains = t->l->input->kind == PEN_TRAIN; /* other profiles save nothing */
+  for (int k = 0; k < PEN_SPLIT_KINDS; k++) t->impossible[k] = !trains && k != PEN_SPLIT_NONE;
+  t->impossible[PEN_SPLIT_LAYERS] |= t->templates->layers < 2;
+  t->impossible[PEN_SPLIT_BLOCKS] |= t->templates->model_blocks > PEN_PIECES - 2;
+  for (int i = 0; i < PEN_SPLIT_KINDS && t->least > t->first_fit_stop; i++) {
+    enum pen_split_kind kind = split_order[i];
+    if (t->impossible[kind] || t->impossible[PEN_SPLIT_NONE]) continue;
+    if (shares_scratch) try_strategy(t, (struct pen_strategy){kind, spare, true, 0});
+    if (t->least > t->first_fit_stop)
+      t->impossible[kind] = !try_strategy(t, (struct pen_strategy){kind, spare, false, 0});
   }
-  for (int i = 0; i < PEN_CUTS && t->least > t->stop; i++)
-    if (!hopeless[cuts[i]] && (cuts[i] == PEN_CUT_NOT || t->l->input->kind == PEN_TRAIN))
-      try_strategy(t, &(struct pen_strategy){cuts[i], spare, false,
-                                             spare > t->least_spare ? FEW_STEPS : MANY_STEPS});
 }
 
-static bool same_strategy(const struct pen_strategy *a, const struct pen_strategy *b) {
-  return a->cut == b->cut && a->spare == b->spare && a->shares_scratch == b->shares_scratch &&
-         a->steps == b->steps;
+static void search(struct trials *t, bool keeps, size_t too_far_steps) {
+  uint32_t spare = t->least_spare;
+  for (int i = 0; i < PEN_SPLIT_KINDS && t->least > t->near_stop; i++)
+    if (!t->impossible[split_order[i]] && !t->impossible[PEN_SPLIT_NONE])
+      try_strategy(t, (struct pen_strategy){split_order[i], spare, false, NEAR_STEPS});
+  if (t->least > t->far_stop)
+    try_strategy(t, (struct pen_strategy){t->best.split, spare, false, FAR_STEPS});
+  if (t->least > t->too_far_stop && keeps)
+    try_strategy(t, (struct pen_strategy){t->best.split, spare, false, too_far_steps});
 }
 
-/* What the slots that a topology asks for take beyond the least. */
-static uint64_t spare_bytes(struct pen_slot_assignment *slots, uint32_t rank, uint32_t spare) {
-  struct pen_receive_region least = pen_slots_place(slots, rank, 0),
-                            window = pen_slots_place(slots, rank, spare);
-  pen_free(least.message);
-  pen_free(window.message);
-  return window.bytes - least.bytes;
-}
+static uint64_t larger(uint64_t a, uint64_t b) { return a > b ? a : b; }
 
-/* Tries whole blocks and spare slots first; see the top of the file. */
 static void place_rank(struct pen_layout_state *l, struct pen_slot_assignment *slots,
-                       struct templates *c, struct pen_rank_packing *p, uint32_t rank) {
-  l->live_bytes[rank] = pen_live_bytes(l, rank);
-  uint64_t others =
-      part_with(l, rank, 0, 0); /* fewer bytes than the profiles before need gain nothing */
+                       struct templates *templates, struct pen_rank_packing *packing,
+                       uint32_t rank) {
   const struct pen_topology *topology = l->topology;
-  bool fixed = topology->has_memory_extra_receive_buffers;
+  bool fixed = topology->has_memory_extra_receive_buffers,
+       shares_scratch = !has_overlaps(l->lowered, rank);
   uint32_t spare = fixed ? (uint32_t)topology->memory_extra_receive_buffers : SPARE_MAX;
-  uint64_t live = most_live(l, rank), wanted = live + (fixed ? spare_bytes(slots, rank, spare) : 0);
-  uint64_t all = live + resident_bytes(l, rank), near = wanted + all / NEAR,
-           far = wanted + all / FAR, too_far = wanted + all / TOO_FAR;
-  struct trial trial = {.l = l,
-                        .slots = slots,
-                        .templates = c,
-                        .packing = p,
-                        .rank = rank,
-                        .shares_scratch = !has_pairs(l->lowered, rank),
-                        .least_spare = fixed ? spare : 0,
-                        .enough = near,
-                        .stop = near > others ? near : others,
-                        .least = UINT64_MAX};
-  try_cuts(&trial, spare);
-  while (spare > trial.least_spare && trial.least > trial.stop) try_cuts(&trial, --spare);
-  if (trial.least > far && trial.least > trial.stop)
-    try_strategy(&trial,
-                 &(struct pen_strategy){trial.best.cut, trial.least_spare, false, MOST_STEPS});
-  if (trial.least > too_far && trial.least > trial.stop && keeps_much(l, rank))
-    try_strategy(&trial, &(struct pen_strategy){
-                             trial.best.cut, trial.least_spare, false,
-                             LAST_STEPS / (1 + (size_t)topology->pipeline_ranks / RANKS_FEW)});
-  if (!same_strategy(&trial.best, &trial.last)) pack_so(&trial, &trial.best, UINT64_MAX);
+  l->live_bytes[rank] = pen_live_bytes(l, rank);
+  uint64_t live = most_live(l, rank), arena = live + resident_bytes(l, rank),
+           wanted = live + (fixed ? spare_bytes(slots, rank, spare) : 0);
+  uint64_t before =
+      bytes_with(l, rank, 0, 0); /* to be smaller than the profiles before is no use */
+  struct trials t = {.l = l,
+                     .slots = slots,
+                     .templates = templates,
+                     .packing = packing,
+                     .rank = rank,
+                     .least_spare = fixed ? spare : 0,
+                     .goal = wanted + arena / FIRST_FIT,
+                     .first_fit_stop = larger(wanted + arena / FIRST_FIT, before),
+                     .near_stop = larger(wanted + arena / NEAR, before),
+                     .far_stop = larger(wanted + arena / FAR, before),
+                     .too_far_stop = larger(wanted + arena / TOO_FAR, before),
+                     .least = UINT64_MAX};
+  try_first_fit(&t, spare, shares_scratch);
+  while (spare > t.least_spare && t.least > t.first_fit_stop)
+    try_first_fit(&t, --spare, shares_scratch);
+  if (t.least > t.near_stop)
+    search(&t, keeps_values(l, rank),
+           TOO_FAR_STEPS / (1 + (size_t)l->partition->rank_count / RANKS_FEW));
+  if (!strategies_are_equal(&t.best, &t.last)) pack_with(&t, &t.best, UINT64_MAX);
 }
 
 void pen_place_activations(struct pen_layout_state *l) {
+  uint32_t ranks = l->partition->rank_count;
   pen_find_stage_actions(l);
   struct templates templates = start_templates(l);
   l->stages = pen_partition_stages(l->partition);
-  l->unsharded = pen_new(l->partition->rank_count, sizeof *l->unsharded);
-  for (uint32_t r = 0; r < l->partition->rank_count; r++) cut_rank(l, &templates, r, PEN_CUT_NOT);
+  l->unsharded = pen_new(ranks, sizeof *l->unsharded);
+  for (uint32_t r = 0; r < ranks; r++) split_rank(l, &templates, r, PEN_SPLIT_NONE);
   l->places = pen_new((size_t)l->partition->stage_count * l->partition->microbatch_count,
                       sizeof *l->places);
   struct pen_slot_assignment *slots = pen_start_slots(l);
   struct pen_rank_packing packing = {0};
-  for (uint32_t r = 0; r < l->partition->rank_count; r++)
-    place_rank(l, slots, &templates, &packing, r);
+  for (uint32_t r = 0; r < ranks; r++) place_rank(l, slots, &templates, &packing, r);
   pen_slots_number_credits(slots);
   pen_set_message_bases(l);
 }

@@ -55,7 +55,7 @@ static void find_wanted(const struct pen_layout_state *l, uint32_t stage,
   for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = false;
   for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
     for (int p = 0; p < PEN_PROGRAMS; p++)
-      wanted[p] = wanted[p] || pen_stage_actions_of(l, stage, m)->program[p] != NO_ROW;
+      wanted[p] = wanted[p] || pen_stage_actions_of(l, stage, m)->program[p] != NO_ACTION;
 }
 
 /* Which values these programs use: [value]. */
@@ -81,7 +81,7 @@ static void add_tensors(struct pen_layout_state *l, struct tables *t, const stru
                         uint64_t *constant_end) {
   find_wanted(l, graph->stage, t->wanted[graph->stage]);
   bool *used = find_used(graph, t->wanted[graph->stage]);
-  const struct pen_stage_buffers *blocks = &l->blocks[graph->stage];
+  const struct pen_stage_buffers *buffers = &l->buffers[graph->stage];
   uint32_t *map = l->tensor_of[graph->stage] = pen_new(graph->value_count + 1, sizeof *map);
   const char *stage_name = pen_text("s%u.", graph->stage);
   for (uint32_t v = 0; v < graph->value_count; v++) {
@@ -92,12 +92,12 @@ static void add_tensors(struct pen_layout_state *l, struct tables *t, const stru
     if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied &&
         value->dtype != l->tie->dtype)
       continue; /* the head reads a copy */
-    if (is_cut(l, graph, value) && blocks->base[v] != PEN_BASE_UNSHARDED) continue;
-    uint64_t offset = blocks->offset[v];
+    if (is_cut(l, graph, value) && buffers->base[v] != PEN_BASE_UNSHARDED) continue;
+    uint64_t offset = buffers->offset[v];
     if (constant) {
       offset = *constant_end;
       *constant_end += pen_aligned(value->bytes);
-    } else if (blocks->base[v] == PEN_BASE_PERSISTENT) {
+    } else if (buffers->base[v] == PEN_BASE_PERSISTENT) {
       offset = persistent_offset(l, graph, value);
     }
     const char *name = value->role == PEN_ROLE_ACTIVATION
@@ -105,7 +105,7 @@ static void add_tensors(struct pen_layout_state *l, struct tables *t, const stru
                            : value->name;
     t->tensor = pen_grow(t->tensor, &t->tensor_capacity, t->tensor_count + 1, sizeof *t->tensor);
     t->tensor[t->tensor_count] =
-        (struct pen_tensor){name, value->dtype, blocks->base[v], offset, value->bytes};
+        (struct pen_tensor){name, value->dtype, buffers->base[v], offset, value->bytes};
     map[v] = (uint32_t)t->tensor_count++;
   }
   pen_free(used);
@@ -164,11 +164,11 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
 /* The bases of one compute row. */
 static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank,
                                  const struct pen_action *a, uint32_t row, uint64_t unsharded) {
-  const struct places *places = pen_places_of(l, a->stage, a->microbatch);
+  const struct pen_stage_places *places = pen_places_of(l, a->stage, a->microbatch);
   struct pen_frame frame = {{0}};
-  if (l->blocks[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
+  if (l->buffers[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
   for (int b = PEN_BASE_INPUT; b < PEN_BASE_UNSHARDED; b++)
-    if (l->blocks[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
+    if (l->buffers[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
   frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, pen_scratch_of(l, rank, row));
   uint32_t stage = a->stage;
   if (stage && !pen_same_rank(l, stage, stage - 1))
@@ -292,7 +292,7 @@ struct pen_profile pen_profile_tables(struct pen_layout_state *l) {
                            partition->stages.block[partition->stages.span[s].first_block].name};
   }
   pen_free(l->places);
-  pen_free(l->rows);
+  pen_free(l->stage_actions);
   const struct pen_lowered *lowered = l->lowered;
   return (struct pen_profile){l->input->name,
                               (uint8_t)l->input->kind,

@@ -56,7 +56,7 @@ static double boundary_bytes(const struct pen_graph *graph, uint32_t value) {
 static double hold_bytes(const struct pen_partition *partition, const struct pen_graph *graph,
                          struct pen_hold hold[PEN_PROGRAMS]) {
   struct pen_stage_buffers blocks =
-      pen_stage_buffers_of(partition, graph, &(struct pen_cutting){.cut = PEN_CUT_NOT});
+      pen_stage_buffers_of(partition, graph, &(struct pen_buffer_split){.kind = PEN_SPLIT_NONE});
   double come[PEN_PROGRAMS] = {[PEN_PROGRAM_F] = boundary_bytes(graph, graph->input),
                                [PEN_PROGRAM_I] = boundary_bytes(graph, graph->output_gradient)};
   double gone[PEN_PROGRAMS] = {0};

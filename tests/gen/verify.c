@@ -319,7 +319,7 @@ static const struct defect defects[] = {
     {"output elsewhere",
      output_elsewhere,
      {"one writes where", "but what it sends is made at", "hold", "outside", "overlaps it",
-      "in the same bytes", "nothing has"}},
+      "in the same bytes", "nothing has", "scratch of action"}},
     {"scratch among the weights", among_weights, {"outside the activation part"}},
     {"scratch across the end of the receive region",
      across_receive_end,
