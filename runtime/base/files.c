@@ -12,7 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
-void pen_files_take_limits_as_errors(void) { signal(SIGXFSZ, SIG_IGN); }
+void pen_files_report_size_limit(void) { signal(SIGXFSZ, SIG_IGN); }
 
 static int path_of(char path[PATH_MAX], const char *first, const char *second, const char *third) {
   int length = snprintf(path, PATH_MAX, "%s%s%s", first, second, third);
@@ -64,7 +64,7 @@ int pen_folder_make(const char *path) {
   return make_one(path);
 }
 
-int pen_folder_claim(const char *path, double seconds) {
+int pen_folder_lock(const char *path, double seconds) {
   const struct timespec pause = {.tv_nsec = 10 * 1000 * 1000};
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) {
@@ -108,7 +108,7 @@ int pen_folder_share(const char *path) {
   return 0; /* open to the end */
 }
 
-int pen_folder_take(const char *path) { return lock_folder(path, LOCK_EX); }
+int pen_folder_try_lock(const char *path) { return lock_folder(path, LOCK_EX); }
 
 int pen_folder_sync(const char *path) {
   int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);

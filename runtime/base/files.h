@@ -15,7 +15,7 @@
 
 /* Lets a write past the file size limit of the process fail with EFBIG rather than kill it by
  * SIGXFSZ. */
-void pen_files_take_limits_as_errors(void);
+void pen_files_report_size_limit(void);
 
 /* path = folder "/" name. ENAMETOOLONG when it does not fit. */
 int pen_path_join(char path[PATH_MAX], const char *folder, const char *name);
@@ -30,15 +30,15 @@ int pen_folder_make(const char *path);
 /* Claims a folder until this process and all that it forks have left (flock); waits up to so many
  * seconds for who has it. -1 with EWOULDBLOCK: another still has it. A file system without such
  * locks is taken as it is; one of a network may keep them on each host apart. */
-int pen_folder_claim(const char *path, double seconds);
+int pen_folder_lock(const char *path, double seconds);
 
-/* Keeps pen_folder_take() from a folder until this process and all that it forks have left; others
- * may do so too. -1: it is not there any more, or is being taken. */
+/* Keeps pen_folder_try_lock() from a folder until this process and all that it forks have left;
+ * others may do so too. -1: it is not there any more, or is being taken. */
 int pen_folder_share(const char *path);
 
 /* Claims a folder that is to be taken away, if nobody shares it: a descriptor to be closed when
  * that is done, or -1. */
-int pen_folder_take(const char *path);
+int pen_folder_try_lock(const char *path);
 
 /* Syncs the entries of a folder. A file system that cannot do so is taken as it is. */
 int pen_folder_sync(const char *path);

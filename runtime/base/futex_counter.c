@@ -30,15 +30,15 @@ static inline void relax(void) {
 #endif
 }
 
-void pen_flag_wake(struct pen_flag *flag) {
+void pen_futex_counter_wake(struct pen_futex_counter *flag) {
   syscall(SYS_futex, &flag->count, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
 }
 
-static bool spin(const struct pen_flag *flag, uint32_t needed, uint64_t spin_ns) {
+static bool spin(const struct pen_futex_counter *flag, uint32_t needed, uint64_t spin_ns) {
   uint64_t end_ns = pen_now_ns() + spin_ns;
   do {
     for (int i = 0; i < SPINS_PER_CLOCK; i++) {
-      if (pen_flag_reached(flag, needed)) {
+      if (pen_futex_counter_reached(flag, needed)) {
         return true;
       }
       relax();
@@ -47,8 +47,8 @@ static bool spin(const struct pen_flag *flag, uint32_t needed, uint64_t spin_ns)
   return false;
 }
 
-bool pen_flag_wait(struct pen_flag *flag, uint32_t needed, const _Atomic uint32_t *abort,
-                   uint64_t spin_ns) {
+bool pen_futex_counter_wait(struct pen_futex_counter *flag, uint32_t needed,
+                            const _Atomic uint32_t *abort, uint64_t spin_ns) {
   if (spin(flag, needed, spin_ns)) {
     return true;
   }

@@ -5,39 +5,40 @@
  * distance, which never nears 2^31. Raising releases all that the writer did before; reaching
  * acquires it. Waiting spins for a while, then sleeps in the kernel (futex), and ends early when
  * the run is aborted. */
-#ifndef PEN_FLAG_H
-#define PEN_FLAG_H
+#ifndef PEN_FUTEX_COUNTER_H
+#define PEN_FUTEX_COUNTER_H
 
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { PEN_FLAG_BYTES = 128 }; /* two cache lines: neighbours are fetched in pairs */
+enum { PEN_FUTEX_COUNTER_BYTES = 128 }; /* two cache lines: neighbours are fetched in pairs */
 
-struct pen_flag {
-  _Alignas(PEN_FLAG_BYTES) _Atomic uint32_t count;
+struct pen_futex_counter {
+  _Alignas(PEN_FUTEX_COUNTER_BYTES) _Atomic uint32_t count;
   _Atomic uint32_t sleepers;
 };
 
-static inline bool pen_flag_reached(const struct pen_flag *flag, uint32_t needed) {
+static inline bool pen_futex_counter_reached(const struct pen_futex_counter *flag,
+                                             uint32_t needed) {
   return (int32_t)(atomic_load_explicit(&flag->count, memory_order_acquire) - needed) >= 0;
 }
 
-void pen_flag_wake(struct pen_flag *flag);
+void pen_futex_counter_wake(struct pen_futex_counter *flag);
 
 /* The sum is sequentially consistent, and so is the sleeper's entry: one of the two sees the other.
  */
-static inline void pen_flag_raise(struct pen_flag *flag) {
+static inline void pen_futex_counter_increment(struct pen_futex_counter *flag) {
   atomic_fetch_add(&flag->count, 1);
   if (__builtin_expect(atomic_load(&flag->sleepers) != 0, 0)) {
-    pen_flag_wake(flag);
+    pen_futex_counter_wake(flag);
   }
 }
 
 /* Returns true when the flag has reached `needed`, false when *abort became non-zero first. Spins
  * `spin_ns` at most. */
-bool pen_flag_wait(struct pen_flag *flag, uint32_t needed, const _Atomic uint32_t *abort,
-                   uint64_t spin_ns);
+bool pen_futex_counter_wait(struct pen_futex_counter *flag, uint32_t needed,
+                            const _Atomic uint32_t *abort, uint64_t spin_ns);
 
 /* CLOCK_MONOTONIC. */
 uint64_t pen_now_ns(void);

@@ -1,6 +1,6 @@
 /* action.h: how a row is named wherever a person reads it: `3F1`, `6RECV_F3`, `WAIT_NORM`. */
-#ifndef PEN_ACTION_H
-#define PEN_ACTION_H
+#ifndef PEN_ACTION_TEXT_H
+#define PEN_ACTION_TEXT_H
 
 #include <stddef.h>
 

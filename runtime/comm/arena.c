@@ -46,7 +46,7 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uin
   if (window != 0) {
     void *at =
         mmap(arena, window, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, shared->descriptor,
-             (off_t)shared->window_offset[replica * plan->rank_count + rank]);
+             (off_t)shared->receive_region_offset[replica * plan->rank_count + rank]);
     pen_check(at == arena, "cannot map %zu bytes of shared memory", window);
   }
   if (bytes > window) {
@@ -66,19 +66,19 @@ void pen_arena_reach_peers(const struct pen_plan *plan, const struct pen_profile
   for (uint32_t c = 0; c < profile->channel_count; c++) {
     if (profile->channels[c].from_rank == rank) {
       uint32_t to = profile->channels[c].to_rank;
-      touch(shared->memory + shared->window_offset[replica * plan->rank_count + to],
+      touch(shared->memory + shared->receive_region_offset[replica * plan->rank_count + to],
             pen_shared_bytes(plan, to));
     }
   }
   for (uint32_t d = 0; d < plan->replica_count; d++) {
     if (d != replica) {
-      touch(shared->memory + shared->window_offset[d * plan->rank_count + rank],
+      touch(shared->memory + shared->receive_region_offset[d * plan->rank_count + rank],
             pen_shared_bytes(plan, rank));
     }
   }
 }
 
-unsigned char *pen_arena_shadow(const struct pen_plan *plan, uint32_t rank) {
+unsigned char *pen_arena_staging(const struct pen_plan *plan, uint32_t rank) {
   size_t bytes = plan->memory[rank].arena_bytes;
   void *shadow =
       mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
@@ -87,6 +87,6 @@ unsigned char *pen_arena_shadow(const struct pen_plan *plan, uint32_t rank) {
   return shadow;
 }
 
-void pen_arena_drop(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow) {
+void pen_arena_staging_free(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow) {
   munmap(shadow, plan->memory[rank].arena_bytes);
 }

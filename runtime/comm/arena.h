@@ -15,9 +15,9 @@ unsigned char *pen_arena_open(const struct pen_plan *plan, uint32_t replica, uin
                               const struct pen_shared *shared);
 
 /* Reserves an arena's addresses in this process's memory, all zero, whose pages come when touched:
- * to read files into before they go to a device. Give back with pen_arena_drop(). */
-unsigned char *pen_arena_shadow(const struct pen_plan *plan, uint32_t rank);
-void pen_arena_drop(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow);
+ * to read files into before they go to a device. Give back with pen_arena_staging_free(). */
+unsigned char *pen_arena_staging(const struct pen_plan *plan, uint32_t rank);
+void pen_arena_staging_free(const struct pen_plan *plan, uint32_t rank, unsigned char *shadow);
 
 /* Maps the windows that this rank writes to, and what it reads of its peers, so that no row meets a
  * page fault. After a barrier: by then every rank has touched its own window first, and its pages

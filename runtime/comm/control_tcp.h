@@ -1,34 +1,30 @@
-/* wire.h: keeps the memory of control.h alike on all hosts of a deployment: what ranks tell of
- * themselves, boards, checksums of checkpoints, and the run's few words. Messages between ranks do
- * not go here.
- *
- * Every word there has one writer, or only ever leaves zero, so that each host sends what its own
- * ranks wrote and takes what others send; data before the flags that let others read them, over one
- * TCP connection between each host's command and the first's, which passes on what it gets.
- * Waiting, and everything above, is what it is on one host. */
-#ifndef PEN_WIRE_H
-#define PEN_WIRE_H
+/* control_tcp.h: keeps the memory of shared_control.h equal on all hosts of a deployment
+ * (control_sync.h), over one TCP connection between the command of each host and that of the first,
+ * which forwards messages. Messages between ranks do not go here. Waiting, and all that uses the
+ * shared memory, is the same as on one host. */
+#ifndef PEN_CONTROL_TCP_H
+#define PEN_CONTROL_TCP_H
 
-#include "runtime/comm/shared_control.h"
 #include "runtime/comm/local_ranks.h"
+#include "runtime/comm/shared_control.h"
 
 struct pen_control_tcp;
 
-/* Meets the other commands at the plan's first host and port, and returns when all ranks of the
- * plan have one; null for a plan of one host, or when all ranks are here. Fails (75) when somebody
- * does not come within `patience_s`. Allocates. Before any rank exists. */
+/* Connects the commands at the plan's first host and port, and returns when all ranks of the plan
+ * have one; null if all ranks are local. Fails (75) when a command does not connect within
+ * `timeout_s`, (64) when two start the same rank. Call before the ranks start. Allocates. */
 struct pen_control_tcp *pen_control_tcp_open(const struct pen_plan *plan,
                                              const struct pen_shared *shared,
-                                             struct pen_local_ranks here, double patience_s);
+                                             struct pen_local_ranks local, double timeout_s);
 
-/* In a rank's process: closes what is the command's. */
-void pen_control_tcp_leave(struct pen_control_tcp *wire);
+/* In a rank's process: closes the sockets, which are the command's. */
+void pen_control_tcp_leave(struct pen_control_tcp *tcp);
 
-/* Starts the thread that sends and takes, when the ranks have been started. */
-void pen_control_tcp_start(struct pen_control_tcp *wire);
+/* Starts the thread that sends and receives. Call after the ranks have started. */
+void pen_control_tcp_start(struct pen_control_tcp *tcp);
 
-/* When the own ranks have left: tells the others, waits until all is passed on, and ends the
- * thread. */
-void pen_control_tcp_close(struct pen_control_tcp *wire);
+/* Call when the local ranks have exited: sends GOODBYE, waits up to 5 s for that of all hosts, and
+ * ends the thread. */
+void pen_control_tcp_close(struct pen_control_tcp *tcp);
 
 #endif

@@ -55,7 +55,7 @@ char *pen_failure_bootstrap_text(char *text, size_t bytes, const struct pen_plan
 #undef PEN_BOOTSTRAP_STAGE
   };
   const struct pen_rank_state *state = &shared->ranks[rank];
-  const uint64_t connecting = atomic_load(&state->connecting);
+  const uint64_t connecting = atomic_load(&state->bootstrap_stage);
   const struct pen_profile *profile =
       &plan->profiles[atomic_load(&state->profile) % plan->profile_count];
   const uint32_t channel = (uint32_t)connecting, first = rank - rank % plan->rank_count;
@@ -92,9 +92,9 @@ uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared
   uint32_t waiter = PEN_NONE;
   for (uint32_t r = 0; r < shared->process_count; r++) {
     const struct pen_rank_state *state = &shared->ranks[r];
-    const uint32_t rows = atomic_load(&state->rows_wait_for) & ~PEN_WAITS_FOR_ACTIONS;
-    if (r != lost && atomic_load(&state->waits_for) == lost + 1 && !pen_has_come(shared, state) &&
-        (waiter == PEN_NONE || rows == lost + 1)) {
+    const uint32_t rows = atomic_load(&state->actions_wait_for) & ~PEN_WAITS_FOR_ACTIONS;
+    if (r != lost && atomic_load(&state->waits_for) == lost + 1 &&
+        !pen_awaited_counter_reached(shared, state) && (waiter == PEN_NONE || rows == lost + 1)) {
       waiter = r;
     }
   }
@@ -107,9 +107,9 @@ uint32_t pen_failure_waiter(const struct pen_plan *plan, const struct pen_shared
 bool pen_failure_follow(const struct pen_shared *shared, struct pen_awaited *at) {
   const struct pen_rank_state *state = &shared->ranks[at->rank];
   const uint32_t all = atomic_load_explicit(&state->waits_for, memory_order_relaxed);
-  const uint32_t rows = atomic_load_explicit(&state->rows_wait_for, memory_order_relaxed);
+  const uint32_t rows = atomic_load_explicit(&state->actions_wait_for, memory_order_relaxed);
   const uint32_t next = at->rows ? rows & ~PEN_WAITS_FOR_ACTIONS : all;
-  if (all == 0 || next == 0 || pen_has_come(shared, state)) {
+  if (all == 0 || next == 0 || pen_awaited_counter_reached(shared, state)) {
     return false;
   }
   *at = (struct pen_awaited){.rank = next - 1, .rows = rows == (next | PEN_WAITS_FOR_ACTIONS)};

@@ -1,6 +1,6 @@
 /* lost.h: the line that tells of a lost rank (design.md section 10). */
-#ifndef PEN_LOST_H
-#define PEN_LOST_H
+#ifndef PEN_FAILURE_TEXT_H
+#define PEN_FAILURE_TEXT_H
 
 #include <stdbool.h>
 #include <stddef.h>

@@ -5,6 +5,9 @@ libruntime_a_SOURCES += \
   %reldir%/arena.c \
   %reldir%/arena.h \
   %reldir%/bootstrap.def \
+  %reldir%/control.def \
+  %reldir%/control_sync.c \
+  %reldir%/control_sync.h \
   %reldir%/control_tcp.c \
   %reldir%/control_tcp.h \
   %reldir%/failure_text.c \

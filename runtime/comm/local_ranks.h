@@ -1,6 +1,6 @@
 /* here.h: which of a deployment's processes are this host's, or this command's, to start. */
-#ifndef PEN_HERE_H
-#define PEN_HERE_H
+#ifndef PEN_LOCAL_RANKS_H
+#define PEN_LOCAL_RANKS_H
 
 #include <stdint.h>
 

@@ -18,7 +18,7 @@ static size_t round_up(size_t bytes, size_t unit) {
 /* Gives the next `bytes` of the area, on cache lines of their own. */
 static size_t take(size_t *used, size_t bytes) {
   size_t offset = *used;
-  *used = round_up(offset + bytes, PEN_FLAG_BYTES);
+  *used = round_up(offset + bytes, PEN_FUTEX_COUNTER_BYTES);
   return offset;
 }
 
@@ -53,21 +53,21 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
            channel_count = plan->replica_count * channel_stride;
   size_t used = 0;
   uint32_t process_count = pen_process_count(plan);
-  size_t board_count = plan->replica_count * (plan->weight_count + (size_t)plan->loss_count);
+  size_t step_stats_count = plan->replica_count * (plan->weight_count + (size_t)plan->loss_count);
   size_t control_at = take(&used, sizeof(struct pen_control));
   size_t ranks_at = take(&used, process_count * sizeof(struct pen_rank_state));
   size_t writers_at = take(&used, process_count * sizeof(struct pen_rank_state));
-  size_t arrivals_at = take(&used, channel_count * sizeof(struct pen_flag));
-  size_t credits_at = take(&used, channel_count * sizeof(struct pen_flag));
-  size_t board_at = take(&used, PEN_STEP_STATS_DEPTH * board_count * sizeof(double));
+  size_t arrivals_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
+  size_t credits_at = take(&used, channel_count * sizeof(struct pen_futex_counter));
+  size_t step_stats_at = take(&used, PEN_STEP_STATS_DEPTH * step_stats_count * sizeof(double));
   size_t checksums_at = take(&used, 3 * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES);
 
-  size_t *window_offset = calloc(process_count, sizeof *window_offset);
-  pen_check(window_offset != NULL, "no memory for %u ranks", process_count);
+  size_t *receive_region_offset = calloc(process_count, sizeof *receive_region_offset);
+  pen_check(receive_region_offset != NULL, "no memory for %u ranks", process_count);
   used = round_up(used, PEN_PAGE_BYTES);
   for (uint32_t r = 0; r < process_count; r++) {
     size_t bytes = pen_shared_bytes(plan, r % plan->rank_count);
-    window_offset[r] = used;
+    receive_region_offset[r] = used;
     pen_check(bytes <= SIZE_MAX / 2 - used,
               "the shared memory of %u ranks is more than this machine can address", process_count);
     used += bytes;
@@ -87,10 +87,10 @@ void pen_shared_open(struct pen_shared *shared, const struct pen_plan *plan) {
       .credits = (void *)(memory + credits_at),
       .channel_count = channel_count,
       .channel_stride = channel_stride,
-      .board = (void *)(memory + board_at),
-      .board_count = board_count,
+      .step_stats = (void *)(memory + step_stats_at),
+      .step_stats_count = step_stats_count,
       .checksums = memory + checksums_at,
-      .window_offset = window_offset,
+      .receive_region_offset = receive_region_offset,
       .process_count = process_count,
   };
   atomic_store(&shared->control->last_step, UINT64_MAX);
@@ -110,23 +110,23 @@ struct pen_shared pen_shared_of(const struct pen_shared *shared, const struct pe
 void pen_shared_close(struct pen_shared *shared) {
   munmap(shared->memory, shared->bytes);
   close(shared->descriptor);
-  free(shared->window_offset);
+  free(shared->receive_region_offset);
 }
 
 bool pen_shared_abort(const struct pen_shared *shared, uint32_t status) {
   uint32_t none = 0;
   bool first = atomic_compare_exchange_strong(&shared->control->abort_status, &none, status);
   for (uint32_t c = 0; c < shared->channel_count; c++) {
-    pen_flag_wake(&shared->arrivals[c]);
-    pen_flag_wake(&shared->credits[c]);
+    pen_futex_counter_wake(&shared->arrivals[c]);
+    pen_futex_counter_wake(&shared->credits[c]);
   }
   for (uint32_t r = 0; r < shared->process_count; r++) {
-    pen_flag_wake(&shared->ranks[r].published);
-    pen_flag_wake(&shared->ranks[r].arrived);
-    pen_flag_wake(&shared->ranks[r].exchanged);
+    pen_futex_counter_wake(&shared->ranks[r].published);
+    pen_futex_counter_wake(&shared->ranks[r].arrived);
+    pen_futex_counter_wake(&shared->ranks[r].exchanged);
   }
-  pen_flag_wake(&shared->control->logged);
-  pen_flag_wake(&shared->control->decided);
-  pen_flag_wake(&shared->control->begun);
+  pen_futex_counter_wake(&shared->control->logged);
+  pen_futex_counter_wake(&shared->control->decided);
+  pen_futex_counter_wake(&shared->control->begun);
   return first;
 }

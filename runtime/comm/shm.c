@@ -18,13 +18,13 @@ static const struct pen_channel *channel_of(const struct pen_transport *end,
 }
 
 /* Flags and windows of this replica's ranks. */
-static struct pen_flag *arrivals_of(const struct pen_transport *end,
-                                    const struct pen_message *message) {
+static struct pen_futex_counter *arrivals_of(const struct pen_transport *end,
+                                             const struct pen_message *message) {
   return &end->shared->arrivals[end->replica * end->shared->channel_stride + message->channel];
 }
 
-static struct pen_flag *credits_of(const struct pen_transport *end,
-                                   const struct pen_message *message) {
+static struct pen_futex_counter *credits_of(const struct pen_transport *end,
+                                            const struct pen_message *message) {
   return &end->shared->credits[end->replica * end->shared->channel_stride + message->channel];
 }
 
@@ -34,18 +34,18 @@ static uint32_t global_of(const struct pen_transport *end, uint32_t rank) {
 
 /* Waits for a flag that the rank with global rank `peer` raises; meanwhile says so, for whoever
  * asks why nothing moves. */
-static bool await(struct pen_transport *end, struct pen_flag *flag, uint32_t needed,
+static bool await(struct pen_transport *end, struct pen_futex_counter *flag, uint32_t needed,
                   uint32_t peer) {
-  if (__builtin_expect(pen_flag_reached(flag, needed), 1)) {
+  if (__builtin_expect(pen_futex_counter_reached(flag, needed), 1)) {
     return true;
   }
   const struct pen_control *control = end->shared->control;
-  atomic_store_explicit(&end->self->awaits, pen_awaits(end->shared, flag, needed),
+  atomic_store_explicit(&end->self->awaited_counter, pen_awaited_counter(end->shared, flag, needed),
                         memory_order_relaxed);
   atomic_store_explicit(&end->self->waits_for, peer + 1, memory_order_relaxed);
-  bool reached = pen_flag_wait(flag, needed, &control->abort_status, control->spin_ns);
+  bool reached = pen_futex_counter_wait(flag, needed, &control->abort_status, control->spin_ns);
   atomic_store_explicit(&end->self->waits_for, 0, memory_order_relaxed);
-  atomic_store_explicit(&end->self->awaits, 0, memory_order_relaxed);
+  atomic_store_explicit(&end->self->awaited_counter, 0, memory_order_relaxed);
   return reached;
 }
 
@@ -58,18 +58,19 @@ static bool shm_send(struct pen_transport *end, const struct pen_message *messag
       return false;
     }
   }
-  struct pen_flag *arrivals = arrivals_of(end, message);
+  struct pen_futex_counter *arrivals = arrivals_of(end, message);
   pen_assert(atomic_load_explicit(&arrivals->count, memory_order_relaxed) ==
              (uint32_t)(step * channel->message_count + message->sequence));
-  unsigned char *window = shared->memory + shared->window_offset[global_of(end, channel->to_rank)];
+  unsigned char *window =
+      shared->memory + shared->receive_region_offset[global_of(end, channel->to_rank)];
   memcpy(window + message->target_offset, end->arena + message->source_offset, message->bytes);
-  pen_flag_raise(arrivals);
+  pen_futex_counter_increment(arrivals);
   return true;
 }
 
 static void shm_credit(struct pen_transport *end, const struct pen_message *message) {
   if (message->credit != PEN_NONE) {
-    pen_flag_raise(credits_of(end, message));
+    pen_futex_counter_increment(credits_of(end, message));
   }
 }
 
@@ -80,13 +81,13 @@ static bool shm_wait(struct pen_transport *end, const struct pen_message *messag
 }
 
 static double *shm_board(struct pen_transport *end, uint64_t step) {
-  return end->shared->board + step % PEN_STEP_STATS_DEPTH * end->shared->board_count;
+  return end->shared->step_stats + step % PEN_STEP_STATS_DEPTH * end->shared->step_stats_count;
 }
 
 static void shm_publish(struct pen_transport *end, uint64_t step) {
   pen_assert(atomic_load_explicit(&end->self->published.count, memory_order_relaxed) ==
              (uint32_t)step);
-  pen_flag_raise(&end->self->published);
+  pen_futex_counter_increment(&end->self->published);
 }
 
 static bool shm_gather(struct pen_transport *end, uint64_t step) {
@@ -101,12 +102,14 @@ static bool shm_gather(struct pen_transport *end, uint64_t step) {
 static bool shm_gathered(struct pen_transport *end, uint64_t step) {
   bool all = true;
   for (uint32_t r = 0; r < end->shared->process_count && all; r++) {
-    all = pen_flag_reached(&end->shared->ranks[r].published, (uint32_t)(step + 1));
+    all = pen_futex_counter_reached(&end->shared->ranks[r].published, (uint32_t)(step + 1));
   }
   return all;
 }
 
-static void shm_logged(struct pen_transport *end) { pen_flag_raise(&end->shared->control->logged); }
+static void shm_logged(struct pen_transport *end) {
+  pen_futex_counter_increment(&end->shared->control->logged);
+}
 
 static bool shm_board_free(struct pen_transport *end, uint64_t step) {
   return step < PEN_STEP_STATS_DEPTH ||
@@ -114,11 +117,11 @@ static bool shm_board_free(struct pen_transport *end, uint64_t step) {
 }
 
 static bool shm_begun(struct pen_transport *end, uint64_t step) {
-  struct pen_flag *begun = &end->shared->control->begun;
+  struct pen_futex_counter *begun = &end->shared->control->begun;
   if (end->global != 0) {
     return await(end, begun, (uint32_t)(step + 1), 0);
   }
-  pen_flag_raise(begun);
+  pen_futex_counter_increment(begun);
   return true;
 }
 
@@ -135,19 +138,22 @@ static bool shm_peers_reached(struct pen_transport *end, uint32_t count) {
   return true;
 }
 
-static void shm_exchanged(struct pen_transport *end) { pen_flag_raise(&end->self->exchanged); }
+static void shm_exchanged(struct pen_transport *end) {
+  pen_futex_counter_increment(&end->self->exchanged);
+}
 
 static unsigned char *shm_peer_arena(struct pen_transport *end, uint32_t replica) {
   const struct pen_shared *shared = end->shared;
   return replica == end->replica
              ? end->arena
-             : shared->memory + shared->window_offset[replica * end->plan->rank_count + end->rank];
+             : shared->memory +
+                   shared->receive_region_offset[replica * end->plan->rank_count + end->rank];
 }
 
 /* Every rank raises its own flag and waits for all: the n-th barrier is passed when all flags stand
  * at n. */
 static bool shm_barrier(struct pen_transport *end) {
-  pen_flag_raise(&end->self->arrived);
+  pen_futex_counter_increment(&end->self->arrived);
   uint32_t needed = atomic_load_explicit(&end->self->arrived.count, memory_order_relaxed);
   for (uint32_t r = 0; r < end->shared->process_count; r++) {
     if (!await(end, &end->shared->ranks[r].arrived, needed, r)) {

@@ -1,7 +1,7 @@
 /* step.h: the arithmetic of a training step that is not a kernel's: learning rate, clipping, the
  * step's loss (design.md §9). */
-#ifndef PEN_STEP_H
-#define PEN_STEP_H
+#ifndef PEN_STEP_STATS_H
+#define PEN_STEP_STATS_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -31,7 +31,7 @@ static struct {
   struct {
     struct pen_op_hook tokens, targets, loss;
     const unsigned char *logits; /* there; of the rank of the last stage, on a device */
-  } taps[PEN_SHAPES_MAX];
+  } taps[PEN_BUCKETS_MAX];
   uint32_t shape_count; /* so many are tapped */
   uint32_t rank, replica;
   double *weights;    /* [vocab] */
@@ -164,8 +164,8 @@ static void draw_from(const struct pen_vm *vm, const void *row) {
   const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
   const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature,
                                   options->top_k, uniform, generation.weights);
-  atomic_store_explicit(&vm->transport->self->drawn[vm->step % PEN_DRAWN], (uint32_t)token,
-                        memory_order_relaxed);
+  atomic_store_explicit(&vm->transport->self->sampled[vm->step % PEN_SAMPLED_TOKENS],
+                        (uint32_t)token, memory_order_relaxed);
 }
 
 static void draw_next(const struct pen_call *call) {
@@ -281,7 +281,7 @@ static void take_token(const struct pen_run *run) {
   const struct pen_options *options = generation.options;
   uint32_t *drawn = sample_of(generation.sample) + generation.written++;
   *drawn = atomic_load_explicit(
-      &run->shared.ranks[drawing_rank(run)].drawn[generation.taken++ % PEN_DRAWN],
+      &run->shared.ranks[drawing_rank(run)].sampled[generation.taken++ % PEN_SAMPLED_TOKENS],
       memory_order_relaxed);
   if (shows(run)) {
     show(run->plan, drawn, 1);
@@ -307,7 +307,7 @@ static uint32_t choose(const struct pen_run *run, uint64_t step) {
   if (at_end()) {
     atomic_store(&run->shared.control->stop_requested, 1);
   }
-  while (s + 1 < run->shapes.count && run->shapes.profile[s]->sequence < generation.written) {
+  while (s + 1 < run->buckets.count && run->buckets.profile[s]->sequence < generation.written) {
     s++;
   }
   return s;

@@ -88,13 +88,13 @@ static void json_digest(struct pen_writer *out, const char *name,
 }
 
 static void json_shapes(struct pen_writer *out, const struct pen_plan *plan) {
-  struct pen_shapes shapes = pen_shapes_of(plan, plan->profiles[0].kind);
+  struct pen_buckets buckets = pen_buckets_of(plan, plan->profiles[0].kind);
   pen_writer_text(out, "\"shapes\":[");
-  for (uint32_t s = 0; s < shapes.count; s++) {
+  for (uint32_t s = 0; s < buckets.count; s++) {
     pen_writer_text(out, s == 0 ? "{" : ",{");
-    json_number(out, "sequence", shapes.profile[s]->sequence);
+    json_number(out, "sequence", buckets.profile[s]->sequence);
     pen_writer_text(out, "\"microbatches\":");
-    pen_writer_number(out, shapes.profile[s]->microbatch_count);
+    pen_writer_number(out, buckets.profile[s]->microbatch_count);
     pen_writer_text(out, "}");
   }
   pen_writer_text(out, "],");
@@ -181,10 +181,10 @@ static void print_text(const struct pen_plan *plan, const char *kernels) {
          plan->dtype == PEN_BF16 ? "bf16" : "f32", plan->layers, parameter_count(plan),
          plan->weight_count);
   printf("%-14s%u sequences of %u in a microbatch\n", "batch", plan->microbatch, plan->sequence);
-  struct pen_shapes shapes = pen_shapes_of(plan, plan->profiles[0].kind);
-  for (uint32_t s = 0; s < shapes.count && shapes.count > 1; s++) {
+  struct pen_buckets buckets = pen_buckets_of(plan, plan->profiles[0].kind);
+  for (uint32_t s = 0; s < buckets.count && buckets.count > 1; s++) {
     printf("%-14s%u microbatches of sequences of %u\n", s == 0 ? "shapes" : "",
-           shapes.profile[s]->microbatch_count, shapes.profile[s]->sequence);
+           buckets.profile[s]->microbatch_count, buckets.profile[s]->sequence);
   }
   printf("%-14s%s, transport %s, %u threads a rank\n", "device", plan->device, plan->transport,
          plan->threads_per_rank);

@@ -109,17 +109,17 @@ static void keep_weights_apart(const struct pen_run *run) {
 }
 
 /* What steps of that kind may run. */
-static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile_kind kind,
-                                   const struct pen_options *options, const char *command) {
-  struct pen_shapes shapes = pen_shapes_of(plan, kind);
-  if (shapes.count == 0) {
+static struct pen_buckets shapes_of(const struct pen_plan *plan, enum pen_profile_kind kind,
+                                    const struct pen_options *options, const char *command) {
+  struct pen_buckets buckets = pen_buckets_of(plan, kind);
+  if (buckets.count == 0) {
     pen_fail(
         PEN_EXIT_USAGE,
         "%s: this binary has no plan for it: its schedule is %s; build one whose schedule trains",
         command, plan->schedule);
   }
   if (options->given.shape) {
-    pen_shapes_force(&shapes, options->shape);
+    pen_buckets_force(&buckets, options->shape);
   }
   keep_files_apart(options);
   const char *follows = options->trace != NULL     ? "--trace"
@@ -129,16 +129,16 @@ static struct pen_shapes shapes_of(const struct pen_plan *plan, enum pen_profile
     pen_fail(PEN_EXIT_USAGE, "%s follows the ranks of one host, and this binary's are on %" PRIu32,
              follows, plan->host_count);
   }
-  if (shapes.count > 1 && follows != NULL) {
+  if (buckets.count > 1 && follows != NULL) {
     pen_fail(PEN_EXIT_USAGE,
              "%s follows one shape, and this binary has %" PRIu32 ": choose one by --shape",
-             follows, shapes.count);
+             follows, buckets.count);
   }
-  return shapes;
+  return buckets;
 }
 
-static const struct pen_profile *last_of(const struct pen_shapes *shapes) {
-  return shapes->profile[shapes->count - 1];
+static const struct pen_profile *last_of(const struct pen_buckets *buckets) {
+  return buckets->profile[buckets->count - 1];
 }
 
 static void need_data(const struct pen_plan *plan, const struct pen_options *options,
@@ -227,7 +227,7 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
     run->cursor = found->cursor;
     return;
   }
-  if (options->checkpoint != NULL && run->here.first == 0) {
+  if (options->checkpoint != NULL && run->local.first == 0) {
     say_what_is_there(run);
   }
   if (options->init != NULL) {
@@ -238,17 +238,17 @@ static void find_start(struct pen_run *run, struct pen_checkpoint_info *found) {
   }
 }
 
-/* All full steps of the file, once, whatever their shapes; without a file there is no natural end,
+/* All full steps of the file, once, whatever their buckets; without a file there is no natural end,
  * and one step is made. */
-static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_shapes *shapes,
+static uint64_t steps_of_file(const struct pen_plan *plan, const struct pen_buckets *buckets,
                               const struct pen_data *data) {
   uint64_t steps = 0, cursor = 0;
   if (data->tokens == NULL) {
     return 1;
   }
   for (;; steps++) {
-    uint32_t shape = pen_bucket_of_step(shapes, plan, data, cursor);
-    cursor += pen_data_step_windows(plan, shapes->profile[shape]);
+    uint32_t shape = pen_bucket_of_step(buckets, plan, data, cursor);
+    cursor += pen_data_step_windows(plan, buckets->profile[shape]);
     if (cursor > data->window_count) {
       break;
     }
@@ -280,7 +280,7 @@ static void claim_checkpoints(const struct pen_run *run) {
   if (pen_folder_make(folder) != 0 || access(folder, W_OK | X_OK) != 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder, strerror(errno));
   }
-  if (run->here.first == 0 && pen_folder_claim(folder, leaving_s) != 0) {
+  if (run->local.first == 0 && pen_folder_lock(folder, leaving_s) != 0) {
     pen_fail(PEN_EXIT_CANNOT_CREATE, "--checkpoint %s: %s", folder,
              errno == EWOULDBLOCK ? "another run saves there" : strerror(errno));
   }
@@ -291,13 +291,13 @@ static void open_evaluation(struct pen_run *run) {
   const struct pen_options *options = run->options;
   struct pen_run_evaluation *evaluation = &run->evaluation;
   if (options->given.eval_every) {
-    evaluation->shapes = pen_shapes_of(run->plan, PEN_EVAL);
-    pen_assert(evaluation->shapes.count > 0); /* every plan that trains has them */
-    pen_data_open(&evaluation->data, run->plan, last_of(&evaluation->shapes)->sequence,
+    evaluation->buckets = pen_buckets_of(run->plan, PEN_EVAL);
+    pen_assert(evaluation->buckets.count > 0); /* every plan that trains has them */
+    pen_data_open(&evaluation->data, run->plan, last_of(&evaluation->buckets)->sequence,
                   tokens_wanted(run->plan, "--eval-data", options->eval_data), options->seed);
     evaluation->steps = options->given.eval_steps
                             ? options->eval_steps
-                            : steps_of_file(run->plan, &evaluation->shapes, &evaluation->data);
+                            : steps_of_file(run->plan, &evaluation->buckets, &evaluation->data);
   }
 }
 
@@ -331,14 +331,14 @@ static void check_train(const struct pen_plan *plan, const struct pen_options *o
 /* A run of that command, as far as its options and the binary say. */
 static struct pen_run run_of(const struct pen_plan *plan, const struct pen_options *options,
                              enum pen_profile_kind kind, const char *command, uint64_t zero_ns) {
-  struct pen_shapes shapes = shapes_of(plan, kind, options, command);
-  struct pen_local_ranks here = pen_local_ranks_of(plan, options);
+  struct pen_buckets buckets = shapes_of(plan, kind, options, command);
+  struct pen_local_ranks local = pen_local_ranks_of(plan, options);
   return (struct pen_run){
       .plan = plan,
-      .shapes = shapes,
-      .profile = last_of(&shapes),
+      .buckets = buckets,
+      .profile = last_of(&buckets),
       .options = options,
-      .here = here,
+      .local = local,
       .log_descriptor = -1,
       .announces = !options->quiet,
       .zero_ns = zero_ns,
@@ -347,8 +347,8 @@ static struct pen_run run_of(const struct pen_plan *plan, const struct pen_optio
 
 int pen_run_train(const struct pen_plan *plan, const struct pen_options *options,
                   uint64_t zero_ns) {
-  pen_hold_signals(); /* one that comes before there are ranks is theirs, too: they leave in order
-                       */
+  pen_block_signals(); /* one that comes before there are ranks is theirs, too: they leave in order
+                        */
   struct pen_run run = run_of(plan, options, PEN_TRAIN, "train", zero_ns);
   struct pen_checkpoint_info found;
   check_train(plan, options);
@@ -368,7 +368,7 @@ int pen_run_train(const struct pen_plan *plan, const struct pen_options *options
     return 0;
   }
   run.steps = past_step - run.first_step;
-  if (run.here.first == 0) {
+  if (run.local.first == 0) {
     run.log_descriptor = pen_log_create(options->log, run.checkpoint_path != NULL);
   }
   open_trace(&run);
@@ -414,7 +414,7 @@ static void find_weights(struct pen_run *run, const char *command,
 }
 
 static bool is_here(const struct pen_run *run, uint32_t rank) {
-  return rank - run->here.first < run->here.count;
+  return rank - run->local.first < run->local.count;
 }
 
 /* The result line. A loss that is a sum is given for one step, as training logs it. */
@@ -506,7 +506,7 @@ int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options,
   struct pen_checkpoint_info found;
   find_weights(&run, "eval", &found);
   open_data(&run);
-  run.steps = options->given.steps ? options->steps : steps_of_file(plan, &run.shapes, &run.data);
+  run.steps = options->given.steps ? options->steps : steps_of_file(plan, &run.buckets, &run.data);
   return run_forward(&run, 0);
 }
 
@@ -523,8 +523,8 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
   struct pen_run run = run_of(plan, options, PEN_EVAL, "score", zero_ns);
   struct pen_checkpoint_info found;
   find_weights(&run, "score", &found);
-  run.shapes =
-      (struct pen_shapes){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
+  run.buckets =
+      (struct pen_buckets){.profile = {run.profile}, .count = 1}; /* its taps are of one plan */
   pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data, options->seed);
   if (run.data.packed.header != NULL && options->given.end_of_text) {
     pen_fail(PEN_EXIT_USAGE,

@@ -6,45 +6,45 @@
 
 #include "runtime/base/check.h"
 
-struct pen_shapes pen_shapes_of(const struct pen_plan *plan, enum pen_profile_kind kind) {
-  struct pen_shapes shapes = {.count = 0};
+struct pen_buckets pen_buckets_of(const struct pen_plan *plan, enum pen_profile_kind kind) {
+  struct pen_buckets buckets = {.count = 0};
   for (uint32_t p = 0; p < plan->profile_count; p++) {
     const struct pen_profile *profile = &plan->profiles[p];
     if (profile->kind != kind) {
       continue;
     }
-    pen_assert(shapes.count < PEN_SHAPES_MAX);
-    uint32_t at = shapes.count++;
-    for (; at > 0 && shapes.profile[at - 1]->sequence > profile->sequence; at--) {
-      shapes.profile[at] = shapes.profile[at - 1];
+    pen_assert(buckets.count < PEN_BUCKETS_MAX);
+    uint32_t at = buckets.count++;
+    for (; at > 0 && buckets.profile[at - 1]->sequence > profile->sequence; at--) {
+      buckets.profile[at] = buckets.profile[at - 1];
     }
-    shapes.profile[at] = profile;
+    buckets.profile[at] = profile;
   }
-  return shapes;
+  return buckets;
 }
 
-void pen_shapes_force(struct pen_shapes *shapes, uint64_t sequence) {
-  char list[PEN_SHAPES_MAX * 12] = "";
+void pen_buckets_force(struct pen_buckets *buckets, uint64_t sequence) {
+  char list[PEN_BUCKETS_MAX * 12] = "";
   size_t used = 0;
-  for (uint32_t s = 0; s < shapes->count; s++) {
-    if (shapes->profile[s]->sequence == sequence) {
-      shapes->profile[0] = shapes->profile[s];
-      shapes->count = 1;
+  for (uint32_t s = 0; s < buckets->count; s++) {
+    if (buckets->profile[s]->sequence == sequence) {
+      buckets->profile[0] = buckets->profile[s];
+      buckets->count = 1;
       return;
     }
     used += (size_t)snprintf(list + used, sizeof list - used, "%s%" PRIu32, s == 0 ? "" : ", ",
-                             shapes->profile[s]->sequence);
+                             buckets->profile[s]->sequence);
   }
   pen_fail(PEN_EXIT_USAGE, "--shape %" PRIu64 ": this binary's shapes have sequences of %s",
            sequence, list);
 }
 
-uint32_t pen_bucket_of_step(const struct pen_shapes *shapes, const struct pen_plan *plan,
+uint32_t pen_bucket_of_step(const struct pen_buckets *buckets, const struct pen_plan *plan,
                             const struct pen_data *data, uint64_t cursor) {
   uint32_t s = 0;
-  while (s + 1 < shapes->count &&
-         pen_data_longest(data, cursor, pen_data_step_windows(plan, shapes->profile[s])) >
-             shapes->profile[s]->sequence) {
+  while (s + 1 < buckets->count &&
+         pen_data_longest(data, cursor, pen_data_step_windows(plan, buckets->profile[s])) >
+             buckets->profile[s]->sequence) {
     s++;
   }
   return s;

@@ -21,8 +21,8 @@
  * same document in the same window; the last token of a document has none. A document that is cut
  * goes on in another window with the token that was its last: so each of its targets counts once.
  */
-#ifndef PEN_PACKED_H
-#define PEN_PACKED_H
+#ifndef PEN_PACKED_FILE_H
+#define PEN_PACKED_FILE_H
 
 #include <stdint.h>
 

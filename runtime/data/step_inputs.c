@@ -7,7 +7,7 @@
 
 #include "runtime/base/check.h"
 
-void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
+void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t count) {
   data->cursor = cursor;
   data->step_targets = pen_data_targets(data, cursor, count);
 }

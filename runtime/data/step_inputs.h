@@ -5,8 +5,8 @@
  * Windows are counted by a cursor: row i of microbatch j, counted on over all replicas, reads
  * window cursor + j*microbatch + i, modulo the file's windows; without a file they are counted
  * without end. */
-#ifndef PEN_DATA_H
-#define PEN_DATA_H
+#ifndef PEN_STEP_INPUTS_H
+#define PEN_STEP_INPUTS_H
 
 #include <stdint.h>
 
@@ -14,7 +14,7 @@
 #include "runtime/data/token_file.h"
 
 /* Readies a step that begins at window `cursor` and reads `count` windows over all replicas. */
-void pen_data_begin_step(struct pen_data *data, uint64_t cursor, uint64_t count);
+void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t count);
 
 /* The function of a data op; its call's `prepared` is the struct pen_data. Null for any other op.
  */

@@ -22,7 +22,7 @@ struct pen_data {
   uint64_t sequence, vocab,
       microbatch; /* sequence: of a plain file's windows, and of the rows that are filled */
   uint32_t normal_key[2][2]; /* of streams x and y */
-  /* Set before each step, by pen_data_begin_step(), and before each row: */
+  /* Set before each step, by pen_data_prepare_step(), and before each row: */
   uint64_t cursor;
   uint64_t
       step_targets; /* that are not ignored, of all microbatches of the step and all replicas */

@@ -53,7 +53,7 @@ static void begin(struct pen_link *link, enum pen_bootstrap_stage what, uint32_t
   struct pen_rank_state *self = &link->shared->ranks[pen_link_self(link)];
   atomic_store_explicit(&self->profile, (uint32_t)(link->profile - link->plan->profiles),
                         memory_order_relaxed);
-  atomic_store_explicit(&self->connecting, pen_bootstrap_stage_set(what, turn, channel),
+  atomic_store_explicit(&self->bootstrap_stage, pen_bootstrap_stage_set(what, turn, channel),
                         memory_order_relaxed);
 }
 

@@ -31,8 +31,8 @@ static bool has_done(const struct pen_vm *vm, uint32_t process, uint32_t row, bo
   const struct pen_rank_state *state = &vm->transport->shared->ranks[process];
   const int32_t ahead = (int32_t)(atomic_load(&state->published.count) -
                                   atomic_load(&vm->transport->self->published.count));
-  const uint64_t done =
-      atomic_load(sent ? &state->left : &state->finished) - atomic_load(&state->step_began);
+  const uint64_t done = atomic_load(sent ? &state->sends_completed : &state->finished) -
+                        atomic_load(&state->step_began);
   return ahead > 0 || (ahead == 0 && done > row);
 }
 
@@ -170,15 +170,15 @@ void pen_stream_publish_progress(struct pen_vm *vm, uint32_t rows, uint32_t left
   atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles),
                         memory_order_relaxed);
   atomic_store_explicit(&self->finished, began + rows, memory_order_relaxed);
-  atomic_store_explicit(&self->left, began + left, memory_order_relaxed);
+  atomic_store_explicit(&self->sends_completed, began + left, memory_order_relaxed);
   const struct said said = vm->queued.link == NULL ? (struct said){0, 0} : awaited(vm, rows, left);
-  atomic_store_explicit(&self->rows_wait_for, said.rows, memory_order_relaxed);
+  atomic_store_explicit(&self->actions_wait_for, said.rows, memory_order_relaxed);
   atomic_store_explicit(&self->waits_for, said.all, memory_order_relaxed);
-  atomic_store_explicit(&self->tellings,
-                        atomic_load_explicit(&self->tellings, memory_order_relaxed) + 1,
+  atomic_store_explicit(&self->heartbeat,
+                        atomic_load_explicit(&self->heartbeat, memory_order_relaxed) + 1,
                         memory_order_relaxed);
 }
 
 void pen_stream_progress(struct pen_vm *vm) {
-  atomic_store_explicit(&vm->transport->self->tellings, 0, memory_order_relaxed);
+  atomic_store_explicit(&vm->transport->self->heartbeat, 0, memory_order_relaxed);
 }

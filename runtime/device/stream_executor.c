@@ -221,7 +221,7 @@ static void make_graph(struct pen_vm *vm) {
   struct pen_stream_profile *queued = &vm->queued;
   struct pen_link *link = queued->link;
   queued->way = asked_way();
-  atomic_store_explicit(&vm->transport->self->connecting,
+  atomic_store_explicit(&vm->transport->self->bootstrap_stage,
                         pen_bootstrap_stage_set(PEN_CONNECT_GRAPH, 0, PEN_NONE),
                         memory_order_relaxed);
   const char *why = queued->way == PEN_GRAPH_NONE ? "PEN_GRAPH asks for it"

@@ -3,8 +3,8 @@
  *
  * A step is told when all ranks have published it. Where no WAIT_NORM parts the steps that may be
  * later than rank 0's own end of it; up to PEN_STEP_STATS_DEPTH steps wait. */
-#ifndef PEN_LOG_H
-#define PEN_LOG_H
+#ifndef PEN_STEP_LOG_H
+#define PEN_STEP_LOG_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -4,7 +4,7 @@
 static struct pen_log evaluation_log; /* tells nothing by itself: it adds up */
 
 bool pen_evaluates(const struct pen_run *run, uint64_t step, bool last) {
-  return run->evaluation.shapes.count > 0 && (last || step % run->options->eval_every == 0);
+  return run->evaluation.buckets.count > 0 && (last || step % run->options->eval_every == 0);
 }
 
 /* One step. As with training, rank 0 decides before it sends anything whether it is the last: by
@@ -14,7 +14,7 @@ static bool step_once(const struct pen_run *run, struct pen_transport *end, stru
                       uint64_t index, uint64_t cursor, uint64_t board_step) {
   struct pen_control *control = run->shared.control;
   vm->step = board_step;
-  pen_data_begin_step(&vm->data, cursor, pen_data_step_windows(run->plan, vm->profile));
+  pen_data_prepare_step(&vm->data, cursor, pen_data_step_windows(run->plan, vm->profile));
   if (end->global == 0 &&
       (index + 1 == run->evaluation.steps || atomic_load(&control->stop_requested) != 0)) {
     atomic_store(&control->last_evaluation_step, board_step);
@@ -37,14 +37,14 @@ static void begin_log(const struct pen_run *run, uint64_t board_step) {
 
 bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct pen_log *log,
                   uint64_t step, struct pen_vm *vms, uint64_t *board_step, struct pen_vm **vm) {
-  const struct pen_shapes *shapes = &run->evaluation.shapes;
+  const struct pen_buckets *buckets = &run->evaluation.buckets;
   struct pen_vm *training = *vm;
   uint64_t cursor = 0, index = 0, first = *board_step;
   bool going = true, last = false;
   begin_log(run, first);
   for (; going && !last; index++) {
     struct pen_vm *chosen =
-        &vms[pen_bucket_of_step(shapes, run->plan, &run->evaluation.data, cursor)];
+        &vms[pen_bucket_of_step(buckets, run->plan, &run->evaluation.data, cursor)];
     going = chosen == *vm || ((*vm)->walk->finish(*vm) && end->kind->barrier(end));
     *vm = chosen;
     going = going && step_once(run, end, chosen, index, cursor, *board_step);

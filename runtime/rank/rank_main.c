@@ -33,7 +33,7 @@
 /* A rank is a process, and one alone: what signal handlers and messages need of it stands here. */
 static const struct pen_run *this_run;
 static struct pen_vm
-    vms[2 * PEN_SHAPES_MAX]; /* one a shape; then those of evaluation while training */
+    vms[2 * PEN_BUCKETS_MAX]; /* one a shape; then those of evaluation while training */
 static uint32_t vm_count;
 static struct pen_vm *vm = vms; /* of the step at hand */
 static uint64_t cursor;         /* the first window of the next step */
@@ -101,10 +101,10 @@ static void load_weights(const struct pen_run *run, uint32_t replica, uint32_t r
     read_weights(run, replica, rank, vm->arena);
     return;
   }
-  unsigned char *shadow = pen_arena_shadow(run->plan, rank);
+  unsigned char *shadow = pen_arena_staging(run->plan, rank);
   read_weights(run, replica, rank, shadow);
   pen_stream_load(vm->queue, shadow);
-  pen_arena_drop(run->plan, rank, shadow);
+  pen_arena_staging_free(run->plan, rank, shadow);
 }
 
 /* The queue of a device that has memory of its own, or null on the CPU. Adds to `kernels`, which
@@ -126,12 +126,12 @@ static struct pen_stream_state *open_queue(const struct pen_plan *plan, uint32_t
 static void open_profiles(const struct pen_run *run, uint32_t rank, uint32_t global,
                           unsigned char *arena, struct pen_stream_state *queue,
                           struct pen_trace *trace) {
-  const uint32_t shape_count = run->shapes.count;
-  vm_count = shape_count + run->evaluation.shapes.count;
+  const uint32_t shape_count = run->buckets.count;
+  vm_count = shape_count + run->evaluation.buckets.count;
   for (uint32_t i = 0; i < vm_count; i++) {
     const bool evaluates = i >= shape_count;
     const struct pen_profile *profile =
-        evaluates ? run->evaluation.shapes.profile[i - shape_count] : run->shapes.profile[i];
+        evaluates ? run->evaluation.buckets.profile[i - shape_count] : run->buckets.profile[i];
     struct pen_transport *end = pen_shm_open(run->plan, profile, &run->shared, global, arena);
     pen_vm_open(&vms[i], run->plan, profile, rank, arena, end, queue,
                 evaluates ? &run->evaluation.data : &run->data, evaluates ? NULL : trace);
@@ -221,15 +221,15 @@ static void decide_last_step(const struct pen_run *run, struct pen_transport *en
     atomic_store(&control->last_step, step);
   }
   if (end->global == 0) {
-    pen_flag_raise(&control->decided);
+    pen_futex_counter_increment(&control->decided);
   }
   must(end->rank != 0 || end->kind->begun(end, board_step));
 }
 
 static bool is_last_step(const struct pen_run *run, uint64_t step) {
   struct pen_control *control = run->shared.control;
-  must(vm->queue == NULL || pen_flag_wait(&control->decided, (uint32_t)(step + 1),
-                                          &control->abort_status, control->spin_ns));
+  must(vm->queue == NULL || pen_futex_counter_wait(&control->decided, (uint32_t)(step + 1),
+                                                   &control->abort_status, control->spin_ns));
   return step == atomic_load(&control->last_step) || step + 1 == run->steps;
 }
 
@@ -265,7 +265,7 @@ static void choose_shape(const struct pen_run *run, struct pen_transport *end,
     vm = &vms[run->hooks->choose(run, step_index)];
     return;
   }
-  struct pen_vm *chosen = &vms[pen_bucket_of_step(&run->shapes, run->plan, &run->data, cursor)];
+  struct pen_vm *chosen = &vms[pen_bucket_of_step(&run->buckets, run->plan, &run->data, cursor)];
   if (chosen != vm && step_index > 0) {
     must(vm->walk->finish(vm) && end->kind->barrier(end));
   }
@@ -279,7 +279,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
   uint64_t step_windows = pen_data_step_windows(run->plan, vm->profile);
   vm->step = board_step;
   vm->optimizer_step = run->first_step + step_index + 1;
-  pen_data_begin_step(&vm->data, cursor, step_windows);
+  pen_data_prepare_step(&vm->data, cursor, step_windows);
   cursor += step_windows;
   decide_last_step(run, end, step_index);
   must(end->kind->board_free(end, board_step));
@@ -305,7 +305,7 @@ static bool step(const struct pen_run *run, struct pen_transport *end, uint64_t 
     save(run, end, last);
   }
   if (evaluates) {
-    must(pen_evaluate(run, end, &log_of_run, vm->optimizer_step, vms + run->shapes.count,
+    must(pen_evaluate(run, end, &log_of_run, vm->optimizer_step, vms + run->buckets.count,
                       &board_step, &vm));
   }
   return last;
@@ -319,7 +319,7 @@ static void open_log(const struct pen_run *run) {
       .path = run->options->log,
       .terminal = isatty(STDERR_FILENO),
       .quiet = run->options->quiet || run->options->watch,
-      .watched = run->options->watch ? &run->shared.control->told : NULL,
+      .watched = run->options->watch ? &run->shared.control->progress : NULL,
       .first_step = run->first_step,
       .steps = run->steps,
   };

@@ -25,7 +25,7 @@ struct pen_command_hooks; /* tap.h */
 
 /* Evaluation between steps of training. */
 struct pen_run_evaluation {
-  struct pen_shapes shapes; /* none: the run does not evaluate */
+  struct pen_buckets buckets; /* none: the run does not evaluate */
   struct pen_data data;
   uint64_t steps; /* of one evaluation */
 };
@@ -34,11 +34,11 @@ struct pen_run_evaluation {
  * (but for shared memory). */
 struct pen_run {
   const struct pen_plan *plan;
-  struct pen_shapes shapes; /* what steps may run */
+  struct pen_buckets buckets; /* what steps may run */
   const struct pen_profile
       *profile; /* the last of them: that of the longest sequence, unless another is forced */
   const struct pen_options *options;
-  struct pen_local_ranks here; /* the ranks that this command starts */
+  struct pen_local_ranks local; /* the ranks that this command starts */
   struct pen_shared shared;
   struct pen_data data;
   struct pen_run_evaluation evaluation;
@@ -64,8 +64,8 @@ int pen_run_score(const struct pen_plan *plan, const struct pen_options *options
 
 /* launch.c: lets SIGCHLD, SIGTERM and SIGINT wait until the watch takes them; a closed pipe is an
  * error and no signal. */
-void pen_hold_signals(void);
-sigset_t pen_held_signals(void);
+void pen_block_signals(void);
+sigset_t pen_blocked_signals(void);
 
 /* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control,
  * which the caller reads and then closes. Returns the exit status. */
@@ -76,6 +76,6 @@ _Noreturn void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32
 
 /* fault.c: watches the ranks until all have left, and returns the run's exit status. SIGCHLD,
  * SIGTERM and SIGINT are blocked. */
-int pen_watch(struct pen_run *run, const pid_t *pids);
+int pen_watchdog(struct pen_run *run, const pid_t *pids);
 
 #endif

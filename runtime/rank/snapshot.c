@@ -26,7 +26,7 @@ static struct {
   struct pen_stream_state *queue; /* null on the CPU */
   struct pen_arena_view there;    /* the copy, on a device */
   struct pen_saving saving;
-  struct pen_flag asked, done; /* saves */
+  struct pen_futex_counter asked, done; /* saves */
 } snapshot;
 
 bool pen_snapshot_planned(const struct pen_plan *plan) {
@@ -123,12 +123,13 @@ static void *write_on(void *unused) {
   if (snapshot.queue != NULL) {
     snapshot.queue->device->enter_thread();
   }
-  for (uint32_t save = 1; pen_flag_wait(&snapshot.asked, save, &control->abort_status, 0); save++) {
+  for (uint32_t save = 1; pen_futex_counter_wait(&snapshot.asked, save, &control->abort_status, 0);
+       save++) {
     await_copy();
     if (!pen_save_together(snapshot.end, &snapshot.saving, &status)) {
       break;
     }
-    pen_flag_raise(&snapshot.done);
+    pen_futex_counter_increment(&snapshot.done);
   }
   return NULL; /* the run was aborted: the rank will know */
 }
@@ -153,8 +154,9 @@ void pen_snapshot_open(const struct pen_transport *end, struct pen_stream_state 
 bool pen_snapshot_wait(const struct pen_transport *end) {
   uint32_t asked = atomic_load_explicit(&snapshot.asked.count, memory_order_relaxed);
   atomic_store_explicit(&end->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
-  bool going = snapshot.end == NULL ||
-               pen_flag_wait(&snapshot.done, asked, &end->shared->control->abort_status, 0);
+  bool going =
+      snapshot.end == NULL ||
+      pen_futex_counter_wait(&snapshot.done, asked, &end->shared->control->abort_status, 0);
   atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   return going;
 }
@@ -166,6 +168,6 @@ bool pen_snapshot_save(const struct pen_transport *end, const struct pen_saving 
   copy(end);
   snapshot.saving = *saving;
   snapshot.saving.view = snapshot.queue == NULL ? NULL : &snapshot.there;
-  pen_flag_raise(&snapshot.asked);
+  pen_futex_counter_increment(&snapshot.asked);
   return true;
 }

@@ -15,7 +15,7 @@
 #include "runtime/storage/model_files.h"
 
 /* What must be alike, and a number for it. */
-#define SAID(row)                                                                                  \
+#define FINGERPRINTED_OPTIONS(row)                                                                 \
   row("--seed", options->seed) row("--shape", options->shape) row(                                 \
       "--data", run->data.token_count + run->data.window_count)                                    \
       row("--init", options->init == NULL ? 0 : weights_number(run)) row(                          \
@@ -30,7 +30,7 @@
 
 static const char *const names[] = {
 #define NAME(name, number) name,
-    SAID(NAME)};
+    FINGERPRINTED_OPTIONS(NAME)};
 enum { COUNT = sizeof names / sizeof *names };
 _Static_assert((int)COUNT <= (int)PEN_FINGERPRINT_MAX, "there is room for all");
 
@@ -49,7 +49,7 @@ static uint64_t weights_number(const struct pen_run *run) {
   return number;
 }
 
-static void identify(const struct pen_run *run, struct pen_start *start) {
+static void identify(const struct pen_run *run, struct pen_startup_fingerprint *start) {
   struct pen_manifest manifest;
   struct sha256_ctx hash;
   pen_manifest_read(
@@ -65,21 +65,22 @@ static void identify(const struct pen_run *run, struct pen_start *start) {
 
 void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self) {
   const struct pen_options *options = run->options;
-  if (run->here.count == run->shared.process_count) {
+  if (run->local.count == run->shared.process_count) {
     return;
   }
-  const uint64_t said[COUNT] = {
+  const uint64_t numbers[COUNT] = {
 #define NUMBER(name, number) number,
-      SAID(NUMBER)};
-  memcpy(self->start.said, said, sizeof said);
+      FINGERPRINTED_OPTIONS(NUMBER)};
+  memcpy(self->fingerprint.options, numbers, sizeof numbers);
   if (run->checkpoint_path != NULL) {
-    identify(run, &self->start);
+    identify(run, &self->fingerprint);
   }
 }
 
 /* Whoever differs from rank 0 says so. */
 void pen_startup_check(const struct pen_run *run, const struct pen_transport *end) {
-  const struct pen_start *own = &end->self->start, *first = &run->shared.ranks[0].start;
+  const struct pen_startup_fingerprint *own = &end->self->fingerprint,
+                                       *first = &run->shared.ranks[0].fingerprint;
   if (own->step != first->step) {
     pen_fail(PEN_EXIT_DATA,
              "rank %u starts from step %" PRIu64 ", rank 0 from step %" PRIu64
@@ -94,7 +95,7 @@ void pen_startup_check(const struct pen_run *run, const struct pen_transport *en
              end->global, own->step);
   }
   for (int i = 0; i < COUNT; i++) {
-    if (own->said[i] != first->said[i]) {
+    if (own->options[i] != first->options[i]) {
       pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", end->global,
                names[i]);
     }

@@ -1,8 +1,8 @@
 /* start.h: what the ranks of a deployment must start from alike, where several commands have
  * started them: the checkpoint, and what their options say of steps. Ranks of one command have it
  * from their parent. */
-#ifndef PEN_START_H
-#define PEN_START_H
+#ifndef PEN_STARTUP_CHECK_H
+#define PEN_STARTUP_CHECK_H
 
 #include "runtime/rank/run.h"
 #include "runtime/comm/transport.h"

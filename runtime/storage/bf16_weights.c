@@ -33,7 +33,7 @@ static const struct pen_tie *tie_elsewhere(const struct pen_plan *plan, uint32_t
   return NULL;
 }
 
-float *pen_weight_lend(const struct pen_weight *weight) {
+float *pen_weight_buffer(const struct pen_weight *weight) {
   float *value = malloc((size_t)weight->count * sizeof *value);
   if (value == NULL) {
     pen_fail(PEN_EXIT_SYSTEM, "tensor %s: out of memory", weight->name);
@@ -41,18 +41,18 @@ float *pen_weight_lend(const struct pen_weight *weight) {
   return value;
 }
 
-float *pen_value_take(const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
-                      uint32_t weight_index) {
+float *pen_value_destination(const struct pen_plan *plan, uint32_t rank, unsigned char *arena,
+                             uint32_t weight_index) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
   if (weight->rank == rank) {
-    return weight->value_sharded ? pen_weight_lend(weight)
+    return weight->value_sharded ? pen_weight_buffer(weight)
                                  : (float *)(arena + weight->value_offset);
   }
   if (tie == NULL) {
     return NULL;
   }
-  return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : pen_weight_lend(weight);
+  return tie->dtype == PEN_F32 ? (float *)(arena + tie->value_offset) : pen_weight_buffer(weight);
 }
 
 /* Keeps the own shard; products read the copy, whole or brought together. */
@@ -70,8 +70,8 @@ static void keep_shard(const struct pen_plan *plan, uint32_t replica, unsigned c
   }
 }
 
-void pen_value_taken(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
-                     unsigned char *arena, uint32_t weight_index, float *value) {
+void pen_value_loaded(const struct pen_plan *plan, uint32_t replica, uint32_t rank,
+                      unsigned char *arena, uint32_t weight_index, float *value) {
   const struct pen_weight *weight = &plan->weights[weight_index];
   const struct pen_tie *tie = tie_elsewhere(plan, rank, weight_index);
   if (weight->rank == rank && weight->value_sharded) {

@@ -132,7 +132,7 @@ static float *take_moment(const struct pen_plan *plan, uint32_t rank, unsigned c
     return NULL;
   }
   return pen_checkpoint_tensor_is_sharded(plan, weight_index, part)
-             ? pen_weight_lend(weight)
+             ? pen_weight_buffer(weight)
              : (float *)(arena + pen_checkpoint_arena_offset(weight, part));
 }
 
@@ -154,7 +154,7 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
     for (enum pen_checkpoint_tensor part = first; part <= last; part++) {
-      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_take(plan, rank, arena, i)
+      float *to = part == PEN_CHECKPOINT_VALUE ? pen_value_destination(plan, rank, arena, i)
                                                : take_moment(plan, rank, arena, i, part);
       if (to != NULL) {
         unsigned char digest[PEN_DIGEST_BYTES];
@@ -164,7 +164,7 @@ static void load_parts(const char *folder, int file, const struct pen_plan *plan
                              to, digest);
         pen_manifest_expect(manifest, plan, i, part, path, digest);
         if (part == PEN_CHECKPOINT_VALUE) {
-          pen_value_taken(plan, replica, rank, arena, i, to);
+          pen_value_loaded(plan, replica, rank, arena, i, to);
         } else {
           moment_taken(plan, replica, arena, i, part, to);
         }

@@ -122,7 +122,7 @@ void pen_checkpoint_prune(const char *dir, uint64_t step, uint64_t keep) {
       return;
     }
     snprintf(name, sizeof name, "step-%08llu", (unsigned long long)pruning.oldest);
-    int taken = pen_path_join(path, dir, name) == 0 ? pen_folder_take(path) : -1;
+    int taken = pen_path_join(path, dir, name) == 0 ? pen_folder_try_lock(path) : -1;
     if (taken >= 0 && pen_path_suffix(temporary, path, ".tmp") == 0 &&
         rename(path, temporary) == 0) {
       pen_checkpoint_remove(temporary);

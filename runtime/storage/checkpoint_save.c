@@ -84,7 +84,7 @@ static bool begin(struct save *save, const struct pen_plan *plan,
 bool pen_checkpoint_begin(const char *dir, const struct pen_plan *plan, uint64_t step,
                           struct pen_save_failure *failure) {
   struct save save;
-  pen_files_take_limits_as_errors();
+  pen_files_report_size_limit();
   bool good = name_save(&save, dir, step, failure) && begin(&save, plan, failure);
   if (!good) {
     pen_checkpoint_abandon(dir);
@@ -173,7 +173,7 @@ bool pen_checkpoint_write_seen(const struct pen_plan *plan, uint32_t replica, ui
                                unsigned char (*digests)[PEN_DIGEST_BYTES],
                                struct pen_save_failure *failure) {
   struct save save;
-  pen_files_take_limits_as_errors();
+  pen_files_report_size_limit();
   return name_save(&save, dir, step, failure) &&
          write_parts(&save, PEN_MODEL_FILE, plan, replica, rank, view, PEN_CHECKPOINT_VALUE,
                      PEN_CHECKPOINT_VALUE, digests, failure) &&
@@ -322,7 +322,7 @@ bool pen_checkpoint_finish(const struct pen_plan *plan, const char *dir, uint64_
                            uint64_t cursor, unsigned char (*digests)[PEN_DIGEST_BYTES],
                            struct pen_save_failure *failure) {
   struct save save;
-  pen_files_take_limits_as_errors();
+  pen_files_report_size_limit();
   bool good = name_save(&save, dir, step, failure) &&
               add_manifest(&save, plan, step, cursor, digests, failure) &&
               add_config(&save, plan, failure) && sync_part(&save, PEN_MODEL_FILE, failure) &&

@@ -1,7 +1,7 @@
 /* parts.h: what a checkpoint holds of a weight, under which name, and where. Pure functions of the
  * plan; no allocation. */
-#ifndef PEN_PARTS_H
-#define PEN_PARTS_H
+#ifndef PEN_CHECKPOINT_TENSORS_H
+#define PEN_CHECKPOINT_TENSORS_H
 
 #include <stdbool.h>
 #include <stdint.h>

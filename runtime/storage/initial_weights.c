@@ -38,12 +38,12 @@ void pen_weights_initial(const struct pen_plan *plan, uint32_t replica, uint32_t
                          unsigned char *arena, uint64_t seed) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     const struct pen_weight *weight = &plan->weights[i];
-    float *value = pen_value_take(plan, rank, arena, i);
+    float *value = pen_value_destination(plan, rank, arena, i);
     if (value != NULL) {
       uint32_t key[2];
       pen_key(key, seed, weight->name);
       fill(value, weight, 0, (size_t)weight->count, key);
-      pen_value_taken(plan, replica, rank, arena, i, value);
+      pen_value_loaded(plan, replica, rank, arena, i, value);
     }
   }
 }
@@ -100,7 +100,7 @@ static void write_through(const struct pen_plan *plan, const char *file, uint64_
 void pen_weights_write(const struct pen_plan *plan, const char *file, uint64_t seed) {
   char temporary[PATH_MAX];
   struct stat status;
-  pen_files_take_limits_as_errors();
+  pen_files_report_size_limit();
   if (stat(file, &status) == 0 && !S_ISREG(status.st_mode)) {
     write_through(plan, file, seed);
     return;
@@ -129,10 +129,10 @@ void pen_weights_load(const struct pen_plan *plan, uint32_t replica, uint32_t ra
                       unsigned char *arena, const char *path) {
   struct pen_model_files *shards = pen_model_files_open(path, plan);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    float *value = pen_value_take(plan, rank, arena, i);
+    float *value = pen_value_destination(plan, rank, arena, i);
     if (value != NULL) {
       pen_model_files_read(shards, &plan->weights[i], value);
-      pen_value_taken(plan, replica, rank, arena, i, value);
+      pen_value_loaded(plan, replica, rank, arena, i, value);
     }
   }
   pen_model_files_close(shards);

@@ -1,6 +1,6 @@
 /* initial.h: where a model's weights come from when training starts: a seed, or a file. */
-#ifndef PEN_INITIAL_H
-#define PEN_INITIAL_H
+#ifndef PEN_INITIAL_WEIGHTS_H
+#define PEN_INITIAL_WEIGHTS_H
 
 #include <stdint.h>
 

@@ -90,7 +90,7 @@ static void put_rank(struct pen_writer *out, const struct pen_run *run, uint32_t
 }
 
 static void put_summary(struct pen_writer *out, const struct pen_run *run) {
-  const struct pen_progress *told = &run->shared.control->told;
+  const struct pen_progress *told = &run->shared.control->progress;
   char line[LINE_BYTES], left[32];
   if (atomic_load(&told->step) == 0) { /* none has ended */
     snprintf(line, sizeof line, "step %" PRIu64 "/%" PRIu64, run->first_step,

@@ -1,7 +1,7 @@
 /* watch.h: train --watch: a live picture of all ranks, drawn by the parent from what they tell in
  * shared memory. */
-#ifndef PEN_WATCH_H
-#define PEN_WATCH_H
+#ifndef PEN_DASHBOARD_H
+#define PEN_DASHBOARD_H
 
 #include <stdbool.h>
 #include <stdint.h>

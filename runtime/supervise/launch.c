@@ -60,13 +60,13 @@ static _Noreturn void become_rank(const struct pen_run *run, uint32_t rank, cpu_
     _exit(PEN_EXIT_LOST);
   }
   if (pinned) {
-    pin(cores, set_bytes, (rank - run->here.first) * run->plan->threads_per_rank,
+    pin(cores, set_bytes, (rank - run->local.first) * run->plan->threads_per_rank,
         run->plan->threads_per_rank);
   }
   pen_rank_main(run, rank / run->plan->rank_count, rank % run->plan->rank_count);
 }
 
-sigset_t pen_held_signals(void) {
+sigset_t pen_blocked_signals(void) {
   sigset_t set;
   sigemptyset(&set);
   sigaddset(&set, SIGCHLD);
@@ -75,9 +75,9 @@ sigset_t pen_held_signals(void) {
   return set;
 }
 
-void pen_hold_signals(void) {
+void pen_block_signals(void) {
   struct sigaction plain = {.sa_handler = SIG_DFL}, ignored = {.sa_handler = SIG_IGN};
-  const sigset_t held = pen_held_signals();
+  const sigset_t held = pen_blocked_signals();
   pen_check(sigaction(SIGCHLD, &plain, NULL) == 0 && sigaction(SIGPIPE, &ignored, NULL) == 0 &&
                 sigprocmask(SIG_BLOCK, &held, NULL) == 0,
             "cannot hold signals back");
@@ -87,13 +87,13 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *wire, pid_t
   size_t set_bytes = 0;
   uint32_t core_count = 0;
   cpu_set_t *cores = allowed_cores(&set_bytes, &core_count);
-  bool alone = (uint64_t)run->here.count * run->plan->threads_per_rank <= core_count;
+  bool alone = (uint64_t)run->local.count * run->plan->threads_per_rank <= core_count;
   bool pinned =
       alone && strcmp(run->plan->device, "cpu") ==
                    0; /* a driver and NCCL start threads, which would share the rank's core */
   run->shared.control->spin_ns = alone ? spin_alone_ns : spin_shared_ns;
   run->parent = getpid();
-  for (uint32_t r = run->here.first; r < run->here.first + run->here.count; r++) {
+  for (uint32_t r = run->local.first; r < run->local.first + run->local.count; r++) {
     pids[r] = fork();
     if (pids[r] == 0) {
       pen_control_tcp_leave(wire);
@@ -108,17 +108,17 @@ static void start_ranks(struct pen_run *run, struct pen_control_tcp *wire, pid_t
 }
 
 int pen_launch(struct pen_run *run) {
-  pen_files_take_limits_as_errors(); /* the shared memory is a file too */
+  pen_files_report_size_limit(); /* the shared memory is a file too */
   pen_shared_open(&run->shared, run->plan);
   uint32_t rank_count = pen_process_count(run->plan);
   pid_t *pids = calloc(rank_count, sizeof *pids);
   pen_check(pids != NULL, "no memory for %u ranks", rank_count);
-  pen_hold_signals();
+  pen_block_signals();
   struct pen_control_tcp *wire =
-      pen_control_tcp_open(run->plan, &run->shared, run->here, meeting_s);
+      pen_control_tcp_open(run->plan, &run->shared, run->local, meeting_s);
   start_ranks(run, wire, pids);
   pen_control_tcp_start(wire);
-  int status = pen_watch(run, pids);
+  int status = pen_watchdog(run, pids);
   pen_control_tcp_close(wire);
   free(pids);
   if (atomic_load(&run->shared.control->saving) != 0) {

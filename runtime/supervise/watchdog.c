@@ -40,7 +40,7 @@ struct watched {
   uint64_t still_ns;   /* since it finished an action */
   uint64_t busy_ns;    /* since it finished an action or waited */
   uint64_t connect_ns; /* since it began to connect */
-  uint32_t tellings;   /* of a device's host, at the last look */
+  uint32_t heartbeat;  /* of a device's host, at the last look */
   uint64_t silent_ns;  /* since it told, while it should do nothing else */
   uint64_t device_ns;  /* of busy_ns, what it has waited for its device without a break */
 };
@@ -61,7 +61,7 @@ struct watch {
 
 /* Whether this command has started the rank: it speaks of no other's. */
 static bool is_here(const struct watch *watch, uint32_t rank) {
-  return rank - watch->run->here.first < watch->run->here.count;
+  return rank - watch->run->local.first < watch->run->local.count;
 }
 
 static const struct pen_rank_state *state_of(const struct watch *watch, uint32_t rank) {
@@ -209,7 +209,7 @@ static void take_signal(struct watch *watch, int signal_number) {
 
 /* Waits for a signal, at most `most_ns`; notes what it says. Returns the time that passed. */
 static uint64_t look(struct watch *watch, uint64_t most_ns) {
-  const sigset_t held = pen_held_signals();
+  const sigset_t held = pen_blocked_signals();
   const struct timespec most = {.tv_nsec = (long)most_ns};
   take_signal(watch, sigtimedwait(&held, NULL, &most));
   reap(watch);
@@ -229,10 +229,11 @@ static void count_time(struct watch *watch, uint64_t passed_ns) {
     bool moved = finished != rank->finished || phase != PEN_PHASE_STEPS || rank->left;
     rank->connect_ns = phase == PEN_PHASE_CONNECT ? rank->connect_ns + passed_ns : 0;
     rank->finished = finished;
-    uint32_t tellings = atomic_load_explicit(&state->tellings, memory_order_relaxed);
-    rank->silent_ns =
-        tellings == 0 || tellings != rank->tellings || rank->left ? 0 : rank->silent_ns + passed_ns;
-    rank->tellings = tellings;
+    uint32_t heartbeat = atomic_load_explicit(&state->heartbeat, memory_order_relaxed);
+    rank->silent_ns = heartbeat == 0 || heartbeat != rank->heartbeat || rank->left
+                          ? 0
+                          : rank->silent_ns + passed_ns;
+    rank->heartbeat = heartbeat;
     rank->still_ns = moved ? 0 : rank->still_ns + passed_ns;
     rank->busy_ns = moved || waits(watch, r) ? 0 : rank->busy_ns + passed_ns;
     rank->device_ns =
@@ -277,8 +278,8 @@ static void find_unconnected(struct watch *watch) {
   for (uint32_t r = 0; r < watch->rank_count && watch->lost == PEN_NONE; r++) {
     const uint64_t connect_ns = watch->ranks[r].connect_ns;
     if (connect_ns > 0 &&
-        (behind == PEN_NONE || atomic_load(&state_of(watch, r)->connecting) <
-                                   atomic_load(&state_of(watch, behind)->connecting))) {
+        (behind == PEN_NONE || atomic_load(&state_of(watch, r)->bootstrap_stage) <
+                                   atomic_load(&state_of(watch, behind)->bootstrap_stage))) {
       behind = r;
     }
     longest_ns = connect_ns > longest_ns ? connect_ns : longest_ns;
@@ -404,11 +405,11 @@ static void say_at_once(const struct pen_run *run) {
           isatty(STDERR_FILENO) ? "\n" : "", what);
 }
 
-int pen_watch(struct pen_run *run, const pid_t *pids) {
+int pen_watchdog(struct pen_run *run, const pid_t *pids) {
   uint32_t rank_count = pen_process_count(run->plan);
   struct watch watch = {.run = run,
                         .rank_count = rank_count,
-                        .here_count = run->here.count,
+                        .here_count = run->local.count,
                         .now_ns = pen_now_ns(),
                         .lost = PEN_NONE};
   watch.ranks = calloc(rank_count, sizeof *watch.ranks);

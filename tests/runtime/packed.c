@@ -114,7 +114,7 @@ static void test_rows_hold_documents(void **state) {
   pen_data_open(&data, &plan, plan.sequence, path, 0);
   assert_int_equal(data.window_count, WINDOWS);
   for (uint64_t cursor = 0; cursor < 3 * WINDOWS; cursor++) {
-    pen_data_begin_step(&data, cursor, pen_data_step_windows(&plan, &profile));
+    pen_data_prepare_step(&data, cursor, pen_data_step_windows(&plan, &profile));
     assert_int_equal(data.step_targets, counts[cursor % WINDOWS]);
     for (data.row_microbatch = 0; data.row_microbatch < 2; data.row_microbatch++) {
       int32_t row[SEQUENCE];

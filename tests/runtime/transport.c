@@ -144,13 +144,13 @@ static void test_send_waits_for_credit_and_wait_for_arrival(void **state) {
   (void)state;
   struct two_ranks two;
   two_ranks_open(&two, NO_SPIN_NS);
-  assert_false(pen_flag_reached(&two.shared.credits[0], 1));
+  assert_false(pen_futex_counter_reached(&two.shared.credits[0], 1));
   two.end[1]->kind->credit(two.end[1], &two.messages[0]);
-  assert_true(pen_flag_reached(&two.shared.credits[0], 1));
-  assert_false(pen_flag_reached(&two.shared.arrivals[0], 1));
+  assert_true(pen_futex_counter_reached(&two.shared.credits[0], 1));
+  assert_false(pen_futex_counter_reached(&two.shared.arrivals[0], 1));
   assert_true(two.end[0]->kind->send(two.end[0], &two.messages[0], 0));
-  assert_true(pen_flag_reached(&two.shared.arrivals[0], 1));
-  assert_false(pen_flag_reached(&two.shared.arrivals[0], 2));
+  assert_true(pen_futex_counter_reached(&two.shared.arrivals[0], 1));
+  assert_false(pen_futex_counter_reached(&two.shared.arrivals[0], 2));
   two_ranks_close(&two);
 }
 

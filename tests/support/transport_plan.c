@@ -40,7 +40,7 @@ void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
   pen_shared_open(&two->shared, &two->plan);
   two->shared.control->spin_ns = spin_ns;
   for (uint32_t r = 0; r < 2; r++) {
-    unsigned char *arena = two->shared.memory + two->shared.window_offset[r];
+    unsigned char *arena = two->shared.memory + two->shared.receive_region_offset[r];
     two->end[r] = pen_shm_open(&two->plan, &two->profile, &two->shared, r, arena);
   }
 }

@@ -240,7 +240,7 @@ static void report(const struct tokens_settings *settings, const struct tokens_s
 
 int main(int count, char **arguments) {
   struct tokens_settings settings = parse(count, arguments);
-  pen_files_take_limits_as_errors();
+  pen_files_report_size_limit();
   check_files(&settings);
   double start_seconds = tokens_now_seconds();
   uint64_t read_bytes;

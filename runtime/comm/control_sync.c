@@ -1,0 +1,278 @@
+/* control_sync.c: the shared control memory on several hosts (see control_sync.h). */
+#include "runtime/comm/control_sync.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/step_stats.h"
+#include "runtime/storage/checkpoint_tensors.h"
+
+/* Copies of the words at one time. They are compared byte by byte: padding is always zero. */
+struct rank_copy {
+#define PEN_RANK_DATA(type, name, suffix) type name suffix;
+#define PEN_RANK_WORD(type, name) type name;
+#define PEN_RANK_COUNTER(name) uint32_t name;
+#include "runtime/comm/control.def"
+  uint32_t sampled[PEN_SAMPLED_TOKENS];
+  uint32_t writer_arrived; /* of the thread that writes its snapshots */
+};
+
+struct run_copy {
+#define PEN_CONTROL_DATA(type, name, suffix) type name suffix;
+#define PEN_CONTROL_WORD(type, name) type name;
+#define PEN_CONTROL_COUNTER(name) uint32_t name;
+#include "runtime/comm/control.def"
+};
+
+struct request_copy {
+#define PEN_CONTROL_REQUEST(name) uint32_t name;
+#include "runtime/comm/control.def"
+};
+
+struct pen_control_sync {
+  const struct pen_plan *plan;
+  const struct pen_shared *shared;
+  struct pen_local_ranks local;
+  struct rank_copy *sent_ranks; /* [local.count]: as they were sent last */
+  struct run_copy sent_run;
+  struct request_copy sent_requests;
+};
+
+/* ---- copies ---- */
+
+/* Reads the counters before the data that they guard. */
+static void copy_rank(struct rank_copy *copy, const struct pen_shared *shared, uint32_t global) {
+  const struct pen_rank_state *rank = &shared->ranks[global];
+  memset(copy, 0, sizeof *copy);
+#define PEN_RANK_COUNTER(name) copy->name = atomic_load(&rank->name.count);
+#include "runtime/comm/control.def"
+  copy->writer_arrived = atomic_load(&shared->writers[global].arrived.count);
+#define PEN_RANK_WORD(type, name) copy->name = atomic_load(&rank->name);
+#define PEN_RANK_DATA(type, name, suffix) memcpy(&copy->name, &rank->name, sizeof copy->name);
+#include "runtime/comm/control.def"
+  for (int i = 0; i < PEN_SAMPLED_TOKENS; i++) {
+    copy->sampled[i] = atomic_load(&rank->sampled[i]);
+  }
+}
+
+static void copy_run(struct run_copy *copy, const struct pen_control *control) {
+  memset(copy, 0, sizeof *copy);
+#define PEN_CONTROL_COUNTER(name) copy->name = atomic_load(&control->name.count);
+#include "runtime/comm/control.def"
+#define PEN_CONTROL_WORD(type, name) copy->name = atomic_load(&control->name);
+#define PEN_CONTROL_DATA(type, name, suffix) memcpy(&copy->name, &control->name, sizeof copy->name);
+#include "runtime/comm/control.def"
+}
+
+static void copy_requests(struct request_copy *copy, const struct pen_control *control) {
+#define PEN_CONTROL_REQUEST(name) copy->name = atomic_load(&control->name);
+#include "runtime/comm/control.def"
+}
+
+static size_t step_stats_bytes(const struct pen_shared *shared) {
+  return shared->step_stats_count * sizeof(double);
+}
+
+static double *step_stats_of(const struct pen_shared *shared, uint64_t step) {
+  return shared->step_stats + step % PEN_STEP_STATS_DEPTH * shared->step_stats_count;
+}
+
+static size_t checksum_bytes(const struct pen_plan *plan) {
+  return PEN_CHECKPOINT_TENSORS * (size_t)plan->weight_count * PEN_CHECKSUM_BYTES;
+}
+
+struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
+                                               const struct pen_shared *shared,
+                                               struct pen_local_ranks local) {
+  struct pen_control_sync *sync = calloc(1, sizeof *sync);
+  pen_check(sync != NULL, "no memory for the connection to other hosts");
+  sync->plan = plan;
+  sync->shared = shared;
+  sync->local = local;
+  sync->sent_ranks = calloc(local.count, sizeof *sync->sent_ranks);
+  pen_check(sync->sent_ranks != NULL, "no memory for the connection to other hosts");
+  copy_run(&sync->sent_run, shared->control);
+  return sync;
+}
+
+void pen_control_sync_close(struct pen_control_sync *sync) {
+  free(sync->sent_ranks);
+  free(sync);
+}
+
+size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind) {
+  const size_t bytes[PEN_MESSAGE_KINDS] = {
+      [PEN_MESSAGE_RANK] = sizeof(struct rank_copy),
+      [PEN_MESSAGE_STEP_STATS] = step_stats_bytes(sync->shared),
+      [PEN_MESSAGE_CHECKSUMS] = checksum_bytes(sync->plan),
+      [PEN_MESSAGE_RUN] = sizeof(struct run_copy),
+      [PEN_MESSAGE_REQUESTS] = sizeof(struct request_copy),
+  };
+  return kind < PEN_MESSAGE_KINDS ? bytes[kind] : SIZE_MAX;
+}
+
+/* ---- sending ---- */
+
+typedef void send_message(void *context, const struct pen_control_message *message,
+                          const void *bytes);
+
+static void send_run(struct pen_control_sync *sync, send_message *send, void *context) {
+  struct run_copy now;
+  copy_run(&now, sync->shared->control);
+  if (memcmp(&now, &sync->sent_run, sizeof now) != 0) {
+    const struct pen_control_message message = {.kind = PEN_MESSAGE_RUN, .bytes = sizeof now};
+    send(context, &message, &now);
+    memcpy(&sync->sent_run, &now, sizeof now);
+  }
+}
+
+static void send_rank(struct pen_control_sync *sync, uint32_t i, send_message *send,
+                      void *context) {
+  const struct pen_shared *shared = sync->shared;
+  const uint32_t rank = sync->local.first + i;
+  struct rank_copy now, *sent = &sync->sent_ranks[i];
+  copy_rank(&now, shared, rank);
+  if (memcmp(&now, sent, sizeof now) == 0) {
+    return;
+  }
+  if (rank == 0) {
+    send_run(sync, send, context);
+  }
+  for (uint32_t step = sent->published; step != now.published; step++) {
+    const struct pen_control_message message = {.kind = PEN_MESSAGE_STEP_STATS,
+                                                .rank = rank,
+                                                .number = step,
+                                                .bytes = step_stats_bytes(shared)};
+    send(context, &message, step_stats_of(shared, step));
+  }
+  if (now.arrived != sent->arrived || now.writer_arrived != sent->writer_arrived) {
+    const struct pen_control_message message = {
+        .kind = PEN_MESSAGE_CHECKSUMS, .rank = rank, .bytes = checksum_bytes(sync->plan)};
+    send(context, &message, shared->checksums);
+  }
+  const struct pen_control_message message = {
+      .kind = PEN_MESSAGE_RANK, .rank = rank, .bytes = sizeof now};
+  send(context, &message, &now);
+  memcpy(sent, &now, sizeof now);
+}
+
+void pen_control_sync_changes(struct pen_control_sync *sync, send_message *send, void *context) {
+  for (uint32_t i = 0; i < sync->local.count; i++) {
+    send_rank(sync, i, send, context);
+  }
+  if (sync->local.first == 0) {
+    send_run(sync, send, context);
+  }
+  struct request_copy now;
+  copy_requests(&now, sync->shared->control);
+  if (memcmp(&now, &sync->sent_requests, sizeof now) != 0) {
+    const struct pen_control_message message = {.kind = PEN_MESSAGE_REQUESTS, .bytes = sizeof now};
+    send(context, &message, &now);
+    sync->sent_requests = now;
+  }
+}
+
+/* ---- applying ---- */
+
+static void set_counter(struct pen_futex_counter *counter, uint32_t count) {
+  if (atomic_load(&counter->count) != count) {
+    atomic_store(&counter->count, count);
+    pen_futex_counter_wake(counter);
+  }
+}
+
+static void apply_rank(struct pen_control_sync *sync, const struct pen_control_message *message,
+                       const void *bytes) {
+  struct pen_rank_state *rank = &sync->shared->ranks[message->rank];
+  const struct rank_copy *copy = bytes;
+#define PEN_RANK_DATA(type, name, suffix) memcpy(&rank->name, &copy->name, sizeof rank->name);
+#define PEN_RANK_WORD(type, name) atomic_store(&rank->name, copy->name);
+#include "runtime/comm/control.def"
+  for (int i = 0; i < PEN_SAMPLED_TOKENS; i++) {
+    atomic_store(&rank->sampled[i], copy->sampled[i]);
+  }
+#define PEN_RANK_COUNTER(name) set_counter(&rank->name, copy->name);
+#include "runtime/comm/control.def"
+  set_counter(&sync->shared->writers[message->rank].arrived, copy->writer_arrived);
+}
+
+/* Takes the entries that the rank computed. */
+static void apply_step_stats(struct pen_control_sync *sync,
+                             const struct pen_control_message *message, const void *bytes) {
+  const struct pen_plan *plan = sync->plan;
+  const uint32_t rank = message->rank % plan->rank_count;
+  const size_t first = pen_step_stats_first(plan, message->rank / plan->rank_count);
+  const double *from = bytes;
+  double *to = step_stats_of(sync->shared, message->number);
+  for (uint32_t w = 0; w < plan->weight_count; w++) {
+    to[first + w] = plan->weights[w].rank == rank ? from[first + w] : to[first + w];
+  }
+  if (pen_last_stage_rank(plan, &plan->profiles[0]) == rank) {
+    memcpy(&to[first + plan->weight_count], &from[first + plan->weight_count],
+           plan->loss_count * sizeof *to);
+  }
+}
+
+/* Takes the checksums that the rank writes: its table may hold old ones of other ranks. */
+static void apply_checksums(struct pen_control_sync *sync,
+                            const struct pen_control_message *message, const void *bytes) {
+  const struct pen_plan *plan = sync->plan;
+  const uint32_t rank = message->rank % plan->rank_count;
+  const uint32_t replica = message->rank / plan->rank_count;
+  for (uint32_t i = 0; i < PEN_CHECKPOINT_TENSORS * plan->weight_count; i++) {
+    if (plan->weights[i / PEN_CHECKPOINT_TENSORS].rank == rank &&
+        pen_is_writer(plan, i / PEN_CHECKPOINT_TENSORS, replica)) {
+      memcpy(sync->shared->checksums + (size_t)i * PEN_CHECKSUM_BYTES,
+             (const uint8_t *)bytes + (size_t)i * PEN_CHECKSUM_BYTES, PEN_CHECKSUM_BYTES);
+    }
+  }
+}
+
+static void apply_run(struct pen_control_sync *sync, const struct pen_control_message *message,
+                      const void *bytes) {
+  (void)message;
+  struct pen_control *control = sync->shared->control;
+  const struct run_copy *copy = bytes;
+  if (copy->saving != 0 && atomic_load(&control->saving) == 0) {
+    atomic_store(&control->save_status, 0);
+    sync->sent_requests.save_status = 0;
+  }
+#define PEN_CONTROL_DATA(type, name, suffix) \
+  memcpy(&control->name, &copy->name, sizeof control->name);
+#define PEN_CONTROL_WORD(type, name) atomic_store(&control->name, copy->name);
+#include "runtime/comm/control.def"
+#define PEN_CONTROL_COUNTER(name) set_counter(&control->name, copy->name);
+#include "runtime/comm/control.def"
+}
+
+static void set_once(_Atomic uint32_t *word, uint32_t value) {
+  uint32_t zero = 0;
+  if (value != 0) {
+    atomic_compare_exchange_strong(word, &zero, value);
+  }
+}
+
+static void apply_requests(struct pen_control_sync *sync, const struct pen_control_message *message,
+                           const void *bytes) {
+  (void)message;
+  struct pen_control *control = sync->shared->control;
+  const struct request_copy *copy = bytes;
+  set_once(&control->stop_requested, copy->stop_requested);
+  set_once(&control->save_status, copy->save_status);
+  if (copy->abort_status != 0) {
+    pen_shared_abort(sync->shared, copy->abort_status);
+  }
+}
+
+void pen_control_sync_apply(struct pen_control_sync *sync,
+                            const struct pen_control_message *message, const void *bytes) {
+  static void (*const apply[PEN_MESSAGE_KINDS])(
+      struct pen_control_sync *, const struct pen_control_message *, const void *) = {
+      [PEN_MESSAGE_RANK] = apply_rank,           [PEN_MESSAGE_STEP_STATS] = apply_step_stats,
+      [PEN_MESSAGE_CHECKSUMS] = apply_checksums, [PEN_MESSAGE_RUN] = apply_run,
+      [PEN_MESSAGE_REQUESTS] = apply_requests,
+  };
+  apply[message->kind](sync, message, bytes);
+}

@@ -1,0 +1,56 @@
+/* control_sync.h: what a host sends to the others, and applies of what they send, so that the
+ * memory of shared_control.h is equal on all hosts: the words of control.def, step statistics, and
+ * checksums of checkpoints.
+ *
+ * Each word has one writer, or changes only once from zero. So each host sends what its own ranks
+ * wrote, data before the counters that guard it, and applies what it receives in that order. */
+#ifndef PEN_CONTROL_SYNC_H
+#define PEN_CONTROL_SYNC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "runtime/comm/local_ranks.h"
+#include "runtime/comm/shared_control.h"
+
+enum pen_control_message_kind {
+  PEN_MESSAGE_HELLO, /* rank: the first of the sender; number: how many it has */
+  PEN_MESSAGE_RANK,  /* the words of a rank */
+  PEN_MESSAGE_STEP_STATS,
+  PEN_MESSAGE_CHECKSUMS,
+  PEN_MESSAGE_RUN, /* the words that rank 0 writes */
+  PEN_MESSAGE_REQUESTS,
+  PEN_MESSAGE_GOODBYE,
+  PEN_MESSAGE_KINDS
+};
+
+/* The header of a message; `bytes` follow it. */
+struct pen_control_message {
+  uint32_t kind, rank; /* rank: whose, in RANK, STEP_STATS, CHECKSUMS */
+  uint64_t number;     /* STEP_STATS: the step */
+  uint64_t bytes;
+};
+
+struct pen_control_sync;
+
+/* For the ranks `local` of a plan. Allocates; fails (71). */
+struct pen_control_sync *pen_control_sync_open(const struct pen_plan *plan,
+                                               const struct pen_shared *shared,
+                                               struct pen_local_ranks local);
+void pen_control_sync_close(struct pen_control_sync *sync);
+
+/* Bytes that follow the header of a message of this kind; SIZE_MAX: no such kind. */
+size_t pen_control_sync_bytes(const struct pen_control_sync *sync, uint32_t kind);
+
+/* Calls send() with each message that tells what the local ranks have changed since the last call.
+ */
+void pen_control_sync_changes(struct pen_control_sync *sync,
+                              void (*send)(void *context, const struct pen_control_message *message,
+                                           const void *bytes),
+                              void *context);
+
+/* Applies a message of another host, of kind RANK to REQUESTS. `bytes` is aligned to 8. */
+void pen_control_sync_apply(struct pen_control_sync *sync,
+                            const struct pen_control_message *message, const void *bytes);
+
+#endif
