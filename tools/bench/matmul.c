@@ -18,6 +18,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "kernels/device.h"
 #include "kernels/kernels.h"
 #include "runtime/plan/plan.h"
 
