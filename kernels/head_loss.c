@@ -1,29 +1,30 @@
-/* head_loss.c: the head's product and its cross-entropy, some rows at a time, so that the logits of
- * a microbatch never stand in memory.
+/* head_loss.c: fused linear cross-entropy: the head's product and its loss, a chunk of rows at a
+ * time, so that the logits of a microbatch are never in memory at once.
  *
- * The rows are cut into chunks of dim `chunk`, the last perhaps shorter. Of each chunk, in rising
- * order: all three      logits = x w^T; their loss, and where a gradient is wanted softmax -
- * one-hot in the logits' place HEAD_LOSS      dx = that w, where it is wanted HEAD_LOSS_DW   dw +=
- * that^T x HEAD_LOSS_B    both so whole logits' 3 products are 3 in B, and 4 where I and W are
- * split. Each is the device's own operation on the chunk's rows, with what the device prepared for
- * that many; the chunks' losses are added in rising order.
+ * A chunk has dim `chunk` rows, the last one perhaps fewer. For each chunk, in rising order:
+ *     all three           logits = x w^T; their loss; if a gradient is needed, softmax - one-hot
+ *                         replaces the logits
+ *     HEAD_LOSS, _B       dx = logits w, if dx is present
+ *     HEAD_LOSS_DW, _B    dw += logits^T x
+ * B has 3 products with the size of all logits; I and W together have 4. Each is the device's own
+ * operation, prepared for that number of rows; the losses of chunks are added in rising order.
  *
- * Workspace: | logits of a chunk, of the op's dtype | f64 a chunk | what the operations want |,
- * each on PEN_ALIGNMENT_BYTES. A chunk of a tensor begins on PEN_ALIGNMENT_BYTES, as tensors do,
- * when `chunk` is a multiple of PEN_HEAD_CHUNK. */
+ * Workspace: | logits of a chunk, of the op's dtype | an f64 for each chunk | the operations'
+ * workspace |, each aligned to PEN_ALIGNMENT_BYTES. A chunk of a tensor is aligned too, since
+ * `chunk` is a multiple of PEN_HEAD_CHUNK.
+ */
 #include "kernels/head_loss.h"
 
 #include <assert.h>
 #include <stdlib.h>
 
-/* The operations on one chunk, and the operand that each makes: that of PRODUCT stays in the
- * workspace. */
+/* The operations on a chunk. The result of PRODUCT stays in the workspace. */
 enum { PRODUCT, LOSS, INPUT, WEIGHT, PARTS };
 enum { X, W, TARGETS, SHARE, NONE = -1 };
 
 struct rule {
   enum pen_op_kind kind;
-  int makes[PARTS]; /* NONE: it does not */
+  int writes[PARTS]; /* the operand that each operation writes; NONE: it does not run */
 };
 
 static const struct rule rules[] = {
@@ -42,7 +43,7 @@ struct head_loss {
   const struct pen_device *device;
   size_t element_bytes, losses_offset, parts_offset; /* in the workspace */
   pen_kernel *kernel[PARTS];
-  void *prepared[2][PARTS]; /* of a whole chunk, of the last when it is shorter */
+  void *prepared[2][PARTS]; /* of a full chunk, of a shorter last one */
 };
 
 static const struct rule *rule_of(enum pen_op_kind kind) {
@@ -59,10 +60,10 @@ static void list_parts(struct head_loss_op part[PARTS], const struct rule *rule,
                        const int64_t *dim) {
   part[PRODUCT] = (struct head_loss_op){PEN_OP_LINEAR, {rows, dim[1], dim[2]}};
   part[LOSS] = (struct head_loss_op){PEN_OP_CROSS_ENTROPY, {rows, dim[2]}};
-  part[INPUT] = (struct head_loss_op){rule->makes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,
+  part[INPUT] = (struct head_loss_op){rule->writes[INPUT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DX,
                                       {rows, dim[1], dim[2]}};
   part[WEIGHT] = (struct head_loss_op){
-      rule->makes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, {rows, dim[1], dim[2]}};
+      rule->writes[WEIGHT] == NONE ? PEN_OP_COUNT : PEN_OP_LINEAR_DW, {rows, dim[1], dim[2]}};
 }
 
 static size_t losses_offset_of(enum pen_dtype dtype, const int64_t *dim) {
@@ -116,10 +117,10 @@ static void run_part(const struct pen_call *call, int part, int form, struct pen
   head->kernel[part](own);
 }
 
-/* What a part makes; null: it is not made, or not wanted. */
-static void *made_by(const struct pen_call *call, int part) {
+/* The operand that an operation writes; null: none, or absent. */
+static void *result_of(const struct pen_call *call, int part) {
   const struct head_loss *head = call->prepared;
-  return head->rule->makes[part] == NONE ? NULL : call->operand[head->rule->makes[part]];
+  return head->rule->writes[part] == NONE ? NULL : call->operand[head->rule->writes[part]];
 }
 
 /* A chunk: `rows` rows from row `first` on. */
@@ -128,9 +129,9 @@ static void run_chunk(const struct pen_call *call, int64_t first, int64_t rows) 
   const int64_t *dim = call->dim;
   const int form = rows < dim[3];
   const size_t at = (size_t)(first * dim[1]) * head->element_bytes;
-  char *const x = (char *)call->operand[X] + at, *const dx = made_by(call, INPUT);
+  char *const x = (char *)call->operand[X] + at, *const dx = result_of(call, INPUT);
   void *const logits = call->workspace, *const w = call->operand[W],
-              *const dw = made_by(call, WEIGHT);
+              *const dw = result_of(call, WEIGHT);
   double *const loss = (double *)((char *)call->workspace + head->losses_offset) + first / dim[3];
   struct pen_call product = {.operand = {x, w, NULL, logits}, .dim = {rows, dim[1], dim[2]}};
   struct pen_call cross_entropy = {
@@ -154,8 +155,8 @@ void pen_head_loss(const struct pen_call *call) {
   assert(head != NULL && dim[3] > 0);
   for (int64_t first = 0; first < dim[0]; first += dim[3])
     run_chunk(call, first, dim[0] - first < dim[3] ? dim[0] - first : dim[3]);
-  if (made_by(call, LOSS) != NULL)
-    head->device->sum_doubles(made_by(call, LOSS),
+  if (result_of(call, LOSS) != NULL)
+    head->device->sum_doubles(result_of(call, LOSS),
                               (const double *)((char *)call->workspace + head->losses_offset),
                               chunks_of(dim), call->stream);
 }

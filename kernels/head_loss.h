@@ -1,4 +1,4 @@
-/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B for any device, out of its own LINEAR,
+/* head_loss.h: HEAD_LOSS, HEAD_LOSS_DW and HEAD_LOSS_B for any device, by its LINEAR,
  * CROSS_ENTROPY, LINEAR_DX and LINEAR_DW (head_loss.c). */
 #ifndef PEN_HEAD_LOSS_H
 #define PEN_HEAD_LOSS_H
@@ -9,13 +9,12 @@ static inline int pen_is_head_loss(enum pen_op_kind kind) {
   return kind == PEN_OP_HEAD_LOSS || kind == PEN_OP_HEAD_LOSS_DW || kind == PEN_OP_HEAD_LOSS_B;
 }
 
-/* What must stand in call->prepared; null when there is no memory, or when the device notes an
- * error. */
+/* Returns call->prepared; null: no memory, or the device notes an error. */
 void *pen_head_loss_prepare(const struct pen_device *device, enum pen_op_kind kind,
                             enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);
 /* The bytes of call->workspace. */
 size_t pen_head_loss_workspace(const struct pen_device *device, enum pen_op_kind kind,
                                enum pen_dtype dtype, const int64_t dim[PEN_DIMS_MAX]);
-pen_kernel pen_head_loss; /* of whichever was prepared */
+pen_kernel pen_head_loss; /* any of the three */
 
 #endif

@@ -1,6 +1,5 @@
 /* ops.h: the operations of ops.def as the generator, the kernels and the runtime know them: kinds,
- * limits, dtypes. It declares no kernel.
- */
+ * limits and dtypes. It declares no kernel. */
 #ifndef PEN_OPS_H
 #define PEN_OPS_H
 
@@ -54,8 +53,8 @@ enum pen_op_kind {
   PEN_OP_COUNT
 };
 
-/* Whether a device (the plan's name of it) has memory of its own, to which the host copies the
- * outputs of data ops (plan.h: the device control block). */
+/* Does the device of that name (as in the plan) have its own memory, to which the host copies the
+ * outputs of data ops (plan.h: the device control block)? */
 static inline bool pen_device_copies_data_op(const char *device) {
   return device != NULL && strcmp(device, "cuda") == 0;
 }

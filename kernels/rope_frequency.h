@@ -1,4 +1,4 @@
-/* rope_frequency.h: ROPE_TABLE's frequencies, for the CPU and for CUDA alike. */
+/* rope_frequency.h: the frequencies of ROPE_TABLE, for the CPU and for CUDA. */
 #ifndef PEN_ROPE_FREQUENCY_H
 #define PEN_ROPE_FREQUENCY_H
 
@@ -6,14 +6,15 @@
 #include <stdint.h>
 
 #if defined __CUDACC__ || defined PEN_EMULATED
-#define PEN_THERE __device__
+#define PEN_ROPE_DEVICE __device__
 #else
-#define PEN_THERE
+#define PEN_ROPE_DEVICE
 #endif
 
-/* What pair i of `half` turns by from one position to the next; `real` is the op's theta, factor,
- * slope, offset. */
-static PEN_THERE inline double pen_rope_frequency(const double real[4], int64_t i, int64_t half) {
+/* The angle of pair i of `half` from one position to the next, in radians; real: theta, factor,
+ * slope, offset of the op. */
+static PEN_ROPE_DEVICE inline double pen_rope_frequency(const double real[4], int64_t i,
+                                                        int64_t half) {
   const double plain = pow(real[0], -(double)i / (double)half), factor = real[1],
                kept = real[2] * plain - real[3];
   if (factor > 0)

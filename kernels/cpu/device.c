@@ -1,5 +1,5 @@
-/* device.c: the CPU as a device: its memory is the host's, a call is done when it returns, and
- * there is nothing to wait for. */
+/* device.c: pen_cpu, the CPU as a struct pen_device: its memory is the host's, and a call is
+ * complete when it returns. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,7 +10,7 @@
 
 static const char *error_text;
 
-static int count(void) { return 1; }
+static int device_count(void) { return 1; }
 
 static const char *open_cpu(int number) {
   const char *line = number == 0 ? pen_kernels_open() : NULL;
@@ -20,7 +20,7 @@ static const char *open_cpu(int number) {
   return line;
 }
 
-static const char *error(void) { return error_text; }
+static const char *last_error(void) { return error_text; }
 
 struct op_row {
   const char *dims, *workspace;
@@ -34,18 +34,18 @@ static const struct op_row rows[PEN_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
-/* The number of a dim in a row's list of names. */
+/* The index of a dim in a list of names. */
 static int dim_index(const char *dims, const char *name, size_t length) {
   int index = 0;
   while (strncmp(dims, name, length) != 0 || (dims[length] != ' ' && dims[length] != '\0')) {
     dims += strcspn(dims, " ");
-    if (*dims++ == '\0') abort(); /* ops.def names a dim that it has not */
+    if (*dims++ == '\0') abort(); /* ops.def uses a dim that the op does not have */
     index++;
   }
   return index;
 }
 
-/* One factor: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
+/* One factor: a number, `bf16`, `f32`, a dim, or the minimum of a dim and a number. */
 static size_t factor(const char *dims, const char *text, enum pen_dtype dtype,
                      const int64_t dim[PEN_DIMS_MAX]) {
   const size_t length = strcspn(text, "<*+");
@@ -57,7 +57,7 @@ static size_t factor(const char *dims, const char *text, enum pen_dtype dtype,
   return value < most ? value : most;
 }
 
-/* The column of ops.def: a sum of products of such factors. */
+/* Evaluates the workspace column of ops.def: a sum of products of such factors. */
 static size_t workspace_bytes(enum pen_op_kind kind, enum pen_dtype dtype,
                               const int64_t dim[PEN_DIMS_MAX]) {
   size_t sum = 0, product = 1;
@@ -90,7 +90,7 @@ static void zero(void *memory, size_t bytes, void *stream) {
   memset(memory, 0, bytes);
 }
 
-static void synchronize(void *stream) { (void)stream; }
+static void stream_synchronize(void *stream) { (void)stream; }
 
 static void event_record(void *event, void *stream) { (void)event, (void)stream; }
 
@@ -182,9 +182,9 @@ void *pen_kernels_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
 
 const struct pen_device pen_cpu = {
     .name = "cpu",
-    .count = count,
+    .count = device_count,
     .open = open_cpu,
-    .error = error,
+    .error = last_error,
     .kernel_of = pen_kernel_of,
     .prepare = pen_kernels_prepare,
     .workspace_bytes = workspace_bytes,
@@ -204,7 +204,7 @@ const struct pen_device pen_cpu = {
     .f32_to_bf16 = f32_to_bf16,
     .normal = normal,
     .stream_create = handle_create,
-    .stream_synchronize = synchronize,
+    .stream_synchronize = stream_synchronize,
     .event_create = handle_create,
     .event_record = event_record,
     .stream_wait_event = stream_wait_event,

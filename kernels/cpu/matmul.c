@@ -1,37 +1,28 @@
-/* matmul.c: LINEAR, AFFINE and their _DX and _DW in f32: six matrix products, done by our own
- * (vector/product.c) where a CPU has AVX2 or AVX-512, else by OpenBLAS.
+/* matmul.c: LINEAR, AFFINE and their _DX and _DW in f32: six matrix products, by vector/product.c
+ * if the CPU has AVX2 or AVX-512, else by OpenBLAS.
  *
- * Measured on an AMD EPYC (Zen 3, AVX2, 2 cores), one thread, 1024 rows, GFLOP/s of f32. The
- * libraries, both cores at work, medians of nine runs side by side (OpenBLAS 0.3.21, BLIS 0.9.0,
- * oneDNN 2.6.3: dnnl_sgemm; its matmul primitive is within 7% of that), when a loop of nothing but
- * multiply-adds reached 97. "own": our rate over OpenBLAS's, the median of 31 pairs, by turns in
- * one process at real-time priority, other work waiting:
+ * Measured on an AMD EPYC (Zen 3, AVX2, 2 cores), one thread, 1024 rows, GFLOP/s; the peak of
+ * multiply-adds is 97. OpenBLAS 0.3.21, BLIS 0.9.0, oneDNN 2.6.3 (dnnl_sgemm): medians of nine
+ * runs, both cores busy. "own": rate of vector/product.c over OpenBLAS's, median of 31 pairs by
+ * turns.
  *
- *     in, out      LINEAR (NT)                     LINEAR_DX (NN)                  LINEAR_DW (TN,
- * added) OpenBLAS  BLIS  oneDNN   own    OpenBLAS  BLIS  oneDNN   own    OpenBLAS  BLIS  oneDNN own
- *     256, 256         87.2  92.7    93.8  1.14        88.8  91.1    83.5  1.15        90.9  63.5
- * 70.3  1.03 256,
- * 128         86.6  81.9    93.8  1.14        83.5  87.3    85.6  1.13        89.1  62.7    71.3  1.03
- *     256, 704         88.7  93.0    94.7  1.09        90.8  89.7    85.6  1.10        90.5  88.6
- * 79.9  1.09 704,
- * 256         88.7  90.0    88.7  1.12        90.1  92.1    93.9  1.11        83.8  68.0    78.8  1.02
- *     256, 4096        85.4  88.6    92.4  1.08        86.8  86.9    81.4  1.08        85.3  80.9
- * 35.9  1.11 512, 1408        89.0  87.3    88.8     -        86.9  87.6    87.4
- * -        86.4  86.1    86.1     -
+ *     in, out      LINEAR (NT)            LINEAR_DX (NN)         LINEAR_DW (TN, added)
+ *               OpenB BLIS oneDNN own   OpenB BLIS oneDNN own   OpenB BLIS oneDNN own
+ *     256, 256   87.2 92.7 93.8  1.14    88.8 91.1 83.5  1.15    90.9 63.5 70.3  1.03
+ *     256, 128   86.6 81.9 93.8  1.14    83.5 87.3 85.6  1.13    89.1 62.7 71.3  1.03
+ *     256, 704   88.7 93.0 94.7  1.09    90.8 89.7 85.6  1.10    90.5 88.6 79.9  1.09
+ *     704, 256   88.7 90.0 88.7  1.12    90.1 92.1 93.9  1.11    83.8 68.0 78.8  1.02
+ *     256, 4096  85.4 88.6 92.4  1.08    86.8 86.9 81.4  1.08    85.3 80.9 35.9  1.11
+ *     512, 1408  89.0 87.3 88.8    -     86.9 87.6 87.4    -     86.4 86.1 86.1    -
  *
- * Each with the weight that it has in a step: 1.095. OpenBLAS is level over all three layouts,
- * where the other libraries lose a third and more on the weight gradient; it copies both factors
- * and clears the result, all of which a product that knows its shapes can do without for the most
- * part. On an AMD EPYC (Zen 4, AVX-512) ours makes 1.10 of OpenBLAS's rate over the products of a
- * step, by shape 1.01 to 1.18. On CPUs without AVX2 nothing has been measured: OpenBLAS, which
- * picks its kernels by the CPU when it is loaded and packs into a buffer of its own that it maps
- * once. oneDNN for LINEAR alone would win 5% of a third of the time, and cost mallocs (four a
- * dnnl_sgemm) and a C++ library with OpenMP.
+ * Weighted by their share of a step: 1.095; on an AMD EPYC (Zen 4, AVX-512) 1.10, by shape 1.01 to
+ * 1.18. Not measured without AVX2. OpenBLAS is equally fast in all three layouts, where the other
+ * libraries lose a third or more on the weight gradient. It copies both factors and clears the
+ * result, which a product that knows its shapes mostly avoids.
  *
- * One thread always: with two, 7% of the elements of such products come out of OpenBLAS with other
- * bits, and kernels.h promises that bits do not depend on threads. Link the sequential build
- * (Debian: libopenblas-serial-dev): the other one starts a thread for each core when it is loaded,
- * whatever it is told later.
+ * One thread: with two, 7% of the elements differ in OpenBLAS, and kernels.h states that bits do
+ * not depend on threads. Link the sequential build (Debian: libopenblas-serial-dev): the other
+ * build starts a thread for each core when it is loaded.
  */
 #include <cblas.h>
 #include <stdio.h>
@@ -40,21 +31,20 @@
 
 #include "kernels/cpu/cpu.h"
 
-/* OpenBLAS's own; weak, so that another BLAS links too. */
+/* Defined by OpenBLAS only; weak, so that another BLAS links too. */
 extern void openblas_set_num_threads(int threads) __attribute__((weak));
 extern char *openblas_get_corename(void) __attribute__((weak));
 
-/* OpenBLAS asks for its packing buffer again and again when it gets none: ask first whether there
- * is so much. */
+/* OpenBLAS retries without end if it gets no packing buffer: check first that there is memory. */
 enum { BUFFER_BYTES_MIN = 64 << 20 };
 
-static int has_room(void) {
+static int has_memory(void) {
   void *probe = mmap(NULL, BUFFER_BYTES_MIN, PROT_READ | PROT_WRITE,
                      MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   return probe != MAP_FAILED && munmap(probe, BUFFER_BYTES_MIN) == 0;
 }
 
-/* Adds to what is there; the addend goes where the product comes. */
+/* The addend is copied to the result, to which the library adds. */
 static void multiply_by_library(const struct pen_product *p) {
   if (p->addend && p->addend != p->result)
     for (size_t i = 0; i < p->m; i++)
@@ -72,19 +62,20 @@ const char *pen_matmul_open(pen_multiply *own) {
   static char name[80] = "CBLAS";
   pen_multiply_f32 = own ? own : multiply_by_library;
   if (own) return "own";
-  if (!has_room()) return NULL;
+  if (!has_memory()) return NULL;
   if (openblas_set_num_threads) openblas_set_num_threads(1);
   if (openblas_get_corename)
     snprintf(name, sizeof name, "OpenBLAS for %s", openblas_get_corename());
-  /* The first product makes OpenBLAS map its packing buffer, once and for all shapes: do it before
-   * the seal. */
+  /* The first product makes OpenBLAS map its packing buffer, once for all shapes: do it before the
+   * seal. */
   float a[64] = {0}, b[64] = {0}, c[64];
   cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, 8, 8, 8, 1.0f, a, 8, b, 8, 0.0f, c, 8);
   return name;
 }
 
-static void multiply(const struct pen_call *call, struct pen_factor left, struct pen_factor right,
-                     const float *addend, float *result, size_t m, size_t n, size_t k) {
+static void multiply_f32(const struct pen_call *call, struct pen_factor left,
+                         struct pen_factor right, const float *addend, float *result, size_t m,
+                         size_t n, size_t k) {
   const struct pen_product p = {.left = left,
                                 .right = right,
                                 .addend = addend,
@@ -100,51 +91,50 @@ static void multiply(const struct pen_call *call, struct pen_factor left, struct
 /* y[rows,out] = x[rows,in] w[out,in]^T + a */
 void pen_linear(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply(call, (struct pen_factor){call->operand[0], s.in, 0},
-           (struct pen_factor){call->operand[1], s.in, 1}, call->operand[2], call->operand[3],
-           s.rows, s.out, s.in);
+  multiply_f32(call, (struct pen_factor){call->operand[0], s.in, 0},
+               (struct pen_factor){call->operand[1], s.in, 1}, call->operand[2], call->operand[3],
+               s.rows, s.out, s.in);
 }
 
 /* dx[rows,in] = dy[rows,out] w[out,in] + a */
 void pen_linear_dx(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply(call, (struct pen_factor){call->operand[0], s.out, 0},
-           (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[3],
-           s.rows, s.in, s.out);
+  multiply_f32(call, (struct pen_factor){call->operand[0], s.out, 0},
+               (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[3],
+               s.rows, s.in, s.out);
 }
 
 /* dw[out,in] += dy[rows,out]^T x[rows,in] */
 void pen_linear_dw(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply(call, (struct pen_factor){call->operand[0], s.out, 1},
-           (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[2],
-           s.out, s.in, s.rows);
+  multiply_f32(call, (struct pen_factor){call->operand[0], s.out, 1},
+               (struct pen_factor){call->operand[1], s.in, 0}, call->operand[2], call->operand[2],
+               s.out, s.in, s.rows);
 }
 
-/* The same three with a weight that stands the other way round, w[in,out], and a bias: y = x w + a
- * + bias */
+/* The same three for a transposed weight w[in,out], and a bias: y = x w + a + bias */
 void pen_affine(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   const float *bias = call->operand[2], *a = call->operand[3];
   float *y = call->operand[4];
   for (size_t r = 0, at = 0; r < s.rows; r++)
     for (size_t i = 0; i < s.out; i++, at++) y[at] = a ? a[at] + bias[i] : bias[i];
-  multiply(call, (struct pen_factor){call->operand[0], s.in, 0},
-           (struct pen_factor){call->operand[1], s.out, 0}, y, y, s.rows, s.out, s.in);
+  multiply_f32(call, (struct pen_factor){call->operand[0], s.in, 0},
+               (struct pen_factor){call->operand[1], s.out, 0}, y, y, s.rows, s.out, s.in);
 }
 
 /* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
 void pen_affine_dx(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply(call, (struct pen_factor){call->operand[0], s.out, 0},
-           (struct pen_factor){call->operand[1], s.out, 1}, call->operand[2], call->operand[3],
-           s.rows, s.in, s.out);
+  multiply_f32(call, (struct pen_factor){call->operand[0], s.out, 0},
+               (struct pen_factor){call->operand[1], s.out, 1}, call->operand[2], call->operand[3],
+               s.rows, s.in, s.out);
 }
 
 /* dw[in,out] += x[rows,in]^T dy[rows,out] */
 void pen_affine_dw(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
-  multiply(call, (struct pen_factor){call->operand[1], s.in, 1},
-           (struct pen_factor){call->operand[0], s.out, 0}, call->operand[2], call->operand[2],
-           s.in, s.out, s.rows);
+  multiply_f32(call, (struct pen_factor){call->operand[1], s.in, 1},
+               (struct pen_factor){call->operand[0], s.out, 0}, call->operand[2], call->operand[2],
+               s.in, s.out, s.rows);
 }

@@ -1,8 +1,8 @@
 /* onednn.c: products by oneDNN's matmul primitive (see onednn.h).
  *
- * Each shape is prepared once: descriptors with strides for our row-major tensors, and two
- * primitives, one that writes the result and one that adds to what is there. The result has the
- * dtype of the op, a weight gradient is f32; sums are f32 either way.
+ * Each shape is prepared once: descriptors with the strides of row-major tensors, and two
+ * primitives, one that writes the result and one that adds to it. The result has the dtype of the
+ * op; a weight gradient is f32. Sums are f32.
  */
 #include "config.h"
 
@@ -17,7 +17,7 @@
 
 _Static_assert(DNNL_VERSION_MAJOR == 2, "the interface that is used below");
 
-/* What is used of the library, looked up when it is loaded. */
+/* The functions used, looked up when the library is loaded. */
 #define FUNCTIONS(row)                                                                             \
   row(dnnl_version) row(dnnl_engine_create) row(dnnl_stream_create) row(dnnl_stream_wait)          \
       row(dnnl_memory_desc_init_by_strides) row(dnnl_memory_desc_get_size) row(dnnl_memory_create) \
@@ -64,7 +64,7 @@ const char *pen_onednn_open(void) {
   if (*name) return name;
   void *handle = dlopen("libdnnl.so.2", RTLD_NOW | RTLD_LOCAL);
   if (handle == NULL || !look_up(handle)) return NULL;
-  /* One thread, as everywhere (matmul.c says why). Debian's library uses OpenMP. */
+  /* One thread (see matmul.c). Debian's library uses OpenMP. */
   void (*set_threads)(int) = (void (*)(int))dlsym(handle, "omp_set_num_threads");
   if (set_threads) set_threads(1);
   if (library.dnnl_engine_create(&engine, dnnl_cpu, 0) != dnnl_success ||
@@ -75,9 +75,8 @@ const char *pen_onednn_open(void) {
   return name;
 }
 
-/* There is no memory, or what was prepared failed, for which there is no reason: the result would
- * be wrong. */
-static void check(dnnl_status_t status, const char *what) {
+/* Ends the program: no memory, or a prepared call failed and its result would be wrong. */
+static void check_status(dnnl_status_t status, const char *what) {
   if (status == dnnl_success) return;
   fprintf(stderr, "penstock: oneDNN: %s: %s\n", what,
           status == dnnl_out_of_memory ? "no memory" : "it failed");
@@ -89,15 +88,15 @@ static void check(dnnl_status_t status, const char *what) {
 enum { ROWS, IN, OUT, SIZES };
 enum { ABSENT = -1, PRODUCTS = 6 };
 
-/* result[m,n] = left[m,k] right[k,n], all numbers of dims or of operands. A factor is stored in
- * rows of `row`; transposed: the second extent first. */
+/* result[m,n] = left[m,k] right[k,n]; m, n, k and rows are dims, the others operands. A factor has
+ * rows of `row` elements; transposed: column-major. */
 struct geometry {
   enum pen_op_kind kind;
   int m, n, k;
   int left, left_row, left_transposed;
   int right, right_row, right_transposed;
   int bias, addend, result;
-  int adds; /* a weight gradient: f32, and added to */
+  int adds; /* a weight gradient: f32, accumulated */
 };
 
 static const struct geometry geometries[PRODUCTS] = {
@@ -120,7 +119,7 @@ struct onednn_product {
   dnnl_memory_desc_t left_desc, right_desc, bias_desc, result_desc;
   dnnl_memory_t left, right, bias, result, scratch[VARIANTS];
   dnnl_primitive_t primitive[VARIANTS];
-  pen_kernel *otherwise; /* null: the library does it */
+  pen_kernel *fallback; /* null: the library runs it */
 };
 
 static struct onednn_product *products;
@@ -131,9 +130,9 @@ static const struct geometry *geometry_of(enum pen_op_kind kind) {
   return NULL;
 }
 
-/* A matrix whose element (i, j) stands at i row_step + j column_step. */
-static int describe(dnnl_memory_desc_t *desc, dnnl_data_type_t type, int64_t rows, int64_t columns,
-                    int64_t row, int transposed) {
+/* Describes a matrix: element (i, j) is at i * row + j or, transposed, at j * row + i. */
+static int describe_matrix(dnnl_memory_desc_t *desc, dnnl_data_type_t type, int64_t rows,
+                           int64_t columns, int64_t row, int transposed) {
   const dnnl_dims_t dims = {rows, columns}, strides = {transposed ? 1 : row, transposed ? row : 1};
   return library.dnnl_memory_desc_init_by_strides(desc, 2, dims, type, strides) == dnnl_success;
 }
@@ -142,26 +141,27 @@ static int make_memory(dnnl_memory_t *memory, const dnnl_memory_desc_t *desc) {
   return library.dnnl_memory_create(memory, desc, engine, DNNL_MEMORY_NONE) == dnnl_success;
 }
 
-static int describe_all(struct onednn_product *p) {
+static int describe_tensors(struct onednn_product *p) {
   const struct geometry *g = p->geometry;
   const int64_t m = p->dim[g->m], n = p->dim[g->n], k = p->dim[g->k];
   const dnnl_data_type_t type = p->dtype == PEN_BF16 ? dnnl_bf16 : dnnl_f32;
   p->result_bytes = (size_t)m * (size_t)n * (p->dtype == PEN_BF16 && !g->adds ? 2 : 4);
-  return describe(&p->left_desc, type, m, k, p->dim[g->left_row], g->left_transposed) &&
-         describe(&p->right_desc, type, k, n, p->dim[g->right_row], g->right_transposed) &&
-         describe(&p->bias_desc, dnnl_f32, 1, n, n, 0) &&
-         describe(&p->result_desc, g->adds ? dnnl_f32 : type, m, n, n, 0) &&
+  return describe_matrix(&p->left_desc, type, m, k, p->dim[g->left_row], g->left_transposed) &&
+         describe_matrix(&p->right_desc, type, k, n, p->dim[g->right_row], g->right_transposed) &&
+         describe_matrix(&p->bias_desc, dnnl_f32, 1, n, n, 0) &&
+         describe_matrix(&p->result_desc, g->adds ? dnnl_f32 : type, m, n, n, 0) &&
          make_memory(&p->left, &p->left_desc) && make_memory(&p->right, &p->right_desc) &&
          make_memory(&p->bias, &p->bias_desc) && make_memory(&p->result, &p->result_desc);
 }
 
-/* One scratchpad for all: products run one after the other. */
+/* One scratchpad for all: products run one after another. */
 static void grow_scratchpad(size_t bytes) {
   if (bytes <= scratchpad.bytes) return;
   free(scratchpad.memory);
   scratchpad.bytes = bytes;
-  check(posix_memalign(&scratchpad.memory, 4096, bytes) == 0 ? dnnl_success : dnnl_out_of_memory,
-        "its scratchpad");
+  check_status(
+      posix_memalign(&scratchpad.memory, 4096, bytes) == 0 ? dnnl_success : dnnl_out_of_memory,
+      "allocating the scratchpad");
 }
 
 static int make_primitive(struct onednn_product *p, int variant,
@@ -202,18 +202,18 @@ static int make_variant(struct onednn_product *p, int variant) {
 }
 
 void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
-                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise) {
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback) {
   for (struct onednn_product *p = products; p != NULL; p = p->next)
     if (p->geometry->kind == kind && p->dtype == dtype && memcmp(p->dim, dim, sizeof p->dim) == 0)
       return p;
   struct onednn_product *p = calloc(1, sizeof *p);
-  check(p != NULL ? dnnl_success : dnnl_out_of_memory, "a product's descriptors");
+  check_status(p != NULL ? dnnl_success : dnnl_out_of_memory, "allocating a product");
   *p = (struct onednn_product){
       .geometry = geometry_of(kind), .dtype = dtype, .dim = {dim[ROWS], dim[IN], dim[OUT]}};
-  if (!describe_all(p) || !(p->geometry->adds || make_variant(p, PLAIN)) ||
+  if (!describe_tensors(p) || !(p->geometry->adds || make_variant(p, PLAIN)) ||
       !make_variant(p, ADDED)) {
-    if (otherwise == NULL) return NULL; /* what was made of it stays */
-    p->otherwise = otherwise;
+    if (fallback == NULL) return NULL; /* what was created is kept */
+    p->fallback = fallback;
   }
   p->next = products;
   return products = p;
@@ -221,36 +221,36 @@ void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
 
 /* ---- calls ---- */
 
-static void point(dnnl_memory_t memory, void *at) {
-  check(library.dnnl_memory_set_data_handle(memory, at), "a tensor's address");
+static void set_address(dnnl_memory_t memory, void *at) {
+  check_status(library.dnnl_memory_set_data_handle(memory, at), "setting an address");
 }
 
 void pen_onednn_product(const struct pen_call *call) {
   const struct onednn_product *p = call->prepared;
   const struct geometry *g = p->geometry;
-  if (p->otherwise) {
-    p->otherwise(call);
+  if (p->fallback) {
+    p->fallback(call);
     return;
   }
   void *result = call->operand[g->result], *addend = call->operand[g->addend];
   const int variant = addend ? ADDED : PLAIN;
   if (addend && addend != result) memcpy(result, addend, p->result_bytes);
-  point(p->left, call->operand[g->left]);
-  point(p->right, call->operand[g->right]);
-  point(p->result, result);
-  point(p->scratch[variant], scratchpad.memory);
+  set_address(p->left, call->operand[g->left]);
+  set_address(p->right, call->operand[g->right]);
+  set_address(p->result, result);
+  set_address(p->scratch[variant], scratchpad.memory);
   dnnl_exec_arg_t argument[5] = {{DNNL_ARG_SRC, p->left},
                                  {DNNL_ARG_WEIGHTS, p->right},
                                  {DNNL_ARG_DST, p->result},
                                  {DNNL_ARG_SCRATCHPAD, p->scratch[variant]}};
   int count = 4;
   if (g->bias != ABSENT) {
-    point(p->bias, call->operand[g->bias]);
+    set_address(p->bias, call->operand[g->bias]);
     argument[count++] = (dnnl_exec_arg_t){DNNL_ARG_BIAS, p->bias};
   }
-  check(library.dnnl_primitive_execute(p->primitive[variant], stream, count, argument),
-        "a product");
-  check(library.dnnl_stream_wait(stream), "a product's end");
+  check_status(library.dnnl_primitive_execute(p->primitive[variant], stream, count, argument),
+               "a product");
+  check_status(library.dnnl_stream_wait(stream), "a product's end");
 }
 
 #else
@@ -261,8 +261,8 @@ int pen_onednn_suits_cpu(void) { return 0; }
 const char *pen_onednn_open(void) { return NULL; }
 
 void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
-                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise) {
-  (void)kind, (void)dtype, (void)dim, (void)otherwise;
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback) {
+  (void)kind, (void)dtype, (void)dim, (void)fallback;
   return NULL;
 }
 

@@ -1,30 +1,31 @@
-/* onednn.h: products of bf16 by the CPU's own instructions (AVX512_BF16, AMX), by way of oneDNN,
- * where both are there. It is taken for AMX, and where PEN_PRODUCTS says so; with AVX512_BF16 alone
- * our own are faster (product_pairs.c).
+/* onednn.h: bf16 products by oneDNN, with the CPU's instructions for bf16 (AVX512_BF16, AMX). It is
+ * used for AMX, and if PEN_PRODUCTS=library; with AVX512_BF16 alone vector/product_pairs.c is
+ * faster.
  *
- * oneDNN is not linked: a CPU that has no use for it does not load it, and a binary runs where it
- * is absent. configure looks for its header (version 2; --without-onednn: do not). The library
- * picks its code by the CPU and the shape. */
+ * oneDNN is loaded at run time, not linked: a binary runs without it. configure looks for its
+ * header (version 2; --without-onednn disables it). The library chooses its code by the CPU and the
+ * shape.
+ */
 #ifndef PEN_CPU_ONEDNN_H
 #define PEN_CPU_ONEDNN_H
 
 #include "kernels/kernels.h"
 
-/* Whether this CPU multiplies bf16, so that the library can be told to. */
+/* Does this CPU have instructions for bf16 products? */
 int pen_onednn_suits_cpu(void);
 
-/* Loads the library. Returns its name and version, static storage; null: it is not here, or was not
- * when this was configured. Once. */
+/* Loads the library, once. Returns its name and version, static storage; null: it is not installed,
+ * or configure did not find its header. */
 const char *pen_onednn_open(void);
 
-/* Readies LINEAR, AFFINE, their _DX or _DW for these dims, of a dtype (of f32 too, for tests).
- * Where the library cannot, calls run `otherwise` instead; null: then returns null. Allocates, and
- * grows the scratchpad that all share; without memory the program ends. */
+/* Prepares LINEAR, AFFINE, their _DX or _DW for these dims and a dtype (also f32, for tests). If
+ * the library does not support them, calls run `fallback`; if that is null, returns null.
+ * Allocates, and grows the shared scratchpad; ends the program without memory. */
 void *pen_onednn_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
-                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *otherwise);
+                         const int64_t dim[PEN_DIMS_MAX], pen_kernel *fallback);
 
-/* Any of these six, with what pen_onednn_prepare() returned in call->prepared; what is added may
- * lie in the result's place. The library itself makes some small allocations a call. */
+/* Runs any of these six; pen_onednn_prepare() returned call->prepared. The addend may be the
+ * result. The library itself makes small allocations in each call. */
 pen_kernel pen_onednn_product;
 
 #endif

@@ -1,36 +1,35 @@
-/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16.
+/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with bf16 factors.
  *
- * A CPU with AVX512_BF16 multiplies them as they are (vector/product_pairs.c). With AMX, or where
- * that is asked for, oneDNN does it instead (onednn.h). Else factors are widened: a product of two
- * bf16 is exact in f32, so nothing is lost when they are multiplied as f32 (matmul.c says by whom).
- * It is done block by block, at most PEN_PRODUCT_BLOCK a side, in the call's workspace:
+ * A CPU with AVX512_BF16 multiplies bf16 factors directly (vector/product_pairs.c). With AMX, or on
+ * request, oneDNN does (onednn.h). Otherwise factors are converted to f32 and multiplied there: a
+ * product of two bf16 numbers is exact in f32. This runs by blocks of at most PEN_PRODUCT_BLOCK a
+ * side, in the call's workspace:
  *
- *     left    [m, k]   as it is stored: rows of k, or, transposed, rows of m
+ *     left    [m, k]   as stored: rows of k or, transposed, rows of m
  *     right   [k, n]   likewise
- *     result  [m, n]   f32; begins with what is added, and is rounded to bf16 when its last block
- * of k is in
+ *     result  [m, n]   f32; starts with the addend, rounded to bf16 after the last block of k
  *
- * The block of the result is there for long k by pairs, too. A weight gradient is f32 itself, and
- * the product is added to it in place. With blocks of 512 an element of a factor is widened once
- * for a thousand operations on it. The order of the sums depends on the shape alone.
+ * The result block also serves products by pairs with a long k. A weight gradient is f32: the
+ * product is added in place. With blocks of 512, one conversion serves a thousand operations. The
+ * order of the sums depends on the shape alone.
  */
 #include "kernels/cpu/cpu.h"
 
-/* A block of a factor, widened. */
+/* A block of a factor, converted to f32. */
 struct panel {
   float *at;
-  const uint16_t *holds; /* where the block begins; null: nothing yet */
+  const uint16_t *holds; /* the start of the block in the factor; null: empty */
 };
 
-/* result[m,n] = left right + addend + bias, rounded; or, where `sum` is given, added to that. */
+/* result[m,n] = left right + addend + bias, rounded; or, if `sum` is set, sum += left right. */
 struct bf16_product {
   struct pen_factor left, right;
   struct pen_rounding rounded;
   float *sum;
   size_t m, n, k;
-  float *workspace; /* all of the call's */
+  float *workspace; /* of the call */
   struct panel left_panel, right_panel;
-  float *result_panel, *block_workspace; /* the latter: of the product of a block */
+  float *result_panel, *block_workspace; /* the second is for the product of a block */
 };
 
 /* A block of the result: rows i .. i + m, columns j .. j + n. */
@@ -44,11 +43,11 @@ void pen_products_bf16_open(pen_multiply *multiply_pairs) { pairs = multiply_pai
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* The next address that a tensor may have. */
+/* The next aligned address. */
 static float *aligned(float *at) { return (float *)pen_aligned((uintptr_t)at); }
 
-static struct bf16_product start(const struct pen_call *call, struct pen_factor left,
-                                 struct pen_factor right, size_t m, size_t n, size_t k) {
+static struct bf16_product product_of(const struct pen_call *call, struct pen_factor left,
+                                      struct pen_factor right, size_t m, size_t n, size_t k) {
   const size_t side = PEN_PRODUCT_BLOCK;
   struct bf16_product p = {
       .left = left, .right = right, .m = m, .n = n, .k = k, .workspace = call->workspace};
@@ -59,10 +58,10 @@ static struct bf16_product start(const struct pen_call *call, struct pen_factor 
   return p;
 }
 
-/* Widens rows first .. first + rows of a factor, columns column .. column + columns, unless they
- * are in the panel still. Returns the panel's row. */
-static size_t widen(struct panel *panel, const struct pen_factor *f, size_t first, size_t column,
-                    size_t rows, size_t columns) {
+/* Converts rows first .. first + rows and columns column .. column + columns of a factor, unless
+ * the panel holds them. Returns the row length of the panel. */
+static size_t convert_block(struct panel *panel, const struct pen_factor *f, size_t first,
+                            size_t column, size_t rows, size_t columns) {
   const uint16_t *from =
       (const uint16_t *)f->at + (f->transposed ? column * f->row + first : first * f->row + column);
   const size_t high = f->transposed ? columns : rows, wide = f->transposed ? rows : columns;
@@ -71,8 +70,8 @@ static size_t widen(struct panel *panel, const struct pen_factor *f, size_t firs
   return wide;
 }
 
-/* Puts what is added to a block into its panel; returns whether there is anything. */
-static int begin(const struct bf16_product *p, const struct result_block *b) {
+/* Loads addend and bias of a block into the result panel. Returns false if there are none. */
+static int load_addends(const struct bf16_product *p, const struct result_block *b) {
   const struct pen_rounding *to = &p->rounded;
   if (to->addend)
     pen_bf16_rows_to_f32(p->result_panel, b->n, to->addend + b->i * p->n + b->j, p->n, b->m, b->n);
@@ -83,7 +82,7 @@ static int begin(const struct bf16_product *p, const struct result_block *b) {
   return to->addend || to->bias;
 }
 
-/* The sums of a block, in f32: added to what is at c, or, where that is nothing yet, put there. */
+/* The f32 sums of a block: added to c if `adds`, else stored there. */
 static void sum_pairs(struct bf16_product *p, const struct result_block *b, float *c, size_t c_row,
                       int adds) {
   const struct pen_factor *l = &p->left, *r = &p->right;
@@ -102,12 +101,12 @@ static void sum_pairs(struct bf16_product *p, const struct result_block *b, floa
   pairs(&block);
 }
 
-static void sum_widened(struct bf16_product *p, const struct result_block *b, float *c,
-                        size_t c_row, int adds) {
+static void sum_converted(struct bf16_product *p, const struct result_block *b, float *c,
+                          size_t c_row, int adds) {
   for (size_t k = 0; k < p->k; k += PEN_PRODUCT_BLOCK, adds = 1) {
     const size_t depth = least(p->k - k, PEN_PRODUCT_BLOCK);
-    const size_t left_row = widen(&p->left_panel, &p->left, b->i, k, b->m, depth);
-    const size_t right_row = widen(&p->right_panel, &p->right, k, b->j, depth, b->n);
+    const size_t left_row = convert_block(&p->left_panel, &p->left, b->i, k, b->m, depth);
+    const size_t right_row = convert_block(&p->right_panel, &p->right, k, b->j, depth, b->n);
     const struct pen_product block = {.left = {p->left_panel.at, left_row, p->left.transposed},
                                       .right = {p->right_panel.at, right_row, p->right.transposed},
                                       .addend = adds ? c : NULL,
@@ -124,15 +123,15 @@ static void sum_widened(struct bf16_product *p, const struct result_block *b, fl
 static void multiply_block(struct bf16_product *p, const struct result_block *b) {
   float *c = p->sum ? p->sum + b->i * p->n + b->j : p->result_panel;
   const size_t c_row = p->sum ? p->n : b->n;
-  const int adds = p->sum || begin(p, b);
-  (pairs ? sum_pairs : sum_widened)(p, b, c, c_row, adds);
+  const int adds = p->sum || load_addends(p, b);
+  (pairs ? sum_pairs : sum_converted)(p, b, c, c_row, adds);
   if (p->rounded.result)
     pen_f32_rows_to_bf16(p->rounded.result + b->i * p->n + b->j, p->n, p->result_panel, b->n, b->m,
                          b->n);
 }
 
-/* An addend may lie in the result's place: a block of it is read before that block is written. */
-static void multiply(struct bf16_product *p) {
+/* The addend may be the result: a block of it is read before that block is written. */
+static void multiply_bf16(struct bf16_product *p) {
   if (pairs && (p->sum || p->k <= PEN_PAIR_DEPTH)) {
     pairs(&(struct pen_product){.left = p->left,
                                 .right = p->right,
@@ -156,59 +155,59 @@ static void multiply(struct bf16_product *p) {
 void pen_linear_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      start(call, (struct pen_factor){call->operand[0], s.in, 0},
-            (struct pen_factor){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
+      product_of(call, (struct pen_factor){call->operand[0], s.in, 0},
+                 (struct pen_factor){call->operand[1], s.in, 1}, s.rows, s.out, s.in);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
-  multiply(&p);
+  multiply_bf16(&p);
 }
 
 /* dx[rows,in] = dy[rows,out] w[out,in] + a */
 void pen_linear_dx_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      start(call, (struct pen_factor){call->operand[0], s.out, 0},
-            (struct pen_factor){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
+      product_of(call, (struct pen_factor){call->operand[0], s.out, 0},
+                 (struct pen_factor){call->operand[1], s.in, 0}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
-  multiply(&p);
+  multiply_bf16(&p);
 }
 
 /* dw[out,in] += dy[rows,out]^T x[rows,in] */
 void pen_linear_dw_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      start(call, (struct pen_factor){call->operand[0], s.out, 1},
-            (struct pen_factor){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
+      product_of(call, (struct pen_factor){call->operand[0], s.out, 1},
+                 (struct pen_factor){call->operand[1], s.in, 0}, s.out, s.in, s.rows);
   p.sum = call->operand[2];
-  multiply(&p);
+  multiply_bf16(&p);
 }
 
 /* y[rows,out] = x[rows,in] w[in,out] + (a + bias) */
 void pen_affine_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      start(call, (struct pen_factor){call->operand[0], s.in, 0},
-            (struct pen_factor){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
+      product_of(call, (struct pen_factor){call->operand[0], s.in, 0},
+                 (struct pen_factor){call->operand[1], s.out, 0}, s.rows, s.out, s.in);
   p.rounded.bias = call->operand[2], p.rounded.addend = call->operand[3],
   p.rounded.result = call->operand[4];
-  multiply(&p);
+  multiply_bf16(&p);
 }
 
 /* dx[rows,in] = dy[rows,out] w[in,out]^T + a */
 void pen_affine_dx_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      start(call, (struct pen_factor){call->operand[0], s.out, 0},
-            (struct pen_factor){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
+      product_of(call, (struct pen_factor){call->operand[0], s.out, 0},
+                 (struct pen_factor){call->operand[1], s.out, 1}, s.rows, s.in, s.out);
   p.rounded.addend = call->operand[2], p.rounded.result = call->operand[3];
-  multiply(&p);
+  multiply_bf16(&p);
 }
 
 /* dw[in,out] += x[rows,in]^T dy[rows,out] */
 void pen_affine_dw_bf16(const struct pen_call *call) {
   const struct pen_product_dims s = pen_product_dims(call);
   struct bf16_product p =
-      start(call, (struct pen_factor){call->operand[1], s.in, 1},
-            (struct pen_factor){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
+      product_of(call, (struct pen_factor){call->operand[1], s.in, 1},
+                 (struct pen_factor){call->operand[0], s.out, 0}, s.in, s.out, s.rows);
   p.sum = call->operand[2];
-  multiply(&p);
+  multiply_bf16(&p);
 }

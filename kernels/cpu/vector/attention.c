@@ -1,22 +1,22 @@
-/* attention.c: ATTENTION: causal, grouped-query, by blocks, softmax kept up as it goes (Dao et al.
- * 2022; Milakov 2018).
+/* attention.c: ATTENTION: causal, grouped-query, by blocks, with an online softmax (Milakov 2018;
+ * Dao et al. 2022).
  *
- * Work goes by sequence, by key-value head, by query head of its group, by block of QUERY_BLOCK
- * queries, by block of KEY_BLOCK keys. A block is three steps: scores = q k^T in tiles; each row of
- * scores becomes 2^(score - row's maximum), and the row's sum and the output so far are scaled down
- * when the maximum has grown; output += those powers times v, in tiles. Tiles past the diagonal are
- * skipped, those on it masked; likewise at the other end, where the query's document starts. The
- * queries are copied with a factor that makes 2 the base of the exponentials: a power of two is
- * half the work of one of e.
+ * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
+ * KEY_BLOCK keys. A pair of blocks takes three steps: scores = q k^T in tiles; each row of scores
+ * becomes 2^(score - maximum of the row), and when the maximum grows, the row's sum and output are
+ * scaled down; output += powers v, in tiles. Tiles after the diagonal, and before the document of
+ * the queries, are skipped; those on the boundary are masked. Queries are copied with the factor
+ * log2(e)/sqrt(head_dim), since a power of two costs half as much as one of e.
  *
- * By pairs of bf16 (tile.h) queries stay as they are, and scores get the factor; powers are rounded
- * to bf16 for their product with v, and summed up before: as in kernels/cuda/attention_bf16.cu.
+ * With pairs of bf16 (tile.h) queries are copied unchanged and scores are multiplied by the factor;
+ * powers are summed in f32 and then rounded to bf16, as in kernels/cuda/attention_bf16.cu.
  *
- *   workspace  keys   [padded/PANEL][steps of head_dim][PANEL]   transposed, once a key-value head
+ *   workspace  keys   [padded/PANEL][steps of head_dim][PANEL]   transposed, for a key-value head
  *              values [steps of padded][stride]
- *              query  [QUERY_BLOCK][stride of steps]             floats: times
- * log2(e)/sqrt(head_dim) output [QUERY_BLOCK][stride] scores [QUERY_BLOCK][KEY_BLOCK + LINE] then
- * the powers, from a row's start on
+ *              query  [QUERY_BLOCK][stride of steps]             f32: times the factor
+ *              output [QUERY_BLOCK][stride]
+ *              scores [QUERY_BLOCK][KEY_BLOCK + LINE]            then the powers, from the row's
+ * start
  */
 #include <math.h>
 
@@ -35,11 +35,11 @@ _Static_assert(NUMBERS == 1 || LANES % ROWS == 0,
 
 struct attention_block {
   const element *keys, *values;
-  const int32_t *starts; /* of the sequence's tokens; null: one document */
+  const int32_t *starts; /* the starts of the sequence; null: one document */
   element *query;
   float *output, *scores;
-  float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* of the keys so far, by query */
-  float factor;                              /* of scores of pairs: log2(e)/sqrt(head_dim) */
+  float most[QUERY_BLOCK], sum[QUERY_BLOCK]; /* over the keys so far, by query */
+  float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
   size_t head_dim, stride, query_stride;
   size_t first_query, query_count;
   struct ahead next_query, own_output;
@@ -47,23 +47,23 @@ struct attention_block {
 
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 
-/* How many keys of the block that starts at `first` the query may see. */
+/* How many keys of the block that starts at `first` are not after the query. */
 static size_t visible(size_t query, size_t first) {
   return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
 }
 
-/* Where the document of a row's query starts, which rises from row to row. */
+/* The start of the document of a row's query; it rises from row to row. */
 static size_t start_of(const struct attention_block *b, size_t row) {
   return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
 }
 
-/* How many keys at the head of the block that starts at `first` stand before the row's document. */
+/* How many keys of the block that starts at `first` are before the row's document. */
 static size_t hidden(const struct attention_block *b, size_t row, size_t first) {
   const size_t start = start_of(b, row);
   return start < first ? 0 : least(start - first, KEY_BLOCK);
 }
 
-static void score(const struct attention_block *b, size_t first_key) {
+static void compute_scores(const struct attention_block *b, size_t first_key) {
   static const float no_offset[ROWS];
   const size_t end = visible(b->first_query + b->query_count - 1, first_key),
                steps = steps_of(b->head_dim);
@@ -75,12 +75,12 @@ static void score(const struct attention_block *b, size_t first_key) {
                 no_offset);
 }
 
-/* `many` vectors of scores s become powers p = 2^(factor (s - most)), where `shift` is factor times
- * most; returns sum plus what they are before they are rounded. hide() clears powers of keys that
- * are not seen, where -infinity for a score has not. */
+/* `many` vectors of scores s become powers p = 2^(factor (s - maximum)); shift = factor * maximum.
+ * Returns sum plus the powers before they are rounded. clear_hidden() clears powers of hidden keys
+ * whose score is not -infinity. */
 #ifdef TILE_PAIRS
-inline_always vf soften_vectors(bf16 *p, const float *s, size_t many, float factor, float shift,
-                                vf sum) {
+inline_always vf exponentiate_vectors(bf16 *p, const float *s, size_t many, float factor,
+                                      float shift, vf sum) {
   vf x[POWERS];
   UNROLL
   for (size_t i = 0; i < many; i++)
@@ -93,13 +93,14 @@ inline_always vf soften_vectors(bf16 *p, const float *s, size_t many, float fact
   return sum;
 }
 
-inline_always void hide(bf16 *p, size_t begin, size_t from, size_t count, size_t end) {
-  (void)count, (void)end; /* in one vector: a tile's queries start at a multiple of ROWS */
+inline_always void clear_hidden(bf16 *p, size_t begin, size_t from, size_t count, size_t end) {
+  (void)count,
+      (void)end; /* in one vector, because the queries of a tile start at a multiple of ROWS */
   for (size_t j = begin; j + LANES <= from; j += LANES) store(p + j, splat(0.0f));
 }
 #else
-inline_always vf soften_vectors(float *p, const float *s, size_t many, float factor, float shift,
-                                vf sum) {
+inline_always vf exponentiate_vectors(float *p, const float *s, size_t many, float factor,
+                                      float shift, vf sum) {
   vf x[POWERS];
   (void)factor; /* 1 */
   UNROLL
@@ -113,27 +114,27 @@ inline_always vf soften_vectors(float *p, const float *s, size_t many, float fac
   return sum;
 }
 
-inline_always void hide(float *p, size_t begin, size_t from, size_t count, size_t end) {
+inline_always void clear_hidden(float *p, size_t begin, size_t from, size_t count, size_t end) {
   mask(p, begin, from, count, end, 0.0f);
 }
 #endif
 
-/* One row of scores, from `begin` to `end`: those from `from` to `count` count, the others become
+/* One row of scores from `begin` to `end`: those from `from` to `count` become powers, the others
  * 0. */
-static void soften(struct attention_block *b, size_t row, size_t begin, size_t from, size_t count,
-                   size_t end) {
+static void online_softmax_row(struct attention_block *b, size_t row, size_t begin, size_t from,
+                               size_t count, size_t end) {
   float *s = b->scores + row * SCORE_STRIDE;
-  number *p = (number *)s; /* written no further than s has been read */
+  number *p = (number *)s; /* p is never written before s is read there */
   size_t j = from / LANES * LANES;
   mask(s, j, from, count, count, -INFINITY);
   vf high = splat(b->most[row]), sum = {0};
   for (size_t i = j; i < count; i += LANES) high = maximum(load(s + i), high);
   const float most = lanes_maximum(high), shift = most * b->factor;
   for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
-    sum = soften_vectors(p + j, s + j, POWERS, b->factor, shift, sum);
-  for (; j < count; j += LANES) sum = soften_vectors(p + j, s + j, 1, b->factor, shift, sum);
-  hide(p, begin, from, count, end);
-  if (b->sum[row] != 0) { /* 0: the first keys, nothing to shrink yet */
+    sum = exponentiate_vectors(p + j, s + j, POWERS, b->factor, shift, sum);
+  for (; j < count; j += LANES) sum = exponentiate_vectors(p + j, s + j, 1, b->factor, shift, sum);
+  clear_hidden(p, begin, from, count, end);
+  if (b->sum[row] != 0) { /* 0: these are the first keys */
     const float shrink = exp2f((b->most[row] - most) * b->factor);
     b->sum[row] *= shrink;
     for (size_t i = 0; i < b->stride; i += LANES)
@@ -143,8 +144,8 @@ static void soften(struct attention_block *b, size_t row, size_t begin, size_t f
   b->sum[row] += lanes_sum(sum);
 }
 
-static void work(struct attention_block *b, size_t first_key) {
-  score(b, first_key);
+static void attend_key_block(struct attention_block *b, size_t first_key) {
+  compute_scores(b, first_key);
   for (size_t r = 0; r < b->query_count; r += ROWS) {
     const size_t last = least(r + ROWS, b->query_count) - 1;
     const size_t end = visible(b->first_query + last, first_key),
@@ -153,7 +154,7 @@ static void work(struct attention_block *b, size_t first_key) {
       const size_t count = visible(b->first_query + row, first_key),
                    from = hidden(b, row, first_key);
       if (from < count)
-        soften(b, row, begin, from, count, end);
+        online_softmax_row(b, row, begin, from, count, end);
       else
         memset((number *)(b->scores + row * SCORE_STRIDE) + begin, 0,
                (end - begin) * sizeof(number));
@@ -165,7 +166,7 @@ static void work(struct attention_block *b, size_t first_key) {
       const size_t begin = hidden(b, r, first_key) / LANES * LANES;
       if (first_key + KEY_BLOCK > b->first_query) {
         const size_t step = (c / PANEL * QUERY_BLOCK + r) / ROWS;
-        ask_ahead(&b->next_query, step), ask_ahead(&b->own_output, step);
+        prefetch_ahead(&b->next_query, step), prefetch_ahead(&b->own_output, step);
       }
       if (begin < end)
         product_add(b->output + r * b->stride + c, b->stride, steps_of(end - begin),
@@ -174,7 +175,8 @@ static void work(struct attention_block *b, size_t first_key) {
     }
 }
 
-static void begin(struct attention_block *b, const stored *q, size_t q_row, size_t query_count) {
+static void load_queries(struct attention_block *b, const stored *q, size_t q_row,
+                         size_t query_count) {
   b->query_count = query_count;
   copy_rows(b->query, q, q_row, query_count, QUERY_BLOCK, b->head_dim,
             (float)(M_LOG2E / sqrt((double)b->head_dim)));
@@ -182,7 +184,7 @@ static void begin(struct attention_block *b, const stored *q, size_t q_row, size
   for (size_t r = 0; r < QUERY_BLOCK; r++) b->most[r] = -INFINITY, b->sum[r] = 0;
 }
 
-static void finish(const struct attention_block *b, stored *o, size_t o_row, float *lse) {
+static void write_output(const struct attention_block *b, stored *o, size_t o_row, float *lse) {
   for (size_t r = 0; r < b->query_count; r++) {
     const float factor = 1.0f / b->sum[r];
     for (size_t i = 0; i < b->head_dim; i += LANES)
@@ -206,12 +208,12 @@ void PEN_NAME(attention)(const struct pen_call *call) {
       .stride = copy_stride(head_dim),
       .query_stride = copy_stride(steps_of(head_dim)),
       .factor = NUMBERS == 1 ? 1.0f : (float)(M_LOG2E / sqrt((double)head_dim))};
-  element *keys = take(&space, padded * steps_of(head_dim)),
-          *values = take(&space, steps_of(padded) * b.stride);
+  element *keys = allocate_lines(&space, padded * steps_of(head_dim)),
+          *values = allocate_lines(&space, steps_of(padded) * b.stride);
   b.keys = keys, b.values = values;
-  b.query = take(&space, QUERY_BLOCK * b.query_stride);
-  b.output = take(&space, QUERY_BLOCK * b.stride);
-  b.scores = take(&space, QUERY_BLOCK * SCORE_STRIDE);
+  b.query = allocate_lines(&space, QUERY_BLOCK * b.query_stride);
+  b.output = allocate_lines(&space, QUERY_BLOCK * b.stride);
+  b.scores = allocate_lines(&space, QUERY_BLOCK * SCORE_STRIDE);
   for (size_t i = 0; i < batch * heads; i++) {
     const size_t row = i / heads * sequence, head = i % heads;
     if (head % group == 0) {
@@ -222,15 +224,15 @@ void PEN_NAME(attention)(const struct pen_call *call) {
     b.starts = starts ? starts + row : NULL;
     for (b.first_query = 0; b.first_query < sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * head_dim;
-      begin(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
+      load_queries(&b, q + at, q_row, least(QUERY_BLOCK, sequence - b.first_query));
       const struct next_block next =
           block_after(QUERY_BLOCK, at, b.first_query, sequence, head, heads, head_dim);
       b.next_query = (struct ahead){q + next.at, q_row, next.rows, head_dim};
       b.own_output = (struct ahead){o + at, q_row, b.query_count, head_dim};
       for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK;
            key < b.first_query + b.query_count; key += KEY_BLOCK)
-        work(&b, key);
-      finish(&b, o + at, q_row, lse + i * sequence + b.first_query);
+        attend_key_block(&b, key);
+      write_output(&b, o + at, q_row, lse + i * sequence + b.first_query);
     }
   }
 }

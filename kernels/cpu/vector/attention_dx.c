@@ -1,25 +1,26 @@
-/* attention_dx.c: ATTENTION_DX: the gradient of ATTENTION, probabilities made again block by block
+/* attention_dx.c: ATTENTION_DX: the gradient of ATTENTION, with probabilities recomputed by blocks
  * from lse (Dao et al. 2022).
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
  *     dv += p^T do,   ds = p (do v^T - delta)/sqrt(head_dim),   dq = ds k,   dk += ds^T q.
- * Work goes by sequence, key-value head, query head of its group, block of QUERY_BLOCK queries,
- * block of KEY_BLOCK keys. dq of a block of queries is whole after its last key, dk and dv after
- * the group's last query; only then are they written, so that they may lie on q, k and v, which
- * have been copied before. As in attention.c, powers have the base 2.
+ * Loops: sequence, key-value head, query head of its group, block of QUERY_BLOCK queries, block of
+ * KEY_BLOCK keys. dq of a block of queries is complete after its last key, dk and dv after the last
+ * query of the group; they are written then, so that they may be q, k and v, which were copied
+ * before. As in attention.c, exponentials have base 2.
  *
- * By pairs of bf16 (tile.h) p and ds are made tile by tile in registers, and rounded to bf16 for
- * their products: as in kernels/cuda/attention_dx_bf16.cu. p^T and ds^T take pairs of queries, ds
- * pairs of keys.
+ * With pairs of bf16 (tile.h) p and ds are computed tile by tile in registers and rounded to bf16
+ * for their products, as in kernels/cuda/attention_dx_bf16.cu. p^T and ds^T take pairs of queries,
+ * ds pairs of keys.
  *
- *   workspace  keys, values             [padded/PANEL][steps of head_dim][PANEL]   transposed, once
- * a key-value head key_steps                [steps of padded][stride]                  of dq = ds k
- *              dk, dv                   [padded][stride]
- *              query, dout              [QUERY_BLOCK][stride of steps]             floats: query
- * times log2(e)/sqrt(head_dim) query_steps, dout_steps  [steps of QUERY_BLOCK][stride] floats:
- * query and dout themselves dq                       [QUERY_BLOCK][stride] chance, slope [steps of
- * QUERY_BLOCK][KEY_BLOCK + LINE]   p and ds slope_rows               [QUERY_BLOCK][steps of
- * KEY_BLOCK + LINE]   floats: slope itself
+ *   workspace  keys, values            [padded/PANEL][steps of head_dim][PANEL]   transposed
+ *              key_steps               [steps of padded][stride]                  for dq = ds k
+ *              dk, dv                  [padded][stride]
+ *              query, dout             [QUERY_BLOCK][stride of steps]   f32: query has the factor
+ *                                                                       log2(e)/sqrt(head_dim)
+ *              query_steps, dout_steps [steps of QUERY_BLOCK][stride]   f32: the same as query,
+ * dout dq                      [QUERY_BLOCK][stride] chance, slope           [steps of
+ * QUERY_BLOCK][KEY_BLOCK + LINE]   p and ds slope_rows              [QUERY_BLOCK][steps of
+ * KEY_BLOCK + LINE]   f32: same as slope
  */
 #include <math.h>
 
@@ -32,7 +33,7 @@ enum {
   KEY_BLOCK = 96,
   CHANCE_STRIDE = KEY_BLOCK + LINE,
   SLOPE_STRIDE = NUMBERS == 1 ? CHANCE_STRIDE : KEY_BLOCK / NUMBERS,
-  NEXT = 4, /* operands of a block of queries: q, do, o of the one that follows, dq of this one */
+  NEXT = 4, /* operands of a block of queries: q, do, o of the next block, dq of this one */
 };
 _Static_assert(QUERY_BLOCK % ROWS == 0 && KEY_BLOCK % PANEL == 0 && KEY_BLOCK % ROWS == 0,
                "blocks are whole tiles");
@@ -41,10 +42,10 @@ struct attention_dx_block {
   element *keys, *values, *key_steps, *query, *dout, *query_steps, *dout_steps, *chance, *slope,
       *slope_rows;
   float *dk, *dv, *dq;
-  const int32_t *starts; /* of the sequence's tokens; null: one document */
+  const int32_t *starts; /* the starts of the sequence; null: one document */
   float lse[QUERY_BLOCK], delta[QUERY_BLOCK];
   float scale, dk_scale;
-  float factor; /* of scores of pairs: log2(e)/sqrt(head_dim) */
+  float factor; /* with pairs: the factor of scores, log2(e)/sqrt(head_dim) */
   size_t sequence, padded, head_dim, stride, query_stride;
   size_t first_query, query_count;
   struct ahead next[NEXT];
@@ -56,12 +57,12 @@ static size_t visible(size_t query, size_t first) {
   return query < first ? 0 : least(query - first + 1, KEY_BLOCK);
 }
 
-/* Where the document of a row's query starts, which rises from row to row. */
+/* The start of the document of a row's query; it rises from row to row. */
 static size_t start_of(const struct attention_dx_block *b, size_t row) {
   return b->starts ? (size_t)b->starts[b->first_query + row] : 0;
 }
 
-/* How many keys at the head of the block that starts at `first` stand before the row's document. */
+/* How many keys of the block that starts at `first` are before the row's document. */
 static size_t hidden(const struct attention_dx_block *b, size_t row, size_t first) {
   const size_t start = start_of(b, row);
   return start < first ? 0 : least(start - first, KEY_BLOCK);
@@ -73,7 +74,7 @@ _Static_assert(VECTORS == 1 && PANEL % ROWS == 0 && ROWS % NUMBERS == 0,
 
 typedef uint16_t halves __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
-/* Two vectors rounded to bf16, side by side; and, in words, the pairs of them both. */
+/* Two vectors rounded to bf16, one after the other; paired(): interleaved. */
 inline_always halves rounded(vf first, vf second) {
 #ifdef PEN_PAIRS
   return (halves)_mm512_cvtne2ps_pbh((__m512)second, (__m512)first);
@@ -90,7 +91,7 @@ inline_always vu paired(halves v) {
                                      8, 24, 9, 25, 10, 26, 11, 27, 12, 28, 13, 29, 14, 30, 15, 31);
 }
 
-/* Which of PANEL keys from j on the query sees; it may be one past the last. */
+/* Which of PANEL keys from j on the query sees; the row may be after the last query. */
 inline_always vi seen_keys(const struct attention_dx_block *b, size_t row, size_t first_key,
                            size_t j) {
   const vi key = lane_numbers() + (int32_t)j;
@@ -100,7 +101,7 @@ inline_always vi seen_keys(const struct attention_dx_block *b, size_t row, size_
   return (key >= from) & (key < count);
 }
 
-/* p and ds of a tile, of queries from row r on and keys from j on, made in registers. Not `whole`:
+/* p and ds of a tile, of queries from row r on and keys from j on, in registers. Unless `whole`,
  * they become 0 where a query does not see a key. */
 TILE_FUNCTION void make_tile(const struct attention_dx_block *b, size_t r, size_t first_key,
                              size_t j, int whole) {
@@ -132,7 +133,7 @@ TILE_FUNCTION void make_tile(const struct attention_dx_block *b, size_t r, size_
   }
 }
 
-/* p and ds, for the tiles that reach below the diagonal and into the queries' documents */
+/* p and ds of the tiles that reach below the diagonal and into the queries' documents */
 static void make_chances(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
@@ -146,9 +147,9 @@ static void make_chances(const struct attention_dx_block *b, size_t first_key) {
     }
 }
 #else
-/* chance = q k^T (scaled) less lse, slope = do v^T less delta, for the tiles that reach below the
+/* chance = q k^T (scaled) - lse, slope = do v^T - delta, for the tiles that reach below the
  * diagonal and into the queries' documents */
-static void score(const struct attention_dx_block *b, size_t first_key) {
+static void compute_scores(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t j = 0; j < end; j += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
@@ -163,7 +164,7 @@ static void score(const struct attention_dx_block *b, size_t first_key) {
 }
 
 /* `many` vectors: chance becomes p, slope becomes ds. */
-inline_always void soften_vectors(float *p, float *ds, size_t many) {
+inline_always void exponentiate_vectors(float *p, float *ds, size_t many) {
   vf x[POWERS];
   UNROLL
   for (size_t i = 0; i < many; i++) x[i] = load(p + i * LANES);
@@ -175,28 +176,28 @@ inline_always void soften_vectors(float *p, float *ds, size_t many) {
   }
 }
 
-/* One row of both, without the factor that dq and dk get at the end. Before `from`, and past
- * `count` as far as a tile may reach, they become 0. */
-static void soften(const struct attention_dx_block *b, size_t row, size_t from, size_t count) {
+/* One row of both, without the factor that is applied to dq and dk at the end. They become 0 before
+ * `from`, and after `count` as far as a tile reaches. */
+static void exponentiate_row(const struct attention_dx_block *b, size_t row, size_t from,
+                             size_t count) {
   float *p = b->chance + row * CHANCE_STRIDE, *ds = b->slope + row * CHANCE_STRIDE;
   const size_t end = least(count + ROWS - 1, KEY_BLOCK);
   size_t j = from / LANES * LANES;
   for (; j + (POWERS - 1) * LANES < count; j += POWERS * LANES)
-    soften_vectors(p + j, ds + j, POWERS);
-  for (; j < count; j += LANES) soften_vectors(p + j, ds + j, 1);
+    exponentiate_vectors(p + j, ds + j, POWERS);
+  for (; j < count; j += LANES) exponentiate_vectors(p + j, ds + j, 1);
   mask(p, 0, from, count, end, 0.0f);
   mask(ds, 0, from, count, end, 0.0f);
 }
 
 static void make_chances(const struct attention_dx_block *b, size_t first_key) {
-  score(b, first_key);
+  compute_scores(b, first_key);
   for (size_t r = 0; r < b->query_count; r++)
-    soften(b, r, hidden(b, r, first_key), visible(b->first_query + r, first_key));
+    exponentiate_row(b, r, hidden(b, r, first_key), visible(b->first_query + r, first_key));
 }
 #endif
 
-/* dq += ds k, by query tiles; a tile starts at the first key that one of its queries sees, and
- * stops at the last. */
+/* dq += ds k, by query tiles, from the first key that a query of the tile sees to the last. */
 static void add_dq(const struct attention_dx_block *b, size_t first_key) {
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t r = 0; r < b->query_count; r += ROWS) {
@@ -209,14 +210,14 @@ static void add_dq(const struct attention_dx_block *b, size_t first_key) {
     }
 }
 
-/* dv += p^T do, dk += ds^T q, by key tiles; a tile starts at the first query that sees one of its
- * keys, and stops at the last. */
+/* dv += p^T do, dk += ds^T q, by key tiles, from the first query that sees a key of the tile to the
+ * last. */
 static void add_dk_dv(const struct attention_dx_block *b, size_t first_key) {
   const size_t end = visible(b->first_query + b->query_count - 1, first_key);
   for (size_t c = 0; c < b->head_dim; c += PANEL)
     for (size_t j = 0; j < end; j += ROWS) {
       if (first_key + KEY_BLOCK > b->first_query)
-        for (size_t i = 0; i < NEXT; i++) ask_ahead(&b->next[i], (c / PANEL * end + j) / ROWS);
+        for (size_t i = 0; i < NEXT; i++) prefetch_ahead(&b->next[i], (c / PANEL * end + j) / ROWS);
       const size_t key = first_key + j, to = key * b->stride + c;
       const size_t skip = key > b->first_query ? key - b->first_query : 0;
       size_t past = b->query_count;
@@ -230,15 +231,15 @@ static void add_dk_dv(const struct attention_dx_block *b, size_t first_key) {
     }
 }
 
-static void work(const struct attention_dx_block *b, size_t first_key) {
+static void differentiate_key_block(const struct attention_dx_block *b, size_t first_key) {
   make_chances(b, first_key);
   add_dq(b, first_key);
   add_dk_dv(b, first_key);
 }
 
-/* Copies a block of queries in, with their do; delta = sum of do o. */
-static void begin(struct attention_dx_block *b, const stored *q, const stored *dout,
-                  const stored *o, const float *lse, size_t row) {
+/* Copies a block of queries and their do; delta = sum of do o. */
+static void load_queries(struct attention_dx_block *b, const stored *q, const stored *dout,
+                         const stored *o, const float *lse, size_t row) {
   copy_rows(b->query, q, row, b->query_count, QUERY_BLOCK, b->head_dim,
             (float)(M_LOG2E / sqrt((double)b->head_dim)));
   copy_rows(b->dout, dout, row, b->query_count, QUERY_BLOCK, b->head_dim, 1.0f);
@@ -257,7 +258,7 @@ static void begin(struct attention_dx_block *b, const stored *q, const stored *d
   }
 }
 
-/* The way back from copies: to[r to_row ..] = from[r stride ..] times factor. */
+/* Writes a copy back: to[r to_row ..] = from[r stride ..] times factor. */
 static void write_rows(stored *to, size_t to_row, const float *from, size_t rows, size_t width,
                        float factor) {
   for (size_t r = 0; r < rows; r++)
@@ -265,9 +266,9 @@ static void write_rows(stored *to, size_t to_row, const float *from, size_t rows
       store_n(to + r * to_row + i, load(from + r * copy_stride(width) + i) * factor, width - i);
 }
 
-/* Copies one key-value head in and clears its sums. */
-static void begin_head(const struct attention_dx_block *b, const stored *k, const stored *v,
-                       size_t row) {
+/* Copies a key-value head and clears its sums. */
+static void load_head(const struct attention_dx_block *b, const stored *k, const stored *v,
+                      size_t row) {
   copy_panels(b->keys, k, row, b->sequence, b->padded, b->head_dim);
   copy_panels(b->values, v, row, b->sequence, b->padded, b->head_dim);
   copy_steps(b->key_steps, k, row, b->sequence, b->sequence, b->head_dim);
@@ -275,7 +276,7 @@ static void begin_head(const struct attention_dx_block *b, const stored *k, cons
   memset(b->dv, 0, b->padded * b->stride * sizeof(float));
 }
 
-static struct attention_dx_block lay_out(const struct pen_call *call) {
+static struct attention_dx_block divide_workspace(const struct pen_call *call) {
   const size_t sequence = (size_t)call->dim[1], head_dim = (size_t)call->dim[4];
   struct attention_dx_block b = {.sequence = sequence,
                                  .head_dim = head_dim,
@@ -284,21 +285,22 @@ static struct attention_dx_block lay_out(const struct pen_call *call) {
                                  .padded = round_up(sequence, KEY_BLOCK),
                                  .scale = (float)(1 / sqrt((double)head_dim))};
   b.factor = (float)(M_LOG2E / sqrt((double)head_dim));
-  b.dk_scale = NUMBERS == 1 ? (float)M_LN2
-                            : b.scale; /* the other factors of floats are in the copied query */
+  b.dk_scale =
+      NUMBERS == 1 ? (float)M_LN2 : b.scale; /* with f32, the copied query has the other factors */
   float *space = call->workspace;
-  b.keys = take(&space, b.padded * steps_of(head_dim)),
-  b.values = take(&space, b.padded * steps_of(head_dim));
-  b.key_steps = take(&space, steps_of(b.padded) * b.stride);
-  b.dk = take(&space, b.padded * b.stride), b.dv = take(&space, b.padded * b.stride);
-  b.query = take(&space, QUERY_BLOCK * b.query_stride),
-  b.dout = take(&space, QUERY_BLOCK * b.query_stride);
-  b.dq = take(&space, QUERY_BLOCK * b.stride);
-  b.chance = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE),
-  b.slope = take(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE);
-  b.query_steps = NUMBERS == 1 ? b.query : take(&space, steps_of(QUERY_BLOCK) * b.stride);
-  b.dout_steps = NUMBERS == 1 ? b.dout : take(&space, steps_of(QUERY_BLOCK) * b.stride);
-  b.slope_rows = NUMBERS == 1 ? b.slope : take(&space, QUERY_BLOCK * SLOPE_STRIDE);
+  b.keys = allocate_lines(&space, b.padded * steps_of(head_dim)),
+  b.values = allocate_lines(&space, b.padded * steps_of(head_dim));
+  b.key_steps = allocate_lines(&space, steps_of(b.padded) * b.stride);
+  b.dk = allocate_lines(&space, b.padded * b.stride),
+  b.dv = allocate_lines(&space, b.padded * b.stride);
+  b.query = allocate_lines(&space, QUERY_BLOCK * b.query_stride),
+  b.dout = allocate_lines(&space, QUERY_BLOCK * b.query_stride);
+  b.dq = allocate_lines(&space, QUERY_BLOCK * b.stride);
+  b.chance = allocate_lines(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE),
+  b.slope = allocate_lines(&space, steps_of(QUERY_BLOCK) * CHANCE_STRIDE);
+  b.query_steps = NUMBERS == 1 ? b.query : allocate_lines(&space, steps_of(QUERY_BLOCK) * b.stride);
+  b.dout_steps = NUMBERS == 1 ? b.dout : allocate_lines(&space, steps_of(QUERY_BLOCK) * b.stride);
+  b.slope_rows = NUMBERS == 1 ? b.slope : allocate_lines(&space, QUERY_BLOCK * SLOPE_STRIDE);
   return b;
 }
 
@@ -310,17 +312,17 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
   const float *lse = call->operand[5];
   const int32_t *starts = call->operand[6];
   stored *dq = call->operand[7], *dk = call->operand[8], *dv = call->operand[9];
-  struct attention_dx_block b = lay_out(call);
+  struct attention_dx_block b = divide_workspace(call);
   const size_t q_row = heads * b.head_dim, k_row = kv_heads * b.head_dim, group = heads / kv_heads;
   for (size_t i = 0; i < batch * heads; i++) {
     const size_t row = i / heads * b.sequence, head = i % heads;
     const size_t k_at = row * k_row + head / group * b.head_dim;
-    if (head % group == 0) begin_head(&b, k + k_at, v + k_at, k_row);
+    if (head % group == 0) load_head(&b, k + k_at, v + k_at, k_row);
     b.starts = starts ? starts + row : NULL;
     for (b.first_query = 0; b.first_query < b.sequence; b.first_query += QUERY_BLOCK) {
       const size_t at = (row + b.first_query) * q_row + head * b.head_dim;
       b.query_count = least(QUERY_BLOCK, b.sequence - b.first_query);
-      begin(&b, q + at, dout + at, o + at, lse + i * b.sequence + b.first_query, q_row);
+      load_queries(&b, q + at, dout + at, o + at, lse + i * b.sequence + b.first_query, q_row);
       const struct next_block next =
           block_after(QUERY_BLOCK, at, b.first_query, b.sequence, head, heads, b.head_dim);
       const stored *const soon[] = {q, dout, o};
@@ -329,7 +331,7 @@ void PEN_NAME(attention_dx)(const struct pen_call *call) {
       b.next[NEXT - 1] = (struct ahead){dq + at, q_row, b.query_count, b.head_dim};
       for (size_t key = start_of(&b, 0) / KEY_BLOCK * KEY_BLOCK;
            key < b.first_query + b.query_count; key += KEY_BLOCK)
-        work(&b, key);
+        differentiate_key_block(&b, key);
       write_rows(dq + at, q_row, b.dq, b.query_count, b.head_dim, b.scale);
     }
     if (head % group == group - 1) {

@@ -1,4 +1,4 @@
-/* table.c: the functions of one instruction set and dtype, gathered. */
+/* dispatch.c: lists the functions of one instruction set and dtype. */
 #include "kernels/cpu/vector/isa.h"
 
 #define PEN_ENTRY(kind, name) [PEN_OP_##kind] = PEN_NAME(name),

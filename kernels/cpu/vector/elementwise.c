@@ -1,6 +1,5 @@
-/* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH and their gradients: one pass, element by
- * element. An output may lie on the input that ops.def names: each step loads all it needs before
- * it stores. */
+/* elementwise.c: SCALE, ADD, SWIGLU, GELU, GELU_TANH and their gradients, element by element. An
+ * output may be the input that ops.def names: each step loads all its inputs before it stores. */
 #include "kernels/cpu/vector/functions.h"
 #include "kernels/cpu/vector/isa.h"
 
@@ -65,11 +64,10 @@ void PEN_NAME(gelu_dx)(const struct pen_call *call) {
   }
 }
 
-/* The greatest |x| that counts: past it GELU_TANH is 0 or x, to the last bit, and x^3 never
- * overflows. */
+/* The limit of |x|: beyond it GELU_TANH is exactly 0 or x. It keeps x^3 finite. */
 #define GELU_TANH_LIMIT 16.0f
 
-/* sigmoid(2u) and the slope of 2u, u = sqrt(2/pi) (x + 0.044715 x^3) */
+/* sigmoid(2u) and the derivative of 2u, u = sqrt(2/pi) (x + 0.044715 x^3) */
 inline_always vf gelu_tanh_gate(vf x, vf *slope) {
   x = choose(x > GELU_TANH_LIMIT, splat(GELU_TANH_LIMIT),
              choose(x < -GELU_TANH_LIMIT, splat(-GELU_TANH_LIMIT), x));

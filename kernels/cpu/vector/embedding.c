@@ -1,10 +1,10 @@
-/* embedding.c: what is added row by row: POSITION, and the gradients of tables and biases:
- * EMBEDDING_DW (the look-up itself is in tables.c), POSITION_DW, BIAS_DW. */
+/* embedding.c: POSITION, and the gradients of tables and biases: EMBEDDING_DW, POSITION_DW,
+ * BIAS_DW. EMBEDDING is in embedding_split.c. */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
-/* dtable[tokens[r]] += dy[r] in rising order of r, which fixes the bits where a token comes twice.
- * The runtime checks tokens as it reads them; one out of range adds nothing. */
+/* dtable[tokens[r]] += dy[r] in rising order of r: the order fixes the bits of a token that occurs
+ * twice. The runtime checks tokens when it reads them; a token out of range adds nothing. */
 void PEN_NAME(embedding_dw)(const struct pen_call *call) {
   const stored *dy = call->operand[0];
   const int32_t *tokens = call->operand[1];
@@ -25,7 +25,7 @@ static size_t position_of(const int32_t *starts, size_t row, size_t sequence) {
   return row % sequence - (starts ? (size_t)starts[row] : 0);
 }
 
-/* y[r] = x[r] + table[position]: rows stand sequence by sequence */
+/* y[r] = x[r] + table[position]; the rows of a sequence are adjacent */
 void PEN_NAME(position)(const struct pen_call *call) {
   const stored *x = call->operand[0];
   const float *table = call->operand[1];

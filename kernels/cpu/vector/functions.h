@@ -1,26 +1,24 @@
-/* functions.h: exponential and normal distribution on vectors, by polynomials fitted for this
- * project.
+/* functions.h: exponential and normal distribution on vectors, by polynomial approximation.
  *
  * The coefficients come from a weighted least-squares fit on Chebyshev points, reweighted until the
- * error was level (Lawson's iteration), in 40 digits. No-number inputs give no-number outputs.
- */
+ * error is level (Lawson's iteration), in 40 digits. NaN inputs give NaN. */
 #ifndef PEN_CPU_FUNCTIONS_H
 #define PEN_CPU_FUNCTIONS_H
 
 #include "kernels/cpu/vector/vector.h"
 
-/* e^(x + rest) for x <= 88 and a rest much smaller than 1, within 2 units in the last place; 0 for
- * x below -87.33, where the result would be subnormal. x + rest = n ln2 + r with |r| <= ln2/2; e^r
- * = 1 + r + r^2 q(r), q of degree 4 (relative error 3e-9); 2^n is made in the exponent. */
+/* e^(x + rest) for x <= 88 and |rest| << 1, within 2 units in the last place; 0 for x below -87.33,
+ * where the result is subnormal. x + rest = n ln2 + r with |r| <= ln2/2; e^r = 1 + r + r^2 q(r), q
+ * of degree 4 (relative error 3e-9); 2^n is added to the exponent. */
 inline_always vf exponential_of_sum(vf x, vf rest) {
   const float shifter =
-      12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits */
+      12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, in the low bits */
   vf shifted = madd(x, splat(1.44269504f), splat(shifter));
   vf n = shifted - shifter;
   vf r = madd(n, splat(-0.693359375f),
-              x); /* ln2 in two parts; the first has 9 bits, so n times it is exact */
+              x); /* ln2 in two parts; the first has 9 bits, so that n times it is exact */
   r = madd(n, splat(2.12194440e-4f), r) + rest;
-  vf r2 = r * r; /* q by pairs (Estrin), which waits less than Horner's rule */
+  vf r2 = r * r; /* q by Estrin's scheme: fewer dependent steps than Horner's */
   vf low = madd(r, splat(0.166665206f), splat(0.499999935f)),
      high = madd(r, splat(0.00836871678f), splat(0.0416683869f));
   vf q = madd(r2, madd(r2, splat(0.00138146756f), high), low);
@@ -31,15 +29,14 @@ inline_always vf exponential_of_sum(vf x, vf rest) {
 
 inline_always vf exponential(vf x) { return exponential_of_sum(x, splat(-0.0f)); }
 
-enum { POWERS = 4 }; /* at once: one alone waits for its own results most of the time */
+enum { POWERS = 4 }; /* at once, to hide latency */
 
-/* x[i] becomes 2^x[i] for x up to 127, within 2 units in the last place; for x below -125, 2^-125;
- * above, any bits. x = n + f with |f| <= 1/2; 2^f = 1 + f q(f), q of degree 4 (relative error
- * 9e-8); n is added to the exponent. Where the base may be chosen, this is less than half of
- * exponential()'s work. */
+/* x[i] = 2^x[i] for x up to 127, within 2 units in the last place; 2^-125 for x below -125;
+ * undefined above 127. x = n + f with |f| <= 1/2; 2^f = 1 + f q(f), q of degree 4 (relative error
+ * 9e-8); n is added to the exponent. It costs less than half of exponential(). */
 inline_always void powers_of_two(vf *x, size_t count) {
   const float shifter =
-      12582912.0f; /* 1.5 * 2^23: adding it leaves the nearest integer in the low bits */
+      12582912.0f; /* 1.5 * 2^23: adding it rounds to an integer, in the low bits */
   vf shifted[POWERS], y[POWERS];
 #define EACH _Pragma("GCC unroll 4") for (size_t i = 0; i < count; i++)
   EACH x[i] = maximum(splat(-125.0f), x[i]);
@@ -54,9 +51,9 @@ inline_always void powers_of_two(vf *x, size_t count) {
 #undef EACH
 }
 
-/* 2^x for x up to 127 with a relative error of 3e-6, for what is rounded to bf16 next; above, any
- * bits; 0 for x below -149, and already below -126 where that would be subnormal and the CPU has no
- * instruction for it. x = n + f with n <= x < n + 1; 2^f = 1 + f q(f), q of degree 3. */
+/* 2^x for x up to 127 with a relative error of 3e-6, for results that are rounded to bf16;
+ * undefined above 127; 0 for x below -149, or below -126 without an instruction for subnormal
+ * results. x = n + f with n <= x < n + 1; 2^f = 1 + f q(f), q of degree 3. */
 inline_always vf power_of_two_roughly(vf x) {
 #if PEN_VECTOR_BYTES == 64 && defined __AVX512DQ__
   const vf f = (vf)_mm512_reduce_ps((__m512)x, _MM_FROUND_TO_NEG_INF);
@@ -76,20 +73,19 @@ inline_always vf power_of_two_roughly(vf x) {
 #endif
 }
 
-/* 1/(1 + e^-x); the exponential is taken of -|x|, so that it cannot overflow. */
+/* 1/(1 + e^-x), computed from e^-|x|, which cannot overflow. */
 inline_always vf sigmoid(vf x) {
   vf e = exponential(-absolute(x));
   vf upper = 1.0f / (1.0f + e);
   return choose(x < 0.0f, e * upper, upper);
 }
 
-/* The standard normal's distribution Phi(x) and density phi(x), relative error below 5e-7 even far
- * down the tail. With a = |x|, t = 1/(1 + 0.35 a), u = 1 - t: Phi(-a) = e^(-a^2/2) t p(u), p of
- * degree 8 fitted to a relative error of 3.5e-8 on 0 <= a <= 13.4 (close to the form of Abramowitz
- * and Stegun 7.1.26); Phi(a) = 1 - Phi(-a). Phi(x) = (1 + erf(x/sqrt2))/2. a^2 is taken in two
- * parts, the square of a's upper 12 bits, which is exact, and what is missing: rounded, a^2/2 would
- * be off by as much as 1e-6 already at a = 5. Past a = 14 both results have reached their limits.
- */
+/* The distribution Phi(x) and density phi(x) of the standard normal, relative error below 5e-7 also
+ * in the tail. With a = |x|, t = 1/(1 + 0.35 a), u = 1 - t: Phi(-a) = e^(-a^2/2) t p(u), p of
+ * degree 8 fitted to a relative error of 3.5e-8 on 0 <= a <= 13.4 (similar to Abramowitz and
+ * Stegun 7.1.26); Phi(a) = 1 - Phi(-a). Phi(x) = (1 + erf(x/sqrt2))/2. a^2 has two parts, the exact
+ * square of a's upper 12 bits and the rest: rounded, a^2/2 would have an error of 1e-6 at a = 5.
+ * Beyond a = 14 both results are constant. */
 inline_always void normal_distribution(vf x, vf *distribution, vf *density) {
   vf a = absolute(x);
   a = choose(a > 14.0f, splat(14.0f), a);

@@ -1,11 +1,11 @@
 /* isa.h: how the sources of vector/ are compiled several times, and what each compilation offers.
  *
- * A .c file here is compiled once for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512
- * and the -m flags that go with it, and, but for F32_SOURCES of Makefile.am, once more with
- * -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h). avx512bf16, for CPUs that multiply bf16
- * themselves (-DPEN_PAIRS), differs from avx512 in these alone, and has product_pairs.c.
- * PEN_NAME(x) is x with the set's name in it, so that all of them fit into one binary; table.c
- * gathers the functions of one set in a struct, and open.c takes one of these structs at start.
+ * A .c file is compiled for each instruction set, with -DPEN_ISA=baseline, avx2 or avx512 and its
+ * -m flags, and again with -DPEN_STORED_BF16 for ops of dtype bf16 (vector.h), except F32_SOURCES
+ * of local.mk. avx512bf16, for CPUs that multiply bf16 (-DPEN_PAIRS), differs from avx512 in the
+ * bf16 kernels and has product_pairs.c. PEN_NAME(x) adds the set's name to x, so that all sets are
+ * in one binary; dispatch.c lists the functions of a set in a struct, and instruction_set.c chooses
+ * a struct at start.
  */
 #ifndef PEN_CPU_ISA_H
 #define PEN_CPU_ISA_H
@@ -13,9 +13,9 @@
 #include "kernels/cpu/cpu.h"
 
 struct pen_vector_kernels {
-  pen_kernel
-      *op[PEN_OP_COUNT]; /* null: the op is not here (matmul.c, tables.c), or has not this dtype */
-  /* From here to the last but one: null in the sets of bf16. Rows as in cpu.h. */
+  pen_kernel *
+      op[PEN_OP_COUNT]; /* null: the op is not in vector/ (open.c), or does not support the dtype */
+  /* The rest except `multiply` is null in the sets for bf16. Rows as in cpu.h. */
   void (*widen_rows)(float *to, size_t to_row, const uint16_t *from, size_t from_row, size_t rows,
                      size_t width);
   void (*narrow_rows)(uint16_t *to, size_t to_row, const float *from, size_t from_row, size_t rows,
@@ -26,7 +26,7 @@ struct pen_vector_kernels {
                      size_t count, const struct pen_adamw *settings);
   void (*sum_arrays)(float *y, const float *const *x, size_t arrays, size_t count);
   void (*normal)(float *y, size_t count, uint64_t first, const uint32_t key[2], double deviation);
-  pen_multiply *multiply; /* of bf16: by pairs, null where the instruction set has none */
+  pen_multiply *multiply; /* for bf16: by pairs; null if the instruction set has none */
 };
 
 extern const struct pen_vector_kernels pen_baseline_kernels, pen_baseline_bf16_kernels;
@@ -45,8 +45,8 @@ extern const struct pen_vector_kernels pen_avx512_kernels, pen_avx512_bf16_kerne
 #define PEN_NAME_IN(isa, name) PEN_NAME_OF(isa, name)
 #define PEN_NAME(name) PEN_NAME_IN(PEN_ISA, name)
 
-/* The functions of this instruction set: one for each op that table.c lists, and for f32 those that
- * are no ops. */
+/* The functions of this instruction set: one for each op listed, and for f32 those that are no ops.
+ */
 #define PEN_VECTOR_OPS(row)                                                                       \
   row(RMSNORM, rmsnorm) row(RMSNORM_DX, rmsnorm_dx) row(LAYERNORM, layernorm)                     \
       row(LAYERNORM_DX, layernorm_dx) row(BIAS_DW, bias_dw) row(ROPE, rope) row(ROPE_DX, rope_dx) \

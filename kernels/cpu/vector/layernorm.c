@@ -1,14 +1,13 @@
-/* layernorm.c: LAYERNORM and LAYERNORM_DX (Ba et al. 2016), a row at a time.
- * A row's sums run lane by lane, then over the lanes; the variance is that of what is left when the
- * mean is taken off, in a second pass, so that a mean much larger than the deviation costs no
- * digits. */
+/* layernorm.c: LAYERNORM and LAYERNORM_DX (Ba et al. 2016), row by row. A row is summed in lanes,
+ * then over the lanes. The variance is computed from x - mean in a second pass, so that a mean much
+ * larger than the deviation costs no precision. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
-/* x - mean; the lanes past the row's end stay 0. */
-inline_always vf centred(const stored *x, size_t n, vf mean) {
+/* x - mean; lanes after the end of the row stay 0. */
+inline_always vf centered(const stored *x, size_t n, vf mean) {
   vf v = load_n(x, n) - mean;
   if (n < LANES) {
     float kept[LANES] = {0};
@@ -27,7 +26,7 @@ static float row_mean(const stored *x, size_t width) {
 static float row_rstd(const stored *x, size_t width, float mean, double epsilon) {
   vf sum = {0};
   for (size_t i = 0; i < width; i += LANES) {
-    vf v = centred(x + i, width - i, splat(mean));
+    vf v = centered(x + i, width - i, splat(mean));
     sum = madd(v, v, sum);
   }
   return (float)(1.0 / sqrt((double)lanes_sum(sum) / (double)width + epsilon));
@@ -51,13 +50,14 @@ void PEN_NAME(layernorm)(const struct pen_call *call) {
 }
 
 /* Means over one row: of dy gain, and of dy gain n. */
-struct pulls {
+struct row_means {
   float plain, along;
 };
 
-/* Adds dy n and dy to the gradients of gain and bias on the way. */
-static struct pulls gradient_pass(const stored *dy, const stored *x, const float *gain, float mean,
-                                  float rstd, float *dgain, float *dbias, size_t width) {
+/* Returns the means of a row; adds dy n and dy to the gradients of gain and bias. */
+static struct row_means add_gain_bias_gradients(const stored *dy, const stored *x,
+                                                const float *gain, float mean, float rstd,
+                                                float *dgain, float *dbias, size_t width) {
   vf plain = {0}, along = {0};
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
@@ -68,16 +68,17 @@ static struct pulls gradient_pass(const stored *dy, const stored *x, const float
     plain += pull;
     along = madd(pull, normed, along);
   }
-  return (struct pulls){lanes_sum(plain) / (float)width, lanes_sum(along) / (float)width};
+  return (struct row_means){lanes_sum(plain) / (float)width, lanes_sum(along) / (float)width};
 }
 
-/* dx = rstd (dy gain - plain - n along) + a, a possibly in dx's place */
-static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a,
-                       float mean, float rstd, struct pulls pull, stored *dx, size_t width) {
+/* dx = rstd (dy gain - plain - n along) + a; a may be dx */
+static void layernorm_input_gradient(const stored *dy, const stored *x, const float *gain,
+                                     const stored *a, float mean, float rstd,
+                                     struct row_means means, stored *dx, size_t width) {
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
     vf normed = (load_n(x + i, n) - mean) * rstd;
-    vf d = madd(normed, splat(-pull.along), load_n(dy + i, n) * load_n(gain + i, n) - pull.plain);
+    vf d = madd(normed, splat(-means.along), load_n(dy + i, n) * load_n(gain + i, n) - means.plain);
     store_n(dx + i, madd(d, splat(rstd), a ? load_n(a + i, n) : splat(0.0f)), n);
   }
 }
@@ -92,7 +93,9 @@ void PEN_NAME(layernorm_dx)(const struct pen_call *call) {
   memset(dbias, 0, width * sizeof *dbias);
   for (size_t r = 0; r < rows; r++) {
     const size_t at = r * width;
-    struct pulls pull = gradient_pass(dy + at, x + at, gain, mean[r], rstd[r], dgain, dbias, width);
-    input_pass(dy + at, x + at, gain, a ? a + at : NULL, mean[r], rstd[r], pull, dx + at, width);
+    struct row_means means =
+        add_gain_bias_gradients(dy + at, x + at, gain, mean[r], rstd[r], dgain, dbias, width);
+    layernorm_input_gradient(dy + at, x + at, gain, a ? a + at : NULL, mean[r], rstd[r], means,
+                             dx + at, width);
   }
 }

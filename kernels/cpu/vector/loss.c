@@ -1,4 +1,4 @@
-/* loss.c: CROSS_ENTROPY and SUM_LOSS, each with its gradient. */
+/* loss.c: CROSS_ENTROPY and SUM_LOSS, with their gradients. */
 #include <math.h>
 
 #include "kernels/cpu/vector/functions.h"
@@ -6,10 +6,9 @@
 
 enum {
   SUM_BLOCK = 1024
-}; /* elements summed in f32 before they go to an f64 sum: keeps a wide vocabulary exact */
+}; /* elements summed in f32 before the sum is added to an f64: keeps a large vocabulary exact */
 
-/* The greatest of a row; a NaN may be passed over here, it comes back in the sum of exponentials.
- */
+/* The maximum of a row. It may ignore a NaN, which reappears in the sum of exponentials. */
 static float row_maximum(const stored *x, size_t count) {
   vf most[4];
   for (int k = 0; k < 4; k++) most[k] = splat(-INFINITY);
@@ -22,8 +21,8 @@ static float row_maximum(const stored *x, size_t count) {
   return result;
 }
 
-/* The sum of e^(x - shift) over at most SUM_BLOCK elements; keeps the exponentials in e, which may
- * be x, or be null. */
+/* The sum of e^(x - shift) over at most SUM_BLOCK elements; stores the exponentials in e, which may
+ * be x or null. */
 static float block_exponentials(float *e, const stored *x, size_t count, float shift) {
   vf sum[2] = {0};
   size_t i = 0;
@@ -45,14 +44,14 @@ static float block_exponentials(float *e, const stored *x, size_t count, float s
 }
 
 #ifdef PEN_STORED_BF16
-/* A bf16 is too narrow to keep an exponential in that is still to be scaled: it is made twice, and
- * rounded once. */
+/* bf16 has too few bits for an exponential that is scaled later: it is computed twice and rounded
+ * once. */
 static float *kept_exponentials(stored *dx) {
   (void)dx;
   return NULL;
 }
 
-/* dx = factor e^(x - shift), less scale at the target; dx may be x. */
+/* dx = factor e^(x - shift), minus scale at the target; dx may be x. */
 static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor,
                          size_t target, float scale) {
   const float at_target = (exponential(splat(widen(x[target])) - shift) * factor)[0] - scale;
@@ -63,7 +62,7 @@ static void gradient_row(stored *dx, const stored *x, size_t count, float shift,
 #else
 static float *kept_exponentials(stored *dx) { return dx; }
 
-/* dx, which holds e^(x - shift), times factor, less scale at the target. */
+/* dx holds e^(x - shift): multiplies it by factor and subtracts scale at the target. */
 static void gradient_row(stored *dx, const stored *x, size_t count, float shift, float factor,
                          size_t target, float scale) {
   (void)x, (void)shift;
@@ -73,10 +72,10 @@ static void gradient_row(stored *dx, const stored *x, size_t count, float shift,
 }
 #endif
 
-/* One row: returns -log softmax(x)[target]; where dx is there it gets scale (softmax - one-hot). */
+/* Returns -log softmax(x)[target] of a row; if dx is set, dx = scale (softmax - one-hot). */
 static double row_loss(const stored *x, stored *dx, size_t count, size_t target, double scale) {
   const float most = row_maximum(x, count);
-  const float wanted = widen(x[target]); /* dx may lie on x */
+  const float wanted = widen(x[target]); /* dx may be x */
   float *kept = kept_exponentials(dx);
   double sum = 0;
   for (size_t i = 0; i < count; i += SUM_BLOCK) {
@@ -87,9 +86,8 @@ static double row_loss(const stored *x, stored *dx, size_t count, size_t target,
   return log(sum) + ((double)most - (double)wanted);
 }
 
-/* The loss is a sum in f64 over rising rows, not scaled. A target neither ignored nor a token makes
- * the loss NaN: the runtime checks targets as it reads them, so it is a bug and must not pass for a
- * number. */
+/* The loss is an f64 sum over rising rows, not scaled. A target that is neither ignored nor a token
+ * makes the loss NaN: the runtime checks targets when it reads them, so that this is a bug. */
 void PEN_NAME(cross_entropy)(const struct pen_call *call) {
   const stored *logits = call->operand[0];
   const int32_t *targets = call->operand[1];
@@ -110,7 +108,8 @@ void PEN_NAME(cross_entropy)(const struct pen_call *call) {
   *loss = sum;
 }
 
-/* loss = sum of x in rising order, dx = scale; for the mlp family of tests, so not made fast. */
+/* loss = sum of x in rising order, dx = scale; used only by the mlp family of tests, so not
+ * optimized. */
 void PEN_NAME(sum_loss)(const struct pen_call *call) {
   const stored *x = call->operand[0];
   double *loss = call->operand[1];

@@ -1,15 +1,14 @@
-/* multiply.h: the inner loop that all matrix products of vector/ have in common: a tile of ROWS x
- * PANEL sums held in registers.
+/* multiply.h: the inner loop of all matrix products of vector/: a tile of ROWS x PANEL sums in
+ * registers.
  *
- * In each step a tile takes one column of the left factor, element by element, and one row of the
- * right factor, PANEL elements side by side. Its sums start from what is given and rise with the
- * step, one multiply-add each: the bits of an element do not depend on where its tile stands. Four
- * steps to a round: where a processor's thread shares its core, every instruction beside the
- * multiply-adds counts (at four steps a tile of ATTENTION makes 0.82 of the peak of multiply-adds,
- * at one step 0.73; alone on the core 0.98 and 0.96).
+ * A step takes one element of each row of the left factor and one row of PANEL elements of the
+ * right factor. A sum starts from a given value and adds one product a step, in rising order: the
+ * bits of an element do not depend on the position of its tile. The loop is unrolled by four steps:
+ * when threads share a core, each instruction that is no multiply-add costs time (with four steps a
+ * tile of ATTENTION reaches 0.82 of peak, with one 0.73; alone on the core 0.98 and 0.96).
  *
- * Who includes this says how large a tile is: TILE_ROWS and TILE_VECTORS; and with TILE_PAIRS that
- * an element is a word of two bf16, the numbers of two steps, the first in its lower half.
+ * The including file defines TILE_ROWS and TILE_VECTORS, the size of a tile; with TILE_PAIRS an
+ * element is a word of two bf16, the numbers of two steps, the first in the lower half.
  */
 #ifndef PEN_CPU_MULTIPLY_H
 #define PEN_CPU_MULTIPLY_H
@@ -20,7 +19,7 @@ enum {
   ROWS = TILE_ROWS,
   VECTORS = TILE_VECTORS,  /* in a row of a tile */
   PANEL = VECTORS * LANES, /* floats in a row of a tile */
-  BASES = (ROWS + 2) / 3,  /* each for three rows */
+  BASES = (ROWS + 2) / 3,  /* one base address for three rows */
 };
 
 #ifdef TILE_PAIRS
@@ -33,10 +32,10 @@ typedef vf elements;
 enum { NUMBERS = 1 };
 #endif
 
-/* How many elements, a step each, hold so many numbers. */
+/* The number of elements, one a step, that hold so many numbers. */
 static inline size_t steps_of(size_t numbers) { return (numbers + NUMBERS - 1) / NUMBERS; }
 
-/* A vector of elements, of which `left` numbers are there; zero past them. */
+/* A vector of elements from `left` numbers; missing ones are zero. */
 inline_always elements load_elements(const stored *from, size_t left) {
 #ifdef TILE_PAIRS
   vu v = {0};
@@ -50,10 +49,10 @@ inline_always elements load_elements(const stored *from, size_t left) {
 #endif
 }
 
-/* sum += a times a row of the right factor. Compilers bring broadcasts forward until sums must
- * leave the registers (GCC 12: a sixth of the rate), so where registers are few the order is
- * written down. Of pairs, so is that the broadcast is part of the instruction (1% of the rate),
- * which takes subnormal numbers for zero; elsewhere the upper halves come first. */
+/* sum += a times a row of the right factor. Compilers hoist broadcasts until sums are spilled (GCC
+ * 12: a sixth of the rate), so that inline assembly fixes the order where registers are few. For
+ * pairs it makes the broadcast part of the instruction (1% of the rate), which treats subnormal
+ * numbers as zero; without it the upper halves come first. */
 inline_always void multiply_row(vf sum[VECTORS], const element *a, const elements b[VECTORS]) {
 #if defined TILE_PAIRS && defined PEN_PAIRS
   UNROLL
@@ -81,8 +80,7 @@ inline_always void multiply_row(vf sum[VECTORS], const element *a, const element
 #endif
 }
 
-/* One step: an element of each row times b[0 .. PANEL]; three rows to a base, as addresses reach.
- */
+/* One step: an element of each row times b[0 .. PANEL]. Three rows share a base address. */
 inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows,
                                  const element *const base[BASES], size_t a_row, const element *b) {
   elements right[VECTORS];
@@ -92,9 +90,9 @@ inline_always void multiply_step(vf sum[ROWS][VECTORS], size_t rows,
   for (size_t r = 0; r < rows; r++) multiply_row(sum[r], base[r / 3] + r % 3 * a_row, right);
 }
 
-/* The next step. Where tiles are high each base rises on its own: a compiler that knows one step's
- * addresses from the last one's keeps both, and runs out of registers (24 x 16 by GCC 12: 1 to 4%
- * of the rate; attention's 6 x 16: 0 to 5%; with 32 bytes 2% the other way). */
+/* Advances the bases by a step. With 64-byte vectors each base is updated by itself: otherwise the
+ * compiler keeps old and new addresses and runs out of registers (24 x 16 with GCC 12: 1 to 4% of
+ * the rate; attention 6 x 16: 0 to 5%; with 32 bytes it is 2% slower). */
 inline_always void advance(const element *base[BASES], size_t a_step) {
   UNROLL
   for (size_t i = 0; i < BASES; i++) {
@@ -105,9 +103,8 @@ inline_always void advance(const element *base[BASES], size_t a_step) {
   }
 }
 
-/* sum += A B over `steps` steps: A's element (row, step) is a[row a_row + step a_step], B's row
- * starts at b[step b_step]; `rows` and one of A's strides are constants of the function that calls
- * it. */
+/* sum += A B over `steps` steps: element (row, step) of A is a[row a_row + step a_step], the row of
+ * B is b[step b_step]; `rows` and one stride of A are constants of the caller. */
 inline_always void multiply_steps(vf sum[ROWS][VECTORS], size_t rows, size_t steps,
                                   const element *a, size_t a_row, size_t a_step, const element *b,
                                   size_t b_step) {

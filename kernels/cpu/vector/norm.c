@@ -1,6 +1,5 @@
-/* norm.c: RMSNORM and RMSNORM_DX (Zhang and Sennrich 2019), a row at a time.
- * The sum over a row runs in four vectors, element i in vector (i / LANES) mod 4, which are then
- * added pairwise. */
+/* norm.c: RMSNORM and RMSNORM_DX (Zhang and Sennrich 2019), row by row. A row is summed in four
+ * vectors, element i in vector (i / LANES) mod 4, which are then added pairwise. */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -38,9 +37,9 @@ void PEN_NAME(rmsnorm)(const struct pen_call *call) {
   }
 }
 
-/* Returns the sum of dy gain x over one row; adds dy x rstd to the gain's gradient on the way. */
-static float gain_pass(const stored *dy, const stored *x, const float *gain, float rstd,
-                       float *dgain, size_t width) {
+/* Returns the sum of dy gain x of a row; adds dy x rstd to the gradient of gain. */
+static float add_gain_gradient(const stored *dy, const stored *x, const float *gain, float rstd,
+                               float *dgain, size_t width) {
   vf sum[4] = {0};
   size_t i = 0;
   for (; i + 4 * LANES <= width; i += 4 * LANES)
@@ -59,9 +58,10 @@ static float gain_pass(const stored *dy, const stored *x, const float *gain, flo
   return lanes_sum((sum[0] + sum[1]) + (sum[2] + sum[3]));
 }
 
-/* dx = rstd dy gain - (rstd^3 mean) x + a, a possibly in dx's place */
-static void input_pass(const stored *dy, const stored *x, const float *gain, const stored *a,
-                       float rstd, float mean, stored *dx, size_t width) {
+/* dx = rstd dy gain - (rstd^3 mean) x + a; a may be dx */
+static void rmsnorm_input_gradient(const stored *dy, const stored *x, const float *gain,
+                                   const stored *a, float rstd, float mean, stored *dx,
+                                   size_t width) {
   const vf factor = splat(rstd), pull = splat(-rstd * rstd * rstd * mean);
   for (size_t i = 0; i < width; i += LANES) {
     const size_t n = width - i;
@@ -79,7 +79,8 @@ void PEN_NAME(rmsnorm_dx)(const struct pen_call *call) {
   memset(dgain, 0, width * sizeof *dgain);
   for (size_t r = 0; r < rows; r++) {
     const size_t at = r * width;
-    const float mean = gain_pass(dy + at, x + at, gain, rstd[r], dgain, width) / (float)width;
-    input_pass(dy + at, x + at, gain, a ? a + at : NULL, rstd[r], mean, dx + at, width);
+    const float mean =
+        add_gain_gradient(dy + at, x + at, gain, rstd[r], dgain, width) / (float)width;
+    rmsnorm_input_gradient(dy + at, x + at, gain, a ? a + at : NULL, rstd[r], mean, dx + at, width);
   }
 }

@@ -1,20 +1,20 @@
-/* normal.c: pen_normal, standard normals from a counter: Philox4x32-10 (Salmon et al. 2011), then
+/* normal.c: pen_normal(), standard normals from a counter: Philox4x32-10 (Salmon et al. 2011), then
  * Box-Muller in f64.
  *
- * Values 4c .. 4c+3 come from counter c (its 64 bits in the two low words, the two high words
- * zero). Of the four words w that Philox makes of it, the first pair gives values 0 and 1, the
- * second 2 and 3: u = (w0 + 1/2) / 2^32, angle = 2 pi w1 / 2^32, n0 = sqrt(-2 ln u) cos(angle), n1
- * = sqrt(-2 ln u) sin(angle).
+ * Counter c gives values 4c .. 4c+3; its 64 bits are the two low words, the two high words are
+ * zero. Of the four words w that Philox returns, the first pair gives values 0 and 1, the second 2
+ * and 3: u = (w0 + 1/2) / 2^32, angle = 2 pi w1 / 2^32, n0 = sqrt(-2 ln u) cos(angle), n1 = sqrt(-2
+ * ln u) sin(angle).
  *
- * As many counters are worked on as f64 lanes there are, each word in a lane of 64 bits. No
- * multiply-add is fused here, and square root and quotient are exact, so every instruction set
- * gives the same bits. */
+ * One counter is processed in each f64 lane. No multiply-add is fused, and square root and division
+ * are exact, so that all instruction sets give the same bits.
+ */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
 enum {
   ROUNDS = 10,
-  WORDS = 4, /* of a counter, and values that come from it */
+  WORDS = 4, /* of a counter; also the values from it */
   COUNTERS = PEN_VECTOR_BYTES / 8,
   BATCH = WORDS * COUNTERS,
 };
@@ -22,7 +22,7 @@ enum {
 typedef double vd __attribute__((vector_size(PEN_VECTOR_BYTES)));
 typedef uint64_t vw __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
-/* The product of the low halves of the lanes, whole. */
+/* The 64-bit product of the low halves of each lane. */
 inline_always vw multiply_words(vw a, vw b) {
 #if PEN_VECTOR_BYTES == 64 && defined __AVX512F__
   return (vw)_mm512_mul_epu32((__m512i)a, (__m512i)b);
@@ -49,7 +49,7 @@ inline_always vd square_roots(vd x) {
 #endif
 }
 
-/* Whole numbers below 2^52 as f64: put where 2^52 has its fraction, and 2^52 taken off. */
+/* Integers below 2^52 as f64: set the fraction of 2^52, then subtract 2^52. */
 inline_always vd number(vw n) { return (vd)(n | 0x4330000000000000u) - 0x1p52; }
 
 inline_always vd choose_number(vw mask, vd a, vd b) {
@@ -78,17 +78,16 @@ static inline void philox(vw word[WORDS], vw counter, const uint32_t key[2]) {
 static inline vd logarithm(vd u) {
   const vw bits = (vw)u, half = (vw)((vd){0} + 0x1.6a09e667f3bcdp-1); /* sqrt(1/2) */
   const vw shifted =
-      bits - half; /* its upper 12 bits: the exponent of u over sqrt(1/2), rounded down */
+      bits - half; /* the upper 12 bits: the exponent of u / sqrt(1/2), rounded down */
   const vd m = (vd)(bits - (shifted & 0xfff0000000000000u));
-  const vd e = number((shifted >> 52) ^ 0x800u) - 2048.0; /* 12 bits with a sign */
+  const vd e = number((shifted >> 52) ^ 0x800u) - 2048.0; /* 12 bits, signed */
   const vd s = (m - 1.0) / (m + 1.0), z = s * s;
   vd sum = {0};
   for (int k = 10; k >= 0; k--) sum = sum * z + 2.0 / (2 * k + 1);
   return e * 0.69314718055994530942 + s * sum;
 }
 
-/* (-1)^k / (2k+1)! and (-1)^k / (2k)!: Taylor's series, whose next term is below 1e-16 at an eighth
- * turn. */
+/* (-1)^k / (2k+1)! and (-1)^k / (2k)!: Taylor series; the next term is below 1e-16 at pi/4. */
 enum { TERMS = 9 };
 static const double sine_term[TERMS] = {1,
                                         -1 / 6.0,
@@ -109,8 +108,8 @@ static const double cosine_term[TERMS] = {1,
                                           -1 / 87178291200.0,
                                           1 / 20922789888000.0};
 
-/* cos and sin of 2 pi w / 2^32: the nearest quarter turn is taken off in whole numbers, the rest is
- * at most an eighth. */
+/* cos and sin of 2 pi w / 2^32: the nearest multiple of pi/2 is removed in integers; the rest is at
+ * most pi/4. */
 static inline void turn(vw w, vd *cosine, vd *sine) {
   const vw moved = (w + 0x20000000u) & 0xffffffffu, quarter = moved >> 30;
   const vd x = (number(moved & 0x3fffffffu) - 0x1p29) * (6.28318530717958647693 * 0x1p-32),
@@ -127,7 +126,7 @@ static inline void turn(vw w, vd *cosine, vd *sine) {
   *sine = (vd)((vw)choose_number(swap, c, s) ^ minus_s);
 }
 
-/* The values of COUNTERS counters from `counter` on. */
+/* The values of COUNTERS counters, starting at `counter`. */
 static void batch_normals(float y[BATCH], uint64_t counter, const uint32_t key[2],
                           double deviation) {
   vw counters = {0}, word[WORDS];
@@ -148,7 +147,7 @@ static void batch_normals(float y[BATCH], uint64_t counter, const uint32_t key[2
 void PEN_NAME(normal)(float *y, size_t count, uint64_t first, const uint32_t key[2],
                       double deviation) {
   float batch[BATCH];
-  size_t skip = first % WORDS; /* of the first counter's values */
+  size_t skip = first % WORDS; /* values of the first counter */
   for (uint64_t counter = first / WORDS; count; counter += COUNTERS) {
     const size_t n = count < BATCH - skip ? count : BATCH - skip;
     batch_normals(batch, counter, key, deviation);

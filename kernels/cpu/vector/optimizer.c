@@ -1,5 +1,5 @@
-/* optimizer.c: pen_sum_arrays for gradients of replicas, pen_sum_squares and pen_max_abs for the
- * gradient's norm, and pen_adamw_step. */
+/* optimizer.c: pen_sum_arrays(), pen_sum_squares(), pen_max_abs() and pen_adamw_step() (kernels.h).
+ */
 #include <math.h>
 
 #include "kernels/cpu/vector/isa.h"
@@ -7,11 +7,10 @@
 
 enum {
   SUMS = 16
-}; /* running sums of a block, whatever the vector's width: every instruction set gives the same
-      bits */
+}; /* partial sums of a block, for every vector width: all instruction sets give the same bits */
 
-/* One block: element i goes to sum i mod SUMS (a square of an f32 is exact in f64), then the upper
- * half on the lower. */
+/* One block: element i is added to sum i mod SUMS (a square of an f32 is exact in f64); then the
+ * upper half is added to the lower, repeatedly. */
 static double block_sum_squares(const float *x, size_t count) {
   double sum[SUMS] = {0};
   size_t i = 0;
@@ -30,8 +29,8 @@ double PEN_NAME(sum_squares)(const float *x, size_t count) {
   return sum;
 }
 
-/* Without their signs, floats are ordered as their bits are, and a NaN stands above all: whole
- * numbers are compared. */
+/* Without the sign bit, floats are ordered as their bits, and NaN is above all: compares integers.
+ */
 double PEN_NAME(max_abs)(const float *x, size_t count) {
   int32_t most = 0;
   for (size_t i = 0; i < count; i++) {
@@ -54,13 +53,12 @@ void PEN_NAME(sum_arrays)(float *y, const float *const *x, size_t arrays, size_t
   }
 }
 
-/* The settings as the loop wants them: what is the same for all elements is computed once, in f64,
- * and rounded. */
+/* What is the same for all elements, computed once in f64 and rounded. */
 struct adamw_factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
 
-static struct adamw_factors settle(const struct pen_adamw *s) {
+static struct adamw_factors adamw_factors_of(const struct pen_adamw *s) {
   return (struct adamw_factors){
       .scale = (float)s->gradient_scale,
       .beta1 = (float)s->beta1,
@@ -74,10 +72,10 @@ static struct adamw_factors settle(const struct pen_adamw *s) {
   };
 }
 
-/* AdamW (Loshchilov and Hutter 2019); see kernels.h. Four streams in, four out, once. */
+/* AdamW (Loshchilov and Hutter 2019); see kernels.h. Each element is loaded and stored once. */
 void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
                           size_t count, const struct pen_adamw *settings) {
-  const struct adamw_factors s = settle(settings);
+  const struct adamw_factors s = adamw_factors_of(settings);
   for (size_t i = 0; i < count; i += LANES) {
     const size_t n = count - i;
     const vf old_p = load_n(parameter + i, n), old_m = load_n(exp_avg + i, n),
@@ -90,7 +88,7 @@ void PEN_NAME(adamw_step)(float *parameter, float *gradient, float *exp_avg, flo
     const vi good =
         (v < splat(INFINITY)) &
         (divisor >
-         splat(0.0f)); /* else g is not finite, or its square is not; or all is 0, epsilon too */
+         splat(0.0f)); /* false: g or its square is not finite, or all terms and epsilon are 0 */
     store_n(parameter + i, choose(good, p, old_p), n);
     store_n(exp_avg + i, choose(good, m, old_m), n);
     store_n(exp_avg_sq + i, choose(good, v, old_v), n);

@@ -1,9 +1,8 @@
 /* product.c: matrix products of f32 (product.h). */
 #include "kernels/cpu/vector/product.h"
 
-/* Each row is read once, whole, so that the machine sees what comes next. (One panel after the
- * other, 64 bytes of each row at a time, cost 1 to 3% of products whose factors are in no cache.)
- */
+/* Reads each row once, whole, so that the hardware prefetches it. (One panel after another, 64
+ * bytes of each row at a time, costs 1 to 3% of products whose factors are in no cache.) */
 static void copy_panels(float *to, const struct pen_factor *right, size_t first, size_t column,
                         size_t depth, size_t width) {
   const size_t whole = width / PANEL * PANEL, row = right->row;

@@ -1,36 +1,33 @@
-/* product.h: matrix products in tiles held in registers, over copies that the caches hold (Goto and
+/* product.h: matrix products in tiles held in registers, over copies that fit the caches (Goto and
  * van de Geijn 2008).
  *
- * result[m,n] = left[m,k] right[k,n] + addend goes by blocks of at most PEN_PRODUCT_WIDTH columns,
- * of DEPTH steps and of HEIGHT rows; the first two are cut into equal parts. A step is an element
- * of each row of the left factor and of each column of the right one (multiply.h): one number of k
- * in product.c, two in product_pairs.c, which include this and say how numbers that stand a row
- * apart are copied. A block of the right factor is copied into panels of PANEL columns, each step's
- * elements side by side; one panel stays in the nearest caches while HEIGHT rows of the left factor
- * pass it, ROWS at a time:
+ * result[m,n] = left[m,k] right[k,n] + addend by blocks of at most PEN_PRODUCT_WIDTH columns, DEPTH
+ * steps and HEIGHT rows; columns and steps are divided into equal parts. A step is an element of
+ * each row of the left factor and of each column of the right one (multiply.h): one number of k in
+ * product.c, two in product_pairs.c. Both include this file and define how rows are copied. A block
+ * of the right factor is copied into panels of PANEL columns, with each step's elements adjacent; a
+ * panel stays in the first-level cache while HEIGHT rows of the left factor are multiplied, ROWS at
+ * a time:
  *
- *     right panels  [panel][depth][PANEL]   zero past the last column
- *     left strips   [strip][depth][ROWS]    only where the left factor is stored transposed
- *     left rows     [HEIGHT][depth + LINE]  only where rows stand a multiple of 2 KiB apart, so
- * that all fall to one set of the caches or two, or begin within an element
+ *     right panels  [panel][depth][PANEL]   zero after the last column
+ *     left strips   [strip][depth][ROWS]    only if the left factor is stored transposed
+ *     left rows     [HEIGHT][depth + LINE]  only if rows are a multiple of 2 KiB apart, and map to
+ * one or two cache sets, or start within an element
  *
- * An element that k does not fill is filled with zeros as it is copied.  * Elsewhere rows of the
- * left factor are read where they are. Nothing is cleared: a tile's sums start at zero in the
- * registers, and what is added to them is read as the tile is stored.
+ * Elements that k does not fill are zero. Otherwise the left factor is not copied. Sums start at
+ * zero in the registers; the addend is read when the tile is stored.
  *
  * Bits: an element of the result is the sum over blocks of k, in rising order, of sums over the
- * steps of a block, in rising order, one multiply-add each; the addend comes to the first of them,
- * and bias, where there is one, to the whole. So it depends on its row, its column and k alone, not
- * on m, n or which rows stand beside it.
+ * steps of a block, in rising order, one multiply-add each; the addend is added to the first block,
+ * the bias to the total. It depends on its row, its column and k alone, not on m, n or other rows.
  */
 #ifndef PEN_CPU_PRODUCT_H
 #define PEN_CPU_PRODUCT_H
 
 #include "kernels/cpu/vector/isa.h"
 
-/* 24 or 12 sums: as many as the registers hold beside the right factor's. With vectors of 64 bytes
- * a panel is one of them wide: on Zen 4 12 x 32 makes 0.93 of the rate of 24 x 16, by shape 0.90 to
- * 0.99. */
+/* 24 or 12 sums: as many as fit the registers. With 64-byte vectors a panel is one vector wide: on
+ * Zen 4, 12 x 32 reaches 0.93 of the rate of 24 x 16, by shape 0.90 to 0.99. */
 #define TILE_ROWS (LANES == 16 ? 24 : 6)
 #define TILE_VECTORS (LANES == 16 ? 1 : 2)
 #include "kernels/cpu/vector/multiply.h"
@@ -41,10 +38,9 @@ enum {
               ? PEN_PRODUCT_DEPTH
               : PEN_PRODUCT_DEPTH / 2, /* with 64 bytes 2% faster than half, with 32 no faster */
   LINE = 16,                           /* elements in a cache line */
-  HALF_PAGE = 512, /* elements in 2 KiB: rows so far apart are copied, which makes 1.3 of the rate
-                      on Zen 4 */
-  STEPS_AHEAD_RIGHT =
-      4, /* how far copies ask ahead of themselves for rows that the machine cannot guess */
+  HALF_PAGE =
+      512, /* elements in 2 KiB: copying rows this far apart gives 1.3 of the rate on Zen 4 */
+  STEPS_AHEAD_RIGHT = 4, /* steps that copies prefetch ahead */
   STEPS_AHEAD_LEFT = 8,
 };
 _Static_assert(HEIGHT % ROWS == 0 && PEN_PRODUCT_WIDTH % PANEL == 0, "blocks are whole tiles");
@@ -56,8 +52,7 @@ _Static_assert((int)PANEL <= PEN_PRODUCT_PANEL,
 static size_t least(size_t a, size_t b) { return a < b ? a : b; }
 static size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* The size of the equal parts, at most `most` each, that something is cut into, in whole `units`.
- */
+/* The size of equal parts of `whole`, at most `most` each, in multiples of `unit`. */
 static size_t part_of(size_t whole, size_t most, size_t unit) {
   const size_t parts = (whole + most - 1) / most;
   return parts > 1 ? round_up((whole + parts - 1) / parts, unit) : whole;
@@ -65,20 +60,20 @@ static size_t part_of(size_t whole, size_t most, size_t unit) {
 
 /* ---- a tile ---- */
 
-/* Where sums go, and what is added to them: from an element on, rows of all but the bias `row`
- * apart. */
+/* Where the sums of a tile are stored, and what is added; rows, except the bias, are `row` apart.
+ */
 struct sum_target {
   float *result;
   const float *addend;         /* null: none */
-  struct pen_rounding rounded; /* its result given: they go there instead */
+  struct pen_rounding rounded; /* if rounded.result is set, sums are stored there */
   size_t row;
 };
 
-/* Whether it is numbers of bf16: constant where the factors are f32. */
+/* Is the result bf16? Constant false for f32 factors. */
 inline_always int rounds(const struct sum_target *to) { return NUMBERS > 1 && to->rounded.result; }
 
-/* The place that begins i rows and j columns further on. */
-inline_always struct sum_target place_at(const struct sum_target *p, size_t i, size_t j) {
+/* The target i rows and j columns further. */
+inline_always struct sum_target target_at(const struct sum_target *p, size_t i, size_t j) {
   const size_t at = i * p->row + j;
   struct sum_target to = *p;
   if (rounds(p)) {
@@ -92,7 +87,7 @@ inline_always struct sum_target place_at(const struct sum_target *p, size_t i, s
   return to;
 }
 
-inline_always void put_sums(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows) {
+inline_always void store_sums(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows) {
   UNROLL
   for (size_t r = 0; r < rows; r++) UNROLL
   for (int v = 0; v < VECTORS; v++) {
@@ -102,9 +97,9 @@ inline_always void put_sums(const struct sum_target *to, vf sum[ROWS][VECTORS], 
   }
 }
 
-/* The first `width` of each row. */
-inline_always void put_rounded(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows,
-                               size_t width) {
+/* The first `width` columns of each row. */
+inline_always void store_rounded(const struct sum_target *to, vf sum[ROWS][VECTORS], size_t rows,
+                                 size_t width) {
   const struct pen_rounding *place = &to->rounded;
   for (size_t j = 0, v = 0; j < width; j += LANES, v++) {
     if (place->addend) UNROLL
@@ -117,8 +112,8 @@ inline_always void put_rounded(const struct sum_target *to, vf sum[ROWS][VECTORS
   }
 }
 
-/* What a tile is made of: its left element (row, step) is a[row a_row + step a_step], where a_step
- * is a constant of the function. */
+/* The factors and the target of a tile: the left element (row, step) is a[row a_row + step a_step];
+ * a_step is a constant of the function. */
 struct tile {
   size_t depth;
   const element *a, *b;
@@ -138,14 +133,15 @@ inline_always void multiply_tile(const struct tile *t, size_t rows, size_t a_row
   }
   multiply_steps(sum, rows, t->depth, t->a, a_row, a_step, t->b, PANEL);
   if (rounds(&t->to))
-    put_rounded(&t->to, sum, rows, PANEL);
+    store_rounded(&t->to, sum, rows, PANEL);
   else
-    put_sums(&t->to, sum, rows);
+    store_sums(&t->to, sum, rows);
 }
 
 typedef void tile_function(const struct tile *);
 
-/* The last rows of a factor make a tile of fewer rows; a function each, and for strips another. */
+/* One function for each number of rows, since the last rows of a factor are fewer; for rows and for
+ * strips. */
 #define TILE(rows)                                                                   \
   __attribute__((noinline)) static void tile_of_rows_##rows(const struct tile *t) {  \
     multiply_tile(t, rows, t->a_row, 1);                                             \
@@ -166,7 +162,7 @@ TILES(TILE)
 static tile_function *const tile_of_rows[ROWS + 1] = {TILES(OF_ROWS)},
                                                 *const tile_of_strip[ROWS + 1] = {TILES(OF_STRIP)};
 
-/* A tile that fewer columns are wanted of goes by a copy. */
+/* Computes a tile with fewer columns than PANEL in a copy. */
 static void multiply_narrow(tile_function *multiply, const struct tile *whole, size_t rows,
                             size_t width) {
   const struct sum_target *to = &whole->to;
@@ -179,7 +175,7 @@ static void multiply_narrow(tile_function *multiply, const struct tile *whole, s
   if (rounds(to)) {
     vf sum[ROWS][VECTORS];
     memcpy(sum, space, sizeof space);
-    put_rounded(to, sum, rows, width);
+    store_rounded(to, sum, rows, width);
     return;
   }
   for (size_t r = 0; r < rows; r++)
@@ -188,24 +184,24 @@ static void multiply_narrow(tile_function *multiply, const struct tile *whole, s
 
 /* ---- copies ---- */
 
-/* The number at a column of a row of a factor, as it is stored. */
+/* The address of a number of a factor, as it is stored. */
 static const stored *number_at(const struct pen_factor *f, size_t row, size_t column) {
   return (const stored *)f->at + row * f->row + column;
 }
 
-/* Panels of a right factor that is stored by rows of n, from number `first` of k and `column` on,
- * `numbers` by `width`. */
+/* Copies panels of a right factor that is stored by rows of n, from number `first` of k and
+ * `column` on, `numbers` by `width`. */
 static void copy_panels(element *to, const struct pen_factor *right, size_t first, size_t column,
                         size_t numbers, size_t width);
 
-/* Strips of a left factor that is stored transposed, by rows of m, from number `first` of k and row
- * i on. The last strip's missing rows are not read by anyone. `ask`: how many numbers of each of
- * its rows to ask for ahead of time, those of the blocks that follow among them. */
+/* Copies strips of a left factor that is stored transposed, by rows of m, from number `first` of k
+ * and row i on. Missing rows of the last strip are not read. `ask`: how many numbers of each row to
+ * prefetch, which includes later blocks. */
 static void copy_strips(element *to, const struct pen_factor *left, size_t first, size_t i,
                         size_t rows, size_t numbers, size_t ask);
 
-/* A panel of a right factor that is stored transposed, by rows of k: squares are turned in
- * registers. */
+/* Copies a panel of a right factor that is stored transposed, by rows of k; squares are transposed
+ * in registers. */
 static void copy_panel_transposed(element *to, const stored *from, size_t row, size_t numbers,
                                   size_t width) {
   for (size_t half = 0; half < PANEL; half += LANES)
@@ -236,8 +232,8 @@ struct strips {
   tile_function *const *tile;
 };
 
-static struct strips take_left(const struct pen_factor *left, size_t i, size_t first, size_t rows,
-                               size_t numbers, element *space) {
+static struct strips prepare_left(const struct pen_factor *left, size_t i, size_t first,
+                                  size_t rows, size_t numbers, element *space) {
   const size_t depth = steps_of(numbers), row = left->row / NUMBERS;
   if (left->transposed) {
     const size_t ask = i == 0 && left->row <= 2 * HALF_PAGE * NUMBERS ? left->row : rows;
@@ -255,7 +251,7 @@ static struct strips take_left(const struct pen_factor *left, size_t i, size_t f
   return (struct strips){space, (depth + LINE) * ROWS, depth + LINE, tile_of_rows};
 }
 
-/* A block of the result: its rows are HEIGHT at most. */
+/* A block of the result, of at most HEIGHT rows. */
 struct product_block {
   size_t rows, columns, depth;
   const element *panels;
@@ -267,7 +263,7 @@ static void multiply_block(const struct product_block *b, const struct strips *l
     for (size_t i = 0; i < b->rows; i += ROWS) {
       const size_t rows = least(ROWS, b->rows - i);
       const struct tile t = {b->depth, left->at + i / ROWS * left->strip, b->panels + j * b->depth,
-                             left->row, place_at(&b->to, i, j)};
+                             left->row, target_at(&b->to, i, j)};
       if (b->columns - j >= PANEL)
         left->tile[rows](&t);
       else
@@ -292,8 +288,8 @@ void PEN_NAME(multiply)(const struct pen_product *p) {
       copy_right(panels, &p->right, k, j, numbers, b.columns);
       for (size_t i = 0; i < p->m; i += HEIGHT) {
         b.rows = least(HEIGHT, p->m - i);
-        b.to = place_at(&to, i, j);
-        const struct strips left = take_left(&p->left, i, k, b.rows, numbers, space);
+        b.to = target_at(&to, i, j);
+        const struct strips left = prepare_left(&p->left, i, k, b.rows, numbers, space);
         multiply_block(&b, &left);
       }
     }

@@ -1,15 +1,15 @@
 /* product_pairs.c: matrix products of bf16 (product.h) by instructions that multiply two numbers of
- * k in one step, and add both products to an f32.
+ * k in a step and add both products to an f32.
  *
- * Of a factor that is stored by rows of k an element is there already, two numbers side by side; of
- * one that is not, two rows are read and their numbers put side by side as they are copied.
- * Products of two bf16 are exact in f32; in which order a step's two are added, and that subnormal
- * numbers count as zero, is the processor's.
+ * If a factor is stored by rows of k, an element is two adjacent numbers. If not, two rows are read
+ * and interleaved as they are copied. Products of two bf16 are exact in f32. The processor
+ * determines the order in which the two products of a step are added, and treats subnormal numbers
+ * as zero.
  */
 #define TILE_PAIRS
 #include "kernels/cpu/vector/product.h"
 
-/* to[i] = the numbers even[i] and odd[i] in one word; `odd` null: zeros. */
+/* to[i] = even[i] and odd[i] in one word; `odd` null: zeros. */
 inline_always void pair_up(uint32_t *to, const bf16 *even, const bf16 *odd, size_t count) {
   if (odd)
     for (size_t i = 0; i < count; i++) to[i] = even[i].bits | (uint32_t)odd[i].bits << 16;
@@ -17,8 +17,8 @@ inline_always void pair_up(uint32_t *to, const bf16 *even, const bf16 *odd, size
     for (size_t i = 0; i < count; i++) to[i] = even[i].bits;
 }
 
-/* One step of a factor, `count` words from two of its rows, in parts of `part`, each `apart` from
- * the last one. */
+/* Copies one step of a factor, `count` words from two of its rows, in groups of `part`, which are
+ * `apart` words apart. */
 inline_always void copy_step(uint32_t *to, const bf16 *even, const bf16 *odd, size_t count,
                              size_t part, size_t apart) {
   const size_t whole = count / part * part;
@@ -27,22 +27,22 @@ inline_always void copy_step(uint32_t *to, const bf16 *even, const bf16 *odd, si
   pair_up(to, even + whole, odd ? odd + whole : NULL, count - whole);
 }
 
-/* Asks for the rows of a step to come. */
-inline_always void ask_for(const bf16 *even, const bf16 *odd, size_t count) {
+/* Prefetches the rows of a step. */
+inline_always void prefetch_step(const bf16 *even, const bf16 *odd, size_t count) {
   for (size_t i = 0; i < count; i += LINE * NUMBERS) {
     __builtin_prefetch(even + i);
     __builtin_prefetch(odd + i);
   }
 }
 
-/* As in product.c each row is read once, whole. */
+/* Reads each row once, as in product.c. */
 static void copy_panels(uint32_t *to, const struct pen_factor *right, size_t first, size_t column,
                         size_t numbers, size_t width) {
   const size_t row = right->row, depth = steps_of(numbers), last = width / PANEL * PANEL;
   const bf16 *even = number_at(right, first, column);
   for (size_t k = 0; k < numbers; k += NUMBERS, even += NUMBERS * row, to += PANEL) {
-    ask_for(even + NUMBERS * STEPS_AHEAD_RIGHT * row,
-            even + (NUMBERS * STEPS_AHEAD_RIGHT + 1) * row, width);
+    prefetch_step(even + NUMBERS * STEPS_AHEAD_RIGHT * row,
+                  even + (NUMBERS * STEPS_AHEAD_RIGHT + 1) * row, width);
     if (last < width) memset(to + last * depth, 0, PANEL * sizeof *to);
     copy_step(to, even, k + 1 < numbers ? even + row : NULL, width, PANEL, depth * PANEL);
   }
@@ -53,8 +53,8 @@ static void copy_strips(uint32_t *to, const struct pen_factor *left, size_t firs
   const size_t row = left->row, depth = steps_of(numbers);
   const bf16 *even = number_at(left, first, i);
   for (size_t k = 0; k < numbers; k += NUMBERS, even += NUMBERS * row, to += ROWS) {
-    ask_for(even + NUMBERS * STEPS_AHEAD_LEFT * row, even + (NUMBERS * STEPS_AHEAD_LEFT + 1) * row,
-            ask);
+    prefetch_step(even + NUMBERS * STEPS_AHEAD_LEFT * row,
+                  even + (NUMBERS * STEPS_AHEAD_LEFT + 1) * row, ask);
     copy_step(to, even, k + 1 < numbers ? even + row : NULL, rows, ROWS, depth * ROWS);
   }
 }

@@ -1,10 +1,10 @@
-/* rope.c: ROPE and ROPE_DX, the rotation of query and key by position (Su et al. 2021), halves
- * split as in Llama. */
+/* rope.c: ROPE and ROPE_DX: rotation of queries and keys by position (Su et al. 2021), with split
+ * halves as in Llama. */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 
-/* Rotates one head's vector by the angles of one position: (lo, hi) -> (lo cos - hi sin, hi cos +
- * lo sin). y may be x: each step loads both halves before it stores. turn is 1, or -1 for the
+/* Rotates the vector of a head by the angles of a position: (lo, hi) -> (lo cos - hi sin, hi cos +
+ * lo sin). y may be x: each step loads both halves before it stores. turn: 1, or -1 for the
  * inverse. */
 static inline void rotate(stored *y, const stored *x, const float *cosine, const float *sine,
                           size_t half, float turn) {

@@ -1,16 +1,16 @@
-/* tile.h: what ATTENTION and ATTENTION_DX share: small block products held in registers, and the
- * copies they read.
+/* tile.h: what ATTENTION and ATTENTION_DX share: small block products in registers, and the copies
+ * that they read.
  *
- * A tile is ROWS x PANEL numbers of a product C = A B (multiply.h), 6 x 16 with AVX2 and AVX-512
- * alike: larger ones count more past the diagonal (12 x 32 took 1.09 to 1.23 times as long with
- * AVX-512 on Zen 4, sequences of 256 and 1024, head sizes 32 and 64). Copies have rows that are
- * zero past the width and an odd number of cache lines apart, so that a column of them spreads over
- * all sets of the first-level cache.
+ * A tile is ROWS x PANEL elements of a product C = A B (multiply.h), 6 x 16 with AVX2 and AVX-512:
+ * larger tiles compute more beyond the diagonal (12 x 32 takes 1.09 to 1.23 times as long with
+ * AVX-512 on Zen 4, sequences of 256 and 1024, head sizes 32 and 64). Rows of copies are padded
+ * with zeros and an odd number of cache lines apart, so that a column uses all sets of the
+ * first-level cache.
  *
- * Where the processor multiplies bf16, factors stay bf16, and an element holds a pair: two numbers
- * of a row of A, or of a column of B, that follow each other; a last one alone has zero beside it.
- * Tiles are 8 x 16 then, half a panel high so that every tile of a transposed factor lies in one
- * panel; 12 x 16 and 16 x 16 were no faster.
+ * If the CPU multiplies bf16, factors stay bf16, and an element is a pair: two adjacent numbers of
+ * a row of A, or of a column of B; the last one may be paired with zero. Tiles are then 8 x 16,
+ * half a panel high, so that each tile of a transposed factor is in one panel; 12 x 16 and 16 x 16
+ * are no faster.
  */
 #ifndef PEN_CPU_TILE_H
 #define PEN_CPU_TILE_H
@@ -35,7 +35,7 @@ enum { LINE = 16 }; /* floats in a cache line */
 
 static inline size_t round_up(size_t n, size_t to) { return (n + to - 1) / to * to; }
 
-/* Elements from row to row of a copy that is `width` elements wide. */
+/* Elements between rows of a copy that is `width` elements wide. */
 static inline size_t copy_stride(size_t width) {
   const size_t lines = round_up(width, PANEL) / LINE + (round_up(width, PANEL) % LINE != 0);
   return (lines | 1) * LINE;
@@ -53,12 +53,12 @@ inline_always void tile_store(vf sum[ROWS][VECTORS], float *c, size_t c_row) {
     for (size_t v = 0; v < VECTORS; v++) store(c + r * c_row + v * LANES, sum[r][v]);
 }
 
-/* The products stay functions of their own: within the kernels' loops the compiler runs out of
- * registers (10% of the time of ATTENTION and ATTENTION_DX at head size 32 on Zen 3). */
+/* Products are not inlined: in the kernels' loops the compiler runs out of registers (10% of the
+ * time of ATTENTION and ATTENTION_DX at head size 32 on Zen 3). */
 #define TILE_FUNCTION __attribute__((noinline, unused)) static
 
-/* C[ROWS][PANEL] = A B - offset, for A by rows (element (row, step) at a[row a_row + step]) and one
- * offset a row. */
+/* C[ROWS][PANEL] = A B - offset; A by rows (element (row, step) at a[row a_row + step]), one offset
+ * a row. */
 TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
                            const element *b, const float *offset) {
   vf sum[ROWS][VECTORS] = {0};
@@ -69,7 +69,7 @@ TILE_FUNCTION void product(float *c, size_t c_row, size_t steps, const element *
   tile_store(sum, c, c_row);
 }
 
-/* C += A B, for A by rows. */
+/* C += A B; A by rows. */
 TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const element *a, size_t a_row,
                                const element *b, size_t b_step) {
   vf sum[ROWS][VECTORS];
@@ -78,7 +78,7 @@ TILE_FUNCTION void product_add(float *c, size_t c_row, size_t steps, const eleme
   tile_store(sum, c, c_row);
 }
 
-/* C += A^T B, for A^T by columns (element (row, step) at a[step a_step + row]). */
+/* C += A^T B; A^T by columns (element (row, step) at a[step a_step + row]). */
 TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, const element *a,
                                           size_t a_step, const element *b, size_t b_step) {
   vf sum[ROWS][VECTORS];
@@ -87,26 +87,26 @@ TILE_FUNCTION void product_add_transposed(float *c, size_t c_row, size_t steps, 
   tile_store(sum, c, c_row);
 }
 
-/* Rows of an operand that are wanted soon, `width` elements each: they stand too far apart for the
- * machine to guess. */
+/* Rows of an operand that are needed soon, `width` elements each; they are too far apart for the
+ * hardware prefetcher. */
 struct ahead {
   const stored *rows;
   size_t row, count, width;
 };
 
-/* Asks for the `step`-th few of them. Called between products, just before the rows are wanted:
- * what is asked for all at once waits for its turn, and what comes early is gone again where
- * another thread shares the core's caches (5% of the kernels' time). */
-inline_always void ask_ahead(const struct ahead *a, size_t step) {
+/* Prefetches a few of them, those of `step`. Called between products shortly before the rows are
+ * needed: prefetching all at once stalls, and early prefetches are evicted when threads share the
+ * caches (5% of the kernels' time). */
+inline_always void prefetch_ahead(const struct ahead *a, size_t step) {
   enum { AT_ONCE = ROWS / 2 };
   for (size_t r = step * AT_ONCE; r < (step + 1) * AT_ONCE && r < a->count; r++)
     for (size_t i = 0; i < a->width; i += LINE * sizeof(float) / sizeof *a->rows)
       __builtin_prefetch(a->rows + r * a->row + i);
 }
 
-/* The block of `block` queries after this one: where its first row starts, counted like `at` in
- * elements, and how many rows it has, 0 after the last. Blocks follow each other within a head,
- * heads within a sequence. */
+/* The block of `block` queries after this one: the offset of its first row, in elements as `at`,
+ * and its number of rows, 0 after the last. Blocks follow each other within a head, heads within a
+ * sequence. */
 struct next_block {
   size_t at, rows;
 };
@@ -127,7 +127,7 @@ static inline struct next_block block_after(size_t block, size_t at, size_t firs
 #ifdef TILE_PAIRS
 inline_always vu scaled(vu pairs, float factor) { return (void)factor, pairs; }
 
-/* Two rows as one of pairs, `left` numbers wide; the second may be absent. */
+/* Two rows as one row of pairs, `left` numbers wide; the second may be null. */
 inline_always vu load_step(const stored *first, const stored *second, size_t left) {
   const vu low = (vu)load_n(first, left) >> 16;
   return second ? low | (vu)load_n(second, left) : low;
@@ -139,8 +139,8 @@ inline_always vf load_step(const stored *first, const stored *none, size_t left)
 }
 #endif
 
-/* Copies the rows of a left factor to rows of copy_stride(steps_of(width)); zero past the width up
- * to PANEL, and `padded` rows in all. Floats are multiplied by factor. */
+/* Copies the rows of a left factor to rows of copy_stride(steps_of(width)), padded with zeros to
+ * PANEL, `padded` rows in all. Floats are multiplied by factor. */
 static inline void copy_rows(element *to, const stored *from, size_t from_row, size_t rows,
                              size_t padded, size_t width, float factor) {
   const size_t stride = copy_stride(steps_of(width)), panels = round_up(steps_of(width), PANEL);
@@ -154,8 +154,8 @@ static inline void copy_rows(element *to, const stored *from, size_t from_row, s
   memset(to + rows * stride, 0, (padded - rows) * stride * sizeof *to);
 }
 
-/* Copies rows that are the steps of a right factor, to rows of copy_stride(width); zero past the
- * width up to PANEL, and steps_of(padded) rows in all. */
+/* Copies rows that are the steps of a right factor to rows of copy_stride(width), padded with zeros
+ * to PANEL, steps_of(padded) rows in all. */
 static inline void copy_steps(element *to, const stored *from, size_t from_row, size_t rows,
                               size_t padded, size_t width) {
   const size_t stride = copy_stride(width), panels = round_up(width, PANEL);
@@ -168,8 +168,8 @@ static inline void copy_steps(element *to, const stored *from, size_t from_row, 
   memset(to, 0, (steps_of(padded) - steps_of(rows)) * stride * sizeof *to);
 }
 
-/* LANES columns of a panel: to[step PANEL + lane] is the element at from[lane from_row + step
- * NUMBERS]; `lanes` rows are there, the others are zero. */
+/* LANES columns of a panel: to[step PANEL + lane] = the element at from[lane from_row + step
+ * NUMBERS]; columns from `lanes` on are zero. */
 static inline void copy_square(element *to, const stored *from, size_t from_row, size_t lanes,
                                size_t width) {
   for (size_t i = 0; i < steps_of(width); i += LANES) {
@@ -183,8 +183,8 @@ static inline void copy_square(element *to, const stored *from, size_t from_row,
   }
 }
 
-/* Copies rows as transposed panels, PANEL of them side by side: to[row /
- * PANEL][steps_of(width)][row mod PANEL]; missing rows are zero. */
+/* Copies rows as transposed panels of PANEL rows: to[row / PANEL][steps_of(width)][row mod PANEL];
+ * missing rows are zero. */
 static inline void copy_panels(element *to, const stored *from, size_t from_row, size_t rows,
                                size_t padded, size_t width) {
   for (size_t first = 0; first < padded; first += LANES) {
@@ -194,7 +194,7 @@ static inline void copy_panels(element *to, const stored *from, size_t from_row,
   }
 }
 
-/* Of a row s, puts `rest` from `begin` to `from` and from `count` to `end`; begin is a multiple of
+/* Sets a row s to `rest` from `begin` to `from` and from `count` to `end`; begin is a multiple of
  * LANES, end is rounded up to one. */
 inline_always void mask(float *s, size_t begin, size_t from, size_t count, size_t end, float rest) {
   size_t j = begin;
@@ -207,8 +207,8 @@ inline_always void mask(float *s, size_t begin, size_t from, size_t count, size_
   for (j = round_up(count, LANES); j < end; j += LANES) store(s + j, splat(rest));
 }
 
-/* Takes floats, or elements, from the front of a workspace, in whole cache lines. */
-static inline void *take(float **workspace, size_t count) {
+/* Allocates `count` floats or elements from a workspace, in whole cache lines. */
+static inline void *allocate_lines(float **workspace, size_t count) {
   float *taken = *workspace;
   *workspace += round_up(count, LINE);
   return taken;

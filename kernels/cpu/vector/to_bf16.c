@@ -1,4 +1,4 @@
-/* narrow.c: ACCUMULATE, and f32 to bf16 and back. */
+/* to_bf16.c: ACCUMULATE, and conversion of rows between f32 and bf16. */
 #include "kernels/cpu/vector/isa.h"
 #include "kernels/cpu/vector/vector.h"
 

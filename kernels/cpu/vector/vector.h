@@ -1,17 +1,16 @@
-/* vector.h: f32 vectors as wide as the instruction set has them, on GNU C's vector types, and how
- * they are loaded and stored.
+/* vector.h: f32 vectors as wide as the instruction set supports, with GNU C vector types; loads and
+ * stores.
  *
- * Only what the language cannot say is an intrinsic: fused multiply-add, square root, maximum. The
- * sources are compiled with -ffp-contract=off, so an addition and a multiplication are fused where
- * the code says madd(), and nowhere else: an element's bits do not depend on whether a loop's body
- * or its tail computed it. `_n` forms handle the n <= LANES elements that are left at the end of a
- * row; the absent lanes read as zero.
+ * Intrinsics are used only for what the language lacks: fused multiply-add, square root, maximum.
+ * The sources are compiled with -ffp-contract=off: an addition and a multiplication are fused by
+ * madd() only, so that the bits of an element do not depend on whether a loop's body or its tail
+ * computes it. The `_n` functions handle the n <= LANES elements at the end of a row; missing lanes
+ * read as zero.
  *
- * What an op stores in its dtype (":t" in ops.def) is of type `stored` here: float, or bf16 where
- * the sources are compiled with PEN_STORED_BF16. load() and store() take either: a bf16 becomes an
- * f32 exactly, an f32 the nearest bf16, ties to even. It is done in whole numbers on every
- * instruction set but avx512bf16, whose own conversion takes subnormal numbers for zero, as its
- * products do.
+ * `stored` is the C type of an op's dtype (":t" in ops.def): float, or bf16 if compiled with
+ * PEN_STORED_BF16. load() and store() take either: bf16 to f32 is exact, f32 to bf16 rounds to
+ * nearest, ties to even. The conversion uses integers on all instruction sets except avx512bf16,
+ * whose instruction treats subnormal numbers as zero, as its products do.
  */
 #ifndef PEN_CPU_VECTOR_H
 #define PEN_CPU_VECTOR_H
@@ -36,7 +35,7 @@
 
 enum { LANES = PEN_VECTOR_BYTES / 4 };
 
-/* The upper half of an f32. A struct, so that nobody counts with the bits. */
+/* The upper half of an f32. A struct, so that no code computes with the bits. */
 typedef struct {
   uint16_t bits;
 } bf16;
@@ -52,9 +51,8 @@ typedef uint16_t vh __attribute__((vector_size(PEN_VECTOR_BYTES / 2)));
 typedef int32_t vi __attribute__((vector_size(PEN_VECTOR_BYTES)));
 typedef uint32_t vu __attribute__((vector_size(PEN_VECTOR_BYTES)));
 
-/* Before a loop of a constant number of rounds, 24 at most: none of it stays a loop. Each compiler
- * has a word of its own for it; without it clang keeps arrays of vectors in memory (matrix products
- * at 0.2 to 0.4 of their rate). */
+/* Precedes a loop of at most 24 constant iterations and unrolls it fully. Without it clang keeps
+ * arrays of vectors in memory (matrix products at 0.2 to 0.4 of their rate). */
 #ifdef __clang__
 #define UNROLL _Pragma("clang loop unroll(full)")
 #else
@@ -77,9 +75,9 @@ inline_always vf choose(vi mask, vf a, vf b) { return (vf)(((vi)a & mask) | ((vi
 
 inline_always vf widened(vh v) { return (vf)(__builtin_convertvector(v, vu) << 16); }
 
-/* Half of the last place is added, less one where the place before is even. A NaN keeps its upper
- * bits, with the one that says it is quiet: rounding could make it an infinity, or a zero with the
- * wrong sign. */
+/* Adds half a unit in the last place, less one bit if the last kept bit is even. A NaN keeps its
+ * upper bits and becomes quiet: rounding could make it an infinity, or a zero with the wrong sign.
+ */
 inline_always vu upper_half(vf v) {
   const vu bits = (vu)v;
   const vu rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16, quiet = (bits >> 16) | 0x40;
@@ -164,7 +162,7 @@ inline_always float widen_bf16(bf16 x) { return widened((vh){x.bits})[0]; }
 
 inline_always vf absolute(vf x) { return (vf)((vi)x & 0x7fffffff); }
 
-/* a b + c, rounded once where the machine can (every set but the baseline) */
+/* a b + c, rounded once if the CPU supports it (all sets except the baseline) */
 inline_always vf madd(vf a, vf b, vf c) {
 #if PEN_VECTOR_BYTES == 64 && defined __AVX512F__
   return (vf)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
@@ -175,7 +173,7 @@ inline_always vf madd(vf a, vf b, vf c) {
 #endif
 }
 
-/* the greater of a and b; b where either is not a number */
+/* the maximum of a and b; b if either is NaN */
 inline_always vf maximum(vf a, vf b) {
 #if PEN_VECTOR_BYTES == 64 && defined __AVX512F__
   return (vf)_mm512_max_ps((__m512)a, (__m512)b);
@@ -223,7 +221,7 @@ inline_always vf square_root(vf x) {
 #define PEN_ZIPPED(a, b, from) __builtin_shufflevector(a, b, from, from + 4, from + 1, from + 5)
 #endif
 
-/* Sum, or maximum, over the lanes: the upper half on the lower, and again. */
+/* Sum or maximum over the lanes: adds the upper half to the lower, repeatedly. */
 inline_always float lanes_sum(vf v) {
 #if PEN_VECTOR_BYTES == 64
   v += PEN_ROTATED(v, 8);
@@ -246,9 +244,9 @@ inline_always float lanes_maximum(vf v) {
   return v[0] > v[1] ? v[0] : v[1];
 }
 
-/* Transposes a LANES x LANES square: log2(LANES) rounds, in each of which row i of the upper half
- * is interleaved with row i of the lower. A round rotates the bits of an element's index (row,
- * column) by one place. */
+/* Transposes a LANES x LANES matrix in log2(LANES) rounds. A round interleaves row i of the upper
+ * half with row i of the lower half, which rotates the bits of an element's index (row, column) by
+ * one. */
 inline_always void transpose(vf row[LANES]) {
   for (int round = 1; round < LANES; round *= 2) {
     vf next[LANES];
