@@ -6,7 +6,7 @@
 #include "gen/search/search.h"
 #include "gen/timing/cost_model.h"
 #include "gen/verify/verify.h"
-#include "gen/model/tensor_shapes.h"
+#include "gen/model/stage_io.h"
 #include "gen/partition/partition.h"
 #include "gen/schedule/order.h"
 #include "gen/timing/timing.h"
@@ -19,7 +19,7 @@ struct pen_result {
   const struct pen_topology *topology;
   const struct pen_partition *partition;
   const struct pen_training *training;
-  struct pen_shapes shapes;
+  struct pen_stage_io shapes;
   struct pen_cost_model cost;
   const struct pen_order *order;
   const struct pen_timing *timing;

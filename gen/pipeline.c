@@ -1,5 +1,6 @@
 /* pipeline.c: the passes of the generator, in order. pen_pipeline(), at the end, is the pipeline;
  * the functions before it are its steps and checks. */
+#include "gen/model/model.h"
 #include "gen/pipeline.h"
 
 #include <errno.h>
@@ -195,7 +196,7 @@ void pen_pipeline(const struct pen_options *options) {
 
   pen_pass("partition");
   const struct pen_partition *partition = divide_model(topology);
-  const struct pen_shapes shapes = pen_shapes(topology, &partition->stages);
+  const struct pen_stage_io shapes = pen_stage_io_of(topology, &partition->stages);
 
   pen_pass("model and derive");
   struct pen_graph *const *eval = pen_graphs_of(topology, &partition->stages, false);

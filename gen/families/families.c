@@ -27,10 +27,6 @@ bool pen_family_needs_tokens(const struct pen_family *family) {
   return false;
 }
 
-bool pen_declared_wanted(const struct pen_topology *topology, const struct pen_declared *declared) {
-  return !declared->wanted || declared->wanted(topology);
-}
-
 static uint32_t count_kinds(const struct pen_block_kind *kind) {
   uint32_t count = 0;
   while (kind[count].name) count++;

@@ -1,75 +1,20 @@
-/* families.h: what a family says of itself, in one file each: its blocks in order, and the named
- * tensors that enter them or pass between them.
+/* families.h: the families of models, one file each.
  *
- * A block is the least part of a model that a stage may begin with. It takes one value from the
- * block before and gives one to the block after (the first takes none, the last gives none, but
- * ends the model with a loss); whatever else it reads is a weight, a constant, or an input of the
- * step that the family declares. What passes between blocks is what stages send each other. */
+ * In: the settings of model. Out: a struct pen_family (gen/model/blocks.h) for each line of
+ * gen/topology/families.def: its kinds of blocks, whose functions emit forward ops by
+ * gen/model/builder.h, the tensors that enter them or pass between them, and its config.json.
+ */
 #ifndef PEN_FAMILIES_H
 #define PEN_FAMILIES_H
 
-#include "gen/model/graph.h"
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gen/model/blocks.h"
 #include "gen/topology/topology.h"
-
-enum {
-  PEN_REPLICATED = -1, /* a tensor that every microbatch gets whole */
-  PEN_OF_MODEL = 255,  /* in place of a dtype: model.dtype */
-  PEN_BLOCK_READS_MAX = 4
-};
-
-/* Which stages get an input of the step. */
-enum pen_receivers { PEN_TO_FIRST, PEN_TO_LAST, PEN_TO_EVERY };
-
-/* A named tensor, by its shape over one step of one replica. */
-struct pen_declared {
-  const char *name;
-  const char *extents; /* parted by blanks: numbers, or names of the table in shapes.c: "batch
-                          sequence hidden" */
-  int split;     /* the extent, from 0, that the microbatches share out evenly; or PEN_REPLICATED */
-  uint8_t dtype; /* enum pen_dtype, as on the wire, or PEN_OF_MODEL */
-  /* of inputs alone: */
-  uint8_t receivers;                         /* enum pen_receivers */
-  uint32_t (*emit)(struct pen_graph *graph); /* the op that makes a microbatch's part of it, or at
-                                                start what all share */
-  bool (*wanted)(
-      const struct pen_topology *topology); /* whether the step brings it; null: always */
-};
-
-/* A kind of block; a null name ends a list. */
-struct pen_block_kind {
-  const char *name;
-  /* Emits the forward ops; x is what the block takes. Returns what it gives; PEN_NONE when it ends
-   * the model. */
-  uint32_t (*emit)(struct pen_graph *graph, uint32_t layer, uint32_t x);
-  const struct pen_declared *takes, *gives; /* null: nothing */
-  const struct pen_declared
-      *reads[PEN_BLOCK_READS_MAX]; /* inputs of the step, before the first null */
-};
-
-struct pen_family {
-  const char *name; /* as in families.def */
-  const struct pen_block_kind *before, *layer,
-      *after;                /* once at the start; of every layer; once at the end */
-  const char *layers_prefix; /* a layer's name is this and its number: "model.layers." */
-  const struct pen_declared *const *input; /* what the step brings; ends with null */
-  const char *embedding; /* the weight (vocab, hidden) that a tied head reads; null: none */
-  /* The checkpoint's config.json, as Hugging Face's transformers would want it. */
-  char *(*config_json)(const struct pen_topology *topology);
-};
-
-/* One block of a model. */
-struct pen_model_block {
-  const char *name; /* "model.layers.3.mlp" */
-  uint32_t layer;   /* whose part it is; PEN_NONE: before or after all layers */
-  bool begins_layer;
-  const struct pen_block_kind *kind;
-};
 
 const struct pen_family *pen_family_find(const char *name); /* null: no such family */
 bool pen_family_needs_tokens(const struct pen_family *family);
-/* Whether the step brings an input. */
-bool pen_declared_wanted(const struct pen_topology *topology, const struct pen_declared *declared);
-
 /* All blocks of a model of that many layers, in order. */
 struct pen_model_block *pen_family_blocks(const struct pen_family *family, uint32_t layers,
                                           uint32_t *count);

@@ -8,6 +8,7 @@
 #include <math.h>
 
 #include "gen/families/language.h"
+#include "gen/model/builder.h"
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -29,7 +30,7 @@ static uint32_t affine(struct pen_graph *graph, const char *value, const char *n
   uint32_t weight =
       pen_graph_weight(graph, pen_text("%s.weight", name), in, out, PEN_INITIAL_NORMAL, deviation);
   uint32_t bias = pen_graph_weight(graph, pen_text("%s.bias", name), out, 0, PEN_INITIAL_ZEROS, 0);
-  return op_affine(graph, value, x, weight, bias, addend);
+  return pen_op_affine(graph, value, x, weight, bias, addend);
 }
 
 static double residual_deviation(const struct pen_graph *graph) {
@@ -43,7 +44,7 @@ static uint32_t layernorm(struct pen_graph *graph, const char *value, const char
       pen_graph_weight(graph, pen_text("%s.weight", name), hidden, 0, PEN_INITIAL_ONES, 0);
   uint32_t bias =
       pen_graph_weight(graph, pen_text("%s.bias", name), hidden, 0, PEN_INITIAL_ZEROS, 0);
-  return op_layernorm(graph, value, x, gain, bias);
+  return pen_op_layernorm(graph, value, x, gain, bias);
 }
 
 static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
@@ -54,8 +55,8 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
   uint32_t positions = pen_graph_weight(graph, "transformer.wpe.weight", t->model_sequence,
                                         t->model_hidden, PEN_INITIAL_NORMAL, DEVIATION);
   uint32_t embedded =
-      op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), tokens);
-  return op_position(graph, "positioned", embedded, positions, pen_language_starts_of(graph));
+      pen_op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), tokens);
+  return pen_op_position(graph, "positioned", embedded, positions, pen_language_starts_of(graph));
 }
 
 /* q, k and v are as wide as the residual stream, each. */
@@ -74,9 +75,9 @@ static uint32_t attention_block(struct pen_graph *graph, uint32_t n, uint32_t x)
   uint32_t norm = layernorm(graph, "input_norm", part(n, "ln_1"), x), q[3];
   uint32_t joined =
       affine(graph, "qkv", part(n, "attn.c_attn"), norm, hidden, 3 * hidden, DEVIATION, PEN_NONE);
-  op_split(graph, "q", joined, q);
-  uint32_t o = op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph),
-                            t->model_heads, t->model_heads, t->model_head_dim);
+  pen_op_split(graph, "q", joined, q);
+  uint32_t o = pen_op_attention(graph, "attention", q[0], q[1], q[2], pen_language_starts_of(graph),
+                                t->model_heads, t->model_heads, t->model_head_dim);
   return affine(graph, "residual", part(n, "attn.c_proj"), o, hidden, hidden,
                 residual_deviation(graph), x);
 }
@@ -85,7 +86,7 @@ static uint32_t mlp_block(struct pen_graph *graph, uint32_t n, uint32_t x) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
   uint32_t norm = layernorm(graph, "mlp_norm", part(n, "ln_2"), x);
   uint32_t wide = affine(graph, "fc", part(n, "mlp.c_fc"), norm, hidden, ffn, DEVIATION, PEN_NONE);
-  uint32_t y = op_gelu_tanh(graph, "gelu", wide);
+  uint32_t y = pen_op_gelu_tanh(graph, "gelu", wide);
   return affine(graph, "output", part(n, "mlp.c_proj"), y, ffn, hidden, residual_deviation(graph),
                 x);
 }

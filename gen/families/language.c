@@ -1,6 +1,7 @@
 /* language.c: what all families of language models share: tokens in, cross-entropy (or, for tests,
  * the sum of the logits) out. */
 #include "gen/families/language.h"
+#include "gen/model/builder.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
@@ -9,13 +10,13 @@
 #define DEVIATION 0.02
 
 const struct pen_declared pen_language_tokens = {"tokens",     "batch sequence", 0,   PEN_I32,
-                                                 PEN_TO_FIRST, op_tokens,        NULL};
+                                                 PEN_TO_FIRST, pen_op_tokens,    NULL};
 const struct pen_declared pen_language_targets = {"targets",   "batch sequence", 0,   PEN_I32,
-                                                  PEN_TO_LAST, op_targets,       NULL};
+                                                  PEN_TO_LAST, pen_op_targets,   NULL};
 
 static bool is_packed(const struct pen_topology *topology) { return topology->batch_packed; }
 const struct pen_declared pen_language_starts = {"starts",     "batch sequence", 0,        PEN_I32,
-                                                 PEN_TO_EVERY, op_starts,        is_packed};
+                                                 PEN_TO_EVERY, pen_op_starts,    is_packed};
 
 uint32_t pen_language_starts_of(struct pen_graph *graph) {
   return is_packed(graph->topology) ? pen_graph_data(graph, &pen_language_starts) : PEN_NONE;
@@ -31,14 +32,14 @@ uint32_t pen_language_head(struct pen_graph *graph, uint32_t layer, uint32_t x) 
                                            PEN_INITIAL_NORMAL, DEVIATION);
   bool sums = strcmp(t->model_loss, "sum") == 0;
   if (!sums && t->model_loss_rows > 0 && t->model_loss_rows < graph->rows) {
-    op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
-                 t->model_loss_rows);
+    pen_op_head_loss(graph, x, weight, pen_graph_data(graph, &pen_language_targets),
+                     t->model_loss_rows);
     return PEN_NONE;
   }
-  uint32_t logits = op_linear(graph, "logits", x, weight, PEN_NONE);
+  uint32_t logits = pen_op_linear(graph, "logits", x, weight, PEN_NONE);
   if (sums)
-    op_sum_loss(graph, logits);
+    pen_op_sum_loss(graph, logits);
   else
-    op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));
+    pen_op_cross_entropy(graph, logits, pen_graph_data(graph, &pen_language_targets));
   return PEN_NONE;
 }

@@ -4,8 +4,8 @@
 
 #include "gen/families/families.h"
 
-extern const struct pen_declared pen_language_tokens,
-    pen_language_targets; /* (batch, sequence) i32 */
+extern const struct pen_declared pen_language_tokens;  /* (batch, sequence) i32 */
+extern const struct pen_declared pen_language_targets; /* (batch, sequence) i32 */
 /* (batch, sequence) i32: where each token's document starts in its sequence; where batch.packed
  * says that there are documents. */
 extern const struct pen_declared pen_language_starts;

@@ -3,15 +3,16 @@
  * x enters the first stage, y every stage; both are counter-based normals. The loss is the sum of
  * the last output. A layer is three blocks, one a matrix. */
 #include "gen/families/families.h"
+#include "gen/model/builder.h"
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 
 static uint32_t make_x(struct pen_graph *graph) {
-  return op_normal(graph, "x", graph->topology->model_hidden, 0);
+  return pen_op_normal(graph, "x", graph->topology->model_hidden, 0);
 }
 static uint32_t make_y(struct pen_graph *graph) {
-  return op_normal(graph, "y", graph->topology->model_hidden, 1);
+  return pen_op_normal(graph, "y", graph->topology->model_hidden, 1);
 }
 
 static const struct pen_declared x_input = {
@@ -25,9 +26,9 @@ static uint32_t multiply(struct pen_graph *graph, const char *name, uint32_t lay
                          const char *weight, uint32_t x) {
   int64_t width = graph->topology->model_hidden;
   const char *weight_name = pen_text("layers.%u.%s.weight", layer, weight);
-  return op_linear(graph, name, x,
-                   pen_graph_weight(graph, weight_name, width, width, PEN_INITIAL_NORMAL, 0.25),
-                   PEN_NONE);
+  return pen_op_linear(graph, name, x,
+                       pen_graph_weight(graph, weight_name, width, width, PEN_INITIAL_NORMAL, 0.25),
+                       PEN_NONE);
 }
 
 static uint32_t input_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
@@ -36,12 +37,12 @@ static uint32_t input_block(struct pen_graph *graph, uint32_t layer, uint32_t x)
 }
 
 static uint32_t first_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
-  return op_scale(graph, "h1_scaled", multiply(graph, "h1", layer, "w1", x), 1.05);
+  return pen_op_scale(graph, "h1_scaled", multiply(graph, "h1", layer, "w1", x), 1.05);
 }
 
 static uint32_t second_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
-  uint32_t h = op_gelu(graph, "gelu", multiply(graph, "h2", layer, "w2", x));
-  return op_add(graph, "h2_y", h, pen_graph_data(graph, &y_input));
+  uint32_t h = pen_op_gelu(graph, "gelu", multiply(graph, "h2", layer, "w2", x));
+  return pen_op_add(graph, "h2_y", h, pen_graph_data(graph, &y_input));
 }
 
 static uint32_t third_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
@@ -50,7 +51,7 @@ static uint32_t third_block(struct pen_graph *graph, uint32_t layer, uint32_t x)
 
 static uint32_t loss_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
-  op_sum_loss(graph, x);
+  pen_op_sum_loss(graph, x);
   return PEN_NONE;
 }
 

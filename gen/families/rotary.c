@@ -11,6 +11,7 @@
 #include <string.h>
 
 #include "gen/families/language.h"
+#include "gen/model/builder.h"
 #include "gen/base/arena.h"
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
@@ -18,7 +19,7 @@
 #define DEVIATION 0.02
 
 static uint32_t make_rope_table(struct pen_graph *graph) {
-  return op_rope_table(graph, graph->topology->model_head_dim);
+  return pen_op_rope_table(graph, graph->topology->model_head_dim);
 }
 
 const struct pen_declared pen_rotary_table = {"rope_table", "positions head_dim", PEN_REPLICATED,
@@ -51,7 +52,7 @@ static uint32_t embedding_block(struct pen_graph *graph, uint32_t layer, uint32_
   (void)layer, (void)x;
   const struct pen_topology *t = graph->topology;
   uint32_t table = matrix(graph, PEN_ROTARY_EMBEDDING, t->model_vocab, t->model_hidden);
-  return op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), table);
+  return pen_op_embedding(graph, "embedding", pen_graph_data(graph, &pen_language_tokens), table);
 }
 
 uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, bool norms_heads) {
@@ -60,46 +61,47 @@ uint32_t pen_rotary_attention(struct pen_graph *graph, uint32_t n, uint32_t x, b
   int64_t q_width = t->model_heads * head, kv_width = t->model_kv_heads * head;
   uint32_t table = pen_graph_data(graph, &pen_rotary_table);
   uint32_t norm =
-      op_rmsnorm(graph, "input_norm", x,
-                 gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n), hidden));
-  uint32_t q = op_linear(graph, "q", norm,
-                         layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
-  uint32_t k = op_linear(graph, "k", norm,
-                         layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
-  uint32_t v = op_linear(graph, "v", norm,
-                         layer_matrix(graph, n, "self_attn.v_proj", kv_width, hidden), PEN_NONE);
+      pen_op_rmsnorm(graph, "input_norm", x,
+                     gain(graph, pen_text("model.layers.%u.input_layernorm.weight", n), hidden));
+  uint32_t q = pen_op_linear(graph, "q", norm,
+                             layer_matrix(graph, n, "self_attn.q_proj", q_width, hidden), PEN_NONE);
+  uint32_t k = pen_op_linear(
+      graph, "k", norm, layer_matrix(graph, n, "self_attn.k_proj", kv_width, hidden), PEN_NONE);
+  uint32_t v = pen_op_linear(
+      graph, "v", norm, layer_matrix(graph, n, "self_attn.v_proj", kv_width, hidden), PEN_NONE);
   if (norms_heads) {
-    q = op_rmsnorm(graph, "q_norm", q,
-                   gain(graph, pen_text("model.layers.%u.self_attn.q_norm.weight", n), head));
-    k = op_rmsnorm(graph, "k_norm", k,
-                   gain(graph, pen_text("model.layers.%u.self_attn.k_norm.weight", n), head));
+    q = pen_op_rmsnorm(graph, "q_norm", q,
+                       gain(graph, pen_text("model.layers.%u.self_attn.q_norm.weight", n), head));
+    k = pen_op_rmsnorm(graph, "k_norm", k,
+                       gain(graph, pen_text("model.layers.%u.self_attn.k_norm.weight", n), head));
   }
   uint32_t starts = pen_language_starts_of(graph);
-  q = op_rope(graph, "q_rope", q, table, starts, t->model_heads, head);
-  k = op_rope(graph, "k_rope", k, table, starts, t->model_kv_heads, head);
-  uint32_t o =
-      op_attention(graph, "attention", q, k, v, starts, t->model_heads, t->model_kv_heads, head);
-  return op_linear(graph, "residual", o,
-                   residual_matrix(graph, n, "self_attn.o_proj", hidden, q_width), x);
+  q = pen_op_rope(graph, "q_rope", q, table, starts, t->model_heads, head);
+  k = pen_op_rope(graph, "k_rope", k, table, starts, t->model_kv_heads, head);
+  uint32_t o = pen_op_attention(graph, "attention", q, k, v, starts, t->model_heads,
+                                t->model_kv_heads, head);
+  return pen_op_linear(graph, "residual", o,
+                       residual_matrix(graph, n, "self_attn.o_proj", hidden, q_width), x);
 }
 
 uint32_t pen_rotary_mlp(struct pen_graph *graph, uint32_t n, uint32_t x) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  uint32_t norm = op_rmsnorm(
+  uint32_t norm = pen_op_rmsnorm(
       graph, "mlp_norm", x,
       gain(graph, pen_text("model.layers.%u.post_attention_layernorm.weight", n), hidden));
-  uint32_t gate = op_linear(graph, "gate", norm,
-                            layer_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
-  uint32_t up =
-      op_linear(graph, "up", norm, layer_matrix(graph, n, "mlp.up_proj", ffn, hidden), PEN_NONE);
-  uint32_t y = op_swiglu(graph, "swiglu", gate, up);
-  return op_linear(graph, "output", y, residual_matrix(graph, n, "mlp.down_proj", hidden, ffn), x);
+  uint32_t gate = pen_op_linear(graph, "gate", norm,
+                                layer_matrix(graph, n, "mlp.gate_proj", ffn, hidden), PEN_NONE);
+  uint32_t up = pen_op_linear(graph, "up", norm, layer_matrix(graph, n, "mlp.up_proj", ffn, hidden),
+                              PEN_NONE);
+  uint32_t y = pen_op_swiglu(graph, "swiglu", gate, up);
+  return pen_op_linear(graph, "output", y, residual_matrix(graph, n, "mlp.down_proj", hidden, ffn),
+                       x);
 }
 
 static uint32_t norm_block(struct pen_graph *graph, uint32_t layer, uint32_t x) {
   (void)layer;
-  return op_rmsnorm(graph, "norm", x,
-                    gain(graph, "model.norm.weight", graph->topology->model_hidden));
+  return pen_op_rmsnorm(graph, "norm", x,
+                        gain(graph, "model.norm.weight", graph->topology->model_hidden));
 }
 
 const struct pen_block_kind pen_rotary_before[] = {

@@ -10,6 +10,7 @@
  *
  * A step of generation has one microbatch of one sequence, because the next token needs the
  * previous one. Its actions are those of eval, over the same weights in the same arena. */
+#include "gen/model/model.h"
 #include "gen/lower/profiles.h"
 
 #include <string.h>

@@ -16,6 +16,8 @@
  * reads that input. */
 #include <string.h>
 
+#include "gen/model/backward.h"
+
 #include "gen/model/fused_loss.h"
 #include "gen/model/recompute.h"
 #include "gen/model/op_signature.h"
@@ -23,13 +25,13 @@
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
 
-struct rule {
+struct gradient_rule {
   int forward, backward;
   bool weight_part;
   const char *operands, *dims;
 };
 
-static const struct rule rules[] = {
+static const struct gradient_rule rules[] = {
 #define PEN_GRADIENT(forward, part, backward, operands, dims) \
   {PEN_OP_##forward, PEN_OP_##backward, #part[0] == 'W', operands, dims},
 #include "kernels/ops.def"
@@ -49,7 +51,7 @@ static const struct pass_rule pass_rules[] = {
 
 /* The walk's state: the gradient so far of each value, the private tensors (`x*`) of the op at
  * hand, and where ops go. */
-struct walk {
+struct backward_walk {
   struct pen_graph *graph;
   uint32_t *gradient; /* [value] */
   uint32_t private_value[PEN_OPERANDS_MAX];
@@ -59,19 +61,19 @@ struct walk {
 
 /* One word of a rule's operands, `name`, `name'`, `name*` or `+`: the forward op's operand of that
  * name. */
-struct word {
+struct rule_operand {
   int8_t operand; /* of `+`: none */
   char mark;      /* 0, '\'', '*', '+' */
 };
 
 /* A rule taken apart, once for all: whose dims and reals of the forward op the backward op gets. */
 struct bound_rule {
-  struct word word[PEN_OPERANDS_MAX];
+  struct rule_operand word[PEN_OPERANDS_MAX];
   size_t input_count, count; /* of words; 0: not taken apart yet */
   int8_t dim[PEN_DIMS_MAX], real[PEN_REALS_MAX];
 };
 
-static void split(const struct rule *rule, struct bound_rule *bound) {
+static void split(const struct gradient_rule *rule, struct bound_rule *bound) {
   const struct pen_signature *from = pen_signature_of(rule->forward);
   for (const char *text = rule->operands; *text;) {
     size_t length = strcspn(text, " ");
@@ -79,7 +81,7 @@ static void split(const struct rule *rule, struct bound_rule *bound) {
       bound->input_count = bound->count;
     } else if (length) {
       char last = text[length - 1], name[PEN_SIGNATURE_NAME_BYTES] = {0};
-      struct word *word = &bound->word[bound->count++];
+      struct rule_operand *word = &bound->word[bound->count++];
       word->mark = last == '\'' || last == '*' || last == '+' ? last : 0;
       memcpy(name, text, length - (word->mark != 0));
       word->operand = word->mark == '+' ? -1 : (int8_t)pen_signature_operand(from, name);
@@ -91,7 +93,7 @@ static void split(const struct rule *rule, struct bound_rule *bound) {
 }
 
 /* Finds the forward op's dims by name, or by the rule's `name=name` pairs. */
-static void bind_dims(const struct rule *rule, struct bound_rule *bound) {
+static void bind_dims(const struct gradient_rule *rule, struct bound_rule *bound) {
   const struct pen_signature *from = pen_signature_of(rule->forward),
                              *to = pen_signature_of(rule->backward);
   for (int i = 0; i < to->dim_count; i++) {
@@ -113,7 +115,7 @@ static void bind_dims(const struct rule *rule, struct bound_rule *bound) {
     bound->real[i] = (int8_t)pen_signature_real(from, to->real[i]);
 }
 
-static const struct bound_rule *bind(const struct rule *rule) {
+static const struct bound_rule *bind(const struct gradient_rule *rule) {
   static struct bound_rule bound_rules[COUNT(rules)];
   struct bound_rule *bound = &bound_rules[rule - rules];
   if (!bound->count) {
@@ -124,14 +126,15 @@ static const struct bound_rule *bind(const struct rule *rule) {
 }
 
 /* Whether an output word of a rule is wanted by anybody. */
-static bool wanted(const struct walk *walk, const struct pen_op *forward, const struct word *word) {
+static bool wanted(const struct backward_walk *walk, const struct pen_op *forward,
+                   const struct rule_operand *word) {
   uint32_t value = forward->operand[word->operand];
   return value != PEN_NONE && walk->graph->value[value].needs_gradient;
 }
 
 /* An input of a backward op: a forward value, a gradient, a private tensor, or the sum so far. */
-static uint32_t input_of(const struct walk *walk, const struct pen_op *forward,
-                         const struct word *word, const struct word *first_output) {
+static uint32_t input_of(const struct backward_walk *walk, const struct pen_op *forward,
+                         const struct rule_operand *word, const struct rule_operand *first_output) {
   if (word->mark == '+') {
     uint32_t target = forward->operand[first_output->operand];
     return walk->graph->value[target].needs_gradient ? walk->gradient[target] : PEN_NONE;
@@ -143,8 +146,9 @@ static uint32_t input_of(const struct walk *walk, const struct pen_op *forward,
 
 /* An output of a backward op: a new gradient value (which becomes the sum so far), a private
  * tensor, or an accumulator. */
-static uint32_t output_of(struct walk *walk, const struct pen_op *forward, const struct word *word,
-                          const struct pen_operand *operand, const struct pen_op *backward) {
+static uint32_t output_of(struct backward_walk *walk, const struct pen_op *forward,
+                          const struct rule_operand *word, const struct pen_operand *operand,
+                          const struct pen_op *backward) {
   struct pen_graph *graph = walk->graph;
   uint32_t target = forward->operand[word->operand];
   if (operand->accumulates) return graph->value[target].gradient;
@@ -160,7 +164,8 @@ static uint32_t output_of(struct walk *walk, const struct pen_op *forward, const
   return made;
 }
 
-static void apply(struct walk *walk, const struct rule *rule, const struct pen_op *forward) {
+static void apply(struct backward_walk *walk, const struct gradient_rule *rule,
+                  const struct pen_op *forward) {
   const struct bound_rule *bound = bind(rule);
   size_t input_count = bound->input_count, count = bound->count;
   bool any = false;
@@ -181,7 +186,7 @@ static void apply(struct walk *walk, const struct rule *rule, const struct pen_o
 }
 
 /* Hands gradients through where the rule is the identity. */
-static void pass_through(struct walk *walk, const struct pen_op *forward) {
+static void pass_through(struct backward_walk *walk, const struct pen_op *forward) {
   const struct pen_signature *signature = pen_signature_of(forward->kind);
   for (size_t i = 0; i < COUNT(pass_rules); i++) {
     if (pass_rules[i].forward != forward->kind) continue;
@@ -207,7 +212,7 @@ static bool output_needs_gradient(const struct pen_graph *graph, const struct pe
 static void walk_back(struct pen_graph *graph, const struct pen_recomputed *forwards,
                       struct pen_op_list *input_list, struct pen_op_list *weight_list,
                       const char *suffix) {
-  struct walk walk = {
+  struct backward_walk walk = {
       .graph = graph, .input_list = input_list, .weight_list = weight_list, .suffix = suffix};
   size_t values =
       graph
@@ -259,120 +264,6 @@ static void add_workspaces(struct pen_graph *graph, struct pen_op_list *list, co
       op->workspace = pen_graph_value(graph, pen_text("%s.workspace%u", name, (unsigned)i), PEN_F32,
                                       PEN_ROLE_ACTIVATION, (bytes + 3) / 4);
   }
-}
-
-/* ---- lives ---- */
-
-/* What runs on one microbatch, in order: F, I, W or F, B. Which of the two it is, the schedule
- * decides, so memory must suit both. */
-struct history {
-  uint32_t program[3];
-  size_t count;
-};
-
-static const struct history split_history = {{PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W}, 3};
-static const struct history fused_history = {{PEN_PROGRAM_F, PEN_PROGRAM_B}, 2};
-
-/* A value's uses within one history: the first and last place (index into history.program) and the
- * last use of all. */
-struct life {
-  bool seen;
-  uint32_t first, last;
-  uint64_t last_use; /* place << 32 | op */
-};
-
-static uint64_t moment_of(uint32_t place, size_t op) { return (uint64_t)place << 32 | op; }
-
-static void use(struct life *life, uint32_t value, uint32_t place, size_t op) {
-  if (value == PEN_NONE) return;
-  struct life *l = &life[value];
-  if (!l->seen) *l = (struct life){true, place, place, 0};
-  l->last = place;
-  l->last_use = moment_of(place, op);
-}
-
-static struct life *trace(const struct pen_graph *graph, const struct history *history) {
-  struct life *life = pen_new(graph->value_count + 1, sizeof *life);
-  for (uint32_t place = 0; place < history->count; place++) {
-    const struct pen_op_list *list = &graph->program[history->program[place]];
-    for (size_t i = 0; i < list->count; i++) {
-      for (size_t k = 0; k < PEN_OPERANDS_MAX; k++) use(life, list->op[i].operand[k], place, i);
-      use(life, list->op[i].workspace, place, i);
-    }
-  }
-  return life;
-}
-
-static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
-  return value != PEN_NONE && graph->value[value].role == PEN_ROLE_ACTIVATION &&
-         value != graph->input && value != graph->output && value != graph->output_gradient &&
-         value != graph->input_gradient;
-}
-
-/* Lets the outputs of one program take the memory of inputs that die with the op. */
-static void share(struct pen_graph *graph, const struct history *history, const struct life *life,
-                  uint32_t place) {
-  const struct pen_op_list *list = &graph->program[history->program[place]];
-  for (size_t i = 0; i < list->count; i++) {
-    const struct pen_op *op = &list->op[i];
-    const struct pen_signature *signature = pen_signature_of(op->kind);
-    for (uint32_t k = signature->input_count; k < signature->operand_count; k++) {
-      if (signature->operand[k].alias < 0) continue;
-      uint32_t input = op->operand[signature->operand[k].alias], output = op->operand[k];
-      if (!is_free_to_share(graph, input) || !is_free_to_share(graph, output)) continue;
-      if (life[input].last_use > moment_of(place, i)) continue;
-      graph->value[output].storage = graph->value[input].storage;
-    }
-  }
-}
-
-/* A storage lives as long as the values in it. */
-static void merge_lives(const struct pen_graph *graph, struct life *life) {
-  for (size_t i = 0; i < graph->value_count; i++) {
-    struct life *root = &life[graph->value[i].storage];
-    if (!life[i].seen || root == &life[i]) continue;
-    if (life[i].first < root->first) root->first = life[i].first;
-    if (life[i].last > root->last) root->last = life[i].last;
-  }
-}
-
-/* The base of a storage that the split history knows; what only B knows is scratch. */
-static uint8_t base_of(const struct life *split) {
-  if (!split->seen || split->first == split->last) return PEN_BASE_SCRATCH;
-  if (split->first == 1) return PEN_BASE_KEPT_W;
-  return split->last == 2 ? PEN_BASE_SAVED_W : PEN_BASE_SAVED_I;
-}
-
-static void settle_bases(struct pen_graph *graph, const struct life *split) {
-  for (uint32_t i = 0; i < graph->value_count; i++) {
-    struct pen_value *value = &graph->value[i];
-    if (value->role == PEN_ROLE_LOSS)
-      value->base = PEN_BASE_LOSS;
-    else if (value->role != PEN_ROLE_ACTIVATION)
-      value->base = PEN_BASE_PERSISTENT;
-    else if (i == graph->input)
-      value->base = PEN_BASE_INPUT;
-    else if (i == graph->output)
-      value->base = PEN_BASE_OUTPUT;
-    else if (i == graph->output_gradient)
-      value->base = PEN_BASE_OUTPUT_GRADIENT;
-    else if (i == graph->input_gradient)
-      value->base = PEN_BASE_INPUT_GRADIENT;
-    else
-      value->base = base_of(&split[value->storage]);
-  }
-}
-
-static void settle_lives(struct pen_graph *graph) {
-  struct life *split = trace(graph, &split_history);
-  share(graph, &split_history, split, 0);
-  if (graph->training) {
-    share(graph, &split_history, split, 1);
-    share(graph, &split_history, split, 2);
-    share(graph, &fused_history, trace(graph, &fused_history), 1);
-  }
-  merge_lives(graph, split);
-  settle_bases(graph, split);
 }
 
 /* ---- the pass ---- */
@@ -430,5 +321,4 @@ void pen_backward(struct pen_graph *graph) {
   if (graph->training) derive_backward(graph);
   static const char *const names[PEN_PROGRAMS] = {"F", "I", "W", "B"};
   for (size_t p = 0; p < PEN_PROGRAMS; p++) add_workspaces(graph, &graph->program[p], names[p]);
-  settle_lives(graph);
 }

@@ -15,25 +15,25 @@
 #include "gen/base/error.h"
 #include "runtime/plan/plan.h"
 
-static const struct late_loss {
+static const struct fused_loss {
   int forward, weight, both;
-} late_losses[] = {
+} fused_losses[] = {
 #define PEN_FUSED_LOSS(forward, weight, both) {PEN_OP_##forward, PEN_OP_##weight, PEN_OP_##both},
 #include "kernels/ops.def"
 };
 
-static const struct late_loss *late_loss_of(int kind) {
-  for (size_t i = 0; i < sizeof late_losses / sizeof *late_losses; i++)
-    if (late_losses[i].forward == kind) return &late_losses[i];
+static const struct fused_loss *fused_loss_of(int kind) {
+  for (size_t i = 0; i < sizeof fused_losses / sizeof *fused_losses; i++)
+    if (fused_losses[i].forward == kind) return &fused_losses[i];
   return NULL;
 }
 
 bool pen_loss_is_fused(const struct pen_graph *graph) {
   return graph->forward.count > 0 &&
-         late_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
+         fused_loss_of(graph->forward.op[graph->forward.count - 1].kind) != NULL;
 }
 
-static void insert(struct pen_op_list *list, const struct pen_op *op) {
+static void insert_first(struct pen_op_list *list, const struct pen_op *op) {
   pen_op_append(list, op->kind);
   memmove(list->op + 1, list->op, (list->count - 1) * sizeof *list->op);
   list->op[0] = *op;
@@ -61,12 +61,12 @@ void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed 
   uint32_t loss = pen_signature_of(op.kind)->input_count;
   op.operand[loss] = graph->forward.op[graph->forward.count - 1]
                          .operand[loss]; /* a copy counts, too: F has none */
-  insert(program, &op);
+  insert_first(program, &op);
 }
 
 /* The operand of that name of either op. */
-static uint32_t operand_of(const struct pen_op *loss, const struct pen_op *weight,
-                           const char *name) {
+static uint32_t merged_operand(const struct pen_op *loss, const struct pen_op *weight,
+                               const char *name) {
   int index = pen_signature_operand(pen_signature_of(loss->kind), name);
   if (index >= 0) return loss->operand[index];
   index = pen_signature_operand(pen_signature_of(weight->kind), name);
@@ -76,16 +76,23 @@ static uint32_t operand_of(const struct pen_op *loss, const struct pen_op *weigh
 
 void pen_fused_loss_merge(struct pen_op_list *program) {
   for (size_t i = 0; i + 1 < program->count; i++) {
-    const struct late_loss *late = late_loss_of(program->op[i].kind);
-    if (!late || program->op[i + 1].kind != late->weight) continue;
+    const struct fused_loss *fused = fused_loss_of(program->op[i].kind);
+    if (!fused || program->op[i + 1].kind != fused->weight) continue;
     struct pen_op joined = program->op[i];
-    const struct pen_signature *signature = pen_signature_of(late->both);
-    joined.kind = (uint16_t)late->both;
+    const struct pen_signature *signature = pen_signature_of(fused->both);
+    joined.kind = (uint16_t)fused->both;
     for (uint32_t k = 0; k < signature->operand_count; k++)
       joined.operand[k] =
-          operand_of(&program->op[i], &program->op[i + 1], signature->operand[k].name);
+          merged_operand(&program->op[i], &program->op[i + 1], signature->operand[k].name);
     program->op[i] = joined;
     memmove(&program->op[i + 1], &program->op[i + 2], (program->count - i - 2) * sizeof joined);
     program->count--;
   }
+}
+
+double pen_shared_flops(const struct pen_graph *graph) {
+  const struct pen_op_list *program = graph->program;
+  if (!graph->training || !pen_loss_is_fused(graph)) return 0;
+  return pen_program_flops(&program[PEN_PROGRAM_I]) + pen_program_flops(&program[PEN_PROGRAM_W]) -
+         pen_program_flops(&program[PEN_PROGRAM_B]);
 }

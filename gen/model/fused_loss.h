@@ -18,4 +18,7 @@ void pen_fused_loss_insert(const struct pen_graph *graph, struct pen_recomputed 
 /* Makes one op of the loss and of its W op, where both stand in B. */
 void pen_fused_loss_merge(struct pen_op_list *program);
 
+/* Floating-point operations that I and W both run, and B once: the logits of such a loss. */
+double pen_shared_flops(const struct pen_graph *graph);
+
 #endif

@@ -1,17 +1,17 @@
-/* model.h: a stage as ops and values; the small builder that families use; what derive adds.
+/* graph.h: a stage as ops and values.
  *
  * A value is a named tensor. Ops are struct pen_op of plan.h whose operands are indices into the
- * stage's values. Values are in single-assignment form; which of them share memory is derive's
- * decision (`storage`).
+ * stage's values. Values are in single-assignment form; liveness.c decides which of them share
+ * memory (`storage`).
  */
-#ifndef PEN_MODEL_H
-#define PEN_MODEL_H
+#ifndef PEN_GRAPH_H
+#define PEN_GRAPH_H
 
 #include "gen/topology/topology.h"
 #include "runtime/plan/plan.h"
 #include "gen/model/stages.h"
 
-struct pen_declared; /* gen/families/families.h */
+struct pen_declared; /* gen/model/blocks.h */
 
 enum pen_role {
   PEN_ROLE_ACTIVATION, /* lives within one microbatch */
@@ -91,86 +91,12 @@ struct pen_graph {
   uint32_t input, output, output_gradient, input_gradient; /* values, or PEN_NONE */
 };
 
-/* ---- for families ---- */
-
-/* The value of an input that the family and the block at hand declare; its op is emitted when the
- * stage's first block asks. */
-uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared);
-/* A weight of one or two dimensions (second 0: one). Two-dimensional weights decay. */
-uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
-                          int initial, double deviation);
-/* The embedding's weight (rows, columns) once more, for the head, with a gradient of the head's own
- * (struct pen_tie). After all others. */
-uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_t rows,
-                               int64_t columns);
-
-uint32_t op_tokens(struct pen_graph *graph);  /* (rows) i32 */
-uint32_t op_targets(struct pen_graph *graph); /* (rows) i32 */
-uint32_t op_normal(struct pen_graph *graph, const char *name, int64_t width,
-                   int stream); /* (rows, width) */
-uint32_t op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens, uint32_t table);
-/* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
-uint32_t op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
-                   uint32_t addend);
-/* Every `width of the gain` elements of x are a row of their own. */
-uint32_t op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
-uint32_t op_rope_table(struct pen_graph *graph,
-                       int64_t head_dim); /* constant (positions, head_dim) */
-/* `starts` (rows) i32: where each token's document starts in its sequence; PEN_NONE: every sequence
- * is one document. */
-uint32_t op_starts(struct pen_graph *graph);
-uint32_t op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
-                 uint32_t starts, int64_t heads, int64_t head_dim);
-uint32_t op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k, uint32_t v,
-                      uint32_t starts, int64_t heads, int64_t kv_heads, int64_t head_dim);
-/* x (rows, in) times the weight (in, out), plus bias (out), plus addend (rows, out) unless
- * PEN_NONE. */
-uint32_t op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
-                   uint32_t bias, uint32_t addend);
-uint32_t op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
-                      uint32_t bias);
-/* The row of the table (positions, width) of each token's position added. */
-uint32_t op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
-                     uint32_t starts);
-void op_split(struct pen_graph *graph, const char *name, uint32_t x,
-              uint32_t part[3]); /* x (rows, 3, width) */
-uint32_t op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x);
-uint32_t op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
-uint32_t op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
-uint32_t op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);
-uint32_t op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);
-/* Losses end the model: mean cross-entropy over the step's targets, or the sum of x. */
-void op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets);
-/* x (rows, in) times the weight (out, in), and the cross-entropy of that, `chunk` rows of logits at
- * a time. */
-void op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint32_t targets,
-                  int64_t chunk);
-void op_sum_loss(struct pen_graph *graph, uint32_t x);
-
-/* ---- the passes ---- */
-
-/* Forward ops of one stage: those of its blocks, in order. Fails (78) when a family's ops are at
- * odds with what it declares. */
-struct pen_graph *pen_model(const struct pen_topology *topology, const struct pen_stages *stages,
-                            uint32_t stage, bool training);
-/* The graphs of all stages, derived: [stage]. */
-struct pen_graph **pen_graphs_of(const struct pen_topology *topology,
-                                 const struct pen_stages *stages, bool training);
-/* Adds the programs (training: F, I, W, B; else F alone) and settles bases and storage. */
-void pen_backward(struct pen_graph *graph);
-/* Floating-point operations of a program, for the cost model. */
-double pen_program_flops(const struct pen_op_list *program);
-/* Those that I and W both run, and B once: its logits, where a loss makes them by chunks
- * (late_loss.h). */
-double pen_shared_flops(const struct pen_graph *graph);
-/* Those of the ops that a recomputing stage's I (or B) runs again; 0 in any other. */
-double pen_recomputed_flops(const struct pen_graph *graph);
-/* Whether a weight of that name is one of model.frozen. */
-bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
-
-/* ---- used by model.c and derive.c ---- */
+/* Adds a value and returns its index. Fails (78) when the tensor is too large. */
 uint32_t pen_graph_value(struct pen_graph *graph, const char *name, uint8_t dtype, uint8_t role,
                          uint64_t elements);
+/* Appends an op without operands; valid until the next op is appended to the list. */
 struct pen_op *pen_op_append(struct pen_op_list *list, int kind);
+/* Floating-point operations of a program, for the cost model. */
+double pen_program_flops(const struct pen_op_list *program);
 
 #endif

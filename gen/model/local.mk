@@ -1,14 +1,24 @@
 # gen/model: op graphs of a stage, shapes, backward
 libgen_a_SOURCES += \
   %reldir%/backward.c \
+  %reldir%/backward.h \
+  %reldir%/blocks.h \
   %reldir%/builder.c \
+  %reldir%/builder.h \
   %reldir%/fused_loss.c \
   %reldir%/fused_loss.h \
+  %reldir%/graph.c \
   %reldir%/graph.h \
+  %reldir%/liveness.c \
+  %reldir%/liveness.h \
+  %reldir%/model.h \
   %reldir%/op_signature.c \
   %reldir%/op_signature.h \
   %reldir%/recompute.c \
   %reldir%/recompute.h \
+  %reldir%/stage_io.c \
+  %reldir%/stage_io.h \
+  %reldir%/stage_programs.c \
   %reldir%/stages.h \
   %reldir%/tensor_shapes.c \
   %reldir%/tensor_shapes.h

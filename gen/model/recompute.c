@@ -97,3 +97,9 @@ uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_recompu
   *program = joined;
   return count;
 }
+
+double pen_recomputed_flops(const struct pen_graph *graph) {
+  struct pen_op_list again = {.op = graph->program[PEN_PROGRAM_I].op,
+                              .count = graph->recompute_op_count[PEN_PROGRAM_I]};
+  return pen_program_flops(&again);
+}

@@ -29,4 +29,8 @@ void pen_recompute_strip(struct pen_graph *graph);
 uint32_t pen_recompute_prepend(struct pen_graph *graph, const struct pen_recomputed *again,
                                struct pen_op_list *program, const struct pen_op_list *later);
 
+/* Floating-point operations of the ops that I (or B) of a recomputing stage runs again; 0 for any
+ * other stage. */
+double pen_recomputed_flops(const struct pen_graph *graph);
+
 #endif

@@ -11,6 +11,9 @@
  *
  * A stage that recomputes runs again, from its last block back, what the backward of a block needs;
  * as soon as one block needs its input, all blocks before it run again in full. */
+#include "gen/model/recompute.h"
+#include "gen/model/fused_loss.h"
+#include "gen/model/model.h"
 #include "gen/partition/block_cost.h"
 
 #include <string.h>
@@ -68,7 +71,7 @@ static struct pen_graph *emit_alone(const struct pen_block_costs *c, uint32_t bl
                                .stage_count = 3,
                                .span = pen_new(3, sizeof *alone->span)};
   alone->span[stage] = (struct pen_span){.first_block = block, .past_last_block = block + 1};
-  return pen_model(c->topology, alone, stage, c->topology->trains);
+  return pen_stage_graph(c->topology, alone, stage, c->topology->trains);
 }
 
 static struct pen_graph *derive_alone(const struct pen_block_costs *c, uint32_t block, bool leads,
@@ -76,7 +79,7 @@ static struct pen_graph *derive_alone(const struct pen_block_costs *c, uint32_t 
   struct pen_graph *graph = emit_alone(c, block);
   graph->input_is_given = leads;
   graph->recomputes = recomputes;
-  pen_backward(graph);
+  pen_stage_programs(graph);
   return graph;
 }
 

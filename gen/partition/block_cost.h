@@ -2,7 +2,7 @@
 #ifndef PEN_BLOCK_COST_H
 #define PEN_BLOCK_COST_H
 
-#include "gen/families/families.h"
+#include "gen/model/blocks.h"
 #include "gen/topology/topology.h"
 
 struct pen_block_costs;

@@ -16,6 +16,8 @@
  * n/R: to sum it reads R arrays and writes one, (R+1) n/R elements; to gather the others' it reads
  * and writes 2 (R-1) n/R. One element counts as ELEMENT_FLOPS operations: a core that multiplies
  * and adds at 100 Gflop/s moves about 10 Gbyte/s to and from memory. */
+#include "gen/model/recompute.h"
+#include "gen/model/fused_loss.h"
 #include "gen/timing/cost.h"
 #include "gen/base/arena.h"
 #include "gen/partition/partition.h"

@@ -3,6 +3,7 @@
  * Costs belong to what a stage computes: the model's weights (their digest), how many parameters
  * the stage holds, and the shape of a microbatch. Schedule, ranks and number of microbatches may
  * differ: to try those is what the file is for. */
+#include "gen/model/fused_loss.h"
 #include "gen/timing/measured_cost.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"

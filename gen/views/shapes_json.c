@@ -1,4 +1,5 @@
-/* shapes_json.c: --print=shapes: the named tensors at the borders of every stage, as JSON. */
+/* shapes_json.c: --print=shapes: the named tensors at the input and output of every stage, as JSON.
+ */
 #include <stdio.h>
 #include <jansson.h>
 
@@ -20,23 +21,23 @@ static json_t *endpoint_of(int64_t end) {
   return json_string(end == PEN_FROM_DATA ? "data" : "start");
 }
 
-static json_t *border_object(const struct pen_border *border) {
-  const struct pen_shape *shape = &border->shape;
+static json_t *tensor_object(const struct pen_stage_tensor *tensor) {
+  const struct pen_shape *shape = &tensor->shape;
   json_t *object = json_object();
-  json_object_set_new(object, "tensor", json_string(border->name));
-  json_object_set_new(object, "from", endpoint_of(border->from));
-  json_object_set_new(object, "to", endpoint_of(border->to));
-  json_object_set_new(object, "dtype", json_string(pen_dtype_text(border->shape.dtype)));
+  json_object_set_new(object, "tensor", json_string(tensor->name));
+  json_object_set_new(object, "from", endpoint_of(tensor->from));
+  json_object_set_new(object, "to", endpoint_of(tensor->to));
+  json_object_set_new(object, "dtype", json_string(pen_dtype_text(tensor->shape.dtype)));
   json_object_set_new(object, "shape", extents(shape->extent, shape->extent_count));
   json_object_set_new(object, "bytes", json_integer((json_int_t)shape->bytes));
   json_object_set_new(object, "step_shape", extents(shape->whole, shape->extent_count));
-  bool split = border->declared->split != PEN_REPLICATED;
-  json_object_set_new(object, "split", split ? json_integer(border->declared->split) : json_null());
+  bool split = tensor->declared->split != PEN_REPLICATED;
+  json_object_set_new(object, "split", split ? json_integer(tensor->declared->split) : json_null());
   return object;
 }
 
 void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_partition *p,
-                     const struct pen_shapes *shapes) {
+                     const struct pen_stage_io *shapes) {
   json_t *root = json_object(), *stages = json_array();
   json_object_set_new(root, "name", json_string(t->name));
   json_object_set_new(root, "family", json_string(p->stages.family->name));
@@ -52,8 +53,8 @@ void pen_shapes_json(FILE *out, const struct pen_topology *t, const struct pen_p
         object, "last_block",
         json_string(p->stages.block[p->stages.span[stage].past_last_block - 1].name));
     json_object_set_new(object, "tensors", tensors);
-    for (; next < shapes->count && shapes->border[next].stage == stage; next++)
-      json_array_append_new(tensors, border_object(&shapes->border[next]));
+    for (; next < shapes->count && shapes->tensor[next].stage == stage; next++)
+      json_array_append_new(tensors, tensor_object(&shapes->tensor[next]));
     json_array_append_new(stages, object);
   }
   json_dumpf(root, out, JSON_INDENT(2));

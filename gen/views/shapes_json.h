@@ -4,10 +4,10 @@
 
 #include <stdio.h>
 
-#include "gen/model/tensor_shapes.h"
+#include "gen/model/stage_io.h"
 #include "gen/partition/partition.h"
 
 void pen_shapes_json(FILE *out, const struct pen_topology *topology,
-                     const struct pen_partition *partition, const struct pen_shapes *shapes);
+                     const struct pen_partition *partition, const struct pen_stage_io *shapes);
 
 #endif

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "gen/model/model.h"
 #include "gen/schedule/action_text.h"
 #include "gen/emit/emit.h"
 #include "gen/base/arena.h"

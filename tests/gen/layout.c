@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <glob.h>
 
+#include "gen/model/model.h"
 #include "gen/layout/pack.h"
 #include "gen/timing/memory_budget.h"
 #include "gen/views/live_ranges.h"

@@ -3,6 +3,7 @@
 #include <stdio.h>
 #include <math.h>
 
+#include "gen/model/model.h"
 #include "gen/partition/balance.h"
 #include "gen/partition/block_cost.h"
 #include "gen/families/families.h"
@@ -298,8 +299,8 @@ static void check_costs(struct pen_topology *t, const char *recompute) {
       uint32_t stage = first == 0 ? 0 : past == p->stages.block_count ? 2 : 1;
       if (first == 0 && past == p->stages.block_count) part.stage_count = 1;
       span[stage] = (struct pen_span){.first_block = first, .past_last_block = past};
-      struct pen_graph *graph = pen_model(t, &part, stage, t->trains);
-      pen_backward(graph);
+      struct pen_graph *graph = pen_stage_graph(t, &part, stage, t->trains);
+      pen_stage_programs(graph);
       double built = 1e-9 * pen_program_flops(&graph->program[PEN_PROGRAM_F]),
              foretold = pen_span_cost(costs, stage, first, past);
       for (int program = splits ? PEN_PROGRAM_I : PEN_PROGRAM_B;

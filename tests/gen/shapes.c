@@ -6,7 +6,9 @@
 #include <jansson.h>
 
 #include "gen/views/shapes_json.h"
-#include "gen/model/tensor_shapes.h"
+#include "gen/model/builder.h"
+#include "gen/model/model.h"
+#include "gen/model/stage_io.h"
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 #include "gen/partition/partition.h"
@@ -20,12 +22,12 @@ static uint64_t bytes_of(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : graph->value[value].bytes;
 }
 
-/* The bytes that the pass foretells for a border, or 0 where there is none. */
-static uint64_t foretold(const struct pen_shapes *shapes, uint32_t stage, int64_t from, int64_t to,
-                         const char *ending) {
+/* The bytes that the pass predicts for a transfer between stages, or 0 where there is none. */
+static uint64_t foretold(const struct pen_stage_io *shapes, uint32_t stage, int64_t from,
+                         int64_t to, const char *ending) {
   uint64_t bytes = 0;
   for (uint32_t i = 0; i < shapes->count; i++) {
-    const struct pen_border *b = &shapes->border[i];
+    const struct pen_stage_tensor *b = &shapes->tensor[i];
     bool gradient = strstr(b->name, ".grad") != NULL;
     if (b->stage == stage && b->from == from && b->to == to && gradient == (*ending != 0))
       bytes += b->shape.bytes;
@@ -36,7 +38,7 @@ static uint64_t foretold(const struct pen_shapes *shapes, uint32_t stage, int64_
 /* Stages built from a topology have the foretold tensors, and no other inputs. */
 static void check_stages(const struct pen_topology *topology) {
   const struct pen_partition *p = partition_topology(topology);
-  struct pen_shapes shapes = pen_shapes(topology, &p->stages);
+  struct pen_stage_io shapes = pen_stage_io_of(topology, &p->stages);
   struct pen_graph **graph = pen_graphs_of(topology, &p->stages, true);
   uint32_t inputs = 0, listed = 0;
   for (uint32_t s = 0; s < p->stage_count; s++) {
@@ -52,15 +54,15 @@ static void check_stages(const struct pen_topology *topology) {
     for (size_t k = 0; k < graph[s]->datum_count; k++, inputs++) {
       const struct pen_datum *datum = &graph[s]->datum[k];
       for (uint32_t i = 0; i < shapes.count; i++)
-        if (shapes.border[i].stage == s && shapes.border[i].declared == datum->declared) {
-          assert_int_equal(shapes.border[i].shape.bytes, graph[s]->value[datum->value].bytes);
-          assert_true(shapes.border[i].from < 0);
+        if (shapes.tensor[i].stage == s && shapes.tensor[i].declared == datum->declared) {
+          assert_int_equal(shapes.tensor[i].shape.bytes, graph[s]->value[datum->value].bytes);
+          assert_true(shapes.tensor[i].from < 0);
           listed++;
         }
     }
   }
   assert_int_equal(inputs, listed);
-  for (uint32_t i = 0; i < shapes.count; i++) listed -= shapes.border[i].from < 0;
+  for (uint32_t i = 0; i < shapes.count; i++) listed -= shapes.tensor[i].from < 0;
   assert_int_equal(listed, 0);
 }
 
@@ -81,10 +83,10 @@ static void shapes_are_the_plans(void **state) {
 static void inputs_go_where_they_are_read(void **state) {
   (void)state;
   const struct pen_topology *t = read_topology(topology_text("llama", "1f1b", 3, 1, 4, ""));
-  struct pen_shapes shapes = pen_shapes(t, &partition_topology(t)->stages);
+  struct pen_stage_io shapes = pen_stage_io_of(t, &partition_topology(t)->stages);
   uint32_t tokens = 0, targets = 0, tables = 0;
   for (uint32_t i = 0; i < shapes.count; i++) {
-    const struct pen_border *b = &shapes.border[i];
+    const struct pen_stage_tensor *b = &shapes.tensor[i];
     if (!strcmp(b->name, "tokens")) {
       assert_int_equal(b->stage, 0);
       assert_int_equal(b->shape.whole[0], 8);
@@ -104,10 +106,10 @@ static void inputs_go_where_they_are_read(void **state) {
   assert_int_equal(targets, 1);
   assert_int_equal(tables, 3);
   t = read_topology(topology_text("mlp", "1f1b", 3, 1, 4, ""));
-  shapes = pen_shapes(t, &partition_topology(t)->stages);
+  shapes = pen_stage_io_of(t, &partition_topology(t)->stages);
   uint32_t y[3] = {0};
   for (uint32_t i = 0; i < shapes.count; i++)
-    if (!strcmp(shapes.border[i].name, "y")) y[shapes.border[i].stage]++;
+    if (!strcmp(shapes.tensor[i].name, "y")) y[shapes.tensor[i].stage]++;
   assert_true(y[0] == 1 && y[1] == 1 && y[2] == 1);
 }
 
@@ -115,8 +117,8 @@ static void inputs_go_where_they_are_read(void **state) {
 static void inference_has_no_gradients(void **state) {
   (void)state;
   const struct pen_topology *t = read_topology(topology_text("llama", "inference", 3, 1, 4, ""));
-  struct pen_shapes shapes = pen_shapes(t, &partition_topology(t)->stages);
-  for (uint32_t i = 0; i < shapes.count; i++) assert_null(strstr(shapes.border[i].name, ".grad"));
+  struct pen_stage_io shapes = pen_stage_io_of(t, &partition_topology(t)->stages);
+  for (uint32_t i = 0; i < shapes.count; i++) assert_null(strstr(shapes.tensor[i].name, ".grad"));
   assert_int_equal(foretold(&shapes, 1, 0, 1, ""), 2 * 8 * 32 * 4);
 }
 
@@ -124,7 +126,7 @@ static void printed_as_json(void **state) {
   (void)state;
   const struct pen_topology *t = read_topology(topology_text("llama", "1f1b", 2, 1, 4, ""));
   const struct pen_partition *p = partition_topology(t);
-  struct pen_shapes shapes = pen_shapes(t, &p->stages);
+  struct pen_stage_io shapes = pen_stage_io_of(t, &p->stages);
   char *text = NULL;
   size_t bytes = 0;
   FILE *file = open_memstream(&text, &bytes);
@@ -170,7 +172,7 @@ static const struct pen_declared long_one = {
     .name = "long", .extents = "batch 2 3 4 5", .split = 0, .dtype = PEN_F32};
 
 static uint32_t make_x(struct pen_graph *graph) {
-  return op_normal(graph, "x", graph->topology->model_hidden, 0);
+  return pen_op_normal(graph, "x", graph->topology->model_hidden, 0);
 }
 static const struct pen_declared x = {
     "x", "batch sequence hidden", 0, PEN_F32, PEN_TO_FIRST, make_x, NULL};
@@ -195,15 +197,15 @@ static uint32_t start_by_tokens(struct pen_graph *graph, uint32_t layer, uint32_
 }
 static uint32_t same(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   (void)layer;
-  return op_scale(graph, "same", value, 2);
+  return pen_op_scale(graph, "same", value, 2);
 }
 static uint32_t reads_x(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   (void)layer;
-  return op_add(graph, "sum", value, pen_graph_data(graph, &x));
+  return pen_op_add(graph, "sum", value, pen_graph_data(graph, &x));
 }
 static uint32_t widens(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   int64_t hidden = graph->topology->model_hidden, ffn = graph->topology->model_ffn;
-  return op_linear(
+  return pen_op_linear(
       graph, "wide", value,
       pen_graph_weight(graph, pen_text("w%u", layer), ffn, hidden, PEN_INITIAL_NORMAL, 1),
       PEN_NONE);
@@ -214,7 +216,7 @@ static uint32_t forgets(struct pen_graph *graph, uint32_t layer, uint32_t value)
 }
 static uint32_t end(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   (void)layer;
-  op_sum_loss(graph, value);
+  pen_op_sum_loss(graph, value);
   return PEN_NONE;
 }
 
@@ -341,7 +343,7 @@ static int run_family(const struct wrong *wrong, const struct pen_topology *topo
   if (child == 0) {
     dup2(ends[1], 2);
     const struct pen_partition *p = pen_partition(topology, &family, NULL);
-    pen_shapes(topology, &p->stages);
+    pen_stage_io_of(topology, &p->stages);
     pen_graphs_of(topology, &p->stages, true);
     _exit(0);
   }

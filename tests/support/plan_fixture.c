@@ -1,4 +1,5 @@
 /* plan_fixture.c: makes a finished plan from a topology's text. */
+#include "gen/model/model.h"
 #include "tests/support/plan_fixture.h"
 
 struct pen_topology *read_topology(const char *text) {

@@ -1,0 +1,75 @@
+/* builder.h: the calls by which a family builds the forward ops of a stage (gen/families/).
+ *
+ * pen_op_X appends the op X and returns the value of its first output. `name` is the output's name
+ * within its layer. Shapes are in brackets; `rows` is the tokens of a microbatch.
+ */
+#ifndef PEN_BUILDER_H
+#define PEN_BUILDER_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "gen/model/graph.h"
+
+struct pen_declared; /* gen/model/blocks.h */
+
+/* The value of an input that the family and the block at hand declare; its op is emitted when the
+ * stage's first block asks. */
+uint32_t pen_graph_data(struct pen_graph *graph, const struct pen_declared *declared);
+/* A weight of one or two dimensions (second 0: one). Two-dimensional weights decay. */
+uint32_t pen_graph_weight(struct pen_graph *graph, const char *name, int64_t rows, int64_t columns,
+                          int initial, double deviation);
+/* The embedding's weight (rows, columns) once more, for the head, with a gradient of the head's own
+ * (struct pen_tie). After all others. */
+uint32_t pen_graph_tied_weight(struct pen_graph *graph, const char *name, int64_t rows,
+                               int64_t columns);
+
+uint32_t pen_op_tokens(struct pen_graph *graph);  /* (rows) i32 */
+uint32_t pen_op_targets(struct pen_graph *graph); /* (rows) i32 */
+uint32_t pen_op_normal(struct pen_graph *graph, const char *name, int64_t width,
+                       int stream); /* (rows, width) */
+uint32_t pen_op_embedding(struct pen_graph *graph, const char *name, uint32_t tokens,
+                          uint32_t table);
+/* x (rows, in) times the weight (out, in) transposed, plus addend (rows, out) unless PEN_NONE. */
+uint32_t pen_op_linear(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
+                       uint32_t addend);
+/* Every `width of the gain` elements of x are a row of their own. */
+uint32_t pen_op_rmsnorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain);
+uint32_t pen_op_rope_table(struct pen_graph *graph,
+                           int64_t head_dim); /* constant (positions, head_dim) */
+/* `starts` (rows) i32: where each token's document starts in its sequence; PEN_NONE: every sequence
+ * is one document. */
+uint32_t pen_op_starts(struct pen_graph *graph);
+uint32_t pen_op_rope(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
+                     uint32_t starts, int64_t heads, int64_t head_dim);
+uint32_t pen_op_attention(struct pen_graph *graph, const char *name, uint32_t q, uint32_t k,
+                          uint32_t v, uint32_t starts, int64_t heads, int64_t kv_heads,
+                          int64_t head_dim);
+/* x (rows, in) times the weight (in, out), plus bias (out), plus addend (rows, out) unless
+ * PEN_NONE. */
+uint32_t pen_op_affine(struct pen_graph *graph, const char *name, uint32_t x, uint32_t weight,
+                       uint32_t bias, uint32_t addend);
+uint32_t pen_op_layernorm(struct pen_graph *graph, const char *name, uint32_t x, uint32_t gain,
+                          uint32_t bias);
+/* The row of the table (positions, width) of each token's position added. */
+uint32_t pen_op_position(struct pen_graph *graph, const char *name, uint32_t x, uint32_t table,
+                         uint32_t starts);
+void pen_op_split(struct pen_graph *graph, const char *name, uint32_t x,
+                  uint32_t part[3]); /* x (rows, 3, width) */
+uint32_t pen_op_gelu_tanh(struct pen_graph *graph, const char *name, uint32_t x);
+uint32_t pen_op_swiglu(struct pen_graph *graph, const char *name, uint32_t gate, uint32_t up);
+uint32_t pen_op_gelu(struct pen_graph *graph, const char *name, uint32_t x);
+uint32_t pen_op_scale(struct pen_graph *graph, const char *name, uint32_t x, double factor);
+uint32_t pen_op_add(struct pen_graph *graph, const char *name, uint32_t x, uint32_t z);
+/* Losses end the model: mean cross-entropy over the step's targets, or the sum of x. */
+void pen_op_cross_entropy(struct pen_graph *graph, uint32_t logits, uint32_t targets);
+/* x (rows, in) times the weight (out, in), and the cross-entropy of that, `chunk` rows of logits at
+ * a time. */
+void pen_op_head_loss(struct pen_graph *graph, uint32_t x, uint32_t weight, uint32_t targets,
+                      int64_t chunk);
+void pen_op_sum_loss(struct pen_graph *graph, uint32_t x);
+
+/* Whether model.frozen names the weight. */
+bool pen_weight_is_frozen(const struct pen_topology *topology, const char *name);
+
+#endif

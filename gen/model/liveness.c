@@ -1,0 +1,124 @@
+/* liveness.c: assigns each value its segment and the storage that it shares with others.
+ *
+ * The first and the last program that use a value decide its segment: within one program SCRATCH;
+ * from F to I SAVED_I; from F to W SAVED_W; from I to W KEPT_W. Values that cross the border of the
+ * stage have segments of their own. An output that may alias an input ("@" in ops.def) takes its
+ * memory when no later op reads that input. */
+#include "gen/model/liveness.h"
+
+#include "gen/base/arena.h"
+#include "gen/model/op_signature.h"
+#include "runtime/plan/plan.h"
+
+/* What runs on one microbatch, in order: F, I, W or F, B. Which of the two it is, the schedule
+ * decides, so memory must suit both. */
+struct history {
+  uint32_t program[3];
+  size_t count;
+};
+
+static const struct history split_history = {{PEN_PROGRAM_F, PEN_PROGRAM_I, PEN_PROGRAM_W}, 3};
+static const struct history fused_history = {{PEN_PROGRAM_F, PEN_PROGRAM_B}, 2};
+
+/* A value's uses within one history: the first and last place (index into history.program) and the
+ * last use of all. */
+struct live_range {
+  bool seen;
+  uint32_t first, last;
+  uint64_t last_use; /* place << 32 | op */
+};
+
+static uint64_t moment_of(uint32_t place, size_t op) { return (uint64_t)place << 32 | op; }
+
+static void record_use(struct live_range *range, uint32_t value, uint32_t place, size_t op) {
+  if (value == PEN_NONE) return;
+  struct live_range *l = &range[value];
+  if (!l->seen) *l = (struct live_range){true, place, place, 0};
+  l->last = place;
+  l->last_use = moment_of(place, op);
+}
+
+static struct live_range *trace_uses(const struct pen_graph *graph, const struct history *history) {
+  struct live_range *range = pen_new(graph->value_count + 1, sizeof *range);
+  for (uint32_t place = 0; place < history->count; place++) {
+    const struct pen_op_list *list = &graph->program[history->program[place]];
+    for (size_t i = 0; i < list->count; i++) {
+      for (size_t k = 0; k < PEN_OPERANDS_MAX; k++)
+        record_use(range, list->op[i].operand[k], place, i);
+      record_use(range, list->op[i].workspace, place, i);
+    }
+  }
+  return range;
+}
+
+static bool is_free_to_share(const struct pen_graph *graph, uint32_t value) {
+  return value != PEN_NONE && graph->value[value].role == PEN_ROLE_ACTIVATION &&
+         value != graph->input && value != graph->output && value != graph->output_gradient &&
+         value != graph->input_gradient;
+}
+
+/* Lets the outputs of one program take the memory of inputs that die with the op. */
+static void share_storage(struct pen_graph *graph, const struct history *history,
+                          const struct live_range *range, uint32_t place) {
+  const struct pen_op_list *list = &graph->program[history->program[place]];
+  for (size_t i = 0; i < list->count; i++) {
+    const struct pen_op *op = &list->op[i];
+    const struct pen_signature *signature = pen_signature_of(op->kind);
+    for (uint32_t k = signature->input_count; k < signature->operand_count; k++) {
+      if (signature->operand[k].alias < 0) continue;
+      uint32_t input = op->operand[signature->operand[k].alias], output = op->operand[k];
+      if (!is_free_to_share(graph, input) || !is_free_to_share(graph, output)) continue;
+      if (range[input].last_use > moment_of(place, i)) continue;
+      graph->value[output].storage = graph->value[input].storage;
+    }
+  }
+}
+
+/* A storage lives as long as the values in it. */
+static void merge_live_ranges(const struct pen_graph *graph, struct live_range *range) {
+  for (size_t i = 0; i < graph->value_count; i++) {
+    struct live_range *root = &range[graph->value[i].storage];
+    if (!range[i].seen || root == &range[i]) continue;
+    if (range[i].first < root->first) root->first = range[i].first;
+    if (range[i].last > root->last) root->last = range[i].last;
+  }
+}
+
+/* The base of a storage that the split history knows; what only B knows is scratch. */
+static uint8_t segment_of(const struct live_range *split) {
+  if (!split->seen || split->first == split->last) return PEN_BASE_SCRATCH;
+  if (split->first == 1) return PEN_BASE_KEPT_W;
+  return split->last == 2 ? PEN_BASE_SAVED_W : PEN_BASE_SAVED_I;
+}
+
+static void assign_segments(struct pen_graph *graph, const struct live_range *split) {
+  for (uint32_t i = 0; i < graph->value_count; i++) {
+    struct pen_value *value = &graph->value[i];
+    if (value->role == PEN_ROLE_LOSS)
+      value->base = PEN_BASE_LOSS;
+    else if (value->role != PEN_ROLE_ACTIVATION)
+      value->base = PEN_BASE_PERSISTENT;
+    else if (i == graph->input)
+      value->base = PEN_BASE_INPUT;
+    else if (i == graph->output)
+      value->base = PEN_BASE_OUTPUT;
+    else if (i == graph->output_gradient)
+      value->base = PEN_BASE_OUTPUT_GRADIENT;
+    else if (i == graph->input_gradient)
+      value->base = PEN_BASE_INPUT_GRADIENT;
+    else
+      value->base = segment_of(&split[value->storage]);
+  }
+}
+
+void pen_assign_storage(struct pen_graph *graph) {
+  struct live_range *split = trace_uses(graph, &split_history);
+  share_storage(graph, &split_history, split, 0);
+  if (graph->training) {
+    share_storage(graph, &split_history, split, 1);
+    share_storage(graph, &split_history, split, 2);
+    share_storage(graph, &fused_history, trace_uses(graph, &fused_history), 1);
+  }
+  merge_live_ranges(graph, split);
+  assign_segments(graph, split);
+}

@@ -1,0 +1,83 @@
+/* stage_programs.c: builds the graph of a stage: the forward ops of its blocks, in order, then its
+ * programs and the storage of its values.
+ *
+ * A block takes the value that the block before it gives; the first block of a stage takes the
+ * stage's input, of the declared shape. */
+#include <string.h>
+
+#include "gen/base/arena.h"
+#include "gen/model/backward.h"
+#include "gen/model/blocks.h"
+#include "gen/model/liveness.h"
+#include "gen/model/model.h"
+#include "gen/model/stages.h"
+#include "gen/model/tensor_shapes.h"
+#include "gen/topology/topology.h"
+#include "runtime/plan/plan.h"
+
+/* What passes between two blocks is rounded to the dtype that it has on the wire, whether or not a
+ * stage ends there, so that bits do not depend on the cuts (docs/design.md section 9); its gradient
+ * likewise. The wire carries the model's dtype, and every op stores what it makes rounded to that:
+ * nothing to do, but for what a family declares of another dtype, which pen_shape_check_value
+ * refuses. */
+static uint32_t round_to_wire(struct pen_graph *graph, const struct pen_declared *declared,
+                              uint32_t value) {
+  pen_shape_check_value(graph, declared, value, "gives");
+  return value;
+}
+
+/* The ops of one block; returns what it gives. */
+static uint32_t emit_block(struct pen_graph *graph, uint32_t x) {
+  const struct pen_model_block *block = &graph->stages->block[graph->block];
+  graph->prefix = block->layer == PEN_NONE ? "" : pen_text("layers.%u.", block->layer);
+  uint32_t value = block->kind->emit(graph, block->layer, x);
+  graph->prefix = "";
+  return block->kind->gives ? round_to_wire(graph, block->kind->gives, value) : PEN_NONE;
+}
+
+struct pen_graph *pen_stage_graph(const struct pen_topology *topology,
+                                  const struct pen_stages *stages, uint32_t stage, bool training) {
+  struct pen_graph *graph = pen_new(1, sizeof *graph);
+  const struct pen_span *span = &stages->span[stage];
+  *graph = (struct pen_graph){.topology = topology,
+                              .stages = stages,
+                              .stage = stage,
+                              .stage_count = stages->stage_count,
+                              .training = training,
+                              .dtype = pen_topology_dtype(topology),
+                              .rows = topology->batch_microbatch * topology->sequence,
+                              .prefix = "",
+                              .block = span->first_block,
+                              .tied = PEN_NONE,
+                              .input = PEN_NONE,
+                              .output = PEN_NONE,
+                              .output_gradient = PEN_NONE,
+                              .input_gradient = PEN_NONE};
+  if (training && stage < topology->memory_recompute.count)
+    graph->recomputes = strcmp(topology->memory_recompute.value[stage], "full") == 0;
+  const struct pen_declared *takes = stages->block[span->first_block].kind->takes;
+  if (takes) {
+    struct pen_shape shape = pen_shape_of(topology, stages->family, takes);
+    graph->input =
+        pen_graph_value(graph, "input", shape.dtype, PEN_ROLE_ACTIVATION, shape.elements);
+  }
+  uint32_t value = graph->input;
+  for (; graph->block < span->past_last_block; graph->block++) value = emit_block(graph, value);
+  graph->output = value;
+  return graph;
+}
+
+void pen_stage_programs(struct pen_graph *graph) {
+  pen_backward(graph);
+  pen_assign_storage(graph);
+}
+
+struct pen_graph **pen_graphs_of(const struct pen_topology *topology,
+                                 const struct pen_stages *stages, bool training) {
+  struct pen_graph **graph = pen_new(stages->stage_count, sizeof *graph);
+  for (uint32_t s = 0; s < stages->stage_count; s++) {
+    graph[s] = pen_stage_graph(topology, stages, s, training);
+    pen_stage_programs(graph[s]);
+  }
+  return graph;
+}
