@@ -1,5 +1,5 @@
-/* accumulate.cu: ACCUMULATE: sum += x.
- * Launch: element-wise (device.cuh). Moves 12 bytes an element. */
+/* accumulate.cu: ACCUMULATE: sum += x. Launch: element-wise (device.cuh). Traffic: 12 bytes an
+ * element. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

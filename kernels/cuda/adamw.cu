@@ -1,22 +1,21 @@
 /* adamw.cu: pen_adamw_step(): AdamW (Loshchilov and Hutter 2019) over f32 master weights, with the
- * bits of a CPU that fuses multiply-adds: what is fused there is fused here, what is rounded there
- * is rounded here. The settings lie in device memory, so that a captured step reads new ones each
- * time it is replayed; the scale NaN skips the step. With a copy in bf16, the new parameters are
- * rounded into it on the way, with pen_f32_to_bf16()'s bits. Launch: at most 4096 blocks, each over
- * every so many runs of 1024 elements. Moves 32 bytes an element, 34 with a copy. */
+ * bits of a CPU that fuses multiply-adds. The settings are in device memory, so that a captured
+ * step reads new ones at each replay; a scale of NaN skips the step. With a bf16 copy, the new
+ * parameters are also rounded into it, with the bits of pen_f32_to_bf16(). Launch: at most 4096
+ * blocks, each over runs of 1024 elements. Traffic: 32 bytes an element, 34 with a copy.
+ */
 #include "kernels/cuda/to_bf16.cuh"
 
 namespace {
 
 const int64_t BLOCKS_MAX = 4096;
 
-/* The settings as the loop wants them: what is the same for all elements is computed once a block,
- * in f64, and rounded. */
+/* What is the same for all elements, computed once in f64 and rounded. */
 struct factors {
   float scale, beta1, rest1, beta2, rest2, keep, rate, correction, epsilon;
 };
 
-__device__ inline factors settle(const struct pen_adamw *s, double weight_decay) {
+__device__ inline factors factors_of(const struct pen_adamw *s, double weight_decay) {
   return {(float)s->gradient_scale,
           (float)s->beta1,
           (float)(1 - s->beta1),
@@ -30,7 +29,7 @@ __device__ inline factors settle(const struct pen_adamw *s, double weight_decay)
 
 struct adamw_tensors {
   float *parameter, *gradient, *exp_avg, *exp_avg_sq;
-  bf16 *copy; /* or null */
+  bf16 *copy; /* may be null */
   template <int N>
   __device__ void run(int64_t i, const factors &s) const {
     lanes<N> p = load<N>(parameter + i), m = load<N>(exp_avg + i), v = load<N>(exp_avg_sq + i);
@@ -42,7 +41,7 @@ struct adamw_tensors {
       const float square = __fmaf_rn(v.v[k], s.beta2, __fmul_rn(__fmul_rn(g, g), s.rest2));
       const float divisor = __fadd_rn(__fsqrt_rn(__fmul_rn(square, s.correction)), s.epsilon);
       const float value = __fmaf_rn(__fdiv_rn(mean, divisor), s.rate, __fmul_rn(p.v[k], s.keep));
-      /* else g is not finite, or its square is not, or all is 0, epsilon too: the element stays */
+      /* false: g or its square is not finite, or all terms and epsilon are 0 */
       const bool good = square < INFINITY && divisor > 0;
       p.v[k] = good ? value : p.v[k];
       m.v[k] = good ? mean : m.v[k];
@@ -59,7 +58,7 @@ struct adamw_tensors {
 __global__ void __launch_bounds__(THREADS)
     adamw(adamw_tensors op, int64_t count, const struct pen_adamw *settings, double weight_decay) {
   __shared__ factors shared;
-  if (threadIdx.x == 0) shared = settle(settings, weight_decay);
+  if (threadIdx.x == 0) shared = factors_of(settings, weight_decay);
   __syncthreads();
   const factors s = shared;
   const bool skips = isnan(s.scale);

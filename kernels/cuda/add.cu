@@ -1,5 +1,5 @@
-/* add.cu: ADD: y = x + z; y may lie on x.
- * Launch: element-wise (device.cuh). Moves an element three times. */
+/* add.cu: ADD: y = x + z; y may be x. Launch: element-wise (device.cuh). Traffic: an element three
+ * times. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

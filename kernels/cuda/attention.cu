@@ -1,10 +1,10 @@
-/* attention.cu: ATTENTION over f32 without tensor cores, whose f32 would be TF32: causal,
- * grouped-query, softmax kept up as it goes (Milakov and Gimelshein 2018; Dao 2023). The same walk
- * as attention_bf16.cu, which is the fast one.
+/* attention.cu: ATTENTION in f32, without tensor cores, whose f32 is TF32: causal, grouped-query,
+ * online softmax (Milakov and Gimelshein 2018; Dao 2023). The loop is that of attention_bf16.cu.
  *
- * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; keys by blocks of
- * 32 from the first that the first query sees up to the diagonal, rising. head_dim is at most 256.
- * Shared memory: q, a block of keys, one of values, and e^scores. */
+ * Launch: heads x (blocks of 64 queries, the longest first) x batch, 256 threads; blocks of 32
+ * keys, from the first that the first query sees to the diagonal, rising. head_dim is at most 256.
+ * Shared memory: q, a block of keys, one of values, and e^scores.
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/plain_product.cuh"
 
@@ -12,12 +12,11 @@ namespace {
 
 enum { R = 4, QUERIES = SIDE * R, C = 2, KEYS = SIDE * C, CHANCE_STRIDE = KEYS + 4 };
 
-/* What a thread carries along for its R queries: sum over this thread's columns alone until the
- * end. */
+/* The state of a thread for its R queries; sum covers only this thread's columns until the end. */
 template <int D>
 struct carried_f32 {
   float output[R][D / SIDE], most[R], sum[R];
-  int first[R]; /* key that it sees */
+  int first[R]; /* the first key that it sees */
 };
 
 __device__ inline float half_warp_maximum(float x) {
@@ -33,11 +32,11 @@ __device__ inline float half_warp_sum(float x) {
   return x;
 }
 
-/* Scores become chances e^(score - the row's maximum). A row that has seen no key yet has the
- * maximum -infinity. */
+/* Scores become probabilities e^(score - maximum of the row), not normalized. A row that has seen
+ * no key yet has the maximum -infinity. */
 template <int D>
-__device__ inline void soften(carried_f32<D> &carry, float scores[R][C], float *chance, float scale,
-                              int first_key, int first_query) {
+__device__ inline void online_softmax(carried_f32<D> &carry, float scores[R][C], float *chance,
+                                      float scale, int first_key, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
     const int row = team() * R + r;
@@ -65,8 +64,8 @@ __device__ inline void soften(carried_f32<D> &carry, float scores[R][C], float *
 }
 
 template <int D>
-__device__ inline void finish(const carried_f32<D> &carry, float *o, float *lse,
-                              const attention_shape &s, int first_query) {
+__device__ inline void write_output(const carried_f32<D> &carry, float *o, float *lse,
+                                    const attention_shape &s, int first_query) {
 #pragma unroll
   for (int r = 0; r < R; r++) {
     const int query = first_query + team() * R + r;
@@ -93,8 +92,8 @@ __global__ void __launch_bounds__(THREADS)
   const int64_t batch = blockIdx.z;
   const int64_t q_from = batch * s.sequence * s.q_row + head * s.head_dim;
   const int64_t k_from = batch * s.sequence * s.k_row + head / s.group * s.head_dim;
-  const int past =
-      first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
+  const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES
+                                                      : s.sequence; /* the end of the keys */
   const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
   carried_f32<D> carry = {};
 #pragma unroll
@@ -106,7 +105,7 @@ __global__ void __launch_bounds__(THREADS)
                          s.sequence - first_query, s.head_dim);
   for (int first_key = first_seen(begins, first_query, s.sequence) / KEYS * KEYS; first_key < past;
        first_key += KEYS) {
-    __syncthreads(); /* nobody reads the block before any more */
+    __syncthreads(); /* the previous block is no longer read */
     copy_plain<D, KEYS>(k_tile, k + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
                         s.head_dim);
     copy_plain<D, KEYS>(v_tile, v + k_from + first_key * s.k_row, s.k_row, s.sequence - first_key,
@@ -114,12 +113,12 @@ __global__ void __launch_bounds__(THREADS)
     __syncthreads();
     float scores[R][C];
     plain_products<D, R, C>(scores, q_tile, k_tile);
-    soften<D>(carry, scores, chance, s.scale, first_key, first_query);
-    __syncwarp(); /* a row's chances are written and read by one warp */
+    online_softmax<D>(carry, scores, chance, s.scale, first_key, first_query);
+    __syncwarp(); /* one warp writes and reads a row */
     add_plain_products<D, R, KEYS>(carry.output, chance, CHANCE_STRIDE, v_tile);
     __syncwarp();
   }
-  finish<D>(carry, o + q_from, lse + (batch * s.heads + head) * s.sequence, s, first_query);
+  write_output<D>(carry, o + q_from, lse + (batch * s.heads + head) * s.sequence, s, first_query);
 }
 
 typedef void attend_kernel(float *, float *, const float *, const float *, const float *,

@@ -1,5 +1,5 @@
-/* attention.cuh: what the attention kernels share, over f32 and over bf16: shapes, and delta for
- * the backward. */
+/* attention.cuh: what the attention kernels share, for f32 and bf16: shapes, and delta for the
+ * backward. */
 #ifndef PEN_CUDA_ATTENTION_CUH
 #define PEN_CUDA_ATTENTION_CUH
 
@@ -8,8 +8,8 @@
 #include "kernels/cuda/device.cuh"
 
 struct attention_shape {
-  int sequence, heads, group, head_dim; /* group: query heads to a key-value head */
-  int64_t q_row, k_row;                 /* from a position to the next */
+  int sequence, heads, group, head_dim; /* group: query heads of a key-value head */
+  int64_t q_row, k_row;                 /* elements between positions */
   float scale;                          /* of the scores: 1/sqrt(head_dim) */
 };
 
@@ -18,23 +18,22 @@ static inline attention_shape shape_of(const int64_t *dim) {
           dim[2] * dim[4], dim[3] * dim[4], (float)(1 / sqrt((double)dim[4]))};
 }
 
-/* Where windows hold documents, a query sees keys from the start of its own on; starts rise along a
- * sequence. `starts` is a sequence's, or null: all begin at 0. What is past the end sees what is
- * there: nobody reads it. */
+/* The first key that a query sees: the start of its document. Starts rise along a sequence.
+ * `starts` is that of a sequence, or null: all documents start at 0. After the end of the sequence
+ * the result does not matter. */
 static __device__ inline int first_seen(const int32_t *starts, int query, int sequence) {
   return starts && query < sequence ? starts[query] : 0;
 }
 
 static inline int64_t q_count(const int64_t *dim) { return dim[0] * dim[1] * dim[2] * dim[4]; }
 
-/* The workspace of the backward: delta[batch][heads][sequence], then dq, which waits there where it
- * goes in q's place. */
+/* The workspace of the backward: delta[batch][heads][sequence], then dq if dq replaces q. */
 static inline size_t delta_bytes(const int64_t *dim) {
   return (size_t)ceiling(dim[0] * dim[1] * dim[2], 64) * 64 * sizeof(float);
 }
 
-/* delta[b,h,t] = sum of do o over a head's vector. Launch: a warp a vector, vectors in memory's
- * order. */
+/* delta[b,h,t] = sum of do o over a head's vector. Launch: a warp for each vector, in memory order.
+ */
 template <class T>
 __global__ void __launch_bounds__(THREADS)
     sum_delta(float *delta, const T *dout, const T *o, int64_t vectors, attention_shape s) {
@@ -57,16 +56,16 @@ static inline void launch_delta(const struct pen_call *call) {
              (const T *)call->operand[4], vectors, shape_of(call->dim));
 }
 
-/* Where dq is made: in the workspace when its own place is q's, which the kernel of dk and dv reads
- * after it. */
+/* Where dq is computed: in the workspace if it replaces q, which the kernel of dk and dv reads
+ * later. */
 static inline void *dq_place(const struct pen_call *call) {
   return call->operand[7] == call->operand[1] ? (char *)call->workspace + delta_bytes(call->dim)
                                               : (char *)call->operand[7];
 }
 
-static inline void move_dq(const struct pen_call *call, size_t element_bytes) {
+static inline void copy_dq_back(const struct pen_call *call, size_t element_bytes) {
   if (dq_place(call) != call->operand[7])
-    pen_cuda_note("dq to its place",
+    pen_cuda_note("copying dq",
                   cudaMemcpyAsync(call->operand[7], dq_place(call),
                                   (size_t)q_count(call->dim) * element_bytes,
                                   cudaMemcpyDeviceToDevice, (cudaStream_t)call->stream));

@@ -1,16 +1,16 @@
-/* attention_bf16.cu: ATTENTION over bf16 on tensor cores: causal, grouped-query, softmax kept up as
- * it goes (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
+/* attention_bf16.cu: ATTENTION in bf16 on tensor cores: causal, grouped-query, online softmax
+ * (Milakov and Gimelshein 2018; Dao 2023, FlashAttention-2).
  *
- * A block has one head and QUERIES queries, 16 M of them a warp; it walks the keys by blocks of
- * KEYS up to the diagonal. Scores stand in registers; rounded to bf16 they are at once the left
- * operand of the product with v. Keys and values come by cp.async: the next block's keys while
- * scores are softened, its values while its scores are made. Sums of e^score are of the f32 values,
- * before rounding.
+ * A block has one head and QUERIES queries, 16 M for each warp, and iterates over blocks of KEYS
+ * keys up to the diagonal. Scores stay in registers; rounded to bf16 they are the left operand of
+ * the product with v. Keys and values are loaded by cp.async: the next keys during the softmax, the
+ * values during the product with the keys. Sums of e^score use the f32 values before rounding.
  *
  * Launch: heads x (blocks of queries, the longest first) x batch, 128 threads. Order: blocks of
- * keys from the first that the first query sees on, rising. A warp whose queries see no key of a
- * block leaves it out. Shared memory: q, and one block of keys and of values, so that two blocks of
- * threads fit a processor. */
+ * keys from the first that the first query sees, rising. A warp skips a block of which its queries
+ * see no key. Shared memory: q, and a block of keys and of values, so that two blocks of threads
+ * fit a processor.
+ */
 #include "kernels/cuda/attention.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -18,16 +18,16 @@ namespace {
 
 enum { WARPS = 4, BLOCK = WARPS * WARP };
 
-/* What a warp carries along for its 16 M queries. */
+/* The state of a warp for its 16 M queries. */
 template <int D, int M>
 struct carried_bf16 {
   float output[M][D / 8][4];
-  float most[M][2],
-      sum[M][2]; /* of lane's rows g and g + 8; sum: of this lane's columns alone until the end */
+  float most[M][2], sum[M][2]; /* for rows g and g + 8 of the lane; sum covers only this lane's
+                                  columns until the end */
 };
 
-/* Scores become -infinity where `hides` says so of m, of the row's half (rows g and g + 8 of 16)
- * and of the key's place among KEYS. */
+/* Sets scores to -infinity where `hides` returns true for m, half (rows g or g + 8 of 16) and the
+ * key's index within KEYS. */
 template <int M, int KEYS, class HIDES>
 __device__ inline void mask(float scores[M][KEYS / 8][4], const HIDES &hides) {
   const int lane = (int)threadIdx.x % WARP;
@@ -40,10 +40,11 @@ __device__ inline void mask(float scores[M][KEYS / 8][4], const HIDES &hides) {
         if (hides(m, i / 2, n * 8 + lane % 4 * 2 + i % 2)) scores[m][n][i] = -INFINITY;
 }
 
-/* Scores become e^(score - the row's maximum); what was gathered before is scaled down where the
- * maximum has grown. */
+/* Scores become e^(score - maximum of the row); the output and the sum are scaled down when the
+ * maximum grows. */
 template <int D, int M, int KEYS>
-__device__ inline void soften(carried_bf16<D, M> &c, float scores[M][KEYS / 8][4], float scale) {
+__device__ inline void online_softmax(carried_bf16<D, M> &c, float scores[M][KEYS / 8][4],
+                                      float scale) {
 #pragma unroll
   for (int m = 0; m < M; m++)
 #pragma unroll
@@ -54,7 +55,7 @@ __device__ inline void soften(carried_bf16<D, M> &c, float scores[M][KEYS / 8][4
         most = fmaxf(most, fmaxf(scores[m][n][2 * half], scores[m][n][2 * half + 1]));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 1));
       most = fmaxf(most, __shfl_xor_sync(0xffffffffu, most, 2));
-      /* A row that has seen no key of its document yet has the maximum -infinity. */
+      /* The maximum of a row that has seen no key of its document yet is -infinity. */
       const float from = most == -INFINITY ? 0.0f : most;
       const float shrink = power_of_two((c.most[m][half] - from) * scale), shift = from * scale;
       c.most[m][half] = most;
@@ -75,10 +76,10 @@ __device__ inline void soften(carried_bf16<D, M> &c, float scores[M][KEYS / 8][4
     }
 }
 
-/* Divides by the sums and writes o and lse of the rows that there are. */
+/* Divides by the sums and writes o and lse of the existing rows. */
 template <int D, int M>
-__device__ inline void finish(const carried_bf16<D, M> &c, bf16 *o, float *lse,
-                              const attention_shape &s, int first_query) {
+__device__ inline void write_output(const carried_bf16<D, M> &c, bf16 *o, float *lse,
+                                    const attention_shape &s, int first_query) {
   const int lane = (int)threadIdx.x % WARP;
 #pragma unroll
   for (int m = 0; m < M; m++)
@@ -116,14 +117,15 @@ __global__ void __launch_bounds__(BLOCK)
   v += batch * s.sequence * s.k_row + head / s.group * s.head_dim;
   o += batch * s.sequence * s.q_row + head * s.head_dim;
   lse += (batch * s.heads + head) * s.sequence;
-  const int past =
-      first_query + QUERIES < s.sequence ? first_query + QUERIES : s.sequence; /* keys end here */
+  const int past = first_query + QUERIES < s.sequence ? first_query + QUERIES
+                                                      : s.sequence; /* the end of the keys */
   const int own_row = (int)threadIdx.x / WARP * M * 16, own = first_query + own_row,
             own_past = own + M * 16;
   const int32_t *const begins = starts ? starts + batch * s.sequence : NULL;
   const int begin = first_seen(begins, first_query, s.sequence) / KEYS * KEYS;
-  const int last_first = first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
-                                    s.sequence); /* of this warp's queries */
+  const int last_first =
+      first_seen(begins, (own_past < s.sequence ? own_past : s.sequence) - 1,
+                 s.sequence); /* the first key that the last query of this warp sees */
   carried_bf16<D, M> carry = {};
 #pragma unroll
   for (int m = 0; m < M; m++) carry.most[m][0] = carry.most[m][1] = -INFINITY;
@@ -136,14 +138,14 @@ __global__ void __launch_bounds__(BLOCK)
                               s.head_dim);
     copies_commit();
     copies_wait<1>();
-    __syncthreads(); /* q and this block's keys are there */
+    __syncthreads(); /* q and the keys of this block are loaded */
     const bool sees = first_key < own_past;
     float scores[M][KEYS / 8][4];
     if (sees) {
       memset(scores, 0, sizeof scores);
       add_transposed<D, M, KEYS>(scores, q_tile, k_tile, own_row);
     }
-    __syncthreads(); /* nobody reads the keys any more */
+    __syncthreads(); /* the keys are no longer read */
     if (next < past)
       copy_tile<D, KEYS, BLOCK>(k_tile, k + next * s.k_row, s.k_row, s.sequence - next, s.head_dim);
     copies_commit();
@@ -163,21 +165,21 @@ __global__ void __launch_bounds__(BLOCK)
         mask<M, KEYS>(scores,
                       [&first](int m, int half, int key) { return key < first[2 * m + half]; });
       }
-      soften<D, M, KEYS>(carry, scores, s.scale);
+      online_softmax<D, M, KEYS>(carry, scores, s.scale);
     }
     copies_wait<1>();
-    __syncthreads(); /* the values are there */
+    __syncthreads(); /* the values are loaded */
     if (sees) add_products<D, M, KEYS>(carry.output, scores, v_tile);
-    __syncthreads(); /* nobody reads the values any more */
+    __syncthreads(); /* the values are no longer read */
   }
   copies_wait<0>();
-  finish<D, M>(carry, o, lse, s, own);
+  write_output<D, M>(carry, o, lse, s, own);
 }
 
 typedef void attend_kernel(bf16 *, float *, const bf16 *, const bf16 *, const bf16 *,
                            const int32_t *, attention_shape);
 
-/* Of what head_dim is at most; 32 queries a warp where registers hold them. */
+/* The largest head_dim of each variant; 32 queries a warp if registers suffice. */
 const struct attention_bf16_variant {
   attend_kernel *kernel;
   int head_dim, queries, keys;
@@ -221,7 +223,7 @@ void pen_cuda_attention_bf16(const struct pen_call *call) {
     return;
   }
   attention_shape s = shape_of(dim);
-  s.scale *= 1.44269504f; /* for powers of two */
+  s.scale *= 1.44269504f; /* exponentials have base 2 */
   const dim3 grid((unsigned)dim[2], (unsigned)ceiling(dim[1], chosen->queries), (unsigned)dim[0]);
   PEN_LAUNCH(chosen->kernel, grid, dim3(BLOCK), shared_bytes(*chosen), call->stream,
              (bf16 *)call->operand[4], (float *)call->operand[5], (const bf16 *)call->operand[0],

@@ -1,11 +1,12 @@
-/* attention_dx.cu: ATTENTION_DX over f32 without tensor cores: attention_dx_bf16.cu says how the
- * work is cut; here the probabilities and their slopes pass through shared memory.
+/* attention_dx.cu: ATTENTION_DX in f32, without tensor cores. The work is divided as in
+ * attention_dx_bf16.cu; here p and ds pass through shared memory.
  *
- * Launch: delta; heads x (blocks of queries, the longest walk first) x batch; kv_heads x (blocks of
- * keys) x batch; 256 threads. 64 rows stand and 32 walk; past a head_dim of 128, 32 and 32, and
- * from 65 on where a block may not have the shared memory; how many stand changes no bits. head_dim
- * is at most 256. Order: queries' heads rising, in each blocks rising. Workspace: see
- * attention.cuh. */
+ * Launch: delta; heads x (blocks of queries, the longest inner loop first) x batch; kv_heads x
+ * (blocks of keys) x batch; 256 threads. 64 outer and 32 inner rows; above a head_dim of 128, or
+ * above 64 if a block cannot have the shared memory, 32 and 32. The number of outer rows does not
+ * change bits. head_dim is at most 256. Order: heads of queries rising, blocks of each rising.
+ * Workspace: see attention.cuh.
+ */
 #include "kernels/cuda/attention_dx.cuh"
 #include "kernels/cuda/plain_product.cuh"
 
@@ -13,12 +14,11 @@ namespace {
 
 enum { C = 2, INNER = SIDE * C, CHANCE_STRIDE = INNER + 4 };
 
-/* chance = p, slope = ds, of scores and of do v^T, from the first standing and the first walking
- * row on. */
+/* chance = p, slope = ds, from the scores and do v^T of the tile at outer_row and inner_row. */
 template <int R, bool KEYS_OUTER>
-__device__ inline void recall(float *chance, float *slope, float scores[R][C], float slopes[R][C],
-                              const statistic *of_query, float scale, int outer_row,
-                              int inner_row) {
+__device__ inline void recompute_probabilities(float *chance, float *slope, float scores[R][C],
+                                               float slopes[R][C], const statistic *of_query,
+                                               float scale, int outer_row, int inner_row) {
 #pragma unroll
   for (int r = 0; r < R; r++)
 #pragma unroll
@@ -78,7 +78,7 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, atte
   for (int step = 0; step < loop.steps; step++, next = loop.after(next)) {
     const int row = next.row, head = next.head;
     const int64_t at = row * inner_stride + (KEYS_OUTER ? q_from + head * s.head_dim : k_from);
-    __syncthreads(); /* nobody reads the step before any more */
+    __syncthreads(); /* the previous step is no longer read */
     copy_plain<D, INNER>(inner1, (KEYS_OUTER ? p.q : p.k) + at, inner_stride, s.sequence - row,
                          s.head_dim);
     copy_plain<D, INNER>(inner2, (KEYS_OUTER ? p.dout : p.v) + at, inner_stride, s.sequence - row,
@@ -90,8 +90,9 @@ __global__ void __launch_bounds__(THREADS) differentiate(operands<float> p, atte
     float scores[R][C], slopes[R][C];
     plain_products<D, R, C>(scores, outer1, inner1);
     plain_products<D, R, C>(slopes, outer2, inner2);
-    recall<R, KEYS_OUTER>(chance, slope, scores, slopes, of_query, s.scale, first_row, row);
-    __syncwarp(); /* a row is written and read by one warp */
+    recompute_probabilities<R, KEYS_OUTER>(chance, slope, scores, slopes, of_query, s.scale,
+                                           first_row, row);
+    __syncwarp(); /* one warp writes and reads a row */
     add_plain_products<D, R, INNER>(sum1, slope, CHANCE_STRIDE, inner1);
     if (KEYS_OUTER) add_plain_products<D, R, INNER>(sum2, chance, CHANCE_STRIDE, inner2);
   }
@@ -120,7 +121,7 @@ size_t shared_bytes(const attention_dx_variant &v) {
          sizeof(float);
 }
 
-/* The first that the chip has the shared memory for; else the one that wants least. Null: head_dim
+/* The first variant whose shared memory this GPU has; else the one that needs least. Null: head_dim
  * is too large. */
 const attention_dx_variant *choose(int64_t head_dim) {
   const attention_dx_variant *chosen = NULL;
@@ -170,5 +171,5 @@ void pen_cuda_attention_dx(const struct pen_call *call) {
              shared_bytes(*chosen), call->stream, p, s);
   PEN_LAUNCH(chosen->of_keys, dim3((unsigned)dim[3], blocks, (unsigned)dim[0]), dim3(THREADS),
              shared_bytes(*chosen), call->stream, p, s);
-  move_dq(call, sizeof(float));
+  copy_dq_back(call, sizeof(float));
 }

@@ -1,5 +1,5 @@
-/* attention_dx.cuh: what the two kernels of ATTENTION_DX share, over f32 and over bf16: operands,
- * the walk of a block, and what it knows of each query. */
+/* attention_dx.cuh: what the kernels of ATTENTION_DX share, for f32 and bf16: operands, the inner
+ * loop of a block, and the statistics of a query. */
 #ifndef PEN_CUDA_ATTENTION_DX_CUH
 #define PEN_CUDA_ATTENTION_DX_CUH
 
@@ -10,18 +10,18 @@ struct operands {
   const T *dout, *q, *k, *v;
   const float *lse, *delta;
   T *dq, *dk, *dv;
-  const int32_t *starts; /* or null */
+  const int32_t *starts; /* may be null */
 };
 
-/* The walk of one block: each step is a head and the first row of the rows that walk. Keys begin
- * with the first that the first standing query sees; queries end where none sees the last standing
- * key any more: starts rise, so that a search by halves finds it. */
+/* The inner loop of a block of threads: each step has a head and the first of INNER rows. Keys
+ * begin with the first that the first outer query sees. Queries end where none sees the last outer
+ * key: starts rise, so that a binary search finds the end. */
 template <int OUTER, int INNER, bool KEYS_OUTER>
 struct inner_loop {
   struct step_place {
     int head, row;
   };
-  step_place first; /* its head: of the group, or the block's own */
+  step_place first; /* the head: the first of the group, or that of the block */
   int past, steps;
   __device__ inner_loop(const attention_shape &s, const int32_t *starts, int first_row) {
     first.head = (int)blockIdx.x * (KEYS_OUTER ? s.group : 1);
@@ -48,14 +48,14 @@ struct inner_loop {
   }
 };
 
-/* A query's lse, times `unit`, delta, and the first key that it sees; of a row past the end p shall
- * be 0. */
+/* lse (times `unit`), delta and the first key of a query; INFINITY after the end of the sequence,
+ * so that p is 0. */
 struct statistic {
   float lse, delta;
   int first;
 };
 
-/* The starts of one sequence; null: none. */
+/* The starts of a sequence; null: none. */
 template <class T>
 __device__ inline const int32_t *begins_of(const operands<T> &p, const attention_shape &s,
                                            int64_t batch) {

@@ -1,20 +1,22 @@
-/* attention_dx_bf16.cu: ATTENTION_DX over bf16 on tensor cores, probabilities made again from lse
- * block by block (Dao 2023).
+/* attention_dx_bf16.cu: ATTENTION_DX in bf16 on tensor cores, with probabilities recomputed from
+ * lse by blocks (Dao 2023).
  *
  * With s = q k^T/sqrt(head_dim), p = e^(s - lse) and delta = sum of do o over a row:
- *     dv = p^T do,   ds = p (do v^T - delta),   dq = ds k/sqrt(head_dim),   dk = ds^T
- * q/sqrt(head_dim). Two kernels of one template, so that nothing is added atomically. In each a
- * block of 64 M rows stands, 16 M a warp, and blocks of the other side walk past it: keys stand and
- * queries walk (all heads of the group, one after the other) for dk and dv; queries stand and keys
- * walk for dq. Either way the scores are (standing) x (walking), and stay in registers. It costs 7
- * products where 5 would do with atomics. The next block to walk comes by cp.async into the other
- * half of a double buffer. A warp whose queries see no key of a block leaves it out.
+ *     dv = p^T do,   ds = p (do v^T - delta),
+ *     dq = ds k/sqrt(head_dim),   dk = ds^T q/sqrt(head_dim).
+ * Two kernels of one template, without atomic additions. A block of threads has 64 M outer rows, 16
+ * M for each warp, and iterates over blocks of inner rows: for dk and dv keys are outer and
+ * queries, of all heads of the group, are inner; for dq queries are outer and keys inner. The
+ * scores are (outer) x (inner) and stay in registers. This takes 7 products; with atomics 5 would
+ * do. cp.async loads the next inner block into the other half of a double buffer. A warp skips a
+ * block in which its queries see no key.
  *
- * Launch: delta; heads x (blocks of queries, the longest walk first) x batch; kv_heads x (blocks of
- * keys) x batch; 128 threads. Order: queries' heads rising, in each rows that walk rising, sixteen
- * at once; do v^T - delta begins with -delta. So M and the length of a step change no bits. dq goes
- * in q's place last, dk and dv in k's and v's: a block reads no keys but its own there. Workspace:
- * see attention.cuh. */
+ * Launch: delta; heads x (blocks of queries, the longest inner loop first) x batch; kv_heads x
+ * (blocks of keys) x batch; 128 threads. Order: heads of queries rising, inner rows of each rising,
+ * 16 at a time; do v^T - delta starts with -delta. So M and INNER do not change bits. dq may
+ * replace q, and is written last; dk and dv may replace k and v, since a block reads only its own
+ * keys there. Workspace: see attention.cuh.
+ */
 #include "kernels/cuda/attention_dx.cuh"
 #include "kernels/cuda/mma.cuh"
 
@@ -22,11 +24,11 @@ namespace {
 
 enum { WARPS = 4, BLOCK = WARPS * WARP };
 
-/* Scores are taken to powers of two. */
+/* exponentials have base 2 */
 #define LOG2_E 1.44269504f
 
-/* Of the query of a lane's element (m, n, i), its row's where queries stand, its column's where
- * they walk: `at` is where the lane's first is. */
+/* The statistic of the query of a lane's element (m, n, i): of its row if queries are outer, of its
+ * column if they are inner. `at`: that of the lane's first element. */
 template <bool KEYS_OUTER>
 __device__ inline float of_query(const float *at, int m, int n, int i) {
   if (!KEYS_OUTER) return at[m * 16 + i / 2 * 8];
@@ -34,7 +36,7 @@ __device__ inline float of_query(const float *at, int m, int n, int i) {
   return i % 2 ? two.y : two.x;
 }
 
-/* Calls body(m, n, i) for each element that a lane has of 16 M x N. */
+/* Calls body(m, n, i) for each element of a lane in 16 M x N. */
 template <int M, int N, class BODY>
 __device__ inline void each_element(const BODY &body) {
 #pragma unroll
@@ -45,16 +47,15 @@ __device__ inline void each_element(const BODY &body) {
       for (int i = 0; i < 4; i++) body(m, n, i);
 }
 
-/* p becomes 0 where the query does not see the key. Rows and columns count from the first standing
- * and the first walking row on. */
+/* Clears p where the query does not see the key. */
 template <int M, int INNER, bool KEYS_OUTER>
-__device__ inline void hide(float p[M][INNER / 8][4], const int32_t *begins, int sequence,
-                            int outer_row, int inner_row) {
+__device__ inline void mask_hidden(float p[M][INNER / 8][4], const int32_t *begins, int sequence,
+                                   int outer_row, int inner_row) {
   const int lane = (int)threadIdx.x % WARP, row = outer_row + lane / 4,
             column = inner_row + lane % 4 * 2;
-  const int behind = KEYS_OUTER
-                         ? row - column
-                         : column - row; /* so far is the key behind the query, for element 0 */
+  const int behind =
+      KEYS_OUTER ? row - column
+                 : column - row; /* the distance of the key after the query, for element 0 */
   each_element<M, INNER>([&](int m, int n, int i) {
     const int down = m * 16 + i / 2 * 8, right = n * 8 + i % 2;
     if (behind + (KEYS_OUTER ? down - right : right - down) > 0) p[m][n][i] = 0;
@@ -68,7 +69,7 @@ __device__ inline void hide(float p[M][INNER / 8][4], const int32_t *begins, int
     });
 }
 
-/* Writes a warp's 16 M rows, as many as there are. `to` is row 0 of the sequence. */
+/* Writes the existing rows among a warp's 16 M. `to` is row 0 of the sequence. */
 template <int D, int M>
 __device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[M][D / 8][4], int first_row,
                                   const attention_shape &s, float factor) {
@@ -86,19 +87,19 @@ __device__ inline void write_rows(bf16 *to, int64_t to_row, float sum[M][D / 8][
   }
 }
 
-/* One warp's share of a step: its 16 M rows of the tiles that stand against all that walk. dv is
- * added to where keys stand. */
+/* The work of a warp in a step: its 16 M rows of the outer tiles times the inner tiles. Adds to dv
+ * if keys are outer. */
 template <int D, int M, int INNER, bool KEYS_OUTER, class HIDE>
 __device__ inline void add_step(float dk_or_dq[M][D / 8][4], float dv[M][D / 8][4],
                                 const tile_of<D> outer[2], const tile_of<D> inner[2],
                                 const float *lse, const float *delta, int own_row, float scale,
-                                const HIDE &hide) {
+                                const HIDE &mask_hidden) {
   float p[M][INNER / 8][4] = {}, slopes[M][INNER / 8][4];
   add_transposed<D, M, INNER>(p, outer[0], inner[0], own_row);
   each_element<M, INNER>([&](int m, int n, int i) {
     p[m][n][i] = power_of_two(fmaf(p[m][n][i], scale, -of_query<KEYS_OUTER>(lse, m, n, i)));
   });
-  hide(p);
+  mask_hidden(p);
   if (KEYS_OUTER) add_products<D, M, INNER>(dv, p, inner[1]);
   each_element<M, INNER>(
       [&](int m, int n, int i) { slopes[m][n][i] = -of_query<KEYS_OUTER>(delta, m, n, i); });
@@ -164,14 +165,14 @@ __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attenti
   float sum1[M][D / 8][4] = {}, sum2[M][D / 8][4] = {}; /* dk or dq; dv */
   for (int step = 0; step < loop.steps; step++) {
     copies_wait<0>();
-    __syncthreads(); /* this step's rows are there, and nobody reads the step's before any more */
+    __syncthreads(); /* the rows of this step are loaded, and the previous step is no longer read */
     statistic of_next = {};
     if (step + 1 < loop.steps) {
       next = loop.after(at);
       copy_inner(step + 1);
       if (KEYS_OUTER && keeps) of_next = known(next.row);
     }
-    /* The keys that this warp meets, and the queries. */
+    /* The keys and the queries of this warp in this step. */
     const int row = at.row, key = KEYS_OUTER ? own : row,
               key_past = key + (KEYS_OUTER ? 16 * M : INNER);
     const int asks = KEYS_OUTER ? row : own, asks_past = asks + (KEYS_OUTER ? INNER : 16 * M);
@@ -181,12 +182,12 @@ __global__ void __launch_bounds__(BLOCK) differentiate(operands<bf16> p, attenti
     const tile_of<D> inner[2] = {{tile}, {tile + INNER * STRIDE}};
     const float *const lse =
         statistics + (KEYS_OUTER ? step % 2 * 2 * STATISTICS + lane % 4 * 2 : own_row + lane / 4);
-    const auto hide_some = [&](float probable[M][INNER / 8][4]) {
-      if (!all_seen) hide<M, INNER, KEYS_OUTER>(probable, begins, s.sequence, own, row);
+    const auto mask_step = [&](float probable[M][INNER / 8][4]) {
+      if (!all_seen) mask_hidden<M, INNER, KEYS_OUTER>(probable, begins, s.sequence, own, row);
     };
     if (key < asks_past)
       add_step<D, M, INNER, KEYS_OUTER>(sum1, sum2, outer, inner, lse, lse + STATISTICS, own_row,
-                                        s.scale * LOG2_E, hide_some);
+                                        s.scale * LOG2_E, mask_step);
     if (KEYS_OUTER && keeps) keep(step + 1, of_next);
     at = next;
   }
@@ -211,7 +212,7 @@ constexpr attention_dx_bf16_variant variant_of() {
           ROWS * tile_of<D>::STRIDE * sizeof(bf16) + KNOWN * 2 * sizeof(float)};
 }
 
-/* Of what head_dim is at most, large blocks first; as many rows as registers hold. */
+/* The largest head_dim of each variant, large blocks first; as many rows as registers hold. */
 const attention_dx_bf16_variant of_keys[] = {
     variant_of<32, 2, 64, true>(), variant_of<32, 1, 64, true>(), variant_of<64, 2, 32, true>(),
     variant_of<64, 1, 64, true>(), variant_of<96, 1, 64, true>(), variant_of<128, 1, 48, true>()};
@@ -220,9 +221,9 @@ const attention_dx_bf16_variant of_queries[] = {
     variant_of<64, 1, 64, false>(),  variant_of<96, 2, 32, false>(), variant_of<96, 1, 64, false>(),
     variant_of<128, 2, 32, false>(), variant_of<128, 1, 48, false>()};
 
-/* Large blocks read shared memory less, but only where they are more than the two that each
- * processor holds do they keep all busy to the end; and the chip must have their shared memory.
- * Null: head_dim is too large. */
+/* Large blocks read shared memory less, but keep all processors busy only if there are more of them
+ * than two for each processor; and the GPU must have their shared memory. Null: head_dim is too
+ * large. */
 template <size_t COUNT>
 const attention_dx_bf16_variant *choose(const attention_dx_bf16_variant (&variants)[COUNT],
                                         const int64_t *dim, int64_t heads) {
@@ -238,7 +239,7 @@ const attention_dx_bf16_variant *choose(const attention_dx_bf16_variant (&varian
 }
 
 template <size_t COUNT>
-void grant(const attention_dx_bf16_variant (&variants)[COUNT]) {
+void allow_shared_of(const attention_dx_bf16_variant (&variants)[COUNT]) {
   for (const attention_dx_bf16_variant &v : variants)
     pen_cuda_allow_shared("shared memory for ATTENTION_DX", (const void *)v.kernel, v.shared_bytes);
 }
@@ -246,8 +247,8 @@ void grant(const attention_dx_bf16_variant (&variants)[COUNT]) {
 } /* namespace */
 
 void pen_cuda_attention_dx_bf16_open(void) {
-  grant(of_keys);
-  grant(of_queries);
+  allow_shared_of(of_keys);
+  allow_shared_of(of_queries);
 }
 
 size_t pen_cuda_attention_dx_bf16_workspace(const int64_t dim[PEN_DIMS_MAX]) {
@@ -289,5 +290,5 @@ void pen_cuda_attention_dx_bf16(const struct pen_call *call) {
   launch_delta<bf16>(call);
   launch(*queries, dim[2]);
   launch(*keys, dim[3]);
-  move_dq(call, sizeof(bf16));
+  copy_dq_back(call, sizeof(bf16));
 }

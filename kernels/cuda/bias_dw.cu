@@ -1,13 +1,13 @@
-/* bias_dw.cu: BIAS_DW: dbias += the sum over rows of dy, which is taken first.
+/* bias_dw.cu: BIAS_DW: dbias += sum over rows of dy; the sum is computed first.
  *
- * Launch: (runs of 32 threads' columns) x (runs of rows, column_sums.cuh), 256 threads: a thread
- * has the columns that 16 bytes hold (one where rows are not whole sixteens) of every eighth row of
- * its run. Then the runs are added. Order: every eighth row of a run, rising; the eight, rising;
- * then the runs. Workspace: PARTS rows of f32. Moves an element once.
+ * Launch: (columns of 32 threads) x (runs of rows, column_sums.cuh), 256 threads: a thread has the
+ * columns of 16 bytes (one column if rows are not multiples of 16 bytes) of every eighth row of its
+ * run. Then the runs are added. Order: every eighth row of a run, rising; the eight, rising; then
+ * the runs. Workspace: PARTS rows of f32. Traffic: an element once.
  *
- * It is no epilogue of AFFINE_DW (cuBLASLt's BGRADA): that writes the sum, where this adds to the
- * microbatches before, in an order that it does not say, and that may be another for another
- * algorithm. It would save reading dy once. */
+ * cuBLASLt's epilogue of AFFINE_DW (BGRADA) is not used: it writes the sum instead of accumulating,
+ * in an undocumented order that may differ between algorithms. It would save reading dy once.
+ */
 #include "kernels/cuda/column_sums.cuh"
 
 namespace {

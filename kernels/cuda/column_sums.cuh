@@ -1,7 +1,7 @@
-/* column_sums.cuh: sums over rows, column by column, in a fixed order: the rows are cut into at
- * most PARTS equal runs, a block makes each run's sums, part[parts][width], and the kernel here
- * adds the runs. Order: of eight groups of every eighth run, rising in each, the groups, rising;
- * then, where it accumulates, to what was there. */
+/* column_sums.cuh: sums over rows, for each column, in a fixed order: rows are divided into at most
+ * PARTS equal runs, a block sums each run into part[parts][width], and the kernel below adds the
+ * runs. Order: eight groups of every eighth run, rising in each; the groups, rising; then, if it
+ * accumulates, the previous value. */
 #ifndef PEN_CUDA_COLUMN_SUMS_CUH
 #define PEN_CUDA_COLUMN_SUMS_CUH
 

@@ -1,12 +1,14 @@
 /* cross_entropy.cu: CROSS_ENTROPY with its gradient: loss = sum over rows of -log
- * softmax(logits)[target], dlogits = scale (softmax - one-hot), possibly on the logits' place. An
+ * softmax(logits)[target], dlogits = scale (softmax - one-hot), which may replace the logits. An
  * ignored target adds nothing and has a zero gradient; a target that is neither ignored nor a token
  * makes the loss NaN (the runtime checks targets).
  *
- * Launch: a block of 1024 threads a row, 256 where the vocabulary is at most 4096; then one block
- * that adds the rows' losses. Sums: a thread keeps a maximum and a sum of e^(x - maximum) in f32 as
- * it goes (Milakov and Gimelshein 2018), the threads' sums are added in f64, the rows' losses in
- * f64 in rising order. Workspace: an f64 a row. Moves an element three times with gradient. */
+ * Launch: a block of 1024 threads for each row, 256 if the vocabulary is at most 4096; then one
+ * block that adds the losses of rows. Sums: a thread keeps a maximum and a sum of e^(x - maximum)
+ * in f32 (online softmax: Milakov and Gimelshein 2018), the sums of threads are added in f64, the
+ * losses of rows in f64 in rising order. Workspace: an f64 for each row. Traffic: an element three
+ * times with the gradient.
+ */
 #include <float.h>
 #include <math.h>
 
@@ -15,8 +17,8 @@
 
 namespace {
 
-/* A row starts where it starts: `head` elements by one, then `wide` times the N that 16 bytes hold,
- * aligned, then the rest by one. */
+/* A row may be unaligned: `head` elements one by one, then `wide` times the N elements of 16 bytes,
+ * aligned, then the rest one by one. */
 struct span {
   int head, wide, count;
 };
@@ -28,7 +30,7 @@ __device__ inline span span_of(int64_t at, int count) {
   return {from, (count - from) / N, count};
 }
 
-/* Does f.run<N>(i) and f.run<1>(i) over a row by B threads. */
+/* Calls f.run<N>(i) and f.run<1>(i) over a row, with B threads. */
 template <int B, int N, class F>
 __device__ inline void over_row(const span &s, F &f) {
   for (int i = (int)threadIdx.x; i < s.wide; i += B) f.template run<N>(s.head + N * i);
@@ -103,16 +105,14 @@ __global__ void __launch_bounds__(B)
   const double scale = *share;
   const int target = targets[row];
   const span s = span_of<WIDE<T>>(at, vocab);
-  if (target < 0 || target >= vocab) { /* the same for the whole block */
+  if (target < 0 || target >= vocab) { /* uniform in the block */
     nothing<T> none = {dlogits + at};
     if (dlogits) over_row<B, WIDE<T>>(s, none);
     if (threadIdx.x == 0) losses[row] = target == PEN_IGNORED_TARGET ? 0.0 : nan("");
     return;
   }
-  const float wanted =
-      widen(logits[at + target]); /* before anybody writes: dlogits may lie on logits */
-  soft_sum<T> soft = {logits + at, -FLT_MAX,
-                      0}; /* finite, so that a logit of -infinity adds e^-infinity */
+  const float wanted = widen(logits[at + target]); /* before any write: dlogits may be logits */
+  soft_sum<T> soft = {logits + at, -FLT_MAX, 0};   /* finite, so that a logit of -infinity adds 0 */
   over_row<B, WIDE<T>>(s, soft);
   const float most = block_maximum<B>(soft.most);
   const double sum = block_sum<B>((double)soft.sum * (double)expf(soft.most - most));

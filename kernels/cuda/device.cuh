@@ -15,11 +15,11 @@
     kernel<<<grid, block, shared_bytes, (cudaStream_t)(stream)>>>(__VA_ARGS__); \
     pen_cuda_note(#kernel, cudaGetLastError());                                 \
   } while (0)
-/* The shared memory that a launch asks for. */
+/* The dynamic shared memory of a launch. */
 #define PEN_SHARED(name) extern __shared__ __align__(16) unsigned char name[]
 #endif
 
-enum { WARP = 32, THREADS = 256 /* of a block, where nothing speaks for another number */ };
+enum { WARP = 32, THREADS = 256 /* of a block, unless a file has another number */ };
 
 static inline int64_t ceiling(int64_t count, int64_t by) { return (count + by - 1) / by; }
 
@@ -31,14 +31,14 @@ static __device__ inline double widen(double x) { return x; }
 static __device__ inline float widen(bf16 x) { return __uint_as_float((uint32_t)x << 16); }
 
 #ifndef PEN_EMULATED
-/* Rounds to nearest even; `low` goes to the low half. */
+/* Rounds to nearest even; `low` is the low half. */
 static __device__ inline uint32_t pack(float low, float high) {
   uint32_t both;
   asm("cvt.rn.bf16x2.f32 %0, %1, %2;" : "=r"(both) : "f"(high), "f"(low));
   return both;
 }
 
-/* 2^x and 1/x, about two units in the last place; 2^-infinity and 1/infinity are 0. */
+/* 2^x and 1/x within about two units in the last place; 2^-infinity and 1/infinity are 0. */
 static __device__ inline float power_of_two(float x) {
   float y;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -52,8 +52,7 @@ static __device__ inline float reciprocal(float x) {
 }
 #endif
 
-/* Several neighbouring elements that travel together, in f32 once they are here: as many as 16
- * bytes hold, or one. */
+/* N adjacent elements in f32, loaded and stored together: 16 bytes, or one element. */
 template <int N>
 struct lanes {
   float v[N];
@@ -62,13 +61,13 @@ struct lanes {
 template <class T>
 constexpr int WIDE = 16 / (int)sizeof(T);
 
-/* How many travel together in rows of that width: all rows then begin on 16 bytes. */
+/* Are rows of that width multiples of 16 bytes, and so aligned? */
 template <class T>
 static inline bool is_wide(int64_t width) {
   return width % WIDE<T> == 0;
 }
 
-/* 16 bytes that were read before. */
+/* Converts 16 loaded bytes. */
 template <class T>
 static __device__ inline lanes<WIDE<T>> spread(const uint4 &from) {
   const uint32_t word[4] = {from.x, from.y, from.z, from.w};
@@ -129,7 +128,7 @@ static __device__ inline void store(bf16 *p, const lanes<N> &x) {
                              pack(x.v[6], x.v[7]));
 }
 
-/* The sum, or the greatest, over the warp, in every lane: lane l with l^16, then l^8, ... */
+/* The sum or maximum over the warp, in each lane: lane l with l^16, then l^8, ... */
 template <class T>
 static __device__ inline T warp_sum(T x) {
 #pragma unroll
@@ -144,14 +143,14 @@ static __device__ inline float warp_maximum(float x) {
   return x;
 }
 
-/* The same over a block of B threads: warps' sums in rising order. Every thread gets it; all must
- * call. */
+/* The sum over a block of B threads: the sums of warps in rising order. All threads must call it
+ * and receive the sum. */
 template <int B, class T>
 static __device__ inline T block_sum(T x) {
   if (B == WARP) return warp_sum(x);
   __shared__ T of_warp[B / WARP];
   x = warp_sum(x);
-  __syncthreads(); /* of_warp may still be read from a call before */
+  __syncthreads(); /* a previous call may still read of_warp */
   if (threadIdx.x % WARP == 0) of_warp[threadIdx.x / WARP] = x;
   __syncthreads();
   T sum = of_warp[0];
@@ -161,9 +160,9 @@ static __device__ inline T block_sum(T x) {
 }
 
 /* ---- element-wise operations ----
- * An OP has run<N>(i): elements i .. i+N-1, of which it loads all before it stores any, so that
- * outputs may lie on inputs. Launch: a thread for each 16 bytes of T; the last thread takes what is
- * left one by one. */
+ * An OP has run<N>(i) for elements i .. i+N-1, which loads all of them before it stores any, so
+ * that outputs may be inputs. Launch: a thread for each 16 bytes of T; the last thread processes
+ * the rest one by one. */
 template <class OP, int N>
 __global__ void __launch_bounds__(THREADS) each(OP op, int64_t count) {
   int64_t i = ((int64_t)blockIdx.x * THREADS + threadIdx.x) * N;
@@ -183,8 +182,7 @@ static inline void launch_each(const OP &op, int64_t count, void *stream) {
                count);
 }
 
-/* The two functions of an operation, for f32 and for bf16, from a template of its name with "_of"
- * behind it. */
+/* The functions of an operation for f32 and bf16, from the template name_of. */
 #define PEN_CUDA_BOTH(name)                                                     \
   void pen_cuda_##name(const struct pen_call *call) { name##_of<float>(call); } \
   void pen_cuda_##name##_bf16(const struct pen_call *call) { name##_of<bf16>(call); }

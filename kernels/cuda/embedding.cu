@@ -1,6 +1,6 @@
 /* embedding.cu: EMBEDDING: y[r] = table[tokens[r]]; a token out of range gives a row of NaN (the
- * runtime checks tokens). Launch: a thread for each 16 bytes of y, or each element where rows are
- * not whole sixteens. Moves each element twice. */
+ * runtime checks tokens). Launch: a thread for each 16 bytes of y, or for each element if rows are
+ * not multiples of 16 bytes. Traffic: an element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

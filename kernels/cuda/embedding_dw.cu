@@ -1,17 +1,18 @@
 /* embedding_dw.cu: EMBEDDING_DW: dtable[tokens[r]] += dy[r], rows in rising order, without atomics
- * and with the CPU's bits.
+ * and with the bits of the CPU.
  *
- * A block stands for one row and one run of columns. If an earlier row has the same token it
- * leaves; else it owns the token: it looks through the rows from its own on, a block's width at a
- * time, lists those with the token in rising order, and adds them. Launch: rows x runs of 256 times
- * the columns that 16 bytes hold (256 columns where rows are not whole sixteens). Reads each token
- * rows/2 times at worst, from the second-level cache: 16 Ki rows, 1 GB; text repeats its tokens,
- * and most blocks leave at the first look. */
+ * A block has a row and a run of columns. If an earlier row has the same token, the block returns.
+ * Otherwise it scans the rows from its own on, a block's width at a time, lists those with the
+ * token in rising order, and adds them. Launch: rows x runs of 256 times the columns of 16 bytes
+ * (256 columns if rows are not multiples of 16 bytes). Reads each token rows/2 times at worst, from
+ * the second-level cache: 1 GB for 16 Ki rows; tokens of text repeat, and most blocks return after
+ * the first scan.
+ */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-/* Whether a row before `row` has the token; the same answer in every thread. */
+/* Does a row before `row` have the token? The same result in all threads. */
 __device__ inline bool seen_before(const int32_t *tokens, int row, int token) {
   for (int base = 0; base < row; base += 4 * THREADS) {
     bool found = false;
@@ -25,7 +26,7 @@ __device__ inline bool seen_before(const int32_t *tokens, int row, int token) {
   return false;
 }
 
-/* Lists the rows of [base, base + THREADS) with the token, rising; returns how many. */
+/* Lists the rows of [base, base + THREADS) with the token, rising; returns their number. */
 __device__ inline int list_rows(int *list, const int32_t *tokens, int rows, int base, int token) {
   __shared__ int of_warp[THREADS / WARP];
   const int row = base + (int)threadIdx.x, warp = (int)threadIdx.x / WARP,
@@ -65,7 +66,7 @@ __global__ void __launch_bounds__(THREADS)
 #pragma unroll
       for (int k = 0; k < N; k++) sum.v[k] += d.v[k];
     }
-    __syncthreads(); /* the list is written anew */
+    __syncthreads(); /* the list is overwritten next */
   }
   if (works) store(to, sum);
 }

@@ -1,7 +1,7 @@
-/* exponential.cuh: e^x and 1/(1 + e^-x), as exact as T wants them, which their results are stored
- * as. f32: within a few units of the last place. bf16: by the chip's own 2^x and 1/x, within 2^-17
- * of the value; with the functions of f32 a kernel over bf16 would be bound by their instructions,
- * not by memory. Either way e^x is infinite above 89, and 1/(1 + e^-x) the right 0 below -89. */
+/* exponential.cuh: e^x and 1/(1 + e^-x), as exact as T, the type of the result, requires. f32:
+ * within a few units in the last place. bf16: by the GPU's 2^x and 1/x, within 2^-17 of the value;
+ * the f32 functions would make a bf16 kernel bound by instructions instead of memory. e^x is
+ * infinite above 89, and 1/(1 + e^-x) is 0 below -89. */
 #ifndef PEN_CUDA_EXPONENTIAL_CUH
 #define PEN_CUDA_EXPONENTIAL_CUH
 

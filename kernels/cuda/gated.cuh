@@ -1,6 +1,6 @@
-/* gated.cuh: activations y = x g(x), element-wise, with their gradient dx = dy y'(x). A gate G has
- * float gate(float), which is g, and float slope(float), which is y'. dx may lie on x. Launch:
- * element-wise (device.cuh). Moves an element twice forward, three times backward. */
+/* gated.cuh: activations y = x g(x), element-wise, and their gradient dx = dy y'(x). A gate G has
+ * float gate(float), which is g, and float slope(float), which is y'. dx may be x. Launch:
+ * element-wise (device.cuh). Traffic: an element twice forward, three times backward. */
 #ifndef PEN_CUDA_GATED_CUH
 #define PEN_CUDA_GATED_CUH
 

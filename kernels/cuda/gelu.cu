@@ -1,6 +1,6 @@
 /* gelu.cu: GELU and GELU_DX, exact (Hendrycks and Gimpel 2016): y = x Phi(x), dx = dy (Phi(x) + x
- * phi(x)), Phi(x) = erfc(-x/sqrt 2)/2: of erfc rather than erf, so that the left tail keeps its
- * digits. Launch: gated.cuh. */
+ * phi(x)). Phi(x) = erfc(-x/sqrt 2)/2; erfc instead of erf keeps the precision of the left tail.
+ * Launch: gated.cuh. */
 #include "kernels/cuda/gated.cuh"
 
 namespace {

@@ -1,19 +1,19 @@
 /* gelu_tanh.cu: GELU_TANH and GELU_TANH_DX (Hendrycks and Gimpel 2016; GPT-2's gelu_new): y = x s,
- * dx = dy (s + x s (1 - s) 2u'), with s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Past 16
- * the gate is 0 or 1 to the last bit, and x^3 never overflows. Launch: gated.cuh.
+ * dx = dy (s + x s (1 - s) 2u'), with s = sigmoid(2u), u = sqrt(2/pi) (x + 0.044715 x^3). Beyond 16
+ * the gate is exactly 0 or 1; the limit keeps x^3 finite. Launch: gated.cuh.
  *
- * Why it is no epilogue of the product before it (cuBLASLt's GELU_AUX_BIAS, and DGELU behind
- * AFFINE_DX), as the bias is (product.c):
- *   - NVIDIA says "GELU" and no formula: who ports it takes it for tanh here and for erf there
- * (oneAPI's SYCLomatic). Nor is an accuracy said.
- *   - The epilogue takes the f32 sum, and keeps it rounded to bf16 for backward: y would be of
- * another x than dx. Here both are of the x that is kept, as on the CPU, whose results these are
- * held against.
- *   - Whether there is such an algorithm depends on shape and version of the library; where there
- * is none, this kernel would give the same plan other numbers.
- *   - A plan that only evaluates would have to write what backward keeps, or choose another
- * algorithm than training, with other bits. It would save reading x once and, backward, writing and
- * reading dy: 6 bytes of each element, by estimate 2 to 3% of GPT-2-124M's step. */
+ * Why it is not an epilogue of the previous product (cuBLASLt's GELU_AUX_BIAS, and DGELU after
+ * AFFINE_DX), unlike the bias (product.c):
+ *   - NVIDIA documents neither the formula (tanh or erf) nor its accuracy.
+ *   - The epilogue uses the f32 sum, and stores it rounded to bf16 for the backward: y and dx would
+ * use different x. Here both use the stored x, as on the CPU, against which results are checked.
+ *   - The algorithm exists only for some shapes and versions of the library; without it, this
+ * kernel would give other numbers for the same plan.
+ *   - A plan that only evaluates would have to store what only the backward needs, or use another
+ *     algorithm than training, with other bits.
+ * It would save reading x once and, in the backward, writing and reading dy: 6 bytes an element, an
+ * estimated 2 to 3% of a step of GPT-2-124M.
+ */
 #include "kernels/cuda/exponential.cuh"
 #include "kernels/cuda/gated.cuh"
 
@@ -21,7 +21,7 @@ namespace {
 
 template <class T>
 struct tanh_gate {
-  /* sigmoid(2u); (2u)' goes to *slope. A NaN comes through: neither comparison holds. */
+  /* sigmoid(2u); *slope = (2u)'. NaN is kept: both comparisons are false. */
   __device__ static float open(float x, float *slope) {
     x = x > 16.0f ? 16.0f : x < -16.0f ? -16.0f : x;
     const float square = x * x;

@@ -1,9 +1,10 @@
 /* layernorm.cu: LAYERNORM (Ba et al. 2016): rstd = 1/sqrt(mean((x - mean)^2) + epsilon), y = (x -
- * mean) rstd gain + bias. The variance is that of what is left when the mean is taken off, in a
- * second pass, so that a mean much larger than the deviation costs no digits. Launch: as RMSNORM: a
- * warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are whole sixteens.
- * Sums: a thread adds its elements in rising order, then warp_sum or block_sum. Moves an element
- * twice: the second and third look at x find it in the cache. */
+ * mean) rstd gain + bias. The variance is computed from x - mean in a second pass, so that a mean
+ * much larger than the deviation costs no precision. Launch: as RMSNORM: a warp for a row up to
+ * 1024 wide, else a block; 16-byte accesses if rows are multiples of 16 bytes. Sums: a thread adds
+ * its elements in rising order, then warp_sum or block_sum. Traffic: an element twice; later reads
+ * of x hit the cache.
+ */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -19,7 +20,7 @@ struct layernorm_operands {
   float epsilon;
 };
 
-/* The sum over the row of x - mean, or of its square, T threads to a row. */
+/* The sum over a row of x - mean, or of its square, by T threads. */
 template <int T, int N, bool SQUARES, class E>
 __device__ inline float row_sum(const E *x, float mean, int first, int width) {
   float sum = 0;
@@ -37,7 +38,7 @@ __device__ inline float row_sum(const E *x, float mean, int first, int width) {
 template <class E, int T, int N>
 __global__ void __launch_bounds__(THREADS) normalise(layernorm_operands<E> p) {
   const int64_t row = (int64_t)blockIdx.x * (THREADS / T) + threadIdx.x / T;
-  if (row >= p.rows) /* a warp leaves as a whole; with T == THREADS nobody does */
+  if (row >= p.rows) /* uniform in a warp; never true if T == THREADS */
     return;
   const int first = (int)(threadIdx.x % T) * N;
   const E *x = p.x + row * p.width;

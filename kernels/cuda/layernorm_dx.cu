@@ -1,31 +1,31 @@
 /* layernorm_dx.cu: LAYERNORM_DX: with n = (x - mean) rstd: dx = rstd (dy gain - mean(dy gain) - n
  * mean(dy gain n)) + a, dgain = sum over rows of dy n, dbias = sum over rows of dy. Launch, order
- * of the sums, workspace, and dx on a: norm_dx.cuh. */
+ * of sums, workspace, and dx in place of a: norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
 namespace {
 
-/* The pulls are the sums of dy gain, and of dy gain n. */
+/* The row sums are those of dy gain, and of dy gain n. */
 struct layer {
-  enum { PULLS = 2 };
+  enum { ROW_SUMS = 2 };
   float mean, rstd;
   template <class E>
   static __device__ layer of(const norm_dx<E> &p, int64_t row) {
     return {p.mean[row], p.rstd[row]};
   }
-  __device__ void gather(float *pull, float *sum, float d, float x, float g) const {
+  __device__ void accumulate(float *row_sum, float *sum, float d, float x, float g) const {
     const float n = (x - mean) * rstd, product = d * g;
-    pull[0] += product;
-    pull[1] = fmaf(product, n, pull[1]);
+    row_sum[0] += product;
+    row_sum[1] = fmaf(product, n, row_sum[1]);
     sum[0] = fmaf(d, n, sum[0]);
     sum[1] += d;
   }
-  __device__ void settle(float *pull, int width) const {
-    pull[0] /= (float)width, pull[1] /= (float)width;
+  __device__ void finish_row(float *row_sum, int width) const {
+    row_sum[0] /= (float)width, row_sum[1] /= (float)width;
   }
-  __device__ float slope(const float *pull, float d, float x, float g, float a) const {
+  __device__ float element_dx(const float *row_sum, float d, float x, float g, float a) const {
     const float n = (x - mean) * rstd;
-    return fmaf(fmaf(n, -pull[1], d * g - pull[0]), rstd, a);
+    return fmaf(fmaf(n, -row_sum[1], d * g - row_sum[0]), rstd, a);
   }
 };
 

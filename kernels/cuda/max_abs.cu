@@ -1,12 +1,12 @@
-/* greatest.cu: pen_max_abs(): the greatest |x[i]|, NaN when any is. Without their signs, floats are
- * ordered as their bits are, and a NaN stands above all: whole numbers are compared, and any order
- * gives the same bits. Launch: a block for each PEN_NORM_BLOCK elements, then one block over these.
+/* max_abs.cu: pen_max_abs(): the maximum of |x[i]|, NaN if any is. Without the sign bit, floats are
+ * ordered as their bits, and NaN is above all: compares integers, and any order gives the same
+ * bits. Launch: a block for each PEN_NORM_BLOCK elements, then one block over their results.
  * Workspace: 8 bytes for each block of elements. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-/* The greatest over the block, in thread 0. */
+/* The maximum over the block, in thread 0. */
 __device__ inline uint32_t block_greatest(uint32_t most) {
   __shared__ uint32_t of_warp[THREADS / WARP];
 #pragma unroll

@@ -1,11 +1,10 @@
-/* mma.cuh: the tensor cores' words: bf16 products with f32 sums for one warp (PTX ISA 9.7.14,
- * mma.m16n8k16, ldmatrix), copies into shared memory that run beside the work (cp.async).
+/* mma.cuh: tensor core operations: bf16 products with f32 sums for a warp (PTX ISA 9.7.14,
+ * mma.m16n8k16, ldmatrix), and asynchronous copies to shared memory (cp.async).
  *
- * Fragments, lane l, g = l/4, t = l%4; each register holds two neighbouring bf16, the one with the
- * lower index in its low half: A 16x16  a0 (g, 2t)  a1 (g+8, 2t)  a2 (g, 2t+8)  a3 (g+8, 2t+8) B
- * 16x8   b0 (2t, g)  b1 (2t+8, g)                two neighbours down a column C 16x8   c0 (g, 2t)
- * c1 (g, 2t+1)  c2 (g+8, 2t)  c3 (g+8, 2t+1) So two C tiles side by side, rounded, are an A
- * fragment of the next product.
+ * Fragments of lane l, g = l/4, t = l%4; a register holds two adjacent bf16, the lower index in the
+ * low half: A 16x16  a0 (g, 2t)  a1 (g+8, 2t)  a2 (g, 2t+8)  a3 (g+8, 2t+8) B 16x8   b0 (2t, g)  b1
+ * (2t+8, g)                  two neighbours in a column C 16x8   c0 (g, 2t)  c1 (g, 2t+1)  c2 (g+8,
+ * 2t)  c3 (g+8, 2t+1) Two adjacent C tiles, rounded, are an A fragment of the next product.
  */
 #ifndef PEN_CUDA_MMA_CUH
 #define PEN_CUDA_MMA_CUH
@@ -23,10 +22,10 @@ static __device__ inline void mma(float c[4], const uint32_t a[4], uint32_t b0, 
       : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
-/* Four 8x8 squares of bf16: lane l names row l%8 of square l/8, 16-byte aligned, in shared memory.
- * Register i of lane l gets of square i elements (l/4, 2(l%4)) and its right neighbour; transposed:
- * (2(l%4), l/4) and its lower neighbour. */
-static __device__ inline void load_squares(uint32_t r[4], const bf16 *row) {
+/* Loads four 8x8 matrices of bf16: lane l gives the address of row l%8 of matrix l/8, 16-byte
+ * aligned, in shared memory. Register i of lane l receives elements (l/4, 2(l%4)) and its right
+ * neighbour of matrix i; transposed: (2(l%4), l/4) and its lower neighbour. */
+static __device__ inline void load_matrices(uint32_t r[4], const bf16 *row) {
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -34,7 +33,7 @@ static __device__ inline void load_squares(uint32_t r[4], const bf16 *row) {
                : "memory");
 }
 
-static __device__ inline void load_squares_transposed(uint32_t r[4], const bf16 *row) {
+static __device__ inline void load_matrices_transposed(uint32_t r[4], const bf16 *row) {
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(row);
   asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
                : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3])
@@ -42,16 +41,16 @@ static __device__ inline void load_squares_transposed(uint32_t r[4], const bf16 
                : "memory");
 }
 
-/* 16 bytes from global to shared memory, zeros where not `there`; done when copies_wait() says so,
- * and a barrier stands after it. */
-static __device__ inline void copy_async(bf16 *shared, const bf16 *global, bool there) {
+/* Copies 16 bytes from global to shared memory, or zeros if not `valid`; complete after
+ * copies_wait() and a barrier. */
+static __device__ inline void copy_async(bf16 *shared, const bf16 *global, bool valid) {
   const uint32_t at = (uint32_t)__cvta_generic_to_shared(shared);
-  const int bytes = there ? 16 : 0;
+  const int bytes = valid ? 16 : 0;
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(global), "r"(bytes)
                : "memory");
 }
 
-/* Closes a group of copies; waits until at most `left` groups are still under way. */
+/* Ends a group of copies; waits until at most LEFT groups are in progress. */
 static __device__ inline void copies_commit() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
@@ -62,8 +61,8 @@ static __device__ inline void copies_wait() {
 
 #endif
 
-/* ---- tiles in shared memory: rows of D bf16, each 16 bytes longer, so that eight rows below each
- * other lie in different banks ---- */
+/* ---- tiles in shared memory: rows of D bf16 and 16 bytes of padding, so that eight consecutive
+ * rows are in different banks ---- */
 template <int D>
 struct tile_of {
   enum { STRIDE = D + 8 };
@@ -71,23 +70,24 @@ struct tile_of {
   __device__ bf16 *row(int r) const { return at + r * STRIDE; }
 };
 
-/* Starts copying ROWS rows of `width` (a multiple of 8, at most D) by B threads; rows from `rows`
+/* Starts to copy ROWS rows of `width` (a multiple of 8, at most D) by B threads; rows from `rows`
  * on and columns from `width` on become zero. `from` is row 0, rows are from_row apart. A thread
- * has the same place in all rows that it copies, so that one address does. */
+ * has the same columns in all its rows, so that it needs one address. */
 template <int D, int ROWS, int B>
 static __device__ inline void copy_tile(tile_of<D> tile, const bf16 *from, int64_t from_row,
                                         int rows, int width) {
-  enum { BESIDE = D / 8 & -(D / 8) /* threads */, BELOW = B / BESIDE };
-  static_assert(ROWS % BELOW == 0, "as many copies for each thread");
-  const int first_row = (int)threadIdx.x / BESIDE, first_column = (int)threadIdx.x % BESIDE * 8;
+  enum { THREADS_A_ROW = D / 8 & -(D / 8) /* threads */, ROWS_AT_ONCE = B / THREADS_A_ROW };
+  static_assert(ROWS % ROWS_AT_ONCE == 0, "as many copies for each thread");
+  const int first_row = (int)threadIdx.x / THREADS_A_ROW,
+            first_column = (int)threadIdx.x % THREADS_A_ROW * 8;
   const bf16 *const first = from + first_row * from_row + first_column;
 #pragma unroll
-  for (int r = 0; r < ROWS; r += BELOW)
+  for (int r = 0; r < ROWS; r += ROWS_AT_ONCE)
 #pragma unroll
-    for (int c = 0; c < D; c += BESIDE * 8) {
-      const bool there = first_row + r < rows && first_column + c < width;
+    for (int c = 0; c < D; c += THREADS_A_ROW * 8) {
+      const bool valid = first_row + r < rows && first_column + c < width;
       copy_async(tile.row(first_row + r) + first_column + c,
-                 there ? first + r * from_row + c : from, there);
+                 valid ? first + r * from_row + c : from, valid);
     }
 }
 
@@ -95,26 +95,26 @@ static __device__ inline void copy_tile(tile_of<D> tile, const bf16 *from, int64
 template <int D>
 static __device__ inline void load_a(uint32_t a[4], tile_of<D> tile, int r, int c) {
   const int lane = (int)threadIdx.x % WARP;
-  load_squares(a, tile.row(r + lane % 16) + c + lane / 16 * 8);
+  load_matrices(a, tile.row(r + lane % 16) + c + lane / 16 * 8);
 }
 
 /* Two B fragments of the tile's transpose, b[0..1] and b[2..3]: columns r .. r+7 and r+8 .. r+15 of
- * B are rows of the tile, its rows c .. c+15 their columns. */
+ * B are rows of the tile, its rows c .. c+15 are columns of the tile. */
 template <int D>
 static __device__ inline void load_b_transposed(uint32_t b[4], tile_of<D> tile, int r, int c) {
   const int lane = (int)threadIdx.x % WARP;
-  load_squares(b, tile.row(r + lane % 8 + lane / 16 * 8) + c + lane / 8 % 2 * 8);
+  load_matrices(b, tile.row(r + lane % 8 + lane / 16 * 8) + c + lane / 8 % 2 * 8);
 }
 
-/* Two B fragments of the tile itself: rows r .. r+15, columns c .. c+7 and c+8 .. c+15. */
+/* Two B fragments of the tile: rows r .. r+15, columns c .. c+7 and c+8 .. c+15. */
 template <int D>
 static __device__ inline void load_b(uint32_t b[4], tile_of<D> tile, int r, int c) {
   const int lane = (int)threadIdx.x % WARP;
-  load_squares_transposed(b, tile.row(r + lane % 16) + c + lane / 16 * 8);
+  load_matrices_transposed(b, tile.row(r + lane % 16) + c + lane / 16 * 8);
 }
 
-/* sum += left right^T, for 16 M rows of left from first_row on and all N rows of right, by one
- * warp. */
+/* sum += left right^T, for 16 M rows of left from first_row on and all N rows of right, by a warp.
+ */
 template <int D, int M, int N>
 static __device__ inline void add_transposed(float sum[M][N / 8][4], tile_of<D> left,
                                              tile_of<D> right, int first_row) {
@@ -136,8 +136,8 @@ static __device__ inline void add_transposed(float sum[M][N / 8][4], tile_of<D> 
   }
 }
 
-/* sum += left right: left stands where add_transposed() puts it, and is rounded to bf16; right has
- * N rows. */
+/* sum += left right: left has the layout of the result of add_transposed(), and is rounded to bf16;
+ * right has N rows. */
 template <int D, int M, int N>
 static __device__ inline void add_products(float sum[M][D / 8][4], float left[M][N / 8][4],
                                            tile_of<D> right) {

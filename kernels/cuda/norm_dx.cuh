@@ -1,19 +1,20 @@
-/* norm_dx.cuh: what RMSNORM_DX and LAYERNORM_DX share: the walk over rows, which adds up along each
- * row what its dx needs (pulls), and over all rows the gradients of gain and bias (sums). dx may
- * lie on a.
+/* norm_dx.cuh: what RMSNORM_DX and LAYERNORM_DX share: the loop over rows, which sums along each
+ * row what its dx needs (row sums), and over the rows the gradients of gain and bias (column sums).
+ * dx may be a.
  *
- * A NORM is what one kind of norm knows of a row; it has PULLS pulls, and as many sums:
+ * A NORM has ROW_SUMS row sums and as many column sums:
  *     NORM::of(p, row)
- *     gather(pull, sum, d, x, g)   adds one element's share, of dy, x and gain, to each pull and to
- * its column's sums settle(pull, width)          makes of the pulls of the whole row what slope()
- * wants slope(pull, d, x, g, a)      the element's dx Launch: a block for each run of rows
- * (column_sums.cuh). A warp takes a row up to 1024 wide, the block one beyond. Rows of whole
- * sixteens, of up to 4 a thread where the block takes them, are held in registers from the first
- * look to the second, and the sums of a thread's columns, too; a block's next row is on its way
- * while its threads meet. Others are read twice, and the sums stand in shared memory. Order of the
- * sums: rows of a run that fall to the same warp, rising; warps, rising; then the runs. Of the
- * pulls: a thread's elements, rising; then as block_sum(). Workspace: PARTS rows of f32 for each
- * sum. Moves an element three times, four with an addend. */
+ *     accumulate(row_sum, sum, d, x, g)  adds the terms of an element of dy, x and gain
+ *     finish_row(row_sum, width)         prepares complete row sums for element_dx()
+ *     element_dx(row_sum, d, x, g, a)    dx of an element
+ * Launch: a block for each run of rows (column_sums.cuh). A warp has a row up to 1024 wide, a block
+ * a wider one. If rows are multiples of 16 bytes, and at most 4 times 16 bytes a thread for a
+ * block, a row is loaded once into registers, as are the column sums of a thread; a block loads its
+ * next row before it synchronizes. Other rows are read twice, with column sums in shared memory.
+ * Order of column sums: rows of a run in the same warp, rising; warps, rising; then the runs. Order
+ * of row sums: the elements of a thread, rising; then as block_sum(). Workspace: PARTS rows of f32
+ * for each column sum. Traffic: an element three times, four with an addend.
+ */
 #ifndef PEN_CUDA_NORM_DX_CUH
 #define PEN_CUDA_NORM_DX_CUH
 
@@ -30,28 +31,28 @@ struct norm_dx {
   int width;
 };
 
-/* The sums of T threads' pulls, in each of them. One barrier: who writes here waits at the next
- * turn's for those who still read. */
-template <int T, int PULLS>
-static __device__ inline void over_row(float pull[PULLS], int64_t turn) {
-  __shared__ float of_warp[2][T / WARP][PULLS];
+/* The row sums over T threads, in each thread. One barrier a row: the two halves of the buffer
+ * alternate. */
+template <int T, int ROW_SUMS>
+static __device__ inline void sum_over_row(float row_sum[ROW_SUMS], int64_t turn) {
+  __shared__ float of_warp[2][T / WARP][ROW_SUMS];
 #pragma unroll
-  for (int i = 0; i < PULLS; i++) pull[i] = warp_sum(pull[i]);
+  for (int i = 0; i < ROW_SUMS; i++) row_sum[i] = warp_sum(row_sum[i]);
   if (T == WARP) return;
-  float(*const mine)[PULLS] = of_warp[turn % 2];
+  float(*const mine)[ROW_SUMS] = of_warp[turn % 2];
 #pragma unroll
-  for (int i = 0; i < PULLS; i++)
-    if (threadIdx.x % WARP == 0) mine[threadIdx.x / WARP][i] = pull[i];
+  for (int i = 0; i < ROW_SUMS; i++)
+    if (threadIdx.x % WARP == 0) mine[threadIdx.x / WARP][i] = row_sum[i];
   __syncthreads();
 #pragma unroll
-  for (int i = 0; i < PULLS; i++) {
-    pull[i] = mine[0][i];
+  for (int i = 0; i < ROW_SUMS; i++) {
+    row_sum[i] = mine[0][i];
 #pragma unroll
-    for (int w = 1; w < T / WARP; w++) pull[i] += mine[w][i];
+    for (int w = 1; w < T / WARP; w++) row_sum[i] += mine[w][i];
   }
 }
 
-/* A row as it is read: K times 16 bytes a thread of dy and of x. */
+/* A loaded row: K times 16 bytes a thread of dy and of x. */
 template <class NORM, class E, int T, int K>
 struct held_row {
   uint4 d[K], x[K];
@@ -76,18 +77,18 @@ struct held_row {
   }
 };
 
-/* Every step-th row from `row` on, before `end`; sums[PULLS][stride] get those of this thread's
- * columns. */
+/* The rows row, row + step, ... before `end`; adds the column sums of this thread to
+ * sums[ROW_SUMS][stride]. */
 template <class NORM, class E, int T, int K>
-static __device__ inline void hold_rows(const norm_dx<E> &p, int64_t row, int64_t end, int step,
-                                        float *sums, int stride) {
+static __device__ inline void process_held_rows(const norm_dx<E> &p, int64_t row, int64_t end,
+                                                int step, float *sums, int stride) {
   enum {
     N = WIDE<E>,
-    PULLS = NORM::PULLS,
-    AHEAD = T > WARP /* warps that wait for no other make up for each other's waits */
+    ROW_SUMS = NORM::ROW_SUMS,
+    AHEAD = T > WARP /* warps that run independently hide the latency of each other */
   };
   typedef held_row<NORM, E, T, K> held_row;
-  float sum[K][N][PULLS] = {};
+  float sum[K][N][ROW_SUMS] = {};
   held_row held = {};
   if (row < end) held = held_row::of(p, row);
   for (int64_t turn = 0; row < end; row += step, turn++) {
@@ -96,17 +97,18 @@ static __device__ inline void hold_rows(const norm_dx<E> &p, int64_t row, int64_
     if (AHEAD && more) next = held_row::of(p, row + step);
     uint4 a[K] = {};
     if (p.a) held_row::read(a, p, p.a, row);
-    float pull[PULLS] = {};
+    float row_sum[ROW_SUMS] = {};
 #pragma unroll
     for (int k = 0; k < K; k++)
       if (held_row::has(k, p.width)) {
         const lanes<N> d = spread<E>(held.d[k]), x = spread<E>(held.x[k]),
                        g = load<N>(p.gain + held_row::place(p, 0, k));
 #pragma unroll
-        for (int j = 0; j < N; j++) held.norm.gather(pull, sum[k][j], d.v[j], x.v[j], g.v[j]);
+        for (int j = 0; j < N; j++)
+          held.norm.accumulate(row_sum, sum[k][j], d.v[j], x.v[j], g.v[j]);
       }
-    over_row<T, PULLS>(pull, turn);
-    held.norm.settle(pull, p.width);
+    sum_over_row<T, ROW_SUMS>(row_sum, turn);
+    held.norm.finish_row(row_sum, p.width);
 #pragma unroll
     for (int k = 0; k < K; k++)
       if (held_row::has(k, p.width)) {
@@ -115,7 +117,7 @@ static __device__ inline void hold_rows(const norm_dx<E> &p, int64_t row, int64_
         lanes<N> out = spread<E>(a[k]);
 #pragma unroll
         for (int j = 0; j < N; j++)
-          out.v[j] = held.norm.slope(pull, d.v[j], x.v[j], g.v[j], out.v[j]);
+          out.v[j] = held.norm.element_dx(row_sum, d.v[j], x.v[j], g.v[j], out.v[j]);
         store(p.dx + held_row::place(p, row, k), out);
       }
     held = !AHEAD && more ? held_row::of(p, row + step) : next;
@@ -124,77 +126,80 @@ static __device__ inline void hold_rows(const norm_dx<E> &p, int64_t row, int64_
   for (int k = 0; k < K; k++)
     if (held_row::has(k, p.width))
 #pragma unroll
-      for (int j = 0; j < N * PULLS; j++)
-        sums[j % PULLS * stride + held_row::place(p, 0, k) + j / PULLS] =
-            sum[k][j / PULLS][j % PULLS];
+      for (int j = 0; j < N * ROW_SUMS; j++)
+        sums[j % ROW_SUMS * stride + held_row::place(p, 0, k) + j / ROW_SUMS] =
+            sum[k][j / ROW_SUMS][j % ROW_SUMS];
 }
 
-/* The same of rows that are too long for registers, N elements at once. */
+/* The same for rows that do not fit in registers, N elements at a time. */
 template <class NORM, class E, int T, int N>
-static __device__ inline void reread_rows(const norm_dx<E> &p, int64_t row, int64_t end, int step,
-                                          float *sums, int stride) {
-  enum { PULLS = NORM::PULLS };
+static __device__ inline void process_reread_rows(const norm_dx<E> &p, int64_t row, int64_t end,
+                                                  int step, float *sums, int stride) {
+  enum { ROW_SUMS = NORM::ROW_SUMS };
   const int first = (int)(threadIdx.x % T) * N;
   for (int64_t turn = 0; row < end; row += step, turn++) {
     const NORM norm = NORM::of(p, row);
     const int64_t at = row * p.width;
-    float pull[PULLS] = {};
+    float row_sum[ROW_SUMS] = {};
     for (int i = first; i < p.width; i += T * N) {
       const lanes<N> d = load<N>(p.dy + at + i), x = load<N>(p.x + at + i), g = load<N>(p.gain + i);
-      lanes<N> total[PULLS];
+      lanes<N> total[ROW_SUMS];
 #pragma unroll
-      for (int t = 0; t < PULLS; t++) total[t] = load<N>(sums + t * stride + i);
+      for (int t = 0; t < ROW_SUMS; t++) total[t] = load<N>(sums + t * stride + i);
 #pragma unroll
       for (int j = 0; j < N; j++) {
-        float sum[PULLS];
-        for (int t = 0; t < PULLS; t++) sum[t] = total[t].v[j];
-        norm.gather(pull, sum, d.v[j], x.v[j], g.v[j]);
-        for (int t = 0; t < PULLS; t++) total[t].v[j] = sum[t];
+        float sum[ROW_SUMS];
+        for (int t = 0; t < ROW_SUMS; t++) sum[t] = total[t].v[j];
+        norm.accumulate(row_sum, sum, d.v[j], x.v[j], g.v[j]);
+        for (int t = 0; t < ROW_SUMS; t++) total[t].v[j] = sum[t];
       }
 #pragma unroll
-      for (int t = 0; t < PULLS; t++) store(sums + t * stride + i, total[t]);
+      for (int t = 0; t < ROW_SUMS; t++) store(sums + t * stride + i, total[t]);
     }
-    over_row<T, PULLS>(pull, turn);
-    norm.settle(pull, p.width);
+    sum_over_row<T, ROW_SUMS>(row_sum, turn);
+    norm.finish_row(row_sum, p.width);
     for (int i = first; i < p.width; i += T * N) {
       const lanes<N> d = load<N>(p.dy + at + i), x = load<N>(p.x + at + i), g = load<N>(p.gain + i);
       lanes<N> out = {};
       if (p.a) out = load<N>(p.a + at + i);
 #pragma unroll
-      for (int j = 0; j < N; j++) out.v[j] = norm.slope(pull, d.v[j], x.v[j], g.v[j], out.v[j]);
+      for (int j = 0; j < N; j++)
+        out.v[j] = norm.element_dx(row_sum, d.v[j], x.v[j], g.v[j], out.v[j]);
       store(p.dx + at + i, out);
     }
   }
 }
 
-/* K > 0: rows are held, K times 16 bytes a thread; else they are read twice, N elements at once. */
+/* K > 0: rows stay in registers, K times 16 bytes a thread; else they are read twice, N elements at
+ * a time. */
 template <class NORM, class E, int T, int K, int N>
 __global__ void __launch_bounds__(THREADS, K < 4 ? 2 : 1) differentiate_norm(norm_dx<E> p) {
   PEN_SHARED(shared);
   enum { TEAMS = THREADS / T };
   const int stride = (p.width + 3) / 4 * 4, team = (int)threadIdx.x / T;
-  float *const sums = (float *)shared, *const own = sums + team * NORM::PULLS *
-                                                               stride; /* [TEAMS][PULLS][stride] */
-  for (int i = (int)threadIdx.x; i < TEAMS * NORM::PULLS * stride; i += THREADS) sums[i] = 0;
+  float *const sums = (float *)shared, *const own =
+                                           sums + team * NORM::ROW_SUMS *
+                                                      stride; /* [TEAMS][ROW_SUMS][stride] */
+  for (int i = (int)threadIdx.x; i < TEAMS * NORM::ROW_SUMS * stride; i += THREADS) sums[i] = 0;
   __syncthreads();
   const int64_t begin = blockIdx.x * p.rows_a_part, past = begin + p.rows_a_part,
                 end = past < p.rows ? past : p.rows;
   if constexpr (K > 0)
-    hold_rows<NORM, E, T, K>(p, begin + team, end, TEAMS, own, stride);
+    process_held_rows<NORM, E, T, K>(p, begin + team, end, TEAMS, own, stride);
   else
-    reread_rows<NORM, E, T, N>(p, begin + team, end, TEAMS, own, stride);
+    process_reread_rows<NORM, E, T, N>(p, begin + team, end, TEAMS, own, stride);
   __syncthreads();
-  for (int i = (int)threadIdx.x; i < p.width * NORM::PULLS; i += THREADS) {
+  for (int i = (int)threadIdx.x; i < p.width * NORM::ROW_SUMS; i += THREADS) {
     const int of = i / p.width, column = i % p.width;
     float sum = sums[of * stride + column];
-    for (int t = 1; t < TEAMS; t++) sum += sums[(t * NORM::PULLS + of) * stride + column];
+    for (int t = 1; t < TEAMS; t++) sum += sums[(t * NORM::ROW_SUMS + of) * stride + column];
     p.part[(of * (int64_t)gridDim.x + blockIdx.x) * p.width + column] = sum;
   }
 }
 
-/* ---- launching ---- */
+/* ---- launch ---- */
 enum {
-  NORM_STATIC_BYTES = 1024 /* of shared memory, and more than the kernels have of what is static */
+  NORM_STATIC_BYTES = 1024 /* of shared memory: more than the static shared memory of the kernels */
 };
 
 template <class NORM, class E>
@@ -203,7 +208,7 @@ struct norm_kernels {
   enum {
     BY_LANE = WIDE<E> == 4 ? 8 : 4,
     BY_THREAD = 4
-  }; /* how many sixteens one holds at most: bf16 are twice as many numbers */
+  }; /* how many times 16 bytes a lane or a thread holds at most */
   template <int K>
   static constexpr kernel *warps_hold = differentiate_norm < NORM,
                           E, WARP, K<BY_LANE ? K : BY_LANE, 1>;
@@ -225,12 +230,12 @@ struct norm_kernels {
       return holding[!by_warps][ceiling(sixteens, by_warps ? WARP : THREADS) - 1];
     return rereading[by_warps ? 0 : is_wide<E>(width) ? 2 : 1];
   }
-  /* The shared memory of its blocks: sums of each team. */
+  /* The dynamic shared memory: column sums of each team. */
   static size_t shared(int64_t width) {
-    return (size_t)(NORM::PULLS * (is_by_warps(width) ? THREADS / WARP : 1)) *
+    return (size_t)(NORM::ROW_SUMS * (is_by_warps(width) ? THREADS / WARP : 1)) *
            (size_t)ceiling(width, 4) * 4 * sizeof(float);
   }
-  /* Past 48 KiB, a kernel must be granted it. */
+  /* More than 48 KiB of shared memory must be allowed. */
   static void open(const char *what) {
     const size_t bytes = pen_cuda_chip.shared_bytes - NORM_STATIC_BYTES;
     for (int i = 0; i < 8 + BY_THREAD; i++)

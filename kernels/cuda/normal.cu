@@ -1,8 +1,8 @@
 /* normal.cu: pen_normal(): standard normals from a counter, Philox4x32-10 (Salmon et al. 2011),
- * then Box-Muller in f64, with the CPU's bits: the same steps as kernels/cpu/vector/normal.c, which
- * says what they are; each is an IEEE operation rounded once (__dmul_rn and its like are never
- * fused), so there is nowhere to differ. Launch: a thread for each counter, four values; at start,
- * and for the mlp family's inputs. */
+ * then Box-Muller in f64, with the bits of the CPU: the steps of kernels/cpu/vector/normal.c, which
+ * explains them; each is an IEEE operation rounded once (__dmul_rn and similar functions are never
+ * fused). Launch: a thread for each counter, four values; at start, and for inputs of the mlp
+ * family. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
@@ -42,8 +42,8 @@ __device__ inline double logarithm(double u) {
   return add(mul(e, 0.69314718055994530942), mul(s, sum));
 }
 
-/* cos and sin of 2 pi w / 2^32: the nearest quarter turn is taken off in whole numbers, the rest is
- * at most an eighth. */
+/* cos and sin of 2 pi w / 2^32: the nearest multiple of pi/2 is removed in integers; the rest is at
+ * most pi/4. */
 __device__ inline void turn(uint32_t w, double *cosine, double *sine) {
   const double sine_term[] = {1,
                               -1 / 6.0,

@@ -1,9 +1,10 @@
-/* plain_product.cuh: small f32 products of tiles in shared memory by a block of 256 threads, for
- * attention over f32.
+/* plain_product.cuh: f32 products of tiles in shared memory by a block of 256 threads, for
+ * attention in f32.
  *
- * Thread t has rows (t/16) R .. + R-1 and columns t%16, t%16 + 16, ... of a product: the 16 lanes
- * that share rows are half a warp. Rows of a tile are D floats and four more, so that 16
- * neighbouring rows are read without a conflict of banks. */
+ * Thread t has rows (t/16) R .. + R-1 and columns t%16, t%16 + 16, ... of a product: 16 lanes, half
+ * a warp, share rows. Rows of a tile are D floats and four of padding, so that reads of 16
+ * consecutive rows have no bank conflicts.
+ */
 #ifndef PEN_CUDA_PLAIN_PRODUCT_CUH
 #define PEN_CUDA_PLAIN_PRODUCT_CUH
 
@@ -32,7 +33,7 @@ static __device__ inline void copy_plain(plain_tile<D> tile, const float *from, 
   }
 }
 
-/* out = left right^T: R rows of left a team, 16 C rows of right. */
+/* out = left right^T: R rows of left for each team, 16 C rows of right. */
 template <int D, int R, int C>
 static __device__ inline void plain_products(float out[R][C], plain_tile<D> left,
                                              plain_tile<D> right) {
@@ -56,8 +57,8 @@ static __device__ inline void plain_products(float out[R][C], plain_tile<D> left
   }
 }
 
-/* sum += left right: left[..][stride] stands in shared memory, `steps` columns of it; columns of
- * sum: place() + 16 j. */
+/* sum += left right: left[..][stride] is in shared memory and has `steps` columns; columns of sum:
+ * place() + 16 j. */
 template <int D, int R, int STEPS>
 static __device__ inline void add_plain_products(float sum[R][D / SIDE], const float *left,
                                                  int stride, plain_tile<D> right) {

@@ -1,7 +1,7 @@
-/* position.cu: POSITION: y[r] = x[r] + table[position of r], counted from the start of the token's
- * document where starts are given. y may lie on x. Launch: a thread for each 16 bytes of y, or each
- * element where rows are not whole sixteens. Moves each element twice; the table is found in the
- * cache but for the first sequence. */
+/* position.cu: POSITION: y[r] = x[r] + table[position of r]; with starts, positions count from the
+ * start of the document. y may be x. Launch: a thread for each 16 bytes of y, or for each element
+ * if rows are not multiples of 16 bytes. Traffic: an element twice; the table is in the cache after
+ * the first sequence. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

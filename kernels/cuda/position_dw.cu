@@ -1,11 +1,11 @@
 /* position_dw.cu: POSITION_DW: dtable[position of r] += dy[r], rows in rising order, without
- * atomics and with the CPU's bits.
+ * atomics and with the bits of the CPU.
  *
- * A thread owns the columns that 16 bytes hold (one where rows are not whole sixteens) of one row
- * of the table. Without starts it adds row t of every sequence; with them it looks through all rows
- * for those that lie t behind the start of their document. Launch: sequence x runs of 256 threads'
- * columns. Moves an element once; with starts each row of the table reads them all, from the
- * second-level cache. */
+ * A thread has the columns of 16 bytes (one column if rows are not multiples of 16 bytes) of a row
+ * of the table. Without starts it adds row t of each sequence; with starts it scans all rows for
+ * those at position t of their document. Launch: sequence x runs of 256 threads' columns. Traffic:
+ * an element once; with starts each row of the table scans all starts, from the second-level cache.
+ */
 #include "kernels/cuda/device.cuh"
 
 namespace {

@@ -1,25 +1,23 @@
-/* product.c: the matrix products by cuBLASLt: LINEAR, AFFINE and what gives their gradients; f32
- * without TF32, or bf16 with f32 sums.
+/* product.c: matrix products by cuBLASLt: LINEAR, AFFINE and their gradients, in f32 without TF32,
+ * or in bf16 with f32 sums.
  *
- * cuBLASLt counts by columns, we by rows: a row-major matrix [r,c] is its column-major transpose, c
- * x r with c apart. So LINEAR     y  = x w^T + a         is   y^T = (w^T)^T x^T + a^T           m =
- * out, n = rows, k = in LINEAR_DX  dx = dy w + a          is   dx^T = w^T dy^T + a^T             m
- * = in,  n = rows, k = out LINEAR_DW  dw += dy^T x           is   dw^T += x^T (dy^T)^T m = in,  n =
- * out,  k = rows AFFINE     y  = x w + a + bias    is   y^T = w^T x^T + a^T + bias        m = out,
- * n = rows, k = in AFFINE_DX  dx = dy w^T + a        is   dx^T = (w^T)^T dy^T + a^T         m = in,
- * n = rows, k = out AFFINE_DW  dw += x^T dy           is   dw^T += dy^T (x^T)^T              m =
- * out, n = in,   k = rows The addend is C with beta 1; it may be D itself. The bias is added in the
- * library's epilogue, which wants it in D's type: over bf16 it is rounded first, behind the
- * workspace. A shape for which the library has no such epilogue gets its bias behind the product.
- * Each shape is prepared once, before the seal: descriptors, and the first algorithm that the
- * library's heuristic names for the shape, for tensors on 64 bytes and a workspace of one size. It
- * sees neither addresses nor values, so a shape always has the same algorithm, and the same bits,
- * on one kind of device and library. Partial sums of a cut k may only be added in f32, in their
- * order.
+ * cuBLASLt is column-major: a row-major matrix [r,c] is its column-major transpose, c x r, with
+ * leading dimension c. So LINEAR     y  = x w^T + a       is  y^T  = (w^T)^T x^T + a^T     m = out,
+ * n = rows, k = in LINEAR_DX  dx = dy w + a        is  dx^T = w^T dy^T + a^T        m = in,  n =
+ * rows, k = out LINEAR_DW  dw += dy^T x         is  dw^T += x^T (dy^T)^T         m = in,  n = out,
+ * k = rows AFFINE     y  = x w + a + bias  is  y^T  = w^T x^T + a^T + bias  m = out, n = rows, k =
+ * in AFFINE_DX  dx = dy w^T + a      is  dx^T = (w^T)^T dy^T + a^T    m = in,  n = rows, k = out
+ *     AFFINE_DW  dw += x^T dy         is  dw^T += dy^T (x^T)^T         m = out, n = in,   k = rows
+ * The addend is C with beta 1; it may be D. The epilogue adds the bias, in the type of D: in bf16
+ * it is rounded first, after the workspace. If the library has no such epilogue for a shape, a
+ * kernel adds the bias after the product. Each shape is prepared once, before the seal:
+ * descriptors, and the first algorithm of the library's heuristic for tensors aligned to 64 bytes
+ * and a workspace of one size. The heuristic sees neither addresses nor values: a shape has the
+ * same algorithm and the same bits on one kind of device and version of the library. Partial sums
+ * of a split k are added in f32 only, in order.
  *
- * Workspace: PEN_CUDA_PRODUCT_WORKSPACE_BYTES for every shape, and one a stream, of which the
- * library gets what begins on 256 bytes; for a bias over bf16, its bytes behind. 2 m n k
- * operations.
+ * Workspace: PEN_CUDA_PRODUCT_WORKSPACE_BYTES for all shapes, one for each stream, from which the
+ * library receives a part aligned to 256 bytes; then the rounded bias. 2 m n k operations.
  */
 #include <cublasLt.h>
 #include <stdio.h>
@@ -28,7 +26,7 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* One row of the table above. */
+/* An entry of the table above. */
 struct rule {
   enum pen_op_kind kind;
   int m, n, k; /* dims: rows, in, out */
@@ -38,8 +36,8 @@ struct rule {
 
 enum { ROWS, IN, OUT, NONE = -1 };
 
-/* The library wants its workspace on so many bytes, more than tensors have; what it gets is as much
- * less: 32 MiB, as NVIDIA recommends for Hopper (cuBLAS, cublasSetWorkspace). */
+/* The alignment of the library's workspace is larger than that of tensors; its size is smaller by
+ * as much: 32 MiB, as NVIDIA recommends for Hopper (cuBLAS, cublasSetWorkspace). */
 enum {
   LIBRARY_ALIGNMENT = 256,
   LIBRARY_BYTES = PEN_CUDA_PRODUCT_WORKSPACE_BYTES - LIBRARY_ALIGNMENT
@@ -78,74 +76,75 @@ struct product {
   enum pen_dtype dtype;
   int64_t dim[3];
   cublasLtMatmulDesc_t description;
-  cublasLtMatrixLayout_t a, b, c; /* D is laid out as C */
+  cublasLtMatrixLayout_t a, b, c; /* D has the layout of C */
   cublasLtMatmulAlgo_t algorithm;
-  int has_epilogue; /* it adds the bias */
+  int has_epilogue; /* the epilogue adds the bias */
   struct product *next;
 };
 
 static cublasLtHandle_t library;
-static struct product *products; /* all that are prepared */
+static struct product *products; /* all prepared products */
 
-static int failed(const char *what, cublasStatus_t status) {
+static int check_failed(const char *what, cublasStatus_t status) {
   if (status != CUBLAS_STATUS_SUCCESS) pen_cuda_note_text(what, cublasLtGetStatusString(status));
   return status != CUBLAS_STATUS_SUCCESS;
 }
 
 const char *pen_cuda_product_open(void) {
   static char name[40];
-  if (library == NULL && failed("opening cuBLASLt", cublasLtCreate(&library))) return NULL;
+  if (library == NULL && check_failed("opening cuBLASLt", cublasLtCreate(&library))) return NULL;
   const size_t version = cublasLtGetVersion();
   snprintf(name, sizeof name, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100,
            version % 100);
   return name;
 }
 
-static int lay_out(cublasLtMatrixLayout_t *layout, cudaDataType_t type, cublasOperation_t transpose,
-                   int64_t rows, int64_t columns) {
-  if (transpose == CUBLAS_OP_T) { /* as it stands in memory */
+static int create_layout(cublasLtMatrixLayout_t *layout, cudaDataType_t type,
+                         cublasOperation_t transpose, int64_t rows, int64_t columns) {
+  if (transpose == CUBLAS_OP_T) { /* as stored */
     const int64_t kept = rows;
     rows = columns, columns = kept;
   }
-  return failed("laying out a matrix",
-                cublasLtMatrixLayoutCreate(layout, type, (uint64_t)rows, (uint64_t)columns, rows));
+  return check_failed("creating a layout", cublasLtMatrixLayoutCreate(layout, type, (uint64_t)rows,
+                                                                      (uint64_t)columns, rows));
 }
 
-static int set(const struct product *p, cublasLtMatmulDescAttributes_t what, const void *value,
-               size_t bytes) {
-  return failed("describing a product",
-                cublasLtMatmulDescSetAttribute(p->description, what, value, bytes));
+static int set_attribute(const struct product *p, cublasLtMatmulDescAttributes_t what,
+                         const void *value, size_t bytes) {
+  return check_failed("describing a product",
+                      cublasLtMatmulDescSetAttribute(p->description, what, value, bytes));
 }
 
-/* The heuristic asks the bias's address how it is aligned. */
+/* The heuristic reads the alignment of the bias from its address. */
 static int set_bias(const struct product *p, const void *bias) {
-  return set(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
+  return set_attribute(p, CUBLASLT_MATMUL_DESC_BIAS_POINTER, &bias, sizeof bias);
 }
 
 static int set_epilogue(struct product *p, cublasLtEpilogue_t epilogue) {
   p->has_epilogue = epilogue != CUBLASLT_EPILOGUE_DEFAULT;
-  return set(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) ||
+  return set_attribute(p, CUBLASLT_MATMUL_DESC_EPILOGUE, &epilogue, sizeof epilogue) ||
          (p->has_epilogue && set_bias(p, (const void *)(uintptr_t)PEN_ALIGNMENT_BYTES));
 }
 
-static int describe(struct product *p) {
+static int describe_product(struct product *p) {
   const struct rule *r = p->rule;
   const int64_t m = p->dim[r->m], n = p->dim[r->n], k = p->dim[r->k];
   const cudaDataType_t type = p->dtype == PEN_BF16 ? CUDA_R_16BF : CUDA_R_32F;
   const cudaDataType_t result =
-      r->c == r->d ? CUDA_R_32F : type; /* gradients of weights add up in f32 */
-  return failed("describing a product",
-                cublasLtMatmulDescCreate(&p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
-         set(p, CUBLASLT_MATMUL_DESC_TRANSA, &r->transpose_a, sizeof r->transpose_a) ||
-         set(p, CUBLASLT_MATMUL_DESC_TRANSB, &r->transpose_b, sizeof r->transpose_b) ||
+      r->c == r->d ? CUDA_R_32F : type; /* weight gradients accumulate in f32 */
+  return check_failed("describing a product",
+                      cublasLtMatmulDescCreate(&p->description, CUBLAS_COMPUTE_32F, CUDA_R_32F)) ||
+         set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSA, &r->transpose_a, sizeof r->transpose_a) ||
+         set_attribute(p, CUBLASLT_MATMUL_DESC_TRANSB, &r->transpose_b, sizeof r->transpose_b) ||
          (r->bias != NONE && set_epilogue(p, CUBLASLT_EPILOGUE_BIAS)) ||
-         lay_out(&p->a, type, r->transpose_a, m, k) || lay_out(&p->b, type, r->transpose_b, k, n) ||
-         lay_out(&p->c, result, CUBLAS_OP_N, m, n);
+         create_layout(&p->a, type, r->transpose_a, m, k) ||
+         create_layout(&p->b, type, r->transpose_b, k, n) ||
+         create_layout(&p->c, result, CUBLAS_OP_N, m, n);
 }
 
-/* What the heuristic may assume: our tensors' alignment instead of its own 256, our workspace, sums
- * in f32 alone. */
-static int prefer(cublasLtMatmulPreference_t preference) {
+/* What the heuristic may assume: the alignment of tensors instead of 256 bytes, the workspace, sums
+ * in f32 only. */
+static int set_preference(cublasLtMatmulPreference_t preference) {
   static const cublasLtMatmulPreferenceAttributes_t alignments[] = {
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES,
       CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
@@ -157,38 +156,41 @@ static int prefer(cublasLtMatmulPreference_t preference) {
   const uint32_t reductions =
       CUBLASLT_REDUCTION_SCHEME_NONE | CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   for (size_t i = 0; i < sizeof alignments / sizeof *alignments; i++)
-    if (failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(
-                                         preference, alignments[i], &alignment, sizeof alignment)))
+    if (check_failed("choosing a product",
+                     cublasLtMatmulPreferenceSetAttribute(preference, alignments[i], &alignment,
+                                                          sizeof alignment)))
       return 1;
-  return failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(
-                                          preference, CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
-                                          &workspace, sizeof workspace)) ||
-         failed("choosing a product", cublasLtMatmulPreferenceSetAttribute(
-                                          preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK,
-                                          &reductions, sizeof reductions));
+  return check_failed("choosing a product",
+                      cublasLtMatmulPreferenceSetAttribute(preference,
+                                                           CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES,
+                                                           &workspace, sizeof workspace)) ||
+         check_failed("choosing a product",
+                      cublasLtMatmulPreferenceSetAttribute(
+                          preference, CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &reductions,
+                          sizeof reductions));
 }
 
-/* Whether the library has an algorithm; what it says where it has none differs. An error is noted,
- * and is none. */
-static int finds(struct product *p, cublasLtMatmulPreference_t preference) {
+/* Does the library have an algorithm? Its status differs if it has none. Notes any other error and
+ * returns 0. */
+static int find_algorithm(struct product *p, cublasLtMatmulPreference_t preference) {
   cublasLtMatmulHeuristicResult_t best;
   int found = 0;
   const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
       library, p->description, p->a, p->b, p->c, p->c, preference, 1, &best, &found);
-  if (status != CUBLAS_STATUS_NOT_SUPPORTED && failed("choosing a product", status)) return 0;
+  if (status != CUBLAS_STATUS_NOT_SUPPORTED && check_failed("choosing a product", status)) return 0;
   if (status != CUBLAS_STATUS_SUCCESS || found == 0 || best.state != CUBLAS_STATUS_SUCCESS)
     return 0;
   p->algorithm = best.algo;
   return 1;
 }
 
-static int choose(struct product *p) {
+static int choose_algorithm(struct product *p) {
   cublasLtMatmulPreference_t preference;
-  if (failed("choosing a product", cublasLtMatmulPreferenceCreate(&preference))) return 1;
-  const int found =
-      !prefer(preference) &&
-      (finds(p, preference) ||
-       (p->has_epilogue && !set_epilogue(p, CUBLASLT_EPILOGUE_DEFAULT) && finds(p, preference)));
+  if (check_failed("choosing a product", cublasLtMatmulPreferenceCreate(&preference))) return 1;
+  const int found = !set_preference(preference) &&
+                    (find_algorithm(p, preference) ||
+                     (p->has_epilogue && !set_epilogue(p, CUBLASLT_EPILOGUE_DEFAULT) &&
+                      find_algorithm(p, preference)));
   cublasLtMatmulPreferenceDestroy(preference);
   if (!found) pen_cuda_note_text("choosing a product", "cuBLASLt has no algorithm for this shape");
   return !found;
@@ -205,12 +207,13 @@ void *pen_cuda_product_prepare(enum pen_op_kind kind, enum pen_dtype dtype,
     return NULL;
   }
   *p = (struct product){.rule = rule_of(kind), .dtype = dtype, .dim = {dim[0], dim[1], dim[2]}};
-  if (describe(p) || choose(p)) return NULL; /* noted, and the end of the run */
+  if (describe_product(p) || choose_algorithm(p))
+    return NULL; /* an error was noted, and ends the run */
   p->next = products;
   return products = p;
 }
 
-/* The bias as the epilogue reads it. */
+/* The bias in the type that the epilogue reads. */
 static const void *bias_of(const struct pen_call *call, const struct product *p) {
   const float *bias = call->operand[p->rule->bias];
   if (p->dtype == PEN_F32) return bias;
@@ -219,7 +222,7 @@ static const void *bias_of(const struct pen_call *call, const struct product *p)
   return rounded;
 }
 
-/* y += bias on every row, where the epilogue does not: POSITION's, with a table of one row. */
+/* y += bias on each row, without an epilogue: by POSITION, with a table of one row. */
 static void add_bias(const struct pen_call *call, const struct product *p) {
   void *y = call->operand[p->rule->d];
   const struct pen_call rows = {.operand = {y, call->operand[p->rule->bias], NULL, y},
@@ -235,9 +238,10 @@ void pen_cuda_product(const struct pen_call *call) {
   void *d = call->operand[r->d];
   const float alpha = 1.0f, beta = c == NULL ? 0.0f : 1.0f;
   if (p->has_epilogue && set_bias(p, bias_of(call, p))) return;
-  failed("a product", cublasLtMatmul(library, p->description, &alpha, call->operand[r->a], p->a,
-                                     call->operand[r->b], p->b, &beta, c == NULL ? d : c, p->c, d,
-                                     p->c, &p->algorithm, library_workspace(call->workspace),
-                                     LIBRARY_BYTES, call->stream));
+  check_failed("a product",
+               cublasLtMatmul(library, p->description, &alpha, call->operand[r->a], p->a,
+                              call->operand[r->b], p->b, &beta, c == NULL ? d : c, p->c, d, p->c,
+                              &p->algorithm, library_workspace(call->workspace), LIBRARY_BYTES,
+                              call->stream));
   if (r->bias != NONE && !p->has_epilogue) add_bias(call, p);
 }

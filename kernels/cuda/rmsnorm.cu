@@ -1,18 +1,18 @@
 /* rmsnorm.cu: RMSNORM (Zhang and Sennrich 2019): rstd = 1/sqrt(mean(x^2) + epsilon), y = x rstd
- * gain. Launch: a warp a row up to 1024 wide, a block a row beyond; 16-byte accesses where rows are
- * whole sixteens. Sums: a thread adds its elements in rising order, then warp_sum or block_sum.
- * Moves an element twice: the second look at x finds it in the cache. */
+ * gain. Launch: a warp for a row up to 1024 wide, else a block; 16-byte accesses if rows are
+ * multiples of 16 bytes. Sums: a thread adds its elements in rising order, then warp_sum or
+ * block_sum. Traffic: an element twice; the second read of x hits the cache. */
 #include "kernels/cuda/device.cuh"
 
 namespace {
 
-/* T threads work on a row of elements E. */
+/* T threads for each row of elements E. */
 template <class E, int T, int N>
 __global__ void __launch_bounds__(THREADS)
     normalise(E *y, float *rstd, const E *x, const float *gain, int64_t rows, int width,
               float epsilon) {
   const int64_t row = (int64_t)blockIdx.x * (THREADS / T) + threadIdx.x / T;
-  if (row >= rows) /* a warp leaves as a whole; with T == THREADS nobody does */
+  if (row >= rows) /* uniform in a warp; never true if T == THREADS */
     return;
   const int first = (int)(threadIdx.x % T) * N;
   x += row * width;

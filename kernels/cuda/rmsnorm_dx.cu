@@ -1,27 +1,27 @@
 /* rmsnorm_dx.cu: RMSNORM_DX: dx = rstd (dy gain - x rstd^2 mean(dy gain x)) + a, dgain = sum over
- * rows of dy x rstd. Launch, order of the sums, workspace, and dx on a: norm_dx.cuh. */
+ * rows of dy x rstd. Launch, order of sums, workspace, and dx in place of a: norm_dx.cuh. */
 #include "kernels/cuda/norm_dx.cuh"
 
 namespace {
 
-/* The pull is the sum of dy gain x. */
+/* The row sum is that of dy gain x. */
 struct rms {
-  enum { PULLS = 1 };
+  enum { ROW_SUMS = 1 };
   float rstd;
   template <class E>
   static __device__ rms of(const norm_dx<E> &p, int64_t row) {
     return {p.rstd[row]};
   }
-  __device__ void gather(float *pull, float *sum, float d, float x, float g) const {
+  __device__ void accumulate(float *row_sum, float *sum, float d, float x, float g) const {
     const float product = d * x;
-    *pull = fmaf(product, g, *pull);
+    *row_sum = fmaf(product, g, *row_sum);
     *sum = fmaf(product, rstd, *sum);
   }
-  __device__ void settle(float *pull, int width) const {
-    *pull = -rstd * rstd * rstd * (*pull / (float)width);
+  __device__ void finish_row(float *row_sum, int width) const {
+    *row_sum = -rstd * rstd * rstd * (*row_sum / (float)width);
   }
-  __device__ float slope(const float *pull, float d, float x, float g, float a) const {
-    return fmaf(d * g, rstd, fmaf(x, *pull, a));
+  __device__ float element_dx(const float *row_sum, float d, float x, float g, float a) const {
+    return fmaf(d * g, rstd, fmaf(x, *row_sum, a));
   }
 };
 

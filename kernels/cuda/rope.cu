@@ -1,8 +1,8 @@
-/* rope.cu: ROPE and ROPE_DX, the rotation of query and key by position (Su et al. 2021), halves
- * split as in Llama: (lo, hi) -> (lo cos - hi sin, hi cos + lo sin); backward with -sin. y may lie
- * on x. A position is counted from the start of the token's document, where starts are given.
- * Launch: a thread for each 16 bytes of low halves of one head at one position, or each pair where
- * a half is not whole sixteens. */
+/* rope.cu: ROPE and ROPE_DX: rotation of queries and keys by position (Su et al. 2021), with split
+ * halves as in Llama: (lo, hi) -> (lo cos - hi sin, hi cos + lo sin); backward with -sin. y may be
+ * x. With starts, positions count from the start of the document. Launch: a thread for each 16
+ * bytes of low halves of a head at a position, or for each pair if a half is not a multiple of 16
+ * bytes. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

@@ -1,6 +1,7 @@
-/* rope_table.cu: ROPE_TABLE: table[t,0,i] = cos(t f_i), table[t,1,i] = sin of it, in f64 (Su et al.
- * 2021; f_i: rope_frequency.h). CUDA's pow, sin and cos may differ from the C library's in the last
- * bit of an f64; of the rounded f32 few do. Launch: a thread for each angle; once at start. */
+/* rope_table.cu: ROPE_TABLE: table[t,0,i] = cos(t f_i), table[t,1,i] = sin of the same, in f64 (Su
+ * et al. 2021; f_i: rope_frequency.h). CUDA's pow, sin and cos may differ from the C library's in
+ * the last bit of an f64; the rounded f32 rarely differs. Launch: a thread for each angle; once at
+ * start. */
 #include "kernels/cuda/device.cuh"
 #include "kernels/rope_frequency.h"
 

@@ -1,5 +1,5 @@
-/* scale.cu: SCALE and SCALE_DX: y = factor x; y may lie on x.
- * Launch: element-wise (device.cuh). Moves an element twice. */
+/* scale.cu: SCALE and SCALE_DX: y = factor x; y may be x. Launch: element-wise (device.cuh).
+ * Traffic: an element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

@@ -1,6 +1,6 @@
-/* split.cu: SPLIT and SPLIT_DX: the three parts of each row of x[rows,3,width], one tensor each,
- * and back. Launch: a thread for each 16 bytes of x, or each element where rows are not whole
- * sixteens. Moves each element twice. */
+/* split.cu: SPLIT and SPLIT_DX: the three parts of each row of x[rows,3,width] as three tensors,
+ * and the inverse. Launch: a thread for each 16 bytes of x, or for each element if rows are not
+ * multiples of 16 bytes. Traffic: an element twice. */
 #include "kernels/cuda/device.cuh"
 
 namespace {

@@ -1,6 +1,7 @@
-/* sum_arrays.cu: pen_sum_arrays(): y = x[0] + x[1] + ..., element by element in that order, for
- * gradients of replicas. Arrays may lie in other GPUs' memory. The addresses travel with the
- * launch. Launch: element-wise (device.cuh). Moves 4 bytes an element of each array, and 4. */
+/* sum_arrays.cu: pen_sum_arrays(): y = x[0] + x[1] + ..., for each element in that order, for
+ * gradients of replicas. Arrays may be in the memory of other GPUs. The addresses are launch
+ * arguments. Launch: element-wise (device.cuh). Traffic: 4 bytes an element for each array, and 4.
+ */
 #include "kernels/cuda/device.cuh"
 
 namespace {

@@ -1,6 +1,6 @@
-/* sum_loss.cu: SUM_LOSS: loss = sum of x in f64 in rising order, dx = scale; dx may lie on x. And
- * the sum of a few f64, for HEAD_LOSS. Launch: one block that adds, then element-wise (device.cuh).
- * For the mlp family of tests, so not made fast. */
+/* sum_loss.cu: SUM_LOSS: loss = sum of x in f64 in rising order, dx = scale; dx may be x. Also the
+ * sum of a few f64, for HEAD_LOSS. Launch: one block that adds, then element-wise (device.cuh).
+ * Used only by the mlp family of tests, so not optimized. */
 #include "kernels/cuda/serial_sum.cuh"
 
 namespace {

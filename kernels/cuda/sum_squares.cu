@@ -1,8 +1,8 @@
-/* sum_squares.cu: pen_sum_squares() with the CPU's bits: f64 over fixed blocks of PEN_NORM_BLOCK
- * elements, in each of which element i goes to running sum i mod 16, then the upper half on the
- * lower; the blocks' sums in rising order. Launch: 16 threads for each block of elements, one for
- * each running sum; then one block that adds. A square of an f32 is exact in f64, so a fused
- * multiply-add has the bits of two roundings. Workspace: an f64 for each block of elements. */
+/* sum_squares.cu: pen_sum_squares() with the bits of the CPU: f64 over blocks of PEN_NORM_BLOCK
+ * elements; in each, element i is added to sum i mod 16, then the upper half is added to the lower;
+ * the sums of blocks in rising order. Launch: 16 threads for each block of elements, one for each
+ * sum; then one block that adds. A square of an f32 is exact in f64, so that a fused multiply-add
+ * has the same bits. Workspace: an f64 for each block of elements. */
 #include "kernels/cuda/serial_sum.cuh"
 
 namespace {

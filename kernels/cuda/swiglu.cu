@@ -1,7 +1,7 @@
 /* swiglu.cu: SWIGLU and SWIGLU_DX (Shazeer 2020). With s = sigmoid(gate):
  *     y = gate s up,   dup = dy gate s,   dgate = dy up s (1 + gate (1 - s)).
- * dgate may lie on gate, dup on up.
- * Launch: element-wise (device.cuh). Moves an element three times forward, five times backward. */
+ * dgate may be gate, dup may be up. Launch: element-wise (device.cuh). Traffic: an element three
+ * times forward, five times backward. */
 #include "kernels/cuda/exponential.cuh"
 
 namespace {

@@ -1,10 +1,10 @@
-/* narrow.cu: pen_f32_to_bf16(): f32 to bf16: copies of weights, biases of products over bf16.
- * Launch: element-wise (device.cuh). Moves 6 bytes an element. */
+/* to_bf16.cu: pen_f32_to_bf16(), for bf16 copies of weights and biases of bf16 products. Launch:
+ * element-wise (device.cuh). Traffic: 6 bytes an element. */
 #include "kernels/cuda/to_bf16.cuh"
 
 namespace {
 
-struct narrow {
+struct to_bf16 {
   const float *from;
   bf16 *to;
   template <int N>
@@ -16,6 +16,6 @@ struct narrow {
 } /* namespace */
 
 void pen_cuda_f32_to_bf16(uint16_t *to, const float *from, size_t count, void *stream) {
-  const narrow op = {from, to};
+  const to_bf16 op = {from, to};
   launch_each<float>(op, (int64_t)count, stream);
 }

@@ -1,4 +1,4 @@
-/* narrow.cuh: f32 to bf16 with the bits of pen_f32_to_bf16(): to the nearest, ties to even; a NaN
+/* to_bf16.cuh: f32 to bf16 with the bits of pen_f32_to_bf16(): to nearest, ties to even; a NaN
  * keeps its upper bits. */
 #ifndef PEN_CUDA_NARROW_CUH
 #define PEN_CUDA_NARROW_CUH

@@ -196,8 +196,8 @@ inline void pen_load_squares(uint32_t r[4], const uint16_t *row, bool transposed
     r[i] = element[0] | element[1] << 16;
   }
 }
-inline void load_squares(uint32_t r[4], const uint16_t *row) { pen_load_squares(r, row, false); }
-inline void load_squares_transposed(uint32_t r[4], const uint16_t *row) {
+inline void load_matrices(uint32_t r[4], const uint16_t *row) { pen_load_squares(r, row, false); }
+inline void load_matrices_transposed(uint32_t r[4], const uint16_t *row) {
   pen_load_squares(r, row, true);
 }
 

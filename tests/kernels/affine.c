@@ -1,12 +1,12 @@
-/* kernels_affine.c: AFFINE, AFFINE_DX, AFFINE_DW and BIAS_DW against sums in f64; SPLIT and
- * SPLIT_DX, POSITION and POSITION_DW bit for bit. */
+/* affine.c: AFFINE, AFFINE_DX, AFFINE_DW and BIAS_DW against f64 sums; SPLIT, SPLIT_DX, POSITION
+ * and POSITION_DW bit by bit. */
 #include "tests/support/kernels_support.h"
 
 static const size_t shapes[][3] = {{1, 1, 1},   {1, 17, 5},   {3, 1, 4},
                                    {33, 7, 65}, {64, 96, 48}, {130, 70, 59}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 
-/* y = x w + bias + a, and what dy makes of it by the chain rule, element by element. */
+/* y = x w + bias + a and its gradients by the chain rule, element by element. */
 struct reference {
   double *y, *dx, *dw, *dbias;
 };
@@ -37,7 +37,7 @@ static void add(double *sum, const float *x, size_t count) {
   for (size_t i = 0; i < count; i++) sum[i] += (double)x[i];
 }
 
-/* Without addend, with one apart, with one in the output's place. */
+/* Without an addend, with a separate one, with the output as addend. */
 static void products_match_sums(void **state) {
   for (int s = 0; s < SHAPES; s++)
     for (int with = 0; with < 3; with++) {
@@ -74,7 +74,7 @@ static void products_match_sums(void **state) {
     }
 }
 
-static void weight_gradients_add_up(void **state) {
+static void weight_gradients_accumulate(void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const size_t rows = shapes[s][0], in = shapes[s][1], out = shapes[s][2];
     float *x = random_floats(rows * in, 1), *dy = random_floats(rows * out, 4);
@@ -96,7 +96,7 @@ static void weight_gradients_add_up(void **state) {
 
 enum { ROWS = 12, WIDTH = 19, SEQUENCE = 4 };
 
-static void parts_come_apart_and_together(void **state) {
+static void split_and_its_gradient_copy_parts(void **state) {
   (void)state;
   float *x = random_floats(ROWS * 3 * WIDTH, 1), *joined = floats(ROWS * 3 * WIDTH), *part[3];
   for (int p = 0; p < 3; p++) part[p] = floats(ROWS * WIDTH);
@@ -110,9 +110,9 @@ static void parts_come_apart_and_together(void **state) {
   assert_same_bits("joined", joined, x, ROWS * 3 * WIDTH * sizeof *x);
 }
 
-/* Every sequence of the rows gets the same positions, or they restart at each document, here of two
- * tokens; their gradients are added in rising order of rows. The table may know more positions than
- * a sequence has. */
+/* Each sequence has the same positions, or positions restart at each document, of two tokens;
+ * gradients are added in rising order of rows. The table may have more positions than a sequence.
+ */
 static void check_positions(int packed) {
   enum { POSITIONS = SEQUENCE + 1 };
   int32_t starts[ROWS], *given = packed ? starts : NULL;
@@ -135,7 +135,7 @@ static void check_positions(int packed) {
   assert_same_bits("dtable", dtable, expected, POSITIONS * WIDTH * sizeof *dtable);
 }
 
-static void positions_go_round(void **state) {
+static void positions_repeat_in_each_sequence(void **state) {
   (void)state;
   check_positions(0);
 }
@@ -148,9 +148,9 @@ static void positions_restart_at_documents(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(products_match_sums),
-      cmocka_unit_test(weight_gradients_add_up),
-      cmocka_unit_test(parts_come_apart_and_together),
-      cmocka_unit_test(positions_go_round),
+      cmocka_unit_test(weight_gradients_accumulate),
+      cmocka_unit_test(split_and_its_gradient_copy_parts),
+      cmocka_unit_test(positions_repeat_in_each_sequence),
       cmocka_unit_test(positions_restart_at_documents),
   };
   return RUN_ON_EVERY_SET(tests);

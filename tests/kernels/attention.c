@@ -1,7 +1,6 @@
-/* kernels_attention.c: ATTENTION and ATTENTION_DX against the plain formula in f64, and the
- * formula's own differences; over bf16 also as they are where the processor multiplies bf16,
- * whatever this CPU has (tests/kernels/attention_wide_bf16.c and kernels_attention_dx_wide_bf16.c).
- */
+/* attention.c: ATTENTION and ATTENTION_DX against the formula in f64, and the formula against
+ * finite differences; in bf16 also the code for CPUs with bf16 products, on any CPU
+ * (attention_wide_bf16.c and attention_dx_wide_bf16.c). */
 #include "tests/support/kernels_support.h"
 
 extern pen_kernel pen_wide_bf16_attention, pen_wide_bf16_attention_dx;
@@ -16,10 +15,10 @@ enum { SHAPES = sizeof shapes / sizeof *shapes };
 
 struct attention_case {
   size_t batch, sequence, heads, kv_heads, head_dim;
-  double *q, *k, *v, *dout; /* in */
-  const int32_t *starts;    /* of documents; null: one a sequence */
+  double *q, *k, *v, *dout; /* inputs */
+  const int32_t *starts;    /* starts of documents; null: one for each sequence */
   double *o, *lse, *dq, *dk, *dv;
-  double *o_size, *dq_size, *dk_size, *dv_size; /* sums of the magnitudes of what was added up */
+  double *o_size, *dq_size, *dk_size, *dv_size; /* sums of the magnitudes of the terms */
 };
 
 static size_t q_at(const struct attention_case *p, size_t b, size_t t, size_t h) {
@@ -30,7 +29,7 @@ static size_t k_at(const struct attention_case *p, size_t b, size_t t, size_t h)
   return ((b * p->sequence + t) * p->kv_heads + h / (p->heads / p->kv_heads)) * p->head_dim;
 }
 
-/* The first key that a query may see. */
+/* The first key that a query sees. */
 static size_t first_key(const struct attention_case *p, size_t b, size_t t) {
   return p->starts ? (size_t)p->starts[b * p->sequence + t] : 0;
 }
@@ -43,7 +42,7 @@ static double dot(const double *a, const double *b, size_t count) {
   return sum;
 }
 
-/* Probabilities of one query, and its log-sum-exp. */
+/* Probabilities of a query; returns its log-sum-exp. */
 static double chances(const struct attention_case *p, size_t b, size_t t, size_t h,
                       double *chance) {
   double most = -INFINITY, sum = 0;
@@ -73,8 +72,8 @@ static void forward(struct attention_case *p) {
   }
 }
 
-/* The closed form of the gradient; differences_agree() below holds it against differences of
- * forward(). */
+/* The closed form of the gradient; a test below checks it against finite differences of forward().
+ */
 static void backward(struct attention_case *p) {
   double chance[512];
   for (size_t i = 0; i < p->batch * p->sequence * p->heads; i++) {
@@ -112,7 +111,7 @@ static struct attention_case pose(const int64_t *shape, const float *q, const fl
   return p;
 }
 
-/* Documents of about `length` tokens, some of one alone; 0: no bounds. Sequences differ. */
+/* Documents of about `length` tokens, some of one token; 0: no starts. Sequences differ. */
 static int32_t *some_starts(size_t batch, size_t sequence, size_t length) {
   int32_t *starts = bytes_at(batch * sequence * sizeof *starts, 0);
   uint64_t state = length;
@@ -128,8 +127,8 @@ static int32_t *some_starts(size_t batch, size_t sequence, size_t length) {
   return starts;
 }
 
-/* Runs both ops on one shape; `sharpness` scales q, so that softmax is flat or nearly one-hot;
- * documents are `length` long. */
+/* Runs both ops on a shape; `sharpness` scales q, so that the softmax is flat or nearly one-hot;
+ * documents have about `length` tokens. */
 static void check(const int64_t *s, float sharpness, size_t length) {
   const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]),
                k_count = rows * (size_t)(s[3] * s[4]);
@@ -166,9 +165,9 @@ static void matches_the_formula(void **state) {
   }
 }
 
-/* Not the shortest shapes: where every document is one token, gradients of q and k are nothing,
- * which has no size to be near to. */
-static void documents_keep_to_themselves(void **state) {
+/* Not the shortest shapes: with documents of one token the gradients of q and k are 0, for which
+ * there is no relative error. */
+static void documents_do_not_see_each_other(void **state) {
   for (int s = 2; s < SHAPES; s++)
     for (size_t length = 2; length < 400; length = 3 * length + 2) {
       check(shapes[s], 1, length);
@@ -178,7 +177,7 @@ static void documents_keep_to_themselves(void **state) {
     }
 }
 
-/* One document a sequence, said or not: the same bits. */
+/* One document for each sequence, with or without starts: the same bits. */
 static void one_document_needs_no_starts(void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const int64_t *d = shapes[s];
@@ -209,15 +208,16 @@ static void one_document_needs_no_starts(void **state) {
   }
 }
 
-/* ---- over bf16 ---- */
+/* ---- bf16 ---- */
 
-/* Who counts: kernels, and whether they round p and ds to bf16. */
+/* The kernels under test, and whether they round p and ds to bf16. */
 struct implementation {
   pen_kernel *forward, *backward;
   int rounds;
 };
 
-/* With a workspace as ops.def grants it, of what is no number; what comes behind it stays. */
+/* With a workspace of the size in ops.def, filled with NaN; checks that nothing is written after
+ * it. */
 static void run_way(pen_kernel *kernel, enum pen_op_kind kind, struct pen_call *call) {
   enum { BEHIND = 4096 };
   const size_t bytes = formula(kind, PEN_BF16, call->dim, op_rows[kind].workspace);
@@ -227,10 +227,9 @@ static void run_way(pen_kernel *kernel, enum pen_op_kind kind, struct pen_call *
   for (size_t i = 0; i < BEHIND; i++) assert_int_equal(space[bytes + i], 0xff);
 }
 
-/* Half a place of 8 bits is at most 2^-8 of a number: that of the result, which is stored in bf16,
- * and where p and ds are rounded, too, that of every part of the sum, so of their magnitudes' sum.
- * The f32 sum before it is off by `tolerance` of the greatest, as in f32, and p, whose exponential
- * is rough then, by 6e-6. */
+/* Rounding to bf16 changes a number by at most 2^-8: the result, and if p and ds are rounded, each
+ * term of the sum, so the sum of magnitudes. The f32 sum has an error of `tolerance` of the
+ * maximum, as in f32, and p of 6e-6, since its exponential is approximate. */
 static void assert_near_bf16(const char *what, const uint16_t *actual, const double *expected,
                              const double *size, int rounds, size_t count, double tolerance) {
   double most = 0;
@@ -244,9 +243,9 @@ static void assert_near_bf16(const char *what, const uint16_t *actual, const dou
   }
 }
 
-/* check() over bf16. delta is of o as it is stored. */
-static void check_way(const struct implementation *way, const int64_t *s, float sharpness,
-                      size_t length) {
+/* check() in bf16. delta uses the stored o. */
+static void check_implementation(const struct implementation *implementation, const int64_t *s,
+                                 float sharpness, size_t length) {
   const size_t rows = (size_t)(s[0] * s[1]), q_count = rows * (size_t)(s[2] * s[4]),
                k_count = rows * (size_t)(s[3] * s[4]);
   const size_t lse_count = rows * (size_t)s[2];
@@ -263,32 +262,33 @@ static void check_way(const struct implementation *way, const int64_t *s, float 
   forward(&p);
   struct pen_call call = {.operand = {q, k, v, starts, o, lse},
                           .dim = {s[0], s[1], s[2], s[3], s[4]}};
-  run_way(way->forward, PEN_OP_ATTENTION, &call);
+  run_way(implementation->forward, PEN_OP_ATTENTION, &call);
   const double tolerance = 1e-6 * (1 + (double)sharpness);
-  assert_near_bf16("o", o, p.o, p.o_size, way->rounds, q_count, tolerance);
+  assert_near_bf16("o", o, p.o, p.o_size, implementation->rounds, q_count, tolerance);
   for (size_t i = 0; i < lse_count; i++)
-    if (!(fabs((double)lse[i] - p.lse[i]) <= tolerance * (1 + fabs(p.lse[i])) + 4e-6 * way->rounds))
+    if (!(fabs((double)lse[i] - p.lse[i]) <=
+          tolerance * (1 + fabs(p.lse[i])) + 4e-6 * implementation->rounds))
       fail_msg("lse[%zu] is %.9g, expected %.9g", i, (double)lse[i], p.lse[i]);
   for (size_t i = 0; i < q_count; i++) p.o[i] = (double)float_of(o[i]);
   backward(&p);
   struct pen_call back = {.operand = {dout, q, k, v, o, lse, starts, q, k, v},
                           .dim = {s[0], s[1], s[2], s[3], s[4]}};
-  run_way(way->backward, PEN_OP_ATTENTION_DX, &back);
-  assert_near_bf16("dq", q, p.dq, p.dq_size, way->rounds, q_count, 4 * tolerance);
-  assert_near_bf16("dk", k, p.dk, p.dk_size, way->rounds, k_count, 4 * tolerance);
-  assert_near_bf16("dv", v, p.dv, p.dv_size, way->rounds, k_count, 4 * tolerance);
+  run_way(implementation->backward, PEN_OP_ATTENTION_DX, &back);
+  assert_near_bf16("dq", q, p.dq, p.dq_size, implementation->rounds, q_count, 4 * tolerance);
+  assert_near_bf16("dk", k, p.dk, p.dk_size, implementation->rounds, k_count, 4 * tolerance);
+  assert_near_bf16("dv", v, p.dv, p.dv_size, implementation->rounds, k_count, 4 * tolerance);
 }
 
-static void check_bf16(const struct implementation *way, void **state) {
+static void check_bf16(const struct implementation *implementation, void **state) {
   for (int s = 0; s < SHAPES; s++)
     for (size_t length = 0; length < 100; length = s < 2 ? 100 : 8 * length + 3)
       for (float sharpness = 1; sharpness <= (length ? 1 : 20); sharpness += 19) {
-        check_way(way, shapes[s], sharpness, length);
+        check_implementation(implementation, shapes[s], sharpness, length);
         free_tensors(state);
       }
 }
 
-static struct implementation way_of_set(const char *set) {
+static struct implementation implementation_of_set(const char *set) {
   return (struct implementation){pen_kernel_of(PEN_OP_ATTENTION, PEN_BF16),
                                  pen_kernel_of(PEN_OP_ATTENTION_DX, PEN_BF16),
                                  !strcmp(set, "avx512bf16")};
@@ -298,8 +298,8 @@ static const struct implementation portable_pairs = {pen_wide_bf16_attention,
                                                      pen_wide_bf16_attention_dx, 1};
 
 static void bf16_matches_the_formula(void **state) {
-  const struct implementation way = way_of_set(*state);
-  check_bf16(&way, state);
+  const struct implementation implementation = implementation_of_set(*state);
+  check_bf16(&implementation, state);
   if (!strcmp(*state, "baseline")) check_bf16(&portable_pairs, state);
 }
 
@@ -309,7 +309,7 @@ static double weighted_sum(const void *context) {
   return dot(p.o, p.dout, p.batch * p.sequence * p.heads * p.head_dim);
 }
 
-static void reference_agrees_with_differences(void **state) {
+static void formula_agrees_with_finite_differences(void **state) {
   (void)state;
   const int64_t shape[] = {1, 6, 4, 2, 5};
   const size_t q_count = 6 * 4 * 5, k_count = 6 * 2 * 5;
@@ -326,8 +326,8 @@ static void reference_agrees_with_differences(void **state) {
   }
 }
 
-/* What comes later in the sequence does not change a query's bits. */
-static void the_future_is_not_seen(void **state) {
+/* Later tokens of the sequence do not change the bits of a query. */
+static void later_tokens_are_not_seen(void **state) {
   for (size_t cut = 1; cut < 130; cut += 43) {
     enum { SEQUENCE = 130, WIDTH = 24 };
     float *q = random_floats(SEQUENCE * WIDTH, 1), *k = random_floats(SEQUENCE * WIDTH, 2);
@@ -348,11 +348,11 @@ static void the_future_is_not_seen(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(matches_the_formula),
-      cmocka_unit_test(documents_keep_to_themselves),
+      cmocka_unit_test(documents_do_not_see_each_other),
       cmocka_unit_test(one_document_needs_no_starts),
       cmocka_unit_test(bf16_matches_the_formula),
-      cmocka_unit_test(reference_agrees_with_differences),
-      cmocka_unit_test(the_future_is_not_seen),
+      cmocka_unit_test(formula_agrees_with_finite_differences),
+      cmocka_unit_test(later_tokens_are_not_seen),
   };
   return RUN_ON_EVERY_SET(tests);
 }

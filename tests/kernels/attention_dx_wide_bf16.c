@@ -1,5 +1,5 @@
-/* kernels_attention_dx_wide_bf16.c: ATTENTION_DX by pairs of bf16, made of what the compiler's
- * least instruction set has: the logic that a CPU with AVX512_BF16 runs, where there is none. */
+/* attention_dx_wide_bf16.c: ATTENTION_DX with pairs of bf16, compiled for the baseline instruction
+ * set: tests the code for CPUs with AVX512_BF16 on any CPU. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define PEN_ISA wide
 #define PEN_STORED_BF16

@@ -1,7 +1,6 @@
-/* kernels_contract.c: what kernels.h and ops.def promise of every op alike, read from the op's own
- * signature: the same bits at every address and every time, outputs that may lie on inputs, inputs
- * left alone, no number lost that is not one; in either dtype. And what an op stores in bf16 is
- * what it stores in f32, rounded. */
+/* contract.c: what kernels.h and ops.def state of all ops, by the signature of each op: the same
+ * bits at each address and in each call, outputs in place of inputs, unchanged inputs, NaN
+ * propagates; in each dtype. A bf16 result is the f32 result, rounded. */
 #include "kernels/head_loss.h"
 #include "tests/support/kernels_signature.h"
 
@@ -66,12 +65,12 @@ enum {
 static const struct contract_case *subject_of(size_t n) { return &subjects[n % SUBJECTS]; }
 static enum pen_dtype dtype_of(size_t n) { return n < SUBJECTS ? PEN_F32 : PEN_BF16; }
 
-/* Every subject in every dtype that its op has. */
+/* Each case in each dtype of its op. */
 #define FOR_EACH_CASE(n)             \
   for (size_t n = 0; n < CASES; n++) \
     if (pen_kernel_of(subject_of(n)->kind, dtype_of(n)) != NULL)
 
-/* Fills all operands of a call at `shift` cache lines past a page; the same values whatever the
+/* Fills all operands of a call at `shift` cache lines after a page; the values do not depend on the
  * shift. */
 static struct pen_call fill(const struct contract_case *subject, const struct signature *s,
                             size_t shift) {
@@ -117,7 +116,7 @@ static void bits_do_not_depend_on_addresses(void **state) {
   }
 }
 
-static void inputs_stay(void **state) {
+static void inputs_are_unchanged(void **state) {
   FOR_EACH_CASE(n) {
     const struct contract_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
@@ -131,7 +130,7 @@ static void inputs_stay(void **state) {
   }
 }
 
-static void outputs_may_lie_on_inputs(void **state) {
+static void outputs_may_replace_inputs(void **state) {
   FOR_EACH_CASE(n) {
     const struct contract_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
@@ -159,9 +158,9 @@ static int any_nan(const struct signature *s, const struct pen_call *call) {
   return 0;
 }
 
-/* A NaN at the front, in the middle and at the end of each input reaches an output. The cases'
- * integer operands touch every element of an embedding table. */
-static void nan_comes_through(void **state) {
+/* A NaN at the start, in the middle and at the end of each input reaches an output. The integer
+ * operands of the cases touch each element of an embedding table. */
+static void nan_propagates(void **state) {
   FOR_EACH_CASE(n) {
     const struct contract_case *subject = subject_of(n);
     const struct signature s = parse_signature_as(dtype_of(n), subject->kind, subject->dim);
@@ -184,7 +183,7 @@ static void nan_comes_through(void **state) {
   }
 }
 
-/* The call of f32 on what a call of bf16 reads: the same numbers, wider. */
+/* The f32 call with the inputs of a bf16 call, converted. */
 static struct pen_call widened_call(const struct contract_case *subject, const struct signature *s,
                                     const struct pen_call *half) {
   struct pen_call call = fill(subject, s, 0);
@@ -194,9 +193,9 @@ static struct pen_call widened_call(const struct contract_case *subject, const s
   return call;
 }
 
-/* Half a place of 8 bits is 2^-8 of the number at most, and below the least normal number half of
- * 2^-133. The f32 results, which other tests hold against f64, may themselves differ by the order
- * of a sum, where a product is cut into blocks: 2e-6 of the greatest, as there. */
+/* Rounding to bf16 changes a number by at most 2^-8, and below the smallest normal number by half
+ * of 2^-133. The f32 results, which other tests check against f64, may differ by the order of a sum
+ * if a product is divided into blocks: 2e-6 of the maximum, as there. */
 static void assert_rounded(const char *what, const struct operand *o, const uint16_t *half,
                            const float *whole) {
   double most = 0;
@@ -208,8 +207,8 @@ static void assert_rounded(const char *what, const struct operand *o, const uint
   }
 }
 
-/* HEAD_LOSS rounds on its way, as the ops do that it stands for; so does attention where the
- * processor multiplies bf16: kernels_attention.c says by how much. */
+/* HEAD_LOSS rounds intermediate results, as the ops that it combines; so does attention if the CPU
+ * multiplies bf16: attention.c gives the tolerance. */
 static int rounds_on_its_way(enum pen_op_kind kind, const char *set) {
   return pen_is_head_loss(kind) ||
          (!strcmp(set, "avx512bf16") && (kind == PEN_OP_ATTENTION || kind == PEN_OP_ATTENTION_DX));
@@ -243,9 +242,9 @@ static void bf16_is_f32_rounded(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(bits_do_not_depend_on_addresses),
-      cmocka_unit_test(inputs_stay),
-      cmocka_unit_test(outputs_may_lie_on_inputs),
-      cmocka_unit_test(nan_comes_through),
+      cmocka_unit_test(inputs_are_unchanged),
+      cmocka_unit_test(outputs_may_replace_inputs),
+      cmocka_unit_test(nan_propagates),
       cmocka_unit_test(bf16_is_f32_rounded),
   };
   return RUN_ON_EVERY_SET(tests);

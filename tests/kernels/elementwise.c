@@ -1,11 +1,11 @@
-/* kernels_elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU, GELU_TANH and gradients, each
- * element against f64. */
+/* elementwise.c: SCALE, ADD, ACCUMULATE, SWIGLU, GELU, GELU_TANH and their gradients, each element
+ * against f64. */
 #include "tests/support/kernels_support.h"
 
 static const size_t counts[] = {1, 2, 7, 8, 15, 16, 31, 1003};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-/* Values from -12 to 12 and, at the front, some that are easily got wrong. */
+/* Values from -12 to 12 and, at the start, some edge cases. */
 static float *arguments(size_t count, uint64_t seed) {
   static const float special[] = {0.0f, -0.0f, 1e-30f, -1e-30f, 88.0f, -88.0f, 30.0f, -30.0f};
   float *x = random_floats(count, seed);
@@ -29,7 +29,7 @@ static double tanh_gauss_slope(double x) {
          (1 + x * logistic(-curved(x)) * 2 * sqrt(2 / acos(-1)) * (1 + 3 * 0.044715 * x * x));
 }
 
-static void slopes_agree_with_differences(void **state) {
+static void derivatives_agree_with_finite_differences(void **state) {
   (void)state;
   for (double x = -9; x < 9; x += 0.37) {
     assert_true(fabs((swish(x + 1e-5) - swish(x - 1e-5)) / 2e-5 - swish_slope(x)) < 1e-8);
@@ -85,7 +85,7 @@ static void swiglu_and_gradient(void **state) {
 struct activation {
   enum pen_op_kind kind, gradient_kind;
   double (*f)(double), (*slope)(double);
-  double tolerance, share; /* of y: relative, and what tails may miss, as a share of the greatest */
+  double tolerance, share; /* of y: relative; and of the tails, relative to the maximum */
   double gradient_tolerance;
 };
 
@@ -113,16 +113,16 @@ static void gelu_and_gradient(void **state) {
   free_tensors(state);
 }
 
-/* An error of 2u in its last place is one of e^2u of 2u such places: the tails lose digits, but
- * they are small. */
+/* An error of 1 unit in the last place of 2u is an error of 2u units of e^2u: the tails lose
+ * precision, but are small. */
 static void gelu_tanh_and_gradient(void **state) {
   check_activation(&(struct activation){PEN_OP_GELU_TANH, PEN_OP_GELU_TANH_DX, tanh_gauss,
                                         tanh_gauss_slope, 1e-6, 1e-2, 2e-6});
   free_tensors(state);
 }
 
-/* The distribution function behind GELU over a fine grid, half a dozen deviations either way. */
-static void gelu_is_exact_to_f32(void **state) {
+/* The distribution function of GELU over a fine grid, six deviations to either side. */
+static void gelu_is_exact_in_f32(void **state) {
   (void)state;
   enum { GRID = 200001 };
   float *x = floats(GRID), *y = floats(GRID);
@@ -136,9 +136,9 @@ static void gelu_is_exact_to_f32(void **state) {
   assert_near("y", y, expected, GRID, 4e-7, 1e-9);
 }
 
-/* Greatest and smallest numbers give what the formula gives, not a NaN from an overflow on the way.
- */
-static void extremes_stay_numbers(void **state) {
+/* The largest and smallest numbers give the result of the formula, no NaN from an intermediate
+ * overflow. */
+static void extreme_values_give_no_nan(void **state) {
   (void)state;
   float *x = floats(4), *one = floats(4), *y = floats(4);
   const float values[] = {3e38f, -3e38f, 1e-40f, INFINITY};
@@ -155,10 +155,13 @@ static void extremes_stay_numbers(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(slopes_agree_with_differences), cmocka_unit_test(scale_add_accumulate),
-      cmocka_unit_test(swiglu_and_gradient),           cmocka_unit_test(gelu_and_gradient),
-      cmocka_unit_test(gelu_tanh_and_gradient),        cmocka_unit_test(gelu_is_exact_to_f32),
-      cmocka_unit_test(extremes_stay_numbers),
+      cmocka_unit_test(derivatives_agree_with_finite_differences),
+      cmocka_unit_test(scale_add_accumulate),
+      cmocka_unit_test(swiglu_and_gradient),
+      cmocka_unit_test(gelu_and_gradient),
+      cmocka_unit_test(gelu_tanh_and_gradient),
+      cmocka_unit_test(gelu_is_exact_in_f32),
+      cmocka_unit_test(extreme_values_give_no_nan),
   };
   return RUN_ON_EVERY_SET(tests);
 }

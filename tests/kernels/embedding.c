@@ -1,4 +1,4 @@
-/* kernels_embedding.c: the look-up, and its gradient where tokens repeat. */
+/* embedding.c: EMBEDDING, and its gradient with repeated tokens. */
 #include "tests/support/kernels_support.h"
 
 enum { ROWS = 23, WIDTH = 19, VOCAB = 11 };
@@ -20,7 +20,7 @@ static void rows_are_copied(void **state) {
 }
 
 /* Added in rising order of rows: the same additions in the same order give the same bits. */
-static void gradients_add_in_order(void **state) {
+static void gradients_accumulate_in_row_order(void **state) {
   (void)state;
   int32_t *tokens = some_tokens();
   float *dy = random_floats(ROWS * WIDTH, 1), *dtable = random_floats(VOCAB * WIDTH, 2);
@@ -35,7 +35,7 @@ static void gradients_add_in_order(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(rows_are_copied),
-      cmocka_unit_test(gradients_add_in_order),
+      cmocka_unit_test(gradients_accumulate_in_row_order),
   };
   return RUN_ON_EVERY_SET(tests);
 }

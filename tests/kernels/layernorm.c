@@ -1,13 +1,13 @@
-/* kernels_layernorm.c: LAYERNORM and its gradient against f64, the gradient by differences of the
- * f64 forward. */
+/* layernorm.c: LAYERNORM and its gradient against f64; the f64 gradient is by finite differences.
+ */
 #include "tests/support/kernels_support.h"
 
 static const size_t shapes[][2] = {{1, 2}, {1, 8}, {3, 5}, {2, 33}, {5, 64}, {2, 131}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const double epsilon = 1e-5;
 
-/* The sum of dy y over all rows, y = LAYERNORM(x, gain, bias): its derivatives are what
- * LAYERNORM_DX is to give. */
+/* The sum of dy y over all rows, y = LAYERNORM(x, gain, bias): LAYERNORM_DX must give its
+ * derivatives. */
 struct layernorm_case {
   size_t rows, width;
   double *x, *gain, *bias, *dy;
@@ -74,7 +74,7 @@ static void forward_matches_the_formula(void **state) {
 }
 
 /* A mean a hundred times the deviation: E[x^2] - mean^2 would lose four digits. */
-static void large_means_cost_no_digits(void **state) {
+static void large_means_lose_no_precision(void **state) {
   for (int s = 1; s < SHAPES; s++) {
     check_forward(shapes[s][0], shapes[s][1], 100, 4e-5);
     free_tensors(state);
@@ -114,7 +114,7 @@ static void check_gradient(size_t rows, size_t width, int with_addend) {
   assert_near("dbias", dbias, expected_bias, width, 4e-6, 1);
 }
 
-static void gradient_matches_differences(void **state) {
+static void gradient_matches_finite_differences(void **state) {
   for (int s = 1; s < SHAPES; s++)
     for (int with_addend = 0; with_addend < 2; with_addend++) {
       check_gradient(shapes[s][0], shapes[s][1], with_addend);
@@ -122,8 +122,8 @@ static void gradient_matches_differences(void **state) {
     }
 }
 
-/* What stood in the gradients of gain and bias before is written over. */
-static void weight_gradients_are_of_this_call_alone(void **state) {
+/* The previous values of the gradients of gain and bias are overwritten. */
+static void weight_gradients_are_overwritten(void **state) {
   (void)state;
   float *x = random_floats(40, 1), *gain = random_floats(20, 2), *mean = random_floats(2, 3),
         *rstd = random_floats(2, 4);
@@ -141,9 +141,9 @@ static void weight_gradients_are_of_this_call_alone(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forward_matches_the_formula),
-      cmocka_unit_test(large_means_cost_no_digits),
-      cmocka_unit_test(gradient_matches_differences),
-      cmocka_unit_test(weight_gradients_are_of_this_call_alone),
+      cmocka_unit_test(large_means_lose_no_precision),
+      cmocka_unit_test(gradient_matches_finite_differences),
+      cmocka_unit_test(weight_gradients_are_overwritten),
   };
   return RUN_ON_EVERY_SET(tests);
 }

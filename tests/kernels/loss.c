@@ -1,5 +1,4 @@
-/* kernels_loss.c: CROSS_ENTROPY with its gradient, SUM_LOSS, against f64; targets that are ignored.
- */
+/* loss.c: CROSS_ENTROPY with its gradient, SUM_LOSS and HEAD_LOSS against f64; ignored targets. */
 #include "kernels/head_loss.h"
 #include "tests/support/kernels_support.h"
 
@@ -50,7 +49,7 @@ static void check(size_t rows, size_t vocab, double scale) {
     for (size_t i = 0; i < count; i++) expected[i] *= scale;
     assert_near("dlogits", dlogits, expected, count, 1e-6, 1);
   }
-  const double with_gradient = *loss; /* and without it, for those who only score */
+  const double with_gradient = *loss; /* and without the gradient, for evaluation */
   call.operand[4] = NULL;
   run(PEN_OP_CROSS_ENTROPY, &call);
   assert_same_bits("loss", loss, &with_gradient, sizeof *loss);
@@ -64,7 +63,7 @@ static void cross_entropy_and_gradient(void **state) {
   }
 }
 
-/* The gradient of a row sums to nothing: softmax sums to one, as does the one-hot. */
+/* The gradient of a row sums to zero: softmax and one-hot both sum to one. */
 static void gradient_sums_to_zero(void **state) {
   (void)state;
   enum { VOCAB = 32003 };
@@ -78,7 +77,7 @@ static void gradient_sums_to_zero(void **state) {
   assert_true(fabs(sum) < 1e-6);
 }
 
-static void ignored_rows_give_nothing(void **state) {
+static void ignored_rows_add_nothing(void **state) {
   (void)state;
   float *logits = random_floats(3 * 20, 1);
   logits[25] = NAN;
@@ -91,7 +90,7 @@ static void ignored_rows_give_nothing(void **state) {
   for (int i = 0; i < 60; i++) assert_true(logits[i] == 0);
 }
 
-static void a_target_out_of_range_is_no_number(void **state) {
+static void a_target_out_of_range_gives_nan(void **state) {
   (void)state;
   float *logits = random_floats(20, 1);
   int32_t *target = bytes_at(sizeof *target, 0);
@@ -120,9 +119,9 @@ static void sum_loss(void **state) {
 static const enum pen_op_kind head_kinds[] = {PEN_OP_HEAD_LOSS, PEN_OP_HEAD_LOSS_DW,
                                               PEN_OP_HEAD_LOSS_B};
 
-/* HEAD_LOSS_B has the bits of the two that it stands for, also where the input's gradient is not
- * wanted. */
-static void the_head_in_one(void **state) {
+/* HEAD_LOSS_B has the bits of HEAD_LOSS and HEAD_LOSS_DW, also without the gradient of the input.
+ */
+static void head_loss_b_equals_its_parts(void **state) {
   (void)state;
   enum { ROWS = 70, WIDTH = 24, VOCAB = 37, CHUNK = 32 };
   for (int form = 0; form < 4; form++) {
@@ -150,9 +149,9 @@ static void the_head_in_one(void **state) {
   }
 }
 
-/* The formula of ops.def by which plans place HEAD_LOSS's workspace, beside what its parts ask for,
- * on shapes around the products' blocks. */
-static void workspace_holds_every_part(void **state) {
+/* The workspace of HEAD_LOSS in ops.def is at least what its operations need, on shapes around the
+ * block sizes of products. */
+static void head_loss_workspace_suffices(void **state) {
   (void)state;
   static const int64_t edge[] = {1,   5,   16,  63,  96,  97,  256,  383,  384,  385,
                                  511, 512, 513, 760, 768, 769, 1025, 1536, 4099, 32000};
@@ -177,11 +176,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(cross_entropy_and_gradient),
       cmocka_unit_test(gradient_sums_to_zero),
-      cmocka_unit_test(ignored_rows_give_nothing),
-      cmocka_unit_test(a_target_out_of_range_is_no_number),
+      cmocka_unit_test(ignored_rows_add_nothing),
+      cmocka_unit_test(a_target_out_of_range_gives_nan),
       cmocka_unit_test(sum_loss),
-      cmocka_unit_test_teardown(the_head_in_one, free_tensors),
-      cmocka_unit_test(workspace_holds_every_part),
+      cmocka_unit_test_teardown(head_loss_b_equals_its_parts, free_tensors),
+      cmocka_unit_test(head_loss_workspace_suffices),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -1,12 +1,11 @@
-/* kernels_matmul.c: LINEAR, LINEAR_DX and LINEAR_DW against sums in f64, by our own products, by
- * the library, and by our own as they are for vectors of 64 bytes, whatever this CPU has
- * (tests/kernels/product_wide.c). */
+/* matmul.c: LINEAR, LINEAR_DX and LINEAR_DW against f64 sums: the own products, those of the
+ * library, and the code for 64-byte vectors on any CPU (product_wide.c). */
 #include "kernels/cpu/cpu.h"
 #include "tests/support/kernels_support.h"
 
 extern pen_multiply pen_wide_multiply;
 
-/* The last ones are cut into blocks along each side; some have rows that are whole pages. */
+/* The last shapes are divided into blocks on each side; some have rows of whole pages. */
 static const int64_t shapes[][3] = {{1, 1, 1},      {1, 17, 5},     {3, 1, 4},      {33, 7, 65},
                                     {64, 256, 128}, {130, 70, 259}, {100, 1024, 9}, {7, 20, 1600},
                                     {5, 1025, 12},  {800, 6, 1024}};
@@ -26,7 +25,7 @@ static double *reference(const float *a, const int64_t a_step[2], const float *b
   return expected;
 }
 
-/* One op without addend, with one apart, with one in the output's place. */
+/* An op without an addend, with a separate one, with the output as addend. */
 static void check_addends(enum pen_op_kind kind, const int64_t *dim, float *left, float *right,
                           const int64_t a_step[2], const int64_t b_step[2], const int64_t size[3]) {
   const size_t count = (size_t)(size[0] * size[1]);
@@ -76,13 +75,13 @@ static void check_weight_gradient(void **state) {
   }
 }
 
-/* Opens the set again with our own products or the library's. */
+/* Opens the instruction set again with the own products or those of the library. */
 static void open_products(const char *products) {
   setenv("PEN_PRODUCTS", products, 1);
   pen_kernels_open();
 }
 
-/* Runs a check for each who may multiply. */
+/* Runs a check for each implementation. */
 static void check_by_all(void (*check)(void **), void **state) {
   open_products("own");
   check(state);
@@ -96,10 +95,12 @@ static void linear_is_x_times_w_transposed(void **state) { check_by_all(check_li
 static void input_gradient_is_dy_times_w(void **state) {
   check_by_all(check_input_gradient, state);
 }
-static void weight_gradient_adds_up(void **state) { check_by_all(check_weight_gradient, state); }
+static void weight_gradient_accumulates(void **state) {
+  check_by_all(check_weight_gradient, state);
+}
 
-/* Our own products give an element the same bits whichever rows and columns stand beside its own: a
- * part of x times a part of w is that part of y. */
+/* With the own products the bits of an element do not depend on other rows and columns: a part of x
+ * times a part of w is the part of y. */
 static void an_element_depends_on_its_row_and_column_alone(void **state) {
   enum { ROWS = 101, IN = 500, OUT = 90 };
   open_products("own");
@@ -124,7 +125,7 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(linear_is_x_times_w_transposed),
       cmocka_unit_test(input_gradient_is_dy_times_w),
-      cmocka_unit_test(weight_gradient_adds_up),
+      cmocka_unit_test(weight_gradient_accumulates),
       cmocka_unit_test(an_element_depends_on_its_row_and_column_alone),
   };
   return RUN_ON_EVERY_SET(tests);

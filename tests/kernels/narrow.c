@@ -1,10 +1,10 @@
-/* kernels_narrow.c: f32 to bf16 and back: every bf16, every place where rounding turns, what is not
- * a number; and the ops' loads and stores. */
+/* narrow.c: conversion between f32 and bf16: each bf16, each rounding boundary, NaN; and the loads
+ * and stores of ops. */
 #include "tests/support/kernels_support.h"
 
 enum { HALVES = 1 << 16 };
 
-static void widening_is_exact(void **state) {
+static void bf16_to_f32_is_exact(void **state) {
   (void)state;
   uint16_t *half = bytes_at(HALVES * sizeof *half, 0), *back = bytes_at(HALVES * sizeof *back, 0);
   float *wide = floats(HALVES);
@@ -15,14 +15,13 @@ static void widening_is_exact(void **state) {
     memcpy(&bits, &wide[i], sizeof bits);
     assert_int_equal(bits, i << 16);
   }
-  pen_f32_to_bf16(back, wide, HALVES); /* a signalling NaN comes back quiet, all else as it was */
+  pen_f32_to_bf16(back, wide, HALVES); /* a signalling NaN becomes quiet, all else is unchanged */
   for (uint32_t i = 0; i < HALVES; i++)
     assert_int_equal(back[i], isnan(float_of(half[i])) ? half[i] | 0x40 : half[i]);
 }
 
-/* What lies on a bf16, at, just below and just above the middle to the next, and just below the
- * next. */
-static void narrowing_takes_the_nearest(void **state) {
+/* A bf16, at, just below and just above the middle to the next, and just below the next. */
+static void f32_to_bf16_rounds_to_nearest(void **state) {
   static const uint32_t lower[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
   for (size_t n = 0; n < sizeof lower / sizeof *lower; n++) {
     float *wide = floats(HALVES);
@@ -39,8 +38,8 @@ static void narrowing_takes_the_nearest(void **state) {
   }
 }
 
-/* Any count, and not one element past it. */
-static void counts_are_kept(void **state) {
+/* Any count; nothing is written after the last element. */
+static void any_count_is_converted(void **state) {
   (void)state;
   enum { MOST = 70 };
   for (size_t count = 0; count <= MOST; count++) {
@@ -58,9 +57,9 @@ static void counts_are_kept(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(widening_is_exact),
-      cmocka_unit_test(narrowing_takes_the_nearest),
-      cmocka_unit_test(counts_are_kept),
+      cmocka_unit_test(bf16_to_f32_is_exact),
+      cmocka_unit_test(f32_to_bf16_rounds_to_nearest),
+      cmocka_unit_test(any_count_is_converted),
   };
   return RUN_ON_EVERY_SET(tests);
 }

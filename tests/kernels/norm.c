@@ -1,13 +1,11 @@
-/* kernels_norm.c: RMSNORM and its gradient against f64, the gradient by differences of the f64
- * forward. */
+/* norm.c: RMSNORM and its gradient against f64; the f64 gradient is by finite differences. */
 #include "tests/support/kernels_support.h"
 
 static const size_t shapes[][2] = {{1, 1}, {1, 8}, {3, 5}, {2, 33}, {5, 64}, {2, 131}};
 enum { SHAPES = sizeof shapes / sizeof *shapes };
 static const double epsilon = 1e-5;
 
-/* The sum of dy y over all rows, y = RMSNORM(x, gain): its derivatives are what RMSNORM_DX is to
- * give. */
+/* The sum of dy y over all rows, y = RMSNORM(x, gain): RMSNORM_DX must give its derivatives. */
 struct rmsnorm_case {
   size_t rows, width;
   double *x, *gain, *dy;
@@ -70,7 +68,7 @@ static void check_gradient(size_t rows, size_t width, int with_addend) {
   assert_near("dgain", dgain, expected_gain, width, 4e-6, 1);
 }
 
-static void gradient_matches_differences(void **state) {
+static void gradient_matches_finite_differences(void **state) {
   for (int s = 1; s < SHAPES; s++)
     for (int with_addend = 0; with_addend < 2; with_addend++) {
       check_gradient(shapes[s][0], shapes[s][1], with_addend);
@@ -79,7 +77,7 @@ static void gradient_matches_differences(void **state) {
 }
 
 /* The rows of a microbatch make one gain gradient: what stood there before is written over. */
-static void gain_gradient_is_of_this_call_alone(void **state) {
+static void gain_gradient_is_overwritten(void **state) {
   (void)state;
   float *x = random_floats(40, 1), *gain = random_floats(20, 2), *rstd = random_floats(2, 3),
         *dgain = floats(20);
@@ -94,8 +92,8 @@ static void gain_gradient_is_of_this_call_alone(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forward_matches_the_formula),
-      cmocka_unit_test(gradient_matches_differences),
-      cmocka_unit_test(gain_gradient_is_of_this_call_alone),
+      cmocka_unit_test(gradient_matches_finite_differences),
+      cmocka_unit_test(gain_gradient_is_overwritten),
   };
   return RUN_ON_EVERY_SET(tests);
 }

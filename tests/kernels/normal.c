@@ -1,5 +1,5 @@
-/* kernels_normal.c: pen_normal: Philox's published vectors, the moments, independence of the index
- * from the cut. */
+/* normal.c: pen_normal(): published vectors of Philox, moments, and values that depend on the index
+ * alone. */
 #include "tests/support/kernels_support.h"
 
 enum { MANY = 1 << 20 };
@@ -48,7 +48,7 @@ static void far_indices_differ(void **state) {
   for (int i = 0; i < 64; i++) assert_true(near[i] != far[i]);
 }
 
-static void moments_are_those_of_a_normal(void **state) {
+static void moments_are_those_of_a_normal_distribution(void **state) {
   (void)state;
   float *y = floats(MANY);
   const uint32_t key[2] = {2024, 1};
@@ -70,7 +70,7 @@ static void moments_are_those_of_a_normal(void **state) {
   assert_true(fabs((double)beyond / MANY - 0.0455003) < 5 * error * 0.21);
 }
 
-static void keys_give_other_streams(void **state) {
+static void keys_give_different_streams(void **state) {
   (void)state;
   float *a = floats(MANY), *b = floats(MANY);
   pen_normal(a, MANY, 0, (const uint32_t[]){5, 0}, 1);
@@ -80,7 +80,7 @@ static void keys_give_other_streams(void **state) {
   assert_true(fabs(product / MANY) < 5 / sqrt(MANY));
 }
 
-static void deviation_scales(void **state) {
+static void deviation_scales_values(void **state) {
   (void)state;
   const uint32_t key[2] = {7, 8};
   float *one = floats(100), *small = floats(100);
@@ -93,9 +93,12 @@ static void deviation_scales(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(philox_known_answer),     cmocka_unit_test(value_depends_on_index_alone),
-      cmocka_unit_test(far_indices_differ),      cmocka_unit_test(moments_are_those_of_a_normal),
-      cmocka_unit_test(keys_give_other_streams), cmocka_unit_test(deviation_scales),
+      cmocka_unit_test(philox_known_answer),
+      cmocka_unit_test(value_depends_on_index_alone),
+      cmocka_unit_test(far_indices_differ),
+      cmocka_unit_test(moments_are_those_of_a_normal_distribution),
+      cmocka_unit_test(keys_give_different_streams),
+      cmocka_unit_test(deviation_scales_values),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -68,7 +68,7 @@ static int others;
 static void other_product(const struct pen_call *call) { others += call != NULL; }
 
 /* A library that cannot multiply bf16 here says so, and another is run. */
-static void what_the_library_cannot_another_does(void **state) {
+static void unsupported_products_use_the_fallback(void **state) {
   (void)state;
   if (pen_onednn_suits_cpu()) return; /* it can */
   struct pen_call call = {.dim = {5, 6, 7}};
@@ -82,9 +82,9 @@ static void what_the_library_cannot_another_does(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test_teardown(forward_and_input_gradient, free_tensors),
-      cmocka_unit_test_teardown(weight_gradient_adds_up, free_tensors),
+      cmocka_unit_test_teardown(weight_gradient_accumulates, free_tensors),
       cmocka_unit_test(a_shape_is_prepared_once),
-      cmocka_unit_test(what_the_library_cannot_another_does),
+      cmocka_unit_test(unsupported_products_use_the_fallback),
   };
   if (pen_onednn_open() == NULL) {
     printf("1..0 # SKIP no oneDNN 2 here, or configured without\n");

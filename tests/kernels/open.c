@@ -1,5 +1,5 @@
-/* kernels_open.c: which instruction set is chosen, that every op has a kernel, and that calls after
- * the first map no memory. */
+/* open.c: the choice of the instruction set; each op has a kernel; calls after the first map no
+ * memory. */
 #include "tests/support/kernels_support.h"
 
 #include <malloc.h>
@@ -13,7 +13,7 @@ static const char *open_with(const char *set) {
   return pen_kernels_open();
 }
 
-static void the_best_is_chosen_and_a_lower_one_can_be_forced(void **state) {
+static void the_best_set_is_chosen_unless_another_is_named(void **state) {
   (void)state;
   char best[160];
   snprintf(best, sizeof best, "%s", open_with(NULL));
@@ -72,7 +72,7 @@ static void check_products_map_nothing(const char *products) {
   assert_int_equal(mallinfo2().uordblks, heap);
 }
 
-static void products_map_nothing_once_open(void **state) {
+static void products_map_no_memory_after_open(void **state) {
   check_products_map_nothing("own");
   free_tensors(state);
   check_products_map_nothing("library");
@@ -80,9 +80,9 @@ static void products_map_nothing_once_open(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test_teardown(the_best_is_chosen_and_a_lower_one_can_be_forced, free_tensors),
+      cmocka_unit_test_teardown(the_best_set_is_chosen_unless_another_is_named, free_tensors),
       cmocka_unit_test_teardown(every_op_has_a_kernel, free_tensors),
-      cmocka_unit_test_teardown(products_map_nothing_once_open, free_tensors),
+      cmocka_unit_test_teardown(products_map_no_memory_after_open, free_tensors),
   };
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

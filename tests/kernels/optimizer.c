@@ -1,5 +1,5 @@
-/* kernels_optimizer.c: pen_sum_arrays in its order, pen_sum_squares and its block rule,
- * pen_max_abs, pen_adamw_step against f64. */
+/* optimizer.c: pen_sum_arrays() and its order, pen_sum_squares() and its blocks, pen_max_abs(),
+ * pen_adamw_step() against f64. */
 #include "tests/support/kernels_support.h"
 
 static const size_t counts[] = {0, 1, 5, 16, 4095, 4096, 4097, 3 * 4096, 5 * 4096 + 77};
@@ -17,7 +17,7 @@ static void squares_are_summed(void **state) {
 
 /* A shard's owner sums its blocks; the blocks' sums, added in rising order, are the whole tensor's
  * sum to the bit. */
-static void blocks_add_to_the_whole(void **state) {
+static void sums_of_blocks_add_to_the_sum(void **state) {
   (void)state;
   const size_t count = 5 * PEN_NORM_BLOCK + 77;
   float *x = random_floats(count, 1);
@@ -28,7 +28,7 @@ static void blocks_add_to_the_whole(void **state) {
   assert_same_bits("sum", &sum, &whole, sizeof sum);
 }
 
-static void squares_depend_neither_on_address_nor_on_instructions(void **state) {
+static void sum_of_squares_does_not_depend_on_address_or_instruction_set(void **state) {
   const size_t count = 2 * PEN_NORM_BLOCK + 1001;
   float *x = random_floats(count, 1), *moved = bytes_at(count * sizeof(float), 5);
   memcpy(moved, x, count * sizeof *x);
@@ -41,7 +41,7 @@ static void squares_depend_neither_on_address_nor_on_instructions(void **state) 
   assert_same_bits("sum", &here, &plain, sizeof here);
 }
 
-static void squares_of_no_numbers_are_no_number(void **state) {
+static void sum_of_squares_propagates_nan(void **state) {
   (void)state;
   float *x = random_floats(5000, 1);
   x[4999] = NAN;
@@ -52,7 +52,7 @@ static void squares_of_no_numbers_are_no_number(void **state) {
   assert_true(isfinite(pen_sum_squares(x, 5000)));
 }
 
-static void the_greatest_magnitude_is_found(void **state) {
+static void max_abs_finds_the_maximum(void **state) {
   for (int c = 0; c < COUNTS; c++) {
     float *x = random_floats(counts[c] + 1, 1);
     double expected = 0;
@@ -139,7 +139,7 @@ static void adamw_matches_the_formula(void **state) {
   }
 }
 
-static void adamw_may_be_cut_anywhere(void **state) {
+static void adamw_may_be_split_anywhere(void **state) {
   const size_t n = 1003;
   for (size_t cut = 1; cut < n; cut += 67) {
     const struct optimizer_tensors whole = fresh(n), cuts = fresh(n);
@@ -154,7 +154,7 @@ static void adamw_may_be_cut_anywhere(void **state) {
 }
 
 /* Its element stays as it was, and the others do not notice. */
-static void a_gradient_that_is_no_number_changes_nothing(void **state) {
+static void a_gradient_of_nan_changes_nothing(void **state) {
   const float spoilt[] = {NAN, -NAN, INFINITY, -INFINITY, 1e20f}; /* the last cannot be squared */
   for (size_t kind = 0; kind < sizeof spoilt / sizeof *spoilt; kind++)
     for (size_t at = 0; at < 37; at++) {
@@ -171,7 +171,7 @@ static void a_gradient_that_is_no_number_changes_nothing(void **state) {
     }
 }
 
-static void without_epsilon_nothing_is_divided_by_0(void **state) {
+static void epsilon_0_never_divides_by_0(void **state) {
   struct pen_adamw without = settings;
   without.epsilon = 0;
   for (size_t at = 0; at < 37; at++) {
@@ -190,15 +190,15 @@ static void without_epsilon_nothing_is_divided_by_0(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(squares_are_summed),
-      cmocka_unit_test(blocks_add_to_the_whole),
-      cmocka_unit_test(squares_depend_neither_on_address_nor_on_instructions),
-      cmocka_unit_test(squares_of_no_numbers_are_no_number),
-      cmocka_unit_test(the_greatest_magnitude_is_found),
+      cmocka_unit_test(sums_of_blocks_add_to_the_sum),
+      cmocka_unit_test(sum_of_squares_does_not_depend_on_address_or_instruction_set),
+      cmocka_unit_test(sum_of_squares_propagates_nan),
+      cmocka_unit_test(max_abs_finds_the_maximum),
       cmocka_unit_test(arrays_are_added_in_order),
       cmocka_unit_test(adamw_matches_the_formula),
-      cmocka_unit_test(adamw_may_be_cut_anywhere),
-      cmocka_unit_test(a_gradient_that_is_no_number_changes_nothing),
-      cmocka_unit_test(without_epsilon_nothing_is_divided_by_0),
+      cmocka_unit_test(adamw_may_be_split_anywhere),
+      cmocka_unit_test(a_gradient_of_nan_changes_nothing),
+      cmocka_unit_test(epsilon_0_never_divides_by_0),
   };
   return RUN_ON_EVERY_SET(tests);
 }

@@ -1,6 +1,6 @@
-/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with factors of bf16, against sums
- * in f64 of the same numbers: what this CPU runs, and our own by pairs as they are for vectors of
- * 64 bytes, whatever it has (tests/kernels/product_wide_bf16.c). */
+/* product_bf16.c: LINEAR, AFFINE and their _DX and _DW with bf16 factors, against f64 sums of the
+ * same numbers: the products of this CPU, and those by pairs for 64-byte vectors on any CPU
+ * (product_wide_bf16.c). */
 #include "kernels/cpu/cpu.h"
 #include "tests/support/kernels_product.h"
 
@@ -8,7 +8,7 @@ extern pen_multiply pen_wide_bf16_multiply;
 
 void run_product(enum pen_op_kind kind, struct pen_call *call) { run_as(PEN_BF16, kind, call); }
 
-/* A sum that bf16 could not hold: 1 + 300 times 2^-9 is 1.5859375; added up in bf16 it would
+/* A sum that bf16 cannot represent: 1 + 300 times 2^-9 is 1.5859375; accumulated in bf16 it would
  * stay 1. */
 static void sums_are_f32(void **state) {
   (void)state;
@@ -22,9 +22,8 @@ static void sums_are_f32(void **state) {
   assert_true(float_of(*y) == 1.5859375f);
 }
 
-/* Our own products give an element the same bits whichever rows and columns stand beside its own: a
- * part of x times a part of w is that part of y. The numbers to add up are few, or more than
- * PEN_PAIR_DEPTH. */
+/* With the own products the bits of an element do not depend on other rows and columns: a part of x
+ * times a part of w is the part of y. k is small, or more than PEN_PAIR_DEPTH. */
 static void check_parts(size_t in) {
   enum { ROWS = 101, OUT = 90 };
   uint16_t *x = bf16_numbers((int64_t)(ROWS * in), 1).half,
@@ -61,7 +60,7 @@ static void an_element_depends_on_its_row_and_column_alone(void **state) {
   check_all_parts(state);
 }
 
-/* Runs a check by pairs, whatever the set has. */
+/* Runs a check by pairs, with any instruction set. */
 static void check_by_pairs(void (*check)(void **), void **state) {
   open_own();
   pen_products_bf16_open(pen_wide_bf16_multiply);
@@ -71,8 +70,8 @@ static void check_by_pairs(void (*check)(void **), void **state) {
 static void forward_and_input_gradient_by_pairs(void **state) {
   check_by_pairs(forward_and_input_gradient, state);
 }
-static void weight_gradient_adds_up_by_pairs(void **state) {
-  check_by_pairs(weight_gradient_adds_up, state);
+static void weight_gradient_accumulates_by_pairs(void **state) {
+  check_by_pairs(weight_gradient_accumulates, state);
 }
 static void an_element_by_pairs_depends_on_its_row_and_column_alone(void **state) {
   check_by_pairs(check_all_parts, state);
@@ -81,11 +80,11 @@ static void an_element_by_pairs_depends_on_its_row_and_column_alone(void **state
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(forward_and_input_gradient),
-      cmocka_unit_test(weight_gradient_adds_up),
+      cmocka_unit_test(weight_gradient_accumulates),
       cmocka_unit_test(sums_are_f32),
       cmocka_unit_test(an_element_depends_on_its_row_and_column_alone),
       cmocka_unit_test(forward_and_input_gradient_by_pairs),
-      cmocka_unit_test(weight_gradient_adds_up_by_pairs),
+      cmocka_unit_test(weight_gradient_accumulates_by_pairs),
       cmocka_unit_test(an_element_by_pairs_depends_on_its_row_and_column_alone),
   };
   return RUN_ON_EVERY_SET(tests);

@@ -1,5 +1,5 @@
-/* kernels_product_wide.c: our own products for vectors of 64 bytes, made of what the compiler's
- * least instruction set has: the logic that a CPU with AVX-512 runs, where there is none. */
+/* product_wide.c: products for 64-byte vectors, compiled for the baseline instruction set: tests
+ * the code for CPUs with AVX-512 on any CPU. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define PEN_ISA wide
 #define PEN_VECTOR_BYTES 64

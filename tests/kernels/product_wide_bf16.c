@@ -1,5 +1,5 @@
-/* kernels_product_wide_bf16.c: our own products of bf16 by pairs, made of what the compiler's least
- * instruction set has: the logic that a CPU with AVX512_BF16 runs, where there is none. */
+/* product_wide_bf16.c: bf16 products by pairs, compiled for the baseline instruction set: tests the
+ * code for CPUs with AVX512_BF16 on any CPU. */
 #pragma GCC diagnostic ignored "-Wpsabi"
 #define PEN_ISA wide
 #define PEN_STORED_BF16

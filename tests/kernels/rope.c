@@ -1,4 +1,4 @@
-/* kernels_rope.c: the table of angles, the rotation, and that the gradient turns back. */
+/* rope.c: ROPE_TABLE, ROPE, and ROPE_DX as its inverse. */
 #include "tests/support/kernels_support.h"
 
 static float *make_table(int64_t sequence, int64_t half, double theta) {
@@ -20,7 +20,7 @@ static void table_holds_cosines_and_sines(void **state) {
     }
 }
 
-/* A frequency whose wavelength is long, or between long and short, as Llama 3 stretches it. */
+/* A frequency whose wavelength is long, or between long and short, as Llama 3 scales it. */
 static double stretched(double frequency, double factor, double original, double low, double high) {
   const double fits = original * frequency / (2 * M_PI), share = (fits - low) / (high - low);
   return fits > high  ? frequency
@@ -28,7 +28,7 @@ static double stretched(double frequency, double factor, double original, double
                       : (1 - share) * frequency / factor + share * frequency;
 }
 
-static void wavelengths_are_stretched(void **state) {
+static void long_wavelengths_are_scaled(void **state) {
   const int64_t sequence = 300, half = 32;
   for (int kind = 0; kind < 3;
        kind++) { /* all; the long ones, of a sequence of 64; and with other bounds */
@@ -93,9 +93,8 @@ static void rotation_matches_the_formula(void **state) { check_rotation(state, 0
 /* Documents of three tokens: positions restart at each. */
 static void positions_restart_at_documents(void **state) { check_rotation(state, 1); }
 
-/* The rotation is orthogonal, so its gradient is its inverse: rotated there and back a vector is as
- * before. */
-static void gradient_turns_back(void **state) {
+/* The rotation is orthogonal: its gradient is its inverse, and restores a vector. */
+static void gradient_is_the_inverse_rotation(void **state) {
   for (int s = 0; s < SHAPES; s++) {
     const int64_t *d = shapes[s];
     const size_t count = (size_t)(d[0] * d[1] * d[2] * d[3]);
@@ -112,10 +111,10 @@ static void gradient_turns_back(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(table_holds_cosines_and_sines),
-      cmocka_unit_test(wavelengths_are_stretched),
+      cmocka_unit_test(long_wavelengths_are_scaled),
       cmocka_unit_test(rotation_matches_the_formula),
       cmocka_unit_test(positions_restart_at_documents),
-      cmocka_unit_test(gradient_turns_back),
+      cmocka_unit_test(gradient_is_the_inverse_rotation),
   };
   return RUN_ON_EVERY_SET(tests);
 }

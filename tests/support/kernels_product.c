@@ -78,7 +78,7 @@ void forward_and_input_gradient(void **state) {
     }
 }
 
-void weight_gradient_adds_up(void **state) {
+void weight_gradient_accumulates(void **state) {
   for (int s = 0; s < SHAPES; s++)
     for (int affine = 0; affine < 2; affine++) {
       const int64_t rows = shapes[s][0], in = shapes[s][1], out = shapes[s][2];

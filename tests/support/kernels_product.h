@@ -28,6 +28,6 @@ void check_bf16(const char *what, const uint16_t *actual, const double *expected
 void forward_and_input_gradient(void **state);
 
 /* dw += dy^T x, or x^T dy: f32, and so as exact as in f32 */
-void weight_gradient_adds_up(void **state);
+void weight_gradient_accumulates(void **state);
 
 #endif
