@@ -24,8 +24,6 @@ static struct pen_op_range *ranges_in(const struct pen_graph *graph, int program
 
 static const struct pen_live_range always = {0, UINT32_MAX}, never = {1, 0};
 
-/* The part that every value belongs to, from 0: values made one after another under one prefix.
- * Returns how many parts there are. */
 uint32_t pen_number_layers(const struct pen_graph *graph, uint32_t *part) {
   const char *prefix = NULL;
   uint32_t count = 0;
@@ -55,59 +53,56 @@ static struct pen_live_range to_last(const struct pen_op_range *r) {
   return r->used ? (struct pen_live_range){0, r->last} : always;
 }
 
-/* Does what a stage has from the one before (or, backward, from the one behind it) lie in a slot of
- * its own? Else the neighbour, on the same rank, may still need it. */
 bool pen_comes_by_message(const struct pen_partition *partition, const struct pen_graph *graph,
                           bool backward) {
   uint32_t from = backward ? graph->stage + 1 : graph->stage - 1;
   return from < graph->stage_count && partition->rank_of[graph->stage] != partition->rank_of[from];
 }
 
-/* When a value holds its bytes, by its base as derive settled it. */
 struct pen_interval pen_interval_of(const struct pen_buffer_filling *f, uint32_t value) {
   struct pen_interval t = {.bytes = pen_aligned(f->graph->value[value].bytes)};
   const struct pen_op_range *r[PEN_PROGRAMS];
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     r[p] = &f->range[p][value];
-    t.stay[p] = always;
+    t.live[p] = always;
   }
   switch (f->graph->value[value].base) {
     case PEN_BASE_SAVED_I:
     case PEN_BASE_SAVED_W:
-      t.stay[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]);
-      t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
+      t.live[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]);
+      t.live[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
       if (f->graph->value[value].base == PEN_BASE_SAVED_W)
-        t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+        t.live[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
       else
-        t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]), t.stay[PEN_PROGRAM_W] = never;
+        t.live[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]), t.live[PEN_PROGRAM_W] = never;
       break;
     case PEN_BASE_KEPT_W:
-      t.stay[PEN_PROGRAM_F] = t.stay[PEN_PROGRAM_B] = never;
-      t.stay[PEN_PROGRAM_I] = from_first(r[PEN_PROGRAM_I]);
-      t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      t.live[PEN_PROGRAM_F] = t.live[PEN_PROGRAM_B] = never;
+      t.live[PEN_PROGRAM_I] = from_first(r[PEN_PROGRAM_I]);
+      t.live[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
       break;
     case PEN_BASE_OUTPUT_GRADIENT:
-      t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
+      t.live[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
       if (pen_comes_by_message(f->partition, f->graph, true))
-        t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
-      if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
+        t.live[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      if (!r[PEN_PROGRAM_W]->used) t.live[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
       break;
     case PEN_BASE_INPUT:
       if (!pen_comes_by_message(f->partition, f->graph, false)) break;
-      t.stay[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
-      t.stay[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
-      if (!r[PEN_PROGRAM_W]->used) t.stay[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
+      t.live[PEN_PROGRAM_B] = to_last(r[PEN_PROGRAM_B]);
+      t.live[PEN_PROGRAM_W] = to_last(r[PEN_PROGRAM_W]);
+      if (!r[PEN_PROGRAM_W]->used) t.live[PEN_PROGRAM_I] = to_last(r[PEN_PROGRAM_I]);
       if (!r[PEN_PROGRAM_W]->used && !r[PEN_PROGRAM_I]->used)
-        t.stay[PEN_PROGRAM_F] = to_last(r[PEN_PROGRAM_F]);
+        t.live[PEN_PROGRAM_F] = to_last(r[PEN_PROGRAM_F]);
       break;
-    case PEN_BASE_OUTPUT: t.stay[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]); break;
+    case PEN_BASE_OUTPUT: t.live[PEN_PROGRAM_F] = from_first(r[PEN_PROGRAM_F]); break;
     case PEN_BASE_INPUT_GRADIENT:
-      t.stay[PEN_PROGRAM_I] = from_first(r[PEN_PROGRAM_I]);
-      t.stay[PEN_PROGRAM_B] = from_first(r[PEN_PROGRAM_B]);
+      t.live[PEN_PROGRAM_I] = from_first(r[PEN_PROGRAM_I]);
+      t.live[PEN_PROGRAM_B] = from_first(r[PEN_PROGRAM_B]);
       break;
     case PEN_BASE_SCRATCH:
       for (int p = 0; p < PEN_PROGRAMS; p++)
-        t.stay[p] = r[p]->used ? (struct pen_live_range){r[p]->first, r[p]->last} : never;
+        t.live[p] = r[p]->used ? (struct pen_live_range){r[p]->first, r[p]->last} : never;
       break;
     default: break;
   }

@@ -1,8 +1,8 @@
-/* files.c: the layout of a checkpoint's two safetensors files, which the model alone fixes.
+/* checkpoint_files.c: the layout of a checkpoint's two safetensors files, which depends on the
+ * model alone.
  *
- * safetensors: 8 bytes little-endian length of the header, the header in JSON padded with blanks,
- * then the tensors one behind the other. The header is padded so that the tensors start at a
- * multiple of 64 bytes. */
+ * safetensors: the length of the header (8 bytes, little-endian), the header in JSON padded with
+ * blanks so that the tensors start at a multiple of 64 bytes, then the tensors. */
 #include <string.h>
 
 #include <nettle/sha2.h>
@@ -17,92 +17,94 @@ struct header {
   size_t used, capacity;
 };
 
-static void put_bytes(struct header *header, const char *bytes, size_t count) {
+static void add_header_bytes(struct header *header, const char *bytes, size_t count) {
   header->text = pen_grow(header->text, &header->capacity, header->used + count, 1);
   memcpy(header->text + header->used, bytes, count);
   header->used += count;
 }
 
-static void put(struct header *header, const char *text) { put_bytes(header, text, strlen(text)); }
+static void add_header_text(struct header *header, const char *text) {
+  add_header_bytes(header, text, strlen(text));
+}
 
-static void put_number(struct header *header, uint64_t number) {
+static void add_header_number(struct header *header, uint64_t number) {
   char digits[3 * sizeof number];
   size_t at = sizeof digits;
   do digits[--at] = (char)('0' + number % 10);
   while (number /= 10);
-  put_bytes(header, digits + at, sizeof digits - at);
+  add_header_bytes(header, digits + at, sizeof digits - at);
 }
 
-static void put_entry(struct header *header, const char *name, const char *suffix,
-                      const struct pen_weight *weight, uint64_t start) {
-  put(header, ",\"");
-  put(header, name);
-  put(header, suffix);
-  put(header, "\":{\"dtype\":\"F32\",\"shape\":[");
-  put_number(header, weight->dim[0]);
+static void add_header_entry(struct header *header, const char *name, const char *suffix,
+                             const struct pen_weight *weight, uint64_t start) {
+  add_header_text(header, ",\"");
+  add_header_text(header, name);
+  add_header_text(header, suffix);
+  add_header_text(header, "\":{\"dtype\":\"F32\",\"shape\":[");
+  add_header_number(header, weight->dim[0]);
   if (weight->dim_count == 2) {
-    put(header, ",");
-    put_number(header, weight->dim[1]);
+    add_header_text(header, ",");
+    add_header_number(header, weight->dim[1]);
   }
-  put(header, "],\"data_offsets\":[");
-  put_number(header, start);
-  put(header, ",");
-  put_number(header, start + weight->count * 4);
-  put(header, "]}");
+  add_header_text(header, "],\"data_offsets\":[");
+  add_header_number(header, start);
+  add_header_text(header, ",");
+  add_header_number(header, start + weight->count * 4);
+  add_header_text(header, "]}");
 }
 
-static struct header begin(void) {
+static struct header start_header(void) {
   struct header header = {0};
-  put(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
+  add_header_text(&header, "{\"__metadata__\":{\"format\":\"pt\"}");
   return header;
 }
 
-/* Ends the header, padded so that 8 + length is a multiple of the alignment. */
-static const char *end(struct header *header) {
-  put(header, "}");
+/* Pads the header so that 8 + length is a multiple of the alignment; returns its text. */
+static const char *finish_header(struct header *header) {
+  add_header_text(header, "}");
   size_t total = pen_aligned(8 + header->used) - 8;
-  while (header->used < total) put(header, " ");
-  put_bytes(header, "", 1);
+  while (header->used < total) add_header_text(header, " ");
+  add_header_bytes(header, "", 1);
   return header->text;
 }
 
 static void model_file(struct pen_plan *plan, struct pen_weight *weights) {
-  struct header header = begin();
-  uint64_t past = 0;
+  struct header header = start_header();
+  uint64_t end = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
-    put_entry(&header, weights[i].name, "", &weights[i], past);
-    weights[i].value_file = past;
-    past += weights[i].count * 4;
+    add_header_entry(&header, weights[i].name, "", &weights[i], end);
+    weights[i].value_file = end;
+    end += weights[i].count * 4;
   }
-  plan->model_header = end(&header);
+  plan->model_header = finish_header(&header);
   uint64_t start = 8 + strlen(plan->model_header);
   for (uint32_t i = 0; i < plan->weight_count; i++) weights[i].value_file += start;
-  plan->model_file_bytes = start + past;
+  plan->model_file_bytes = start + end;
 }
 
 static void optimizer_file(struct pen_plan *plan, struct pen_weight *weights) {
-  struct header header = begin();
-  uint64_t past = 0;
+  struct header header = start_header();
+  uint64_t end = 0;
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     if (weights[i].frozen) continue;
-    put_entry(&header, weights[i].name, ".exp_avg", &weights[i], past);
-    weights[i].exp_avg_file = past;
-    past += weights[i].count * 4;
-    put_entry(&header, weights[i].name, ".exp_avg_sq", &weights[i], past);
-    weights[i].exp_avg_sq_file = past;
-    past += weights[i].count * 4;
+    add_header_entry(&header, weights[i].name, ".exp_avg", &weights[i], end);
+    weights[i].exp_avg_file = end;
+    end += weights[i].count * 4;
+    add_header_entry(&header, weights[i].name, ".exp_avg_sq", &weights[i], end);
+    weights[i].exp_avg_sq_file = end;
+    end += weights[i].count * 4;
   }
-  plan->optimizer_header = end(&header);
+  plan->optimizer_header = finish_header(&header);
   uint64_t start = 8 + strlen(plan->optimizer_header);
   for (uint32_t i = 0; i < plan->weight_count; i++) {
     weights[i].exp_avg_file = weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_file + start;
     weights[i].exp_avg_sq_file =
         weights[i].frozen ? UINT64_MAX : weights[i].exp_avg_sq_file + start;
   }
-  plan->optimizer_file_bytes = start + past;
+  plan->optimizer_file_bytes = start + end;
 }
 
-/* Settings that change what the weights mean, though not their shapes. */
+/* Settings that change what the weights mean but not their shapes. */
 static bool belongs_to_model(const char *line) {
   static const char *const settings[] = {
       "model.family ", "model.heads ",        "model.kv_heads ",      "model.head_dim ",

@@ -1,9 +1,8 @@
-/* step_part.c: what a device with memory of its own wants besides: the step part of each arena, and
- * pinned memory of the host (plan.h).
+/* device_state.c: the device control block of each arena, and the pinned host memory (plan.h).
  *
- * Which inputs a rank is fed follows from the data ops of its programs, in any profile: inputs for
- * each kind, dtype and dims, since what such an op makes depends on these and the microbatch alone.
- * A feed has room for the most microbatches of any profile that has such an op. */
+ * The staged inputs of a rank follow from the data ops of its programs in all profiles: one for
+ * each kind, dtype and dims, since the output of such an op depends on these and the microbatch
+ * alone. A staged input has space for the most microbatches of any profile with such an op. */
 #include <string.h>
 
 #include "gen/layout/device_state.h"
@@ -14,38 +13,39 @@
 #include "runtime/plan/plan.h"
 #include "runtime/plan/shard.h"
 
-static bool same_feed(const struct pen_staged_input *feed, uint32_t rank, const struct pen_op *op) {
-  return feed->rank == rank && feed->kind == op->kind && feed->dtype == op->dtype &&
-         memcmp(feed->dim, op->dim, sizeof op->dim) == 0;
+static bool is_input_of(const struct pen_staged_input *input, uint32_t rank,
+                        const struct pen_op *op) {
+  return input->rank == rank && input->kind == op->kind && input->dtype == op->dtype &&
+         memcmp(input->dim, op->dim, sizeof op->dim) == 0;
 }
 
-/* Feeds for the outputs of an op that runs for so many microbatches, or room for more where they
- * are there. */
-static void add_feed(struct pen_staged_inputs *inputs, uint32_t rank, const struct pen_op *op,
-                     uint32_t microbatches) {
+/* Adds staged inputs for the outputs of an op that runs for so many microbatches, or enlarges them.
+ */
+static void add_input(struct pen_staged_inputs *inputs, uint32_t rank, const struct pen_op *op,
+                      uint32_t microbatches) {
   const struct pen_signature *signature = pen_signature_of(op->kind);
-  bool there = false;
+  bool known = false;
   if (!signature->is_data) return;
   for (uint32_t i = 0; i < inputs->count; i++)
-    if (same_feed(&inputs->input[i], rank, op)) {
-      there = true;
+    if (is_input_of(&inputs->input[i], rank, op)) {
+      known = true;
       if (inputs->microbatches[i] < microbatches) inputs->microbatches[i] = microbatches;
     }
   const size_t wanted = inputs->count + (size_t)signature->operand_count;
   inputs->input = pen_grow(inputs->input, &inputs->capacity, wanted, sizeof *inputs->input);
   inputs->microbatches = pen_grow(inputs->microbatches, &inputs->counts_capacity, wanted,
                                   sizeof *inputs->microbatches);
-  for (uint16_t k = signature->input_count; k < signature->operand_count && !there; k++) {
+  for (uint16_t k = signature->input_count; k < signature->operand_count && !known; k++) {
     inputs->microbatches[inputs->count] = microbatches;
-    struct pen_staged_input *feed = &inputs->input[inputs->count++];
+    struct pen_staged_input *input = &inputs->input[inputs->count++];
     uint64_t bytes = pen_operand_bytes(&signature->operand[k], op->dtype, op->dim);
-    *feed = (struct pen_staged_input){.rank = rank,
-                                      .kind = op->kind,
-                                      .operand = k,
-                                      .dtype = op->dtype,
-                                      .bytes = bytes,
-                                      .microbatch_bytes = pen_aligned(bytes)};
-    memcpy(feed->dim, op->dim, sizeof op->dim);
+    *input = (struct pen_staged_input){.rank = rank,
+                                       .kind = op->kind,
+                                       .operand = k,
+                                       .dtype = op->dtype,
+                                       .bytes = bytes,
+                                       .microbatch_bytes = pen_aligned(bytes)};
+    memcpy(input->dim, op->dim, sizeof op->dim);
   }
 }
 
@@ -58,7 +58,7 @@ static void find_inputs(struct pen_staged_inputs *inputs, const struct pen_layou
       const struct pen_graph *graph = l[i].input->graph[s];
       for (int program = 0; program < PEN_PROGRAMS; program++)
         for (size_t k = 0; k < graph->program[program].count; k++)
-          add_feed(inputs, rank, &graph->program[program].op[k], l[i].partition->microbatch_count);
+          add_input(inputs, rank, &graph->program[program].op[k], l[i].partition->microbatch_count);
     }
 }
 
@@ -71,7 +71,7 @@ static uint64_t reduce_bytes(const struct pen_plan *plan, uint32_t rank) {
   return (most + PEN_NORM_BLOCK - 1) / PEN_NORM_BLOCK * sizeof(double);
 }
 
-/* The words that others write: see plan.h. */
+/* The flags that others write: see plan.h. */
 static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_count, uint32_t rank) {
   const uint64_t replicas = l->plan->replica_count;
   uint64_t most = 0;
@@ -85,7 +85,7 @@ static uint64_t flag_bytes(const struct pen_layout_state *l, size_t profile_coun
   return most * sizeof(uint32_t);
 }
 
-/* Room for what peers send of a gradient where their memory cannot be read. */
+/* Shards of a gradient that peers send, where their memory cannot be read. */
 static uint64_t staging_bytes(const struct pen_plan *plan, uint32_t rank) {
   uint64_t most = 0;
   for (uint32_t i = 0; i < plan->weight_count && strcmp(plan->transport, "nccl") == 0; i++) {
@@ -113,20 +113,20 @@ uint64_t pen_device_control_place(const struct pen_layout_state *l, size_t profi
         __builtin_add_overflow(end, bytes, &end))
       pen_stop(PEN_EXIT_TOPOLOGY, "penstock-gen: the inputs of a step are too large");
   }
-  const uint64_t own_board_bytes =
+  const uint64_t own_stats_bytes =
       (plan->weight_count + (uint64_t)plan->loss_count) * sizeof(double);
-  const uint64_t board_bytes = pen_aligned(plan->replica_count * own_board_bytes);
+  const uint64_t stats_bytes = pen_aligned(plan->replica_count * own_stats_bytes);
   memory->staged_input_offset = at;
   memory->staged_input_bytes = end - at;
   memory->step_stats_offset = end;
-  memory->settings_offset = memory->step_stats_offset + board_bytes;
+  memory->settings_offset = memory->step_stats_offset + stats_bytes;
   memory->reduce_offset = memory->settings_offset + pen_aligned(sizeof(struct pen_adamw));
   memory->flags_offset = memory->reduce_offset + pen_aligned(reduce_bytes(plan, rank));
   memory->shard_staging_offset =
       memory->flags_offset + pen_aligned(flag_bytes(l, profile_count, rank));
   memory->device_control_bytes = memory->shard_staging_offset + staging_bytes(plan, rank) - at;
   memory->pinned_bytes =
-      PEN_STEPS_AHEAD * (memory->staged_input_bytes + pen_aligned(own_board_bytes)) +
+      PEN_STEPS_AHEAD * (memory->staged_input_bytes + pen_aligned(own_stats_bytes)) +
       PEN_ALIGNMENT_BYTES + PEN_STAGING_BYTES * (memory->snapshot_bytes ? 2 : 1);
   return at + memory->device_control_bytes;
 }

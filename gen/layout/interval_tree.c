@@ -1,52 +1,52 @@
-/* tenants.c: the values in one base's block, each with its bytes and with the ops during which it
- * holds them.
+/* interval_tree.c: the values in one buffer, each with its bytes and the ops during which it is
+ * live.
  *
- * Another goes to the highest offset where it fits: down from the block's end past all that it
- * meets, to the first gap that is large enough. A stage of a thousand layers has ten thousands of
- * values, each asked for room among all the others; so tenants stand in a balanced tree by falling
- * end (a treap: Seidel and Aragon 1996), where each node knows of all below it, program by program:
+ * Another value is placed at the highest offset where it fits: from the end of the buffer down past
+ * all that it overlaps, to the first gap that is large enough. A stage of a thousand layers has ten
+ * thousands of values, and each is compared with all the others. So they are in a balanced tree in
+ * descending order of their ends (a treap: Seidel and Aragon 1996). Each node has, for each program
+ * and all intervals below it:
  *
- *   hull   in which ops any of them holds its bytes: who comes and goes outside of that meets none
- *   core   who touches it meets every one; if then no gap between them is large enough, the way
- * leads past all of them
+ *   hull   the ops in which any of them is live: an interval outside of it overlaps none
+ *   core   an interval that touches it overlaps all; if no gap between them is large enough, it is
+ *          placed below all of them
  *
- * What F keeps is held from its op on, or up to it, in the order of its offsets, and scratch of one
- * size stands at one height in the order of ops: so nearly every question is answered by a few
- * nodes near the top. */
+ * What F keeps is live from its op on, or up to it, in the order of its offsets, and scratch of one
+ * size is at one offset in the order of ops: so a few nodes near the top answer nearly every query.
+ */
 #include "gen/layout/interval_tree.h"
 #include "gen/base/arena.h"
 
 enum {
   NONE = 0,
-  VISITS_MAX = 2000, /* nodes that one question may take: what it would find behind them is not
-                        worth the time */
+  VISITS_MAX = 2000, /* nodes of one query: what comes after is not worth the time */
 };
 
-/* What a tree knows of those of its tenants that are in one program. */
+/* A summary of the intervals of a tree in one program. */
 struct outline {
-  struct pen_live_range
-      hull; /* the first op and the last; none at all when nobody is in the program */
+  struct pen_live_range hull; /* first and last op; empty if no interval is in the program */
   struct pen_live_range core; /* the last first op and the first last op */
   uint64_t end, low;          /* the highest end, the lowest offset */
-  uint64_t gap; /* no two that follow each other by falling end leave more between them */
+  uint64_t gap;               /* the largest between two consecutive ones */
 };
 
 struct pen_interval_node {
-  struct pen_interval tenant;
-  uint32_t above,
-      below; /* node + 1 of those that end as high or higher, and of those that end no higher */
+  struct pen_interval interval;
+  uint32_t above, below; /* node + 1: ends as high or higher; ends no higher */
   struct outline outline[PEN_PROGRAMS];
 };
 
-static uint64_t end_of(const struct pen_interval *tenant) { return tenant->offset + tenant->bytes; }
-static bool is_in(const struct pen_live_range *stay) { return stay->first <= stay->last; }
+static uint64_t end_of(const struct pen_interval *interval) {
+  return interval->offset + interval->bytes;
+}
+static bool is_in(const struct pen_live_range *live) { return live->first <= live->last; }
 static bool touches(const struct pen_live_range *a, const struct pen_live_range *b) {
   return a->first <= b->last && b->first <= a->last;
 }
 
-static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
+static bool overlap(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++)
-    if (is_in(&a->stay[p]) && is_in(&b->stay[p]) && touches(&a->stay[p], &b->stay[p])) return true;
+    if (is_in(&a->live[p]) && is_in(&b->live[p]) && touches(&a->live[p], &b->live[p])) return true;
   return false;
 }
 
@@ -56,7 +56,7 @@ static struct pen_interval_node *node_of(const struct pen_interval_tree *t, uint
   return &t->node[tree - 1];
 }
 
-/* Any fixed order that has nothing to do with that of the ends keeps the tree flat. */
+/* Any fixed order that is independent of the ends keeps the tree balanced. */
 static uint32_t priority(uint32_t tree) {
   tree = (tree ^ tree >> 16) * UINT32_C(0x85ebca6b); /* MurmurHash3's finalizer: Appleby 2011 */
   tree = (tree ^ tree >> 13) * UINT32_C(0xc2b2ae35);
@@ -66,8 +66,8 @@ static uint32_t priority(uint32_t tree) {
 static uint32_t lesser(uint32_t a, uint32_t b) { return a < b ? a : b; }
 static uint32_t greater(uint32_t a, uint32_t b) { return a > b ? a : b; }
 
-/* Two outlines as one: of what ends higher, and of what ends no higher. */
-static struct outline join(const struct outline *above, const struct outline *below) {
+/* The summary of two trees, of which the first ends higher. */
+static struct outline join_outlines(const struct outline *above, const struct outline *below) {
   if (!is_in(&above->hull)) return *below;
   if (!is_in(&below->hull)) return *above;
   struct outline both = {.hull = {lesser(above->hull.first, below->hull.first),
@@ -85,53 +85,53 @@ static struct outline join(const struct outline *above, const struct outline *be
 static void summarize(const struct pen_interval_tree *t, uint32_t tree) {
   struct pen_interval_node *node = node_of(t, tree);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
-    const struct pen_live_range *stay = &node->tenant.stay[p];
+    const struct pen_live_range *live = &node->interval.live[p];
     struct outline *outline = &node->outline[p];
-    *outline = (struct outline){*stay, *stay, end_of(&node->tenant), node->tenant.offset, 0};
-    if (node->above) *outline = join(&node_of(t, node->above)->outline[p], outline);
-    if (node->below) *outline = join(outline, &node_of(t, node->below)->outline[p]);
+    *outline = (struct outline){*live, *live, end_of(&node->interval), node->interval.offset, 0};
+    if (node->above) *outline = join_outlines(&node_of(t, node->above)->outline[p], outline);
+    if (node->below) *outline = join_outlines(outline, &node_of(t, node->below)->outline[p]);
   }
 }
 
-/* Parts a tree into what ends no lower than `end`, and lower. */
-static void split(const struct pen_interval_tree *t, uint32_t tree, uint64_t end, uint32_t *above,
-                  uint32_t *below) {
+/* Splits a tree into the intervals that end at `end` or higher, and the others. */
+static void split_tree(const struct pen_interval_tree *t, uint32_t tree, uint64_t end,
+                       uint32_t *above, uint32_t *below) {
   if (!tree) {
     *above = *below = NONE;
     return;
   }
   struct pen_interval_node *node = node_of(t, tree);
-  if (end_of(&node->tenant) >= end) {
-    split(t, node->below, end, &node->below, below);
+  if (end_of(&node->interval) >= end) {
+    split_tree(t, node->below, end, &node->below, below);
     *above = tree;
   } else {
-    split(t, node->above, end, above, &node->above);
+    split_tree(t, node->above, end, above, &node->above);
     *below = tree;
   }
   summarize(t, tree);
 }
 
-/* Puts a new node behind all that end as high; returns the tree's root. */
-static uint32_t insert(const struct pen_interval_tree *t, uint32_t tree, uint32_t added) {
+/* Inserts a node after all that end as high; returns the root. */
+static uint32_t insert_node(const struct pen_interval_tree *t, uint32_t tree, uint32_t added) {
   struct pen_interval_node *node = tree ? node_of(t, tree) : NULL, *own = node_of(t, added);
-  uint64_t end = end_of(&own->tenant);
+  uint64_t end = end_of(&own->interval);
   if (!node || priority(added) > priority(tree)) {
-    split(t, tree, end, &own->above, &own->below);
+    split_tree(t, tree, end, &own->above, &own->below);
     tree = added;
-  } else if (end_of(&node->tenant) >= end) {
-    node->below = insert(t, node->below, added);
+  } else if (end_of(&node->interval) >= end) {
+    node->below = insert_node(t, node->below, added);
   } else {
-    node->above = insert(t, node->above, added);
+    node->above = insert_node(t, node->above, added);
   }
   summarize(t, tree);
   return tree;
 }
 
-void pen_interval_tree_add(struct pen_interval_tree *t, const struct pen_interval *tenant) {
+void pen_interval_tree_add(struct pen_interval_tree *t, const struct pen_interval *interval) {
   t->node = pen_grow(t->node, &t->capacity, t->count + 1, sizeof *t->node);
-  t->node[t->count++] = (struct pen_interval_node){.tenant = *tenant};
-  t->root = insert(t, t->root, (uint32_t)t->count);
-  if (end_of(tenant) > t->bytes) t->bytes = end_of(tenant);
+  t->node[t->count++] = (struct pen_interval_node){.interval = *interval};
+  t->root = insert_node(t, t->root, (uint32_t)t->count);
+  if (end_of(interval) > t->bytes) t->bytes = end_of(interval);
 }
 
 void pen_interval_tree_free(struct pen_interval_tree *t) {
@@ -139,69 +139,69 @@ void pen_interval_tree_free(struct pen_interval_tree *t) {
   *t = (struct pen_interval_tree){0};
 }
 
-/* ---- room ---- */
+/* ---- queries ---- */
 
-/* How a tenant stands to a whole tree. */
+/* How an interval relates to a whole tree. */
 struct relation {
-  bool none;         /* it meets nobody */
-  bool packed;       /* where it would have to be, nobody leaves as many bytes as it wants */
-  uint64_t low, end; /* of all that are in its programs */
+  bool overlaps_none; /* it overlaps none */
+  bool packed;        /* no gap where it could be is large enough */
+  uint64_t low, end;  /* of all in its programs */
 };
 
-static struct relation relate(const struct pen_interval_node *node,
-                              const struct pen_interval *tenant, uint64_t top) {
-  struct relation relation = {.none = true, .low = UINT64_MAX};
+static struct relation relate_to_tree(const struct pen_interval_node *node,
+                                      const struct pen_interval *interval, uint64_t top) {
+  struct relation relation = {.overlaps_none = true, .low = UINT64_MAX};
   uint64_t packed_low = UINT64_MAX;
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     const struct outline *outline = &node->outline[p];
-    const struct pen_live_range *stay = &tenant->stay[p];
-    if (!is_in(stay) || !is_in(&outline->hull)) continue;
-    if (touches(&outline->hull, stay)) relation.none = false;
+    const struct pen_live_range *live = &interval->live[p];
+    if (!is_in(live) || !is_in(&outline->hull)) continue;
+    if (touches(&outline->hull, live)) relation.overlaps_none = false;
     if (outline->low < relation.low) relation.low = outline->low;
     if (outline->end > relation.end) relation.end = outline->end;
-    bool meets_all = touches(&outline->core, stay),
-         fits_above = outline->end + tenant->bytes <= top;
-    if (meets_all && !fits_above && outline->gap < tenant->bytes && outline->low < packed_low)
+    bool overlaps_all = touches(&outline->core, live),
+         fits_above = outline->end + interval->bytes <= top;
+    if (overlaps_all && !fits_above && outline->gap < interval->bytes && outline->low < packed_low)
       packed_low = outline->low;
   }
   relation.packed = packed_low == relation.low; /* else one of another program may reach lower */
   return relation;
 }
 
-/* On the way down. */
+/* One query. */
 struct descent {
-  const struct pen_interval_tree *tenants;
-  const struct pen_interval *tenant; /* that wants room */
-  uint64_t top;                      /* it is to end here at the highest */
+  const struct pen_interval_tree *intervals;
+  const struct pen_interval *interval; /* to be placed */
+  uint64_t top;                        /* the highest end that is possible */
   uint32_t visits;
 };
 
-/* Goes down past what a tenant meets in a tree. True when there is no need to go on: it fits right
- * below the top, or that is too low. */
-static bool go_down(struct descent *d, uint32_t tree) {
+/* Goes down past the intervals of a tree that the new one overlaps. True if the query is answered:
+ * it fits just below the top, or nowhere. */
+static bool descend(struct descent *d, uint32_t tree) {
   if (!tree) return false;
-  const struct pen_interval_node *node = node_of(d->tenants, tree);
-  struct relation relation = relate(node, d->tenant, d->top);
-  if (relation.none) return false;
-  if (relation.end + d->tenant->bytes <= d->top) return true;
+  const struct pen_interval_node *node = node_of(d->intervals, tree);
+  struct relation relation = relate_to_tree(node, d->interval, d->top);
+  if (relation.overlaps_none) return false;
+  if (relation.end + d->interval->bytes <= d->top) return true;
   if (++d->visits > VISITS_MAX) d->top = 0;
   if (relation.packed) {
     if (relation.low < d->top) d->top = relation.low;
-    return d->top < d->tenant->bytes;
+    return d->top < d->interval->bytes;
   }
-  if (go_down(d, node->above)) return true;
-  if (meet(&node->tenant, d->tenant)) {
-    if (end_of(&node->tenant) + d->tenant->bytes <= d->top) return true;
-    if (node->tenant.offset < d->top) d->top = node->tenant.offset;
+  if (descend(d, node->above)) return true;
+  if (overlap(&node->interval, d->interval)) {
+    if (end_of(&node->interval) + d->interval->bytes <= d->top) return true;
+    if (node->interval.offset < d->top) d->top = node->interval.offset;
   }
-  return d->top < d->tenant->bytes || go_down(d, node->below);
+  return d->top < d->interval->bytes || descend(d, node->below);
 }
 
-bool pen_interval_tree_fit(const struct pen_interval_tree *t, struct pen_interval *tenant) {
-  struct descent descent = {.tenants = t, .tenant = tenant, .top = t->bytes};
-  if (descent.top < tenant->bytes) return false;
-  go_down(&descent, t->root);
-  if (descent.top < tenant->bytes) return false;
-  tenant->offset = descent.top - tenant->bytes;
+bool pen_interval_tree_fit(const struct pen_interval_tree *t, struct pen_interval *interval) {
+  struct descent descent = {.intervals = t, .interval = interval, .top = t->bytes};
+  if (descent.top < interval->bytes) return false;
+  descend(&descent, t->root);
+  if (descent.top < interval->bytes) return false;
+  interval->offset = descent.top - interval->bytes;
   return true;
 }

@@ -1,25 +1,19 @@
-/* layout.c: the finished plan: what persists in each arena, then every profile on top of it.
+/* layout.c: the plan: what persists in each arena, and every profile.
  *
- * A rank has one arena (runtime/plan/plan.h draws it), and all profiles of the plan use it in turn.
- * Places are found in this order:
+ * A rank has one arena (see plan.h), which all profiles of the plan use in turn. In this order:
  *
- *   1. each profile by itself: receive slots and activations of every rank (place.c, slots.c,
- * pack.c). Nothing of an activation outlives its step, so the profiles lie on top of each other
- *   2. the window: as large as the profile with the most slot bytes wants it
- *   3. behind it what persists, the same for all profiles. First what other processes read or
- * write: a tied matrix's copy, and with replicas gradients and what they read of weights. Up to
- * there (shared_bytes) memory is shared, the rest is the rank's own. Then weights, bf16 copies,
- * gradients, moments, losses, snapshot, a device's step part, constants, of each kind in model
- * order
- *   4. behind that the activation part: as large as the profile with the most activations wants it
- *   5. with all sizes known the tables (tables.c), and what of each weight stands where in the
- * checkpoint's files (files.c)
+ *   1. each profile by itself: receive slots and activations of every rank. No activation outlives
+ *      its step, so the profiles use the same bytes
+ *   2. the receive region: as large as the most slot bytes of any profile
+ *   3. after it what persists, for all profiles (persistent.c). First what other processes read or
+ *      write; up to there (shared_bytes) the memory is shared
+ *   4. after that the activations: as large as the most of any profile
+ *   5. with all sizes known, the tables, and the offsets of the weights in the checkpoint files
  *
- * Whatever is placed begins at a multiple of PEN_ALIGNMENT_BYTES. What replicas share out
- * (data_parallel.shard) takes the bytes of the largest shard, on each replica at the same place; so
- * one plan serves all of them (Rajbhandari et al. 2020, ZeRO, arXiv 1910.02054). That offsets are
- * settled before the program runs is as in TensorFlow Lite Micro (David et al. 2021, arXiv
- * 2010.08678). */
+ * All offsets are multiples of PEN_ALIGNMENT_BYTES. What is sharded takes the bytes of the largest
+ * shard, at the same offset on each replica, so that one plan serves all (Rajbhandari et al. 2020,
+ * ZeRO, arXiv 1910.02054). As in TensorFlow Lite Micro (David et al. 2021, arXiv 2010.08678)
+ * offsets are known before the program runs. */
 #include "gen/layout/layout.h"
 #include <string.h>
 #include "gen/base/arena.h"
@@ -32,7 +26,7 @@
 #include "gen/topology/message.h"
 #include "gen/topology/weight_decay.h"
 
-/* An ending in model.frozen that no weight has is a mistake. */
+/* Stops if no weight has an ending in model.frozen. */
 static void check_frozen(const struct pen_topology *topology, const struct pen_weight *weights,
                          uint32_t count) {
   for (size_t i = 0; i < topology->model_frozen.count; i++) {
@@ -57,7 +51,7 @@ void pen_layout_check_limit(const struct pen_topology *t, const struct pen_plan 
                         r);
 }
 
-/* Sizes of every arena, from what the profiles need. */
+/* Sets the sizes of every arena, from what the profiles need. */
 static void size_arenas(struct pen_layout_state *l, size_t profile_count,
                         const struct pen_partition *partition) {
   struct pen_staged_inputs inputs = {.count = 0};

@@ -1,15 +1,14 @@
-/* sweep.c: rectangles (bytes x rows) by first row, each at the lowest offset where it fits, or in
- * the least gap that holds it.
+/* pack_first_fit.c: rectangles (bytes x rows) by first row, each at the lowest offset where it
+ * fits, or in the smallest gap that holds it.
  *
- * Whoever comes later begins no earlier, so all that is in the way of a rectangle is alive in its
- * first row: above the wall a list of gaps, by rising offset, is all there is to know. What ends
- * gives its bytes back before the next row's rectangles are placed. Gaps are few where sizes are
- * few, so n rectangles take little more than the time to sort them.
+ * Later rectangles begin no earlier, so only those live in the first row of a rectangle are in its
+ * way: above the region limit a list of gaps by rising offset is all that is needed. What ends
+ * frees its bytes before the rectangles of the next row are placed. There are few gaps if there are
+ * few sizes, so n rectangles take little more than the time to sort them.
  *
- * Below the wall lie the fixed ones, whose rows may be yet to come. The range is cut into strips at
- * their edges; each strip has its busy times, and knows at the row at hand until when it is free. A
- * rectangle that fits there needs strips side by side that are free for as long as it lives, and
- * room between others placed there so. */
+ * Below the limit are the fixed rectangles, whose rows may be later. Their edges divide the range
+ * into strips. Each strip has a list of busy rows, and the row up to which it is free. A rectangle
+ * fits there in adjacent strips that are free for all its rows, between others placed there. */
 #include <string.h>
 
 #include "gen/layout/pack_first_fit.h"
@@ -28,24 +27,24 @@ struct busy {
   uint32_t first, last;
 };
 
-/* At `row` a strip changes. */
+/* A strip changes at `row`. */
 struct change {
   uint32_t row, strip;
 };
 
 struct pen_sweep {
   const struct pen_packing *p;
-  struct range *gap, *guest; /* free above the wall; placed below it */
-  size_t gap_count, gap_capacity, guest_count, guest_capacity;
+  struct range *gap, *placed; /* free above the limit; placed below it */
+  size_t gap_count, gap_capacity, placed_count, placed_capacity;
   uint32_t *edge, strip_count; /* strip k: from edge[k] to edge[k + 1] */
   size_t edge_capacity;
-  struct busy *busy; /* by strip: [first_busy[k], first_busy[k + 1]), by rising rows, apart */
+  struct busy *busy; /* by strip: [first_busy[k], first_busy[k + 1]), disjoint, by rising rows */
   uint32_t *first_busy, *busy_count;
   struct change *change; /* by rising rows */
   size_t change_count;
-  uint32_t *until; /* [strip]: the first row from the one at hand on in which it is not free */
+  uint32_t *until; /* [strip]: the next row in which it is not free */
   uint32_t *most;  /* of each BLOCK_STRIPS strips */
-  uint32_t *at;    /* [strip]: its busy time at hand, or the next */
+  uint32_t *at;    /* [strip]: its current busy rows, or the next */
 };
 
 /* ---- strips ---- */
@@ -80,10 +79,10 @@ static void cut_strips(struct pen_sweep *s) {
   const struct pen_packing *p = s->p;
   uint32_t edges = 0;
   add_edge(s, &edges, 0);
-  add_edge(s, &edges, p->wall);
+  add_edge(s, &edges, p->limit);
   for (size_t i = 0; i < p->fixed; i++) {
     struct range range = units_of(p, &p->rectangle[i]);
-    if (range.end > p->wall) pen_stop(70, "layout: something fixed lies behind the wall");
+    if (range.end > p->limit) pen_stop(70, "layout: a fixed rectangle is above the region limit");
     add_edge(s, &edges, range.offset);
     add_edge(s, &edges, range.end);
   }
@@ -122,13 +121,13 @@ static void list_changes(struct pen_sweep *s) {
   uint32_t rows = s->p->rows, *place = pen_new(rows + 2u, sizeof *place);
   for (int fill = 0; fill < 2; fill++) {
     for (uint32_t k = 0; k < s->strip_count; k++)
-      for (const struct busy *b = &s->busy[s->first_busy[k]], *past = b + s->busy_count[k];
-           b < past; b++) {
+      for (const struct busy *b = &s->busy[s->first_busy[k]], *end = b + s->busy_count[k]; b < end;
+           b++) {
         if (fill)
           s->change[place[b->first]++] = (struct change){b->first, k};
         else
           place[b->first + 1]++;
-        if (b->last + 1 >= rows) continue; /* nothing comes after it */
+        if (b->last + 1 >= rows) continue; /* no later rectangle */
         if (fill)
           s->change[place[b->last + 1]++] = (struct change){b->last + 1, k};
         else
@@ -155,13 +154,13 @@ struct pen_sweep *pen_sweep_begin(const struct pen_packing *packing) {
 }
 
 void pen_sweep_free(struct pen_sweep *s) {
-  void *const arrays[] = {s->gap,        s->guest,      s->edge,   s->busy,
+  void *const arrays[] = {s->gap,        s->placed,     s->edge,   s->busy,
                           s->first_busy, s->busy_count, s->change, s->until,
                           s->most,       s->at,         s};
   for (size_t i = 0; i < sizeof arrays / sizeof *arrays; i++) pen_free(arrays[i]);
 }
 
-/* Settles until when a strip is free, at a row in which that changes. */
+/* Sets the row up to which a strip is free, at a row in which that changes. */
 static void set_strip(struct pen_sweep *s, uint32_t strip, uint32_t row) {
   const struct busy *own = &s->busy[s->first_busy[strip]];
   uint32_t count = s->busy_count[strip], *at = &s->at[strip], block = strip / BLOCK_STRIPS,
@@ -181,41 +180,41 @@ static void set_strip(struct pen_sweep *s, uint32_t strip, uint32_t row) {
 
 /* ---- where a rectangle fits ---- */
 
-/* The best place so far. */
+/* The best offset so far. */
 struct choice {
   uint32_t offset, waste;
   bool found;
 };
 
-/* Takes note of a free range; true when there is no need to look on. */
-static bool consider(struct choice *choice, uint32_t offset, uint32_t end, uint32_t size,
-                     bool best_fit) {
+/* Considers a gap; true if the search is over. */
+static bool consider_gap(struct choice *choice, uint32_t offset, uint32_t end, uint32_t size,
+                         bool best_fit) {
   if (end - offset < size || (choice->found && end - offset - size >= choice->waste)) return false;
   *choice = (struct choice){offset, end - offset - size, true};
   return !best_fit || choice->waste == 0;
 }
 
-/* What is free of a range below the wall between its guests. */
+/* Considers the gaps of a range below the limit. */
 static bool consider_run(const struct pen_sweep *s, struct choice *choice, struct range run,
                          uint32_t size, bool best_fit) {
-  size_t low = 0, high = s->guest_count;
+  size_t low = 0, high = s->placed_count;
   while (low < high) {
     size_t middle = (low + high) / 2;
-    if (s->guest[middle].end <= run.offset)
+    if (s->placed[middle].end <= run.offset)
       low = middle + 1;
     else
       high = middle;
   }
-  for (size_t i = low; i < s->guest_count && s->guest[i].offset < run.end; i++) {
-    if (s->guest[i].offset > run.offset &&
-        consider(choice, run.offset, s->guest[i].offset, size, best_fit))
+  for (size_t i = low; i < s->placed_count && s->placed[i].offset < run.end; i++) {
+    if (s->placed[i].offset > run.offset &&
+        consider_gap(choice, run.offset, s->placed[i].offset, size, best_fit))
       return true;
-    run.offset = s->guest[i].end;
+    run.offset = s->placed[i].end;
   }
-  return run.offset < run.end && consider(choice, run.offset, run.end, size, best_fit);
+  return run.offset < run.end && consider_gap(choice, run.offset, run.end, size, best_fit);
 }
 
-/* Looks below the wall for strips side by side that are free to the last row. */
+/* Considers adjacent strips below the limit that are free to the last row. */
 static bool consider_strips(const struct pen_sweep *s, struct choice *choice, uint32_t size,
                             uint32_t last, bool best_fit) {
   for (uint32_t k = 0; k < s->strip_count;) {
@@ -237,19 +236,19 @@ static bool consider_strips(const struct pen_sweep *s, struct choice *choice, ui
 
 /* ---- the sweep ---- */
 
-static void insert(struct range *range, size_t *count, size_t at, struct range item) {
+static void insert_range(struct range *range, size_t *count, size_t at, struct range item) {
   memmove(&range[at + 1], &range[at], (*count - at) * sizeof *range);
   range[at] = item;
   ++*count;
 }
 
-static void erase(struct range *range, size_t *count, size_t at) {
+static void erase_range(struct range *range, size_t *count, size_t at) {
   --*count;
   memmove(&range[at], &range[at + 1], (*count - at) * sizeof *range);
 }
 
 /* The first range that is not below `offset`. */
-static size_t find(const struct range *range, size_t count, uint32_t offset) {
+static size_t find_range(const struct range *range, size_t count, uint32_t offset) {
   size_t low = 0, high = count;
   while (low < high) {
     size_t middle = (low + high) / 2;
@@ -261,58 +260,59 @@ static size_t find(const struct range *range, size_t count, uint32_t offset) {
   return low;
 }
 
-/* What a rectangle had above the wall is free again. */
-static void give_back(struct pen_sweep *s, struct range range) {
-  size_t at = find(s->gap, s->gap_count, range.offset);
+/* Frees the range of a rectangle above the limit. */
+static void release(struct pen_sweep *s, struct range range) {
+  size_t at = find_range(s->gap, s->gap_count, range.offset);
   bool below = at > 0 && s->gap[at - 1].end == range.offset,
        above = s->gap[at].offset == range.end; /* the last gap has no end */
   if (below) s->gap[at - 1].end = above ? s->gap[at].end : range.end;
   if (below && above)
-    erase(s->gap, &s->gap_count, at);
+    erase_range(s->gap, &s->gap_count, at);
   else if (above)
     s->gap[at].offset = range.offset;
   else if (!below) {
     s->gap = pen_grow(s->gap, &s->gap_capacity, s->gap_count + 1, sizeof *s->gap);
-    insert(s->gap, &s->gap_count, at, range);
+    insert_range(s->gap, &s->gap_count, at, range);
   }
 }
 
-static uint32_t place(struct pen_sweep *s, struct pen_rectangle *r, bool best_fit) {
+static uint32_t place_rectangle(struct pen_sweep *s, struct pen_rectangle *r, bool best_fit) {
   const struct pen_packing *p = s->p;
   uint32_t size = pen_units(p, r->bytes);
   struct choice choice = {0};
-  bool settled = size <= p->wall && consider_strips(s, &choice, size, r->last, best_fit);
+  bool settled = size <= p->limit && consider_strips(s, &choice, size, r->last, best_fit);
   for (size_t i = 0; !settled && i + 1 < s->gap_count; i++)
-    settled = consider(&choice, s->gap[i].offset, s->gap[i].end, size, best_fit);
+    settled = consider_gap(&choice, s->gap[i].offset, s->gap[i].end, size, best_fit);
   if (!choice.found) choice.offset = s->gap[s->gap_count - 1].offset;
   struct range range = {choice.offset, choice.offset + size};
   r->offset = range.offset * p->unit;
-  if (range.offset < p->wall) {
-    s->guest = pen_grow(s->guest, &s->guest_capacity, s->guest_count + 1, sizeof *s->guest);
-    insert(s->guest, &s->guest_count, find(s->guest, s->guest_count, range.offset), range);
+  if (range.offset < p->limit) {
+    s->placed = pen_grow(s->placed, &s->placed_capacity, s->placed_count + 1, sizeof *s->placed);
+    insert_range(s->placed, &s->placed_count, find_range(s->placed, s->placed_count, range.offset),
+                 range);
     return range.end;
   }
-  size_t at = find(s->gap, s->gap_count, range.offset);
+  size_t at = find_range(s->gap, s->gap_count, range.offset);
   s->gap[at].offset = range.end;
-  if (s->gap[at].offset == s->gap[at].end) erase(s->gap, &s->gap_count, at);
+  if (s->gap[at].offset == s->gap[at].end) erase_range(s->gap, &s->gap_count, at);
   return range.end;
 }
 
-static void leave(struct pen_sweep *s, const struct pen_rectangle *r) {
+static void remove_rectangle(struct pen_sweep *s, const struct pen_rectangle *r) {
   struct range range = units_of(s->p, r);
-  if (range.offset < s->p->wall)
-    erase(s->guest, &s->guest_count, find(s->guest, s->guest_count, range.offset));
+  if (range.offset < s->p->limit)
+    erase_range(s->placed, &s->placed_count, find_range(s->placed, s->placed_count, range.offset));
   else
-    give_back(s, range);
+    release(s, range);
 }
 
 uint32_t pen_sweep_place(struct pen_sweep *s, bool best_fit) {
   const struct pen_packing *p = s->p;
   size_t change = 0, ended = p->fixed;
   uint32_t total = 0;
-  s->guest_count = s->gap_count = 0;
+  s->placed_count = s->gap_count = 0;
   s->gap = pen_grow(s->gap, &s->gap_capacity, 1, sizeof *s->gap);
-  s->gap[s->gap_count++] = (struct range){p->wall, UINT32_MAX};
+  s->gap[s->gap_count++] = (struct range){p->limit, UINT32_MAX};
   memset(s->at, 0, s->strip_count * sizeof *s->at);
   memset(s->until, 0, s->strip_count * sizeof *s->until);
   memset(s->most, 0, (s->strip_count / BLOCK_STRIPS + 1) * sizeof *s->most);
@@ -320,10 +320,10 @@ uint32_t pen_sweep_place(struct pen_sweep *s, bool best_fit) {
   for (size_t i = p->fixed; i < p->count; i++) {
     struct pen_rectangle *r = &p->rectangle[p->start[i]];
     for (; p->rectangle[p->end[ended]].last < r->first; ended++)
-      leave(s, &p->rectangle[p->end[ended]]);
+      remove_rectangle(s, &p->rectangle[p->end[ended]]);
     for (; change < s->change_count && s->change[change].row <= r->first; change++)
       set_strip(s, s->change[change].strip, r->first);
-    uint32_t end = place(s, r, best_fit);
+    uint32_t end = place_rectangle(s, r, best_fit);
     if (end > total) total = end;
   }
   return total;

@@ -7,13 +7,13 @@
 
 struct pen_packing {
   struct pen_rectangle
-      *rectangle; /* [count]; the first `fixed` have their places, all below the wall */
+      *rectangle; /* [count]; the first `fixed` have offsets, all below the limit */
   size_t fixed, count;
-  uint32_t rows; /* past the last row of any */
-  uint64_t unit; /* bytes: what offsets are counted in while rectangles are placed */
-  uint32_t wall; /* in units; nothing crosses it */
+  uint32_t rows;  /* the last row of any + 1 */
+  uint64_t unit;  /* bytes; offsets are counted in units while rectangles are placed */
+  uint32_t limit; /* in units: no rectangle crosses it */
   uint32_t *start,
-      *end; /* [count]: the fixed ones, then the others, each by first row; and by last row */
+      *end; /* [count]: the fixed ones, then the others, each by first row; by last row */
 };
 
 static inline uint32_t pen_units(const struct pen_packing *p, uint64_t bytes) {
@@ -22,9 +22,9 @@ static inline uint32_t pen_units(const struct pen_packing *p, uint64_t bytes) {
 
 struct pen_sweep;
 
-/* Makes ready for sweeps over the rectangles: once for all. */
+/* Prepares sweeps over the rectangles. */
 struct pen_sweep *pen_sweep_begin(const struct pen_packing *packing);
-/* Gives every rectangle but the fixed ones an offset. Returns the end of the highest, in units. */
+/* Sets the offset of every rectangle but the fixed ones. Returns the highest end, in units. */
 uint32_t pen_sweep_place(struct pen_sweep *sweep, bool best_fit);
 void pen_sweep_free(struct pen_sweep *sweep);
 

@@ -38,9 +38,9 @@ uint64_t pen_resident_bytes(const struct pen_partition *partition, const struct 
   bool learns = graph->training && !weight->frozen,
        together = partition->rank_of[0] == partition->rank_of[graph->stage];
   uint64_t value = value_is_sharded(partition->sharding, has_bf16, false) ? shard : whole,
-           stored = value + (learns ? 2 * shard : 0);
+           kept = value + (learns ? 2 * shard : 0);
   bool snapshot = graph->training && graph->topology->memory_snapshot;
-  if (index != graph->tied) return copy + stored * (snapshot ? 2 : 1) + whole * learns;
+  if (index != graph->tied) return copy + kept * (snapshot ? 2 : 1) + whole * learns;
   return (copy ? copy : together ? 0 : whole) + whole * learns;
 }
 
@@ -73,8 +73,7 @@ static uint64_t constant_bytes(const struct pen_partition *partition,
   return bytes;
 }
 
-/* What the head reads of a tied matrix whose embedding is on another rank, right behind the window.
- */
+/* What the head reads of a tied matrix whose embedding is on another rank. */
 static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weights,
                              struct pen_rank_memory *memory, uint32_t rank, uint64_t *end) {
   const struct pen_weight *weight = &weights[tie->weight];
@@ -84,7 +83,7 @@ static void place_tied_value(struct pen_tie *tie, const struct pen_weight *weigh
                  tie->dtype == PEN_BF16 ? &memory->bf16_bytes : &memory->weight_bytes);
 }
 
-/* The head's gradient of a tied matrix; and on one rank what it reads. */
+/* The head's gradient of a tied matrix; what it reads, if that is on its rank. */
 static void place_tied_gradient(struct pen_tie *tie, const struct pen_weight *weights,
                                 struct pen_rank_memory *memory, uint32_t rank, bool trains,
                                 uint64_t *end) {
@@ -107,13 +106,13 @@ static void place_gradients(const struct pen_plan *plan, struct pen_weight *weig
               : allocate(end, weights[i].count * 4, &memory->gradient_bytes);
 }
 
-/* Whether a weight is the tied one. */
 static bool is_tied(const struct pen_layout_state *l, uint32_t weight) {
   return l->tie && l->tie->weight == weight;
 }
 
-/* Values, then bf16 copies: those that peers read, or the others. Peers read of what moments make
- * anew and everybody has whole, and of what programs read and nobody has whole. */
+/* Values, then bf16 copies: those that peers read (shared), or the others. With sharded moments
+ * peers read shards of weights that each updates and all keep whole; with sharded weights, shards
+ * of what programs read. */
 static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared, bool trains,
                          uint64_t *end) {
   struct pen_rank_memory *memory = &l->memory[rank];
@@ -143,7 +142,7 @@ static void place_values(struct pen_layout_state *l, uint32_t rank, bool shared,
   }
 }
 
-/* The parts of a weight that a checkpoint holds, as a replica keeps them. */
+/* A copy of what a checkpoint holds of each weight. */
 static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *memory,
                            uint32_t rank, uint64_t *end) {
   for (uint32_t i = 0; i < plan->weight_count; i++) {
@@ -157,11 +156,10 @@ static void place_snapshot(const struct pen_plan *plan, struct pen_rank_memory *
   }
 }
 
-/* Weights, then their copies, then gradients, then moments, then the loss table, then the snapshot,
- * then the step part where the device wants one, then constants, from the end of the window on. A
- * plan that does not train has neither gradients nor moments. What other ranks write or read stands
- * first, in shared memory: a tied matrix's copy, and, with replicas, the gradients and what of
- * weights peers read. */
+/* After the receive region: first what other processes read or write (a tied matrix's copy, and
+ * with replicas gradients and what peers read of weights), then weights, bf16 copies, gradients,
+ * moments, losses, snapshot, device control block, constants. A plan that does not train has
+ * neither gradients nor moments. */
 void pen_place_persistent(struct pen_layout_state *l, size_t profile_count, uint32_t rank,
                           struct pen_staged_inputs *feeds) {
   struct pen_plan *plan = l->plan;

@@ -15,12 +15,12 @@ static const char *const norm_text[] = {
 #include "runtime/plan/optimizer.def"
 };
 
-/* The place of a choice in optimizer.def. */
-static uint8_t place_of(const char *const *text, size_t count, const char *choice) {
-  size_t place = 0;
-  while (place < count && strcmp(text[place], choice)) place++;
-  if (place == count) pen_stop(70, "layout: optimizer.def has no %s", choice);
-  return (uint8_t)place;
+/* The index of a choice in a list of optimizer.def. */
+static uint8_t index_of(const char *const *text, size_t count, const char *choice) {
+  size_t index = 0;
+  while (index < count && strcmp(text[index], choice)) index++;
+  if (index == count) pen_stop(70, "layout: optimizer.def has no %s", choice);
+  return (uint8_t)index;
 }
 
 static struct pen_optimizer optimizer_of(const struct pen_topology *t) {
@@ -33,8 +33,8 @@ static struct pen_optimizer optimizer_of(const struct pen_topology *t) {
                                 .warmup_steps = (uint64_t)t->optimizer_warmup_steps,
                                 .steps = (uint64_t)t->optimizer_steps,
                                 .decay_steps = (uint64_t)t->optimizer_decay_steps,
-                                .decay = place_of(decay_text, PEN_DECAYS, t->optimizer_decay),
-                                .norm = place_of(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
+                                .decay = index_of(decay_text, PEN_DECAYS, t->optimizer_decay),
+                                .norm = index_of(norm_text, PEN_NORM_KINDS, t->optimizer_norm)};
 }
 
 struct pen_plan *pen_plan_header(const struct pen_topology *t,

@@ -11,10 +11,10 @@ static bool is_scratch_root(const struct pen_graph *graph, uint32_t value) {
   return graph->value[value].storage == value && graph->value[value].base == PEN_BASE_SCRATCH;
 }
 
-/* The buffers of its own stage that a row holds in full while a program runs, beside SAVED_W's and
- * scratch; 0: no more. What is not there any more (an input that F alone reads, while I runs) stays
- * taken: interval_of. */
-static const uint8_t at_hand[PEN_PROGRAMS][6] = {
+/* The buffers of its stage that an action has while a program runs, beside SAVED_W and scratch; 0
+ * ends the list. What is no longer live (an input that F alone reads, while I runs) is still
+ * occupied: see pen_interval_of(). */
+static const uint8_t available[PEN_PROGRAMS][6] = {
     [PEN_PROGRAM_F] = {PEN_BASE_SAVED_I, PEN_BASE_OUTPUT, PEN_BASE_INPUT},
     [PEN_PROGRAM_I] = {PEN_BASE_SAVED_I, PEN_BASE_KEPT_W, PEN_BASE_INPUT_GRADIENT,
                        PEN_BASE_OUTPUT_GRADIENT, PEN_BASE_INPUT},
@@ -23,17 +23,17 @@ static const uint8_t at_hand[PEN_PROGRAMS][6] = {
                        PEN_BASE_INPUT},
 };
 
-/* Finds room for scratch in a block that the row holds anyway; PEN_BASE_SCRATCH: there is none. */
-static int lodge(const struct pen_buffer_filling *f, int program, struct pen_interval *interval) {
+/* The base of a buffer in which scratch fits; PEN_BASE_SCRATCH: none. */
+static int find_base(const struct pen_buffer_filling *f, int program,
+                     struct pen_interval *interval) {
   for (uint32_t piece = PEN_PIECES; piece-- > 0;)
     if (pen_interval_tree_fit(&f->tree[pen_piece_base(piece)], interval))
       return pen_piece_base(piece);
-  for (const uint8_t *base = at_hand[program]; *base; base++)
+  for (const uint8_t *base = available[program]; *base; base++)
     if (pen_interval_tree_fit(&f->tree[*base], interval)) return *base;
   return PEN_BASE_SCRATCH;
 }
 
-/* Places the scratch of one program; the block's size goes to buffers->scratch. */
 void pen_place_scratch(struct pen_buffer_filling *f, int program) {
   const struct pen_graph *graph = f->graph;
   struct pen_keyed *list = pen_new(graph->value_count + 1, sizeof *list);
@@ -47,7 +47,7 @@ void pen_place_scratch(struct pen_buffer_filling *f, int program) {
   for (size_t i = 0; i < count; i++) {
     uint32_t v = list[i].index;
     struct pen_interval t = pen_interval_of(f, v);
-    int base = lodge(f, program, &t);
+    int base = find_base(f, program, &t);
     if (base != PEN_BASE_SCRATCH) {
       pen_place_value(f, base, v, &t);
       continue;

@@ -1,22 +1,19 @@
-/* block.c: within one stage: where each value lies in its base's block, and how many bytes are live
- * at each op.
+/* stage_buffers.c: within one stage the offset of each value in the buffer of its base, and the
+ * live bytes at each op.
  *
- * A block is given to one stage and microbatch for whole rows, but its values fill it one by one
- * while F runs and leave it one by one while I, W or B runs. What is free of it meanwhile serves
- * others:
+ * A buffer belongs to one stage and microbatch for whole actions, but its values fill it one by one
+ * while F runs and leave it one by one while I, W or B runs. Other values use what is free:
  *
- *   kept values  stand one behind the other in the order in which F makes them, so that what is not
- * yet made, and what is dead already, is one range at the block's end: layers die in reverse.
- *   KEPT_W       (made by I for W) takes the place of what I alone needed. Such values are kept to
- * W then, in name (SAVED_W): their bytes are. They lie behind what W needs, the first dead highest,
- * so that what dies one by one makes one range. gradient     of the stage's input: likewise takes
- * the place of a value for I, which then lies in its block. pieces       SAVED_W may be cut into
- * pieces that are placed one by one (cut.c). scratch      goes, the largest first, as high as it
- * fits between the ops that use it, into the buffers that the row holds anyway; what fits nowhere
- * is packed into the row's scratch block.
+ *   kept values  are placed in the order in which F makes them, so that what is not yet made and
+ *                what is no longer live is one range at the end of the buffer: layers end in
+ * reverse KEPT_W       (made by I for W) uses the bytes of values that I alone needs. Those values
+ * are then in SAVED_W, after what W needs, the first to end at the highest offset gradient     of
+ * the stage's input: likewise uses the bytes of a value for I, which is then in its buffer pieces
+ * SAVED_W may be split into pieces (split_buffers.c) scratch      is placed, the largest first, as
+ * high as it fits between the ops that use it, in the buffers that the action has anyway; the rest
+ * is packed into its scratch buffer
  *
- * This is offset packing (pack.c) of a program's ops, with the buffers as ranges that are there
- * already. */
+ * This is offset packing (pack.c) of the ops of a program, with existing buffers as ranges. */
 #include "gen/layout/stage_buffers.h"
 #include <string.h>
 #include "gen/base/arena.h"
@@ -25,7 +22,7 @@
 #include "gen/layout/scratch_buffers.h"
 #include "gen/partition/training.h"
 
-/* What meets a neighbour: one value a block. */
+/* Values that neighbours read or write: one in each buffer. */
 static void place_boundaries(struct pen_buffer_filling *f) {
   static const uint8_t boundary[] = {PEN_BASE_INPUT, PEN_BASE_OUTPUT, PEN_BASE_OUTPUT_GRADIENT,
                                      PEN_BASE_INPUT_GRADIENT};
@@ -46,7 +43,7 @@ static int last_program(struct pen_op_range *const range[PEN_PROGRAMS], uint32_t
   return PEN_PROGRAM_F;
 }
 
-/* Whether a storage is alive before, or after, a program of a history. */
+/* Whether one of the programs uses a storage. */
 static bool used_in(struct pen_op_range *const range[PEN_PROGRAMS], uint32_t value,
                     const int *program, size_t count) {
   for (size_t i = 0; i < count; i++)
@@ -54,9 +51,9 @@ static bool used_in(struct pen_op_range *const range[PEN_PROGRAMS], uint32_t val
   return false;
 }
 
-/* Live bytes of one program run: a storage is born at its first use unless an earlier program used
- * it (or a message brought it), and dies after its last use unless a later program (or a message
- * that takes it away) needs it. */
+/* Counts the live bytes of one program. A storage is live from its first use, unless an earlier
+ * program (or a message) wrote it, to its last use, unless a later program (or a message) reads it.
+ */
 static void count_live(const struct pen_graph *graph,
                        struct pen_op_range *const range[PEN_PROGRAMS], int program,
                        const int *earlier, size_t earlier_count, const int *later,
@@ -68,11 +65,11 @@ static void count_live(const struct pen_graph *graph,
     if (value->storage != v || !range[program][v].used || value->role != PEN_ROLE_ACTIVATION)
       continue;
     int64_t bytes = (int64_t)pen_aligned(value->bytes);
-    bool brought = v == graph->input || v == graph->output_gradient;
-    bool taken = v == graph->output || v == graph->input_gradient;
-    if (!brought && !used_in(range, v, earlier, earlier_count))
+    bool received = v == graph->input || v == graph->output_gradient;
+    bool sent = v == graph->output || v == graph->input_gradient;
+    if (!received && !used_in(range, v, earlier, earlier_count))
       change[range[program][v].first] += bytes;
-    if (!taken && !used_in(range, v, later, later_count))
+    if (!sent && !used_in(range, v, later, later_count))
       change[range[program][v].last + 1] -= bytes;
   }
   int64_t live = 0;

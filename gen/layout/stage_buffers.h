@@ -6,18 +6,18 @@
 #include "gen/model/graph.h"
 #include "gen/partition/partition.h"
 
-/* What a stage's values need, base by base. */
+/* The buffers of one stage and microbatch, one for each base. */
 struct pen_stage_buffers {
-  uint64_t *offset;          /* [value]: within its base's block */
-  uint8_t *base;             /* [value]: whose block, which need not be derive's: see block.c */
-  uint64_t bytes[PEN_BASES]; /* of one block; SCRATCH: see scratch */
+  uint64_t *offset;               /* [value]: within the buffer of its base */
+  uint8_t *base;                  /* [value]: need not be that of the graph: see stage_buffers.c */
+  uint64_t bytes[PEN_BASES];      /* of one buffer; SCRATCH: see scratch */
   uint64_t scratch[PEN_PROGRAMS]; /* of one run of the program */
-  bool gradient_from_f; /* the block of INPUT_GRADIENT is there from F on: it holds a value for I
-                           before */
+  bool
+      gradient_from_f; /* the buffer of INPUT_GRADIENT is used from F on, by another value before */
   /* Last program that uses a boundary value (PEN_PROGRAM_F, _I, _W) when backward is split. */
   int input_last, output_last, output_gradient_last, input_gradient_last;
   /* Live bytes relative to those before the program: the most at any op, and what remains after it.
-   * A fused F equals a split F. */
+   */
   int64_t peak[PEN_PROGRAMS], remains[PEN_PROGRAMS];
 };
 

@@ -1,5 +1,5 @@
-/* tables.c: one profile's tables of every rank: tensors, programs, ops, frames, and where messages
- * leave from. */
+/* tables.c: one profile's tables: tensors, programs, ops and frames of every rank, and the source
+ * offsets of messages. */
 #include <string.h>
 
 #include "gen/families/families.h"
@@ -12,20 +12,20 @@
 /* ---- tables of one rank ---- */
 
 /* A rank's tables while they grow. */
-struct tables {
+struct rank_tables {
   struct pen_tensor *tensor;
   struct pen_op *op;
   struct pen_program *program;
   struct pen_frame *frame;
   size_t tensor_count, tensor_capacity, op_count, op_capacity, program_count, program_capacity,
       frame_count, frame_capacity;
-  bool (*wanted)[PEN_PROGRAMS];            /* [stage]: which of them its rows run */
+  bool (*runs)[PEN_PROGRAMS];              /* [stage]: which of them its rows run */
   uint32_t (*program_index)[PEN_PROGRAMS]; /* [stage] */
   uint32_t *frame_slot;                    /* hash table of frames */
   size_t frame_slots;
 };
 
-static uint32_t find_tensor(const struct tables *t, const char *name) {
+static uint32_t find_tensor(const struct rank_tables *t, const char *name) {
   for (size_t i = 0; i < t->tensor_count; i++)
     if (t->tensor[i].base == PEN_BASE_PERSISTENT && strcmp(t->tensor[i].name, name) == 0)
       return (uint32_t)i;
@@ -41,28 +41,28 @@ static uint64_t persistent_offset(const struct pen_layout_state *l, const struct
   return value->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
 }
 
-/* Whether no program may read a value: the replicas have shards of it, and programs its copy. */
-static bool is_cut(const struct pen_layout_state *l, const struct pen_graph *graph,
-                   const struct pen_value *value) {
+/* Whether programs may not read a value: replicas keep shards of it, and programs read its copy. */
+static bool is_shard_alone(const struct pen_layout_state *l, const struct pen_graph *graph,
+                           const struct pen_value *value) {
   bool own =
       value->role == PEN_ROLE_WEIGHT && value->dtype == PEN_F32 && value->weight != graph->tied;
   return own && l->weights[l->first_weight[graph->stage] + value->weight].value_sharded;
 }
 
-/* Which programs the rows of a stage run. */
-static void find_wanted(const struct pen_layout_state *l, uint32_t stage,
-                        bool wanted[PEN_PROGRAMS]) {
-  for (int p = 0; p < PEN_PROGRAMS; p++) wanted[p] = false;
+/* Which programs the actions of a stage run. */
+static void find_programs_run(const struct pen_layout_state *l, uint32_t stage,
+                              bool runs[PEN_PROGRAMS]) {
+  for (int p = 0; p < PEN_PROGRAMS; p++) runs[p] = false;
   for (uint32_t m = 0; m < l->partition->microbatch_count; m++)
     for (int p = 0; p < PEN_PROGRAMS; p++)
-      wanted[p] = wanted[p] || pen_stage_actions_of(l, stage, m)->program[p] != NO_ACTION;
+      runs[p] = runs[p] || pen_stage_actions_of(l, stage, m)->program[p] != NO_ACTION;
 }
 
-/* Which values these programs use: [value]. */
-static bool *find_used(const struct pen_graph *graph, const bool wanted[PEN_PROGRAMS]) {
+/* The values that these programs use: [value]. */
+static bool *find_used(const struct pen_graph *graph, const bool runs[PEN_PROGRAMS]) {
   bool *used = pen_new(graph->value_count + 1, sizeof *used);
   for (int p = 0; p < PEN_PROGRAMS; p++)
-    for (size_t i = 0; wanted[p] && i < graph->program[p].count; i++) {
+    for (size_t i = 0; runs[p] && i < graph->program[p].count; i++) {
       const struct pen_op *op = &graph->program[p].op[i];
       for (size_t k = 0; k < PEN_OPERANDS_MAX; k++)
         if (op->operand[k] != PEN_NONE) used[op->operand[k]] = true;
@@ -75,12 +75,12 @@ static bool *find_used(const struct pen_graph *graph, const bool wanted[PEN_PROG
   return used;
 }
 
-/* Adds a stage's weights and constants, and what the programs that it runs make. Constants of one
- * name are one tensor of the rank. */
-static void add_tensors(struct pen_layout_state *l, struct tables *t, const struct pen_graph *graph,
-                        uint64_t *constant_end) {
-  find_wanted(l, graph->stage, t->wanted[graph->stage]);
-  bool *used = find_used(graph, t->wanted[graph->stage]);
+/* Adds a stage's weights and constants, and the values of the programs that it runs. Constants of
+ * one name are one tensor of the rank. */
+static void add_tensors(struct pen_layout_state *l, struct rank_tables *t,
+                        const struct pen_graph *graph, uint64_t *constant_end) {
+  find_programs_run(l, graph->stage, t->runs[graph->stage]);
+  bool *used = find_used(graph, t->runs[graph->stage]);
   const struct pen_stage_buffers *buffers = &l->buffers[graph->stage];
   uint32_t *map = l->tensor_of[graph->stage] = pen_new(graph->value_count + 1, sizeof *map);
   const char *stage_name = pen_text("s%u.", graph->stage);
@@ -92,7 +92,7 @@ static void add_tensors(struct pen_layout_state *l, struct tables *t, const stru
     if (value->role == PEN_ROLE_WEIGHT && value->weight == graph->tied &&
         value->dtype != l->tie->dtype)
       continue; /* the head reads a copy */
-    if (is_cut(l, graph, value) && buffers->base[v] != PEN_BASE_UNSHARDED) continue;
+    if (is_shard_alone(l, graph, value) && buffers->base[v] != PEN_BASE_UNSHARDED) continue;
     uint64_t offset = buffers->offset[v];
     if (constant) {
       offset = *constant_end;
@@ -111,7 +111,7 @@ static void add_tensors(struct pen_layout_state *l, struct tables *t, const stru
   pen_free(used);
 }
 
-static void add_ops(struct tables *t, const struct pen_op_list *list, const uint32_t *map) {
+static void add_ops(struct rank_tables *t, const struct pen_op_list *list, const uint32_t *map) {
   for (size_t i = 0; i < list->count; i++) {
     t->op = pen_grow(t->op, &t->op_capacity, t->op_count + 1, sizeof *t->op);
     struct pen_op *op = &t->op[t->op_count++];
@@ -122,11 +122,11 @@ static void add_ops(struct tables *t, const struct pen_op_list *list, const uint
   }
 }
 
-static void add_programs(struct pen_layout_state *l, struct tables *t,
+static void add_programs(struct pen_layout_state *l, struct rank_tables *t,
                          const struct pen_graph *graph) {
   static const uint8_t kind[PEN_PROGRAMS] = {PEN_F, PEN_I, PEN_W, PEN_B};
   for (int p = 0; p < PEN_PROGRAMS; p++) {
-    if (!t->wanted[graph->stage][p]) continue;
+    if (!t->runs[graph->stage][p]) continue;
     t->program =
         pen_grow(t->program, &t->program_capacity, t->program_count + 1, sizeof *t->program);
     t->program[t->program_count] =
@@ -137,8 +137,8 @@ static void add_programs(struct pen_layout_state *l, struct tables *t,
   }
 }
 
-/* The index of a frame among the rank's, which are kept distinct. */
-static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
+/* The index of a frame among those of the rank, which are distinct. */
+static uint32_t frame_index(struct rank_tables *t, const struct pen_frame *frame) {
   if (2 * (t->frame_count + 1) > t->frame_slots) {
     pen_free(t->frame_slot);
     t->frame_slots *= 2;
@@ -149,7 +149,7 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
   }
   uint64_t hash = 0;
   for (size_t b = 0; b < PEN_BASES; b++)
-    hash += frame->base[b] * (0x9e3779b97f4a7c15u * (2 * b + 1)); /* none waits for another */
+    hash += frame->base[b] * (0x9e3779b97f4a7c15u * (2 * b + 1)); /* independent products */
   size_t slot = (hash ^ hash >> 29) >> 8 & (t->frame_slots - 1);
   for (; t->frame_slot[slot]; slot = (slot + 1) & (t->frame_slots - 1))
     if (memcmp(&t->frame[t->frame_slot[slot] - 1], frame, sizeof *frame) == 0)
@@ -161,15 +161,15 @@ static uint32_t frame_index(struct tables *t, const struct pen_frame *frame) {
   return (uint32_t)t->frame_count - 1;
 }
 
-/* The bases of one compute row. */
+/* The bases of one compute action. */
 static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank,
-                                 const struct pen_action *a, uint32_t row, uint64_t unsharded) {
+                                 const struct pen_action *a, uint32_t index, uint64_t unsharded) {
   const struct pen_stage_places *places = pen_places_of(l, a->stage, a->microbatch);
   struct pen_frame frame = {{0}};
   if (l->buffers[a->stage].bytes[PEN_BASE_UNSHARDED]) frame.base[PEN_BASE_UNSHARDED] = unsharded;
   for (int b = PEN_BASE_INPUT; b < PEN_BASE_UNSHARDED; b++)
     if (l->buffers[a->stage].bytes[b]) frame.base[b] = pen_arena_offset(l, rank, places->base[b]);
-  frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, pen_scratch_of(l, rank, row));
+  frame.base[PEN_BASE_SCRATCH] = pen_arena_offset(l, rank, pen_scratch_of(l, rank, index));
   uint32_t stage = a->stage;
   if (stage && !pen_same_rank(l, stage, stage - 1))
     frame.base[PEN_BASE_INPUT] = places->base[PEN_BASE_INPUT];
@@ -182,7 +182,7 @@ static struct pen_frame frame_of(const struct pen_layout_state *l, uint32_t rank
 }
 
 /* Start ops of constants that the rank does not have yet. */
-static void add_start_ops(struct pen_layout_state *l, struct tables *t,
+static void add_start_ops(struct pen_layout_state *l, struct rank_tables *t,
                           const struct pen_graph *graph) {
   for (size_t i = 0; i < graph->start.count; i++) {
     uint32_t tensor = l->tensor_of[graph->stage][graph->start.op[i].operand[0]];
@@ -195,14 +195,14 @@ static void add_start_ops(struct pen_layout_state *l, struct tables *t,
 
 static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, uint32_t rank) {
   struct pen_lowered *lowered = l->lowered;
-  struct tables t = {.program_index = pen_new(l->partition->stage_count, sizeof *t.program_index),
-                     .wanted = pen_new(l->partition->stage_count, sizeof *t.wanted)};
-  uint64_t *unsharded =
-      pen_new(l->partition->stage_count,
-              sizeof *unsharded); /* where a stage's weights are at the row at hand */
+  struct rank_tables t = {
+      .program_index = pen_new(l->partition->stage_count, sizeof *t.program_index),
+      .runs = pen_new(l->partition->stage_count, sizeof *t.runs)};
+  uint64_t *unsharded = pen_new(l->partition->stage_count,
+                                sizeof *unsharded); /* [stage]: offset of its whole weights */
   uint64_t constant_end = l->memory[rank].persistent_end - l->memory[rank].constant_bytes;
   for (t.frame_slots = 64; t.frame_slots < lowered->count[rank]; t.frame_slots *= 2)
-    continue; /* about half of the rows have frames */
+    continue; /* about half of the actions have frames */
   t.frame_slot = pen_new(t.frame_slots, sizeof *t.frame_slot);
   for (uint32_t s = 0; s < l->partition->stage_count; s++)
     if (l->partition->rank_of[s] == rank) add_tensors(l, &t, l->input->graph[s], &constant_end);
@@ -226,7 +226,7 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
   }
   pen_free(t.frame_slot);
   pen_free(t.program_index);
-  pen_free(t.wanted);
+  pen_free(t.runs);
   pen_free(unsharded);
   *out = (struct pen_rank_program){lowered->action[rank],
                                    t.program,
@@ -242,10 +242,10 @@ static void fill_rank(struct pen_layout_state *l, struct pen_rank_program *out, 
                                    start_count};
 }
 
-/* Where a tied matrix's message leaves from and goes to; false: it is none. */
+/* Sets the offsets of a tied matrix's message; false: it is none. */
 static bool place_tied(struct pen_layout_state *l, struct pen_message *message) {
   if (message->kind == PEN_SEND_G) {
-    message->source_offset = l->tie->gradient_offset; /* its home is slots.c's */
+    message->source_offset = l->tie->gradient_offset; /* its target is a receive slot */
   } else if (message->kind == PEN_SEND_V) {
     const struct pen_weight *weight = &l->weights[l->tie->weight];
     message->source_offset = l->tie->dtype == PEN_BF16 ? weight->bf16_offset : weight->value_offset;
@@ -254,7 +254,7 @@ static bool place_tied(struct pen_layout_state *l, struct pen_message *message) 
   return message->kind == PEN_SEND_G || message->kind == PEN_SEND_V;
 }
 
-/* Where each message leaves from: the output's place in the sender's arena. */
+/* Sets the source offset of each message: that of the output in the sender's arena. */
 static void place_sources(struct pen_layout_state *l) {
   struct pen_lowered *lowered = l->lowered;
   for (uint32_t m = 0; m < lowered->message_count; m++) {

@@ -4,8 +4,7 @@
 #include "gen/base/arena.h"
 #include "gen/base/error.h"
 
-/* How many weights of a stage are its own: not one that the head has from the embedding, which
- * comes last. */
+/* How many weights a stage owns: all except the last if that is the embedding's. */
 static size_t own_weights(const struct pen_graph *graph) {
   if (graph->tied == PEN_NONE) return graph->weight_count;
   if (graph->tied + 1 != graph->weight_count)
@@ -13,7 +12,6 @@ static size_t own_weights(const struct pen_graph *graph) {
   return graph->tied;
 }
 
-/* All weights in model order, and where each stage's begin. */
 struct pen_weight *pen_list_weights(const struct pen_partition *partition,
                                     struct pen_graph *const *graph, uint32_t *first_weight,
                                     uint32_t *count) {
@@ -33,8 +31,6 @@ struct pen_weight *pen_list_weights(const struct pen_partition *partition,
   return weights;
 }
 
-/* The matrix that the head has from the embedding, without its places; null: none. In a plan of
- * bf16 the head's product reads a copy, which the owner makes. */
 struct pen_tie *pen_find_tie(const struct pen_partition *partition, struct pen_graph *const *graph,
                              struct pen_weight *weights, uint32_t count) {
   const struct pen_graph *last = graph[partition->stage_count - 1];

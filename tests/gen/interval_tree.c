@@ -1,5 +1,5 @@
-/* tenants.c: room in a block is found where a look at every tenant finds it, unless that takes too
- * long; and pen_sort sorts as qsort does. */
+/* intervals.c: room in a block is found where a look at every interval finds it, unless that takes
+ * too long; and pen_sort sorts as qsort does. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -11,27 +11,27 @@
 
 static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
   for (int p = 0; p < PEN_PROGRAMS; p++) {
-    uint32_t first = a->stay[p].first > b->stay[p].first ? a->stay[p].first : b->stay[p].first;
-    uint32_t last = a->stay[p].last < b->stay[p].last ? a->stay[p].last : b->stay[p].last;
-    if (first <= last && a->stay[p].first <= a->stay[p].last && b->stay[p].first <= b->stay[p].last)
+    uint32_t first = a->live[p].first > b->live[p].first ? a->live[p].first : b->live[p].first;
+    uint32_t last = a->live[p].last < b->live[p].last ? a->live[p].last : b->live[p].last;
+    if (first <= last && a->live[p].first <= a->live[p].last && b->live[p].first <= b->live[p].last)
       return true;
   }
   return false;
 }
 
-/* The highest offset at which a tenant lies on none that it meets: below the block's end, or right
- * below one of them. UINT64_MAX: none. */
+/* The highest offset at which a interval lies on none that it meets: below the block's end, or
+ * right below one of them. UINT64_MAX: none. */
 static uint64_t find_slowly(const struct pen_interval *list, size_t count, uint64_t block_bytes,
-                            const struct pen_interval *tenant) {
+                            const struct pen_interval *interval) {
   uint64_t best = UINT64_MAX;
   for (size_t i = 0; i <= count; i++) {
     uint64_t end = i < count ? list[i].offset : block_bytes;
-    if (end < tenant->bytes || (best != UINT64_MAX && end - tenant->bytes <= best)) continue;
+    if (end < interval->bytes || (best != UINT64_MAX && end - interval->bytes <= best)) continue;
     bool is_free = true;
     for (size_t k = 0; k < count && is_free; k++)
-      is_free = !meet(&list[k], tenant) || list[k].offset >= end ||
-                list[k].offset + list[k].bytes <= end - tenant->bytes;
-    if (is_free) best = end - tenant->bytes;
+      is_free = !meet(&list[k], interval) || list[k].offset >= end ||
+                list[k].offset + list[k].bytes <= end - interval->bytes;
+    if (is_free) best = end - interval->bytes;
   }
   return best;
 }
@@ -39,17 +39,17 @@ static uint64_t find_slowly(const struct pen_interval *list, size_t count, uint6
 /* Like what block.c asks for: kept from an op on, up to an op, for a few ops of one program,
  * always, or not at all. */
 static struct pen_interval random_tenant(uint64_t *seed, uint32_t ops) {
-  struct pen_interval tenant = {.bytes = 1 + draw(seed, 8)};
+  struct pen_interval interval = {.bytes = 1 + draw(seed, 8)};
   bool scratch = draw(seed, 2);
   int only = (int)draw(seed, PEN_PROGRAMS);
   for (int p = 0; p < PEN_PROGRAMS; p++) {
     uint32_t op = (uint32_t)draw(seed, ops), last = op + (uint32_t)draw(seed, 3);
-    const struct pen_live_range stays[] = {{op, UINT32_MAX}, {0, op}, {0, UINT32_MAX}, {1, 0}};
-    tenant.stay[p] = !scratch    ? stays[draw(seed, 4)]
-                     : p == only ? (struct pen_live_range){op, last}
-                                 : (struct pen_live_range){1, 0};
+    const struct pen_live_range ranges[] = {{op, UINT32_MAX}, {0, op}, {0, UINT32_MAX}, {1, 0}};
+    interval.live[p] = !scratch    ? ranges[draw(seed, 4)]
+                       : p == only ? (struct pen_live_range){op, last}
+                                   : (struct pen_live_range){1, 0};
   }
-  return tenant;
+  return interval;
 }
 
 static void finds_what_a_look_at_all_finds(void **state) {
@@ -58,22 +58,22 @@ static void finds_what_a_look_at_all_finds(void **state) {
   for (int round = 0; round < 300; round++) {
     uint64_t here = seed;
     struct pen_interval list[120];
-    struct pen_interval_tree tenants = {0};
+    struct pen_interval_tree intervals = {0};
     size_t count = 0, wanted = 1 + draw(&seed, 120);
     uint32_t ops = 1 + (uint32_t)draw(&seed, 40);
     while (count < wanted) {
-      struct pen_interval tenant = random_tenant(&seed, ops);
-      uint64_t slowly = find_slowly(list, count, tenants.bytes, &tenant);
-      bool found = pen_interval_tree_fit(&tenants, &tenant);
-      if (found != (slowly != UINT64_MAX) || (found && tenant.offset != slowly))
-        fail_msg("seed %lu, tenant %zu: %lld, not %lld", (unsigned long)here, count,
-                 found ? (long long)tenant.offset : -1, (long long)slowly);
+      struct pen_interval interval = random_tenant(&seed, ops);
+      uint64_t slowly = find_slowly(list, count, intervals.bytes, &interval);
+      bool found = pen_interval_tree_fit(&intervals, &interval);
+      if (found != (slowly != UINT64_MAX) || (found && interval.offset != slowly))
+        fail_msg("seed %lu, interval %zu: %lld, not %lld", (unsigned long)here, count,
+                 found ? (long long)interval.offset : -1, (long long)slowly);
       if (!found || draw(&seed, 8) == 0)
-        tenant.offset = tenants.bytes; /* with luck a hole for later */
-      pen_interval_tree_add(&tenants, &tenant);
-      list[count++] = tenant;
+        interval.offset = intervals.bytes; /* with luck a hole for later */
+      pen_interval_tree_add(&intervals, &interval);
+      list[count++] = interval;
     }
-    pen_interval_tree_free(&tenants);
+    pen_interval_tree_free(&intervals);
   }
 }
 
@@ -83,18 +83,18 @@ static void gives_up_on_what_takes_too_long(void **state) {
   (void)state;
   enum { FEW = 1000, MANY = 5000, ROOM = 4 };
   for (size_t count = FEW; count <= MANY; count += MANY - FEW) {
-    struct pen_interval_tree tenants = {0};
+    struct pen_interval_tree intervals = {0};
     const struct pen_live_range never = {1, 0}, always = {0, UINT32_MAX};
     for (size_t i = 0; i < count; i++) {
-      struct pen_interval tenant = {
-          .offset = ROOM + i, .bytes = 1, .stay = {never, never, never, never}};
-      tenant.stay[i % 2] = always;
-      pen_interval_tree_add(&tenants, &tenant);
+      struct pen_interval interval = {
+          .offset = ROOM + i, .bytes = 1, .live = {never, never, never, never}};
+      interval.live[i % 2] = always;
+      pen_interval_tree_add(&intervals, &interval);
     }
-    struct pen_interval wanted = {.bytes = 1, .stay = {always, always, never, never}};
-    assert_int_equal(pen_interval_tree_fit(&tenants, &wanted), count == FEW);
+    struct pen_interval wanted = {.bytes = 1, .live = {always, always, never, never}};
+    assert_int_equal(pen_interval_tree_fit(&intervals, &wanted), count == FEW);
     assert_int_equal(wanted.offset, count == FEW ? ROOM - 1 : 0);
-    pen_interval_tree_free(&tenants);
+    pen_interval_tree_free(&intervals);
   }
 }
 
