@@ -1,15 +1,15 @@
-/* main.c: penstock-NAME: the plan that this binary was built from, and what there is to do with it.
- */
+/* main.c: penstock-NAME: runs a command on the plan that this binary was built from. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <unistd.h>
 
 #include "kernels/kernels.h"
 #include "runtime/base/check.h"
+#include "runtime/base/futex_counter.h"
+#include "runtime/commands/commands.h"
 #include "runtime/commands/info.h"
 #include "runtime/storage/initial_weights.h"
 #include "runtime/base/options.h"
-#include "runtime/rank/run.h"
 
 static int train(const struct pen_options *options, uint64_t zero_ns) {
   return pen_run_train(&pen_plan, options, zero_ns);
@@ -48,20 +48,20 @@ static int (*const commands[PEN_COMMANDS])(const struct pen_options *options, ui
     [PEN_COMMAND_GENERATE] = generate, [PEN_COMMAND_INIT] = init, [PEN_COMMAND_INFO] = info,
 };
 
-/* A standard stream that the caller closed stays one that cannot be used; else the next file opened
- * would be taken for it. */
-static void hold_standard_streams(void) {
+/* Replaces a standard stream that the caller closed with one that fails; otherwise the next file
+ * that is opened would get its descriptor. */
+static void fill_standard_streams(void) {
   for (int descriptor = STDIN_FILENO; descriptor <= STDERR_FILENO; descriptor++) {
     if (fcntl(descriptor, F_GETFD) < 0) {
       pen_check(open("/dev/null", descriptor == STDIN_FILENO ? O_WRONLY : O_RDONLY) == descriptor,
-                "cannot hold descriptor %d", descriptor);
+                "cannot open descriptor %d", descriptor);
     }
   }
 }
 
 int main(int argc, char **argv) {
   uint64_t zero_ns = pen_now_ns();
-  hold_standard_streams();
+  fill_standard_streams();
   char program[256];
   snprintf(program, sizeof program, "penstock-%s", pen_plan.name);
   struct pen_options options;

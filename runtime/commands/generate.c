@@ -18,6 +18,7 @@
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
 #include "runtime/base/key.h"
+#include "runtime/commands/sample.h"
 #include "runtime/device/stream_executor.h"
 #include "runtime/exec/op_hook.h"
 

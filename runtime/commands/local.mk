@@ -1,10 +1,17 @@
 # runtime/commands: train, eval, score, generate, info
 libruntime_a_SOURCES += \
+  %reldir%/commands.h \
+  %reldir%/files.c \
+  %reldir%/files.h \
+  %reldir%/forward.c \
   %reldir%/generate.c \
   %reldir%/generate.h \
   %reldir%/info.c \
   %reldir%/info.h \
   %reldir%/sample.c \
+  %reldir%/sample.h \
   %reldir%/score.c \
   %reldir%/score.h \
+  %reldir%/setup.c \
+  %reldir%/setup.h \
   %reldir%/train.c

@@ -1,7 +1,7 @@
-/* draw.c: draws a token from logits (see generate.h). */
-#include <math.h>
+/* sample.c: samples a token from logits (see sample.h). */
+#include "runtime/commands/sample.h"
 
-#include "runtime/commands/generate.h"
+#include <math.h>
 
 static uint64_t mix(uint64_t x) {
   x = (x ^ x >> 30) * 0xbf58476d1ce4e5b9u;
@@ -14,8 +14,8 @@ double pen_uniform(uint64_t key, uint64_t first, uint64_t second) {
   return (double)(mix(mix(key + (first + 1) * step) + (second + 1) * step) >> 11) * 0x1p-53;
 }
 
-/* The k-th greatest of x[count], k from 1, which leaves x in another order (Hoare 1961). */
-static double kth_greatest(double *x, size_t count, size_t k) {
+/* Returns the k-th largest of x[count], k from 1; reorders x (Hoare 1961). */
+static double kth_largest(double *x, size_t count, size_t k) {
   size_t low = 0, high = count - 1;
   while (low < high) {
     double pivot = x[low + (high - low) / 2];
@@ -47,7 +47,7 @@ static double kth_greatest(double *x, size_t count, size_t k) {
   return x[k - 1];
 }
 
-/* The least logit that may be drawn. */
+/* The smallest logit that may be sampled. */
 static double threshold(const float *logits, size_t count, uint64_t top_k, double *work) {
   if (top_k == 0 || top_k >= count) {
     return -(double)INFINITY;
@@ -55,7 +55,7 @@ static double threshold(const float *logits, size_t count, uint64_t top_k, doubl
   for (size_t i = 0; i < count; i++) {
     work[i] = (double)logits[i];
   }
-  return kth_greatest(work, count, (size_t)top_k);
+  return kth_largest(work, count, (size_t)top_k);
 }
 
 size_t pen_sample(const float *logits, size_t count, double temperature, uint64_t top_k,
@@ -80,5 +80,5 @@ size_t pen_sample(const float *logits, size_t count, double temperature, uint64_
       return i;
     }
   }
-  return likeliest; /* the last bits of the sum, or logits that are no numbers */
+  return likeliest; /* rounding of the sum, or NaN logits */
 }

@@ -1,20 +1,24 @@
-/* score.h: the command score: what the model gives each token of a file, in the order of the file.
+/* score.h: the command score: the log-probability of each token of a file, in the order of the
+ * file.
  *
- * Output is JSON lines, one a document:
+ * The output is JSON lines, one a document:
  * {"document":0,"first_token":0,"log_probabilities":[null,-3.1,...],"tokens":N,"scored":M,
  * "log_probability":S}. A document ends with its end-of-text token; without one (--end-of-text) the
- * file is one document. A packed file says itself where documents end, and they come in the order
- * in which penstock-tokens read them; a document that was cut is whole again, each piece scored in
- * its own window. There is an entry for each token: ln p(token | those before it in its window),
- * null where nothing foretells it: the first of the file, or of a packed document, and targets that
- * are ignored. `scored` counts those that are not null, and S is their sum. */
+ * file is one document. A packed file marks the ends of documents, and they are written in the
+ * order in which penstock-tokens read them; a document that was split is whole again, each piece
+ * scored in its own window. Each token has an entry: ln p(token | the tokens before it in its
+ * window), or null where nothing predicts it: the first of the file or of a packed document, and
+ * ignored targets. `scored` counts the entries that are not null, and S is their sum. */
 #ifndef PEN_SCORE_H
 #define PEN_SCORE_H
 
-#include "runtime/base/options.h"
+#include "runtime/exec/op_hook.h"
 #include "runtime/rank/run.h"
 
-/* The parent: opens --output; fails (73). */
+/* In the parent: opens --output; fails (73). */
 void pen_score_open(const struct pen_run *run);
+
+/* What the command does in each rank. */
+extern const struct pen_command_hooks pen_score_hooks;
 
 #endif

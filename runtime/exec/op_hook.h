@@ -39,6 +39,4 @@ struct pen_command_hooks {
   void (*left)(const struct pen_run *run, struct pen_vm *vm); /* after the last */
 };
 
-extern const struct pen_command_hooks pen_score_hooks, pen_generate_hooks;
-
 #endif

@@ -1,14 +1,8 @@
-/* run.h: one run of a profile over all ranks of this host, from the command to the exit status:
- *
- *   run.c     the command: reads and checks what the run needs, once, before any rank exists
- *   launch.c  makes the shared memory, starts a process for each rank, each on its core
- *   rank.c    the life of a rank: memory, kernels, weights, seal, steps, checkpoints
- *   fault.c   the parent meanwhile: signals, lost and stalled ranks, the exit status
- */
+/* run.h: what all ranks of a run know. A command fills it, supervise/ starts the ranks, and
+ * rank_main.c is what each does. */
 #ifndef PEN_RUN_H
 #define PEN_RUN_H
 
-#include <signal.h>
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/types.h>
@@ -21,7 +15,7 @@
 #include "runtime/plan/plan.h"
 #include "runtime/data/bucket.h"
 
-struct pen_command_hooks; /* tap.h */
+struct pen_command_hooks; /* op_hook.h */
 
 /* Evaluation between steps of training. */
 struct pen_run_evaluation {
@@ -55,27 +49,7 @@ struct pen_run {
   pid_t parent;
 };
 
-/* run.c: the commands that run steps. Return the exit status. */
-int pen_run_train(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
-int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
-int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
-                     uint64_t zero_ns);
-int pen_run_score(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns);
-
-/* launch.c: lets SIGCHLD, SIGTERM and SIGINT wait until the watch takes them; a closed pipe is an
- * error and no signal. */
-void pen_block_signals(void);
-sigset_t pen_blocked_signals(void);
-
-/* launch.c: starts the ranks, waits for their end, closes files and shared memory but for control,
- * which the caller reads and then closes. Returns the exit status. */
-int pen_launch(struct pen_run *run);
-
-/* rank.c: what a rank's process does; never returns. */
+/* rank_main.c: what a rank's process does; never returns. */
 _Noreturn void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t rank);
-
-/* fault.c: watches the ranks until all have left, and returns the run's exit status. SIGCHLD,
- * SIGTERM and SIGINT are blocked. */
-int pen_watchdog(struct pen_run *run, const pid_t *pids);
 
 #endif

@@ -9,7 +9,7 @@
 
 #include <cmocka.h>
 
-#include "runtime/commands/generate.h"
+#include "runtime/commands/sample.h"
 
 enum { COUNT = 100, DRAWS = 200000 };
 

@@ -1,0 +1,28 @@
+/* files.h: checks of the files that the options name. */
+#ifndef PEN_COMMAND_FILES_H
+#define PEN_COMMAND_FILES_H
+
+#include <limits.h>
+
+#include "runtime/base/options.h"
+#include "runtime/rank/run.h"
+
+/* Fails (64) if two options name the same file and one of them writes it. */
+void pen_check_files_differ(const struct pen_options *options);
+
+/* Fails (64) if an option writes a file of the folder that the run reads its weights from. */
+void pen_check_weights_not_written(const struct pen_run *run);
+
+/* Fails (64) if the plan's model reads tokens and --data is missing. */
+void pen_check_data_given(const struct pen_plan *plan, const struct pen_options *options,
+                          const char *command);
+
+/* The path of a token file, or null with a warning if the model makes its own inputs. Fails (66) on
+ * a file that cannot be read. */
+const char *pen_token_path(const struct pen_plan *plan, const char *option, const char *path);
+
+/* Copies `path`; if its folder is a symbolic link, with the folder that the link names now, since
+ * DIR/latest may change before a rank opens it. Fails (66). Returns 0. */
+int pen_resolve_path(const char *path, char resolved[PATH_MAX]);
+
+#endif

@@ -1,0 +1,202 @@
+/* forward.c: the commands eval, score and generate, which run steps without an optimizer. */
+#include <inttypes.h>
+#include <limits.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "runtime/base/check.h"
+#include "runtime/base/files.h"
+#include "runtime/commands/commands.h"
+#include "runtime/commands/files.h"
+#include "runtime/commands/generate.h"
+#include "runtime/commands/score.h"
+#include "runtime/commands/setup.h"
+#include "runtime/exec/op_hook.h"
+#include "runtime/observe/step_log.h"
+#include "runtime/storage/checkpoint_load.h"
+#include "runtime/storage/checkpoint_tensors.h"
+#include "runtime/storage/initial_weights.h"
+#include "runtime/storage/manifest.h"
+#include "runtime/supervise/supervise.h"
+
+/* Finds the weights: DIR itself if it holds them, else the checkpoint that DIR/latest names. With a
+ * manifest, their checksums are verified too. */
+static void find_weights(struct pen_run *run, const char *command,
+                         struct pen_checkpoint_info *found) {
+  const struct pen_options *options = run->options;
+  if ((options->checkpoint == NULL) == (options->init == NULL)) {
+    pen_fail(PEN_EXIT_USAGE, "%s needs weights: either --checkpoint DIR or --init PATH", command);
+  }
+  static char folder[PATH_MAX];
+  char file[PATH_MAX];
+  if (options->init != NULL) {
+    pen_checkpoint_share(pen_resolve_path, options->init, folder);
+    pen_weights_check(run->plan, folder);
+    run->weights_path = folder;
+  } else if (pen_path_join(file, options->checkpoint, "model.safetensors") == 0 &&
+             access(file, F_OK) == 0) {
+    pen_checkpoint_share(pen_resolve_path, options->checkpoint, folder);
+    pen_weights_check(run->plan, folder);
+    *(pen_manifest_find(folder, run->plan) == PEN_MANIFEST_OURS ? &run->checkpoint_path
+                                                                : &run->weights_path) = folder;
+  } else if (pen_checkpoint_find_weights(options->checkpoint, run->plan, found) == 0) {
+    run->checkpoint_path = found->path;
+  } else {
+    pen_fail(PEN_EXIT_NO_INPUT,
+             "--checkpoint %s: holds neither model.safetensors nor a checkpoint named latest",
+             options->checkpoint);
+  }
+  pen_check_weights_not_written(run);
+}
+
+static bool is_local(const struct pen_run *run, uint32_t rank) {
+  return rank - run->local.first < run->local.count;
+}
+
+/* Prints the result line. A loss that is a sum is given for one step, as training logs it. */
+static void print_result(const struct pen_run *run) {
+  const struct pen_control *control = run->shared.control;
+  uint64_t divisor = run->plan->loss_is_mean ? control->target_count : control->step_count;
+  if (divisor == 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: no target in the windows of the %" PRIu64
+             " steps that were made: they have no loss",
+             run->options->data, control->step_count);
+  }
+  double loss = control->loss_sum / (double)divisor;
+  char loss_text[32], perplexity_text[32];
+  pen_json_number(loss_text, sizeof loss_text, loss);
+  pen_json_number(perplexity_text, sizeof perplexity_text, exp(loss));
+  printf("{\"loss\":%s,\"perplexity\":%s,\"tokens\":%" PRIu64 "}\n", loss_text, perplexity_text,
+         control->target_count);
+}
+
+/* Runs the steps. The host of result_rank (PEN_NONE: no host) prints the result line. */
+static int run_forward(struct pen_run *run, uint32_t result_rank) {
+  pen_run_open_trace(run);
+  int status = pen_launch(run);
+  if (status == 0 && is_local(run, result_rank)) {
+    print_result(run);
+  }
+  if (status == 0 && result_rank != PEN_NONE && is_local(run, 0) &&
+      run->shared.control->step_count < run->steps) {
+    fprintf(stderr,
+            "%s: stopped by a signal after %" PRIu64 " of %" PRIu64
+            " steps: the rest was not read\n",
+            run->plan->name, run->shared.control->step_count, run->steps);
+  }
+  pen_shared_close(&run->shared);
+  return status;
+}
+
+static void check_language_model(const struct pen_plan *plan, const char *command) {
+  if (!plan->needs_tokens || !plan->loss_is_mean) {
+    pen_fail(PEN_EXIT_USAGE, "%s: this binary's model is not a language model: its loss is a sum",
+             command);
+  }
+}
+
+/* Fails (64) where one replica would do the work and its ranks share hosts with those of others, so
+ * that no command knows which ranks to start. */
+static void check_one_replica_or_host(const struct pen_plan *plan, const char *command) {
+  if (plan->host_count > 1 && plan->replica_count > 1) {
+    pen_fail(PEN_EXIT_USAGE,
+             "%s: the %" PRIu32 " replicas of this binary are on %" PRIu32
+             " hosts; build one with"
+             " data_parallel.replicas = 1, which takes the same weights",
+             command, plan->replica_count, plan->host_count);
+  }
+}
+
+/* The plan of one replica, which does the work of generate and score alone. Of sharded weights it
+ * keeps the bf16 copies only. Replicas that shard the weights that their programs read (UNSHARD)
+ * run together. */
+static struct pen_plan one_replica_of(const struct pen_plan *plan) {
+  struct pen_plan one = *plan;
+  if (plan->sharding == PEN_SHARD_WEIGHTS) {
+    return one;
+  }
+  struct pen_weight *weights = calloc(plan->weight_count + 1u, sizeof *weights);
+  pen_check(weights != NULL, "no memory for %u weights", plan->weight_count);
+  for (uint32_t i = 0; i < plan->weight_count; i++) {
+    weights[i] = plan->weights[i];
+    weights[i].value_offset = weights[i].value_sharded ? UINT64_MAX : weights[i].value_offset;
+  }
+  one.weights = weights;
+  one.replica_count = 1;
+  if (plan->replica_count > 1) {
+    one.ranks_per_host = one.rank_count; /* of one host, see check_one_replica_or_host() */
+  }
+  return one;
+}
+
+/* The rank that computes the log-probabilities. */
+static uint32_t scoring_rank(const struct pen_run *run) {
+  return pen_last_stage_rank(run->plan, run->profile);
+}
+
+int pen_run_eval(const struct pen_plan *plan, const struct pen_options *options, uint64_t zero_ns) {
+  pen_check_data_given(plan, options, "eval");
+  struct pen_run run = pen_run_of(plan, options, PEN_EVAL, "eval", zero_ns);
+  struct pen_checkpoint_info found;
+  find_weights(&run, "eval", &found);
+  pen_run_open_data(&run);
+  run.steps =
+      options->given.steps ? options->steps : pen_steps_of_file(plan, &run.buckets, &run.data);
+  return run_forward(&run, 0);
+}
+
+int pen_run_score(const struct pen_plan *plan, const struct pen_options *options,
+                  uint64_t zero_ns) {
+  check_one_replica_or_host(plan, "score");
+  check_language_model(plan, "score");
+  pen_check_data_given(plan, options, "score");
+  if (options->output == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "score needs --output FILE: where to write the scores");
+  }
+  struct pen_plan one = one_replica_of(plan);
+  plan = &one;
+  struct pen_run run = pen_run_of(plan, options, PEN_EVAL, "score", zero_ns);
+  struct pen_checkpoint_info found;
+  find_weights(&run, "score", &found);
+  run.buckets = (struct pen_buckets){.profile = {run.profile},
+                                     .count = 1}; /* its hooks are those of one profile */
+  pen_data_open_to_end(&run.data, plan, run.profile->sequence, options->data, options->seed);
+  if (run.data.packed.header != NULL && options->given.end_of_text) {
+    pen_fail(PEN_EXIT_USAGE,
+             "--end-of-text %" PRIu64 ": %s is packed, and says itself where documents end",
+             options->end_of_text, run.data.path);
+  }
+  uint64_t step_windows = pen_data_step_windows(plan, run.profile);
+  run.steps = (run.data.window_count + step_windows - 1) / step_windows;
+  run.hooks = &pen_score_hooks;
+  if (is_local(&run, scoring_rank(&run))) {
+    pen_score_open(&run);
+  }
+  return run_forward(&run, scoring_rank(&run));
+}
+
+int pen_run_generate(const struct pen_plan *plan, const struct pen_options *options,
+                     uint64_t zero_ns) {
+  check_one_replica_or_host(plan, "generate");
+  check_language_model(plan, "generate");
+  if (options->prompt == NULL) {
+    pen_fail(PEN_EXIT_USAGE, "generate needs --prompt TEXT: the text to continue");
+  }
+  struct pen_options quiet = *options;
+  quiet.quiet = true;
+  struct pen_plan one = one_replica_of(plan);
+  plan = &one;
+  struct pen_run run = pen_run_of(plan, &quiet, PEN_GENERATE, "generate", zero_ns);
+  struct pen_checkpoint_info found;
+  find_weights(&run, "generate", &found);
+  pen_data_open(&run.data, plan, run.profile->sequence, NULL, options->seed);
+  run.data.window_count = 1; /* hooks read the samples instead */
+  run.hooks = &pen_generate_hooks;
+  pen_generate_open(plan, &quiet);
+  run.steps =
+      options->tokens * options->samples; /* at most; pen_generate_open() has checked the product */
+  return run_forward(&run, PEN_NONE);
+}

@@ -1,0 +1,90 @@
+/* setup.c: what train, eval, score and generate have in common (see setup.h). */
+#include "runtime/commands/setup.h"
+
+#include <inttypes.h>
+
+#include "runtime/base/check.h"
+#include "runtime/commands/files.h"
+#include "runtime/observe/trace.h"
+
+/* The buckets that steps of this kind may run. */
+static struct pen_buckets buckets_of(const struct pen_plan *plan, enum pen_profile_kind kind,
+                                     const struct pen_options *options, const char *command) {
+  struct pen_buckets buckets = pen_buckets_of(plan, kind);
+  if (buckets.count == 0) {
+    pen_fail(
+        PEN_EXIT_USAGE,
+        "%s: this binary has no plan for it: its schedule is %s; build one whose schedule trains",
+        command, plan->schedule);
+  }
+  if (options->given.shape) {
+    pen_buckets_force(&buckets, options->shape);
+  }
+  pen_check_files_differ(options);
+  const char *traced = options->trace != NULL     ? "--trace"
+                       : options->measure != NULL ? "--measure"
+                                                  : NULL;
+  if (plan->host_count > 1 && traced != NULL) {
+    pen_fail(PEN_EXIT_USAGE, "%s follows the ranks of one host, and this binary's are on %" PRIu32,
+             traced, plan->host_count);
+  }
+  if (buckets.count > 1 && traced != NULL) {
+    pen_fail(PEN_EXIT_USAGE,
+             "%s follows one shape, and this binary has %" PRIu32 ": choose one by --shape", traced,
+             buckets.count);
+  }
+  return buckets;
+}
+
+const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets) {
+  return buckets->profile[buckets->count - 1];
+}
+
+void pen_run_open_data(struct pen_run *run) {
+  const char *path = pen_token_path(run->plan, "--data", run->options->data);
+  pen_data_open(&run->data, run->plan, run->profile->sequence, path, run->options->seed);
+}
+
+void pen_run_open_trace(struct pen_run *run) {
+  run->trace_descriptor = -1;
+  if (run->options->trace != NULL) {
+    run->trace_descriptor = pen_trace_create(run->options->trace, run->plan, run->zero_ns);
+  }
+}
+
+uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets *buckets,
+                           const struct pen_data *data) {
+  uint64_t steps = 0, cursor = 0;
+  if (data->tokens == NULL) {
+    return 1;
+  }
+  for (;; steps++) {
+    uint32_t shape = pen_bucket_of_step(buckets, plan, data, cursor);
+    cursor += pen_data_step_windows(plan, buckets->profile[shape]);
+    if (cursor > data->window_count) {
+      break;
+    }
+  }
+  if (steps == 0) {
+    pen_fail(PEN_EXIT_DATA,
+             "%s: %" PRIu64 " windows of sequence %" PRIu64 ": a step reads %" PRIu64, data->path,
+             data->window_count, data->sequence, cursor);
+  }
+  return steps;
+}
+
+struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options *options,
+                          enum pen_profile_kind kind, const char *command, uint64_t zero_ns) {
+  struct pen_buckets buckets = buckets_of(plan, kind, options, command);
+  struct pen_local_ranks local = pen_local_ranks_of(plan, options);
+  return (struct pen_run){
+      .plan = plan,
+      .buckets = buckets,
+      .profile = pen_longest_profile(&buckets),
+      .options = options,
+      .local = local,
+      .log_descriptor = -1,
+      .announces = !options->quiet,
+      .zero_ns = zero_ns,
+  };
+}

@@ -1,0 +1,28 @@
+/* setup.h: what train, eval, score and generate have in common before the ranks start. */
+#ifndef PEN_SETUP_H
+#define PEN_SETUP_H
+
+#include <stdint.h>
+
+#include "runtime/rank/run.h"
+
+/* A run of profiles of that kind, as the plan and the options describe it, with its files checked.
+ * Fails (64). */
+struct pen_run pen_run_of(const struct pen_plan *plan, const struct pen_options *options,
+                          enum pen_profile_kind kind, const char *command, uint64_t zero_ns);
+
+/* The profile of the longest sequence. */
+const struct pen_profile *pen_longest_profile(const struct pen_buckets *buckets);
+
+/* Opens --data. */
+void pen_run_open_data(struct pen_run *run);
+
+/* Creates the file of --trace; without the option, sets its descriptor to -1. */
+void pen_run_open_trace(struct pen_run *run);
+
+/* The steps that read each full step of a token file once; 1 if the model makes its own inputs.
+ * Fails (65) on a file that is shorter than a step. */
+uint64_t pen_steps_of_file(const struct pen_plan *plan, const struct pen_buckets *buckets,
+                           const struct pen_data *data);
+
+#endif

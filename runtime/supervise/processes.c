@@ -1,0 +1,60 @@
+/* processes.c: which ranks' processes have exited, and how (see internal.h). */
+#include <stdio.h>
+#include <sys/wait.h>
+
+#include "runtime/supervise/internal.h"
+
+bool pen_watchdog_is_local(const struct pen_watchdog *watchdog, uint32_t rank) {
+  return rank - watchdog->run->local.first < watchdog->run->local.count;
+}
+
+void pen_watchdog_set_lost(struct pen_watchdog *watchdog, uint32_t rank, const char *cause) {
+  if (watchdog->lost == PEN_NONE) {
+    watchdog->lost = rank;
+    snprintf(watchdog->cause, sizeof watchdog->cause, "%s", cause);
+  }
+}
+
+/* Whether a rank may exit with this status: 0 after its last step or an abort, else the run's
+ * status. A library may call exit(0) too. */
+static bool is_expected_exit(const struct pen_watchdog *watchdog, uint32_t rank, uint32_t status) {
+  const struct pen_shared *shared = &watchdog->run->shared;
+  const uint32_t abort_status = atomic_load(&shared->control->abort_status);
+  return status == 0 ? abort_status != 0 || atomic_load(&shared->ranks[rank].phase) == PEN_PHASE_END
+                     : status == abort_status;
+}
+
+/* A process that exited with an error of its own has printed it and recorded its status. */
+static void record_exit(struct pen_watchdog *watchdog, uint32_t rank, int status) {
+  char cause[64];
+  watchdog->ranks[rank].exited = true;
+  watchdog->exited_count++;
+  atomic_store(&watchdog->run->shared.ranks[rank].waits_for, 0);
+  if (WIFSIGNALED(status)) {
+    snprintf(cause, sizeof cause, "signal %d", WTERMSIG(status));
+    pen_watchdog_set_lost(watchdog, rank, cause);
+  } else if (!is_expected_exit(watchdog, rank, (uint32_t)WEXITSTATUS(status))) {
+    snprintf(cause, sizeof cause, "exit %d", WEXITSTATUS(status));
+    pen_watchdog_set_lost(watchdog, rank, cause);
+  }
+}
+
+void pen_watchdog_reap(struct pen_watchdog *watchdog) {
+  int status;
+  pid_t pid;
+  while ((pid = waitpid(-1, &status, WNOHANG | WUNTRACED | WCONTINUED)) > 0) {
+    uint32_t r = 0;
+    while (r < watchdog->rank_count && watchdog->ranks[r].pid != pid) {
+      r++;
+    }
+    if (r == watchdog->rank_count) {
+      continue; /* a child that this process had before it executed penstock */
+    }
+    if (WIFSTOPPED(status) || WIFCONTINUED(status)) {
+      watchdog->ranks[r].stopped = WIFSTOPPED(status);
+      watchdog->ranks[r].stopped_ns = 0;
+    } else {
+      record_exit(watchdog, r, status);
+    }
+  }
+}

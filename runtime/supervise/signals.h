@@ -1,0 +1,14 @@
+/* signals.h: the signals that the parent of a run waits for. */
+#ifndef PEN_SIGNALS_H
+#define PEN_SIGNALS_H
+
+#include <signal.h>
+
+/* SIGCHLD, SIGTERM and SIGINT. */
+sigset_t pen_blocked_signals(void);
+
+/* Blocks them, so that they remain pending until the watchdog waits for them, and ignores SIGPIPE:
+ * to write to a closed pipe is an error. Ranks inherit this. */
+void pen_block_signals(void);
+
+#endif

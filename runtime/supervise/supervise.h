@@ -1,0 +1,21 @@
+/* supervise.h: the parent process of a run.
+ *
+ * Goes in: a struct pen_run that a command has filled (rank/run.h). Comes out: the exit status.
+ *
+ *     launch.c     makes the shared memory, starts one process a rank, on the CPU each on its own
+ *                  cores, and connects to the commands on other hosts
+ *     watchdog.c   the loop of the parent while the ranks run: signals, failures, the end
+ *     processes.c  which processes have exited or are stopped
+ *     stall.c      which rank makes no progress, from the ranks' state in shared memory
+ *     dashboard.c  train --watch
+ */
+#ifndef PEN_SUPERVISE_H
+#define PEN_SUPERVISE_H
+
+#include "runtime/rank/run.h"
+
+/* Starts the ranks and waits until all have exited. Closes the files; the shared memory remains,
+ * which the caller reads and closes. Returns the run's exit status. */
+int pen_launch(struct pen_run *run);
+
+#endif
