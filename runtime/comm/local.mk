@@ -10,13 +10,38 @@ libruntime_a_SOURCES += \
   %reldir%/control_sync.h \
   %reldir%/control_tcp.c \
   %reldir%/control_tcp.h \
+  %reldir%/endpoint.c \
+  %reldir%/endpoint.h \
   %reldir%/failure_text.c \
   %reldir%/failure_text.h \
+  %reldir%/ipc.c \
+  %reldir%/ipc.h \
   %reldir%/local_ranks.c \
   %reldir%/local_ranks.h \
+  %reldir%/nccl.c \
+  %reldir%/nccl.h \
+  %reldir%/nccl_connect.c \
+  %reldir%/nccl_connect.h \
+  %reldir%/nccl_rounds.c \
+  %reldir%/nccl_rounds.h \
   %reldir%/shared_control.c \
   %reldir%/shared_control.h \
   %reldir%/shm.c \
+  %reldir%/shm.h \
   %reldir%/step_stats.c \
   %reldir%/step_stats.h \
-  %reldir%/transport.h
+  %reldir%/transport.c \
+  %reldir%/transport.h \
+  %reldir%/transport_base.c \
+  %reldir%/transport_base.h
+
+# NVIDIA's NCCL behind nccl_api.h: with --with-cuda part of a plain make, else compiled by make check where NCCL is installed.
+if NCCL
+libnccl_calls_a_SOURCES = %reldir%/nccl_api.c %reldir%/nccl_api.h
+libnccl_calls_a_CFLAGS = $(AM_CFLAGS) $(NCCL_CPPFLAGS) $(CUDA_CPPFLAGS)
+if CUDA_WANTED
+noinst_LIBRARIES += libnccl_calls.a
+else
+check_LIBRARIES += libnccl_calls.a
+endif
+endif

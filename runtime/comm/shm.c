@@ -1,217 +1,165 @@
-/* shm.c: the transport of ranks on one host: a send is a copy into the receiver's memory and a
- * counter raised.
+/* shm.c: the transport of ranks on the CPUs of one host: a send copies into the receiver's memory
+ * and raises a counter.
  *
- * A channel has two counters. `arrivals` is raised by its sender: the n-th message of step k has
- * come when the count is k*message_count + n + 1. `credits` is raised by its receiver, likewise.
- * Messages leave in their sequence, so that the counters need no names; the asserts below check
- * that the plan keeps to it. Nothing here knows whether the ends are processes. */
-#include "runtime/comm/transport.h"
+ * A channel has two counters. `arrivals` is raised by its sender: the n-th message of the profile's
+ * step k has come when the count is k*message_count + n + 1. `credits` is raised by its receiver,
+ * likewise. Messages are sent in their sequence, so that the counters need no names; the assertion
+ * below checks that the plan keeps to it. Nothing here depends on whether ranks are processes. */
+#include "runtime/comm/shm.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #include "runtime/base/check.h"
+#include "runtime/comm/transport_base.h"
 
-static const struct pen_channel *channel_of(const struct pen_transport *end,
-                                            const struct pen_message *message) {
-  return &end->profile->channels[message->channel];
+struct shm_transport {
+  struct pen_transport base;
+  struct pen_shared shared; /* as the profile sees it: its own channels */
+  uint64_t run_step;        /* the step of the run that runs, from 0 */
+  uint32_t ended_before;    /* collectives that this rank had ended when the step began */
+};
+
+static struct shm_transport *shm_of(struct pen_transport *transport) {
+  return (struct shm_transport *)transport;
 }
 
-/* Flags and windows of this replica's ranks. */
-static struct pen_futex_counter *arrivals_of(const struct pen_transport *end,
+static const struct pen_channel *channel_of(const struct pen_transport *transport,
+                                            const struct pen_message *message) {
+  pen_assert(message->channel < transport->profile->channel_count);
+  return &transport->profile->channels[message->channel];
+}
+
+static struct pen_futex_counter *arrivals_of(const struct pen_transport *transport,
                                              const struct pen_message *message) {
-  return &end->shared->arrivals[end->replica * end->shared->channel_stride + message->channel];
+  const struct pen_shared *shared = transport->shared;
+  return &shared->arrivals[transport->replica * shared->channel_stride + message->channel];
 }
 
-static struct pen_futex_counter *credits_of(const struct pen_transport *end,
+static struct pen_futex_counter *credits_of(const struct pen_transport *transport,
                                             const struct pen_message *message) {
-  return &end->shared->credits[end->replica * end->shared->channel_stride + message->channel];
+  const struct pen_shared *shared = transport->shared;
+  return &shared->credits[transport->replica * shared->channel_stride + message->channel];
 }
 
-static uint32_t global_of(const struct pen_transport *end, uint32_t rank) {
-  return end->replica * end->plan->rank_count + rank;
+/* The receive region of a process. */
+static unsigned char *region_of(const struct pen_transport *transport, uint32_t global) {
+  return transport->shared->memory + transport->shared->receive_region_offset[global];
 }
 
-/* Waits for a flag that the rank with global rank `peer` raises; meanwhile says so, for whoever
- * asks why nothing moves. */
-static bool await(struct pen_transport *end, struct pen_futex_counter *flag, uint32_t needed,
-                  uint32_t peer) {
-  if (__builtin_expect(pen_futex_counter_reached(flag, needed), 1)) {
-    return true;
-  }
-  const struct pen_control *control = end->shared->control;
-  atomic_store_explicit(&end->self->awaited_counter, pen_awaited_counter(end->shared, flag, needed),
-                        memory_order_relaxed);
-  atomic_store_explicit(&end->self->waits_for, peer + 1, memory_order_relaxed);
-  bool reached = pen_futex_counter_wait(flag, needed, &control->abort_status, control->spin_ns);
-  atomic_store_explicit(&end->self->waits_for, 0, memory_order_relaxed);
-  atomic_store_explicit(&end->self->awaited_counter, 0, memory_order_relaxed);
-  return reached;
+static void shm_begin_step(struct pen_transport *transport, uint64_t run_step) {
+  shm_of(transport)->run_step = run_step;
+  shm_of(transport)->ended_before =
+      atomic_load_explicit(&transport->endpoint->self->exchanged.count, memory_order_relaxed);
 }
 
-static bool shm_send(struct pen_transport *end, const struct pen_message *message, uint64_t step) {
-  const struct pen_channel *channel = channel_of(end, message);
-  const struct pen_shared *shared = end->shared;
+static void shm_end_step(struct pen_transport *transport) { transport->profile_step++; }
+
+static bool shm_send(struct pen_transport *transport, uint32_t index) {
+  const struct pen_message *message = pen_transport_message(transport, index);
+  const struct pen_channel *channel = channel_of(transport, message);
+  const uint64_t step = transport->profile_step;
+  const uint32_t to = pen_transport_global(transport, channel->to_rank);
   if (message->credit != PEN_NONE) {
-    uint32_t needed = (uint32_t)(step * channel->credit_count + message->credit + 1);
-    if (!await(end, credits_of(end, message), needed, global_of(end, channel->to_rank))) {
+    const uint32_t needed = (uint32_t)(step * channel->credit_count + message->credit + 1);
+    if (!pen_endpoint_wait(transport->endpoint, credits_of(transport, message), needed, to)) {
       return false;
     }
   }
-  struct pen_futex_counter *arrivals = arrivals_of(end, message);
+  struct pen_futex_counter *arrivals = arrivals_of(transport, message);
   pen_assert(atomic_load_explicit(&arrivals->count, memory_order_relaxed) ==
              (uint32_t)(step * channel->message_count + message->sequence));
-  unsigned char *window =
-      shared->memory + shared->receive_region_offset[global_of(end, channel->to_rank)];
-  memcpy(window + message->target_offset, end->arena + message->source_offset, message->bytes);
+  memcpy(region_of(transport, to) + message->target_offset,
+         transport->arena + message->source_offset, message->bytes);
   pen_futex_counter_increment(arrivals);
   return true;
 }
 
-static void shm_credit(struct pen_transport *end, const struct pen_message *message) {
+static bool shm_receive(struct pen_transport *transport, uint32_t index, const uint32_t *sends,
+                        uint32_t send_count) {
+  (void)sends, (void)send_count; /* sends are done */
+  const struct pen_message *message = pen_transport_message(transport, index);
   if (message->credit != PEN_NONE) {
-    pen_futex_counter_increment(credits_of(end, message));
-  }
-}
-
-static bool shm_wait(struct pen_transport *end, const struct pen_message *message, uint64_t step) {
-  const struct pen_channel *channel = channel_of(end, message);
-  uint32_t needed = (uint32_t)(step * channel->message_count + message->sequence + 1);
-  return await(end, arrivals_of(end, message), needed, global_of(end, channel->from_rank));
-}
-
-static double *shm_board(struct pen_transport *end, uint64_t step) {
-  return end->shared->step_stats + step % PEN_STEP_STATS_DEPTH * end->shared->step_stats_count;
-}
-
-static void shm_publish(struct pen_transport *end, uint64_t step) {
-  pen_assert(atomic_load_explicit(&end->self->published.count, memory_order_relaxed) ==
-             (uint32_t)step);
-  pen_futex_counter_increment(&end->self->published);
-}
-
-static bool shm_gather(struct pen_transport *end, uint64_t step) {
-  for (uint32_t r = 0; r < end->shared->process_count; r++) {
-    if (!await(end, &end->shared->ranks[r].published, (uint32_t)(step + 1), r)) {
-      return false;
-    }
+    pen_futex_counter_increment(credits_of(transport, message));
   }
   return true;
 }
 
-static bool shm_gathered(struct pen_transport *end, uint64_t step) {
-  bool all = true;
-  for (uint32_t r = 0; r < end->shared->process_count && all; r++) {
-    all = pen_futex_counter_reached(&end->shared->ranks[r].published, (uint32_t)(step + 1));
-  }
-  return all;
+static bool shm_wait(struct pen_transport *transport, uint32_t index) {
+  const struct pen_message *message = pen_transport_message(transport, index);
+  const struct pen_channel *channel = channel_of(transport, message);
+  const uint32_t needed =
+      (uint32_t)(transport->profile_step * channel->message_count + message->sequence + 1);
+  return pen_endpoint_wait(transport->endpoint, arrivals_of(transport, message), needed,
+                           pen_transport_global(transport, channel->from_rank));
 }
 
-static void shm_logged(struct pen_transport *end) {
-  pen_futex_counter_increment(&end->shared->control->logged);
-}
-
-static bool shm_board_free(struct pen_transport *end, uint64_t step) {
-  return step < PEN_STEP_STATS_DEPTH ||
-         await(end, &end->shared->control->logged, (uint32_t)(step - PEN_STEP_STATS_DEPTH + 1), 0);
-}
-
-static bool shm_begun(struct pen_transport *end, uint64_t step) {
-  struct pen_futex_counter *begun = &end->shared->control->begun;
-  if (end->global != 0) {
-    return await(end, begun, (uint32_t)(step + 1), 0);
-  }
-  pen_futex_counter_increment(begun);
+static bool shm_publish(struct pen_transport *transport) {
+  pen_endpoint_publish(transport->endpoint, shm_of(transport)->run_step);
   return true;
 }
 
-/* Every replica runs the same rows in each step, so that counts are alike where a step begins. They
- * wrap around like the flag's. */
-static bool shm_peers_reached(struct pen_transport *end, uint32_t count) {
-  uint32_t needed = end->exchanged_before + count;
-  for (uint32_t d = 0; d < end->plan->replica_count; d++) {
-    uint32_t peer = d * end->plan->rank_count + end->rank;
-    if (d != end->replica && !await(end, &end->shared->ranks[peer].exchanged, needed, peer)) {
-      return false;
-    }
+static bool shm_gather(struct pen_transport *transport) {
+  return pen_endpoint_gather(transport->endpoint, shm_of(transport)->run_step);
+}
+
+/* ---- collectives between replicas ---- */
+
+/* Every replica runs the same actions in each step, so that counts are equal where a step begins.
+ * They wrap around like the counter. */
+static bool shm_wait_peers(struct pen_transport *transport, uint32_t count) {
+  const uint32_t needed = shm_of(transport)->ended_before + count;
+  bool going = true;
+  for (uint32_t d = 0; d < transport->plan->replica_count && going; d++) {
+    const uint32_t peer = d * transport->plan->rank_count + transport->rank;
+    going = d == transport->replica ||
+            pen_endpoint_wait(transport->endpoint, &transport->shared->ranks[peer].exchanged,
+                              needed, peer);
   }
-  return true;
+  return going;
 }
 
-static void shm_exchanged(struct pen_transport *end) {
-  pen_futex_counter_increment(&end->self->exchanged);
+static void shm_signal_peers(struct pen_transport *transport) {
+  pen_futex_counter_increment(&transport->endpoint->self->exchanged);
 }
 
-static unsigned char *shm_peer_arena(struct pen_transport *end, uint32_t replica) {
-  const struct pen_shared *shared = end->shared;
-  return replica == end->replica
-             ? end->arena
-             : shared->memory +
-                   shared->receive_region_offset[replica * end->plan->rank_count + end->rank];
+static const unsigned char *shm_peer_arena(struct pen_transport *transport, uint32_t replica) {
+  return region_of(transport, replica * transport->plan->rank_count + transport->rank);
 }
 
-/* Every rank raises its own flag and waits for all: the n-th barrier is passed when all flags stand
- * at n. */
-static bool shm_barrier(struct pen_transport *end) {
-  pen_futex_counter_increment(&end->self->arrived);
-  uint32_t needed = atomic_load_explicit(&end->self->arrived.count, memory_order_relaxed);
-  for (uint32_t r = 0; r < end->shared->process_count; r++) {
-    if (!await(end, &end->shared->ranks[r].arrived, needed, r)) {
-      return false;
-    }
-  }
-  return true;
+/* Each side copies what it receives. */
+static void shm_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
+  memcpy(sendrecv->to, shm_peer_arena(transport, sendrecv->replica) + sendrecv->receive_offset,
+         sendrecv->receive_bytes);
 }
 
-static void shm_close(struct pen_transport *end) { free(end); }
-
-static const struct pen_transport_kind shm = {
+static const struct pen_transport_ops shm_ops = {
     .name = "shm",
+    .export_handles = pen_transport_no_call,
+    .connect = pen_transport_no_call,
+    .begin_step = shm_begin_step,
     .send = shm_send,
-    .credit = shm_credit,
+    .receive = shm_receive,
     .wait = shm_wait,
-    .board = shm_board,
     .publish = shm_publish,
     .gather = shm_gather,
-    .gathered = shm_gathered,
-    .logged = shm_logged,
-    .board_free = shm_board_free,
-    .begun = shm_begun,
-    .peers_reached = shm_peers_reached,
-    .exchanged = shm_exchanged,
+    .end_step = shm_end_step,
+    .wait_peers = shm_wait_peers,
+    .signal_peers = shm_signal_peers,
     .peer_arena = shm_peer_arena,
-    .barrier = shm_barrier,
-    .close = shm_close,
+    .group_begin = pen_transport_no_call,
+    .sendrecv = shm_sendrecv,
+    .group_end = pen_transport_no_call,
+    .abort = pen_transport_no_call,
 };
 
-struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen_profile *profile,
-                                   const struct pen_shared *shared, uint32_t global,
-                                   unsigned char *arena) {
-  struct pen_transport *end = malloc(sizeof *end);
-  pen_check(end != NULL, "no memory for a transport");
-  *end = (struct pen_transport){
-      .kind = &shm,
-      .plan = plan,
-      .profile = profile,
-      .own_shared = pen_shared_of(shared, plan, profile),
-      .self = &shared->ranks[global],
-      .arena = arena,
-      .rank = global % plan->rank_count,
-      .replica = global / plan->rank_count,
-      .global = global,
-  };
-  end->shared = &end->own_shared;
-  return end;
-}
-
-uint32_t pen_transport_agree(struct pen_transport *end, bool *aborted) {
-  memcpy(end->self->digest, end->plan->digest, PEN_DIGEST_BYTES);
-  *aborted = !end->kind->barrier(end);
-  uint32_t other = PEN_NONE;
-  for (uint32_t r = end->shared->process_count; r-- > 0 && !*aborted;) {
-    if (memcmp(end->shared->ranks[r].digest, end->plan->digest, PEN_DIGEST_BYTES) != 0) {
-      other = r;
-    }
-  }
-  return other;
+struct pen_transport *pen_shm_open(const struct pen_transport_config *config) {
+  struct shm_transport *made = malloc(sizeof *made);
+  pen_check(made != NULL, "no memory for a transport");
+  *made = (struct shm_transport){
+      .shared = pen_shared_of(config->endpoint->shared, config->endpoint->plan, config->profile)};
+  pen_transport_fill(&made->base, config);
+  made->base.ops = &shm_ops;
+  made->base.shared = &made->shared;
+  return &made->base;
 }

@@ -1,80 +1,140 @@
-/* transport.h: how a rank reaches the others. One kind for each way there is (shm.c now; ipc, nccl,
- * mpi are to come), one end for each rank. Steps are counted from 0 in the run. A call that may
- * block returns false when the run was aborted meanwhile: the rank then leaves. After open nothing
- * here allocates. */
+/* transport.h: how the actions of a plan reach other ranks: one interface, which shm.c, ipc.c and
+ * nccl.c implement. A rank has one transport for each profile that it runs.
+ *
+ * Every call is ordered on the rank's compute stream (kernels/device.h). Over shm, whose device is
+ * the CPU, a call is complete when it returns: it may block, and returns false when the run was
+ * aborted meanwhile. Over ipc and nccl a call is enqueued, does not block, and returns true; what
+ * it enqueues is the same in every step, so that a step can be captured as a graph. After connect()
+ * nothing allocates.
+ *
+ * An enqueued message is sent on a stream of the transport's own, so that the rank goes on
+ * computing; before an action overwrites the source of a message, the executor calls wait_sent()
+ * (runtime/exec/send_hazards.h). */
 #ifndef PEN_TRANSPORT_H
 #define PEN_TRANSPORT_H
 
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdint.h>
 
-#include "runtime/comm/shared_control.h"
+#include "kernels/device.h"
+#include "runtime/comm/endpoint.h"
 #include "runtime/plan/plan.h"
 
 struct pen_transport;
 
-struct pen_transport_kind {
+/* What a rank exchanges with a peer in another replica; bytes may be 0. */
+struct pen_sendrecv {
+  uint32_t replica;                       /* the peer's */
+  uint64_t receive_offset, receive_bytes; /* in the peer's arena */
+  unsigned char *to;                      /* where they come */
+  uint64_t send_offset, send_bytes;       /* in the own arena */
+};
+
+struct pen_transport_ops {
   const char *name; /* as the topology's cluster.transport */
 
-  /* Rows SEND_F, SEND_B: blocks until the message's home is free, puts it there, tells the
-   * receiver. */
-  bool (*send)(struct pen_transport *end, const struct pen_message *message, uint64_t step);
-  /* Rows RECV_F, RECV_B: the message's home is free from here on; tells the sender if it wants to
-   * know. */
-  void (*credit)(struct pen_transport *end, const struct pen_message *message);
-  /* Rows WAIT_F, WAIT_B: blocks until the message stands in its home. */
-  bool (*wait)(struct pen_transport *end, const struct pen_message *message, uint64_t step);
+  /* ---- before the seal ---- */
+  /* Publishes how other ranks reach this one; after a barrier, reaches them. They fail with what
+   * the device or the library says. Of a rank's first transport both are called, of the others only
+   * connect(), which takes over the first one's connections. */
+  void (*export_handles)(struct pen_transport *transport);
+  void (*connect)(struct pen_transport *transport);
 
-  /* The board of a step: own entries may be written until publish(), others' be read after
-   * gather(). Entries: see plan.h. */
-  double *(*board)(struct pen_transport *end, uint64_t step);
-  void (*publish)(struct pen_transport *end, uint64_t step);
-  bool (*gather)(struct pen_transport *end, uint64_t step);
-  bool (*gathered)(struct pen_transport *end, uint64_t step); /* would gather() return at once? */
-  /* The rank that logs says that it has read a step's board; the others wait before they write over
-   * it. */
-  void (*logged)(struct pen_transport *end);
-  bool (*board_free)(struct pen_transport *end, uint64_t step);
+  /* ---- actions; a message is an index into the profile's ---- */
+  /* Before a step's first action, by its number in the run; null where calls are enqueued. */
+  void (*begin_step)(struct pen_transport *transport, uint64_t run_step);
+  /* SEND_*: waits until the message's target is free, copies it there, signals the receiver. */
+  bool (*send)(struct pen_transport *transport, uint32_t message);
+  /* RECV_*: the message's target is free once the sends listed, which read from there, are done. */
+  bool (*receive)(struct pen_transport *transport, uint32_t message, const uint32_t *sends,
+                  uint32_t send_count);
+  /* WAIT_*: what follows waits for the message. */
+  bool (*wait)(struct pen_transport *transport, uint32_t message);
+  /* What follows may overwrite the message's source. */
+  void (*wait_sent)(struct pen_transport *transport, uint32_t message);
+  /* PUBLISH: sends the own entries of the step's statistics to the ranks that read them. WAIT_NORM:
+   * what follows waits for those of all ranks. */
+  bool (*publish)(struct pen_transport *transport);
+  bool (*gather)(struct pen_transport *transport);
+  /* After a step's last action: what follows waits for all that the transport does on streams of
+   * its own. */
+  void (*end_step)(struct pen_transport *transport);
 
-  /* The first rank of each replica, before it sends anything of a step: that of replica 0 says that
-   * it begins the step, and so has decided whether it is the last; the others wait for it. */
-  bool (*begun)(struct pen_transport *end, uint64_t step);
+  /* ---- collectives between replicas ---- */
+  /* What follows waits until every peer has ended `count` collectives of this step. */
+  bool (*wait_peers)(struct pen_transport *transport, uint32_t count);
+  void (*signal_peers)(struct pen_transport *transport); /* this rank has ended one more */
+  /* The arena of the peer in another replica, of which the first shared_bytes can be read in a
+   * collective; null: only sendrecv() reaches it. */
+  const unsigned char *(*peer_arena)(struct pen_transport *transport, uint32_t replica);
+  /* Between group_begin() and group_end() all are started together; no bytes are received where
+   * others are received or sent. All peers' actions ask for the same, each from its side. */
+  void (*group_begin)(struct pen_transport *transport);
+  void (*sendrecv)(struct pen_transport *transport, const struct pen_sendrecv *sendrecv);
+  void (*group_end)(struct pen_transport *transport);
 
-  /* Between peers (plan.h, "Replicas"). Blocks until each has ended `count` rows of the exchange in
-   * this step. */
-  bool (*peers_reached)(struct pen_transport *end, uint32_t count);
-  void (*exchanged)(struct pen_transport *end); /* this rank has ended one */
-  /* The arena of the peer in a replica, of which the first shared_bytes are readable; one's own for
-   * the own replica. */
-  unsigned char *(*peer_arena)(struct pen_transport *end, uint32_t replica);
+  /* ---- for asynchronous devices ---- */
+  /* The one stream on which what an action sends is sent, in the order of actions; null: the action
+   * sends nothing, or not in order. */
+  void *(*send_stream)(const struct pen_transport *transport, const struct pen_action *action);
+  /* Why a step cannot be captured, or null. After a capture: the error of the transport's calls in
+   * it, which is cleared, or null. Then whether all ranks launch a graph, where all must do the
+   * same; blocks until all have called it. */
+  const char *(*cannot_capture)(struct pen_transport *transport);
+  const char *(*clear_error)(struct pen_transport *transport);
+  bool (*all_captured)(struct pen_transport *transport, bool captured);
+  /* The asynchronous error, or null; polled while the host waits for a step. *peer: the rank that
+   * it is about, maybe the own. */
+  const char *(*error)(struct pen_transport *transport, uint32_t *peer);
+  /* The rank leaves before the end: releases what would wait for others. */
+  void (*abort)(struct pen_transport *transport);
+};
 
-  /* Blocks until every rank has come here. Between steps only. */
-  bool (*barrier)(struct pen_transport *end);
-  void (*close)(struct pen_transport *end);
+/* Which actions of the profile send, receive and gather: for enqueued transports. */
+struct pen_transport_actions {
+  bool *gathers; /* [rank_count]: which ranks have an action WAIT_NORM */
+  bool all_gather;
+  uint32_t *sent_by, *received_by; /* [messages]: index of the sender's SEND, the receiver's RECV */
+  uint32_t collective_count;       /* of the rank; 0 with one replica */
+  uint32_t *collectives;    /* [collective_count + 1]: their action indices, from entry 1 on */
+  uint32_t end_collectives; /* how many of them the peers must have ended at a step's end */
 };
 
 struct pen_transport {
-  const struct pen_transport_kind *kind;
+  const struct pen_transport_ops *ops;
+  struct pen_endpoint *endpoint;
   const struct pen_plan *plan;
   const struct pen_profile *profile;
   const struct pen_shared *shared;
-  struct pen_shared own_shared; /* what that may point at: the memory as the profile sees it */
-  struct pen_rank_state *self;  /* where this rank says how far it is */
-  unsigned char *arena;
-  uint32_t rank, replica;    /* in the plan; which of its replicas */
-  uint32_t global;           /* replica*rank_count + rank */
-  uint32_t exchanged_before; /* rows of the exchange that this rank had ended when the step began */
+  uint32_t rank, replica;
+  const struct pen_device *device;
+  void *stream;                      /* compute stream */
+  unsigned char *arena;              /* the rank's */
+  const struct pen_transport *first; /* the rank's first transport; null: this one is */
+  bool announces;                    /* global rank 0 prints what it found */
+  bool rendezvous;       /* collectives of peers run together; messages are sent in no one order */
+  uint64_t profile_step; /* steps of the profile that have ended, in the run */
+  struct pen_transport_actions actions;
 };
 
-/* Opens the end of the rank with that global rank over shared memory; `arena` is where its own
- * memory lies, whose first receive_bytes are its window of `shared`. Ends may be in processes or in
- * threads. Allocates. */
-struct pen_transport *pen_shm_open(const struct pen_plan *plan, const struct pen_profile *profile,
-                                   const struct pen_shared *shared, uint32_t global,
-                                   unsigned char *arena);
+/* What a transport is opened with; fields as in struct pen_transport. */
+struct pen_transport_config {
+  struct pen_endpoint *endpoint;
+  const struct pen_profile *profile;
+  const struct pen_device *device;
+  void *stream;
+  const struct pen_transport *first;
+  bool announces;
+};
 
-/* A barrier in which all ranks compare their plans' digests. Returns the lowest global rank whose
- * digest differs from this rank's, PEN_NONE when all agree; *aborted when the run was. */
-uint32_t pen_transport_agree(struct pen_transport *end, bool *aborted);
+/* Opens the plan's transport; for a rank alone on an asynchronous device, one that does nothing.
+ * Fails where this binary was linked without it. Allocates. */
+struct pen_transport *pen_transport_open(const struct pen_transport_config *config);
+
+/* Allocates the rank's arena on an asynchronous device that is open, where the plan's transport can
+ * reach it. Fails where there is too little memory. */
+void *pen_transport_allocate(const struct pen_plan *plan, uint32_t rank,
+                             const struct pen_device *device);
 
 #endif

@@ -19,7 +19,7 @@
 #include "runtime/base/files.h"
 #include "runtime/base/key.h"
 #include "runtime/commands/sample.h"
-#include "runtime/device/stream_executor.h"
+#include "runtime/device/stream_state.h"
 #include "runtime/exec/op_hook.h"
 
 enum { LOGITS = 0, LOSS = 3, BYTE_VOCAB = 256 };
@@ -165,7 +165,7 @@ static void draw_from(const struct pen_vm *vm, const void *row) {
   const double uniform = pen_uniform(generation.key, generation.sample, at - generation.prompt);
   const size_t token = pen_sample(as_floats(vm, row), vm->plan->vocab, options->temperature,
                                   options->top_k, uniform, generation.weights);
-  atomic_store_explicit(&vm->transport->self->sampled[vm->step % PEN_SAMPLED_TOKENS],
+  atomic_store_explicit(&vm->endpoint->self->sampled[vm->run_step % PEN_SAMPLED_TOKENS],
                         (uint32_t)token, memory_order_relaxed);
 }
 
@@ -202,7 +202,7 @@ static bool fetch_and_draw(const struct pen_run *run, struct pen_vm *vm) {
   const uint64_t first = (uint64_t)(logits - vm->arena) + row_offset(vm);
   for (size_t at = 0, bytes; at < row_bytes(vm); at += bytes) {
     bytes = row_bytes(vm) - at < PEN_STAGING_BYTES ? row_bytes(vm) - at : PEN_STAGING_BYTES;
-    memcpy(generation.row + at, pen_stream_look(vm->queue, first + at, bytes), bytes);
+    memcpy(generation.row + at, pen_stream_read(vm->stream_state, first + at, bytes), bytes);
   }
   draw_from(vm, generation.row);
   return true;
@@ -247,8 +247,8 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   generation.replica = vm->replica;
   generation.taps[s].tokens = (struct pen_op_hook){.run = read_window, .context = vm};
   generation.taps[s].targets = (struct pen_op_hook){.run = no_targets, .context = vm};
-  generation.taps[s].loss =
-      (struct pen_op_hook){.run = vm->queue == NULL ? draw_next : note_logits, .context = vm};
+  generation.taps[s].loss = (struct pen_op_hook){
+      .run = !vm->device->asynchronous ? draw_next : note_logits, .context = vm};
   if (generation.weights == NULL) {
     generation.weights = calloc(plan->vocab, sizeof *generation.weights);
     generation.logits = calloc(plan->vocab, sizeof *generation.logits);

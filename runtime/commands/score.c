@@ -91,7 +91,7 @@ void pen_score_open(const struct pen_run *run) {
 
 /* What the step at hand finds. */
 static struct finding *found_of(const struct pen_vm *vm) {
-  return score.found + (vm->step & 1) * score.found_count;
+  return score.found + (vm->run_step & 1) * score.found_count;
 }
 
 /* A microbatch's rows come in order, by one call or by several. */
@@ -107,7 +107,7 @@ static void fetch_rows(const struct pen_call *call) {
   const struct pen_op_hook *tap = call->prepared;
   const struct pen_vm *vm = tap->context;
   const size_t rows = (size_t)call->dim[0],
-               first = (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
+               first = (size_t)vm->data.microbatch_index * score.microbatch_rows + next_row(rows);
   struct pen_call own = *call;
   own.prepared = tap->prepared;
   tap->kernel(&own);
@@ -140,7 +140,9 @@ static void score_rows(const struct pen_call *call) {
   const size_t logit_bytes = vm->plan->dtype == PEN_BF16 ? sizeof(uint16_t) : sizeof(float);
   const int32_t *targets = call->operand[1];
   struct finding *found =
-      found_of(vm) + (size_t)vm->data.row_microbatch * score.microbatch_rows + next_row(rows);
+      found_of(vm) +
+      (size_t)(vm->data.first_microbatch + vm->data.microbatch_index) * score.microbatch_rows +
+      next_row(rows);
   double sum = 0.0;
   for (size_t r = 0; r < rows; r++) {
     double loss = 0.0;
@@ -209,7 +211,7 @@ static void opened(const struct pen_run *run, struct pen_vm *vm) {
   }
   score.microbatch_rows = (size_t)plan->microbatch * run->profile->sequence;
   score.tap = (struct pen_op_hook){.run = score_rows, .context = vm};
-  if (vm->queue != NULL) {
+  if (vm->device->asynchronous) {
     const size_t count = run->profile->microbatch_count * score.microbatch_rows;
     score.tap.run = fetch_rows;
     score.fetched.minus_log = vm->device->allocate_host(count * sizeof(double));
@@ -323,7 +325,7 @@ static void take_step(const struct pen_run *run, struct pen_vm *vm) {
 /* With several replicas, all of them have found theirs behind the barrier. */
 static bool stepped(const struct pen_run *run, struct pen_vm *vm) {
   take_fetched(vm);
-  if (run->plan->replica_count > 1 && !vm->transport->kind->barrier(vm->transport)) {
+  if (run->plan->replica_count > 1 && !pen_endpoint_barrier(vm->endpoint)) {
     return false;
   }
   if (score.writes) {

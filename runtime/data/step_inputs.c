@@ -15,7 +15,7 @@ void pen_data_prepare_step(struct pen_data *data, uint64_t cursor, uint64_t coun
 /* The window that row `row` of the current microbatch reads, as it is counted: not yet folded into
  * the file. */
 static uint64_t window_of(const struct pen_data *data, uint64_t row) {
-  return data->cursor + data->row_microbatch * data->microbatch + row;
+  return data->cursor + (data->first_microbatch + data->microbatch_index) * data->microbatch + row;
 }
 
 /* Copies `count` tokens of the file. */

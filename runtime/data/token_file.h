@@ -26,7 +26,7 @@ struct pen_data {
   uint64_t cursor;
   uint64_t
       step_targets; /* that are not ignored, of all microbatches of the step and all replicas */
-  uint64_t row_microbatch;
+  uint64_t first_microbatch, microbatch_index; /* the replica's first; the action's, within it */
 };
 
 /* Opens and checks a token file (path null: none) for rows of up to `sequence` tokens. Fails: 66

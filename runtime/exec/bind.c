@@ -1,66 +1,42 @@
-/* resolve.c: turns a rank's tables into calls that are ready but for their addresses' bases, before
- * the seal. */
+/* bind.c: binds the ops of a rank's tables to kernels and addresses, before the seal, except for
+ * the addresses' bases that depend on the action. */
 #include <stdlib.h>
 #include <string.h>
 
-#include "kernels/kernels.h"
 #include "runtime/base/check.h"
-#include "runtime/device/stream_executor.h"
-#include "runtime/exec/vm.h"
+#include "runtime/exec/exec.h"
+#include "runtime/exec/operands.h"
 
-static const char *const signature_of[] = {
-#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
-#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
-#include "kernels/ops.def"
-};
-
-/* Every name of the signature but the arrow. */
-struct pen_operand_count pen_operands_of(uint16_t kind) {
-  struct pen_operand_count count = {0};
-  bool within = false;
-  pen_assert(kind < PEN_OP_COUNT);
-  for (const char *c = signature_of[kind]; *c != '\0'; c++) {
-    bool blank = *c == ' ';
-    bool arrow = c[0] == '-' && c[1] == '>';
-    count.inputs = arrow ? count.all : count.inputs;
-    count.all += !blank && !within && !arrow;
-    within = !blank && !arrow;
-    c += arrow; /* skips its point */
-  }
-  pen_assert(count.all <= PEN_OPERANDS_MAX);
-  return count;
-}
-
-/* What resolving one rank needs to remember. */
-struct resolving {
+/* The state of binding one rank. */
+struct binding {
   struct pen_vm *vm;
-  bool fixed[PEN_BASES]; /* bases that are the same in every frame: their operands are set once */
-  uint32_t patch_count;
+  bool fixed[PEN_BASES]; /* bases that are the same in every frame: their addresses are set once */
+  uint32_t relocation_count;
 };
 
-static void find_fixed_bases(struct resolving *resolving) {
-  const struct pen_rank_program *program = resolving->vm->program;
+static void find_fixed_bases(struct binding *binding) {
+  const struct pen_rank_program *program = binding->vm->program;
   for (uint32_t b = 0; b < PEN_BASES; b++) {
-    resolving->fixed[b] = program->frame_count > 0;
+    binding->fixed[b] = program->frame_count > 0;
     for (uint32_t f = 1; f < program->frame_count; f++) {
-      resolving->fixed[b] =
-          resolving->fixed[b] && program->frames[f].base[b] == program->frames[0].base[b];
+      binding->fixed[b] =
+          binding->fixed[b] && program->frames[f].base[b] == program->frames[0].base[b];
     }
   }
-  resolving->fixed[PEN_BASE_PERSISTENT] = true; /* constants are computed before any row */
+  binding->fixed[PEN_BASE_PERSISTENT] = true; /* constants are computed before any action */
 }
 
-/* Sets an address in a call, or notes that each row must. */
-static void resolve_address(struct resolving *resolving, void **where, uint32_t index) {
-  struct pen_vm *vm = resolving->vm;
+/* Sets an address in a call, or lists it as one that each action sets. */
+static void bind_address(struct binding *binding, void **where, uint32_t index) {
+  struct pen_vm *vm = binding->vm;
   const struct pen_rank_program *program = vm->program;
   if (index == PEN_NONE) {
     return; /* the operand is absent: null */
   }
   pen_assert(index < program->tensor_count && program->tensors[index].base < PEN_BASES);
   const struct pen_tensor *tensor = &program->tensors[index];
-  if (!resolving->fixed[tensor->base]) {
-    vm->relocations[resolving->patch_count++] =
+  if (!binding->fixed[tensor->base]) {
+    vm->relocations[binding->relocation_count++] =
         (struct pen_relocation){.where = where, .offset = tensor->offset, .base = tensor->base};
     return;
   }
@@ -73,51 +49,47 @@ static const char *const name_of[PEN_OP_COUNT] = {
 #include "kernels/ops.def"
 };
 
-static void resolve_op(struct resolving *resolving, struct pen_bound_op *ready,
-                       const struct pen_op *op) {
-  struct pen_vm *vm = resolving->vm;
+static void bind_op(struct binding *binding, struct pen_bound_op *bound, const struct pen_op *op) {
+  struct pen_vm *vm = binding->vm;
   uint32_t operand_count = pen_operands_of(op->kind).all;
   for (uint32_t i = 0; i < operand_count; i++) {
-    resolve_address(resolving, &ready->call.operand[i], op->operand[i]);
+    bind_address(binding, &bound->call.operand[i], op->operand[i]);
   }
-  resolve_address(resolving, &ready->call.workspace, op->workspace);
-  memcpy(ready->call.dim, op->dim, sizeof op->dim);
-  memcpy(ready->call.real, op->real, sizeof op->real);
-  ready->run = pen_data_op(op->kind, op->dtype);
-  if (ready->run != NULL && vm->queue != NULL) {
-    ready->run = pen_stream_data_op();
-    ready->call.prepared = pen_staging_of(vm, op);
-  } else if (ready->run != NULL) {
-    ready->call.prepared = &vm->data;
-  } else {
-    ready->run = vm->device->kernel_of(op->kind, op->dtype);
-    pen_check(ready->run != NULL, "the device %s has no kernel for the operation %s",
-              vm->device->name, name_of[op->kind]);
-    ready->call.prepared = vm->device->prepare(op->kind, op->dtype, op->dim, op->real);
+  bind_address(binding, &bound->call.workspace, op->workspace);
+  memcpy(bound->call.dim, op->dim, sizeof op->dim);
+  memcpy(bound->call.real, op->real, sizeof op->real);
+  bound->call.stream = vm->streams.compute;
+  if (pen_data_op(op->kind, op->dtype) != NULL) {
+    vm->executor->bind_input(vm, op, bound);
+    return;
   }
+  bound->run = vm->device->kernel_of(op->kind, op->dtype);
+  pen_check(bound->run != NULL, "the device %s has no kernel for the operation %s",
+            vm->device->name, name_of[op->kind]);
+  bound->call.prepared = vm->device->prepare(op->kind, op->dtype, op->dim, op->real);
 }
 
-static void resolve_ops(struct pen_vm *vm) {
+static void bind_ops(struct pen_vm *vm) {
   uint32_t op_count = vm->program->op_count;
-  struct resolving resolving = {.vm = vm};
-  find_fixed_bases(&resolving);
+  struct binding binding = {.vm = vm};
+  find_fixed_bases(&binding);
   vm->ops = calloc(op_count + 1u, sizeof *vm->ops);
   vm->relocations = calloc((size_t)op_count * (PEN_OPERANDS_MAX + 1) + 1, sizeof *vm->relocations);
   vm->first_relocation = calloc(op_count + 1u, sizeof *vm->first_relocation);
   pen_check(vm->ops != NULL && vm->relocations != NULL && vm->first_relocation != NULL,
             "no memory for %u operations", op_count);
   for (uint32_t i = 0; i < op_count; i++) {
-    vm->first_relocation[i] = resolving.patch_count;
-    resolve_op(&resolving, &vm->ops[i], &vm->program->ops[i]);
+    vm->first_relocation[i] = binding.relocation_count;
+    bind_op(&binding, &vm->ops[i], &vm->program->ops[i]);
   }
-  vm->first_relocation[op_count] = resolving.patch_count;
+  vm->first_relocation[op_count] = binding.relocation_count;
   if (vm->device->error() != NULL) { /* an operation that this device cannot do */
     pen_fail(PEN_EXIT_SYSTEM, "rank %u, device %s: %s", vm->rank, vm->device->name,
              vm->device->error());
   }
 }
 
-/* The rank's weights that learn. */
+/* The rank's weights that are trained. */
 static void list_weights(struct pen_vm *vm) {
   uint32_t *weights = calloc(vm->plan->weight_count + 1, sizeof *weights);
   pen_check(weights != NULL, "no memory for %u weights", vm->plan->weight_count);
@@ -127,19 +99,6 @@ static void list_weights(struct pen_vm *vm) {
     }
   }
   vm->weights = weights;
-}
-
-uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank,
-                              const struct pen_tensor *tensor) {
-  uint32_t found = PEN_NONE;
-  for (uint32_t w = 0; w < plan->weight_count && found == PEN_NONE; w++) {
-    size_t length = strlen(plan->weights[w].name);
-    bool same = strncmp(tensor->name, plan->weights[w].name, length) == 0 &&
-                strcmp(tensor->name + length, tensor->dtype == PEN_BF16 ? ".bf16" : "") == 0;
-    found = same && plan->weights[w].rank == rank ? w : PEN_NONE;
-  }
-  pen_check(found != PEN_NONE, "the plan has no weight for the tensor %s", tensor->name);
-  return found;
 }
 
 static void list_unsharded(struct pen_vm *vm) {
@@ -159,50 +118,71 @@ static void list_unsharded(struct pen_vm *vm) {
   }
 }
 
-static void resolve_join(struct pen_vm *vm) {
+static void bind_add_tied(struct pen_vm *vm) {
   for (uint32_t i = 0; i < vm->plan->tie_count; i++) {
-    vm->join.call.dim[0] = (int64_t)vm->plan->weights[vm->plan->ties[i].weight].count;
-    vm->join.call.prepared =
-        vm->device->prepare(PEN_OP_ADD, PEN_F32, vm->join.call.dim, vm->join.call.real);
-    vm->join.run = vm->device->kernel_of(PEN_OP_ADD, PEN_F32);
+    vm->add_tied.call.dim[0] = (int64_t)vm->plan->weights[vm->plan->ties[i].weight].count;
+    vm->add_tied.call.prepared =
+        vm->device->prepare(PEN_OP_ADD, PEN_F32, vm->add_tied.call.dim, vm->add_tied.call.real);
+    vm->add_tied.run = vm->device->kernel_of(PEN_OP_ADD, PEN_F32);
+    vm->add_tied.call.stream = vm->streams.compute;
   }
 }
 
-void pen_vm_open(struct pen_vm *vm, const struct pen_plan *plan, const struct pen_profile *profile,
-                 uint32_t rank, unsigned char *arena, struct pen_transport *transport,
-                 struct pen_stream_state *queue, const struct pen_data *data,
-                 struct pen_trace *trace) {
-  const struct pen_executor *walk = queue == NULL ? &pen_host_executor : &pen_stream_executor;
+/* AdamW's settings and the step's statistics: in the device control block, or in host memory, where
+ * the host executor sets the statistics step by step. */
+static void place_control(struct pen_vm *vm) {
+  if (vm->device->asynchronous) {
+    vm->step_stats = (double *)(vm->arena + vm->memory->step_stats_offset);
+    vm->base = (const struct pen_adamw *)(vm->arena + vm->memory->staged_input_offset);
+    vm->adamw = (struct pen_adamw *)(vm->arena + vm->memory->settings_offset);
+  } else {
+    vm->base = &vm->host_base;
+    vm->adamw = &vm->host_adamw;
+  }
+}
+
+void pen_vm_open(struct pen_vm *vm, const struct pen_vm_config *config) {
+  struct pen_transport *transport = config->transport;
+  const struct pen_plan *plan = transport->plan;
+  const uint32_t rank = transport->rank;
   *vm = (struct pen_vm){
       .plan = plan,
-      .profile = profile,
-      .program = &profile->ranks[rank],
+      .profile = transport->profile,
+      .program = &transport->profile->ranks[rank],
+      .memory = &plan->memory[rank],
       .rank = rank,
       .replica = transport->replica,
+      .endpoint = transport->endpoint,
       .transport = transport,
-      .device = queue == NULL ? &pen_cpu : queue->device,
-      .walk = walk,
-      .queue = queue,
-      .stream = queue == NULL ? NULL : queue->stream,
-      .handlers = trace == NULL ? walk->handlers : walk->handlers_traced,
-      .arena = arena,
-      .data = *data,
-      .trace = trace,
+      .device = transport->device,
+      .executor = config->executor,
+      .stream_state = config->stream_state,
+      .stream_profile = config->stream_profile,
+      .handlers = config->trace == NULL ? pen_handlers : pen_handlers_traced,
+      .arena = transport->arena,
+      .data = *config->data,
+      .trace = config->trace,
   };
-  vm->data.sequence = profile->sequence;
-  vm->queued.feeds = calloc(plan->staged_input_count + 1u, sizeof *vm->queued.feeds);
-  pen_check(vm->queued.feeds != NULL, "no memory for %u feeds", plan->staged_input_count);
-  resolve_ops(vm);
+  if (config->streams != NULL) {
+    vm->streams = *config->streams;
+  }
+  vm->data.sequence = vm->profile->sequence;
+  vm->data.first_microbatch = (uint64_t)vm->replica * vm->profile->microbatch_count;
+  place_control(vm);
+  bind_ops(vm);
   list_weights(vm);
   list_unsharded(vm);
-  resolve_join(vm);
+  bind_add_tied(vm);
+  if (vm->device->asynchronous && pen_process_count(plan) > 1) {
+    vm->send_hazards = pen_send_hazards_of(plan, vm->profile, rank);
+  }
   vm->sources = calloc(plan->replica_count, sizeof *vm->sources);
   pen_check(vm->sources != NULL, "no memory for %u replicas", plan->replica_count);
 }
 
-/* Constants are persistent tensors: whatever frame, they lie at the same place. */
+/* Constants are persistent tensors: their addresses do not depend on the frame. */
 void pen_vm_start(struct pen_vm *vm) {
   static const struct pen_frame arena = {{0}};
   pen_vm_call(vm, vm->program->start_first_op, vm->program->start_op_count, &arena);
-  vm->device->stream_synchronize(vm->stream);
+  vm->device->stream_synchronize(vm->streams.compute);
 }

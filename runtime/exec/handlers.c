@@ -1,198 +1,219 @@
-/* handlers.c: what each kind of row does: the meanings in actions.def, one function each. */
-#include <string.h>
-
-#include "kernels/kernels.h"
+/* handlers.c: what each kind of action does: the meanings in runtime/plan/actions.def, one function
+ * each, as calls of the rank's device and transport. */
 #include "runtime/base/check.h"
-#include "runtime/plan/shard.h"
-#include "runtime/storage/bf16_weights.h"
-#include "runtime/exec/replicas.h"
 #include "runtime/comm/step_stats.h"
-#include "runtime/exec/optimizer_step.h"
-#include "runtime/exec/vm.h"
+#include "runtime/exec/exec.h"
+#include "runtime/exec/replicas.h"
+#include "runtime/plan/shard.h"
 
-/* F, B, I, W: the row's program over the row's memory. */
+/* F, B, I, W: the action's program over its memory. Of a pair a|b the second runs on the side
+ * stream, from where the first began; what follows waits for both. */
 static bool compute(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->frame < vm->program->frame_count &&
              action->program < vm->program->program_count);
   const struct pen_frame *frame = &vm->program->frames[action->frame];
   const struct pen_program *program = &vm->program->programs[action->program];
-  vm->data.row_microbatch =
-      (uint64_t)vm->replica * vm->profile->microbatch_count + action->microbatch;
-  pen_vm_call(vm, program->first_op, program->op_count, frame);
+  const struct pen_streams *streams = &vm->streams;
+  const bool second = vm->forked;
+  pen_wait_sends(vm, action);
+  vm->data.microbatch_index = action->microbatch;
+  vm->forked = action->overlaps;
+  if (__builtin_expect(action->overlaps, 0)) {
+    vm->device->event_record(streams->fork, streams->compute);
+  }
+  if (__builtin_expect(!second, 1)) {
+    pen_vm_call(vm, program->first_op, program->op_count, frame);
+    return true;
+  }
+  vm->device->stream_wait_event(streams->side, streams->fork);
+  pen_vm_call_on(vm, program->first_op, program->op_count, frame, streams->side);
+  vm->device->event_record(streams->joined, streams->side);
+  vm->device->stream_wait_event(streams->compute, streams->joined);
   return true;
 }
 
-static const struct pen_message *message_of(const struct pen_vm *vm,
-                                            const struct pen_action *action) {
+/* ---- messages ---- */
+
+static bool send_message(struct pen_vm *vm, const struct pen_action *action) {
   pen_assert(action->message < vm->profile->message_count);
-  return &vm->profile->messages[action->message];
+  return vm->transport->ops->send(vm->transport, action->message);
 }
 
-static bool send(struct pen_vm *vm, const struct pen_action *action) {
-  return vm->transport->kind->send(vm->transport, message_of(vm, action), vm->profile_step);
+static bool receive_message(struct pen_vm *vm, const struct pen_action *action) {
+  uint32_t count;
+  const uint32_t *sends = pen_sends_before(vm, action, &count);
+  pen_assert(action->message < vm->profile->message_count);
+  return vm->transport->ops->receive(vm->transport, action->message, sends, count);
 }
 
-static bool receive(struct pen_vm *vm, const struct pen_action *action) {
-  vm->transport->kind->credit(vm->transport, message_of(vm, action));
-  return true;
+static bool wait_message(struct pen_vm *vm, const struct pen_action *action) {
+  pen_assert(action->message < vm->profile->message_count);
+  return vm->transport->ops->wait(vm->transport, action->message);
 }
 
-static bool await(struct pen_vm *vm, const struct pen_action *action) {
-  return vm->transport->kind->wait(vm->transport, message_of(vm, action), vm->profile_step);
-}
-
-/* The sum lies where the embedding's gradient was; the head's is done with. */
-static bool join(struct pen_vm *vm, const struct pen_action *action) {
+/* The sum is in the place of the embedding's gradient; the head's is not used any more. */
+static bool add_tied_gradients(struct pen_vm *vm, const struct pen_action *action) {
   const struct pen_plan *plan = vm->plan;
+  pen_wait_sends(vm, action);
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
     if (weight->rank == vm->rank && !weight->frozen) {
-      float *sum = (float *)(vm->arena + weight->gradient_offset);
-      bool came = plan->ties[i].rank != vm->rank;
-      float *head = (float *)(vm->arena + (came ? message_of(vm, action)->target_offset
-                                                : plan->ties[i].gradient_offset));
-      vm->join.call.operand[0] = head;
-      vm->join.call.operand[1] = sum;
-      vm->join.call.operand[2] = sum;
-      vm->join.call.dim[0] = (int64_t)weight->count;
-      vm->join.run(&vm->join.call);
+      const bool received = plan->ties[i].rank != vm->rank;
+      struct pen_call *call = &vm->add_tied.call;
+      call->operand[0] =
+          vm->arena + (received ? vm->profile->messages[action->message].target_offset
+                                : plan->ties[i].gradient_offset);
+      call->operand[1] = call->operand[2] = vm->arena + weight->gradient_offset;
+      call->dim[0] = (int64_t)weight->count;
+      vm->add_tied.run(call);
     }
   }
   return true;
 }
 
-/* What each gradient adds to the norm, by enum pen_norm_kind. */
-static double (*const norm_parts[PEN_NORM_KINDS])(const float *x, size_t count) = {
-    [PEN_NORM_TWO] = pen_sum_squares,
-    [PEN_NORM_INFINITE] = pen_max_abs,
-};
+/* ---- the step's statistics ---- */
 
-/* This replica's entries of the board. */
-static double *own_board(struct pen_vm *vm) {
-  return vm->transport->kind->board(vm->transport, vm->step) +
-         pen_step_stats_first(vm->plan, vm->replica);
+static double *own_stats(const struct pen_vm *vm) {
+  return vm->step_stats + pen_step_stats_first(vm->plan, vm->replica);
 }
 
-static bool norm(struct pen_vm *vm, const struct pen_action *action) {
+static bool measure_norms(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  double *board = own_board(vm);
-  double (*measure)(const float *x, size_t count) = norm_parts[vm->plan->optimizer.norm];
+  const struct pen_device *device = vm->device;
+  void (*const measure)(double *, const float *, size_t, void *, void *) =
+      vm->plan->optimizer.norm == PEN_NORM_INFINITE ? device->max_abs : device->sum_squares;
+  double *stats = own_stats(vm);
   for (uint32_t i = 0; i < vm->weight_count; i++) {
-    uint32_t weight = vm->weights[i];
-    struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
-    board[weight] = measure(
-        (const float *)(vm->arena + vm->plan->weights[weight].gradient_offset) + shard.first,
-        shard.count);
+    const uint32_t weight = vm->weights[i];
+    const struct pen_shard shard = pen_shard_of(vm->plan, weight, vm->replica);
+    const float *gradient =
+        (const float *)(vm->arena + vm->plan->weights[weight].gradient_offset) + shard.first;
+    measure(stats + weight, gradient, shard.count, vm->arena + vm->memory->reduce_offset,
+            vm->streams.compute);
   }
   return true;
 }
 
-static bool publish(struct pen_vm *vm, const struct pen_action *action) {
+static bool publish_stats(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
   const struct pen_plan *plan = vm->plan;
   if (pen_last_stage_rank(plan, vm->profile) == vm->rank) {
-    double *losses = own_board(vm) + plan->weight_count;
-    memcpy(losses, vm->arena + plan->loss_offset, vm->profile->microbatch_count * sizeof *losses);
-    memset(losses + vm->profile->microbatch_count, 0,
-           (plan->loss_count - vm->profile->microbatch_count) * sizeof *losses);
+    const uint32_t count = vm->profile->microbatch_count;
+    double *losses = own_stats(vm) + plan->weight_count;
+    vm->device->copy(losses, vm->arena + plan->loss_offset, count * sizeof *losses,
+                     vm->streams.compute);
+    if (count < plan->loss_count) { /* another profile has more */
+      vm->device->zero(losses + count, (plan->loss_count - count) * sizeof *losses,
+                       vm->streams.compute);
+    }
   }
-  vm->transport->kind->publish(vm->transport, vm->step);
-  return true;
+  return vm->transport->ops->publish(vm->transport);
 }
 
-static bool gather(struct pen_vm *vm, const struct pen_action *action) {
+static bool wait_norm(struct pen_vm *vm, const struct pen_action *action) {
   (void)action;
-  return vm->transport->kind->gather(vm->transport, vm->step);
+  return vm->transport->ops->gather(vm->transport);
 }
 
-void pen_clear_head_gradients(struct pen_vm *vm) {
+/* ---- UPDATE ---- */
+
+static void zero_gradient(struct pen_vm *vm, uint64_t offset, uint64_t first, uint64_t past) {
+  if (first < past) {
+    vm->device->zero((float *)(vm->arena + offset) + first, (past - first) * sizeof(float),
+                     vm->streams.compute);
+  }
+}
+
+/* The head's gradients of the ties whose head is on this rank: they were sent, or added. */
+static void zero_head_gradients(struct pen_vm *vm) {
   const struct pen_plan *plan = vm->plan;
   for (uint32_t i = 0; i < plan->tie_count; i++) {
     const struct pen_weight *weight = &plan->weights[plan->ties[i].weight];
     if (plan->ties[i].rank == vm->rank && !weight->frozen) {
-      vm->device->zero(vm->arena + plan->ties[i].gradient_offset, weight->count * sizeof(float),
-                       vm->stream);
+      zero_gradient(vm, plan->ties[i].gradient_offset, 0, weight->count);
     }
-  }
-}
-
-/* Leaves weights and moments as they are. */
-static void skip(struct pen_vm *vm) {
-  for (uint32_t i = 0; i < vm->weight_count; i++) {
-    const struct pen_weight *weight = &vm->plan->weights[vm->weights[i]];
-    memset(vm->arena + weight->gradient_offset, 0, weight->count * sizeof(float));
   }
 }
 
 /* AdamW on the shard of a weight that this replica updates: all of it where moments are whole.
  * Leaves all of the gradient zero. */
-static void learn_weight(struct pen_vm *vm, uint32_t index, const struct pen_adamw *settings) {
+static void update_weight(struct pen_vm *vm, uint32_t index) {
   const struct pen_weight *weight = &vm->plan->weights[index];
-  struct pen_shard own =
+  const struct pen_shard own =
       pen_kept_of(vm->plan, index, vm->replica, pen_moments_are_sharded(vm->plan));
-  float *gradient = (float *)(vm->arena + weight->gradient_offset);
-  pen_adamw_step(
+  uint16_t *bf16 =
+      weight->bf16_offset == UINT64_MAX
+          ? NULL
+          : (uint16_t *)(vm->arena + weight->bf16_offset) + (weight->bf16_sharded ? 0 : own.first);
+  vm->device->adamw_step(
       (float *)(vm->arena + weight->value_offset) + (weight->value_sharded ? 0 : own.first),
-      gradient + own.first, (float *)(vm->arena + weight->exp_avg_offset),
-      (float *)(vm->arena + weight->exp_avg_sq_offset), own.count, settings);
-  pen_weight_to_bf16(weight, own, vm->arena);
-  if (own.count < weight->count) {
-    memset(gradient, 0, own.first * sizeof *gradient);
-    memset(gradient + own.first + own.count, 0,
-           (weight->count - own.first - own.count) * sizeof *gradient);
-  }
+      (float *)(vm->arena + weight->gradient_offset) + own.first,
+      (float *)(vm->arena + weight->exp_avg_offset),
+      (float *)(vm->arena + weight->exp_avg_sq_offset), bf16, own.count, vm->adamw,
+      weight->weight_decay, vm->streams.compute);
+  zero_gradient(vm, weight->gradient_offset, 0, own.first);
+  zero_gradient(vm, weight->gradient_offset, own.first + own.count, weight->count);
 }
 
-/* AdamW on every own weight. */
-static void learn(struct pen_vm *vm) {
-  const struct pen_optimizer *optimizer = &vm->plan->optimizer;
-  /* Without clipping nothing of other ranks is read, and no WAIT_NORM need have come before. */
-  double norm_before =
-      optimizer->clip_norm == 0.0
-          ? 0.0
-          : pen_step_stats_norm(vm->plan, vm->transport->kind->board(vm->transport, vm->step));
-  pen_clear_head_gradients(vm);
-  if (pen_step_skipped(optimizer, vm->data.step_targets, norm_before)) {
-    skip(vm);
-    return;
-  }
-  struct pen_adamw settings = pen_adamw_of_step(optimizer, vm->optimizer_step, norm_before);
-  for (uint32_t i = 0; i < vm->weight_count; i++) {
-    settings.weight_decay = vm->plan->weights[vm->weights[i]].weight_decay;
-    learn_weight(vm, vm->weights[i], &settings);
-  }
-}
-
+/* Without clipping nothing of other ranks is read, and no WAIT_NORM need have come before. */
 static bool update(struct pen_vm *vm, const struct pen_action *action) {
+  const struct pen_optimizer *optimizer = &vm->plan->optimizer;
+  pen_wait_sends(vm, action);
   if (!pen_collective_begin(vm, action)) {
     return false;
   }
-  learn(vm);
+  vm->device->clip_scale(vm->adamw, vm->base, vm->step_stats, vm->plan->weight_count,
+                         vm->plan->replica_count, pen_step_stats_first(vm->plan, 1),
+                         optimizer->clip_norm, optimizer->norm == PEN_NORM_INFINITE,
+                         vm->streams.compute);
+  zero_head_gradients(vm);
+  for (uint32_t i = 0; i < vm->weight_count; i++) {
+    update_weight(vm, vm->weights[i]);
+  }
   pen_collective_end(vm);
   return true;
 }
 
-#define HANDLERS                                                                                   \
-  [PEN_F] = compute, [PEN_B] = compute, [PEN_I] = compute, [PEN_W] = compute, [PEN_SEND_F] = send, \
-  [PEN_RECV_F] = receive, [PEN_SEND_B] = send, [PEN_RECV_B] = receive, [PEN_WAIT_F] = await,       \
-  [PEN_WAIT_B] = await, [PEN_SEND_G] = send, [PEN_RECV_G] = receive, [PEN_WAIT_G] = await,         \
-  [PEN_SEND_V] = send, [PEN_RECV_V] = receive, [PEN_WAIT_V] = await, [PEN_ADD_TIED_GRAD] = join,   \
-  [PEN_NORM] = norm, [PEN_PUBLISH] = publish, [PEN_WAIT_NORM] = gather, [PEN_UPDATE] = update,     \
-  [PEN_GRAD_READY] = pen_grad_ready, [PEN_REDUCE_SCATTER] = pen_reduce_scatter,                    \
-  [PEN_ALL_GATHER_GRAD] = pen_all_gather_gradients,                                                \
-  [PEN_ALL_GATHER_WEIGHT] = pen_all_gather_weights, [PEN_UNSHARD] = pen_unshard,                   \
-  [PEN_RESHARD] = pen_reshard
-pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {HANDLERS};
+pen_handler *const pen_handlers[PEN_ACTION_KINDS] = {
+    [PEN_F] = compute,
+    [PEN_B] = compute,
+    [PEN_I] = compute,
+    [PEN_W] = compute,
+    [PEN_SEND_F] = send_message,
+    [PEN_RECV_F] = receive_message,
+    [PEN_SEND_B] = send_message,
+    [PEN_RECV_B] = receive_message,
+    [PEN_WAIT_F] = wait_message,
+    [PEN_WAIT_B] = wait_message,
+    [PEN_SEND_G] = send_message,
+    [PEN_RECV_G] = receive_message,
+    [PEN_WAIT_G] = wait_message,
+    [PEN_SEND_V] = send_message,
+    [PEN_RECV_V] = receive_message,
+    [PEN_WAIT_V] = wait_message,
+    [PEN_ADD_TIED_GRAD] = add_tied_gradients,
+    [PEN_NORM] = measure_norms,
+    [PEN_PUBLISH] = publish_stats,
+    [PEN_WAIT_NORM] = wait_norm,
+    [PEN_UPDATE] = update,
+    [PEN_GRAD_READY] = pen_grad_ready,
+    [PEN_REDUCE_SCATTER] = pen_reduce_scatter,
+    [PEN_ALL_GATHER_GRAD] = pen_all_gather_gradients,
+    [PEN_ALL_GATHER_WEIGHT] = pen_all_gather_weights,
+    [PEN_UNSHARD] = pen_unshard,
+    [PEN_RESHARD] = pen_reshard,
+};
 
-/* --trace: any row, with its time taken. */
-static bool traced(struct pen_vm *vm, const struct pen_action *action) {
-  uint64_t start_ns = pen_now_ns();
-  bool going = pen_handlers[action->kind](vm, action);
+/* --trace, --measure: any action, with its time taken until it is complete. On an asynchronous
+ * device a step takes longer so, and pairs do not overlap. */
+static bool run_traced(struct pen_vm *vm, const struct pen_action *action) {
+  const uint64_t start_ns = pen_now_ns();
+  const bool going = pen_handlers[action->kind](vm, action) && vm->executor->wait_action(vm);
   pen_trace_add(vm->trace, (uint32_t)(action - vm->program->actions), start_ns, pen_now_ns());
   return going;
 }
 
 pen_handler *const pen_handlers_traced[PEN_ACTION_KINDS] = {
-#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = traced,
+#define PEN_ACTION(kind, text, printed, meaning) [PEN_##kind] = run_traced,
 #include "runtime/plan/actions.def"
 };

@@ -1,14 +1,19 @@
 # runtime/exec: binds and runs actions
 libruntime_a_SOURCES += \
   %reldir%/bind.c \
+  %reldir%/call.c \
+  %reldir%/exec.h \
   %reldir%/find_device.c \
   %reldir%/find_device.h \
   %reldir%/handlers.c \
+  %reldir%/host_executor.c \
   %reldir%/op_hook.c \
   %reldir%/op_hook.h \
+  %reldir%/operands.c \
+  %reldir%/operands.h \
   %reldir%/optimizer_step.c \
   %reldir%/optimizer_step.h \
   %reldir%/replicas.c \
   %reldir%/replicas.h \
-  %reldir%/vm.c \
-  %reldir%/vm.h
+  %reldir%/send_hazards.c \
+  %reldir%/send_hazards.h

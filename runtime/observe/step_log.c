@@ -167,8 +167,8 @@ static void tell(struct pen_log *log, const double *board) {
   }
 }
 
-bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets,
-                  bool all) {
+bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,
+                  uint64_t targets, bool all) {
   if (log->told <= step) { /* else it is told already */
     log->targets[step % PEN_STEP_STATS_DEPTH] = targets;
     log->end_ns[step % PEN_STEP_STATS_DEPTH] = pen_now_ns();
@@ -176,14 +176,14 @@ bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step,
   /* The next step may write over the board of step + 1 - DEPTH: that one must be told now. */
   while (log->told <= step) {
     bool must = all || log->told + PEN_STEP_STATS_DEPTH <= step + 1;
-    if (must && !end->kind->gather(end, log->before + log->told)) {
+    if (must && !pen_endpoint_gather(endpoint, log->before + log->told)) {
       return false;
     }
-    if (!must && !end->kind->gathered(end, log->before + log->told)) {
+    if (!must && !pen_endpoint_has_gathered(endpoint, log->before + log->told)) {
       return true;
     }
-    tell(log, end->kind->board(end, log->before + log->told));
-    end->kind->logged(end);
+    tell(log, pen_endpoint_step_stats(endpoint, log->before + log->told));
+    pen_endpoint_log_read(endpoint);
   }
   return true;
 }

@@ -11,7 +11,7 @@
 
 #include "runtime/comm/shared_control.h"
 #include "runtime/plan/plan.h"
-#include "runtime/comm/transport.h"
+#include "runtime/comm/endpoint.h"
 
 struct pen_log {
   const struct pen_plan *plan;
@@ -46,8 +46,8 @@ void pen_log_start(struct pen_log *log);
 
 /* Rank 0, after its own end of a step of so many targets: tells what can be told; with `all`,
  * blocks until everything up to `step` is told. False: the run was aborted. */
-bool pen_log_step(struct pen_log *log, struct pen_transport *end, uint64_t step, uint64_t targets,
-                  bool all);
+bool pen_log_step(struct pen_log *log, struct pen_endpoint *endpoint, uint64_t step,
+                  uint64_t targets, bool all);
 
 /* Rank 0: tells what an evaluation after that step has added up (null: it was interrupted); its
  * time is not that of the next step. */

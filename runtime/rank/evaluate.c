@@ -1,66 +1,77 @@
 /* evaluate.c: evaluation between two steps of training (see evaluate.h). */
 #include "runtime/rank/evaluate.h"
 
-static struct pen_log evaluation_log; /* tells nothing by itself: it adds up */
-
 bool pen_evaluates(const struct pen_run *run, uint64_t step, bool last) {
   return run->evaluation.buckets.count > 0 && (last || step % run->options->eval_every == 0);
 }
 
-/* One step. As with training, rank 0 decides before it sends anything whether it is the last: by
- * the count, or because the run is to end. A host that runs ahead of its device waits to hear that
- * it has begun, and so decided. */
-static bool step_once(const struct pen_run *run, struct pen_transport *end, struct pen_vm *vm,
-                      uint64_t index, uint64_t cursor, uint64_t board_step) {
-  struct pen_control *control = run->shared.control;
-  vm->step = board_step;
-  pen_data_prepare_step(&vm->data, cursor, pen_data_step_windows(run->plan, vm->profile));
-  if (end->global == 0 &&
-      (index + 1 == run->evaluation.steps || atomic_load(&control->stop_requested) != 0)) {
-    atomic_store(&control->last_evaluation_step, board_step);
+/* One step. As in training, rank 0 decides before it sends anything whether it is the last: by the
+ * count, or because the run is to end. A host that runs ahead of its device waits until rank 0 has
+ * begun the step, and so decided. */
+static bool run_evaluation_step(struct pen_rank *rank, uint64_t index, uint64_t cursor) {
+  struct pen_control *control = rank->run->shared.control;
+  struct pen_endpoint *endpoint = &rank->endpoint;
+  struct pen_vm *vm = rank->vm;
+  const bool counted = index + 1 == rank->run->evaluation.steps;
+  vm->run_step = rank->run_step;
+  pen_data_prepare_step(&vm->data, cursor, pen_data_step_windows(rank->run->plan, vm->profile));
+  if (endpoint->global == 0 && (counted || atomic_load(&control->stop_requested) != 0)) {
+    atomic_store(&control->last_evaluation_step, rank->run_step);
   }
-  const bool asks = end->rank == 0 || vm->queue != NULL;
-  return (!asks || end->kind->begun(end, board_step)) && end->kind->board_free(end, board_step) &&
-         vm->walk->step(vm) && (index + 1 != run->evaluation.steps || vm->walk->finish(vm)) &&
-         (end->global != 0 || pen_log_step(&evaluation_log, end, index, vm->data.step_targets,
-                                           index + 1 == run->evaluation.steps));
+  const bool waits = endpoint->rank == 0 || rank->stream_state != NULL;
+  return (!waits || pen_endpoint_begin_step(endpoint, rank->run_step)) &&
+         pen_endpoint_wait_log(endpoint, rank->run_step) && vm->executor->step(vm) &&
+         (!counted || vm->executor->finish(vm)) &&
+         (endpoint->global != 0 ||
+          pen_log_step(&rank->evaluation_log, endpoint, index, vm->data.step_targets, counted));
 }
 
-static void begin_log(const struct pen_run *run, uint64_t board_step) {
-  evaluation_log = (struct pen_log){.plan = run->plan,
-                                    .descriptor = -1,
-                                    .quiet = true,
-                                    .before = board_step,
-                                    .steps = run->evaluation.steps};
-  pen_log_start(&evaluation_log);
+/* The log of an evaluation prints nothing: it sums the loss. */
+static void open_evaluation_log(struct pen_rank *rank) {
+  rank->evaluation_log = (struct pen_log){.plan = rank->run->plan,
+                                          .descriptor = -1,
+                                          .quiet = true,
+                                          .before = rank->run_step,
+                                          .steps = rank->run->evaluation.steps};
+  pen_log_start(&rank->evaluation_log);
 }
 
-bool pen_evaluate(const struct pen_run *run, struct pen_transport *end, struct pen_log *log,
-                  uint64_t step, struct pen_vm *vms, uint64_t *board_step, struct pen_vm **vm) {
-  const struct pen_buckets *buckets = &run->evaluation.buckets;
-  struct pen_vm *training = *vm;
-  uint64_t cursor = 0, index = 0, first = *board_step;
+/* Runs the steps; *index becomes their count. Ends the last one, and reads the statistics of an
+ * interrupted evaluation, too: their memory must be free again. */
+static bool run_evaluation(struct pen_rank *rank, uint64_t *index) {
+  const struct pen_run *run = rank->run;
+  struct pen_vm *vms = rank->vms + run->buckets.count;
+  uint64_t cursor = 0;
   bool going = true, last = false;
-  begin_log(run, first);
-  for (; going && !last; index++) {
-    struct pen_vm *chosen =
-        &vms[pen_bucket_of_step(buckets, run->plan, &run->evaluation.data, cursor)];
-    going = chosen == *vm || ((*vm)->walk->finish(*vm) && end->kind->barrier(end));
-    *vm = chosen;
-    going = going && step_once(run, end, chosen, index, cursor, *board_step);
-    last = *board_step == atomic_load(&run->shared.control->last_evaluation_step);
-    ++*board_step;
+  for (*index = 0; going && !last; ++*index) {
+    struct pen_vm *chosen = &vms[pen_bucket_of_step(&run->evaluation.buckets, run->plan,
+                                                    &run->evaluation.data, cursor)];
+    going = chosen == rank->vm ||
+            (rank->vm->executor->finish(rank->vm) && pen_endpoint_barrier(&rank->endpoint));
+    rank->vm = chosen;
+    going = going && run_evaluation_step(rank, *index, cursor);
+    last = rank->run_step == atomic_load(&run->shared.control->last_evaluation_step);
+    rank->run_step++;
     cursor += pen_data_step_windows(run->plan, chosen->profile);
   }
-  /* What an interrupted one has added up is of no use, but its boards must be given free. */
-  going = going && (*vm)->walk->finish(*vm) &&
-          (end->global != 0 ||
-           pen_log_step(&evaluation_log, end, index - 1, (*vm)->data.step_targets, true));
-  going = going && end->kind->barrier(end);
-  *vm = training;
-  if (going && end->global == 0) {
-    log->before += *board_step - first;
-    pen_log_evaluation(log, step, index == run->evaluation.steps ? &evaluation_log : NULL);
+  going =
+      going && rank->vm->executor->finish(rank->vm) &&
+      (rank->endpoint.global != 0 || pen_log_step(&rank->evaluation_log, &rank->endpoint,
+                                                  *index - 1, rank->vm->data.step_targets, true));
+  return going && pen_endpoint_barrier(&rank->endpoint);
+}
+
+bool pen_evaluate(struct pen_rank *rank, uint64_t step) {
+  struct pen_vm *training = rank->vm;
+  const uint64_t first = rank->run_step;
+  uint64_t count;
+  open_evaluation_log(rank);
+  const bool going = run_evaluation(rank, &count);
+  rank->vm = training;
+  if (going && rank->endpoint.global == 0) {
+    const bool whole = count == rank->run->evaluation.steps;
+    rank->log.before += rank->run_step - first;
+    pen_log_evaluation(&rank->log, step, whole ? &rank->evaluation_log : NULL);
   }
   return going;
 }

@@ -2,7 +2,10 @@
 libruntime_a_SOURCES += \
   %reldir%/evaluate.c \
   %reldir%/evaluate.h \
+  %reldir%/rank.h \
   %reldir%/rank_main.c \
+  %reldir%/rank_open.c \
+  %reldir%/rank_open.h \
   %reldir%/run.h \
   %reldir%/save.c \
   %reldir%/save.h \

@@ -49,7 +49,4 @@ struct pen_run {
   pid_t parent;
 };
 
-/* rank_main.c: what a rank's process does; never returns. */
-_Noreturn void pen_rank_main(const struct pen_run *run, uint32_t replica, uint32_t rank);
-
 #endif

@@ -22,25 +22,26 @@ static void note_failure(struct pen_control *control, const struct pen_saving *s
   }
 }
 
-static bool write(struct pen_transport *end, const struct pen_saving *saving,
+static bool write(struct pen_endpoint *endpoint, const struct pen_saving *saving,
                   unsigned char (*digests)[PEN_DIGEST_BYTES], struct pen_save_failure *failure) {
   if (saving->view != NULL) {
-    return pen_checkpoint_write_seen(end->plan, end->replica, end->rank, saving->view,
-                                     saving->directory, saving->steps, digests, failure);
+    return pen_checkpoint_write_seen(endpoint->plan, endpoint->replica, endpoint->rank,
+                                     saving->view, saving->directory, saving->steps, digests,
+                                     failure);
   }
-  return pen_checkpoint_write(end->plan, end->replica, end->rank, end->arena, saving->directory,
-                              saving->steps, digests, failure);
+  return pen_checkpoint_write(endpoint->plan, endpoint->replica, endpoint->rank, endpoint->arena,
+                              saving->directory, saving->steps, digests, failure);
 }
 
 /* Rank 0's part at the end. */
-static void finish(struct pen_transport *end, const struct pen_saving *saving,
+static void finish(struct pen_endpoint *endpoint, const struct pen_saving *saving,
                    unsigned char (*digests)[PEN_DIGEST_BYTES]) {
-  struct pen_control *control = end->shared->control;
+  struct pen_control *control = endpoint->shared->control;
   struct pen_save_failure failure;
   if (atomic_load(&control->save_status) != 0) {
     pen_checkpoint_abandon(saving->directory);
-  } else if (!pen_checkpoint_finish(end->plan, saving->directory, saving->steps, saving->cursor,
-                                    digests, &failure)) {
+  } else if (!pen_checkpoint_finish(endpoint->plan, saving->directory, saving->steps,
+                                    saving->cursor, digests, &failure)) {
     note_failure(control, saving, &failure);
   } else {
     atomic_store(&control->saved_step, saving->steps);
@@ -51,52 +52,53 @@ static void finish(struct pen_transport *end, const struct pen_saving *saving,
   atomic_store(&control->saving, 0);
 }
 
-bool pen_save_together(struct pen_transport *end, const struct pen_saving *saving, int *status) {
+bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *saving,
+                       int *status) {
   unsigned char(*digests)[PEN_DIGEST_BYTES] =
-      (unsigned char(*)[PEN_DIGEST_BYTES])end->shared->checksums;
-  struct pen_control *control = end->shared->control;
+      (unsigned char(*)[PEN_DIGEST_BYTES])endpoint->shared->checksums;
+  struct pen_control *control = endpoint->shared->control;
   struct pen_save_failure failure;
-  if (end->global == 0) {
+  if (endpoint->global == 0) {
     atomic_store(&control->save_status, 0);
     atomic_store(&control->saving, 1);
-    if (!pen_checkpoint_begin(saving->directory, end->plan, saving->steps, &failure)) {
+    if (!pen_checkpoint_begin(saving->directory, endpoint->plan, saving->steps, &failure)) {
       note_failure(control, saving, &failure);
     }
   }
-  if (!end->kind->barrier(end)) {
+  if (!pen_endpoint_barrier(endpoint)) {
     return false;
   }
-  if (atomic_load(&control->save_status) == 0 && !write(end, saving, digests, &failure)) {
+  if (atomic_load(&control->save_status) == 0 && !write(endpoint, saving, digests, &failure)) {
     note_failure(control, saving, &failure);
   }
-  if (!end->kind->barrier(end)) {
+  if (!pen_endpoint_barrier(endpoint)) {
     return false;
   }
-  if (pen_moments_are_sharded(end->plan)) {
+  if (pen_moments_are_sharded(endpoint->plan)) {
     bool written = atomic_load(&control->save_status) == 0;
-    if (written && !pen_checkpoint_digest(end->plan, end->replica, end->rank, saving->directory,
-                                          saving->steps, digests, &failure)) {
+    if (written && !pen_checkpoint_digest(endpoint->plan, endpoint->replica, endpoint->rank,
+                                          saving->directory, saving->steps, digests, &failure)) {
       note_failure(control, saving, &failure);
     }
-    if (!end->kind->barrier(end)) {
+    if (!pen_endpoint_barrier(endpoint)) {
       return false;
     }
   }
-  if (end->global == 0) {
-    finish(end, saving, digests);
+  if (endpoint->global == 0) {
+    finish(endpoint, saving, digests);
   }
   /* Nobody goes on before it stands: a rank that waits for rank 0's disk within a step would look
    * at a stalled peer. */
-  bool going = end->kind->barrier(end);
+  bool going = pen_endpoint_barrier(endpoint);
   *status = (int)atomic_load(&control->save_status);
   return going;
 }
 
-bool pen_save(struct pen_transport *end, const struct pen_saving *saving, int *status) {
-  atomic_store_explicit(&end->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
+bool pen_save(struct pen_endpoint *endpoint, const struct pen_saving *saving, int *status) {
+  atomic_store_explicit(&endpoint->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
   pen_unseal();
-  bool saved = pen_save_together(end, saving, status);
+  bool saved = pen_save_together(endpoint, saving, status);
   pen_seal();
-  atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
+  atomic_store_explicit(&endpoint->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   return saved;
 }

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #include "runtime/storage/checkpoint_save.h"
-#include "runtime/comm/transport.h"
+#include "runtime/comm/endpoint.h"
 
 /* What is to be saved. */
 struct pen_saving {
@@ -22,10 +22,10 @@ struct pen_saving {
  * half-written the parent removes. Where the disk is full, or the like, rank 0 says so, what is
  * half-written is removed, and *status tells every rank with which status to end if it ends now;
  * else *status is 0. */
-bool pen_save(struct pen_transport *end, const struct pen_saving *saving, int *status);
+bool pen_save(struct pen_endpoint *endpoint, const struct pen_saving *saving, int *status);
 
 /* The same without a word to the seal and to those who watch: for threads that write while their
  * ranks go on. */
-bool pen_save_together(struct pen_transport *end, const struct pen_saving *saving, int *status);
+bool pen_save_together(struct pen_endpoint *endpoint, const struct pen_saving *saving, int *status);
 
 #endif

@@ -15,6 +15,7 @@
 #include <unistd.h>
 
 #include "runtime/base/check.h"
+#include "runtime/device/stream_state.h"
 #include "runtime/storage/checkpoint_tensors.h"
 
 enum { NICE = 5 }; /* the steps come first */
@@ -22,8 +23,8 @@ enum { NICE = 5 }; /* the steps come first */
 static struct {
   struct pen_plan plan;           /* the copy's */
   struct pen_shared shared;       /* with the threads' states in place of the ranks' */
-  struct pen_transport *end;      /* the thread's */
-  struct pen_stream_state *queue; /* null on the CPU */
+  struct pen_endpoint endpoint;   /* the thread's */
+  struct pen_stream_state *state; /* null on the CPU */
   struct pen_arena_view there;    /* the copy, on a device */
   struct pen_saving saving;
   struct pen_futex_counter asked, done; /* saves */
@@ -74,34 +75,38 @@ static void place_copy(const struct pen_plan *plan, uint32_t rank) {
   snapshot.plan.weights = weights;
 }
 
-static void copy_part(const struct pen_transport *end, uint64_t to, uint64_t from, size_t bytes) {
-  if (snapshot.queue == NULL) {
-    memcpy(end->arena + to, end->arena + from, bytes);
+static void copy_part(const struct pen_endpoint *endpoint, uint64_t to, uint64_t from,
+                      size_t bytes) {
+  if (snapshot.state == NULL) {
+    memcpy(endpoint->arena + to, endpoint->arena + from, bytes);
   } else {
-    snapshot.queue->device->copy(end->arena + to, end->arena + from, bytes, snapshot.queue->stream);
+    snapshot.state->device->copy(endpoint->arena + to, endpoint->arena + from, bytes,
+                                 snapshot.state->streams.compute);
   }
 }
 
-static void copy(const struct pen_transport *end) {
-  for (uint32_t i = 0; i < end->plan->weight_count; i++) {
-    const struct pen_weight *from = &end->plan->weights[i], *to = &snapshot.plan.weights[i];
+static void copy(const struct pen_endpoint *endpoint) {
+  for (uint32_t i = 0; i < endpoint->plan->weight_count; i++) {
+    const struct pen_weight *from = &endpoint->plan->weights[i], *to = &snapshot.plan.weights[i];
     for (enum pen_checkpoint_tensor part = 0;
-         part < PEN_CHECKPOINT_TENSORS && from->rank == end->rank; part++) {
+         part < PEN_CHECKPOINT_TENSORS && from->rank == endpoint->rank; part++) {
       if (pen_checkpoint_tensor_exists(from, part)) {
-        copy_part(end, pen_checkpoint_arena_offset(to, part),
-                  pen_checkpoint_arena_offset(from, part), part_bytes(end->plan, i, part));
+        copy_part(endpoint, pen_checkpoint_arena_offset(to, part),
+                  pen_checkpoint_arena_offset(from, part), part_bytes(endpoint->plan, i, part));
       }
     }
   }
-  if (snapshot.queue != NULL && snapshot.queue->copied != NULL) {
-    snapshot.queue->device->event_record(snapshot.queue->copied, snapshot.queue->stream);
+  if (snapshot.state != NULL && snapshot.state->snapshot_copied != NULL) {
+    snapshot.state->device->event_record(snapshot.state->snapshot_copied,
+                                         snapshot.state->streams.compute);
   }
 }
 
 /* What the thread looks at is the copy that was asked for. */
 static void await_copy(void) {
-  if (snapshot.queue != NULL && snapshot.queue->copied != NULL) {
-    snapshot.queue->device->stream_wait_event(snapshot.queue->aside, snapshot.queue->copied);
+  if (snapshot.state != NULL && snapshot.state->snapshot_copied != NULL) {
+    snapshot.state->device->stream_wait_event(snapshot.state->snapshot_stream,
+                                              snapshot.state->snapshot_copied);
   }
 }
 
@@ -120,13 +125,13 @@ static void *write_on(void *unused) {
   const struct pen_control *control = snapshot.shared.control;
   int status;
   step_aside();
-  if (snapshot.queue != NULL) {
-    snapshot.queue->device->enter_thread();
+  if (snapshot.state != NULL) {
+    snapshot.state->device->enter_thread();
   }
   for (uint32_t save = 1; pen_futex_counter_wait(&snapshot.asked, save, &control->abort_status, 0);
        save++) {
     await_copy();
-    if (!pen_save_together(snapshot.end, &snapshot.saving, &status)) {
+    if (!pen_save_together(&snapshot.endpoint, &snapshot.saving, &status)) {
       break;
     }
     pen_futex_counter_increment(&snapshot.done);
@@ -134,16 +139,16 @@ static void *write_on(void *unused) {
   return NULL; /* the run was aborted: the rank will know */
 }
 
-void pen_snapshot_open(const struct pen_transport *end, struct pen_stream_state *queue) {
+void pen_snapshot_open(const struct pen_endpoint *endpoint, struct pen_stream_state *state) {
   pthread_t thread;
   sigset_t all, before;
-  snapshot.queue = queue;
-  snapshot.there = (struct pen_arena_view){.look = pen_stream_look_aside, .context = queue};
-  place_copy(end->plan, end->rank);
-  snapshot.shared = *end->shared;
-  snapshot.shared.ranks = end->shared->writers;
-  snapshot.end =
-      pen_shm_open(&snapshot.plan, end->profile, &snapshot.shared, end->global, end->arena);
+  snapshot.state = state;
+  snapshot.there = (struct pen_arena_view){.look = pen_stream_read_snapshot, .context = state};
+  place_copy(endpoint->plan, endpoint->rank);
+  snapshot.shared = *endpoint->shared;
+  snapshot.shared.ranks = endpoint->shared->writers;
+  snapshot.endpoint =
+      pen_endpoint_of(&snapshot.plan, &snapshot.shared, endpoint->global, endpoint->arena);
   sigfillset(&all);
   pen_check(pthread_sigmask(SIG_SETMASK, &all, &before) == 0, "cannot hold signals back");
   pen_check(pthread_create(&thread, NULL, write_on, NULL) == 0,
@@ -151,23 +156,23 @@ void pen_snapshot_open(const struct pen_transport *end, struct pen_stream_state 
   pen_check(pthread_sigmask(SIG_SETMASK, &before, NULL) == 0, "cannot take signals");
 }
 
-bool pen_snapshot_wait(const struct pen_transport *end) {
+bool pen_snapshot_wait(const struct pen_endpoint *endpoint) {
   uint32_t asked = atomic_load_explicit(&snapshot.asked.count, memory_order_relaxed);
-  atomic_store_explicit(&end->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
+  atomic_store_explicit(&endpoint->self->phase, PEN_PHASE_SAVE, memory_order_relaxed);
   bool going =
-      snapshot.end == NULL ||
-      pen_futex_counter_wait(&snapshot.done, asked, &end->shared->control->abort_status, 0);
-  atomic_store_explicit(&end->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
+      snapshot.plan.weights == NULL ||
+      pen_futex_counter_wait(&snapshot.done, asked, &endpoint->shared->control->abort_status, 0);
+  atomic_store_explicit(&endpoint->self->phase, PEN_PHASE_STEPS, memory_order_relaxed);
   return going;
 }
 
-bool pen_snapshot_save(const struct pen_transport *end, const struct pen_saving *saving) {
-  if (!pen_snapshot_wait(end)) {
+bool pen_snapshot_save(const struct pen_endpoint *endpoint, const struct pen_saving *saving) {
+  if (!pen_snapshot_wait(endpoint)) {
     return false;
   }
-  copy(end);
+  copy(endpoint);
   snapshot.saving = *saving;
-  snapshot.saving.view = snapshot.queue == NULL ? NULL : &snapshot.there;
+  snapshot.saving.view = snapshot.state == NULL ? NULL : &snapshot.there;
   pen_futex_counter_increment(&snapshot.asked);
   return true;
 }

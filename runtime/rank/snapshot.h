@@ -13,7 +13,7 @@
 
 #include <stdbool.h>
 
-#include "runtime/device/stream_executor.h"
+#include "runtime/device/device.h"
 #include "runtime/rank/save.h"
 
 /* Whether the plan has the room. */
@@ -21,13 +21,13 @@ bool pen_snapshot_planned(const struct pen_plan *plan);
 
 /* A rank, before the seal: starts its thread. `end` is the rank's own, `queue` its device's or
  * null. Allocates. */
-void pen_snapshot_open(const struct pen_transport *end, struct pen_stream_state *queue);
+void pen_snapshot_open(const struct pen_endpoint *endpoint, struct pen_stream_state *state);
 
 /* Copies what is to be saved and lets the thread write it, once the save before has ended. False:
  * the run was aborted. */
-bool pen_snapshot_save(const struct pen_transport *end, const struct pen_saving *saving);
+bool pen_snapshot_save(const struct pen_endpoint *endpoint, const struct pen_saving *saving);
 
 /* Waits until nothing is being written any more. False: the run was aborted. */
-bool pen_snapshot_wait(const struct pen_transport *end);
+bool pen_snapshot_wait(const struct pen_endpoint *endpoint);
 
 #endif

@@ -78,25 +78,25 @@ void pen_startup_publish(const struct pen_run *run, struct pen_rank_state *self)
 }
 
 /* Whoever differs from rank 0 says so. */
-void pen_startup_check(const struct pen_run *run, const struct pen_transport *end) {
-  const struct pen_startup_fingerprint *own = &end->self->fingerprint,
+void pen_startup_check(const struct pen_run *run, const struct pen_endpoint *endpoint) {
+  const struct pen_startup_fingerprint *own = &endpoint->self->fingerprint,
                                        *first = &run->shared.ranks[0].fingerprint;
   if (own->step != first->step) {
     pen_fail(PEN_EXIT_DATA,
              "rank %u starts from step %" PRIu64 ", rank 0 from step %" PRIu64
              ": --checkpoint must hold the same for all ranks",
-             end->global, own->step, first->step);
+             endpoint->global, own->step, first->step);
   }
   if (memcmp(own->checkpoint, first->checkpoint, sizeof own->checkpoint) != 0) {
     pen_fail(PEN_EXIT_DATA,
              "rank %u and rank 0 both start from step %" PRIu64
              ", but from other weights: --checkpoint must hold the same for all"
              " ranks",
-             end->global, own->step);
+             endpoint->global, own->step);
   }
   for (int i = 0; i < COUNT; i++) {
     if (own->options[i] != first->options[i]) {
-      pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", end->global,
+      pen_fail(PEN_EXIT_USAGE, "rank %u was started with another %s than rank 0", endpoint->global,
                names[i]);
     }
   }

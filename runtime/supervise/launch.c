@@ -11,6 +11,7 @@
 
 #include "runtime/base/check.h"
 #include "runtime/base/files.h"
+#include "runtime/rank/rank.h"
 #include "runtime/comm/control_tcp.h"
 #include "runtime/observe/trace.h"
 #include "runtime/storage/checkpoint_prune.h"

@@ -47,7 +47,7 @@ compile "tests"
 if built libkernels_cuda; then
   looks_at "$cuda" kernels/cuda/*.c tests/gpu/*.c >"$scratch/lines"
   looks_at "$cuda -DPEN_EMULATED" tests/gpu/*.c >>"$scratch/lines"
-  if built libnccl_calls; then looks_at "$cuda $(value NCCL_CPPFLAGS)" runtime/device/nccl_api.c >>"$scratch/lines"; fi
+  if built libnccl_calls; then looks_at "$cuda $(value NCCL_CPPFLAGS)" runtime/comm/nccl_api.c >>"$scratch/lines"; fi
   compile "what calls CUDA"
 else
   skip "what calls CUDA" "configure found no CUDA toolkit"

@@ -77,8 +77,8 @@ is "clipping by it leaves the first norm" "$(log_field clipped.log grad_norm | h
 refuses '*optimizer.norm = 3*"2" or "inf"*' -s optimizer.norm=3
 
 # ---- a step whose norm is not finite ----
-# The runtime as it is, but for a gradient of rank 1 that is spoilt in step 3, before its norm is taken.
-sed 's/^static bool norm(struct pen_vm \*vm.*$/#include <math.h>\n&\n  if (vm->rank == 1 \&\& vm->optimizer_step == 3) ((float *)(vm->arena + vm->plan->weights[vm->weights[0]].gradient_offset))[5] = SPOILT;/' \
+# The runtime as it is, except for a gradient of rank 1 that is corrupted in step 3, before its norm is taken.
+sed 's/^static bool measure_norms(struct pen_vm \*vm.*$/#include <math.h>\n&\n  if (vm->rank == 1 \&\& vm->optimizer_step == 3) ((float *)(vm->arena + vm->plan->weights[vm->weights[0]].gradient_offset))[5] = SPOILT;/' \
   "$top_srcdir/runtime/exec/handlers.c" >handlers.c
 spoil() { # NAME VALUE [TOPOLOGY]
   (cd "$top_builddir" && $CC $CFLAGS -std=gnu17 -I"$top_srcdir" "-DSPOILT=$2" -o "$scratch/$1" "$scratch/handlers.c" "$scratch/${3:-default}.o" \

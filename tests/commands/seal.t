@@ -106,7 +106,7 @@ ok "saves them while the steps keep the seal" "$scratch/sealed" train --data "$s
 plan=llama
 
 # Is the test build able to fail? Put an allocation into the step.
-sed 's/^static bool run_step(struct pen_vm \*vm) {$/#include <stdlib.h>\n&\n  void *volatile waste = malloc(1);\n  free(waste);/' "$top_srcdir/runtime/exec/vm.c" >"$scratch/vm.c"
+sed 's/^static bool run_step(struct pen_vm \*vm) {$/#include <stdlib.h>\n&\n  void *volatile waste = malloc(1);\n  free(waste);/' "$top_srcdir/runtime/exec/host_executor.c" >"$scratch/vm.c"
 ok "a build that allocates in the step" sealed_build "$scratch/vm.c"
 train "$scratch/sealed"
 is "breaks the seal, and is found out" $? 75

@@ -74,7 +74,7 @@ is "the last evaluation is eval's" "$(tail -n 1 evaluated.bits)" \
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
 ok "it evaluates where nothing can be captured" plain plain_ipc data.bin 5 --eval-data held.bin --eval-every 2
 ok "with the same bits" cmp plain_ipc.bits evaluated.bits
-is "and says so of every profile" "$(grep -c 'a step of .* cannot be one graph (.*; its rows' plain_ipc.err)" 4
+is "and says so of every profile" "$(grep -c 'a step of .* cannot be one graph (.*; its actions' plain_ipc.err)" 4
 
 # SIGTERM while it evaluates: all leave after the same step, saved, status 0.
 rm -f stopped.log

@@ -39,7 +39,7 @@ libemulated_a_LIBADD = $(EMULATED_KERNELS)
 EXTRA_libemulated_a_DEPENDENCIES = $(EMULATED_KERNELS)
 if NCCL
 check_LIBRARIES += libemulated_nccl.a
-libemulated_nccl_a_SOURCES = runtime/device/nccl_api.c %reldir%/emulate_nccl.cc %reldir%/nccl_one_sided.h
+libemulated_nccl_a_SOURCES = runtime/comm/nccl_api.c %reldir%/emulate_nccl.cc %reldir%/nccl_one_sided.h
 libemulated_nccl_a_CFLAGS = $(AM_CFLAGS) $(NCCL_CPPFLAGS) $(CUDA_CPPFLAGS) -include %reldir%/nccl_one_sided.h
 libemulated_nccl_a_CXXFLAGS = $(NCCL_CPPFLAGS) $(EMULATED_FLAGS)
 endif

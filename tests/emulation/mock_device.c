@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "runtime/exec/vm.h"
+#include "runtime/exec/exec.h"
 #include "tests/emulation/mock_device.h"
 
 enum { STEPS = 3, SEEDS = 6, COUPLES_MOST = 100, STALLS = 300 };

@@ -2,7 +2,7 @@
  * It shares nothing with reuse.c. */
 #include <stdlib.h>
 
-#include "runtime/exec/vm.h"
+#include "runtime/exec/operands.h"
 #include "tests/emulation/mock_device.h"
 
 struct byte_range {

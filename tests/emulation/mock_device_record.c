@@ -6,9 +6,12 @@
 #include <string.h>
 #include <sys/mman.h>
 
-#include "runtime/device/link.h"
-#include "runtime/device/nccl_api.h"
-#include "runtime/device/nccl_rounds.h"
+#include "runtime/comm/ipc.h"
+#include "runtime/comm/nccl.h"
+#include "runtime/device/stream_executor.h"
+#include "runtime/device/stream_state.h"
+#include "runtime/comm/nccl_api.h"
+#include "runtime/comm/nccl_rounds.h"
 #include "runtime/comm/transport.h"
 
 #define must(condition, ...) \
@@ -40,8 +43,9 @@ static void issue(enum call call, const void *stream, const void *object, uint32
   if (!keeping) {
     return;
   }
-  const uint32_t row = vm_now->row == NULL ? vm_now->program->action_count
-                                           : (uint32_t)(vm_now->row - vm_now->program->actions);
+  const uint32_t row = vm_now->action == NULL
+                           ? vm_now->program->action_count
+                           : (uint32_t)(vm_now->action - vm_now->program->actions);
   const struct issue made = {.call = call,
                              .row = row,
                              .stream = (uint32_t)(uintptr_t)stream - 1,
@@ -127,10 +131,11 @@ static uint32_t message_at(const void *to, const void *from) {
   const struct pen_profile *profile = vm_now->profile;
   uint32_t found = PEN_NONE;
   for (uint32_t m = 0;
-       vm_now->row != NULL && pen_has_message(vm_now->row) && m < profile->message_count; m++) {
+       vm_now->action != NULL && pen_has_message(vm_now->action) && m < profile->message_count;
+       m++) {
     const struct pen_message *message = &profile->messages[m];
     const struct pen_channel *channel = &profile->channels[message->channel];
-    if (m == vm_now->row->message &&
+    if (m == vm_now->action->message &&
         arenas[process_of(channel->to_rank)] + message->target_offset == to &&
         arenas[process_of(channel->from_rank)] + message->source_offset == from) {
       found = m;
@@ -307,7 +312,7 @@ static void swap_with(bool sends, size_t bytes, int replica, void *stream) {
   script->swap[script->swap_count++] =
       (struct swap){.sends = sends,
                     .peer = (uint32_t)replica * pen_plan.rank_count + vm_now->rank,
-                    .row = (uint32_t)(vm_now->row - vm_now->program->actions),
+                    .row = (uint32_t)(vm_now->action - vm_now->program->actions),
                     .bytes = bytes};
   grouped_on = stream;
   if (!grouping) {
@@ -321,7 +326,7 @@ static void nccl_send(void *communicator, const void *from, size_t bytes, int to
     return;
   }
   (void)from, (void)bytes, must(to == 1, "a pair sends to %d", to);
-  issue(SEND, stream, communicator, 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+  issue(SEND, stream, communicator, 0, vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
 static void nccl_receive(void *communicator, void *to, size_t bytes, int from, void *stream) {
   if (is_of_peers(communicator)) {
@@ -330,7 +335,8 @@ static void nccl_receive(void *communicator, void *to, size_t bytes, int from, v
     return;
   }
   (void)bytes, must(from == 0, "a pair receives from %d", from);
-  issue(RECEIVE, stream, communicator, 0, vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+  issue(RECEIVE, stream, communicator, 0,
+        vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
 /* Each of a pair has a signal of the other: they go by the places behind the communicator's. */
 static const void *signal_of(const void *communicator, int to) {
@@ -347,21 +353,21 @@ static void put(void *communicator, const void *from, size_t bytes, int to, void
                 size_t offset, void *stream) {
   must(to == 1 && there == communicator, "a pair puts to %d", to);
   if (keeping) {
-    const struct pen_message *message = &vm_now->profile->messages[vm_now->row->message];
+    const struct pen_message *message = &vm_now->profile->messages[vm_now->action->message];
     must(offset == message->target_offset && bytes == message->bytes &&
              from == arenas[now] + message->source_offset,
          "another's message is put");
   }
   issue(PUT, stream, signal_of(communicator, to), 0,
-        vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+        vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
 static void signal_to(void *communicator, int to, void *stream) {
   issue(SIGNAL, stream, signal_of(communicator, to), 0,
-        vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+        vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
 static void take(void *communicator, int from, void *stream) {
   issue(TAKE, stream, signal_of(communicator, 1 - from), 0,
-        vm_now->row == NULL ? PEN_NONE : vm_now->row->message);
+        vm_now->action == NULL ? PEN_NONE : vm_now->action->message);
 }
 
 static void total(void *communicator, double *here, size_t n,
@@ -426,42 +432,41 @@ uint32_t rehearsal_pairs(void) { return pair_count; }
 uint32_t rehearsal_sums(void) { return sum_count; }
 uint32_t rehearsal_wrong_sums(void) { return wrong_sum_count; }
 
-static struct pen_link *open_link(enum link link, struct pen_stream_state *queue,
-                                  const struct pen_profile *profile,
-                                  const struct pen_shared *shared) {
-  return link == LINK_IPC ? pen_ipc_open(queue, profile, shared, now)
-                          : pen_nccl_open_with(link == LINK_PUTS ? &puts_too : &sends, queue,
-                                               profile, shared, now);
+static struct pen_transport *open_transport(enum link link, struct pen_endpoint *endpoint,
+                                            const struct pen_stream_state *state, uint32_t profile,
+                                            const struct pen_transport *first) {
+  const struct pen_transport_config config = {.endpoint = endpoint,
+                                              .profile = &pen_plan.profiles[profile],
+                                              .device = &recorder,
+                                              .stream = state->streams.compute,
+                                              .first = first};
+  return link == LINK_IPC ? pen_ipc_open(&config)
+                          : pen_nccl_open_with(link == LINK_PUTS ? &puts_too : &sends, &config);
 }
 
-/* A rank's rows of a profile, over the connections of the first profile's link, which may be this
- * one's. */
+/* A rank's actions of a profile, over the connections of the first profile's transport, which may
+ * be this one's. */
 static void open_rank(enum link link, uint32_t profile, struct pen_vm *vm,
                       const struct pen_shared *shared) {
-  static struct pen_transport ends[RANKS_MAX];
+  static struct pen_endpoint endpoints[RANKS_MAX];
   static struct pen_data data;
   const struct pen_plan *plan = &pen_plan;
-  const uint32_t rank = now % plan->rank_count;
   const char *what;
-  struct pen_stream_state *queue = pen_stream_open(plan, rank, 0, &recorder, &what);
-  ends[now] = (struct pen_transport){.plan = plan,
-                                     .profile = &plan->profiles[profile],
-                                     .shared = shared,
-                                     .self = &shared->ranks[now],
-                                     .rank = rank,
-                                     .replica = now / plan->rank_count,
-                                     .global = now};
-  pen_vm_open(vm, plan, &plan->profiles[profile], rank, queue->arena, &ends[now], queue, &data,
-              NULL);
+  struct pen_stream_state *state =
+      pen_stream_open(plan, now % plan->rank_count, 0, &recorder, &what);
+  endpoints[now] = pen_endpoint_of(plan, shared, now, state->arena);
+  struct pen_transport *first =
+      profile > 0 ? open_transport(link, &endpoints[now], state, 0, NULL) : NULL;
+  struct pen_transport *transport = open_transport(link, &endpoints[now], state, profile, first);
+  pen_vm_open(vm, &(struct pen_vm_config){.transport = transport,
+                                          .executor = &pen_stream_executor,
+                                          .stream_state = state,
+                                          .stream_profile = pen_stream_profile_open(plan),
+                                          .streams = &state->streams,
+                                          .data = &data});
   vm_now = scripts[now].vm = vm;
-  vm->queued.link = open_link(link, queue, &plan->profiles[profile], shared);
-  if (profile > 0) {
-    struct pen_link *first = open_link(link, queue, &plan->profiles[0], shared);
-    vm->queued.link->first = first;
-    first->kind->offer(first);
-  } else {
-    vm->queued.link->kind->offer(vm->queued.link);
-  }
+  first = first == NULL ? transport : first;
+  first->ops->export_handles(first);
 }
 
 struct script *rehearsal_record(enum link link, uint32_t profile) {
@@ -483,11 +488,11 @@ struct script *rehearsal_record(enum link link, uint32_t profile) {
   }
   for (now = 0; now < processes; now++) {
     vm_now = &vms[now];
-    struct pen_link *first = (struct pen_link *)vm_now->queued.link->first;
+    struct pen_transport *first = (struct pen_transport *)vm_now->transport->first;
     if (first != NULL) {
-      first->kind->connect(first);
+      first->ops->connect(first);
     }
-    pen_stream_ready(&vms[now]);
+    pen_stream_connect(&vms[now]);
     must(splits[now] == splits[0], "rank %u makes %u splits, rank 0 %u", now, splits[now],
          splits[0]);
   }

@@ -3,10 +3,8 @@
  * where the play has left the words. */
 #include <stdio.h>
 
-#include "runtime/device/link.h"
 #include "runtime/comm/failure_text.h"
-#include "runtime/device/stream_executor.h"
-#include "runtime/exec/vm.h"
+#include "runtime/device/progress.h"
 #include "tests/emulation/mock_device.h"
 
 enum { STEPS = 3, RANKS_MAX = 64 };
@@ -19,7 +17,7 @@ static uint32_t draw(uint64_t *seed, uint32_t below) {
 }
 
 static uint32_t says(const struct script *script) {
-  return atomic_load(&script->vm->transport->self->waits_for);
+  return atomic_load(&script->vm->endpoint->self->waits_for);
 }
 
 /* What all tell of themselves, the first time so that others know it, the second time knowing it of
@@ -28,10 +26,10 @@ static void tell(const struct script *scripts, const struct standing *standing, 
   for (uint32_t p = 0; p < 2 * pen_process_count(&pen_plan); p++) {
     const uint32_t r = p % pen_process_count(&pen_plan);
     struct pen_vm *vm = scripts[r].vm;
-    vm->queue->rows = standing[r].step * vm->program->action_count;
-    atomic_store(&vm->transport->self->published.count, (uint32_t)standing[r].step);
-    pen_stream_publish_progress(vm, standing[r].rows,
-                                wrongly ? standing[r].rows : standing[r].left);
+    vm->stream_state->actions_done = standing[r].step * vm->program->action_count;
+    atomic_store(&vm->endpoint->self->published.count, (uint32_t)standing[r].step);
+    pen_progress_publish(vm, (struct pen_progress_counters){
+                                 standing[r].rows, wrongly ? standing[r].rows : standing[r].left});
   }
 }
 
@@ -39,7 +37,7 @@ static void tell(const struct script *scripts, const struct standing *standing, 
 static uint32_t last_waited_for(const struct script *scripts, uint32_t rank) {
   struct pen_awaited at = {.rank = rank};
   for (uint32_t hops = 0; hops <= 2 * pen_process_count(&pen_plan) &&
-                          pen_failure_follow(scripts[rank].vm->transport->shared, &at);
+                          pen_failure_follow(scripts[rank].vm->endpoint->shared, &at);
        hops++) {
   }
   return at.rank;

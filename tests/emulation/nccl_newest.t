@@ -1,5 +1,5 @@
 #!/bin/sh
-# nccl_newest.t: runtime/device/nccl_api.c against the NCCL of the CUDA toolkit and against the newest on PyPI (nvidia-nccl-cu13), so that the calls of
+# nccl_newest.t: runtime/comm/nccl_api.c against the NCCL of the CUDA toolkit and against the newest on PyPI (nvidia-nccl-cu13), so that the calls of
 # both builds exist: with sends alone before 2.29, with puts from then on. A binary that was linked with the newer starts with the older, too.
 # NCCL_WHEEL=FILE is a wheel that is there already; else pip fetches it, and what cannot be fetched is skipped.
 . "${top_srcdir:-.}/tests/support/lib.sh"
@@ -13,7 +13,7 @@ compiles() {
   compiles_name=$1
   shift
   $CC $CFLAGS $PEN_CFLAGS -I"$top_srcdir" "$@" $(setting CUDA_CPPFLAGS) -c -o "$scratch/$compiles_name.o" \
-    "$top_srcdir/runtime/device/nccl_api.c"
+    "$top_srcdir/runtime/comm/nccl_api.c"
 }
 
 # number FLAG...: the version of that <nccl.h>.

@@ -76,7 +76,7 @@ found() {
   shift
   export $found_settings
   again "$@"
-  is "$1: ranks without a graph" "$(grep -c 'its rows are enqueued one by one' "$scratch/$1.err")" "$uncaptured"
+  is "$1: ranks without a graph" "$(grep -c 'its actions are enqueued one by one' "$scratch/$1.err")" "$uncaptured"
   for setting in $found_settings; do unset "${setting%%=*}"; done
 }
 
@@ -109,7 +109,7 @@ if test -n "$nccl"; then
   matches "says why" "$(cat "$scratch/uncaptured.err")" "*cannot be one graph (NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before)*"
   for way in put send; do
     found "PEN_NCCL=$way PEN_EMULATED_NCCL_NO_CAPTURE=2" "refused_$way" mlp_nccl_4 "* by $way and *"
-    matches "rank 2 says why" "$(grep 'rank 2:' "$scratch/refused_$way.err")" "*rank 2: a step of train cannot be one graph (*: an error); its rows*"
+    matches "rank 2 says why" "$(grep 'rank 2:' "$scratch/refused_$way.err")" "*rank 2: a step of train cannot be one graph (*: an error); its actions*"
     matches "the others that it is another" "$(grep 'rank 1:' "$scratch/refused_$way.err")" "*rank 1: a step of train cannot be one graph (another rank's cannot)*"
   done
   PEN_NCCL=both "$scratch/mlp_nccl_4" train --steps 1 --quiet 2>"$scratch/err"
@@ -119,7 +119,7 @@ fi
 
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
 ok "four ranks train where nothing can be captured" plain plain mlp_4_zbv --steps 3
-is "each says so" "$(grep -c 'its rows are enqueued one by one' "$scratch/plain.err")" 4
+is "each says so" "$(grep -c 'its actions are enqueued one by one' "$scratch/plain.err")" 4
 ok "with the same bits" same_bits 3 one_mlp plain
 ok "and row by row, for a trace" train traced mlp_4_zbv --steps 3 --trace "$scratch/trace"
 ok "with the same bits" same_bits 3 one_mlp traced
@@ -130,7 +130,7 @@ asked() {
   ok "PEN_GRAPH=$1, $2: trains" train "asked_$1" "$2" --steps 3
   unset PEN_GRAPH
   ok "with the same bits" same_bits 3 one_mlp "asked_$1"
-  is "ranks without a graph" "$(grep -c '(PEN_GRAPH asks for it); its rows are enqueued one by one' "$scratch/asked_$1.err")" "$3"
+  is "ranks without a graph" "$(grep -c '(PEN_GRAPH asks for it); its actions are enqueued one by one' "$scratch/asked_$1.err")" "$3"
 }
 asked marked mlp_2 0
 asked unmarked mlp_2 0

@@ -52,7 +52,7 @@ ok "and its moments" cmp "$scratch/ckpt/latest/optimizer.safetensors" "$scratch/
 
 plain() { PEN_EMULATED_NO_GRAPH=1 train "$@"; }
 ok "trains where nothing can be captured" plain plain cuda --steps 5
-matches "says so" "$(cat "$scratch/plain.err")" "*rank 0: a step of train cannot be one graph (*its rows are enqueued one by one*"
+matches "says so" "$(cat "$scratch/plain.err")" "*rank 0: a step of train cannot be one graph (*its actions are enqueued one by one*"
 ok "with the same bits" cmp "$scratch/cuda.bits" "$scratch/plain.bits"
 ok "trains under --trace, row by row" train traced cuda --steps 5 --trace "$scratch/trace"
 ok "with the same bits again" cmp "$scratch/cuda.bits" "$scratch/traced.bits"

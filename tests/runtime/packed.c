@@ -116,10 +116,10 @@ static void test_rows_hold_documents(void **state) {
   for (uint64_t cursor = 0; cursor < 3 * WINDOWS; cursor++) {
     pen_data_prepare_step(&data, cursor, pen_data_step_windows(&plan, &profile));
     assert_int_equal(data.step_targets, counts[cursor % WINDOWS]);
-    for (data.row_microbatch = 0; data.row_microbatch < 2; data.row_microbatch++) {
+    for (data.microbatch_index = 0; data.microbatch_index < 2; data.microbatch_index++) {
       int32_t row[SEQUENCE];
       double share = 0;
-      uint64_t w = (cursor + data.row_microbatch) % WINDOWS;
+      uint64_t w = (cursor + data.microbatch_index) % WINDOWS;
       fill(&data, PEN_OP_TOKENS, row, NULL);
       assert_memory_equal(row, tokens[w], sizeof row);
       fill(&data, PEN_OP_TARGETS, row, &share);

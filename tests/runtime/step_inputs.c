@@ -64,12 +64,12 @@ static void test_rows_read_their_windows(void **state) {
   pen_data_open(&data, &plan, plan.sequence, path, 0);
   assert_int_equal(data.window_count, WINDOWS);
   for (data.cursor = 0; data.cursor < 3 * WINDOWS; data.cursor++) {
-    for (data.row_microbatch = 0; data.row_microbatch < MICROBATCHES; data.row_microbatch++) {
+    for (data.microbatch_index = 0; data.microbatch_index < MICROBATCHES; data.microbatch_index++) {
       int32_t tokens[MICROBATCH * SEQUENCE], targets[MICROBATCH * SEQUENCE];
       read_tokens(&data, PEN_OP_TOKENS, tokens);
       read_tokens(&data, PEN_OP_TARGETS, targets);
       for (uint64_t i = 0; i < MICROBATCH; i++) {
-        uint64_t window = (data.cursor + data.row_microbatch * MICROBATCH + i) % WINDOWS;
+        uint64_t window = (data.cursor + data.microbatch_index * MICROBATCH + i) % WINDOWS;
         for (uint64_t t = 0; t < SEQUENCE; t++) {
           assert_int_equal(tokens[i * SEQUENCE + t], window * SEQUENCE + t);
           assert_int_equal(targets[i * SEQUENCE + t], window * SEQUENCE + t + 1);
@@ -164,7 +164,7 @@ static void draw(float *to, uint64_t seed, uint64_t cursor, uint64_t microbatch,
   struct pen_data data;
   pen_data_open(&data, &plan, plan.sequence, NULL, seed);
   data.cursor = cursor;
-  data.row_microbatch = microbatch;
+  data.microbatch_index = microbatch;
   struct pen_call call = {
       .operand = {to}, .dim = {MICROBATCH * SEQUENCE, WIDTH, stream, SEQUENCE}, .prepared = &data};
   pen_data_op(PEN_OP_NORMAL, PEN_F32)(&call);
@@ -195,7 +195,7 @@ static void test_normals_of_bf16(void **state) {
   struct pen_data data;
   pen_data_open(&data, &plan, plan.sequence, NULL, 7);
   data.cursor = 4;
-  data.row_microbatch = 0;
+  data.microbatch_index = 0;
   struct pen_call call = {
       .operand = {narrow}, .dim = {MICROBATCH * SEQUENCE, WIDTH, 1, SEQUENCE}, .prepared = &data};
   pen_data_op(PEN_OP_NORMAL, PEN_BF16)(&call);

@@ -96,20 +96,42 @@ static void test_a_run_may_end_within_the_warmup(void **state) {
   }
 }
 
+/* The scale of a step with so many targets whose gradients have that norm. */
+static double scale_of(double clip_norm, uint64_t targets, double norm) {
+  const struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
+  const struct pen_adamw base = pen_adamw_of_step(&optimizer, 1, targets);
+  const double stats[] = {norm};
+  struct pen_adamw settings;
+  pen_cpu.clip_scale(&settings, &base, stats, 1, 1, 1, clip_norm, true, NULL);
+  return settings.gradient_scale;
+}
+
 static void test_clipping_scales_down_and_never_up(void **state) {
   (void)state;
-  struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
-  assert_near(pen_adamw_of_step(&optimizer, 1, 0.5).gradient_scale, 1.0, 0);
-  assert_near(pen_adamw_of_step(&optimizer, 1, 4.0).gradient_scale, 1.0 / (4.0 + 1e-6), 0);
-  assert_true(isnan(pen_adamw_of_step(&optimizer, 1, NAN).gradient_scale));
-  optimizer.clip_norm = 0;
-  assert_near(pen_adamw_of_step(&optimizer, 1, 4.0).gradient_scale, 1.0, 0);
+  assert_near(scale_of(1, 1, 0.5), 1.0, 0);
+  assert_near(scale_of(1, 1, 4.0), 1.0 / (4.0 + 1e-6), 0);
+  assert_near(scale_of(0, 1, 4.0), 1.0, 0);
+}
+
+/* The CPU's clip_scale() and the log use the same norm, to the bit. */
+static void test_the_norm_that_clips_is_the_norm_that_is_logged(void **state) {
+  (void)state;
+  const double stats[] = {1e16, 1.0, 3.0, 0.5, -1e16, 2.0};
+  const struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
+  const struct pen_adamw base = pen_adamw_of_step(&optimizer, 1, 1);
+  struct pen_plan plan = {.replica_count = 2, .weight_count = 2, .loss_count = 1};
+  for (int norm = PEN_NORM_TWO; norm <= PEN_NORM_INFINITE; norm++) {
+    struct pen_adamw settings;
+    plan.optimizer.norm = (uint8_t)norm;
+    pen_cpu.clip_scale(&settings, &base, stats, 2, 2, 3, 1e-3, norm == PEN_NORM_INFINITE, NULL);
+    assert_near(settings.gradient_scale, 1e-3 / (pen_step_stats_norm(&plan, stats) + 1e-6), 0);
+  }
 }
 
 static void test_bias_corrections(void **state) {
   (void)state;
   struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
-  struct pen_adamw third = pen_adamw_of_step(&optimizer, 3, 1.0);
+  struct pen_adamw third = pen_adamw_of_step(&optimizer, 3, 1);
   assert_near(third.correction1, 1 - 0.9 * 0.9 * 0.9, 1e-15);
   assert_near(third.correction2, 1 - 0.95 * 0.95 * 0.95, 1e-15);
 }
@@ -128,13 +150,11 @@ static void test_the_greatest_magnitude_is_the_greatest_of_all_tensors(void **st
 
 static void test_a_step_is_skipped_where_the_norm_is_known_and_not_finite(void **state) {
   (void)state;
-  struct pen_optimizer optimizer = optimizer_of(PEN_DECAY_CONSTANT);
-  assert_false(pen_step_skipped(&optimizer, 1, 1e300));
-  assert_true(pen_step_skipped(&optimizer, 1, INFINITY));
-  assert_true(pen_step_skipped(&optimizer, 1, NAN));
-  optimizer.clip_norm = 0;
-  assert_false(pen_step_skipped(&optimizer, 1, NAN));
-  assert_true(pen_step_skipped(&optimizer, 0, 0));
+  assert_false(isnan(scale_of(1, 1, 1e300)));
+  assert_true(isnan(scale_of(1, 1, INFINITY)));
+  assert_true(isnan(scale_of(1, 1, NAN)));
+  assert_false(isnan(scale_of(0, 1, NAN)));
+  assert_true(isnan(scale_of(0, 0, 0)));
 }
 
 /* The order of a sum shows in its last bit: 1e16 takes up ones only together. */
@@ -159,21 +179,24 @@ static void test_board_sums_in_rising_order(void **state) {
 enum { REPLICAS = 3 };
 static float gradients[REPLICAS][REPLICAS * PEN_NORM_BLOCK];
 
-static unsigned char *arena_of(struct pen_transport *end, uint32_t replica) {
-  return (void)end, (unsigned char *)gradients[replica];
+static const unsigned char *arena_of(struct pen_transport *transport, uint32_t replica) {
+  return (void)transport, (unsigned char *)gradients[replica];
 }
-static bool all_reached(struct pen_transport *end, uint32_t count) {
-  return (void)end, (void)count, true;
+static bool peers_ended(struct pen_transport *transport, uint32_t count) {
+  return (void)transport, (void)count, true;
 }
-static void one_ended(struct pen_transport *end) { (void)end; }
+static void no_call(struct pen_transport *transport) { (void)transport; }
 
 /* Whatever its own place among them, a replica adds the first to the second, then the third: the
  * one is lost beside what goes away again. */
 static void test_replicas_add_gradients_in_their_order(void **state) {
   (void)state;
   const float addend[REPLICAS] = {1, 1 << 24, -(1 << 24)};
-  const struct pen_transport_kind kind = {
-      .peer_arena = arena_of, .peers_reached = all_reached, .exchanged = one_ended};
+  const struct pen_transport_ops ops = {.peer_arena = arena_of,
+                                        .wait_peers = peers_ended,
+                                        .signal_peers = no_call,
+                                        .group_begin = no_call,
+                                        .group_end = no_call};
   const struct pen_weight weight = {.count = REPLICAS * PEN_NORM_BLOCK};
   const struct pen_plan plan = {
       .replica_count = REPLICAS, .rank_count = 1, .weights = &weight, .weight_count = 1};
@@ -182,10 +205,11 @@ static void test_replicas_add_gradients_in_their_order(void **state) {
   for (uint32_t own = 0; own < REPLICAS; own++) {
     const struct pen_shard shard = pen_shard_of(&plan, 0, own);
     const float *sources[REPLICAS];
-    struct pen_transport end = {.kind = &kind};
+    struct pen_transport transport = {.ops = &ops};
     struct pen_vm vm = {.plan = &plan,
                         .replica = own,
-                        .transport = &end,
+                        .transport = &transport,
+                        .device = &pen_cpu,
                         .arena = (unsigned char *)gradients[own],
                         .weights = (uint32_t[]){0},
                         .weight_count = 1,
@@ -227,6 +251,7 @@ int main(void) {
       cmocka_unit_test(test_no_steps_after_warmup_divides_by_nothing),
       cmocka_unit_test(test_a_run_may_end_within_the_warmup),
       cmocka_unit_test(test_clipping_scales_down_and_never_up),
+      cmocka_unit_test(test_the_norm_that_clips_is_the_norm_that_is_logged),
       cmocka_unit_test(test_bias_corrections),
       cmocka_unit_test(test_the_greatest_magnitude_is_the_greatest_of_all_tensors),
       cmocka_unit_test(test_a_step_is_skipped_where_the_norm_is_known_and_not_finite),

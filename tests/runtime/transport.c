@@ -37,17 +37,19 @@ static void pause_now(uint64_t ns) {
 
 static void *run_sender(void *argument) {
   struct traffic *traffic = argument;
-  struct pen_transport *end = traffic->two.end[0];
+  struct pen_transport *end = traffic->two.transport[0];
   bool going = true;
+  end->profile_step = traffic->first_step;
   for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps;
        step++) {
     for (uint32_t m = 0; going && m < MESSAGES; m++) {
       const struct pen_message *message = &traffic->two.messages[m];
       memset(end->arena + message->source_offset, value_of(step, m), MESSAGE_BYTES);
-      going = end->kind->send(end, message, step);
+      going = end->ops->send(end, m);
     }
-    going = going && end->kind->wait(end, &traffic->two.messages[BACK], step);
+    going = going && end->ops->wait(end, BACK);
     traffic->wrong[0] += going && end->arena[0] != value_of(step, BACK);
+    end->profile_step++;
   }
   traffic->aborted[0] = !going;
   return NULL;
@@ -63,26 +65,28 @@ static void check_home(struct traffic *traffic, const unsigned char *home, unsig
  */
 static void *run_receiver(void *argument) {
   struct traffic *traffic = argument;
-  struct pen_transport *end = traffic->two.end[1];
+  struct pen_transport *end = traffic->two.transport[1];
   bool going = true;
+  end->profile_step = traffic->first_step;
   for (uint64_t step = traffic->first_step; going && step < traffic->first_step + traffic->steps;
        step++) {
     for (uint32_t m = 0; m < SLOTS; m++) {
-      end->kind->credit(end, &traffic->two.messages[m]);
+      end->ops->receive(end, m, NULL, 0);
     }
     for (uint32_t m = 0; going && m < MESSAGES; m++) {
       const struct pen_message *message = &traffic->two.messages[m];
-      going = end->kind->wait(end, message, step);
+      going = end->ops->wait(end, m);
       if (going) {
         pause_now(traffic->pause_ns);
         check_home(traffic, end->arena + message->target_offset, value_of(step, m));
       }
       if (going && m + SLOTS < MESSAGES) {
-        end->kind->credit(end, &traffic->two.messages[m + SLOTS]);
+        end->ops->receive(end, m + SLOTS, NULL, 0);
       }
     }
     memset(end->arena + SOURCE_OFFSET, value_of(step, BACK), MESSAGE_BYTES);
-    going = going && end->kind->send(end, &traffic->two.messages[BACK], step);
+    going = going && end->ops->send(end, BACK);
+    end->profile_step++;
   }
   traffic->aborted[1] = !going;
   return NULL;
@@ -145,10 +149,10 @@ static void test_send_waits_for_credit_and_wait_for_arrival(void **state) {
   struct two_ranks two;
   two_ranks_open(&two, NO_SPIN_NS);
   assert_false(pen_futex_counter_reached(&two.shared.credits[0], 1));
-  two.end[1]->kind->credit(two.end[1], &two.messages[0]);
+  two.transport[1]->ops->receive(two.transport[1], 0, NULL, 0);
   assert_true(pen_futex_counter_reached(&two.shared.credits[0], 1));
   assert_false(pen_futex_counter_reached(&two.shared.arrivals[0], 1));
-  assert_true(two.end[0]->kind->send(two.end[0], &two.messages[0], 0));
+  assert_true(two.transport[0]->ops->send(two.transport[0], 0));
   assert_true(pen_futex_counter_reached(&two.shared.arrivals[0], 1));
   assert_false(pen_futex_counter_reached(&two.shared.arrivals[0], 2));
   two_ranks_close(&two);
@@ -159,19 +163,19 @@ static void test_send_waits_for_credit_and_wait_for_arrival(void **state) {
 enum { BOARD_STEPS = 200 };
 
 static void play_board(struct traffic *traffic, uint32_t rank) {
-  struct pen_transport *end = traffic->two.end[rank];
+  struct pen_endpoint *end = &traffic->two.endpoint[rank];
   for (uint64_t step = 0; step < BOARD_STEPS; step++) {
-    end->kind->board_free(end, step);
-    double *board = end->kind->board(end, step);
+    pen_endpoint_wait_log(end, step);
+    double *board = pen_endpoint_step_stats(end, step);
     board[rank] = (double)(step * 2 + rank);
-    end->kind->publish(end, step);
+    pen_endpoint_publish(end, step);
     if (rank == 0) {
-      end->kind->gather(end, step);
+      pen_endpoint_gather(end, step);
       traffic->wrong[0] += board[0] != (double)(step * 2) || board[1] != (double)(step * 2 + 1);
-      end->kind->logged(end);
+      pen_endpoint_log_read(end);
     }
     if (step % 50 == 0) {
-      end->kind->barrier(end);
+      pen_endpoint_barrier(end);
     }
   }
 }
@@ -198,13 +202,13 @@ static void test_boards_are_read_before_they_are_written_over(void **state) {
 
 static void *agree_0(void *argument) {
   struct traffic *traffic = argument;
-  traffic->wrong[0] = pen_transport_agree(traffic->two.end[0], &traffic->aborted[0]);
+  traffic->wrong[0] = pen_endpoint_compare_plans(&traffic->two.endpoint[0], &traffic->aborted[0]);
   return NULL;
 }
 
 static void *agree_1(void *argument) {
   struct traffic *traffic = argument;
-  traffic->wrong[1] = pen_transport_agree(traffic->two.end[1], &traffic->aborted[1]);
+  traffic->wrong[1] = pen_endpoint_compare_plans(&traffic->two.endpoint[1], &traffic->aborted[1]);
   return NULL;
 }
 
@@ -215,7 +219,7 @@ static void test_ranks_compare_digests(void **state) {
     two_ranks_open(&traffic.two, SPIN_NS);
     struct pen_plan other = traffic.two.plan;
     other.digest[31] = (uint8_t)differs;
-    traffic.two.end[1]->plan = &other;
+    traffic.two.endpoint[1].plan = &other;
     run_both(&traffic, agree_0, agree_1);
     assert_false(traffic.aborted[0] || traffic.aborted[1]);
     assert_int_equal(traffic.wrong[0], differs ? 1 : PEN_NONE);

@@ -1,6 +1,10 @@
 /* transport_plan.c: two ranks of one process, connected by shared memory. */
 #include "tests/support/transport_plan.h"
 
+#include <stdlib.h>
+
+#include "runtime/comm/shm.h"
+
 void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
   const struct pen_rank_memory memory = {.arena_bytes = ARENA_BYTES, .receive_bytes = ARENA_BYTES};
   *two = (struct two_ranks){
@@ -41,12 +45,14 @@ void two_ranks_open(struct two_ranks *two, uint64_t spin_ns) {
   two->shared.control->spin_ns = spin_ns;
   for (uint32_t r = 0; r < 2; r++) {
     unsigned char *arena = two->shared.memory + two->shared.receive_region_offset[r];
-    two->end[r] = pen_shm_open(&two->plan, &two->profile, &two->shared, r, arena);
+    two->endpoint[r] = pen_endpoint_of(&two->plan, &two->shared, r, arena);
+    two->transport[r] = pen_shm_open(
+        &(struct pen_transport_config){.endpoint = &two->endpoint[r], .profile = &two->profile});
   }
 }
 
 void two_ranks_close(struct two_ranks *two) {
-  two->end[0]->kind->close(two->end[0]);
-  two->end[1]->kind->close(two->end[1]);
+  free(two->transport[0]);
+  free(two->transport[1]);
   pen_shared_close(&two->shared);
 }

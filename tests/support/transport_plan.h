@@ -27,7 +27,8 @@ struct two_ranks {
   struct pen_message messages[MESSAGES + 1];
   struct pen_rank_memory memory[2];
   struct pen_shared shared;
-  struct pen_transport *end[2];
+  struct pen_endpoint endpoint[2];
+  struct pen_transport *transport[2];
 };
 
 /* The whole arena is in the receive region, at one address for both ranks: a checker of data races

@@ -11,7 +11,7 @@
 #include "kernels/device.h"
 #include "runtime/base/check.h"
 #include "runtime/data/step_inputs.h"
-#include "runtime/exec/vm.h"
+#include "runtime/exec/exec.h"
 
 enum { REPEATS = 7 };
 static const uint64_t least_ns = 20 * 1000000; /* of one measurement */
@@ -59,48 +59,72 @@ void pen_normal(float *y, size_t count, uint64_t first, const uint32_t key[2], d
   (void)y, (void)count, (void)first, (void)key, (void)deviation;
 }
 
-static void wait_for_nothing(void *stream) { (void)stream; }
-
 static const char *no_error(void) { return NULL; }
+static void no_copy(void *to, const void *from, size_t bytes, void *stream) {
+  (void)to, (void)from, (void)bytes, (void)stream;
+}
+static void no_zero(void *memory, size_t bytes, void *stream) {
+  (void)memory, (void)bytes, (void)stream;
+}
+static void no_norm(double *norm, const float *x, size_t count, void *workspace, void *stream) {
+  (void)norm, (void)x, (void)count, (void)workspace, (void)stream;
+}
+static void no_update(float *parameter, float *gradient, float *exp_avg, float *exp_avg_sq,
+                      uint16_t *copy, size_t count, const struct pen_adamw *settings,
+                      double weight_decay, void *stream) {
+  (void)parameter, (void)gradient, (void)exp_avg, (void)exp_avg_sq, (void)copy, (void)count;
+  (void)settings, (void)weight_decay, (void)stream;
+}
+static void no_clip(struct pen_adamw *settings, const struct pen_adamw *base, const double *stats,
+                    size_t count, size_t parts, size_t stride, double clip_norm, int infinity_norm,
+                    void *stream) {
+  (void)settings, (void)base, (void)stats, (void)count, (void)parts, (void)stride;
+  (void)clip_norm, (void)infinity_norm, (void)stream;
+}
+static void no_event(void *event, void *stream) { (void)event, (void)stream; }
+
 const struct pen_device pen_cpu = {.name = "none",
                                    .error = no_error,
                                    .kernel_of = pen_kernel_of,
                                    .prepare = pen_kernels_prepare,
-                                   .stream_synchronize = wait_for_nothing};
+                                   .copy = no_copy,
+                                   .zero = no_zero,
+                                   .sum_squares = no_norm,
+                                   .max_abs = no_norm,
+                                   .adamw_step = no_update,
+                                   .clip_scale = no_clip,
+                                   .event_record = no_event,
+                                   .stream_wait_event = no_event};
 
 /* ---- a transport that never waits ---- */
 
-static double *board_memory;
-
-static bool never_waits(struct pen_transport *end, const struct pen_message *message,
-                        uint64_t step) {
-  __asm__ volatile("" : : "r"(end), "r"(message), "r"(step) : "memory");
+static bool no_message(struct pen_transport *transport, uint32_t message) {
+  __asm__ volatile("" : : "r"(transport), "r"(message) : "memory");
   return true;
 }
 
-static void gives_nothing(struct pen_transport *end, const struct pen_message *message) {
-  __asm__ volatile("" : : "r"(end), "r"(message) : "memory");
-}
-
-static double *board(struct pen_transport *end, uint64_t step) {
-  (void)end, (void)step;
-  return board_memory;
-}
-
-static void publish(struct pen_transport *end, uint64_t step) { (void)end, (void)step; }
-
-static bool gather(struct pen_transport *end, uint64_t step) {
-  (void)end, (void)step;
+static bool no_receive(struct pen_transport *transport, uint32_t message, const uint32_t *sends,
+                       uint32_t send_count) {
+  __asm__ volatile("" : : "r"(transport), "r"(message), "r"(sends), "r"(send_count) : "memory");
   return true;
 }
 
-static const struct pen_transport_kind null_transport = {.name = "null",
-                                                         .send = never_waits,
-                                                         .credit = gives_nothing,
-                                                         .wait = never_waits,
-                                                         .board = board,
-                                                         .publish = publish,
-                                                         .gather = gather};
+static bool no_stats(struct pen_transport *transport) { return (void)transport, true; }
+
+static void begin_step(struct pen_transport *transport, uint64_t run_step) {
+  (void)transport, (void)run_step;
+}
+
+static void end_step(struct pen_transport *transport) { (void)transport; }
+
+static const struct pen_transport_ops null_transport = {.name = "null",
+                                                        .begin_step = begin_step,
+                                                        .send = no_message,
+                                                        .receive = no_receive,
+                                                        .wait = no_message,
+                                                        .publish = no_stats,
+                                                        .gather = no_stats,
+                                                        .end_step = end_step};
 
 /* ---- measuring ---- */
 
@@ -110,9 +134,9 @@ static double walk_ns(struct pen_vm *vm) {
   for (int repeat = 0; repeat < REPEATS; repeat++) {
     uint64_t walks = 0, start_ns = pen_now_ns(), passed_ns;
     do {
-      vm->step = walks;
+      vm->run_step = walks;
       vm->optimizer_step = walks + 1;
-      vm->walk->step(vm);
+      vm->executor->step(vm);
       walks++;
       passed_ns = pen_now_ns() - start_ns;
     } while (passed_ns < least_ns);
@@ -132,20 +156,29 @@ static void empty_data_ops(struct pen_vm *vm) {
 int main(void) {
   const struct pen_plan *plan = &pen_plan;
   const struct pen_profile *profile = &plan->profiles[0];
-  board_memory = calloc(plan->weight_count + (size_t)plan->loss_count, sizeof *board_memory);
-  pen_check(board_memory != NULL, "no memory");
+  struct pen_shared shared = {.step_stats = calloc(plan->weight_count + (size_t)plan->loss_count,
+                                                   sizeof *shared.step_stats)};
+  pen_check(shared.step_stats != NULL, "no memory");
   double total_ns = 0;
   uint64_t rows = 0, computes = 0, ops = 0;
   for (uint32_t rank = 0; rank < plan->rank_count; rank++) {
     struct pen_rank_state state = {0};
-    struct pen_transport end = {
-        .kind = &null_transport, .plan = plan, .profile = profile, .self = &state, .rank = rank};
-    end.arena = mmap(NULL, plan->memory[rank].arena_bytes, PROT_READ | PROT_WRITE,
-                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-    pen_check(end.arena != MAP_FAILED, "no memory");
+    unsigned char *arena = mmap(NULL, plan->memory[rank].arena_bytes, PROT_READ | PROT_WRITE,
+                                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    pen_check(arena != MAP_FAILED, "no memory");
+    struct pen_endpoint endpoint = {
+        .plan = plan, .shared = &shared, .self = &state, .arena = arena, .rank = rank};
+    struct pen_transport transport = {.ops = &null_transport,
+                                      .endpoint = &endpoint,
+                                      .plan = plan,
+                                      .profile = profile,
+                                      .rank = rank,
+                                      .device = &pen_cpu,
+                                      .arena = arena};
     struct pen_data data = {.sequence = plan->sequence, .step_targets = 1};
     struct pen_vm vm;
-    pen_vm_open(&vm, plan, profile, rank, end.arena, &end, NULL, &data, NULL);
+    pen_vm_open(&vm, &(struct pen_vm_config){
+                         .transport = &transport, .executor = &pen_host_executor, .data = &data});
     empty_data_ops(&vm);
     total_ns += walk_ns(&vm);
     rows += vm.program->action_count;
@@ -154,7 +187,7 @@ int main(void) {
       computes += action->kind <= PEN_W;
       ops += action->kind <= PEN_W ? vm.program->programs[action->program].op_count : 0;
     }
-    munmap(end.arena, plan->memory[rank].arena_bytes);
+    munmap(arena, plan->memory[rank].arena_bytes);
     free(vm.ops);
     free(vm.relocations);
     free(vm.first_relocation);
@@ -163,6 +196,6 @@ int main(void) {
   printf("{\"plan\":\"%s\",\"rows\":%" PRIu64 ",\"compute_rows\":%" PRIu64
          ",\"operations\":%" PRIu64 ",\"row_ns\":%.1f,\"operation_ns\":%.2f}\n",
          plan->name, rows, computes, ops, total_ns / (double)rows, total_ns / (double)ops);
-  free(board_memory);
+  free(shared.step_stats);
   return 0;
 }

@@ -54,13 +54,14 @@ static void read_home(const struct pen_transport *end) {
 }
 
 static void echo(struct two_ranks *two, uint64_t rounds) {
-  struct pen_transport *end = two->end[1];
+  struct pen_transport *end = two->transport[1];
   prctl(PR_SET_PDEATHSIG, SIGKILL);
   pin(1);
   for (uint64_t k = 0; k < rounds; k++) {
-    end->kind->wait(end, &two->messages[0], k);
+    end->ops->wait(end, 0);
     read_home(end);
-    end->kind->send(end, &two->messages[BACK], k);
+    end->ops->send(end, BACK);
+    end->ops->end_step(end);
   }
   _exit(0);
 }
@@ -79,12 +80,13 @@ static struct hop measure(uint64_t *times_ns, uint64_t rounds, uint64_t spin_ns)
     echo(&two, rounds + WARM_ROUNDS);
   }
   pin(0);
-  struct pen_transport *end = two.end[0];
+  struct pen_transport *end = two.transport[0];
   for (uint64_t k = 0; k < rounds + WARM_ROUNDS; k++) {
     uint64_t start_ns = pen_now_ns();
-    end->kind->send(end, &two.messages[0], k);
-    end->kind->wait(end, &two.messages[BACK], k);
+    end->ops->send(end, 0);
+    end->ops->wait(end, BACK);
     read_home(end);
+    end->ops->end_step(end);
     if (k >= WARM_ROUNDS) {
       times_ns[k - WARM_ROUNDS] = pen_now_ns() - start_ns;
     }

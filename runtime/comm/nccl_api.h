@@ -5,8 +5,8 @@
  * What fails is kept, the first alone: error(). A communicator is a void pointer, of the ranks that
  * made it together. Sends and receives are put on a stream and match in the order in which both
  * sides put them there (NCCL User Guide, "Point-to-point communication"). */
-#ifndef PEN_NCCL_H
-#define PEN_NCCL_H
+#ifndef PEN_NCCL_API_H
+#define PEN_NCCL_API_H
 
 #include <stddef.h>
 #include <stdint.h>

@@ -1,5 +1,5 @@
 /* pairs.c: rounds of disjoint pairs of ranks (see pairs.h). */
-#include "runtime/device/nccl_rounds.h"
+#include "runtime/comm/nccl_rounds.h"
 
 #include <stdbool.h>
 #include <stdlib.h>

@@ -2,7 +2,7 @@
  * later; with 2.29 and later it has the one-sided calls, too. Those are weak: a binary with them
  * still starts where an older library is found, and nccl.c, which asks for its version, then leaves
  * them alone. */
-#include "runtime/device/nccl_api.h"
+#include "runtime/comm/nccl_api.h"
 
 #include <cuda_runtime_api.h>
 #include <nccl.h>

@@ -1,0 +1,113 @@
+/* endpoint.c: what the hosts of all ranks do together, over shared memory (see endpoint.h). */
+#include "runtime/comm/endpoint.h"
+
+#include <string.h>
+
+#include "runtime/base/check.h"
+
+struct pen_endpoint pen_endpoint_of(const struct pen_plan *plan, const struct pen_shared *shared,
+                                    uint32_t global, unsigned char *arena) {
+  return (struct pen_endpoint){
+      .plan = plan,
+      .shared = shared,
+      .self = &shared->ranks[global],
+      .arena = arena,
+      .rank = global % plan->rank_count,
+      .replica = global / plan->rank_count,
+      .global = global,
+  };
+}
+
+bool pen_endpoint_wait(struct pen_endpoint *endpoint, struct pen_futex_counter *flag,
+                       uint32_t needed, uint32_t peer) {
+  if (__builtin_expect(pen_futex_counter_reached(flag, needed), 1)) {
+    return true;
+  }
+  const struct pen_control *control = endpoint->shared->control;
+  struct pen_rank_state *self = endpoint->self;
+  atomic_store_explicit(&self->awaited_counter, pen_awaited_counter(endpoint->shared, flag, needed),
+                        memory_order_relaxed);
+  atomic_store_explicit(&self->waits_for, peer + 1, memory_order_relaxed);
+  const bool reached =
+      pen_futex_counter_wait(flag, needed, &control->abort_status, control->spin_ns);
+  atomic_store_explicit(&self->waits_for, 0, memory_order_relaxed);
+  atomic_store_explicit(&self->awaited_counter, 0, memory_order_relaxed);
+  return reached;
+}
+
+/* ---- the statistics of a step ---- */
+
+double *pen_endpoint_step_stats(struct pen_endpoint *endpoint, uint64_t step) {
+  return endpoint->shared->step_stats +
+         step % PEN_STEP_STATS_DEPTH * endpoint->shared->step_stats_count;
+}
+
+void pen_endpoint_publish(struct pen_endpoint *endpoint, uint64_t step) {
+  pen_assert(atomic_load_explicit(&endpoint->self->published.count, memory_order_relaxed) ==
+             (uint32_t)step);
+  pen_futex_counter_increment(&endpoint->self->published);
+}
+
+bool pen_endpoint_gather(struct pen_endpoint *endpoint, uint64_t step) {
+  struct pen_rank_state *ranks = endpoint->shared->ranks;
+  bool going = true;
+  for (uint32_t r = 0; r < endpoint->shared->process_count && going; r++) {
+    going = pen_endpoint_wait(endpoint, &ranks[r].published, (uint32_t)(step + 1), r);
+  }
+  return going;
+}
+
+bool pen_endpoint_has_gathered(struct pen_endpoint *endpoint, uint64_t step) {
+  bool all = true;
+  for (uint32_t r = 0; r < endpoint->shared->process_count && all; r++) {
+    all = pen_futex_counter_reached(&endpoint->shared->ranks[r].published, (uint32_t)(step + 1));
+  }
+  return all;
+}
+
+void pen_endpoint_log_read(struct pen_endpoint *endpoint) {
+  pen_futex_counter_increment(&endpoint->shared->control->logged);
+}
+
+bool pen_endpoint_wait_log(struct pen_endpoint *endpoint, uint64_t step) {
+  return step < PEN_STEP_STATS_DEPTH ||
+         pen_endpoint_wait(endpoint, &endpoint->shared->control->logged,
+                           (uint32_t)(step - PEN_STEP_STATS_DEPTH + 1), 0);
+}
+
+/* ---- barriers ---- */
+
+bool pen_endpoint_begin_step(struct pen_endpoint *endpoint, uint64_t step) {
+  struct pen_futex_counter *begun = &endpoint->shared->control->begun;
+  if (endpoint->global != 0) {
+    return pen_endpoint_wait(endpoint, begun, (uint32_t)(step + 1), 0);
+  }
+  pen_futex_counter_increment(begun);
+  return true;
+}
+
+/* Every rank raises its own counter and waits for all: the n-th barrier is passed when all counters
+ * are at n. */
+bool pen_endpoint_barrier(struct pen_endpoint *endpoint) {
+  struct pen_rank_state *ranks = endpoint->shared->ranks;
+  pen_futex_counter_increment(&endpoint->self->arrived);
+  const uint32_t needed =
+      atomic_load_explicit(&endpoint->self->arrived.count, memory_order_relaxed);
+  bool going = true;
+  for (uint32_t r = 0; r < endpoint->shared->process_count && going; r++) {
+    going = pen_endpoint_wait(endpoint, &ranks[r].arrived, needed, r);
+  }
+  return going;
+}
+
+uint32_t pen_endpoint_compare_plans(struct pen_endpoint *endpoint, bool *aborted) {
+  memcpy(endpoint->self->digest, endpoint->plan->digest, PEN_DIGEST_BYTES);
+  *aborted = !pen_endpoint_barrier(endpoint);
+  uint32_t other = PEN_NONE;
+  for (uint32_t r = endpoint->shared->process_count; r-- > 0 && !*aborted;) {
+    if (memcmp(endpoint->shared->ranks[r].digest, endpoint->plan->digest, PEN_DIGEST_BYTES) != 0) {
+      other = r;
+    }
+  }
+  return other;
+}

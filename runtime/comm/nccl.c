@@ -1,0 +1,365 @@
+/* nccl.c: the transport between ranks on any hosts, each with a GPU of its own, by NCCL: one-sided
+ * puts with signals where all ranks' NCCL has them, else sends and receives.
+ *
+ * Every directed pair of ranks that exchanges messages has a communicator and, on either side, a
+ * stream of its own, so that a slow pair delays no other. All are made before the seal: the
+ * communicator of all ranks from an id that rank 0 makes, the pairs' by splitting it, round by
+ * round (nccl_rounds.h); then the arena is registered with each, and a first message is sent over
+ * each, so that no connection and no buffer is made later.
+ *
+ *     compute stream      ... computes X | ready --+ ........................ wait_sent |
+ * overwrites X pair's, on sender                            +-> send X | done pair's, on receiver
+ * ... free --> receive into the target | done compute stream      ... RECV
+ * ......................... WAIT: waits for done | computes with X
+ *
+ * By sends, RECV enqueues a receive, so that nothing comes before the target is free: no credits.
+ * On a pair messages keep their order, by which NCCL matches them. No plan has a deadlock where a
+ * send waits for its receive, with one stream a pair or one for all of a rank's
+ * (gen/verify/deadlock.c): NCCL may buffer or not, and may run what one GPU was given in turn.
+ *
+ * By puts, the sender writes the target itself, and signals that it has; a credit is a signal back:
+ *
+ *     pair's, on sender        [waits for a credit] put X into the target, signal | done
+ *     pair's, on receiver      RECV: [signals a credit] waits for the signal | done
+ *
+ * Both waits are where the receive would be, on the pair's stream, and not at WAIT: in a graph NCCL
+ * holds a put back until the wait for the one before is done (it has one flag a signal:
+ * src/rma/rma_ce.cc), and so no put waits for more than a send would. A credit is signalled where
+ * the plan has one, and where its proof that none is needed does not hold here: that is about
+ * actions that the sender has heard of (gen/verify/memory.c). What computes in them is done; but
+ * what they send goes by other pairs' streams, and may not be sent yet; and a sender hears of
+ * others by WAIT_NORM only if all ranks gather.
+ *
+ * The statistics are summed over all ranks, each having its own entries and zeros elsewhere: x + 0
+ * is x, to the bit. Where not all ranks gather, none need wait for others at a step's end: targets
+ * are safe by receives and credits alone.
+ *
+ * Replicas. The peers of a rank have a communicator, too. What a collective needs of them it
+ * exchanges by sends and receives, all in one group, on the compute stream: each sends what the
+ * others' same action needs. So a collective needs no signal of how far its peers are. Let all
+ * replicas run in step along an order in which the actions of one can run one by one: exchanges
+ * then meet at once, and no replica adds a deadlock. Gradients come to staging memory, and are
+ * added there by the same kernel, in the replicas' order, as where they are read in place: what
+ * ncclReduceScatter adds first depends on the algorithm, the protocol and the channels that NCCL
+ * chooses, and its bits with them.
+ *
+ * NCCL has one count of signals for graphs and another for calls that are not captured, and
+ * requires that what is captured is so on both sides (User Guide, "Using NCCL with CUDA Graphs"):
+ * all ranks launch a graph, or none does. */
+#include "runtime/comm/nccl.h"
+
+#include <stdlib.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/nccl_connect.h"
+#include "runtime/comm/step_stats.h"
+
+/* ---- before the seal: see nccl_connect.c ---- */
+
+static void nccl_export(struct pen_transport *transport) {
+  if (pen_transport_self(transport) == 0) {
+    pen_nccl_of(transport)->calls->make_id(transport->shared->control->nccl_id);
+    pen_nccl_check(transport, transport, "making an id for all ranks");
+  }
+}
+
+/* ---- actions ---- */
+
+/* What is enqueued on the pair's stream from here on follows what is on the compute stream. */
+static void *pair_stream_follows(struct pen_transport *transport, uint32_t message) {
+  void *stream =
+      pen_nccl_of(transport)->pairs[pen_transport_message(transport, message)->channel].stream;
+  transport->device->event_record(pen_nccl_of(transport)->ready, transport->stream);
+  transport->device->stream_wait_event(stream, pen_nccl_of(transport)->ready);
+  return stream;
+}
+
+static bool nccl_send(struct pen_transport *transport, uint32_t index) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_message *message = pen_transport_message(transport, index);
+  const struct pen_pair *pair = &own->pairs[message->channel];
+  const unsigned char *from = transport->arena + message->source_offset;
+  void *stream = pair_stream_follows(transport, index);
+  if (pair->window != NULL && own->credited[index]) {
+    own->calls->await(pair->communicator, PEN_RECEIVER, stream);
+  }
+  if (pair->window != NULL) {
+    own->calls->put(pair->communicator, from, message->bytes, PEN_RECEIVER, pair->window,
+                    message->target_offset, stream);
+  } else {
+    own->calls->send(pair->communicator, from, message->bytes, PEN_RECEIVER, stream);
+  }
+  transport->device->event_record(own->done[index], stream);
+  return true;
+}
+
+static void nccl_wait_sent(struct pen_transport *transport, uint32_t index) {
+  transport->device->stream_wait_event(transport->stream, pen_nccl_of(transport)->done[index]);
+}
+
+static bool nccl_receive(struct pen_transport *transport, uint32_t index, const uint32_t *sends,
+                         uint32_t send_count) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_message *message = pen_transport_message(transport, index);
+  const struct pen_pair *pair = &own->pairs[message->channel];
+  void *stream = pair_stream_follows(transport, index);
+  for (uint32_t i = 0; i < send_count; i++) {
+    transport->device->stream_wait_event(stream, own->done[sends[i]]);
+  }
+  if (pair->window != NULL && own->credited[index]) {
+    own->calls->signal(pair->communicator, PEN_SENDER, stream);
+  }
+  if (pair->window != NULL) {
+    own->calls->await(pair->communicator, PEN_SENDER, stream);
+  } else {
+    own->calls->receive(pair->communicator, transport->arena + message->target_offset,
+                        message->bytes, PEN_SENDER, stream);
+  }
+  transport->device->event_record(own->done[index], stream);
+  return true;
+}
+
+static bool nccl_wait(struct pen_transport *transport, uint32_t index) {
+  transport->device->stream_wait_event(transport->stream, pen_nccl_of(transport)->done[index]);
+  return true;
+}
+
+static void zero_entries(struct pen_transport *transport, size_t first, size_t past) {
+  if (past > first) {
+    transport->device->zero(pen_nccl_step_stats(transport) + first, (past - first) * sizeof(double),
+                            transport->stream);
+  }
+}
+
+/* Others' entries are what the last sum left there. */
+static bool nccl_publish(struct pen_transport *transport) {
+  const struct pen_plan *plan = transport->plan;
+  const size_t own = pen_step_stats_first(plan, transport->replica),
+               past_own = pen_step_stats_first(plan, transport->replica + 1);
+  for (uint32_t first, past = 0;
+       transport->actions.all_gather && pen_transport_entries(transport, false, &first, &past);) {
+    zero_entries(transport, own + first, own + past);
+  }
+  if (transport->actions.all_gather &&
+      plan->replica_count > 1) { /* the sum is over all entries then */
+    const bool has_losses = pen_last_stage_rank(plan, transport->profile) == transport->rank;
+    zero_entries(transport, 0, own);
+    zero_entries(transport, own + plan->weight_count, has_losses ? 0 : past_own);
+    zero_entries(transport, past_own, pen_step_stats_first(plan, plan->replica_count));
+  }
+  return true;
+}
+
+static bool nccl_gather(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  if (transport->actions.all_gather) {
+    own->calls->sum(own->all, pen_nccl_step_stats(transport), pen_nccl_sum_count(transport->plan),
+                    transport->stream);
+  }
+  return true;
+}
+
+/* ---- collectives between replicas: see the top ---- */
+
+static bool nccl_wait_peers(struct pen_transport *transport, uint32_t count) {
+  return (void)transport, (void)count, true;
+}
+
+static const unsigned char *nccl_peer_arena(struct pen_transport *transport, uint32_t replica) {
+  return (void)transport, (void)replica, NULL;
+}
+
+static void nccl_group_begin(struct pen_transport *transport) {
+  pen_nccl_of(transport)->calls->group_begin();
+}
+static void nccl_group_end(struct pen_transport *transport) {
+  pen_nccl_of(transport)->calls->group_end();
+}
+
+static void nccl_sendrecv(struct pen_transport *transport, const struct pen_sendrecv *sendrecv) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  if (sendrecv->send_bytes > 0) {
+    own->calls->send(own->peers, transport->arena + sendrecv->send_offset, sendrecv->send_bytes,
+                     (int)sendrecv->replica, transport->stream);
+  }
+  if (sendrecv->receive_bytes > 0) {
+    own->calls->receive(own->peers, sendrecv->to, sendrecv->receive_bytes, (int)sendrecv->replica,
+                        transport->stream);
+  }
+}
+
+/* Each pair has its stream: one counter cannot say how far they are. */
+static void *nccl_send_stream(const struct pen_transport *transport,
+                              const struct pen_action *action) {
+  return (void)transport, (void)action, NULL;
+}
+
+static void nccl_end_step(struct pen_transport *transport) {
+  for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
+    if (pen_nccl_has_channel(transport, c) && transport->profile->channels[c].message_count > 0) {
+      transport->device->event_record(pen_nccl_of(transport)->ready,
+                                      pen_nccl_of(transport)->pairs[c].stream);
+      transport->device->stream_wait_event(transport->stream, pen_nccl_of(transport)->ready);
+    }
+  }
+}
+
+/* ---- graphs ---- */
+
+static const char *nccl_cannot_capture(struct pen_transport *transport) {
+  const bool refused = pen_nccl_of(transport)->put_count > 0 &&
+                       pen_nccl_of(transport)->calls->version() < PEN_CAPTURED_VERSION;
+  return refused ? "NCCL's puts can be captured from 2.30 on; PEN_NCCL=send can be before" : NULL;
+}
+
+static const char *nccl_clear_error(struct pen_transport *transport) {
+  return pen_nccl_of(transport)->calls->forget();
+}
+
+static bool nccl_all_captured(struct pen_transport *transport, bool captured) {
+  double count = captured;
+  pen_nccl_sum_numbers(transport, &count, 1);
+  return count >= pen_process_count(transport->plan);
+}
+
+/* ---- faults ---- */
+
+/* Lower is further behind: by steps, by actions; of two ranks at the same action the one that waits
+ * for no other rank is lower. */
+static uint64_t progress_of(const struct pen_rank_state *state) {
+  return (uint64_t)atomic_load(&state->published.count) << 32 | pen_action_index(state) << 1 |
+         (atomic_load(&state->waits_for) != 0);
+}
+
+/* The one of a rank's peers that is behind all others, by what their hosts publish: a rank that has
+ * left, or is stopped, is passed by the others, up to where these need it. Several may be equally
+ * far behind, as where all are in one exchange; NCCL says of a communicator that it is broken, and
+ * not where. Then it is the own rank, which has seen it; and where a process has died, the watchdog
+ * of its host, which knows which, reports it before this rank does. */
+static uint32_t last_peer(const struct pen_transport *transport) {
+  uint64_t least = UINT64_MAX;
+  uint32_t found = pen_transport_self(transport);
+  for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+    const uint32_t peer = d * transport->plan->rank_count + transport->rank;
+    const uint64_t at = progress_of(&transport->shared->ranks[peer]);
+    found = at < least ? peer : at == least ? pen_transport_self(transport) : found;
+    least = at < least ? at : least;
+  }
+  return found;
+}
+
+/* Polls one communicator a call: the host calls thousands of times a second. The peer is the one at
+ * its other end, where that is one rank; of several, the one that is behind. */
+static const char *nccl_error(struct pen_transport *transport, uint32_t *peer) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const char *why = own->calls->error();
+  *peer = pen_transport_self(transport);
+  if (why != NULL) {
+    return why;
+  }
+  own->polled = (own->polled + 1) % (transport->profile->channel_count + 2);
+  if (own->polled > transport->profile->channel_count && own->peers != NULL) {
+    *peer = transport->plan->replica_count == 2
+                ? (1 - transport->replica) * transport->plan->rank_count + transport->rank
+                : last_peer(transport);
+    return own->calls->trouble(own->peers);
+  }
+  if (own->polled >= transport->profile->channel_count) {
+    return own->calls->trouble(own->all);
+  }
+  if (own->pairs[own->polled].communicator == NULL) {
+    return NULL;
+  }
+  const struct pen_channel *channel = &transport->profile->channels[own->polled];
+  *peer = pen_transport_global(
+      transport, channel->from_rank == transport->rank ? channel->to_rank : channel->from_rank);
+  return own->calls->trouble(own->pairs[own->polled].communicator);
+}
+
+static void nccl_abort(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
+    if (own->pairs[c].communicator != NULL) {
+      own->calls->abort(own->pairs[c].communicator);
+    }
+  }
+  if (own->peers != NULL) {
+    own->calls->abort(own->peers);
+  }
+  if (own->all != NULL) {
+    own->calls->abort(own->all);
+  }
+}
+
+static const struct pen_transport_ops nccl_ops = {
+    .name = "nccl",
+    .export_handles = nccl_export,
+    .connect = pen_nccl_connect,
+    .send = nccl_send,
+    .receive = nccl_receive,
+    .wait = nccl_wait,
+    .wait_sent = nccl_wait_sent,
+    .publish = nccl_publish,
+    .gather = nccl_gather,
+    .end_step = nccl_end_step,
+    .wait_peers = nccl_wait_peers,
+    .signal_peers = pen_transport_no_call,
+    .peer_arena = nccl_peer_arena,
+    .group_begin = nccl_group_begin,
+    .sendrecv = nccl_sendrecv,
+    .group_end = nccl_group_end,
+    .send_stream = nccl_send_stream,
+    .cannot_capture = nccl_cannot_capture,
+    .clear_error = nccl_clear_error,
+    .all_captured = nccl_all_captured,
+    .error = nccl_error,
+    .abort = nccl_abort,
+};
+
+struct pen_transport *pen_nccl_open_with(const struct pen_nccl_calls *calls,
+                                         const struct pen_transport_config *config) {
+  const struct pen_profile *profile = config->profile;
+  const struct pen_device *device = config->device;
+  struct pen_nccl_transport *made = calloc(1, sizeof *made);
+  pen_check(made != NULL, "no memory for a transport");
+  pen_transport_fill(&made->base, config);
+  pen_transport_list_actions(&made->base);
+  made->base.ops = &nccl_ops;
+  made->base.rendezvous = true;
+  made->calls = calls;
+  made->no_puts = pen_nccl_no_puts(calls);
+  made->ready = device->event_create();
+  made->pairs = calloc(profile->channel_count + 1u, sizeof *made->pairs);
+  made->done = calloc(profile->message_count + 1u, sizeof *made->done);
+  made->credited = calloc(profile->message_count + 1u, sizeof *made->credited);
+  pen_check(made->pairs != NULL && made->done != NULL && made->credited != NULL,
+            "no memory for a transport");
+  for (uint32_t m = 0; m < profile->message_count; m++) {
+    made->done[m] = pen_nccl_has_channel(&made->base, profile->messages[m].channel)
+                        ? device->event_create()
+                        : NULL;
+  }
+  pen_nccl_check(&made->base, made->ready, "events");
+  return &made->base;
+}
+
+/* A binary whose plan does not use NCCL has nothing of it: the name stays null unless the link asks
+ * for it (Makefile.am, NCCL_LINK). */
+extern const struct pen_nccl_calls pen_nccl __attribute__((weak));
+
+struct pen_transport *pen_nccl_open(const struct pen_transport_config *config) {
+  return &pen_nccl == NULL ? NULL : pen_nccl_open_with(&pen_nccl, config);
+}
+
+void *pen_nccl_allocate(const struct pen_plan *plan, uint32_t rank,
+                        const struct pen_device *device) {
+  (void)device;
+  if (&pen_nccl == NULL) {
+    return NULL;
+  }
+  void *arena = pen_nccl.allocate(pen_nccl_arena_bytes(&pen_nccl, plan, rank));
+  if (arena == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: the arena: %s", rank, pen_nccl.error());
+  }
+  return arena;
+}

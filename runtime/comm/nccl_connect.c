@@ -1,0 +1,438 @@
+/* nccl_connect.c: what the transport nccl makes before the seal: communicators, windows, and a
+ * first message over each, so that nothing is made later; and the line that says what was found. */
+#include "runtime/comm/nccl_connect.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/failure_text.h"
+#include "runtime/comm/nccl_rounds.h"
+
+/* NCCL gives each connection a buffer of NCCL_BUFFSIZE bytes (NCCL User Guide, "Environment
+ * Variables"); what is larger waits for its receive, so that both are tried. */
+enum { BUFFER_BYTES = 4 << 20, BUFFER_BYTES_MOST = 1 << 30 };
+
+/* A receive stands on its processors of the GPU from its RECV row until its message has come,
+ * beside what computes: of 132 (H100) a rank with neighbours on both sides has at most 16 in use
+ * so. NCCL_MAX_CTAS, of the environment, goes before. */
+enum { PAIR_BLOCKS = 4 };
+
+/* ---- what there is ---- */
+
+const char *pen_nccl_no_puts(const struct pen_nccl_calls *calls) {
+  const char *asked = getenv("PEN_NCCL");
+  const bool sends = asked != NULL && strcmp(asked, "send") == 0;
+  if (asked != NULL && !sends && strcmp(asked, "put") != 0) {
+    pen_fail(PEN_EXIT_USAGE, "PEN_NCCL = %s: \"put\", where NCCL has it, or \"send\"", asked);
+  }
+  return sends                                 ? "PEN_NCCL asks for it"
+         : calls->put == NULL                  ? "built with an NCCL before 2.29"
+         : calls->version() < PEN_PUTS_VERSION ? "NCCL puts from 2.29 on"
+                                               : NULL;
+}
+
+/* Before 2.32 windows onto the arenas of two ranks must be of one size, and a window is of the
+ * whole block. */
+size_t pen_nccl_arena_bytes(const struct pen_nccl_calls *calls, const struct pen_plan *plan,
+                            uint32_t rank) {
+  const bool alike = pen_nccl_no_puts(calls) == NULL && calls->version() < PEN_SIZES_VERSION;
+  size_t bytes = plan->memory[rank].arena_bytes;
+  for (uint32_t r = 0; r < plan->rank_count && alike; r++) {
+    bytes = plan->memory[r].arena_bytes > bytes ? plan->memory[r].arena_bytes : bytes;
+  }
+  return bytes;
+}
+
+/* ---- before the seal ---- */
+
+/* For the watch, should it stand still, and for the line where it fails. */
+static void set_stage(struct pen_transport *transport, enum pen_bootstrap_stage what, uint32_t turn,
+                      uint32_t channel) {
+  struct pen_rank_state *self = &transport->shared->ranks[pen_transport_self(transport)];
+  atomic_store_explicit(&self->profile, (uint32_t)(transport->profile - transport->plan->profiles),
+                        memory_order_relaxed);
+  atomic_store_explicit(&self->bootstrap_stage, pen_bootstrap_stage_set(what, turn, channel),
+                        memory_order_relaxed);
+}
+
+void pen_nccl_check(struct pen_transport *transport, const void *made, const char *what) {
+  const char *why = pen_nccl_of(transport)->calls->error();
+  why = why == NULL ? transport->device->error() : why;
+  if (made == NULL || why != NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "rank %u, transport nccl: %s: %s", pen_transport_self(transport),
+             what, why == NULL ? "none" : why);
+  }
+}
+
+/* The same, of what was begun last. */
+static void check_stage(struct pen_transport *transport, const void *made) {
+  char what[PEN_BOOTSTRAP_TEXT_BYTES];
+  pen_nccl_check(transport, made,
+                 pen_failure_bootstrap_text(what, sizeof what, transport->plan, transport->shared,
+                                            pen_transport_self(transport)));
+}
+
+static void open_streams(struct pen_transport *transport) {
+  for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
+    if (pen_nccl_has_channel(transport, c)) {
+      pen_nccl_of(transport)->pairs[c].stream = transport->device->stream_create();
+      pen_nccl_check(transport, pen_nccl_of(transport)->pairs[c].stream, "a stream");
+    }
+  }
+}
+
+/* Of the two ranks of a pair that is this rank's. */
+static bool sends_on(const struct pen_transport *transport, uint32_t channel) {
+  return transport->profile->channels[channel].from_rank == transport->rank;
+}
+
+static void split_pairs(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  uint32_t *round = calloc(transport->profile->channel_count + 1u, sizeof *round);
+  pen_check(round != NULL, "no memory for a transport");
+  own->rounds = pen_nccl_rounds(transport->profile, transport->plan->rank_count, round);
+  for (uint32_t r = 0; r < own->rounds; r++) {
+    uint32_t mine = PEN_NONE;
+    for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
+      mine = round[c] == r && pen_nccl_has_channel(transport, c) ? c : mine;
+    }
+    const bool sends = mine != PEN_NONE && sends_on(transport, mine);
+    const int colour = (int)(transport->replica * transport->profile->channel_count + mine);
+    set_stage(transport, PEN_CONNECT_PAIR, r, mine);
+    void *made = own->calls->split(own->all, mine == PEN_NONE ? -1 : colour,
+                                   sends ? PEN_SENDER : PEN_RECEIVER, PAIR_BLOCKS);
+    check_stage(transport, mine == PEN_NONE ? transport : made);
+    if (mine != PEN_NONE) {
+      own->pairs[mine].communicator = made;
+    }
+  }
+  free(round);
+}
+
+static void split_peers(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  if (transport->plan->replica_count > 1) {
+    set_stage(transport, PEN_CONNECT_PEERS, 0, PEN_NONE);
+    own->peers = own->calls->split(own->all, (int)transport->rank, (int)transport->replica, 0);
+    check_stage(transport, own->peers);
+  }
+}
+
+void pen_nccl_sum_numbers(struct pen_transport *transport, double *numbers, size_t count) {
+  pen_nccl_of(transport)->calls->total(pen_nccl_of(transport)->all, numbers, count,
+                                       transport->stream);
+  check_stage(transport, transport);
+}
+
+/* Whether this rank can signal the pair's other one, which takes the signal in try_puts(). */
+static bool can_signal(struct pen_transport *transport, uint32_t channel) {
+  const struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_pair *pair = &own->pairs[channel];
+  own->calls->signal(pair->communicator, sends_on(transport, channel) ? PEN_RECEIVER : PEN_SENDER,
+                     pair->stream);
+  transport->device->stream_synchronize(pair->stream);
+  return own->calls->forget() == NULL;
+}
+
+/* Opens a window for each pair, pair by pair in one order, if all ranks' NCCL can; a pair puts
+ * where both its ranks have got theirs and can signal. */
+static void open_windows(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const uint32_t channels = transport->profile->channel_count,
+                 first = transport->replica * channels,
+                 all = transport->plan->replica_count * channels;
+  const size_t bytes = pen_nccl_arena_bytes(own->calls, transport->plan, transport->rank);
+  const bool puts = own->no_puts == NULL;
+  double able = puts, *opened = calloc(all + 1u, sizeof *opened); /* [replica][channels] */
+  pen_check(opened != NULL, "no memory for a transport");
+  set_stage(transport, PEN_CONNECT_PUTS, 0, PEN_NONE);
+  pen_nccl_sum_numbers(transport, &able, 1);
+  const bool all_able = able >= pen_process_count(transport->plan);
+  if (puts) {
+    own->no_puts =
+        all_able ? "NCCL has no window for these ranks, or no signals" : "not all ranks' NCCL puts";
+  }
+  for (uint32_t c = 0; c < channels && all_able; c++) {
+    if (pen_nccl_has_channel(transport, c)) {
+      set_stage(transport, PEN_CONNECT_WINDOW, 0, c);
+      own->pairs[c].window =
+          own->calls->window(own->pairs[c].communicator, transport->arena, bytes);
+      check_stage(transport, transport);
+    }
+    opened[first + c] = own->pairs[c].window != NULL && can_signal(transport, c);
+  }
+  set_stage(transport, PEN_CONNECT_WINDOWS, 0, PEN_NONE);
+  pen_nccl_sum_numbers(transport, opened, all);
+  for (uint32_t c = 0; c < channels; c++) {
+    own->pairs[c].window = opened[first + c] >= 2 ? own->pairs[c].window : NULL;
+  }
+  for (uint32_t c = 0; c < all; c++) {
+    own->put_count += opened[c] >= 2;
+  }
+  free(opened);
+}
+
+static size_t buffer_bytes(void) {
+  const char *text = getenv("NCCL_BUFFSIZE");
+  const long long asked = text == NULL ? BUFFER_BYTES : atoll(text);
+  return asked > 0 && asked <= BUFFER_BYTES_MOST ? (size_t)asked : BUFFER_BYTES;
+}
+
+/* Why it does not register the arena, in words; null: it does. */
+static const char *register_with(struct pen_transport *transport, void *communicator) {
+  const struct pen_nccl_calls *calls = pen_nccl_of(transport)->calls;
+  calls->enroll(communicator, transport->arena,
+                (&transport->plan->memory[transport->rank])->arena_bytes);
+  return calls->forget();
+}
+
+/* With every communicator that moves much: a window does so for its pair's, and the sum of a board
+ * is small. */
+static void register_arena(struct pen_transport *transport) {
+  const struct pen_nccl_transport *own = pen_nccl_of(transport);
+  set_stage(transport, PEN_CONNECT_ARENA, 0, PEN_NONE);
+  const char *refused = own->peers == NULL ? NULL : register_with(transport, own->peers);
+  for (uint32_t c = 0; c < transport->profile->channel_count && refused == NULL; c++) {
+    if (pen_nccl_has_channel(transport, c) && own->pairs[c].window == NULL) {
+      refused = register_with(transport, own->pairs[c].communicator);
+    }
+  }
+  if (refused != NULL) {
+    fprintf(
+        stderr,
+        "%s: rank %u: NCCL does not register its memory (%s): messages go through NCCL's buffers\n",
+        transport->plan->name, pen_transport_self(transport), refused);
+  }
+  check_stage(transport, transport);
+}
+
+/* Of the pair's messages: what is small NCCL may move without a use of the arena's registration. */
+static const struct pen_message *largest_message(const struct pen_transport *transport,
+                                                 uint32_t channel) {
+  const struct pen_message *largest = NULL;
+  for (uint32_t m = 0; m < transport->profile->message_count; m++) {
+    const struct pen_message *message = pen_transport_message(transport, m);
+    if (message->channel == channel && (largest == NULL || message->bytes > largest->bytes)) {
+      largest = message;
+    }
+  }
+  pen_assert(largest != NULL);
+  return largest;
+}
+
+/* What a connection is tried with. */
+struct tried {
+  unsigned char *at;
+  size_t bytes;
+};
+
+/* A message smaller than the library's buffers and one larger, then the pair's largest, as a step
+ * would: from its source into its home, where no row has been yet. */
+static void try_sends(struct pen_transport *transport, uint32_t channel, unsigned char *there,
+                      bool sends) {
+  const struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_pair *pair = &own->pairs[channel];
+  const struct pen_message *message = largest_message(transport, channel);
+  const struct tried tried[] = {
+      {there, (buffer_bytes() + 3) / 4},
+      {there, 2 * buffer_bytes() + 1},
+      {transport->arena + (sends ? message->source_offset : message->target_offset),
+       message->bytes},
+  };
+  for (size_t i = 0; i < sizeof tried / sizeof *tried; i++) {
+    if (sends) {
+      own->calls->send(pair->communicator, tried[i].at, tried[i].bytes, PEN_RECEIVER, pair->stream);
+    } else {
+      own->calls->receive(pair->communicator, tried[i].at, tried[i].bytes, PEN_SENDER,
+                          pair->stream);
+    }
+    transport->device->stream_synchronize(pair->stream);
+  }
+}
+
+/* The signal that can_signal() has raised on the other side; then signals of both directions, and
+ * the largest message. (NCCL before 2.30.7 makes its signals when they are first used, and wants
+ * that outside a graph.) */
+static void try_puts(struct pen_transport *transport, uint32_t channel, bool sends) {
+  const struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_pair *pair = &own->pairs[channel];
+  const struct pen_message *message = largest_message(transport, channel);
+  own->calls->await(pair->communicator, sends ? PEN_RECEIVER : PEN_SENDER, pair->stream);
+  if (sends) {
+    own->calls->await(pair->communicator, PEN_RECEIVER, pair->stream);
+    own->calls->put(pair->communicator, transport->arena + message->source_offset, message->bytes,
+                    PEN_RECEIVER, pair->window, message->target_offset, pair->stream);
+  } else {
+    own->calls->signal(pair->communicator, PEN_SENDER, pair->stream);
+    own->calls->await(pair->communicator, PEN_SENDER, pair->stream);
+  }
+  transport->device->stream_synchronize(pair->stream);
+}
+
+/* The same between peers, all at once, as a row's swaps go; last, within the arena, some of what is
+ * no weight: all of it is zeros yet. */
+static void try_peers(struct pen_transport *transport, unsigned char *there) {
+  const struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_rank_memory *memory = (&transport->plan->memory[transport->rank]);
+  const size_t large = buffer_bytes() + 1, zeros = memory->arena_bytes - memory->persistent_end;
+  const struct tried tried[] = {
+      {there, (buffer_bytes() + 3) / 4},
+      {there, large},
+      {transport->arena + memory->persistent_end, zeros < large ? zeros : large},
+  };
+  for (size_t i = 0; i < sizeof tried / sizeof *tried && own->peers != NULL; i++) {
+    own->calls->group_begin();
+    for (uint32_t d = 0; d < transport->plan->replica_count; d++) {
+      if (d != transport->replica) {
+        own->calls->send(own->peers, tried[i].at, tried[i].bytes, (int)d, transport->stream);
+        own->calls->receive(own->peers, tried[i].at, tried[i].bytes, (int)d, transport->stream);
+      }
+    }
+    own->calls->group_end();
+    transport->device->stream_synchronize(transport->stream);
+    check_stage(transport, transport);
+  }
+}
+
+/* Channel by channel, so that all ranks keep one order. */
+static void try_connections(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const struct pen_device *device = transport->device;
+  const bool tries =
+      own->put_count < transport->plan->replica_count * transport->profile->channel_count ||
+      own->peers != NULL;
+  unsigned char *there = tries ? device->allocate(2 * buffer_bytes() + 1) : NULL;
+  pen_nccl_check(transport, tries ? (void *)there : transport, "memory to try its pairs with");
+  for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
+    const bool sends = sends_on(transport, c);
+    if (pen_nccl_has_channel(transport, c) && transport->profile->channels[c].message_count > 0) {
+      set_stage(transport, PEN_CONNECT_TRY_PAIR, 0, c);
+      if (own->pairs[c].window != NULL) {
+        try_puts(transport, c, sends);
+      } else {
+        try_sends(transport, c, there, sends);
+      }
+      check_stage(transport, transport);
+    }
+  }
+  set_stage(transport, PEN_CONNECT_TRY_PEERS, 0, PEN_NONE);
+  try_peers(transport, there);
+  set_stage(transport, PEN_CONNECT_TRY_SUM, 0, PEN_NONE);
+  own->calls->sum(own->all, pen_nccl_step_stats(transport), pen_nccl_sum_count(transport->plan),
+                  transport->stream);
+  device->stream_synchronize(transport->stream);
+  check_stage(transport, transport);
+  if (tries) {
+    device->release(there);
+  }
+}
+
+/* Which messages a sender by puts waits with for a credit: see the top. */
+static void find_credits(struct pen_transport *transport) {
+  const struct pen_profile *profile = transport->profile;
+  for (uint32_t m = 0; m < profile->message_count; m++) {
+    const struct pen_message *message = pen_transport_message(transport, m);
+    const uint32_t receiver = profile->channels[message->channel].to_rank;
+    bool credited = message->credit != PEN_NONE ||
+                    (transport->actions.gathers[profile->channels[message->channel].from_rank] &&
+                     !transport->actions.all_gather);
+    for (uint32_t k = 0; k < profile->message_count && !credited; k++) {
+      const struct pen_message *other = pen_transport_message(transport, k);
+      credited = profile->channels[other->channel].from_rank == receiver &&
+                 message->target_offset < other->source_offset + other->bytes &&
+                 other->source_offset < message->target_offset + message->bytes;
+    }
+    pen_nccl_of(transport)->credited[m] = credited;
+  }
+}
+
+/* What was found, and what of the GPUs' memory NCCL has taken: [rank] bytes. */
+static void print_connections(FILE *out, const struct pen_transport *transport, const double *bytes,
+                              uint32_t ranks, uint32_t channels) {
+  const struct pen_nccl_transport *own = (const struct pen_nccl_transport *)transport;
+  const int version = own->calls->version();
+  fprintf(out, "%s: NCCL %d.%d.%d, %u pairs of ranks made in %u rounds: messages by ",
+          transport->plan->name, version / 10000, version / 100 % 100, version % 100, channels,
+          own->rounds);
+  if (own->put_count == channels) {
+    fprintf(out, "put and signal");
+  } else if (own->put_count == 0) {
+    fprintf(out, "send and receive (%s)", own->no_puts);
+  } else {
+    fprintf(out, "put and signal over %u, by send and receive over the others (%s)", own->put_count,
+            own->no_puts);
+  }
+  fprintf(out, "; NCCL's own memory, MiB by rank:");
+  for (uint32_t r = 0; r < ranks; r++) {
+    fprintf(out, " %.1f", bytes[r] / (1 << 20));
+  }
+  fprintf(out, "\n");
+}
+
+/* Rank 0 says it, in one write: other ranks may speak meanwhile. */
+static void print_summary(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  const uint32_t ranks = pen_process_count(transport->plan),
+                 channels = transport->plan->replica_count * transport->profile->channel_count;
+  double *bytes = calloc(ranks, sizeof *bytes);
+  pen_check(bytes != NULL, "no memory for %u ranks", ranks);
+  bytes[pen_transport_self(transport)] = (double)own->calls->memory_bytes();
+  set_stage(transport, PEN_CONNECT_MEMORY, 0, PEN_NONE);
+  pen_nccl_sum_numbers(transport, bytes, ranks);
+  if (pen_transport_self(transport) == 0 && transport->announces) {
+    char *line = NULL;
+    size_t line_bytes = 0;
+    FILE *out = open_memstream(&line, &line_bytes);
+    pen_check(out != NULL, "no memory for a line");
+    print_connections(out, transport, bytes, ranks, channels);
+    pen_check(fclose(out) == 0, "no memory for a line");
+    fputs(line, stderr);
+    free(line);
+  }
+  free(bytes);
+}
+
+/* The communicators, windows and streams of the rank's first profile, whose pairs these are among.
+ */
+static void share_connections(struct pen_transport *transport) {
+  const struct pen_nccl_transport *first = (const struct pen_nccl_transport *)transport->first;
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  own->all = first->all;
+  own->peers = first->peers;
+  own->put_count = first->put_count;
+  for (uint32_t c = 0; c < transport->profile->channel_count; c++) {
+    const struct pen_channel *channel = &transport->profile->channels[c],
+                             *other = transport->first->profile->channels;
+    uint32_t f = 0;
+    while (f < transport->first->profile->channel_count &&
+           (other[f].from_rank != channel->from_rank || other[f].to_rank != channel->to_rank)) {
+      f++;
+    }
+    pen_assert(f < transport->first->profile->channel_count);
+    own->pairs[c] = first->pairs[f];
+  }
+}
+
+void pen_nccl_connect(struct pen_transport *transport) {
+  struct pen_nccl_transport *own = pen_nccl_of(transport);
+  if (transport->first != NULL) {
+    share_connections(transport);
+    find_credits(transport);
+    return;
+  }
+  set_stage(transport, PEN_CONNECT_ALL, 0, PEN_NONE);
+  own->all =
+      own->calls->open(transport->shared->control->nccl_id, (int)pen_process_count(transport->plan),
+                       (int)pen_transport_self(transport));
+  check_stage(transport, own->all);
+  open_streams(transport);
+  split_pairs(transport);
+  split_peers(transport);
+  open_windows(transport);
+  find_credits(transport);
+  register_arena(transport);
+  try_connections(transport);
+  print_summary(transport);
+}

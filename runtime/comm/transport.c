@@ -1,0 +1,73 @@
+/* transport.c: which transports this binary has (see transport.h). */
+#include "runtime/comm/transport.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "runtime/base/check.h"
+#include "runtime/comm/ipc.h"
+#include "runtime/comm/nccl.h"
+#include "runtime/comm/shm.h"
+#include "runtime/comm/transport_base.h"
+
+static void *allocate_on_device(const struct pen_plan *plan, uint32_t rank,
+                                const struct pen_device *device) {
+  void *arena = device->allocate(plan->memory[rank].arena_bytes);
+  if (arena == NULL || device->error() != NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "device %s: the arena: %s", device->name,
+             device->error() == NULL ? "none" : device->error());
+  }
+  return arena;
+}
+
+static struct pen_transport *open_alone(const struct pen_transport_config *config) {
+  struct pen_transport *transport = calloc(1, sizeof *transport);
+  pen_check(transport != NULL, "no memory for a transport");
+  pen_transport_fill(transport, config);
+  transport->ops = &pen_transport_alone;
+  return transport;
+}
+
+struct transport_kind {
+  const char *name;
+  void *(*allocate)(const struct pen_plan *plan, uint32_t rank, const struct pen_device *device);
+  struct pen_transport *(*open)(const struct pen_transport_config *config); /* null: not linked */
+};
+
+static const struct transport_kind kinds[] = {
+    {"alone", allocate_on_device, open_alone},
+    {"shm", allocate_on_device, pen_shm_open},
+    {"ipc", allocate_on_device, pen_ipc_open},
+    {"nccl", pen_nccl_allocate, pen_nccl_open},
+};
+
+/* Ranks on the CPU use shared memory, ranks on an asynchronous device the plan's transport. */
+static const struct transport_kind *find_kind(const struct pen_plan *plan,
+                                              const struct pen_device *device) {
+  const char *name = !device->asynchronous          ? "shm"
+                     : pen_process_count(plan) == 1 ? "alone"
+                                                    : plan->transport;
+  size_t i = 0;
+  while (i < sizeof kinds / sizeof *kinds && strcmp(kinds[i].name, name) != 0) {
+    i++;
+  }
+  return i < sizeof kinds / sizeof *kinds ? &kinds[i] : NULL;
+}
+
+void *pen_transport_allocate(const struct pen_plan *plan, uint32_t rank,
+                             const struct pen_device *device) {
+  const struct transport_kind *kind = find_kind(plan, device);
+  void *arena = kind == NULL ? NULL : kind->allocate(plan, rank, device);
+  return arena == NULL ? allocate_on_device(plan, rank, device) : arena;
+}
+
+struct pen_transport *pen_transport_open(const struct pen_transport_config *config) {
+  const struct transport_kind *kind = find_kind(config->endpoint->plan, config->device);
+  struct pen_transport *transport = kind == NULL ? NULL : kind->open(config);
+  if (transport == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM,
+             "the plan is for the transport %s, which this binary was linked without",
+             config->endpoint->plan->transport);
+  }
+  return transport;
+}

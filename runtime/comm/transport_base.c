@@ -1,0 +1,129 @@
+/* transport_base.c: what the implementations of transport.h share (see transport_base.h). */
+#include "runtime/comm/transport_base.h"
+
+#include <stdlib.h>
+
+#include "runtime/base/check.h"
+#include "runtime/plan/shard.h"
+
+/* ---- a rank alone ---- */
+
+void pen_transport_no_call(struct pen_transport *transport) { (void)transport; }
+
+static bool no_stats(struct pen_transport *transport) { return (void)transport, true; }
+
+const char *pen_transport_no_capture_error(struct pen_transport *transport) {
+  return (void)transport, NULL;
+}
+
+bool pen_transport_own_captured(struct pen_transport *transport, bool captured) {
+  return (void)transport, captured;
+}
+
+const char *pen_transport_no_error(struct pen_transport *transport, uint32_t *peer) {
+  *peer = pen_transport_self(transport);
+  return NULL;
+}
+
+static void *no_send_stream(const struct pen_transport *transport,
+                            const struct pen_action *action) {
+  return (void)transport, (void)action, NULL;
+}
+
+const struct pen_transport_ops pen_transport_alone = {
+    .name = "alone",
+    .export_handles = pen_transport_no_call,
+    .connect = pen_transport_no_call,
+    .publish = no_stats,
+    .gather = no_stats,
+    .end_step = pen_transport_no_call,
+    .send_stream = no_send_stream,
+    .cannot_capture = pen_transport_no_capture_error,
+    .clear_error = pen_transport_no_capture_error,
+    .all_captured = pen_transport_own_captured,
+    .error = pen_transport_no_error,
+    .abort = pen_transport_no_call,
+};
+
+/* ---- opening ---- */
+
+void pen_transport_fill(struct pen_transport *transport,
+                        const struct pen_transport_config *config) {
+  struct pen_endpoint *endpoint = config->endpoint;
+  *transport = (struct pen_transport){
+      .endpoint = endpoint,
+      .plan = endpoint->plan,
+      .profile = config->profile,
+      .shared = endpoint->shared,
+      .rank = endpoint->rank,
+      .replica = endpoint->replica,
+      .device = config->device,
+      .stream = config->stream,
+      .arena = endpoint->arena,
+      .first = config->first,
+      .announces = config->announces,
+  };
+}
+
+/* Whether a rank gathers, and which of its actions send and receive which messages. */
+static void list_rank(struct pen_transport *transport, uint32_t rank) {
+  struct pen_transport_actions *actions = &transport->actions;
+  const struct pen_rank_program *program = &transport->profile->ranks[rank];
+  for (uint32_t i = 0; i < program->action_count; i++) {
+    const struct pen_action *action = &program->actions[i];
+    actions->gathers[rank] = actions->gathers[rank] || action->kind == PEN_WAIT_NORM;
+    if (pen_kind_sends(action->kind)) {
+      actions->sent_by[action->message] = i;
+    } else if (pen_kind_receives(action->kind)) {
+      actions->received_by[action->message] = i;
+    }
+  }
+}
+
+void pen_transport_list_actions(struct pen_transport *transport) {
+  const struct pen_plan *plan = transport->plan;
+  const struct pen_profile *profile = transport->profile;
+  const struct pen_rank_program *program = &profile->ranks[transport->rank];
+  struct pen_transport_actions *actions = &transport->actions;
+  *actions = (struct pen_transport_actions){
+      .gathers = calloc(plan->rank_count, sizeof *actions->gathers),
+      .all_gather = true,
+      .sent_by = calloc(profile->message_count + 1u, sizeof *actions->sent_by),
+      .received_by = calloc(profile->message_count + 1u, sizeof *actions->received_by),
+      .collectives = calloc(program->action_count + 1u, sizeof *actions->collectives),
+  };
+  pen_check(actions->gathers != NULL && actions->sent_by != NULL && actions->received_by != NULL &&
+                actions->collectives != NULL,
+            "no memory for a transport");
+  for (uint32_t r = 0; r < plan->rank_count; r++) {
+    list_rank(transport, r);
+    actions->all_gather = actions->all_gather && actions->gathers[r];
+  }
+  for (uint32_t i = 0; plan->replica_count > 1 && i < program->action_count; i++) {
+    if (pen_kind_is_collective(program->actions[i].kind)) {
+      actions->collectives[++actions->collective_count] = i;
+    }
+  }
+}
+
+/* ---- the statistics of a step ---- */
+
+bool pen_transport_gathers(const struct pen_transport *transport, uint32_t global) {
+  const bool own = global / transport->plan->rank_count == transport->replica;
+  return transport->actions.gathers[global % transport->plan->rank_count] &&
+         (own || transport->profile->kind == PEN_TRAIN);
+}
+
+bool pen_transport_entries(const struct pen_transport *transport, bool own, uint32_t *first,
+                           uint32_t *past) {
+  const struct pen_plan *plan = transport->plan;
+  for (*first = *past;
+       *first < plan->weight_count && (plan->weights[*first].rank == transport->rank) != own;
+       ++*first) {
+  }
+  for (*past = *first;
+       *past < plan->weight_count && (plan->weights[*past].rank == transport->rank) == own;
+       ++*past) {
+  }
+  return *first < *past;
+}

@@ -1,0 +1,45 @@
+/* transport_base.h: what the implementations of transport.h share. */
+#ifndef PEN_TRANSPORT_BASE_H
+#define PEN_TRANSPORT_BASE_H
+
+#include "runtime/comm/transport.h"
+
+/* The transport of a rank alone on an asynchronous device: it has no messages and no peers. */
+extern const struct pen_transport_ops pen_transport_alone;
+
+/* Calls with nothing to do: the transport has no errors of its own, and each rank may capture. */
+void pen_transport_no_call(struct pen_transport *transport);
+const char *pen_transport_no_capture_error(struct pen_transport *transport);
+bool pen_transport_own_captured(struct pen_transport *transport, bool captured);
+const char *pen_transport_no_error(struct pen_transport *transport, uint32_t *peer);
+
+/* Fills *transport except for its ops and actions. */
+void pen_transport_fill(struct pen_transport *transport, const struct pen_transport_config *config);
+
+/* Fills transport->actions, except for end_collectives. Allocates. */
+void pen_transport_list_actions(struct pen_transport *transport);
+
+/* The global rank of a rank of this replica. */
+static inline uint32_t pen_transport_global(const struct pen_transport *transport, uint32_t rank) {
+  return transport->replica * transport->plan->rank_count + rank;
+}
+static inline uint32_t pen_transport_self(const struct pen_transport *transport) {
+  return pen_transport_global(transport, transport->rank);
+}
+
+static inline const struct pen_message *pen_transport_message(const struct pen_transport *transport,
+                                                              uint32_t message) {
+  return &transport->profile->messages[message];
+}
+
+/* Whether the global rank reads this one's entries of the step's statistics. UPDATE reads those of
+ * all replicas; without it each replica is by itself, and may be any number of steps ahead of the
+ * others. */
+bool pen_transport_gathers(const struct pen_transport *transport, uint32_t global);
+
+/* The next run of entries from *past on that are the rank's own (else: that are others'),
+ * [*first, *past). False: no more. A rank's entries are in runs, one or two a stage. */
+bool pen_transport_entries(const struct pen_transport *transport, bool own, uint32_t *first,
+                           uint32_t *past);
+
+#endif

@@ -1,0 +1,55 @@
+/* host_executor.c: runs a step on a device whose calls are complete when they return: fetch an
+ * action, call its handler, publish that it is done. */
+#include "runtime/base/check.h"
+#include "runtime/exec/exec.h"
+#include "runtime/exec/optimizer_step.h"
+
+static void prepare_step(struct pen_vm *vm) {
+  vm->step_stats = pen_endpoint_step_stats(vm->endpoint, vm->run_step);
+  if (vm->profile->kind == PEN_TRAIN) {
+    vm->host_base =
+        pen_adamw_of_step(&vm->plan->optimizer, vm->optimizer_step, vm->data.step_targets);
+  }
+  vm->transport->ops->begin_step(vm->transport, vm->run_step);
+}
+
+static bool run_step(struct pen_vm *vm) {
+  const struct pen_action *action = vm->program->actions,
+                          *past = action + vm->program->action_count;
+  struct pen_rank_state *self = vm->endpoint->self;
+  _Atomic uint64_t *finished = &self->finished;
+  uint64_t done = atomic_load_explicit(finished, memory_order_relaxed);
+  atomic_store_explicit(&self->step_began, done, memory_order_relaxed);
+  atomic_store_explicit(&self->profile, (uint32_t)(vm->profile - vm->plan->profiles),
+                        memory_order_relaxed);
+  prepare_step(vm);
+  bool going = true;
+  for (; going && action < past; action++) {
+    pen_assert(action->kind < PEN_ACTION_KINDS);
+    vm->action = action;
+    going = vm->handlers[action->kind](vm, action);
+    atomic_store_explicit(finished, ++done, memory_order_relaxed);
+  }
+  vm->action = NULL;
+  vm->transport->ops->end_step(vm->transport);
+  return going;
+}
+
+static bool is_complete(struct pen_vm *vm) { return (void)vm, true; }
+
+static void bind_data_op(struct pen_vm *vm, const struct pen_op *op, struct pen_bound_op *bound) {
+  bound->run = pen_data_op(op->kind, op->dtype);
+  bound->call.prepared = &vm->data;
+}
+
+static struct pen_bound_input *no_input(struct pen_vm *vm, const struct pen_op *op) {
+  return (void)vm, (void)op, NULL;
+}
+
+const struct pen_executor pen_host_executor = {
+    .step = run_step,
+    .finish = is_complete,
+    .wait_action = is_complete,
+    .bind_input = bind_data_op,
+    .input = no_input,
+};

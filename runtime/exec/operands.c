@@ -1,0 +1,44 @@
+/* operands.c: what the tables of a plan say about the operands of its ops (see operands.h). */
+#include "runtime/exec/operands.h"
+
+#include <stdbool.h>
+#include <string.h>
+
+#include "kernels/ops.h"
+#include "runtime/base/check.h"
+
+static const char *const signature_of[] = {
+#define PEN_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
+#define PEN_DATA_OP(kind, dims, reals, signature, flops, workspace, meaning) signature,
+#include "kernels/ops.def"
+};
+
+/* Counts every name of the signature except the arrow. */
+struct pen_operand_count pen_operands_of(uint16_t kind) {
+  struct pen_operand_count count = {0};
+  bool within = false;
+  pen_assert(kind < PEN_OP_COUNT);
+  for (const char *c = signature_of[kind]; *c != '\0'; c++) {
+    bool blank = *c == ' ';
+    bool arrow = c[0] == '-' && c[1] == '>';
+    count.inputs = arrow ? count.all : count.inputs;
+    count.all += !blank && !within && !arrow;
+    within = !blank && !arrow;
+    c += arrow; /* skips its second character */
+  }
+  pen_assert(count.all <= PEN_OPERANDS_MAX);
+  return count;
+}
+
+uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank,
+                              const struct pen_tensor *tensor) {
+  uint32_t found = PEN_NONE;
+  for (uint32_t w = 0; w < plan->weight_count && found == PEN_NONE; w++) {
+    size_t length = strlen(plan->weights[w].name);
+    bool same = strncmp(tensor->name, plan->weights[w].name, length) == 0 &&
+                strcmp(tensor->name + length, tensor->dtype == PEN_BF16 ? ".bf16" : "") == 0;
+    found = same && plan->weights[w].rank == rank ? w : PEN_NONE;
+  }
+  pen_check(found != PEN_NONE, "the plan has no weight for the tensor %s", tensor->name);
+  return found;
+}

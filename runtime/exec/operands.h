@@ -1,0 +1,21 @@
+/* operands.h: what the tables of a plan say about the operands of its ops. */
+#ifndef PEN_OPERANDS_H
+#define PEN_OPERANDS_H
+
+#include <stdint.h>
+
+#include "runtime/plan/plan.h"
+
+/* How many operands an op of that kind has, and how many of these are inputs: they come first
+ * (kernels/ops.def). */
+struct pen_operand_count {
+  uint32_t inputs, all;
+};
+struct pen_operand_count pen_operands_of(uint16_t kind);
+
+/* The rank's weight that a tensor in the buffer of UNSHARD is a copy of, by its name: NAME, or
+ * NAME.bf16. Fails when the plan has none. */
+uint32_t pen_unsharded_weight(const struct pen_plan *plan, uint32_t rank,
+                              const struct pen_tensor *tensor);
+
+#endif

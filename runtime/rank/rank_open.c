@@ -1,0 +1,197 @@
+/* rank_open.c: what a rank opens before its first step (see rank_open.h). */
+#include "runtime/rank/rank_open.h"
+
+#include <stdio.h>
+
+#include "kernels/kernels.h"
+#include "runtime/base/check.h"
+#include "runtime/comm/arena.h"
+#include "runtime/device/graph.h"
+#include "runtime/device/stream_executor.h"
+#include "runtime/device/stream_state.h"
+#include "runtime/exec/find_device.h"
+#include "runtime/exec/op_hook.h"
+#include "runtime/rank/snapshot.h"
+#include "runtime/rank/startup_check.h"
+#include "runtime/storage/bf16_weights.h"
+#include "runtime/storage/checkpoint_load.h"
+#include "runtime/storage/initial_weights.h"
+
+/* ---- weights ---- */
+
+static void read_weights(const struct pen_run *run, const struct pen_endpoint *endpoint,
+                         unsigned char *arena) {
+  const uint32_t replica = endpoint->replica, rank = endpoint->rank;
+  if (run->checkpoint_path != NULL && run->profile->kind == PEN_TRAIN) {
+    pen_checkpoint_load(run->plan, replica, rank, arena, run->checkpoint_path);
+  } else if (run->checkpoint_path != NULL) {
+    pen_checkpoint_load_weights(run->plan, replica, rank, arena, run->checkpoint_path);
+  } else if (run->weights_path != NULL) {
+    pen_weights_load(run->plan, replica, rank, arena, run->weights_path);
+  } else {
+    pen_weights_initial(run->plan, replica, rank, arena, run->options->seed);
+  }
+}
+
+/* Weights go to a device by way of host memory. */
+static void load_weights(struct pen_rank *rank) {
+  const struct pen_plan *plan = rank->run->plan;
+  const uint32_t index = rank->endpoint.rank;
+  if (rank->stream_state == NULL) {
+    read_weights(rank->run, &rank->endpoint, rank->endpoint.arena);
+    return;
+  }
+  unsigned char *host_arena = pen_arena_staging(plan, index);
+  read_weights(rank->run, &rank->endpoint, host_arena);
+  pen_stream_load(rank->stream_state, host_arena);
+  pen_arena_staging_free(plan, index, host_arena);
+}
+
+/* ---- device and programs ---- */
+
+/* Opens the kernels and the plan's device. *kernels gets the line that says what was chosen. */
+static const struct pen_device *open_device(struct pen_rank *rank, uint32_t index, uint32_t global,
+                                            const char **kernels) {
+  const struct pen_plan *plan = rank->run->plan;
+  const struct pen_device *device = pen_device_find(plan->device);
+  if (device == NULL) {
+    pen_fail(PEN_EXIT_SYSTEM, "the plan is for the device %s, which this binary was linked without",
+             plan->device);
+  }
+  *kernels = pen_kernels_open();
+  pen_check(*kernels != NULL, "no memory for the buffers of matrix products");
+  if (device->asynchronous) {
+    const uint32_t number = plan->host_count > 0 ? global % plan->ranks_per_host : global;
+    rank->stream_state = pen_stream_open(plan, index, number, device, kernels);
+  }
+  return device;
+}
+
+static struct pen_trace *open_trace(const struct pen_run *run,
+                                    const struct pen_endpoint *endpoint) {
+  struct pen_trace *trace = NULL;
+  if (run->measure.rings != NULL && endpoint->replica == 0) {
+    trace = &run->measure.rings[endpoint->rank];
+    pen_trace_touch(trace, run->trace_descriptor);
+  } else if (run->trace_descriptor >= 0) {
+    trace = pen_trace_open(run->trace_descriptor, &run->profile->ranks[endpoint->rank], run->steps);
+  }
+  return trace;
+}
+
+static void open_vm(struct pen_rank *rank, const struct pen_device *device, struct pen_trace *trace,
+                    uint32_t index) {
+  const struct pen_run *run = rank->run;
+  struct pen_stream_state *state = rank->stream_state;
+  const uint32_t buckets = run->buckets.count;
+  const bool evaluates = index >= buckets;
+  const struct pen_profile *profile =
+      evaluates ? run->evaluation.buckets.profile[index - buckets] : run->buckets.profile[index];
+  struct pen_transport *transport = pen_transport_open(&(struct pen_transport_config){
+      .endpoint = &rank->endpoint,
+      .profile = profile,
+      .device = device,
+      .stream = state == NULL ? NULL : state->streams.compute,
+      .first = index == 0 ? NULL : rank->vms[0].transport,
+      .announces = run->announces,
+  });
+  pen_vm_open(&rank->vms[index],
+              &(struct pen_vm_config){
+                  .transport = transport,
+                  .executor = state == NULL ? &pen_host_executor : &pen_stream_executor,
+                  .stream_state = state,
+                  .stream_profile = state == NULL ? NULL : pen_stream_profile_open(run->plan),
+                  .streams = state == NULL ? NULL : &state->streams,
+                  .data = evaluates ? &run->evaluation.data : &run->data,
+                  .trace = evaluates ? NULL : trace,
+              });
+}
+
+/* One vm for every profile that the run may need. */
+static void open_vms(struct pen_rank *rank, const struct pen_device *device) {
+  const struct pen_run *run = rank->run;
+  struct pen_trace *trace = open_trace(run, &rank->endpoint);
+  rank->vm_count = run->buckets.count + run->evaluation.buckets.count;
+  for (uint32_t i = 0; i < rank->vm_count; i++) {
+    open_vm(rank, device, trace, i);
+  }
+  for (uint32_t i = 0; i < run->buckets.count && run->hooks != NULL; i++) {
+    run->hooks->opened(run, &rank->vms[i]);
+  }
+  for (uint32_t i = 0; i < rank->vm_count && rank->stream_state != NULL; i++) {
+    pen_graph_warm(&rank->vms[i]);
+  }
+  if (rank->stream_state != NULL) {
+    rank->vm->transport->ops->export_handles(rank->vm->transport);
+  }
+}
+
+static void print_summary(const struct pen_run *run, const char *kernels) {
+  const struct pen_plan *plan = run->plan;
+  char replicas[32] = "";
+  if (plan->replica_count > 1) {
+    snprintf(replicas, sizeof replicas, "%u replicas of ", plan->replica_count);
+  }
+  fprintf(stderr, "%s: %s%u ranks, %s, %u microbatches of %u sequences; %s: %s\n", plan->name,
+          replicas, plan->rank_count, plan->schedule, run->profile->microbatch_count,
+          plan->microbatch, plan->device, kernels);
+}
+
+void pen_rank_open(struct pen_rank *rank, uint32_t replica, uint32_t index) {
+  const struct pen_run *run = rank->run;
+  const struct pen_plan *plan = run->plan;
+  const uint32_t global = replica * plan->rank_count + index;
+  const char *kernels;
+  const struct pen_device *device = open_device(rank, index, global, &kernels);
+  unsigned char *arena = rank->stream_state == NULL
+                             ? pen_arena_open(plan, replica, index, &run->shared)
+                             : rank->stream_state->arena;
+  rank->endpoint = pen_endpoint_of(plan, &run->shared, global, arena);
+  open_vms(rank, device);
+  load_weights(rank);
+  for (uint32_t i = 0; i < rank->vm_count; i++) {
+    pen_vm_start(&rank->vms[i]);
+  }
+  if (global == 0 && run->announces) {
+    print_summary(run, kernels);
+  }
+}
+
+/* ---- the other ranks ---- */
+
+static bool connect_transports(struct pen_rank *rank) {
+  struct pen_rank_state *self = rank->endpoint.self;
+  bool going = true;
+  for (uint32_t i = 0; i < rank->vm_count && rank->stream_state != NULL && going; i++) {
+    atomic_store_explicit(&self->phase, PEN_PHASE_CONNECT, memory_order_relaxed);
+    pen_stream_connect(&rank->vms[i]);
+    atomic_store_explicit(&self->phase, PEN_PHASE_START, memory_order_relaxed);
+    going = pen_endpoint_barrier(&rank->endpoint);
+  }
+  return going;
+}
+
+bool pen_rank_connect(struct pen_rank *rank) {
+  const struct pen_run *run = rank->run;
+  struct pen_endpoint *endpoint = &rank->endpoint;
+  bool aborted;
+  pen_startup_publish(run, endpoint->self);
+  const uint32_t other = pen_endpoint_compare_plans(endpoint, &aborted);
+  if (aborted) {
+    return false;
+  }
+  if (other != PEN_NONE) {
+    pen_fail(PEN_EXIT_DIGEST, "rank %u runs another plan than rank %u: their digests differ", other,
+             endpoint->global);
+  }
+  pen_startup_check(run, endpoint);
+  for (uint32_t i = 0; i < rank->vm_count && rank->stream_state == NULL; i++) {
+    pen_arena_reach_peers(run->plan, rank->vms[i].profile, endpoint->replica, endpoint->rank,
+                          endpoint->shared);
+  }
+  if (run->profile->kind == PEN_TRAIN && run->options->checkpoint != NULL &&
+      pen_snapshot_planned(run->plan)) {
+    pen_snapshot_open(endpoint, rank->stream_state);
+  }
+  return pen_endpoint_barrier(endpoint) && connect_transports(rank);
+}
