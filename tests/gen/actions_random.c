@@ -1,8 +1,10 @@
-/* actions_random.c: written orders changed at random, through --actions and all passes after it:
- * the text of --print=actions of random topologies is mutated, read back, checked, laid out,
- * verified and run by a machine (machine.h). What is taken must train what the order's words add up
- * to in all three models of communication (symbolic.h), which is what the topology trains; what is
- * refused would not, and is refused in words. */
+/* actions_random.c: random changes to written orders, through --actions and all later passes: the
+ * text of
+ * --print=actions of random topologies is mutated, read back, checked, laid out, verified and
+ * executed by a machine (symbolic_machine.h). An accepted order must train what its text computes
+ * in all three models of communication (symbolic.h), which is what the topology trains; a refused
+ * order must not, and has a message.
+ */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -244,8 +246,8 @@ static _Noreturn void take_order(const struct whole *w, const char *path, uint64
   _exit(0);
 }
 
-/* Runs the child; its last words go to said[256]. Returns its status; a signal counts as 128 and
- * more. */
+/* Runs the child; its last message goes to said[256]. Returns its status; 128 + the number of a
+ * signal. */
 static int try_order(const struct whole *w, const struct words *words, uint64_t seed,
                      char said[256]) {
   char path[] = "/tmp/penstock-actions-XXXXXX";
@@ -295,9 +297,9 @@ static struct whole some_whole(uint64_t *seed) {
   return make_whole(pen_text("%s%s", text, memory));
 }
 
-/* Nothing that is right is refused, but for two rules: what a message holds has the same name at
- * both ends, though a rank in the middle could have its own; and the two of a pair may not add to
- * one gradient at once, which the words do not tell. */
+/* A correct order is not refused, with two exceptions: a message has the same name at both ends,
+ * even if a rank in between could have its own; and the two actions of a pair may not accumulate
+ * into one gradient at once, which the text does not state. */
 static bool refused_by_rule(void (*change)(struct words *, uint32_t, uint32_t, uint64_t *),
                             const char *said) {
   return (change == rename_all && strstr(said, "but is received as number")) ||

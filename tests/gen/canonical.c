@@ -1,5 +1,5 @@
-/* canonical.c: the settled settings as text: the same for the same settings, however they were
- * written. */
+/* canonical.c: the resolved settings as text: equal for equal settings, however they are written.
+ */
 #include <stdio.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -59,7 +59,7 @@ static void assert_same(const struct pen_topology *topology) {
 
 /* Reviewed by a person: every line follows from the file or from the defaults of design.md
  * section 8. */
-static void text_is_settled(void **state) {
+static void text_has_resolved_values(void **state) {
   (void)state;
   assert_string_equal(
       pen_topology_canonical(
@@ -94,7 +94,7 @@ static void text_is_settled(void **state) {
       "memory.limit_mib = 0\nmemory.recompute = [\"none\", \"none\"]\nmemory.snapshot = false\n");
 }
 
-static void writing_does_not_enter(void **state) {
+static void notation_does_not_matter(void **state) {
   (void)state;
   assert_same(
       settle("# the same in another order, notation and layout\n"
@@ -106,21 +106,21 @@ static void writing_does_not_enter(void **state) {
              NULL));
 }
 
-static void overrides_do_not_enter(void **state) {
+static void overrides_do_not_matter(void **state) {
   (void)state;
   assert_same(settle(base, "pipeline.ranks=4", "pipeline.ranks=2", "optimizer.learning_rate=0.0010",
                      "model.frozen=()", NULL));
 }
 
 /* A default that is written out settles to the same text. */
-static void defaults_do_not_enter(void **state) {
+static void written_defaults_do_not_matter(void **state) {
   (void)state;
   assert_same(settle(base, "model.kv_heads=4", "model.head_dim=8", "pipeline.warmup=1",
                      "pipeline.placement=loop", "cluster.device=auto",
                      "memory.recompute=[none,none]", "optimizer.clip_norm=1", NULL));
 }
 
-static void includes_do_not_enter(void **state) {
+static void includes_do_not_matter(void **state) {
   (void)state;
   write_text("part.cfg", base);
   const struct pen_topology *topology = settle("\n@include \"part.cfg\"\n", NULL);
@@ -129,7 +129,7 @@ static void includes_do_not_enter(void **state) {
   assert_int_equal(topology->sources.count, 2);
 }
 
-static void every_setting_enters(void **state) {
+static void each_setting_is_in_the_text(void **state) {
   (void)state;
   static const char *const override[] = {
       "pipeline.ranks=1",
@@ -197,9 +197,9 @@ static void costs_spread_over_stages(void **state) {
   assert_true(settle(base, NULL)->costs_overlap < 0);
 }
 
-/* What one kind of positions does not use does not enter, nor what stands in a file for another
- * kind. */
-static void stretched_positions_enter(void **state) {
+/* Settings that the kind of positions does not use are not part of the text, even if a file sets
+ * them. */
+static void scaled_positions_are_in_the_text(void **state) {
   (void)state;
 #define STRETCHED \
   "model.rope_factor=8", "model.rope_original_sequence=64", "model.rope_low_freq_factor=2"
@@ -240,7 +240,7 @@ static void text_reads_back(void **state) {
   assert_string_equal(pen_topology_canonical(settle(file, NULL)), text);
 }
 
-static void source_digest_is_of_the_bytes(void **state) {
+static void source_digest_covers_the_bytes(void **state) {
   (void)state;
   const struct pen_topology *a = settle(base, NULL), *again = settle(base, NULL);
   const struct pen_topology *comment = settle(pen_text("%s#", base), NULL),
@@ -279,11 +279,16 @@ static int remove_folder(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(text_is_settled),          cmocka_unit_test(writing_does_not_enter),
-      cmocka_unit_test(overrides_do_not_enter),   cmocka_unit_test(defaults_do_not_enter),
-      cmocka_unit_test(includes_do_not_enter),    cmocka_unit_test(every_setting_enters),
-      cmocka_unit_test(costs_spread_over_stages), cmocka_unit_test(stretched_positions_enter),
-      cmocka_unit_test(text_reads_back),          cmocka_unit_test(source_digest_is_of_the_bytes),
+      cmocka_unit_test(text_has_resolved_values),
+      cmocka_unit_test(notation_does_not_matter),
+      cmocka_unit_test(overrides_do_not_matter),
+      cmocka_unit_test(written_defaults_do_not_matter),
+      cmocka_unit_test(includes_do_not_matter),
+      cmocka_unit_test(each_setting_is_in_the_text),
+      cmocka_unit_test(costs_spread_over_stages),
+      cmocka_unit_test(scaled_positions_are_in_the_text),
+      cmocka_unit_test(text_reads_back),
+      cmocka_unit_test(source_digest_covers_the_bytes),
       cmocka_unit_test(dependencies_are_escaped),
   };
   return cmocka_run_group_tests(tests, make_folder, remove_folder);

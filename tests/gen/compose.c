@@ -1,5 +1,5 @@
-/* compose.c: every golden order action for action, the rules beyond the golden sizes, and what
- * schedules refuse. */
+/* compose.c: each golden order, action by action; the rules at sizes without golden files; refused
+ * settings. */
 #include <math.h>
 
 #include "gen/base/arena.h"
@@ -88,14 +88,14 @@ static void warmup_defaults_follow_the_design(void **state) {
     }
 }
 
-/* zb_h1, zb_h2 and interleaved are 1f1b with the settings that their rows fix, action for action.
- */
-static void named_forms_of_1f1b_are_its_settings(void **state) {
+/* zb_h1, zb_h2 and interleaved equal 1f1b with the settings of their table entries, action by
+ * action. */
+static void named_variants_of_1f1b_equal_its_settings(void **state) {
   (void)state;
   static const struct {
     const char *name;
     int warmup;
-    bool asked, split; /* zero_bubble as the topology asks for it, and as the row has it */
+    bool asked, split; /* zero_bubble by the topology and by the table */
     unsigned stages_first, stages_last;
   } forms[] = {{"zb_h1", 1, false, true, 1, 1},
                {"zb_h2", 2, false, true, 1, 1},
@@ -124,8 +124,8 @@ static void named_forms_of_1f1b_are_its_settings(void **state) {
   print_message("# %u orders are 1f1b's\n", compared);
 }
 
-/* In zb_h2 the weight gradients of rank r come 2 r microbatches late: W of microbatch n right
- * behind I of n + 2 r; those left at the end. */
+/* In zb_h2 the weight gradients of rank r are 2 r microbatches late: W of microbatch n follows I of
+ * n + 2 r; the rest is at the end. */
 static void zb_h2_delays_weight_gradients(void **state) {
   (void)state;
   for (unsigned ranks = 1; ranks <= 9; ranks++)
@@ -289,7 +289,7 @@ static void compare_claims(size_t index, uint32_t ranks, uint32_t stages, uint32
   ++*compared;
 }
 
-static void bubbles_and_peaks_are_as_said(void **state) {
+static void bubbles_and_peaks_match_the_table(void **state) {
   (void)state;
   for (size_t index = 0; index < pen_schedule_count; index++) {
     unsigned compared = 0;
@@ -370,9 +370,9 @@ static void expect_refusal(const char *schedule, unsigned ranks, unsigned stages
              microbatches, status, message, words);
 }
 
-/* Within ranks 1, 2, 4, 8 and microbatches 1, 2, 4, 8, 16 the golden files hold what the rules
- * allow: all, but for dual_pipe_v. */
-static void what_golden_files_lack_is_refused(void **state) {
+/* For ranks 1, 2, 4, 8 and microbatches 1, 2, 4, 8, 16 there are golden files for all that the
+ * rules allow, except dual_pipe_v. */
+static void sizes_without_golden_files_are_refused(void **state) {
   (void)state;
   unsigned refused = 0;
   for (unsigned ranks = 1; ranks <= 8; ranks *= 2)
@@ -414,14 +414,14 @@ static void unfit_numbers_are_refused(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(golden_orders_match),
-      cmocka_unit_test(named_forms_of_1f1b_are_its_settings),
+      cmocka_unit_test(named_variants_of_1f1b_equal_its_settings),
       cmocka_unit_test(zb_h2_delays_weight_gradients),
       cmocka_unit_test(warmup_defaults_follow_the_design),
       cmocka_unit_test(rules_hold_between_golden_sizes),
       cmocka_unit_test(rules_hold_beyond_golden_sizes),
-      cmocka_unit_test(bubbles_and_peaks_are_as_said),
+      cmocka_unit_test(bubbles_and_peaks_match_the_table),
       cmocka_unit_test(forward_orders_complete_on_any_placement),
-      cmocka_unit_test(what_golden_files_lack_is_refused),
+      cmocka_unit_test(sizes_without_golden_files_are_refused),
       cmocka_unit_test(unfit_numbers_are_refused),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,5 +1,5 @@
-/* critical.c: the critical path: it is a chain of the order's own dependencies, fills the step
- * without a gap, and says what costs. */
+/* critical.c: the critical path is a chain of dependencies of the order, fills the step without
+ * gaps, and names what it costs. */
 #include <math.h>
 #include <stdio.h>
 
@@ -113,7 +113,7 @@ static unsigned on_path(const struct plan *plan, int kind, uint32_t stage) {
 /* The path names what to make faster: a stage's cost raised by 1 raises the makespan by no less
  * than the actions of it that are on the path, and a cost that is on no path, lowered, changes
  * nothing. */
-static void the_path_says_what_costs(void **state) {
+static void the_path_names_its_costs(void **state) {
   (void)state;
   static const int kinds[] = {PEN_F, PEN_I, PEN_W};
   uint64_t seed = 77;
@@ -176,7 +176,7 @@ static void the_path_of_1f1b_is_known(void **state) {
 }
 
 /* A pair is one step, and what either half waited for is found. */
-static void pairs_are_one_step(void **state) {
+static void a_pair_is_one_step_of_the_path(void **state) {
   (void)state;
   struct plan plan = {.overlap = 7}; /* longer than its parts: the step cannot pass it by */
   plan.order = make_order("1f1b", 1, false, 2, 1, 4, &plan.partition);
@@ -197,9 +197,9 @@ static void pairs_are_one_step(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(the_path_is_a_chain_without_gaps),
-      cmocka_unit_test(the_path_says_what_costs),
+      cmocka_unit_test(the_path_names_its_costs),
       cmocka_unit_test(the_path_of_1f1b_is_known),
-      cmocka_unit_test(pairs_are_one_step),
+      cmocka_unit_test(a_pair_is_one_step_of_the_path),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

@@ -1,5 +1,5 @@
-/* csv_broken.c: CSVs broken at random: each is either refused with status 65 and words that name
- * the file, or holds an order that the verifier accepts once it is lowered. */
+/* csv_broken.c: random changes to CSV files: each file is refused with status 65 and a message that
+ * names the file, or its lowered order is accepted by the verifier. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -38,7 +38,7 @@ static char *text_of(const struct pen_order *order) {
 
 /* ---- what can befall a file ---- */
 
-/* The cell, [begin, end), that holds a random place. */
+/* The cell, [begin, end), at a random position. */
 static void some_cell(const char *text, uint64_t *seed, size_t *begin, size_t *end) {
   size_t at = draw(seed, strlen(text));
   for (*begin = at; *begin > 0 && !strchr(",\n", text[*begin - 1]);) --*begin;
@@ -59,7 +59,7 @@ static char *swapped(const char *text, uint64_t *seed) {
                   text + a_end, (int)(a_end - a), text + a, text + b_end);
 }
 
-/* A cell and the one behind it become a pair. */
+/* Joins a cell and the next one to a pair. */
 static char *joined(const char *text, uint64_t *seed) {
   size_t begin, end;
   some_cell(text, seed, &begin, &end);
@@ -112,7 +112,7 @@ static void read_and_verify(const char *text, const struct pen_partition *partit
   _exit(right ? 0 : ACCEPTED_WRONG);
 }
 
-/* Returns the exit status; what was said goes into `said`. */
+/* Returns the exit status; `said` receives the message. */
 static int outcome(const char *text, const struct pen_partition *partition, char said[512]) {
   int ends[2], status;
   assert_int_equal(pipe(ends), 0);
@@ -132,7 +132,7 @@ static int outcome(const char *text, const struct pen_partition *partition, char
   return WIFEXITED(status) ? WEXITSTATUS(status) : -WTERMSIG(status);
 }
 
-static void broken_files_are_refused_or_right(void **state) {
+static void changed_files_are_refused_or_correct(void **state) {
   (void)state;
   uint64_t seed = 20260101;
   unsigned accepted = 0, refused = 0;
@@ -163,7 +163,7 @@ static void broken_files_are_refused_or_right(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(broken_files_are_refused_or_right)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(changed_files_are_refused_or_correct)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
   return failed != 0;

@@ -1,5 +1,5 @@
-/* emit.c: the C that is emitted, compiled, holds the plan that was verified, column by column; and
- * the digest covers every column. */
+/* emit.c: the emitted C, compiled, has the verified plan, column by column; the digest covers each
+ * column. */
 #include <stdio.h>
 #include <dlfcn.h>
 #include <stdlib.h>

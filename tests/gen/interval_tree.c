@@ -1,5 +1,5 @@
-/* intervals.c: room in a block is found where a look at every interval finds it, unless that takes
- * too long; and pen_sort sorts as qsort does. */
+/* interval_tree.c: the search for free memory in a buffer finds what a linear search finds, unless
+ * it takes too long; pen_sort() sorts as qsort(). */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,8 +19,8 @@ static bool meet(const struct pen_interval *a, const struct pen_interval *b) {
   return false;
 }
 
-/* The highest offset at which a interval lies on none that it meets: below the block's end, or
- * right below one of them. UINT64_MAX: none. */
+/* The highest offset at which an interval overlaps none of those live at the same time: below the
+ * limit, or directly below one of them. UINT64_MAX: none. */
 static uint64_t find_slowly(const struct pen_interval *list, size_t count, uint64_t block_bytes,
                             const struct pen_interval *interval) {
   uint64_t best = UINT64_MAX;
@@ -52,7 +52,7 @@ static struct pen_interval random_tenant(uint64_t *seed, uint32_t ops) {
   return interval;
 }
 
-static void finds_what_a_look_at_all_finds(void **state) {
+static void finds_what_a_linear_search_finds(void **state) {
   (void)state;
   uint64_t seed = 1;
   for (int round = 0; round < 300; round++) {
@@ -79,7 +79,7 @@ static void finds_what_a_look_at_all_finds(void **state) {
 
 /* Tenants that alternate between two programs, with room below them all for one that is in both: in
  * neither program are they packed, so each is asked; of many not all, and the room is not found. */
-static void gives_up_on_what_takes_too_long(void **state) {
+static void gives_up_after_a_limit(void **state) {
   (void)state;
   enum { FEW = 1000, MANY = 5000, ROOM = 4 };
   for (size_t count = FEW; count <= MANY; count += MANY - FEW) {
@@ -104,7 +104,7 @@ static int compare_keyed(const void *a, const void *b) {
                           : (x->index > y->index) - (x->index < y->index);
 }
 
-/* By insertion and by digits; keys of few values, so that there are ties, and of all 64 bits. */
+/* By insertion and by digits; keys with few values, for ties, and with all 64 bits. */
 static void sorts_as_qsort_does(void **state) {
   (void)state;
   static const size_t counts[] = {0, 1, 32, 33, 5000};
@@ -127,8 +127,8 @@ static void sorts_as_qsort_does(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_a_look_at_all_finds),
-                                     cmocka_unit_test(gives_up_on_what_takes_too_long),
+  const struct CMUnitTest tests[] = {cmocka_unit_test(finds_what_a_linear_search_finds),
+                                     cmocka_unit_test(gives_up_after_a_limit),
                                      cmocka_unit_test(sorts_as_qsort_does)};
   return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,6 @@
-/* layout.c: how close placed bytes come to live bytes over a grid of shapes; and the packer alone,
- * against random rectangles. `tests/gen/layout wide [SHAPE]` walks a wider grid, of the shapes
- * whose name begins so, and prints every case (make bench-layout). */
+/* layout.c: the ratio of placed to live bytes over a grid of models; the packer alone, with random
+ * rectangles. `tests/gen/layout wide [NAME]` uses a larger grid, of the models whose name starts
+ * with NAME, and prints each case (make bench-layout). */
 #include <stdio.h>
 #include <glob.h>
 

@@ -1,6 +1,7 @@
-/* lower.c: sends, waits, receives, slots and credits: a send stands right behind its maker, a wait
- * right before its reader, a receive when its message leaves; there are as many slots as messages
- * that wait or are read at once, and a spare or two; and no credit is needless. */
+/* lower.c: sends, waits, receives, slots and credits: a send directly follows its computation, a
+ * wait directly precedes its reader, a receive is posted before its message leaves; there are as
+ * many slots as messages that wait or are read at once, and the extra ones; no credit is
+ * unnecessary. */
 #include "gen/verify/verify.h"
 #include "tests/support/plan_fixture.h"
 #include "gen/partition/training.h"
@@ -9,17 +10,17 @@
 
 static bool is_compute(const struct pen_action *row) { return row->kind <= PEN_W; }
 
-/* Whether a compute row makes what a SEND sends, or reads what a WAIT waits for: all three are of
- * one stage and microbatch. */
+/* Does a compute action write what a SEND sends, or read what a WAIT waits for? All three have one
+ * stage and microbatch. */
 static bool is_of(const struct pen_action *row, const struct pen_action *message_row) {
   bool forward = message_row->kind == PEN_SEND_F || message_row->kind == PEN_WAIT_F;
   bool kind = forward ? row->kind == PEN_F : row->kind == PEN_B || row->kind == PEN_I;
   return kind && row->stage == message_row->stage && row->microbatch == message_row->microbatch;
 }
 
-/* Between what makes a message, or the pair of which that is one, and its SEND stand sends and
- * receives alone; between a WAIT and what reads its message, or the pair, other WAITs alone.
- * Returns how many SENDs and WAITs were seen. */
+/* Between the computation of a message, or its pair, and its SEND are only sends and receives;
+ * between a WAIT and the reader of its message, or its pair, only other WAITs. Returns the number
+ * of SENDs and WAITs. */
 static unsigned check_neighbours(const struct pen_lowered *l, const char *schedule) {
   char text[32];
   unsigned seen = 0;
@@ -57,7 +58,7 @@ static uint32_t row_of(const struct pen_lowered *l, uint32_t rank, int kind, uin
   return PEN_NONE;
 }
 
-/* What the simulated run says of a compute action. */
+/* The simulated times of a compute action. */
 static void times_of(const struct pen_order *order, const struct pen_timing *timing, uint32_t rank,
                      const struct pen_action *a, double *start, double *end) {
   for (uint32_t i = 0; i < order->count[rank]; i++) {
@@ -68,8 +69,8 @@ static void times_of(const struct pen_order *order, const struct pen_timing *tim
   }
 }
 
-/* When a message leaves, its receive stands: the computation before the receive has ended. Returns
- * how many receives stand before a computation during which they leave. */
+/* When a message leaves, its receive is posted: the computation before the receive has ended.
+ * Returns how many receives precede a computation during which their message leaves. */
 static unsigned check_receives(const char *schedule, unsigned ranks, unsigned stages,
                                unsigned microbatches, double send) {
   struct pen_partition *partition;
@@ -128,8 +129,8 @@ static void test_receives(void **state) {
 
 enum { SPARE = 2 }; /* slots beyond the least, of each size of message: gen/layout/activations.c */
 
-/* The last row that reads a received message where it lies: of its reader's actions, the last with
- * an op on the stage's input, or on the gradient of its output. */
+/* The last action that reads a received message in place: the last action of its reader with an op
+ * on the input of the stage, or on the gradient of its output. */
 static uint32_t last_reader(const struct pen_rank_program *tables, uint32_t receive_row) {
   const struct pen_action *receive = &tables->actions[receive_row];
   int base = receive->kind == PEN_RECV_F ? PEN_BASE_INPUT : PEN_BASE_OUTPUT_GRADIENT;
@@ -149,7 +150,7 @@ static uint32_t last_reader(const struct pen_rank_program *tables, uint32_t rece
   return last;
 }
 
-/* The most messages of a rank that have a RECV row behind them and a reader still before them. */
+/* The maximum number of messages of a rank that are received and not yet read. */
 static uint32_t greatest_overlap(const struct pen_rank_program *tables) {
   int *change = pen_new(tables->action_count + 1u, sizeof *change), live = 0, most = 0;
   for (uint32_t i = 0; i < tables->action_count; i++) {
@@ -224,7 +225,7 @@ static void test_slots_of_long_steps(void **state) {
 
 /* ---- credits ---- */
 
-/* Takes one credit away; every other keeps its place among the channel's. */
+/* Removes one credit; the others keep their order in the channel. */
 static void without_credit(struct pen_plan *plan, const struct pen_message *message,
                            const struct pen_message *old, uint32_t taken) {
   struct pen_profile *profile = (struct pen_profile *)(uintptr_t)plan->profiles;
@@ -243,8 +244,8 @@ static void without_credit(struct pen_plan *plan, const struct pen_message *mess
   to[taken].credit = PEN_NONE;
 }
 
-/* The verifier accepts the plan, and none of the plans with one credit less. Returns how many
- * credits there are. */
+/* The verifier accepts the plan, and no plan with one credit less. Returns the number of credits.
+ */
 static unsigned check_credits(const char *text) {
   struct pen_plan *plan = make_plan(text);
   struct pen_problem problem;

@@ -1,5 +1,5 @@
-/* partition.c: blocks over stages, stages over ranks, by property over many sizes and against a few
- * known answers; and the balance by time against all partitions there are. */
+/* partition.c: layers to stages, stages to ranks: properties over many sizes and some known
+ * results; balance by time against all partitions. */
 #include <stdio.h>
 #include <math.h>
 
@@ -82,7 +82,7 @@ static void known_spans(void **state) {
   assert_int_equal(count_of(p, 0), 3);
 }
 
-static void lists_are_taken(void **state) {
+static void given_lists_are_used(void **state) {
   (void)state;
   int64_t list[] = {0, 5, 2, 0};
   struct pen_topology topology = {.pipeline_ranks = 2,
@@ -100,8 +100,8 @@ static void lists_are_taken(void **state) {
   assert_int_equal(partition->stages.span[3].past_last_layer, 7);
 }
 
-/* Every rank holds stages_per_rank stages; a loop goes on to the next rank, a V turns on the rank
- * where it arrived. */
+/* Each rank has stages_per_rank stages; a loop continues with the next rank, a V reverses at the
+ * last rank. */
 static void stages_are_placed(void **state) {
   (void)state;
   for (uint32_t ranks = 1; ranks <= 9; ranks++)
@@ -273,7 +273,7 @@ static void balance_is_exact(void **state) {
 }
 
 /* Of cuts that are equally good the one whose early stages hold more. */
-static void ties_go_to_the_early(void **state) {
+static void ties_favor_earlier_stages(void **state) {
   (void)state;
   struct items items = {.factor = {1, 1, 1, 1, 1, 1}};
   uint32_t place[12], first[4], wanted[4] = {0, 3, 6, 8};
@@ -326,7 +326,7 @@ static void check_all_costs(const char *recompute) {
       .count = 2, .value = (const char *[]){"w1.weight", "layers.0.w2.weight"}};
   check_costs(mlp, recompute);
   for (int split = 0; split < 2;
-       split++) { /* a head by chunks, whose logits are made once in B, in I and in W */
+       split++) { /* a head by chunks, whose logits are computed once in B, in I and in W */
     struct pen_topology *chunks = llama(pen_text("loss_rows = 32; %s", chunked_tail));
     chunks->pipeline_zero_bubble = split;
     check_costs(chunks, recompute);
@@ -347,7 +347,7 @@ static void check_all_costs(const char *recompute) {
   check_costs(read_topology(topology_text("mlp", "inference", 3, 1, 4, "")), recompute);
 }
 
-static void costs_are_foretold(void **state) {
+static void costs_are_predicted(void **state) {
   (void)state;
   check_all_costs("none");
 }
@@ -375,7 +375,7 @@ static struct pen_stage_cost measured_cost(const struct pen_partition *p,
 }
 
 /* The last stage has a head by chunks. */
-static void measured_backwards_share(void **state) {
+static void measured_backward_is_shared(void **state) {
   (void)state;
   struct pen_topology *t = llama(pen_text("loss_rows = 32; %s", chunked_tail));
   const struct pen_partition *p = partition_topology(t);
@@ -400,7 +400,7 @@ static void measured_backwards_share(void **state) {
   assert_true(fabs(pen_backward_cost(&all) - 3) < 1e-12 && all.backward_weight == 2);
 }
 
-static void costs_of_recomputing_are_foretold(void **state) {
+static void costs_of_recomputation_are_predicted(void **state) {
   (void)state;
   check_all_costs("full");
 }
@@ -414,8 +414,8 @@ static double slowest(const struct pen_topology *t, const struct pen_partition *
   return greatest;
 }
 
-/* balance = "time" against every list of layers, and against every cut before blocks. */
-static void balance_by_time_is_least(void **state) {
+/* balance = "time" against each list of layers, and against each split between blocks. */
+static void balance_by_time_is_optimal(void **state) {
   (void)state;
   struct pen_topology *t = llama(pen_text("%spartition = { balance = \"time\"; };", tail));
   double found = slowest(t, partition_topology(t)), least = INFINITY;
@@ -452,15 +452,15 @@ static int free_all(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {cmocka_unit_test(layers_are_even),
                                      cmocka_unit_test(known_spans),
-                                     cmocka_unit_test(lists_are_taken),
+                                     cmocka_unit_test(given_lists_are_used),
                                      cmocka_unit_test(stages_are_placed),
                                      cmocka_unit_test(blocks_are_named),
                                      cmocka_unit_test(blocks_are_even),
                                      cmocka_unit_test(balance_is_exact),
-                                     cmocka_unit_test(ties_go_to_the_early),
-                                     cmocka_unit_test(costs_are_foretold),
-                                     cmocka_unit_test(measured_backwards_share),
-                                     cmocka_unit_test(costs_of_recomputing_are_foretold),
-                                     cmocka_unit_test(balance_by_time_is_least)};
+                                     cmocka_unit_test(ties_favor_earlier_stages),
+                                     cmocka_unit_test(costs_are_predicted),
+                                     cmocka_unit_test(measured_backward_is_shared),
+                                     cmocka_unit_test(costs_of_recomputation_are_predicted),
+                                     cmocka_unit_test(balance_by_time_is_optimal)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

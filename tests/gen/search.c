@@ -1,5 +1,5 @@
-/* search.c: schedules by search: the board against the simulator, optima of tiny cases against all
- * orders, bounds, named schedules, limits, and published cases. */
+/* search.c: the schedule search: its timeline against the simulator, optimal results of tiny cases,
+ * bounds, named schedules, limits, and published cases. */
 #include <math.h>
 #include <stdio.h>
 

@@ -1,5 +1,6 @@
-/* settings_random.c: whatever settings say together, a topology is refused in words or its plan is
- * proved: random schedules, cuts between and within layers, frozen weights, recomputing stages. */
+/* settings_random.c: random settings: a topology is refused with a message, or its plan is accepted
+ * by the verifier: random schedules, splits between and within layers, frozen weights,
+ * recomputation. */
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -81,8 +82,8 @@ static const char *some_topology(uint64_t *seed) {
       1 + (unsigned)draw(seed, 2), partition, recompute, (unsigned)draw(seed, 2));
 }
 
-/* What becomes of a topology, in a child: 0 proved, 1 wrong; 78 refused. Its words, or what is
- * wrong, in `said`. */
+/* The result for a topology, in a child: 0 accepted, 1 wrong, 78 refused. `said` receives the
+ * message, or what is wrong. */
 static int try_topology(const char *text, char said[500]) {
   int ends[2], status;
   assert_int_equal(pipe(ends), 0);
@@ -103,7 +104,7 @@ static int try_topology(const char *text, char said[500]) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
 }
 
-static void refused_or_proved(void **state) {
+static void settings_are_refused_or_verified(void **state) {
   (void)state;
   uint64_t seed = 1123581321;
   unsigned proved = 0, refused = 0;
@@ -130,6 +131,6 @@ static int free_all(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(refused_or_proved)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(settings_are_refused_or_verified)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

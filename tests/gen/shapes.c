@@ -1,5 +1,5 @@
-/* shapes.c: named tensors at the stages' borders: what the pass foretells is what plans hold; and
- * families made wrong on purpose are refused with the tensor's name. */
+/* shapes.c: the named tensors at stage boundaries: the predictions equal the plans; wrong families
+ * are refused with the name of the tensor. */
 #include <stdio.h>
 #include <sys/wait.h>
 
@@ -22,7 +22,7 @@ static uint64_t bytes_of(const struct pen_graph *graph, uint32_t value) {
   return value == PEN_NONE ? 0 : graph->value[value].bytes;
 }
 
-/* The bytes that the pass predicts for a transfer between stages, or 0 where there is none. */
+/* The predicted bytes of a boundary, or 0 if there is none. */
 static uint64_t foretold(const struct pen_stage_io *shapes, uint32_t stage, int64_t from,
                          int64_t to, const char *ending) {
   uint64_t bytes = 0;
@@ -66,7 +66,7 @@ static void check_stages(const struct pen_topology *topology) {
   assert_int_equal(listed, 0);
 }
 
-static void shapes_are_the_plans(void **state) {
+static void shapes_equal_those_of_plans(void **state) {
   (void)state;
   static const char *const cuts[] = {"", "partition = { unit = \"block\"; };",
                                      "partition = { unit = \"block\"; balance = \"time\"; };"};
@@ -113,7 +113,7 @@ static void inputs_go_where_they_are_read(void **state) {
   assert_true(y[0] == 1 && y[1] == 1 && y[2] == 1);
 }
 
-/* Where nothing trains there are no gradients. */
+/* Without training there are no gradients. */
 static void inference_has_no_gradients(void **state) {
   (void)state;
   const struct pen_topology *t = read_topology(topology_text("llama", "inference", 3, 1, 4, ""));
@@ -150,7 +150,7 @@ static void printed_as_json(void **state) {
   free(text);
 }
 
-/* ---- families made wrong ---- */
+/* ---- wrong families ---- */
 
 static const struct pen_declared wide = {
     .name = "wide", .extents = "batch sequence ffn", .split = 0, .dtype = PEN_F32};
@@ -220,8 +220,8 @@ static uint32_t end(struct pen_graph *graph, uint32_t layer, uint32_t value) {
   return PEN_NONE;
 }
 
-/* A family of three kinds of block, and what must be said of it on two stages of two layers and
- * three microbatches. */
+/* A family of three kinds of block, and the expected message for two stages of two layers and three
+ * microbatches. */
 static const struct wrong {
   struct pen_block_kind before[2], layer[2], after[2];
   const struct pen_declared *input[3];
@@ -328,7 +328,7 @@ static const struct wrong {
      "tensor narrow is declared, but block layers.0.forgets gives none"},
 };
 
-/* Runs the passes on a family in a child; what it says, and its status. */
+/* Runs the passes on a family in a child; returns its message and status. */
 static int run_family(const struct wrong *wrong, const struct pen_topology *topology,
                       char said[500]) {
   struct pen_family family = {.name = "wrong",
@@ -379,8 +379,8 @@ static int free_all(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(shapes_are_the_plans), cmocka_unit_test(inputs_go_where_they_are_read),
-      cmocka_unit_test(inference_has_no_gradients), cmocka_unit_test(printed_as_json),
-      cmocka_unit_test(wrong_families_are_refused)};
+      cmocka_unit_test(shapes_equal_those_of_plans),
+      cmocka_unit_test(inputs_go_where_they_are_read), cmocka_unit_test(inference_has_no_gradients),
+      cmocka_unit_test(printed_as_json), cmocka_unit_test(wrong_families_are_refused)};
   return cmocka_run_group_tests(tests, NULL, free_all);
 }

@@ -1,5 +1,5 @@
-/* simulate.c: times against closed forms, published figures, and properties that hold for any
- * order. */
+/* simulate.c: simulated times against closed forms, published results, and properties of all
+ * orders. */
 #include <math.h>
 #include <stdio.h>
 #include <time.h>
@@ -95,7 +95,7 @@ struct published {
   double f, i, w, send, one_f_one_b, interleaved, zb_h1, zb_h2;
 };
 
-/* The next row of the file; false at its end. */
+/* The next line of the file; false at the end. */
 static bool next_row(FILE *file, struct published *row) {
   char line[256];
   while (fgets(line, sizeof line, file))
@@ -179,13 +179,12 @@ static double span_with_loose_turns(const struct pen_order *order,
   return last; /* rank 0 starts at 0 and has the greatest span */
 }
 
-/* Interleaved 1F1B is published with less bubble than its order has. Each of our figures has
- * 2(vP-1) messages on its critical path, each published one P fewer. The cause: in the published
- * estimate only the first microbatch of a round waits for the message from the last rank to the
- * first (backwards: from the first to the last); the others of the round start before theirs can
- * have come. With that liberty taken, and only then, the published figures come out, in all rows.
- */
-static void interleaved_bubbles_differ_for_one_reason(void **state) {
+/* The published bubble of interleaved 1F1B is smaller than that of its order. Each simulated order
+ * has 2(vP-1) messages on its critical path, each published value P fewer. The reason: the
+ * published estimate lets only the first microbatch of a round wait for the message from the last
+ * rank to the first (backward: from the first to the last); the others start before their message
+ * can have arrived. With this change alone the simulator gives the published values. */
+static void interleaved_bubbles_differ_by_one_assumption(void **state) {
   (void)state;
   unsigned rows = 0, explained = 0, nearer = 0;
   struct published row;
@@ -223,8 +222,8 @@ struct seat {
   uint32_t rank, index;
 };
 
-/* Runs the actions one by one in the order of `turn` and checks that each finds what it needs, no
- * earlier than it came. */
+/* Runs the actions in the order of `turn` and checks that each has its inputs, no earlier than they
+ * arrive. */
 static void check_turns(const struct pen_order *order, const struct pen_partition *partition,
                         const struct pen_stage_cost *cost, const struct pen_timing *timing,
                         const char *which) {
@@ -267,7 +266,7 @@ static void check_turns(const struct pen_order *order, const struct pen_partitio
   }
 }
 
-/* Zero costs, ties and random costs: turns are a global order by time in which everything can run;
+/* Zero costs, ties and random costs: turns are a global order by time in which all actions can run;
  * no makespan is below the bound. */
 static void turns_are_a_global_order_by_time(void **state) {
   (void)state;
@@ -326,7 +325,7 @@ static double best_of_all(struct pen_order *order, const struct pen_partition *p
   return best;
 }
 
-static void the_bound_is_true_of_every_order(void **state) {
+static void the_bound_holds_for_every_order(void **state) {
   (void)state;
   uint64_t seed = 77;
   for (unsigned round = 0; round < 24; round++) {
@@ -352,7 +351,7 @@ static void the_bound_is_true_of_every_order(void **state) {
 }
 
 /* What I and W share, B does once: it ends so much earlier, and no bound counts it twice. */
-static void a_whole_backward_shares(void **state) {
+static void a_full_backward_shares_work(void **state) {
   (void)state;
   struct pen_partition *partition;
   for (int split = 0; split < 2; split++) {
@@ -364,8 +363,8 @@ static void a_whole_backward_shares(void **state) {
     expect_near(timing->busy[1], split ? 24 : 22, 1e-12, "busy with a part shared");
     assert_true(timing->makespan >= timing->lower_bound);
   }
-  /* Room for one microbatch at a time, all of it held to the end of W: the rank never waits, and
-   * the bound by what it holds says so. */
+  /* Memory for one microbatch at a time, held to the end of W: the rank never waits, and the bound
+   * by memory equals the time. */
   for (int split = 0; split < 2; split++) {
     struct pen_order *order = make_order("1f1b", 1, split, 1, 1, 8, &partition);
     struct pen_stage_cost *cost = even_costs(partition, 1, 1, 1, 0);
@@ -382,7 +381,7 @@ static void a_whole_backward_shares(void **state) {
 /* A tied matrix between two ranks: its gradient leaves behind the head's last action, its new value
  * behind the last of the embedding's rank or, with clip_norm, of any. Actions start when they did,
  * and the span is of them alone. */
-static void a_tied_matrix_comes_back(void **state) {
+static void a_tied_matrix_is_exchanged(void **state) {
   (void)state;
   enum { RANKS = 4 };
   struct pen_partition *partition;
@@ -494,11 +493,11 @@ int main(void) {
       cmocka_unit_test(interleaving_divides_the_bubble),
       cmocka_unit_test(zero_bubble_v_has_no_bubble),
       cmocka_unit_test(published_bubbles_match),
-      cmocka_unit_test(interleaved_bubbles_differ_for_one_reason),
+      cmocka_unit_test(interleaved_bubbles_differ_by_one_assumption),
       cmocka_unit_test(turns_are_a_global_order_by_time),
-      cmocka_unit_test(the_bound_is_true_of_every_order),
-      cmocka_unit_test(a_whole_backward_shares),
-      cmocka_unit_test(a_tied_matrix_comes_back),
+      cmocka_unit_test(the_bound_holds_for_every_order),
+      cmocka_unit_test(a_full_backward_shares_work),
+      cmocka_unit_test(a_tied_matrix_is_exchanged),
       cmocka_unit_test(a_tied_matrix_on_one_rank_costs_nothing),
       cmocka_unit_test(impossible_orders_are_incomplete),
       cmocka_unit_test(pairs_overlap),

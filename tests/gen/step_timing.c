@@ -1,6 +1,5 @@
-/* step_timing.c: the exchange between replicas in the simulated step: it costs what it takes where
- * nothing hides it, and no more; its rows stand where they may; the critical path goes through
- * them. */
+/* step_timing.c: the gradient exchange between replicas in the simulated step: it costs at most its
+ * own duration; its actions are in valid positions; the critical path includes them. */
 #include <math.h>
 #include <stdio.h>
 
@@ -23,7 +22,7 @@ struct timed_step {
   const char *which;
 };
 
-/* A plan at random of `replicas` replicas; costs are whole numbers, so that sums are exact. */
+/* A random plan of `replicas` replicas; costs are integers, so that sums are exact. */
 static struct timed_step random_step(uint64_t *seed, uint32_t replicas) {
   static const char *const names[] = {"gpipe", "1f1b", "zero_bubble_v", "looped_bfs"};
   uint64_t here = *seed;
@@ -65,7 +64,7 @@ static void one_replica_exchanges_nothing(void **state) {
   }
 }
 
-static void exposed_is_at_most_what_it_takes(void **state) {
+static void exposed_time_is_at_most_the_duration(void **state) {
   (void)state;
   uint64_t seed = 12;
   unsigned hidden = 0, exposed = 0, better = 0;
@@ -102,7 +101,7 @@ static void exposed_is_at_most_what_it_takes(void **state) {
 }
 
 /* Free of cost, nothing is exposed, and the actions run when they did. */
-static void what_costs_nothing_changes_nothing(void **state) {
+static void zero_costs_change_nothing(void **state) {
   (void)state;
   uint64_t seed = 13;
   for (unsigned round = 0; round < 100; round++) {
@@ -120,8 +119,9 @@ static void what_costs_nothing_changes_nothing(void **state) {
   }
 }
 
-/* Each stage once, told of when it is whole, then summed, then gathered. */
-static void rows_stand_in_order(void **state) {
+/* Each stage once: GRAD_READY when the gradient is complete, then the reduction, then the
+ * all-gather. */
+static void actions_are_in_order(void **state) {
   (void)state;
   uint64_t seed = 14;
   for (unsigned round = 0; round < 200; round++) {
@@ -154,7 +154,7 @@ static void rows_stand_in_order(void **state) {
   }
 }
 
-static void the_critical_path_goes_through_it(void **state) {
+static void the_critical_path_includes_it(void **state) {
   (void)state;
   uint64_t seed = 15;
   unsigned through = 0;
@@ -180,10 +180,10 @@ static void the_critical_path_goes_through_it(void **state) {
 int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(one_replica_exchanges_nothing),
-      cmocka_unit_test(exposed_is_at_most_what_it_takes),
-      cmocka_unit_test(what_costs_nothing_changes_nothing),
-      cmocka_unit_test(rows_stand_in_order),
-      cmocka_unit_test(the_critical_path_goes_through_it),
+      cmocka_unit_test(exposed_time_is_at_most_the_duration),
+      cmocka_unit_test(zero_costs_change_nothing),
+      cmocka_unit_test(actions_are_in_order),
+      cmocka_unit_test(the_critical_path_includes_it),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

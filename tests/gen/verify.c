@@ -1,6 +1,6 @@
-/* verify.c: finished plans: those that the passes make are accepted; with messages, places or rows
- * broken in any of many ways, each is rejected with its own message. (Tables: verify_tables.c; bare
- * rows and the models of communication: verify_rows.c.) */
+/* verify.c: finished plans: the verifier accepts those of the generator, and rejects those with
+ * changed messages, addresses or actions, each with its own message. (Tables: verify_tables.c;
+ * actions without a plan and the models of communication: verify_rows.c.) */
 #include "gen/verify/verify.h"
 #include "tests/support/broken.h"
 
@@ -63,7 +63,7 @@ static bool wrong_credit(struct broken_plan *p) {
   return message;
 }
 
-/* Takes a message's credit away and counts those behind it on the channel anew. */
+/* Removes a message's credit and renumbers the later ones of the channel. */
 static void elide(const struct pen_profile *profile, struct pen_message *message) {
   uint32_t credit = message->credit;
   message->credit = PEN_NONE;
@@ -75,13 +75,13 @@ static void elide(const struct pen_profile *profile, struct pen_message *message
   }
 }
 
-/* The first row from `first` on that names a message. */
+/* The first action from `first` on that names a message. */
 static uint32_t row_of_message(const struct broken_plan *p, uint32_t message, uint32_t first) {
   while (p->action[first].kind >= PEN_NORM || p->action[first].message != message) first++;
   return first;
 }
 
-/* Are two messages under way at the same time, from their RECV to their WAIT rows? */
+/* Are two messages in progress at the same time, from RECV to WAIT? */
 static bool meet(const struct broken_plan *p, uint32_t a, uint32_t b) {
   uint32_t received_a = row_of_message(p, a, 0), received_b = row_of_message(p, b, 0);
   return row_of_message(p, a, received_a + 1) > received_b &&
@@ -196,7 +196,7 @@ static bool wrong_loss(struct broken_plan *p) {
   return true;
 }
 
-/* ---- defects of rows ---- */
+/* ---- defects of actions ---- */
 
 static bool wrong_program(struct broken_plan *p) {
   uint32_t row = some_row(p, PEN_F, PEN_W);
@@ -216,7 +216,7 @@ static bool wrong_frame(
   p->action[row].frame = p->action[other].frame;
   return true;
 }
-/* The first row of a pair, or PEN_NONE. */
+/* The first action of a pair, or PEN_NONE. */
 static uint32_t some_pair(struct broken_plan *p) {
   uint32_t count = p->tables->action_count, first = (uint32_t)draw(p->seed, count);
   for (uint32_t n = 0; n < count; n++)
@@ -362,7 +362,7 @@ static const struct defect defects[] = {
      {"WAIT_NORM does not come before", "WAIT_NORM must come after"}},
 };
 
-static void made_plans_are_accepted(void **state) {
+static void generated_plans_are_accepted(void **state) {
   (void)state;
   for (size_t which = 0; which < PLAN_SHAPES; which++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
@@ -380,7 +380,7 @@ static void defects_are_rejected(void **state) {
 
 /* Each credit that layout gives is needed, and one taken away is missed; but that of a tied head's
  * gradient is given whatever lies in its slot. */
-static void needed_credits_are_missed(void **state) {
+static void missing_credits_are_rejected(void **state) {
   (void)state;
   unsigned missed = 0, next_step = 0, needless = 0;
   for (size_t which = 0; which < PLAN_SHAPES; which++) {
@@ -431,7 +431,7 @@ static struct pen_op *op_of_kind(const struct pen_rank_program *tables, int kind
 }
 
 /* It is left by I or B, in the microbatch's entry, and not by W. */
-static void a_late_loss_is_looked_for(void **state) {
+static void a_fused_loss_is_checked(void **state) {
   (void)state;
   static const struct {
     const char *schedule, *says;
@@ -477,7 +477,7 @@ static struct pen_plan *plan_of_shapes(const char *schedule, unsigned ranks, uns
       "shapes = ({ sequence = 4; microbatches = 6; }, { sequence = 6; microbatches = 4; });\n"));
 }
 
-static void shapes_are_accepted(void **state) {
+static void sequence_lengths_are_accepted(void **state) {
   (void)state;
   static const struct {
     const char *schedule;
@@ -548,9 +548,9 @@ static void a_wrong_switch_is_rejected(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(made_plans_are_accepted),   cmocka_unit_test(defects_are_rejected),
-      cmocka_unit_test(needed_credits_are_missed), cmocka_unit_test(a_late_loss_is_looked_for),
-      cmocka_unit_test(shapes_are_accepted),       cmocka_unit_test(a_wrong_switch_is_rejected),
+      cmocka_unit_test(generated_plans_are_accepted),  cmocka_unit_test(defects_are_rejected),
+      cmocka_unit_test(missing_credits_are_rejected),  cmocka_unit_test(a_fused_loss_is_checked),
+      cmocka_unit_test(sequence_lengths_are_accepted), cmocka_unit_test(a_wrong_switch_is_rejected),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

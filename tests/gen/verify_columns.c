@@ -1,11 +1,12 @@
-/* verify_columns.c: every column of every table of a plan, changed at random, against a machine
- * that runs plans on symbols.
+/* verify_columns.c: random changes to each column of each table of a plan, against a machine that
+ * executes plans on symbols.
  *
- * The machine keeps, for each 64 bytes of each arena, a number that says how they came about: which
- * op made them from what. Ranks take turns at random. What remains after some steps, in the weights
- * and the losses, is the plan's behaviour. A changed plan that the verifier accepts must behave as
- * the plan did before. Columns that say which mathematics a model is (kernels and their numbers) or
- * that only inform are listed below: of those a verifier that knows no model cannot judge. */
+ * The machine keeps, for each 64 bytes of each arena, a hash of how they were computed: which op,
+ * from which inputs. Ranks take turns at random. The behavior of a plan is what weights and losses
+ * hold after some steps. A changed plan that the verifier accepts must have the behavior of the
+ * original. Columns that define the mathematics of a model (kernels and their numbers), or only
+ * inform, are listed below: a verifier without knowledge of the model cannot check them.
+ */
 #include <stdio.h>
 
 #include "gen/emit/columns.h"
@@ -55,8 +56,8 @@ static uint64_t *range(struct machine *m, uint32_t rank, uint64_t first, uint64_
   return &none;
 }
 
-/* An operand's bytes in the row's frame; null for the loss table, whose entries are smaller than a
- * block. */
+/* The bytes of an operand in the action's frame; null for the loss table, whose entries are smaller
+ * than a block. */
 static uint64_t *operand(struct machine *m, uint32_t rank, const struct pen_frame *frame,
                          uint32_t tensor, uint64_t *count) {
   const struct pen_tensor *t = &m->profile->ranks[rank].tensors[tensor];
@@ -126,7 +127,7 @@ static void narrow(struct machine *m, const struct pen_weight *weight, uint32_t 
     copy[n] = mix(value[2 * n], 2 * n + 1 < blocks ? value[2 * n + 1] : 0);
 }
 
-/* What NORM puts on the board, and what UPDATE makes of it. */
+/* What NORM writes to the step statistics, and what UPDATE computes from it. */
 static void end_step(struct machine *m, uint32_t rank, bool update) {
   uint64_t norm = 0;
   if (!update) m->board[rank] = 0;
@@ -180,7 +181,7 @@ static bool all_published(const struct machine *m, uint32_t step) {
   return true;
 }
 
-/* Does a row block? */
+/* Does an action block? */
 static bool blocks(const struct machine *m, uint32_t rank, const struct pen_action *row) {
   uint64_t step = m->step[rank];
   if (row->kind == PEN_WAIT_NORM) return !all_published(m, m->step[rank]);
@@ -194,7 +195,7 @@ static bool blocks(const struct machine *m, uint32_t rank, const struct pen_acti
   return m->arrived[message->channel] < step * channel->message_count + message->sequence + 1;
 }
 
-/* Runs the next row of a rank; false when it blocks or is at its end. */
+/* Runs the next action of a rank; false if it blocks or is at its end. */
 static bool advance(struct machine *m, uint32_t rank) {
   const struct pen_rank_program *tables = &m->profile->ranks[rank];
   if (m->step[rank] == STEPS || m->wrong) return false;
@@ -248,8 +249,8 @@ static void fill(struct machine *m) {
              &m->profile->ranks[rank].ops[m->profile->ranks[rank].start_first_op + n], 0);
 }
 
-/* Runs a profile with random turns. Returns its behaviour; 0 when it gets stuck or leaves its
- * arenas. */
+/* Runs a profile with random turns. Returns its behavior; 0 if it deadlocks or leaves its arenas.
+ */
 static uint64_t run(const struct pen_plan *plan, const struct pen_profile *profile,
                     uint64_t *seed) {
   uint32_t ranks = plan->rank_count, still = 0;
@@ -338,7 +339,7 @@ static void list_table(const struct pen_table *table, void *context) {
   if (tables->count < TABLES_MAX && table->count > 0) tables->table[tables->count++] = *table;
 }
 
-/* A value: another row's, a neighbouring number, or one bit another. */
+/* A value: that of another entry, an adjacent number, or one bit changed. */
 static uint64_t changed(const struct pen_table *table, const struct pen_column *column,
                         uint64_t value, size_t index, uint64_t *seed) {
   switch (draw(seed, 4)) {
@@ -404,8 +405,8 @@ static void change_and_compare(const struct pen_plan *plan, struct outcome *outc
                "%s changed, accepted, but %s behaves otherwise", name, plan->profiles[n].name);
 }
 
-/* Each plan is made once: changes are made in children, see broken.h. */
-static void accepted_changes_change_nothing(void **state) {
+/* Each plan is generated once: changes are made in children, see broken.h. */
+static void accepted_changes_keep_the_behavior(void **state) {
   (void)state;
   uint64_t seed = 1414213562;
   unsigned accepted = 0, rejected = 0;
@@ -431,8 +432,8 @@ static void accepted_changes_change_nothing(void **state) {
   assert_true(accepted > ROUNDS / 50 && rejected > ROUNDS / 4);
 }
 
-/* Random turns change nothing in a plan that is right. */
-static void turns_do_not_matter(void **state) {
+/* Random turns do not change the behavior of a correct plan. */
+static void the_order_of_turns_does_not_matter(void **state) {
   (void)state;
   uint64_t seed = 1732050807;
   for (size_t which = 0; which < PLAN_SHAPES; which++) {
@@ -446,8 +447,8 @@ static void turns_do_not_matter(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(turns_do_not_matter),
-                                     cmocka_unit_test(accepted_changes_change_nothing)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(the_order_of_turns_does_not_matter),
+                                     cmocka_unit_test(accepted_changes_keep_the_behavior)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
   return failed != 0;

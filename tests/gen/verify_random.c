@@ -1,6 +1,6 @@
-/* verify_random.c: plans changed at random, against a machine that knows nothing of proofs
- * (machine.h). What the verifier accepts must run to its end and never read a wrong value, whatever
- * the turns. */
+/* verify_random.c: random changes to plans, against a machine without proofs (symbolic_machine.h).
+ * A plan that the verifier accepts must run to its end and never read a wrong value, for all orders
+ * of turns. */
 #include <stdio.h>
 
 #include "gen/verify/verify.h"
@@ -23,7 +23,7 @@ static void change_frame(struct pen_plan *plan, uint64_t *seed) {
       frame[draw(seed, tables->frame_count)].base[base];
 }
 
-/* A row moves by a few places. */
+/* Moves an action by a few places. */
 static void change_row(struct pen_plan *plan, uint64_t *seed) {
   struct pen_rank_program *tables = some_tables(plan, seed);
   struct pen_action *action = WRITABLE(struct pen_action, tables->actions);
@@ -34,7 +34,7 @@ static void change_row(struct pen_plan *plan, uint64_t *seed) {
   action[to] = moved;
 }
 
-/* A credit is taken away, and those behind it are counted anew. */
+/* Removes a credit and renumbers the later ones. */
 static void change_credit(struct pen_plan *plan, uint64_t *seed) {
   const struct pen_profile *profile = &plan->profiles[0];
   struct pen_message *messages = WRITABLE(struct pen_message, profile->messages),
@@ -115,7 +115,7 @@ static bool runs_mixed(const struct pen_plan *plan, uint64_t *seed) {
   return machine_runs_all(plan, sequence, seed);
 }
 
-static void accepted_plans_run_right(void **state) {
+static void accepted_plans_run_correctly(void **state) {
   (void)state;
   uint64_t seed = 2718281828;
   unsigned accepted[CHANGES] = {0}, rejected[CHANGES] = {0}, wrong[CHANGES] = {0};
@@ -157,7 +157,7 @@ static void accepted_plans_run_right(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(accepted_plans_run_right)};
+  const struct CMUnitTest tests[] = {cmocka_unit_test(accepted_plans_run_correctly)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
   return failed != 0;

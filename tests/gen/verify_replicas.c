@@ -1,5 +1,5 @@
-/* verify_replicas.c: what may be wrong with the rows by which replicas come to one gradient; each
- * defect is rejected in its own words. */
+/* verify_replicas.c: defects of the data-parallel collectives of a plan; each is rejected with its
+ * own message. */
 #include "gen/verify/verify.h"
 #include "gen/topology/schedule_table.h"
 #include "tests/support/broken.h"
@@ -12,14 +12,14 @@ static uint32_t row_of_kind(struct broken_plan *p, int kind) {
   return has_replicas(p) ? some_row(p, kind, kind) : PEN_NONE;
 }
 
-/* Takes a row out of the list. */
+/* Removes an action. */
 static void drop(struct broken_plan *p, uint32_t row) {
   memmove(p->action + row, p->action + row + 1,
           (p->tables->action_count - row - 1) * sizeof *p->action);
   p->tables->action_count--;
 }
 
-/* Moves a row to another place. */
+/* Moves an action. */
 static void move(struct broken_plan *p, uint32_t from, uint32_t to) {
   struct pen_action row = p->action[from];
   if (from < to)
@@ -40,7 +40,7 @@ static bool never_told(struct broken_plan *p) { return drop_one(p, PEN_GRAD_READ
 static bool never_summed(struct broken_plan *p) { return drop_one(p, PEN_REDUCE_SCATTER); }
 static bool never_gathered(struct broken_plan *p) { return drop_one(p, PEN_ALL_GATHER_GRAD); }
 
-/* The last row before the step's end becomes another sum of the same stage. */
+/* The last action before the step ends becomes another REDUCE_SCATTER of the same stage. */
 static bool summed_twice(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER), norm = row_of_kind(p, PEN_NORM);
   if (row == PEN_NONE || norm == PEN_NONE) return false;
@@ -53,8 +53,7 @@ static bool summed_twice(struct broken_plan *p) {
   return true;
 }
 
-/* A gradient told of before its last microbatch: the row trades places with the last action that
- * adds. */
+/* GRAD_READY before the last microbatch: swapped with the last action that accumulates. */
 static bool told_early(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_GRAD_READY), last = row;
   while (last != PEN_NONE && last-- > 0)
@@ -86,7 +85,7 @@ static bool gathers_early(struct broken_plan *p) { return sets_known(p, PEN_ALL_
 static bool never_brought(struct broken_plan *p) { return drop_one(p, PEN_ALL_GATHER_WEIGHT); }
 static bool brought_early(struct broken_plan *p) { return sets_known(p, PEN_ALL_GATHER_WEIGHT, 1); }
 
-/* Weights are gathered where the update still stands below. */
+/* Weights are gathered before their update. */
 static bool brought_before_update(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_ALL_GATHER_WEIGHT), update = row_of_kind(p, PEN_UPDATE);
   if (row == PEN_NONE || update == PEN_NONE) return false;
@@ -145,7 +144,7 @@ static bool shards_overlap(struct broken_plan *p) {
 
 static bool computes(const struct pen_action *row) { return row->kind < PEN_W; }
 
-/* The first row of the stage that computes behind UNSHARD comes before it. */
+/* The first compute action of the stage after UNSHARD moves before it. */
 static bool used_early(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_UNSHARD), use = row;
   if (row == PEN_NONE) return false;
@@ -222,7 +221,7 @@ static bool value_not_shared(struct broken_plan *p) {
 static bool clears_early(struct broken_plan *p) { return sets_known(p, PEN_UPDATE, 1); }
 static bool waits_for_itself(struct broken_plan *p) { return sets_known(p, PEN_UPDATE, -1); }
 
-/* A sum that wants of its peers what stands behind it. */
+/* A REDUCE_SCATTER that waits for a later action of its peers. */
 static bool waits_for_the_future(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_REDUCE_SCATTER);
   if (row == PEN_NONE) return false;
@@ -235,7 +234,7 @@ static bool norm_before_the_sum(struct broken_plan *p) {
   uint32_t row = row_of_kind(p, PEN_NORM), first = PEN_NONE;
   for (uint32_t i = 0; row != PEN_NONE && i < row; i++)
     if (p->action[i].kind == PEN_REDUCE_SCATTER)
-      first = i; /* the last sum, behind which nothing computes */
+      first = i; /* the last REDUCE_SCATTER, with no later computation */
   if (first == PEN_NONE) return false;
   for (uint32_t i = first; i < row; i++)
     if (p->action[i].kind < PEN_NORM) return false;
@@ -349,8 +348,8 @@ static void defects_are_rejected(void **state) {
 
 /* ---- weights that W reads ---- */
 
-/* A schedule that splits its backward, weights shared out, and a head that makes 40 rows of logits,
- * 32 at a time, or all at once. */
+/* A schedule with a split backward, sharded weights, and a head with 40 rows of logits, in chunks
+ * of 32 or at once. */
 struct sharing {
   const struct pen_schedule *schedule;
   const char *reshard, *dtype;

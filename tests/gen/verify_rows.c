@@ -1,6 +1,6 @@
-/* verify_rows.c: the verifier on bare rows: what it accepts runs to its end in all three models of
- * communication, what it rejects has its own message; tested against a naive second implementation,
- * and with orders broken in every way. Also the text of orders. */
+/* verify_rows.c: the verifier on actions without a plan: an accepted order runs to its end in all
+ * three models of communication, a rejected one has its own message; checked against a naive second
+ * implementation, and with all kinds of changes. Also the text of orders. */
 #include <stdio.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
-/* Rows of all ranks: what stands in a file of --actions. */
+/* The actions of all ranks, as in a file of --actions. */
 struct action_lists {
   struct pen_partition *partition;
   struct pen_action **action;
@@ -334,8 +334,8 @@ struct naive {
   bool **ended; /* [rank][row]: puts: sent or received; rendezvous: met */
 };
 
-/* The other side of a communication row, or for a compute row what sends its message; false: none.
- */
+/* The other end of a communication action, or for a compute action what sends its message; false:
+ * none. */
 static bool naive_mate(const struct naive *n, const struct pen_action *action, uint32_t *rank,
                        uint32_t *row) {
   const struct pen_partition *p = n->rows->partition;
@@ -355,7 +355,7 @@ static bool naive_mate(const struct naive *n, const struct pen_action *action, u
   return true;
 }
 
-/* Is a row the first of its lane that has not ended? */
+/* Is an action the first incomplete one of its lane? */
 static bool heads_lane(const struct naive *n, uint32_t rank, uint32_t row) {
   uint32_t peer, other, unused;
   const struct pen_action *action = &n->rows->action[rank][row];
@@ -399,7 +399,7 @@ static bool naive_step(struct naive *n, uint32_t rank) {
   return true;
 }
 
-/* Runs a model with random turns until nothing moves. Does it reach the end? */
+/* Runs a model with random turns until nothing can run. Returns whether it reaches the end. */
 static bool naive_run(const struct action_lists *rows, enum model model, uint64_t *seed) {
   uint32_t ranks = rows->partition->rank_count, still = 0;
   struct naive n = {.rows = rows,
@@ -422,8 +422,8 @@ static bool naive_run(const struct action_lists *rows, enum model model, uint64_
   return true;
 }
 
-/* Shuffles rows a little, and asks both. */
-static void verdicts_agree_with_a_naive_runner(void **state) {
+/* Moves some actions and compares the verifier with the naive model. */
+static void verdicts_agree_with_a_naive_model(void **state) {
   (void)state;
   uint64_t seed = 1234567;
   unsigned accepted = 0, stuck[3] = {0};
@@ -471,7 +471,7 @@ static void expect_reason(const struct action_lists *rows, const char *reason, u
              problem.action, problem.reason, reason, rank, action);
 }
 
-static void deadlocks_name_who_waits_for_what(void **state) {
+static void deadlocks_name_the_waiting_actions(void **state) {
   (void)state;
   struct action_lists rows = read_rows(
       "0: 0F0 0SEND_F0 0RECV_B0 0B0 0F1 0SEND_F1 0RECV_B1 0B1\n"
@@ -491,10 +491,10 @@ static void deadlocks_name_who_waits_for_what(void **state) {
       5);
 }
 
-/* One lane a pair of ranks can be stuck, where puts are not, only when a row waits for a send that
- * still reads what it overwrites: here 3B0 for 0SEND_F1, which rank 1 receives after 1B0, which
- * needs 3B0. */
-static void holds_can_deadlock(void **state) {
+/* One lane for a pair of ranks can deadlock where puts do not, only if an action waits for a send
+ * that still reads what it overwrites: 3B0 waits for 0SEND_F1, which rank 1 receives after 1B0,
+ * which needs 3B0. */
+static void send_hazards_can_deadlock(void **state) {
   (void)state;
   struct action_lists rows = read_rows(
       "0: 0F0 0SEND_F0 0F1 3RECV_F0 3F0 3SEND_F0 0SEND_F1 3RECV_B0 3B0 3SEND_B0 0RECV_B0 0B0 "
@@ -590,7 +590,7 @@ static void expect_stop(const char *text, int wanted_status, const char *words) 
              words);
 }
 
-static void bad_texts_are_named(void **state) {
+static void bad_texts_are_refused(void **state) {
   (void)state;
   expect_stop(NULL, PEN_EXIT_NO_INPUT, "/nonexistent/actions: No such file");
   expect_stop("0: 0F0\n1: 1F0 1X0\n", PEN_EXIT_DATA, ": rank 1, action 1 (1X0): no action such as");
@@ -612,11 +612,11 @@ int main(void) {
   const struct CMUnitTest tests[] = {
       cmocka_unit_test(schedules_are_accepted),
       cmocka_unit_test(defects_have_their_messages),
-      cmocka_unit_test(verdicts_agree_with_a_naive_runner),
-      cmocka_unit_test(deadlocks_name_who_waits_for_what),
-      cmocka_unit_test(holds_can_deadlock),
+      cmocka_unit_test(verdicts_agree_with_a_naive_model),
+      cmocka_unit_test(deadlocks_name_the_waiting_actions),
+      cmocka_unit_test(send_hazards_can_deadlock),
       cmocka_unit_test(printed_orders_read_back),
-      cmocka_unit_test(bad_texts_are_named),
+      cmocka_unit_test(bad_texts_are_refused),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();

@@ -1,6 +1,5 @@
-/* verify_step.c: the step part of a plan for a device with memory of its own: there and whole in
- * every shape; changed in any column, it is rejected, or still holds all that is put there; and
- * none for the CPU. */
+/* verify_step.c: the device control block of a plan: complete for each sequence length; with any
+ * column changed it is rejected, or still has space for all its contents; absent for the CPU. */
 #include <stdio.h>
 
 #include "gen/emit/columns.h"
@@ -15,7 +14,7 @@ static bool is_built(size_t which) { return !strstr(plan_shapes[which].more, "bf
 
 /* Two shapes of a step, of which the shorter has more microbatches: a feed of either has room for
  * its own. */
-static void shapes_have_feeds_of_their_own(void **state) {
+static void sequence_lengths_have_their_own_input_staging(void **state) {
   (void)state;
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   const char *text = topology_text(
@@ -37,7 +36,7 @@ static void shapes_have_feeds_of_their_own(void **state) {
 }
 
 /* The thread that writes a snapshot has pinned memory of its own. */
-static void snapshots_have_staging_of_their_own(void **state) {
+static void snapshots_have_their_own_staging(void **state) {
   (void)state;
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   const char *text = topology_text("llama", "1f1b", 2, 1, 4, "/* cuda */");
@@ -56,8 +55,8 @@ static void snapshots_have_staging_of_their_own(void **state) {
   pen_free_all();
 }
 
-/* Peers' shards come by NCCL to a place of their own, as large as the largest for each peer. */
-static void swaps_have_staging(void **state) {
+/* Shards of peers are received by NCCL in a buffer with the size of the largest for each peer. */
+static void exchanges_have_staging(void **state) {
   (void)state;
   for (int replicas = 1; replicas <= 3; replicas++) {
     struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
@@ -92,7 +91,7 @@ static struct pen_plan *plan_for(const char *device, size_t which) {
 
 static struct pen_plan *cuda_plan(size_t which) { return plan_for("cuda", which); }
 
-static void every_shape_has_one(void **state) {
+static void every_sequence_length_has_one(void **state) {
   (void)state;
   for (size_t which = 0; which < PLAN_SHAPES; which++) {
     if (!is_built(which)) continue;
@@ -108,7 +107,7 @@ static void every_shape_has_one(void **state) {
   }
 }
 
-/* Does the verifier accept the plan with a column of a row changed by so much? */
+/* Does the verifier accept the plan with a column of an entry changed by this amount? */
 static bool accepts(struct pen_plan *plan, const void *row, size_t offset, int64_t by) {
   struct pen_problem problem = {.rank = PEN_NONE, .action = PEN_NONE};
   uint64_t *value = WRITABLE(uint64_t, (const char *)row + offset), kept = *value;
@@ -149,7 +148,7 @@ static void no_column_may_change(void **state) {
   }
 }
 
-static void no_feed_may_change(void **state) {
+static void no_input_staging_may_change(void **state) {
   (void)state;
   for (size_t which = 0; which < PLAN_SHAPES; which++) {
     if (!is_built(which)) continue;
@@ -180,12 +179,13 @@ static void no_feed_may_change(void **state) {
 }
 
 int main(void) {
-  const struct CMUnitTest tests[] = {cmocka_unit_test(every_shape_has_one),
-                                     cmocka_unit_test(shapes_have_feeds_of_their_own),
-                                     cmocka_unit_test(snapshots_have_staging_of_their_own),
-                                     cmocka_unit_test(swaps_have_staging),
-                                     cmocka_unit_test(no_column_may_change),
-                                     cmocka_unit_test(no_feed_may_change)};
+  const struct CMUnitTest tests[] = {
+      cmocka_unit_test(every_sequence_length_has_one),
+      cmocka_unit_test(sequence_lengths_have_their_own_input_staging),
+      cmocka_unit_test(snapshots_have_their_own_staging),
+      cmocka_unit_test(exchanges_have_staging),
+      cmocka_unit_test(no_column_may_change),
+      cmocka_unit_test(no_input_staging_may_change)};
   int failed = cmocka_run_group_tests(tests, NULL, NULL);
   pen_free_all();
   return failed != 0;

@@ -1,11 +1,11 @@
-/* verify_tables.c: ops.def's rows taken apart; and finished plans whose ops, tensors, weights or
- * stages are broken: each is rejected with its own message. */
+/* verify_tables.c: parsed signatures of ops.def; finished plans with changed ops, tensors, weights
+ * or stages: each is rejected with its own message. */
 #include "tests/support/broken.h"
 
 /* ---- defects of ops and tensors ---- */
 
 static bool wrong_output(
-    struct broken_plan *p) { /* another tensor of the stage's that it already made, or a new one */
+    struct broken_plan *p) { /* another tensor that the stage has already written, or a new one */
   struct pen_op *op = some_op(p);
   if (!op) return false;
   const struct pen_signature *signature = pen_signature_of(op->kind);

@@ -1,6 +1,6 @@
-/* verify_tied.c: plans with a tied matrix: its rows, its places and its messages broken in any of
- * many ways; the verifier rejects each with words of its own. (verify.c and verify_columns.c break
- * such plans too, as they do any other.) */
+/* verify_tied.c: plans with a tied matrix: changes to its actions, addresses and messages; the
+ * verifier rejects each with its own message. (verify.c and verify_columns.c change such plans
+ * too.) */
 #include "tests/support/broken.h"
 
 /* Some part of a plan that trains with a tied matrix, the rank being that of the embedding or of
@@ -44,7 +44,7 @@ static bool remove_kind(struct broken_plan *p, int kind) {
   return true;
 }
 
-/* Moves the row of a kind to just behind, or before, that of another. */
+/* Moves the action of a kind directly after, or before, that of another. */
 static bool move_kind(struct broken_plan *p, int kind, int other, bool behind) {
   uint32_t from = row_of(p, kind), to = row_of(p, other);
   if (from == PEN_NONE || to == PEN_NONE) return false;
@@ -74,7 +74,7 @@ static bool dropped_join(struct broken_plan *p) {
   return turn_to(p, false) && remove_kind(p, PEN_ADD_TIED_GRAD);
 }
 
-/* A row that is another rank's, or of no message of that kind. */
+/* An action of another rank, or of no message of that kind. */
 static bool join_elsewhere(struct broken_plan *p) {
   if (!turn_apart(p, true)) return false;
   p->action[row_of(p, PEN_NORM)].kind = PEN_ADD_TIED_GRAD; /* in place of another */
@@ -124,8 +124,8 @@ static bool value_goes_elsewhere(struct broken_plan *p) {
   if (message) message->target_offset += 64;
   return message;
 }
-/* Where both agree that the gradient lands, a message may still come, or other values lie: its
- * credit, the channel's last, does not hold it back. */
+/* At the place where both ends put the gradient, a message may still arrive or other values be
+ * live: its credit, the last of the channel, does not delay it. */
 static bool lands_on_another(struct broken_plan *p) {
   struct pen_message *message = turn_apart(p, false) ? message_of(p, PEN_SEND_G) : NULL;
   if (!message) return false;

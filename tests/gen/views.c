@@ -1,5 +1,5 @@
-/* views.c: every view of many plans is well-formed and says what the plan says: all
- * actions, at their times, once. */
+/* views.c: each view of many plans is well-formed and complete: all actions, at their times, once.
+ */
 #include <math.h>
 #include <stdio.h>
 
@@ -47,7 +47,7 @@ static const struct {
 };
 enum { PLANS = sizeof plans / sizeof *plans };
 
-/* The view of a row of the table; costs with and without latencies in turn. */
+/* The view of an entry of the table; costs with and without latencies alternate. */
 static struct pen_view view_of(struct whole *whole, unsigned row) {
   const char *text = topology_text(plans[row].family, plans[row].schedule, plans[row].ranks,
                                    plans[row].stages, plans[row].microbatches, plans[row].more);
@@ -142,7 +142,7 @@ static const char *xml_problem(const char *text) {
   return depth ? "a tag that stays open" : roots == 1 ? NULL : "more than one root";
 }
 
-static void the_reader_of_xml_sees_mistakes(void **state) {
+static void the_xml_reader_finds_errors(void **state) {
   (void)state;
   static const char *const bad[] = {"<a>",         "<a></b>",      "<a><b></a></b>", "<a x=1/>",
                                     "<a x=\"1/>",  "<a>&</a>",     "<a/><a/>",       "x<a/>",
@@ -172,7 +172,7 @@ static double work_drawn(const char *svg, const struct pen_view *view) {
   return drawn_width / chart * view->timing->makespan;
 }
 
-static void svg_is_well_formed_and_whole(void **state) {
+static void svg_is_well_formed_and_complete(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
@@ -206,7 +206,7 @@ static double number(const json_t *event, const char *key) {
   return json_number_value(json_object_get(event, key));
 }
 
-/* What a trace says of one rank's line: no two actions at once, and how long they take together. */
+/* What a trace has for a rank: no two actions at once, and their total time. */
 struct line {
   double end, busy;
 };
@@ -249,7 +249,7 @@ static void check_trace(const struct pen_view *view, const json_t *events, unsig
       fail_msg("plan %u, rank %u: busy for %g", row, rank, line[2 * rank].busy);
 }
 
-static void trace_is_json_and_whole(void **state) {
+static void trace_is_json_and_complete(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
@@ -328,8 +328,8 @@ static void text_shows_every_action(void **state) {
 
 /* ---- csv-comms ---- */
 
-/* UNSHARD and RESHARD of a stage take turns; nothing that computes stands outside of them where
- * weights are shared out. */
+/* UNSHARD and RESHARD of a stage alternate; with sharded weights all computations are between them.
+ */
 static void takes_turns(const char *word, bool *whole, bool shared_out) {
   char *kind;
   bool *own = &whole[strtoul(word, &kind, 10)];
@@ -341,9 +341,9 @@ static void takes_turns(const char *word, bool *whole, bool shared_out) {
   *own = opens || (*own && !closes);
 }
 
-/* Every send has its receive on the reader's rank and, later on its own, its wait; what computes
- * stands in the order's order. */
-static void comms_match(void **state) {
+/* Each send has its receive on the rank of its reader and, later there, its wait; computations are
+ * in the order of the schedule. */
+static void communications_match(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
@@ -394,9 +394,9 @@ static void comms_match(void **state) {
 
 /* ---- memory ---- */
 
-/* No byte is in two blocks at one row; none lies outside of what is placed; the sum of them all is
- * what is said to be in use. */
-static void blocks_in_use_are_apart(void **state) {
+/* No byte is in two buffers at one action; all buffers are within the placed part; their total is
+ * the reported use. */
+static void buffers_in_use_do_not_overlap(void **state) {
   (void)state;
   for (unsigned row = 0; row < PLANS; row++) {
     struct whole whole;
@@ -454,13 +454,13 @@ static void scales_are_round(void **state) {
 
 int main(void) {
   const struct CMUnitTest tests[] = {
-      cmocka_unit_test(the_reader_of_xml_sees_mistakes),
-      cmocka_unit_test(svg_is_well_formed_and_whole),
-      cmocka_unit_test(trace_is_json_and_whole),
+      cmocka_unit_test(the_xml_reader_finds_errors),
+      cmocka_unit_test(svg_is_well_formed_and_complete),
+      cmocka_unit_test(trace_is_json_and_complete),
       cmocka_unit_test(text_fits_its_columns),
       cmocka_unit_test(text_shows_every_action),
-      cmocka_unit_test(comms_match),
-      cmocka_unit_test(blocks_in_use_are_apart),
+      cmocka_unit_test(communications_match),
+      cmocka_unit_test(buffers_in_use_do_not_overlap),
       cmocka_unit_test(scales_are_round),
   };
   int failed = cmocka_run_group_tests(tests, NULL, NULL);

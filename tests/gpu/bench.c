@@ -1,18 +1,16 @@
-/* bench.c: how fast the CUDA backend is: bytes a second of what moves bytes, beside a plain copy
- * measured in the same run; operations a second of products and of attention. One line a
- * measurement: name, shape, microseconds, rate, share of the copy's.
- *
- * Median of as many launches as fit 60 ms, at least five, each between two events, after two that
- * warm up. Operands take turns over as many sets as pass the second-level cache, so that a repeated
- * launch does not find the last one's bytes there. Values are random: tensor cores run faster on
- * zeros. Skips without a GPU. Where nothing is run large (device.h) all is small, and the rates
- * mean nothing. */
+/* bench.c: speed of the CUDA backend: bytes a second of memory-bound kernels, relative to a copy
+ * measured in the same run; operations a second of products and attention. One line for each
+ * measurement: name, shape, microseconds, rate, share of the copy's rate. Median of the launches in
+ * 60 ms, at least five, each between two events, after two warm-up launches. Operands alternate
+ * among sets that exceed the second-level cache. Values are random: tensor cores are faster on
+ * zeros. Skips without a GPU. With small sizes only (device.h), rates have no meaning.
+ */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/device.h"
 
 enum { TIMES_MAX = 400, SETS_MAX = 16, CACHE_BYTES = 256 << 20, WORK_US = 60000 };
 
-/* A size as it is, or at most 64 where nothing is run large. */
+/* The size, or at most 64 if large sizes are not run. */
 static int64_t sized(int64_t size) { return runs_large() || size < 64 ? size : 64; }
 
 static double copy_rate; /* bytes a second, read and written */
@@ -141,7 +139,7 @@ static double product_of(const int64_t *dim, int count) {
   return product;
 }
 
-/* Random numbers there; tokens for integer operands. */
+/* Fills device memory with random numbers; tokens for integer operands. */
 static void *filled(const struct operand *o, const int64_t *dim, uint64_t seed) {
   void *over = there(operand_bytes(o));
   if (o->integer) {
@@ -162,13 +160,13 @@ static void *filled(const struct operand *o, const int64_t *dim, uint64_t seed) 
   return over;
 }
 
-/* Bytes that must move; over bf16 those of activations are half of f32's. */
+/* Bytes that must move; in bf16 those of activations are half. */
 static double bytes_of(const struct bench_case *subject, enum pen_dtype dtype, double size) {
   return subject->bytes_factor * size * (dtype == PEN_BF16 ? 0.5 : 1);
 }
 
-/* Whether a case is run over that dtype: products over bf16 have their own sizes, and tables of
- * embeddings stay f32. */
+/* Does a case run in this dtype? bf16 products have their own sizes; tables of embeddings are f32.
+ */
 static int is_run(const struct bench_case *subject, enum pen_dtype dtype) {
   return dtype == PEN_F32 ||
          (pen_cuda.kernel_of(subject->kind, dtype) != NULL && subject->operations_factor == 0 &&
@@ -207,7 +205,7 @@ static void bench_op(const struct bench_case *subject, enum pen_dtype dtype) {
   tidy(NULL);
 }
 
-/* ---- what is no op ---- */
+/* ---- functions that are no op ---- */
 struct optimizing {
   float *tensor[4];
   size_t count;
@@ -243,7 +241,7 @@ static void bench_optimizer(void) {
   tidy(NULL);
 }
 
-/* ---- over bf16: products, attention ---- */
+/* ---- bf16: products, attention ---- */
 static void *narrow_numbers(size_t count, uint64_t seed) {
   uint16_t *values = bytes_at(count * sizeof *values, 0);
   uint64_t state = seed;
@@ -295,9 +293,8 @@ static void bench_attention_bf16(int64_t sequence, int64_t heads, int64_t kv_hea
                      there(2 * q),         there(4 * lse),       narrow_numbers(q, 4),
                      there(2 * q),         there(2 * k),         there(2 * k)};
   memcpy(call.operand, operand, 3 * sizeof *operand);
-  memcpy(
-      call.operand + 4, operand + 3,
-      2 * sizeof *operand); /* between the two: the starts of documents, of which there are none */
+  memcpy(call.operand + 4, operand + 3,
+         2 * sizeof *operand); /* between the two: the starts of documents, which are absent */
   forward.call[0] = call;
   const int of[] = {5, 0, 1, 2, 3, 4, -1, 6, 7, 8};
   for (int i = 0; i < PEN_OPERANDS_MAX; i++) call.operand[i] = of[i] < 0 ? NULL : operand[of[i]];

@@ -1,5 +1,5 @@
-/* device.h: what the tests of the CUDA backend share: opening it or skipping, memory there, and
- * running an op there. */
+/* device.h: what the tests of the CUDA backend share: opening it or skipping, device memory, and
+ * running an op on the device. */
 #ifndef PEN_TESTS_GPU_DEVICE_H
 #define PEN_TESTS_GPU_DEVICE_H
 
@@ -11,14 +11,14 @@ enum { EMULATED = 1 };
 enum { EMULATED = 0 };
 #endif
 
-/* Whether a case of that size is worth its time: not thread by thread, nor under a sanitizer. */
+/* Are large cases run? Not in the emulation, nor with a sanitizer. */
 static inline int runs_large(void) { return !EMULATED && getenv("PEN_GPU_SMALL") == NULL; }
 
 static void *there_blocks[TENSORS_MAX];
 static size_t there_count;
 static void *stream;
 
-/* Opens both devices; without a GPU says so as TAP wants it, and returns 0. */
+/* Opens both devices; without a GPU prints a TAP skip and returns 0. */
 static inline int open_devices(void) {
   unsetenv("PEN_ISA");
   if (pen_cpu.open(0) == NULL || pen_cuda.open(0) == NULL ||
@@ -62,8 +62,8 @@ static inline int tidy(void **state) {
   return free_tensors(state);
 }
 
-/* Runs an op there, with a workspace of just the size that the backend asks for, filled with large
- * numbers. */
+/* Runs an op on the device, with a workspace of exactly the size that the backend requires, filled
+ * with large numbers. */
 static inline void run_there(enum pen_dtype dtype, enum pen_op_kind kind, struct pen_call *call) {
   const size_t bytes = pen_cuda.workspace_bytes(kind, dtype, call->dim);
   call->workspace = bytes ? there(bytes) : NULL;

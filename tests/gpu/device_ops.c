@@ -1,12 +1,13 @@
-/* others.c: what of the CUDA backend is no operation of ops.def: sums of squares, AdamW, normals,
- * memory, events and graphs. Skips without a GPU; see kernels.c, also for the tolerances. */
+/* device_ops.c: functions of the CUDA backend that are no operation of ops.def: sums of squares,
+ * AdamW, normals, memory, events and graphs. Skips without a GPU; kernels.c explains the
+ * tolerances. */
 #include "kernels/cuda/cuda.h"
 #include "tests/gpu/device.h"
 
 static const size_t counts[] = {1, 3, 15, 16, 17, 100, 4095, 4096, 4097, 20000, 70001};
 enum { COUNTS = sizeof counts / sizeof *counts };
 
-/* The CPU's bits; and a tensor cut at a block's bound has the bits of the whole. */
+/* The CPU's bits; a tensor split at a block boundary has the bits of the whole. */
 static void sums_of_squares(void **state) {
   for (int n = 0; n < COUNTS; n++) {
     const size_t count = counts[n];
@@ -38,8 +39,8 @@ static const struct pen_adamw settings = {.learning_rate = 1e-3,
                                           .correction1 = 1 - 0.9 * 0.9,
                                           .correction2 = 1 - 0.95 * 0.95};
 
-/* The bits of a CPU that fuses multiply-adds; within rounding of one that does not. The copy is the
- * parameters, rounded. */
+/* The bits of a CPU that fuses multiply-adds; within rounding of other CPUs. The copy is the
+ * rounded parameters. */
 static void adamw(void **state) {
   const char *fuses = pen_kernels_open();
   const int same = strncmp(fuses, "baseline", 8) != 0;
@@ -52,7 +53,7 @@ static void adamw(void **state) {
       for (size_t k = 0; i == 3 && k < count; k++)
         here[i][k] = fabsf(here[i][k]); /* a second moment */
       for (size_t k = 3; i == 1 && k < count; k += 97)
-        here[i][k] = k % 2 ? NAN : -INFINITY; /* these elements stay */
+        here[i][k] = k % 2 ? NAN : -INFINITY; /* these elements are unchanged */
       over[i] = sent(here[i], bytes);
     }
     uint16_t *copy_over = n % 2 ? there(count * sizeof *copy_over) : NULL,
@@ -78,7 +79,7 @@ static void adamw(void **state) {
   }
 }
 
-/* The CPU's bits: added in order, whichever of the arrays the sum lies on. */
+/* The CPU's bits: added in order, whichever array receives the sum. */
 static void summed(void **state) {
   enum { ARRAYS = 5 };
   for (int n = 0; n < COUNTS; n++) {
@@ -95,7 +96,7 @@ static void summed(void **state) {
   }
 }
 
-/* The CPU's bits, of numbers of all kinds. */
+/* The CPU's bits, for all kinds of numbers. */
 static void narrowed(void **state) {
   (void)state;
   enum { COUNT = 1 << 14 };
@@ -104,8 +105,7 @@ static void narrowed(void **state) {
            *actual = bytes_at(COUNT * sizeof *actual, 0), *over = there(COUNT * sizeof *over);
   for (uint32_t i = 0; i < COUNT; i++)
     bits[i] =
-        i * 0x40011u +
-        (i % 3) * 0x7fffu; /* every exponent, both signs, ties, infinities and what is no number */
+        i * 0x40011u + (i % 3) * 0x7fffu; /* each exponent, both signs, ties, infinities and NaN */
   pen_cuda.f32_to_bf16(over, sent(bits, COUNT * sizeof *bits), COUNT - 3, stream);
   fetch(actual, over, COUNT * sizeof *actual);
   pen_f32_to_bf16(expected, (const float *)bits, COUNT - 3);
@@ -138,7 +138,7 @@ static void memory(void **state) {
   assert_same_bits("copies", y, x, COUNT * sizeof *x);
 }
 
-/* A shape that a kernel does not take is an error in words, and nothing is launched. */
+/* A shape that a kernel does not support gives an error message, and nothing is launched. */
 static void what_is_not_taken_is_said(void **state) {
   (void)state;
   struct pen_call call = {.dim = {1, 4, 1, 1, 12}, .stream = stream};
@@ -146,13 +146,13 @@ static void what_is_not_taken_is_said(void **state) {
   pen_cuda_attention_bf16(&call);
   assert_non_null(pen_cuda.error());
   assert_non_null(strstr(pen_cuda.error(), "head_dim"));
-  assert_non_null(pen_cuda.open(0)); /* begins anew */
+  assert_non_null(pen_cuda.open(0)); /* resets the error */
   assert_null(pen_cuda.error());
 }
 
-/* What UPDATE needs, with the bits of runtime/comm/step_stats.c, whose rule stands here again; and
- * what a norm does that is not finite, or the host's word that the step is to be skipped. What lies
- * between the parts of a board is not to be read. */
+/* The gradient scale for UPDATE, with the bits of runtime/comm/step_stats.c, whose rule is repeated
+ * here; also with a norm that is not finite, and with a step that the host skips. Padding between
+ * parts of the statistics must not be read. */
 static void settled(void **state) {
   (void)state;
   const double clips[] = {0, 0.5, 1e9};
@@ -191,7 +191,7 @@ static void settled(void **state) {
   }
 }
 
-/* A step that is skipped: parameters and moments stay, the gradient becomes zero. */
+/* A skipped step: parameters and moments are unchanged, the gradient becomes zero. */
 static void a_skipped_step(void **state) {
   (void)state;
   enum { COUNT = 4097 };
@@ -208,7 +208,7 @@ static void a_skipped_step(void **state) {
   }
 }
 
-/* As on the CPU, to the bit; a NaN anywhere comes through. */
+/* The CPU's bits; NaN propagates. */
 static void greatest_magnitudes(void **state) {
   (void)state;
   const size_t counts[] = {0, 1, 31, 4096, 4097, 20000};
@@ -227,7 +227,7 @@ static void greatest_magnitudes(void **state) {
     }
 }
 
-/* What the generator reserves is at least what an op asks for. */
+/* The generator reserves at least what an op needs. */
 static void workspaces_are_reserved(void **state) {
   (void)state;
   static const char *const formulas[PEN_OP_COUNT] = {
@@ -253,7 +253,7 @@ static void workspaces_are_reserved(void **state) {
     }
 }
 
-/* Events, words and graphs: what a captured step does when it is replayed, on two streams. */
+/* Events, semaphores and graphs: what a captured step does when it is replayed, on two streams. */
 static void a_graph(void **state) {
   (void)state;
   void *side = pen_cuda.stream_create(), *fork = pen_cuda.event_create(),
@@ -293,7 +293,7 @@ static void a_graph(void **state) {
   }
 }
 
-/* What cannot be captured is said, and leaves no error behind. */
+/* What cannot be captured gives a reason, and leaves no error. */
 static void no_graph(void **state) {
   (void)state;
   const char *why = NULL;

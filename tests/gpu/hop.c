@@ -1,11 +1,10 @@
-/* hop.c: what a message costs between two processes, by the calls of the transport ipc (kernels.h,
- * struct pen_device): bytes are copied into the other's memory, then a word is written there
- * that the other's stream waits for.
- *
- * Both processes enqueue all rounds of a size behind a word that the host writes once they have, so
- * that only the GPUs' time is measured: one-way microseconds, half a round trip, and bytes a
- * second. On two GPUs where there are two; on one, its two processes take turns, and a hop costs a
- * turn. Skips without a GPU. */
+/* hop.c: the cost of a message between two processes, with the calls of the transport ipc
+ * (device.h): bytes are copied to the memory of the other process, then a semaphore is set there,
+ * for which its stream waits. Both processes enqueue all rounds of a size after a semaphore that
+ * the host sets later, so that only the time on the GPU is measured: one-way microseconds, half of
+ * a round trip, and bytes a second. Uses two GPUs if present; on one, the two processes share it by
+ * time slices, and a hop costs a time slice. Skips without a GPU.
+ */
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
@@ -19,12 +18,12 @@ enum { ROUNDS = 60, SIDES = 2 }; /* a stream holds about a thousand calls */
 static const size_t sizes[] = {64, 4 << 10, 64 << 10, 1 << 20, 16 << 20, 64 << 20};
 enum { SIZES = sizeof sizes / sizeof *sizes };
 
-/* One process. The other's memory is laid out as its own: words, then what comes, then what goes.
- */
+/* One process. The memory of the other has the same layout: semaphores, receive buffer, send
+ * buffer. */
 struct side {
   int number, other; /* 0 begins; the socket to the other */
   char *own, *far;
-  void *starter; /* a stream of its own, for the word that lets the rounds begin */
+  void *starter; /* its own stream, for the semaphore that starts the rounds */
   size_t bytes_most;
 };
 
@@ -66,7 +65,7 @@ static void receive_round(const struct side *s) {
   pen_cuda.signal((uint32_t *)(s->own + COME), 0, stream);
 }
 
-/* Seconds of ROUNDS round trips; `number` is of the call, from 1 on. */
+/* Seconds of ROUNDS round trips; `number` of the call, from 1. */
 static double trips(const struct side *s, size_t bytes, uint32_t number) {
   pen_cuda.wait_value((uint32_t *)(s->own + BEGIN), number, stream);
   for (uint32_t round = 0; round < ROUNDS; round++) {
@@ -75,7 +74,7 @@ static double trips(const struct side *s, size_t bytes, uint32_t number) {
     if (s->number != 0) send_round(s, bytes);
   }
   check("putting rounds on a stream");
-  meet(s); /* both have put all they will */
+  meet(s); /* both have enqueued all */
   const double begin = now_s();
   pen_cuda.signal((uint32_t *)(s->own + BEGIN), number, s->starter);
   pen_cuda.stream_synchronize(stream);
@@ -104,7 +103,7 @@ static void open_side(struct side *s) {
     printf("# %d GPU%s between two processes\n", devices > 1 ? SIDES : 1, devices > 1 ? "s" : "");
 }
 
-/* Whether what came is what the other has sent. */
+/* Is the received data what the other process sent? */
 static int arrived(const struct side *s, size_t bytes) {
   unsigned char *here = calloc(1, bytes);
   pen_cuda.copy_out(here, s->own + DATA, bytes, stream);
@@ -138,7 +137,7 @@ static int run_side(struct side *s) {
 int main(void) {
   int ends[SIDES];
   if (socketpair(AF_UNIX, SOCK_STREAM, 0, ends) != 0) return 1;
-  const pid_t child = fork(); /* before CUDA: a process that has it cannot be forked */
+  const pid_t child = fork(); /* before CUDA: a process that uses CUDA cannot fork */
   struct side s = {.number = child == 0, .other = ends[child == 0]};
   close(ends[child != 0]);
   int here = pen_cuda.count() > 0, both = 0;

@@ -28,7 +28,7 @@ struct gpu_case {
   double real[PEN_REALS_MAX];
   int integers; /* integer operands get values below this, and -100 here and there for targets */
   double tolerance, floor; /* 0: the same bits */
-  int large;               /* for a real GPU alone */
+  int large;               /* only on a real GPU */
 };
 
 static const struct gpu_case subjects[] = {
@@ -144,8 +144,7 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_ATTENTION_DX, {1, 130, 2, 1, 64}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION_DX, {1, 97, 3, 3, 96}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION_DX, {1, 65, 2, 1, 200}, {0}, 0, 1e-5, 1, 0},
-    /* Around the lengths of blocks, of every width of them, in batches that make for large blocks.
-     */
+    /* Around the sizes of blocks of each width, in batches that give large blocks. */
     {PEN_OP_ATTENTION, {2, 257, 1, 1, 64}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_ATTENTION, {2, 160, 1, 1, 96}, {0}, 0, 4e-6, 1, 0},
     {PEN_OP_ATTENTION, {2, 127, 1, 1, 128}, {0}, 0, 4e-6, 1, 0},
@@ -155,7 +154,7 @@ static const struct gpu_case subjects[] = {
     {PEN_OP_ATTENTION_DX, {5, 127, 1, 1, 128}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION_DX, {5, 128, 1, 1, 32}, {0}, 0, 1e-5, 1, 0},
     {PEN_OP_ATTENTION_DX, {3, 129, 2, 1, 64}, {0}, 0, 1e-5, 1, 0},
-    /* What is too slow thread by thread. */
+    /* Too slow in the emulation. */
     {PEN_OP_SWIGLU_DX, {10000019}, {0}, 0, 2e-6, 0, 1},
     {PEN_OP_RMSNORM, {4096, 2048}, {1e-5}, 0, 4e-6, 0, 1},
     {PEN_OP_RMSNORM_DX, {4096, 2048}, {1e-5}, 0, 1e-5, 1, 1},
@@ -171,7 +170,7 @@ static const struct gpu_case subjects[] = {
 };
 enum { SUBJECTS = sizeof subjects / sizeof *subjects };
 
-static enum pen_dtype dtype; /* of this turn: all cases run over f32, then over bf16 */
+static enum pen_dtype dtype; /* the current dtype: all cases run in f32, then in bf16 */
 
 static int is_chosen(const char *op) {
   char wanted[400], name[40];
@@ -181,8 +180,7 @@ static int is_chosen(const char *op) {
   return chosen == NULL || strstr(wanted, name) != NULL;
 }
 
-/* Whether a case runs here: bf16 where the op has one, and attention over it where head_dim is what
- * its kernels take. */
+/* Does a case run? In bf16 if the op supports it, and attention if the kernels support head_dim. */
 static int fits(const struct gpu_case *subject) {
   if (!is_chosen(op_rows[subject->kind].name)) return 0;
   const int is_attention =
@@ -193,7 +191,7 @@ static int fits(const struct gpu_case *subject) {
   return !subject->large || runs_large();
 }
 
-/* Host operands of a case. Integers repeat, and where they are targets every seventh is ignored. */
+/* Host operands of a case. Integers repeat; every seventh target is ignored. */
 static struct pen_call fill(const struct gpu_case *subject, const struct signature *s) {
   struct pen_call call = {0};
   memcpy(call.dim, subject->dim, sizeof call.dim);
@@ -216,7 +214,7 @@ static struct pen_call fill(const struct gpu_case *subject, const struct signatu
   return call;
 }
 
-/* Of values stored in bf16; see the tolerances above. */
+/* For values stored in bf16; see the tolerances above. */
 static void assert_near_bf16(const char *what, const struct gpu_case *subject,
                              const uint16_t *actual, const uint16_t *expected, size_t count) {
   const int is_attention =
@@ -265,8 +263,8 @@ static struct pen_call expected_of(const struct gpu_case *subject, const struct 
 
 enum { APART, SHARED, WITHOUT_OPTIONAL, FORMS };
 
-/* Runs a case on the GPU: operands apart, or outputs on the inputs that they may lie on, or what is
- * optional left out. Returns the operands as they were after it, in host memory. */
+/* Runs a case on the GPU: with separate outputs, with outputs in place of inputs, or without
+ * optional operands. Returns the operands afterwards, in host memory. */
 static struct pen_call on_gpu(const struct gpu_case *subject, const struct signature *s, int form) {
   struct pen_call host = fill(subject, s), call = host;
   for (size_t i = 0; i < s->count; i++) {
@@ -322,7 +320,7 @@ static void check(const struct gpu_case *subject) {
       compare(subject, &s.operand[i], without.operand[i], less.operand[i]);
 }
 
-/* What is tested of one op: a test each, so that one that fails hides no other. */
+/* One test for each op, so that a failure hides no other. */
 struct group {
   enum pen_op_kind kind;
   enum pen_dtype dtype;
@@ -334,8 +332,8 @@ static int is_of(const struct gpu_case *subject, const struct group *group) {
   return subject->kind == group->kind && fits(subject);
 }
 
-/* Values as the CPU's, inputs as they were, the same bits again and with outputs on inputs, and
- * what is optional left out. */
+/* The CPU's values, unchanged inputs, the same bits in a second run and with outputs in place of
+ * inputs, and without optional operands. */
 static void agrees_with_the_cpu(void **state) {
   for (int n = 0; n < SUBJECTS; n++)
     if (is_of(&subjects[n], *state)) {
@@ -344,7 +342,7 @@ static void agrees_with_the_cpu(void **state) {
     }
 }
 
-/* A sequence has the same bits by itself, by small blocks, as among others, by large ones. */
+/* A sequence alone, with small blocks, has the same bits as among others, with large blocks. */
 static void a_sequence_knows_no_other(void **state) {
   enum { BATCH = 3, GIVEN_COUNT = 7 };
   dtype = PEN_BF16;
@@ -372,8 +370,8 @@ static void a_sequence_knows_no_other(void **state) {
   }
 }
 
-/* Where blocks may have less shared memory, as on compute capability 8.6, smaller ones have the
- * same values; an op for which none is small enough is refused before it runs. */
+/* With less shared memory for blocks, as on compute capability 8.6, smaller variants give the same
+ * values; an op without a variant that fits is refused before it runs. */
 static void less_shared_memory(void **state) {
   static const struct gpu_case fits_there = {
       PEN_OP_ATTENTION_DX, {3, 66, 1, 1, 128}, {0}, 0, 1e-5, 1, 0};
@@ -401,7 +399,7 @@ static void less_shared_memory(void **state) {
   pen_cuda_chip.shared_bytes = there_is;
 }
 
-/* A token out of range: NaN from a look-up, nothing from its gradient, NaN as a loss. */
+/* A token out of range: NaN from the look-up, no gradient, NaN as loss. */
 static void check_bad_token(void **state, const struct gpu_case *subject, int32_t token) {
   const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
   struct pen_call host = fill(subject, &s), call = host;
@@ -448,7 +446,7 @@ static int64_t product_of(const int64_t dim[PEN_DIMS_MAX]) {
   return product;
 }
 
-/* Runs a case with a NaN at one place of one input, here and there. */
+/* Runs a case with a NaN in one place of an input, on GPU and CPU. */
 static void check_nan(void **state, const struct gpu_case *subject, const struct signature *s,
                       size_t operand, size_t place) {
   struct pen_call host = fill(subject, s), call = host;
@@ -474,14 +472,14 @@ static void check_nan(void **state, const struct gpu_case *subject, const struct
   tidy(state);
 }
 
-/* A NaN at the front and at the end of each input reaches an output where it does on the CPU. */
+/* A NaN at the start and at the end of each input reaches an output if it does on the CPU. */
 static void nan_comes_through(void **state) {
   for (int n = 0; n < 2 * SUBJECTS; n++) {
     const struct gpu_case *subject = &subjects[n % SUBJECTS];
     dtype = n < SUBJECTS ? PEN_F32 : PEN_BF16;
     if (!fits(subject) || subject->large || product_of(subject->dim) > NAN_SIZE_MAX ||
         subject->kind == PEN_OP_EMBEDDING || subject->integers > 64)
-      continue; /* tables: not every row is looked up */
+      continue; /* tables: some rows are not looked up */
     const struct signature s = parse_signature_as(dtype, subject->kind, subject->dim);
     for (size_t i = 0; i < s.count; i++) {
       const struct operand *o = &s.operand[i];
@@ -518,6 +516,6 @@ int main(void) {
       cmocka_unit_test_teardown(nan_comes_through, tidy),
   };
   if (!open_devices()) return 0;
-  pen_cuda_chip.processors = 2; /* so that small cases, too, are enough for large blocks */
+  pen_cuda_chip.processors = 2; /* so that small cases use large blocks */
   return _cmocka_run_group_tests("gpu kernels", tests, 4 + add_groups(tests + 4), NULL, NULL);
 }

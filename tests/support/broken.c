@@ -1,4 +1,4 @@
-/* broken.c: breaks copies of finished plans and checks that the verifier rejects each. */
+/* broken.c: changes copies of finished plans and checks that the verifier rejects each. */
 #include "tests/support/broken.h"
 
 const struct plan_shape plan_shapes[PLAN_SHAPES] = {
@@ -129,7 +129,7 @@ int await_child(void) {
   assert_true(wait(&status) > 0);
   return status;
 }
-/* What came of a defect. */
+/* The result of a defect. */
 struct verdict {
   uint64_t seed;
   bool applied, accepted;

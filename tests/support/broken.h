@@ -1,4 +1,5 @@
-/* broken.h: finished plans to break, and the runner that expects the verifier to reject each. */
+/* broken.h: finished plans to change, and a runner that expects the verifier to reject each change.
+ */
 #ifndef PEN_TESTS_BROKEN_H
 #define PEN_TESTS_BROKEN_H
 
@@ -13,7 +14,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/support/plan_fixture.h"
 
-/* Small plans of every kind to break: topology_text() takes these columns. */
+/* Small plans of all kinds; topology_text() takes these columns. */
 struct plan_shape {
   const char *family, *schedule;
   uint32_t ranks, stages, microbatches;
@@ -25,10 +26,10 @@ extern const struct plan_shape plan_shapes[PLAN_SHAPES];
 /* The finished plan of plan_shapes[which]. */
 struct pen_plan *shape_plan(size_t which);
 
-/* A plan's tables are const to its readers; a test that breaks them is none. */
+/* Gives write access to the tables of a plan, which are const for its readers. */
 #define WRITABLE(type, pointer) ((type *)(uintptr_t)(pointer))
 
-/* The part of a plan that a defect is put into. */
+/* The part of a plan that receives a defect. */
 struct broken_plan {
   struct pen_plan *plan;
   struct pen_profile *profile;
@@ -38,7 +39,7 @@ struct broken_plan {
   uint64_t *seed;
 };
 
-/* A random row of one of the kinds [first, last], or PEN_NONE. */
+/* A random action of the kinds [first, last], or PEN_NONE. */
 uint32_t some_row(struct broken_plan *p, int first, int last);
 
 uint32_t find_row(const struct broken_plan *p, int kind, uint32_t stage, uint32_t microbatch);
@@ -47,15 +48,15 @@ struct pen_message *some_message(struct broken_plan *p);
 
 struct pen_op *ops_of(const struct broken_plan *p);
 
-/* An op of a random program that rows run. */
+/* An op of a random program that actions run. */
 struct pen_op *some_op(struct broken_plan *p);
 
-/* Gives a row a frame of its own with one base moved. */
+/* Gives an action its own frame with one base changed. */
 void set_base(struct broken_plan *p, uint32_t row, int base, uint64_t offset);
 
 uint64_t base_of(const struct broken_plan *p, uint32_t row, int base);
 
-/* Moves one base of all rows of a stage and microbatch. */
+/* Changes one base of all actions of a stage and microbatch. */
 void set_all_bases(struct broken_plan *p, uint32_t stage, uint32_t microbatch, int base,
                    uint64_t offset);
 
@@ -63,22 +64,22 @@ bool uses_base(const struct broken_plan *p, uint32_t row, int base);
 
 struct defect {
   const char *name;
-  bool (*apply)(struct broken_plan *part); /* false: there was no place for it */
-  const char *reasons[10];                 /* words of which one must stand in the message */
+  bool (*apply)(struct broken_plan *part); /* false: the plan has no place for it */
+  const char *reasons[10];                 /* texts, one of which must be in the message */
 };
 
-/* A plan takes far longer to make than to break. So it is made once and broken in children, which
- * leave what came of it in memory that they share with the parent. */
+/* Generating a plan takes far longer than changing it: it is generated once and changed in
+ * children, which write the result to shared memory. */
 void *shared_memory(size_t bytes);
 
 /* True in a child, which ends by _exit(0). */
 bool in_child(void);
 
-/* The child's status as wait() gives it: 0 when all went well. */
+/* The child's status as from wait(): 0 if all went well. */
 int await_child(void);
 
-/* Puts each defect into each shape, four times or PEN_BREAK_ROUNDS times; all must be rejected,
- * with their own words. */
+/* Applies each defect to each plan, four times or PEN_BREAK_ROUNDS times; all must be rejected with
+ * their message. */
 void reject_all(const struct defect *defects, size_t count, uint64_t seed);
 
 #endif

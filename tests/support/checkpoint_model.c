@@ -1,4 +1,4 @@
-/* checkpoint_model.c: a small model made by hand, and saves of it. */
+/* checkpoint_model.c: a small model without the generator, and saves of it. */
 #include "tests/support/checkpoint_model.h"
 
 #ifdef __has_feature
@@ -40,7 +40,7 @@ static const struct pen_weight model_rows[MODEL_WEIGHTS] = {
      .weight_decay = 0.1},
 };
 
-/* One entry of a header; returns the tensor's past-the-end offset. */
+/* An entry of a header; returns the offset after the tensor. */
 static uint64_t model_entry(char *header, const struct pen_weight *weight, const char *suffix,
                             uint64_t begin) {
   size_t used = strlen(header);
@@ -175,7 +175,7 @@ uint64_t model_differences(const struct checkpoint_model *model, uint32_t rank,
   free(expected);
   return count;
 }
-/* ---- saves that are to go well: if not, they end the process ---- */
+/* ---- saves; a failure ends the process ---- */
 
 static void model_must(bool good, const struct pen_save_failure *failure) {
   if (!good) {
@@ -199,7 +199,7 @@ void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, u
   struct pen_save_failure failure;
   model_must(pen_checkpoint_finish(plan, dir, step, cursor, digests, &failure), &failure);
 }
-/* ---- a folder to work in ---- */
+/* ---- a working folder ---- */
 
 char model_folder[PATH_MAX];
 
@@ -224,7 +224,7 @@ int model_teardown(void **state) {
   model_clean();
   return chdir("/");
 }
-/* ---- watching pen_fail() ---- */
+/* ---- capturing pen_fail() ---- */
 
 char said[4096];
 
@@ -237,7 +237,7 @@ int model_run(void (*work)(void *), void *argument) {
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     close(ends[0]);
-    __lsan_disable(); /* who gives up does not tidy up first */
+    __lsan_disable(); /* pen_fail() does not clean up */
     work(argument);
     _exit(0);
   }

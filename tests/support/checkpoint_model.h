@@ -1,9 +1,6 @@
-/* checkpoint_model.h: what the tests of files and checkpoints share: a small model made by hand
- * over any number of ranks, values that can be computed again, a working folder, and a way to check
- * how pen_fail() ends a process.
- *
- * The headers and offsets of the files are made by code of this file, not by the runtime's.
- */
+/* checkpoint_model.h: what tests of files and checkpoints share: a small model over any number of
+ * ranks, reproducible values, a working folder, and a check of how pen_fail() ends a process. This
+ * file computes the headers and offsets of files, not the runtime. */
 #ifndef PEN_TESTS_CHECKPOINT_MODEL_H
 #define PEN_TESTS_CHECKPOINT_MODEL_H
 
@@ -41,12 +38,11 @@ struct checkpoint_model {
 /* Sets the headers and the file offsets of the weights. */
 void model_files(struct checkpoint_model *model);
 
-/* The model over `ranks` ranks. `turn` moves the weights among them: another topology of the same
+/* The model over `ranks` ranks. `turn` rotates the weights among them: another topology of the same
  * model. */
 void model_make(struct checkpoint_model *model, uint32_t ranks, uint32_t turn);
 
-/* Element `index` of one part of one weight in state `state`: finite, and different wherever it
- * stands. */
+/* Element `index` of a part of a weight in state `state`: finite, and unique. */
 float model_value(uint64_t state, uint32_t weight, int part, uint64_t index);
 
 /* An arena of the rank, every byte 0xee. The caller frees it. */
@@ -56,12 +52,12 @@ unsigned char *model_arena(const struct checkpoint_model *model, uint32_t rank);
 void model_fill(const struct checkpoint_model *model, uint32_t rank, unsigned char *arena,
                 uint64_t state);
 
-/* How many bytes of an arena differ from one that model_fill() filled, window and gradients
- * included. */
+/* The number of bytes in which an arena differs from one filled by model_fill(), receive region and
+ * gradients included. */
 uint64_t model_differences(const struct checkpoint_model *model, uint32_t rank,
                            const unsigned char *arena, uint64_t state);
 
-/* The three parts of a save. If one fails, it ends the process. */
+/* The three parts of a save. A failure ends the process. */
 void model_begin(const char *dir, const struct pen_plan *plan, uint64_t step);
 
 void model_write(const struct pen_plan *plan, uint32_t rank, const unsigned char *arena,
@@ -73,7 +69,7 @@ void model_finish(const struct pen_plan *plan, const char *dir, uint64_t step, u
 /* The working folder of a test. */
 extern char model_folder[PATH_MAX];
 
-/* Make a working folder and enter it; leave it and remove it. For cmocka. */
+/* Create and enter a working folder; leave and remove it. For cmocka. */
 int model_setup(void **state);
 
 int model_teardown(void **state);
@@ -83,7 +79,7 @@ extern char said[4096]; /* what the last model_run() wrote on standard error */
 /* Runs work(argument) in a child; returns its exit status, or 128 + the signal that ended it. */
 int model_run(void (*work)(void *), void *argument);
 
-/* work(argument) must end with that status and one line that contains every given text; the list
+/* work(argument) must end with that status and one line that contains all given texts; the list
  * ends with NULL. */
 void model_refused(int status, void (*work)(void *), void *argument, ...);
 

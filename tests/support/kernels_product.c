@@ -1,8 +1,8 @@
 /* kernels_product.c: products of bf16 against sums in f64. */
 #include "tests/support/kernels_product.h"
 
-/* Some are cut into blocks, PEN_PRODUCT_BLOCK a side; the last have more than PEN_PAIR_DEPTH
- * numbers to add up, an odd number of them, too; some have rows that are whole pages. */
+/* Some shapes are divided into blocks, PEN_PRODUCT_BLOCK a side; the last ones have a k above
+ * PEN_PAIR_DEPTH, also odd; some have rows of whole pages. */
 static const int64_t shapes[][3] = {{1, 1, 1},       {3, 17, 5},     {33, 7, 65},    {130, 70, 259},
                                     {600, 40, 30},   {20, 1100, 30}, {20, 30, 1030}, {40, 50, 24},
                                     {50, 1024, 6},   {4, 18, 1024},  {2, 2, 2},      {1602, 5, 7},
@@ -32,8 +32,8 @@ void check_bf16(const char *what, const uint16_t *actual, const double *expected
       fail_msg("%s[%zu] is %.9g, expected %.9g", what, i, (double)float_of(actual[i]), expected[i]);
 }
 
-/* One op that gives an activation: without addend, with one apart, with one in the output's place.
- * `bias` null: the op has none. */
+/* An op that returns an activation: without an addend, with a separate one, with the output as
+ * addend. `bias` null: the op has none. */
 static void check_addends(enum pen_op_kind kind, const int64_t *dim, const struct bf16_pair *left,
                           const struct bf16_pair *right, const float *bias, const double *product,
                           int64_t m, int64_t n) {

@@ -1,12 +1,12 @@
-/* kernels_signature.h: what ops.def's signature says of an op's operands, for tests that treat all
- * ops alike. */
+/* kernels_signature.h: what a signature of ops.def states of an op's operands, for tests of all
+ * ops. */
 #ifndef PEN_TESTS_KERNELS_SIGNATURE_H
 #define PEN_TESTS_KERNELS_SIGNATURE_H
 
 #include "tests/support/kernels_support.h"
 
 struct operand {
-  char name[16], shares[16]; /* shares: the input that this output may lie on */
+  char name[16], shares[16]; /* shares: the input that this output may replace */
   size_t count, element_bytes;
   int output, accumulates, optional, integer, of_op; /* of_op: ":t", of the op's dtype */
 };
@@ -25,7 +25,7 @@ size_t find_operand(const struct signature *s, const char *name);
 
 size_t operand_bytes(const struct operand *o);
 
-/* The sequence of an op that takes starts of documents. */
+/* The sequence length of an op that takes starts of documents. */
 size_t starts_sequence(enum pen_op_kind kind, const int64_t *dim);
 
 /* One document in the first sequence, two in the second, and so on. */

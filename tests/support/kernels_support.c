@@ -6,12 +6,12 @@ static size_t tensor_count;
 
 void *bytes_at(size_t bytes, size_t shift) {
   char *block = NULL;
-  if (bytes > PTRDIFF_MAX / 2) abort(); /* a test's own slip */
+  if (bytes > PTRDIFF_MAX / 2) abort(); /* an error of the test */
   assert_true(tensor_count < TENSORS_MAX);
   assert_int_equal(posix_memalign((void **)&block, 4096, shift * PEN_ALIGNMENT_BYTES + bytes), 0);
-  memset(
-      block, 0x7f,
-      shift * PEN_ALIGNMENT_BYTES + bytes); /* large numbers, so that what is not written shows */
+  memset(block, 0x7f,
+         shift * PEN_ALIGNMENT_BYTES +
+             bytes); /* large numbers, so that memory that is not written is noticed */
   tensor_blocks[tensor_count++] = block;
   return block + shift * PEN_ALIGNMENT_BYTES;
 }
@@ -92,7 +92,7 @@ int64_t dim_value(enum pen_op_kind kind, const int64_t *dim, const char *name, s
   return 0;
 }
 
-/* A factor of a formula: a number, `bf16`, `f32`, a dim, or the lesser of a dim and a number. */
+/* A factor of a formula: a number, `bf16`, `f32`, a dim, or the minimum of a dim and a number. */
 static size_t factor_of(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim,
                         const char *text) {
   const size_t length = strcspn(text, "<*+");
@@ -113,7 +113,7 @@ size_t formula(enum pen_op_kind kind, enum pen_dtype dtype, const int64_t *dim, 
     if (!*text++) return sum;
   }
 }
-/* What was prepared is kept to the end, as the runtime keeps it. */
+/* What is prepared is kept to the end, as in the runtime. */
 static struct kept {
   struct kept *before;
   void *prepared;
@@ -181,7 +181,7 @@ int free_tensors(void **state) {
   return 0;
 }
 
-/* Whether this CPU has the instruction set: asked for by name, it is chosen. */
+/* Does this CPU support the instruction set? It is chosen if it is named. */
 static int has_set(const char *name) {
   setenv("PEN_ISA", name, 1);
   return !strncmp(pen_kernels_open(), name, strlen(name));

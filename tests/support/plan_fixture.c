@@ -1,4 +1,4 @@
-/* plan_fixture.c: makes a finished plan from a topology's text. */
+/* plan_fixture.c: generates a finished plan from the text of a topology. */
 #include "gen/model/model.h"
 #include "tests/support/plan_fixture.h"
 

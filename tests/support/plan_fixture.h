@@ -1,5 +1,5 @@
-/* plan_fixture.h: makes a finished plan from a topology's text, by the passes of the generator, for
- * tests that look into plans. */
+/* plan_fixture.h: generates a finished plan from the text of a topology, by the passes of the
+ * generator, for tests that inspect plans. */
 #ifndef PEN_TESTS_PLAN_FIXTURE_H
 #define PEN_TESTS_PLAN_FIXTURE_H
 
@@ -19,7 +19,7 @@
 #include "runtime/plan/plan.h"
 #include "tests/support/plans.h"
 
-/* Reads a topology from text, through a file that is removed again. */
+/* Reads a topology from text, through a temporary file. */
 struct pen_topology *read_topology(const char *text);
 
 /* A plan and what it was made from; `order`, `timing` and `lowered` are of its first profile. */

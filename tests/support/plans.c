@@ -1,4 +1,4 @@
-/* plans.c: small topologies, partitions and orders made by hand. */
+/* plans.c: small topologies, partitions and orders for tests. */
 #include "tests/support/plans.h"
 
 const char *tests_path(const char *name) {

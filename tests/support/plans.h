@@ -1,5 +1,5 @@
-/* plans.h: what the generator's tests share: small topologies and partitions made by hand, and a
- * random source whose seed is told. */
+/* plans.h: what tests of the generator share: small topologies and partitions, and random numbers
+ * with a printed seed. */
 #ifndef PEN_TESTS_PLANS_H
 #define PEN_TESTS_PLANS_H
 
@@ -22,17 +22,17 @@
 #include "gen/schedule/action_text.h"
 #include "gen/topology/topology.h"
 
-/* The folder of the tests' files: automake's top_srcdir, or the current one's. */
+/* The folder of the tests' files: top_srcdir, or the current folder. */
 const char *tests_path(const char *name);
 
-/* Stages over ranks in a loop or in a V, one layer a stage. */
+/* Stages to ranks in a loop or in a V, one layer for each stage. */
 struct pen_partition *make_partition(uint32_t ranks, uint32_t stages_per_rank,
                                      uint32_t microbatches, bool zigzag);
 
-/* The partition of a topology, as the generator makes it. */
+/* The partition of a topology, as the generator computes it. */
 struct pen_partition *partition_topology(const struct pen_topology *topology);
 
-/* What a schedule asks a topology; warmup 0: not set. */
+/* What a schedule requires of a topology; warmup 0: not set. */
 struct pen_topology *make_topology(const char *schedule, int warmup, bool zero_bubble);
 
 /* The order of a schedule on its own placement. */

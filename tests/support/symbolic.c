@@ -1,4 +1,4 @@
-/* symbolic.c: runs an order of actions on symbols. */
+/* symbolic.c: executes an order of actions on symbols. */
 #include "tests/support/symbolic.h"
 
 enum communication { PUTS, PAIR_LANES, RANK_LANES, MODELS };

@@ -1,4 +1,4 @@
-/* symbolic_machine.c: runs the actions of a plan on tagged memory. */
+/* symbolic_machine.c: executes the actions of a plan on tagged memory. */
 #include "tests/support/symbolic_machine.h"
 
 enum { BLOCK_BYTES = PEN_ALIGNMENT_BYTES };
@@ -94,7 +94,7 @@ static bool all_published(const struct symbolic_machine *m, uint32_t step) {
   return true;
 }
 
-/* Runs the next row of a rank; false when it blocks or is at its end. */
+/* Runs the next action of a rank; false if it blocks or is at its end. */
 static bool run_next_row(struct symbolic_machine *m, uint32_t rank) {
   if (m->step[rank] == STEPS || (m->next[rank] == 0 && !may_begin(m, m->step[rank]))) return false;
   m->profile = m->sequence[m->step[rank]];

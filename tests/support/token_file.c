@@ -34,7 +34,7 @@ int run_in_child(void (*work)(const void *about), const void *about, char *messa
   if (child == 0) {
     dup2(ends[1], STDERR_FILENO);
     pen_check_speaker(
-        &(struct pen_speaker){.rank = 0}); /* leaves without flushing what cmocka has buffered */
+        &(struct pen_speaker){.rank = 0}); /* exits without flushing what cmocka has buffered */
     work(about);
     _exit(0);
   }

@@ -1,5 +1,5 @@
-/* transport_plan.h: two ranks and a channel each way, the least that a transport needs of a plan:
- * for tests and benchmarks. */
+/* transport_plan.h: a plan with two ranks and a channel in each direction, the minimum for a
+ * transport: for tests and benchmarks. */
 #ifndef PEN_TESTS_TRANSPORT_PLAN_H
 #define PEN_TESTS_TRANSPORT_PLAN_H
 
@@ -9,8 +9,8 @@
 #include "runtime/plan/plan.h"
 #include "runtime/comm/transport.h"
 
-/* In a step MESSAGES go from rank 0 to rank 1, message m into home m mod SLOTS, each with a credit;
- * then one comes back. An arena holds its homes, then what it sends. */
+/* In a step MESSAGES messages go from rank 0 to rank 1, message m to slot m mod SLOTS, each with a
+ * credit; then one returns. An arena has the slots, then what it sends. */
 enum {
   MESSAGES = 16,
   SLOTS = 4,
@@ -31,8 +31,8 @@ struct two_ranks {
   struct pen_transport *transport[2];
 };
 
-/* The whole arena is in the receive region, at one address for both ranks: a checker of data races
- * then sees both. */
+/* The whole arena is in the receive region, at one address in both ranks, so that a data race
+ * detector sees both. */
 void two_ranks_open(struct two_ranks *two, uint64_t spin_ns);
 
 void two_ranks_close(struct two_ranks *two);
